@@ -1,0 +1,25 @@
+"""What can be wrong with a request about a kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+
+class KernelError(Exception):
+    """The request names something that the kernel does not have."""
+
+
+class InvalidProblemError(KernelError):
+    """A field of the problem has a value that the kernel does not take."""
+
+    def __init__(self, field: str, reason: str, example: str) -> None:
+        self.field, self.reason, self.example = field, reason, example
+        super().__init__(f"{field}: {reason}. Example: {example}")
+
+
+class UnknownNameError(KernelError):
+    """There is no such kernel or variant."""
+
+    def __init__(self, kind: str, name: str, known: Iterable[str]) -> None:
+        self.kind, self.name, self.known = kind, name, sorted(known)
+        super().__init__(f"{kind}: there is no {kind} {name!r}. Known: {', '.join(self.known)}")

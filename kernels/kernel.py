@@ -1,0 +1,294 @@
+"""What a kernel declares: axes, dtypes, options, arguments, variants, work counts and its reference."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache, cached_property
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tilewright.kernels.errors import InvalidProblemError, UnknownNameError
+from tilewright.kernels.problem import ITEM_BYTES, Limits, OptionValue, Problem
+from tilewright.kernels.space import Configuration, Constraint, Parameter, SearchSpace, Values, VariantSpace
+
+REAL = {"float32": "float", "float64": "double"}
+"""The C type that `REAL` stands for in a source, by dtype."""
+
+MAX_AXIS = 2**31 - 1
+_INCLUDE = re.compile(r'^#include "([A-Za-z0-9_]+\.cuh)"\s*$', re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Option:
+    """A choice that changes the function computed: a flag (`values` False, True) or one word of several."""
+
+    name: str
+    values: tuple[OptionValue, ...]
+    default: OptionValue
+    doc: str = ""
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """A pointer argument: row-major, `shape(problem)` elements of the problem's dtype.
+
+    role `input` is const in the source, `output` is written only, `inout` is read and written.
+    """
+
+    name: str
+    role: str
+    shape: Callable[[Problem], tuple[int, ...]]
+
+
+@dataclass(frozen=True)
+class Scalar:
+    """A scalar argument of type REAL, and the value that tuning passes unless the problem decides it."""
+
+    name: str
+    value: Callable[[Problem], float]
+
+
+Argument = Tensor | Scalar
+
+
+@dataclass(frozen=True)
+class Launch:
+    """Grid and block, (x, y, z) each, and the bytes of dynamic shared memory."""
+
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    shared_bytes: int = 0
+
+    @property
+    def threads(self) -> int:
+        """Threads of one block."""
+        return self.block[0] * self.block[1] * self.block[2]
+
+
+@dataclass(frozen=True)
+class Reference:
+    """The right answer in float64 and what its error is measured against.
+
+    |out - value| <= c * sqrt(terms) * unit roundoff * magnitude, component by component.
+    """
+
+    value: NDArray[np.float64]
+    magnitude: NDArray[np.float64]
+    terms: int
+
+
+Arrays = Mapping[str, NDArray[np.floating]]
+ReferenceFunction = Callable[[Problem, Arrays, Mapping[str, float]], Reference]
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One source among several of a kernel, with the part of the search space that belongs to it.
+
+    `launch(values, problem)` gives the geometry; `static_shared_bytes` what the source declares itself.
+    `requires` names device features (`ptx`); `workspace_bytes` is scratch passed as the last pointer argument.
+    """
+
+    name: str
+    source: str
+    launch: Callable[[Values, Problem], Launch]
+    parameters: tuple[Parameter, ...] = ()
+    constraints: tuple[Constraint, ...] = ()
+    static_shared_bytes: Callable[[Values, Problem], int] = lambda _values, _problem: 0
+    min_compute_capability: tuple[int, int] = (7, 5)
+    requires: frozenset[str] = frozenset()
+    supports: Callable[[Problem], bool] = lambda _problem: True
+    doc: str = ""
+
+    def shared_bytes(self, values: Values, problem: Problem) -> int:
+        """Static and dynamic shared memory of one block, in bytes."""
+        return self.static_shared_bytes(values, problem) + self.launch(values, problem).shared_bytes
+
+    def space(self) -> VariantSpace:
+        """Its parameters and constraints; the device's own limits come first."""
+        return VariantSpace(self.name, self.parameters, (*self._device_constraints(), *self.constraints))
+
+    def _device_constraints(self) -> Iterable[Constraint]:
+        def block_fits(c: Values, p: Problem, d: Limits) -> bool:
+            return 1 <= self.launch(c, p).threads <= d.max_threads_per_block
+
+        def grid_fits(c: Values, p: Problem, d: Limits) -> bool:
+            return all(size <= limit for size, limit in zip(self.launch(c, p).grid, d.max_grid, strict=True))
+
+        def shared_fits(c: Values, p: Problem, d: Limits) -> bool:
+            static = self.static_shared_bytes(c, p)
+            # Static shared memory is limited to 48 KiB on every device; more must be dynamic (CUDA guide, 5.0+).
+            return static <= 48 * 1024 and self.shared_bytes(c, p) <= d.max_shared_bytes
+
+        yield Constraint("block fits the device", block_fits)
+        yield Constraint("grid fits the device", grid_fits)
+        yield Constraint("shared memory fits the device", shared_fits)
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A named computation with several variants; everything that tuning and serving need to know of it.
+
+    `folder` holds the sources. `entry` is the name of the `extern "C"` function, the same in every variant;
+    its parameters are `arguments`, in order. `ranking_l2` says which time ranks: "cold" or "warm".
+    `flops` and `bytes_moved` (compulsory: each input read once, each output written once) are of one launch.
+    """
+
+    name: str
+    doc: str
+    folder: Path
+    axes: tuple[str, ...]
+    dtypes: tuple[str, ...]
+    options: tuple[Option, ...]
+    arguments: tuple[Argument, ...]
+    variants: tuple[Variant, ...]
+    flops: Callable[[Problem], int]
+    bytes_moved: Callable[[Problem], int]
+    reference: ReferenceFunction
+    ranking_l2: str = "warm"
+    default_variant: str = ""
+    example_shape: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def entry(self) -> str:
+        """The name of the CUDA function."""
+        return self.name
+
+    @property
+    def output(self) -> Tensor:
+        """The tensor that the kernel writes."""
+        return next(a for a in self.tensors if a.role != "input")
+
+    @property
+    def tensors(self) -> Sequence[Tensor]:
+        """The pointer arguments, in order."""
+        return [a for a in self.arguments if isinstance(a, Tensor)]
+
+    def variant(self, name: str) -> Variant:
+        """The variant of that name; raises UnknownNameError."""
+        for variant in self.variants:
+            if variant.name == name:
+                return variant
+        raise UnknownNameError("variant", name, [v.name for v in self.variants])
+
+    def problem(
+        self, shape: Mapping[str, int], dtype: str = "float32", options: Mapping[str, OptionValue] | None = None
+    ) -> Problem:
+        """A checked problem with every option filled in; raises InvalidProblemError naming the field and the fix."""
+        options = dict(options or {})
+        example = ",".join(f"{axis}={size}" for axis, size in self.example_shape.items())
+        for axis in shape:
+            if axis not in self.axes:
+                raise InvalidProblemError(f"shape.{axis}", f"{self.name} has the axes {', '.join(self.axes)}", example)
+        for axis in self.axes:
+            size = shape.get(axis)
+            if size is None:
+                raise InvalidProblemError(f"shape.{axis}", f"the axis {axis} is missing", example)
+            if type(size) is not int or not 1 <= size <= MAX_AXIS:
+                raise InvalidProblemError(f"shape.{axis}", f"must be a whole number from 1 to {MAX_AXIS}", example)
+        if dtype not in self.dtypes:
+            raise InvalidProblemError("dtype", f"{self.name} computes in {', '.join(self.dtypes)}", self.dtypes[0])
+        known = {option.name: option for option in self.options}
+        for name, value in options.items():
+            if name not in known:
+                raise InvalidProblemError(
+                    f"options.{name}", f"{self.name} has the options {', '.join(known) or '(none)'}", "{}"
+                )
+            allowed = known[name].values
+            if not any(type(value) is type(v) and value == v for v in allowed):
+                words = ", ".join(str(v).lower() if isinstance(v, bool) else v for v in allowed)
+                raise InvalidProblemError(f"options.{name}", f"must be one of {words}", words.split(", ")[-1])
+        filled = tuple((option.name, options.get(option.name, option.default)) for option in self.options)
+        return Problem(self.name, tuple((axis, shape[axis]) for axis in self.axes), dtype, filled)
+
+    def memory_bytes(self, problem: Problem) -> int:
+        """Device memory that the arguments take, in bytes."""
+        sizes = (int(np.prod([int(n) for n in t.shape(problem)], dtype=object)) for t in self.tensors)
+        return sum(sizes) * ITEM_BYTES[problem.dtype]
+
+    def usable_variants(self, problem: Problem, limits: Limits, only: Iterable[str] | None = None) -> list[Variant]:
+        """The variants that this device and problem admit; `only` narrows them (unknown names raise)."""
+        wanted = [self.variant(name) for name in only] if only else list(self.variants)
+        return [
+            v
+            for v in wanted
+            if v.requires <= limits.features
+            and ("ptx" not in limits.features or v.min_compute_capability <= limits.compute_capability)
+            and v.supports(problem)
+        ]
+
+    def space(self, problem: Problem, limits: Limits, only: Iterable[str] | None = None) -> SearchSpace:
+        """The search space of a problem on a device, over the usable variants."""
+        variants = self.usable_variants(problem, limits, only)
+        return SearchSpace(tuple(v.space() for v in variants), problem, limits)
+
+    def default_configuration(self, space: SearchSpace) -> Configuration:
+        """The configuration that a gain is measured against: the default variant's feasible default."""
+        starts = space.defaults()
+        return next((c for c in starts if c.variant == self.default_variant), starts[0])
+
+    def source(self, variant: str) -> str:
+        """The variant's source with its own headers inlined, as the compilers get it."""
+        return _read_source(self.folder, self.variant(variant).source)
+
+    def source_hash(self, variant: str) -> str:
+        """SHA-256 of `source(variant)`, hexadecimal."""
+        return hashlib.sha256(self.source(variant).encode()).hexdigest()
+
+    def definitions(self, problem: Problem, configuration: Configuration) -> dict[str, str]:
+        """The macros that make the source this problem's and this configuration's, by name.
+
+        REAL and REAL_BYTES; SHAPE_<AXIS>; one per option (flags as 0/1, words as OPTION_WORD = 1); parameters.
+        """
+        macros = {"REAL": REAL[problem.dtype], "REAL_BYTES": str(ITEM_BYTES[problem.dtype])}
+        macros |= {f"SHAPE_{axis.upper()}": str(size) for axis, size in problem.axes}
+        for name, value in problem.option_items:
+            if isinstance(value, bool):
+                macros[name.upper()] = str(int(value))
+            else:
+                macros[f"{name.upper()}_{value.upper().replace('-', '_')}"] = "1"
+        macros |= {name: str(value) for name, value in configuration.items}
+        return macros
+
+    @cached_property
+    def declaration(self) -> dict[str, object]:
+        """The declaration as plain JSON, for the database and the API."""
+        return {
+            "name": self.name,
+            "doc": self.doc,
+            "axes": list(self.axes),
+            "dtypes": list(self.dtypes),
+            "options": [{"name": o.name, "values": list(o.values), "default": o.default, "doc": o.doc} for o in self.options],
+            "ranking_l2": self.ranking_l2,
+            "example_shape": dict(self.example_shape),
+            "variants": [
+                {
+                    "name": v.name,
+                    "doc": v.doc,
+                    "source": v.source,
+                    "min_compute_capability": f"{v.min_compute_capability[0]}.{v.min_compute_capability[1]}",
+                    "requires": sorted(v.requires),
+                    "parameters": [
+                        {"name": p.name, "values": list(p.values), "default": p.default, "doc": p.doc} for p in v.parameters
+                    ],
+                    "constraints": [c.name for c in v.space().constraints],
+                }
+                for v in self.variants
+            ],
+        }
+
+
+@cache
+def _read_source(folder: Path, name: str) -> str:
+    text = (folder / name).read_text(encoding="utf-8")
+    return _INCLUDE.sub(lambda found: _read_header(folder, found[1]), text)
+
+
+def _read_header(folder: Path, name: str) -> str:
+    path = folder / name if (folder / name).exists() else folder.parent / name
+    return path.read_text(encoding="utf-8")

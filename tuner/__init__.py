@@ -1,0 +1,1 @@
+"""Compiling, verifying, timing and searching kernels on a device. No web, no SQL."""
