@@ -1,1 +1,1 @@
-"""."""
+"""The service: database, job engine, REST API, first pages, command line."""

@@ -1,1 +1,1 @@
-"""."""
+"""The REST API: routes, schemas, problem documents."""

@@ -1,1 +1,1 @@
-"""."""
+"""A typed client of the REST API."""

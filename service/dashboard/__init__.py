@@ -1,1 +1,1 @@
-"""."""
+"""Pages for people."""

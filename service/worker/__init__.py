@@ -1,1 +1,1 @@
-"""."""
+"""Runs tuning jobs: the engine, one child process per job, and maintenance."""

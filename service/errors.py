@@ -1,0 +1,40 @@
+"""What the service refuses, and why. HTTP status lives in api/problems.py only."""
+
+from __future__ import annotations
+
+
+class ServiceError(Exception):
+    """The request cannot be served."""
+
+
+class InvalidRequestError(ServiceError):
+    """A field of the request has a value that is not allowed."""
+
+    def __init__(self, field: str, reason: str, example: str | None = None) -> None:
+        self.field, self.reason, self.example = field, reason, example
+        super().__init__(f"{field}: {reason}" + (f" Example: {example}" if example else ""))
+
+
+class NotFoundError(ServiceError):
+    """There is nothing of that name."""
+
+    def __init__(self, kind: str, name: str, known: list[str] | None = None) -> None:
+        self.kind, self.name, self.known = kind, name, known or []
+        listed = f" Known: {', '.join(self.known)}." if self.known else ""
+        super().__init__(f"There is no {kind} {name!r}.{listed}")
+
+
+class NoConfigurationError(ServiceError):
+    """Nothing is known that could answer."""
+
+
+class ConflictError(ServiceError):
+    """The request contradicts what is stored."""
+
+
+class FencedError(ServiceError):
+    """Another worker took the job over; this one must stop without a further write."""
+
+
+class DatabaseUnavailableError(ServiceError):
+    """The database does not answer."""

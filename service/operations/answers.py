@@ -1,0 +1,218 @@
+"""What operations hand out: plain, immutable pictures of rows, with units in the names."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, Generic, TypeVar
+from uuid import UUID
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+T = TypeVar("T")
+
+
+class Answer(BaseModel):
+    """Immutable; unknown fields are refused."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", from_attributes=True)
+
+
+class Match(StrEnum):
+    """How a best configuration was found."""
+
+    EXACT = "exact"
+    PREDICTED = "predicted"
+    NEAREST = "nearest"
+    TRANSFERRED = "transferred"
+    DEFAULT = "default"
+
+
+class ProblemAnswer(Answer):
+    """Kernel, shape, dtype and every option with its value."""
+
+    kernel: str
+    shape: dict[str, int]
+    dtype: str
+    options: dict[str, bool | str]
+
+
+class LaunchAnswer(Answer):
+    """Grid and block as (x, y, z), dynamic shared memory in bytes."""
+
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    shared_bytes: int
+
+
+class EnvironmentAnswer(Answer):
+    """Driver, toolkit, compiler."""
+
+    driver: str
+    toolkit: str
+    compiler: str
+    compiler_version: str
+    runtime: str
+    clocks: str
+
+
+class LibraryAnswer(Answer):
+    """The library's time in the same interleaved rounds; `faster`: use the library instead."""
+
+    name: str
+    time_ms: float
+    faster: bool
+    speedup: float = Field(description="Library time over ours; above 1 ours is faster.")
+
+
+class BestAnswer(Answer):
+    """The best known configuration for a problem on a device model, and how it was found."""
+
+    match: Match
+    problem: ProblemAnswer = Field(description="What was asked.")
+    tuned_problem: ProblemAnswer | None = Field(description="The tuned problem that the answer comes from, if another.")
+    device_model: str
+    variant: str
+    configuration: dict[str, int]
+    launch: LaunchAnswer
+    flags: list[str] = Field(description="Macro definitions for the compiler, for the problem asked.")
+    time_ms: float | None = Field(description="Of one launch, for the tuned problem; null for match=default.")
+    ci_ms: tuple[float, float] | None = None
+    l2: str | None = None
+    gflops: float | None = None
+    gb_per_s: float | None = None
+    roof_ratio: float | None = Field(None, description="Share of the roof reached, 0 to 1.")
+    gain_over_default: float | None = Field(None, description="Time of the default configuration over this one.")
+    gain_over_slowest: float | None = None
+    expected_loss: float | None = Field(description="Expected time over the best time, minus 1; 0 exact, null unknown.")
+    library: LibraryAnswer | None
+    environment: EnvironmentAnswer | None
+    verified_at: datetime | None
+    bound_ratio: float | None = None
+    ties: int = 0
+    stale: bool = False
+    improvable: bool = False
+    source_hash: str
+    study_id: int | None = None
+    trial_number: int | None = None
+
+
+class JobAnswer(Answer):
+    """A tuning job as it stands."""
+
+    id: UUID
+    state: str
+    phase: str
+    problem: ProblemAnswer
+    device_model: str | None
+    device: str | None = Field(description="UUID, where only that device may run it.")
+    compiler: str | None
+    sampler: str
+    variants: list[str] | None
+    budget: dict[str, float | int | None]
+    priority: int
+    trials_done: int
+    elapsed_s: float
+    best_ms: float | None = None
+    study_id: int | None
+    worker: str | None
+    epoch: int
+    cancel_requested: bool
+    error: str | None
+    result: dict[str, Any] | None
+    created_at: datetime
+    started_at: datetime | None
+    finished_at: datetime | None
+
+
+class TrialAnswer(Answer):
+    """One trial as recorded."""
+
+    study_id: int
+    number: int
+    job_id: UUID
+    variant: str
+    configuration: dict[str, int]
+    outcome: str
+    time_ms: float | None
+    warm_ms: float | None
+    cold_ms: float | None
+    spread_ms: float | None
+    gflops: float | None
+    gb_per_s: float | None
+    registers: int | None
+    shared_bytes: int | None
+    spill_bytes: int | None
+    occupancy: float | None
+    bound_ratio: float | None
+    compile_ms: float | None
+    clock_mhz: int | None
+    temperature_c: int | None
+    log: str
+    created_at: datetime
+
+
+class StudyAnswer(Answer):
+    """A study and what its trials came to."""
+
+    id: int
+    problem: ProblemAnswer
+    device_model: str
+    environment: EnvironmentAnswer
+    space_size: int
+    trials: int
+    outcomes: dict[str, int]
+    best_ms: float | None
+    created_at: datetime
+
+
+class DeviceModelAnswer(Answer):
+    """A product and its limits; `details` holds peaks and limits by name."""
+
+    slug: str
+    name: str
+    kind: str
+    compute_capability: str
+    multiprocessors: int
+    memory_bytes: int
+    details: dict[str, Any]
+
+
+class DeviceAnswer(Answer):
+    """One physical device. `alive`: its worker spoke within the stall time."""
+
+    uuid: str
+    model: str
+    host: str
+    ordinal: int
+    state: str
+    alive: bool
+    heartbeat_at: datetime
+    environment: EnvironmentAnswer | None
+
+
+class KernelAnswer(Answer):
+    """A kernel's declaration."""
+
+    name: str
+    declaration: dict[str, Any]
+
+
+class SourceAnswer(Answer):
+    """The exact source and the macros that make it this problem's."""
+
+    kernel: str
+    variant: str
+    source_hash: str
+    entry: str
+    source: str
+    definitions: dict[str, str]
+    flags: list[str]
+
+
+class Page(Answer, Generic[T]):
+    """One page; `next_cursor` is null on the last."""
+
+    items: list[T]
+    next_cursor: str | None = None
