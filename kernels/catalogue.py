@@ -1,1 +1,159 @@
-"""Every kernel by name."""
+"""Every kernel by name: those of this package, and those of folders that the user names."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import importlib.util
+import re
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+
+from tilewright.kernels.errors import InvalidProblemError, KernelError, UnknownNameError
+from tilewright.kernels.kernel import REAL, Kernel, Variant
+from tilewright.kernels.problem import Limits, Problem
+
+_KERNEL_NAME = re.compile(r"[a-z][a-z0-9_]*")
+_MACRO_NAME = re.compile(r"[A-Z][A-Z0-9_]+")  # at least two characters: macros U, W and R break CUDA's own headers
+_SOURCE_NAME = re.compile(r"[A-Za-z0-9_]+\.cu")
+
+# What a declaration is tried on: a device of the smallest capability that the kernels are compiled for.
+_TRIAL_LIMITS = Limits(compute_capability=(7, 5), multiprocessors=40, memory_bytes=16 * 2**30)
+
+
+class BrokenDeclarationError(KernelError):
+    """A folder does not declare a kernel that can be tuned."""
+
+    def __init__(self, folder: Path, reason: str) -> None:
+        self.folder, self.reason = folder, reason
+        super().__init__(f"{folder / 'declaration.py'}: {reason}")
+
+
+@dataclass(frozen=True)
+class Catalogue:
+    """Kernels by name, checked when they were loaded."""
+
+    by_name: dict[str, Kernel]
+
+    @classmethod
+    def load(cls, extra_folders: Sequence[Path] = ()) -> Catalogue:
+        """The kernels of this package and of the folders, each with a `declaration.py` that defines `KERNEL`.
+
+        Raises BrokenDeclarationError for the first that does not, or that takes a name a second time.
+        A declaration is Python code and runs here: name only folders that you trust.
+        """
+        by_name: dict[str, Kernel] = {}
+        for folder, module in _modules(extra_folders):
+            kernel = _kernel_of(folder, module)
+            if kernel.name in by_name:
+                raise BrokenDeclarationError(folder, f"there is a kernel {kernel.name!r} already")
+            by_name[kernel.name] = kernel
+        return cls(by_name)
+
+    def kernels(self) -> list[Kernel]:
+        """All kernels, in the order of their names."""
+        return [self.by_name[name] for name in sorted(self.by_name)]
+
+    def get(self, name: str) -> Kernel:
+        """The kernel of that name; raises UnknownNameError."""
+        if name not in self.by_name:
+            raise UnknownNameError("kernel", name, self.by_name)
+        return self.by_name[name]
+
+
+@cache
+def catalogue() -> Catalogue:
+    """The kernels of this package, loaded once."""
+    return Catalogue.load()
+
+
+def _modules(extra_folders: Iterable[Path]) -> Iterable[tuple[Path, ModuleType]]:
+    here = Path(__file__).parent
+    for path in sorted(here.glob("*/declaration.py")):
+        yield path.parent, importlib.import_module(f"{__package__}.{path.parent.name}.declaration")
+    for folder in extra_folders:
+        yield folder, _import_from(folder.resolve())
+
+
+def _import_from(folder: Path) -> ModuleType:
+    path = folder / "declaration.py"
+    if not path.is_file():
+        raise BrokenDeclarationError(folder, "there is no such file")
+    name = f"tilewright_declaration_{hashlib.sha256(str(path).encode()).hexdigest()[:16]}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise BrokenDeclarationError(folder, "Python cannot import it")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # dataclasses and pickle look a class's module up there
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        del sys.modules[name]
+        raise BrokenDeclarationError(folder, f"importing it raised {type(error).__name__}: {error}") from error
+    return module
+
+
+def _kernel_of(folder: Path, module: ModuleType) -> Kernel:
+    kernel = getattr(module, "KERNEL", None)
+    if not isinstance(kernel, Kernel):
+        raise BrokenDeclarationError(folder, "it must define KERNEL, a tilewright.kernels.kernel.Kernel")
+    flaw = next(_flaws(kernel), None)
+    if flaw is not None:
+        raise BrokenDeclarationError(folder, flaw)
+    return kernel
+
+
+def _flaws(kernel: Kernel) -> Iterator[str]:
+    """What is wrong, in an order in which each check may rely on those before it: ask for the first only."""
+    if not _KERNEL_NAME.fullmatch(kernel.name):
+        yield f"the kernel's name {kernel.name!r} must match {_KERNEL_NAME.pattern}"
+    names = [variant.name for variant in kernel.variants]
+    if not names or len(set(names)) != len(names):
+        yield f"variants need names of their own; there are {names}"
+    if kernel.default_variant not in {"", *names}:
+        yield f"default_variant {kernel.default_variant!r} is none of {names}"
+    if kernel.ranking_l2 not in {"cold", "warm"}:
+        yield f"ranking_l2 must be 'cold' or 'warm', not {kernel.ranking_l2!r}"
+    roles = [tensor.role for tensor in kernel.tensors]
+    if set(roles) - {"input", "output", "inout"} or sum(role != "input" for role in roles) != 1:
+        yield f"of the tensors one must be output or inout and all others input; the roles are {roles}"
+    if not kernel.dtypes or not set(kernel.dtypes) <= set(REAL):
+        yield f"dtypes must be of {', '.join(REAL)}; they are {kernel.dtypes}"
+    try:
+        # The kernel's first dtype need not be the default of `problem`.
+        example = kernel.problem(kernel.example_shape, kernel.dtypes[0])
+    except InvalidProblemError as error:
+        yield f"example_shape is no problem of this kernel: {error}"
+        return
+    for variant in kernel.variants:
+        for flaw in _flaws_of_variant(kernel, variant, example):
+            yield f"variant {variant.name!r}: {flaw}"
+
+
+def _flaws_of_variant(kernel: Kernel, variant: Variant, example: Problem) -> Iterator[str]:
+    if not _SOURCE_NAME.fullmatch(variant.source) or not (kernel.folder / variant.source).is_file():
+        yield f"there is no source {variant.source!r} in {kernel.folder}"
+    try:
+        source = kernel.source(variant.name)
+    except (OSError, UnicodeDecodeError) as error:
+        yield f"its source cannot be read: {error}"
+        return
+    if not re.search(rf"\b{kernel.entry}\s*\(", source):
+        yield f"{variant.source} does not define {kernel.entry}"
+    for parameter in variant.parameters:
+        if not _MACRO_NAME.fullmatch(parameter.name):
+            yield f"the parameter {parameter.name!r} must match {_MACRO_NAME.pattern}"
+        if not re.search(rf"^\s*#\s*define\s+{parameter.name}\s+{parameter.default}\b", source, re.MULTILINE):
+            yield f"{variant.source} must define the default {parameter.name} {parameter.default}"
+    space = variant.space()
+    try:
+        broken = space.violated(space.default().values, example, _TRIAL_LIMITS)
+    except (ArithmeticError, LookupError, AttributeError, TypeError, ValueError) as error:
+        yield f"its default on example_shape raises {type(error).__name__}: {error}"
+        return
+    if broken is not None:
+        yield f"its default on example_shape breaks the constraint {broken!r}"

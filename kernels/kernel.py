@@ -38,11 +38,17 @@ class Tensor:
     """A pointer argument: row-major, `shape(problem)` elements of the problem's dtype.
 
     role `input` is const in the source, `output` is written only, `inout` is read and written.
+    An `inout` may depend on the problem's options: `read_when` says for which problems it is read.
     """
 
     name: str
     role: str
     shape: Callable[[Problem], tuple[int, ...]]
+    read_when: Callable[[Problem], bool] = lambda _problem: True
+
+    def is_read(self, problem: Problem) -> bool:
+        """Whether the kernel reads it; where not, it is poisoned before a launch that is verified."""
+        return self.role != "output" and self.read_when(problem)
 
 
 @dataclass(frozen=True)
@@ -263,7 +269,9 @@ class Kernel:
             "doc": self.doc,
             "axes": list(self.axes),
             "dtypes": list(self.dtypes),
-            "options": [{"name": o.name, "values": list(o.values), "default": o.default, "doc": o.doc} for o in self.options],
+            "options": [
+                {"name": o.name, "values": list(o.values), "default": o.default, "doc": o.doc} for o in self.options
+            ],
             "ranking_l2": self.ranking_l2,
             "example_shape": dict(self.example_shape),
             "variants": [
@@ -274,7 +282,8 @@ class Kernel:
                     "min_compute_capability": f"{v.min_compute_capability[0]}.{v.min_compute_capability[1]}",
                     "requires": sorted(v.requires),
                     "parameters": [
-                        {"name": p.name, "values": list(p.values), "default": p.default, "doc": p.doc} for p in v.parameters
+                        {"name": p.name, "values": list(p.values), "default": p.default, "doc": p.doc}
+                        for p in v.parameters
                     ],
                     "constraints": [c.name for c in v.space().constraints],
                 }

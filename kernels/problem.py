@@ -25,7 +25,7 @@ class Limits:
     multiprocessors: int
     memory_bytes: int
     max_threads_per_block: int = 1024
-    max_shared_bytes: int = 48 * 1024          # per block, opt-in maximum
+    max_shared_bytes: int = 48 * 1024  # per block, opt-in maximum
     shared_bytes_per_multiprocessor: int = 100 * 1024
     registers_per_multiprocessor: int = 65536
     max_threads_per_multiprocessor: int = 2048
@@ -33,7 +33,7 @@ class Limits:
     max_registers_per_thread: int = 255
     warp_size: int = 32
     max_grid: tuple[int, int, int] = (2**31 - 1, 65535, 65535)
-    features: frozenset[str] = frozenset({"ptx"})   # "ptx": inline assembly runs here; the CPU device has it not
+    features: frozenset[str] = frozenset({"ptx"})  # "ptx": inline assembly runs here; the CPU device has it not
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import hashlib
 import itertools
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 
 from tilewright.kernels.problem import Limits, Problem
@@ -15,31 +15,26 @@ from tilewright.kernels.problem import Limits, Problem
 class Values(Mapping[str, int]):
     """The parameter values of one configuration, readable as attributes too: `c.TILE_M`."""
 
-    __slots__ = ("_values",)
-
     def __init__(self, values: Mapping[str, int]) -> None:
-        object.__setattr__(self, "_values", dict(values))
+        self._by_name = dict(values)
 
     def __getitem__(self, name: str) -> int:
-        return self._values[name]  # type: ignore[attr-defined,no-any-return]
+        return self._by_name[name]
 
     def __getattr__(self, name: str) -> int:
-        try:
-            return self._values[name]  # type: ignore[attr-defined,no-any-return]
-        except KeyError:
-            raise AttributeError(name) from None
+        # Copying and pickling ask for attributes before there are any.
+        if name.startswith("_") or name not in self._by_name:
+            raise AttributeError(name)
+        return self._by_name[name]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._values)  # type: ignore[attr-defined]
+        return iter(self._by_name)
 
     def __len__(self) -> int:
-        return len(self._values)  # type: ignore[attr-defined]
-
-    def __reduce__(self) -> tuple[type[Values], tuple[dict[str, int]]]:
-        return Values, (dict(self),)
+        return len(self._by_name)
 
     def __repr__(self) -> str:
-        return f"Values({dict(self)})"
+        return f"Values({self._by_name})"
 
 
 @dataclass(frozen=True)
@@ -53,7 +48,9 @@ class Parameter:
 
     def __post_init__(self) -> None:
         if self.default not in self.values or len(set(self.values)) != len(self.values):
-            raise ValueError(f"parameter {self.name}: the default {self.default} must be one of {self.values}, each once")
+            raise ValueError(
+                f"parameter {self.name}: the default {self.default} must be one of {self.values}, each once"
+            )
 
 
 def powers_of_two(name: str, low: int, high: int, *, default: int, doc: str = "") -> Parameter:
@@ -143,7 +140,6 @@ class SearchSpace:
     spaces: tuple[VariantSpace, ...]
     problem: Problem
     limits: Limits
-    _index: dict[Configuration, int] = field(default_factory=dict, compare=False, repr=False)
 
     @cached_property
     def feasible(self) -> tuple[Configuration, ...]:
@@ -185,7 +181,9 @@ class SearchSpace:
                 starts.append(near)
         return starts
 
-    def nearest(self, wanted: Configuration, exclude: frozenset[Configuration] | set[Configuration]) -> Configuration | None:
+    def nearest(
+        self, wanted: Configuration, exclude: frozenset[Configuration] | set[Configuration]
+    ) -> Configuration | None:
         """The feasible configuration nearest to `wanted` that is not excluded, or None when all are.
 
         Distance counts steps along each parameter's list of values; another variant is farther than any step.

@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal, Protocol, runtime_checkable
 
-from tilewright.kernels.space import Configuration
-from tilewright.tuner.outcome import Evaluation
+from tilewright.kernels.kernel import Kernel
+from tilewright.kernels.space import Configuration, SearchSpace
+from tilewright.tuner.device import Bench
+from tilewright.tuner.errors import DeviceLostError
+from tilewright.tuner.finals import Dropped, Finalist, LibraryTime, Standing, finals
+from tilewright.tuner.measure import DEFAULT_PLAN, Clock, ContextLostError, MeasurementPlan, evaluate
+from tilewright.tuner.outcome import Evaluation, Outcome
+from tilewright.tuner.search import Searcher, make_searcher
+
+StoppedBy = Literal["trials", "seconds", "target", "exhausted", "cancelled"]
 
 
 @dataclass(frozen=True)
 class Budget:
-    """When to stop: whichever comes first. At least one is set; all are positive.
+    """When to stop: whichever comes first. At least one is set; all are positive. The finals come on top.
 
     `target_ms`: stop as soon as a trial's ranking time is at or below it.
     """
@@ -19,6 +30,11 @@ class Budget:
     trials: int | None = None
     seconds: float | None = None
     target_ms: float | None = None
+
+    def __post_init__(self) -> None:
+        limits = [limit for limit in (self.trials, self.seconds, self.target_ms) if limit is not None]
+        if not limits or not all(limit > 0 for limit in limits):
+            raise ValueError(f"a budget has a limit, and its limits are above zero: {self}")
 
 
 @dataclass(frozen=True)
@@ -28,36 +44,16 @@ class Trial:
     number: int
     configuration: Configuration
     evaluation: Evaluation
-    started_s: float = 0.0     # seconds since the study's clock started, wall
+    started_s: float = 0.0  # seconds since the study's clock started, wall
     wall_s: float = 0.0
-
-
-@dataclass(frozen=True)
-class Finalist:
-    """A configuration of the last, interleaved round. `ties` where its interval overlaps the winner's."""
-
-    configuration: Configuration
-    time_ms: float
-    ci_ms: tuple[float, float]
-    samples_ms: tuple[float, ...]
-    ties: bool
-
-
-@dataclass(frozen=True)
-class LibraryTime:
-    """The library's time in the same interleaved rounds. `faster`: by more than both intervals."""
-
-    name: str
-    time_ms: float
-    ci_ms: tuple[float, float]
-    faster: bool
 
 
 @dataclass(frozen=True)
 class TuneResult:
     """The settled winner (None where nothing was measured), all finalists best first, the library beside.
 
-    `default_ms` and `slowest_ms` are medians of the default configuration (None: it failed) and of the slowest trial.
+    `default_ms` and `slowest_ms` are medians of the default configuration (None: it failed; in the finals where it ran
+    there) and of the slowest trial.
     """
 
     best: Finalist | None
@@ -65,7 +61,8 @@ class TuneResult:
     library: LibraryTime | None
     default_ms: float | None
     slowest_ms: float | None
-    stopped_by: str            # "trials", "seconds", "target", "exhausted" or "cancelled"
+    stopped_by: StoppedBy
+    dropped: tuple[Dropped, ...] = ()  # verified in their trials, failed in the finals: retract them
 
 
 @dataclass(frozen=True)
@@ -88,3 +85,217 @@ class StudyState:
 OnTrial = Callable[[Progress], None]
 ShouldStop = Callable[[], bool]
 Trials = Iterable[Trial]
+
+LOOKAHEAD = 8
+"""Proposals made ahead where the bench compiles ahead: as many as keep a pool of compilers busy during one trial."""
+
+
+@runtime_checkable
+class CompilesAhead(Protocol):
+    """A bench that can compile in the background what will be asked for next."""
+
+    def compile_ahead(self, configurations: Sequence[Configuration]) -> None:
+        """Starts compiling these; returns at once. `compile` waits for them; failures show there."""
+
+
+def tune(
+    bench: Bench,
+    kernel: Kernel,
+    space: SearchSpace,
+    budget: Budget,
+    *,
+    seed: int,
+    prior: StudyState | None = None,
+    on_trial: OnTrial = lambda _progress: None,
+    should_stop: ShouldStop = lambda: False,
+    sampler: str = "tpe",
+    plan: MeasurementPlan = DEFAULT_PLAN,
+    clock: Clock = time.monotonic,
+    already_done: int = 0,
+    already_s: float = 0.0,
+    barred: frozenset[Configuration] = frozenset(),
+) -> TuneResult:
+    """The settled winner of a search over `space` within `budget`; `on_trial` hears of every trial as it ends.
+
+    `prior` trials are known to the search and never evaluated again; new numbers follow theirs. Of the budget,
+    `already_done` trials and `already_s` seconds are spent. `barred` configurations cannot become finalists.
+    Raises ContextLostError when a configuration broke the device's context (its trial was handed to `on_trial`
+    first; go on in a new process), DeviceLostError when the device was lost in two trials running.
+    """
+    study = _Study(
+        bench,
+        kernel,
+        space,
+        budget,
+        prior=prior or StudyState(),
+        sampler=sampler,
+        seed=seed,
+        plan=plan,
+        clock=clock,
+        already_done=already_done,
+    )
+    stopped_by = study.search(on_trial, should_stop, clock() - already_s)
+    dropped: tuple[Dropped, ...] = ()
+    while stopped_by != "cancelled":
+        out = barred | {fallen.configuration for fallen in dropped}
+        default = study.default if study.default_ms is not None and study.default not in out else None
+        standing = finals(bench, study.leaders(out), kernel.ranking_l2, plan, default=default, should_stop=should_stop)
+        if standing is None:
+            break
+        dropped += standing.dropped
+        if standing.finalists or not standing.dropped:  # else all leaders fell: the next ones stand in
+            return study.result(replace(standing, dropped=dropped), stopped_by)
+    return study.result(Standing(dropped=dropped), "cancelled")
+
+
+class _Study:
+    """The trials of one study, in memory, while a job adds to them."""
+
+    def __init__(
+        self,
+        bench: Bench,
+        kernel: Kernel,
+        space: SearchSpace,
+        budget: Budget,
+        *,
+        prior: StudyState,
+        sampler: str,
+        seed: int,
+        plan: MeasurementPlan,
+        clock: Clock,
+        already_done: int,
+    ) -> None:
+        self.bench, self.kernel, self.space, self.budget, self.plan, self.clock = (
+            bench,
+            kernel,
+            space,
+            budget,
+            plan,
+            clock,
+        )
+        self.trials = sorted(prior.trials, key=lambda trial: trial.number)
+        self.done = already_done
+        # The default first: gains are stated against it. Then where each other variant's author would start.
+        self.default = kernel.default_configuration(space) if len(space) else None
+        starts = [] if self.default is None else [self.default, *space.defaults()]
+        told = [(trial.configuration, trial.evaluation) for trial in self.trials]
+        self.searcher: Searcher = make_searcher(sampler, space, starts, seed, told)
+        self.ahead: deque[Configuration] = deque()
+
+    @property
+    def best(self) -> Trial | None:
+        """The fastest measured trial."""
+        measured = [trial for trial in self.trials if trial.evaluation.time_ms is not None]
+        return min(measured, key=_time_ms, default=None)
+
+    @property
+    def default_ms(self) -> float | None:
+        """The time of the default configuration's trial."""
+        return next((t.evaluation.time_ms for t in self.trials if t.configuration == self.default), None)
+
+    def search(self, on_trial: OnTrial, should_stop: ShouldStop, started: float) -> StoppedBy:
+        """Runs trials until something says stop; what it was."""
+        while True:
+            stop = self._spent(started, should_stop)
+            if stop is not None:
+                return stop
+            configuration = self._next()
+            if configuration is None:
+                return "exhausted"
+            self._run(configuration, on_trial, started)
+
+    def leaders(self, barred: frozenset[Configuration]) -> list[Configuration]:
+        """The finalists-to-be: the fastest feasible trials, close enough to the fastest, one per configuration."""
+        fit: dict[Configuration, float] = {}
+        for trial in self.trials:
+            if (
+                trial.evaluation.time_ms is not None
+                and trial.configuration not in barred
+                and trial.configuration in self.space
+            ):
+                fit[trial.configuration] = min(trial.evaluation.time_ms, fit.get(trial.configuration, float("inf")))
+        ranked = sorted(fit, key=lambda configuration: fit[configuration])
+        limit = (1 + self.plan.final_margin) * fit[ranked[0]] if ranked else 0.0
+        return [configuration for configuration in ranked[: self.plan.finalists] if fit[configuration] <= limit]
+
+    def result(self, standing: Standing, stopped_by: StoppedBy) -> TuneResult:
+        """The standing with what gains are stated against."""
+        times = [trial.evaluation.time_ms for trial in self.trials if trial.evaluation.time_ms is not None]
+        return TuneResult(
+            best=standing.finalists[0] if standing.finalists else None,
+            finalists=standing.finalists,
+            library=standing.library,
+            default_ms=standing.default_ms or self.default_ms,
+            slowest_ms=max(times, default=None),
+            stopped_by=stopped_by,
+            dropped=standing.dropped,
+        )
+
+    def _spent(self, started: float, should_stop: ShouldStop) -> StoppedBy | None:
+        budget, best = self.budget, self.best
+        if should_stop():
+            return "cancelled"
+        if budget.target_ms is not None and best is not None and _time_ms(best) <= budget.target_ms:
+            return "target"
+        if budget.trials is not None and self.done >= budget.trials:
+            return "trials"
+        if budget.seconds is not None and self.clock() - started >= budget.seconds:
+            return "seconds"
+        return None
+
+    def _next(self) -> Configuration | None:
+        left = float("inf") if self.budget.trials is None else self.budget.trials - self.done
+        wanted = min(left, 1 + LOOKAHEAD) if isinstance(self.bench, CompilesAhead) else 1
+        fresh: list[Configuration] = []
+        while len(self.ahead) + len(fresh) < wanted:
+            proposal = self.searcher.propose() if len(self.space) else None
+            if proposal is None:
+                break
+            fresh.append(proposal)
+        if fresh and isinstance(self.bench, CompilesAhead):
+            self.bench.compile_ahead(fresh)
+        self.ahead.extend(fresh)
+        return self.ahead.popleft() if self.ahead else None
+
+    def _run(self, configuration: Configuration, on_trial: OnTrial, started: float) -> None:
+        begun, best = self.clock(), self.best
+        incumbent_ms = None if best is None else best.evaluation.time_ms
+        broken: ContextLostError | None = None
+        try:
+            evaluation = evaluate(
+                self.bench, configuration, self.kernel.ranking_l2, self.plan, incumbent_ms, clock=self.clock
+            )
+        except ContextLostError as error:
+            if error.evaluation is None:
+                raise
+            evaluation, broken = error.evaluation, error
+        before = self.trials[-1].evaluation.outcome if self.trials else None
+        number = self.trials[-1].number + 1 if self.trials else 0
+        trial = Trial(number, configuration, evaluation, begun - started, self.clock() - begun)
+        self.trials.append(trial)
+        self.done += 1
+        self.searcher.tell(configuration, evaluation)
+        on_trial(Progress(trial, self.best, self.done, self.budget))
+        if evaluation.outcome is before is Outcome.DEVICE_LOST:
+            raise DeviceLostError(evaluation.log) from broken
+        if broken is not None:
+            raise broken
+
+
+def _time_ms(trial: Trial) -> float:
+    assert trial.evaluation.time_ms is not None  # noqa: S101 - asked of measured trials only
+    return trial.evaluation.time_ms
+
+
+__all__ = [
+    "Budget",
+    "CompilesAhead",
+    "Dropped",
+    "Finalist",
+    "LibraryTime",
+    "Progress",
+    "StudyState",
+    "Trial",
+    "TuneResult",
+    "tune",
+]

@@ -1,1 +1,1 @@
-"""."""
+"""gemm: C = alpha op(A) op(B) + beta C."""

@@ -1,1 +1,1 @@
-"""."""
+"""gemv: y = alpha A x + beta y."""

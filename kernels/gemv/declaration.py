@@ -1,0 +1,147 @@
+"""gemv: its arguments, work counts, variants and their search spaces."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tilewright.kernels.gemv.reference import gemv_reference
+from tilewright.kernels.kernel import Kernel, Launch, Option, Scalar, Tensor, Variant
+from tilewright.kernels.problem import Limits, Problem
+from tilewright.kernels.space import Constraint, Values, powers_of_two
+
+
+def rows_to_blocks(p: Problem, rows_per_block: int, threads: int) -> Launch:
+    """One axis of blocks over the rows."""
+    return Launch((-(-p.shape["m"] // rows_per_block), 1, 1), (threads, 1, 1))
+
+
+def launch_naive(c: Values, p: Problem) -> Launch:
+    """A thread a row."""
+    return rows_to_blocks(p, c.BLOCK, c.BLOCK)
+
+
+def launch_warp(c: Values, p: Problem) -> Launch:
+    """A warp takes ROWS_PER_WARP rows."""
+    return rows_to_blocks(p, c.WARPS * c.ROWS_PER_WARP, 32 * c.WARPS)
+
+
+def launch_block(c: Values, p: Problem) -> Launch:
+    """A block a row."""
+    return rows_to_blocks(p, 1, c.BLOCK)
+
+
+def launch_vectorized(c: Values, p: Problem) -> Launch:
+    """WARPS_PER_ROW warps a row, ROWS_PER_BLOCK rows a block."""
+    return rows_to_blocks(p, c.ROWS_PER_BLOCK, 32 * c.WARPS_PER_ROW * c.ROWS_PER_BLOCK)
+
+
+def rows_exist(rows_per_block: int, p: Problem) -> bool:
+    """Whether no block of half as many rows would cover them all."""
+    return rows_per_block == 1 or rows_per_block // 2 < p.shape["m"]
+
+
+def columns_last(threads: int, elements: int, c: Values, p: Problem) -> bool:
+    """Whether a row lasts for all its threads (one warp always may), and for all unrolled steps (one always may)."""
+    n = p.shape["n"]
+    return (threads == 32 or threads * elements <= n) and (c.UNROLL == 1 or threads * elements * c.UNROLL <= n)
+
+
+def columns_last_vectorized(c: Values, p: Problem, _d: Limits) -> bool:
+    """`columns_last` for vectors."""
+    return columns_last(32 * c.WARPS_PER_ROW, c.VECTOR_WIDTH, c, p)
+
+
+# A name says what is counted: the same reasons hold in every variant.
+ROWS_EXIST = "no block of half as many rows covers them"
+COLUMNS_LAST = "every thread and unrolled step has columns"
+
+NAIVE = Variant(
+    name="naive",
+    doc="A thread a row.",
+    source="naive.cu",
+    launch=launch_naive,
+    parameters=(powers_of_two("BLOCK", 32, 1024, default=128, doc="rows, and threads, of a block"),),
+)
+
+WARP = Variant(
+    name="warp",
+    doc="A warp for one row or a few, coalesced, reduced by shuffles.",
+    source="warp.cu",
+    launch=launch_warp,
+    parameters=(
+        powers_of_two("WARPS", 1, 32, default=4, doc="warps of a block"),
+        powers_of_two("ROWS_PER_WARP", 1, 4, default=1, doc="rows that share what a warp reads of x"),
+        powers_of_two("UNROLL", 1, 8, default=4, doc="steps along a row whose loads are in flight together"),
+    ),
+    constraints=(
+        Constraint(ROWS_EXIST, lambda c, p, _d: rows_exist(c.WARPS * c.ROWS_PER_WARP, p)),
+        Constraint(COLUMNS_LAST, lambda c, p, _d: columns_last(32, 1, c, p)),
+    ),
+)
+
+BLOCK = Variant(
+    name="block",
+    doc="A block a row, reduced by shuffles and shared memory.",
+    source="block.cu",
+    launch=launch_block,
+    parameters=(
+        powers_of_two("BLOCK", 32, 1024, default=256, doc="threads of a block"),
+        powers_of_two("UNROLL", 1, 8, default=4, doc="steps along a row whose loads are in flight together"),
+    ),
+    constraints=(Constraint(COLUMNS_LAST, lambda c, p, _d: columns_last(c.BLOCK, 1, c, p)),),
+    static_shared_bytes=lambda c, p: c.BLOCK // 32 * p.item_bytes,
+)
+
+VECTORIZED = Variant(
+    name="vectorized",
+    doc="Vector loads with several in flight; rows need not be aligned.",
+    source="vectorized.cu",
+    launch=launch_vectorized,
+    parameters=(
+        powers_of_two("VECTOR_WIDTH", 1, 4, default=4, doc="elements in one load of A"),
+        powers_of_two("WARPS_PER_ROW", 1, 32, default=4, doc="warps that share a row"),
+        powers_of_two("ROWS_PER_BLOCK", 1, 32, default=1, doc="rows of a block"),
+        powers_of_two("UNROLL", 1, 8, default=4, doc="vectors of A that a thread has in flight"),
+    ),
+    constraints=(
+        Constraint(ROWS_EXIST, lambda c, p, _d: rows_exist(c.ROWS_PER_BLOCK, p)),
+        Constraint(COLUMNS_LAST, columns_last_vectorized),
+    ),
+    static_shared_bytes=lambda c, p: c.ROWS_PER_BLOCK * c.WARPS_PER_ROW * p.item_bytes,
+)
+
+
+def reads_y(p: Problem) -> bool:
+    """Whether y counts as an input."""
+    return not p.options["beta_zero"]
+
+
+def bytes_moved(p: Problem) -> int:
+    """Read A and x once, write y once, and read it once where beta counts."""
+    m, n = p.shape["m"], p.shape["n"]
+    return (m * n + n + m * (2 if reads_y(p) else 1)) * p.item_bytes
+
+
+KERNEL = Kernel(
+    name="gemv",
+    doc="y = alpha A x + beta y, A row-major.",
+    folder=Path(__file__).parent,
+    axes=("m", "n"),
+    dtypes=("float32", "float64"),
+    options=(Option("beta_zero", (False, True), default=True, doc="beta is 0 and y is not read"),),
+    arguments=(
+        # Powers of two beside 1: exact in every dtype, and a kernel that forgets one is found out.
+        Scalar("alpha", lambda _p: 2.0),
+        Tensor("A", "input", lambda p: (p.shape["m"], p.shape["n"])),
+        Tensor("x", "input", lambda p: (p.shape["n"],)),
+        Scalar("beta", lambda p: 0.5 if reads_y(p) else 0.0),
+        Tensor("y", "inout", lambda p: (p.shape["m"],), read_when=reads_y),
+    ),
+    variants=(NAIVE, WARP, BLOCK, VECTORIZED),
+    flops=lambda p: 2 * p.shape["m"] * p.shape["n"],
+    bytes_moved=bytes_moved,
+    reference=gemv_reference,
+    ranking_l2="cold",  # A is read once: what it costs to bring it from memory is the question
+    default_variant="vectorized",
+    example_shape={"m": 4096, "n": 4096},
+)

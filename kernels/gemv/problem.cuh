@@ -1,0 +1,20 @@
+// The problem: y = alpha A x + beta y, A row-major (m, n), baked in as constants.
+#ifndef SHAPE_M
+#define SHAPE_M 1024   // rows of A, length of y
+#define SHAPE_N 1024   // columns of A, length of x
+#endif
+#ifndef BETA_ZERO
+#define BETA_ZERO 1    // 1: y is not read, whatever it holds
+#endif
+
+// Unsigned: an axis may be 2^31 - 1, and the last stride over it then ends beyond a signed int.
+[[maybe_unused]] constexpr unsigned M = SHAPE_M;   // a grid of m blocks need not look
+constexpr unsigned N = SHAPE_N;
+
+// Where row `row` of A starts.
+__device__ __forceinline__ const REAL* row_of(const REAL* A, unsigned row) { return A + static_cast<size_t>(row) * N; }
+
+// One finished inner product goes to y.
+__device__ __forceinline__ void write_y(REAL* y, unsigned row, REAL alpha, REAL product, REAL beta) {
+  y[row] = BETA_ZERO ? alpha * product : alpha * product + beta * y[row];
+}

@@ -1,0 +1,159 @@
+import itertools
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tilewright.kernels.catalogue import catalogue
+from tilewright.kernels.problem import Limits, Problem
+from tilewright.kernels.space import (
+    Configuration,
+    Constraint,
+    Parameter,
+    SearchSpace,
+    Values,
+    VariantSpace,
+    choice,
+    powers_of_two,
+)
+
+LIMITS = Limits(compute_capability=(9, 0), multiprocessors=132, memory_bytes=140 * 2**30)
+CPU_LIMITS = Limits((0, 0), 1, 2**32, features=frozenset())
+PROBLEM = Problem("toy", (("m", 4),), "float32", ())
+
+
+@st.composite
+def spaces(draw):
+    """One variant or two; a configuration is feasible where a random linear form of it is not 0 modulo q."""
+    made = []
+    for name in draw(st.sampled_from([["a"], ["a", "b"]])):
+        count = draw(st.integers(1, 3))
+        values = st.lists(st.integers(1, 20), min_size=1, max_size=4, unique=True)
+        parameters = tuple(choice(f"P{i}X", *draw(values)) for i in range(count))
+        weights, modulus = draw(st.lists(st.integers(0, 5), min_size=count, max_size=count)), draw(st.integers(2, 5))
+
+        def holds(c, _p, _d, weights=weights, modulus=modulus):
+            return sum(w * c[f"P{i}X"] for i, w in enumerate(weights)) % modulus != 0
+
+        made.append(VariantSpace(name, parameters, (Constraint("sum is not divisible", holds),)))
+    return SearchSpace(tuple(made), PROBLEM, LIMITS)
+
+
+def brute_force(space):
+    """All feasible configurations, each constraint asked of each point."""
+    found = set()
+    for variant in space.spaces:
+        names = [p.name for p in variant.parameters]
+        for point in itertools.product(*(p.values for p in variant.parameters)):
+            values = dict(zip(names, point, strict=True))
+            if all(c.holds(Values(values), space.problem, space.limits) for c in variant.constraints):
+                found.add(Configuration.of(variant.variant, values))
+    return found
+
+
+@given(spaces())
+def test_enumeration_equals_brute_force_and_has_no_doubles(space):
+    assert set(space.feasible) == brute_force(space)
+    assert len(space.feasible) == len(set(space.feasible)) == len(space)
+
+
+@given(spaces(), st.data())
+def test_nearest_is_feasible_unseen_and_itself_where_it_may_be(space, data):
+    if not space.feasible:
+        return
+    seen = data.draw(st.sets(st.sampled_from(space.feasible)))
+    variant = data.draw(st.sampled_from(space.spaces))
+    wanted = Configuration.of(
+        variant.variant, {p.name: data.draw(st.sampled_from(p.values)) for p in variant.parameters}
+    )
+    nearest = space.nearest(wanted, exclude=seen)
+    unseen = set(space.feasible) - seen
+    if not unseen:
+        assert nearest is None
+    else:
+        assert nearest in unseen
+        if wanted in unseen:
+            assert nearest == wanted
+        if any(c.variant == wanted.variant for c in unseen):
+            assert nearest.variant == wanted.variant
+
+
+@given(spaces())
+def test_starts_are_feasible_and_one_a_variant(space):
+    starts = space.defaults()
+    assert all(start in space for start in starts)
+    assert [s.variant for s in starts] == [
+        v.variant for v in space.spaces if any(c.variant == v.variant for c in space.feasible)
+    ]
+
+
+@pytest.mark.parametrize("kernel", catalogue().kernels(), ids=lambda k: k.name)
+def test_every_default_satisfies_its_constraints_on_the_example(kernel):
+    space = kernel.space(kernel.problem(kernel.example_shape), LIMITS)
+    assert all(v.space().default() in space for v in kernel.variants)
+    assert kernel.default_configuration(space) == kernel.variant(kernel.default_variant).space().default()
+
+
+sizes = st.integers(1, 300) | st.sampled_from([1023, 4095, 65537, 2**31 - 1])
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.sampled_from(catalogue().kernels()), st.data())
+def test_every_problem_leaves_every_variant_something_to_launch(kernel, data):
+    shape = {axis: data.draw(sizes) for axis in kernel.axes}
+    options = {o.name: data.draw(st.sampled_from(o.values)) for o in kernel.options}
+    problem = kernel.problem(shape, data.draw(st.sampled_from(kernel.dtypes)), options)
+    space = kernel.space(problem, LIMITS)
+    if kernel.memory_bytes(problem) <= LIMITS.memory_bytes:
+        assert {c.variant for c in space.feasible} == {v.name for v in kernel.variants}
+    for configuration in data.draw(st.lists(st.sampled_from(space.feasible), max_size=20)) if space.feasible else []:
+        launch = kernel.variant(configuration.variant).launch(configuration.values, problem)
+        assert launch.threads <= 1024
+        assert launch.grid[0] < 2**31
+        assert launch.grid[1:] == (1, 1)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_the_gemm_space_stays_searchable(dtype):
+    gemm = catalogue().get("gemm")
+    assert 500 < len(gemm.space(gemm.problem({"m": 2048, "n": 2048, "k": 2048}, dtype), LIMITS)) < 5000
+
+
+def test_rows_that_divide_into_no_vector_leave_scalar_loads():
+    gemm = catalogue().get("gemm")
+    odd = gemm.space(gemm.problem({"m": 1023, "n": 1025, "k": 1027}), LIMITS, only=["wpt"])
+    assert {c.values.VECTOR_WIDTH for c in odd.feasible} == {1}
+    half = gemm.space(gemm.problem({"m": 1023, "n": 1024, "k": 1027}), LIMITS, only=["wpt"])
+    assert {c.values.VECTOR_WIDTH for c in half.feasible} == {1, 2, 4}
+
+
+def test_a_device_without_registers_to_share_out_is_not_asked_for_resident_blocks():
+    gemm = catalogue().get("gemm")
+    problem = gemm.problem(gemm.example_shape)
+    assert {c.values.MIN_BLOCKS for c in gemm.space(problem, LIMITS, only=["wpt"]).feasible} == {1, 2, 4}
+    assert {c.values.MIN_BLOCKS for c in gemm.space(problem, CPU_LIMITS, only=["wpt"]).feasible} == {1}
+
+
+def test_a_smaller_device_has_a_smaller_space():
+    gemm = catalogue().get("gemm")
+    problem = gemm.problem(gemm.example_shape)
+    small = Limits((7, 5), 40, 2**34, max_threads_per_block=256, max_shared_bytes=16 * 1024)
+    few, many = gemm.space(problem, small), gemm.space(problem, LIMITS)
+    assert len(few) < len(many)
+    for configuration in few.feasible:
+        variant = gemm.variant(configuration.variant)
+        assert variant.launch(configuration.values, problem).threads <= 256
+        assert variant.shared_bytes(configuration.values, problem) <= 16 * 1024
+
+
+def test_the_violated_constraint_is_named():
+    wpt = catalogue().get("gemm").variant("wpt").space()
+    values = Values({**wpt.default().values, "TILE_M": 256, "TILE_N": 256, "WPT_M": 1, "WPT_N": 1})
+    problem = catalogue().get("gemm").problem({"m": 512, "n": 512, "k": 512})
+    assert wpt.violated(values, problem, LIMITS) == "block fits the device"
+
+
+def test_a_default_outside_its_values_is_refused():
+    with pytest.raises(ValueError, match="TILE_K"):
+        Parameter("TILE_K", (8, 16), 4)
+    assert powers_of_two("BLOCK", 32, 256, default=64).values == (32, 64, 128, 256)

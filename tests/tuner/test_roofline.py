@@ -1,0 +1,45 @@
+from dataclasses import replace
+
+import made_recordings as made
+import pytest
+
+from tilewright.tuner.replay import replay
+from tilewright.tuner.roofline import gb_per_s, gflops, percent_of_roof, roof_gflops
+
+DEVICE, KERNEL, PROBLEM = replay(made.valley())
+H200 = replace(DEVICE.model, datasheet_gflops={"float32": 66_900.0}, datasheet_gb_per_s=4_800.0)
+
+
+def product(n):
+    return replace(KERNEL, flops=lambda _p: 2 * n**3, bytes_moved=lambda _p: 4 * 3 * n**2)
+
+
+def test_a_large_product_is_under_the_peak_and_a_row_sum_under_the_memory():
+    assert roof_gflops(H200, "float32", 2 * 4096**3, 12 * 4096**2) == 66_900
+    assert roof_gflops(H200, "float32", 10**6, 4 * 10**6) == pytest.approx(1_200)
+
+
+def test_the_measured_bandwidth_goes_before_the_data_sheets():
+    assert roof_gflops(replace(H200, measured_gb_per_s=4_000.0), "float32", 10**6, 4 * 10**6) == pytest.approx(1_000)
+
+
+def test_percent_of_roof_of_a_known_time():
+    # 51.1 TFLOP/s at 4096 cubed is 2.69 ms
+    assert percent_of_roof(product(4096), PROBLEM, H200, 2.6896) == pytest.approx(76.4, abs=0.1)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [DEVICE.model, replace(H200, datasheet_gb_per_s=None), replace(H200, datasheet_gflops={"float64": 1.0})],
+)
+def test_without_peaks_there_is_no_roof(model):
+    assert percent_of_roof(product(64), PROBLEM, model, 1.0) is None
+
+
+def test_a_kernel_without_counted_work_has_no_roof():
+    assert percent_of_roof(KERNEL, PROBLEM, H200, 1.0) is None
+
+
+def test_rates_are_decimal():
+    assert gflops(2_000_000, 1.0) == 2.0
+    assert gb_per_s(3_000_000_000, 1000.0) == 3.0

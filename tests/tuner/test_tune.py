@@ -1,0 +1,222 @@
+import itertools
+
+import made_recordings as made
+import pytest
+
+from tilewright.kernels.space import Configuration
+from tilewright.tuner.errors import DeviceLostError
+from tilewright.tuner.measure import ContextLostError
+from tilewright.tuner.outcome import Outcome
+from tilewright.tuner.replay import ReplayBench, replay, replay_kernel
+from tilewright.tuner.tune import Budget, CompilesAhead, StudyState, tune
+
+BEST = Configuration.of("fine", {"TILE": 16, "UNROLL": 4})
+
+
+class Run:
+    """tune() over a recording, and what it reported on the way."""
+
+    def __init__(self, recording, budget, *, bench=None, **kwargs):
+        device, self.kernel, problem = replay(recording)
+        self.space = self.kernel.space(problem, device.model.limits)
+        self.bench = bench or device.bench(self.kernel, problem, seed=0)
+        self.progress = []
+        self.result = None
+        self.tune = lambda: tune(
+            self.bench, self.kernel, self.space, budget, **{"seed": 0, "on_trial": self.progress.append, **kwargs}
+        )
+
+    def go(self):
+        self.result = self.tune()
+        return self
+
+    @property
+    def trials(self):
+        return [p.trial for p in self.progress]
+
+
+@pytest.mark.parametrize("sampler", ["tpe", "random"])
+def test_the_whole_space_is_searched_and_the_best_settled(sampler):
+    run = Run(made.valley(), Budget(trials=500), sampler=sampler).go()
+    assert run.result.stopped_by == "exhausted"
+    assert len(run.trials) == 64 == len({t.configuration for t in run.trials})
+    assert [t.number for t in run.trials] == list(range(64))
+    assert run.result.best.configuration == BEST
+    assert run.result.best.time_ms == pytest.approx(1.0, rel=0.01)
+    assert run.result.slowest_ms == pytest.approx(4 * (1 + 0.2 * 8), rel=0.01)
+
+
+def test_the_default_is_measured_first_then_the_other_variants_starts():
+    run = Run(made.valley(), Budget(trials=5)).go()
+    default = run.kernel.default_configuration(run.space)
+    assert run.trials[0].configuration == default
+    assert run.trials[1].configuration in run.space.defaults()
+    assert run.trials[1].configuration.variant != default.variant
+    assert run.result.default_ms == pytest.approx(run.trials[0].evaluation.time_ms, rel=0.01)
+    assert default not in {f.configuration for f in run.result.finalists}
+
+
+def test_a_trial_budget_is_kept():
+    run = Run(made.valley(), Budget(trials=12)).go()
+    assert (run.result.stopped_by, len(run.trials)) == ("trials", 12)
+    assert [p.done for p in run.progress] == list(range(1, 13))
+    assert all(
+        p.best.evaluation.time_ms == min(t.evaluation.time_ms for t in run.trials[: p.done]) for p in run.progress
+    )
+
+
+def test_a_time_budget_is_kept_and_what_was_spent_before_counts():
+    ticks = itertools.count()
+    run = Run(made.valley(), Budget(seconds=100), clock=lambda: float(next(ticks))).go()
+    assert run.result.stopped_by == "seconds"
+    assert 5 < len(run.trials) < 60
+    assert run.trials[-1].started_s <= 100
+    later = itertools.count()
+    resumed = Run(made.valley(), Budget(seconds=100), clock=lambda: float(next(later)), already_s=90.0).go()
+    assert 0 < len(resumed.trials) < len(run.trials) / 2
+
+
+def test_the_target_ends_the_search_at_once():
+    run = Run(made.valley(), Budget(trials=500, target_ms=1.25)).go()
+    assert run.result.stopped_by == "target"
+    assert run.trials[-1].evaluation.time_ms <= 1.25
+    assert all(t.evaluation.time_ms > 1.25 for t in run.trials[:-1])
+
+
+def test_cancelled_runs_no_finals():
+    run = Run(made.valley(), Budget(trials=500), should_stop=lambda: len(run.progress) >= 7)
+    run.go()
+    assert (run.result.stopped_by, run.result.best, len(run.trials)) == ("cancelled", None, 7)
+    assert len(run.bench.compiled) == 7
+    assert run.result.slowest_ms is not None
+
+
+def test_cancelled_in_the_finals_there_is_no_winner_either():
+    asked = itertools.count()
+    run = Run(made.valley(), Budget(trials=5), should_stop=lambda: next(asked) > 8).go()
+    assert (run.result.stopped_by, run.result.best) == ("cancelled", None)
+    assert len(run.trials) == 5
+
+
+def test_a_resumed_study_repeats_nothing_and_counts_on():
+    first = Run(made.valley(), Budget(trials=20)).go()
+    prior = StudyState(first.trials[:13])
+    second = Run(made.valley(), Budget(trials=30), prior=prior, already_done=13).go()
+    assert second.result.stopped_by == "trials"
+    assert [t.number for t in second.trials] == list(range(13, 30))
+    assert not {t.configuration for t in second.trials} & {t.configuration for t in prior.trials}
+    assert second.result.default_ms == pytest.approx(first.result.default_ms, rel=0.01)
+
+
+def test_a_finished_study_goes_straight_to_the_finals():
+    first = Run(made.valley(), Budget(trials=64)).go()
+    again = Run(made.valley(), Budget(trials=64), prior=StudyState(first.trials), already_done=64).go()
+    assert again.trials == []
+    assert again.result.best.configuration == BEST
+
+
+def test_prior_trials_of_other_jobs_do_not_burn_this_ones_budget():
+    first = Run(made.valley(), Budget(trials=20)).go()
+    second = Run(made.valley(), Budget(trials=10), prior=StudyState(first.trials)).go()
+    assert (second.result.stopped_by, len(second.trials)) == ("trials", 10)
+
+
+def test_a_space_that_only_fails_has_no_winner():
+    outcomes = itertools.cycle(o for o in Outcome if o not in {Outcome.MEASURED, Outcome.DEVICE_LOST})
+    recording = made.valley()
+    failing = made.of(
+        {c: made.failed(next(outcomes)) for c in recording.entries},
+        coarse=[("TILE", made.TILES), ("UNROLL", made.UNROLLS)],
+        fine=[("TILE", made.TILES), ("UNROLL", made.UNROLLS)],
+    )
+    run = Run(failing, Budget(trials=500)).go()
+    assert (run.result.stopped_by, run.result.best, run.result.finalists) == ("exhausted", None, ())
+    assert (run.result.default_ms, run.result.slowest_ms) == (None, None)
+    assert {t.evaluation.outcome for t in run.trials} == set(Outcome) - {Outcome.MEASURED, Outcome.DEVICE_LOST}
+
+
+def test_an_empty_space_is_exhausted():
+    run = Run(made.of({}, fine=[("TILE", (1, 2))]), Budget(trials=5)).go()
+    assert (run.result.stopped_by, run.result.best, run.trials) == ("exhausted", None, [])
+
+
+def test_a_leader_that_is_wrong_in_the_finals_is_dropped_for_the_next():
+    recording = made.valley()
+    bench = made.BenchWithLibrary(recording, library_ms=0.9, wrong_after={BEST: 1})
+    run = Run(recording, Budget(trials=64), bench=bench).go()
+    assert [d.configuration for d in run.result.dropped] == [BEST]
+    assert run.result.best.time_ms == pytest.approx(1.2, rel=0.01)  # 20 % behind: no finalist until all others fell
+    assert run.result.library.faster
+
+
+def test_only_configurations_near_the_best_are_finalists():
+    run = Run(made.valley(), Budget(trials=64)).go()
+    assert [f.configuration for f in run.result.finalists] == [BEST]  # the next is 20 % behind
+
+
+def test_a_broken_context_is_raised_after_its_trial_was_handed_out():
+    recording = made.valley()
+    run = Run(recording, Budget(trials=64), bench=made.BenchWithLibrary(recording, sticky=BEST))
+    with pytest.raises(ContextLostError):
+        run.tune()
+    assert run.trials[-1].configuration == BEST
+    assert run.trials[-1].evaluation.outcome is Outcome.LAUNCH_FAILED
+    resumed = Run(recording, Budget(trials=64), prior=StudyState(run.trials), already_done=len(run.trials)).go()
+    assert len(resumed.trials) == 64 - len(run.trials)
+    assert BEST not in {f.configuration for f in resumed.result.finalists}
+
+
+def test_a_barred_configuration_is_no_finalist():
+    run = Run(made.valley(), Budget(trials=64), barred=frozenset({BEST})).go()
+    assert run.result.best.configuration != BEST
+
+
+def test_a_device_lost_twice_running_ends_the_job():
+    recording = made.valley()
+    lost = made.of(
+        {c: made.failed(Outcome.DEVICE_LOST, "fell off the bus") for c in recording.entries},
+        fine=[("TILE", made.TILES), ("UNROLL", made.UNROLLS)],
+    )
+    run = Run(lost, Budget(trials=64))
+    with pytest.raises(DeviceLostError, match="fell off the bus"):
+        run.tune()
+    assert len(run.trials) == 2
+
+
+class AheadBench(ReplayBench):
+    def __init__(self, recording):
+        super().__init__(recording)
+        self.queued = []
+
+    def compile_ahead(self, configurations):
+        self.queued.extend(configurations)
+
+    def compile(self, configuration):
+        if not self.drawn_ms:  # not in the finals
+            assert configuration in self.queued
+        return super().compile(configuration)
+
+
+def test_a_bench_that_compiles_ahead_hears_early_and_of_no_more_than_the_budget():
+    recording = made.valley()
+    bench = AheadBench(recording)
+    assert isinstance(bench, CompilesAhead)
+    assert not isinstance(ReplayBench(recording), CompilesAhead)
+    run = Run(recording, Budget(trials=20), bench=bench).go()
+    assert bench.queued == [t.configuration for t in run.trials]
+    assert len(run.trials) == 20
+
+
+@pytest.mark.parametrize("limits", [{}, {"trials": 0}, {"seconds": -1.0}, {"trials": 5, "target_ms": 0.0}])
+def test_a_budget_of_nothing_is_refused(limits):
+    with pytest.raises(ValueError, match="budget"):
+        Budget(**limits)
+
+
+def test_the_replayed_kernel_can_be_limited_to_a_variant():
+    recording = made.valley()
+    kernel = replay_kernel(recording)
+    device, _, problem = replay(recording)
+    space = kernel.space(problem, device.model.limits, only=["coarse"])
+    result = tune(device.bench(kernel, problem, 0), kernel, space, Budget(trials=100), seed=0)
+    assert result.best.configuration.variant == "coarse"

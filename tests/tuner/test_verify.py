@@ -1,0 +1,88 @@
+import math
+
+import numpy as np
+import pytest
+
+from tilewright.kernels.kernel import Reference
+from tilewright.kernels.problem import UNIT_ROUNDOFF
+from tilewright.tuner.verify import C_DEFAULT, compare, tolerance
+
+
+def product_reference(rng, m=37, n=29, k=113):
+    a, b = (rng.standard_normal(shape).astype(np.float32) for shape in ((m, k), (k, n)))
+    value = a.astype(np.float64) @ b.astype(np.float64)
+    magnitude = np.abs(a).astype(np.float64) @ np.abs(b).astype(np.float64)
+    return a, b, Reference(value, magnitude, k)
+
+
+def test_a_float32_product_is_within_its_bound():
+    a, b, reference = product_reference(np.random.default_rng(0))
+    verification = compare(a @ b, reference, "float32")
+    assert verification.wrong == 0
+    assert verification.first_wrong is None
+    assert 0 < verification.bound_ratio < 1
+
+
+def test_a_dropped_term_is_found_and_located():
+    a, b, reference = product_reference(np.random.default_rng(1))
+    out = a @ b
+    out[5, 7] -= a[5, 3] * b[3, 7]
+    verification = compare(out, reference, "float32")
+    assert verification.wrong == 1
+    assert verification.first_wrong == (5, 7)
+    assert "first at (5, 7)" in verification.message()
+
+
+@pytest.mark.parametrize(("bounds", "wrong"), [(1.9, 0), (2.1, 1)])
+def test_the_threshold_is_c_bounds(bounds, wrong):
+    reference = Reference(np.full((3, 3), 10.0), np.full((3, 3), 16.0), 4)
+    out = reference.value.copy()
+    out[2, 1] += bounds * 2 * UNIT_ROUNDOFF["float32"] * 16.0
+    verification = compare(out, reference, "float32")
+    assert C_DEFAULT == 2.0
+    assert verification.bound_ratio == pytest.approx(bounds, rel=1e-6)
+    assert verification.wrong == wrong
+
+
+@pytest.mark.parametrize("poison", [math.nan, math.inf, -math.inf])
+def test_a_poisoned_element_is_wrong_with_an_infinite_ratio(poison):
+    a, b, reference = product_reference(np.random.default_rng(2))
+    out = a @ b
+    out[36, 28] = poison
+    verification = compare(out, reference, "float32")
+    assert (verification.bound_ratio, verification.wrong, verification.first_wrong) == (math.inf, 1, (36, 28))
+
+
+def test_where_nothing_is_summed_only_the_exact_value_is_right():
+    reference = Reference(np.zeros(4), np.zeros(4), 1)
+    assert compare(np.zeros(4, np.float32), reference, "float32").bound_ratio == 0.0
+    off = compare(np.array([0, 0, 1e-30, 0], np.float32), reference, "float32")
+    assert (off.bound_ratio, off.wrong, off.first_wrong) == (math.inf, 1, (2,))
+
+
+def test_a_reference_that_is_not_finite_asks_for_the_same_value():
+    value = np.array([math.inf, math.nan, -math.inf, 1.0])
+    reference = Reference(value, np.array([math.inf, math.nan, math.inf, 1.0]), 2)
+    assert compare(value.astype(np.float32), reference, "float32").wrong == 0
+    assert compare(np.ones(4, np.float32), reference, "float32").wrong == 3
+
+
+def test_a_wrong_element_beyond_the_first_chunk_is_located():
+    size = (1 << 18) + 1000
+    reference = Reference(np.ones((2, size)), np.ones((2, size)), 1)
+    out = np.ones((2, size), np.float32)
+    out[1, size - 5] = 2
+    out[1, size - 3] = 2
+    verification = compare(out, reference, "float32")
+    assert (verification.wrong, verification.first_wrong) == (2, (1, size - 5))
+
+
+def test_the_tolerance_array_is_the_bound_with_c_one():
+    reference = Reference(np.zeros((2, 2)), np.array([[1.0, 2.0], [0.0, 4.0]]), 9)
+    assert tolerance(reference, "float64").tolist() == (3 * 2.0**-53 * reference.magnitude).tolist()
+
+
+def test_another_shape_is_refused():
+    reference = Reference(np.zeros((2, 3)), np.zeros((2, 3)), 1)
+    with pytest.raises(ValueError, match=r"\(3, 2\)"):
+        compare(np.zeros((3, 2), np.float32), reference, "float32")

@@ -1,0 +1,164 @@
+"""One configuration from source to recorded evaluation: compile, verify, warm up, race, settle."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import cast
+
+from tilewright.kernels.space import Configuration
+from tilewright.tuner import statistics
+from tilewright.tuner.device import L2, Bench, Executable
+from tilewright.tuner.errors import TrialFailure, TunerError
+from tilewright.tuner.outcome import Evaluation, Outcome, Resources, Timing
+
+Clock = Callable[[], float]
+
+
+@dataclass(frozen=True)
+class MeasurementPlan:
+    """How many samples a trial gets. A sample is one number from the bench; short launches are batched inside it."""
+
+    settle_window: int = 3  # two windows with one median: warmed up (3 is the least with a median of its own)
+    settle_tolerance: float = 0.02  # first samples are 4-9 % off on real GPUs; 2 % is well inside
+    warm_up_samples: int = 15  # never settled by then: the noise itself, so measure it
+    precision: float = 0.01  # stop when the interval's half width is 1 % of the median
+    max_samples: int = 21  # the interval of 21 samples covers the middle 11
+    single_margin: float = 0.25  # one or two samples: out when 25 % behind, far beyond a cold start's 9 %
+    race_margin: float = 0.05  # more samples: out when the interval is 5 % behind
+    side_samples: int = 3  # of the L2 state that does not rank
+    limit_s: float = 5.0  # wall seconds of sampling after which no further sample is asked for
+    finalists: int = 4
+    final_margin: float = 0.10  # farther behind the best trial than this is no finalist
+    final_rounds: int = 11  # the 95 % interval then cuts one round from each end
+    final_samples: int = 2  # per contestant and round
+
+
+DEFAULT_PLAN = MeasurementPlan()
+
+
+class ContextLostError(TunerError):
+    """The device can no longer be used by the running process: a configuration left its context broken.
+
+    `evaluation` is what to record for `configuration` (None in the finals: its trial is recorded already, and it
+    must not become a finalist again).
+    """
+
+    def __init__(self, configuration: Configuration, evaluation: Evaluation | None) -> None:
+        self.configuration, self.evaluation = configuration, evaluation
+        super().__init__(str(configuration))
+
+
+def evaluate(
+    bench: Bench,
+    configuration: Configuration,
+    ranking_l2: str,
+    plan: MeasurementPlan = DEFAULT_PLAN,
+    incumbent_ms: float | None = None,
+    *,
+    clock: Clock = time.monotonic,
+) -> Evaluation:
+    """What became of this configuration; a failure of its own making is a value.
+
+    With `incumbent_ms`, sampling ends as soon as the configuration is clearly slower; what was sampled is its time.
+    Raises ContextLostError, which holds the evaluation, when the failure broke the device's context.
+    """
+    trial = _Trial(bench, configuration, "cold" if ranking_l2 == "cold" else "warm")
+    try:
+        return trial.run(plan, incumbent_ms, clock)
+    except TrialFailure as failure:
+        evaluation = trial.failed(failure.outcome, failure.log)
+        if failure.sticky:
+            raise ContextLostError(configuration, evaluation) from failure
+        return evaluation
+
+
+class _Trial:
+    """What is known so far of one configuration, so that a failure keeps it."""
+
+    def __init__(self, bench: Bench, configuration: Configuration, ranking_l2: L2) -> None:
+        self.bench, self.configuration, self.ranking_l2 = bench, configuration, ranking_l2
+        self.resources = Resources()
+        self.compile_ms: float | None = None
+        self.bound_ratio: float | None = None
+
+    def run(self, plan: MeasurementPlan, incumbent_ms: float | None, clock: Clock) -> Evaluation:
+        executable = self.bench.compile(self.configuration)
+        self.resources, self.compile_ms = executable.resources, executable.compile_ms
+        verification = self.bench.verify(executable)
+        self.bound_ratio = verification.bound_ratio
+        # A ratio that is no number compares false with everything: ask for what is right, not for what is wrong.
+        if not (verification.wrong == 0 and verification.bound_ratio < float("inf")):
+            return self.failed(Outcome.WRONG_RESULT, verification.message())
+        samples, dropped = _ranking_samples(self.bench, executable, self.ranking_l2, plan, incumbent_ms, clock)
+        state = self.bench.state()
+        side_l2: L2 = "warm" if self.ranking_l2 == "cold" else "cold"
+        # The first sample meets the other state's cache, so it is left out.
+        side = checked_samples(self.bench, executable, side_l2, (1 if dropped else plan.side_samples) + 1)[1:]
+        timings = {self.ranking_l2: timing(samples, self.ranking_l2), side_l2: timing(side, side_l2)}
+        return Evaluation(
+            Outcome.MEASURED,
+            warm=timings["warm"],
+            cold=timings["cold"],
+            ranking_l2=self.ranking_l2,
+            resources=self.resources,
+            bound_ratio=self.bound_ratio,
+            compile_ms=self.compile_ms,
+            clock_mhz=state.clock_mhz,
+            temperature_c=state.temperature_c,
+        )
+
+    def failed(self, outcome: Outcome, log: str) -> Evaluation:
+        return Evaluation(
+            outcome,
+            ranking_l2=self.ranking_l2,
+            resources=self.resources,
+            bound_ratio=self.bound_ratio,
+            compile_ms=self.compile_ms,
+            log=log,
+        )
+
+
+def timing(samples: list[float], l2: str) -> Timing:
+    """Median, spread and the samples themselves."""
+    return Timing(statistics.median(samples), statistics.spread(samples), tuple(samples), l2)
+
+
+def checked_samples(bench: Bench, executable: Executable, l2: str, count: int) -> list[float]:
+    """`count` samples, each of which can be a time; TrialFailure(LAUNCH_FAILED) where one cannot."""
+    samples = bench.sample(executable, cast("L2", l2), count)
+    if len(samples) != count or not all(statistics.is_time(sample) for sample in samples):
+        raise TrialFailure(Outcome.LAUNCH_FAILED, f"asked for {count} times, the device gave {samples}")
+    return samples
+
+
+def _ranking_samples(
+    bench: Bench, executable: Executable, l2: L2, plan: MeasurementPlan, incumbent_ms: float | None, clock: Clock
+) -> tuple[list[float], bool]:
+    """The samples that rank this trial, and whether the race ended them early."""
+    deadline = clock() + plan.limit_s
+
+    def lost(samples: list[float]) -> bool:
+        return incumbent_ms is not None and statistics.is_clearly_slower(
+            samples, incumbent_ms, plan.race_margin, plan.single_margin
+        )
+
+    first = checked_samples(bench, executable, l2, 1)
+    if lost(first) or clock() >= deadline:
+        return first, lost(first)
+    window = plan.settle_window
+    samples = checked_samples(bench, executable, l2, 2 * window)
+    while (
+        not statistics.is_settled(samples, window, plan.settle_tolerance)
+        and len(samples) + 1 < plan.warm_up_samples
+        and clock() < deadline
+    ):
+        samples += checked_samples(bench, executable, l2, window)
+    samples = samples[-2 * window :]
+    while not lost(samples) and len(samples) < plan.max_samples and clock() < deadline:
+        interval = statistics.median_interval(samples)
+        if interval.relative_width(statistics.median(samples)) <= plan.precision:
+            break
+        samples += checked_samples(bench, executable, l2, min(window, plan.max_samples - len(samples)))
+    return samples, lost(samples)

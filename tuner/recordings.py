@@ -1,0 +1,166 @@
+"""Recorded trials: Kernel Tuner's cache files, T4 files and our own, read into one form; ours are written too."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tilewright.kernels.problem import OptionValue, Problem
+from tilewright.kernels.space import Configuration, Parameter
+from tilewright.tuner.errors import TunerError
+from tilewright.tuner.outcome import Evaluation, Outcome
+
+FORMAT = "tilewright-recording-1"
+ONLY_VARIANT = "recorded"
+"""The variant's name where a foreign file knows no variants."""
+
+# Kernel Tuner writes the kind of failure in place of the time; T4 has a field of its own for it.
+_FOREIGN_OUTCOMES = {
+    "CompilationFailedConfig": Outcome.COMPILE_FAILED,
+    "RuntimeFailedConfig": Outcome.LAUNCH_FAILED,
+    "InvalidConfig": Outcome.CONSTRAINT_VIOLATED,
+    "compile": Outcome.COMPILE_FAILED,
+    "runtime": Outcome.LAUNCH_FAILED,
+    "correctness": Outcome.WRONG_RESULT,
+    "constraints": Outcome.CONSTRAINT_VIOLATED,
+    "timeout": Outcome.TIMED_OUT,
+}
+
+
+class UnreadableRecordingError(TunerError):
+    """The file is none of the recordings that can be read."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What became of one recorded configuration: samples by L2 state (empty unless measured), in ms."""
+
+    outcome: Outcome
+    samples_ms: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    compile_ms: float = 0.0
+    bound_ratio: float = 0.0
+    log: str = ""
+
+
+@dataclass(frozen=True)
+class Recording:
+    """Every recorded configuration of one problem on one device; parameters by variant."""
+
+    kernel: str
+    device_name: str
+    shape: Mapping[str, int]
+    entries: Mapping[Configuration, Entry]
+    parameters: Mapping[str, tuple[Parameter, ...]]
+    dtype: str = "float32"
+    options: Mapping[str, OptionValue] = field(default_factory=dict)
+
+
+def read_recording(path: Path) -> Recording:
+    """The recording in a JSON file, gzipped or not; raises UnreadableRecordingError naming what is missing."""
+    opener = gzip.open if path.suffix == ".gz" else open
+    try:
+        with opener(path, "rt", encoding="utf-8") as file:
+            data = _parse(file.read())
+        if data.get("format") == FORMAT:
+            return _ours(data)
+        return _kernel_tuner(data) if "cache" in data else _t4(data, path)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UnreadableRecordingError(f"{path}: {type(error).__name__}: {error}") from error
+
+
+def write_recording(
+    path: Path, problem: Problem, device_name: str, evaluated: Iterable[tuple[Configuration, Evaluation]]
+) -> None:
+    """Writes trials so that `read_recording` gives them back; gzipped where the name ends so."""
+    entries = [
+        {
+            "configuration": configuration.as_json(),
+            "outcome": evaluation.outcome.value,
+            "samples_ms": {t.l2: t.samples_ms for t in (evaluation.warm, evaluation.cold) if t is not None},
+            "compile_ms": evaluation.compile_ms or 0.0,
+            # JSON has no infinity; a failed trial's ratio is not replayed
+            "bound_ratio": evaluation.bound_ratio if evaluation.outcome is Outcome.MEASURED else 0.0,
+            "log": evaluation.log,
+        }
+        for configuration, evaluation in evaluated
+    ]
+    data = {"format": FORMAT, "device_name": device_name, "problem": problem.as_json(), "trials": entries}
+    opener = gzip.open if path.suffix == ".gz" else open
+    with opener(path, "wt", encoding="utf-8") as file:
+        json.dump(data, file, indent=1, allow_nan=False)
+
+
+def _parse(text: str) -> dict[str, Any]:
+    try:
+        data = json.loads(text)
+    except ValueError:
+        # Kernel Tuner appends to its cache and closes the two braces at the end of a run only.
+        data = json.loads(text.rstrip().rstrip(",") + "}}")
+    if not isinstance(data, dict):
+        raise TypeError("the file holds no JSON object")
+    return data
+
+
+def _kernel_tuner(data: Mapping[str, Any]) -> Recording:
+    names = list(data["tune_params_keys"])
+    parameters = tuple(Parameter(n, tuple(data["tune_params"][n]), data["tune_params"][n][0]) for n in names)
+    entries = {}
+    for row in data["cache"].values():
+        configuration = Configuration.of(ONLY_VARIANT, {name: row[name] for name in names})
+        failed = _FOREIGN_OUTCOMES.get(row["time"]) if isinstance(row["time"], str) else None
+        entries[configuration] = _entry(failed, row.get("times", ()), row.get("compile_time", 0.0))
+    shape = {f"size_{i}": int(size) for i, size in enumerate(data["problem_size"])}
+    return Recording(data["kernel_name"], data["device_name"], shape, entries, {ONLY_VARIANT: parameters})
+
+
+def _t4(data: Mapping[str, Any], path: Path) -> Recording:
+    entries = {}
+    for row in data["results"]:
+        configuration = Configuration.of(ONLY_VARIANT, row["configuration"])
+        failed = None if row["invalidity"] == "correct" else _FOREIGN_OUTCOMES[row["invalidity"]]
+        entries[configuration] = _entry(failed, row["times"].get("runtimes", ()), row["times"].get("compilation", 0.0))
+    # T4 names neither kernel nor device: the file's name usually does.
+    name = path.name.removesuffix(".gz").removesuffix(".json").lower()
+    return Recording(name, name, {}, entries, _parameters_of(entries))
+
+
+def _ours(data: Mapping[str, Any]) -> Recording:
+    entries = {}
+    for row in data["trials"]:
+        samples = {l2: tuple(map(float, times)) for l2, times in row["samples_ms"].items()}
+        entries[Configuration.from_json(row["configuration"])] = Entry(
+            Outcome(row["outcome"]), samples, row["compile_ms"], row["bound_ratio"], row["log"]
+        )
+    problem = data["problem"]
+    return Recording(
+        kernel=problem["kernel"],
+        device_name=data["device_name"],
+        shape=problem["shape"],
+        entries=entries,
+        parameters=_parameters_of(entries),
+        dtype=problem["dtype"],
+        options=problem["options"],
+    )
+
+
+def _entry(failed: Outcome | None, times: Sequence[float], compile_ms: float) -> Entry:
+    if failed is not None:
+        return Entry(failed, compile_ms=float(compile_ms), log=f"recorded as {failed}")
+    return Entry(Outcome.MEASURED, {"warm": tuple(map(float, times))}, float(compile_ms))
+
+
+def _parameters_of(entries: Iterable[Configuration]) -> dict[str, tuple[Parameter, ...]]:
+    """The parameters of each variant with every value that occurs, in order; the least is the default."""
+    values: dict[str, dict[str, set[int]]] = {}
+    for configuration in entries:
+        of_variant = values.setdefault(configuration.variant, {})
+        for name, value in configuration.items:
+            of_variant.setdefault(name, set()).add(value)
+    return {
+        variant: tuple(Parameter(name, tuple(sorted(seen)), min(seen)) for name, seen in names.items())
+        for variant, names in values.items()
+    }

@@ -1,0 +1,40 @@
+"""The roof over a kernel on a device, and how near a time comes to it (Williams, Waterman, Patterson, 2009)."""
+
+from __future__ import annotations
+
+from tilewright.kernels.kernel import Kernel
+from tilewright.kernels.problem import Problem
+from tilewright.tuner.device import DeviceModel
+
+
+def roof_gflops(model: DeviceModel, dtype: str, flops: int, bytes_moved: int) -> float | None:
+    """GFLOP/s that neither the peak nor the memory allows to exceed; None where the device's peaks are not known.
+
+    The bandwidth is the measured one where there is one, else the data sheet's. A kernel that does no arithmetic has
+    no roof in FLOPs: None.
+    """
+    peak, gb_per_s = model.datasheet_gflops.get(dtype), model.measured_gb_per_s or model.datasheet_gb_per_s
+    if peak is None or gb_per_s is None or flops <= 0 or bytes_moved <= 0:
+        return None
+    return min(peak, flops / bytes_moved * gb_per_s)
+
+
+def percent_of_roof(kernel: Kernel, problem: Problem, model: DeviceModel, time_ms: float) -> float | None:
+    """What part of the roof this time reaches, 0 to 100; None where there is no roof.
+
+    Over 100 is possible: from the L2 cache data comes faster than the memory's bandwidth, and tensor cores pass the
+    peak of the CUDA cores.
+    """
+    flops = kernel.flops(problem)
+    roof = roof_gflops(model, problem.dtype, flops, kernel.bytes_moved(problem))
+    return None if roof is None else 100 * gflops(flops, time_ms) / roof
+
+
+def gflops(flops: int, time_ms: float) -> float:
+    """GFLOP/s of one launch."""
+    return flops / time_ms / 1e6
+
+
+def gb_per_s(bytes_moved: int, time_ms: float) -> float:
+    """GB/s of one launch, 1 GB = 1e9 bytes."""
+    return bytes_moved / time_ms / 1e6
