@@ -72,11 +72,18 @@ class DeviceState(StrEnum):
     """Whether a device may be given work."""
 
     READY = "ready"
-    LOST = "lost"      # it stopped answering twice in a row; a person must look
+    LOST = "lost"  # it stopped answering twice in a row; a person must look
 
 
 def _by_value(enum: type[StrEnum], name: str) -> Enum:
-    return Enum(enum, name=name, native_enum=False, length=32, values_callable=lambda e: [m.value for m in e])
+    return Enum(
+        enum,
+        name=name,
+        native_enum=False,
+        length=32,
+        create_constraint=True,
+        values_callable=lambda e: [m.value for m in e],
+    )
 
 
 class DeviceModel(Base):
@@ -180,7 +187,7 @@ class Study(Base):
     problem_id: Mapped[int] = mapped_column(ForeignKey("problems.id"))
     device_model_id: Mapped[int] = mapped_column(ForeignKey("device_models.id"), index=True)
     environment_id: Mapped[int] = mapped_column(ForeignKey("environments.id"))
-    next_number: Mapped[int] = mapped_column(server_default="0")   # leased in the transaction that adds the trial
+    next_number: Mapped[int] = mapped_column(server_default="0")  # leased in the transaction that adds the trial
     space_hash: Mapped[str]
     space_size: Mapped[int]
     created_at: Mapped[datetime] = mapped_column(server_default=func.now())
@@ -195,18 +202,22 @@ class TuningJob(Base):
 
     __tablename__ = "tuning_jobs"
     __table_args__ = (
-        CheckConstraint(
-            "budget_trials > 0 OR budget_seconds > 0 OR budget_target_ms > 0", name="has_a_budget"
-        ),
+        CheckConstraint("budget_trials > 0 OR budget_seconds > 0 OR budget_target_ms > 0", name="has_a_budget"),
         Index(None, "state", "created_at"),
-        Index("uq_tuning_jobs_idempotency_key", "idempotency_key", unique=True,
-              postgresql_where=text("idempotency_key IS NOT NULL")),
+        # Two identical requests at the same moment: the second finds the first one's row instead of adding another.
+        Index(
+            "uq_tuning_jobs_open_coalesce_hash",
+            "coalesce_hash",
+            unique=True,
+            postgresql_where=text("state IN ('queued', 'running') AND NOT cancel_requested"),
+        ),
+        Index("ix_tuning_jobs_open", "state", postgresql_where=text("state IN ('queued', 'running')")),
     )
 
     id: Mapped[uuid.UUID] = mapped_column(primary_key=True, default=uuid7)
     problem_id: Mapped[int] = mapped_column(ForeignKey("problems.id"))
     device_model_id: Mapped[int | None] = mapped_column(ForeignKey("device_models.id"))
-    device_id: Mapped[int | None] = mapped_column(ForeignKey("devices.id"))   # set: only this one
+    device_id: Mapped[int | None] = mapped_column(ForeignKey("devices.id"))  # set: only this one
     study_id: Mapped[int | None] = mapped_column(ForeignKey("studies.id"), index=True)
     queue: Mapped[str]
     compiler: Mapped[str | None]
@@ -220,16 +231,17 @@ class TuningJob(Base):
     state: Mapped[JobState] = mapped_column(_by_value(JobState, "state"), server_default="queued")
     cancel_requested: Mapped[bool] = mapped_column(server_default=text("false"))
     epoch: Mapped[int] = mapped_column(server_default="0")
+    crashes: Mapped[int] = mapped_column(server_default="0")  # starts that died since the last recorded trial
+    revision: Mapped[int] = mapped_column(server_default="0")  # grows with every change; its newest event
+    state_revision: Mapped[int] = mapped_column(server_default="0")  # of the last change of state or phase
     engine_id: Mapped[int | None] = mapped_column(type_=BigInteger)
     worker: Mapped[str | None]
-    idempotency_key: Mapped[str | None]
-    body_hash: Mapped[str | None]      # of the canonical request: same key with another body is refused
     coalesce_hash: Mapped[str | None]  # equal for identical requests: an open one is joined instead of doubled
     trials_done: Mapped[int] = mapped_column(server_default="0")
-    phase: Mapped[str] = mapped_column(server_default="queued")   # queued, preparing, searching, finals, finished
+    phase: Mapped[str] = mapped_column(server_default="queued")  # queued, preparing, searching, finals, finished
     elapsed_s: Mapped[float] = mapped_column(server_default="0")  # measuring seconds over all epochs
     error: Mapped[str | None]
-    result: Mapped[dict[str, Any] | None]                         # gains, finalists, library, stopped_by
+    result: Mapped[dict[str, Any] | None]  # gains, finalists, library, stopped_by
     created_at: Mapped[datetime] = mapped_column(server_default=func.now())
     started_at: Mapped[datetime | None]
     finished_at: Mapped[datetime | None]
@@ -238,6 +250,17 @@ class TuningJob(Base):
     device_model: Mapped[DeviceModel | None] = relationship(lazy="raise")
     device: Mapped[Device | None] = relationship(lazy="raise")
     study: Mapped[Study | None] = relationship(lazy="raise")
+
+
+class IdempotencyKey(Base):
+    """A caller's key and what it stands for: the same key with another body is refused. Several may name one job."""
+
+    __tablename__ = "idempotency_keys"
+
+    key: Mapped[str] = mapped_column(primary_key=True)
+    body_hash: Mapped[str]
+    job_id: Mapped[uuid.UUID] = mapped_column(ForeignKey("tuning_jobs.id"), index=True)
+    created_at: Mapped[datetime] = mapped_column(server_default=func.now())
 
 
 class Trial(Base):
@@ -258,12 +281,13 @@ class Trial(Base):
     number: Mapped[int]
     job_id: Mapped[uuid.UUID] = mapped_column(ForeignKey("tuning_jobs.id"))
     epoch: Mapped[int]
+    job_revision: Mapped[int]  # of the job when this trial was added: the trial's event id
     device_id: Mapped[int | None] = mapped_column(ForeignKey("devices.id"))
     kernel_variant_id: Mapped[int] = mapped_column(ForeignKey("kernel_variants.id"))
     configuration: Mapped[dict[str, Any]]
-    configuration_hash: Mapped[str]      # over variant, source hash and values
+    configuration_hash: Mapped[str]  # over variant, source hash and values
     outcome: Mapped[Outcome] = mapped_column(_by_value(Outcome, "outcome"))
-    time_ms: Mapped[float | None]        # the ranking median
+    time_ms: Mapped[float | None]  # the ranking median
     ranking_l2: Mapped[str]
     warm_ms: Mapped[float | None]
     warm_spread_ms: Mapped[float | None]
@@ -295,8 +319,14 @@ class BestConfiguration(Base):
 
     __tablename__ = "best_configurations"
     __table_args__ = (
-        Index("ix_best_configurations_current", "problem_id", "device_model_id", "environment_id", unique=True,
-              postgresql_where=text("superseded_by_id IS NULL AND retracted_at IS NULL")),
+        Index(
+            "ix_best_configurations_current",
+            "problem_id",
+            "device_model_id",
+            "environment_id",
+            unique=True,
+            postgresql_where=text("superseded_by_id IS NULL AND retracted_at IS NULL"),
+        ),
         CheckConstraint("time_ms > 0 AND time_ms < 'Infinity'", name="time_is_a_time"),
     )
 
@@ -306,7 +336,7 @@ class BestConfiguration(Base):
     environment_id: Mapped[int] = mapped_column(ForeignKey("environments.id"))
     trial_id: Mapped[int] = mapped_column(ForeignKey("trials.id"))
     job_id: Mapped[uuid.UUID] = mapped_column(ForeignKey("tuning_jobs.id"))
-    time_ms: Mapped[float]               # of the finals: interleaved with the library
+    time_ms: Mapped[float]  # of the finals: interleaved with the library
     ci_low_ms: Mapped[float]
     ci_high_ms: Mapped[float]
     l2: Mapped[str]
@@ -318,7 +348,7 @@ class BestConfiguration(Base):
     library_name: Mapped[str | None]
     library_ms: Mapped[float | None]
     library_faster: Mapped[bool | None]
-    ties: Mapped[int] = mapped_column(server_default="0")   # finalists that the noise does not tell from the winner
+    ties: Mapped[int] = mapped_column(server_default="0")  # finalists that the noise does not tell from the winner
     bound_ratio: Mapped[float | None]
     verified_at: Mapped[datetime] = mapped_column(server_default=func.now())
     superseded_by_id: Mapped[int | None] = mapped_column(

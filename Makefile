@@ -1,0 +1,75 @@
+# Tilewright's tasks. `make` alone lists them. Only relative paths are used, so the folder's name may hold spaces.
+
+VENV = .venv
+export VENV
+
+# The first Python from 3.11 to 3.13; `make PYTHON=…` names another one. Looked up only where an environment is made.
+SUPPORTED = import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))
+PYTHON ?= $(shell for p in python3 python3.12 python3.13 python3.11; do \
+	if "$$p" -c '$(SUPPORTED)' 2>/dev/null; then echo "$$p"; break; fi; done)
+
+# The command is looked up in the recipe's shell, once: an environment that is there needs none but its own Python.
+PREPARE = set -e; python="$(PYTHON)"; \
+	if [ -z "$$python" ]; then echo "No Python from 3.11 to 3.13 found: install one, or make PYTHON=/path/to/it" >&2; exit 1; fi; \
+	"$$python" tools/prepare.py
+IN = "$(VENV)/bin/python" -m
+WORKERS ?= 2
+SHAPE ?= m=256,n=100,k=784
+
+.PHONY: help run serve migrate test lint types unit gpu gpu-test test-faults lock hooks clean
+
+help: ## This list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
+
+run: ## Start everything on this machine, tune one gemm, serve until Ctrl-C (ONCE=1: then stop)
+	@$(PREPARE) run
+	@exec "$(VENV)/bin/tilewright" up --tune gemm --shape $(SHAPE) $(if $(ONCE),--once)
+
+serve: ## The API and the dashboard alone
+	@$(PREPARE) run
+	@exec "$(VENV)/bin/tilewright" serve
+
+migrate: ## Bring the database's schema up to date
+	@$(PREPARE) run
+	@exec "$(VENV)/bin/tilewright" db upgrade
+
+test: ## Everything a change must pass: lint, types, layers, tests
+	@$(PREPARE) dev
+	@begun=$$(date +%s); status=0; $(MAKE) --no-print-directory lint types unit || status=$$?; \
+	echo "make test: $$(( $$(date +%s) - begun )) s"; exit $$status
+
+lint: ## ruff, formatting, spelling
+	@$(PREPARE) dev
+	@$(IN) ruff check .
+	@$(IN) ruff format --check .
+	@"$(VENV)/bin/codespell"
+
+types: ## mypy --strict, and the layers between the packages
+	@$(PREPARE) dev
+	@$(IN) mypy -p tilewright
+	@"$(VENV)/bin/lint-imports"
+
+unit: ## The tests that need neither a GPU nor a browser (WORKERS=2)
+	@$(PREPARE) dev
+	@$(IN) pytest -n $(WORKERS) -q
+
+gpu: ## Build and install PyCUDA (again)
+	@$(PREPARE) gpu
+
+gpu-test: ## The tests on an NVIDIA GPU
+	@$(PREPARE) dev
+	@$(IN) pytest -m gpu
+
+test-faults: ## The tests that kill, freeze and restart parts of the system (minutes)
+	@$(PREPARE) dev
+	@$(IN) pytest -m faults
+
+lock: ## Write requirements/*.lock anew (needs uv; UPGRADE=1 takes the newest versions)
+	@python="$(PYTHON)"; "$$python" tools/lock.py
+
+hooks: ## Run the linters at every git commit
+	@$(PREPARE) dev
+	@$(IN) pre_commit install
+
+clean: ## Remove the environment and everything built; your data stay
+	rm -rf "$(VENV)" build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

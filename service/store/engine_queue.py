@@ -1,0 +1,41 @@
+"""Hands job ids to the job engine inside our own transaction; nothing else of a job goes there."""
+
+from __future__ import annotations
+
+import uuid
+from functools import cache
+
+import procrastinate
+from procrastinate.exceptions import ConnectorException
+from sqlalchemy.orm import Session
+
+from tilewright.service.errors import DatabaseUnavailableError
+
+TUNE = "tune"
+"""Name of the engine's task; whoever enqueues needs no more of the worker's code than this."""
+
+
+def queue_of_model(slug: str) -> str:
+    """The queue that every device of the model serves."""
+    return f"model:{slug}"
+
+
+def queue_of_device(device_uuid: str) -> str:
+    """The queue that only this device serves."""
+    return f"device:{device_uuid}"
+
+
+def enqueue(session: Session, job_id: uuid.UUID, queue: str, priority: int) -> int:
+    """The engine's id of the new entry, which becomes visible when the session commits."""
+    connection = session.connection().connection.driver_connection
+    try:
+        deferrer = _client().configure_task(TUNE, queue=queue, priority=priority, connection=connection)
+        return deferrer.defer(job_id=str(job_id))
+    except ConnectorException as error:
+        raise DatabaseUnavailableError(f"The database does not answer: {error.__cause__ or error}") from error
+
+
+@cache
+def _client() -> procrastinate.App:
+    # Never opened: it writes through the session's connection and needs none of its own.
+    return procrastinate.App(connector=procrastinate.SyncPsycopgConnector())

@@ -1,0 +1,75 @@
+"""The one way to the database: its address, a cached engine, and a transaction as a context."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+
+from sqlalchemy import Engine, create_engine
+from sqlalchemy.exc import InterfaceError, OperationalError
+from sqlalchemy.orm import Session
+
+from tilewright.service.errors import DatabaseUnavailableError
+from tilewright.service.settings import settings
+from tilewright.service.store.embedded import EmbeddedPostgres
+
+# A worker that loses its network must notice within half a minute, not after the kernel's two hours.
+KEEPALIVE = {
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 20_000,
+    "connect_timeout": 5,
+}
+
+
+class _Chosen:
+    """The address that `configure` set, if any."""
+
+    url: str | None = None
+
+
+def configure(url: str | None) -> None:
+    """Makes this process use the database at `url`; None goes back to the settings. Open connections are dropped."""
+    if engine.cache_info().currsize:
+        engine().dispose()
+    engine.cache_clear()
+    database_url.cache_clear()
+    _Chosen.url = url
+
+
+@cache
+def database_url() -> str:
+    """`postgresql://…` as libpq takes it: configured, set, or of the embedded server, started if needed."""
+    chosen = _Chosen.url or settings().database_url
+    if chosen is None:
+        return EmbeddedPostgres(settings().data_dir / "postgres").ensure()
+    return chosen.replace("postgresql+psycopg://", "postgresql://", 1).replace("postgres://", "postgresql://", 1)
+
+
+def sqlalchemy_url(url: str) -> str:
+    """The same address, naming the driver as SQLAlchemy wants it."""
+    return url.replace("postgresql://", "postgresql+psycopg://", 1)
+
+
+@cache
+def engine() -> Engine:
+    """The engine of this process."""
+    return create_engine(sqlalchemy_url(database_url()), pool_pre_ping=True, connect_args=KEEPALIVE)
+
+
+def revive() -> None:
+    """Starts the embedded server again where this process uses it and it is gone; a shared database is left alone."""
+    if _Chosen.url is None and settings().database_url is None:
+        EmbeddedPostgres(settings().data_dir / "postgres").ensure()
+
+
+@contextmanager
+def session_scope() -> Iterator[Session]:
+    """A session in one transaction: committed at the end, rolled back on an error; DatabaseUnavailableError if away."""
+    try:
+        with Session(engine(), expire_on_commit=False) as session, session.begin():
+            yield session
+    except (OperationalError, InterfaceError) as error:
+        raise DatabaseUnavailableError(f"The database does not answer: {error.orig}") from error

@@ -1,0 +1,161 @@
+"""Makes the virtual environment fit for `run` or `dev`, from the locks; a second call finds nothing to do.
+
+Runs on any Python from 3.11 to 3.13, with the standard library alone:  python3 tools/prepare.py run|dev|gpu
+
+Besides the lock that is asked for it adds what this machine calls for: a C++ compiler from a wheel where there is
+none, PyCUDA where there is an NVIDIA driver. What was installed is noted in the environment, in tilewright.json.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+VENV = Path(os.environ.get("VENV") or ".venv")
+PYTHON = VENV / "bin" / "python"
+NOTES = VENV / "tilewright.json"
+OLDEST, NEWEST = (3, 11), (3, 13)
+
+
+def main(purpose: str) -> None:
+    """Install what `purpose` needs and is not there yet."""
+    os.chdir(ROOT)
+    folder = os.open(ROOT, os.O_RDONLY)  # two makes at once must not install into one environment
+    fcntl.flock(folder, fcntl.LOCK_EX)
+    make_environment()
+    install_lock("dev" if purpose == "dev" else "run")
+    install_project()
+    if not has_compiler():
+        install_lock("zig")
+    if purpose == "gpu" or has_driver():
+        install_pycuda(again=purpose == "gpu")
+    os.close(folder)
+
+
+def make_environment() -> None:
+    """Make the virtual environment, or leave it when its Python works."""
+    probe = "import sys; print(sys.version_info[:2])"
+    if PYTHON.exists():
+        found = subprocess.run([PYTHON, "-Ic", probe], capture_output=True, text=True, check=False).stdout.strip()
+        if found and (3, 11) <= tuple(map(int, found.strip("()").split(","))) <= NEWEST:
+            return
+        print(f"{VENV} does not work any more: making it anew", flush=True)
+        shutil.rmtree(VENV)
+    if not OLDEST <= sys.version_info[:2] <= NEWEST:
+        sys.exit(f"Tilewright needs Python 3.11 to 3.13, this is {sys.version.split()[0]}: make PYTHON=python3.12 …")
+    print(f"making {VENV} with Python {sys.version.split()[0]}", flush=True)
+    if subprocess.run([sys.executable, "-m", "venv", VENV], capture_output=True, check=False).returncode == 0:
+        return
+    # Debian and Ubuntu keep ensurepip in a package of its own; a pip of the system can stand in for it.
+    subprocess.run([sys.executable, "-m", "venv", "--clear", "--without-pip", VENV], check=True)
+    bring_pip = [sys.executable, "-m", "pip", "-q", "--python", str(PYTHON), "install", "pip"]
+    if subprocess.run(bring_pip, capture_output=True, check=False).returncode != 0:
+        shutil.rmtree(VENV)
+        version = f"{sys.version_info[0]}.{sys.version_info[1]}"
+        sys.exit(
+            f"Python {version} here can make no virtual environment: its module ensurepip is missing, and so is pip.\n"
+            f"Debian, Ubuntu: apt-get install python{version}-venv (as root); elsewhere name a complete Python: "
+            "make PYTHON=/path/to/python3 …"
+        )
+
+
+def install_lock(name: str) -> None:
+    """Install one lock, if it changed since it was last installed."""
+    lock = Path("requirements", f"{name}.lock")
+    wanted = {name: digest(lock)}
+    if name == "dev":  # holds all that the other one holds
+        wanted["run"] = digest(Path("requirements/run.lock"))
+    notes = read_notes()
+    if all(notes.get(key) == value for key, value in wanted.items()):
+        return
+    begun = time.monotonic()
+    print(f"installing {lock}", flush=True)
+    pip("install", "--no-deps", "--require-hashes", "-r", str(lock))
+    write_notes(wanted)
+    print(f"installed {lock} in {time.monotonic() - begun:.0f} s", flush=True)
+
+
+def install_project() -> None:
+    """Make `import tilewright` and the command find this folder."""
+    wanted = {"project": f"{digest(Path('pyproject.toml'))} {ROOT}"}
+    if read_notes().get("project") == wanted["project"]:
+        return
+    pip("install", "--no-deps", "--no-build-isolation", "-e", ".")
+    write_notes(wanted)
+
+
+def has_compiler() -> bool:
+    """Whether the system has a C++ compiler for the CPU device."""
+    names = [os.environ.get("CXX", "").split(" ")[0], "g++", "clang++"]
+    return any(name and shutil.which(name) for name in names)
+
+
+def has_driver() -> bool:
+    """Whether NVIDIA's driver is installed and answers to this process."""
+    try:
+        return bool(ctypes.CDLL("libcuda.so.1").cuInit(0) == 0)
+    except OSError:
+        return False
+
+
+def install_pycuda(*, again: bool) -> None:
+    """Build and install PyCUDA; a failure is told, and leaves everything else working."""
+    wanted = digest(Path("requirements/gpu.lock")) + digest(Path("requirements/pycuda.lock"))
+    noted = read_notes().get("gpu")
+    if noted == wanted:
+        return
+    if noted == f"failed {wanted}" and not again:
+        print("PyCUDA could not be built here: the GPU is not used. `make gpu` tries again and shows why.", flush=True)
+        return
+    install_lock("gpu")
+    print("an NVIDIA driver is here: building PyCUDA (a minute or two, once)", flush=True)
+    built = subprocess.run([PYTHON, "tools/build_pycuda.py"], stdout=subprocess.PIPE, text=True, check=False)
+    if built.returncode == 0:
+        pip("install", "--no-deps", "--no-index", built.stdout.strip())
+        write_notes({"gpu": wanted})
+        return
+    write_notes({"gpu": f"failed {wanted}"})
+    print("PyCUDA was not built (the reason is above). The CPU device works; `make gpu` tries again.", flush=True)
+    if again:
+        sys.exit(1)
+
+
+def pip(*arguments: str) -> None:
+    """Run pip of the environment; its own words tell what went wrong."""
+    done = subprocess.run([PYTHON, "-m", "pip", "-q", "--disable-pip-version-check", *arguments], check=False)
+    if done.returncode != 0:
+        sys.exit(f"prepare: pip {arguments[0]} failed (above). Nothing else was changed; run it again.")
+
+
+def digest(path: Path) -> str:
+    """A short hash of a file."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
+
+
+def read_notes() -> dict[str, str]:
+    """What is installed, as noted."""
+    try:
+        notes: dict[str, str] = json.loads(NOTES.read_text(encoding="utf-8"))
+    except (FileNotFoundError, json.JSONDecodeError):
+        return {}
+    return notes
+
+
+def write_notes(added: dict[str, str]) -> None:
+    """Note what was installed."""
+    NOTES.write_text(json.dumps(read_notes() | added, indent=1), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] not in (["run"], ["dev"], ["gpu"]):
+        sys.exit(f"usage: {sys.argv[0]} run|dev|gpu")
+    main(sys.argv[1])
