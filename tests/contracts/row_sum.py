@@ -1,0 +1,54 @@
+"""row_sum: a tiny kernel with one right variant and many wrong ones, to see what a device makes of them."""
+
+from pathlib import Path
+
+import numpy as np
+
+from tilewright.kernels.kernel import Kernel, Launch, Reference, Tensor, Variant
+from tilewright.kernels.space import Configuration, powers_of_two
+
+FOLDER = Path(__file__).parents[1] / "tuner" / "bug_kernels"
+
+
+def _reference(problem, arrays, scalars):
+    x = arrays["x"].astype(np.float64)
+    return Reference(x.sum(axis=1), np.abs(x).sum(axis=1), problem.shape["n"])
+
+
+def _variant(path):
+    is_dynamic = path.stem == "shuffled"
+    return Variant(
+        name=path.stem,
+        source=path.name,
+        launch=lambda c, p: Launch(
+            (p.shape["m"], 1, 1), (c.THREADS, 1, 1), c.THREADS // 32 * p.item_bytes * is_dynamic
+        ),
+        parameters=(powers_of_two("THREADS", 64, 1024, default=128),),
+        static_shared_bytes=lambda c, p: 0 if is_dynamic else c.THREADS * p.item_bytes,
+    )
+
+
+ROW_SUM = Kernel(
+    name="row_sum",
+    doc="y[m] = sum over n of x[m][n].",
+    folder=FOLDER,
+    axes=("m", "n"),
+    dtypes=("float32", "float64"),
+    options=(),
+    arguments=(
+        Tensor("x", "input", lambda p: (p.shape["m"], p.shape["n"])),
+        Tensor("y", "output", lambda p: (p.shape["m"],)),
+    ),
+    variants=tuple(_variant(path) for path in sorted(FOLDER.glob("*.cu"))),
+    flops=lambda p: p.shape["m"] * p.shape["n"],
+    bytes_moved=lambda p: p.shape["m"] * (p.shape["n"] + 1) * p.item_bytes,
+    reference=_reference,
+    default_variant="good",
+    example_shape={"m": 37, "n": 300},
+)
+
+PROBLEM = ROW_SUM.problem({"m": 37, "n": 300})
+
+
+def configuration(variant, threads=128):
+    return Configuration.of(variant, {"THREADS": threads})

@@ -1,0 +1,208 @@
+import time
+
+import numpy as np
+import pytest
+
+pytest.register_assert_rewrite("contracts.device")
+
+from contracts.device import DeviceContract, outcome_of  # noqa: E402
+from contracts.row_sum import PROBLEM, ROW_SUM, configuration  # noqa: E402
+
+from tilewright.kernels.gemm.declaration import KERNEL as GEMM  # noqa: E402
+from tilewright.kernels.gemv.declaration import KERNEL as GEMV  # noqa: E402
+from tilewright.tuner.cpu import CpuDevice, slug_of  # noqa: E402
+from tilewright.tuner.errors import NoCompilerError, TrialFailure, TunerError  # noqa: E402
+from tilewright.tuner.outcome import Outcome  # noqa: E402
+
+
+@pytest.fixture(scope="session")
+def cache(tmp_path_factory):
+    return tmp_path_factory.mktemp("host-programs")
+
+
+@pytest.fixture
+def device(cache):
+    device = CpuDevice(cache=cache, run_timeout_s=1.0)
+    yield device
+    device.close()
+
+
+@pytest.fixture
+def bench(device):
+    bench = device.bench(ROW_SUM, PROBLEM, seed=7)
+    yield bench
+    bench.close()
+
+
+class TestCpuDevice(DeviceContract):
+    @pytest.fixture
+    def device(self, cache):
+        device = CpuDevice(cache=cache, run_timeout_s=self.run_timeout_s)
+        yield device
+        device.close()
+
+
+@pytest.mark.parametrize(
+    ("variant", "outcome", "words"),
+    [
+        ("past_end", Outcome.LAUNCH_FAILED, "y was written 0 bytes past its end"),
+        ("before_start", Outcome.LAUNCH_FAILED, "y was written 4 bytes before its start"),
+        ("far_out", Outcome.LAUNCH_FAILED, "signal 11"),
+        ("reads_past_end", Outcome.LAUNCH_FAILED, "access 0 bytes past the end of x"),
+        ("writes_input", Outcome.LAUNCH_FAILED, "x is an input and was written"),
+        ("divergent", Outcome.LAUNCH_FAILED, "divergent block barrier: thread (32, 0, 0)"),
+        ("deadlock", Outcome.LAUNCH_FAILED, "deadlock"),
+        ("large_stack", Outcome.LAUNCH_FAILED, "stack overflow"),
+        ("no_barrier", Outcome.WRONG_RESULT, "37 components"),
+        ("unwritten", Outcome.WRONG_RESULT, "first at (36,)"),
+        ("endless", Outcome.TIMED_OUT, "killed after 1"),
+    ],
+)
+def test_the_log_says_what_a_bug_did(bench, variant, outcome, words):
+    found, log = outcome_of(bench, configuration(variant))
+    assert (found, words in log) == (outcome, True), log
+
+
+def checked(bench, variant, mode):
+    try:
+        return bench.check(configuration(variant), mode)
+    except NoCompilerError as missing:
+        pytest.skip(str(missing)[:80])
+
+
+def line_of(variant, text):
+    lines = ROW_SUM.source(variant).splitlines()
+    return next(number for number, line in enumerate(lines, 1) if text in line)
+
+
+@pytest.mark.parametrize(
+    ("mode", "variant", "text"),
+    [
+        ("address", "past_end", "y[SHAPE_M] = 1"),
+        ("address", "before_start", "y[-1] = 1"),
+        ("address", "shared_past_end", "THREADS ? 1 : 0"),
+        ("thread", "no_barrier", "parts[threadIdx.x] ="),
+    ],
+)
+def test_a_check_names_the_line(bench, mode, variant, text):
+    report = checked(bench, variant, mode)
+    assert not report.is_clean
+    assert line_of(variant, text) in [finding.line for finding in report.findings], report.log
+    assert any(text in finding.text for finding in report.findings)
+
+
+@pytest.mark.parametrize("mode", ["address", "thread"])
+@pytest.mark.parametrize("variant", ["good", "shuffled"])
+def test_a_check_of_a_correct_kernel_is_clean(bench, mode, variant):
+    report = checked(bench, variant, mode)
+    assert report.is_clean, report.log
+
+
+def test_a_second_compile_comes_from_the_cache(cache, bench):
+    first = bench.compile(configuration("good", 256))
+    second = bench.compile(configuration("good", 256))
+    assert second.path == first.path
+    assert second.path.parent == cache
+    assert second.compile_ms == 0
+
+
+def test_a_closed_bench_leaves_no_files(device):
+    bench = device.bench(ROW_SUM, PROBLEM, seed=7)
+    folder = bench._folder.path
+    assert sorted(path.name for path in folder.iterdir()) == ["x.bin"]
+    bench.verify(bench.compile(configuration("good")))
+    assert sorted(path.name for path in folder.iterdir()) == ["x.bin"]
+    bench.close()
+    assert not folder.exists()
+
+
+def test_an_unread_inout_is_poisoned_and_a_read_one_is_not(device):
+    for beta_zero in (True, False):
+        problem = GEMV.problem({"m": 9, "n": 33}, options={"beta_zero": beta_zero})
+        bench = device.bench(GEMV, problem, seed=3)
+        assert (bench._folder.path / "y.bin").exists() is not beta_zero
+        assert outcome_of(bench, GEMV.default_configuration(GEMV.space(problem, device.model.limits)))[1] == ""
+        bench.close()
+
+
+@pytest.mark.parametrize("kernel", [GEMM, GEMV], ids=lambda kernel: kernel.name)
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_the_library_takes_the_same_problem(device, kernel, dtype):
+    problem = kernel.problem(dict.fromkeys(kernel.axes, 64), dtype)
+    bench = device.bench(kernel, problem, seed=3)
+    library = bench.library()
+    if library is None:
+        pytest.skip("NumPy here does not carry OpenBLAS")
+    assert "OpenBLAS" in bench.library_name()
+    for l2 in ("warm", "cold"):
+        assert all(0 < sample < 100 for sample in bench.sample(library, l2, 3))
+    bench.close()
+
+
+def test_there_is_no_library_for_a_kernel_that_it_lacks(bench):
+    assert bench.library() is None
+    assert bench.library_name() is None
+
+
+def test_a_sampling_process_that_died_in_between_is_replaced(bench):
+    program = bench.compile(configuration("good"))
+    bench.sample(program, "warm", 1)
+    (conversation,) = bench._warm.values()
+    conversation._process.kill()
+    conversation._process.wait()
+    assert len(bench.sample(program, "warm", 3)) == 3
+
+
+def test_a_sampling_process_that_dies_at_work_is_the_trial_s_failure(bench):
+    program = bench.compile(configuration("far_out"))
+    with pytest.raises(TrialFailure) as caught:
+        bench.sample(program, "warm", 1)
+    assert caught.value.outcome is Outcome.LAUNCH_FAILED
+    assert "signal 11" in caught.value.log
+    assert not bench._warm
+
+
+def test_a_sampling_process_that_hangs_is_killed(bench):
+    program = bench.compile(configuration("endless"))
+    with pytest.raises(TrialFailure) as caught:
+        bench.sample(program, "warm", 1)
+    assert caught.value.outcome is Outcome.TIMED_OUT
+    assert not bench._warm
+
+
+def test_at_most_four_sampling_processes_stay(bench):
+    for threads in (64, 128, 256, 512, 1024):
+        bench.sample(bench.compile(configuration("good", threads)), "warm", 1)
+    assert len(bench._warm) == 4
+
+
+def test_programs_of_other_devices_are_refused(bench):
+    with pytest.raises(TunerError, match="not a program of the CPU device"):
+        bench.verify(object())
+
+
+@pytest.mark.parametrize(
+    ("name", "slug"),
+    [
+        ("AMD EPYC 9B14", "amd-epyc-9b14"),
+        ("Intel(R) Xeon(R) CPU @ 2.20GHz", "intel-xeon"),
+        ("AMD Ryzen 9 7950X 16-Core Processor", "amd-ryzen-9-7950x-16-core"),
+        ("aarch64", "aarch64"),
+    ],
+)
+def test_a_slug_has_words_and_hyphens_only(name, slug):
+    assert slug_of(name) == slug
+
+
+def test_times_repeat(bench):
+    program = bench.compile(configuration("good"))
+    samples = bench.sample(program, "warm", 9)
+    assert np.percentile(samples, 75) < 2 * np.percentile(samples, 25)
+
+
+def test_a_hung_kernel_is_killed_on_time(bench):
+    program = bench.compile(configuration("endless"))
+    started = time.monotonic()
+    with pytest.raises(TrialFailure):
+        bench.verify(program)
+    assert 0.9 < time.monotonic() - started < 10

@@ -1,0 +1,211 @@
+"""One problem on the CPU device: arrays in files, compiled configurations verified and sampled in own processes."""
+
+from __future__ import annotations
+
+import os
+from collections import OrderedDict
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tilewright.kernels.kernel import Kernel, Launch, Scalar, Tensor
+from tilewright.kernels.problem import Problem
+from tilewright.kernels.space import Configuration
+from tilewright.tuner.cpu_build import HostBuilder
+from tilewright.tuner.cpu_check import CheckReport, check_program
+from tilewright.tuner.cpu_library import LibraryCall, library_call
+from tilewright.tuner.cpu_process import Conversation, output_of
+from tilewright.tuner.cpu_scratch import PrivateFolder
+from tilewright.tuner.device import L2, DeviceState, Executable, Verification
+from tilewright.tuner.errors import OutOfMemoryError, TunerError
+from tilewright.tuner.outcome import Resources
+from tilewright.tuner.verify import compare
+
+_MIN_SAMPLE_S = 1e-3
+"""Shorter kernels are repeated inside a sample: the clock costs 0.2 to 0.5 us a reading."""
+
+_MAX_EVICTED_BYTES = 32 << 20
+"""A walk over more takes longer than what is measured; where the last-level cache is larger, "cold" means out of L1 and
+L2 only."""
+
+_MAX_WARM_PROGRAMS = 6
+"""Sampling processes that stay loaded: those that the finals time in turn (four finalists, the default, the library).
+Each holds a copy of the arrays."""
+
+_COPIES = 2 + _MAX_WARM_PROGRAMS
+"""Copies of the arrays at one time: here, in files, and in processes."""
+
+_SLOWEST_GFLOPS = 0.1
+"""The deadline of a launch grows with the problem: a kernel slower than this is given up."""
+
+
+@dataclass(frozen=True)
+class Program:
+    """A compiled configuration on disk."""
+
+    path: Path
+    launch: Launch
+    resources: Resources
+    compile_ms: float
+
+
+class CpuBench:
+    """Bench of `CpuDevice`. Arrays lie in files of a private folder, in memory where there is /dev/shm."""
+
+    def __init__(
+        self, builder: HostBuilder, kernel: Kernel, problem: Problem, seed: int, *, memory_bytes: int, cache_bytes: int
+    ) -> None:
+        needed = kernel.memory_bytes(problem) * _COPIES
+        if needed > memory_bytes:
+            raise OutOfMemoryError(f"{problem} takes {needed / 1e9:.3g} GB here, {memory_bytes / 1e9:.3g} GB are free")
+        self.run_timeout_s = 10.0
+        self.kernel, self.problem = kernel, problem
+        self._builder = builder
+        self._evicted_bytes = min(2 * cache_bytes, _MAX_EVICTED_BYTES)
+        self._warm: OrderedDict[Path | LibraryCall, Conversation] = OrderedDict()
+        self._ahead: dict[Configuration, Future[Program]] = {}
+        # One core is left to what is being timed.
+        self._compilers = ThreadPoolExecutor(max(1, (os.cpu_count() or 1) - 1), "compile-ahead")
+        self._scalars = {a.name: a.value(problem) for a in kernel.arguments if isinstance(a, Scalar)}
+        rng = np.random.default_rng(seed)
+        arrays = {t.name: _random(rng, t, problem) for t in kernel.tensors if t.is_read(problem)}
+        self._reference = kernel.reference(problem, arrays, self._scalars)
+        self._folder = PrivateFolder(kernel.memory_bytes(problem) * 2)
+        self._sources = {name: self._folder.path / f"{name}.bin" for name in arrays}
+        for name, array in arrays.items():
+            array.tofile(self._sources[name])
+
+    def compile(self, configuration: Configuration) -> Program:
+        """The program of this configuration."""
+        ahead = self._ahead.pop(configuration, None)
+        return self._compile(configuration, "fast") if ahead is None else ahead.result()
+
+    def compile_ahead(self, configurations: Sequence[Configuration]) -> None:
+        """Starts compiling these on the other cores; a machine with one core compiles when asked."""
+        if (os.cpu_count() or 1) > 1:
+            for configuration in configurations:
+                self._ahead[configuration] = self._compilers.submit(self._compile, configuration, "fast")
+
+    def verify(self, executable: Executable) -> Verification:
+        """The worse of two launches: threads by rank and arrays before a guard page, then shuffled and behind one."""
+        program = _program(executable)
+        output_of(self._command(program, "verify", "out"), self._deadline_s(2))
+        first, second = (self._output(f"out.{i}") for i in (0, 1))
+        verification = self._compare(first)
+        if not np.array_equal(first, second):
+            verification = max(verification, self._compare(second), key=lambda v: (v.wrong, v.bound_ratio))
+        return verification
+
+    def sample(self, executable: Executable, l2: L2, count: int) -> list[float]:
+        """CPU time of one thread, in ms; the process of an executable stays, warm, for the next call."""
+        conversation = self._conversation(executable)
+        evicted_bytes = self._evicted_bytes if l2 == "cold" else 0
+        try:
+            answers = conversation.ask(f"{count} {_MIN_SAMPLE_S} {evicted_bytes}", count, self._deadline_s(count + 2))
+        except BaseException:
+            self._forget(conversation)
+            raise
+        return [float(answer) * 1e3 for answer in answers]
+
+    def check(self, configuration: Configuration, mode: str) -> CheckReport:
+        """What a sanitizer finds: mode "address" for accesses out of bounds, "thread" for missing barriers.
+
+        Raises NoCompilerError where this compiler has no such sanitizer.
+        """
+        program = self._compile(configuration, mode)
+        source = self.kernel.source(configuration.variant)
+        return check_program(self._command(program, "verify", "checked"), mode, source, 10 * self._deadline_s(2))
+
+    def library(self) -> LibraryCall | None:
+        """OpenBLAS of NumPy on one thread, for the kernels that it has."""
+        return library_call(self.problem, self._scalars, self._sources)
+
+    def library_name(self) -> str | None:
+        """OpenBLAS's version and routine."""
+        call = self.library()
+        return call.name if call else None
+
+    def state(self) -> DeviceState:
+        """Nothing: a virtual machine does not tell."""
+        return DeviceState()
+
+    def close(self) -> None:
+        """Ends the sampling processes and removes the files."""
+        self._compilers.shutdown(cancel_futures=True)
+        while self._warm:
+            self._warm.popitem()[1].close()
+        self._folder.close()
+
+    def _compile(self, configuration: Configuration, mode: str) -> Program:
+        path, compile_ms = self._builder.program(self.kernel, self.problem, configuration, mode)
+        variant = self.kernel.variant(configuration.variant)
+        shared_bytes = variant.shared_bytes(configuration.values, self.problem)
+        launch = variant.launch(configuration.values, self.problem)
+        return Program(path, launch, Resources(shared_bytes=shared_bytes), compile_ms)
+
+    def _command(self, program: Program, task: str, destination: str = "") -> list[str]:
+        launch = program.launch
+        words = [str(program.path), task, *map(str, (*launch.grid, *launch.block, launch.shared_bytes))]
+        for argument in self.kernel.arguments:
+            if isinstance(argument, Scalar):
+                words += ["scalar", repr(self._scalars[argument.name])]
+            else:
+                words += ["array", argument.name, *self._array_words(argument, destination)]
+        return words
+
+    def _array_words(self, tensor: Tensor, destination: str) -> tuple[str, str, str, str]:
+        count = int(np.prod(tensor.shape(self.problem)))
+        access = "const" if tensor.role == "input" else "mutable"
+        source = str(self._sources.get(tensor.name, ""))
+        is_result = destination and tensor is self.kernel.output
+        target = str(self._folder.path / destination) if is_result else ""
+        return str(count * self.problem.item_bytes), access, source, target
+
+    def _conversation(self, executable: Executable) -> Conversation:
+        key = executable if isinstance(executable, LibraryCall) else _program(executable).path
+        # One that ended between two questions did not end by the kernel's doing (the thread that started it is gone).
+        if key in self._warm and not self._warm[key].is_alive:
+            self._warm.pop(key).close()
+        if key not in self._warm:
+            while len(self._warm) >= _MAX_WARM_PROGRAMS:
+                self._warm.popitem(last=False)[1].close()
+            if isinstance(executable, LibraryCall):
+                self._warm[key] = Conversation(executable.command, executable.environment)
+            else:
+                self._warm[key] = Conversation(self._command(_program(executable), "sample"))
+        self._warm.move_to_end(key)
+        return self._warm[key]
+
+    def _forget(self, conversation: Conversation) -> None:
+        conversation.close()
+        for key in [k for k, kept in self._warm.items() if kept is conversation]:
+            del self._warm[key]
+
+    def _deadline_s(self, launches: int) -> float:
+        slowest_s = self.kernel.flops(self.problem) / (_SLOWEST_GFLOPS * 1e9)
+        return self.run_timeout_s + launches * slowest_s
+
+    def _output(self, name: str) -> NDArray[np.floating]:
+        path = self._folder.path / name
+        out = np.fromfile(path, dtype=self.problem.dtype).reshape(self._reference.value.shape)
+        path.unlink()
+        return out
+
+    def _compare(self, out: NDArray[np.floating]) -> Verification:
+        return compare(out, self._reference, self.problem.dtype)
+
+
+def _program(executable: Executable) -> Program:
+    if not isinstance(executable, Program):
+        raise TunerError(f"not a program of the CPU device: {executable}")
+    return executable
+
+
+def _random(rng: np.random.Generator, tensor: Tensor, problem: Problem) -> NDArray[np.floating]:
+    """Standard normal: sums cancel, so that a lost or doubled term shows."""
+    dtype = np.float32 if problem.dtype == "float32" else np.float64
+    return rng.standard_normal(tensor.shape(problem), dtype=dtype)

@@ -1,0 +1,26 @@
+// The kernel's arrays, each alone in its pages between unreadable ones.
+#pragma once
+#include <stddef.h>
+
+// Where an array lies in its pages. At the end, the first byte after it faults (16-byte alignment leaves up to 15 bytes
+// of slack); at the start, the first byte before it does. Slack holds NaN patterns and must hold them afterwards.
+enum class Placement { at_start, at_end };
+
+struct Array {
+  const char* name = nullptr;
+  const char* source = "";        // file with its contents, "" for NaN patterns
+  const char* destination = "";   // file that gets them after a verified launch, "" for none
+  size_t bytes = 0;
+  bool writable = false;
+  char* data = nullptr;      // what the kernel gets
+  char* pages = nullptr;
+  size_t page_bytes = 0;
+
+  void place(Placement placement);
+  void fill() const;                                   // from `source`
+  void protect() const;                                // inputs become read-only
+  void save(const char* suffix) const;                 // to `destination` + suffix
+  bool overrun_is_reported() const;                    // on stderr, where slack was written
+  bool fault_is_reported(const char* address) const;   // on stderr, where it lies in this array or just outside
+  void unmap();
+};

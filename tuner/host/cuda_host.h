@@ -1,0 +1,201 @@
+// CUDA C++ for a host compiler: the words that kernel sources use, so that they build unmodified.
+//
+// Included before a kernel's source; HOST_ENTRY(kernel) follows it. The runtime behind it (block.cpp) runs every
+// CUDA thread of a block as a fiber on one OS thread; a fiber runs until a barrier or a warp exchange, then the next.
+// `__shared__` is static storage: one block is in flight at a time.  Not covered: PTX, tensor cores, half precision.
+#pragma once
+#include <math.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+// Function and variable qualifiers. Defined after the system's headers, some of which use these very names.
+#define __global__
+#define __device__
+#define __host__
+#define __constant__ static
+#define __shared__ static
+#define __forceinline__ inline __attribute__((always_inline))
+#define __noinline__ __attribute__((noinline))
+#define __align__(bytes) __attribute__((aligned(bytes)))
+#define __launch_bounds__(...)
+
+// Vector types, with the alignment that CUDA gives them: vector loads may rely on it.
+#define HOST_VECTORS(T, name, bytes)                                                                    \
+  struct __align__(2 * bytes) name##2 { T x, y; };                                                      \
+  struct name##3 { T x, y, z; };                                                                        \
+  struct __align__(16) name##4 { T x, y, z, w; };                                                       \
+  static inline name##2 make_##name##2(T x, T y) { return {x, y}; }                                     \
+  static inline name##3 make_##name##3(T x, T y, T z) { return {x, y, z}; }                             \
+  static inline name##4 make_##name##4(T x, T y, T z, T w) { return {x, y, z, w}; }
+HOST_VECTORS(float, float, 4)
+HOST_VECTORS(double, double, 8)
+HOST_VECTORS(int, int, 4)
+HOST_VECTORS(unsigned, uint, 4)
+#undef HOST_VECTORS
+
+struct dim3 {
+  unsigned x, y, z;
+  constexpr dim3(unsigned x_ = 1, unsigned y_ = 1, unsigned z_ = 1) : x(x_), y(y_), z(z_) {}
+};
+
+// What the runtime offers. `line` is the caller's: threads of one barrier must wait at the same one.
+struct HostThread {
+  uint3 index;
+  unsigned rank;  // x first, then y, then z; the warp is rank / 32
+};
+extern "C" {
+extern HostThread* host_thread;  // the one that runs now
+extern uint3 blockIdx;
+extern dim3 blockDim, gridDim;
+extern char host_dynamic_shared[];
+void host_block_barrier(int line);
+unsigned long long host_warp_exchange(unsigned mask, unsigned long long bits, int source_lane, int line);
+unsigned host_warp_vote(unsigned mask, int predicate, int line);
+unsigned host_active_lanes(void);
+}
+#define threadIdx (host_thread->index)
+static constexpr int warpSize = 32;
+
+#define __syncthreads() host_block_barrier(__LINE__)
+#define __syncwarp(...) ((void)host_warp_vote(host_mask(__VA_ARGS__), 0, __LINE__))
+#define __activemask() host_active_lanes()
+#define __threadfence() __atomic_thread_fence(__ATOMIC_SEQ_CST)
+#define __threadfence_block() __atomic_thread_fence(__ATOMIC_SEQ_CST)
+static inline unsigned host_mask(unsigned mask = 0xffffffffu) { return mask; }
+
+// Warp votes and shuffles. A value read from a lane that takes no part is a NaN pattern: undefined in CUDA.
+#define __ballot_sync(mask, predicate) host_warp_vote(mask, (predicate) != 0, __LINE__)
+#define __any_sync(mask, predicate) (host_warp_vote(mask, (predicate) != 0, __LINE__) != 0)
+#define __all_sync(mask, predicate) (host_warp_vote(mask, (predicate) == 0, __LINE__) == 0)
+
+static inline int host_lane() { return static_cast<int>(host_thread->rank % 32); }
+
+template <class T>
+static inline T host_shuffle(unsigned mask, T value, int source_lane, int line) {
+  static_assert(sizeof(T) <= sizeof(unsigned long long), "shuffles move at most 8 bytes");
+  unsigned long long bits = 0;
+  memcpy(&bits, &value, sizeof(T));
+  bits = host_warp_exchange(mask, bits, source_lane, line);
+  memcpy(&value, &bits, sizeof(T));
+  return value;
+}
+
+// Lanes are grouped in segments of `width`, a power of two; outside its segment a lane gets its own value.
+static inline int host_segment(int width) { return host_lane() & ~(width - 1); }
+static inline int host_source_index(int lane, int width = 32) { return host_segment(width) | (lane & (width - 1)); }
+static inline int host_source_down(unsigned delta, int width = 32) {
+  const int lane = host_lane() + static_cast<int>(delta);
+  return lane < host_segment(width) + width ? lane : host_lane();
+}
+static inline int host_source_up(unsigned delta, int width = 32) {
+  const int lane = host_lane() - static_cast<int>(delta);
+  return lane >= host_segment(width) ? lane : host_lane();
+}
+static inline int host_source_xor(int bits, int width = 32) {
+  const int lane = host_lane() ^ bits;
+  return lane < host_segment(width) + width ? lane : host_lane();
+}
+#define __shfl_sync(mask, value, ...) host_shuffle(mask, value, host_source_index(__VA_ARGS__), __LINE__)
+#define __shfl_down_sync(mask, value, ...) host_shuffle(mask, value, host_source_down(__VA_ARGS__), __LINE__)
+#define __shfl_up_sync(mask, value, ...) host_shuffle(mask, value, host_source_up(__VA_ARGS__), __LINE__)
+#define __shfl_xor_sync(mask, value, ...) host_shuffle(mask, value, host_source_xor(__VA_ARGS__), __LINE__)
+
+// Loads and stores with a cache hint: plain ones here.
+template <class T> static inline T __ldg(const T* p) { return *p; }
+template <class T> static inline T __ldca(const T* p) { return *p; }
+template <class T> static inline T __ldcg(const T* p) { return *p; }
+template <class T> static inline T __ldcs(const T* p) { return *p; }
+template <class T> static inline T __ldlu(const T* p) { return *p; }
+template <class T> static inline void __stcg(T* p, T value) { *p = value; }
+template <class T> static inline void __stcs(T* p, T value) { *p = value; }
+template <class T> static inline void __stwb(T* p, T value) { *p = value; }
+template <class T> static inline void __stwt(T* p, T value) { *p = value; }
+
+// Atomics: relaxed, as in CUDA.
+#define HOST_FETCH(name, T, builtin) \
+  static inline T name(T* p, T value) { return builtin(p, value, __ATOMIC_RELAXED); }
+HOST_FETCH(atomicAdd, int, __atomic_fetch_add)
+HOST_FETCH(atomicAdd, unsigned, __atomic_fetch_add)
+HOST_FETCH(atomicAdd, unsigned long long, __atomic_fetch_add)
+HOST_FETCH(atomicExch, int, __atomic_exchange_n)
+HOST_FETCH(atomicExch, unsigned, __atomic_exchange_n)
+#undef HOST_FETCH
+#define HOST_UPDATE(name, T, result)                                                                         \
+  static inline T name(T* p, T value) {                                                                      \
+    T old, replacement;                                                                                      \
+    __atomic_load(p, &old, __ATOMIC_RELAXED);                                                                \
+    do replacement = (result);                                                                               \
+    while (!__atomic_compare_exchange(p, &old, &replacement, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED));    \
+    return old;                                                                                              \
+  }
+HOST_UPDATE(atomicAdd, float, old + value)
+HOST_UPDATE(atomicAdd, double, old + value)
+HOST_UPDATE(atomicMax, int, old > value ? old : value)
+HOST_UPDATE(atomicMin, int, old < value ? old : value)
+#undef HOST_UPDATE
+static inline int atomicCAS(int* p, int expected, int value) {
+  __atomic_compare_exchange_n(p, &expected, value, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
+  return expected;
+}
+
+// Arithmetic that math.h lacks. exp, tanh, fabs, fma, floor and so on come from there, overloaded for float and double.
+#define HOST_MIN_MAX(T)                                            \
+  static inline T min(T a, T b) { return b < a ? b : a; }          \
+  static inline T max(T a, T b) { return a < b ? b : a; }
+HOST_MIN_MAX(int)
+HOST_MIN_MAX(unsigned)
+HOST_MIN_MAX(long long)
+HOST_MIN_MAX(unsigned long long)
+#undef HOST_MIN_MAX
+static inline float min(float a, float b) { return fminf(a, b); }  // of a NaN and a number, CUDA returns the number
+static inline float max(float a, float b) { return fmaxf(a, b); }
+static inline double min(double a, double b) { return fmin(a, b); }
+static inline double max(double a, double b) { return fmax(a, b); }
+static inline float host_rsqrt(float x) { return 1.0f / sqrtf(x); }
+static inline double host_rsqrt(double x) { return 1.0 / sqrt(x); }
+#define rsqrtf(x) host_rsqrt(static_cast<float>(x))  // newer C libraries declare functions of these names
+#define rsqrt(x) host_rsqrt(x)
+static inline float __fmaf_rn(float a, float b, float c) { return fmaf(a, b, c); }
+static inline double __fma_rn(double a, double b, double c) { return fma(a, b, c); }
+static inline float __fadd_rn(float a, float b) { return a + b; }
+static inline float __fmul_rn(float a, float b) { return a * b; }
+static inline float __fdividef(float a, float b) { return a / b; }
+static inline float __frcp_rn(float a) { return 1.0f / a; }
+static inline float __saturatef(float a) { return fminf(fmaxf(a, 0.0f), 1.0f); }
+#define __expf(x) expf(x)  // glibc has functions of these names too
+#define __logf(x) logf(x)
+#define __powf(x, y) powf(x, y)
+static inline int __float_as_int(float x) { int bits; memcpy(&bits, &x, sizeof bits); return bits; }
+static inline float __int_as_float(int bits) { float x; memcpy(&x, &bits, sizeof x); return x; }
+static inline int __popc(unsigned x) { return __builtin_popcount(x); }
+static inline int __clz(int x) { return x ? __builtin_clz(static_cast<unsigned>(x)) : 32; }
+static inline int __ffs(int x) { return __builtin_ffs(x); }
+
+// HOST_ENTRY(kernel): the two functions by which the runner calls a kernel whose parameters it does not know.
+// values[i] points to the i-th argument; the signature has a letter for each: p pointer, f d i u l.
+template <int... I> struct host_indices {};
+template <int N, int... I> struct host_count : host_count<N - 1, N - 1, I...> {};
+template <int... I> struct host_count<0, I...> { typedef host_indices<I...> type; };
+template <class T> struct host_letter;
+template <class T> struct host_letter<T*> { static constexpr char value = 'p'; };
+template <> struct host_letter<float> { static constexpr char value = 'f'; };
+template <> struct host_letter<double> { static constexpr char value = 'd'; };
+template <> struct host_letter<int> { static constexpr char value = 'i'; };
+template <> struct host_letter<unsigned> { static constexpr char value = 'u'; };
+template <> struct host_letter<long> { static constexpr char value = 'l'; };
+template <> struct host_letter<long long> { static constexpr char value = 'l'; };
+template <class... A> struct host_call {
+  static constexpr char signature[] = {host_letter<A>::value..., '\0'};
+  template <int... I> static void run(void (*kernel)(A...), void** values, host_indices<I...>) {
+    kernel(*static_cast<A*>(values[I])...);
+  }
+  static void run(void (*kernel)(A...), void** values) {
+    run(kernel, values, typename host_count<sizeof...(A)>::type());
+  }
+};
+template <class... A> static host_call<A...> host_call_of(void (*)(A...)) { return {}; }
+#define HOST_ENTRY(kernel)                                                                \
+  extern "C" void host_run_thread(void** values) { decltype(host_call_of(kernel))::run(kernel, values); } \
+  extern "C" const char* host_signature() { return decltype(host_call_of(kernel))::signature; }
