@@ -17,11 +17,12 @@
 extern "C" __global__ void __launch_bounds__(BLOCK)
 gemv(REAL alpha, const REAL* __restrict__ A, const REAL* __restrict__ x, REAL beta, REAL* __restrict__ y) {
   constexpr unsigned WARPS = BLOCK / 32;
+  constexpr unsigned STEPS = UNROLL;   // nvcc expands no macro in a pragma
   __shared__ REAL warp_sums[WARPS];
   const unsigned lane = threadIdx.x % 32, warp = threadIdx.x / 32, row = blockIdx.x;
   const REAL* a = row_of(A, row);
   REAL sum = 0;
-#pragma unroll UNROLL
+#pragma unroll STEPS
   for (unsigned j = threadIdx.x; j < N; j += BLOCK) sum += a[j] * x[j];
 
   sum = warp_sum(sum);

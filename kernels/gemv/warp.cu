@@ -19,6 +19,7 @@
 
 extern "C" __global__ void __launch_bounds__(32 * WARPS)
 gemv(REAL alpha, const REAL* __restrict__ A, const REAL* __restrict__ x, REAL beta, REAL* __restrict__ y) {
+  constexpr unsigned STEPS = UNROLL;   // nvcc expands no macro in a pragma
   const unsigned lane = threadIdx.x % 32;
   const unsigned row0 = (blockIdx.x * WARPS + threadIdx.x / 32) * ROWS_PER_WARP;
   REAL sum[ROWS_PER_WARP] = {};
@@ -27,7 +28,7 @@ gemv(REAL alpha, const REAL* __restrict__ A, const REAL* __restrict__ x, REAL be
   for (unsigned r = 0; r < ROWS_PER_WARP; ++r) {
     a[r] = row_of(A, row0 + r < M ? row0 + r : M - 1);   // past the end: the last row again, and no write
   }
-#pragma unroll UNROLL
+#pragma unroll STEPS
   for (unsigned j = lane; j < N; j += 32) {
     const REAL factor = x[j];
 #pragma unroll

@@ -1,0 +1,198 @@
+"""Checks every variant, dtype and option of the kernels on this machine's GPU, and times some of them beside cuBLAS.
+
+    python benchmarks/gpu_check.py [--compiler nvrtc|pycuda] [--configurations 3] [--kernel gemm] [--json FILE]
+
+Exit status 1 when anything failed. The table comes last.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import random
+import statistics
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from tilewright.kernels.catalogue import catalogue
+from tilewright.kernels.kernel import Kernel
+from tilewright.kernels.problem import Limits, Problem
+from tilewright.kernels.space import Configuration, Values, VariantSpace
+from tilewright.tuner.device import L2, Bench, Device, Executable
+from tilewright.tuner.devices import open_device
+from tilewright.tuner.errors import TrialFailure
+from tilewright.tuner.isolated import PrecompilingBench
+
+_TWO_AXES = "1x1 1x7 7x1 31x33 64x64 100x784 127x129 256x255 1x4099 3001x5 513x1027 1024x1024"
+_THREE_AXES = (
+    "1x1x1 1x1x7 7x1x3 5x9x1 31x33x35 64x64x64 100x10x100 127x129x65 256x100x784 1x513x129 257x3x1025 512x256x128"
+)
+SIZES = {
+    text.split()[0].count("x") + 1: [tuple(int(size) for size in word.split("x")) for word in text.split()]
+    for text in (_TWO_AXES, _THREE_AXES)
+}
+"""Twelve shapes by number of axes: one, primes, around powers of two, vectors as matrices, a real layer."""
+
+TIMED: dict[str, list[tuple[int, ...]]] = {
+    "gemm": [(1024, 1024, 1024), (4096, 4096, 4096), (1023, 1025, 1027), (256, 100, 784)],
+    "gemv": [(4096, 8192), (4095, 8191), (16384, 16384)],
+}
+TIMED_CONFIGURATIONS = 24
+
+
+def problems(kernel: Kernel) -> Iterator[Problem]:
+    """Every shape with every dtype and every combination of options."""
+    combinations = list(itertools.product(*(option.values for option in kernel.options)))
+    for sizes in SIZES[len(kernel.axes)]:
+        for dtype in kernel.dtypes:
+            for values in combinations:
+                options = {option.name: value for option, value in zip(kernel.options, values, strict=True)}
+                yield kernel.problem(dict(zip(kernel.axes, sizes, strict=True)), dtype, options)
+
+
+def draw(
+    space: VariantSpace, problem: Problem, limits: Limits, count: int, generator: random.Random
+) -> list[Configuration]:
+    """The default where it is feasible, and random feasible configurations, `count` in all where so many are found."""
+    found: list[Configuration] = []
+    for attempt in range(400 * count):
+        point = {p.name: generator.choice(p.values) if attempt else p.default for p in space.parameters}
+        configuration = Configuration.of(space.variant, point)
+        if configuration not in found and space.violated(Values(point), problem, limits) is None:
+            found.append(configuration)
+        if len(found) == count:
+            break
+    return found
+
+
+def check(device: Device, kernel: Kernel, count: int, generator: random.Random) -> tuple[Counter[str], list[str]]:
+    """How many configurations were checked by variant and dtype, and a line for each that failed."""
+    counts: Counter[str] = Counter()
+    failures: list[str] = []
+    for problem in problems(kernel):
+        limits = device.model.limits
+        variants = kernel.usable_variants(problem, limits)
+        chosen = [c for v in variants for c in draw(v.space(), problem, limits, count, generator)]
+        bench = device.bench(kernel, problem, generator.randrange(2**31))
+        if isinstance(bench, PrecompilingBench):
+            bench.compile_ahead(chosen)
+        for configuration in chosen:
+            counts[f"{configuration.variant} {problem.dtype}"] += 1
+            message = verdict(bench, configuration)
+            if message:
+                failures.append(f"{problem} {dict(problem.options)} | {configuration} | {message}")
+                print(failures[-1], flush=True)
+        bench.close()
+    return counts, failures
+
+
+def verdict(bench: Bench, configuration: Configuration) -> str:
+    """What is wrong with this configuration, in one line; empty where nothing is."""
+    try:
+        verification = bench.verify(bench.compile(configuration))
+    except TrialFailure as failure:
+        return f"{failure.outcome}: {failure.log[:600]}"
+    return verification.message() if verification.wrong else ""
+
+
+def timed(device: Device, kernel: Kernel, sizes: tuple[int, ...], generator: random.Random) -> dict[str, Any]:
+    """The best of some random configurations beside the library, float32, default options, both L2 states."""
+    problem = kernel.problem(dict(zip(kernel.axes, sizes, strict=True)))
+    limits = device.model.limits
+    variants = kernel.usable_variants(problem, limits)
+    chosen = [c for v in variants for c in draw(v.space(), problem, limits, TIMED_CONFIGURATIONS, generator)]
+    bench = device.bench(kernel, problem, 1)
+    if isinstance(bench, PrecompilingBench):
+        bench.compile_ahead(chosen)
+    l2: L2 = "cold" if kernel.ranking_l2 == "cold" else "warm"
+    best: tuple[float, Configuration, Executable] | None = None
+    for configuration in chosen:
+        try:
+            executable = bench.compile(configuration)
+            if bench.verify(executable).wrong:
+                continue
+            time_ms = min(bench.sample(executable, l2, 3))
+        except TrialFailure as failure:
+            print(problem, configuration, failure.outcome, failure.log[:300], flush=True)
+            continue
+        if best is None or time_ms < best[0]:
+            best = (time_ms, configuration, executable)
+    library = bench.library()
+    if best is None or library is None:
+        return {"problem": str(problem), "configuration": None}
+    samples: dict[str, list[float]] = {}
+    states: tuple[L2, ...] = ("warm", "cold")
+    for _ in range(7):  # interleaved, so that clocks and neighbours meet both alike
+        for name, executable in (("ours", best[2]), ("library", library)):
+            for state in states:
+                key = f"{name}_{state}_ms"
+                samples.setdefault(key, []).extend(bench.sample(executable, state, 3)[1:])
+    row: dict[str, Any] = {key: statistics.median(values) for key, values in samples.items()}
+    spread = {f"{key}_spread": (max(v) - min(v)) / statistics.median(v) for key, v in samples.items()}
+    row |= {"problem": str(problem), "configuration": str(best[1]), "l2": l2, "library": bench.library_name(), **spread}
+    row["resources"] = asdict(best[2].resources)
+    row["library_ratio"] = bench.verify(library).bound_ratio
+    row["gflops"] = kernel.flops(problem) / row[f"ours_{l2}_ms"] / 1e6
+    row["clock_mhz"] = bench.state().clock_mhz
+    bench.close()
+    return row
+
+
+def main() -> int:
+    """Checks, times, prints; 1 where something failed."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--compiler", choices=("nvrtc", "pycuda"), default="nvrtc")
+    parser.add_argument("--configurations", type=int, default=3, help="per variant and problem")
+    parser.add_argument("--kernel", action="append", help="only this kernel; may be repeated")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--no-timing", action="store_true")
+    parser.add_argument("--json", type=Path)
+    arguments = parser.parse_args()
+    generator = random.Random(arguments.seed)
+    kernels = [k for k in catalogue().kernels() if not arguments.kernel or k.name in arguments.kernel]
+    device = open_device("cuda:0", arguments.compiler)
+    print(device.uuid, asdict(device.model), asdict(device.environment), sep="\n", flush=True)
+    failed = 0
+    rows: list[dict[str, Any]] = []
+    lines: list[str] = []
+    for kernel in kernels:
+        start = time.perf_counter()
+        counts, failures = check(device, kernel, arguments.configurations, generator)
+        failed += len(failures)
+        wall_s = time.perf_counter() - start
+        lines.append(f"{kernel.name}: {counts.total()} checked, {len(failures)} failed, {wall_s:.1f} s {dict(counts)}")
+        print(lines[-1], flush=True)
+        if not arguments.no_timing:
+            rows += [timed(device, kernel, sizes, generator) for sizes in TIMED.get(kernel.name, [])]
+    if arguments.json:
+        arguments.json.write_text(json.dumps(rows, indent=1), encoding="utf-8")
+    lines += [line(row) for row in rows]
+    device.close()
+    print("\n".join(lines))
+    return 1 if failed else 0
+
+
+def line(row: dict[str, Any]) -> str:
+    """One row of the table."""
+    if row["configuration"] is None:
+        return f"{row['problem']:<36} nothing was measured"
+    times = "  ".join(
+        f"{state} {row[f'ours_{state}_ms']:.5f} / {row[f'library_{state}_ms']:.5f} ms"
+        f" = x{row[f'library_{state}_ms'] / row[f'ours_{state}_ms']:.3f}"
+        f" (spread {row[f'ours_{state}_ms_spread']:.1%}, {row[f'library_{state}_ms_spread']:.1%})"
+        for state in ("warm", "cold")
+    )
+    return (
+        f"{row['problem']:<36} {row['gflops']:>9.0f} GFLOP/s  {times}  library bound ratio {row['library_ratio']:.3f}"
+        f"  {row['clock_mhz']} MHz  {row['library']}  {row['configuration']}  {row['resources']}"
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

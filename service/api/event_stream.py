@@ -1,0 +1,87 @@
+"""A job's events as a stream that any number of readers may hold without holding threads or connections."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from functools import cached_property
+from uuid import UUID
+
+from anyio import CapacityLimiter, to_thread
+from fastapi import Response
+from fastapi.responses import StreamingResponse
+
+from tilewright.service.api.refusals import TooManyStreamsError
+from tilewright.service.errors import DatabaseUnavailableError
+from tilewright.service.operations.job_events import JobEvent, events_after
+from tilewright.service.operations.jobs import job
+from tilewright.service.operations.transaction import transaction
+
+MEDIA_TYPE = "text/event-stream"
+MAX_STREAMS = 100
+POLL_SECONDS = 0.25
+KEEP_ALIVE_SECONDS = 15.0
+"""Proxies and clients take silence of a minute for a broken connection."""
+
+FINISHED = frozenset({"done", "failed", "cancelled"})
+_HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+
+
+class Streams:
+    """The open event streams of one application."""
+
+    def __init__(self, max_streams: int = MAX_STREAMS, poll_s: float = POLL_SECONDS) -> None:
+        self._max_streams, self._poll_s = max_streams, poll_s
+        self._open = 0
+
+    @cached_property
+    def _readers(self) -> CapacityLimiter:
+        # Apart from the threads that serve requests, so that many streams cannot starve those.
+        return CapacityLimiter(4)
+
+    async def follow(self, job_id: UUID, after: int) -> Response:
+        """The stream, or 204 where nothing can follow; raises NotFoundError, TooManyStreamsError."""
+        if self._open >= self._max_streams:
+            raise TooManyStreamsError(f"{self._max_streams} event streams are open, which is as many as are allowed.")
+        events, is_over = await to_thread.run_sync(_first, job_id, after, limiter=self._readers)
+        if is_over and not events:
+            return Response(status_code=204)
+        return StreamingResponse(self._stream(job_id, after, events), media_type=MEDIA_TYPE, headers=_HEADERS)
+
+    async def _stream(self, job_id: UUID, after: int, events: list[JobEvent]) -> AsyncIterator[str]:
+        clock = asyncio.get_running_loop().time
+        self._open += 1
+        try:
+            spoke_at = clock()
+            yield "retry: 1000\n\n"
+            while True:
+                for event in events:
+                    yield _encode(event)
+                    after, spoke_at = event.id, clock()
+                    if event.is_last:
+                        return
+                if clock() - spoke_at > KEEP_ALIVE_SECONDS:
+                    yield ": still there\n\n"
+                    spoke_at = clock()
+                await asyncio.sleep(self._poll_s)
+                events = await to_thread.run_sync(_next, job_id, after, limiter=self._readers)
+        except DatabaseUnavailableError:
+            return  # the reader connects again after its last event, and is told then
+        finally:
+            self._open -= 1
+
+
+def _first(job_id: UUID, after: int) -> tuple[list[JobEvent], bool]:
+    with transaction() as session:
+        is_over = job(session, job_id).state in FINISHED
+        return events_after(session, job_id, after), is_over
+
+
+def _next(job_id: UUID, after: int) -> list[JobEvent]:
+    with transaction() as session:
+        return events_after(session, job_id, after)
+
+
+def _encode(event: JobEvent) -> str:
+    return f"id: {event.id}\nevent: {event.event}\ndata: {json.dumps(event.data, separators=(',', ':'))}\n\n"

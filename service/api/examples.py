@@ -1,0 +1,35 @@
+"""One example per field, for problem documents and for OpenAPI: the same, so that both can be tried as they are."""
+
+from __future__ import annotations
+
+FIELD_EXAMPLES = {
+    "kernel": "gemm",
+    "shape": "m=256,n=100,k=784",
+    "shapes": '[{"m": 256, "n": 100, "k": 784}]',
+    "dtype": "float32",
+    "options": "trans_b=true,beta_zero=false",
+    "device_model": "nvidia-h200",
+    "device": "GPU-5f0c1c3a-8b8e-7f3a-9d4e-2f9a8f1f7a10",
+    "driver": "580.159",
+    "toolkit": "13.0",
+    "budget": '{"trials": 100}',
+    "trials": "100",
+    "seconds": "60",
+    "target_ms": "0.05",
+    "variants": '["wpt"]',
+    "variant": "wpt",
+    "configuration": "TILE_M=64,TILE_N=64",
+    "compiler": "nvrtc",
+    "sampler": "tpe",
+    "seed": "0",
+    "priority": "0",
+    "dry_run": "true",
+    "limit": "50",
+    "cursor": "NDI",
+    "state": "running",
+    "job_id": "01939f2e-6c9a-7cc1-8f2a-3d0f5f0a9b11",
+    "study_id": "1",
+    "Idempotency-Key": "first-layer-2026-11-21",
+    "Last-Event-ID": "12",
+    "source_hash": "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
+}

@@ -1,0 +1,186 @@
+"""The door: who may speak to this server, and what a body may be. Pure ASGI, so that streams pass untouched."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import re
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from tilewright.service.api import problems, refusals, strict_json
+from tilewright.service.api.strict_json import MalformedJSONError, RefusedJSONError
+from tilewright.service.errors import ServiceError
+from tilewright.service.settings import settings
+
+SECURITY_HEADERS: Mapping[str, str] = {
+    "Content-Security-Policy": (
+        "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self'; "
+        "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
+
+FORWARDED = re.compile(rb"forwarded|x-forwarded-.*|x-real-ip|via")
+BODY_SECONDS = 30.0
+# A body that is too large is still read up to here and thrown away: a client that is cut off while it sends
+# sees a broken connection instead of the refusal.
+DRAINED_BYTES = 16 << 20
+
+_REQUEST_ID = re.compile(r"[A-Za-z0-9_-]{8,64}")
+_JSON = re.compile(r"application/json(\s*;\s*charset=\"?utf-8\"?)?\s*", re.IGNORECASE)
+_SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What the guard insists on."""
+
+    allowed_hosts: frozenset[str]
+    max_body_bytes: int
+    loopback_only: bool = True  # and no forwarded headers: as long as no keys exist
+
+    @classmethod
+    def of_settings(cls) -> Rules:
+        """The rules of this process's settings."""
+        hosts = frozenset(host.lower() for host in settings().allowed_hosts)
+        return cls(hosts, settings().max_body_bytes)
+
+
+@dataclass
+class Guard:
+    """An ASGI application around another that refuses what the rules refuse, and marks every response."""
+
+    app: ASGIApp
+    rules: Rules = field(default_factory=Rules.of_settings)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One request; anything but HTTP (lifespan) passes."""
+        if scope["type"] != "http":
+            await (self.app(scope, receive, send) if scope["type"] == "lifespan" else _close(send))
+            return
+        headers = Headers(scope=scope)
+        request_id = _request_id(headers)
+        scope["tilewright.request_id"] = request_id
+        scope["tilewright.response_headers"] = {**SECURITY_HEADERS, "X-Request-Id": request_id}
+
+        async def send_marked(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                marked = MutableHeaders(scope=message)
+                for name, value in scope["tilewright.response_headers"].items():
+                    marked.setdefault(name, value)
+                marked.setdefault("Cache-Control", "no-cache")
+            await send(message)
+
+        try:
+            self._admit(scope, headers)
+            replay = await self._body(headers, receive)
+        except (ServiceError, RefusedJSONError, MalformedJSONError) as error:
+            await problems.response_to(error, "body", request_id)(scope, receive, send_marked)
+            return
+        except ConnectionResetError:
+            return  # the client left before its body was complete
+        await self.app(scope, replay, send_marked)
+
+    def _admit(self, scope: Scope, headers: Headers) -> None:
+        """Nothing, or the refusal of a request by what stands before its body."""
+        if self.rules.loopback_only:
+            _refuse_other_machines(scope)
+            _refuse_forwarded(scope)
+        hosts = headers.getlist("host")
+        if len(hosts) != 1 or _host_name(hosts[0]) not in self.rules.allowed_hosts:
+            raise refusals.WrongHostError("The Host header must name this server: one of the allowed hosts.")
+        own = f"{scope['scheme']}://{hosts[0].lower()}"
+        if any(origin.lower() != own for origin in headers.getlist("origin")):
+            raise refusals.ForeignOriginError("The Origin header names another origin than this server's.")
+        if scope["method"] not in _SAFE and headers.get("sec-fetch-site", "none") not in {"none", "same-origin"}:
+            raise refusals.ForeignOriginError("A page of another site may not send this request.")
+        if b"%00" in scope.get("raw_path", b"") + scope["query_string"] or "\0" in scope["path"]:
+            raise RefusedJSONError("", "must not hold U+0000 in its address.")
+
+    async def _body(self, headers: Headers, receive: Receive) -> Receive:
+        """A `receive` that hands out the whole, checked body; raises for one that is refused."""
+        length = headers.get("content-length", "0")
+        if length == "0" and "transfer-encoding" not in headers:
+            return receive
+        if length.isdecimal() and int(length) > DRAINED_BYTES:
+            raise refusals.TooLargeError(f"The body may hold {self.rules.max_body_bytes} bytes, this one has {length}.")
+        try:
+            async with asyncio.timeout(BODY_SECONDS):
+                body = await _read(receive, self.rules.max_body_bytes)
+        except TimeoutError:
+            raise refusals.TooSlowError(f"The body did not arrive within {BODY_SECONDS:.0f} s.") from None
+        if body:
+            if not _JSON.fullmatch(headers.get("content-type", "")):
+                raise refusals.NotJSONError("The Content-Type of a body must be application/json.")
+            strict_json.check(body)
+        return _replay(body, receive)
+
+
+def _refuse_other_machines(scope: Scope) -> None:
+    client = scope.get("client")
+    if client is None:
+        return  # a Unix socket has no address; the file's permissions decide
+    try:
+        is_loopback = ipaddress.ip_address(client[0].removeprefix("::ffff:")).is_loopback
+    except ValueError:
+        is_loopback = False
+    if not is_loopback:
+        raise refusals.NotLoopbackError("Only requests from this machine are answered while no keys exist.")
+
+
+def _refuse_forwarded(scope: Scope) -> None:
+    for name, _ in scope["headers"]:
+        if FORWARDED.fullmatch(name.lower()):
+            raise refusals.ForwardedError(f"The header {name.decode('latin-1')} is refused while no keys exist.")
+
+
+def _host_name(host: str) -> str:
+    """The name without its port; IPv6 addresses keep their brackets."""
+    found = re.fullmatch(r"(\[[0-9a-fA-F:.]+\]|[^:\[\]]*)(:[0-9]{1,5})?", host)
+    return found[1].lower() if found else ""
+
+
+def _request_id(headers: Headers) -> str:
+    """The caller's own id where it is a plain word, else a new one."""
+    given = headers.get("x-request-id", "")
+    return given if _REQUEST_ID.fullmatch(given) else uuid.uuid4().hex
+
+
+async def _read(receive: Receive, max_bytes: int) -> bytes:
+    """The whole body; raises TooLargeError after having read it, up to a limit, so that the client hears of it."""
+    kept, size, more = bytearray(), 0, True
+    while more and size <= DRAINED_BYTES:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ConnectionResetError
+        part: bytes = message.get("body", b"")
+        size += len(part)
+        if size <= max_bytes:
+            kept += part
+        more = message.get("more_body", False)
+    if size > max_bytes:
+        raise refusals.TooLargeError(f"The body may hold {max_bytes} bytes, this one has {size} or more.")
+    return bytes(kept)
+
+
+def _replay(body: bytes, receive: Receive) -> Receive:
+    waiting: list[dict[str, Any]] = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def replay() -> Message:
+        return waiting.pop() if waiting else await receive()
+
+    return replay
+
+
+async def _close(send: Send) -> None:
+    await send({"type": "websocket.close", "code": 1008})

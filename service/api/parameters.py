@@ -1,0 +1,110 @@
+"""What addresses and headers may carry. Query strings are models that refuse unknown names, as bodies do."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+from uuid import UUID
+
+from fastapi import Header, Path
+from pydantic import BaseModel, ConfigDict, Field
+
+from tilewright.service.api.examples import FIELD_EXAMPLES as EXAMPLE
+
+MAX_ROW_ID = 2**31 - 1
+
+KernelName = Annotated[str, Path(max_length=64, description="A kernel's name.", examples=[EXAMPLE["kernel"]])]
+JobId = Annotated[UUID, Path(description="A job's id.", examples=[EXAMPLE["job_id"]])]
+StudyId = Annotated[int, Path(ge=1, le=MAX_ROW_ID, description="A study's id.", examples=[1])]
+IdempotencyKey = Annotated[
+    str | None,
+    Header(
+        alias="Idempotency-Key",
+        pattern=r"^[\x21-\x7e]{1,128}$",
+        description="A word of your choice; the same request sent again with it answers with the same job.",
+        examples=[EXAMPLE["Idempotency-Key"]],
+    ),
+]
+IfNoneMatch = Annotated[
+    str | None, Header(alias="If-None-Match", max_length=1024, description="ETags of answers that you have.")
+]
+LastEventId = Annotated[
+    int | None,
+    Header(alias="Last-Event-ID", ge=0, le=2**63 - 1, description="The last event that you saw.", examples=[12]),
+]
+
+
+class Query(BaseModel):
+    """Names of a query string; unknown ones are refused."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class PageQuery(Query):
+    """Which page of a list."""
+
+    limit: int = Field(default=50, ge=1, le=200, description="Items of one page.", examples=[50])
+    cursor: str | None = Field(
+        default=None, max_length=64, description="`next_cursor` of the page before.", examples=[EXAMPLE["cursor"]]
+    )
+
+
+class ResultQuery(PageQuery):
+    """Which results or studies."""
+
+    kernel: str | None = Field(default=None, max_length=64, examples=[EXAMPLE["kernel"]])
+    device_model: str | None = Field(default=None, max_length=128, examples=[EXAMPLE["device_model"]])
+
+
+class JobQuery(PageQuery):
+    """Which jobs."""
+
+    state: Literal["queued", "running", "done", "failed", "cancelled"] | None = Field(
+        default=None, description="Only jobs in this state.", examples=[EXAMPLE["state"]]
+    )
+
+
+class ProblemQuery(Query):
+    """A problem as text."""
+
+    dtype: str = Field(default="float32", max_length=16, examples=[EXAMPLE["dtype"]])
+    options: str | None = Field(
+        default=None,
+        max_length=512,
+        description="Options that differ from their defaults.",
+        examples=[EXAMPLE["options"]],
+    )
+
+
+class BestQuery(ProblemQuery):
+    """A problem and where it runs."""
+
+    shape: str = Field(max_length=512, description="Every axis of the kernel.", examples=[EXAMPLE["shape"]])
+    device_model: str | None = Field(
+        default=None,
+        max_length=128,
+        description="Slug; may be left out while there is only one.",
+        examples=[EXAMPLE["device_model"]],
+    )
+    driver: str | None = Field(default=None, max_length=64, description="Only results of this driver.")
+    toolkit: str | None = Field(default=None, max_length=64, description="Only results of this toolkit.")
+
+
+class SourceQuery(ProblemQuery):
+    """A variant, and the problem and configuration that its macros are for."""
+
+    variant: str | None = Field(default=None, max_length=64, examples=[EXAMPLE["variant"]])
+    shape: str | None = Field(
+        default=None, max_length=512, description="Default: the kernel's example.", examples=[EXAMPLE["shape"]]
+    )
+    configuration: str | None = Field(
+        default=None,
+        max_length=1024,
+        description="Parameters that differ from their defaults.",
+        examples=[EXAMPLE["configuration"]],
+    )
+    source_hash: str | None = Field(
+        default=None,
+        pattern="^[0-9a-f]{64}$",
+        description="An older state of the source, as a result names it.",
+        examples=[EXAMPLE["source_hash"]],
+    )

@@ -1,0 +1,259 @@
+"""Problem documents (RFC 9457). This is the only module that knows which refusal has which HTTP status."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from pydantic import BaseModel, Field
+from starlette.exceptions import HTTPException
+
+from tilewright.kernels.errors import InvalidProblemError, UnknownNameError
+from tilewright.service.api import refusals
+from tilewright.service.api.examples import FIELD_EXAMPLES
+from tilewright.service.api.strict_json import MalformedJSONError, RefusedJSONError, escape
+from tilewright.service.errors import (
+    ConflictError,
+    DatabaseUnavailableError,
+    InvalidRequestError,
+    NoConfigurationError,
+    NotFoundError,
+    ServiceError,
+)
+
+MEDIA_TYPE = "application/problem+json"
+
+
+@dataclass(frozen=True)
+class ProblemType:
+    """One kind of refusal: the last part of its `type`, its title, its status, and what a caller can do."""
+
+    name: str
+    title: str
+    status: int
+    remedy: str
+
+    @property
+    def uri(self) -> str:
+        """The `type` of the document, an address that answers with the remedy."""
+        return f"/problems/{self.name}"
+
+
+INVALID = ProblemType("invalid-request", "A field has a value that is not allowed.", 422, "Correct the named fields.")
+MALFORMED = ProblemType("malformed-json", "The body is not JSON.", 400, "Send valid JSON, in UTF-8.")
+NOT_FOUND = ProblemType("not-found", "There is nothing of that name.", 404, "Use one of the known names.")
+NO_CONFIGURATION = ProblemType(
+    "no-configuration", "No variant runs this problem on this device model.", 404, "Ask for another problem or device."
+)
+CONFLICT = ProblemType("conflict", "The request contradicts what is stored.", 409, "Use a new Idempotency-Key.")
+UNAVAILABLE = ProblemType("unavailable", "The service cannot answer now.", 503, "Try again after Retry-After seconds.")
+NOT_READY = ProblemType("not-ready", "The service is not ready.", 503, "Do what `detail` says, or wait.")
+INTERNAL = ProblemType(
+    "internal-error", "Something went wrong here.", 500, "Report it with the request id; the server's log has the rest."
+)
+NO_PATH = ProblemType("no-such-path", "There is nothing at this address.", 404, "See /openapi.json for what there is.")
+METHOD = ProblemType("method-not-allowed", "This address takes another method.", 405, "Use one of those in Allow.")
+
+BY_ERROR: Mapping[type[Exception], ProblemType] = {
+    InvalidProblemError: INVALID,
+    InvalidRequestError: INVALID,
+    RequestValidationError: INVALID,
+    RefusedJSONError: INVALID,
+    MalformedJSONError: MALFORMED,
+    UnknownNameError: NOT_FOUND,
+    NotFoundError: NOT_FOUND,
+    NoConfigurationError: NO_CONFIGURATION,
+    ConflictError: CONFLICT,
+    DatabaseUnavailableError: UNAVAILABLE,
+    refusals.TooLargeError: ProblemType("too-large", "The body is too large.", 413, "Send less at a time."),
+    refusals.TooSlowError: ProblemType("too-slow", "The body did not arrive in time.", 408, "Send it in one go."),
+    refusals.NotJSONError: ProblemType(
+        "not-json", "Bodies must be application/json.", 415, "Send `Content-Type: application/json`."
+    ),
+    refusals.WrongHostError: ProblemType(
+        "wrong-host", "This server does not answer to that Host.", 421, "Name the host in TILEWRIGHT_ALLOWED_HOSTS."
+    ),
+    refusals.ForeignOriginError: ProblemType(
+        "foreign-origin", "Pages of other origins may not call this server.", 403, "Call it from its own pages."
+    ),
+    refusals.ForwardedError: ProblemType(
+        "forwarded", "Requests through a proxy are refused while no keys exist.", 403, "Connect directly."
+    ),
+    refusals.NotLoopbackError: ProblemType(
+        "not-loopback", "Only this machine may call while no keys exist.", 403, "Connect to a loopback address."
+    ),
+    refusals.TooManyStreamsError: ProblemType(
+        "too-many-streams", "Too many event streams are open.", 503, "Poll the job instead, or try again later."
+    ),
+}
+OTHER = (NOT_READY, INTERNAL, NO_PATH, METHOD)
+
+
+class FieldProblem(BaseModel):
+    """One field that was refused."""
+
+    pointer: str = Field(description="JSON pointer into the body (`#/shape/m`), or `#/` and a parameter's name.")
+    location: str = Field(description="Where the field is: body, query, path or header.")
+    detail: str = Field(description="What is wrong with it.")
+    allowed: str | None = Field(default=None, description="What would be allowed.")
+    example: str | None = Field(default=None, description="A value that would do.")
+
+
+class ProblemDocument(BaseModel):
+    """RFC 9457; `type` is an address that says what to do."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    request_id: str | None = None
+    errors: list[FieldProblem] | None = None
+
+
+def all_types() -> list[ProblemType]:
+    """Every kind of problem, each once, by name."""
+    return sorted({*BY_ERROR.values(), *OTHER}, key=lambda kind: kind.name)
+
+
+def document(
+    kind: ProblemType, detail: str, *, request_id: str | None = None, errors: Sequence[FieldProblem] = ()
+) -> dict[str, Any]:
+    """The document as plain JSON."""
+    found = ProblemDocument(
+        type=kind.uri, title=kind.title, status=kind.status, detail=detail, request_id=request_id, errors=list(errors)
+    )
+    empty = {name for name in ("request_id", "errors") if not getattr(found, name)}
+    return found.model_dump(exclude=empty, exclude_none=True)
+
+
+def describe(error: Exception, location: str) -> tuple[ProblemType, str, list[FieldProblem]]:
+    """Kind, sentence and refused fields of an expected error."""
+    kind = next(BY_ERROR[c] for c in type(error).__mro__ if c in BY_ERROR)
+    if isinstance(error, RequestValidationError):
+        fields = [_field_of_validation(e) for e in error.errors()]
+        return kind, "; ".join(f"{_readable(f.pointer)}: {f.detail}" for f in fields[:5]), fields
+    if isinstance(error, InvalidRequestError | InvalidProblemError):
+        reason = error.reason if error.reason.endswith((".", "?")) else f"{error.reason}."
+        return kind, f"{error.field}: {reason}", [_field(error.field, location, reason, error.example)]
+    if isinstance(error, RefusedJSONError):
+        field = FieldProblem(pointer=f"#{error.pointer}", location="body", detail=error.reason)
+        return kind, f"{_readable(field.pointer) or 'The body'} {error.reason}", [field]
+    if isinstance(error, DatabaseUnavailableError):
+        return kind, "The database does not answer.", []  # its own words name hosts and users
+    return kind, str(error), []
+
+
+def install(app: FastAPI) -> None:
+    """Makes every refusal of the application a problem document."""
+    app.add_exception_handler(ServiceError, _expected)
+    app.add_exception_handler(InvalidProblemError, _expected)
+    app.add_exception_handler(UnknownNameError, _expected)
+    app.add_exception_handler(RequestValidationError, _expected)
+    app.add_exception_handler(HTTPException, _http)
+    app.add_exception_handler(Exception, _unexpected)
+
+
+def response(
+    kind: ProblemType,
+    detail: str,
+    *,
+    request_id: str | None = None,
+    errors: Sequence[FieldProblem] = (),
+    headers: Mapping[str, str] | None = None,
+) -> JSONResponse:
+    """The document as a response."""
+    retry = {"Retry-After": "5"} if kind.status == HTTPStatus.SERVICE_UNAVAILABLE else {}
+    return JSONResponse(
+        document(kind, detail, request_id=request_id, errors=errors),
+        status_code=kind.status,
+        media_type=MEDIA_TYPE,
+        headers={"Cache-Control": "no-store"} | retry | dict(headers or {}),
+    )
+
+
+def response_to(error: Exception, location: str, request_id: str | None = None) -> JSONResponse:
+    """The response to an expected error."""
+    kind, detail, errors = describe(error, location)
+    return response(kind, detail, request_id=request_id, errors=errors)
+
+
+def _request_id(request: Request) -> str | None:
+    found = request.scope.get("tilewright.request_id")
+    return str(found) if found else None
+
+
+async def _expected(request: Request, error: Exception) -> JSONResponse:
+    if not any(c in BY_ERROR for c in type(error).__mro__):
+        return await _unexpected(request, error)
+    location = "body" if request.method == "POST" else "query"
+    return response_to(error, location, _request_id(request))
+
+
+async def _http(request: Request, error: Exception) -> JSONResponse:
+    status = error.status_code if isinstance(error, HTTPException) else 500
+    headers = getattr(error, "headers", None)
+    if status == HTTPStatus.NOT_FOUND:
+        return response(NO_PATH, f"There is nothing at {request.url.path}.", request_id=_request_id(request))
+    if status == HTTPStatus.METHOD_NOT_ALLOWED:
+        detail = f"{request.method} is not allowed at {request.url.path}."
+        return response(METHOD, detail, request_id=_request_id(request), headers=headers)
+    phrase = HTTPStatus(status).phrase
+    other = ProblemType(phrase.lower().replace(" ", "-"), phrase, status, "")
+    return response(other, phrase, request_id=_request_id(request), headers=headers)
+
+
+async def _unexpected(request: Request, _error: Exception) -> JSONResponse:
+    """A 500 without a word of the error: the server logs it with its traceback."""
+    request_id = _request_id(request)
+    named = f" Its request id is {request_id}." if request_id else ""
+    headers = request.scope.get("tilewright.response_headers") or {}
+    return response(INTERNAL, f"The request failed unexpectedly.{named}", request_id=request_id, headers=headers)
+
+
+_ARTICLE = re.compile(r"^(Value error|Input) ")
+
+
+def _field_of_validation(error: Mapping[str, Any]) -> FieldProblem:
+    """What pydantic says about one field, with what is allowed and an example."""
+    location, *path = [str(part) for part in error["loc"]] or ["body"]
+    # Keys of a union's members and validators' names are no part of the caller's document.
+    parts = [p for p in path if not re.fullmatch(r"bool|str|int|float|\[key\]|(constrained|function)-.*", p)]
+    known = [p for p in parts if p in FIELD_EXAMPLES]
+    message = _ARTICLE.sub("", str(error["msg"]).removeprefix("Value error, "))
+    context = {name: value for name, value in (error.get("ctx") or {}).items() if isinstance(value, int | float | str)}
+    allowed = ", ".join(f"{_RULES[name]} {value}" for name, value in context.items() if name in _RULES)
+    return FieldProblem(
+        pointer="#/" + "/".join(escape(p) for p in parts) if parts else "#",
+        location=location,
+        detail=message[:1].upper() + message[1:] + ("" if message.endswith(".") else "."),
+        allowed=allowed or None,
+        example=FIELD_EXAMPLES[known[-1]] if known else None,
+    )
+
+
+_RULES = {
+    "gt": "more than",
+    "ge": "at least",
+    "lt": "less than",
+    "le": "at most",
+    "max_length": "at most this long:",
+    "min_length": "at least this long:",
+    "pattern": "matching",
+    "expected": "one of",
+}
+
+
+def _field(name: str, location: str, reason: str, example: str | None) -> FieldProblem:
+    pointer = "#/" + "/".join(escape(part) for part in name.split("."))
+    found = example or FIELD_EXAMPLES.get(name.split(".", maxsplit=1)[0])
+    return FieldProblem(pointer=pointer, location=location, detail=reason, example=found)
+
+
+def _readable(pointer: str) -> str:
+    return pointer.removeprefix("#").lstrip("/").replace("/", ".")

@@ -1,0 +1,43 @@
+"""Studies and their trials."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+
+from tilewright.service.api.openapi import refuses
+from tilewright.service.api.parameters import PageQuery, ResultQuery, StudyId
+from tilewright.service.api.problems import INVALID, NOT_FOUND, UNAVAILABLE
+from tilewright.service.operations import jobs, studies
+from tilewright.service.operations.answers import Page, StudyAnswer, TrialAnswer
+from tilewright.service.operations.transaction import transaction
+
+router = APIRouter(prefix="/v1/studies", tags=["studies"])
+
+
+@router.get("", operation_id="list_studies", responses=refuses(INVALID, UNAVAILABLE))
+def list_studies(query: Annotated[ResultQuery, Query()]) -> Page[StudyAnswer]:
+    """Studies, newest first."""
+    with transaction() as session:
+        return studies.studies(
+            session,
+            kernel=query.kernel,
+            device_model=query.device_model,
+            limit=query.limit,
+            cursor=query.cursor,
+        )
+
+
+@router.get("/{study_id}", operation_id="get_study", responses=refuses(INVALID, NOT_FOUND, UNAVAILABLE))
+def get_study(study_id: StudyId) -> StudyAnswer:
+    """One study and what its trials came to."""
+    with transaction() as session:
+        return studies.study(session, study_id)
+
+
+@router.get("/{study_id}/trials", operation_id="list_study_trials", responses=refuses(INVALID, NOT_FOUND, UNAVAILABLE))
+def list_study_trials(study_id: StudyId, query: Annotated[PageQuery, Query()]) -> Page[TrialAnswer]:
+    """The study's trials, in the order in which they were recorded."""
+    with transaction() as session:
+        return jobs.trials(session, study_id=study_id, limit=query.limit, cursor=query.cursor)

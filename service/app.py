@@ -1,0 +1,58 @@
+"""create_app(): the ASGI application: guard, API, dashboard."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+
+from fastapi import FastAPI
+from fastapi.staticfiles import StaticFiles
+
+import tilewright
+from tilewright.service import dashboard
+from tilewright.service.api import best, devices, health, jobs, kernels, openapi, problems, studies
+from tilewright.service.api.event_stream import Streams
+from tilewright.service.api.guard import Guard
+from tilewright.service.dashboard import pages
+
+
+@contextlib.asynccontextmanager
+async def _lifespan(_app: FastAPI) -> AsyncIterator[None]:
+    """Does the maintenance chores beside the requests."""
+    # Imported here: whoever only wants the OpenAPI document needs no job engine.
+    from tilewright.service.worker.maintenance import Maintenance  # noqa: PLC0415
+
+    maintenance = Maintenance()
+    maintenance.start()
+    try:
+        yield
+    finally:
+        await asyncio.to_thread(maintenance.stop)
+
+
+def create_app() -> FastAPI:
+    """A fresh application. It migrates nothing; `/ready` says whether that is needed."""
+    app = FastAPI(
+        title="Tilewright",
+        version=tilewright.__version__,
+        summary="The best known configuration of a CUDA kernel, per problem and GPU.",
+        description=(
+            "Lists are pages: pass `next_cursor` back as `cursor`. Every refusal is a problem document (RFC 9457) "
+            "whose `type` is an address that says what to do. Inside `/v1` changes are only additions."
+        ),
+        lifespan=_lifespan,
+        docs_url=None,  # FastAPI's pages load scripts from other hosts, which the content policy forbids
+        redoc_url=None,
+        openapi_url="/openapi.json",
+        redirect_slashes=False,
+    )
+    app.state.streams = Streams()
+    for module in (best, kernels, jobs, studies, devices, health):
+        app.include_router(module.router)
+    app.include_router(pages.router)
+    app.mount("/static", StaticFiles(directory=dashboard.STATIC), name="static")
+    problems.install(app)
+    app.openapi = lambda: openapi.build(app)  # type: ignore[method-assign]
+    app.add_middleware(Guard)
+    return app

@@ -1,0 +1,162 @@
+from __future__ import annotations
+
+import ctypes
+import itertools
+import statistics
+
+import numpy as np
+import pytest
+
+from tilewright.kernels.catalogue import catalogue
+from tilewright.tuner import verify
+from tilewright.tuner.compile import arch_of, compile_nvrtc
+from tilewright.tuner.occupancy import blocks_per_multiprocessor
+
+pytestmark = pytest.mark.gpu
+GEMM, GEMV = catalogue().get("gemm"), catalogue().get("gemv")
+
+
+@pytest.fixture(scope="module")
+def device(gpu):
+    from tilewright.tuner.cuda import CudaDevice  # noqa: PLC0415 - PyCUDA is only where GPUs are
+
+    device = CudaDevice(gpu)
+    yield device
+    device.close()
+
+
+@pytest.fixture
+def bench(device):
+    options = {"beta_zero": False, "trans_a": True}
+    bench = device.bench(GEMM, GEMM.problem({"m": 133, "n": 57, "k": 129}, "float32", options), 3)
+    yield bench
+    bench.close()
+
+
+def default_of(bench):
+    space = bench.kernel.space(bench.problem, bench.device.model.limits, ["naive"])
+    return bench.compile(space.defaults()[0])
+
+
+def reference_of(bench):
+    return bench.kernel.reference(bench.problem, bench.arrays.host, bench.scalars)
+
+
+def test_the_device_compares_as_the_host_does(bench):
+    found = bench.verify(default_of(bench))
+    expected = verify.compare(bench.output(), reference_of(bench), "float32")
+    assert found.bound_ratio == pytest.approx(expected.bound_ratio, rel=1e-12)
+    assert (found.wrong, found.first_wrong) == (expected.wrong, expected.first_wrong) == (0, None)
+
+
+@pytest.mark.parametrize("value", [1e9, np.nan, np.inf, -np.inf])
+def test_single_wrong_components_are_counted_and_found(bench, value):
+    bench.verify(default_of(bench))
+    out = bench.output()
+    out[100, 3] = out[5, 7] = value
+    bench.device.upload(bench.arrays.addresses["C"], out)
+    found = bench.arrays.inspect().verification
+    expected = verify.compare(out, reference_of(bench), "float32")
+    assert (found.wrong, found.first_wrong) == (2, (5, 7)) == (expected.wrong, expected.first_wrong)
+    assert found.bound_ratio == pytest.approx(expected.bound_ratio, rel=1e-12)
+
+
+def test_a_write_across_an_arrays_edge_is_seen_and_repaired(bench):
+    executable = default_of(bench)
+    address = bench.arrays.addresses["A"]
+    bench.device.fill(address - 8, 16, 7)
+    bench.device.synchronize()
+    inspection = bench.arrays.inspect()
+    assert inspection.damage == {"A": 2}
+    assert inspection.changed_inputs == ["A"]
+    bench.arrays.reset_all()
+    assert bench.verify(executable).wrong == 0
+
+
+def test_timing_accumulates_in_place_and_verification_does_not_notice(bench):
+    executable = default_of(bench)
+    before = bench.verify(executable)
+    bench.sample(executable, "warm", 3)
+    assert bench.verify(executable) == before
+
+
+def test_replayed_batches_agree_with_single_launches(device):
+    bench = device.bench(GEMM, GEMM.problem({"m": 512, "n": 512, "k": 2048}), 1)
+    executable = default_of(bench)
+    batched = statistics.median(bench.sample(executable, "warm", 9)[2:])
+    assert executable.batch > 1
+    single = statistics.median(device.times_ms(executable.enqueue, 9)[2:])
+    assert batched == pytest.approx(single, rel=0.15)
+    bench.close()
+
+
+def test_a_cold_cache_costs_a_memory_bound_kernel_time(device):
+    bench = device.bench(GEMV, GEMV.problem({"m": 2048, "n": 2048}), 1)  # 16 MiB: fits the L2 cache of large GPUs
+    if device.model.l2_bytes < 32 << 20:
+        pytest.skip("the matrix does not fit this GPU's L2 cache")
+    executable = bench.compile(GEMV.space(bench.problem, device.model.limits, ["warp"]).defaults()[0])
+    warm = statistics.median(bench.sample(executable, "warm", 9))
+    cold = statistics.median(bench.sample(executable, "cold", 9))
+    assert cold > 1.15 * warm
+    bench.close()
+
+
+@pytest.mark.parametrize(
+    ("dtype", "trans_a", "trans_b", "beta_zero"),
+    list(itertools.product(("float32", "float64"), (False, True), (False, True), (False, True))),
+)
+def test_the_library_computes_gemm(device, dtype, trans_a, trans_b, beta_zero):
+    options = {"trans_a": trans_a, "trans_b": trans_b, "beta_zero": beta_zero}
+    bench = device.bench(GEMM, GEMM.problem({"m": 65, "n": 33, "k": 129}, dtype, options), 5)
+    library = bench.library()
+    assert bench.verify(library).wrong == 0
+    assert all(sample > 0 for sample in bench.sample(library, "warm", 3) + bench.sample(library, "cold", 3))
+    assert bench.library_name().startswith("cuBLAS 1")
+    bench.close()
+
+
+@pytest.mark.parametrize(("dtype", "beta_zero"), list(itertools.product(("float32", "float64"), (False, True))))
+def test_the_library_computes_gemv(device, dtype, beta_zero):
+    bench = device.bench(GEMV, GEMV.problem({"m": 77, "n": 1033}, dtype, {"beta_zero": beta_zero}), 5)
+    assert bench.verify(bench.library()).wrong == 0
+    bench.close()
+
+
+def test_occupancy_is_the_drivers(device):
+    driver = ctypes.CDLL("libcuda.so.1")
+    limits = device.model.limits
+    source = """
+    extern "C" __global__ void f(float* a, int n) {
+      __shared__ char s[SHARED];
+      float x[LIVE];
+      s[threadIdx.x % SHARED] = n;
+      __syncthreads();
+      a[0] = s[n % SHARED];
+      for (int i = 0; i < LIVE; ++i) x[i] = a[i * n + threadIdx.x];
+      for (int j = 0; j < n; ++j)
+        for (int i = 0; i < LIVE; ++i) x[i] = x[i] * x[(i + 1) % LIVE] + a[j];
+      for (int i = 0; i < LIVE; ++i) a[i * n + threadIdx.x] = x[i];
+    }"""
+    for live, shared in itertools.product((4, 16, 32, 64, 110), (2, 1000, 4096, 10000, 33000)):
+        compiled = compile_nvrtc(
+            source, {"LIVE": str(live), "SHARED": str(shared)}, arch_of(limits.compute_capability), "f"
+        )
+        module, function, blocks = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_int()
+        assert driver.cuModuleLoadData(ctypes.byref(module), compiled.cubin) == 0
+        assert driver.cuModuleGetFunction(ctypes.byref(function), module, b"f") == 0
+        for threads, dynamic in itertools.product((32, 96, 128, 160, 256, 384, 768, 1024), (0, 100, 5000)):
+            ask = driver.cuOccupancyMaxActiveBlocksPerMultiprocessor
+            assert ask(ctypes.byref(blocks), function, threads, ctypes.c_size_t(dynamic)) == 0
+            found = compiled.resources
+            ours = blocks_per_multiprocessor(found.registers, found.shared_bytes + dynamic, threads, limits)
+            assert ours == blocks.value, (found, threads, dynamic)
+        driver.cuModuleUnload(module)
+
+
+def test_a_closed_bench_gives_its_memory_back(device):
+    before = device.free_bytes()
+    bench = device.bench(GEMM, GEMM.problem({"m": 4096, "n": 64, "k": 64}), 1)
+    bench.sample(default_of(bench), "warm", 1)
+    bench.close()
+    del bench
+    assert device.free_bytes() >= before - (64 << 20)  # the driver keeps some for modules and graphs

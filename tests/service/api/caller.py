@@ -1,0 +1,31 @@
+"""A client of an application in this process, as one on this machine would be."""
+
+import asyncio
+from dataclasses import dataclass
+
+import httpx
+from fastapi import FastAPI
+
+BASE_URL = "http://127.0.0.1:8000"
+
+
+@dataclass
+class Caller:
+    """Sends requests straight into an application, from `peer`."""
+
+    app: FastAPI
+    peer: tuple[str, int] = ("127.0.0.1", 50000)
+
+    def request(self, method: str, path: str, **of) -> httpx.Response:
+        return asyncio.run(self._request(method, path, **of))
+
+    def get(self, path: str, **of) -> httpx.Response:
+        return self.request("GET", path, **of)
+
+    def post(self, path: str, **of) -> httpx.Response:
+        return self.request("POST", path, **of)
+
+    async def _request(self, method: str, path: str, **of) -> httpx.Response:
+        transport = httpx.ASGITransport(self.app, raise_app_exceptions=False, client=self.peer)
+        async with httpx.AsyncClient(transport=transport, base_url=BASE_URL) as client:
+            return await client.request(method, path, **of)

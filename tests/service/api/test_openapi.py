@@ -1,0 +1,119 @@
+"""The OpenAPI document: as stored, complete, and true of what the API does."""
+
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import schemathesis
+from caller import BASE_URL
+from factories import Rows
+from hypothesis import HealthCheck, Phase, given, settings
+from schemathesis import GenerationMode, checks
+from schemathesis.specs.openapi import checks as conformance
+from starlette.types import ASGIApp
+
+from tilewright.service.app import create_app
+from tilewright.service.operations.transaction import transaction
+
+SNAPSHOT = Path(__file__).parent / "openapi.json"
+REFRESH = "TILEWRIGHT_REFRESH_OPENAPI=1 .venv/bin/pytest tests/service/api/test_openapi.py"
+
+
+def document() -> dict:
+    return create_app().openapi()
+
+
+def test_document_is_the_stored_one():
+    text = json.dumps(document(), indent=1, sort_keys=True, ensure_ascii=False) + "\n"
+    if os.environ.get("TILEWRIGHT_REFRESH_OPENAPI"):
+        SNAPSHOT.write_text(text, encoding="utf-8")
+    assert text == SNAPSHOT.read_text(encoding="utf-8"), f"The API changed. If that is meant: {REFRESH}"
+
+
+def operations():
+    for path, methods in document()["paths"].items():
+        for method, operation in methods.items():
+            yield pytest.param(operation, id=f"{method.upper()} {path}")
+
+
+@pytest.mark.parametrize("operation", list(operations()))
+def test_operation_has_an_id_a_sentence_and_documented_refusals(operation):
+    assert operation["operationId"].isidentifier()
+    assert operation["description"].endswith((".", ")"))
+    for status, response in operation["responses"].items():
+        if status == "default" or int(status) >= 400:
+            assert list(response["content"]) == ["application/problem+json"], status
+
+
+@pytest.mark.parametrize("operation", list(operations()))
+def test_required_parameters_and_bodies_show_an_example(operation):
+    for parameter in operation.get("parameters", []):
+        if parameter["required"]:
+            assert parameter.get("examples") or parameter["schema"].get("examples"), parameter["name"]
+
+
+def test_example_of_a_job_is_accepted(client):
+    with transaction() as session:
+        Rows(session).device()
+    example = document()["components"]["schemas"]["JobRequest"]["examples"][0]
+    assert client.post("/v1/jobs", json=example).status_code == 202
+
+
+SCHEMA = schemathesis.openapi.from_dict(document())
+OPERATIONS = {found.ok().label: found.ok() for found in SCHEMA.get_all_operations()}
+CHECKS = [
+    checks.not_a_server_error,
+    conformance.status_code_conformance,
+    conformance.content_type_conformance,
+    conformance.response_headers_conformance,
+    conformance.response_schema_conformance,
+    conformance.negative_data_rejection,
+]
+"""All but "valid data is accepted": the schema gives types; what a kernel admits is in its declaration."""
+
+
+@dataclass
+class FromThisMachine:
+    """The application, called from a loopback address; the generator's own client states none."""
+
+    app: ASGIApp
+
+    async def __call__(self, scope, receive, send):
+        await self.app({**scope, "client": ("127.0.0.1", 50000)}, receive, send)
+
+
+TAKES_INPUT = [
+    label for label, found in OPERATIONS.items() if found.definition.raw.keys() & {"parameters", "requestBody"}
+]
+
+
+def validate(label, mode, app):
+    @settings(
+        max_examples=10,
+        derandomize=True,
+        deadline=None,
+        database=None,
+        suppress_health_check=list(HealthCheck),
+        phases=[Phase.explicit, Phase.generate],
+    )
+    @given(case=OPERATIONS[label].as_strategy(mode))
+    def check(case):
+        case.call_and_validate(base_url=BASE_URL, app=FromThisMachine(app), checks=CHECKS)
+
+    check()
+
+
+@pytest.mark.parametrize("label", list(OPERATIONS))
+def test_requests_that_fit_the_document_get_documented_answers(client, label):
+    with transaction() as session:
+        Rows(session).best()
+    validate(label, GenerationMode.POSITIVE, client.app)
+
+
+@pytest.mark.parametrize("label", TAKES_INPUT)
+def test_requests_that_do_not_fit_are_refused_as_documented(client, label):
+    with transaction() as session:
+        Rows(session).best()
+    validate(label, GenerationMode.NEGATIVE, client.app)

@@ -1,0 +1,91 @@
+"""Every kernel compiles for every GPU that is supported, on a machine without one."""
+
+import pytest
+
+from tilewright.kernels.catalogue import catalogue
+from tilewright.kernels.problem import Limits
+from tilewright.tuner import nvrtc
+from tilewright.tuner.compile import arch_of, compile_nvrtc
+
+pytestmark = pytest.mark.skipif(not nvrtc.is_available(), reason="needs NVRTC (the wheel nvidia-cuda-nvrtc)")
+
+# CUDA's table of compute capabilities: shared KiB of a block, of a multiprocessor; threads of a multiprocessor.
+DEVICES = {
+    (7, 5): (64, 64, 1024),
+    (8, 0): (163, 164, 2048),
+    (9, 0): (227, 228, 2048),
+    (10, 0): (227, 228, 2048),
+    (12, 0): (99, 100, 1536),
+}
+VARIANTS = [(kernel.name, variant.name) for kernel in catalogue().kernels() for variant in kernel.variants]
+
+
+def limits_of(capability):
+    block_kib, multiprocessor_kib, threads = DEVICES[capability]
+    return Limits(
+        capability,
+        64,
+        16 * 2**30,
+        max_shared_bytes=block_kib * 1024,
+        shared_bytes_per_multiprocessor=multiprocessor_kib * 1024,
+        max_threads_per_multiprocessor=threads,
+    )
+
+
+def corners(space):
+    """The feasible default and the two feasible configurations whose parameters are smallest and largest, by rank."""
+    ranks = {p.name: {v: i / len(p.values) for i, v in enumerate(p.values)} for p in space.spaces[0].parameters}
+
+    def height(configuration):
+        return sum(ranks[name][value] for name, value in configuration.items)
+
+    return dict.fromkeys([*space.defaults(), min(space.feasible, key=height), max(space.feasible, key=height)])
+
+
+def problems(kernel):
+    """Even and odd shapes, both dtypes, every option with every value, in few problems."""
+    odd = {axis: size + 1 + i for i, (axis, size) in enumerate(kernel.example_shape.items())}
+    yield kernel.problem(kernel.example_shape, "float32")
+    yield kernel.problem(odd, "float64", {o.name: o.values[-1] for o in kernel.options})
+    yield kernel.problem(odd, "float32", {o.name: o.values[0] for o in kernel.options})
+
+
+@pytest.mark.parametrize("capability", DEVICES, ids=arch_of)
+@pytest.mark.parametrize(("kernel_name", "variant_name"), VARIANTS)
+def test_defaults_and_corners_compile_into_what_was_declared(kernel_name, variant_name, capability):
+    kernel = catalogue().get(kernel_name)
+    variant = kernel.variant(variant_name)
+    for number, problem in enumerate(problems(kernel)):
+        space = kernel.space(problem, limits_of(capability), only=[variant_name])
+        # All corners of the even problem, one corner of each odd one: half the time, and each thing tried.
+        tried = list(corners(space))
+        for configuration in tried if number == 0 else tried[-number:][:1]:
+            definitions = kernel.definitions(problem, configuration)
+            compiled = compile_nvrtc(kernel.source(variant_name), definitions, arch_of(capability), kernel.entry)
+            threads = variant.launch(configuration.values, problem).threads
+            assert compiled.cubin.startswith(b"\x7fELF")
+            assert compiled.resources.registers * threads <= 65536, configuration
+            assert compiled.resources.shared_bytes <= variant.static_shared_bytes(configuration.values, problem)
+            assert "warning" not in compiled.log, compiled.log
+
+
+@pytest.mark.parametrize(("kernel_name", "variant_name"), VARIANTS)
+def test_sources_compile_alone_with_the_defaults_they_state(kernel_name, variant_name):
+    kernel = catalogue().get(kernel_name)
+    alone = compile_nvrtc(kernel.source(variant_name), {}, "sm_80", kernel.entry)
+    variant = kernel.variant(variant_name)
+    stated = {name: str(value) for name, value in variant.space().default().items}
+    declared = compile_nvrtc(kernel.source(variant_name), stated, "sm_80", kernel.entry)
+    assert alone.cubin == declared.cubin
+
+
+@pytest.mark.parametrize("trans", [(a, b) for a in (False, True) for b in (False, True)])
+def test_declared_shared_memory_is_what_the_compiler_takes(trans):
+    gemm = catalogue().get("gemm")
+    problem = gemm.problem({"m": 200, "n": 132, "k": 72}, "float64", {"trans_a": trans[0], "trans_b": trans[1]})
+    for configuration in gemm.space(problem, limits_of((8, 0)), only=["tiled", "wpt"]).feasible[::211]:
+        compiled = compile_nvrtc(
+            gemm.source(configuration.variant), gemm.definitions(problem, configuration), "sm_80", gemm.entry
+        )
+        declared = gemm.variant(configuration.variant).static_shared_bytes(configuration.values, problem)
+        assert compiled.resources.shared_bytes == declared

@@ -1,0 +1,233 @@
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from misbehaving_device import Absent, Opener, make_kernel
+
+from tilewright.kernels.space import Configuration
+from tilewright.tuner.compile_pool import CompilePool
+from tilewright.tuner.device import Verification
+from tilewright.tuner.errors import DeviceLostError, NoDeviceError, OutOfMemoryError, TrialFailure
+from tilewright.tuner.isolated import ChildFailedError, Deadlines, IsolatedDevice, PrecompilingBench
+from tilewright.tuner.outcome import Outcome
+from tilewright.tuner.tune import CompilesAhead
+
+KERNEL = make_kernel()
+PROBLEM = KERNEL.problem({"n": 8})
+QUICK = Deadlines(verify=0.3)
+
+
+def configuration(behaviour):
+    return Configuration.of(behaviour, {})
+
+
+@pytest.fixture
+def device(tmp_path):
+    device = IsolatedDevice(Opener(tmp_path), finder=make_kernel, deadlines=QUICK)
+    yield device
+    device.close()
+
+
+@pytest.fixture
+def bench(device):
+    return device.bench(KERNEL, PROBLEM, seed=7)
+
+
+def is_running(pid):
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def test_answers_come_from_another_process(device, bench):
+    executable = bench.compile(configuration("well"))
+    assert device.uuid == "FAKE-1"
+    assert device.model.slug == "fake"
+    assert executable.resources.registers == 32
+    assert bench.verify(executable) == Verification(0.0, 0)
+    assert bench.sample(executable, "warm", 3) == [7.5, 7.5, 7.5]
+    assert bench.library() is None
+    assert bench.state().clock_mhz == device.child_pid != os.getpid()
+
+
+def test_a_failure_that_breaks_nothing_keeps_the_child(device, bench):
+    before = device.child_pid
+    with pytest.raises(TrialFailure, match="line 1: error") as failure:
+        bench.compile(configuration("uncompilable"))
+    assert failure.value.outcome is Outcome.COMPILE_FAILED
+    assert bench.verify(bench.compile(configuration("wrong"))).first_wrong == (1,)
+    assert device.child_pid == before
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "outcome", "log"),
+    [
+        ("hang", Outcome.TIMED_OUT, "verify had not ended after 0.3 s"),
+        ("crash", Outcome.LAUNCH_FAILED, "died in verify (SIGSEGV)"),
+        ("sticky", Outcome.LAUNCH_FAILED, "illegal address"),
+    ],
+)
+def test_a_lost_child_is_the_trials_outcome_and_the_next_call_finds_a_new_one(device, bench, behaviour, outcome, log):
+    well, bad = bench.compile(configuration("well")), bench.compile(configuration(behaviour))
+    before = device.child_pid
+    with pytest.raises(TrialFailure) as failure:
+        bench.verify(bad)
+    assert failure.value.outcome is outcome
+    assert log in failure.value.log
+    assert not failure.value.sticky
+    assert not is_running(before)
+    # An executable from before the loss goes on working, on a bench with the same seed.
+    assert bench.sample(well, "warm", 1) == [7.5]
+    assert device.child_pid != before
+
+
+def test_a_crash_outside_a_launch_is_a_lost_device(bench):
+    with pytest.raises(TrialFailure) as failure:
+        bench.compile(configuration("crash_in_compile"))
+    assert failure.value.outcome is Outcome.DEVICE_LOST
+
+
+def test_a_child_killed_while_idle_is_noticed_and_replaced(device, bench):
+    os.kill(device.child_pid, signal.SIGKILL)
+    with pytest.raises(TrialFailure) as failure:
+        bench.state()
+    assert failure.value.outcome is Outcome.DEVICE_LOST
+    assert bench.state().clock_mhz == device.child_pid
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_signals_to_the_whole_group_leave_the_child_to_its_parent(device, bench, number):
+    before = device.child_pid
+    os.kill(before, number)
+    assert bench.state().clock_mhz == before == device.child_pid
+
+
+def test_many_bad_configurations_in_a_row_do_not_lose_the_device(bench):
+    bad = bench.compile(configuration("crash"))
+    for _ in range(3):
+        with pytest.raises(TrialFailure):
+            bench.verify(bad)
+    assert bench.verify(bench.compile(configuration("well"))).wrong == 0
+
+
+def test_a_device_that_does_not_come_back_is_lost(tmp_path):
+    device = IsolatedDevice(Opener(tmp_path, refuses_after=1), finder=make_kernel, deadlines=QUICK)
+    bench = device.bench(KERNEL, PROBLEM, seed=7)
+    with pytest.raises(TrialFailure):
+        bench.verify(bench.compile(configuration("crash")))
+    with pytest.raises(DeviceLostError):
+        bench.compile(configuration("well"))
+    device.close()
+
+
+def test_a_problem_that_always_kills_the_child_is_a_lost_device(device):
+    with pytest.raises(DeviceLostError):
+        device.bench(KERNEL, KERNEL.problem({"n": 666}), seed=1)
+
+
+def test_an_unexpected_exception_brings_its_traceback_and_ends_the_child(device, bench, capfd):
+    before = device.child_pid
+    with pytest.raises(ChildFailedError, match="ZeroDivisionError: nobody thought of this"):
+        bench.verify(bench.compile(configuration("unexpected")))
+    assert not is_running(before)
+
+
+def test_errors_of_the_device_arrive_as_they_are(device):
+    with pytest.raises(OutOfMemoryError, match="n is too large"):
+        device.bench(KERNEL, KERNEL.problem({"n": 2_000_000}), seed=1)
+    with pytest.raises(NoDeviceError, match="there is none"):
+        IsolatedDevice(Absent(), finder=make_kernel)
+
+
+def test_dropped_executables_are_forgotten_in_the_child(bench, tmp_path):
+    executable = bench.compile(configuration("well"))
+    bench.state()
+    assert not (tmp_path / "forgotten").exists()
+    del executable
+    gc.collect()
+    bench.state()
+    assert (tmp_path / "forgotten").exists()
+
+
+def test_close_ends_the_child_in_order(tmp_path):
+    device = IsolatedDevice(Opener(tmp_path), finder=make_kernel)
+    device.bench(KERNEL, PROBLEM, seed=1)
+    pid = device.child_pid
+    device.close()
+    assert not is_running(pid)
+    assert (tmp_path / "bench-closed").exists()
+    assert (tmp_path / f"closed-{pid}").exists()
+
+
+def test_the_child_dies_with_its_parent_even_in_a_hung_call(tmp_path):
+    script = """
+import sys; sys.path[:] = {path!r}
+from pathlib import Path
+from misbehaving_device import Opener, make_kernel
+from tilewright.kernels.space import Configuration
+from tilewright.tuner.isolated import IsolatedDevice
+device = IsolatedDevice(Opener(Path({marks!r})), finder=make_kernel)
+kernel = make_kernel()
+bench = device.bench(kernel, kernel.problem({{"n": 8}}), 1)
+executable = bench.compile(Configuration.of("hang", {{}}))
+print(device.child_pid, flush=True)
+bench.verify(executable)
+"""
+    text = script.format(path=sys.path, marks=str(tmp_path))
+    parent = subprocess.Popen([sys.executable, "-c", text], stdout=subprocess.PIPE, text=True)
+    child_pid = int(parent.stdout.readline())
+    assert is_running(child_pid)
+    parent.kill()
+    parent.communicate()
+    deadline = time.monotonic() + 10
+    while _is_alive(child_pid) and time.monotonic() < deadline:
+        os.sched_yield()
+    assert not _is_alive(child_pid)
+
+
+def _is_alive(pid):
+    """Running and no zombie: the orphan's new parent may take its time to collect it."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+@pytest.fixture
+def copy_source(tmp_path):
+    folder = tmp_path / "kernel"
+    folder.mkdir()
+    (folder / "copy.cu").write_text(
+        'extern "C" __global__ void copy(const REAL* x, REAL* y) { y[threadIdx.x] = x[threadIdx.x]; }'
+    )
+    return folder
+
+
+def test_with_a_pool_the_parent_compiles_and_a_lost_child_costs_no_compiling(tmp_path, copy_source):
+    kernel = make_kernel(folder=copy_source)
+    device = IsolatedDevice(Opener(tmp_path, kind="cuda"), finder=make_kernel, deadlines=QUICK, pool=CompilePool(1))
+    bench = device.bench(kernel, PROBLEM, seed=1)
+    assert isinstance(bench, PrecompilingBench)
+    assert isinstance(bench, CompilesAhead)
+    bench.compile_ahead([configuration("well"), configuration("crash")])
+    well, bad = bench.compile(configuration("well")), bench.compile(configuration("crash"))
+    assert well.compiled.cubin.startswith(b"\x7fELF")
+    assert well.resources.registers == len(well.compiled.cubin)  # what `load` of the child made of it
+    with pytest.raises(TrialFailure):
+        bench.verify(bad)
+    device.pool.close()  # from here on nothing can be compiled any more
+    assert bench.verify(well).wrong == 0
+    device.close()
+
+
+def test_without_a_pool_nothing_is_compiled_ahead(bench):
+    assert not isinstance(bench, CompilesAhead)

@@ -1,0 +1,132 @@
+"""Compiling in several processes, behind a cache on disk: NVRTC is serial within a process."""
+
+from __future__ import annotations
+
+import os
+import threading
+from concurrent.futures import Future, ThreadPoolExecutor
+from multiprocessing.connection import Connection
+from queue import LifoQueue
+from types import TracebackType
+from typing import Self
+
+from tilewright.tuner.cache import CubinCache
+from tilewright.tuner.child import Child
+from tilewright.tuner.compile import Compilation, Compiled, compile_now
+from tilewright.tuner.errors import NoCompilerError, TrialFailure
+from tilewright.tuner.outcome import Outcome
+
+TIMEOUT_S = 120.0
+"""The slowest kernel of the catalogue takes nvcc about 2 s; a source that unrolls without end takes for ever."""
+
+
+class CompilePool:
+    """Compiles up to `workers` configurations at a time; a worker that dies or hangs is replaced.
+
+    Worker processes start when first needed and end with `close`, or when this process ends.
+    """
+
+    def __init__(
+        self, workers: int | None = None, cache: CubinCache | None = None, timeout_s: float = TIMEOUT_S
+    ) -> None:
+        self.workers = workers or max(1, min(os.cpu_count() or 1, 16))
+        self.cache, self.timeout_s = cache, timeout_s
+        self._threads = ThreadPoolExecutor(self.workers, thread_name_prefix="compile")
+        self._idle: LifoQueue[Child | None] = LifoQueue()
+        for _ in range(self.workers):
+            self._idle.put(None)  # a place for a worker that has not been started
+        self._lock = threading.Lock()
+        self._pending: dict[Compilation, Future[Compiled]] = {}
+
+    def compile(self, work: Compilation) -> Compiled:
+        """The cubin, from the cache (compile_ms 0) or a worker.
+
+        Raises TrialFailure(COMPILE_FAILED) with the log, TrialFailure(TIMED_OUT), NoCompilerError.
+        """
+        return self.submit(work).result()
+
+    def submit(self, work: Compilation) -> Future[Compiled]:
+        """The same, as a future; a compilation already under way is joined, not started twice."""
+        with self._lock:
+            future = self._pending.get(work)
+            if future is None:
+                future = self._threads.submit(self._compile, work)
+                self._pending[work] = future
+                future.add_done_callback(lambda _: self._forget(work))
+        return future
+
+    def worker_pids(self) -> list[int]:
+        """Process ids of the idle workers."""
+        with self._idle.mutex:
+            return [child.pid for child in self._idle.queue if child is not None]
+
+    def close(self) -> None:
+        """Drops what has not begun, waits for what has, and ends the workers."""
+        self._threads.shutdown(wait=True, cancel_futures=True)
+        while not self._idle.empty():
+            child = self._idle.get()
+            if child is not None:
+                child.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def _forget(self, work: Compilation) -> None:
+        with self._lock:
+            self._pending.pop(work, None)
+
+    def _compile(self, work: Compilation) -> Compiled:
+        key = work.key()
+        found = self.cache.get(key) if self.cache else None
+        if found is not None:
+            return found
+        compiled = self._in_worker(work)
+        if self.cache:
+            self.cache.put(key, compiled)
+        return compiled
+
+    def _in_worker(self, work: Compilation) -> Compiled:
+        child = self._idle.get()
+        keep: Child | None = None
+        try:
+            # An idle worker may have been killed (out of memory, say) and nobody noticed: one more try with a new one.
+            for _ in range(2):
+                child = child or Child(serve)
+                try:
+                    answer = self._ask(child, work)
+                except (EOFError, OSError):
+                    child.kill()
+                    child = None
+                    continue
+                keep = child
+                if isinstance(answer, Compiled):
+                    return answer
+                raise answer
+            raise TrialFailure(Outcome.COMPILE_FAILED, "the compiler's process died twice on this source")
+        finally:
+            self._idle.put(keep)
+
+    def _ask(self, child: Child, work: Compilation) -> Compiled | TrialFailure | NoCompilerError:
+        child.connection.send(work)
+        if not child.connection.poll(self.timeout_s):
+            child.kill()
+            raise TrialFailure(Outcome.TIMED_OUT, f"the compiler was stopped after {self.timeout_s:.0f} s")
+        answer: Compiled | TrialFailure | NoCompilerError = child.connection.recv()
+        return answer
+
+
+def serve(connection: Connection) -> None:
+    """A worker: answers each compilation with its result or its failure, until the pipe closes."""
+    while True:
+        try:
+            work: Compilation = connection.recv()
+        except (EOFError, ConnectionError):
+            return
+        try:
+            answer: Compiled | TrialFailure | NoCompilerError = compile_now(work)
+        except (TrialFailure, NoCompilerError) as error:
+            answer = error
+        connection.send(answer)

@@ -1,0 +1,196 @@
+"""One problem on one GPU: compiling, verifying and timing its configurations. Calls PyCUDA through the device only."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tilewright.kernels.kernel import Argument, Kernel, Scalar
+from tilewright.kernels.problem import Problem
+from tilewright.kernels.space import Configuration
+from tilewright.tuner import nvml
+from tilewright.tuner.arrays import HostArray, random_arrays, scalar_values
+from tilewright.tuner.compile import Compiled
+from tilewright.tuner.cuda_arrays import CHECK_LAUNCH, ProblemArrays, needed_bytes
+from tilewright.tuner.cuda_graph import LaunchGraph
+from tilewright.tuner.device import L2, DeviceState, Executable, Verification
+from tilewright.tuner.errors import OutOfMemoryError, TrialFailure
+from tilewright.tuner.library import WORKSPACE_BYTES, Cublas, has_call
+from tilewright.tuner.occupancy import occupancy
+from tilewright.tuner.outcome import Outcome, Resources
+
+if TYPE_CHECKING:
+    from tilewright.tuner.cuda import CudaDevice
+
+SAMPLE_MS = 0.2
+"""A warm sample lasts at least this long: events resolve half a microsecond, and recording one takes as much again."""
+
+_MAX_BATCH = 256
+_LONG_MS = 1.0  # the few microseconds that Python takes to launch are below 1 % of a sample from here on
+
+
+@dataclass
+class CudaExecutable:
+    """A loaded configuration, or the library's call; `enqueue` launches it once on the device's stream.
+
+    `batch` launches make one warm sample, by `graph` where they are several; `launch_ms` is the first estimate.
+    """
+
+    enqueue: Callable[[], None] = field(repr=False)
+    resources: Resources
+    compile_ms: float
+    launch_ms: float = 0.0
+    batch: int = 0
+    graph: LaunchGraph | None = field(default=None, repr=False)
+
+    def close(self) -> None:
+        """Frees the graph; not to be launched any more."""
+        if self.graph is not None:
+            self.graph.close()
+            self.graph = None
+
+
+class CudaBench:
+    """See `device.Bench`. The arrays stay on the GPU from here to `close`."""
+
+    def __init__(self, device: CudaDevice, kernel: Kernel, problem: Problem, seed: int) -> None:
+        self.device, self.kernel, self.problem = device, kernel, problem
+        flush_bytes = 2 * device.model.l2_bytes // 16 * 16
+        needed, free = needed_bytes(kernel, problem) + flush_bytes + WORKSPACE_BYTES, device.free_bytes()
+        if needed > free:
+            raise OutOfMemoryError(f"{problem} takes {needed / 1e9:.2f} GB; the device has {free / 1e9:.2f} GB free")
+        self.scalars = scalar_values(kernel, problem)
+        host = random_arrays(kernel, problem, seed)
+        self.arrays = ProblemArrays(device, kernel, problem, host, kernel.reference(problem, host, self.scalars))
+        self._flush_memory: Any = device.allocate(flush_bytes + 16)
+        self._flush_bytes = flush_bytes
+        device.fill(int(self._flush_memory), flush_bytes + 16, 0)
+        self._blas: tuple[Cublas, Any] | None = None
+        self._executables: list[CudaExecutable] = []
+
+    def compile(self, configuration: Configuration) -> CudaExecutable:
+        """Compiled in this process and loaded."""
+        source = self.kernel.source(configuration.variant)
+        definitions = self.kernel.definitions(self.problem, configuration)
+        work = self.device.compilation(source, definitions, self.kernel.entry)
+        return self.load(configuration, self.device.compile(work))
+
+    def load(self, configuration: Configuration, compiled: Compiled) -> CudaExecutable:
+        """A cubin made elsewhere; raises TrialFailure(LAUNCH_FAILED) where the driver refuses it."""
+        launch = self.kernel.variant(configuration.variant).launch(configuration.values, self.problem)
+        real = "f" if self.problem.dtype == "float32" else "d"
+        letters = "".join(real if isinstance(argument, Scalar) else "P" for argument in self.kernel.arguments)
+        values = [self._value(argument) for argument in self.kernel.arguments]
+        with self.device.launching():
+            function = self.device.load(compiled.cubin, self.kernel.entry, letters, launch.shared_bytes)
+            registers = function.attribute("NUM_REGS")
+            shared_bytes = function.attribute("SHARED_SIZE_BYTES") + launch.shared_bytes
+        resources = Resources(
+            registers=registers,
+            shared_bytes=shared_bytes,
+            spill_bytes=compiled.resources.spill_bytes,
+            occupancy=occupancy(registers, shared_bytes, launch.threads, self.device.model.limits),
+        )
+        executable = CudaExecutable(lambda: function.enqueue(launch, *values), resources, compiled.compile_ms)
+        self._executables.append(executable)
+        return executable
+
+    def verify(self, executable: Executable) -> Verification:
+        """One launch on poisoned outputs; writing anywhere else is TrialFailure(WRONG_RESULT)."""
+        mine = _mine(executable)
+        with self.device.launching():
+            self.arrays.reset_written()
+            self.device.synchronize()
+            mine.enqueue()
+            self.device.synchronize()
+            found = self.arrays.inspect()
+            trespasses = found.trespasses()
+            if trespasses:
+                self.arrays.reset_all()
+                raise TrialFailure(Outcome.WRONG_RESULT, "out of bounds: " + "; ".join(trespasses))
+        return found.verification
+
+    def sample(self, executable: Executable, l2: L2, count: int) -> list[float]:
+        """Times of one launch, ms. Cold: after a read of twice the L2 cache, each launch by itself."""
+        mine = _mine(executable)
+        with self.device.launching():
+            if l2 == "cold":
+                return self.device.times_ms(mine.enqueue, count, before=self._flush)
+            if not mine.batch:
+                self._choose_batch(mine)
+            step = mine.graph.replay if mine.graph else mine.enqueue
+            if mine.launch_ms < _LONG_MS:
+                step()  # keeps the GPU busy while the first sample is being enqueued
+            return [time_ms / mine.batch for time_ms in self.device.times_ms(step, count)]
+
+    def library(self) -> CudaExecutable | None:
+        """The call of cuBLAS on the same arrays."""
+        if not has_call(self.kernel.name):
+            return None
+        with self.device.launching():
+            enqueue = self._cublas().launcher(self.problem, self.arrays.addresses, self.scalars)
+        executable = CudaExecutable(enqueue, Resources(), 0.0)
+        self._executables.append(executable)
+        return executable
+
+    def library_name(self) -> str | None:
+        """For instance "cuBLAS 13.0.2 (cublasSgemm, FP32)"."""
+        return self._cublas().name_for(self.problem) if has_call(self.kernel.name) else None
+
+    def state(self) -> DeviceState:
+        """Clock and temperature by NVML."""
+        return nvml.state(self.device.uuid)
+
+    def output(self) -> HostArray:
+        """What the output array holds now, on the host."""
+        tensor = self.kernel.output
+        data: HostArray = np.empty(tensor.shape(self.problem), self.problem.dtype)
+        self.device.download(self.arrays.addresses[tensor.name], data)
+        return data
+
+    def forget(self, executable: CudaExecutable) -> None:
+        """Unloads it before `close` would."""
+        executable.close()
+        self._executables.remove(executable)
+
+    def close(self) -> None:
+        """Frees the arrays; executables of this bench must not be launched any more."""
+        self.device.synchronize()
+        for executable in self._executables:
+            executable.close()
+        self._executables.clear()
+        if self._blas is not None:
+            self._blas[0].close()
+            self._blas = None
+        del self.arrays, self._flush_memory
+
+    def _value(self, argument: Argument) -> float:
+        return self.scalars[argument.name] if isinstance(argument, Scalar) else self.arrays.addresses[argument.name]
+
+    def _choose_batch(self, executable: CudaExecutable) -> None:
+        executable.enqueue()
+        executable.launch_ms = self.device.times_ms(executable.enqueue, 1)[0]
+        executable.batch = max(1, min(_MAX_BATCH, math.ceil(SAMPLE_MS / max(executable.launch_ms, 1e-4))))
+        if executable.batch > 1:
+            executable.graph = self.device.graph(executable.enqueue, executable.batch)
+
+    def _flush(self) -> None:
+        start = int(self._flush_memory)
+        words = self._flush_bytes // 16
+        self.arrays.checks.read_through.enqueue(CHECK_LAUNCH, start, words, start + self._flush_bytes)
+
+    def _cublas(self) -> Cublas:
+        if self._blas is None:
+            memory = self.device.allocate(WORKSPACE_BYTES)
+            self._blas = Cublas(self.device.stream.handle, int(memory)), memory
+        return self._blas[0]
+
+
+def _mine(executable: Executable) -> CudaExecutable:
+    if not isinstance(executable, CudaExecutable):
+        raise TypeError(f"not an executable of this bench: {executable}")
+    return executable

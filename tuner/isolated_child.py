@@ -1,0 +1,159 @@
+"""The child's side of an isolated device: opens it, serves calls from the pipe, and dies of what breaks its context."""
+
+from __future__ import annotations
+
+import os
+import traceback
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any, Literal, Protocol, runtime_checkable
+
+from tilewright.kernels.catalogue import Catalogue, catalogue
+from tilewright.kernels.kernel import Kernel
+from tilewright.kernels.problem import Problem
+from tilewright.kernels.space import Configuration
+from tilewright.tuner.compile import Compiled
+from tilewright.tuner.device import L2, Bench, Device, DeviceState, Executable, Verification
+from tilewright.tuner.errors import TrialFailure, TunerError
+from tilewright.tuner.outcome import Resources
+
+Answer = tuple[Literal["done", "failed", "error", "unexpected"], Any]
+FindKernel = Callable[[str, Path], Kernel]
+Loaded = tuple[int, Resources, float]
+"""An executable's number in the child, what it takes, and how long it took to compile."""
+
+
+class OpensDevice(Protocol):
+    """A picklable description of a device (`devices.DeviceSpec`)."""
+
+    def open(self) -> Device:
+        """Opens it in the calling process."""
+
+
+@runtime_checkable
+class LoadsCompiled(Protocol):
+    """A bench that takes cubins made in another process."""
+
+    def load(self, configuration: Configuration, compiled: Compiled) -> Executable:
+        """The executable; TrialFailure where the device refuses it."""
+
+
+@runtime_checkable
+class ForgetsExecutables(Protocol):
+    """A bench that holds something for each executable."""
+
+    def forget(self, executable: Any) -> None:
+        """Gives that back."""
+
+
+def find_kernel(name: str, folder: Path) -> Kernel:
+    """The kernel of that name: of this package, or declared in `folder`. Kernels hold functions and do not travel."""
+    found = catalogue().by_name.get(name)
+    return found if found is not None and found.folder == folder else Catalogue.load((folder,)).get(name)
+
+
+def serve(connection: Connection, opener: OpensDevice, finder: FindKernel) -> None:
+    """Opens the device, says what it is, and answers calls until the pipe closes or a failure is sticky."""
+    device: Device | None = None
+
+    def open_device() -> tuple[Any, ...]:
+        nonlocal device
+        device = opener.open()
+        return device.uuid, device.model, device.environment
+
+    if not _answer(connection, open_device) or device is None:
+        return
+    session = _Session(device, finder)
+    while True:
+        try:
+            name, arguments = connection.recv()
+        except (EOFError, ConnectionError):
+            break
+        _answer(connection, lambda: getattr(session, name)(*arguments))  # noqa: B023 - called before the loop goes on
+    session.close()
+
+
+def _answer(connection: Connection, call: Callable[[], Any]) -> bool:
+    """Sends what the call gives or how it fails; whether it gave something."""
+    try:
+        answer: Answer = ("done", call())
+    except TrialFailure as failure:
+        answer = ("failed", failure)
+    except TunerError as error:
+        answer = ("error", error)
+    except Exception:
+        connection.send(("unexpected", traceback.format_exc()))
+        raise
+    connection.send(answer)
+    if isinstance(answer[1], TrialFailure) and answer[1].sticky:
+        # Nothing can be freed in a broken context; trying hangs or aborts. The driver cleans up after the process.
+        os._exit(1)
+    return answer[0] == "done"
+
+
+class _Session:
+    """Benches and executables by number. Its methods are the calls that the parent makes."""
+
+    def __init__(self, device: Device, finder: FindKernel) -> None:
+        self._device, self._finder = device, finder
+        self._benches: dict[int, Bench] = {}
+        self._executables: dict[int, tuple[Bench, Executable]] = {}
+        self._last = 0
+
+    def bench(self, name: str, folder: Path, problem: Problem, seed: int) -> int:
+        number = self._next()
+        self._benches[number] = self._device.bench(self._finder(name, folder), problem, seed)
+        return number
+
+    def close_bench(self, bench: int) -> None:
+        closing = self._benches.pop(bench)
+        self._executables = {n: pair for n, pair in self._executables.items() if pair[0] is not closing}
+        closing.close()
+
+    def compile(self, bench: int, configuration: Configuration) -> Loaded:
+        return self._keep(self._benches[bench], self._benches[bench].compile(configuration))
+
+    def load(self, bench: int, configuration: Configuration, compiled: Compiled) -> Loaded:
+        target = self._benches[bench]
+        if not isinstance(target, LoadsCompiled):
+            raise TunerError("this device takes no cubins")
+        return self._keep(target, target.load(configuration, compiled))
+
+    def library(self, bench: int) -> Loaded | None:
+        executable = self._benches[bench].library()
+        return None if executable is None else self._keep(self._benches[bench], executable)
+
+    def forget(self, numbers: list[int]) -> None:
+        for number in numbers:
+            bench, executable = self._executables.pop(number)
+            if isinstance(bench, ForgetsExecutables):
+                bench.forget(executable)
+
+    def verify(self, number: int) -> Verification:
+        bench, executable = self._executables[number]
+        return bench.verify(executable)
+
+    def sample(self, number: int, l2: L2, count: int) -> list[float]:
+        bench, executable = self._executables[number]
+        return bench.sample(executable, l2, count)
+
+    def library_name(self, bench: int) -> str | None:
+        return self._benches[bench].library_name()
+
+    def state(self, bench: int) -> DeviceState:
+        return self._benches[bench].state()
+
+    def close(self) -> None:
+        for bench in list(self._benches):
+            self.close_bench(bench)
+        self._device.close()
+
+    def _keep(self, bench: Bench, executable: Executable) -> Loaded:
+        number = self._next()
+        self._executables[number] = (bench, executable)
+        return number, executable.resources, executable.compile_ms
+
+    def _next(self) -> int:
+        self._last += 1
+        return self._last

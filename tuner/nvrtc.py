@@ -1,0 +1,106 @@
+"""NVRTC, NVIDIA's run-time compiler, by ctypes: CUDA C++ source in, cubin out. Needs neither a GPU nor a driver."""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.util
+import os
+from collections.abc import Iterator, Sequence
+from functools import cache
+from pathlib import Path
+
+from tilewright.tuner.errors import NoCompilerError
+
+
+class NvrtcError(Exception):
+    """The source did not compile; the message is the compiler's log."""
+
+
+@cache
+def version() -> str:
+    """For instance "13.0.88", or "13.0" where the library does not say more. Raises NoCompilerError."""
+    library, path = _library()
+    major, minor = ctypes.c_int(), ctypes.c_int()
+    library.nvrtcVersion(ctypes.byref(major), ctypes.byref(minor))
+    short = f"{major.value}.{minor.value}"
+    # The file's full name ends in the build (libnvrtc.so.13.0.88) in toolkits; wheels say it in their metadata.
+    full = path.resolve().name.removeprefix("libnvrtc.so.")
+    return full if full.startswith(short) else _wheel_version(short)
+
+
+def is_available() -> bool:
+    """Whether NVRTC can be loaded here."""
+    try:
+        _library()
+    except NoCompilerError:
+        return False
+    return True
+
+
+def compile_cubin(source: str, options: Sequence[str]) -> tuple[bytes, str]:
+    """The cubin and the log. Raises NvrtcError with the log where the source or an option is wrong."""
+    library, _ = _library()
+    program = ctypes.c_void_p()
+    _check(library, library.nvrtcCreateProgram(ctypes.byref(program), source.encode(), b"kernel.cu", 0, None, None))
+    try:
+        array = (ctypes.c_char_p * len(options))(*(option.encode() for option in options))
+        status = library.nvrtcCompileProgram(program, len(options), array)
+        log = _read(library, program, "ProgramLog").rstrip(b"\0").decode(errors="replace").strip()
+        if status:
+            raise NvrtcError(log or _message(library, status))
+        return _read(library, program, "CUBIN"), log
+    finally:
+        library.nvrtcDestroyProgram(ctypes.byref(program))
+
+
+def library_folders() -> Iterator[Path]:
+    """Folders where CUDA's libraries may lie: those of the nvidia-* wheels first, then the toolkit's."""
+    spec = importlib.util.find_spec("nvidia")
+    for root in (spec.submodule_search_locations or ()) if spec else ():
+        yield from sorted(Path(root).glob("*/lib"), reverse=True)
+    for variable in ("CUDA_HOME", "CUDA_PATH", "CUDA_ROOT"):
+        if os.environ.get(variable):
+            yield Path(os.environ[variable]) / "lib64"
+    yield Path("/usr/local/cuda/lib64")
+
+
+@cache
+def _library() -> tuple[ctypes.CDLL, Path]:
+    for folder in library_folders():
+        for path in sorted(folder.glob("libnvrtc.so.*"), key=lambda p: len(p.name)):
+            # NVRTC opens its builtins by bare name; a wheel's folder is not on the loader's path, so load them first.
+            for builtins in folder.glob("libnvrtc-builtins.so.*"):
+                ctypes.CDLL(str(builtins), mode=ctypes.RTLD_GLOBAL)
+            return ctypes.CDLL(str(path)), path
+    raise NoCompilerError("libnvrtc was not found; install it with: pip install nvidia-cuda-nvrtc")
+
+
+def _wheel_version(short: str) -> str:
+    from importlib import metadata  # noqa: PLC0415 - 20 ms that a pool's worker does not need
+
+    for name in ("nvidia-cuda-nvrtc", f"nvidia-cuda-nvrtc-cu{short.partition('.')[0]}"):
+        try:
+            found = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+        if found.startswith(short):
+            return found
+    return short
+
+
+def _read(library: ctypes.CDLL, program: ctypes.c_void_p, what: str) -> bytes:
+    size = ctypes.c_size_t()
+    _check(library, getattr(library, f"nvrtcGet{what}Size")(program, ctypes.byref(size)))
+    buffer = ctypes.create_string_buffer(size.value)
+    _check(library, getattr(library, f"nvrtcGet{what}")(program, buffer))
+    return buffer.raw
+
+
+def _check(library: ctypes.CDLL, status: int) -> None:
+    if status:
+        raise NvrtcError(_message(library, status))
+
+
+def _message(library: ctypes.CDLL, status: int) -> str:
+    library.nvrtcGetErrorString.restype = ctypes.c_char_p
+    return str(library.nvrtcGetErrorString(status).decode())
