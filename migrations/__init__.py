@@ -1,1 +1,1 @@
-"""."""
+"""Schema revisions; applied by service.store.schema."""

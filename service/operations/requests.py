@@ -28,6 +28,20 @@ class BudgetRequest(Request):
 class JobRequest(Request):
     """Tune one problem on one device model (or on one device) within a budget."""
 
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {
+                    "kernel": "gemm",
+                    "shape": {"m": 256, "n": 100, "k": 784},
+                    "dtype": "float32",
+                    "options": {"trans_b": False},
+                    "budget": {"trials": 100, "seconds": 60},
+                }
+            ]
+        }
+    )
+
     kernel: str = Field(max_length=64, examples=["gemm"])
     shape: dict[str, int] = Field(examples=[{"m": 256, "n": 100, "k": 784}], max_length=16)
     dtype: str = Field(default="float32", max_length=16)

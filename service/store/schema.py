@@ -14,7 +14,7 @@ from procrastinate.schema import SchemaManager
 from sqlalchemy import Connection, Engine, create_engine, text
 from sqlalchemy.pool import NullPool
 
-from tilewright.service.store.session import KEEPALIVE, database_url, sqlalchemy_url
+from tilewright.service.store.session import KEEPALIVE, answering, database_url, sqlalchemy_url
 
 VERSION_TABLE = "tilewright_version"
 # "tile" in ASCII: only has to differ from other advisory locks in the same database.
@@ -48,7 +48,7 @@ def check(url: str | None = None) -> None:
 
 def at_head(url: str | None = None) -> bool:
     """Whether every revision of this version has been applied. Takes no lock: it answers while another migrates."""
-    with _engine(url).connect() as connection:
+    with answering(), _engine(url).connect() as connection:
         applied = MigrationContext.configure(connection, opts={"version_table": VERSION_TABLE}).get_current_heads()
         engine_there = connection.scalar(text("SELECT to_regclass('procrastinate_jobs')")) is not None
     return engine_there and set(applied) == set(ScriptDirectory.from_config(_config(None)).get_heads())
@@ -60,7 +60,7 @@ def _engine(url: str | None) -> Engine:
 
 @contextmanager
 def _exclusively(url: str | None) -> Iterator[Connection]:
-    with _engine(url).begin() as connection:
+    with answering(), _engine(url).begin() as connection:
         connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": MIGRATION_LOCK})
         yield connection
 

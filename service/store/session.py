@@ -66,10 +66,16 @@ def revive() -> None:
 
 
 @contextmanager
-def session_scope() -> Iterator[Session]:
-    """A session in one transaction: committed at the end, rolled back on an error; DatabaseUnavailableError if away."""
+def answering() -> Iterator[None]:
+    """Raises DatabaseUnavailableError where the driver says that the database is away."""
     try:
-        with Session(engine(), expire_on_commit=False) as session, session.begin():
-            yield session
+        yield
     except (OperationalError, InterfaceError) as error:
         raise DatabaseUnavailableError(f"The database does not answer: {error.orig}") from error
+
+
+@contextmanager
+def session_scope() -> Iterator[Session]:
+    """A session in one transaction: committed at the end, rolled back on an error; DatabaseUnavailableError if away."""
+    with answering(), Session(engine(), expire_on_commit=False) as session, session.begin():
+        yield session

@@ -1,0 +1,111 @@
+"""Kernels: their declarations, and the exact source of a variant for a problem."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from tilewright.kernels.errors import UnknownNameError
+from tilewright.kernels.kernel import Kernel
+from tilewright.kernels.problem import OptionValue, Problem
+from tilewright.kernels.space import Configuration
+from tilewright.service.errors import InvalidRequestError, NotFoundError
+from tilewright.service.operations.answers import KernelAnswer, SourceAnswer
+from tilewright.service.operations.registry import catalogue
+from tilewright.service.store import models
+
+
+def kernel_named(name: str) -> Kernel:
+    """The kernel; raises NotFoundError that lists the known ones."""
+    try:
+        return catalogue().get(name)
+    except UnknownNameError as error:
+        raise NotFoundError("kernel", name, error.known) from error
+
+
+def kernels(session: Session) -> list[KernelAnswer]:
+    """Every kernel's declaration, by name: of this process, and of workers that have kernels which this one has not."""
+    stored = session.execute(select(models.Kernel.name, models.Kernel.declaration))
+    declared = {row.name: row.declaration for row in stored}
+    declared |= {k.name: dict(k.declaration) for k in catalogue().kernels()}
+    return [KernelAnswer(name=name, declaration=declaration) for name, declaration in sorted(declared.items())]
+
+
+def kernel(session: Session, name: str) -> KernelAnswer:
+    """One kernel's declaration; raises NotFoundError."""
+    known = {k.name: k for k in kernels(session)}
+    if name not in known:
+        raise NotFoundError("kernel", name, list(known))
+    return known[name]
+
+
+def compiler_flags(kernel: Kernel, problem: Problem, configuration: Configuration) -> list[str]:
+    """The macro definitions as a compiler takes them, `-DNAME=value`."""
+    return [f"-D{name}={value}" for name, value in kernel.definitions(problem, configuration).items()]
+
+
+def source(
+    session: Session,
+    kernel_name: str,
+    variant: str | None = None,
+    shape: Mapping[str, int] | None = None,
+    dtype: str = "float32",
+    options: Mapping[str, OptionValue] | None = None,
+    *,
+    values: Mapping[str, int] | None = None,
+    source_hash: str | None = None,
+) -> SourceAnswer:
+    """The source of a variant with the macros of one problem and configuration; what is not given takes its default.
+
+    `source_hash` asks for the state of the source that a result was measured with, which may be an older one.
+    Raises NotFoundError for an unknown kernel, variant or hash, InvalidProblemError, InvalidRequestError.
+    """
+    kernel = kernel_named(kernel_name)
+    chosen = variant or kernel.default_variant or kernel.variants[0].name
+    problem = kernel.problem(shape or kernel.example_shape, dtype, options)
+    configuration = _configuration(kernel, chosen, values or {})
+    return SourceAnswer(
+        kernel=kernel.name,
+        variant=chosen,
+        source_hash=source_hash or kernel.source_hash(chosen),
+        entry=kernel.entry,
+        source=_stored_source(session, kernel, chosen, source_hash) if source_hash else kernel.source(chosen),
+        definitions=kernel.definitions(problem, configuration),
+        flags=compiler_flags(kernel, problem, configuration),
+    )
+
+
+def _stored_source(session: Session, kernel: Kernel, variant: str, source_hash: str) -> str:
+    if source_hash == kernel.source_hash(variant):
+        return kernel.source(variant)
+    found = session.scalar(
+        select(models.KernelVariant.source)
+        .join(models.Kernel, models.Kernel.id == models.KernelVariant.kernel_id)
+        .where(
+            models.Kernel.name == kernel.name,
+            models.KernelVariant.name == variant,
+            models.KernelVariant.source_hash == source_hash,
+        )
+    )
+    if found is None:
+        raise NotFoundError("source", source_hash)
+    return found
+
+
+def _configuration(kernel: Kernel, variant: str, values: Mapping[str, int]) -> Configuration:
+    """The variant's default with `values` put in, each of them one that the declaration lists."""
+    try:
+        parameters = {p.name: p for p in kernel.variant(variant).parameters}
+    except UnknownNameError as error:
+        raise NotFoundError("variant", variant, error.known) from error
+    for name, value in values.items():
+        if name not in parameters:
+            listed = ", ".join(parameters) or "none"
+            raise InvalidRequestError(f"configuration.{name}", f"{variant} has the parameters {listed}.")
+        if value not in parameters[name].values:
+            allowed = ", ".join(map(str, parameters[name].values))
+            example = f"{name}={parameters[name].default}"
+            raise InvalidRequestError(f"configuration.{name}", f"must be one of {allowed}.", example)
+    return Configuration.of(variant, {name: p.default for name, p in parameters.items()} | dict(values))

@@ -1,0 +1,153 @@
+"""find_best(): the best known configuration for a problem on a device model, from stored results only.
+
+Matches are tried in this order: `exact`; `nearest`, the tuned shape at the smallest logarithmic distance with the same
+dtype and options; `transferred`, the same on a similar model of the same kind; `default`, the kernel's own.
+A stored configuration is handed out only where it is a member of the asked problem's space today.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from tilewright.kernels.errors import InvalidProblemError
+from tilewright.kernels.kernel import Kernel
+from tilewright.kernels.problem import OptionValue, Problem
+from tilewright.service.errors import InvalidRequestError, NotFoundError
+from tilewright.service.operations.answers import BestAnswer, Match
+from tilewright.service.operations.best_answer import Asked, default_answer, stored_answer
+from tilewright.service.operations.best_rows import (
+    BestRow,
+    EnvironmentFilter,
+    Tuned,
+    exact_rows,
+    rows_by_id,
+    similar_shapes,
+)
+from tilewright.service.operations.catalog import kernel_named
+from tilewright.service.operations.registry import limits_of
+from tilewright.service.store import models
+
+MAX_SHAPES = 1000
+"""Shapes of one batch."""
+
+TRIED = 8
+"""Nearest results looked at before the next kind of match: enough for a few that do not fit the asked problem."""
+
+
+def find_best(
+    session: Session,
+    kernel: str,
+    device_model: str | None,
+    shape: Mapping[str, int],
+    dtype: str = "float32",
+    options: Mapping[str, OptionValue] | None = None,
+    *,
+    driver: str | None = None,
+    toolkit: str | None = None,
+) -> BestAnswer:
+    """The best known configuration for one problem; `device_model` None means the only one there is.
+
+    Raises NotFoundError for an unknown kernel or device model, InvalidProblemError for anything else in the problem,
+    NoConfigurationError where no variant runs on that model.
+    """
+    declared = kernel_named(kernel)
+    problem = declared.problem(shape, dtype, options)
+    wanted = EnvironmentFilter(driver, toolkit)
+    return _find(session, declared, device_model, [problem], wanted)[0]
+
+
+def find_best_batch(
+    session: Session,
+    kernel: str,
+    device_model: str | None,
+    shapes: Sequence[Mapping[str, int]],
+    dtype: str = "float32",
+    options: Mapping[str, OptionValue] | None = None,
+    *,
+    driver: str | None = None,
+    toolkit: str | None = None,
+) -> list[BestAnswer]:
+    """One answer per shape, in order, with a handful of queries in all; raises like `find_best`, naming the shape."""
+    declared = kernel_named(kernel)
+    if not 1 <= len(shapes) <= MAX_SHAPES:
+        raise InvalidRequestError("shapes", f"must hold 1 to {MAX_SHAPES} shapes.")
+    problems = []
+    for place, shape in enumerate(shapes):
+        try:
+            problems.append(declared.problem(shape, dtype, options))
+        except InvalidProblemError as error:
+            if not error.field.startswith("shape"):
+                raise
+            field = error.field.replace("shape", f"shapes.{place}", 1)
+            raise InvalidProblemError(field, error.reason, error.example) from error
+    return _find(session, declared, device_model, problems, EnvironmentFilter(driver, toolkit))
+
+
+def _find(
+    session: Session,
+    kernel: Kernel,
+    device_model: str | None,
+    problems: Sequence[Problem],
+    wanted: EnvironmentFilter,
+) -> list[BestAnswer]:
+    slug = device_model if device_model is not None else only_device_model(session)
+    answers: dict[str, BestAnswer] = {}
+    for problem, row in exact_rows(session, kernel, slug, problems, wanted):
+        answer = stored_answer(Asked(kernel, problem, slug, limits_of(row.device_model)), row, Match.EXACT)
+        if answer is not None:
+            answers[problem.hash] = answer
+    missing = list({p.hash: p for p in problems if p.hash not in answers}.values())
+    if missing:
+        answers |= _without_exact(session, kernel, slug, missing, wanted)
+    return [answers[problem.hash] for problem in problems]
+
+
+def only_device_model(session: Session) -> str:
+    """The slug of the only device model; raises InvalidRequestError where there are several, or none yet."""
+    slugs = session.scalars(select(models.DeviceModel.slug).order_by(models.DeviceModel.id).limit(10)).all()
+    if len(slugs) == 1:
+        return slugs[0]
+    if not slugs:
+        raise InvalidRequestError("device_model", "no device is known yet; start a worker.", "nvidia-h200")
+    raise InvalidRequestError("device_model", f"several are known, name one of {', '.join(slugs)}.", slugs[0])
+
+
+def _model(session: Session, slug: str) -> models.DeviceModel:
+    row = session.scalars(select(models.DeviceModel).where(models.DeviceModel.slug == slug)).one_or_none()
+    if row is None:
+        known = session.scalars(select(models.DeviceModel.slug).order_by(models.DeviceModel.slug).limit(50)).all()
+        raise NotFoundError("device model", slug, list(known))
+    return row
+
+
+def _without_exact(
+    session: Session, kernel: Kernel, slug: str, problems: Sequence[Problem], wanted: EnvironmentFilter
+) -> dict[str, BestAnswer]:
+    """Nearest, transferred or default answers, by problem hash."""
+    model = _model(session, slug)
+    asked = {p.hash: Asked(kernel, p, slug, limits_of(model)) for p in problems}
+    answers: dict[str, BestAnswer] = {}
+    for match in (Match.NEAREST, Match.TRANSFERRED):
+        open_ones = [asked[p.hash] for p in problems if p.hash not in answers]
+        if not open_ones:
+            break
+        tuned = similar_shapes(session, kernel, problems[0], model, wanted, transferred=match is Match.TRANSFERRED)
+        answers |= _first_fitting(session, match, tuned, open_ones)
+    return {p.hash: answers.get(p.hash) or default_answer(asked[p.hash]) for p in problems}
+
+
+def _first_fitting(session: Session, match: Match, tuned: Tuned, asked: Sequence[Asked]) -> dict[str, BestAnswer]:
+    """For each problem the answer of the nearest tuned one whose configuration fits it, where there is one."""
+    places = {a.problem.hash: tuned.nearest(a.problem, TRIED) for a in asked}
+    rows: Mapping[int, BestRow] = rows_by_id(session, {i for ids in places.values() for i in ids})
+    found: dict[str, BestAnswer] = {}
+    for one in asked:
+        for row_id in places[one.problem.hash]:
+            answer = stored_answer(one, rows[row_id], match) if row_id in rows else None
+            if answer is not None:
+                found[one.problem.hash] = answer
+                break
+    return found

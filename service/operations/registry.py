@@ -1,0 +1,208 @@
+"""What exists: kernels, device models, devices, environments, problems. Workers register; everybody reads."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, fields
+from datetime import UTC, datetime, timedelta
+from functools import cache
+from typing import Any
+
+from sqlalchemy import func, select, update
+from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy.orm import Session, joinedload
+
+from tilewright.kernels.catalogue import Catalogue
+from tilewright.kernels.kernel import Kernel
+from tilewright.kernels.problem import Limits, Problem
+from tilewright.service.errors import NotFoundError
+from tilewright.service.operations.answers import DeviceAnswer, DeviceModelAnswer, EnvironmentAnswer, ProblemAnswer
+from tilewright.service.settings import settings
+from tilewright.service.store import models
+from tilewright.tuner.device import DeviceModel, Environment
+
+
+@cache
+def catalogue() -> Catalogue:
+    """The kernels of this package and of the folders that the settings name."""
+    return Catalogue.load(settings().kernel_folders)
+
+
+def register_kernels(session: Session, declared: Catalogue) -> None:
+    """Stores every kernel as it is declared here, and each source that is not there yet."""
+    for kernel in declared.kernels():
+        kernel_id = session.execute(
+            insert(models.Kernel)
+            .values(name=kernel.name, declaration=kernel.declaration)
+            .on_conflict_do_update(
+                index_elements=["name"], set_={"declaration": kernel.declaration, "updated_at": func.now()}
+            )
+            .returning(models.Kernel.id)
+        ).scalar_one()
+        sources = [
+            {
+                "kernel_id": kernel_id,
+                "name": variant.name,
+                "source_hash": kernel.source_hash(variant.name),
+                "source": kernel.source(variant.name),
+            }
+            for variant in kernel.variants
+        ]
+        session.execute(insert(models.KernelVariant).values(sources).on_conflict_do_nothing())
+
+
+def register_device(
+    session: Session, device_model: DeviceModel, uuid: str, host: str, ordinal: int, environment: Environment
+) -> models.Device:
+    """The device's row, made or brought up to date, with its model and environment. Its state stays as it was."""
+    model_id = _device_model_id(session, device_model)
+    environment_id = environment_row(session, environment).id
+    seen = {
+        "model_id": model_id,
+        "environment_id": environment_id,
+        "host": host,
+        "ordinal": ordinal,
+        "heartbeat_at": func.now(),
+    }
+    device_id = session.execute(
+        insert(models.Device)
+        .values(uuid=uuid, **seen)
+        .on_conflict_do_update(index_elements=["uuid"], set_=seen)
+        .returning(models.Device.id)
+    ).scalar_one()
+    return session.scalars(
+        select(models.Device)
+        .where(models.Device.id == device_id)
+        .options(joinedload(models.Device.model), joinedload(models.Device.environment))
+        .execution_options(populate_existing=True)
+    ).one()
+
+
+def heartbeat(session: Session, uuid: str) -> None:
+    """Notes that the device's worker lives."""
+    session.execute(update(models.Device).where(models.Device.uuid == uuid).values(heartbeat_at=func.now()))
+
+
+def set_device_state(session: Session, uuid: str, state: models.DeviceState) -> None:
+    """Marks the device ready or lost; raises NotFoundError."""
+    changed = session.scalar(
+        update(models.Device).where(models.Device.uuid == uuid).values(state=state).returning(models.Device.id)
+    )
+    if changed is None:
+        raise NotFoundError("device", uuid)
+
+
+def device_models(session: Session) -> list[DeviceModelAnswer]:
+    """Every product that a worker ever registered, by slug."""
+    rows = session.scalars(select(models.DeviceModel).order_by(models.DeviceModel.slug))
+    return [DeviceModelAnswer.model_validate(row) for row in rows]
+
+
+def devices(session: Session) -> list[DeviceAnswer]:
+    """Every device that a worker ever registered, by host and ordinal."""
+    rows = session.scalars(
+        select(models.Device)
+        .options(joinedload(models.Device.model), joinedload(models.Device.environment))
+        .order_by(models.Device.host, models.Device.ordinal, models.Device.uuid)
+    )
+    silent_since = datetime.now(UTC) - timedelta(seconds=settings().stalled_after_s)
+    return [
+        DeviceAnswer(
+            uuid=row.uuid,
+            model=row.model.slug,
+            host=row.host,
+            ordinal=row.ordinal,
+            state=row.state,
+            alive=row.heartbeat_at > silent_since,
+            heartbeat_at=row.heartbeat_at,
+            environment=environment_answer(row.environment) if row.environment else None,
+        )
+        for row in rows
+    ]
+
+
+def problem_row(session: Session, problem: Problem) -> models.Problem:
+    """The problem's row, made where it is new, with its kernel; raises NotFoundError for an unregistered kernel."""
+    kernel_id = session.scalar(select(models.Kernel.id).where(models.Kernel.name == problem.kernel))
+    if kernel_id is None:
+        known = session.scalars(select(models.Kernel.name).order_by(models.Kernel.name))
+        raise NotFoundError("kernel", problem.kernel, list(known))
+    session.execute(
+        insert(models.Problem)
+        .values(
+            hash=problem.hash,
+            kernel_id=kernel_id,
+            shape=dict(problem.shape),
+            dtype=problem.dtype,
+            options=dict(problem.options),
+        )
+        .on_conflict_do_nothing()
+    )
+    query = select(models.Problem).where(models.Problem.hash == problem.hash).options(joinedload(models.Problem.kernel))
+    return session.scalars(query).one()
+
+
+def environment_row(session: Session, environment: Environment) -> models.Environment:
+    """The environment's row, made where it is new."""
+    session.execute(
+        insert(models.Environment).values(hash=environment.hash, **asdict(environment)).on_conflict_do_nothing()
+    )
+    return session.scalars(select(models.Environment).where(models.Environment.hash == environment.hash)).one()
+
+
+def kernel_variant_ids(session: Session, kernel: Kernel) -> dict[str, int]:
+    """Row id of each variant's source as it is here, by variant name; register_kernels makes them."""
+    hashes = {kernel.source_hash(variant.name) for variant in kernel.variants}
+    rows: Sequence[Any] = session.execute(
+        select(models.KernelVariant.name, models.KernelVariant.id, models.KernelVariant.source_hash)
+        .join(models.Kernel, models.Kernel.id == models.KernelVariant.kernel_id)
+        .where(models.Kernel.name == kernel.name, models.KernelVariant.source_hash.in_(hashes))
+    ).all()
+    return {name: row_id for name, row_id, source_hash in rows if source_hash == kernel.source_hash(name)}
+
+
+def limits_of(row: models.DeviceModel) -> Limits:
+    """The limits that the device model was registered with."""
+    stored: dict[str, Any] = row.details["limits"]
+    known = {field.name for field in fields(Limits)}
+    values = {name: tuple(v) if isinstance(v, list) else v for name, v in stored.items() if name in known}
+    return Limits(**values | {"features": frozenset(stored["features"])})
+
+
+def device_model_of(row: models.DeviceModel) -> DeviceModel:
+    """The device model as the worker that registered it described it."""
+    known = {field.name for field in fields(DeviceModel)}
+    stored = {name: value for name, value in row.details.items() if name in known}
+    return DeviceModel(**stored | {"limits": limits_of(row)})
+
+
+def problem_answer(row: models.Problem) -> ProblemAnswer:
+    """The problem as callers see it, axes in the kernel's order (JSONB forgets it); its kernel must be loaded."""
+    order = {axis: place for place, axis in enumerate(row.kernel.declaration["axes"])}
+    shape = dict(sorted(row.shape.items(), key=lambda item: order.get(item[0], len(order))))
+    return ProblemAnswer(kernel=row.kernel.name, shape=shape, dtype=row.dtype, options=row.options)
+
+
+def environment_answer(row: models.Environment) -> EnvironmentAnswer:
+    """The environment as callers see it."""
+    return EnvironmentAnswer.model_validate(row)
+
+
+def _device_model_id(session: Session, model: DeviceModel) -> int:
+    details = asdict(model)
+    details["limits"]["features"] = sorted(model.limits.features)
+    seen = {
+        "name": model.name,
+        "kind": model.kind,
+        "compute_capability": "{}.{}".format(*model.limits.compute_capability),
+        "multiprocessors": model.limits.multiprocessors,
+        "memory_bytes": model.limits.memory_bytes,
+        "details": details,
+    }
+    row_id = session.execute(
+        insert(models.DeviceModel)
+        .values(slug=model.slug, **seen)
+        .on_conflict_do_update(index_elements=["slug"], set_=seen)
+        .returning(models.DeviceModel.id)
+    ).scalar_one()
+    return int(row_id)

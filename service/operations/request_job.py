@@ -1,0 +1,235 @@
+"""Accepts a tuning job: checks every field, joins an identical open job, else stores a row and enqueues it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import func, select
+from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy.orm import Session
+
+from tilewright.kernels.errors import UnknownNameError
+from tilewright.kernels.kernel import Kernel
+from tilewright.kernels.problem import Problem
+from tilewright.service.errors import ConflictError, InvalidRequestError
+from tilewright.service.operations.answers import JobAnswer
+from tilewright.service.operations.jobs import job
+from tilewright.service.operations.registry import catalogue, limits_of, problem_row
+from tilewright.service.operations.requests import JobRequest
+from tilewright.service.settings import settings
+from tilewright.service.store import models
+from tilewright.service.store.engine_queue import enqueue, queue_of_device, queue_of_model
+from tilewright.tuner.search import SAMPLERS
+
+
+@dataclass(frozen=True)
+class _Accepted:
+    """A request whose every field was found right."""
+
+    request: JobRequest
+    kernel: Kernel
+    problem: Problem
+    model: models.DeviceModel
+    device: models.Device | None
+
+    @property
+    def queue(self) -> str:
+        return queue_of_device(self.device.uuid) if self.device else queue_of_model(self.model.slug)
+
+    @property
+    def coalesce_hash(self) -> str:
+        """Equal for requests that would do the same work; who asks first sets the priority."""
+        request = self.request
+        work = [
+            self.problem.hash,
+            self.queue,
+            sorted(request.variants) if request.variants else None,
+            request.budget.model_dump(),
+            [request.compiler, request.sampler, request.seed],
+        ]
+        return _sha256(work)
+
+
+def request_job(session: Session, request: JobRequest, *, idempotency_key: str | None = None) -> tuple[JobAnswer, bool]:
+    """The job and whether it is new: an identical open job is joined, a known key answers with its job.
+
+    Raises InvalidProblemError or InvalidRequestError naming the field, ConflictError for a key with another body.
+    """
+    body_hash = _sha256(request.model_dump(mode="json", exclude={"dry_run"}))
+    known = _job_of_key(session, idempotency_key, body_hash)
+    if known is not None:
+        return job(session, known), False
+    job_id, is_new = _join_or_add(session, _accept(session, request))
+    if idempotency_key is not None:
+        session.execute(
+            insert(models.IdempotencyKey)
+            .values(key=idempotency_key, body_hash=body_hash, job_id=job_id)
+            .on_conflict_do_nothing()
+        )
+        # Another request with this key may have come first and was waited for: its job counts.
+        winner = _job_of_key(session, idempotency_key, body_hash)
+        if winner != job_id:
+            raise ConflictError(f"The idempotency key {idempotency_key!r} is being used by another request right now.")
+    return job(session, job_id), is_new
+
+
+def dry_run(session: Session, request: JobRequest) -> dict[str, Any]:
+    """What the job would search and about how long it would take; null seconds where nothing like it was ever run."""
+    accepted = _accept(session, request)
+    space = accepted.kernel.space(accepted.problem, limits_of(accepted.model), request.variants)
+    by_variant = {part.variant: 0 for part in space.spaces}
+    for configuration in space.feasible:
+        by_variant[configuration.variant] += 1
+    trials = min(len(space), request.budget.trials or len(space))
+    trial_s = _seconds_per_trial(session, accepted)
+    estimated_s = None if trial_s is None else trials * trial_s
+    if request.budget.seconds is not None:
+        estimated_s = request.budget.seconds if estimated_s is None else min(request.budget.seconds, estimated_s)
+    return {
+        "problem": accepted.problem.as_json(),
+        "device_model": accepted.model.slug,
+        "space_size": len(space),
+        "space_by_variant": by_variant,
+        "trials": trials,
+        "estimated_seconds": estimated_s,
+    }
+
+
+def _accept(session: Session, request: JobRequest) -> _Accepted:
+    try:
+        kernel = catalogue().get(request.kernel)
+    except UnknownNameError as error:
+        known = ", ".join(error.known)
+        raise InvalidRequestError(
+            "kernel", f"there is no kernel {request.kernel!r}; there are {known}.", "gemm"
+        ) from error
+    problem = kernel.problem(request.shape, request.dtype, request.options)
+    model, device = _device(session, request)
+    needed = kernel.memory_bytes(problem)
+    if needed > model.memory_bytes:
+        example = ",".join(f"{axis}={size}" for axis, size in kernel.example_shape.items())
+        raise InvalidRequestError(
+            "shape", f"the arrays take {needed:,} bytes; {model.slug} has {model.memory_bytes:,}.", example
+        )
+    _check_variants(kernel, problem, model, request.variants)
+    _check_choices(model, request)
+    return _Accepted(request, kernel, problem, model, device)
+
+
+def _device(session: Session, request: JobRequest) -> tuple[models.DeviceModel, models.Device | None]:
+    rows = session.scalars(select(models.DeviceModel).order_by(models.DeviceModel.slug)).all()
+    slugs = [row.slug for row in rows]
+    if not rows:
+        raise InvalidRequestError("device_model", "no device has registered yet; start a worker first.")
+    device = None
+    if request.device is not None:
+        device = session.scalars(select(models.Device).where(models.Device.uuid == request.device)).one_or_none()
+        if device is None:
+            raise InvalidRequestError("device", f"no device {request.device!r} has registered.", _a_device(session))
+    if request.device_model is not None and request.device_model not in slugs:
+        raise InvalidRequestError(
+            "device_model", f"there is no {request.device_model!r}; there are {', '.join(slugs)}.", slugs[0]
+        )
+    if device is not None:
+        model = next(row for row in rows if row.id == device.model_id)
+        if request.device_model not in {None, model.slug}:
+            raise InvalidRequestError("device", f"it is a {model.slug}, not a {request.device_model}.", device.uuid)
+        return model, device
+    if request.device_model is None and len(rows) > 1:
+        raise InvalidRequestError("device_model", f"name one of {', '.join(slugs)}.", slugs[0])
+    return next(row for row in rows if request.device_model in {None, row.slug}), None
+
+
+def _a_device(session: Session) -> str | None:
+    return session.scalar(select(models.Device.uuid).order_by(models.Device.id).limit(1))
+
+
+def _check_variants(kernel: Kernel, problem: Problem, model: models.DeviceModel, wanted: Sequence[str] | None) -> None:
+    usable = [variant.name for variant in kernel.usable_variants(problem, limits_of(model))]
+    refused = [name for name in wanted or () if name not in usable]
+    if refused:
+        raise InvalidRequestError(
+            "variants",
+            f"{kernel.name} has no variant {refused[0]!r} for this problem on {model.slug}; "
+            f"there are {', '.join(usable) or 'none'}.",
+            usable[0] if usable else None,
+        )
+    if not usable:
+        raise InvalidRequestError("shape", f"no variant of {kernel.name} can compute this problem on {model.slug}.")
+
+
+def _check_choices(model: models.DeviceModel, request: JobRequest) -> None:
+    allowed = settings()
+    if request.compiler is not None and model.kind != "cuda":
+        raise InvalidRequestError("compiler", f"{model.slug} has no choice of compilers; leave it out.")
+    if request.sampler not in SAMPLERS:
+        raise InvalidRequestError("sampler", f"must be one of {', '.join(SAMPLERS)}.", SAMPLERS[0])
+    if request.budget.trials is not None and request.budget.trials > allowed.max_trials:
+        raise InvalidRequestError("budget.trials", f"must be at most {allowed.max_trials}.", "100")
+    if request.budget.seconds is not None and request.budget.seconds > allowed.max_seconds:
+        raise InvalidRequestError("budget.seconds", f"must be at most {allowed.max_seconds:g}.", "60")
+
+
+def _join_or_add(session: Session, accepted: _Accepted) -> tuple[uuid.UUID, bool]:
+    job_table, coalesce_hash = models.TuningJob, accepted.coalesce_hash
+    is_open = job_table.state.in_([models.JobState.QUEUED, models.JobState.RUNNING]) & ~job_table.cancel_requested
+    added = insert(job_table).values(**_row_values(session, accepted), coalesce_hash=coalesce_hash)
+    for _ in range(2):  # the open job that the first insert met may be finished before it is read
+        new_id = session.scalar(added.on_conflict_do_nothing().returning(job_table.id))
+        if new_id is not None:
+            row = session.get_one(job_table, new_id)
+            row.engine_id = enqueue(session, new_id, accepted.queue, accepted.request.priority)
+            session.flush()
+            return new_id, True
+        open_id = session.scalar(select(job_table.id).where(job_table.coalesce_hash == coalesce_hash, is_open))
+        if open_id is not None:
+            return open_id, False
+    raise ConflictError("An identical job is just ending; ask again.")
+
+
+def _row_values(session: Session, accepted: _Accepted) -> dict[str, Any]:
+    request = accepted.request
+    return {
+        "id": models.uuid7(),
+        "problem_id": problem_row(session, accepted.problem).id,
+        "device_model_id": accepted.model.id,
+        "device_id": accepted.device.id if accepted.device else None,
+        "queue": accepted.queue,
+        "compiler": request.compiler,
+        "sampler": request.sampler,
+        "seed": request.seed,
+        "variants": request.variants,
+        "budget_trials": request.budget.trials,
+        "budget_seconds": request.budget.seconds,
+        "budget_target_ms": request.budget.target_ms,
+        "priority": request.priority,
+    }
+
+
+def _job_of_key(session: Session, key: str | None, body_hash: str) -> uuid.UUID | None:
+    row = session.get(models.IdempotencyKey, key) if key is not None else None
+    if row is None:
+        return None
+    if row.body_hash != body_hash:
+        raise ConflictError(f"The idempotency key {key!r} was used before, with another body.")
+    return row.job_id
+
+
+def _seconds_per_trial(session: Session, accepted: _Accepted) -> float | None:
+    """Mean wall time of this kernel's trials on this device model, of any problem; compiling included."""
+    return session.scalar(
+        select(func.avg(models.Trial.wall_s))
+        .join(models.Study, models.Study.id == models.Trial.study_id)
+        .join(models.Problem, models.Problem.id == models.Study.problem_id)
+        .join(models.Kernel, models.Kernel.id == models.Problem.kernel_id)
+        .where(models.Kernel.name == accepted.kernel.name, models.Study.device_model_id == accepted.model.id)
+    )
+
+
+def _sha256(value: object) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True, separators=(",", ":")).encode()).hexdigest()

@@ -1,0 +1,72 @@
+"""Studies as a worker needs them: the row, its prior trials as the tuner knows them, who is barred from the finals."""
+
+from __future__ import annotations
+
+from sqlalchemy import select
+from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy.orm import Session, joinedload
+
+from tilewright.kernels.kernel import Kernel
+from tilewright.kernels.space import Configuration, SearchSpace
+from tilewright.service.operations.registry import kernel_variant_ids
+from tilewright.service.store import models
+from tilewright.tuner.outcome import Evaluation, Resources, Timing
+from tilewright.tuner.tune import StudyState, Trial
+
+
+def study_row(
+    session: Session, problem_id: int, device_model_id: int, environment_id: int, space: SearchSpace
+) -> models.Study:
+    """The one study of this problem, model and environment, made where it is new. `space` covers all variants."""
+    key = {"problem_id": problem_id, "device_model_id": device_model_id, "environment_id": environment_id}
+    seen = {"space_hash": space.hash(), "space_size": len(space)}
+    study_id = session.scalar(
+        insert(models.Study)
+        .values(**key, **seen)
+        .on_conflict_do_update(index_elements=list(key), set_=seen)
+        .returning(models.Study.id)
+    )
+    query = select(models.Study).where(models.Study.id == study_id).options(joinedload(models.Study.device_model))
+    return session.scalars(query.execution_options(populate_existing=True)).one()
+
+
+def prior_trials(session: Session, study_id: int, kernel: Kernel) -> StudyState:
+    """Every trial of the study whose source is still the one here, as the tuner knows trials."""
+    current = kernel_variant_ids(session, kernel).values()
+    rows = session.scalars(
+        select(models.Trial)
+        .where(models.Trial.study_id == study_id, models.Trial.kernel_variant_id.in_(current))
+        .order_by(models.Trial.number)
+    )
+    return StudyState([_trial(row) for row in rows])
+
+
+def barred(session: Session, study_id: int) -> frozenset[Configuration]:
+    """Configurations that passed as trials and failed in the finals of an earlier job of this study."""
+    results = session.scalars(
+        select(models.TuningJob.result).where(
+            models.TuningJob.study_id == study_id, models.TuningJob.result.is_not(None)
+        )
+    )
+    dropped = (entry for result in results if result for entry in result.get("dropped", ()))
+    return frozenset(Configuration.from_json(entry["configuration"]) for entry in dropped)
+
+
+def _trial(row: models.Trial) -> Trial:
+    evaluation = Evaluation(
+        outcome=row.outcome,
+        warm=_timing("warm", row.warm_ms, row.warm_spread_ms, row.warm_samples_ms),
+        cold=_timing("cold", row.cold_ms, row.cold_spread_ms, row.cold_samples_ms),
+        ranking_l2=row.ranking_l2,
+        resources=Resources(row.registers, row.shared_bytes, row.spill_bytes, row.occupancy),
+        bound_ratio=row.bound_ratio,
+        compile_ms=row.compile_ms,
+        clock_mhz=row.clock_mhz,
+        temperature_c=row.temperature_c,
+        log=row.log,
+    )
+    return Trial(row.number, Configuration.from_json(row.configuration), evaluation, row.started_s, row.wall_s)
+
+
+def _timing(l2: str, time_ms: float | None, spread_ms: float | None, samples_ms: list[float] | None) -> Timing | None:
+    return None if time_ms is None else Timing(time_ms, spread_ms or 0.0, tuple(samples_ms or ()), l2)

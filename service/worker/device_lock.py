@@ -1,0 +1,104 @@
+"""One worker, and inside it one measuring process, per physical device: files locked on the host, a lock in the
+database for hosts that share a device's id by mistake (cloned machine images).
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from sqlalchemy import Connection, text
+
+from tilewright.service.errors import ServiceError
+from tilewright.service.settings import settings
+from tilewright.service.store.session import engine
+
+# A worker killed a moment ago: the kernel and PostgreSQL need that long to see that its locks are free.
+JUST_KILLED_S = 5.0
+POLL_S = 0.1
+
+
+class DeviceBusyError(ServiceError):
+    """Another worker serves this device."""
+
+
+@contextmanager
+def host_lock(device_uuid: str, role: str, *, wait_s: float = JUST_KILLED_S) -> Iterator[None]:
+    """Holds the device on this host in a role (`worker`, `measuring`); DeviceBusyError if taken for `wait_s`.
+
+    The kernel frees it when the holder dies. Machines that share one data folder do not share the lock's meaning:
+    the device's id is in its name.
+    """
+    folder = settings().data_dir / "locks"
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    name = hashlib.sha256(device_uuid.encode()).hexdigest()[:32]
+    path: Path = folder / f"{name}.{role}"
+    with path.open("a+", encoding="utf-8") as file:  # not inherited by children: Python opens files close-on-exec
+        if not _until(lambda: _flock(file.fileno()), wait_s):
+            raise DeviceBusyError(f"Another process of this host holds the device {device_uuid} ({role}): {path}")
+        yield
+
+
+def _flock(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+class FleetLock:
+    """The device held in the database, by a connection of its own; `keep` takes it again after a restart there."""
+
+    def __init__(self, device_uuid: str) -> None:
+        self.device_uuid = device_uuid
+        self.key = int.from_bytes(hashlib.sha256(f"device {device_uuid}".encode()).digest()[:8], "big", signed=True)
+        self._connection: Connection | None = None
+
+    def __enter__(self) -> Self:
+        self.keep()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._drop()
+
+    def keep(self, *, wait_s: float = JUST_KILLED_S) -> None:
+        """Makes sure that the lock is held now; raises DeviceBusyError, and OperationalError while nobody answers."""
+        if self._connection is not None:
+            try:
+                self._connection.execute(text("SELECT 1"))
+            except Exception:
+                self._drop()
+                raise
+            return
+        self._connection = engine().connect().execution_options(isolation_level="AUTOCOMMIT")
+        if not _until(self._try, wait_s):
+            self._drop()
+            raise DeviceBusyError(f"Another worker, on another host or by another user, serves {self.device_uuid}.")
+
+    def _try(self) -> bool:
+        assert self._connection is not None  # noqa: S101 - for the type checker
+        return bool(self._connection.scalar(text("SELECT pg_try_advisory_lock(:key)"), {"key": self.key}))
+
+    def _drop(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.invalidate()  # closed for real: back in the pool it would still hold the lock
+            connection.close()
+
+
+def _until(holds: Callable[[], bool], wait_s: float) -> bool:
+    deadline = time.monotonic() + wait_s
+    while not holds():
+        if time.monotonic() >= deadline:
+            return False
+        time.sleep(POLL_S)
+    return True

@@ -1,0 +1,89 @@
+"""The job engine: carries job ids to workers. Who may write to a job is decided by our rows, never here."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import uuid
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import procrastinate
+import psycopg
+from procrastinate import JobContext, RetryDecision
+from procrastinate.exceptions import ConnectorException
+from procrastinate.jobs import DeleteJobCondition, Job
+
+from tilewright.service.settings import settings
+from tilewright.service.store.engine_queue import TUNE, enqueue
+from tilewright.service.store.patience import PATIENCE_S
+from tilewright.service.store.session import KEEPALIVE
+
+__all__ = ["Handler", "TryAgainError", "enqueue", "make_app"]
+
+Handler = Callable[[uuid.UUID, int], Awaitable[None]]
+"""Runs one job: its id, and the id of the engine's entry."""
+
+RETRY_AFTER_S = 2
+POLL_S = 1.0
+
+
+class TryAgainError(Exception):
+    """The job goes back to the queue: handed back, or its runner died."""
+
+    def __init__(self, reason: str, wait_s: int = 0) -> None:
+        self.wait_s = wait_s
+        super().__init__(reason)
+
+
+class _AlwaysAgain(procrastinate.BaseRetryStrategy):
+    """Every failure is tried again: how often is counted in our row, and an ended job's entry does nothing."""
+
+    def get_retry_decision(self, *, exception: BaseException, job: Job) -> RetryDecision | None:  # noqa: ARG002
+        wait_s = exception.wait_s if isinstance(exception, TryAgainError) else RETRY_AFTER_S
+        return RetryDecision(retry_in={"seconds": wait_s})
+
+
+class _PatientConnector(procrastinate.PsycopgConnector):
+    """Heartbeats and ends of jobs wait for a database that restarts, so that a running job lives through it.
+
+    Fetching does not: an entry that was handed out by a lost answer would stay with a worker that never heard of it.
+    """
+
+    async def execute_query_async(self, query: Any, **arguments: Any) -> None:
+        deadline = time.monotonic() + PATIENCE_S
+        while True:
+            try:
+                await super().execute_query_async(query, **arguments)
+            except ConnectorException as error:
+                if not isinstance(error.__cause__, psycopg.OperationalError) or time.monotonic() > deadline:
+                    raise
+                await asyncio.sleep(POLL_S / 2)
+            else:
+                return
+
+
+def make_app(url: str, handler: Handler) -> procrastinate.App:
+    """The engine's application whose one task hands every job to `handler`."""
+    allowed = settings()
+    app = procrastinate.App(
+        connector=_PatientConnector(conninfo=url, min_size=1, max_size=3, timeout=10.0, kwargs=dict(KEEPALIVE)),
+        worker_defaults={
+            "concurrency": 1,  # one measurement at a time on a device
+            "fetch_job_polling_interval": POLL_S,
+            # Listening would end the worker, and with it the running job, whenever its connection breaks.
+            "listen_notify": False,
+            "install_signal_handlers": False,
+            "update_heartbeat_interval": allowed.heartbeat_s,
+            "stalled_worker_timeout": allowed.stalled_after_s,
+            "shutdown_graceful_timeout": allowed.stop_grace_s + 5,
+            "delete_jobs": DeleteJobCondition.ALWAYS.value,  # our row is the record
+        },
+    )
+
+    @app.task(name=TUNE, pass_context=True, retry=_AlwaysAgain())
+    async def tune(context: JobContext, job_id: str) -> None:
+        assert context.job.id is not None  # noqa: S101 - a fetched entry has an id
+        await handler(uuid.UUID(job_id), context.job.id)
+
+    return app

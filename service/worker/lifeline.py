@@ -1,0 +1,21 @@
+"""A child that does not outlive its parent."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+
+_PR_SET_PDEATHSIG = 1  # linux/prctl.h
+
+
+def die_with(parent_pid: int) -> None:
+    """Has the kernel kill this process the moment the parent is gone, however it went; at once if it is already.
+
+    The signal follows the thread that started us: the parent must do that in its main thread.
+    """
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent_pid:
+        os._exit(1)

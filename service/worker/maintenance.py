@@ -1,0 +1,140 @@
+"""Chores that any process may do and one at a time does: in every API and every worker, from a thread of its own."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from datetime import UTC, datetime
+from types import TracebackType
+from typing import Any, Self
+
+from procrastinate.sql import queries
+from psycopg.rows import dict_row
+from sqlalchemy import func, select, text
+from sqlalchemy.orm import Session
+
+from tilewright.service.errors import DatabaseUnavailableError
+from tilewright.service.settings import settings
+from tilewright.service.store import models
+from tilewright.service.store.embedded import EmbeddedPostgresError
+from tilewright.service.store.engine_queue import TUNE, enqueue
+from tilewright.service.store.models import JobState
+from tilewright.service.store.session import revive, session_scope
+
+logger = logging.getLogger(__name__)
+
+CHORE_LOCK = 0x63686F72
+"""Advisory lock ("chor" in ASCII): two processes must not give the same stalled job away twice."""
+LONGEST_PAUSE_S = 5.0
+
+Chore = Callable[[Session], None]
+
+
+def recover_stalled(session: Session) -> None:
+    """Jobs of workers that fell silent wait in the queue again; those that were being cancelled are cancelled."""
+    for entry in _engine_rows(
+        session,
+        "select_stalled_jobs_by_heartbeat",
+        seconds_since_heartbeat=settings().stalled_after_s,
+        queue=None,
+        task_name=TUNE,
+    ):
+        logger.warning("Job %s was left by a silent worker; it is queued again.", entry["args"].get("job_id"))
+        job = session.scalars(
+            select(models.TuningJob).where(models.TuningJob.engine_id == entry["id"]).with_for_update()
+        ).one_or_none()
+        if job is not None and job.state is JobState.RUNNING and job.cancel_requested:
+            job.state, job.phase, job.finished_at = JobState.CANCELLED, "finished", func.now()
+            job.revision = job.state_revision = job.revision + 1
+            job.epoch += 1  # should the silent worker wake, it finds itself fenced
+        _engine_rows(
+            session,
+            "retry_job",
+            job_id=entry["id"],
+            retry_at=datetime.now(UTC),
+            new_priority=None,
+            new_queue_name=None,
+            new_lock=None,
+        )
+
+
+def enqueue_forgotten(session: Session) -> None:
+    """Open jobs that the engine does not know (a restored backup, an entry removed by hand) are enqueued again."""
+    live = text("SELECT id FROM procrastinate_jobs WHERE status IN ('todo', 'doing')").columns(
+        models.TuningJob.engine_id.label("id")
+    )
+    live_ids = set(session.scalars(live))
+    forgotten = session.scalars(
+        select(models.TuningJob)
+        .where(models.TuningJob.state.in_([JobState.QUEUED, JobState.RUNNING]))
+        .where(models.TuningJob.engine_id.is_(None) | models.TuningJob.engine_id.not_in(live_ids))
+        .with_for_update(skip_locked=True)
+    )
+    for job in forgotten:
+        logger.warning("Job %s has no entry in the engine; it gets a new one.", job.id)
+        job.engine_id = enqueue(session, job.id, job.queue, job.priority)
+
+
+CHORES: tuple[Chore, ...] = (recover_stalled, enqueue_forgotten)
+"""Each runs in a transaction of its own; whatever else must happen once in a while is added here."""
+
+
+def do_chores(chores: tuple[Chore, ...] = CHORES) -> bool:
+    """Whether this process did the chores; False where another is doing them. Raises DatabaseUnavailableError."""
+    for chore in chores:
+        with session_scope() as session:
+            if not session.scalar(select(func.pg_try_advisory_xact_lock(CHORE_LOCK))):
+                return False
+            chore(session)
+    return True
+
+
+class Maintenance:
+    """The chores, done again and again from a thread, from `start` (or `with`) to `stop`."""
+
+    def __init__(self, pause_s: float | None = None) -> None:
+        self.pause_s = min(LONGEST_PAUSE_S, settings().stalled_after_s / 4) if pause_s is None else pause_s
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._loop, name="maintenance", daemon=True)
+
+    def start(self) -> None:
+        """Starts the thread."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Ends the thread after the chore that it is doing."""
+        self._stopping.set()
+        if self._thread.is_alive():
+            self._thread.join(LONGEST_PAUSE_S)
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def _loop(self) -> None:
+        while not self._stopping.wait(self.pause_s):
+            try:
+                do_chores()
+            except DatabaseUnavailableError as error:
+                logger.warning("No chores now. %s", error)
+                self._revive()
+
+    def _revive(self) -> None:
+        try:
+            revive()
+        except EmbeddedPostgresError as error:
+            logger.warning("The embedded database does not start: %s", error)
+
+
+def _engine_rows(session: Session, query: str, **arguments: Any) -> list[dict[str, Any]]:
+    """Rows of one of the engine's own queries, run in our transaction."""
+    connection = session.connection().connection.driver_connection
+    assert connection is not None  # noqa: S101 - it was just used
+    with connection.cursor(row_factory=dict_row) as cursor:
+        return list(cursor.execute(queries[query], arguments))

@@ -1,0 +1,235 @@
+"""The child process of one job: owns the study loop and its writes. `python -m … JOB EPOCH DEVICE PARENT_PID`."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session, joinedload
+
+from tilewright.kernels.catalogue import Catalogue
+from tilewright.kernels.kernel import Kernel
+from tilewright.kernels.problem import Problem
+from tilewright.kernels.space import Configuration, SearchSpace
+from tilewright.service.errors import DatabaseUnavailableError, FencedError
+from tilewright.service.operations import job_progress, registry, study_rows
+from tilewright.service.operations.publish_best import job_result, publish_best
+from tilewright.service.operations.record_trial import TrialContext, record_trial
+from tilewright.service.settings import settings
+from tilewright.service.store import models
+from tilewright.service.store.models import JobState
+from tilewright.service.store.patience import patiently
+from tilewright.service.worker.device_lock import host_lock
+from tilewright.service.worker.exits import Exit
+from tilewright.service.worker.lifeline import die_with
+from tilewright.tuner.compile import Compiler
+from tilewright.tuner.device import Device
+from tilewright.tuner.devices import open_device
+from tilewright.tuner.errors import DeviceLostError, TunerError
+from tilewright.tuner.finals import Dropped
+from tilewright.tuner.measure import ContextLostError
+from tilewright.tuner.tune import Budget, Progress, StudyState, TuneResult, tune
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+LOOK_EVERY_S = 1.0
+"""How often the job's row is asked whether to stop, where no trial's write tells it anyway."""
+PREDECESSOR_S = 30.0
+"""A killed worker's runner dies with it; its last kernel may hold the device some seconds longer."""
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """What the job's row asks for, with everything looked up."""
+
+    job: models.TuningJob
+    kernel: Kernel
+    problem: Problem
+
+    @classmethod
+    def load(cls, session: Session, job_id: uuid.UUID) -> Assignment:
+        """The assignment of that job."""
+        row = session.scalars(
+            select(models.TuningJob)
+            .where(models.TuningJob.id == job_id)
+            .options(joinedload(models.TuningJob.problem).joinedload(models.Problem.kernel))
+        ).one()
+        kernel = registry.catalogue().get(row.problem.kernel.name)
+        problem = kernel.problem(row.problem.shape, row.problem.dtype, row.problem.options)
+        return cls(row, kernel, problem)
+
+    @property
+    def compiler(self) -> Compiler | None:
+        """The compiler asked for, None for the device's own choice."""
+        return {"nvrtc": "nvrtc", "pycuda": "pycuda"}.get(self.job.compiler or "")  # type: ignore[return-value]
+
+    @property
+    def budget(self) -> Budget:
+        """The job's budget; one without a time limit gets the largest that a job may have."""
+        seconds = self.job.budget_seconds or settings().max_seconds
+        return Budget(self.job.budget_trials, seconds, self.job.budget_target_ms)
+
+
+class Run:
+    """One epoch of one job on one opened device."""
+
+    def __init__(self, assignment: Assignment, epoch: int, device: Device, stop: threading.Event) -> None:
+        self.job, self.kernel, self.problem = assignment.job, assignment.kernel, assignment.problem
+        self.budget = assignment.budget
+        self.epoch, self.device, self.stop = epoch, device, stop
+        self.done, self.spent_s = self.job.trials_done, self.job.elapsed_s
+        self.cancelled = False
+        self.dropped: list[Dropped] = []
+        self._looked_s = self._started_s = time.monotonic()
+        limits = device.model.limits
+        self.space: SearchSpace = self.kernel.space(self.problem, limits, self.job.variants)
+        self._whole = self.space if self.job.variants is None else self.kernel.space(self.problem, limits)
+        self.study, self.context = patiently(self._begin)
+
+    def _begin(self, session: Session) -> tuple[models.Study, TrialContext]:
+        registry.register_kernels(session, Catalogue({self.kernel.name: self.kernel}))
+        model_id, device_id = session.execute(
+            select(models.Device.model_id, models.Device.id).where(models.Device.uuid == self.device.uuid)
+        ).one()
+        environment = registry.environment_row(session, self.device.environment)
+        study = study_rows.study_row(session, self.job.problem_id, model_id, environment.id, self._whole)
+        job_progress.begin_study(session, self.job.id, self.epoch, study.id)
+        variant_ids = registry.kernel_variant_ids(session, self.kernel)
+        context = TrialContext(self.job.id, self.epoch, study.id, device_id, self.kernel, self.problem, variant_ids)
+        return study, context
+
+    @property
+    def elapsed_s(self) -> float:
+        """Measuring seconds of this job over all its epochs."""
+        return self.spent_s + time.monotonic() - self._started_s
+
+    def search(self) -> TuneResult:
+        """The settled result, over as many processes of the device as its configurations break."""
+        barred: set[Configuration] = set(patiently(lambda s: study_rows.barred(s, self.study.id)))
+        while True:
+            prior = patiently(self._prior)
+            bench = self.device.bench(self.kernel, self.problem, self.job.seed)
+            try:
+                result = tune(
+                    bench,
+                    self.kernel,
+                    self.space,
+                    self.budget,
+                    seed=self.job.seed,
+                    prior=prior,
+                    on_trial=self._record,
+                    should_stop=self._should_stop,
+                    sampler=self.job.sampler,
+                    already_done=self.done,
+                    already_s=self.elapsed_s,
+                    barred=frozenset(barred),
+                )
+            except ContextLostError as lost:
+                logger.warning("The device's context was lost by %s; going on in a new one.", lost)
+                if lost.evaluation is None:
+                    barred.add(lost.configuration)
+                    self.dropped.append(Dropped(lost.configuration, "broke the device's context in the finals"))
+            else:
+                return replace(result, dropped=(*result.dropped, *self.dropped))
+            finally:
+                bench.close()
+
+    def _prior(self, session: Session) -> StudyState:
+        """The study's trials, of the variants asked for: others neither reach this job's target nor slow its race."""
+        state = study_rows.prior_trials(session, self.study.id, self.kernel)
+        return StudyState([trial for trial in state.trials if trial.configuration in self.space])
+
+    def settle(self, result: TuneResult) -> Exit:
+        """Writes down what came of it, and how this process should end."""
+        if result.stopped_by == "cancelled" and not self.cancelled:
+            return Exit.STOPPED
+        state = JobState.CANCELLED if result.stopped_by == "cancelled" else JobState.DONE
+
+        def write(session: Session) -> None:
+            if state is JobState.DONE:
+                job = session.get_one(models.TuningJob, self.job.id)
+                publish_best(session, job, session.get_one(models.Study, self.study.id), result)
+            job_progress.end_job(session, self.job.id, self.epoch, state, result=job_result(result))
+
+        end(self.job.id, self.epoch, write)
+        return Exit.ENDED
+
+    def _record(self, progress: Progress) -> None:
+        recorded = patiently(lambda s: record_trial(s, self.context, progress.trial, progress.done, self.elapsed_s))
+        self.done = progress.done
+        self.cancelled = self.cancelled or recorded.cancel_requested
+        self._looked_s = time.monotonic()
+        if self.budget.trials is not None and progress.done >= self.budget.trials:
+            patiently(lambda s: job_progress.set_phase(s, self.job.id, self.epoch, "finals"))
+
+    def _should_stop(self) -> bool:
+        if time.monotonic() - self._looked_s > LOOK_EVERY_S:
+            row = patiently(lambda s: s.get_one(models.TuningJob, self.job.id))
+            if row.epoch != self.epoch:
+                raise FencedError(f"Job {self.job.id} is no longer this worker's (epoch {self.epoch}).")
+            self.cancelled = row.cancel_requested
+            self._looked_s = time.monotonic()
+        return self.cancelled or self.stop.is_set()
+
+
+def end(job_id: uuid.UUID, epoch: int, write: Callable[[Session], object]) -> None:
+    """Does the write that ends the job; raises FencedError. One that was committed unheard counts as done."""
+    try:
+        patiently(write)
+    except FencedError:
+        row = patiently(lambda session: session.get_one(models.TuningJob, job_id))
+        if row.epoch != epoch or row.finished_at is None:
+            raise
+
+
+def run(job_id: uuid.UUID, epoch: int, device_name: str, stop: threading.Event) -> Exit:
+    """Runs the job; what the process should exit with."""
+    assignment = patiently(lambda session: Assignment.load(session, job_id))
+    try:
+        device = open_device(device_name, assignment.compiler)
+        try:
+            with host_lock(device.uuid, "measuring", wait_s=PREDECESSOR_S):
+                job_run = Run(assignment, epoch, device, stop)
+                return job_run.settle(job_run.search())
+        finally:
+            device.close()
+    except DeviceLostError as lost:
+        logger.error("%s", lost)  # noqa: TRY400 - expected: the sentence says it all
+        return Exit.DEVICE_LOST
+    except TunerError as error:
+        # Out of memory, no compiler, no device: trying again would meet the same.
+        reason = str(error).replace("\0", "")
+        end(job_id, epoch, lambda s: job_progress.end_job(s, job_id, epoch, JobState.FAILED, error=reason))
+        return Exit.ENDED
+
+
+def main(arguments: list[str]) -> int:
+    """The process: ends with its worker, stops after the running trial on SIGTERM."""
+    job_id, epoch, device_name, parent_pid = arguments
+    stop = threading.Event()
+    signal.signal(signal.SIGTERM, lambda _number, _frame: stop.set())
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the worker decides
+    die_with(int(parent_pid))
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    try:
+        return run(uuid.UUID(job_id), int(epoch), device_name, stop)
+    except FencedError as fenced:
+        logger.warning("%s", fenced)
+        return Exit.FENCED
+    except DatabaseUnavailableError as away:
+        logger.error("%s", away)  # noqa: TRY400 - expected: the sentence says it all
+        return Exit.NO_DATABASE
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,197 @@
+"""One job under a worker's eyes: takes its epoch, runs its child process, and acts on how that ends."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+import time
+import uuid
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from typing import TypeVar
+
+from sqlalchemy.orm import Session
+
+from tilewright.service.errors import DatabaseUnavailableError, FencedError
+from tilewright.service.operations import job_progress, jobs, registry
+from tilewright.service.settings import settings
+from tilewright.service.store.models import DeviceState, JobState
+from tilewright.service.store.patience import patiently
+from tilewright.service.store.session import session_scope
+from tilewright.service.worker.engine import RETRY_AFTER_S, TryAgainError
+from tilewright.service.worker.exits import Exit
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+LOOK_EVERY_S = 0.5
+LAST_LINES = 12
+"""Of what a crashed runner said, so many lines become the job's error."""
+
+
+class Supervision:
+    """Runs jobs one after the other, each in a child process that dies with this one."""
+
+    def __init__(self, device_name: str, device_uuid: str, worker: str) -> None:
+        self.device_name, self.device_uuid, self.worker = device_name, device_uuid, worker
+        self.stopping = asyncio.Event()
+        self.device_lost = asyncio.Event()
+
+    async def run(self, job_id: uuid.UUID, engine_id: int) -> None:
+        """Runs the job to its end; raises TryAgainError where it must go back to the queue.
+
+        A job that another worker has taken meanwhile ends this process: to return would let the engine write down an
+        end of an entry that is no longer ours.
+        """
+        if self.stopping.is_set() or self.device_lost.is_set():
+            raise TryAgainError("this worker takes no more jobs")
+        epoch = await _in_thread(lambda session: job_progress.take_job(session, job_id, engine_id, self.worker))
+        if epoch is None:
+            return
+        runner = _Runner(job_id, epoch, self.device_name)
+        await runner.start()
+        try:
+            wish = await self._watch(runner)
+        except asyncio.CancelledError:
+            await runner.kill()
+            raise
+        await self._settle(runner, wish)
+
+    async def _watch(self, runner: _Runner) -> JobState | None:
+        """How this worker made the runner end: cancelled, back to the queue, or None where it ended by itself."""
+        wish: JobState | None = None
+        asked_s = 0.0
+        while not await runner.ended(LOOK_EVERY_S):
+            if wish is None:
+                if self.stopping.is_set():
+                    wish = JobState.QUEUED
+                elif await asyncio.to_thread(_is_cancelled, runner.job_id):
+                    wish = JobState.CANCELLED
+                else:
+                    continue
+                asked_s = time.monotonic()
+                runner.ask_to_stop()
+            elif time.monotonic() - asked_s > settings().stop_grace_s:
+                logger.warning("Job %s does not stop; its runner is killed.", runner.job_id)
+                await runner.kill()
+        return wish
+
+    async def _settle(self, runner: _Runner, wish: JobState | None) -> None:
+        job_id, epoch, status = runner.job_id, runner.epoch, runner.status
+        if status == Exit.ENDED:
+            return
+        if status == Exit.FENCED:
+            logger.warning("Job %s was taken over by another worker; this one starts afresh.", job_id)
+            os._exit(Exit.FENCED)
+        try:
+            if wish is JobState.CANCELLED:
+                await _in_thread(lambda session: job_progress.end_job(session, job_id, epoch, JobState.CANCELLED))
+                return
+            if wish is JobState.QUEUED or status in {Exit.STOPPED, Exit.DEVICE_LOST}:
+                if status == Exit.DEVICE_LOST:
+                    await self._lose_device()
+                await _in_thread(lambda session: job_progress.hand_back(session, job_id, epoch))
+                raise TryAgainError("handed back")
+            reason = runner.last_words()
+            if await _in_thread(lambda session: job_progress.note_crash(session, job_id, epoch, reason)):
+                raise TryAgainError(reason, RETRY_AFTER_S)
+        except FencedError:
+            row_epoch, state = await _in_thread(partial(_epoch_and_state, job_id))
+            if row_epoch == epoch and state not in jobs.OPEN:
+                return  # it ended between the runner's last write and its exit
+            os._exit(Exit.FENCED)
+
+    async def _lose_device(self) -> None:
+        logger.error("The device %s was lost twice in a row; it gets no more jobs.", self.device_name)
+        self.device_lost.set()
+        lost = DeviceState.LOST
+        await _in_thread(lambda session: registry.set_device_state(session, self.device_uuid, lost))
+
+
+class _Runner:
+    """The child process of one job."""
+
+    def __init__(self, job_id: uuid.UUID, epoch: int, device_name: str) -> None:
+        self.job_id, self.epoch, self.device_name = job_id, epoch, device_name
+        self._process: asyncio.subprocess.Process | None = None
+        self._said: deque[str] = deque(maxlen=LAST_LINES)
+        self._reader: asyncio.Task[None] | None = None
+
+    @property
+    def status(self) -> int | None:
+        """Its exit status, negative for a signal."""
+        return self._process.returncode if self._process else None
+
+    async def start(self) -> None:
+        """Starts it."""
+        self._process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            "tilewright.service.worker.runner",
+            str(self.job_id),
+            str(self.epoch),
+            self.device_name,
+            str(os.getpid()),
+            stdin=asyncio.subprocess.DEVNULL,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        self._reader = asyncio.create_task(self._listen())
+
+    async def ended(self, wait_s: float) -> bool:
+        """Whether it has ended, after waiting for that for so long."""
+        assert self._process is not None  # noqa: S101 - started
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._process.wait(), wait_s)
+        return self._process.returncode is not None
+
+    def ask_to_stop(self) -> None:
+        """Asks it to end after the running trial."""
+        self._signal(signal.SIGTERM)
+
+    async def kill(self) -> None:
+        """Ends it at once."""
+        self._signal(signal.SIGKILL)
+        assert self._process is not None  # noqa: S101 - started
+        await self._process.wait()
+
+    def last_words(self) -> str:
+        """One sentence about how it ended, with the last lines that it said."""
+        status = self.status or 0
+        how = f"signal {signal.Signals(-status).name}" if status < 0 else f"status {status}"
+        return "\n".join([f"The runner ended with {how}.", *self._said])
+
+    def _signal(self, number: signal.Signals) -> None:
+        if self._process is not None:
+            with suppress(ProcessLookupError):
+                self._process.send_signal(number)
+
+    async def _listen(self) -> None:
+        assert self._process is not None and self._process.stderr is not None  # noqa: S101, PT018 - it is a pipe
+        while chunk := await self._process.stderr.read(4096):
+            text = chunk.decode(errors="replace").replace("\0", "")
+            sys.stderr.write(text)
+            sys.stderr.flush()
+            self._said.extend(line for line in text.splitlines() if line.strip())
+
+
+async def _in_thread(work: Callable[[Session], T]) -> T:
+    return await asyncio.to_thread(patiently, work)
+
+
+def _is_cancelled(job_id: uuid.UUID) -> bool:
+    try:
+        with session_scope() as session:
+            return jobs.job(session, job_id).cancel_requested
+    except DatabaseUnavailableError:
+        return False  # the runner waits for the database too; asked again in a moment
+
+
+def _epoch_and_state(job_id: uuid.UUID, session: Session) -> tuple[int, JobState]:
+    _, row = jobs.job_at_revision(session, job_id)
+    return row.epoch, row.state

@@ -1,0 +1,145 @@
+"""Real PostgreSQL for every test that asks: one server a session, one migrated database a test process."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from sqlalchemy import Engine, create_engine, text
+from sqlalchemy.engine import make_url
+from sqlalchemy.orm import Session
+from sqlalchemy.pool import NullPool
+
+from tilewright.service.store import schema
+from tilewright.service.store import session as store_session
+from tilewright.service.store.embedded import EmbeddedPostgres
+from tilewright.service.store.session import sqlalchemy_url
+
+pytest.register_assert_rewrite("fleet")
+from fleet import Fleet  # noqa: E402
+
+HOME_VARIABLE = "TILEWRIGHT_TEST_POSTGRES_HOME"
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    # The first process makes the folder; processes that xdist starts inherit the variable.
+    if HOME_VARIABLE not in os.environ and not hasattr(config, "workerinput"):
+        os.environ[HOME_VARIABLE] = tempfile.mkdtemp(prefix="tw-test-")
+        config.stash[_owned] = Path(os.environ[HOME_VARIABLE])
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    home = config.stash.get(_owned, None)
+    if home is not None:
+        os.environ.pop(HOME_VARIABLE, None)
+        EmbeddedPostgres(home / "postgres").stop()
+        shutil.rmtree(home, ignore_errors=True)
+
+
+_owned = pytest.StashKey[Path]()
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _own_data_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """No test touches the data of the person who runs it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TILEWRIGHT_DATA_DIR", str(tmp_path_factory.mktemp("data")))
+        for name in ("TILEWRIGHT_DATABASE_URL", "TILEWRIGHT_URL"):
+            patch.delenv(name, raising=False)
+        yield
+
+
+@pytest.fixture(scope="session")
+def postgres_url() -> str:
+    """The server's own database; tests make theirs beside it."""
+    return EmbeddedPostgres(Path(os.environ[HOME_VARIABLE]) / "postgres").ensure()
+
+
+def _at(url: str, database: str) -> str:
+    return make_url(url).set(database=database).render_as_string(hide_password=False)
+
+
+def _administer(url: str, statement: str) -> None:
+    engine = create_engine(sqlalchemy_url(url), poolclass=NullPool, isolation_level="AUTOCOMMIT")
+    with engine.connect() as connection:
+        connection.execute(text(statement))
+
+
+@pytest.fixture(scope="session")
+def template(postgres_url: str) -> str:
+    """Name of a database that our own migrations built; nobody writes to it."""
+    name = f"template_{uuid.uuid4().hex[:12]}"
+    _administer(postgres_url, f"CREATE DATABASE {name}")
+    schema.upgrade(_at(postgres_url, name))
+    return name
+
+
+@pytest.fixture
+def empty_database_url(postgres_url: str) -> Iterator[str]:
+    """A database with nothing in it."""
+    name = f"empty_{uuid.uuid4().hex[:12]}"
+    _administer(postgres_url, f"CREATE DATABASE {name}")
+    yield _at(postgres_url, name)
+    _administer(postgres_url, f"DROP DATABASE {name} WITH (FORCE)")
+
+
+@pytest.fixture
+def database_url(postgres_url: str, template: str) -> Iterator[str]:
+    """A migrated database of this test's own, for tests of several processes or transactions."""
+    name = f"test_{uuid.uuid4().hex[:12]}"
+    _administer(postgres_url, f"CREATE DATABASE {name} TEMPLATE {template}")
+    yield _at(postgres_url, name)
+    _administer(postgres_url, f"DROP DATABASE {name} WITH (FORCE)")
+
+
+@pytest.fixture
+def configured(database_url: str) -> Iterator[str]:
+    """The same, and `session_scope()` in this process goes there."""
+    store_session.configure(database_url)
+    yield database_url
+    store_session.configure(None)
+
+
+@pytest.fixture(scope="session")
+def shared_engine(postgres_url: str, template: str) -> Iterator[Engine]:
+    """The database of this test process, whose tests roll back what they write."""
+    name = f"shared_{uuid.uuid4().hex[:12]}"
+    _administer(postgres_url, f"CREATE DATABASE {name} TEMPLATE {template}")
+    engine = create_engine(sqlalchemy_url(_at(postgres_url, name)))
+    yield engine
+    engine.dispose()
+
+
+@pytest.fixture
+def session(shared_engine: Engine) -> Iterator[Session]:
+    """A session whose every write is gone after the test, its commits included."""
+    with shared_engine.connect() as connection:
+        transaction = connection.begin()
+        with Session(connection, join_transaction_mode="create_savepoint", expire_on_commit=False) as session:
+            yield session
+        transaction.rollback()
+
+
+@pytest.fixture
+def fleet(database_url: str, tmp_path: Path) -> Iterator[Fleet]:
+    """Workers of this test's own database, all gone after the test."""
+    fleet = Fleet(database_url, tmp_path)
+    yield fleet
+    fleet.stop()
+
+
+@pytest.fixture
+def embedded(fleet: Fleet) -> Iterator[tuple[Fleet, EmbeddedPostgres]]:
+    """A fleet on an embedded server of its own, which the processes themselves bring back when it dies."""
+    server = EmbeddedPostgres(fleet.folder / "postgres")
+    fleet.url = server.ensure()
+    fleet.is_embedded = True
+    schema.upgrade(fleet.url)
+    yield fleet, server
+    fleet.stop()
+    server.stop()

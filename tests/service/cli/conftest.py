@@ -1,0 +1,97 @@
+"""The command line run in this process, against a database of the test's own."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import psycopg
+import pytest
+
+from tilewright.kernels.problem import Limits
+from tilewright.service.cli import main
+from tilewright.service.operations import registry
+from tilewright.service.settings import settings
+from tilewright.service.store import session as store_session
+from tilewright.service.store.models import Base
+from tilewright.tuner.device import DeviceModel, Environment
+
+
+@dataclass(frozen=True)
+class Ran:
+    """What a command left behind."""
+
+    status: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+
+@pytest.fixture(scope="session")
+def cli_database(postgres_url: str, template: str) -> Iterator[str]:
+    """A migrated database that the tests of the command line share; each finds it empty."""
+    name = f"cli_{uuid.uuid4().hex[:12]}"
+    with psycopg.connect(postgres_url, autocommit=True) as connection:
+        connection.execute(f"CREATE DATABASE {name} TEMPLATE {template}")
+        yield postgres_url.replace("/tilewright?", f"/{name}?")
+        connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+@pytest.fixture
+def use_database(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], None]]:
+    """Makes the settings name a database."""
+    monkeypatch.delenv("TILEWRIGHT_DEBUG", raising=False)
+
+    def use(url: str) -> None:
+        monkeypatch.setenv("TILEWRIGHT_DATABASE_URL", url)
+        settings.cache_clear()
+        store_session.configure(None)
+
+    yield use
+    store_session.configure(None)
+    settings.cache_clear()
+
+
+@pytest.fixture
+def local(cli_database: str, use_database: Callable[[str], None]) -> str:
+    """The settings name a migrated, empty database."""
+    use_database(cli_database)
+    tables = ", ".join(table for table in Base.metadata.tables)
+    with psycopg.connect(cli_database) as connection:
+        connection.execute(f"TRUNCATE {tables}, procrastinate_jobs RESTART IDENTITY CASCADE")
+    return cli_database
+
+
+@pytest.fixture
+def unreachable(use_database: Callable[[str], None]) -> None:
+    """The settings name a database that nobody serves: what asks it fails, with exit code 1."""
+    use_database("postgresql://nobody@127.0.0.1:1/none")
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Callable[..., Ran]:
+    def run_command(*arguments: str) -> Ran:
+        capsys.readouterr()
+        status = main(arguments)
+        captured = capsys.readouterr()
+        return Ran(int(status), captured.out, captured.err)
+
+    return run_command
+
+
+@pytest.fixture
+def registered(local: str) -> str:
+    """UUID of a CPU device whose worker spoke just now; its kernels are registered too."""
+    limits = Limits((0, 0), multiprocessors=2, memory_bytes=1 << 30, features=frozenset())
+    model = DeviceModel("cpu:test-processor", "Test processor", "cpu", limits, 1 << 20, {}, None)
+    environment = Environment("", "", "g++", "12.2.0", "shim 1", "default")
+    with store_session.session_scope() as session:
+        registry.register_kernels(session, registry.catalogue())
+        registry.register_device(session, model, "CPU-1", "elsewhere", 0, environment)
+    return "CPU-1"

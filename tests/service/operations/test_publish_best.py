@@ -1,0 +1,120 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+from desk import measured, request
+from sqlalchemy import select
+
+from tilewright.kernels.space import Configuration
+from tilewright.service.operations import job_progress
+from tilewright.service.operations.publish_best import job_result, publish_best
+from tilewright.service.operations.study_rows import barred
+from tilewright.service.store import models
+from tilewright.service.store.models import JobState
+from tilewright.tuner.finals import Dropped, Finalist, LibraryTime
+from tilewright.tuner.outcome import Evaluation, Outcome
+from tilewright.tuner.tune import TuneResult
+
+
+def finalist(configuration: Configuration, time_ms: float, *, ties: bool = False) -> Finalist:
+    return Finalist(configuration, time_ms, (0.99 * time_ms, 1.01 * time_ms), (time_ms,), ties)
+
+
+def result(*finalists: Finalist, **more) -> TuneResult:
+    known = {"library": None, "default_ms": 2.0, "slowest_ms": 8.0, "stopped_by": "trials"} | more
+    return TuneResult(best=finalists[0] if finalists else None, finalists=finalists, **known)
+
+
+@pytest.fixture
+def desk(take):
+    desk = take()
+    for place, time_ms in enumerate((1.0, 2.0, 4.0)):
+        desk.record(place, measured(time_ms, bound_ratio=0.25))
+    return desk
+
+
+def publish(session, desk, settled: TuneResult) -> models.BestConfiguration | None:
+    return publish_best(session, desk.row, desk.study, settled)
+
+
+def current(session) -> models.BestConfiguration | None:
+    table = models.BestConfiguration
+    return session.scalars(
+        select(table).where(table.superseded_by_id.is_(None), table.retracted_at.is_(None))
+    ).one_or_none()
+
+
+def test_the_settled_winner_is_published_with_the_times_of_the_finals(session, desk):
+    library = LibraryTime("cuBLAS", 0.6, (0.59, 0.61), faster=True)
+    winner, second = finalist(desk.configurations[0], 0.9), finalist(desk.configurations[1], 0.91, ties=True)
+    best = publish(session, desk, result(winner, second, library=library))
+    assert best is current(session)
+    assert (best.time_ms, best.ties, best.default_ms, best.slowest_ms, best.bound_ratio) == (0.9, 1, 2.0, 8.0, 0.25)
+    assert (best.library_name, best.library_ms, best.library_faster) == ("cuBLAS", 0.6, True)
+    work = 2 * 64 * 48 * 80
+    assert best.gflops == pytest.approx(work / 0.9e-3 / 1e9, rel=0.05)
+    traffic = best.gb_per_s / 4000.0
+    assert best.roof_ratio == pytest.approx(max(traffic, best.gflops / 60_000.0), rel=1e-6)
+
+
+def test_a_new_winner_supersedes_the_old_one_which_stays_on_record(session, desk):
+    old = publish(session, desk, result(finalist(desk.configurations[0], 0.9)))
+    new = publish(session, desk, result(finalist(desk.configurations[1], 0.8), finalist(desk.configurations[0], 0.85)))
+    assert current(session) is new
+    assert (old.superseded_by_id, old.time_ms) == (new.id, 0.9)
+
+
+def test_the_same_winner_timed_again_is_the_newer_truth_even_if_slower(session, desk):
+    publish(session, desk, result(finalist(desk.configurations[0], 0.9)))
+    assert publish(session, desk, result(finalist(desk.configurations[0], 0.95))) is current(session)
+
+
+def test_a_slower_winner_of_a_part_of_the_space_displaces_nothing(session, desk):
+    old = publish(session, desk, result(finalist(desk.configurations[0], 0.9)))
+    assert publish(session, desk, result(finalist(desk.configurations[1], 1.9))) is None
+    assert current(session) is old
+
+
+def test_a_winner_whose_source_has_changed_is_displaced_even_by_a_slower_one(session, desk):
+    publish(session, desk, result(finalist(desk.configurations[0], 0.9)))
+    kernel_id = session.scalar(select(models.Kernel.id).where(models.Kernel.name == "gemm"))
+    variant = desk.configurations[0].variant
+    session.add(models.KernelVariant(kernel_id=kernel_id, name=variant, source_hash="new", source="…"))
+    assert publish(session, desk, result(finalist(desk.configurations[1], 1.9))) is current(session)
+
+
+def test_what_was_never_measured_is_never_best(session, desk):
+    desk.record(3, Evaluation(Outcome.WRONG_RESULT, log="wrong"))
+    assert publish(session, desk, result(finalist(desk.configurations[3], 0.1))) is None
+    assert publish(session, desk, result(finalist(desk.configurations[4], 0.1))) is None
+    assert publish(session, desk, result()) is None
+    assert current(session) is None
+
+
+def test_a_best_that_fails_in_later_finals_is_retracted(session, desk):
+    old = publish(session, desk, result(finalist(desk.configurations[0], 0.9)))
+    dropped = (Dropped(desk.configurations[0], "7 components are out of bounds"),)
+    new = publish(session, desk, result(finalist(desk.configurations[1], 1.9), dropped=dropped))
+    session.refresh(old)
+    assert old.retracted_reason == "7 components are out of bounds"
+    assert (old.superseded_by_id, current(session)) == (None, new)
+
+
+def test_a_job_says_in_json_what_it_gained(session, desk):
+    library = LibraryTime("cuBLAS", 1.8, (1.7, 1.9), faster=False)
+    settled = result(finalist(desk.configurations[0], 0.5), library=library)
+    said = json.loads(json.dumps(job_result(settled)))
+    assert (said["gain_over_default"], said["gain_over_slowest"]) == (4.0, 16.0)
+    assert said["library"]["speedup"] == pytest.approx(3.6)
+    assert Configuration.from_json(said["best"]["configuration"]) == desk.configurations[0]
+    nothing = job_result(result(default_ms=None, slowest_ms=None))
+    assert (nothing["best"], nothing["gain_over_default"]) == (None, None)
+
+
+def test_a_configuration_dropped_once_is_barred_from_later_finals(session, desk, take):
+    dropped = (Dropped(desk.configurations[0], "wrong"),)
+    said = job_result(result(finalist(desk.configurations[1], 1.0), dropped=dropped))
+    job_progress.end_job(session, desk.job_id, desk.epoch, JobState.DONE, result=said)
+    assert barred(session, desk.study.id) == frozenset([desk.configurations[0]])
+    assert take(wanted=request(seed=5)).study.id == desk.study.id

@@ -1,0 +1,117 @@
+from __future__ import annotations
+
+import threading
+
+import pytest
+from sqlalchemy import text
+
+from tilewright.kernels.catalogue import catalogue
+from tilewright.kernels.problem import Limits
+from tilewright.service.operations import job_progress, registry
+from tilewright.service.operations.jobs import cancel_job, job
+from tilewright.service.operations.request_job import request_job
+from tilewright.service.operations.requests import JobRequest
+from tilewright.service.store import models
+from tilewright.service.store.session import session_scope
+from tilewright.service.worker.maintenance import CHORE_LOCK, Maintenance, do_chores
+from tilewright.tuner.device import DeviceModel, Environment
+
+MODEL = DeviceModel("test-gpu", "Test GPU", "cuda", Limits((9, 0), 132, 1 << 30), 1, {}, None)
+STALL_S = 60.0  # the setting's default
+
+
+@pytest.fixture
+def job_id(configured):
+    with session_scope() as session:
+        registry.register_kernels(session, catalogue())
+        environment = Environment("580.1", "13.0", "nvrtc", "13.0", "PyCUDA", "default")
+        registry.register_device(session, MODEL, "GPU-1", "host", 0, environment)
+        return request_job(session, JobRequest(kernel="gemm", shape={"m": 8, "n": 8, "k": 8}))[0].id
+
+
+def fetch_as_worker_silent_for(seconds: float, job_id) -> int:
+    """Puts the entry into the hands of a worker that last spoke so long ago; takes the job as that worker."""
+    with session_scope() as session:
+        entry = session.get_one(models.TuningJob, job_id).engine_id
+        worker = session.scalar(
+            text(
+                "INSERT INTO procrastinate_workers (last_heartbeat) VALUES (now() - make_interval(secs => :s))"
+                " RETURNING id"
+            ),
+            {"s": seconds},
+        )
+        session.execute(
+            text("UPDATE procrastinate_jobs SET status = 'doing', worker_id = :w WHERE id = :e"),
+            {"w": worker, "e": entry},
+        )
+        epoch = job_progress.take_job(session, job_id, entry, "worker-1")
+    assert epoch is not None
+    return epoch
+
+
+def entries() -> list[tuple[int, str]]:
+    with session_scope() as session:
+        rows = session.execute(text("SELECT id, status::text FROM procrastinate_jobs ORDER BY id"))
+        return [tuple(row) for row in rows]
+
+
+def test_a_silent_workers_job_is_queued_again_once(job_id):
+    fetch_as_worker_silent_for(STALL_S + 5, job_id)
+    assert do_chores()
+    assert [status for _, status in entries()] == ["todo"]
+    assert do_chores()
+    with session_scope() as session:
+        assert session.scalar(text("SELECT attempts FROM procrastinate_jobs")) == 1
+
+
+def test_a_workers_job_that_speaks_is_left_alone(job_id):
+    fetch_as_worker_silent_for(STALL_S - 5, job_id)
+    assert do_chores()
+    assert [status for _, status in entries()] == ["doing"]
+
+
+def test_a_cancelled_job_of_a_silent_worker_ends_without_another_worker(job_id):
+    epoch = fetch_as_worker_silent_for(STALL_S + 5, job_id)
+    with session_scope() as session:
+        cancel_job(session, job_id)
+    do_chores()
+    with session_scope() as session:
+        ended = job(session, job_id)
+    assert (ended.state, ended.epoch) == ("cancelled", epoch + 1)
+
+
+def test_an_open_job_without_an_entry_gets_a_new_one(job_id):
+    with session_scope() as session:
+        session.execute(text("DELETE FROM procrastinate_jobs"))
+    do_chores()
+    ((entry, status),) = entries()
+    assert status == "todo"
+    with session_scope() as session:
+        assert session.get_one(models.TuningJob, job_id).engine_id == entry
+    do_chores()
+    assert len(entries()) == 1
+
+
+def test_an_ended_job_gets_no_new_entry(job_id):
+    with session_scope() as session:
+        cancel_job(session, job_id)
+        session.execute(text("DELETE FROM procrastinate_jobs"))
+    do_chores()
+    assert entries() == []
+
+
+def test_only_one_process_does_the_chores(job_id):
+    done = []
+    with session_scope() as session:
+        session.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": CHORE_LOCK})
+        assert not do_chores((done.append,))
+    assert do_chores((done.append,))
+    assert len(done) == 1
+
+
+def test_the_thread_does_chores_until_it_is_stopped(job_id, monkeypatch):
+    done = threading.Event()
+    monkeypatch.setattr("tilewright.service.worker.maintenance.do_chores", done.set)
+    with Maintenance(pause_s=0.01) as maintenance:
+        assert done.wait(10)
+    assert not maintenance._thread.is_alive()

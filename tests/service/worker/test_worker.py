@@ -1,0 +1,81 @@
+from __future__ import annotations
+
+import os
+import signal
+
+import pytest
+from fleet import server_pid
+
+from tilewright.service.operations.job_events import events_after
+from tilewright.service.operations.requests import BudgetRequest
+from tilewright.service.operations.results import results
+
+
+@pytest.fixture
+def working(fleet):
+    """A fleet with one worker that has registered."""
+    fleet.start_worker()
+    fleet.wait_for_device()
+    return fleet
+
+
+def test_a_worker_takes_jobs_one_after_the_other_and_publishes_their_best(working):
+    first = working.request(trials=4, sampler="tpe")
+    done = working.wait_for_state(first, "done", "failed")
+    assert (done.state, done.error, done.phase) == ("done", None, "finished")
+    working.assert_every_trial_once(first, 4)
+    assert (done.result["stopped_by"], done.worker.endswith(":cpu")) == ("trials", True)
+    with working.session() as session:
+        published = results(session).items
+        events = events_after(session, first, 0)
+    assert done.result["best"]["time_ms"] in [best.time_ms for best in published]
+    assert [event.event for event in events] == ["trial"] * 4 + ["state"]
+    assert events[-1].is_last
+    second = working.request(budget=BudgetRequest(target_ms=1000.0), variants=["tiled"])
+    stopped = working.wait_for_state(second, "done", "failed")
+    assert (stopped.result["stopped_by"], stopped.trials_done) == ("target", 1)
+    assert stopped.study_id == done.study_id
+    assert [trial.number for trial in working.trials(second)] == [4]
+
+
+def test_a_killed_workers_job_is_finished_by_another_with_every_trial_once(working):
+    job_id = working.request(trials=8)
+    working.wait_for_trials(job_id, 3)
+    assert len(working.runner_pids(job_id)) == 1
+    working.workers[0].send_signal(signal.SIGKILL)
+    working.until(lambda: not working.runner_pids(job_id), within_s=5)  # it dies with its worker
+    working.start_worker()
+    working.assert_finished(job_id, 8, {1, 2})
+
+
+def test_a_job_lives_through_a_kill_of_the_embedded_database(embedded):
+    fleet, server = embedded
+    fleet.start_worker()
+    fleet.wait_for_device()
+    job_id = fleet.request(trials=10)
+    fleet.wait_for_trials(job_id, 3)
+    killed = server_pid(server)
+    os.kill(killed, signal.SIGKILL)
+    fleet.assert_finished(job_id, 10, {1})
+    assert server_pid(server) != killed
+    assert fleet.workers[0].poll() is None
+
+
+def test_cancel_stops_after_the_running_trial_and_keeps_the_trials(working):
+    job_id = working.request(trials=30)
+    working.wait_for_trials(job_id, 2)
+    assert working.cancel(job_id).cancel_requested
+    ended = working.wait_for_state(job_id, "cancelled", within_s=15)
+    working.assert_every_trial_once(job_id, ended.trials_done)
+    assert 2 <= ended.trials_done < 30
+    working.until(lambda: not working.runner_pids(job_id), within_s=15)
+    assert working.request(trials=30) != job_id  # a cancelled job is not joined
+
+
+def test_a_worker_that_cannot_serve_its_device_says_why(working):
+    second, third = working.start_worker(), working.start_worker("cuda:99")
+    assert (second.wait(30), third.wait(30)) == (1, 1)
+    said = (working.folder / "worker.log").read_text()
+    assert "holds the device CPU-" in said
+    assert "there is no device 'cuda:99'" in said
+    assert working.workers[0].poll() is None
