@@ -175,7 +175,7 @@ def test_devices_of_this_machine_and_of_others_are_listed(run, registered):
 
 
 def test_kernels_are_listed_shown_and_printed(run, local):
-    assert [one["name"] for one in run("kernels", "--json").json] == ["gemm", "gemv"]
+    assert {"gemm", "gemv"} <= {one["name"] for one in run("kernels", "--json").json}
     shown = run("kernels", "show", "gemm").out
     assert "tilewright tune gemm --shape" in shown
     assert "TILE_M" in shown

@@ -1,0 +1,84 @@
+"""Arguments that several commands take, and the request for a job made from them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from tilewright.service.errors import NotFoundError
+from tilewright.service.operations.answers import ProblemAnswer
+from tilewright.service.operations.catalog import kernel_named
+from tilewright.service.operations.parse import OPTIONS_EXAMPLE, SHAPE_EXAMPLE, format_options, format_shape
+from tilewright.service.operations.requests import JobRequest
+
+DEFAULT_TRIALS = 100
+
+
+class CompilerName(StrEnum):
+    """The compilers of CUDA devices."""
+
+    NVRTC = "nvrtc"
+    PYCUDA = "pycuda"
+
+
+KernelArgument = Annotated[str, typer.Argument(metavar="KERNEL", help="Name of the kernel: tilewright kernels")]
+ShapeOption = Annotated[str, typer.Option("--shape", metavar="M=…,N=…", help=f"Axis sizes, like {SHAPE_EXAMPLE}.")]
+DtypeOption = Annotated[str, typer.Option("--dtype", help="Element type: float32 or float64.")]
+KernelOptions = Annotated[
+    list[str] | None,
+    typer.Option("--option", metavar="NAME=VALUE", help=f"Of the kernel, like {OPTIONS_EXAMPLE}; repeatable."),
+]
+
+
+@dataclass(frozen=True)
+class JobLimits:
+    """The budget and what else narrows a job, as typed."""
+
+    trials: int | None = None
+    seconds: float | None = None
+    target_ms: float | None = None
+    variants: Sequence[str] = ()
+    compiler: CompilerName | None = None
+    priority: int = 0
+
+    def budget(self) -> dict[str, float | None]:
+        """The budget; 100 trials where nothing was asked for."""
+        nothing = self.trials is None and self.seconds is None and self.target_ms is None
+        trials = DEFAULT_TRIALS if nothing else self.trials
+        return {"trials": trials, "seconds": self.seconds, "target_ms": self.target_ms}
+
+
+def job_request(
+    problem: ProblemAnswer, limits: JobLimits, *, device: str | None = None, device_model: str | None = None
+) -> JobRequest:
+    """The checked request; raises pydantic.ValidationError naming the field."""
+    return JobRequest.model_validate(
+        {
+            **problem.model_dump(),
+            "device": device,
+            "device_model": device_model,
+            "budget": limits.budget(),
+            "variants": list(limits.variants) or None,
+            "compiler": limits.compiler.value if limits.compiler else None,
+            "priority": limits.priority,
+        }
+    )
+
+
+def given_options(problem: ProblemAnswer) -> dict[str, bool | str]:
+    """The options that differ from their defaults; all of them where the kernel is not one of this installation."""
+    try:
+        defaults = {option.name: option.default for option in kernel_named(problem.kernel).options}
+    except NotFoundError:
+        defaults = {}
+    return {name: value for name, value in problem.options.items() if value != defaults.get(name)}
+
+
+def describe(problem: ProblemAnswer) -> str:
+    """One line: `gemm m=256,n=100,k=784 float32`, with the options that are given."""
+    options = format_options(given_options(problem))
+    return " ".join(part for part in (problem.kernel, format_shape(problem.shape), problem.dtype, options) if part)

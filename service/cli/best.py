@@ -1,0 +1,52 @@
+"""`best`: what is known for a problem on a device model."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from tilewright.service.cli.arguments import DtypeOption, KernelArgument, KernelOptions, ShapeOption
+from tilewright.service.cli.connection import Connection, connect
+from tilewright.service.cli.failure import CommandError, ExitCode
+from tilewright.service.cli.output import JsonFlag, print_json
+from tilewright.service.cli.report import print_best
+from tilewright.service.operations.catalog import kernel_named
+from tilewright.service.operations.parse import parse_options, parse_shape
+from tilewright.service.settings import settings
+
+NO_DEVICE = "No device is known yet: a worker registers its own. Start one: tilewright worker"
+
+
+def best(
+    kernel: KernelArgument,
+    shape: ShapeOption,
+    device_model: Annotated[
+        str | None, typer.Option("--device-model", help="Slug, like nvidia-h200. Default: the only one there is.")
+    ] = None,
+    dtype: DtypeOption = "float32",
+    option: KernelOptions = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Print the best known configuration. Looks it up; measures nothing."""
+    sizes, options = parse_shape(shape), parse_options(option)
+    if settings().url is None:  # an API may have kernels that this installation has not
+        kernel_named(kernel).problem(sizes, dtype, options)
+    with connect() as connection:
+        model = device_model or only_device_model(connection)
+        answer = connection.best(kernel, model, sizes, dtype, options)
+    if as_json:
+        print_json(answer)
+    else:
+        print_best(answer, url=settings().url)
+
+
+def only_device_model(connection: Connection) -> str:
+    """The slug of the one device model that is registered; else a CommandError that lists them."""
+    models = [model.slug for model in connection.device_models()]
+    if not models:
+        raise CommandError(NO_DEVICE, ExitCode.NO_DEVICE)
+    if len(models) > 1:
+        said = f"--device-model: there are several: {', '.join(models)}. Example: --device-model {models[0]}"
+        raise CommandError(said, ExitCode.USAGE)
+    return models[0]

@@ -1,0 +1,172 @@
+"""Who answers a command: the API at TILEWRIGHT_URL where that is set, else this machine's database, asked directly."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Protocol
+from uuid import UUID
+
+from sqlalchemy.exc import OperationalError
+
+from tilewright.service.cli.output import note
+from tilewright.service.client import Client
+from tilewright.service.errors import DatabaseUnavailableError
+from tilewright.service.operations import catalog, find_best, jobs, registry, request_job
+from tilewright.service.operations.answers import (
+    BestAnswer,
+    DeviceAnswer,
+    DeviceModelAnswer,
+    JobAnswer,
+    KernelAnswer,
+    Page,
+    SourceAnswer,
+    TrialAnswer,
+)
+from tilewright.service.operations.requests import JobRequest
+from tilewright.service.settings import settings
+from tilewright.service.store import schema
+from tilewright.service.store.embedded import EmbeddedPostgres
+from tilewright.service.store.session import session_scope
+
+
+class Connection(Protocol):
+    """What the commands ask for; `Client` gives it over HTTP, `LocalConnection` from the database."""
+
+    def best(
+        self, kernel: str, device_model: str, shape: dict[str, int], dtype: str, options: dict[str, bool | str]
+    ) -> BestAnswer:
+        """The best known configuration."""
+
+    def request_job(self, request: JobRequest) -> tuple[JobAnswer, bool]:
+        """The job, and whether it is new."""
+
+    def job(self, job_id: UUID) -> JobAnswer:
+        """The job as it stands."""
+
+    def jobs(self, *, state: str | None = None, limit: int = 50, cursor: str | None = None) -> Page[JobAnswer]:
+        """A page of jobs, newest first."""
+
+    def cancel_job(self, job_id: UUID) -> JobAnswer:
+        """The job after the request to stop."""
+
+    def trials(self, job_id: UUID, *, limit: int = 100, cursor: str | None = None) -> Page[TrialAnswer]:
+        """A page of a job's trials."""
+
+    def devices(self) -> list[DeviceAnswer]:
+        """Every registered device."""
+
+    def device_models(self) -> list[DeviceModelAnswer]:
+        """Every registered device model."""
+
+    def kernels(self) -> list[KernelAnswer]:
+        """Every kernel."""
+
+    def kernel(self, name: str) -> KernelAnswer:
+        """One kernel's declaration."""
+
+    def source(self, kernel: str, variant: str | None) -> SourceAnswer:
+        """A variant's source."""
+
+
+class LocalConnection:
+    """Answers from the database of the settings; each call is one transaction."""
+
+    def best(
+        self, kernel: str, device_model: str, shape: dict[str, int], dtype: str, options: dict[str, bool | str]
+    ) -> BestAnswer:
+        """The best known configuration."""
+        with session_scope() as session:
+            return find_best.find_best(session, kernel, device_model, shape, dtype, options)
+
+    def request_job(self, request: JobRequest) -> tuple[JobAnswer, bool]:
+        """The job, and whether it is new."""
+        with session_scope() as session:
+            return request_job.request_job(session, request)
+
+    def job(self, job_id: UUID) -> JobAnswer:
+        """The job as it stands."""
+        with session_scope() as session:
+            return jobs.job(session, job_id)
+
+    def jobs(self, *, state: str | None = None, limit: int = 50, cursor: str | None = None) -> Page[JobAnswer]:
+        """A page of jobs, newest first."""
+        with session_scope() as session:
+            return jobs.jobs(session, state=state, limit=limit, cursor=cursor)
+
+    def cancel_job(self, job_id: UUID) -> JobAnswer:
+        """The job after the request to stop."""
+        with session_scope() as session:
+            return jobs.cancel_job(session, job_id)
+
+    def trials(self, job_id: UUID, *, limit: int = 100, cursor: str | None = None) -> Page[TrialAnswer]:
+        """A page of a job's trials."""
+        with session_scope() as session:
+            return jobs.trials(session, job_id=job_id, limit=limit, cursor=cursor)
+
+    def devices(self) -> list[DeviceAnswer]:
+        """Every registered device."""
+        with session_scope() as session:
+            return registry.devices(session)
+
+    def device_models(self) -> list[DeviceModelAnswer]:
+        """Every registered device model."""
+        with session_scope() as session:
+            return registry.device_models(session)
+
+    def kernels(self) -> list[KernelAnswer]:
+        """Every kernel."""
+        with session_scope() as session:
+            return catalog.kernels(session)
+
+    def kernel(self, name: str) -> KernelAnswer:
+        """One kernel's declaration."""
+        with session_scope() as session:
+            return catalog.kernel(session, name)
+
+    def source(self, kernel: str, variant: str | None) -> SourceAnswer:
+        """A variant's source."""
+        with session_scope() as session:
+            return catalog.source(session, kernel, variant)
+
+
+def embedded_server() -> EmbeddedPostgres | None:
+    """The embedded PostgreSQL of the settings; None where they name another database."""
+    return None if settings().database_url else EmbeddedPostgres(settings().data_dir / "postgres")
+
+
+@contextmanager
+def connect() -> Iterator[Connection]:
+    """The connection that the settings ask for, ready to answer."""
+    url = settings().url
+    if url:
+        with Client(url) as client:
+            yield client
+        return
+    prepare_database()
+    yield LocalConnection()
+
+
+def prepare_database() -> None:
+    """Starts the embedded database where it sleeps, and brings its tables up to date.
+
+    A shared database is not migrated in passing: others use it, and when that happens is their decision too.
+    """
+    server = embedded_server()
+    if server is None:
+        if not is_at_head():
+            raise DatabaseUnavailableError("The database is not at this version's tables. Run: tilewright db upgrade")
+        return
+    if not server.running():
+        note(f"starting the embedded PostgreSQL in {server.home}")
+        server.ensure()
+    if not is_at_head():
+        schema.upgrade()
+
+
+def is_at_head() -> bool:
+    """Whether the tables are this version's; raises DatabaseUnavailableError."""
+    try:
+        return schema.at_head()
+    except OperationalError as error:
+        raise DatabaseUnavailableError(f"The database does not answer: {error.orig}") from error

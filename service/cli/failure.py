@@ -1,0 +1,125 @@
+"""The one place where an error becomes a line and an exit code."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import IntEnum
+
+import typer
+from pydantic import ValidationError
+
+from tilewright.kernels.catalogue import BrokenDeclarationError
+from tilewright.kernels.errors import KernelError
+from tilewright.service.client import ApiProblemError
+from tilewright.service.errors import (
+    InvalidRequestError,
+    NoConfigurationError,
+    NotFoundError,
+    ServiceError,
+)
+from tilewright.tuner.errors import NoCompilerError, NoDeviceError, TunerError
+
+
+class ExitCode(IntEnum):
+    """What a script can tell from the status."""
+
+    DONE = 0
+    FAILED = 1
+    USAGE = 2
+    NOTHING_FOUND = 3
+    NO_DEVICE = 4
+    INTERRUPTED = 130  # 128 + SIGINT, as shells count
+
+
+class CommandError(Exception):
+    """A command cannot do what it was asked; `code` is its exit status."""
+
+    def __init__(self, message: str, code: ExitCode = ExitCode.FAILED) -> None:
+        self.code = code
+        super().__init__(message)
+
+
+@dataclass(frozen=True)
+class Failure:
+    """What the user gets to see."""
+
+    message: str
+    code: int
+
+
+# Typer 0.20 and later carry a copy of Click, earlier ones use Click itself; the base class of usage errors is reached
+# in the same way through both.
+USAGE_ERROR = typer.BadParameter.__mro__[1]
+_CLICK_ERROR = typer.BadParameter.__mro__[2]
+
+# What of that name does not exist is a wrong argument; anything else that is absent is a result.
+_ARGUMENTS = frozenset({"kernel", "variant", "device", "device model", "device_model", "parameter", "option"})
+_ABSENT = re.compile(r"There is no ([a-z_ ]+) ")  # how service.errors.NotFoundError begins, here and over HTTP
+
+
+_CODES: tuple[tuple[type[Exception] | tuple[type[Exception], ...], ExitCode], ...] = (
+    (BrokenDeclarationError, ExitCode.FAILED),
+    ((KernelError, InvalidRequestError), ExitCode.USAGE),
+    (NoConfigurationError, ExitCode.NOTHING_FOUND),
+    ((NoDeviceError, NoCompilerError), ExitCode.NO_DEVICE),
+)
+"""The first that fits; errors of ours that are not here: failed."""
+
+
+def explain(error: Exception) -> Failure:
+    """Message and exit code of any error; what has no rule here is unexpected, and says so."""
+    if isinstance(error, CommandError):
+        return Failure(str(error), error.code)
+    if isinstance(error, _CLICK_ERROR):
+        return Failure(_usage_message(error), ExitCode.USAGE)
+    if isinstance(error, ValidationError):
+        return Failure(_validation_message(error), ExitCode.USAGE)
+    if isinstance(error, ServiceError | KernelError | TunerError):
+        return Failure(str(error) or type(error).__doc__ or type(error).__name__, _code_of(error))
+    if isinstance(error, OSError):
+        where = f"{error.filename}: " if error.filename else ""
+        return Failure(f"{where}{error.strerror or error}", ExitCode.FAILED)
+    return Failure(f"unexpected {type(error).__name__}: {error} (TILEWRIGHT_DEBUG=1 shows where)", ExitCode.FAILED)
+
+
+def _code_of(error: ServiceError | KernelError | TunerError) -> ExitCode:
+    """Exit code of an error of ours."""
+    if isinstance(error, NotFoundError):
+        return ExitCode.USAGE if error.kind in _ARGUMENTS else ExitCode.NOTHING_FOUND
+    if isinstance(error, ApiProblemError):
+        return _code_of_problem(error)
+    return next((code for kinds, code in _CODES if isinstance(error, kinds)), ExitCode.FAILED)
+
+
+def _code_of_problem(error: ApiProblemError) -> ExitCode:
+    """Exit code of a refusal by the API: the same as the operation gives when called here."""
+    if error.status in {400, 413, 415, 422}:
+        return ExitCode.USAGE
+    if error.kind.endswith("/no-configuration"):
+        return ExitCode.NOTHING_FOUND
+    if error.kind.endswith("/not-found"):
+        absent = _ABSENT.match(error.detail)
+        return ExitCode.USAGE if absent and absent[1] in _ARGUMENTS else ExitCode.NOTHING_FOUND
+    return ExitCode.FAILED
+
+
+def _usage_message(error: Exception) -> str:
+    """A wrong command line, with where to read on."""
+    said = str(getattr(error, "format_message", error.__str__)()).strip()
+    context = getattr(error, "ctx", None)
+    if not said:  # a group without a command has printed its help
+        said = "A command is missing."
+    return f"{said} Try: {context.command_path} --help" if context is not None else said
+
+
+def _validation_message(error: ValidationError) -> str:
+    """Every wrong field with its reason, in one line; settings are named as they are set."""
+    prefix = "TILEWRIGHT_" if error.title == "Settings" else ""
+    said = []
+    for one in error.errors():
+        name = ".".join(str(part) for part in one["loc"])
+        reason = one["msg"].removeprefix("Value error, ")
+        given = "" if one["type"] == "missing" or isinstance(one["input"], dict) else f" (given: {one['input']!r:.60})"
+        said.append(f"{prefix + name.upper() if prefix else name}: {reason}{given}")
+    return "; ".join(said)

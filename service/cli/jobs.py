@@ -1,0 +1,141 @@
+"""`jobs`: list, show, cancel, trials."""
+
+from __future__ import annotations
+
+from typing import Annotated
+from uuid import UUID
+
+import typer
+
+from tilewright.service.cli.arguments import describe
+from tilewright.service.cli.connection import connect
+from tilewright.service.cli.failure import CommandError, ExitCode
+from tilewright.service.cli.output import JsonFlag, data, note, print_facts, print_json, print_table
+from tilewright.service.cli.report import milliseconds
+from tilewright.service.operations.answers import JobAnswer, TrialAnswer
+
+app = typer.Typer(help="Tuning jobs: list, show, cancel, trials.")
+
+JobId = Annotated[str, typer.Argument(metavar="ID", help="The job's id.")]
+StateOption = Annotated[str | None, typer.Option("--state", help="queued, running, done, failed or cancelled.")]
+CursorOption = Annotated[str | None, typer.Option("--cursor", help="Go on where the page before ended.")]
+
+
+@app.callback(invoke_without_command=True)
+def jobs(context: typer.Context, as_json: JsonFlag = False) -> None:
+    """Tuning jobs: list, show, cancel, trials. Alone: the newest ones."""
+    if context.invoked_subcommand is None:
+        _list(None, 20, None, as_json=as_json)
+
+
+@app.command("list")
+def list_jobs(
+    state: StateOption = None,
+    limit: Annotated[int, typer.Option("--limit", min=1, max=200, help="At most so many.")] = 20,
+    cursor: CursorOption = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """List jobs, newest first."""
+    _list(state, limit, cursor, as_json=as_json)
+
+
+@app.command()
+def show(job_id: JobId, as_json: JsonFlag = False) -> None:
+    """Show one job."""
+    wanted = _uuid(job_id)
+    with connect() as connection:
+        job = connection.job(wanted)
+    print_json(job) if as_json else print_job(job)
+
+
+@app.command()
+def cancel(job_id: JobId, as_json: JsonFlag = False) -> None:
+    """Cancel a job: it stops after the running trial, and keeps its trials."""
+    wanted = _uuid(job_id)
+    with connect() as connection:
+        job = connection.cancel_job(wanted)
+    if as_json:
+        print_json(job)
+    else:
+        data.print(f"{job.id} {job.state if not job.cancel_requested else 'stops after the running trial'}")
+
+
+@app.command()
+def trials(
+    job_id: JobId,
+    limit: Annotated[int, typer.Option("--limit", min=1, max=200, help="At most so many.")] = 100,
+    cursor: CursorOption = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """List a job's trials in the order in which they were made."""
+    wanted = _uuid(job_id)
+    with connect() as connection:
+        page = connection.trials(wanted, limit=limit, cursor=cursor)
+    if as_json:
+        print_json(page)
+        return
+    columns = ("trial", "outcome", "time ms", "GFLOP/s", "registers", "configuration")
+    print_table(columns, [_trial_row(trial) for trial in page.items], nothing="This job has no trials yet.")
+    _more(page.next_cursor)
+
+
+def print_job(job: JobAnswer) -> None:
+    """The job in words on stdout."""
+    budget = ", ".join(f"{name} {value:g}" for name, value in job.budget.items() if value is not None)
+    print_facts(
+        [
+            ("job", job.id),
+            ("problem", describe(job.problem)),
+            ("device", job.device or job.device_model),
+            ("state", job.state if job.phase == job.state else f"{job.state} ({job.phase})"),
+            ("budget", budget),
+            ("variants", ", ".join(job.variants or [])),
+            ("compiler", job.compiler),
+            ("trials", job.trials_done),
+            ("measuring", f"{job.elapsed_s:.1f} s"),
+            ("best", None if job.best_ms is None else milliseconds(job.best_ms)),
+            ("worker", job.worker),
+            ("created", f"{job.created_at:%Y-%m-%d %H:%M:%S %Z}"),
+            ("finished", job.finished_at and f"{job.finished_at:%Y-%m-%d %H:%M:%S %Z}"),
+            ("error", job.error),
+        ]
+    )
+
+
+def _list(state: str | None, limit: int, cursor: str | None, *, as_json: bool) -> None:
+    with connect() as connection:
+        page = connection.jobs(state=state, limit=limit, cursor=cursor)
+    if as_json:
+        print_json(page)
+        return
+    print_table(
+        ("id", "state", "problem", "device", "trials", "best ms"),
+        [
+            (job.id, job.state, describe(job.problem), job.device_model, job.trials_done, _number(job.best_ms))
+            for job in page.items
+        ],
+        nothing="No jobs yet. Start one: tilewright tune gemm --shape m=256,n=100,k=784",
+    )
+    _more(page.next_cursor)
+
+
+def _more(cursor: str | None) -> None:
+    if cursor is not None:
+        note(f"there are more: --cursor {cursor}")
+
+
+def _trial_row(trial: TrialAnswer) -> tuple[object, ...]:
+    values = " ".join([trial.variant, *(f"{name}={value}" for name, value in trial.configuration.items())])
+    return trial.number, trial.outcome, _number(trial.time_ms), _number(trial.gflops), trial.registers, values
+
+
+def _number(value: float | None) -> str | None:
+    return None if value is None else f"{value:.4g}"
+
+
+def _uuid(text: str) -> UUID:
+    try:
+        return UUID(text)
+    except ValueError:
+        example = "0198c0de-0000-7000-8000-000000000000"
+        raise CommandError(f"ID: {text!r} is not a job's id. Example: {example}", ExitCode.USAGE) from None

@@ -1,0 +1,25 @@
+"""The devices of this machine as the command line names them: `cuda:0`, `cpu`, or a UUID."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tilewright.tuner.devices import DeviceEntry, find_device, list_devices
+from tilewright.tuner.errors import NoDeviceError
+
+
+def chosen_devices(names: Sequence[str] | None, *, every: bool) -> list[DeviceEntry]:
+    """The named devices, each once; without names every GPU or only the first, and the CPU where there is no GPU."""
+    entries = list_devices()
+    if names:
+        return list({entry.uuid: entry for entry in (find_device(name, entries) for name in names)}.values())
+    gpus = [entry for entry in entries if entry.kind == "cuda"]
+    return (gpus if every else gpus[:1]) or [entry for entry in entries if entry.kind == "cpu"]
+
+
+def uuid_of(name: str) -> str:
+    """The UUID by which jobs name a device: of one of this machine's names, or the UUID itself."""
+    try:
+        return find_device(name).uuid
+    except NoDeviceError:
+        return name  # the service judges it: it may be a device of another machine

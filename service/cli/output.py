@@ -1,0 +1,84 @@
+"""Where text goes: data to stdout, everything else to stderr, colours and boxes only on a terminal."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Annotated, Any
+
+import typer
+from pydantic import BaseModel
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
+
+data = Console(highlight=False, markup=False, soft_wrap=True)
+"""stdout: what the command was asked for."""
+
+notes = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
+"""stderr: progress, remarks and errors."""
+
+
+def note(text: str) -> None:
+    """One remark, on stderr."""
+    notes.print(text, style="dim")
+
+
+def warn(text: str) -> None:
+    """One remark that asks for attention, on stderr."""
+    notes.print(Text("note ", style="yellow"), text, sep="")
+
+
+def fail(text: str) -> None:
+    """The error of the command, one line on stderr."""
+    notes.print(Text("error ", style="bold red"), " ".join(text.split()), sep="")
+
+
+def print_json(value: Any) -> None:
+    """The value as JSON on stdout; answers inside it become objects. Never coloured, so that it stays JSON."""
+    sys.stdout.write(json.dumps(_plain(value), indent=2, ensure_ascii=False) + "\n")
+
+
+def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, nothing: str = "Nothing there.") -> None:
+    """A table on a terminal; in a pipe, lines with tabs between the cells, the names of the columns first."""
+    cells = [["" if cell is None else str(cell) for cell in row] for row in rows]
+    if not cells:
+        note(nothing)
+        return
+    if not data.is_terminal:
+        for row in [list(columns), *cells]:
+            sys.stdout.write("\t".join(" ".join(cell.split()) for cell in row) + "\n")
+        return
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    for row in cells:
+        table.add_row(*(Text(cell) for cell in row))
+    Console(highlight=False).print(table)
+
+
+def print_facts(facts: Iterable[tuple[str, object]]) -> None:
+    """Names and values, one a line, aligned; empty values are left out."""
+    shown = [(name, str(value)) for name, value in facts if value not in (None, "")]
+    width = max((len(name) for name, _ in shown), default=0)
+    for name, value in shown:
+        data.print(Text(name.ljust(width + 2), style="bold"), value, sep="")
+
+
+def silence_stdout() -> None:
+    """Whatever is still to be written to stdout goes nowhere: its reader has left (`| head`)."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, BaseModel):
+        return value.model_dump(mode="json")
+    if isinstance(value, dict):
+        return {str(name): _plain(inner) for name, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(inner) for inner in value]
+    return value

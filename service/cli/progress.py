@@ -1,0 +1,111 @@
+"""Watching a job until it is over: a bar on a terminal, plain lines elsewhere, both on stderr."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import Self
+
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+
+from tilewright.service.cli.arguments import describe
+from tilewright.service.cli.output import note, notes, warn
+from tilewright.service.cli.report import milliseconds
+from tilewright.service.client.events import FINISHED
+from tilewright.service.operations.answers import JobAnswer
+
+POLL_S = 0.25
+LINE_EVERY_S = 5.0
+WAITING_AFTER_S = 5.0
+
+
+def follow(
+    read: Callable[[], JobAnswer],
+    why_waiting: Callable[[JobAnswer], str | None] = lambda _job: None,
+    *,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> JobAnswer:
+    """The finished job, its progress shown meanwhile.
+
+    While nobody takes the job up, `why_waiting` is asked every few seconds for the reason, and a new one is said.
+    """
+    asked_s, reason = clock(), None
+    with _Bar() if notes.is_terminal else _Lines(clock) as display:
+        while True:
+            job = read()
+            display.show(job)
+            if job.state in FINISHED:
+                return job
+            if job.state == "queued" and clock() - asked_s > WAITING_AFTER_S:
+                asked_s, before, reason = clock(), reason, why_waiting(job)
+                if reason and reason != before:
+                    warn(reason)
+            sleep(POLL_S)
+
+
+def _share(job: JobAnswer) -> float:
+    """How much of the budget is used, 0 to 1, by whichever limit is nearest."""
+    trials, seconds = job.budget.get("trials"), job.budget.get("seconds")
+    return min(1.0, max(job.trials_done / trials if trials else 0.0, job.elapsed_s / seconds if seconds else 0.0))
+
+
+def _state(job: JobAnswer) -> str:
+    trials = job.budget.get("trials")
+    done = f"{job.trials_done} of {trials:.0f} trials" if trials else f"{job.trials_done} trials"
+    best = f"best {milliseconds(job.best_ms)}" if job.best_ms is not None else "none measured yet"
+    return f"{job.phase}: {done}, {best}"
+
+
+class _Bar:
+    """A bar that fills with the budget."""
+
+    def __init__(self) -> None:
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TextColumn("{task.fields[said]}"),
+            TimeElapsedColumn(),
+        )
+        self._progress = Progress(*columns, console=notes, transient=False)
+        self._task: TaskID | None = None
+
+    def __enter__(self) -> Self:
+        self._progress.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._progress.stop()
+
+    def show(self, job: JobAnswer) -> None:
+        """Redraws."""
+        share = 1.0 if job.state == "done" else _share(job)
+        if self._task is None:
+            self._task = self._progress.add_task(describe(job.problem), total=1.0, said="")
+        self._progress.update(self._task, completed=share, said=_state(job))
+
+
+class _Lines:
+    """A line whenever the phase changes, and every few seconds while something happens."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock, self._last, self._last_s, self._phase = clock, "", clock(), ""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Nothing is held open."""
+
+    def show(self, job: JobAnswer) -> None:
+        """Prints the state if it is news."""
+        said = _state(job)
+        due = self._clock() - self._last_s >= LINE_EVERY_S
+        if job.phase != self._phase or (due and said != self._last):
+            note(f"{describe(job.problem)}: {said}")
+            self._last, self._last_s, self._phase = said, self._clock(), job.phase

@@ -1,0 +1,101 @@
+"""A best configuration in words: what it is, what it gained, how it compares with the library, how to ask for it."""
+
+from __future__ import annotations
+
+import shlex
+
+from tilewright.service.cli.arguments import describe, given_options
+from tilewright.service.cli.output import data, print_facts
+from tilewright.service.client import Client
+from tilewright.service.operations.answers import BestAnswer, Match
+
+
+def print_best(best: BestAnswer, *, url: str | None = None) -> None:
+    """The answer on stdout; with `url`, also the line that asks the API there for it."""
+    data.print(f"{describe(best.problem)} on {best.device_model}", style="bold")
+    print_facts(
+        [
+            ("best", " ".join([best.variant, *(f"{name}={value}" for name, value in best.configuration.items())])),
+            ("launch", f"grid {_triple(best.launch.grid)}, block {_triple(best.launch.block)}{_shared(best)}"),
+            ("time", _time(best)),
+            ("gain", _gain(best)),
+            ("library", _library(best)),
+            ("found by", _match(best)),
+            ("verified", _verified(best)),
+            ("ask for it", curl_line(best, url) if url else None),
+        ]
+    )
+
+
+def curl_line(best: BestAnswer, url: str) -> str:
+    """The shell command that asks the API at `url` for this answer."""
+    asked = best.problem
+    path = Client.best_path(asked.kernel, best.device_model, asked.shape, asked.dtype, given_options(asked))
+    return f"curl {shlex.quote(url.rstrip('/') + path)}"
+
+
+def _triple(sizes: tuple[int, int, int]) -> str:
+    return " x ".join(str(size) for size in sizes)
+
+
+def _shared(best: BestAnswer) -> str:
+    return f", {best.launch.shared_bytes} bytes of dynamic shared memory" if best.launch.shared_bytes else ""
+
+
+def milliseconds(time_ms: float) -> str:
+    """Four significant digits, with the unit."""
+    return f"{time_ms:.4g} ms"
+
+
+def _time(best: BestAnswer) -> str:
+    if best.time_ms is None:
+        return "not measured"
+    parts = [milliseconds(best.time_ms)]
+    if best.ci_ms is not None:
+        parts.append(f"(between {best.ci_ms[0]:.4g} and {best.ci_ms[1]:.4g})")
+    if best.gflops is not None:
+        parts.append(f"= {best.gflops:.4g} GFLOP/s, {best.gb_per_s or 0:.4g} GB/s")
+    if best.roof_ratio is not None:
+        parts.append(f"= {100 * best.roof_ratio:.1f} % of the roof")
+    return " ".join(parts)
+
+
+def _gain(best: BestAnswer) -> str:
+    gains = [
+        f"{ratio:.2f} times as fast as {what}"
+        for ratio, what in (
+            (best.gain_over_default, "the default configuration"),
+            (best.gain_over_slowest, "the slowest one tried"),
+        )
+        if ratio is not None
+    ]
+    return ", ".join(gains)
+
+
+def _library(best: BestAnswer) -> str:
+    library = best.library
+    if library is None:
+        return "none on this device"
+    if library.faster:
+        verdict = f"use the library here: it is {1 / library.speedup:.2f} times as fast as this kernel"
+    else:
+        verdict = f"this kernel is {library.speedup:.2f} times as fast"
+    return f"{library.name}: {milliseconds(library.time_ms)}; {verdict}"
+
+
+def _match(best: BestAnswer) -> str:
+    marks = [word for word, holds in (("stale", best.stale), ("improvable", best.improvable)) if holds]
+    source = ""
+    if best.match is not Match.EXACT and best.tuned_problem is not None:
+        source = f", tuned for {describe(best.tuned_problem)}"
+    loss = ""
+    if best.expected_loss:
+        loss = f", expected {100 * best.expected_loss:.0f} % above the best possible time"
+    return f"{best.match.value} match{source}{loss}{''.join(f', {mark}' for mark in marks)}"
+
+
+def _verified(best: BestAnswer) -> str | None:
+    if best.verified_at is None:
+        return None
+    compiler = f", {best.environment.compiler} {best.environment.compiler_version}" if best.environment else ""
+    return f"{best.verified_at:%Y-%m-%d %H:%M:%S %Z}{compiler}"

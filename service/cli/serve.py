@@ -1,0 +1,85 @@
+"""`serve` and `worker`: the two long-running halves, one at a time."""
+
+from __future__ import annotations
+
+import copy
+import os
+import threading
+from typing import Annotated, Any
+
+import typer
+import uvicorn
+import uvicorn.config
+
+from tilewright.service.cli.connection import prepare_database
+from tilewright.service.cli.machine import chosen_devices
+from tilewright.service.cli.output import note
+from tilewright.service.cli.supervisor import Supervisor, end_with_supervisor, terminable, worker_program
+from tilewright.service.settings import settings
+
+HostOption = Annotated[str | None, typer.Option("--host", help="Address to listen on, for TILEWRIGHT_HOST.")]
+PortOption = Annotated[
+    int | None, typer.Option("--port", min=1, max=65535, help="Port to listen on, for TILEWRIGHT_PORT.")
+]
+
+
+def choose_address(host: str | None, port: int | None) -> None:
+    """Makes an address from the command line a setting, of this process and of those it starts."""
+    given = {"TILEWRIGHT_HOST": host, "TILEWRIGHT_PORT": None if port is None else str(port)}
+    os.environ.update({name: value for name, value in given.items() if value is not None})
+    settings.cache_clear()
+
+
+def serve(host: HostOption = None, port: PortOption = None) -> None:
+    """Serve the API and the dashboard; needs no GPU."""
+    end_with_supervisor()
+    choose_address(host, port)
+    prepare_database()
+    uvicorn.run(
+        "tilewright.service.app:create_app",
+        factory=True,
+        host=settings().host,
+        port=settings().port,
+        log_level="info",
+        log_config=_log_to_stderr(),
+        # Event streams end when their reader does; those still open must not hold up a stop.
+        timeout_graceful_shutdown=5,
+        proxy_headers=False,
+        server_header=False,
+    )
+
+
+def _log_to_stderr() -> dict[str, Any]:
+    """Uvicorn's logging, its access lines on stderr too: stdout is for data."""
+    config = copy.deepcopy(uvicorn.config.LOGGING_CONFIG)
+    config["handlers"]["access"]["stream"] = "ext://sys.stderr"
+    return config
+
+
+def worker(
+    device: Annotated[
+        list[str] | None,
+        typer.Option("--device", help="cuda:0, cpu or a UUID. Default: the first GPU, else cpu."),
+    ] = None,
+    everything: Annotated[bool, typer.Option("--all", help="One worker for each device of this machine.")] = False,
+) -> None:
+    """Run jobs on a device of this machine, until stopped."""
+    end_with_supervisor()
+    prepare_database()
+    chosen = chosen_devices(device, every=everything)
+    if len(chosen) == 1:
+        # Here, because the job engine takes half a second to import, and whoever asks for a list needs none.
+        from tilewright.service.worker.main import run_worker  # noqa: PLC0415
+
+        raise typer.Exit(run_worker(chosen[0].name))
+    logs = settings().data_dir / "logs"
+    supervisor = Supervisor([worker_program(entry, logs) for entry in chosen])
+    supervisor.start()
+    note(f"{len(chosen)} workers are running; logs: {logs}")
+    try:
+        with terminable():
+            threading.Event().wait()
+    except KeyboardInterrupt:
+        note("stopping")
+    finally:
+        supervisor.stop(settings().stop_grace_s)

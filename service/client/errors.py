@@ -1,0 +1,72 @@
+"""What a caller of the API can meet: a refusal with its problem document, or no answer at all."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+
+from tilewright.service.errors import ServiceError
+
+TRANSIENT = frozenset({429, 502, 503, 504})
+"""Answers after which the same request may succeed a moment later."""
+
+
+class ApiUnreachableError(ServiceError):
+    """The API does not answer."""
+
+    def __init__(self, url: str, reason: str) -> None:
+        self.url, self.reason = url, reason
+        super().__init__(f"The API at {url} does not answer ({reason}). Is it running? Start it with: tilewright serve")
+
+
+@dataclass(frozen=True)
+class FieldProblem:
+    """One field that was refused: its name (`shape.m`), why, and a value that would do."""
+
+    field: str
+    detail: str
+    example: str | None = None
+
+    def __str__(self) -> str:
+        text = f"{self.field}: {self.detail}" if self.field and not self.detail.startswith(self.field) else self.detail
+        return f"{text} Example: {self.example}" if self.example and self.example not in text else text
+
+
+class ApiProblemError(ServiceError):
+    """The API refused the request; `status`, `title`, `detail` and `fields` are its problem document's."""
+
+    def __init__(
+        self, status: int, title: str, detail: str, *, kind: str = "about:blank", fields: tuple[FieldProblem, ...] = ()
+    ) -> None:
+        self.status, self.title, self.detail, self.kind, self.fields = status, title, detail, kind, fields
+        super().__init__("; ".join(str(field) for field in fields) or detail or title)
+
+    @classmethod
+    def of(cls, response: httpx.Response) -> ApiProblemError:
+        """The error that a response of status 400 or above says."""
+        try:
+            document = response.json()
+        except ValueError:
+            document = None
+        if not isinstance(document, dict):  # a proxy's page, or another server altogether
+            kind = response.headers.get("content-type", "no content type")
+            return cls(response.status_code, response.reason_phrase, f"HTTP {response.status_code} ({kind})")
+        title = str(document.get("title") or response.reason_phrase)
+        detail = str(document.get("detail") or title)
+        kind = str(document.get("type") or "about:blank")
+        return cls(response.status_code, title, detail, kind=kind, fields=tuple(_fields(document)))
+
+
+def _fields(document: Mapping[str, Any]) -> list[FieldProblem]:
+    """The refused fields: the members of `errors`."""
+    errors = document.get("errors")
+    return [_field(entry) for entry in errors if isinstance(entry, dict)] if isinstance(errors, list) else []
+
+
+def _field(entry: Mapping[str, Any]) -> FieldProblem:
+    name = entry.get("field") or str(entry.get("pointer") or "").lstrip("#/").replace("/", ".")
+    example = entry.get("example")
+    return FieldProblem(str(name), str(entry.get("detail") or ""), None if example is None else str(example))

@@ -1,0 +1,109 @@
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from tilewright.service.cli.supervisor import Program, Supervisor
+
+FOREVER = "import threading; print('up', flush=True); threading.Event().wait()"
+STUBBORN = (
+    "import signal, threading; signal.signal(15, signal.SIG_IGN); print('up', flush=True); threading.Event().wait()"
+)
+
+
+def wait_until(condition, within_s=20.0):
+    deadline = time.monotonic() + within_s
+    while not condition():
+        assert time.monotonic() < deadline, "did not happen in time"
+        threading.Event().wait(0.02)
+
+
+@pytest.fixture
+def supervised(tmp_path):
+    made = []
+
+    def make(code):
+        program = Program("program", ("-c", code), tmp_path / "program.log")
+        deaths = []
+        supervisor = Supervisor([program], on_death=lambda _program, status, pause_s: deaths.append((status, pause_s)))
+        made.append(supervisor)
+        supervisor.start()
+        return supervisor, program, deaths
+
+    yield make
+    for supervisor in made:
+        supervisor.kill()
+
+
+def said(program, count):
+    return lambda: program.log_tail(1000).count("up") >= count
+
+
+def test_a_killed_program_is_started_again(supervised):
+    _, program, deaths = supervised(FOREVER)
+    wait_until(said(program, 1))
+    first = program.process.pid
+    os.kill(first, signal.SIGKILL)
+    wait_until(said(program, 2))
+    assert program.process.pid != first
+    assert [status for status, _ in deaths] == [-signal.SIGKILL]
+
+
+def test_pauses_grow_while_a_program_keeps_dying(supervised):
+    _, program, deaths = supervised("raise SystemExit(3)")
+    wait_until(lambda: len(deaths) >= 3)
+    assert deaths[:3] == [(3, 0.5), (3, 1.0), (3, 2.0)]
+    assert program.deaths >= 3
+
+
+def test_stopping_ends_what_runs_and_starts_nothing_more(supervised):
+    supervisor, program, deaths = supervised(FOREVER)
+    wait_until(said(program, 1))
+    process = program.process
+    supervisor.stop(10)
+    assert process.returncode == -signal.SIGTERM
+    assert deaths == []
+
+
+def test_what_ignores_a_polite_request_is_killed_after_the_grace(supervised):
+    supervisor, program, _ = supervised(STUBBORN)
+    wait_until(said(program, 1))
+    process = program.process
+    supervisor.stop(0.2)
+    assert process.returncode == -signal.SIGKILL
+
+
+def test_programs_end_when_their_supervisor_is_killed(tmp_path):
+    child = (
+        "from tilewright.service.cli.supervisor import end_with_supervisor; import os, threading;"
+        "end_with_supervisor(); print(os.getpid(), flush=True); threading.Event().wait()"
+    )
+    parent = (
+        "import pathlib, threading;"
+        "from tilewright.service.cli.supervisor import Program, Supervisor;"
+        f"Supervisor([Program('p', ('-c', {child!r}), pathlib.Path({str(tmp_path / 'log')!r}))]).start();"
+        "threading.Event().wait()"
+    )
+    log = tmp_path / "log"
+    process = subprocess.Popen([sys.executable, "-c", parent])
+    try:
+        wait_until(lambda: log.exists() and log.read_text().endswith("\n"))
+        pid = int(log.read_text())
+    finally:
+        process.kill()
+        process.wait()
+    wait_until(lambda: not is_alive(pid))
+
+
+def is_alive(pid):
+    try:
+        with open(f"/proc/{pid}/stat") as stat:
+            return stat.read().rpartition(")")[2].split()[0] != "Z"  # a zombie waits for init, it does not run
+    except FileNotFoundError:
+        return False

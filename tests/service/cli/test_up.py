@@ -1,0 +1,129 @@
+"""The main job with everything real: processes, embedded PostgreSQL, HTTP, the CPU device."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from contextlib import contextmanager
+
+import httpx
+import pytest
+
+from tilewright.service.client import Client
+from tilewright.service.store.embedded import EmbeddedPostgres
+from tilewright.tuner.cpu_compile import find_compiler
+from tilewright.tuner.errors import NoCompilerError
+
+CLI = [sys.executable, "-m", "tilewright.service.cli"]
+TUNE = ["--tune", "gemm", "--shape", "m=16,n=24,k=8", "--trials", "3"]
+
+
+@pytest.fixture(scope="module")
+def machine(tmp_path_factory):
+    """Environment of a machine on which Tilewright never ran; its database is stopped in the end."""
+    try:
+        find_compiler()
+    except NoCompilerError:
+        pytest.skip("the CPU device needs a C++ compiler")
+    data = tmp_path_factory.mktemp("machine")
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("TILEWRIGHT_")}
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    yield environment | {
+        "TILEWRIGHT_DATA_DIR": str(data),
+        "TILEWRIGHT_CACHE_DIR": str(data / "cache"),
+        "TILEWRIGHT_PORT": str(port),
+        "CUDA_VISIBLE_DEVICES": "",
+    }
+    EmbeddedPostgres(data / "postgres").stop()
+
+
+def url_of(machine):
+    return f"http://127.0.0.1:{machine['TILEWRIGHT_PORT']}"
+
+
+def processes_of(machine):
+    """Processes that still work for this machine, by their environment."""
+    wanted = f"TILEWRIGHT_DATA_DIR={machine['TILEWRIGHT_DATA_DIR']}".encode()
+    found = []
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{pid}/environ", "rb") as environ, open(f"/proc/{pid}/cmdline", "rb") as cmdline:
+                if wanted in environ.read().split(b"\0"):
+                    found.append(cmdline.read())
+        except OSError:
+            continue  # it ended meanwhile
+    return found
+
+
+@contextmanager
+def running(machine, *arguments):
+    """`tilewright up` until the block ends; the block gets the process once the API is ready."""
+    process = subprocess.Popen(
+        [*CLI, "up", *arguments], env=machine, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        with Client(url_of(machine)) as client:
+            deadline = time.monotonic() + 60
+            while not client.is_ready():
+                assert process.poll() is None, process.communicate()
+                assert time.monotonic() < deadline
+                threading.Event().wait(0.1)
+        yield process
+    finally:
+        if process.poll() is None:
+            process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=60)
+
+
+def test_up_once_tunes_through_the_api_prints_the_best_and_leaves_nothing_running(machine):
+    done = subprocess.run(
+        [*CLI, "up", *TUNE, "--once"], env=machine, capture_output=True, text=True, timeout=110, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("gemm m=16,n=24,k=8 float32 on cpu:")
+    assert re.search(r"^time +\S+ ms", done.stdout, re.MULTILINE)
+    assert "times as fast as the default configuration" in done.stdout
+    assert "times as fast as the slowest" in done.stdout
+    assert "3 of 3 trials" in done.stderr
+    assert processes_of(machine) == []
+
+
+def test_a_second_run_finds_its_data_and_the_printed_curl_line_answers(machine):
+    once = subprocess.run(
+        [*CLI, "up", *TUNE, "--once"], env=machine, capture_output=True, text=True, timeout=110, check=True
+    )
+    (line,) = (line for line in once.stdout.splitlines() if line.startswith("ask for it"))
+    address = shlex.split(line)[-1]
+    with running(machine):
+        answer = httpx.get(address, trust_env=False).json()
+        listed = subprocess.run([*CLI, "jobs", "--json"], env=machine, capture_output=True, text=True, check=True)
+    assert answer["match"] == "exact"
+    assert answer["time_ms"] > 0
+    assert {job["state"] for job in json.loads(listed.stdout)["items"]} == {"done"}
+
+
+def test_a_second_up_says_that_the_port_is_taken(machine):
+    with running(machine):
+        second = subprocess.run([*CLI, "up"], env=machine, capture_output=True, text=True, timeout=60, check=False)
+    assert second.returncode == 1
+    assert "Is Tilewright running already?" in second.stderr
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_stops_everything_and_is_no_failure(machine, how):
+    with running(machine) as process:
+        first_line = process.stdout.readline()
+        process.send_signal(how)
+        process.wait(60)
+    assert first_line == f"serving on {url_of(machine)} until Ctrl-C\n"
+    assert process.returncode == 0
+    assert processes_of(machine) == []
