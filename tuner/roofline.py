@@ -10,10 +10,10 @@ from tilewright.tuner.device import DeviceModel
 def roof_gflops(model: DeviceModel, dtype: str, flops: int, bytes_moved: int) -> float | None:
     """GFLOP/s that neither the peak nor the memory allows to exceed; None where the device's peaks are not known.
 
-    The bandwidth is the measured one where there is one, else the data sheet's. A kernel that does no arithmetic has
-    no roof in FLOPs: None.
+    Peak and bandwidth are the data sheet's: what a copy measures is no limit, since reading alone is faster (4.24
+    against 4.52 TB/s on an H200, docs/measuring.md). A kernel that does no arithmetic has no roof in FLOPs: None.
     """
-    peak, gb_per_s = model.datasheet_gflops.get(dtype), model.measured_gb_per_s or model.datasheet_gb_per_s
+    peak, gb_per_s = model.datasheet_gflops.get(dtype), model.datasheet_gb_per_s
     if peak is None or gb_per_s is None or flops <= 0 or bytes_moved <= 0:
         return None
     return min(peak, flops / bytes_moved * gb_per_s)
