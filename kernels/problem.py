@@ -16,6 +16,9 @@ ITEM_BYTES = {"float32": 4, "float64": 8}
 UNIT_ROUNDOFF = {"float32": 2.0**-24, "float64": 2.0**-53}
 """Half the distance from 1 to the next number, by dtype."""
 
+SMALLEST_NORMAL = {"float32": 2.0**-126, "float64": 2.0**-1022}
+"""By dtype. Below it numbers lose digits or are flushed to zero: no relative error bound holds there."""
+
 
 @dataclass(frozen=True)
 class Limits:

@@ -52,8 +52,9 @@ def test_gemv_reference_is_the_sum_of_products(beta_zero, dtype):
     assert reference.terms == (5 if beta_zero else 6)
 
 
-@pytest.mark.parametrize("kernel", catalogue().kernels(), ids=lambda k: k.name)
-def test_float32_arithmetic_stays_within_its_bound_and_a_lost_term_does_not(kernel):
+@pytest.mark.parametrize("name", ["gemm", "gemv"])
+def test_float32_arithmetic_stays_within_its_bound_and_a_lost_term_does_not(name):
+    kernel = catalogue().get(name)
     problem = kernel.problem(dict.fromkeys(kernel.axes, 65))
     arrays = random_arrays(kernel, problem)
     scalars = {a.name: a.value(problem) for a in kernel.arguments if isinstance(a, Scalar)}

@@ -79,6 +79,36 @@ def test_sources_compile_alone_with_the_defaults_they_state(kernel_name, variant
     assert alone.cubin == declared.cubin
 
 
+OPTION_VALUES = [(k.name, o.name, value) for k in catalogue().kernels() for o in k.options for value in o.values]
+
+
+@pytest.mark.parametrize(("kernel_name", "option", "value"), OPTION_VALUES)
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_every_value_of_an_option_compiles(kernel_name, option, value, dtype):
+    kernel = catalogue().get(kernel_name)
+    problem = kernel.problem(kernel.example_shape, dtype, {option: value})
+    configuration = kernel.default_configuration(kernel.space(problem, limits_of((9, 0))))
+    compiled = compile_nvrtc(
+        kernel.source(configuration.variant), kernel.definitions(problem, configuration), "sm_90", kernel.entry
+    )
+    assert "warning" not in compiled.log, compiled.log
+
+
+@pytest.mark.parametrize(
+    ("kernel_name", "shape"), [("linear", {"m": 200, "n": 132, "k": 72}), ("softmax", {"m": 200, "n": 1032})]
+)
+def test_shared_memory_is_declared_for_layers(kernel_name, shape):
+    kernel = catalogue().get(kernel_name)
+    problem = kernel.problem(shape, "float64")
+    feasible = kernel.space(problem, limits_of((8, 0))).feasible
+    for configuration in feasible[:: max(1, len(feasible) // 16)]:
+        compiled = compile_nvrtc(
+            kernel.source(configuration.variant), kernel.definitions(problem, configuration), "sm_80", kernel.entry
+        )
+        declared = kernel.variant(configuration.variant).static_shared_bytes(configuration.values, problem)
+        assert compiled.resources.shared_bytes == declared, configuration
+
+
 @pytest.mark.parametrize("trans", [(a, b) for a in (False, True) for b in (False, True)])
 def test_declared_shared_memory_is_what_the_compiler_takes(trans):
     gemm = catalogue().get("gemm")

@@ -1,0 +1,1 @@
+"""linear: Y = act(X Wᵀ + b), a fully connected layer in one launch."""

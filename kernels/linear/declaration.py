@@ -1,0 +1,132 @@
+"""linear: its arguments, work counts, variants and their search spaces."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from pathlib import Path
+
+from tilewright.kernels.gemm import declaration as gemm
+from tilewright.kernels.kernel import Kernel, Launch, Option, Tensor, Variant
+from tilewright.kernels.linear.reference import ACTIVATIONS, linear_reference
+from tilewright.kernels.problem import Limits, Problem
+from tilewright.kernels.space import Constraint, Values, powers_of_two
+
+STRIDED_IS = {"VECTOR_WIDTH": 1, "MIN_BLOCKS": 1}  # what `wpt_strided` fixes of the parameters of `wpt`
+
+
+@lru_cache(maxsize=64)  # enumerating a space asks for the same one thousands of times
+def product(p: Problem) -> Problem:
+    """The gemm inside: X Wᵀ, with W as its transposed B. What holds for its tiles holds here."""
+    return gemm.KERNEL.problem(p.shape, p.dtype, {"trans_b": True})
+
+
+def as_wpt(c: Values) -> Values:
+    """A configuration of `wpt_strided` as the one of `wpt` with the same tiles."""
+    return Values({**c, **STRIDED_IS})
+
+
+def launch_tiled(c: Values, p: Problem) -> Launch:
+    """A square block a square tile, all tiles along x."""
+    return gemm.launch_tiled(c, p)
+
+
+def launch_wpt(c: Values, p: Problem) -> Launch:
+    """A block a tile; tiles and threads along x."""
+    return gemm.launch_wpt(c, p)
+
+
+def shared_bytes_wpt(c: Values, p: Problem) -> int:
+    """Two buffers of both operands, which are both transposed on the way."""
+    return gemm.shared_bytes_wpt(c, product(p))
+
+
+def of_product(constraint: Constraint) -> Constraint:
+    """A constraint of gemm's `wpt` on the product inside."""
+    return Constraint(constraint.name, lambda c, p, d: constraint.holds(c, product(p), d))
+
+
+def of_strided(constraint: Constraint) -> Constraint:
+    """A constraint of gemm's `wpt` on the product inside `wpt_strided`."""
+    return Constraint(constraint.name, lambda c, p, d: constraint.holds(as_wpt(c), product(p), d))
+
+
+def loads_runs(c: Values, _p: Problem, _d: Limits) -> bool:
+    """Whether a thread loads more than one neighbour from each operand: with one, nothing is strided."""
+    return min(c.TILE_M, c.TILE_N) * c.TILE_K > gemm.threads_wpt(c)
+
+
+TILED = Variant(
+    name="tiled",
+    doc="Square tiles in shared memory, a thread an element of Y.",
+    source="tiled.cu",
+    launch=launch_tiled,
+    parameters=gemm.TILED.parameters,
+    static_shared_bytes=gemm.shared_bytes_tiled,
+)
+
+WPT_STRIDED = Variant(
+    name="wpt_strided",
+    doc="More work per thread, each loading a run of neighbours: uncoalesced on purpose, to learn from beside `wpt`.",
+    source="wpt_strided.cu",
+    launch=launch_wpt,
+    parameters=(
+        powers_of_two("TILE_M", 16, 128, default=64, doc="rows of Y that a block computes"),
+        powers_of_two("TILE_N", 16, 128, default=64, doc="columns of Y that a block computes"),
+        powers_of_two("TILE_K", 8, 32, default=16, doc="length of a step along k"),
+        powers_of_two("WPT_M", 1, 8, default=4, doc="rows of Y that a thread computes"),
+        powers_of_two("WPT_N", 1, 8, default=4, doc="columns of Y that a thread computes"),
+    ),
+    constraints=(
+        *(of_strided(constraint) for constraint in gemm.WPT.constraints),
+        Constraint("every thread loads a run from both operands", loads_runs),
+    ),
+    static_shared_bytes=shared_bytes_wpt,
+)
+
+WPT = Variant(
+    name="wpt",
+    doc="More work per thread: a rectangle of Y in registers, double-buffered tiles, coalesced vector loads.",
+    source="wpt.cu",
+    launch=launch_wpt,
+    parameters=gemm.WPT.parameters,
+    constraints=tuple(of_product(constraint) for constraint in gemm.WPT.constraints),
+    static_shared_bytes=shared_bytes_wpt,
+)
+
+
+def flops(p: Problem) -> int:
+    """2 m n k: k multiplications and k additions an output, the bias being one of those. The activation is left out."""
+    return 2 * p.shape["m"] * p.shape["n"] * p.shape["k"]
+
+
+def bytes_moved(p: Problem) -> int:
+    """Read X, W and b once, write Y once."""
+    m, n, k = p.shape["m"], p.shape["n"], p.shape["k"]
+    return (m * k + n * k + n + m * n) * p.item_bytes
+
+
+KERNEL = Kernel(
+    name="linear",
+    doc="Y = act(X Wᵀ + b), a fully connected layer in one launch: X (m, k), W (n, k), b (n), Y (m, n), row-major.",
+    folder=Path(__file__).parent,
+    axes=("m", "n", "k"),
+    dtypes=("float32", "float64"),
+    options=(
+        Option(
+            "activation", tuple(ACTIVATIONS), default="none", doc="act; gelu is the exact form, by the error function"
+        ),
+    ),
+    arguments=(
+        Tensor("X", "input", lambda p: (p.shape["m"], p.shape["k"])),
+        Tensor("W", "input", lambda p: (p.shape["n"], p.shape["k"])),
+        Tensor("b", "input", lambda p: (p.shape["n"],)),
+        Tensor("Y", "output", lambda p: (p.shape["m"], p.shape["n"])),
+    ),
+    variants=(TILED, WPT_STRIDED, WPT),
+    flops=flops,
+    bytes_moved=bytes_moved,
+    reference=linear_reference,
+    ranking_l2="warm",  # X was just written by the layer before, and W is used batch after batch
+    default_variant="wpt",
+    example_shape={"m": 256, "n": 512, "k": 784},
+)

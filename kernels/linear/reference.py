@@ -1,0 +1,142 @@
+"""The right answer of linear, in float64, and what its error is measured against."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tilewright.kernels.kernel import Arrays, Reference
+from tilewright.kernels.problem import SMALLEST_NORMAL, UNIT_ROUNDOFF, Problem
+
+Numbers = NDArray[np.float64]
+
+_REACH = 8.0
+"""Slopes are taken over this many bounds of the pre-activation to each side, so they hold for every c up to it."""
+
+_CHUNK = 1 << 16
+"""Numbers that are a Python list at a time: 2 MiB."""
+
+
+@dataclass(frozen=True)
+class Activation:
+    """A function, its steepest slope between two bounds, and the unit roundoffs that computing it costs.
+
+    `value(z)`; `steepest(low, high)` is at least |f'(t)| for all t in [low, high]. `roundoffs` counts those of the
+    result, as multiples of |f(z)|; `argument_roundoffs` those that act on z before the function.
+    """
+
+    value: Callable[[Numbers], Numbers]
+    steepest: Callable[[Numbers, Numbers], Numbers]
+    roundoffs: float = 0.0
+    argument_roundoffs: float = 0.0
+
+
+def linear_reference(problem: Problem, arrays: Arrays, _scalars: Mapping[str, float]) -> Reference:
+    """act(X Wᵀ + b), by NumPy's BLAS. arrays: X (m, k), W (n, k), b (n).
+
+    With u the unit roundoff and s = |X| |W|ᵀ + |b|, the sum z of k + 1 terms is computed with an error of at most
+    d = c sqrt(k + 1) u s, as gemm's is. Three things add up in the activated result:
+
+    1. The mean value theorem: |f(z + d) - f(z)| <= d max |f'(t)| over |t - z| <= d. Roundings of the argument inside f
+       (gelu scales it by a rounded 1/sqrt 2) act like r u |z| more in d. The slope is the local one, since a
+       saturated sigmoid forgets the error of its argument: where relu is surely off, only 0 is right.
+    2. Rounding within f: CUDA's Programming Guide bounds exp by 2 ulp, tanh by 2, erfc by 5 ("Mathematical
+       Functions"), an ulp being at most 2 u of the value; additions, divisions and multiplications cost u each.
+       Together q u |f(z)|: sigmoid 4 + 1 + 1 = 6, tanh 4, gelu 10 + 1 = 11 (halving is exact).
+       By (1 + erf) / 2, gelu is as exact in absolute terms but not for negative z, where 1 + erf cancels: each form is
+       right to users, so 2 u |z| is granted beside.
+    3. Underflow: below the smallest normal number (sigmoid of -88 in float32) nothing relative holds, so that number
+       is granted once; for relu and none it is not needed and not granted.
+
+    Divided by sqrt(k + 1) u, as `Reference` multiplies by them, these make the magnitude. They grow with c as it does.
+    """
+    x, w, b = (arrays[name].astype(np.float64) for name in ("X", "W", "b"))
+    activation = ACTIVATIONS[str(problem.options["activation"])]
+    z = x @ w.T
+    z += b
+    magnitude = np.abs(x) @ np.abs(w).T
+    magnitude += np.abs(b)
+    terms = problem.shape["k"] + 1
+    if activation is IDENTITY:
+        return Reference(z, magnitude, terms)
+    root, unit = math.sqrt(terms), UNIT_ROUNDOFF[problem.dtype]
+    magnitude += activation.argument_roundoffs / root * np.abs(z)
+    reach = _REACH * root * unit * magnitude
+    value = activation.value(z)
+    magnitude *= activation.steepest(z - reach, z + reach)
+    if activation is not RELU:
+        magnitude += activation.roundoffs / root * np.abs(value)
+        magnitude += SMALLEST_NORMAL[problem.dtype] / (root * unit)
+    if activation is GELU:
+        magnitude += 2 / root * np.abs(z)
+    return Reference(value, magnitude, terms)
+
+
+def _relu(z: Numbers) -> Numbers:
+    return np.maximum(z, 0.0)
+
+
+def _relu_steepest(_low: Numbers, high: Numbers) -> Numbers:
+    return (high > 0).astype(np.float64)
+
+
+def _sigmoid(z: Numbers) -> Numbers:
+    """By exp(-|z|), which never overflows and keeps all digits on both sides."""
+    shrunk = np.exp(-np.abs(z))
+    return np.where(z < 0, shrunk, 1.0) / (1.0 + shrunk)
+
+
+def _sigmoid_steepest(low: Numbers, high: Numbers) -> Numbers:
+    """The function sigmoid (1 - sigmoid), even and falling away from 0: largest where the interval is nearest to 0."""
+    shrunk = np.exp(-_distance_from_zero(low, high))
+    steepest: Numbers = shrunk / np.square(1.0 + shrunk)
+    return steepest
+
+
+def _tanh_steepest(low: Numbers, high: Numbers) -> Numbers:
+    """As tanh z = 2 sigmoid(2 z) - 1, four times sigmoid's slope at twice the place."""
+    return 4.0 * _sigmoid_steepest(2.0 * low, 2.0 * high)
+
+
+def _distance_from_zero(low: Numbers, high: Numbers) -> Numbers:
+    return np.maximum(np.maximum(low, -high), 0.0)
+
+
+def _normal_below(z: Numbers) -> Numbers:
+    """Phi(z), the normal distribution function, to the last digits on both sides. NumPy has no error function."""
+    flat = (-math.sqrt(0.5) * z).reshape(-1)
+    out = np.empty_like(flat)
+    for start in range(0, flat.size, _CHUNK):
+        part = flat[start : start + _CHUNK].tolist()
+        out[start : start + _CHUNK] = np.fromiter(map(math.erfc, part), np.float64, len(part))
+    out *= 0.5
+    return out.reshape(z.shape)
+
+
+def _gelu(z: Numbers) -> Numbers:
+    return z * _normal_below(z)
+
+
+def _gelu_steepest(_low: Numbers, high: Numbers) -> Numbers:
+    """|Phi + t phi| <= g(t) = Phi(t) + |t| phi(t), which rises up to t = sqrt 2 and falls slowly (to 1) after it."""
+    at = np.minimum(high, math.sqrt(2.0))
+    return _normal_below(at) + np.abs(at) * np.exp(-0.5 * np.square(at)) / math.sqrt(2.0 * math.pi)
+
+
+IDENTITY = Activation(lambda z: z, lambda low, _high: np.ones_like(low))
+RELU = Activation(_relu, _relu_steepest)
+SIGMOID = Activation(_sigmoid, _sigmoid_steepest, roundoffs=6)
+TANH = Activation(np.tanh, _tanh_steepest, roundoffs=4)
+GELU = Activation(_gelu, _gelu_steepest, roundoffs=11, argument_roundoffs=2)
+
+ACTIVATIONS: Mapping[str, Activation] = {
+    "none": IDENTITY,
+    "relu": RELU,
+    "sigmoid": SIGMOID,
+    "tanh": TANH,
+    "gelu": GELU,
+}

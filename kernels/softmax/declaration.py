@@ -1,0 +1,151 @@
+"""softmax: its arguments, work counts, variants and their search spaces."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tilewright.kernels.kernel import Kernel, Launch, Tensor, Variant
+from tilewright.kernels.problem import Limits, Problem
+from tilewright.kernels.softmax.reference import softmax_reference
+from tilewright.kernels.space import Constraint, Values, powers_of_two
+
+HELD_ELEMENTS = 32  # of a row, by one lane: in float64 they take 64 registers
+OTHER_REGISTERS = 32  # addresses, indices, largest and sum beside the numbers held; sm_90, NVRTC 13.0: 16 to 30
+VECTOR_BYTES = 16  # the widest access of one thread to memory (CUDA C++ Programming Guide, "Device Memory Accesses")
+
+
+def rows_of_block(c: Values) -> int:
+    """Rows that a block of `warp` takes."""
+    return 32 * c.WARPS // c.LANES
+
+
+def held(c: Values, p: Problem) -> int:
+    """Elements of a row that a lane of `warp` holds."""
+    step = c.LANES * c.VECTOR_WIDTH
+    return -(-p.shape["n"] // step) * c.VECTOR_WIDTH
+
+
+def launch_warp(c: Values, p: Problem) -> Launch:
+    """LANES lanes a row, 32 * WARPS threads a block."""
+    return Launch((-(-p.shape["m"] // rows_of_block(c)), 1, 1), (32 * c.WARPS, 1, 1))
+
+
+def launch_block(c: Values, p: Problem) -> Launch:
+    """A block a row."""
+    return Launch((p.shape["m"], 1, 1), (c.BLOCK, 1, 1))
+
+
+def shared_bytes_block(c: Values, p: Problem) -> int:
+    """A largest and a sum a warp."""
+    return 2 * (c.BLOCK // 32) * p.item_bytes
+
+
+def vector_fits(c: Values, p: Problem, _d: Limits) -> bool:
+    """Whether rows divide into vectors no wider than an access."""
+    return p.shape["n"] % c.VECTOR_WIDTH == 0 and c.VECTOR_WIDTH * p.item_bytes <= VECTOR_BYTES
+
+
+def lanes_work(c: Values, p: Problem, _d: Limits) -> bool:
+    """Whether half the lanes would not get the row in one access."""
+    return c.LANES == 1 or p.shape["n"] > c.LANES // 2 * c.VECTOR_WIDTH
+
+
+def row_is_held(c: Values, p: Problem, d: Limits) -> bool:
+    """Whether a lane's part of the row fits its registers, by estimate."""
+    available = min(d.max_registers_per_thread, d.registers_per_multiprocessor // (32 * c.WARPS))
+    numbers = held(c, p)
+    return numbers <= HELD_ELEMENTS and numbers * p.item_bytes // 4 + OTHER_REGISTERS <= available
+
+
+def rows_exist(c: Values, p: Problem, _d: Limits) -> bool:
+    """Whether no block of half as many warps would cover all rows."""
+    return c.WARPS == 1 or rows_of_block(c) // 2 < p.shape["m"]
+
+
+def columns_last(c: Values, p: Problem, _d: Limits) -> bool:
+    """Whether a row lasts for all threads (one warp always may), and for all unrolled steps (one always may)."""
+    n, step = p.shape["n"], c.BLOCK * c.VECTOR_WIDTH
+    return (c.BLOCK == 32 or step // 2 < n) and (c.UNROLL == 1 or step * c.UNROLL // 2 < n)
+
+
+VECTOR_FITS = Constraint("rows divide into vectors of at most 16 bytes", vector_fits)
+VECTOR_WIDTH = powers_of_two("VECTOR_WIDTH", 1, 4, default=4, doc="elements in one access to memory")
+BLOCK_PARAMETERS = (
+    powers_of_two("BLOCK", 32, 1024, default=256, doc="threads of a block"),
+    VECTOR_WIDTH,
+    powers_of_two("UNROLL", 1, 8, default=1, doc="steps along a row whose loads are in flight together"),
+)
+BLOCK_CONSTRAINTS = (VECTOR_FITS, Constraint("every thread and unrolled step has columns", columns_last))
+
+WARP = Variant(
+    name="warp",
+    doc="A warp or a part of one holds a row in registers: one read of X, no barrier; rows of up to 1024.",
+    source="warp.cu",
+    launch=launch_warp,
+    parameters=(
+        powers_of_two("WARPS", 1, 32, default=4, doc="warps of a block"),
+        powers_of_two("LANES", 1, 32, default=32, doc="lanes that share a row"),
+        VECTOR_WIDTH,
+    ),
+    constraints=(
+        VECTOR_FITS,
+        Constraint("half the lanes would not do in one access", lanes_work),
+        Constraint("the row fits the lanes' registers", row_is_held),
+        Constraint("no block of half as many warps covers the rows", rows_exist),
+    ),
+    supports=lambda p: p.shape["n"] <= 32 * HELD_ELEMENTS,
+)
+
+BLOCK = Variant(
+    name="block",
+    doc="A block a row, three passes: largest, sum, probabilities.",
+    source="block.cu",
+    launch=launch_block,
+    parameters=BLOCK_PARAMETERS,
+    constraints=BLOCK_CONSTRAINTS,
+    static_shared_bytes=shared_bytes_block,
+)
+
+ONLINE = Variant(
+    name="online",
+    doc="A block a row, two passes: largest and sum in one, then the probabilities.",
+    source="online.cu",
+    launch=launch_block,
+    parameters=BLOCK_PARAMETERS,
+    constraints=BLOCK_CONSTRAINTS,
+    static_shared_bytes=shared_bytes_block,
+)
+
+
+def flops(p: Problem) -> int:
+    """5 m n: a comparison, subtraction, exponential, addition and division an element, each counted as one.
+
+    What a variant computes twice counts once.
+    """
+    return 5 * p.shape["m"] * p.shape["n"]
+
+
+def bytes_moved(p: Problem) -> int:
+    """Read X once, write Y once."""
+    return 2 * p.shape["m"] * p.shape["n"] * p.item_bytes
+
+
+KERNEL = Kernel(
+    name="softmax",
+    doc="y = exp(x - max) / sum of exp(x - max) over each row of X, (m, n) row-major.",
+    folder=Path(__file__).parent,
+    axes=("m", "n"),
+    dtypes=("float32", "float64"),
+    options=(),
+    arguments=(
+        Tensor("X", "input", lambda p: (p.shape["m"], p.shape["n"])),
+        Tensor("Y", "output", lambda p: (p.shape["m"], p.shape["n"])),
+    ),
+    variants=(WARP, BLOCK, ONLINE),
+    flops=flops,
+    bytes_moved=bytes_moved,
+    reference=softmax_reference,
+    ranking_l2="warm",  # a last layer has just written X, which lies in the L2 cache where it fits
+    default_variant="block",
+    example_shape={"m": 4096, "n": 1000},
+)

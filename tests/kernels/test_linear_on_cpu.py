@@ -1,0 +1,96 @@
+"""linear's sources, run for real on the CPU device."""
+
+import dataclasses
+import shutil
+
+import pytest
+
+from tilewright.kernels.catalogue import catalogue
+from tilewright.kernels.linear.reference import ACTIVATIONS
+from tilewright.kernels.space import Configuration
+from tilewright.tuner.cpu import CpuDevice
+from tilewright.tuner.verify import C_DEFAULT
+
+LINEAR = catalogue().get("linear")
+ODD = {"m": 37, "n": 53, "k": 71}
+STRIDED = Configuration.of("wpt_strided", {"TILE_M": 32, "TILE_N": 16, "TILE_K": 16, "WPT_M": 4, "WPT_N": 2})
+
+
+@pytest.fixture(scope="module")
+def device(tmp_path_factory):
+    device = CpuDevice(cache=tmp_path_factory.mktemp("host-programs"))
+    yield device
+    device.close()
+
+
+def verified(device, kernel, problem, configuration):
+    bench = device.bench(kernel, problem, seed=5)
+    try:
+        return bench.verify(bench.compile(configuration))
+    finally:
+        bench.close()
+
+
+@pytest.mark.parametrize(
+    ("variant", "dtype", "activation"),
+    [
+        *(("wpt", dtype, activation) for activation in ACTIVATIONS for dtype in ("float32", "float64")),
+        ("tiled", "float32", "none"),
+        ("tiled", "float64", "gelu"),
+        ("wpt_strided", "float64", "relu"),
+        ("wpt_strided", "float32", "tanh"),
+    ],
+)
+def test_layers_are_right_in_odd_shapes(device, variant, dtype, activation):
+    problem = LINEAR.problem(ODD, dtype, {"activation": activation})
+    (start,) = LINEAR.space(problem, device.model.limits, only=[variant]).defaults()
+    found = verified(device, LINEAR, problem, start)
+    assert found.wrong == 0
+    assert found.bound_ratio < C_DEFAULT
+
+
+@pytest.mark.parametrize("shape", [{"m": 1, "n": 1, "k": 1}, {"m": 3, "n": 130, "k": 784}])
+@pytest.mark.parametrize("variant", ["wpt_strided", "wpt"])
+def test_corners_of_the_space_are_right_in_other_shapes(device, variant, shape):
+    problem = LINEAR.problem(shape, "float32", {"activation": "sigmoid"})
+    feasible = LINEAR.space(problem, device.model.limits, only=[variant]).feasible
+    for configuration in (feasible[0], feasible[-1]):
+        assert verified(device, LINEAR, problem, configuration).wrong == 0
+
+
+@pytest.mark.parametrize("mode", ["address", "thread"])
+def test_strided_loads_are_clean_under_sanitizers(device, mode):
+    """The other variants' machinery is gemm's; this one loads by its own pattern."""
+    problem = LINEAR.problem(ODD, "float32", {"activation": "gelu"})
+    assert STRIDED in LINEAR.space(problem, device.model.limits)
+    bench = device.bench(LINEAR, problem, seed=5)
+    assert bench.check(STRIDED, mode).is_clean
+    bench.close()
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "bug"),
+    [
+        ("layer.cuh", "column < N ? b[column]", "column < N ? b[origin.n]"),
+        ("layer.cuh", "return activate(sum)", "return sum"),
+        (
+            "activation.cuh",
+            "erfc(-SQRT_HALF * z)",
+            "(REAL(1) + tanh(REAL(0.7978845608) * (z + REAL(0.044715) * z * z * z)))",
+        ),
+        ("../register_tiles.cuh", "thread * LOADS + i", "thread * LOADS"),
+        ("../register_tiles.cuh", "(K % TILE_K == 0 || p < K)", "(p + 1 < K)"),
+    ],
+)
+def test_a_bug_is_found(device, tmp_path, file, text, bug):
+    """The verification that tuning runs sees what one changed line does."""
+    shutil.copytree(LINEAR.folder, tmp_path / "linear")
+    for header in LINEAR.folder.parent.glob("*.cuh"):
+        shutil.copy(header, tmp_path)
+    path = tmp_path / "linear" / file
+    source = path.read_text()
+    assert text in source
+    path.write_text(source.replace(text, bug))
+    problem = LINEAR.problem(ODD, "float32", {"activation": "gelu"})
+    broken = dataclasses.replace(LINEAR, folder=tmp_path / "linear")
+    assert verified(device, broken, problem, STRIDED).wrong > 0

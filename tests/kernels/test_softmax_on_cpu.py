@@ -1,0 +1,89 @@
+"""softmax's sources, run for real on the CPU device."""
+
+import dataclasses
+import shutil
+
+import numpy as np
+import pytest
+
+from tilewright.kernels.catalogue import catalogue
+from tilewright.kernels.space import Configuration
+from tilewright.tuner import cpu_bench
+from tilewright.tuner.cpu import CpuDevice
+
+SOFTMAX = catalogue().get("softmax")
+SMALL_BLOCK = {"BLOCK": 64, "VECTOR_WIDTH": 1, "UNROLL": 2}
+CONFIGURATIONS = {
+    "warp": Configuration.of("warp", {"WARPS": 2, "LANES": 8, "VECTOR_WIDTH": 1}),
+    "block": Configuration.of("block", SMALL_BLOCK),
+    "online": Configuration.of("online", SMALL_BLOCK),
+}
+
+
+@pytest.fixture(scope="module")
+def device(tmp_path_factory):
+    device = CpuDevice(cache=tmp_path_factory.mktemp("host-programs"))
+    yield device
+    device.close()
+
+
+def verified(device, kernel, problem, configuration):
+    bench = device.bench(kernel, problem, seed=5)
+    try:
+        return bench.verify(bench.compile(configuration))
+    finally:
+        bench.close()
+
+
+@pytest.mark.parametrize("variant", CONFIGURATIONS)
+@pytest.mark.parametrize(("n", "dtype"), [(1, "float32"), (10, "float64"), (250, "float32"), (1000, "float64")])
+def test_corners_of_the_space_are_right(device, variant, n, dtype):
+    problem = SOFTMAX.problem({"m": 7, "n": n}, dtype)
+    feasible = SOFTMAX.space(problem, device.model.limits, only=[variant]).feasible
+    for configuration in dict.fromkeys((feasible[0], feasible[-1])):
+        assert verified(device, SOFTMAX, problem, configuration).wrong == 0
+
+
+@pytest.mark.parametrize("variant", CONFIGURATIONS)
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_large_and_masked_elements_are_right(device, monkeypatch, variant, dtype):
+    """exp would overflow if the largest were not taken off; whole stretches of minus infinity are masked elements."""
+
+    def draw(rng, tensor, problem):
+        x = rng.standard_normal(tensor.shape(problem)) * 1e4
+        x[:, :100] = -np.inf
+        return x.astype(problem.dtype)
+
+    monkeypatch.setattr(cpu_bench, "_random", draw)
+    problem = SOFTMAX.problem({"m": 9, "n": 203}, dtype)
+    assert verified(device, SOFTMAX, problem, CONFIGURATIONS[variant]).wrong == 0
+
+
+@pytest.mark.parametrize("variant", CONFIGURATIONS)
+@pytest.mark.parametrize("mode", ["address", "thread"])
+def test_variants_are_clean_under_sanitizers(device, variant, mode):
+    bench = device.bench(SOFTMAX, SOFTMAX.problem({"m": 9, "n": 203}), seed=5)
+    assert bench.check(CONFIGURATIONS[variant], mode).is_clean
+    bench.close()
+
+
+@pytest.mark.parametrize(
+    ("variant", "file", "text", "bug"),
+    [
+        ("warp", "warp.cu", "first + s * STEP >= N", "first + s * STEP >= N - 1"),
+        ("block", "block_row.cuh", "return lanes_sum<32>(lane < WARPS", "return lanes_sum<32>(lane < WARPS - 1"),
+        ("online", "online.cu", "sum *= exp(highest - higher);", ""),
+        ("online", "online.cu", "sum *= exp(highest - row_highest);", ""),
+    ],
+)
+def test_a_bug_is_found(device, tmp_path, variant, file, text, bug):
+    """The verification that tuning runs sees what one changed line does."""
+    shutil.copytree(SOFTMAX.folder, tmp_path / "softmax")
+    shutil.copy(SOFTMAX.folder.parent / "real.cuh", tmp_path)
+    path = tmp_path / "softmax" / file
+    source = path.read_text()
+    assert text in source
+    path.write_text(source.replace(text, bug))
+    broken = dataclasses.replace(SOFTMAX, folder=tmp_path / "softmax")
+    problem = SOFTMAX.problem({"m": 9, "n": 203})
+    assert verified(device, broken, problem, CONFIGURATIONS[variant]).wrong > 0

@@ -1,0 +1,99 @@
+import math
+
+import numpy as np
+import pytest
+
+from tilewright.kernels.catalogue import catalogue
+from tilewright.kernels.problem import UNIT_ROUNDOFF, Limits
+
+SOFTMAX = catalogue().get("softmax")
+LIMITS = Limits((9, 0), 132, 2**37, max_shared_bytes=227 * 1024, shared_bytes_per_multiprocessor=228 * 1024)
+
+
+def rows(m, n, dtype="float32", scale=1.0):
+    x = np.random.default_rng(5).standard_normal((m, n)) * scale
+    return SOFTMAX.problem({"m": m, "n": n}, dtype), x.astype(dtype)
+
+
+def ratio(out, x, problem):
+    """The worst error in units of the bound, c = 1."""
+    reference = SOFTMAX.reference(problem, {"X": x}, {})
+    bound = math.sqrt(reference.terms) * UNIT_ROUNDOFF[problem.dtype] * reference.magnitude
+    return float((np.abs(out.astype(np.float64) - reference.value) / bound).max())
+
+
+def exponentials(x):
+    return np.exp(x - x.max(axis=1, keepdims=True))
+
+
+def one_pass(x):
+    """The online form, an element at a time, all in float32: the most roundings that a kernel may have."""
+    highest, total = x[:, 0].copy(), np.ones(len(x), x.dtype)
+    for column in x.T[1:]:
+        new = np.maximum(highest, column)
+        total = total * np.exp(highest - new) + np.exp(column - new)
+        highest = new
+    return np.exp(x - highest[:, None]) * (x.dtype.type(1) / total)[:, None]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_the_reference_is_the_definition(dtype):
+    problem, x = rows(3, 7, dtype)
+    reference = SOFTMAX.reference(problem, {"X": x}, {})
+    for i, row in enumerate(x.astype(float).tolist()):
+        total = math.fsum(map(math.exp, row))
+        assert reference.value[i] == pytest.approx([math.exp(v) / total for v in row], rel=1e-13)
+    assert reference.terms == 7
+
+
+@pytest.mark.parametrize(("n", "scale"), [(1, 1.0), (2, 1.0), (10, 30.0), (1000, 1.0), (1000, 60.0), (5000, 0.01)])
+@pytest.mark.parametrize("order", ["random", "rising", "falling"])
+def test_float32_arithmetic_stays_within_the_bound(n, scale, order):
+    problem, x = rows(20, n, scale=scale)
+    if order != "random":
+        x = np.sort(x, axis=1)[:, :: 1 if order == "rising" else -1]
+    e = exponentials(x)
+    assert ratio(e / np.cumsum(e, axis=1, dtype=np.float32)[:, -1:], x, problem) < 1
+    assert ratio(one_pass(x), x, problem) < 2  # which is what verification grants
+
+
+@pytest.mark.parametrize("n", [2, 10, 1000, 4096])
+@pytest.mark.parametrize("bug", ["a lost term", "a term twice", "not divided", "the neighbour's sum", "log"])
+def test_a_bug_is_over_the_bound(n, bug):
+    problem, x = rows(20, n)
+    e = exponentials(x.astype(np.float64))
+    total = e.sum(axis=1, keepdims=True)
+    wrong = {
+        "a lost term": lambda: e / (total - e[:, -1:]),
+        "a term twice": lambda: e / (total + e[:, :1]),
+        "not divided": lambda: e,
+        "the neighbour's sum": lambda: e / np.roll(total, 1, axis=0),
+        "log": lambda: np.log(e / total),
+    }[bug]()
+    assert ratio(wrong, x, problem) > 10
+
+
+def test_large_and_masked_elements_have_a_bound_too():
+    problem, x = rows(4, 50, scale=1e4)
+    x[:, ::3] = -np.inf
+    reference = SOFTMAX.reference(problem, {"X": x}, {})
+    assert np.isfinite(reference.value).all()
+    assert np.isfinite(reference.magnitude).all()
+    assert (reference.value[:, ::3] == 0).all()
+    assert reference.value.sum(axis=1) == pytest.approx(np.ones(4))
+
+
+@pytest.mark.parametrize("n", [1, 2, 7, 10, 31, 64, 997, 1000, 1024, 1025, 4096, 100_003])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_every_row_length_has_variants_that_take_it(n, dtype):
+    problem = SOFTMAX.problem({"m": 100, "n": n}, dtype)
+    usable = [variant.name for variant in SOFTMAX.usable_variants(problem, LIMITS)]
+    assert usable == (["warp", "block", "online"] if n <= 1024 else ["block", "online"])
+    for variant in usable:
+        assert len(SOFTMAX.space(problem, LIMITS, only=[variant]).defaults()) == 1
+
+
+def test_work_is_counted_as_declared():
+    problem = SOFTMAX.problem({"m": 3, "n": 7}, "float64")
+    assert SOFTMAX.flops(problem) == 5 * 21
+    assert SOFTMAX.bytes_moved(problem) == 2 * 8 * 21
