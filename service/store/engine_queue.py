@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import uuid
 from functools import cache
 
@@ -14,15 +15,25 @@ from tilewright.service.errors import DatabaseUnavailableError
 TUNE = "tune"
 """Name of the engine's task; whoever enqueues needs no more of the worker's code than this."""
 
+MAX_QUEUE_BYTES = 40
+"""The engine notifies on the channel `procrastinate_queue_v1#<queue>`, and PostgreSQL takes 63 bytes."""
+
 
 def queue_of_model(slug: str) -> str:
     """The queue that every device of the model serves."""
-    return f"model:{slug}"
+    return _name("model", slug)
 
 
 def queue_of_device(device_uuid: str) -> str:
     """The queue that only this device serves."""
-    return f"device:{device_uuid}"
+    return _name("device", device_uuid)
+
+
+def _name(kind: str, name: str) -> str:
+    queue = f"{kind}:{name}"
+    if len(queue.encode()) <= MAX_QUEUE_BYTES:
+        return queue
+    return f"{kind}:{hashlib.sha256(name.encode()).hexdigest()[:32]}"
 
 
 def enqueue(session: Session, job_id: uuid.UUID, queue: str, priority: int) -> int:
