@@ -11,7 +11,7 @@ from fastapi.staticfiles import StaticFiles
 
 import tilewright
 from tilewright.service import dashboard
-from tilewright.service.api import best, devices, health, jobs, kernels, openapi, problems, studies
+from tilewright.service.api import best, devices, health, jobs, kernels, openapi, problems, schedules, studies
 from tilewright.service.api.event_stream import Streams
 from tilewright.service.api.guard import Guard
 from tilewright.service.dashboard import pages
@@ -48,7 +48,7 @@ def create_app() -> FastAPI:
         redirect_slashes=False,
     )
     app.state.streams = Streams()
-    for module in (best, kernels, jobs, studies, devices, health):
+    for module in (best, kernels, jobs, schedules, studies, devices, health):
         app.include_router(module.router)
     app.include_router(pages.router)
     app.mount("/static", StaticFiles(directory=dashboard.STATIC), name="static")

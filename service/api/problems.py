@@ -51,7 +51,9 @@ NOT_FOUND = ProblemType("not-found", "There is nothing of that name.", 404, "Use
 NO_CONFIGURATION = ProblemType(
     "no-configuration", "No variant runs this problem on this device model.", 404, "Ask for another problem or device."
 )
-CONFLICT = ProblemType("conflict", "The request contradicts what is stored.", 409, "Use a new Idempotency-Key.")
+CONFLICT = ProblemType(
+    "conflict", "The request contradicts what is stored.", 409, "Do what `detail` says, or use a new key or name."
+)
 UNAVAILABLE = ProblemType("unavailable", "The service cannot answer now.", 503, "Try again after Retry-After seconds.")
 NOT_READY = ProblemType("not-ready", "The service is not ready.", 503, "Do what `detail` says, or wait.")
 INTERNAL = ProblemType(

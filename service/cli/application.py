@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from tilewright import __version__
-from tilewright.service.cli import best, database, devices, doctor, jobs, kernels, serve, tune, up
+from tilewright.service.cli import best, database, devices, doctor, jobs, kernels, schedules, serve, tune, up
 from tilewright.service.cli.failure import ExitCode, explain
 from tilewright.service.cli.output import data, fail, silence_stdout
 
@@ -47,6 +47,7 @@ app.command("worker")(serve.worker)
 app.command("tune")(tune.tune)
 app.command("best")(best.best)
 app.add_typer(jobs.app, name="jobs")
+app.add_typer(schedules.app, name="schedules")
 app.command("devices")(devices.devices)
 app.add_typer(kernels.app, name="kernels")
 app.command("doctor")(doctor.doctor)

@@ -12,7 +12,7 @@ from sqlalchemy.exc import OperationalError
 from tilewright.service.cli.output import note
 from tilewright.service.client import Client
 from tilewright.service.errors import DatabaseUnavailableError
-from tilewright.service.operations import catalog, find_best, jobs, registry, request_job
+from tilewright.service.operations import catalog, find_best, jobs, registry, request_job, schedules
 from tilewright.service.operations.answers import (
     BestAnswer,
     DeviceAnswer,
@@ -20,10 +20,11 @@ from tilewright.service.operations.answers import (
     JobAnswer,
     KernelAnswer,
     Page,
+    ScheduleAnswer,
     SourceAnswer,
     TrialAnswer,
 )
-from tilewright.service.operations.requests import JobRequest
+from tilewright.service.operations.requests import JobRequest, ScheduleRequest
 from tilewright.service.settings import settings
 from tilewright.service.store import schema
 from tilewright.service.store.embedded import EmbeddedPostgres
@@ -52,6 +53,24 @@ class Connection(Protocol):
 
     def trials(self, job_id: UUID, *, limit: int = 100, cursor: str | None = None) -> Page[TrialAnswer]:
         """A page of a job's trials."""
+
+    def create_schedule(self, request: ScheduleRequest) -> ScheduleAnswer:
+        """The schedule; sent again, the same one."""
+
+    def schedules(self) -> list[ScheduleAnswer]:
+        """Every schedule, by name."""
+
+    def schedule(self, schedule_id: int) -> ScheduleAnswer:
+        """One schedule."""
+
+    def set_enabled(self, schedule_id: int, enabled: bool) -> ScheduleAnswer:
+        """The schedule paused or going on."""
+
+    def delete_schedule(self, schedule_id: int) -> None:
+        """Removes the schedule."""
+
+    def run_now(self, schedule_id: int) -> list[JobAnswer]:
+        """The jobs of a fire outside the due times."""
 
     def devices(self) -> list[DeviceAnswer]:
         """Every registered device."""
@@ -103,6 +122,36 @@ class LocalConnection:
         """A page of a job's trials."""
         with session_scope() as session:
             return jobs.trials(session, job_id=job_id, limit=limit, cursor=cursor)
+
+    def create_schedule(self, request: ScheduleRequest) -> ScheduleAnswer:
+        """The schedule; asked for again, the same one."""
+        with session_scope() as session:
+            return schedules.create_schedule(session, request)
+
+    def schedules(self) -> list[ScheduleAnswer]:
+        """Every schedule, by name."""
+        with session_scope() as session:
+            return schedules.schedules(session)
+
+    def schedule(self, schedule_id: int) -> ScheduleAnswer:
+        """One schedule."""
+        with session_scope() as session:
+            return schedules.schedule(session, schedule_id)
+
+    def set_enabled(self, schedule_id: int, enabled: bool) -> ScheduleAnswer:
+        """The schedule paused or going on."""
+        with session_scope() as session:
+            return schedules.set_enabled(session, schedule_id, enabled=enabled)
+
+    def delete_schedule(self, schedule_id: int) -> None:
+        """Removes the schedule."""
+        with session_scope() as session:
+            schedules.delete_schedule(session, schedule_id)
+
+    def run_now(self, schedule_id: int) -> list[JobAnswer]:
+        """The jobs of a fire outside the due times."""
+        with session_scope() as session:
+            return schedules.run_now(session, schedule_id)
 
     def devices(self) -> list[DeviceAnswer]:
         """Every registered device."""

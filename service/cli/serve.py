@@ -82,4 +82,4 @@ def worker(
     except KeyboardInterrupt:
         note("stopping")
     finally:
-        supervisor.stop(settings().stop_grace_s)
+        supervisor.stop(settings().stop_grace_s + 5.0)  # each takes up to the grace itself

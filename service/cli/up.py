@@ -40,6 +40,7 @@ WORKER_WITHIN_S = 90.0  # a worker first measures what its device can do
 QUICK_DEATHS = 3  # so many in a row, and waiting longer is of no use
 CHECK_S = 0.2
 DATABASE_CHECK_S = 5.0
+STOP_MARGIN_S = 5.0  # a worker takes up to the grace itself, to end its job
 
 
 @dataclass(frozen=True)
@@ -111,7 +112,7 @@ class Installation:
     def stop(self) -> None:
         """Everything that was started is stopped; a second Ctrl-C makes it quick."""
         try:
-            self.supervisor.stop(settings().stop_grace_s)
+            self.supervisor.stop(settings().stop_grace_s + STOP_MARGIN_S)
         except KeyboardInterrupt:
             self.supervisor.kill()
         if self.started_database and self.server is not None:

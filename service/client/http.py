@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Self, TypeVar
 from urllib.parse import quote, urlencode
@@ -23,16 +23,18 @@ from tilewright.service.operations.answers import (
     JobAnswer,
     KernelAnswer,
     Page,
+    ScheduleAnswer,
     SourceAnswer,
     TrialAnswer,
 )
 from tilewright.service.operations.parse import format_options, format_shape
-from tilewright.service.operations.requests import JobRequest
+from tilewright.service.operations.requests import JobRequest, ScheduleRequest
 
 T = TypeVar("T", bound=BaseModel)
 
 TIMEOUT_S = 30.0
 CACHED_ANSWERS = 256
+JSON = {"Content-Type": "application/json"}
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 QUIET_S = 60.0  # a stream that says nothing for so long is opened anew; servers send comments in between
 
@@ -108,12 +110,41 @@ class Client:
 
     def cancel_job(self, job_id: UUID) -> JobAnswer:
         """The job after the request to stop: it stops after the running trial."""
-        response = self._send("POST", f"/v1/jobs/{job_id}/cancel", headers={"Content-Type": "application/json"})
+        response = self._send("POST", f"/v1/jobs/{job_id}/cancel", headers=JSON)
         return self._read(JobAnswer, response.content)
 
     def trials(self, job_id: UUID, *, limit: int = 100, cursor: str | None = None) -> Page[TrialAnswer]:
         """A page of a job's trials, in the order of their numbers."""
         return self._get(Page[TrialAnswer], _path(f"/v1/jobs/{job_id}/trials", limit=limit, cursor=cursor))
+
+    def create_schedule(self, request: ScheduleRequest) -> ScheduleAnswer:
+        """The schedule; sent again, the same one."""
+        body = request.model_dump_json(exclude_none=True)
+        response = self._send("POST", "/v1/schedules", headers=JSON, content=body)
+        return self._read(ScheduleAnswer, response.content)
+
+    def schedules(self) -> list[ScheduleAnswer]:
+        """Every schedule, by name."""
+        return self._get(Page[ScheduleAnswer], "/v1/schedules").items
+
+    def schedule(self, schedule_id: int) -> ScheduleAnswer:
+        """One schedule."""
+        return self._get(ScheduleAnswer, f"/v1/schedules/{schedule_id}")
+
+    def set_enabled(self, schedule_id: int, enabled: bool) -> ScheduleAnswer:
+        """The schedule paused or going on."""
+        call = "resume" if enabled else "pause"
+        response = self._send("POST", f"/v1/schedules/{schedule_id}/{call}", headers=JSON)
+        return self._read(ScheduleAnswer, response.content)
+
+    def delete_schedule(self, schedule_id: int) -> None:
+        """Removes the schedule."""
+        self._send("DELETE", f"/v1/schedules/{schedule_id}", headers=JSON)
+
+    def run_now(self, schedule_id: int) -> list[JobAnswer]:
+        """The jobs of a fire outside the due times. Never sent twice: each time would measure again."""
+        response = self._send("POST", f"/v1/schedules/{schedule_id}/run", headers=JSON, pauses_s=(None,))
+        return self._read(Page[JobAnswer], response.content).items
 
     def devices(self) -> list[DeviceAnswer]:
         """Every device that a worker has registered."""
@@ -180,13 +211,20 @@ class Client:
         return self._read(kind, response.content)
 
     def _send(
-        self, method: str, path: str, *, headers: Mapping[str, str] | None = None, content: str | None = None
+        self,
+        method: str,
+        path: str,
+        *,
+        headers: Mapping[str, str] | None = None,
+        content: str | None = None,
+        pauses_s: Sequence[float | None] = (0.2, 0.8, None),
     ) -> httpx.Response:
         """The response; a call that met no server, or an overloaded one, is tried three times.
 
-        Reads may be repeated, and so may requests for jobs: they carry an idempotency key. Cancelling is idempotent.
+        Reads may be repeated, and so may requests for jobs and schedules: a key or the name tells that they are the
+        same. Cancelling is idempotent.
         """
-        for pause_s in (0.2, 0.8, None):
+        for pause_s in pauses_s:
             try:
                 response = self._http.request(method, path, headers=headers, content=content)
             except httpx.TransportError as error:

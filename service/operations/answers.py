@@ -120,9 +120,49 @@ class JobAnswer(Answer):
     cancel_requested: bool
     error: str | None
     result: dict[str, Any] | None
+    schedule_id: int | None = Field(None, description="The schedule that made it.")
+    fire_at: datetime | None = Field(None, description="The due time that it was made for.")
     created_at: datetime
     started_at: datetime | None
     finished_at: datetime | None
+
+
+class ScheduleAnswer(Answer):
+    """A schedule, when it fires next, and what came of its last fire."""
+
+    id: int
+    name: str
+    cron: str
+    time_zone: str
+    problems: list[ProblemAnswer]
+    device_model: str
+    device: str | None = Field(description="UUID, where only that device may run it.")
+    budget: dict[str, float | int | None]
+    variants: list[str] | None
+    compiler: str | None
+    priority: int
+    overlap: str
+    enabled: bool
+    next_at: datetime | None = Field(description="The next due time; null while paused.")
+    next_fires: list[datetime] = Field(description="The next five due times, UTC; none while paused.")
+    last_fire_at: datetime | None = Field(description="The newest due time that was dealt with; null before the first.")
+    last_outcome: str | None = Field(description="fired or skipped.")
+    last_reason: str | None = Field(description="Why the last fire was skipped, or which missed ones it stands for.")
+    last_jobs: list[UUID] = Field(description="Jobs of the newest fire that made any.")
+    open_jobs: int = Field(description="Its jobs that are queued or running.")
+    created_at: datetime
+
+
+class FireAnswer(Answer):
+    """One due time of a schedule and what came of it."""
+
+    id: int
+    fire_at: datetime
+    outcome: str = Field(description="fired or skipped.")
+    manual: bool = Field(description="Asked for by run now.")
+    jobs: int = Field(description="Jobs that it made.")
+    reason: str | None
+    created_at: datetime
 
 
 class TrialAnswer(Answer):

@@ -100,6 +100,12 @@ def dry_run(session: Session, request: JobRequest) -> dict[str, Any]:
     }
 
 
+def check_job(session: Session, request: JobRequest) -> tuple[models.Problem, models.DeviceModel, models.Device | None]:
+    """The rows that the job would name; refuses what request_job refuses. A problem that is new gets its row."""
+    accepted = _accept(session, request)
+    return problem_row(session, accepted.problem), accepted.model, accepted.device
+
+
 def _accept(session: Session, request: JobRequest) -> _Accepted:
     try:
         kernel = catalogue().get(request.kernel)

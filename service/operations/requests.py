@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 
@@ -57,3 +59,53 @@ class JobRequest(Request):
     seed: int = Field(default=0, ge=0, lt=2**31)
     priority: int = Field(default=0, ge=-100, le=100)
     dry_run: bool = Field(default=False, description="Answer the size of the space and an estimate; store nothing.")
+
+
+class ScheduleProblem(Request):
+    """One problem to tune each time."""
+
+    kernel: str = Field(max_length=64, examples=["gemm"])
+    shape: dict[str, int] = Field(examples=[{"m": 256, "n": 100, "k": 784}], max_length=16)
+    dtype: str = Field(default="float32", max_length=16)
+    options: dict[str, bool | str] = Field(default_factory=dict, max_length=16)
+
+
+class ScheduleRequest(Request):
+    """Tune problems again and again, at the times that a cron expression names."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {
+                    "name": "first layer, nightly",
+                    "cron": "0 30 2 * * *",
+                    "time_zone": "Europe/Berlin",
+                    "problems": [{"kernel": "gemm", "shape": {"m": 256, "n": 100, "k": 784}}],
+                    "budget": {"trials": 50, "seconds": 120},
+                    "overlap": "skip",
+                }
+            ]
+        }
+    )
+
+    name: str = Field(
+        min_length=1,
+        max_length=64,
+        pattern=r"^\w[\w .,:+()/@#-]*$",
+        description="Unique. Letters, digits, spaces and . , : + ( ) / @ # _ -",
+    )
+    cron: str = Field(max_length=128, description="Six fields: second minute hour day month weekday.")
+    time_zone: str = Field(default="UTC", max_length=64, description="IANA name in which the cron fields are read.")
+    problems: list[ScheduleProblem] = Field(min_length=1, max_length=100, description="One job for each, every time.")
+    device_model: str | None = Field(
+        default=None, max_length=128, description="Slug; not set: the only model there is."
+    )
+    device: str | None = Field(default=None, max_length=128, description="UUID of the one device that may run it.")
+    budget: BudgetRequest = Field(default=BudgetRequest(trials=100), description="Of every job.")
+    variants: list[str] | None = Field(default=None, min_length=1, max_length=32, description="Only these variants.")
+    compiler: str | None = Field(default=None, pattern="^(nvrtc|pycuda)$", description="CUDA devices only.")
+    priority: int = Field(default=0, ge=-100, le=100)
+    overlap: Literal["skip", "queue"] = Field(
+        default="skip", description="What to do at a due time while an earlier job of this schedule is open."
+    )
+    enabled: bool = Field(default=True, description="False: created paused.")

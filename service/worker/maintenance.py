@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from types import TracebackType
@@ -12,9 +13,11 @@ from typing import Any, Self
 from procrastinate.sql import queries
 from psycopg.rows import dict_row
 from sqlalchemy import func, select, text
+from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
 from tilewright.service.errors import DatabaseUnavailableError
+from tilewright.service.operations import firing
 from tilewright.service.settings import settings
 from tilewright.service.store import models
 from tilewright.service.store.embedded import EmbeddedPostgresError
@@ -27,6 +30,10 @@ logger = logging.getLogger(__name__)
 CHORE_LOCK = 0x63686F72
 """Advisory lock ("chor" in ASCII): two processes must not give the same stalled job away twice."""
 LONGEST_PAUSE_S = 5.0
+LOOK_EVERY_S = 0.5
+"""How soon a new, resumed or suddenly unattended schedule is noticed; one that is known fires on its second."""
+TAKEN_S = 0.1
+"""How soon to look again when another process is firing what is due."""
 
 Chore = Callable[[Session], None]
 
@@ -76,7 +83,7 @@ def enqueue_forgotten(session: Session) -> None:
         job.engine_id = enqueue(session, job.id, job.queue, job.priority)
 
 
-CHORES: tuple[Chore, ...] = (recover_stalled, enqueue_forgotten)
+CHORES: tuple[Chore, ...] = (recover_stalled, enqueue_forgotten, firing.forget_old_fires)
 """Each runs in a transaction of its own; whatever else must happen once in a while is added here."""
 
 
@@ -90,8 +97,20 @@ def do_chores(chores: tuple[Chore, ...] = CHORES) -> bool:
     return True
 
 
+def fire_schedules() -> float:
+    """Seconds until it is worth looking again, after firing what is due. Raises DatabaseUnavailableError.
+
+    Every process does this at the same moment: rows that one has locked are passed over by the others.
+    """
+    with session_scope() as session:
+        left_s = firing.seconds_until_due(session)
+        if left_s <= 0:
+            left_s = 0.0 if firing.fire_due(session) else TAKEN_S
+    return min(left_s, LOOK_EVERY_S)
+
+
 class Maintenance:
-    """The chores, done again and again from a thread, from `start` (or `with`) to `stop`."""
+    """Fires schedules on time and does the chores, from a thread, from `start` (or `with`) to `stop`."""
 
     def __init__(self, pause_s: float | None = None) -> None:
         self.pause_s = min(LONGEST_PAUSE_S, settings().stalled_after_s / 4) if pause_s is None else pause_s
@@ -118,12 +137,21 @@ class Maintenance:
         self.stop()
 
     def _loop(self) -> None:
-        while not self._stopping.wait(self.pause_s):
+        wait_s, chores_s = 0.0, time.monotonic() + self.pause_s
+        while not self._stopping.wait(wait_s):
             try:
-                do_chores()
+                wait_s = min(fire_schedules(), self.pause_s)
+                if time.monotonic() >= chores_s:
+                    do_chores()
+                    chores_s = time.monotonic() + self.pause_s
             except DatabaseUnavailableError as error:
                 logger.warning("No chores now. %s", error)
                 self._revive()
+                wait_s = LOOK_EVERY_S
+            except SQLAlchemyError:
+                # Tables of another version, or a lock lost by standing still: neither may end the loop.
+                logger.exception("No chores now.")
+                wait_s = self.pause_s
 
     def _revive(self) -> None:
         try:

@@ -12,7 +12,8 @@ import subprocess
 import sys
 import threading
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 
 import httpx
 import pytest
@@ -54,14 +55,17 @@ def processes_of(machine):
     """Processes that still work for this machine, by their environment."""
     wanted = f"TILEWRIGHT_DATA_DIR={machine['TILEWRIGHT_DATA_DIR']}".encode()
     found = []
-    for pid in filter(str.isdigit, os.listdir("/proc")):
-        try:
-            with open(f"/proc/{pid}/environ", "rb") as environ, open(f"/proc/{pid}/cmdline", "rb") as cmdline:
-                if wanted in environ.read().split(b"\0"):
-                    found.append(cmdline.read())
-        except OSError:
-            continue  # it ended meanwhile
+    for process in Path("/proc").glob("[0-9]*"):
+        # One may end while it is looked at, and others belong to other users.
+        with suppress(OSError):
+            if wanted in (process / "environ").read_bytes().split(b"\0"):
+                found.append((process / "cmdline").read_bytes())
     return found
+
+
+def tilewright(machine, *arguments):
+    """A finished command."""
+    return subprocess.run([*CLI, *arguments], env=machine, capture_output=True, text=True, timeout=110, check=False)
 
 
 @contextmanager
@@ -85,9 +89,7 @@ def running(machine, *arguments):
 
 
 def test_up_once_tunes_through_the_api_prints_the_best_and_leaves_nothing_running(machine):
-    done = subprocess.run(
-        [*CLI, "up", *TUNE, "--once"], env=machine, capture_output=True, text=True, timeout=110, check=False
-    )
+    done = tilewright(machine, "up", *TUNE, "--once")
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("gemm m=16,n=24,k=8 float32 on cpu:")
     assert re.search(r"^time +\S+ ms", done.stdout, re.MULTILINE)
@@ -98,14 +100,13 @@ def test_up_once_tunes_through_the_api_prints_the_best_and_leaves_nothing_runnin
 
 
 def test_a_second_run_finds_its_data_and_the_printed_curl_line_answers(machine):
-    once = subprocess.run(
-        [*CLI, "up", *TUNE, "--once"], env=machine, capture_output=True, text=True, timeout=110, check=True
-    )
+    once = tilewright(machine, "up", *TUNE, "--once")
+    assert once.returncode == 0, once.stderr
     (line,) = (line for line in once.stdout.splitlines() if line.startswith("ask for it"))
     address = shlex.split(line)[-1]
     with running(machine):
         answer = httpx.get(address, trust_env=False).json()
-        listed = subprocess.run([*CLI, "jobs", "--json"], env=machine, capture_output=True, text=True, check=True)
+        listed = tilewright(machine, "jobs", "--json")
     assert answer["match"] == "exact"
     assert answer["time_ms"] > 0
     assert {job["state"] for job in json.loads(listed.stdout)["items"]} == {"done"}
@@ -113,7 +114,7 @@ def test_a_second_run_finds_its_data_and_the_printed_curl_line_answers(machine):
 
 def test_a_second_up_says_that_the_port_is_taken(machine):
     with running(machine):
-        second = subprocess.run([*CLI, "up"], env=machine, capture_output=True, text=True, timeout=60, check=False)
+        second = tilewright(machine, "up")
     assert second.returncode == 1
     assert "Is Tilewright running already?" in second.stderr
 

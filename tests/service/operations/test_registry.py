@@ -49,7 +49,9 @@ def test_a_changed_source_is_a_new_row_beside_the_old_one(session, device):
     assert registry.kernel_variant_ids(session, catalogue().get("gemm")) == before
     count = select(func.count()).select_from(models.KernelVariant)
     there = session.scalar(count)
-    session.execute(update(models.KernelVariant).where(models.KernelVariant.id == before["wpt"]).values(source_hash="old"))
+    session.execute(
+        update(models.KernelVariant).where(models.KernelVariant.id == before["wpt"]).values(source_hash="old")
+    )
     registry.register_kernels(session, catalogue())
     after = registry.kernel_variant_ids(session, catalogue().get("gemm"))
     assert session.scalar(count) == there + 1

@@ -1,0 +1,292 @@
+"""Schedules: created, listed, paused, run now, deleted. When they fire is in `firing`."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import defaultdict
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import ColumnElement, func, select, true
+from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy.orm import Session, joinedload
+
+from tilewright.kernels.errors import InvalidProblemError
+from tilewright.service.errors import ConflictError, InvalidRequestError, NotFoundError
+from tilewright.service.operations.answers import FireAnswer, JobAnswer, Page, ProblemAnswer, ScheduleAnswer
+from tilewright.service.operations.due_times import DueTimes
+from tilewright.service.operations.firing import MAX_OPEN_JOBS, fire_by_hand, fire_due, first_due
+from tilewright.service.operations.jobs import OPEN, job
+from tilewright.service.operations.pages import cursor_of, row_id_of
+from tilewright.service.operations.registry import problem_answer
+from tilewright.service.operations.request_job import check_job
+from tilewright.service.operations.requests import JobRequest, ScheduleRequest
+from tilewright.service.store import models
+from tilewright.service.store.models import Overlap
+
+__all__ = [
+    "create_schedule",
+    "delete_schedule",
+    "fire_due",
+    "fires",
+    "run_now",
+    "schedule",
+    "schedules",
+    "set_enabled",
+]
+
+NEXT_FIRES = 5
+_OF_A_PROBLEM = ("kernel", "shape", "dtype", "options")
+
+
+def create_schedule(session: Session, request: ScheduleRequest) -> ScheduleAnswer:
+    """The new schedule; the same request again answers with the same one.
+
+    Raises InvalidRequestError or InvalidProblemError naming the field, ConflictError for a name that is taken.
+    """
+    times = DueTimes.of(request.cron, request.time_zone)
+    problems, model, device = _check_problems(session, request)
+    now: datetime = session.scalars(select(func.clock_timestamp())).one()
+    body_hash = hashlib.sha256(request.model_dump_json().encode()).hexdigest()
+    table = models.Schedule
+    new_id = session.scalar(
+        insert(table)
+        .values(
+            **request.model_dump(include={"name", "time_zone", "variants", "compiler", "priority", "enabled"}),
+            body_hash=body_hash,
+            cron=times.cron,
+            overlap=Overlap(request.overlap),
+            device_model_id=model.id,
+            device_id=device.id if device else None,
+            budget_trials=request.budget.trials,
+            budget_seconds=request.budget.seconds,
+            budget_target_ms=request.budget.target_ms,
+            next_at=times.after(now) if request.enabled else None,
+        )
+        .on_conflict_do_nothing()
+        .returning(table.id)
+    )
+    if new_id is None:
+        return _same_schedule(session, request.name, body_hash)
+    session.add_all(
+        models.ScheduledProblem(schedule_id=new_id, place=place, problem_id=problem_id)
+        for place, problem_id in enumerate(problems)
+    )
+    session.flush()
+    return schedule(session, new_id)
+
+
+def schedules(session: Session) -> list[ScheduleAnswer]:
+    """Every schedule, by name."""
+    return _answers(session, true())
+
+
+def schedule(session: Session, schedule_id: int) -> ScheduleAnswer:
+    """One schedule; raises NotFoundError."""
+    found = _answers(session, models.Schedule.id == schedule_id)
+    if not found:
+        raise NotFoundError("schedule", str(schedule_id))
+    return found[0]
+
+
+def set_enabled(session: Session, schedule_id: int, enabled: bool) -> ScheduleAnswer:
+    """The schedule paused or going on; raises NotFoundError. What was due in the pause does not fire."""
+    row = _locked(session, schedule_id)
+    if row.enabled != enabled:
+        row.enabled, row.next_at = enabled, first_due(session, row) if enabled else None
+        session.flush()
+    return schedule(session, schedule_id)
+
+
+def delete_schedule(session: Session, schedule_id: int) -> None:
+    """The schedule and the record of its fires are gone; its jobs stay, open ones too. Raises NotFoundError."""
+    session.delete(_locked(session, schedule_id))
+    session.flush()
+
+
+def run_now(session: Session, schedule_id: int) -> list[JobAnswer]:
+    """The jobs of one fire outside the due times, whatever is open, also of a paused schedule.
+
+    Raises NotFoundError, and ConflictError where too many of its jobs are open.
+    """
+    made = fire_by_hand(session, _locked(session, schedule_id))
+    if not made:
+        raise ConflictError(f"The schedule has too many open jobs; at most {MAX_OPEN_JOBS} may be. Cancel some first.")
+    session.flush()
+    return [job(session, job_id) for job_id in made]
+
+
+def fires(session: Session, schedule_id: int, *, limit: int = 50, cursor: str | None = None) -> Page[FireAnswer]:
+    """One page of what has come of the due times, newest first; raises NotFoundError, InvalidRequestError."""
+    if session.get(models.Schedule, schedule_id) is None:
+        raise NotFoundError("schedule", str(schedule_id))
+    table = models.ScheduleFire
+    query = select(table).where(table.schedule_id == schedule_id).order_by(table.id.desc()).limit(limit + 1)
+    if cursor is not None:
+        query = query.where(table.id < row_id_of(cursor))
+    rows = session.scalars(query).all()
+    more = cursor_of(rows[limit - 1].id) if len(rows) > limit else None
+    return Page(items=[_fire_answer(row) for row in rows[:limit]], next_cursor=more)
+
+
+def _check_problems(
+    session: Session, request: ScheduleRequest
+) -> tuple[list[int], models.DeviceModel, models.Device | None]:
+    """Problem ids in their order, and where they run; refuses what a job would be refused for, and repetitions."""
+    places: dict[int, int] = {}
+    limits = request.model_dump(include={"device_model", "device", "variants", "compiler", "priority"})
+    for place, problem in enumerate(request.problems):
+        wanted = JobRequest(**problem.model_dump(), **limits, budget=request.budget)
+        try:
+            row, model, device = check_job(session, wanted)
+        except InvalidRequestError as error:
+            raise InvalidRequestError(_placed(error.field, place), error.reason, error.example) from error
+        except InvalidProblemError as error:
+            raise InvalidProblemError(_placed(error.field, place), error.reason, error.example) from error
+        if row.id in places:
+            raise InvalidRequestError(f"problems.{place}", f"is the same problem as number {places[row.id]}.")
+        places[row.id] = place
+    return list(places), model, device
+
+
+def _placed(field: str, place: int) -> str:
+    return f"problems.{place}.{field}" if field.partition(".")[0] in _OF_A_PROBLEM else field
+
+
+def _same_schedule(session: Session, name: str, body_hash: str) -> ScheduleAnswer:
+    row = session.scalars(select(models.Schedule).where(models.Schedule.name == name)).one_or_none()
+    if row is None or row.body_hash != body_hash:
+        raise ConflictError(f"There is another schedule named {name!r}; delete it first, or choose another name.")
+    return schedule(session, row.id)
+
+
+def _locked(session: Session, schedule_id: int) -> models.Schedule:
+    """The row, which nobody can fire or change meanwhile; raises NotFoundError."""
+    table = models.Schedule
+    row = session.scalars(
+        select(table)
+        .where(table.id == schedule_id)
+        .options(joinedload(table.device_model), joinedload(table.device))
+        .with_for_update(of=table)
+        .execution_options(populate_existing=True)
+    ).one_or_none()
+    if row is None:
+        raise NotFoundError("schedule", str(schedule_id))
+    return row
+
+
+def _answers(session: Session, condition: ColumnElement[bool]) -> list[ScheduleAnswer]:
+    table = models.Schedule
+    rows = session.scalars(
+        select(table)
+        .where(condition)
+        .order_by(table.name)
+        .options(joinedload(table.device_model), joinedload(table.device))
+        .execution_options(populate_existing=True)
+    ).all()
+    ids = [row.id for row in rows]
+    problems, last, jobs = _problems(session, ids), _last_fires(session, ids), _last_jobs(session, ids)
+    open_jobs = _open_jobs(session, ids)
+    return [
+        _answer(row, problems[row.id], last.get(row.id), last_jobs=jobs[row.id], open_jobs=open_jobs.get(row.id, 0))
+        for row in rows
+    ]
+
+
+def _answer(
+    row: models.Schedule,
+    problems: list[ProblemAnswer],
+    last: models.ScheduleFire | None,
+    *,
+    last_jobs: list[UUID],
+    open_jobs: int,
+) -> ScheduleAnswer:
+    same = {name: getattr(row, name) for name in ScheduleAnswer.model_fields if hasattr(row, name)}
+    own: dict[str, Any] = {
+        "problems": problems,
+        "device_model": row.device_model.slug,
+        "device": row.device.uuid if row.device else None,
+        "budget": {"trials": row.budget_trials, "seconds": row.budget_seconds, "target_ms": row.budget_target_ms},
+        "overlap": row.overlap.value,
+        "next_at": _utc(row.next_at),
+        "next_fires": _next_fires(row),
+        "last_fire_at": _utc(last.fire_at if last else row.last_fire_at),
+        "last_outcome": last.outcome.value if last else None,
+        "last_reason": last.reason if last else None,
+        "last_jobs": last_jobs,
+        "open_jobs": open_jobs,
+    }
+    return ScheduleAnswer(**same | own)
+
+
+def _next_fires(row: models.Schedule) -> list[datetime]:
+    if row.next_at is None:
+        return []
+    try:
+        return DueTimes.of(row.cron, row.time_zone).next_times(row.next_at.astimezone(UTC), NEXT_FIRES)
+    except InvalidRequestError:
+        return [row.next_at]  # this host's time zone data do not know the zone; the other fields are still right
+
+
+def _problems(session: Session, ids: Sequence[int]) -> dict[int, list[ProblemAnswer]]:
+    table = models.ScheduledProblem
+    found: dict[int, list[ProblemAnswer]] = defaultdict(list)
+    for row in session.scalars(
+        select(table)
+        .where(table.schedule_id.in_(ids))
+        .order_by(table.schedule_id, table.place)
+        .options(joinedload(table.problem).joinedload(models.Problem.kernel))
+    ):
+        found[row.schedule_id].append(problem_answer(row.problem))
+    return found
+
+
+def _last_fires(session: Session, ids: Sequence[int]) -> dict[int, models.ScheduleFire]:
+    table = models.ScheduleFire
+    newest = (
+        select(func.max(table.id)).where(table.schedule_id == models.Schedule.id).correlate(models.Schedule)
+    ).scalar_subquery()
+    query = select(table).where(table.id.in_(select(newest).where(models.Schedule.id.in_(ids))))
+    return {row.schedule_id: row for row in session.scalars(query)}
+
+
+def _last_jobs(session: Session, ids: Sequence[int]) -> dict[int, list[UUID]]:
+    table = models.TuningJob
+    newest = (
+        select(models.Schedule.id, func.max(table.fire_at).label("fire_at"))
+        .join(table, table.schedule_id == models.Schedule.id)
+        .where(models.Schedule.id.in_(ids))
+        .group_by(models.Schedule.id)
+        .subquery()
+    )
+    found: dict[int, list[UUID]] = defaultdict(list)
+    for schedule_id, job_id in session.execute(
+        select(table.schedule_id, table.id)
+        .join(newest, (table.schedule_id == newest.c.id) & (table.fire_at == newest.c.fire_at))
+        .order_by(table.id)
+    ):
+        if schedule_id is not None:
+            found[schedule_id].append(job_id)
+    return found
+
+
+def _open_jobs(session: Session, ids: Sequence[int]) -> dict[int, int]:
+    table = models.TuningJob
+    query = (
+        select(table.schedule_id, func.count())
+        .where(table.schedule_id.in_(ids), table.state.in_(OPEN))
+        .group_by(table.schedule_id)
+    )
+    return {schedule_id: count for schedule_id, count in session.execute(query) if schedule_id is not None}
+
+
+def _fire_answer(row: models.ScheduleFire) -> FireAnswer:
+    own = {"fire_at": _utc(row.fire_at), "created_at": _utc(row.created_at), "outcome": row.outcome.value}
+    same = {name: getattr(row, name) for name in FireAnswer.model_fields}
+    return FireAnswer(**same | own)
+
+
+def _utc(moment: datetime | None) -> datetime | None:
+    return None if moment is None else moment.astimezone(UTC)
