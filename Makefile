@@ -16,10 +16,11 @@ IN = "$(VENV)/bin/python" -m
 WORKERS ?= 2
 SHAPE ?= m=256,n=100,k=784
 
-.PHONY: help run serve migrate test lint types unit gpu gpu-test test-faults lock hooks clean
+.PHONY: help run serve migrate test lint types unit gpu gpu-test browser-test test-faults bench-main-job gpu-check gpu-memcheck \
+	lock hooks clean
 
 help: ## This list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' Makefile
 
 run: ## Start everything on this machine, tune one gemm, serve until Ctrl-C (ONCE=1: then stop)
 	@$(PREPARE) run
@@ -60,9 +61,25 @@ gpu-test: ## The tests on an NVIDIA GPU
 	@$(PREPARE) dev
 	@$(IN) pytest -m gpu
 
+browser-test: ## The dashboard in a real Chromium (CHROMIUM=/path names one)
+	@$(PREPARE) dev
+	@$(IN) pytest -m browser -q
+
 test-faults: ## The tests that kill, freeze and restart parts of the system (minutes)
 	@$(PREPARE) dev
 	@$(IN) pytest -m faults
+
+bench-main-job: ## The main job through the API of a running `tilewright up`, on its GPU; writes benchmarks/results
+	@$(PREPARE) run
+	@"$(VENV)/bin/python" benchmarks/main_job.py --out benchmarks/results/h200/main_job.json
+
+gpu-check: ## Every variant, dtype and option against the reference on the GPU, and some times beside cuBLAS
+	@$(PREPARE) run
+	@"$(VENV)/bin/python" benchmarks/gpu_check.py
+
+gpu-memcheck: ## Every variant under compute-sanitizer, at small shapes
+	@$(PREPARE) run
+	@compute-sanitizer --tool memcheck --error-exitcode 9 "$(VENV)/bin/python" benchmarks/sanitize.py --count 1
 
 lock: ## Write requirements/*.lock anew (needs uv; UPGRADE=1 takes the newest versions)
 	@python="$(PYTHON)"; "$$python" tools/lock.py

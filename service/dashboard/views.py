@@ -1,73 +1,136 @@
-"""From answers to what a page shows: plain values and words, tested as data."""
+"""From answers to what a page shows: plain values, tested as data."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any
+from urllib.parse import quote, urlencode
 
-from tilewright.service.operations.answers import DeviceAnswer, DeviceModelAnswer, JobAnswer, ProblemAnswer
-from tilewright.service.operations.parse import format_options, format_shape
-from tilewright.service.operations.registry import catalogue
-from tilewright.service.operations.results import ResultAnswer
+from tilewright.service.dashboard import words
+from tilewright.service.dashboard.charts import Bar
+from tilewright.service.operations.answers import (
+    DeviceAnswer,
+    DeviceModelAnswer,
+    EnvironmentAnswer,
+    JobAnswer,
+    TrialAnswer,
+)
+from tilewright.service.operations.parse import format_shape
+from tilewright.service.operations.results import ModelResults, ResultAnswer
 
-NOTHING = "\N{EN DASH}"
-TIMES = "\N{MULTIPLICATION SIGN}"
+OPEN = frozenset({"queued", "running"})
+
+MARKS = {
+    "measured": "\N{CHECK MARK}",
+    "constraint_violated": "\N{EMPTY SET}",
+    "compile_failed": "\N{MULTIPLICATION X}",
+    "launch_failed": "\N{MULTIPLICATION X}",
+    "wrong_result": "\N{NOT EQUAL TO}",
+    "timed_out": "\N{INFINITY}",
+    "device_lost": "!",
+}
+"""Beside the words, so that a failure is seen in a long column without reading it."""
 
 
 @dataclass(frozen=True)
 class Section:
-    """One device model: whether a worker of it speaks, and its best configurations."""
+    """One device model: how many of its devices have a worker that speaks, and its newest best configurations."""
 
     model: DeviceModelAnswer
     alive: int
     devices: int
     rows: Sequence[Mapping[str, Any]]
+    total: int
 
 
 def sections(
-    models: Sequence[DeviceModelAnswer], devices: Sequence[DeviceAnswer], found: Sequence[ResultAnswer]
+    models: Sequence[DeviceModelAnswer], devices: Sequence[DeviceAnswer], found: Mapping[str, ModelResults]
 ) -> list[Section]:
-    """One section per device model, those with a living worker first."""
+    """One section per device model: those with a living worker first, then GPUs before CPUs."""
     made = []
     for model in models:
         own = [device for device in devices if device.model == model.slug]
-        rows = [result_line(result) for result in found if result.device_model == model.slug]
-        made.append(Section(model, sum(device.alive for device in own), len(own), rows))
-    return sorted(made, key=lambda section: (section.alive == 0, section.model.slug))
+        results = found.get(model.slug, ModelResults([], 0))
+        rows = result_lines(results.items, own)
+        made.append(Section(model, sum(device.alive for device in own), len(own), rows, results.total))
+    return sorted(made, key=lambda section: (section.alive == 0, section.model.kind == "cpu", section.model.slug))
 
 
-def result_line(result: ResultAnswer) -> dict[str, Any]:
-    """One row of the table of best configurations."""
+def result_lines(results: Sequence[ResultAnswer], devices: Sequence[DeviceAnswer]) -> list[dict[str, Any]]:
+    """Rows of the table of best configurations; `devices` tell which environments are those of today."""
+    current: dict[str, list[EnvironmentAnswer | None]] = {}
+    for device in devices:
+        current.setdefault(device.model, []).append(device.environment)
+    return [_result_line(result, current.get(result.device_model, [])) for result in results]
+
+
+def _result_line(result: ResultAnswer, current: Sequence[EnvironmentAnswer | None]) -> dict[str, Any]:
     library = result.library
+    half_width_ms = (result.ci_ms[1] - result.ci_ms[0]) / 2
     return {
-        "problem": problem_text(result.problem),
+        "problem": result.problem,
+        "shape": format_shape(words.ordered_shape(result.problem)),
+        "options": words.unusual_options(result.problem),
+        "device_model": result.device_model,
         "best_path": best_path(result),
-        "study_path": f"/v1/studies/{result.study_id}",
+        "study_path": f"/studies/{result.study_id}",
+        "trial_number": result.trial_number,
         "variant": result.variant,
-        "configuration": " ".join(f"{name}={value}" for name, value in result.configuration.items()),
+        "configuration": words.configuration(result.problem.kernel, result.variant, result.configuration),
+        "ties": result.ties,
         "time_ms": result.time_ms,
+        "uncertainty": half_width_ms / result.time_ms,
+        "l2": result.l2,
         "gflops": result.gflops,
+        "gb_per_s": result.gb_per_s,
+        "roof_ratio": result.roof_ratio,
+        "roof_width": round(min(result.roof_ratio or 0, 1) * 48, 1),
         "gain_over_default": result.gain_over_default,
-        "gain_over_slowest": result.gain_over_slowest,
-        "library": library.name if library else None,
-        "speedup": library.speedup if library else None,
-        "library_faster": bool(library and library.faster),
+        "library": library,
+        "bar": Bar.of(library.speedup) if library else None,
+        "verdict": _verdict(result),
+        "environment": result.environment,
+        "is_past": bool(current) and result.environment not in current,
         "verified_at": result.verified_at,
     }
 
 
+def _verdict(result: ResultAnswer) -> str | None:
+    """What the comparison with the library comes to, in words."""
+    library = result.library
+    if library is None:
+        return None
+    if library.faster:
+        return f"{library.name} is faster: use it"
+    is_ahead = library.time_ms > result.ci_ms[1]  # else the noise does not tell them apart
+    return f"ahead of {library.name}" if is_ahead else f"level with {library.name}"
+
+
+def best_path(result: ResultAnswer) -> str:
+    """The address that answers with this configuration."""
+    problem, options = result.problem, words.unusual_options(result.problem)
+    query = {
+        "device_model": result.device_model,
+        "shape": format_shape(words.ordered_shape(problem)),
+        "dtype": problem.dtype,
+    }
+    said = urlencode(query | ({"options": options} if options else {}), safe="=,:")
+    return f"/v1/kernels/{quote(problem.kernel)}/best?{said}"
+
+
 def job_line(job: JobAnswer) -> dict[str, Any]:
     """One row of the table of jobs."""
+    trials = job.budget.get("trials")
     return {
-        "path": f"/v1/jobs/{job.id}",
-        "problem": problem_text(job.problem),
+        "path": f"/jobs/{job.id}",
+        "problem": job.problem,
         "device": job.device or job.device_model or "any",
         "state": job.state,
         "phase": job.phase if job.state == "running" else None,
+        "is_stopping": job.cancel_requested and job.state == "running",
         "trials_done": job.trials_done,
-        "trials": job.budget.get("trials"),
+        "trials": int(trials) if trials else None,
         "best_ms": job.best_ms,
         "error": job.error,
         "created_at": job.created_at,
@@ -76,57 +139,51 @@ def job_line(job: JobAnswer) -> dict[str, Any]:
 
 def is_open(job: JobAnswer) -> bool:
     """Whether the job may still change."""
-    return job.state in {"queued", "running"}
+    return job.state in OPEN
 
 
-def problem_text(problem: ProblemAnswer) -> str:
-    """`gemm m=256,n=100,k=784 float32 beta_zero=true`: axes in the kernel's order, options only where not default."""
-    options = format_options(_unusual_options(problem))
-    return " ".join(part for part in (problem.kernel, format_shape(_ordered(problem)), problem.dtype, options) if part)
+def trial_lines(kernel: str, trials: Sequence[TrialAnswer]) -> list[dict[str, Any]]:
+    """Rows of a table of trials of one kernel; times and spreads share their decimals."""
+    time_text = words.column(trial.time_ms for trial in trials)
+    return [
+        {
+            "number": trial.number,
+            "variant": trial.variant,
+            "configuration": words.configuration(kernel, trial.variant, trial.configuration),
+            "outcome": trial.outcome,
+            "mark": MARKS[trial.outcome],
+            "time": time_text(trial.time_ms),
+            "spread": None if trial.spread_ms is None else time_text(trial.spread_ms),
+            "gflops": trial.gflops,
+            "gb_per_s": trial.gb_per_s,
+            "registers": trial.registers,
+            "shared_bytes": trial.shared_bytes,
+            "spill_bytes": trial.spill_bytes,
+            "occupancy": trial.occupancy,
+            "log": trial.log,
+            "created_at": trial.created_at,
+        }
+        for trial in trials
+    ]
 
 
-def best_path(result: ResultAnswer) -> str:
-    """The address that answers with this configuration."""
-    problem = result.problem
-    query = f"device_model={result.device_model}&shape={format_shape(_ordered(problem))}&dtype={problem.dtype}"
-    options = format_options(_unusual_options(problem))
-    return f"/v1/kernels/{problem.kernel}/best?{query}" + (f"&options={options}" if options else "")
+def outcome_counts(outcomes: Mapping[str, int]) -> list[tuple[str, str, int]]:
+    """Mark, word and count of each outcome that occurred, in the order of MARKS."""
+    return [(mark, outcome, outcomes[outcome]) for outcome, mark in MARKS.items() if outcomes.get(outcome)]
+
+
+def budget_text(budget: Mapping[str, float | int | None]) -> str:
+    """`50 trials or 2 min 0 s`."""
+    parts = []
+    if (trials := budget.get("trials")) is not None:
+        parts.append(words.counted(int(trials), "trial"))
+    if (seconds := budget.get("seconds")) is not None:
+        parts.append(words.duration(seconds))
+    if (target_ms := budget.get("target_ms")) is not None:
+        parts.append(f"until {words.number(target_ms)} ms")
+    return " or ".join(parts)
 
 
 def curl_line(base_url: str, found: Sequence[ResultAnswer]) -> str | None:
     """The command that asks for the newest result, or None while there is none."""
     return f"curl '{base_url}{best_path(found[0])}'" if found else None
-
-
-def _ordered(problem: ProblemAnswer) -> dict[str, int]:
-    """The shape in the order of the kernel's axes; the database keeps none."""
-    declared = catalogue().by_name.get(problem.kernel)
-    axes = [axis for axis in declared.axes if axis in problem.shape] if declared else []
-    return {axis: problem.shape[axis] for axis in [*axes, *(a for a in problem.shape if a not in axes)]}
-
-
-def _unusual_options(problem: ProblemAnswer) -> dict[str, bool | str]:
-    declared = catalogue().by_name.get(problem.kernel)
-    usual = {option.name: option.default for option in declared.options} if declared else {}
-    return {name: value for name, value in problem.options.items() if usual.get(name) != value}
-
-
-def _number(value: float | None) -> str:
-    """Three significant digits without an exponent, so that columns compare at a glance."""
-    if value is None:
-        return NOTHING
-    if abs(value) >= 100:
-        return f"{value:,.0f}"
-    decimals = 1 if abs(value) >= 10 else 2 if abs(value) >= 1 else 4
-    return f"{value:.{decimals}f}"
-
-
-def _ratio(value: float | None) -> str:
-    return NOTHING if value is None else f"{TIMES}{value:.2f}"
-
-
-def _moment(value: datetime | None) -> str:
-    return NOTHING if value is None else value.astimezone(UTC).strftime("%Y-%m-%d %H:%M UTC")
-
-
-FILTERS: Mapping[str, Callable[[Any], str]] = {"number": _number, "ratio": _ratio, "moment": _moment}

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import datetime
+from typing import TypeVar
 
-from sqlalchemy import select
+from sqlalchemy import Select, func, select
 from sqlalchemy.orm import Session, joinedload
 
 from tilewright.service.operations.answers import Answer, EnvironmentAnswer, LibraryAnswer, Page, ProblemAnswer
 from tilewright.service.operations.pages import cursor_of, row_id_of
 from tilewright.service.operations.registry import environment_answer, problem_answer
 from tilewright.service.store import models
+
+Row = TypeVar("Row")
 
 
 class ResultAnswer(Answer):
@@ -69,31 +73,63 @@ def results(
 ) -> Page[ResultAnswer]:
     """One page of current best configurations, newest first; unknown names give an empty page."""
     best = models.BestConfiguration
-    query = (
-        select(best)
-        .join(best.problem)
-        .join(models.Problem.kernel)
-        .join(best.device_model)
-        .where(best.superseded_by_id.is_(None), best.retracted_at.is_(None))
-        .options(
-            joinedload(best.problem).joinedload(models.Problem.kernel),
-            joinedload(best.device_model),
-            joinedload(best.environment),
-            joinedload(best.trial),
-        )
-        .order_by(best.id.desc())
-        .limit(limit + 1)
-    )
-    if kernel is not None:
-        query = query.where(models.Kernel.name == kernel)
-    if device_model is not None:
-        query = query.where(models.DeviceModel.slug == device_model)
+    query = _with_relations(_current(select(best), kernel, device_model)).order_by(best.id.desc()).limit(limit + 1)
     if cursor is not None:
         query = query.where(best.id < row_id_of(cursor))
     rows = session.scalars(query).all()
     return Page(
         items=[_answer(row) for row in rows[:limit]],
         next_cursor=cursor_of(rows[limit - 1].id) if len(rows) > limit else None,
+    )
+
+
+@dataclass(frozen=True)
+class ModelResults:
+    """The newest current best configurations of one device model, and how many there are in all."""
+
+    items: list[ResultAnswer]
+    total: int
+
+
+def results_by_model(
+    session: Session, *, kernel: str | None = None, device_model: str | None = None, each: int = 10
+) -> dict[str, ModelResults]:
+    """The newest `each` results of every device model that has any, by slug; in one query."""
+    best = models.BestConfiguration
+    place = func.row_number().over(partition_by=best.device_model_id, order_by=best.id.desc())
+    total = func.count().over(partition_by=best.device_model_id)
+    ranked = _current(select(best.id, place.label("place"), total.label("total")), kernel, device_model).subquery()
+    query = (
+        _with_relations(select(best).add_columns(ranked.c.total))
+        .join(ranked, ranked.c.id == best.id)
+        .where(ranked.c.place <= each)
+        .order_by(best.id.desc())
+    )
+    found: dict[str, ModelResults] = {}
+    for row, count in session.execute(query):
+        found.setdefault(row.device_model.slug, ModelResults([], count)).items.append(_answer(row))
+    return found
+
+
+def _current(query: Select[Row], kernel: str | None, device_model: str | None) -> Select[Row]:
+    """The query over best configurations, for those that stand, of this kernel and device model where given."""
+    best = models.BestConfiguration
+    query = query.where(best.superseded_by_id.is_(None), best.retracted_at.is_(None))
+    if kernel is not None:
+        query = query.join(best.problem).join(models.Problem.kernel).where(models.Kernel.name == kernel)
+    if device_model is not None:
+        query = query.join(best.device_model).where(models.DeviceModel.slug == device_model)
+    return query
+
+
+def _with_relations(query: Select[Row]) -> Select[Row]:
+    """The query over best configurations, with everything that an answer is made of."""
+    best = models.BestConfiguration
+    return query.options(
+        joinedload(best.problem).joinedload(models.Problem.kernel),
+        joinedload(best.device_model),
+        joinedload(best.environment),
+        joinedload(best.trial),
     )
 
 

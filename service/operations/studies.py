@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import uuid
 from collections import defaultdict
 from collections.abc import Iterable
+from typing import Literal
 
-from sqlalchemy import Select, func, select
-from sqlalchemy.orm import Session, joinedload
+from sqlalchemy import Select, func, or_, select
+from sqlalchemy.orm import Session, defer, joinedload
 
 from tilewright.service.errors import NotFoundError
-from tilewright.service.operations.answers import Page, StudyAnswer
+from tilewright.service.operations.answers import Answer, Page, StudyAnswer, TrialAnswer
+from tilewright.service.operations.jobs import trial_answer
 from tilewright.service.operations.pages import MAX_ROW_ID, cursor_of, row_id_of
 from tilewright.service.operations.registry import environment_answer, problem_answer
 from tilewright.service.store import models
+
+Order = Literal["fastest", "newest"]
 
 
 def study(session: Session, study_id: int) -> StudyAnswer:
@@ -45,6 +50,68 @@ def studies(
     return Page(
         items=_answers(session, rows[:limit]),
         next_cursor=cursor_of(rows[limit - 1].id) if len(rows) > limit else None,
+    )
+
+
+def shown_trials(
+    session: Session,
+    *,
+    study_id: int | None = None,
+    job_id: uuid.UUID | None = None,
+    order: Order = "fastest",
+    limit: int = 50,
+    skip: int = 0,
+) -> list[TrialAnswer]:
+    """Trials of a study or of a job as a person reads them: fastest or newest first; failed ones have no time."""
+    table = models.Trial
+    query = select(table).options(defer(table.warm_samples_ms), defer(table.cold_samples_ms))
+    if study_id is not None:
+        query = query.where(table.study_id == study_id)
+    if job_id is not None:
+        query = query.where(table.job_id == job_id)
+    ordering = (table.time_ms.asc().nulls_last(), table.id) if order == "fastest" else (table.id.desc(),)
+    return [trial_answer(row) for row in session.scalars(query.order_by(*ordering).limit(limit).offset(skip))]
+
+
+class JobTrials(Answer):
+    """A job's trials in short: how many by outcome, and each improvement as (place in the job from 1, time in ms)."""
+
+    outcomes: dict[str, int]
+    improvements: list[tuple[int, float]]
+
+    @property
+    def total(self) -> int:
+        """All trials of the job."""
+        return sum(self.outcomes.values())
+
+
+def job_trials(session: Session, job_id: uuid.UUID) -> JobTrials:
+    """The job's trials in short, in two queries whatever their number."""
+    table = models.Trial
+    counted = session.execute(
+        select(table.outcome, func.count())
+        .where(table.job_id == job_id)
+        .group_by(table.outcome)
+        .order_by(table.outcome)
+    )
+    numbered = (
+        select(
+            func.row_number().over(order_by=table.id).label("place"),
+            table.time_ms,
+            func.min(table.time_ms).over(order_by=table.id, rows=(None, -1)).label("best_before_ms"),
+        )
+        .where(table.job_id == job_id)
+        .subquery()
+    )
+    improved = or_(numbered.c.best_before_ms.is_(None), numbered.c.time_ms < numbered.c.best_before_ms)
+    improvements = session.execute(
+        select(numbered.c.place, numbered.c.time_ms)
+        .where(numbered.c.time_ms.is_not(None), improved)
+        .order_by(numbered.c.place)
+    )
+    return JobTrials(
+        outcomes={outcome.value: count for outcome, count in counted},
+        improvements=[(place, time_ms) for place, time_ms in improvements],
     )
 
 

@@ -8,6 +8,7 @@ from functools import cache
 
 from sqlalchemy import Engine, create_engine
 from sqlalchemy.exc import InterfaceError, OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.orm import Session
 
 from tilewright.service.errors import DatabaseUnavailableError
@@ -56,7 +57,14 @@ def sqlalchemy_url(url: str) -> str:
 @cache
 def engine() -> Engine:
     """The engine of this process."""
-    return create_engine(sqlalchemy_url(database_url()), pool_pre_ping=True, connect_args=KEEPALIVE)
+    return create_engine(
+        sqlalchemy_url(database_url()),
+        pool_pre_ping=True,
+        # Threads that the API answers from: a request must not wait for a connection while the database is idle.
+        pool_size=10,
+        max_overflow=30,
+        connect_args=KEEPALIVE | {"options": "-c timezone=UTC"},
+    )
 
 
 def revive() -> None:
@@ -72,6 +80,8 @@ def answering() -> Iterator[None]:
         yield
     except (OperationalError, InterfaceError) as error:
         raise DatabaseUnavailableError(f"The database does not answer: {error.orig}") from error
+    except PoolTimeoutError as error:
+        raise DatabaseUnavailableError("All connections to the database are in use; try again.") from error
 
 
 @contextmanager

@@ -1,0 +1,224 @@
+"""The dashboard as a person uses it."""
+
+import re
+
+import pytest
+from factories import CPU, H100, NAIVE, SHAPE, TILED_16, TILED_32
+from sqlalchemy import func
+
+from tilewright.service.operations.transaction import transaction
+from tilewright.service.store import models
+from tilewright.tuner.outcome import Outcome
+
+pytestmark = pytest.mark.browser
+
+NARROW = 390
+
+
+@pytest.fixture
+def expect():
+    return pytest.importorskip("playwright.sync_api").expect
+
+
+@pytest.fixture
+def filled(commit):
+    """Ids of a database with something of everything."""
+
+    def make(rows):
+        ahead = rows.best(time_ms=0.0213, library_ms=0.0298)
+        ahead.roof_ratio, ahead.ties = 0.41, 2
+        rows.best(SHAPE | {"m": 4096, "n": 4096}, 1.9, library_ms=1.4, configuration=TILED_32).roof_ratio = 0.82
+        rows.best(SHAPE | {"k": 100}, 0.9, model=CPU)
+        rows.device(H100)
+        return ahead.job_id, running_job(rows)
+
+    return commit(make)
+
+
+def running_job(rows, shape=None):
+    study, problem, device = rows.study(shape or SHAPE | {"m": 7})
+    job = rows.job(problem, device, study, models.JobState.RUNNING, 3)
+    rows.trial(study, job, TILED_16, 2.0)
+    rows.trial(study, job, NAIVE, outcome=Outcome.COMPILE_FAILED).log = "error: too many registers"
+    rows.trial(study, job, TILED_32, 1.25)
+    return job.id, study.id
+
+
+def add_trial(job_id, study_id, configuration, time_ms, *, state=None):
+    """One more trial as a worker records it, and perhaps the end of the job."""
+    from factories import Rows  # noqa: PLC0415 - on the path since the conftest
+
+    with transaction() as session:
+        job = session.get_one(models.TuningJob, job_id)
+        rows = Rows(session, {study_id: job.trials_done})
+        rows.trial(session.get_one(models.Study, study_id), job, configuration, time_ms)
+        job.trials_done += 1
+        if state is not None:
+            job.state, job.phase, job.finished_at = state, "finished", func.now()
+            job.revision = job.state_revision = job.revision + 1
+
+
+@pytest.mark.parametrize("width", [1280, NARROW])
+def test_every_page_opens_without_a_complaint_and_fits(open_tab, filled, scheme, width):
+    done, (running, study) = filled
+    paths = ["/", "/jobs", f"/jobs/{done}", f"/jobs/{running}", f"/studies/{study}", "/schedules", "/kernels"]
+    tab = open_tab("/kernels/gemm", width=width, **scheme)
+    for path in [*paths, "/device-models/nvidia-h200", "/kernels/linear"]:
+        tab.goto(path)
+        assert tab.locator("h1").count() == 1
+        assert tab.evaluate("document.documentElement.scrollWidth") <= width, path
+
+
+def test_text_is_readable_in_both_schemes(open_tab, filled, scheme):
+    """WCAG AA: 4.5 to 1 for every text against what is behind it."""
+    _, (running, _) = filled
+    tab = open_tab("/", **scheme)
+    for path in ["/", f"/jobs/{running}", "/schedules"]:
+        tab.goto(path)
+        weak = [line for line in tab.evaluate(CONTRASTS) if line["contrast"] < 4.5]
+        assert not weak, path
+
+
+def test_filter_leads_to_an_address_that_shows_the_same(open_tab, filled, expect):
+    tab = open_tab("/")
+    tab.get_by_label("Device model").select_option("nvidia-h200")
+    tab.get_by_role("button", name="Show").click()
+    tab.wait_for_url(re.compile(r"device_model=nvidia-h200"))
+    expect(tab.locator("#best section")).to_have_count(1)
+    tab.reload()
+    expect(tab.locator("#best section")).to_have_count(1)
+
+
+def test_running_job_is_seen_live_until_it_ends(open_tab, commit, expect):
+    job_id, study_id = commit(running_job)
+    tab = open_tab(f"/jobs/{job_id}")
+    expect(tab.locator("#connection")).to_contain_text("live")
+    expect(tab.locator(".figure")).to_have_text("1.25 ms")
+    tab.get_by_text("What it said").click()
+    add_trial(job_id, study_id, TILED_16.of("tiled", {"TILE_WIDTH": 8}), 0.75)
+    expect(tab.locator(".figure")).to_have_text("0.750 ms")
+    expect(tab.locator("#job tbody tr")).to_have_count(4)
+    expect(tab.get_by_text("too many registers")).to_be_visible()  # what was unfolded stays so
+    add_trial(job_id, study_id, TILED_16.of("tiled", {"TILE_WIDTH": 24}), 0.5, state=models.JobState.DONE)
+    expect(tab.locator(".figure")).to_have_text("0.500 ms")
+    expect(tab.locator("#job .state")).to_contain_text("done")
+    expect(tab.locator("#connection")).to_be_empty()
+
+
+def test_a_hidden_page_holds_no_connection_and_catches_up_when_seen(open_tab, commit, expect):
+    job_id, study_id = commit(running_job)
+    tab = open_tab(f"/jobs/{job_id}")
+    expect(tab.locator("#connection")).to_contain_text("live")
+    tab.evaluate(SHOW, 0)
+    expect(tab.locator("#connection")).to_be_empty()
+    add_trial(job_id, study_id, TILED_16.of("tiled", {"TILE_WIDTH": 8}), 0.75)
+    tab.evaluate(SHOW, 1)
+    expect(tab.locator(".figure")).to_have_text("0.750 ms")
+
+
+def test_jobs_on_the_overview_move_by_themselves(open_tab, commit, expect):
+    job_id, study_id = commit(running_job)
+    tab = open_tab("/")
+    expect(tab.locator("#jobs progress")).to_have_attribute("value", "3")
+    add_trial(job_id, study_id, TILED_16.of("tiled", {"TILE_WIDTH": 8}), 0.75)
+    expect(tab.locator("#jobs progress")).to_have_attribute("value", "4")
+
+
+def test_job_is_cancelled_from_its_page(open_tab, commit, expect):
+    def queued(rows):
+        _, problem, device = rows.study()
+        return rows.job(problem, device, None, models.JobState.QUEUED, 0).id
+
+    tab = open_tab(f"/jobs/{commit(queued)}")
+    tab.on("dialog", lambda dialog: dialog.accept())
+    tab.get_by_role("button", name="Cancel").click()
+    expect(tab.locator("#job .state")).to_contain_text("cancelled")
+    expect(tab.get_by_role("button", name="Cancel")).to_have_count(0)
+
+
+def test_schedule_is_created_paused_resumed_run_and_deleted(open_tab, commit, expect):
+    commit(lambda rows: rows.device())
+    tab = open_tab("/schedules")
+    tab.on("dialog", lambda dialog: dialog.accept())
+    tab.get_by_label("Name").fill("nightly layer")
+    tab.get_by_label("When").fill("0 */10 * * * *")
+    tab.get_by_label("Time zone").fill("Europe/Berlin")
+    tab.get_by_label("Problems").fill(
+        "linear m=256,n=100,k=784 float32 activation=relu\ngemm m=64,n=64,k=64 trans_b=true"
+    )
+    tab.get_by_role("button", name="Create schedule").click()
+    card = tab.get_by_role("article", name="nightly layer")
+    expect(tab.locator("#action-result")).to_have_text("Created nightly layer.")
+    expect(card.locator(".fires li")).to_have_count(5)
+    expect(card).to_contain_text("linear m=256,n=100,k=784 float32 activation=relu")
+    expect(card).to_contain_text("gemm m=64,n=64,k=64 float32 trans_b=true")
+    expect(card).to_contain_text("50 trials")
+    card.get_by_role("button", name="Pause").click()
+    expect(card.locator("h2")).to_contain_text("paused")
+    expect(card.locator(".fires")).to_have_count(0)
+    card.get_by_role("button", name="Resume").click()
+    expect(card.locator(".fires li")).to_have_count(5)
+    card.get_by_role("button", name="Run now").click()
+    expect(card.get_by_role("link", name="job 2")).to_be_visible()
+    card.get_by_role("button", name="Delete").click()
+    expect(card).to_have_count(0)
+    expect(tab.get_by_text("Nothing is scheduled")).to_be_visible()
+
+
+def test_refused_fields_are_marked_and_what_was_typed_stays(open_tab, commit, expect):
+    commit(lambda rows: rows.device())
+    tab = open_tab("/schedules")
+    tab.expected = {422}
+    tab.get_by_label("Name").fill("bad")
+    tab.get_by_label("When").fill("never")
+    tab.get_by_label("Problems").fill("gemm m=1,n=1,k=1")
+    tab.get_by_role("button", name="Create schedule").click()
+    expect(tab.locator("#error-cron")).to_be_visible()
+    expect(tab.get_by_label("When")).to_be_focused()
+    expect(tab.get_by_label("When")).to_have_value("never")
+    tab.get_by_label("When").fill("0 0 3 * * *")
+    tab.get_by_label("Problems").fill("gemm m=1,n=1,k=1\ngemm m=0,n=1,k=1")
+    tab.get_by_role("button", name="Create schedule").click()
+    expect(tab.locator("#error-problems")).to_contain_text("line 2")
+    expect(tab.locator("#error-cron")).to_have_count(0)
+    tab.get_by_label("Problems").fill("gemm m=1,n=1,k=1")
+    tab.get_by_label("Trials each").fill("")
+    tab.get_by_role("button", name="Create schedule").click()
+    expect(tab.locator("#error-trials")).to_be_visible()
+
+
+def test_keyboard_reaches_everything_and_shows_where_it_is(open_tab, filled):
+    tab = open_tab("/")
+    tab.keyboard.press("Tab")
+    assert tab.evaluate("document.activeElement.textContent") == "Skip to content"
+    for _ in range(8):
+        tab.keyboard.press("Tab")
+        width = tab.evaluate("parseFloat(getComputedStyle(document.activeElement).outlineWidth)")
+        assert width >= 2
+
+
+SHOW = """(seen) => {
+  Object.defineProperty(document, "hidden", { value: !seen, configurable: true });
+  document.dispatchEvent(new Event("visibilitychange"));
+}"""
+
+CONTRASTS = """() => {
+  const light = (c) => {
+    const [r, g, b] = c.match(/[\\d.]+/g).map(Number).slice(0, 3)
+      .map((v) => v / 255).map((v) => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4);
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+  };
+  const ground = (e) => {
+    for (; e; e = e.parentElement) {
+      const c = getComputedStyle(e).backgroundColor;
+      if (c !== "rgba(0, 0, 0, 0)") return c;
+    }
+    return "rgb(255, 255, 255)";
+  };
+  return [...document.querySelectorAll("body *")]
+    .filter((e) => [...e.childNodes].some((n) => n.nodeType === 3 && n.data.trim()) && e.checkVisibility())
+    .map((e) => {
+      const [a, b] = [light(getComputedStyle(e).color), light(ground(e))].sort((x, y) => y - x);
+      return { text: e.textContent.trim().slice(0, 40), contrast: (a + 0.05) / (b + 0.05) };
+    });
+}"""

@@ -1,0 +1,111 @@
+"""Pages of jobs: how far they are, what they found, and how a page that is open learns of it."""
+
+import re
+
+from factories import NAIVE, SHAPE, TILED_16, TILED_32
+
+from tilewright.service.dashboard.charts import Bar, Curve
+from tilewright.service.store.models import JobState
+from tilewright.tuner.outcome import Outcome
+
+
+def running(rows, *, trials=()):
+    study, problem, device = rows.study(SHAPE | {"m": 7})
+    job = rows.job(problem, device, study, JobState.RUNNING, len(trials))
+    for configuration, time_ms in trials:
+        outcome = Outcome.MEASURED if time_ms else Outcome.COMPILE_FAILED
+        rows.trial(study, job, configuration, time_ms, outcome=outcome)
+    return job.id
+
+
+def test_only_pages_with_an_open_job_ask_again_without_scripts(page, commit):
+    commit(lambda rows: rows.best())
+    assert "http-equiv" not in page("/")
+    assert "http-equiv" not in page("/jobs")
+    commit(running)
+    assert '<noscript><meta http-equiv="refresh"' in page("/")
+    assert '<noscript><meta http-equiv="refresh"' in page("/jobs")
+
+
+def test_running_job_shows_progress_best_and_marked_failures(page, commit):
+    job_id = commit(lambda rows: running(rows, trials=[(TILED_16, 2.0), (NAIVE, None), (TILED_32, 0.5)]))
+    shown = page(f"/jobs/{job_id}")
+    assert f'data-events="/v1/jobs/{job_id}/events"' in shown
+    assert '<progress value="3" max="10"' in shown
+    assert '<b class="figure">0.500 ms</b>' in shown
+    assert "compile failed" in shown
+    assert "2 measured" in shown
+    assert re.findall(r'<th scope="row" class="n" data-label="Trial">(\d+)', shown) == ["2", "1", "0"]
+
+
+def test_curve_takes_only_improvements_and_goes_on_to_the_last_trial(page, commit):
+    job_id = commit(lambda rows: running(rows, trials=[(NAIVE, None), (TILED_16, 2.0), (TILED_32, 0.5)]))
+    shown = page(f"/jobs/{job_id}")
+    assert "From 2.000 ms at the first measured trial to 0.500 ms after 3." in shown
+    assert Curve.of([(2, 2.0), (3, 0.5)], 3).path in shown
+
+
+def test_queued_job_says_what_it_waits_for(page, commit):
+    def queued(rows):
+        _, problem, device = rows.study()
+        return rows.job(problem, device, None, JobState.QUEUED, 0).id
+
+    shown = page(f"/jobs/{commit(queued)}")
+    assert "waits for a worker of nvidia-h200" in shown
+    assert "Cancel" in shown
+
+
+def test_ended_job_shows_its_finals_and_is_not_followed(page, commit):
+    def done(rows):
+        study, problem, device = rows.study()
+        job = rows.job(problem, device, study)
+        library = {"name": "cuBLAS 13.0", "time_ms": 0.4, "ci_ms": [0.4, 0.4], "faster": True, "speedup": 0.8}
+        job.result = {
+            "stopped_by": "trials",
+            "best": {"time_ms": 0.5},
+            "gain_over_default": 2.0,
+            "gain_over_slowest": 5.0,
+            "library": library,
+            "ties": 1,
+        }
+        return job.id
+
+    shown = page(f"/jobs/{commit(done)}")
+    assert "data-events" not in shown
+    assert "cuBLAS 13.0 is faster: use it" in shown
+    assert "1 other" in shown
+
+
+def test_jobs_are_filtered_by_state(page, commit):
+    commit(lambda rows: rows.best())
+    commit(running)
+    assert "m=7," in page("/jobs?state=running")
+    assert "m=7," not in page("/jobs?state=done")
+    assert "No job here" in page("/jobs?state=failed")
+
+
+def test_text_from_outside_is_escaped(page, commit):
+    def failed(rows):
+        study, problem, device = rows.study()
+        job = rows.job(problem, device, study, JobState.FAILED)
+        job.error = "<script>alert(1)</script>"
+        return job.id
+
+    job_id = commit(failed)
+    for path in ("/", "/jobs", f"/jobs/{job_id}"):
+        assert "<script>" not in page(path)
+
+
+def test_bar_goes_right_where_ours_is_faster_and_stays_inside():
+    middle = Bar.of(1.0).middle
+    assert Bar.of(2.0).x == middle
+    assert Bar.of(0.5).x + Bar.of(0.5).width == middle
+    assert Bar.of(100.0).width == middle
+    assert Bar.of(0.001).x == 0
+
+
+def test_curve_stays_inside_and_falls():
+    curve = Curve.of([(1, 8.0), (5, 2.0), (9, 1.0)], 20)
+    assert [y for _, y in curve.dots] == sorted(y for _, y in curve.dots)
+    assert all(0 < x < curve.width and 0 < y < curve.height for x, y in curve.dots)
+    assert Curve.of([], 20) is None

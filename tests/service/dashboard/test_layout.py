@@ -1,0 +1,110 @@
+"""What holds for every page: its policy, its files, its words."""
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from factories import TILED_16
+
+from tilewright.service.dashboard import STATIC, words
+from tilewright.service.store.models import JobState
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+@pytest.fixture
+def paths(commit):
+    """Every kind of page, with something on it."""
+
+    def make(rows):
+        best = rows.best(library_ms=0.9)
+        study, problem, device = rows.study({"m": 8, "n": 8, "k": 8})
+        job = rows.job(problem, device, study, JobState.RUNNING)
+        rows.trial(study, job, TILED_16, 1.0)
+        return best.job_id, job.id, study.id
+
+    done, running, study = commit(make)
+    return [
+        *("/", "/jobs", "/kernels", "/kernels/gemm", "/device-models/nvidia-h200", "/schedules"),
+        *(f"/jobs/{done}", f"/jobs/{running}", f"/studies/{study}"),
+    ]
+
+
+def test_pages_hold_no_inline_script_or_style(client, page, paths):
+    for path in paths:
+        shown = page(path)
+        assert " style=" not in shown
+        assert "<style" not in shown
+        assert "<script>" not in shown
+        assert " on" not in "".join(part.split(">")[0] for part in shown.split("<button")[1:])
+        policy = client.get(path).headers["content-security-policy"]
+        assert "unsafe" not in policy
+        assert "default-src 'none'" in policy
+
+
+def test_every_page_has_a_title_a_heading_and_a_way_to_its_content(page, paths):
+    for path in paths:
+        shown = page(path)
+        assert shown.count("<h1>") == 1
+        assert shown.count("<title>") == 1
+        assert 'href="#main"' in shown
+        ids = [part.split('"')[0] for part in shown.split(' id="')[1:]]
+        assert len(ids) == len(set(ids)), path
+
+
+def test_static_files_have_their_types(client):
+    for name, kind in (("style.css", "text/css"), ("live.js", "text/javascript"), ("icon.svg", "image/svg+xml")):
+        response = client.get(f"/static/{name}")
+        assert response.status_code == 200
+        assert response.headers["content-type"].startswith(kind)
+
+
+@pytest.mark.parametrize("path", ["/static/../pages.py", "/static/%2e%2e/pages.py", "/static/nothing.css"])
+def test_only_static_files_are_served(client, path):
+    assert client.get(path).status_code == 404
+
+
+def test_templates_and_styles_name_no_other_host():
+    for file in [*Path(STATIC).iterdir(), *(Path(STATIC).parent / "templates").iterdir()]:
+        text = file.read_text(encoding="utf-8").replace('xmlns="http://www.w3.org/2000/svg"', "")
+        assert "://" not in text, file
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (None, "\N{EN DASH}"),
+        (0.000512, "0.000512"),
+        (0.01234, "0.0123"),
+        (1.5, "1.50"),
+        (51.1, "51.1"),
+        (51100, "51,100"),
+    ],
+)
+def test_numbers_have_three_digits(value, shown):
+    assert words.number(value) == shown
+
+
+def test_a_column_shares_its_decimals():
+    shown = words.column([0.0123, None, 1.5])
+    assert [shown(value) for value in (0.0123, None, 1.5)] == ["0.0123", "\N{EN DASH}", "1.5000"]
+
+
+@pytest.mark.parametrize(
+    ("ago_s", "said"),
+    [(3, "3 s ago"), (61, "1 min ago"), (7300, "2 h ago"), (9 * 86400, "9 days ago"), (-90, "in 1 min")],
+)
+def test_ages_are_short(ago_s, said):
+    assert f">{said}<" in words.age(NOW - timedelta(seconds=ago_s), NOW)
+
+
+@pytest.mark.parametrize(("seconds", "said"), [(4.21, "4.2 s"), (200, "3 min 20 s"), (7500, "2 h 5 min")])
+def test_durations_are_short(seconds, said):
+    assert words.duration(seconds) == said
+
+
+@pytest.mark.parametrize(
+    ("size", "said"), [(0, "0 bytes"), (512, "512 bytes"), (49_152, "48.0 KiB"), (2**34, "16.0 GiB")]
+)
+def test_sizes_are_short(size, said):
+    assert words.binary_size(size) == said

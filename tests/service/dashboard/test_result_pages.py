@@ -1,0 +1,235 @@
+"""Pages of results: what people see, also when there is nothing to see."""
+
+import re
+import time
+
+import pytest
+from factories import CPU, H100, H200, NAIVE, OLD, SHAPE, TILED_16, TILED_32
+from sqlalchemy import Engine, event, text
+
+from tilewright.service.dashboard import views
+from tilewright.service.dashboard.words import TIMES
+from tilewright.service.operations import registry
+from tilewright.service.operations.transaction import transaction
+from tilewright.tuner.outcome import Outcome
+
+
+def test_empty_overview_says_what_to_do_next(page, commit):
+    assert "tilewright up" in page()
+    commit(lambda rows: rows.device())
+    assert "tilewright tune" in page()
+
+
+def test_best_configuration_is_shown_with_its_ratios(page, commit):
+    commit(lambda rows: rows.best(time_ms=0.5, library_ms=0.75))
+    shown = page()
+    assert "m=256, n=100, k=784" in shown
+    for part in (
+        "TILE_WIDTH=16",
+        "0.500",
+        "200",
+        f"{TIMES}2.00",
+        f"{TIMES}1.50",
+        "ahead of cuBLAS 13.0",
+        "NVIDIA H200",
+    ):
+        assert part in shown
+    assert "driver 580.159, nvrtc 13.0" in shown
+    assert "driver 580.159, CUDA 13.0, nvrtc 13.0, PyCUDA 2026.1, clocks default" in shown
+    assert "is faster" not in shown
+
+
+def test_page_says_plainly_that_the_library_is_faster(page, commit):
+    commit(lambda rows: rows.best(time_ms=1.0, library_ms=0.5))
+    assert "<strong>cuBLAS 13.0 is faster: use it</strong>" in page()
+
+
+def test_a_library_within_the_noise_is_level(page, commit):
+    commit(lambda rows: rows.best(time_ms=1.0, library_ms=1.005))
+    assert "level with cuBLAS 13.0" in page()
+
+
+def test_parameters_stand_in_the_order_of_the_declaration(page, commit):
+    commit(lambda rows: rows.best(configuration=NAIVE))
+    assert "BLOCK_X=32 BLOCK_Y=8" in page()
+
+
+def test_ties_roof_and_missing_library_are_said(page, commit):
+    def make(rows):
+        best = rows.best()
+        best.ties, best.roof_ratio = 2, 0.634
+
+    commit(make)
+    shown = page()
+    assert "2 others within the noise" in shown
+    assert "63\N{NO-BREAK SPACE}%" in shown
+    assert "no library was timed" in shown
+
+
+def test_results_of_an_environment_that_no_device_has_are_marked(page, commit):
+    commit(lambda rows: [rows.best(environment=OLD), rows.best(SHAPE | {"m": 7})])
+    assert page().count("(not current)") == 1
+
+
+def test_filters_stand_in_the_address(page, commit):
+    commit(
+        lambda rows: [
+            rows.best(),
+            rows.best(SHAPE | {"m": 31}, model=H100),
+            rows.best({"m": 77, "n": 88}, kernel="gemv"),
+        ]
+    )
+    assert "m=77, n=88" not in page("/?kernel=gemm&device_model=")
+    only = page("/?kernel=gemm&device_model=nvidia-h100")
+    assert "m=31, n=100" in only
+    assert "m=256, n" not in only
+    assert '<option value="nvidia-h100" selected>' in only
+    assert "No device model is called" in page("/?device_model=nothing")
+
+
+def test_age_is_relative_with_the_exact_time_in_title(page, commit):
+    commit(lambda rows: rows.best())
+    assert re.search(r'<time datetime="20\d\d-[^"]+" title="[^"]+ UTC">\d+ s ago</time>', page())
+
+
+def test_curl_line_works_as_it_is(client, page, commit):
+    commit(lambda rows: rows.best(options={"trans_b": True}))
+    line = re.search(r"curl &#39;http://127.0.0.1:8000(.*?)&#39;", page())[1].replace("&amp;", "&")
+    assert client.get(line).json()["match"] == "exact"
+
+
+def test_models_with_a_living_worker_come_first(client, commit):
+    commit(lambda rows: [rows.device(H100), rows.device(H200)])
+    with transaction() as session:
+        models, devices = registry.device_models(session), registry.devices(session)
+    dead = [device.model_copy(update={"alive": device.model != "nvidia-h100"}) for device in devices]
+    assert [section.model.slug for section in views.sections(models, dead, {})] == ["nvidia-h200", "nvidia-h100"]
+
+
+def test_device_model_page_shows_devices_and_pages_through_results(page, commit):
+    commit(lambda rows: [rows.best(SHAPE | {"m": 100 + i}) for i in range(52)])
+    first = page("/device-models/nvidia-h200")
+    assert "GPU-nvidia-h200" in first
+    assert "66,900 GFLOP/s" in first
+    older = re.search(r'<a href="([^"]+)" rel="next">Older', first)[1].replace("&amp;", "&")
+    second = page(older)
+    rows_of = lambda text: set(re.findall(r"m=(1\d\d), n", text))  # noqa: E731
+    assert rows_of(first) | rows_of(second) == {str(100 + i) for i in range(52)}
+    assert not rows_of(first) & rows_of(second)
+    assert "Older" not in second
+
+
+def test_cpu_is_labelled_as_never_ranked_with_gpus(page, commit):
+    commit(lambda rows: rows.best(model=CPU))
+    assert "never ranked with GPUs" in page("/device-models/cpu%3Atest")
+
+
+def test_study_lists_trials_fastest_or_newest_first_with_failures_marked(page, commit):
+    def make(rows):
+        study, problem, device = rows.study()
+        job = rows.job(problem, device, study)
+        rows.trial(study, job, TILED_16, 2.0)
+        rows.trial(study, job, TILED_32, 1.0)
+        rows.trial(study, job, NAIVE, outcome=Outcome.WRONG_RESULT).log = "first at <3>"
+        return study.id
+
+    study_id = commit(make)
+    order = lambda text: re.findall(r'<th scope="row" class="n" data-label="Trial">(\d+)', text)  # noqa: E731
+    fastest = page(f"/studies/{study_id}")
+    assert order(fastest) == ["1", "0", "2"]
+    assert order(page(f"/studies/{study_id}?sort=newest")) == ["2", "1", "0"]
+    assert views.MARKS["wrong_result"] in fastest
+    assert "first at &lt;3&gt;" in fastest
+    assert "There is no page 3" in page(f"/studies/{study_id}?page=3")
+
+
+@pytest.mark.parametrize("name", ["gemm", "linear", "softmax", "gemv"])
+def test_kernel_page_shows_declaration_and_source(page, name):
+    shown = page(f"/kernels/{name}")
+    declared = registry.catalogue().get(name)
+    for variant in declared.variants:
+        assert f'id="source-{variant.name}"' in shown
+        assert all(f"<code>{parameter.name}</code>" in shown for parameter in variant.parameters)
+    assert "__global__" in shown
+    assert name in page("/kernels")
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "said"),
+    [
+        ("/device-models/nothing", 404, "no device model"),
+        ("/kernels/nothing", 404, "no kernel"),
+        ("/studies/7", 404, "no study"),
+        ("/studies/99999999999999999999", 404, "no study"),
+        ("/studies/first", 422, "study_id"),
+        ("/studies/1?sort=best", 422, "sort"),
+        ("/device-models/nvidia-h200?cursor=%21", 422, "cursor"),
+        ("/jobs/0190a5a4-0000-7000-8000-000000000000", 404, "no job"),
+        ("/jobs?state=eaten", 422, "state"),
+    ],
+)
+def test_refusals_are_pages(page, commit, path, status, said):
+    commit(lambda rows: rows.device())
+    assert said in page(path, status)
+
+
+@pytest.fixture
+def statements():
+    """Every statement that any engine runs, as it runs."""
+    seen = []
+
+    def note(_connection, _cursor, statement, *_of):
+        seen.append(statement)
+
+    event.listen(Engine, "before_cursor_execute", note)
+    yield seen
+    event.remove(Engine, "before_cursor_execute", note)
+
+
+@pytest.mark.parametrize("path", ["/", "/device-models/nvidia-h200", "/jobs", "/kernels/gemm"])
+def test_more_rows_take_no_more_statements(page, commit, statements, path):
+    def taken():
+        statements.clear()
+        page(path)
+        return len(statements)
+
+    commit(lambda rows: [rows.best(), rows.best(model=H100)])
+    few = taken()
+    commit(lambda rows: [rows.best(SHAPE | {"m": m}, model=model) for m in range(1, 7) for model in (H200, H100)])
+    assert taken() == few
+
+
+def test_overview_of_ten_thousand_results_is_quick(client, page, commit):
+    """Ten thousand results on two device models; the bound of 0.3 s is for the slower of the two pages."""
+    commit(lambda rows: [rows.best(library_ms=0.5), rows.best(model=H100)])
+    with transaction() as session:
+        session.execute(text(MANY_RESULTS), {"count": 4_999})
+    with transaction() as session:
+        session.execute(text("ANALYZE"))
+    for path in ("/", "/?kernel=gemm&device_model=nvidia-h100", "/device-models/nvidia-h200"):
+        page(path)
+        taken_s = []
+        for _ in range(3):
+            begun = time.perf_counter()
+            shown = page(path)
+            taken_s.append(time.perf_counter() - begun)
+        assert min(taken_s) < 0.3, path
+    assert "5,000 results" in page("/")
+    assert shown.count("<tr>") < 100
+
+
+MANY_RESULTS = """
+WITH seed AS (
+    SELECT b.*, p.kernel_id, p.shape, p.dtype, p.options, g AS place
+    FROM best_configurations b JOIN problems p ON p.id = b.problem_id, generate_series(1, :count) AS g
+), problem AS (
+    INSERT INTO problems (hash, kernel_id, shape, dtype, options)
+    SELECT DISTINCT 'many ' || place, kernel_id, shape || jsonb_build_object('m', 1000 + place), dtype, options
+    FROM seed RETURNING id, (shape ->> 'm')::int - 1000 AS place
+)
+INSERT INTO best_configurations (problem_id, device_model_id, environment_id, trial_id, job_id, time_ms, ci_low_ms,
+    ci_high_ms, l2, gflops, gb_per_s, default_ms, slowest_ms, library_name, library_ms, library_faster)
+SELECT problem.id, device_model_id, environment_id, trial_id, job_id, time_ms, ci_low_ms, ci_high_ms, l2, gflops,
+    gb_per_s, default_ms, slowest_ms, library_name, library_ms, library_faster
+FROM seed JOIN problem USING (place)
+"""
