@@ -27,7 +27,7 @@ class DeviceModel:
     kind: Literal["cuda", "cpu"]
     limits: Limits
     l2_bytes: int
-    datasheet_gflops: dict[str, float]            # by dtype
+    datasheet_gflops: dict[str, float]  # by dtype
     datasheet_gb_per_s: float | None
     measured_gb_per_s: float | None = None
 
@@ -38,10 +38,10 @@ class Environment:
 
     driver: str
     toolkit: str
-    compiler: str            # "nvrtc", "pycuda" or the host compiler's name
+    compiler: str  # "nvrtc", "pycuda" or the host compiler's name
     compiler_version: str
-    runtime: str             # "PyCUDA 2026.1", or the shim's version on the CPU device
-    clocks: str              # "default", or the application clocks that are set
+    runtime: str  # "PyCUDA 2026.1", or the shim's version on the CPU device
+    clocks: str  # "default", or the application clocks that are set
 
     @property
     def hash(self) -> str:
@@ -61,8 +61,8 @@ class DeviceState:
 class Verification:
     """The comparison with the reference. `bound_ratio` is the worst error over its bound with c = 1."""
 
-    bound_ratio: float       # inf where a NaN or an unwritten element was found
-    wrong: int               # components over the bound
+    bound_ratio: float  # inf where a NaN or an unwritten element was found
+    wrong: int  # components over the bound
     first_wrong: tuple[int, ...] | None = None
 
     def message(self) -> str:

@@ -55,7 +55,7 @@ class Evaluation:
     cold: Timing | None = None
     ranking_l2: str = "warm"
     resources: Resources = field(default_factory=Resources)
-    bound_ratio: float | None = None   # worst component error over its bound with c = 1
+    bound_ratio: float | None = None  # worst component error over its bound with c = 1
     compile_ms: float | None = None
     clock_mhz: int | None = None
     temperature_c: int | None = None

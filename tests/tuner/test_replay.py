@@ -28,7 +28,7 @@ KERNEL_TUNER = {
 }
 T4 = {
     "schema_version": "1.0.0",
-    "metadata": {"timeunit": "miliseconds"},
+    "metadata": {"timeunit": "milliseconds"},
     "results": [
         {
             "configuration": {"THREADS": 32, "UNROLL": 1},
