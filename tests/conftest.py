@@ -20,7 +20,7 @@ from tilewright.service.store import session as store_session
 from tilewright.service.store.embedded import EmbeddedPostgres
 from tilewright.service.store.session import sqlalchemy_url
 
-pytest.register_assert_rewrite("fleet")
+pytest.register_assert_rewrite("fleet", "deployed", "contracts.device")
 from fleet import Fleet  # noqa: E402
 
 HOME_VARIABLE = "TILEWRIGHT_TEST_POSTGRES_HOME"

@@ -2,17 +2,14 @@ import time
 
 import numpy as np
 import pytest
+from contracts.device import DeviceContract, outcome_of
+from contracts.row_sum import PROBLEM, ROW_SUM, configuration
 
-pytest.register_assert_rewrite("contracts.device")
-
-from contracts.device import DeviceContract, outcome_of  # noqa: E402
-from contracts.row_sum import PROBLEM, ROW_SUM, configuration  # noqa: E402
-
-from tilewright.kernels.gemm.declaration import KERNEL as GEMM  # noqa: E402
-from tilewright.kernels.gemv.declaration import KERNEL as GEMV  # noqa: E402
-from tilewright.tuner.cpu import CpuDevice, slug_of  # noqa: E402
-from tilewright.tuner.errors import NoCompilerError, TrialFailure, TunerError  # noqa: E402
-from tilewright.tuner.outcome import Outcome  # noqa: E402
+from tilewright.kernels.gemm.declaration import KERNEL as GEMM
+from tilewright.kernels.gemv.declaration import KERNEL as GEMV
+from tilewright.tuner.cpu import CpuDevice, slug_of
+from tilewright.tuner.errors import NoCompilerError, TrialFailure, TunerError
+from tilewright.tuner.outcome import Outcome
 
 
 @pytest.fixture(scope="session")

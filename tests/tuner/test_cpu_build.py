@@ -6,17 +6,14 @@ import sys
 from pathlib import Path
 
 import pytest
+from contracts.device import outcome_of
+from contracts.row_sum import PROBLEM, ROW_SUM, configuration
 
-pytest.register_assert_rewrite("contracts.device")
-
-from contracts.device import outcome_of  # noqa: E402
-from contracts.row_sum import PROBLEM, ROW_SUM, configuration  # noqa: E402
-
-from tilewright.tuner import cpu_build, cpu_compile, cpu_scratch  # noqa: E402
-from tilewright.tuner.cpu import CpuDevice  # noqa: E402
-from tilewright.tuner.cpu_compile import find_compiler, translation_unit  # noqa: E402
-from tilewright.tuner.errors import NoCompilerError, OutOfMemoryError  # noqa: E402
-from tilewright.tuner.outcome import Outcome  # noqa: E402
+from tilewright.tuner import cpu_build, cpu_compile, cpu_scratch
+from tilewright.tuner.cpu import CpuDevice
+from tilewright.tuner.cpu_compile import find_compiler, translation_unit
+from tilewright.tuner.errors import NoCompilerError, OutOfMemoryError
+from tilewright.tuner.outcome import Outcome
 
 
 def test_a_cache_that_cannot_be_written_fails_no_trial(tmp_path):
