@@ -1,0 +1,31 @@
+"""The tables. Results are keyed by device model, problem and environment; history is kept, never overwritten."""
+
+from tilewright.service.store.models.declarative import Base, uuid7
+from tilewright.service.store.models.devices import Device, DeviceModel, DeviceState, Environment
+from tilewright.service.store.models.jobs import IdempotencyKey, JobState, Study, TuningJob
+from tilewright.service.store.models.problems import Kernel, KernelVariant, Problem
+from tilewright.service.store.models.results import BestConfiguration, Trial
+from tilewright.service.store.models.schedules import FireOutcome, Overlap, Schedule, ScheduledProblem, ScheduleFire
+
+__all__ = [
+    "Base",
+    "BestConfiguration",
+    "Device",
+    "DeviceModel",
+    "DeviceState",
+    "Environment",
+    "FireOutcome",
+    "IdempotencyKey",
+    "JobState",
+    "Kernel",
+    "KernelVariant",
+    "Overlap",
+    "Problem",
+    "Schedule",
+    "ScheduleFire",
+    "ScheduledProblem",
+    "Study",
+    "Trial",
+    "TuningJob",
+    "uuid7",
+]

@@ -1,0 +1,73 @@
+"""Device models, devices and the environments that they measured in."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+from sqlalchemy import (
+    BigInteger,
+    ForeignKey,
+    func,
+)
+from sqlalchemy.orm import Mapped, mapped_column, relationship
+
+from tilewright.service.store.models.declarative import Base, by_value
+
+
+class DeviceState(StrEnum):
+    """Whether a device may be given work."""
+
+    READY = "ready"
+    LOST = "lost"  # it stopped answering twice in a row; a person must look
+
+
+class DeviceModel(Base):
+    """A product, with its limits and peaks (`details`: tuner.device.DeviceModel as JSON)."""
+
+    __tablename__ = "device_models"
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    slug: Mapped[str] = mapped_column(unique=True)
+    name: Mapped[str]
+    kind: Mapped[str]
+    compute_capability: Mapped[str]
+    multiprocessors: Mapped[int]
+    memory_bytes: Mapped[int] = mapped_column(type_=BigInteger)
+    details: Mapped[dict[str, Any]]
+    created_at: Mapped[datetime] = mapped_column(server_default=func.now())
+
+
+class Device(Base):
+    """One physical device, by UUID, on a host that last spoke at `heartbeat_at`."""
+
+    __tablename__ = "devices"
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    uuid: Mapped[str] = mapped_column(unique=True)
+    model_id: Mapped[int] = mapped_column(ForeignKey("device_models.id"))
+    environment_id: Mapped[int | None] = mapped_column(ForeignKey("environments.id"))
+    host: Mapped[str]
+    ordinal: Mapped[int] = mapped_column(server_default="0")
+    state: Mapped[DeviceState] = mapped_column(by_value(DeviceState, "state"), server_default="ready")
+    heartbeat_at: Mapped[datetime] = mapped_column(server_default=func.now())
+
+    model: Mapped[DeviceModel] = relationship(lazy="raise")
+    environment: Mapped[Environment | None] = relationship(lazy="raise")
+
+
+class Environment(Base):
+    """Driver, toolkit, compiler, runtime, clocks; `hash` is tuner.device.Environment.hash."""
+
+    __tablename__ = "environments"
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    hash: Mapped[str] = mapped_column(unique=True)
+    driver: Mapped[str]
+    toolkit: Mapped[str]
+    compiler: Mapped[str]
+    compiler_version: Mapped[str]
+    runtime: Mapped[str]
+    clocks: Mapped[str]
+    created_at: Mapped[datetime] = mapped_column(server_default=func.now())

@@ -1,0 +1,123 @@
+"""Trials and the best configurations that came of them."""
+
+from __future__ import annotations
+
+import uuid
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import (
+    CheckConstraint,
+    ForeignKey,
+    Index,
+    UniqueConstraint,
+    func,
+    text,
+)
+from sqlalchemy.orm import Mapped, mapped_column, relationship
+
+from tilewright.service.store.models.declarative import Base, by_value
+from tilewright.service.store.models.devices import DeviceModel, Environment
+from tilewright.service.store.models.jobs import Study
+from tilewright.service.store.models.problems import KernelVariant, Problem
+from tilewright.tuner.outcome import Outcome
+
+
+class Trial(Base):
+    """One configuration compiled, checked and timed; a time only when measured."""
+
+    __tablename__ = "trials"
+    __table_args__ = (
+        CheckConstraint("(outcome = 'measured') = (time_ms IS NOT NULL)", name="time_only_when_measured"),
+        CheckConstraint("time_ms > 0 AND time_ms < 'Infinity'", name="time_is_a_time"),
+        UniqueConstraint("study_id", "number"),
+        UniqueConstraint("study_id", "configuration_hash"),
+        Index(None, "study_id", "time_ms"),
+        Index(None, "job_id"),
+    )
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    study_id: Mapped[int] = mapped_column(ForeignKey("studies.id"))
+    number: Mapped[int]
+    job_id: Mapped[uuid.UUID] = mapped_column(ForeignKey("tuning_jobs.id"))
+    epoch: Mapped[int]
+    job_revision: Mapped[int]  # of the job when this trial was added: the trial's event id
+    device_id: Mapped[int | None] = mapped_column(ForeignKey("devices.id"))
+    kernel_variant_id: Mapped[int] = mapped_column(ForeignKey("kernel_variants.id"))
+    configuration: Mapped[dict[str, Any]]
+    configuration_hash: Mapped[str]  # over variant, source hash and values
+    outcome: Mapped[Outcome] = mapped_column(by_value(Outcome, "outcome"))
+    time_ms: Mapped[float | None]  # the ranking median
+    ranking_l2: Mapped[str]
+    warm_ms: Mapped[float | None]
+    warm_spread_ms: Mapped[float | None]
+    warm_samples_ms: Mapped[list[float] | None]
+    cold_ms: Mapped[float | None]
+    cold_spread_ms: Mapped[float | None]
+    cold_samples_ms: Mapped[list[float] | None]
+    gflops: Mapped[float | None]
+    gb_per_s: Mapped[float | None]
+    registers: Mapped[int | None]
+    shared_bytes: Mapped[int | None]
+    spill_bytes: Mapped[int | None]
+    occupancy: Mapped[float | None]
+    bound_ratio: Mapped[float | None]
+    compile_ms: Mapped[float | None]
+    clock_mhz: Mapped[int | None]
+    temperature_c: Mapped[int | None]
+    log: Mapped[str] = mapped_column(server_default="")
+    started_s: Mapped[float] = mapped_column(server_default="0")
+    wall_s: Mapped[float] = mapped_column(server_default="0")
+    created_at: Mapped[datetime] = mapped_column(server_default=func.now())
+
+    study: Mapped[Study] = relationship(lazy="raise")
+    kernel_variant: Mapped[KernelVariant] = relationship(lazy="raise")
+
+
+class BestConfiguration(Base):
+    """The settled winner of a study at one time. The current one is neither superseded nor retracted."""
+
+    __tablename__ = "best_configurations"
+    __table_args__ = (
+        Index(
+            "ix_best_configurations_current",
+            "problem_id",
+            "device_model_id",
+            "environment_id",
+            unique=True,
+            postgresql_where=text("superseded_by_id IS NULL AND retracted_at IS NULL"),
+        ),
+        CheckConstraint("time_ms > 0 AND time_ms < 'Infinity'", name="time_is_a_time"),
+    )
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    problem_id: Mapped[int] = mapped_column(ForeignKey("problems.id"))
+    device_model_id: Mapped[int] = mapped_column(ForeignKey("device_models.id"), index=True)
+    environment_id: Mapped[int] = mapped_column(ForeignKey("environments.id"))
+    trial_id: Mapped[int] = mapped_column(ForeignKey("trials.id"))
+    job_id: Mapped[uuid.UUID] = mapped_column(ForeignKey("tuning_jobs.id"))
+    time_ms: Mapped[float]  # of the finals: interleaved with the library
+    ci_low_ms: Mapped[float]
+    ci_high_ms: Mapped[float]
+    l2: Mapped[str]
+    gflops: Mapped[float]
+    gb_per_s: Mapped[float]
+    roof_ratio: Mapped[float | None]
+    default_ms: Mapped[float | None]
+    slowest_ms: Mapped[float | None]
+    library_name: Mapped[str | None]
+    library_ms: Mapped[float | None]
+    library_faster: Mapped[bool | None]
+    ties: Mapped[int] = mapped_column(server_default="0")  # finalists that the noise does not tell from the winner
+    bound_ratio: Mapped[float | None]
+    verified_at: Mapped[datetime] = mapped_column(server_default=func.now())
+    superseded_by_id: Mapped[int | None] = mapped_column(
+        ForeignKey("best_configurations.id", deferrable=True, initially="DEFERRED")
+    )
+    retracted_at: Mapped[datetime | None]
+    retracted_reason: Mapped[str | None]
+
+    trial: Mapped[Trial] = relationship(lazy="raise")
+    problem: Mapped[Problem] = relationship(lazy="raise")
+    device_model: Mapped[DeviceModel] = relationship(lazy="raise")
+    environment: Mapped[Environment] = relationship(lazy="raise")

@@ -1,0 +1,100 @@
+"""Schedules, what they tune and when they fired."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from enum import StrEnum
+
+from sqlalchemy import (
+    CheckConstraint,
+    ForeignKey,
+    Index,
+    UniqueConstraint,
+    func,
+    text,
+)
+from sqlalchemy.orm import Mapped, mapped_column, relationship
+
+from tilewright.service.store.models.declarative import Base, by_value
+from tilewright.service.store.models.devices import Device, DeviceModel
+from tilewright.service.store.models.problems import Problem
+
+
+class Overlap(StrEnum):
+    """What a schedule does at a due time while an earlier job of its own is open."""
+
+    SKIP = "skip"
+    QUEUE = "queue"
+
+
+class FireOutcome(StrEnum):
+    """What came of a due time."""
+
+    FIRED = "fired"
+    SKIPPED = "skipped"
+
+
+class Schedule(Base):
+    """What to tune at which times. `next_at` only ever grows, so that no due time can come twice."""
+
+    __tablename__ = "schedules"
+    __table_args__ = (
+        CheckConstraint("budget_trials > 0 OR budget_seconds > 0 OR budget_target_ms > 0", name="has_a_budget"),
+        CheckConstraint("enabled = (next_at IS NOT NULL)", name="due_when_enabled"),
+        Index(None, "next_at"),
+    )
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    name: Mapped[str] = mapped_column(unique=True)
+    body_hash: Mapped[str]  # of the request: the same one again is answered with this row
+    cron: Mapped[str]
+    time_zone: Mapped[str]
+    device_model_id: Mapped[int] = mapped_column(ForeignKey("device_models.id"))
+    device_id: Mapped[int | None] = mapped_column(ForeignKey("devices.id"))  # set: only this one
+    budget_trials: Mapped[int | None]
+    budget_seconds: Mapped[float | None]
+    budget_target_ms: Mapped[float | None]
+    variants: Mapped[list[str] | None]
+    compiler: Mapped[str | None]
+    priority: Mapped[int] = mapped_column(server_default="0")
+    overlap: Mapped[Overlap] = mapped_column(by_value(Overlap, "overlap"), server_default="skip")
+    enabled: Mapped[bool] = mapped_column(server_default=text("true"))
+    next_at: Mapped[datetime | None]
+    last_fire_at: Mapped[datetime | None]  # newest due time dealt with; run now leaves it alone
+    created_at: Mapped[datetime] = mapped_column(server_default=func.now())
+
+    device_model: Mapped[DeviceModel] = relationship(lazy="raise")
+    device: Mapped[Device | None] = relationship(lazy="raise")
+
+
+class ScheduledProblem(Base):
+    """A problem that a schedule tunes each time, in the order in which they were named."""
+
+    __tablename__ = "schedule_problems"
+    __table_args__ = (UniqueConstraint("schedule_id", "problem_id"),)
+
+    schedule_id: Mapped[int] = mapped_column(ForeignKey("schedules.id", ondelete="CASCADE"), primary_key=True)
+    place: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    problem_id: Mapped[int] = mapped_column(ForeignKey("problems.id"))
+
+    problem: Mapped[Problem] = relationship(lazy="raise")
+
+
+class ScheduleFire(Base):
+    """A due time that was dealt with, and how. Old ones are removed: `schedules.last_fire_at` remembers enough."""
+
+    __tablename__ = "schedule_fires"
+    __table_args__ = (
+        UniqueConstraint("schedule_id", "fire_at"),
+        Index(None, "schedule_id", "id"),
+        Index(None, "created_at"),
+    )
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    schedule_id: Mapped[int] = mapped_column(ForeignKey("schedules.id", ondelete="CASCADE"))
+    fire_at: Mapped[datetime]
+    manual: Mapped[bool] = mapped_column(server_default=text("false"))  # asked for by run now
+    outcome: Mapped[FireOutcome] = mapped_column(by_value(FireOutcome, "outcome"))
+    jobs: Mapped[int]
+    reason: Mapped[str | None]
+    created_at: Mapped[datetime] = mapped_column(server_default=func.clock_timestamp())
