@@ -143,7 +143,7 @@ def is_open(job: JobAnswer) -> bool:
 
 
 def trial_lines(kernel: str, trials: Sequence[TrialAnswer]) -> list[dict[str, Any]]:
-    """Rows of a table of trials of one kernel; times and spreads share their decimals."""
+    """Rows of a table of trials of one kernel; spreads are shares of the times."""
     time_text = words.column(trial.time_ms for trial in trials)
     return [
         {
@@ -153,7 +153,7 @@ def trial_lines(kernel: str, trials: Sequence[TrialAnswer]) -> list[dict[str, An
             "outcome": trial.outcome,
             "mark": MARKS[trial.outcome],
             "time": time_text(trial.time_ms),
-            "spread": None if trial.spread_ms is None else time_text(trial.spread_ms),
+            "spread": None if trial.spread_ms is None or not trial.time_ms else trial.spread_ms / trial.time_ms,
             "gflops": trial.gflops,
             "gb_per_s": trial.gb_per_s,
             "registers": trial.registers,

@@ -44,10 +44,11 @@ def ratio(value: float | None) -> str:
 
 
 def percent(value: float | None) -> str:
-    """A share of one, in per cent: whole ones, one decimal below ten."""
+    """A share of one, in per cent: whole ones, one decimal below ten, two below a half."""
     if value is None:
         return NOTHING
-    return f"{value * 100:.{1 if value < 0.1 else 0}f}\N{NO-BREAK SPACE}%"
+    decimals = 2 if value < 0.005 else 1 if value < 0.1 else 0
+    return f"{value * 100:.{decimals}f}\N{NO-BREAK SPACE}%"
 
 
 def count(value: int | None) -> str:
