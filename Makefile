@@ -15,8 +15,9 @@ PREPARE = set -e; python="$(PYTHON)"; \
 IN = "$(VENV)/bin/python" -m
 WORKERS ?= 2
 SHAPE ?= m=256,n=100,k=784
+MAIN_JOB = benchmarks/results/h200/main_job.json
 
-.PHONY: help run serve migrate test lint types unit gpu gpu-test browser-test test-faults bench-main-job gpu-check gpu-memcheck \
+.PHONY: help run serve migrate test lint types unit gpu gpu-test browser-test test-faults bench-main-job bench-kernels gpu-random counters gpu-check gpu-memcheck \
 	lock hooks clean
 
 help: ## This list
@@ -67,11 +68,23 @@ browser-test: ## The dashboard in a real Chromium (CHROMIUM=/path names one)
 
 test-faults: ## The tests that kill, freeze and restart parts of the system (minutes)
 	@$(PREPARE) dev
-	@$(IN) pytest -m faults
+	@$(IN) pytest -n $(WORKERS) -m faults
 
 bench-main-job: ## The main job through the API of a running `tilewright up`, on its GPU; writes benchmarks/results
 	@$(PREPARE) run
-	@"$(VENV)/bin/python" benchmarks/main_job.py --out benchmarks/results/h200/main_job.json
+	@"$(VENV)/bin/python" benchmarks/main_job.py --out $(MAIN_JOB) --readme $(MAIN_JOB)
+
+bench-kernels: ## Tune every shape of benchmarks/suite.json and time it beside cuBLAS; writes benchmarks/results (RESUME=1)
+	@$(PREPARE) run
+	@"$(VENV)/bin/python" benchmarks/kernels.py $(if $(RESUME),--resume)
+
+gpu-random: ## Random shapes, edges and 500 random configurations of every variant on the GPU
+	@$(PREPARE) run
+	@"$(VENV)/bin/python" benchmarks/random_shapes.py
+
+counters: ## What limits the winners of bench-kernels, by Nsight Compute
+	@$(PREPARE) run
+	@"$(VENV)/bin/python" benchmarks/counters.py
 
 gpu-check: ## Every variant, dtype and option against the reference on the GPU, and some times beside cuBLAS
 	@$(PREPARE) run

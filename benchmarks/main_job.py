@@ -161,18 +161,47 @@ def table(document: dict[str, Any]) -> str:
     return "\n".join([head, rule, *map(line, document["rows"])])
 
 
+def caption(document: dict[str, Any]) -> str:
+    """Device, environment, library, budget, date and command: what the figures are worth nothing without."""
+    environment, rows = document["environment"], document["rows"]
+    libraries = sorted({r["result"]["library"]["name"].partition(" (")[0] for r in rows if r["result"]["library"]})
+    name, day, trials = document["device_model"]["name"], document["written_at"][:10], rows[0]["trials"]
+    return (
+        f"float32 on one {name}, driver {environment['driver']}, CUDA {environment['toolkit']}, "
+        f"{environment['runtime']}; "
+        f"{trials} trials a problem; {day}. Times are medians of the finals: interleaved rounds with "
+        f"{', '.join(libraries)} in full FP32 (TF32 off), `gemm` with warm and `gemv` with cold L2. "
+        "Made by `make bench-main-job`; the data are in [main_job.json](benchmarks/results/h200/main_job.json)."
+    )
+
+
+def readme_section(document: dict[str, Any]) -> str:
+    """The table and its caption, between the README's markers."""
+    return f"{table(document)}\n\n{caption(document)}\n"
+
+
+def put_into(readme: Path, document: dict[str, Any]) -> None:
+    """Replaces what stands between the markers `<!-- main_job…` and `<!-- /main_job`."""
+    before, marker, rest = readme.read_text(encoding="utf-8").partition("<!-- main_job")
+    comment, end, _ = rest.partition("-->\n")
+    after = rest[rest.index("<!-- /main_job") :]
+    readme.write_text(before + marker + comment + end + readme_section(document) + after, encoding="utf-8")
+
+
 def main() -> None:
     """Reads the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--url", default="http://127.0.0.1:8000")
     parser.add_argument("--trials", type=int, default=TRIALS)
     parser.add_argument("--out", type=Path)
-    parser.add_argument("--table", type=Path)
+    parser.add_argument("--readme", type=Path, help="results whose table goes into README.md")
     chosen = parser.parse_args()
     if chosen.out:
         with Client(chosen.url) as client:
             export(client, chosen.trials, chosen.out)
-    shown = chosen.table or chosen.out
+    if chosen.readme:
+        put_into(Path("README.md"), json.loads(chosen.readme.read_text(encoding="utf-8")))
+    shown = chosen.readme or chosen.out
     if shown:
         print(table(json.loads(shown.read_text(encoding="utf-8"))))
     else:

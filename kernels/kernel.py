@@ -20,6 +20,9 @@ REAL = {"float32": "float", "float64": "double"}
 """The C type that `REAL` stands for in a source, by dtype."""
 
 MAX_AXIS = 2**31 - 1
+WORKSPACE_SHARE = 64
+"""A workspace is at most this part of the device's memory: the executables kept at one time each have their own."""
+
 _INCLUDE = re.compile(r'^#include "([A-Za-z0-9_]+\.cuh)"\s*$', re.MULTILINE)
 
 
@@ -92,12 +95,18 @@ Arrays = Mapping[str, NDArray[np.floating]]
 ReferenceFunction = Callable[[Problem, Arrays, Mapping[str, float]], Reference]
 
 
+def _no_workspace(_values: Values, _problem: Problem) -> int:
+    return 0
+
+
 @dataclass(frozen=True)
 class Variant:
     """One source among several of a kernel, with the part of the search space that belongs to it.
 
     `launch(values, problem)` gives the geometry; `static_shared_bytes` what the source declares itself.
-    `requires` names device features (`ptx`); `workspace_bytes` is scratch passed as the last pointer argument.
+    `requires` names device features (`ptx`). Where `workspace_bytes` is not 0, the kernel has one more parameter, the
+    last: `unsigned char* __restrict__ workspace`, aligned to 16 bytes, zero before the first launch and from then on as
+    the launch before left it. A kernel that counts in it leaves its counters at zero.
     """
 
     name: str
@@ -106,6 +115,7 @@ class Variant:
     parameters: tuple[Parameter, ...] = ()
     constraints: tuple[Constraint, ...] = ()
     static_shared_bytes: Callable[[Values, Problem], int] = lambda _values, _problem: 0
+    workspace_bytes: Callable[[Values, Problem], int] = _no_workspace
     min_compute_capability: tuple[int, int] = (7, 5)
     requires: frozenset[str] = frozenset()
     supports: Callable[[Problem], bool] = lambda _problem: True
@@ -134,6 +144,11 @@ class Variant:
         yield Constraint("block fits the device", block_fits)
         yield Constraint("grid fits the device", grid_fits)
         yield Constraint("shared memory fits the device", shared_fits)
+        if self.workspace_bytes is not _no_workspace:
+            yield Constraint(
+                "the workspace takes a small part of the memory",
+                lambda c, p, d: self.workspace_bytes(c, p) <= d.memory_bytes // WORKSPACE_SHARE,
+            )
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,10 @@
-"""Real worker processes on the CPU device, for tests that start, kill, freeze and stop them."""
+"""Real worker and API processes on the CPU device, for tests that start, kill, freeze and stop them."""
 
 from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -14,11 +15,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import create_engine, select, text
+import pytest
+from sqlalchemy import create_engine, func, select, text
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.orm import Session
 from sqlalchemy.pool import NullPool
 
+from tilewright.kernels.catalogue import Catalogue
 from tilewright.service.operations.jobs import cancel_job, job
 from tilewright.service.operations.request_job import request_job
 from tilewright.service.operations.requests import BudgetRequest, JobRequest
@@ -37,6 +40,7 @@ class Fleet:
     folder: Path
     is_embedded: bool = False  # workers find, and revive, the server in `folder` by themselves
     workers: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    apis: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
     @contextmanager
     def session(self) -> Iterator[Session]:
@@ -45,14 +49,21 @@ class Fleet:
             yield session
 
     def start_worker(self, device: str = "cpu", **environment: str) -> subprocess.Popen[bytes]:
+        worker = self._start("tilewright.service.worker.main", device, log="worker.log", **environment)
+        self.workers.append(worker)
+        return worker
+
+    def start_api(self, port: int) -> subprocess.Popen[bytes]:
+        api = self._start("tilewright.service.cli", "serve", "--port", str(port), log="api.log")
+        self.apis.append(api)
+        return api
+
+    def _start(self, module: str, *words: str, log: str, **environment: str) -> subprocess.Popen[bytes]:
         variables = {**os.environ, **QUICK, "TILEWRIGHT_DATA_DIR": str(self.folder), **environment}
         if not self.is_embedded:
             variables["TILEWRIGHT_DATABASE_URL"] = self.url
-        command = [sys.executable, "-m", "tilewright.service.worker.main", device]
-        with (self.folder / "worker.log").open("ab") as log:
-            worker = subprocess.Popen(command, env=variables, stderr=log)
-        self.workers.append(worker)
-        return worker
+        with (self.folder / log).open("ab") as said:
+            return subprocess.Popen([sys.executable, "-m", module, *words], env=variables, stderr=said)
 
     def wait_for_device(self) -> str:
         def registered() -> str | None:
@@ -60,6 +71,11 @@ class Fleet:
                 return session.scalar(select(models.Device.uuid))
 
         return self.until(registered)
+
+    def know(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Requests may name the kernel of that folder, as those to an API that has it in its settings."""
+        catalogue = Catalogue.load([folder])
+        monkeypatch.setattr("tilewright.service.operations.request_job.catalogue", lambda: catalogue)
 
     def request(self, trials: int | None = 8, **more: object) -> uuid.UUID:
         budget = more.pop("budget", None) or BudgetRequest(trials=trials)
@@ -98,14 +114,66 @@ class Fleet:
         self.assert_every_trial_once(job_id, count)
         assert {trial.epoch for trial in self.trials(job_id)} == epochs
 
+    def assert_nothing_lost_or_doubled(self, job_id: uuid.UUID) -> None:
+        """Of every study: numbers without gaps, each configuration once. One current best. The engine is done."""
+        with self.session() as session:
+            row = session.get_one(models.TuningJob, job_id)
+            for study in session.scalars(select(models.Study).where(models.Study.problem_id == row.problem_id)):
+                query = select(models.Trial).where(models.Trial.study_id == study.id).order_by(models.Trial.number)
+                trials = list(session.scalars(query))
+                assert [trial.number for trial in trials] == list(range(study.next_number))
+                assert len({trial.configuration_hash for trial in trials}) == len(trials)
+            current = session.scalars(
+                select(models.BestConfiguration)
+                .join(models.Study, models.Study.environment_id == models.BestConfiguration.environment_id)
+                .where(
+                    models.Study.id == row.study_id,
+                    models.BestConfiguration.problem_id == row.problem_id,
+                    models.BestConfiguration.superseded_by_id.is_(None),
+                    models.BestConfiguration.retracted_at.is_(None),
+                )
+            ).all()
+            counted = session.scalar(
+                select(func.count()).where(models.Trial.job_id == job_id, models.Trial.study_id == row.study_id)
+            )
+        assert counted == row.trials_done
+        assert [best.job_id for best in current] == ([job_id] if row.state is models.JobState.DONE else [])
+        self.until(lambda: not self.engine_entries(job_id), within_s=10)  # finished ones are removed
+
+    def engine_entries(self, job_id: uuid.UUID) -> list[str]:
+        """States of the job's entries in the engine."""
+        with self.session() as session:
+            query = text("SELECT status::text FROM procrastinate_jobs WHERE args->>'job_id' = :job")
+            return list(session.scalars(query, {"job": str(job_id)}))
+
     def runner_pids(self, job_id: uuid.UUID) -> list[int]:
-        found = []
-        for folder in Path("/proc").glob("[0-9]*"):
-            with suppress(OSError):
-                words = (folder / "cmdline").read_bytes().split(b"\0")
-                if b"tilewright.service.worker.runner" in words and str(job_id).encode() in words:
-                    found.append(int(folder.name))
-        return found
+        wanted = {b"tilewright.service.worker.runner", str(job_id).encode()}
+        return [pid for pid, words in command_lines() if wanted <= set(words)]
+
+    def evaluation_pids(self) -> list[int]:
+        """Host programs at work or waiting for the fleet's runners."""
+        return [pid for pid, words in self._own() if words[1:2] in ([b"verify"], [b"sample"])]
+
+    def wait_for_hung_evaluation(self) -> int:
+        """The host program that was verifying a second ago and still is."""
+        seen: dict[int, float] = {}
+
+        def hung() -> int | None:
+            now = time.monotonic()
+            verifying = {pid for pid, words in self._own() if words[1:2] == [b"verify"]}
+            for pid in verifying:
+                seen.setdefault(pid, now)
+            return next((pid for pid in verifying if now - seen[pid] > 1), None)
+
+        return self.until(hung)
+
+    def compiler_pids(self) -> list[int]:
+        """Compilers at work for the fleet's runners."""
+        return [pid for pid, words in self._own() if any(word.endswith(b"/kernel.cpp") for word in words)]
+
+    def _own(self) -> Iterator[tuple[int, list[bytes]]]:
+        mark = f"TILEWRIGHT_DATA_DIR={self.folder}".encode()
+        return ((pid, words) for pid, words in command_lines() if mark in _environment_of(pid))
 
     def free_fleet_lock(self) -> None:
         """Drops the connections that hold a device in the database, as if their host had been cut off."""
@@ -125,14 +193,33 @@ class Fleet:
                 if seen := look():
                     return seen
             assert time.monotonic() < deadline, (self.folder / "worker.log").read_text()[-4000:]
-            time.sleep(0.1)
+            time.sleep(0.05)
 
     def stop(self) -> None:
-        for worker in self.workers:
-            if worker.poll() is None:
-                worker.send_signal(signal.SIGCONT)
-                worker.kill()
-            worker.wait()
+        for process in (*self.workers, *self.apis):
+            if process.poll() is None:
+                process.send_signal(signal.SIGCONT)
+                process.kill()
+            process.wait()
+
+
+def command_lines() -> Iterator[tuple[int, list[bytes]]]:
+    """Process id and words of every process that can be looked at."""
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            yield int(folder.name), (folder / "cmdline").read_bytes().split(b"\0")
+
+
+def _environment_of(pid: int) -> bytes:
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/environ").read_bytes()
+    return b""
+
+
+def free_port() -> int:
+    """A port that nobody listens on now."""
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        return probe.getsockname()[1]
 
 
 def server_pid(server: EmbeddedPostgres) -> int:

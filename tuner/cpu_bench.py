@@ -51,6 +51,7 @@ class Program:
     launch: Launch
     resources: Resources
     compile_ms: float
+    workspace_bytes: int = 0
 
 
 class CpuBench:
@@ -145,7 +146,8 @@ class CpuBench:
         variant = self.kernel.variant(configuration.variant)
         shared_bytes = variant.shared_bytes(configuration.values, self.problem)
         launch = variant.launch(configuration.values, self.problem)
-        return Program(path, launch, Resources(shared_bytes=shared_bytes), compile_ms)
+        workspace_bytes = variant.workspace_bytes(configuration.values, self.problem)
+        return Program(path, launch, Resources(shared_bytes=shared_bytes), compile_ms, workspace_bytes)
 
     def _command(self, program: Program, task: str, destination: str = "") -> list[str]:
         launch = program.launch
@@ -155,6 +157,8 @@ class CpuBench:
                 words += ["scalar", repr(self._scalars[argument.name])]
             else:
                 words += ["array", argument.name, *self._array_words(argument, destination)]
+        if program.workspace_bytes:
+            words += ["workspace", str(program.workspace_bytes)]
         return words
 
     def _array_words(self, tensor: Tensor, destination: str) -> tuple[str, str, str, str]:

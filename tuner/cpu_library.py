@@ -92,12 +92,13 @@ def _gemv(what: Any, call: Any) -> Callable[[], None]:
     m, n = (what["problem"]["shape"][axis] for axis in "mn")
     real, arrays = _operands(what, {"A": m * n, "x": n, "y": m})
     alpha, beta = real(what["scalars"]["alpha"]), real(what["scalars"]["beta"])
-    rows, columns, one = (ctypes.c_int64(size) for size in (m, n, 1))
+    trans_a = what["problem"]["options"]["trans_a"]
+    rows, columns, one = (ctypes.c_int64(size) for size in ((n, m, 1) if trans_a else (m, n, 1)))
     a, x, y = (array.ctypes.data_as(ctypes.c_void_p) for array in arrays)
     keep = arrays
 
     def run() -> None:
-        call(_ROW_MAJOR, _AS_IT_IS, rows, columns, alpha, a, columns, x, one, beta, y, one)
+        call(_ROW_MAJOR, _TRANSPOSED if trans_a else _AS_IT_IS, rows, columns, alpha, a, columns, x, one, beta, y, one)
         assert keep  # noqa: S101
 
     return run

@@ -1,9 +1,16 @@
-"""One process per evaluation: it may crash, hang or leak, and touches nothing else."""
+"""One process per evaluation: it may crash, hang or leak, and touches nothing else.
+
+None outlives a killed tuner for long: host programs ask the kernel to be killed with the thread that started them
+(host/runner.cpp), which for a conversation must be a long-lived one. A compiler cannot be made to ask, and its driver's
+death leaves the compiler proper running; what both have is a limit on CPU time.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import math
 import os
+import resource
 import select
 import signal
 import subprocess
@@ -47,6 +54,7 @@ def run_limited(command: Sequence[str], timeout_s: float, environment: Mapping[s
         env={**os.environ, **(environment or {})},
         start_new_session=True,
     )
+    _limit_cpu_time(process, timeout_s)
     with process:
         try:
             output, errors = process.communicate(timeout=timeout_s)
@@ -138,6 +146,16 @@ class Conversation:
         errors = self._errors.read(LOG_CHARACTERS).decode(errors="replace")
         self._errors.close()
         return Ended(None if timed_out else code, self._unread.decode(errors="replace"), errors)
+
+
+def _limit_cpu_time(process: subprocess.Popen[str], timeout_s: float) -> None:
+    """Ends it, and each of what it starts, after the most CPU time that fits into the time it has, should nobody else.
+
+    Set from here, as Python code between fork and exec may deadlock in a process with threads.
+    """
+    most_s = math.ceil(timeout_s * (os.cpu_count() or 1)) + 1
+    with contextlib.suppress(ProcessLookupError):  # it has ended
+        resource.prlimit(process.pid, resource.RLIMIT_CPU, (most_s, most_s))
 
 
 def _kill_session(process: subprocess.Popen[str] | subprocess.Popen[bytes]) -> None:

@@ -24,7 +24,7 @@ GUARD_BYTES = 1 << 18
 
 # For the checks: their loops take any grid, and this one fills every GPU.
 CHECK_LAUNCH = Launch((1024, 1, 1), (256, 1, 1))
-_POISON = 0xFF  # every byte of it makes a NaN, in float32 and in float64
+POISON = 0xFF  # every byte of it makes a NaN, in float32 and in float64
 _ANSWER_WORDS = 3
 _NOTHING_WRONG = 2**64 - 1
 
@@ -84,7 +84,7 @@ class ProblemArrays:
         """Arrays as at the beginning: inputs uploaded, bands and outputs poisoned."""
         for name, address in self.addresses.items():
             for band in self._bands(name):
-                self.device.fill(band, GUARD_BYTES, _POISON)
+                self.device.fill(band, GUARD_BYTES, POISON)
             if self._tensors[name].role == "input":
                 self.device.synchronize()
                 self.device.upload(address, self.host[name])
@@ -94,7 +94,7 @@ class ProblemArrays:
         """What the kernel writes: outputs poisoned with NaN, inout arrays as they were at first."""
         for name, tensor in self._tensors.items():
             if not tensor.is_read(self.problem):
-                self.device.fill(self.addresses[name], self._sizes[name], _POISON)
+                self.device.fill(self.addresses[name], self._sizes[name], POISON)
             elif tensor.role == "inout":
                 self.device.copy(self.addresses[name], int(self._pristine[name]), self._sizes[name])
 

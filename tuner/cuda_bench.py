@@ -17,9 +17,11 @@ from tilewright.tuner.arrays import HostArray, random_arrays, scalar_values
 from tilewright.tuner.compile import Compiled
 from tilewright.tuner.cuda_arrays import CHECK_LAUNCH, ProblemArrays, needed_bytes
 from tilewright.tuner.cuda_graph import LaunchGraph
+from tilewright.tuner.cuda_workspace import Workspace
 from tilewright.tuner.device import L2, DeviceState, Executable, Verification
 from tilewright.tuner.errors import OutOfMemoryError, TrialFailure
-from tilewright.tuner.library import WORKSPACE_BYTES, Cublas, has_call
+from tilewright.tuner.library import WORKSPACE_BYTES, LibraryCall, has_call
+from tilewright.tuner.library_choice import CudaLibrary
 from tilewright.tuner.occupancy import occupancy
 from tilewright.tuner.outcome import Outcome, Resources
 
@@ -33,7 +35,7 @@ _MAX_BATCH = 256
 _LONG_MS = 1.0  # the few microseconds that Python takes to launch are below 1 % of a sample from here on
 
 
-@dataclass
+@dataclass(eq=False)
 class CudaExecutable:
     """A loaded configuration, or the library's call; `enqueue` launches it once on the device's stream.
 
@@ -46,9 +48,11 @@ class CudaExecutable:
     launch_ms: float = 0.0
     batch: int = 0
     graph: LaunchGraph | None = field(default=None, repr=False)
+    workspace: Workspace | None = field(default=None, repr=False)
 
     def close(self) -> None:
-        """Frees the graph; not to be launched any more."""
+        """Frees graph and workspace; not to be launched any more."""
+        self.workspace = None
         if self.graph is not None:
             self.graph.close()
             self.graph = None
@@ -69,7 +73,7 @@ class CudaBench:
         self._flush_memory: Any = device.allocate(flush_bytes + 16)
         self._flush_bytes = flush_bytes
         device.fill(int(self._flush_memory), flush_bytes + 16, 0)
-        self._blas: tuple[Cublas, Any] | None = None
+        self._library: CudaLibrary | None = None
         self._executables: list[CudaExecutable] = []
 
     def compile(self, configuration: Configuration) -> CudaExecutable:
@@ -81,10 +85,14 @@ class CudaBench:
 
     def load(self, configuration: Configuration, compiled: Compiled) -> CudaExecutable:
         """A cubin made elsewhere; raises TrialFailure(LAUNCH_FAILED) where the driver refuses it."""
-        launch = self.kernel.variant(configuration.variant).launch(configuration.values, self.problem)
+        variant = self.kernel.variant(configuration.variant)
+        launch = variant.launch(configuration.values, self.problem)
+        workspace = self._workspace(variant.workspace_bytes(configuration.values, self.problem))
         real = "f" if self.problem.dtype == "float32" else "d"
         letters = "".join(real if isinstance(argument, Scalar) else "P" for argument in self.kernel.arguments)
         values = [self._value(argument) for argument in self.kernel.arguments]
+        if workspace is not None:
+            letters, values = letters + "P", [*values, workspace.address]
         with self.device.launching():
             function = self.device.load(compiled.cubin, self.kernel.entry, letters, launch.shared_bytes)
             registers = function.attribute("NUM_REGS")
@@ -95,22 +103,41 @@ class CudaBench:
             spill_bytes=compiled.resources.spill_bytes,
             occupancy=occupancy(registers, shared_bytes, launch.threads, self.device.model.limits),
         )
-        executable = CudaExecutable(lambda: function.enqueue(launch, *values), resources, compiled.compile_ms)
+        executable = self.executable(lambda: function.enqueue(launch, *values), resources, compiled.compile_ms)
+        executable.workspace = workspace
+        return executable
+
+    def executable(
+        self, enqueue: Callable[[], None], resources: Resources | None = None, compile_ms: float = 0.0
+    ) -> CudaExecutable:
+        """Anything that launches on the device's stream, as an executable of this bench."""
+        executable = CudaExecutable(enqueue, resources or Resources(), compile_ms)
         self._executables.append(executable)
         return executable
 
     def verify(self, executable: Executable) -> Verification:
-        """One launch on poisoned outputs; writing anywhere else is TrialFailure(WRONG_RESULT)."""
+        """One launch on poisoned outputs; writing anywhere else is TrialFailure(WRONG_RESULT).
+
+        With a workspace the worse of two: the second launch finds what the first has left there.
+        """
         mine = _mine(executable)
+        found = self._verify_launch(mine)
+        if mine.workspace is not None:
+            found = max(found, self._verify_launch(mine), key=lambda v: (v.wrong, v.bound_ratio))
+        return found
+
+    def _verify_launch(self, mine: CudaExecutable) -> Verification:
         with self.device.launching():
             self.arrays.reset_written()
             self.device.synchronize()
             mine.enqueue()
             self.device.synchronize()
             found = self.arrays.inspect()
-            trespasses = found.trespasses()
+            trespasses = found.trespasses() + (mine.workspace.trespasses() if mine.workspace else [])
             if trespasses:
                 self.arrays.reset_all()
+                if mine.workspace:
+                    mine.workspace.reset()
                 raise TrialFailure(Outcome.WRONG_RESULT, "out of bounds: " + "; ".join(trespasses))
         return found.verification
 
@@ -128,18 +155,14 @@ class CudaBench:
             return [time_ms / mine.batch for time_ms in self.device.times_ms(step, count)]
 
     def library(self) -> CudaExecutable | None:
-        """The call of cuBLAS on the same arrays."""
-        if not has_call(self.kernel.name):
-            return None
-        with self.device.launching():
-            enqueue = self._cublas().launcher(self.problem, self.arrays.addresses, self.scalars)
-        executable = CudaExecutable(enqueue, Resources(), 0.0)
-        self._executables.append(executable)
-        return executable
+        """The fastest of the library's calls on the same arrays; they are timed when it is first asked for."""
+        call = self._library_call()
+        return None if call is None else self.executable(call.enqueue)
 
     def library_name(self) -> str | None:
-        """For instance "cuBLAS 13.0.2 (cublasSgemm, FP32)"."""
-        return self._cublas().name_for(self.problem) if has_call(self.kernel.name) else None
+        """For instance "cuBLAS 13.1.0 (cublasSgemm, FP32)", or "cuBLASLt 13.1.0 (heuristic 3 of 8, FP32)"."""
+        call = self._library_call()
+        return None if call is None else call.name
 
     def state(self) -> DeviceState:
         """Clock and temperature by NVML."""
@@ -152,10 +175,11 @@ class CudaBench:
         self.device.download(self.arrays.addresses[tensor.name], data)
         return data
 
-    def forget(self, executable: CudaExecutable) -> None:
+    def forget(self, executable: Executable) -> None:
         """Unloads it before `close` would."""
-        executable.close()
-        self._executables.remove(executable)
+        mine = _mine(executable)
+        mine.close()
+        self._executables.remove(mine)
 
     def close(self) -> None:
         """Frees the arrays; executables of this bench must not be launched any more."""
@@ -163,10 +187,19 @@ class CudaBench:
         for executable in self._executables:
             executable.close()
         self._executables.clear()
-        if self._blas is not None:
-            self._blas[0].close()
-            self._blas = None
+        if self._library is not None:
+            self._library.close()
+            self._library = None
         del self.arrays, self._flush_memory
+
+    def _workspace(self, size_bytes: int) -> Workspace | None:
+        if size_bytes == 0:
+            return None
+        try:
+            with self.device.launching():
+                return Workspace(self.device, self.arrays.checks, size_bytes)
+        except OutOfMemoryError as error:
+            raise TrialFailure(Outcome.LAUNCH_FAILED, f"workspace: {error}") from error
 
     def _value(self, argument: Argument) -> float:
         return self.scalars[argument.name] if isinstance(argument, Scalar) else self.arrays.addresses[argument.name]
@@ -183,11 +216,13 @@ class CudaBench:
         words = self._flush_bytes // 16
         self.arrays.checks.read_through.enqueue(CHECK_LAUNCH, start, words, start + self._flush_bytes)
 
-    def _cublas(self) -> Cublas:
-        if self._blas is None:
-            memory = self.device.allocate(WORKSPACE_BYTES)
-            self._blas = Cublas(self.device.stream.handle, int(memory)), memory
-        return self._blas[0]
+    def _library_call(self) -> LibraryCall | None:
+        if not has_call(self.kernel.name):
+            return None
+        with self.device.launching():
+            if self._library is None:
+                self._library = CudaLibrary(self)
+            return self._library.fastest()
 
 
 def _mine(executable: Executable) -> CudaExecutable:

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 
 from tilewright.kernels.problem import Problem
 from tilewright.tuner.nvrtc import library_folders
 
 WORKSPACE_BYTES = 32 << 20
 """What cuBLAS asks for on Hopper (its documentation, cublasSetWorkspace); less could keep it from its best kernel."""
+
+PRECISION = {"float32": "FP32", "float64": "FP64"}
+"""What the library computes in, by dtype."""
 
 _DEFAULT_MATH = 0  # CUBLAS_DEFAULT_MATH: never TF32 for FP32 data
 _NO_TRANSPOSE, _TRANSPOSE = 0, 1
@@ -23,29 +28,84 @@ class LibraryError(Exception):
     """cuBLAS refused a call."""
 
 
-@cache
-def _library() -> ctypes.CDLL | None:
-    for folder in library_folders():
-        for path in sorted(folder.glob("libcublas.so.*"), key=lambda p: len(p.name)):
-            for lt in folder.glob("libcublasLt.so.*"):  # opened by bare name, off the loader's path in a wheel
-                ctypes.CDLL(str(lt), mode=ctypes.RTLD_GLOBAL)
-            return ctypes.CDLL(str(path))
-    return None
+@dataclass(frozen=True)
+class LibraryCall:
+    """One way in which the library computes a problem: its name, and what enqueues it."""
+
+    name: str
+    enqueue: Callable[[], None]
+
+
+@dataclass(frozen=True)
+class Operand:
+    """A factor in device memory, column-major with `lead` elements from column to column; `transposed` when used."""
+
+    address: int
+    lead: int
+    transposed: bool
+
+
+@dataclass(frozen=True)
+class Product:
+    """A problem as cuBLAS counts it, by columns: out (rows, columns) = alpha op(first) op(second) + beta out.
+
+    `out` has `rows` elements from column to column; `depth` is what is summed over.
+    """
+
+    dtype: str
+    rows: int
+    columns: int
+    depth: int
+    first: Operand
+    second: Operand
+    out: int
+    alpha: float
+    beta: float
+
+    def scalars(self) -> tuple[_Real, _Real]:
+        """Alpha and beta in the product's type."""
+        real = _REAL[self.dtype]
+        return real(self.alpha), real(self.beta)
+
+
+def product_of(problem: Problem, pointers: Mapping[str, int], scalars: Mapping[str, float]) -> Product:
+    """The problem's product on these arrays (device addresses by name); beta 0 makes cuBLAS not read its output."""
+    beta = 0.0 if problem.options.get("beta_zero") else scalars["beta"]
+    return _PRODUCTS[problem.kernel](problem, pointers, scalars["alpha"], beta)
 
 
 def has_call(kernel: str) -> bool:
     """Whether cuBLAS is here and computes what this kernel does."""
-    return kernel in _CALLS and _library() is not None
+    return kernel in _PRODUCTS and library_folder() is not None
+
+
+@cache
+def library_folder() -> Path | None:
+    """Where libcublas lies, or None."""
+    return next((folder for folder in library_folders() if any(folder.glob("libcublas.so.*"))), None)
+
+
+@cache
+def load(name: str) -> ctypes.CDLL:
+    """The library of that name ("libcublas"); raises LibraryError where it is not beside the others."""
+    folder = library_folder()
+    paths = sorted(folder.glob(f"{name}.so.*"), key=lambda path: len(path.name)) if folder else []
+    if not paths:
+        raise LibraryError(f"{name} was not found")
+    return ctypes.CDLL(str(paths[0]), mode=ctypes.RTLD_GLOBAL)
+
+
+def version_text(number: int) -> str:
+    """130100 is "13.1.0"."""
+    return f"{number // 10000}.{number // 100 % 100}.{number % 100}"
 
 
 class Cublas:
     """A handle of the current context, on `stream`, with `workspace` (a device address of WORKSPACE_BYTES)."""
 
     def __init__(self, stream: int, workspace: int) -> None:
-        library = _library()
-        if library is None:
-            raise LibraryError("libcublas was not found")
-        self._library = library
+        load("libcublasLt")  # cuBLAS opens it by bare name, and a wheel's folder is off the loader's path
+        self._library = load("libcublas")
         self._handle = ctypes.c_void_p()
         self.call("cublasCreate_v2", ctypes.byref(self._handle), handle=False)
         self.call("cublasSetStream_v2", ctypes.c_void_p(stream))
@@ -58,8 +118,7 @@ class Cublas:
         """For instance "13.0.2"."""
         value = ctypes.c_int()
         self.call("cublasGetVersion_v2", ctypes.byref(value))
-        number = value.value
-        return f"{number // 10000}.{number // 100 % 100}.{number % 100}"
+        return version_text(value.value)
 
     def call(self, name: str, *arguments: object, handle: bool = True) -> None:
         """Calls a function of the library; raises LibraryError with its status."""
@@ -67,16 +126,11 @@ class Cublas:
         if status:
             raise LibraryError(f"{name}: status {status}")
 
-    def name_for(self, problem: Problem) -> str:
-        """For instance "cuBLAS 13.0.2 (cublasSgemm, FP32)"."""
-        function = f"cublas{_LETTER[problem.dtype]}{problem.kernel}"
-        return f"cuBLAS {self.version} ({function}, {'FP32' if problem.dtype == 'float32' else 'FP64'})"
-
-    def launcher(
-        self, problem: Problem, pointers: Mapping[str, int], scalars: Mapping[str, float]
-    ) -> Callable[[], None]:
-        """A function that enqueues the library's call for this problem on these arrays (device addresses by name)."""
-        return _CALLS[problem.kernel](self, problem, pointers, scalars)
+    def calls(self, product: Product) -> list[LibraryCall]:
+        """The call for matrices, and the one for a vector where a factor and the result are vectors."""
+        found = [self._named("gemm", product, _gemm_arguments(product))]
+        vector = _gemv_arguments(product)
+        return found if vector is None else [self._named("gemv", product, vector), *found]
 
     def close(self) -> None:
         """Frees the handle."""
@@ -84,50 +138,71 @@ class Cublas:
             self.call("cublasDestroy_v2")
             self._handle = ctypes.c_void_p()
 
+    def _named(self, word: str, product: Product, arguments: tuple[object, ...]) -> LibraryCall:
+        function = f"cublas{_LETTER[product.dtype]}{word}"
+        name = f"cuBLAS {self.version} ({function}, {PRECISION[product.dtype]})"
+        return LibraryCall(name, lambda: self.call(f"{function}_v2", *arguments))
 
-def _gemm(
-    blas: Cublas, problem: Problem, pointers: Mapping[str, int], scalars: Mapping[str, float]
-) -> Callable[[], None]:
-    """By columns, as cuBLAS counts: row-major C = op(A) op(B) is column-major Cᵀ = op(B)ᵀ op(A)ᵀ, operands swapped."""
+
+def _gemm_arguments(p: Product) -> tuple[object, ...]:
+    alpha, beta = p.scalars()
+    return (
+        *(_operation(transposed=factor.transposed) for factor in (p.first, p.second)),
+        *(ctypes.c_int(size) for size in (p.rows, p.columns, p.depth)),
+        ctypes.byref(alpha),
+        *(ctypes.c_void_p(p.first.address), ctypes.c_int(p.first.lead)),
+        *(ctypes.c_void_p(p.second.address), ctypes.c_int(p.second.lead)),
+        ctypes.byref(beta),
+        *(ctypes.c_void_p(p.out), ctypes.c_int(p.rows)),
+    )
+
+
+def _gemv_arguments(p: Product) -> tuple[object, ...] | None:
+    """A result of one column is op(first) times a vector; one of one row is the transpose of op(second) times one."""
+    if p.columns == 1:
+        matrix, vector, transposed, length = p.first, p.second, p.first.transposed, p.rows
+        step = vector.lead if vector.transposed else 1
+    elif p.rows == 1:
+        matrix, vector, transposed, length = p.second, p.first, not p.second.transposed, p.columns
+        step = 1 if vector.transposed else vector.lead
+    else:
+        return None
+    stored = (p.depth, length) if transposed else (length, p.depth)
+    alpha, beta = p.scalars()
+    return (
+        _operation(transposed=transposed),
+        *(ctypes.c_int(size) for size in stored),
+        ctypes.byref(alpha),
+        *(ctypes.c_void_p(matrix.address), ctypes.c_int(matrix.lead)),
+        *(ctypes.c_void_p(vector.address), ctypes.c_int(step)),
+        ctypes.byref(beta),
+        *(ctypes.c_void_p(p.out), ctypes.c_int(1)),
+    )
+
+
+def _operation(*, transposed: bool) -> ctypes.c_int:
+    return ctypes.c_int(_TRANSPOSE if transposed else _NO_TRANSPOSE)
+
+
+def _gemm_product(problem: Problem, pointers: Mapping[str, int], alpha: float, beta: float) -> Product:
+    """Row-major C = op(A) op(B) is column-major Cᵀ = op(B)ᵀ op(A)ᵀ: the operands change places."""
     m, n, k = (problem.shape[axis] for axis in "mnk")
     trans_a, trans_b = bool(problem.options["trans_a"]), bool(problem.options["trans_b"])
-    alpha, beta = _scalars(problem, scalars)
-    arguments = (
-        ctypes.c_int(_TRANSPOSE if trans_b else _NO_TRANSPOSE),
-        ctypes.c_int(_TRANSPOSE if trans_a else _NO_TRANSPOSE),
-        *(ctypes.c_int(size) for size in (n, m, k)),
-        ctypes.byref(alpha),
-        *(ctypes.c_void_p(pointers["B"]), ctypes.c_int(k if trans_b else n)),
-        *(ctypes.c_void_p(pointers["A"]), ctypes.c_int(m if trans_a else k)),
-        ctypes.byref(beta),
-        *(ctypes.c_void_p(pointers["C"]), ctypes.c_int(n)),
-    )
-    return lambda: blas.call(f"cublas{_LETTER[problem.dtype]}gemm_v2", *arguments)
+    first = Operand(pointers["B"], k if trans_b else n, trans_b)
+    second = Operand(pointers["A"], m if trans_a else k, trans_a)
+    return Product(problem.dtype, n, m, k, first, second, pointers["C"], alpha, beta)
 
 
-def _gemv(
-    blas: Cublas, problem: Problem, pointers: Mapping[str, int], scalars: Mapping[str, float]
-) -> Callable[[], None]:
-    """Row-major A (m, n) is column-major Aᵀ (n, m), so A x is that matrix transposed times x."""
-    m, n = problem.shape["m"], problem.shape["n"]
-    alpha, beta = _scalars(problem, scalars)
-    arguments = (
-        ctypes.c_int(_TRANSPOSE),
-        *(ctypes.c_int(n), ctypes.c_int(m)),
-        ctypes.byref(alpha),
-        *(ctypes.c_void_p(pointers["A"]), ctypes.c_int(n)),
-        *(ctypes.c_void_p(pointers["x"]), ctypes.c_int(1)),
-        ctypes.byref(beta),
-        *(ctypes.c_void_p(pointers["y"]), ctypes.c_int(1)),
-    )
-    return lambda: blas.call(f"cublas{_LETTER[problem.dtype]}gemv_v2", *arguments)
+def _gemv_product(problem: Problem, pointers: Mapping[str, int], alpha: float, beta: float) -> Product:
+    """Row-major A is column-major Aᵀ, so A x is that matrix transposed times x, a matrix of one column."""
+    rows, depth = problem.shape["m"], problem.shape["n"]
+    transposed = bool(problem.options.get("trans_a"))  # A is stored as (n, m)
+    first = Operand(pointers["A"], rows if transposed else depth, not transposed)
+    second = Operand(pointers["x"], depth, transposed=False)
+    return Product(problem.dtype, rows, 1, depth, first, second, pointers["y"], alpha, beta)
 
 
-def _scalars(problem: Problem, scalars: Mapping[str, float]) -> tuple[_Real, _Real]:
-    """The problem's alpha and beta in its type; beta 0 makes cuBLAS write its output without reading it."""
-    real = _REAL[problem.dtype]
-    return real(scalars["alpha"]), real(0.0 if problem.options.get("beta_zero") else scalars["beta"])
-
-
-_Call = Callable[[Cublas, Problem, Mapping[str, int], Mapping[str, float]], Callable[[], None]]
-_CALLS: dict[str, _Call] = {"gemm": _gemm, "gemv": _gemv}
+_PRODUCTS: dict[str, Callable[[Problem, Mapping[str, int], float, float], Product]] = {
+    "gemm": _gemm_product,
+    "gemv": _gemv_product,
+}

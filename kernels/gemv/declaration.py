@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tilewright.kernels.gemv.reference import gemv_reference
+from tilewright.kernels.gemv.wide_spaces import COLUMNS, SPLIT, rows_lie_apart
 from tilewright.kernels.kernel import Kernel, Launch, Option, Scalar, Tensor, Variant
 from tilewright.kernels.problem import Limits, Problem
 from tilewright.kernels.space import Constraint, Values, powers_of_two
@@ -57,7 +58,7 @@ COLUMNS_LAST = "every thread and unrolled step has columns"
 
 NAIVE = Variant(
     name="naive",
-    doc="A thread a row.",
+    doc="A thread a row of op(A).",
     source="naive.cu",
     launch=launch_naive,
     parameters=(powers_of_two("BLOCK", 32, 1024, default=128, doc="rows, and threads, of a block"),),
@@ -77,6 +78,7 @@ WARP = Variant(
         Constraint(ROWS_EXIST, lambda c, p, _d: rows_exist(c.WARPS * c.ROWS_PER_WARP, p)),
         Constraint(COLUMNS_LAST, lambda c, p, _d: columns_last(32, 1, c, p)),
     ),
+    supports=rows_lie_apart,
 )
 
 BLOCK = Variant(
@@ -90,6 +92,7 @@ BLOCK = Variant(
     ),
     constraints=(Constraint(COLUMNS_LAST, lambda c, p, _d: columns_last(c.BLOCK, 1, c, p)),),
     static_shared_bytes=lambda c, p: c.BLOCK // 32 * p.item_bytes,
+    supports=rows_lie_apart,
 )
 
 VECTORIZED = Variant(
@@ -108,12 +111,19 @@ VECTORIZED = Variant(
         Constraint(COLUMNS_LAST, columns_last_vectorized),
     ),
     static_shared_bytes=lambda c, p: c.ROWS_PER_BLOCK * c.WARPS_PER_ROW * p.item_bytes,
+    supports=rows_lie_apart,
 )
 
 
 def reads_y(p: Problem) -> bool:
     """Whether y counts as an input."""
     return not p.options["beta_zero"]
+
+
+def stored_shape(p: Problem) -> tuple[int, ...]:
+    """Rows and columns of A as it lies in memory."""
+    m, n = p.shape["m"], p.shape["n"]
+    return (n, m) if p.options["trans_a"] else (m, n)
 
 
 def bytes_moved(p: Problem) -> int:
@@ -124,20 +134,24 @@ def bytes_moved(p: Problem) -> int:
 
 KERNEL = Kernel(
     name="gemv",
-    doc="y = alpha A x + beta y, A row-major.",
+    doc="y = alpha op(A) x + beta y, A row-major.",
     folder=Path(__file__).parent,
     axes=("m", "n"),
     dtypes=("float32", "float64"),
-    options=(Option("beta_zero", (False, True), default=True, doc="beta is 0 and y is not read"),),
+    options=(
+        Option("trans_a", (False, True), default=False, doc="A is stored as (n, m)"),
+        Option("beta_zero", (False, True), default=True, doc="beta is 0 and y is not read"),
+    ),
     arguments=(
         # Powers of two beside 1: exact in every dtype, and a kernel that forgets one is found out.
         Scalar("alpha", lambda _p: 2.0),
-        Tensor("A", "input", lambda p: (p.shape["m"], p.shape["n"])),
+        Tensor("A", "input", stored_shape),
         Tensor("x", "input", lambda p: (p.shape["n"],)),
         Scalar("beta", lambda p: 0.5 if reads_y(p) else 0.0),
         Tensor("y", "inout", lambda p: (p.shape["m"],), read_when=reads_y),
     ),
-    variants=(NAIVE, WARP, BLOCK, VECTORIZED),
+    # What a gain is measured against where the default variant does not serve is the first that does.
+    variants=(COLUMNS, NAIVE, WARP, BLOCK, VECTORIZED, SPLIT),
     flops=lambda p: 2 * p.shape["m"] * p.shape["n"],
     bytes_moved=bytes_moved,
     reference=gemv_reference,

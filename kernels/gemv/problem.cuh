@@ -1,7 +1,10 @@
-// The problem: y = alpha A x + beta y, A row-major (m, n), baked in as constants.
+// The problem: y = alpha op(A) x + beta y, op(A) of m rows and n columns, baked in as constants.
 #ifndef SHAPE_M
-#define SHAPE_M 1024   // rows of A, length of y
-#define SHAPE_N 1024   // columns of A, length of x
+#define SHAPE_M 1024   // rows of op(A), length of y
+#define SHAPE_N 1024   // columns of op(A), length of x
+#endif
+#ifndef TRANS_A
+#define TRANS_A 0      // 0: A is stored (m, n); 1: as (n, m)
 #endif
 #ifndef BETA_ZERO
 #define BETA_ZERO 1    // 1: y is not read, whatever it holds
@@ -11,7 +14,7 @@
 [[maybe_unused]] constexpr unsigned M = SHAPE_M;   // a grid of m blocks need not look
 constexpr unsigned N = SHAPE_N;
 
-// Where row `row` of A starts.
+// Where row `row` of A starts, A stored (m, n).
 __device__ __forceinline__ const REAL* row_of(const REAL* A, unsigned row) { return A + static_cast<size_t>(row) * N; }
 
 // One finished inner product goes to y.

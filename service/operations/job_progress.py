@@ -6,7 +6,7 @@ import uuid
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import case, func, update
+from sqlalchemy import case, func, select, update
 from sqlalchemy.orm import Session
 
 from tilewright.service.errors import FencedError
@@ -24,6 +24,14 @@ class Standing:
 
     revision: int
     cancel_requested: bool
+
+
+@dataclass(frozen=True)
+class Spent:
+    """What a job has used up of its budget in the study that it adds to now."""
+
+    trials: int
+    seconds: float
 
 
 def take_job(session: Session, job_id: uuid.UUID, engine_id: int, worker: str) -> int | None:
@@ -53,9 +61,24 @@ def take_job(session: Session, job_id: uuid.UUID, engine_id: int, worker: str) -
     return row.epoch if row.state is JobState.RUNNING else None
 
 
-def begin_study(session: Session, job_id: uuid.UUID, epoch: int, study_id: int) -> Standing:
-    """Notes the study that the job adds to; raises FencedError."""
-    return _change(session, job_id, epoch, study_id=study_id)
+def begin_study(session: Session, job_id: uuid.UUID, epoch: int, study_id: int) -> Spent:
+    """What the job has spent in the study that it adds to from now on; raises FencedError.
+
+    In another study than before (another compiler, driver or shim: its times do not compare with the old ones) the
+    job has its whole budget, less what it spent there at an earlier time. The old study keeps its trials.
+    """
+    job, trial = models.TuningJob, models.Trial
+    before, done, elapsed_s = session.execute(
+        select(job.study_id, job.trials_done, job.elapsed_s).where(job.id == job_id).with_for_update()
+    ).one()
+    if before not in {None, study_id}:
+        done, elapsed_s = session.execute(
+            select(func.count(), func.coalesce(func.sum(trial.wall_s), 0.0)).where(
+                trial.job_id == job_id, trial.study_id == study_id
+            )
+        ).one()
+    _change(session, job_id, epoch, study_id=study_id, trials_done=done, elapsed_s=elapsed_s)
+    return Spent(done, elapsed_s)
 
 
 def set_phase(session: Session, job_id: uuid.UUID, epoch: int, phase: str) -> Standing:

@@ -92,6 +92,16 @@ def set_device_state(session: Session, uuid: str, state: models.DeviceState) -> 
         raise NotFoundError("device", uuid)
 
 
+def set_environment(session: Session, uuid: str, environment: models.Environment) -> None:
+    """Notes the environment that the device has now."""
+    table = models.Device
+    session.execute(
+        update(table)
+        .where(table.uuid == uuid, table.environment_id.is_distinct_from(environment.id))
+        .values(environment_id=environment.id)
+    )
+
+
 def device_models(session: Session) -> list[DeviceModelAnswer]:
     """Every product that a worker ever registered, by slug."""
     rows = session.scalars(select(models.DeviceModel).order_by(models.DeviceModel.slug))

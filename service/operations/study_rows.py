@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from sqlalchemy import select
+import uuid
+
+from sqlalchemy import func, select
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.orm import Session, joinedload
 
@@ -50,6 +52,18 @@ def barred(session: Session, study_id: int) -> frozenset[Configuration]:
     )
     dropped = (entry for result in results if result for entry in result.get("dropped", ()))
     return frozenset(Configuration.from_json(entry["configuration"]) for entry in dropped)
+
+
+def left_studies(session: Session, job_id: uuid.UUID, study_id: int) -> list[dict[str, int]]:
+    """The other studies that the job added to before its environment changed, with how many trials each has of it."""
+    trial = models.Trial
+    rows = session.execute(
+        select(trial.study_id, func.count().label("trials"))
+        .where(trial.job_id == job_id, trial.study_id != study_id)
+        .group_by(trial.study_id)
+        .order_by(trial.study_id)
+    )
+    return [{"study_id": row.study_id, "trials": row.trials} for row in rows]
 
 
 def _trial(row: models.Trial) -> Trial:

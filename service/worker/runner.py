@@ -21,6 +21,7 @@ from tilewright.kernels.problem import Problem
 from tilewright.kernels.space import Configuration, SearchSpace
 from tilewright.service.errors import DatabaseUnavailableError, FencedError
 from tilewright.service.operations import job_progress, registry, study_rows
+from tilewright.service.operations.job_progress import Spent
 from tilewright.service.operations.publish_best import job_result, publish_best
 from tilewright.service.operations.record_trial import TrialContext, record_trial
 from tilewright.service.settings import settings
@@ -87,30 +88,32 @@ class Run:
         self.job, self.kernel, self.problem = assignment.job, assignment.kernel, assignment.problem
         self.budget = assignment.budget
         self.epoch, self.device, self.stop = epoch, device, stop
-        self.done, self.spent_s = self.job.trials_done, self.job.elapsed_s
         self.cancelled = False
         self.dropped: list[Dropped] = []
         self._looked_s = self._started_s = time.monotonic()
         limits = device.model.limits
         self.space: SearchSpace = self.kernel.space(self.problem, limits, self.job.variants)
         self._whole = self.space if self.job.variants is None else self.kernel.space(self.problem, limits)
-        self.study, self.context = patiently(self._begin)
+        self.study, self.context, spent = patiently(self._begin)
+        self.done, self.spent_s = spent.trials, spent.seconds
 
-    def _begin(self, session: Session) -> tuple[models.Study, TrialContext]:
+    def _begin(self, session: Session) -> tuple[models.Study, TrialContext, Spent]:
         registry.register_kernels(session, Catalogue({self.kernel.name: self.kernel}))
         model_id, device_id = session.execute(
             select(models.Device.model_id, models.Device.id).where(models.Device.uuid == self.device.uuid)
         ).one()
         environment = registry.environment_row(session, self.device.environment)
+        if self.job.compiler is None:  # a compiler replaced under a running worker: the device's own has moved on
+            registry.set_environment(session, self.device.uuid, environment)
         study = study_rows.study_row(session, self.job.problem_id, model_id, environment.id, self._whole)
-        job_progress.begin_study(session, self.job.id, self.epoch, study.id)
+        spent = job_progress.begin_study(session, self.job.id, self.epoch, study.id)
         variant_ids = registry.kernel_variant_ids(session, self.kernel)
         context = TrialContext(self.job.id, self.epoch, study.id, device_id, self.kernel, self.problem, variant_ids)
-        return study, context
+        return study, context, spent
 
     @property
     def elapsed_s(self) -> float:
-        """Measuring seconds of this job over all its epochs."""
+        """Measuring seconds of this job in this study, over all epochs."""
         return self.spent_s + time.monotonic() - self._started_s
 
     def search(self) -> TuneResult:
@@ -159,7 +162,9 @@ class Run:
             if state is JobState.DONE:
                 job = session.get_one(models.TuningJob, self.job.id)
                 publish_best(session, job, session.get_one(models.Study, self.study.id), result)
-            job_progress.end_job(session, self.job.id, self.epoch, state, result=job_result(result))
+            left = study_rows.left_studies(session, self.job.id, self.study.id)
+            said = job_result(result) | {"left_studies": left}
+            job_progress.end_job(session, self.job.id, self.epoch, state, result=said)
 
         end(self.job.id, self.epoch, write)
         return Exit.ENDED

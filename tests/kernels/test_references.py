@@ -37,15 +37,15 @@ def test_gemm_reference_is_the_sum_of_products(trans_a, trans_b, beta_zero, dtyp
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("beta_zero", [False, True])
-def test_gemv_reference_is_the_sum_of_products(beta_zero, dtype):
+@pytest.mark.parametrize(("trans_a", "beta_zero"), list(itertools.product((False, True), repeat=2)))
+def test_gemv_reference_is_the_sum_of_products(trans_a, beta_zero, dtype):
     gemv = catalogue().get("gemv")
-    problem = gemv.problem({"m": 6, "n": 5}, dtype, {"beta_zero": beta_zero})
+    problem = gemv.problem({"m": 6, "n": 5}, dtype, {"trans_a": trans_a, "beta_zero": beta_zero})
     arrays = random_arrays(gemv, problem)
     reference = gemv.reference(problem, arrays, SCALARS)
     a, x, y = (arrays[name].astype(float) for name in ("A", "x", "y"))
     for i in range(6):
-        products = [a[i, j] * x[j] for j in range(5)]
+        products = [(a[j, i] if trans_a else a[i, j]) * x[j] for j in range(5)]
         added = 0.0 if beta_zero else 0.25 * y[i]
         assert reference.value[i] == pytest.approx(-1.5 * sum(products) + added, rel=1e-12, abs=1e-13)
         assert reference.magnitude[i] == pytest.approx(1.5 * sum(map(abs, products)) + abs(added), rel=1e-12)

@@ -44,6 +44,10 @@ void Array::place(Placement placement) {
 }
 
 void Array::fill() const {
+  if (is_workspace) {
+    kept ? memcpy(data, kept, bytes) : memset(data, 0, bytes);
+    return;
+  }
   if (!*source) {
     memset(data, poison, bytes);
     return;
@@ -51,6 +55,12 @@ void Array::fill() const {
   FILE* const file = fopen(source, "rb");
   if (!file || fread(data, 1, bytes, file) != bytes) refuse("cannot be read", source);
   fclose(file);
+}
+
+void Array::keep() {
+  if (!kept) kept = static_cast<char*>(malloc(bytes));
+  if (!kept) refuse("no memory", name);
+  memcpy(kept, data, bytes);
 }
 
 void Array::protect() const {

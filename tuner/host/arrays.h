@@ -12,12 +12,15 @@ struct Array {
   const char* destination = "";   // file that gets them after a verified launch, "" for none
   size_t bytes = 0;
   bool writable = false;
+  bool is_workspace = false;      // scratch: zero at first, then what `keep` found
   char* data = nullptr;      // what the kernel gets
   char* pages = nullptr;
+  char* kept = nullptr;
   size_t page_bytes = 0;
 
   void place(Placement placement);
-  void fill() const;                                   // from `source`
+  void fill() const;                                   // from `source`, a workspace from what was kept
+  void keep();                                         // the contents, for the next time it is placed and filled
   void protect() const;                                // inputs become read-only
   void save(const char* suffix) const;                 // to `destination` + suffix
   bool overrun_is_reported() const;                    // on stderr, where slack was written

@@ -134,6 +134,7 @@ HOST_UPDATE(atomicAdd, float, old + value)
 HOST_UPDATE(atomicAdd, double, old + value)
 HOST_UPDATE(atomicMax, int, old > value ? old : value)
 HOST_UPDATE(atomicMin, int, old < value ? old : value)
+HOST_UPDATE(atomicInc, unsigned, old >= value ? 0 : old + 1)
 #undef HOST_UPDATE
 static inline int atomicCAS(int* p, int expected, int value) {
   __atomic_compare_exchange_n(p, &expected, value, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);

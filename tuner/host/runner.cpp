@@ -7,7 +7,8 @@
 //     a warm-up launch, then it answers lines on stdin, "COUNT MIN_SECONDS EVICTED_BYTES", with COUNT lines: seconds of
 //     CPU time of one launch. With EVICTED_BYTES > 0 each sample is one launch after a walk over so many bytes; else
 //     launches are repeated inside a sample until MIN_SECONDS are reached. Ends with its input.
-//   ARGUMENT: `scalar VALUE`, or `array NAME BYTES const|mutable SOURCE DESTINATION` ("" for none)
+//   ARGUMENT: `scalar VALUE`, `array NAME BYTES const|mutable SOURCE DESTINATION` ("" for none), or `workspace BYTES`,
+//     zero before the first launch and then as the launch before left it, also in `verify`
 //
 // Exit: 0; 70 for a fault (out of bounds, signal), 71 for threads that wait for ever, 64 for a call that makes no
 // sense; stderr has the sentence.
@@ -77,13 +78,20 @@ void read_arguments(Words& words) {
     const int i = call.count;
     if (i == max_arguments || !signature[i]) refuse("the kernel takes fewer arguments than the declaration has");
     call.pointers[i] = &call.values[i];
-    const bool is_array = !strcmp(words.text(), "array");
-    if (!is_array) {
+    const char* const kind = words.text();
+    if (!strcmp(kind, "scalar")) {
       read_scalar(signature[i], words.text(), call.values[i]);
       continue;
     }
     if (signature[i] != 'p') refuse("the kernel takes a scalar where the declaration has an array");
     Array& array = call.arrays[i];
+    array.is_workspace = !strcmp(kind, "workspace");
+    if (array.is_workspace) {
+      array.name = kind;
+      array.bytes = static_cast<size_t>(words.number());
+      array.writable = true;
+      continue;
+    }
     array.name = words.text();
     array.bytes = static_cast<size_t>(words.number());
     array.writable = !strcmp(words.text(), "mutable");
@@ -137,6 +145,7 @@ void verify() {
     if (is_out_of_bounds()) exit(exit_fault);
     for (Array& array : call.arrays) {
       if (array.data && *array.destination) array.save(pass ? ".1" : ".0");
+      if (array.data && array.is_workspace) array.keep();
       array.unmap();
     }
   }

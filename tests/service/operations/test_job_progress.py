@@ -1,14 +1,17 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
+from functools import partial
 
 import pytest
-from desk import measured, request
+from desk import ENVIRONMENT, LIMITS, measured, request
 from sqlalchemy import func, select
 
 from tilewright.service.errors import ConflictError, FencedError, InvalidRequestError, NotFoundError
 from tilewright.service.operations import job_progress, registry, study_rows
 from tilewright.service.operations.job_events import events_after
+from tilewright.service.operations.job_progress import Spent
 from tilewright.service.operations.jobs import cancel_job, job, jobs, trials
 from tilewright.service.operations.request_job import request_job
 from tilewright.service.store import models
@@ -237,3 +240,23 @@ def test_a_change_of_state_is_heard_between_trials(session, take):
     job_progress.set_phase(session, desk.job_id, desk.epoch, "finals")
     (event,) = events_after(session, desk.job_id, after)
     assert (event.event, event.data["phase"], event.is_last) == ("state", "finals", False)
+
+
+def test_in_another_environment_a_job_has_its_whole_budget_and_the_old_study_keeps_its_trials(session, take):
+    desk = take()
+    for place in range(3):
+        desk.record(place, measured(1.0))
+    changed = registry.environment_row(session, replace(ENVIRONMENT, compiler_version="13.1"))
+    space = desk.context.kernel.space(desk.context.problem, LIMITS)
+    there = study_rows.study_row(session, desk.row.problem_id, desk.study.device_model_id, changed.id, space)
+    move = partial(job_progress.begin_study, session, desk.job_id, desk.epoch)
+    assert move(there.id) == Spent(0, 0.0)
+    assert move(there.id) == Spent(0, 0.0)  # as after a commit whose answer was lost
+    assert (desk.row.trials_done, desk.row.study_id) == (0, there.id)
+    desk.context = replace(desk.context, study_id=there.id)
+    assert [desk.record(0, measured(2.0)).number, desk.record(1, measured(2.0)).number] == [0, 1]
+    assert study_rows.left_studies(session, desk.job_id, there.id) == [{"study_id": desk.study.id, "trials": 3}]
+    assert move(desk.study.id) == Spent(3, 1.5)  # back again: what it spent there counts
+    assert study_rows.left_studies(session, desk.job_id, desk.study.id) == [{"study_id": there.id, "trials": 2}]
+    assert move(there.id) == Spent(2, 1.0)
+    assert len(trials(session, job_id=desk.job_id).items) == 5

@@ -1,10 +1,6 @@
 from __future__ import annotations
 
-import os
-import signal
-
 import pytest
-from fleet import server_pid
 
 from tilewright.service.operations.job_events import events_after
 from tilewright.service.operations.requests import BudgetRequest
@@ -36,29 +32,6 @@ def test_a_worker_takes_jobs_one_after_the_other_and_publishes_their_best(workin
     assert (stopped.result["stopped_by"], stopped.trials_done) == ("target", 1)
     assert stopped.study_id == done.study_id
     assert [trial.number for trial in working.trials(second)] == [4]
-
-
-def test_a_killed_workers_job_is_finished_by_another_with_every_trial_once(working):
-    job_id = working.request(trials=8)
-    working.wait_for_trials(job_id, 3)
-    assert len(working.runner_pids(job_id)) == 1
-    working.workers[0].send_signal(signal.SIGKILL)
-    working.until(lambda: not working.runner_pids(job_id), within_s=5)  # it dies with its worker
-    working.start_worker()
-    working.assert_finished(job_id, 8, {1, 2})
-
-
-def test_a_job_lives_through_a_kill_of_the_embedded_database(embedded):
-    fleet, server = embedded
-    fleet.start_worker()
-    fleet.wait_for_device()
-    job_id = fleet.request(trials=10)
-    fleet.wait_for_trials(job_id, 3)
-    killed = server_pid(server)
-    os.kill(killed, signal.SIGKILL)
-    fleet.assert_finished(job_id, 10, {1})
-    assert server_pid(server) != killed
-    assert fleet.workers[0].poll() is None
 
 
 def test_cancel_stops_after_the_running_trial_and_keeps_the_trials(working):

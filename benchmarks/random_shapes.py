@@ -1,0 +1,193 @@
+"""Every variant, layout and dtype at random shapes and at edges, and many random configurations of each variant.
+
+    python benchmarks/random_shapes.py [--shapes 40] [--configurations 500] [--kernel gemm] [--seed 1]
+
+Each configuration must compile, launch, give the right result and write nothing else. The constraints are on trial as
+much as the sources: what the space holds must run. Exit status 1 when anything failed, or when fewer configurations of
+a variant were found than asked for. The table comes last.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import random
+import sys
+import time
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from gpu_check import draw, verdict
+
+from tilewright.kernels.catalogue import catalogue
+from tilewright.kernels.kernel import Kernel
+from tilewright.kernels.problem import Limits, OptionValue, Problem
+from tilewright.kernels.space import Configuration
+from tilewright.tuner.device import Bench, Device
+from tilewright.tuner.devices import open_device
+from tilewright.tuner.isolated import PrecompilingBench
+
+KERNELS = ("gemm", "gemv")
+LARGEST = 700
+EDGES = (1, 127, 129)
+"""A single row, column or product, and one element more or less than a tile of 128, in every combination of axes."""
+
+ALIGNMENTS = (1, 1, 1, 4, 8, 32)
+"""A random size is a multiple of one of these: half of the axes end anywhere, half let vectors be used."""
+
+AHEAD = 12
+"""Benches open at a time, so that compilers are busy while another problem is checked."""
+
+Task = tuple[Problem, list[Configuration]]
+
+
+@dataclass
+class Tally:
+    """What was checked, by variant and dtype, and a line for each failure."""
+
+    checked: Counter[tuple[str, str]] = field(default_factory=Counter)
+    failed: Counter[tuple[str, str]] = field(default_factory=Counter)
+    failures: list[str] = field(default_factory=list)
+
+    def of(self, variant: str) -> int:
+        """How many configurations of the variant were checked."""
+        return sum(count for (name, _), count in self.checked.items() if name == variant)
+
+
+def random_size(generator: random.Random) -> int:
+    """From 1 to LARGEST."""
+    step = generator.choice(ALIGNMENTS)
+    return step * generator.randint(1, LARGEST // step)
+
+
+def shapes(kernel: Kernel, count: int, generator: random.Random) -> tuple[list[dict[str, int]], list[dict[str, int]]]:
+    """`count` random shapes, and every edge."""
+    drawn = [{axis: random_size(generator) for axis in kernel.axes} for _ in range(count)]
+    edges = [dict(zip(kernel.axes, sizes, strict=True)) for sizes in itertools.product(EDGES, repeat=len(kernel.axes))]
+    return drawn, edges
+
+
+def layouts(kernel: Kernel) -> list[dict[str, OptionValue]]:
+    """Every combination of the options that say how arrays are stored."""
+    flags = [option for option in kernel.options if option.name.startswith("trans_")]
+    return [
+        {option.name: value for option, value in zip(flags, values, strict=True)}
+        for values in itertools.product(*(option.values for option in flags))
+    ]
+
+
+def problems(
+    kernel: Kernel, some_shapes: Iterable[dict[str, int]], dtypes: Sequence[str], generator: random.Random
+) -> Iterator[Problem]:
+    """Each shape in every layout and dtype; options that are no layout are drawn."""
+    others = [option for option in kernel.options if not option.name.startswith("trans_")]
+    for shape in some_shapes:
+        for dtype in dtypes:
+            for layout in layouts(kernel):
+                drawn = {option.name: generator.choice(option.values) for option in others}
+                yield kernel.problem(shape, dtype, layout | drawn)
+
+
+def work(kernel: Kernel, limits: Limits, count: int, wanted: int, generator: random.Random) -> Iterator[Task]:
+    """Problems with their configurations: `wanted` of each variant spread over the random shapes, one at an edge."""
+    drawn, edges = shapes(kernel, count, generator)
+    share = -(-wanted // max(1, count * len(kernel.dtypes) * len(layouts(kernel))))
+    for some_shapes, each in ((drawn, share), (edges, 1)):
+        for problem in problems(kernel, some_shapes, kernel.dtypes, generator):
+            yield problem, _chosen(kernel, problem, limits, each, generator)
+
+
+def top_up(kernel: Kernel, limits: Limits, tally: Tally, wanted: int, generator: random.Random) -> Iterator[Task]:
+    """More random problems for the variants that are short of `wanted`, until none is or hope is gone."""
+    short = {variant.name: wanted - tally.of(variant.name) for variant in kernel.variants}
+    for _ in range(4 * wanted):
+        missing = [name for name, count in short.items() if count > 0]
+        if not missing:
+            return
+        shape = {axis: random_size(generator) for axis in kernel.axes}
+        problem = generator.choice(list(problems(kernel, [shape], kernel.dtypes, generator)))
+        chosen = _chosen(kernel, problem, limits, 8, generator, missing)
+        for configuration in chosen:
+            short[configuration.variant] -= 1
+        if chosen:
+            yield problem, chosen
+
+
+def _chosen(
+    kernel: Kernel,
+    problem: Problem,
+    limits: Limits,
+    each: int,
+    generator: random.Random,
+    only: Sequence[str] | None = None,
+) -> list[Configuration]:
+    variants = kernel.usable_variants(problem, limits, only)
+    return [c for variant in variants for c in draw(variant.space(), problem, limits, each, generator)]
+
+
+def check(device: Device, kernel: Kernel, tasks: Iterable[Task], tally: Tally) -> None:
+    """Runs every configuration and adds it to the tally; several problems are set up ahead of the one that runs."""
+    waiting: deque[tuple[Bench, Task]] = deque()
+    for number, (problem, configurations) in enumerate(tasks):
+        bench = device.bench(kernel, problem, number)
+        if isinstance(bench, PrecompilingBench):
+            bench.compile_ahead(configurations)
+        waiting.append((bench, (problem, configurations)))
+        if len(waiting) == AHEAD:
+            run(*waiting.popleft(), tally)
+    for bench, task in waiting:
+        run(bench, task, tally)
+
+
+def run(bench: Bench, task: Task, tally: Tally) -> None:
+    """The verdict on each configuration of one problem; failures are printed as they come."""
+    problem, configurations = task
+    for configuration in configurations:
+        key = (configuration.variant, problem.dtype)
+        tally.checked[key] += 1
+        message = verdict(bench, configuration)
+        if message:
+            tally.failed[key] += 1
+            tally.failures.append(f"{problem} {dict(problem.options)} | {configuration} | {message}")
+            print(tally.failures[-1], flush=True)
+    bench.close()
+
+
+def main() -> int:
+    """Checks and prints; 1 where something failed or was not found."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--shapes", type=int, default=40)
+    parser.add_argument("--configurations", type=int, default=500, help="of each variant")
+    parser.add_argument("--kernel", action="append", help=f"instead of {', '.join(KERNELS)}; may be repeated")
+    parser.add_argument("--seed", type=int, default=1)
+    arguments = parser.parse_args()
+    generator = random.Random(arguments.seed)
+    device = open_device("cuda:0")
+    limits, lines, failed = device.model.limits, [], 0
+    for name in arguments.kernel or KERNELS:
+        kernel, tally, begun = catalogue().get(name), Tally(), time.monotonic()
+        check(device, kernel, work(kernel, limits, arguments.shapes, arguments.configurations, generator), tally)
+        check(device, kernel, top_up(kernel, limits, tally, arguments.configurations, generator), tally)
+        lines += summary(kernel, tally, arguments.configurations, time.monotonic() - begun)
+        failed += len(tally.failures) + sum(tally.of(v.name) < arguments.configurations for v in kernel.variants)
+    device.close()
+    print("\n".join(lines))
+    return int(failed > 0)
+
+
+def summary(kernel: Kernel, tally: Tally, wanted: int, wall_s: float) -> list[str]:
+    """A line for each variant and dtype."""
+    lines = [f"{kernel.name}: {tally.checked.total()} checked, {len(tally.failures)} failed, {wall_s:.0f} s"]
+    for variant in kernel.variants:
+        short = "" if tally.of(variant.name) >= wanted else f"  FEWER THAN THE {wanted} ASKED FOR"
+        for dtype in kernel.dtypes:
+            key = (variant.name, dtype)
+            lines.append(
+                f"  {variant.name:<12} {dtype:<8} {tally.checked[key]:>6} checked {tally.failed[key]:>4} failed{short}"
+            )
+    return lines
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,72 @@
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+SQUARES = {(size, size, size) for size in (256, 512, 1024, 2048, 4096, 8192)}
+GEMV = {
+    (4096, 8192),
+    (4096, 4096),
+    (16384, 16384),
+    (1024, 65536),
+    (32768, 1024),
+    (4095, 8191),
+    (100, 784),
+    (1024, 1024),
+}
+LLAMA = {(6144, 4096), (4096, 4096), (14336, 4096), (4096, 14336)}  # n and k of qkv, output, gate and down
+
+
+@pytest.fixture(scope="module")
+def suite(benchmark_module):
+    return benchmark_module("suite").read_suite()
+
+
+def shapes(suite, kernel):
+    return [tuple(entry.shape.values()) for entry in suite if entry.kernel == kernel]
+
+
+def test_there_are_24_gemm_and_8_gemv_each_with_a_name_and_an_origin(suite):
+    assert Counter(entry.kernel for entry in suite) == {"gemm": 24, "gemv": 8}
+    assert len({entry.name for entry in suite}) == 32
+    assert all(entry.name and entry.origin for entry in suite)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_every_entry_is_a_problem_and_no_two_are_the_same(suite, dtype):
+    problems = [entry.problem(dtype) for entry in suite]
+    assert len({problem.hash for problem in problems}) == 32
+    assert [dict(problem.shape) for problem in problems] == [entry.shape for entry in suite]
+
+
+def test_the_shapes_are_those_that_were_asked_for(suite):
+    gemm = set(shapes(suite, "gemm"))
+    others = {(32, 32, 65536), (8192, 8192, 64), (64, 4096, 4096), (256, 100, 784), (1, 14336, 4096)}
+    odd = {(1000, 1000, 1000), (1023, 1025, 1027), (4097, 4095, 513)}
+    llama = {(tokens, *sizes) for tokens in (16, 2048) for sizes in LLAMA}
+    resnet = {(100352, 64, 576), (1568, 512, 4608)}
+    assert gemm == SQUARES | others | odd | llama | resnet
+    assert set(shapes(suite, "gemv")) == GEMV
+
+
+def test_weights_are_the_transposed_second_factor(suite):
+    transposed = {entry.name for entry in suite if entry.options.get("trans_b")}
+    assert transposed == {e.name for e in suite if e.name.startswith(("llama-", "resnet-"))}
+
+
+def test_the_source_hash_changes_with_any_source(benchmark_module, tmp_path):
+    module = benchmark_module("suite")
+
+    class Folder:
+        folder = tmp_path / "some"
+
+    Folder.folder.mkdir()
+    (Folder.folder / "a.cu").write_text("1")
+    first = module.source_hash(Folder)
+    (tmp_path / "shared.cuh").write_text("2")
+    second = module.source_hash(Folder)
+    (Folder.folder / "notes.txt").write_text("3")
+    assert first != second == module.source_hash(Folder)
+    (Folder.folder / "a.cu").write_text("4")
+    assert module.source_hash(Folder) != second

@@ -1,0 +1,112 @@
+"""Faults that a run of all tests meets: a killed worker, a killed database, wrong kernels, a cancelled compile."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+from fleet import QUICK, server_pid
+from recovery import Recovery
+
+from tilewright.service.operations.requests import BudgetRequest
+
+BUGS = {
+    "before_start": "launch_failed",
+    "broken": "compile_failed",
+    "deadlock": "launch_failed",
+    "divergent": "launch_failed",
+    "far_out": "launch_failed",
+    "past_end": "launch_failed",
+    "unwritten": "wrong_result",
+    "writes_input": "launch_failed",
+    "wrong": "wrong_result",
+}
+FOLDERS = f'["{Path(__file__).parent / "row_sum"}"]'
+
+
+def test_a_killed_workers_job_is_finished_by_another_with_every_trial_once(working, gate):
+    fault = Recovery(
+        "worker killed (kill -9)",
+        "its processes die with it; its heartbeat is missed, its job is queued again and goes on from the last trial",
+        "first trial of the worker that took over",
+    )
+    job_id = working.request(trials=8, shape=gate.shape)
+    gate.allow(4)
+    working.wait_for_trials(job_id, 3)
+    assert len(working.runner_pids(job_id)) == 1
+    fault.strikes()
+    working.workers[0].send_signal(signal.SIGKILL)
+    working.until(lambda: not working.runner_pids(job_id), within_s=5)
+    gate.open()
+    working.start_worker(**gate.environment)
+    working.assert_finished(job_id, 8, {1, 2})
+    working.assert_nothing_lost_or_doubled(job_id)
+    fault.is_over_with_a_trial(working, job_id, epoch=2)
+
+
+def test_a_job_lives_through_a_kill_of_the_embedded_database(embedded, gate):
+    fault = Recovery(
+        "PostgreSQL killed (kill -9), embedded",
+        "whoever needs it first starts it again; it recovers, and the running job goes on in the same process",
+        "first trial after it",
+    )
+    fleet, server = embedded
+    fleet.start_worker(**gate.environment)
+    fleet.wait_for_device()
+    job_id = fleet.request(trials=8, shape=gate.shape)
+    gate.allow(4)
+    fleet.wait_for_trials(job_id, 3)
+    killed = server_pid(server)
+    gate.open()
+    fault.strikes()
+    os.kill(killed, signal.SIGKILL)
+    fleet.assert_finished(job_id, 8, {1})
+    fleet.assert_nothing_lost_or_doubled(job_id)
+    assert server_pid(server) != killed
+    assert fleet.workers[0].poll() is None
+    fault.is_over_with_a_trial(fleet, job_id)
+
+
+def test_every_bug_of_a_kernel_is_its_trials_outcome_and_the_job_goes_on(fleet, gate, monkeypatch):
+    gate.open()
+    fleet.start_worker(TILEWRIGHT_KERNEL_FOLDERS=FOLDERS, **gate.environment)
+    fleet.wait_for_device()
+    fleet.know(Path(__file__).parent / "row_sum", monkeypatch)
+    job_id = fleet.request(
+        kernel="row_sum", shape={"m": 37, "n": 300}, variants=["good", *BUGS], budget=BudgetRequest(trials=100)
+    )
+    done = fleet.wait_for_state(job_id, "done", "failed")
+    assert (done.state, done.error, done.result["stopped_by"]) == ("done", None, "exhausted")
+    outcomes: dict[str, set[str]] = {}
+    for trial in fleet.trials(job_id):
+        outcomes.setdefault(trial.configuration["variant"], set()).add(trial.outcome.value)
+        assert bool(trial.log) is (trial.outcome.value != "measured")
+    assert outcomes == {"good": {"measured"}} | {variant: {outcome} for variant, outcome in BUGS.items()}
+    assert {trial.epoch for trial in fleet.trials(job_id)} == {1}
+    assert done.result["best"]["configuration"]["variant"] == "good"
+    fleet.assert_nothing_lost_or_doubled(job_id)
+
+
+def test_cancel_in_the_middle_of_a_compile_ends_compiler_and_job_within_the_grace(fleet, gate):
+    fault = Recovery(
+        "cancel while a compiler runs that does not end",
+        "after the grace the job's process is killed; the job is cancelled with the trials that it has",
+        "job cancelled, compiler gone",
+        QUICK | {"TILEWRIGHT_STOP_GRACE_S": "1"},
+    )
+    fleet.start_worker(TILEWRIGHT_STOP_GRACE_S="1", **gate.environment)
+    fleet.wait_for_device()
+    job_id = fleet.request(trials=20, shape=gate.shape)
+    gate.allow(2)
+    fleet.wait_for_trials(job_id, 2)
+    fleet.until(gate.is_waited_at)
+    fault.strikes()
+    fleet.cancel(job_id)
+    ended = fleet.wait_for_state(job_id, "cancelled", within_s=10)
+    fleet.until(lambda: not fleet.compiler_pids(), within_s=5)
+    fault.is_over()
+    fleet.assert_every_trial_once(job_id, 2)
+    fleet.assert_nothing_lost_or_doubled(job_id)
+    assert ended.finished_at is not None
+    assert fleet.workers[0].poll() is None

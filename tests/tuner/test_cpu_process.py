@@ -1,0 +1,52 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tilewright.tuner.cpu_process import run_limited
+
+ORPHAN = """
+import os, sys
+from tilewright.tuner.cpu_process import run_limited
+os.cpu_count = lambda: 1
+run_limited(["sh", "-c", "sh -c 'echo $$ > $0; while :; do :; done' \\"$0\\"; true", sys.argv[1]], timeout_s=0.5)
+"""
+
+
+def is_running(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+@pytest.fixture
+def said(tmp_path):
+    return tmp_path / "pid"
+
+
+def until(holds, within_s: float) -> None:
+    deadline = time.monotonic() + within_s
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_what_runs_too_long_is_killed_with_all_that_it_started(said):
+    script = "sh -c 'echo $$ > $0; while :; do :; done' \"$0\"; true"
+    assert run_limited(["sh", "-c", script, str(said)], timeout_s=0.3).code is None
+    until(lambda: not is_running(int(said.read_text())), 5)
+
+
+def test_an_endless_compiler_of_a_killed_tuner_ends_too(said):
+    tuner = subprocess.Popen([sys.executable, "-c", ORPHAN, str(said)])
+    until(lambda: said.exists() and said.read_text().endswith("\n"), 10)
+    tuner.kill()
+    tuner.wait()
+    pid = int(said.read_text())
+    assert is_running(pid)
+    until(lambda: not is_running(pid), 20)  # two seconds of CPU time

@@ -1,0 +1,138 @@
+from __future__ import annotations
+
+import ctypes
+import itertools
+
+import numpy as np
+import pytest
+
+from tilewright.kernels.catalogue import catalogue
+from tilewright.tuner import library, library_choice
+from tilewright.tuner.arrays import random_arrays, scalar_values
+from tilewright.tuner.device import Verification
+from tilewright.tuner.errors import TrialFailure
+from tilewright.tuner.library import LibraryCall, product_of, version_text
+from tilewright.tuner.library_choice import Candidate, fastest
+from tilewright.tuner.library_lt import _Heuristic
+from tilewright.tuner.outcome import Outcome
+
+FLAGS = (False, True)
+PLACES = {"A": 1, "B": 2, "C": 3, "x": 4, "y": 5}
+
+
+def by_columns(flat, rows, columns, lead):
+    """A column-major matrix of a library, as NumPy sees it."""
+    return np.array([[flat[column * lead + row] for column in range(columns)] for row in range(rows)])
+
+
+def factor(flats, operand, rows, columns):
+    stored = (columns, rows) if operand.transposed else (rows, columns)
+    matrix = by_columns(flats[operand.address], *stored, operand.lead)
+    return matrix.T if operand.transposed else matrix
+
+
+def problems():
+    gemm, gemv = catalogue().get("gemm"), catalogue().get("gemv")
+    for shape, *flags in itertools.product([(5, 3, 4), (1, 3, 4), (5, 1, 4), (1, 1, 4)], FLAGS, FLAGS, FLAGS):
+        options = dict(zip(("trans_a", "trans_b", "beta_zero"), flags, strict=True))
+        yield gemm, gemm.problem(dict(zip("mnk", shape, strict=True)), "float64", options)
+    names = [option.name for option in gemv.options]
+    for values in itertools.product(FLAGS, repeat=len(names)):
+        yield gemv, gemv.problem({"m": 5, "n": 3}, "float64", dict(zip(names, values, strict=True)))
+
+
+@pytest.mark.parametrize(("kernel", "problem"), list(problems()), ids=lambda value: getattr(value, "canonical", ""))
+def test_what_the_library_is_asked_for_is_the_problem(kernel, problem):
+    host = random_arrays(kernel, problem, 1)
+    scalars = scalar_values(kernel, problem)
+    expected = kernel.reference(problem, host, scalars).value
+    flats = {PLACES[name]: array.reshape(-1) for name, array in host.items()}
+    product = product_of(problem, PLACES, scalars)
+    first = factor(flats, product.first, product.rows, product.depth)
+    second = factor(flats, product.second, product.depth, product.columns)
+    found = product.alpha * first @ second
+    if product.beta:
+        found += product.beta * by_columns(flats[product.out], product.rows, product.columns, product.rows)
+    assert np.allclose(found.T.reshape(-1), expected.reshape(-1), rtol=1e-12)
+
+
+@pytest.mark.parametrize(("kernel", "problem"), list(problems()), ids=lambda value: getattr(value, "canonical", ""))
+def test_a_vector_has_a_call_of_its_own(kernel, problem):
+    host = random_arrays(kernel, problem, 1)
+    scalars = scalar_values(kernel, problem)
+    product = product_of(problem, PLACES, scalars)
+    arguments = library._gemv_arguments(product)
+    if 1 not in {product.rows, product.columns}:
+        assert arguments is None
+        return
+    operation, rows, columns, _, matrix, lead, vector, step, _, out, _ = (getattr(a, "value", a) for a in arguments)
+    flats = {PLACES[name]: array.reshape(-1) for name, array in host.items()}
+    stored = by_columns(flats[matrix], rows, columns, lead)
+    length = rows if operation else columns
+    x = np.array([flats[vector][i * step] for i in range(length)])
+    found = product.alpha * ((stored.T if operation else stored) @ x)
+    if product.beta:
+        found += product.beta * flats[out]
+    assert np.allclose(found, kernel.reference(problem, host, scalars).value.reshape(-1), rtol=1e-12)
+
+
+def test_versions_are_spelt_out():
+    assert version_text(130100) == "13.1.0"
+
+
+def test_a_heuristic_has_the_size_that_the_library_writes():
+    assert ctypes.sizeof(_Heuristic) == 96
+
+
+class TimedCalls:
+    """Executables are their own times: a list's items in turn, or a failure."""
+
+    def __init__(self, wrong=()):
+        self.asked, self.wrong = [], wrong
+
+    def verify(self, executable):
+        if isinstance(executable.times, TrialFailure):
+            raise executable.times
+        return Verification(0.1, int(executable.name in self.wrong))
+
+    def sample(self, executable, l2, count):
+        self.asked.append((executable.name, l2))
+        return [next(executable.times) for _ in range(count)]
+
+
+class Timed:
+    def __init__(self, name, times):
+        self.name, self.times = name, times
+
+
+def candidate(name, times):
+    endless = times if isinstance(times, TrialFailure) else itertools.cycle(times)
+    return Candidate(LibraryCall(name, lambda: None), Timed(name, endless))
+
+
+def test_the_least_median_is_the_librarys_time_whoever_was_lucky_once():
+    bench = TimedCalls()
+    found = fastest(bench, [candidate("lucky", [0.9, 1.2, 1.2]), candidate("steady", [1.0])], "cold")
+    assert found.call.name == "steady"
+    assert {l2 for _, l2 in bench.asked} == {"cold"}
+
+
+def test_calls_that_fail_or_are_wrong_are_left_out():
+    failure = TrialFailure(Outcome.LAUNCH_FAILED, "status 15")
+    calls = [candidate("failing", failure), candidate("wrong", [0.1]), candidate("right", [1.0])]
+    assert fastest(TimedCalls(wrong={"wrong"}), calls, "warm").call.name == "right"
+    assert fastest(TimedCalls(), [candidate("failing", failure)], "warm") is None
+
+
+def test_a_call_that_broke_the_context_is_no_matter_of_choice():
+    failure = TrialFailure(Outcome.LAUNCH_FAILED, "illegal address", sticky=True)
+    with pytest.raises(TrialFailure, match="illegal"):
+        fastest(TimedCalls(), [candidate("breaking", failure), candidate("right", [1.0])], "warm")
+
+
+def test_calls_far_behind_are_not_timed_again():
+    bench = TimedCalls()
+    fastest(bench, [candidate("slow", [2.0]), candidate("a", [1.0]), candidate("b", [1.1])], "warm")
+    asked = [name for name, _ in bench.asked]
+    assert asked.count("slow") == 1
+    assert asked.count("a") == asked.count("b") == 1 + library_choice.ROUNDS

@@ -1,0 +1,48 @@
+"""Prints the fault table of docs/faults.md from measured times; with --write puts it there.
+
+Made by: TILEWRIGHT_FAULT_TIMES=times.jsonl pytest tests/faults -m "faults or not faults"
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import sys
+from pathlib import Path
+
+PAGE = Path(__file__).parents[1] / "docs" / "faults.md"
+BEGIN, END = "<!-- times: begin -->\n", "<!-- times: end -->\n"
+
+
+def table(lines: list[str]) -> str:
+    """One row a fault; of several measurements the median, and the least and most."""
+    faults: dict[str, list[dict[str, str | float]]] = {}
+    for line in lines:
+        entry = json.loads(line)
+        faults.setdefault(entry["fault"], []).append(entry)
+    rows = ["| fault | what happens | measured until | seconds | settings |", "|---|---|---|---|---|"]
+    for fault, entries in sorted(faults.items()):
+        seconds = sorted(float(entry["seconds"]) for entry in entries)
+        shown = f"{statistics.median(seconds):.1f}"
+        if len(seconds) > 1:
+            shown += f" ({seconds[0]:.1f} to {seconds[-1]:.1f}, n = {len(seconds)})"
+        last = entries[-1]
+        rows.append(f"| {fault} | {last['happens']} | {last['until']} | {shown} | {last['settings']} |")
+    return "\n".join(rows) + "\n"
+
+
+def main(arguments: list[str]) -> int:
+    """Prints the table, or writes it between the marks of the page."""
+    path, *flags = arguments
+    made = table(Path(path).read_text(encoding="utf-8").splitlines())
+    if "--write" not in flags:
+        print(made, end="")
+        return 0
+    before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
+    after = rest.partition(END)[2]
+    PAGE.write_text(before + BEGIN + made + END + after, encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
