@@ -17,6 +17,7 @@ class Values(Mapping[str, int]):
 
     def __init__(self, values: Mapping[str, int]) -> None:
         self._by_name = dict(values)
+        self.__dict__.update(self._by_name)  # constraints read them by the million: a fifth of the time of __getattr__
 
     def __getitem__(self, name: str) -> int:
         return self._by_name[name]

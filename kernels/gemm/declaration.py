@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tilewright.kernels.gemm.reference import gemm_reference
+from tilewright.kernels.gemm.register_space import REGISTER
 from tilewright.kernels.kernel import Kernel, Launch, Option, Scalar, Tensor, Variant
 from tilewright.kernels.problem import Limits, Problem
 from tilewright.kernels.space import Constraint, Values, choice, powers_of_two
@@ -199,7 +200,7 @@ KERNEL = Kernel(
         Scalar("beta", lambda p: 0.5 if reads_c(p) else 0.0),
         Tensor("C", "inout", lambda p: (p.shape["m"], p.shape["n"]), read_when=reads_c),
     ),
-    variants=(NAIVE, TILED, WPT),
+    variants=(NAIVE, TILED, WPT, REGISTER),
     flops=flops,
     bytes_moved=bytes_moved,
     reference=gemm_reference,
