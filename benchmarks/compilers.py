@@ -1,88 +1,97 @@
-"""Times the winners of both compilers under both, interleaved in one process, to see whose a difference is.
+"""Compares two compilers on the configurations that studies of one problem measured under both; needs no GPU.
 
-    python benchmarks/compilers.py --results benchmarks/results/h200/main_job.json [--out FILE]
-
-Run it on the GPU alone: stop the worker first.
+tilewright serve                        # over the database that holds the studies
+python benchmarks/compilers.py [--url http://127.0.0.1:8000] [--out FILE]
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tilewright.kernels.catalogue import catalogue
-from tilewright.kernels.space import Configuration
+import httpx
+
 from tilewright.tuner import statistics
-from tilewright.tuner.device import L2, Device
-from tilewright.tuner.devices import DeviceSpec, find_device
 
-ROUNDS = 21
-WARM_UP_ROUNDS = 2
+PAGE = 200
 
 
-def compare(devices: dict[str, Device], rows: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
-    """One row per winner: its time under each compiler, and the ratio nvcc over NVRTC with its interval."""
-    first = next(iter(rows.values()))
-    kernel = catalogue().get(first["kernel"])
-    problem = kernel.problem(first["shape"], first["dtype"])
-    l2: L2 = "cold" if kernel.ranking_l2 == "cold" else "warm"
-    benches = {name: device.bench(kernel, problem, seed=1) for name, device in devices.items()}
-    winners = {name: Configuration.from_json(row["result"]["best"]["configuration"]) for name, row in rows.items()}
-    runs = {
-        (winner, compiler): (bench, bench.compile(configuration))
-        for winner, configuration in winners.items()
-        for compiler, bench in benches.items()
+def items(client: httpx.Client, path: str) -> Iterator[dict[str, Any]]:
+    """Everything that a list of the API holds, page after page."""
+    cursor: str | None = None
+    while True:
+        query = {"limit": str(PAGE)} | ({"cursor": cursor} if cursor else {})
+        page = client.get(path, params=query).raise_for_status().json()
+        yield from page["items"]
+        cursor = page["next_cursor"]
+        if cursor is None:
+            return
+
+
+def times(client: httpx.Client, study: dict[str, Any]) -> dict[str, float]:
+    """Time of every measured trial by its configuration."""
+    trials = items(client, f"/v1/studies/{study['id']}/trials")
+    return {
+        json.dumps([trial["variant"], trial["configuration"]], sort_keys=True): trial["time_ms"]
+        for trial in trials
+        if trial["outcome"] == "measured"
     }
-    times: dict[tuple[str, str], list[float]] = {key: [] for key in runs}
-    for number in range(WARM_UP_ROUNDS + ROUNDS):
-        for key, (bench, executable) in runs.items():
-            sample = statistics.median(bench.sample(executable, l2, 3))
-            if number >= WARM_UP_ROUNDS:
-                times[key].append(sample)
-    for bench in benches.values():
-        bench.close()
-    found = []
-    for winner, configuration in winners.items():
-        nvrtc, pycuda = times[winner, "nvrtc"], times[winner, "pycuda"]
-        ratio, interval = statistics.ratio_interval(pycuda, nvrtc)
-        found.append(
-            {
-                "problem": str(problem),
-                "winner_of": winner,
-                "configuration": configuration.as_json(),
-                "nvrtc_ms": statistics.median(nvrtc),
-                "pycuda_ms": statistics.median(pycuda),
-                "pycuda_over_nvrtc": ratio,
-                "ci": [interval.low, interval.high],
-                "registers": {name: runs[winner, name][1].resources.registers for name in devices},
-            }
-        )
-    return found
+
+
+def compare(client: httpx.Client) -> list[dict[str, Any]]:
+    """A row per problem and device model with studies under both compilers; ratios are nvcc's time over NVRTC's."""
+    studies: dict[str, dict[str, dict[str, Any]]] = {}
+    for study in items(client, "/v1/studies"):
+        key = json.dumps([study["problem"], study["device_model"]], sort_keys=True)
+        studies.setdefault(key, {}).setdefault(study["environment"]["compiler"], study)
+    rows = []
+    for by_compiler in studies.values():
+        if {"nvrtc", "pycuda"} <= by_compiler.keys():
+            nvrtc, pycuda = times(client, by_compiler["nvrtc"]), times(client, by_compiler["pycuda"])
+            shared = sorted(nvrtc.keys() & pycuda.keys())
+            ratios = [pycuda[key] / nvrtc[key] for key in shared]
+            interval = statistics.median_interval(ratios)
+            rows.append(
+                {
+                    "problem": by_compiler["nvrtc"]["problem"],
+                    "configurations": len(shared),
+                    "median_ratio": statistics.median(ratios),
+                    "ci": [interval.low, interval.high],
+                    "best_nvrtc_ms": min(nvrtc.values()),
+                    "best_pycuda_ms": min(pycuda.values()),
+                    "nvrtc_best_under_pycuda_ms": pycuda.get(min(nvrtc, key=lambda key: nvrtc[key])),
+                    "pycuda_best_under_nvrtc_ms": nvrtc.get(min(pycuda, key=lambda key: pycuda[key])),
+                }
+            )
+    return rows
+
+
+def text(value: float | None) -> str:
+    """Four digits; a dash where that study never tried the configuration."""
+    return "-" if value is None else f"{value:.4g}"
 
 
 def main() -> None:
     """Reads the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--results", type=Path, required=True)
+    parser.add_argument("--url", default="http://127.0.0.1:8000")
     parser.add_argument("--out", type=Path)
     chosen = parser.parse_args()
-    by_problem: dict[str, dict[str, dict[str, Any]]] = {}
-    for row in json.loads(chosen.results.read_text(encoding="utf-8"))["rows"]:
-        by_problem.setdefault(f"{row['kernel']} {row['shape']}", {})[row["compiler"]] = row
-    uuid = find_device("cuda:0").uuid
-    devices = {"nvrtc": DeviceSpec(uuid, "nvrtc").open(), "pycuda": DeviceSpec(uuid, "pycuda").open()}
-    rows = [row for rows in by_problem.values() if len(rows) == len(devices) for row in compare(devices, rows)]
-    for device in devices.values():
-        device.close()
-    print("| problem | winner of | NVRTC (ms) | nvcc (ms) | nvcc / NVRTC | 95 % interval | registers |")
-    print("|---|---|---:|---:|---:|---|---|")
+    with httpx.Client(base_url=chosen.url, timeout=30) as client:
+        rows = compare(client)
+    print("| problem | configurations in both | nvcc / NVRTC | 95 % interval | NVRTC's best (ms) | nvcc's best (ms) |")
+    print("|---|---:|---:|---|---:|---:|")
     for row in rows:
+        problem = row["problem"]
+        shape = ", ".join(str(size) for size in problem["shape"].values())
         print(
-            f"| {row['problem']} | {row['winner_of']} | {row['nvrtc_ms']:.4g} | {row['pycuda_ms']:.4g} "
-            f"| {row['pycuda_over_nvrtc']:.3f} | {row['ci'][0]:.3f} to {row['ci'][1]:.3f} "
-            f"| {row['registers']['nvrtc']}, {row['registers']['pycuda']} |"
+            f"| {problem['kernel']} {shape} | {row['configurations']} | {row['median_ratio']:.3f} "
+            f"| {row['ci'][0]:.3f} to {row['ci'][1]:.3f} "
+            f"| {text(row['best_nvrtc_ms'])}, under nvcc {text(row['nvrtc_best_under_pycuda_ms'])} "
+            f"| {text(row['best_pycuda_ms'])}, under NVRTC {text(row['pycuda_best_under_nvrtc_ms'])} |"
         )
     if chosen.out:
         chosen.out.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
