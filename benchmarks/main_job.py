@@ -91,7 +91,7 @@ def export(client: Client, trials: int, path: Path) -> None:
     best = rows[0]["best"]
     document = {
         "written_at": datetime.now(UTC).isoformat(timespec="seconds"),
-        "command": f"python benchmarks/main_job.py --trials {trials} --out {path}",
+        "command": f"python benchmarks/main_job.py --trials {trials} --out {path.name}",
         "device_model": model.model_dump(mode="json"),
         "environment": best["environment"],
         "rows": rows,
