@@ -155,7 +155,7 @@ def test_api_and_worker_do_their_work_with_what_they_may(server, become, tmp_pat
         fleet.workers.append(subprocess.Popen(command, env=os.environ | environment, stderr=log))
     try:
         fleet.wait_for_device()
-        assert check_health(environment) == ""
+        fleet.until(lambda: check_health(environment) == "")
         become("api")
         with session_scope() as session:
             model = devices(session)[0].model
