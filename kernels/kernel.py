@@ -34,6 +34,7 @@ class Option:
     values: tuple[OptionValue, ...]
     default: OptionValue
     doc: str = ""
+    only_dtypes: tuple[str, ...] = ()  # those that admit other values than the default; empty: all
 
 
 @dataclass(frozen=True)
@@ -83,12 +84,13 @@ class Launch:
 class Reference:
     """The right answer in float64 and what its error is measured against.
 
-    |out - value| <= c * sqrt(terms) * unit roundoff * magnitude, component by component.
+    |out - value| <= c * sqrt(terms) * unit_roundoff * magnitude, component by component.
     """
 
     value: NDArray[np.float64]
     magnitude: NDArray[np.float64]
     terms: int
+    unit_roundoff: float | None = None  # None: the dtype's; an option may allow coarser arithmetic
 
 
 Arrays = Mapping[str, NDArray[np.floating]]
@@ -104,7 +106,7 @@ class Variant:
     """One source among several of a kernel, with the part of the search space that belongs to it.
 
     `launch(values, problem)` gives the geometry; `static_shared_bytes` what the source declares itself.
-    `requires` names device features (`ptx`). Where `workspace_bytes` is not 0, the kernel has one more parameter, the
+    `requires` names device features (`ptx`); such a device's compute capability is within min and max. Where `workspace_bytes` is not 0, the kernel has one more parameter, the
     last: `unsigned char* __restrict__ workspace`, aligned to 16 bytes, zero before the first launch and from then on as
     the launch before left it. A kernel that counts in it leaves its counters at zero.
     """
@@ -117,9 +119,18 @@ class Variant:
     static_shared_bytes: Callable[[Values, Problem], int] = lambda _values, _problem: 0
     workspace_bytes: Callable[[Values, Problem], int] = _no_workspace
     min_compute_capability: tuple[int, int] = (7, 5)
+    max_compute_capability: tuple[int, int] | None = None
+    architecture_suffix: str = ""  # "a": instructions of one architecture only, compiled for sm_90a
     requires: frozenset[str] = frozenset()
     supports: Callable[[Problem], bool] = lambda _problem: True
     doc: str = ""
+
+    def runs_on(self, limits: Limits) -> bool:
+        """Whether the device has what it requires; a compute capability only counts where PTX runs."""
+        if not self.requires <= limits.features:
+            return False
+        newest = self.max_compute_capability or limits.compute_capability
+        return "ptx" not in limits.features or self.min_compute_capability <= limits.compute_capability <= newest
 
     def shared_bytes(self, values: Values, problem: Problem) -> int:
         """Static and dynamic shared memory of one block, in bytes."""
@@ -224,6 +235,9 @@ class Kernel:
             if not any(type(value) is type(v) and value == v for v in allowed):
                 words = ", ".join(str(v).lower() if isinstance(v, bool) else v for v in allowed)
                 raise InvalidProblemError(f"options.{name}", f"must be one of {words}", words.split(", ")[-1])
+            if value != known[name].default and dtype not in (known[name].only_dtypes or self.dtypes):
+                dtypes = ", ".join(known[name].only_dtypes)
+                raise InvalidProblemError(f"options.{name}", f"{value} is for {dtypes}", str(known[name].default))
         filled = tuple((option.name, options.get(option.name, option.default)) for option in self.options)
         return Problem(self.name, tuple((axis, shape[axis]) for axis in self.axes), dtype, filled)
 
@@ -235,13 +249,7 @@ class Kernel:
     def usable_variants(self, problem: Problem, limits: Limits, only: Iterable[str] | None = None) -> list[Variant]:
         """The variants that this device and problem admit; `only` narrows them (unknown names raise)."""
         wanted = [self.variant(name) for name in only] if only else list(self.variants)
-        return [
-            v
-            for v in wanted
-            if v.requires <= limits.features
-            and ("ptx" not in limits.features or v.min_compute_capability <= limits.compute_capability)
-            and v.supports(problem)
-        ]
+        return [v for v in wanted if v.runs_on(limits) and v.supports(problem)]
 
     def space(self, problem: Problem, limits: Limits, only: Iterable[str] | None = None) -> SearchSpace:
         """The search space of a problem on a device, over the usable variants."""
@@ -294,7 +302,8 @@ class Kernel:
                     "name": v.name,
                     "doc": v.doc,
                     "source": v.source,
-                    "min_compute_capability": f"{v.min_compute_capability[0]}.{v.min_compute_capability[1]}",
+                    "min_compute_capability": _dotted(v.min_compute_capability),
+                    "max_compute_capability": v.max_compute_capability and _dotted(v.max_compute_capability),
                     "requires": sorted(v.requires),
                     "parameters": [
                         {"name": p.name, "values": list(p.values), "default": p.default, "doc": p.doc}
@@ -305,6 +314,10 @@ class Kernel:
                 for v in self.variants
             ],
         }
+
+
+def _dotted(compute_capability: tuple[int, int]) -> str:
+    return "{}.{}".format(*compute_capability)
 
 
 @cache

@@ -51,7 +51,8 @@ class Compilation:
     def of(
         cls, kernel: Kernel, problem: Problem, configuration: Configuration, arch: str, compiler: Compiler
     ) -> Compilation:
-        """The compilation of one configuration of a kernel for one problem."""
+        """The compilation of one configuration of a kernel for one problem; a variant may add to the architecture."""
+        arch += kernel.variant(configuration.variant).architecture_suffix
         macros = kernel.definitions(problem, configuration)
         source = kernel.source(configuration.variant)
         return cls(source, tuple(sorted(macros.items())), arch, kernel.entry, compiler)

@@ -102,9 +102,9 @@ class CudaDevice:
             self.cache.put(key, compiled)
         return compiled
 
-    def compilation(self, source: str, definitions: Mapping[str, str], entry: str) -> Compilation:
-        """A compilation for this GPU by its compiler."""
-        arch = arch_of(self._model.limits.compute_capability)
+    def compilation(self, source: str, definitions: Mapping[str, str], entry: str, suffix: str = "") -> Compilation:
+        """A compilation for this GPU by its compiler; `suffix` goes behind the architecture's name."""
+        arch = arch_of(self._model.limits.compute_capability) + suffix
         return Compilation(source, tuple(sorted(definitions.items())), arch, entry, self.compiler)
 
     def allocate(self, size_bytes: int) -> Any:

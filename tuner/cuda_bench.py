@@ -78,9 +78,9 @@ class CudaBench:
 
     def compile(self, configuration: Configuration) -> CudaExecutable:
         """Compiled in this process and loaded."""
-        source = self.kernel.source(configuration.variant)
-        definitions = self.kernel.definitions(self.problem, configuration)
-        work = self.device.compilation(source, definitions, self.kernel.entry)
+        variant = self.kernel.variant(configuration.variant)
+        source, definitions = self.kernel.source(variant.name), self.kernel.definitions(self.problem, configuration)
+        work = self.device.compilation(source, definitions, self.kernel.entry, variant.architecture_suffix)
         return self.load(configuration, self.device.compile(work))
 
     def load(self, configuration: Configuration, compiled: Compiled) -> CudaExecutable:

@@ -16,6 +16,15 @@ RESERVED_SHARED_BYTES = 1024  # of each block, by the driver, since compute capa
 OTHER_REGISTERS = 32  # addresses and counters beside the numbers held; sm_90, NVRTC 13.0: 20 to 40
 
 
+ACCURACY = Option(
+    "accuracy",
+    ("fp32", "fp32-fma", "tf32"),
+    default="fp32",
+    doc="fp32: any arithmetic within the float32 error bound; fp32-fma: CUDA cores only; tf32: inputs to 10 bits",
+    only_dtypes=("float32",),
+)
+
+
 def tiles(extent: int, tile: int) -> int:
     """How many tiles cover the extent."""
     return -(-extent // tile)
@@ -191,6 +200,7 @@ KERNEL = Kernel(
         Option("trans_a", (False, True), default=False, doc="A is stored as (k, m)"),
         Option("trans_b", (False, True), default=False, doc="B is stored as (n, k)"),
         Option("beta_zero", (False, True), default=True, doc="beta is 0 and C is not read"),
+        ACCURACY,
     ),
     arguments=(
         # Powers of two beside 1: exact in every dtype, and a kernel that forgets one is found out.

@@ -10,6 +10,9 @@ from numpy.typing import NDArray
 from tilewright.kernels.kernel import Arrays, Reference
 from tilewright.kernels.problem import Problem
 
+TF32_ROUNDOFF = 2.0**-10
+"""Of accuracy "tf32": tensor cores read 10 bits behind the point and may drop the others (PTX ISA, "tf32")."""
+
 
 def gemm_reference(problem: Problem, arrays: Arrays, scalars: Mapping[str, float]) -> Reference:
     """The product alpha op(A) op(B) + beta C, by two matrix products of NumPy's BLAS.
@@ -28,7 +31,8 @@ def gemm_reference(problem: Problem, arrays: Arrays, scalars: Mapping[str, float
         c = arrays["C"].astype(np.float64)
         value += beta * c
         magnitude += abs(beta) * np.abs(c)
-    return Reference(value, magnitude, terms=problem.shape["k"] + (not problem.options["beta_zero"]))
+    terms = problem.shape["k"] + (not problem.options["beta_zero"])
+    return Reference(value, magnitude, terms, TF32_ROUNDOFF if problem.options["accuracy"] == "tf32" else None)
 
 
 def _operand(stored: NDArray[np.floating], *, transposed: bool) -> NDArray[np.float64]:

@@ -19,6 +19,8 @@ GOOD = {"m": 256, "n": 100, "k": 784}
         (GOOD, "float32", {"trans_c": True}, "options.trans_c"),
         (GOOD, "float32", {"trans_a": "yes"}, "options.trans_a"),
         (GOOD, "float32", {"trans_a": 1}, "options.trans_a"),
+        (GOOD, "float32", {"accuracy": "fp16"}, "options.accuracy"),
+        (GOOD, "float64", {"accuracy": "tf32"}, "options.accuracy"),
     ],
 )
 def test_a_refused_problem_names_the_field_and_an_example(shape, dtype, options, field):
@@ -52,6 +54,7 @@ def test_definitions_spell_problem_and_configuration():
         "TRANS_A": "0",
         "TRANS_B": "1",
         "BETA_ZERO": "1",
+        "ACCURACY_FP32": "1",
         "TILE_WIDTH": "16",
     }
 
