@@ -286,9 +286,10 @@ def test_nothing_listens_on_tcp(server):
     server.ensure()
     inodes = set()
     for pid in processes_of(server):
-        for descriptor in Path(f"/proc/{pid}/fd").iterdir():
-            with contextlib.suppress(FileNotFoundError):  # closed since it was listed
-                inodes.add(str(descriptor.readlink()))
+        with contextlib.suppress(FileNotFoundError):  # a background process of the server has ended since
+            for descriptor in Path(f"/proc/{pid}/fd").iterdir():
+                with contextlib.suppress(FileNotFoundError):  # closed since it was listed
+                    inodes.add(str(descriptor.readlink()))
     sockets = {name[len("socket:[") : -1] for name in inodes if name.startswith("socket:[")}
     listening = set()
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):
