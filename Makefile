@@ -15,9 +15,11 @@ PREPARE = set -e; python="$(PYTHON)"; \
 IN = "$(VENV)/bin/python" -m
 WORKERS ?= 2
 SHAPE ?= m=256,n=100,k=784
+RECORDED ?= ../shared/data/recorded
+REPEATS ?= 100
 MAIN_JOB = benchmarks/results/h200/main_job.json
 
-.PHONY: help run serve migrate test lint types unit gpu gpu-test browser-test test-faults bench-main-job bench-kernels gpu-random counters gpu-check gpu-memcheck \
+.PHONY: help run serve migrate test lint types unit gpu gpu-test browser-test test-faults bench-main-job bench-kernels bench-rate bench-search gpu-random counters gpu-check gpu-memcheck gpu-racecheck \
 	lock hooks clean
 
 help: ## This list
@@ -78,6 +80,14 @@ bench-kernels: ## Tune every shape of benchmarks/suite.json and time it beside c
 	@$(PREPARE) run
 	@"$(VENV)/bin/python" benchmarks/kernels.py $(if $(RESUME),--resume)
 
+bench-rate: ## Verified configurations per second, beside Kernel Tuner where it is installed; writes benchmarks/results
+	@$(PREPARE) run
+	@"$(VENV)/bin/python" benchmarks/rate.py --out benchmarks/results/h200/rate.json
+
+bench-search: ## Replay recorded spaces through our searches and Kernel Tuner's, no GPU (RECORDED=folder, REPEATS=100, RESUME=1)
+	@$(PREPARE) dev
+	@"$(VENV)/bin/python" benchmarks/search.py "$(RECORDED)" --repeats $(REPEATS) $(if $(RESUME),--resume)
+
 gpu-random: ## Random shapes, edges and 500 random configurations of every variant on the GPU
 	@$(PREPARE) run
 	@"$(VENV)/bin/python" benchmarks/random_shapes.py
@@ -92,7 +102,11 @@ gpu-check: ## Every variant, dtype and option against the reference on the GPU, 
 
 gpu-memcheck: ## Every variant under compute-sanitizer, at small shapes
 	@$(PREPARE) run
-	@compute-sanitizer --tool memcheck --error-exitcode 9 "$(VENV)/bin/python" benchmarks/sanitize.py --count 1
+	@compute-sanitizer --tool memcheck --error-exitcode 9 "$(VENV)/bin/python" benchmarks/sanitize.py
+
+gpu-racecheck: ## The same, for races in shared memory
+	@$(PREPARE) run
+	@compute-sanitizer --tool racecheck --error-exitcode 9 "$(VENV)/bin/python" benchmarks/sanitize.py
 
 lock: ## Write requirements/*.lock anew (needs uv; UPGRADE=1 takes the newest versions)
 	@python="$(PYTHON)"; "$$python" tools/lock.py

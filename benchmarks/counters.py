@@ -21,7 +21,7 @@ from suite import Entry, read_suite
 from tilewright.kernels.space import Configuration
 from tilewright.tuner.devices import DeviceSpec, find_device
 
-ENTRIES = ("square-4096", "gemv-16384x16384")
+ENTRIES = ("square-4096/fp32-fma", "gemv-16384x16384")
 LAUNCHES = 3  # the last one is profiled
 
 METRICS = {
@@ -55,7 +55,7 @@ def main() -> int:
     missing = [name for name in names if "configuration" not in rows.get(name, {})]
     if missing:
         sys.exit(f"{arguments.file} has no configuration of {', '.join(missing)}: run make bench-kernels first")
-    entries = {entry.name: entry for entry in read_suite()}
+    entries = {entry.row: entry for entry in read_suite()}
     if arguments.launch:
         launch(entries[names[0]], rows[names[0]])
         return 0
@@ -69,7 +69,7 @@ def main() -> int:
 def launch(entry: Entry, row: dict[str, Any]) -> None:
     """Launches the row's configuration a few times; ends the program where a result is wrong."""
     device = DeviceSpec(find_device("cuda:0").uuid).open()
-    bench = device.bench(entry.declared, entry.problem(row["dtype"]), 1)
+    bench = device.bench(entry.declared, entry.problem, 1)
     executable = bench.compile(Configuration.from_json(row["configuration"]))
     for _ in range(LAUNCHES):
         verification = bench.verify(executable)

@@ -8,6 +8,7 @@ Exit status 1 when anything failed. The table comes last.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import itertools
 import json
 import random
@@ -21,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from tilewright.kernels.catalogue import catalogue
+from tilewright.kernels.errors import InvalidProblemError
 from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.problem import Limits, Problem
 from tilewright.kernels.space import Configuration, Values, VariantSpace
@@ -53,7 +55,8 @@ def problems(kernel: Kernel) -> Iterator[Problem]:
         for dtype in kernel.dtypes:
             for values in combinations:
                 options = {option.name: value for option, value in zip(kernel.options, values, strict=True)}
-                yield kernel.problem(dict(zip(kernel.axes, sizes, strict=True)), dtype, options)
+                with contextlib.suppress(InvalidProblemError):  # not every option is for every dtype
+                    yield kernel.problem(dict(zip(kernel.axes, sizes, strict=True)), dtype, options)
 
 
 def draw(

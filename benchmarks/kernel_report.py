@@ -9,6 +9,9 @@ from typing import Any
 
 Row = dict[str, Any]
 
+_ASKED = (("gemm", "fp32-fma"), ("gemv", "fp32-fma"), ("gemm", "fp32"), ("linear", "fp32"), ("gemm", "tf32"))
+_COMPARED = ("normal", "uniform", "cancelling")
+
 LARGE_BYTES = 256_000_000
 """From here on gemv's goal is a part of the bandwidth."""
 
@@ -43,30 +46,39 @@ def table(rows: Sequence[Row]) -> str:
 
 
 def means(rows: Sequence[Row]) -> list[str]:
-    """Geometric means of the speed-up by kernel and dtype, in both L2 states."""
+    """Geometric means of the speed-up by kernel and accuracy, in every state that was timed."""
     lines = []
-    for kernel, dtype in sorted({(row["kernel"], row["dtype"]) for row in rows}):
-        mine = [row for row in rows if (row["kernel"], row["dtype"]) == (kernel, dtype)]
-        for l2 in ("warm", "cold"):
-            speedups = [row[l2]["speedup"] for row in mine if row.get(l2) and row[l2]["speedup"]]
+    for kernel, accuracy in dict.fromkeys((row["kernel"], row["accuracy"]) for row in rows):
+        mine = [row for row in rows if (row["kernel"], row["accuracy"]) == (kernel, accuracy)]
+        for state in ("warm", "cold"):
+            speedups = [row[state]["speedup"] for row in mine if row.get(state) and row[state]["speedup"]]
             if speedups:
-                mean = geometric_mean(speedups)
-                lines.append(f"{kernel} {dtype}, {l2} L2: geometric mean x{mean:.3f} of {len(speedups)} of {len(mine)}")
+                count = f"{len(speedups)} of {len(mine)}"
+                lines.append(
+                    f"{kernel} {accuracy}, {state} L2: geometric mean x{geometric_mean(speedups):.3f} of {count}"
+                )
     return lines
 
 
 def goals(rows: Sequence[Row], *, complete: bool) -> list[Goal]:
-    """What was asked of float32 on one H200, each with what was found."""
-    gemm = [row for row in rows if row["kernel"] == "gemm" and row["dtype"] == "float32"]
-    gemv = [row for row in rows if row["kernel"] == "gemv" and row["dtype"] == "float32"]
+    """What was asked of one H200, each with what was found."""
+    by_kind = {key: [r for r in rows if (r["kernel"], r["accuracy"]) == key] for key in _ASKED}
+    fma, gemv, split, layers, tf32 = by_kind.values()
     return [
-        _mean_goal("gemm", gemm, 1.10, complete=complete),
-        _none_slower("gemm: none below 0.98 and significantly slower", gemm, 0.98, complete=complete),
-        *(_at_least_level(gemm, size) for size in (4096, 8192)),
+        _mean_goal("gemm fp32-fma", fma, 1.10, complete=complete),
+        _none_slower("gemm fp32-fma: none below 0.98 and significantly slower", fma, 0.98, complete=complete),
+        *(_cube_goal("gemm fp32-fma", fma, size, 1.0) for size in (4096, 8192)),
         _mean_goal("gemv", gemv, 1.15, complete=complete),
         _none_slower("gemv: none significantly slower", gemv, math.inf, complete=complete),
         _faster_than_noise(gemv, {"m": 4096, "n": 8192}),
         *(_bandwidth_goal(row) for row in gemv if row.get("bytes_moved", 0) >= LARGE_BYTES),
+        _mean_goal("gemm fp32", split, 1.9, complete=complete),
+        _none_slower("gemm fp32: none significantly slower", split, math.inf, complete=complete),
+        *(_cube_goal("gemm fp32", split, size, 2.6) for size in (4096, 8192)),
+        _mean_goal("linear", layers, 1.2, complete=complete),
+        _cube_goal("gemm tf32", tf32, 4096, 0.8),
+        _within_bound(rows, complete=complete),
+        _no_worse_than_library(split, complete=complete),
     ]
 
 
@@ -92,16 +104,49 @@ def _none_slower(text: str, rows: Sequence[Row], below: float, *, complete: bool
     return Goal(text, ", ".join(slower) or "none", False if slower else True if whole else None)
 
 
-def _at_least_level(rows: Sequence[Row], size: int) -> Goal:
+def _cube_goal(kernel: str, rows: Sequence[Row], size: int, wanted: float) -> Goal:
     row = _row_at(rows, {"m": size, "n": size, "k": size})
-    text = f"gemm: >= 1.00 at {size} cubed"
-    return Goal(text, "no row", None) if row is None else Goal(text, _speedup(row), row["speedup"] >= 1.0)
+    text = f"{kernel}: >= {wanted:.2f} at {size} cubed"
+    if row is None:
+        return Goal(text, "no row", None)
+    clocks = " at sustained clocks" if row.get("sustained") else ""
+    return Goal(text, speedup(row) + clocks, row["speedup"] >= wanted)
+
+
+def _within_bound(rows: Sequence[Row], *, complete: bool) -> Goal:
+    """Over every kind of inputs, and for the library alike."""
+    text = "error: bound ratio <= 2 on every kind of inputs"
+    named = [
+        (row["name"], whose, row[f"{prefix}bound_ratio"])
+        for row in rows
+        for whose, prefix in (("ours", ""), ("the library", "library_"))
+        if row.get(f"{prefix}bound_ratio") is not None
+    ]
+    if not named:
+        return Goal(text, "no row", None)
+    over = [f"{name} {whose} {ratio:.2f}" for name, whose, ratio in named if not ratio <= 2]
+    name, whose, worst = max(named, key=lambda one: one[2])
+    return Goal(text, ", ".join(over) or f"at most {worst:.2f} ({name}, {whose})", False if over else complete or None)
+
+
+def _no_worse_than_library(rows: Sequence[Row], *, complete: bool) -> Goal:
+    text = f"gemm fp32: error not above the library's on {', '.join(_COMPARED)} inputs"
+    pairs = [
+        (row["name"], kind, row["bound_ratios"][kind], row["library_bound_ratios"][kind])
+        for row in rows
+        for kind in _COMPARED
+        if kind in row.get("bound_ratios", {}) and kind in row.get("library_bound_ratios", {})
+    ]
+    if not pairs:
+        return Goal(text, "no row", None)
+    above = [f"{name} {kind} {ours:.3f} > {theirs:.3f}" for name, kind, ours, theirs in pairs if ours > theirs]
+    return Goal(text, ", ".join(above) or f"in {len(pairs)} comparisons", False if above else complete or None)
 
 
 def _faster_than_noise(rows: Sequence[Row], shape: dict[str, int]) -> Goal:
     row = _row_at(rows, shape)
     text = f"gemv: {tuple(shape.values())} faster by more than its interval"
-    return Goal(text, "no row", None) if row is None else Goal(text, _speedup(row), row["speedup_ci"][0] > 1.0)
+    return Goal(text, "no row", None) if row is None else Goal(text, speedup(row), row["speedup_ci"][0] > 1.0)
 
 
 def _bandwidth_goal(row: Row) -> Goal:
@@ -132,16 +177,19 @@ def _bandwidth_line(bandwidth: dict[str, Any] | None) -> str:
     )
 
 
-def _speedup(row: Row) -> str:
+def speedup(row: Row) -> str:
+    """Median of the rounds' ratios and its 95 % interval."""
     low, high = row["speedup_ci"]
     return f"{row['speedup']:.3f} [{low:.3f}, {high:.3f}]"
 
 
-def _rate(row: Row) -> str:
-    return f"{row['gflops'] / 1e3:.1f} TFLOP/s" if row["kernel"] == "gemm" else f"{row['gb_per_s'] / 1e3:.2f} TB/s"
+def rate(row: Row) -> str:
+    """Work a second: of gemv, which only memory holds up, bytes."""
+    return f"{row['gflops'] / 1e3:.1f} TFLOP/s" if row["kernel"] != "gemv" else f"{row['gb_per_s'] / 1e3:.2f} TB/s"
 
 
-def _layout(row: Row) -> str:
+def layout(row: Row) -> str:
+    """Sizes, and the flags that are set."""
     flags = [name for name, value in row["options"].items() if value is True and name != "beta_zero"]
     return ", ".join(str(size) for size in row["shape"].values()) + (f" ({', '.join(flags)})" if flags else "")
 
@@ -158,30 +206,41 @@ def _other(row: Row) -> str:
     return "" if other["speedup"] is None else f"{other['speedup']:.3f}"
 
 
+def _error(ratio: float | None) -> str:
+    return "" if ratio is None else f"{ratio:.2f}"
+
+
 def _percent(value: float | None) -> str:
     return "" if value is None else f"{value:.0f}"
 
 
 COLUMNS: list[tuple[str, Callable[[Row], str]]] = [
     ("kernel", lambda row: row["kernel"] + ("" if row["dtype"] == "float32" else f" {row['dtype']}")),
-    ("shape", _layout),
+    ("accuracy", lambda row: row["accuracy"]),
+    ("shape", layout),
     ("variant", lambda row: row["variant"]),
     ("L2", lambda row: row["l2"]),
     ("time (ms)", lambda row: f"{row['time_ms']:.4g}"),
-    ("rate", _rate),
+    ("rate", rate),
     ("% of roof", lambda row: _percent(row["percent_of_roof"])),
     ("library (ms)", lambda row: "" if row["library_ms"] is None else f"{row['library_ms']:.4g}"),
     ("which", _library),
-    ("x library [95 %]", lambda row: "" if row["speedup"] is None else _speedup(row)),
+    ("x library [95 %]", lambda row: "" if row["speedup"] is None else speedup(row)),
     ("x library, other L2", _other),
-    ("error / bound", lambda row: f"{row['bound_ratio']:.2f}"),
+    ("error / bound", lambda row: _error(row["bound_ratio"])),
+    ("library's", lambda row: _error(row.get("library_bound_ratio"))),
     ("trials", lambda row: str(row["trials"])),
 ]
-_WORDS = {"kernel", "shape", "variant", "L2", "which"}
+_WORDS = {"kernel", "accuracy", "shape", "variant", "L2", "which"}
 
 
 def _line(row: Row) -> str:
     if "reason" in row:
-        cells = [row["kernel"], _layout(row), f"failed: {row['reason']}".replace("|", "/").replace("\n", " ")[:200]]
+        cells = [
+            row["kernel"],
+            row["accuracy"],
+            layout(row),
+            f"failed: {row['reason']}".replace("|", "/").replace("\n", " ")[:200],
+        ]
         return "| " + " | ".join(cells + [""] * (len(COLUMNS) - len(cells))) + " |"
     return "| " + " | ".join(cell(row) for _, cell in COLUMNS) + " |"

@@ -2,41 +2,43 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
 
 from suite import Entry, source_hash
 
-from tilewright.kernels.kernel import Kernel
-from tilewright.kernels.problem import Problem
 from tilewright.tuner import roofline, statistics
 from tilewright.tuner.device import L2, Bench, Device, Executable
 from tilewright.tuner.errors import TrialFailure, TunerError
 from tilewright.tuner.finals import Finalist
 from tilewright.tuner.measure import checked_samples
 from tilewright.tuner.tune import Budget, Progress, TuneResult, tune
+from tilewright.tuner.verify import verify_each_kind
 
 SEED = 1
 ROUNDS = 15  # the 95 % interval then cuts three rounds from each end
 SAMPLES = 2  # a round
-ACCURACY = {"float32": "fp32-fma", "float64": "fp64-fma"}
-"""How the variants compute today: multiply-adds of CUDA cores."""
+HEATED_ROUNDS = 6  # the least with a 95 % interval
+HEATED_MS = 1000.0
+"""A round of either side where a row is timed at sustained clocks: the card has long settled on them after a second."""
 
 Row = dict[str, Any]
 
 
-def row_head(entry: Entry, dtype: str, budget: Budget, device: Device) -> Row:
+def row_head(entry: Entry, budget: Budget, device: Device) -> Row:
     """What a row says before anything was measured; a row with the same is not measured again on --resume."""
-    problem = entry.problem(dtype)
+    problem = entry.problem
     return {
-        "name": entry.name,
+        "name": entry.row,
         "kernel": entry.kernel,
-        "dtype": dtype,
+        "dtype": entry.dtype,
         "options": dict(problem.options),
-        "accuracy": ACCURACY[dtype],
+        "accuracy": entry.accuracy,
         "shape": dict(problem.shape),
         "origin": entry.origin,
         "budget": {"trials": budget.trials, "seconds": budget.seconds},
@@ -46,12 +48,12 @@ def row_head(entry: Entry, dtype: str, budget: Budget, device: Device) -> Row:
     }
 
 
-def measure(device: Device, entry: Entry, dtype: str, budget: Budget) -> Row:
+def measure(device: Device, entry: Entry, budget: Budget) -> Row:
     """The row; where it could not be measured, one with a `reason` instead of times."""
     begun = time.monotonic()
-    row = row_head(entry, dtype, budget, device)
+    row = row_head(entry, budget, device)
     try:
-        row |= _measured(device, entry.declared, entry.problem(dtype), budget)
+        row |= _measured(device, entry, budget)
     except (TunerError, TrialFailure) as error:
         row["reason"] = f"{type(error).__name__}: {error}"
     row |= {
@@ -61,7 +63,8 @@ def measure(device: Device, entry: Entry, dtype: str, budget: Budget) -> Row:
     return row
 
 
-def _measured(device: Device, kernel: Kernel, problem: Problem, budget: Budget) -> Row:
+def _measured(device: Device, entry: Entry, budget: Budget) -> Row:
+    kernel, problem = entry.declared, entry.problem
     outcomes: Counter[str] = Counter()
     ended_s = 0.0
 
@@ -83,19 +86,20 @@ def _measured(device: Device, kernel: Kernel, problem: Problem, budget: Budget) 
         }
         if result.best is None:
             return found | {"reason": "no configuration was measured and verified"}
-        return found | _final_row(device, bench, kernel, problem, result, result.best)
+        return found | _final_row(device, bench, entry, result, result.best)
     finally:
         bench.close()
 
 
-def _final_row(
-    device: Device, bench: Bench, kernel: Kernel, problem: Problem, result: TuneResult, best: Finalist
-) -> Row:
+def _final_row(device: Device, bench: Bench, entry: Entry, result: TuneResult, best: Finalist) -> Row:
+    kernel, problem = entry.declared, entry.problem
     ours, library = bench.compile(best.configuration), bench.library()
     ranking: L2 = "cold" if kernel.ranking_l2 == "cold" else "warm"
     states: dict[str, Row] = {l2: paired(bench, ours, library, l2) for l2 in ("warm", "cold")}
+    if entry.sustained:
+        states["sustained"] = sustained(bench, ours, library)
     state = bench.state()
-    times = states[ranking]
+    times = states.get("sustained") or states[ranking]
     return {
         "variant": best.configuration.variant,
         "configuration": best.configuration.as_json(),
@@ -103,9 +107,7 @@ def _final_row(
         **times,
         **states,
         "library": bench.library_name(),
-        "bound_ratio": bench.verify(ours).bound_ratio,
-        # The CPU device times its library, and has no way to look at what it computed.
-        "library_bound_ratio": bench.verify(library).bound_ratio if library and device.model.kind == "cuda" else None,
+        **_errors(bench, ours, library),
         "default_ms": result.default_ms,
         "ties": sum(finalist.ties for finalist in result.finalists),
         "resources": asdict(ours.resources),
@@ -118,18 +120,45 @@ def _final_row(
     }
 
 
+def _errors(bench: Bench, ours: Executable, library: Executable | None) -> Row:
+    """Worst errors over their bounds: of all kinds of inputs, and of each; None of a library that shows no result."""
+    row: Row = {}
+    for prefix, executable in (("", ours), ("library_", library)):
+        found = None if executable is None else verify_each_kind(bench, executable)
+        ratios = {one.inputs: one.bound_ratio for one in found or ()}
+        row |= {f"{prefix}bound_ratio": max(ratios.values(), default=None), f"{prefix}bound_ratios": ratios}
+    return row
+
+
+def sustained(bench: Bench, ours: Executable, library: Executable | None) -> Row:
+    """As `paired`, with rounds of HEATED_MS or more for each side, each counted as a whole: nothing has cooled down."""
+
+    def heated(executable: Executable) -> float:
+        one_ms = statistics.median(checked_samples(bench, executable, "warm", SAMPLES))
+        samples = checked_samples(bench, executable, "warm", math.ceil(HEATED_MS / one_ms))
+        return sum(samples) / len(samples)
+
+    return _taking_turns(HEATED_ROUNDS, heated, ours, library)
+
+
 def paired(bench: Bench, ours: Executable, library: Executable | None, l2: str) -> Row:
     """Times, intervals and speed-up of rounds in which the two take turns; the winner was chosen by other rounds.
 
     The speed-up is the median of the rounds' own ratios, library over ours: drift meets both and cancels.
     """
+    return _taking_turns(ROUNDS, lambda one: statistics.median(checked_samples(bench, one, l2, SAMPLES)), ours, library)
+
+
+def _taking_turns(
+    count: int, round_ms: Callable[[Executable], float], ours: Executable, library: Executable | None
+) -> Row:
     runners = {"ours": ours} | ({} if library is None else {"library": library})
     rounds: dict[str, list[float]] = {name: [] for name in runners}
-    for number in range(-1, ROUNDS):  # round -1 warms up and is not kept
+    for number in range(-1, count):  # round -1 warms up and is not kept
         for name in sorted(runners, reverse=number % 2 == 0):
-            samples = checked_samples(bench, runners[name], l2, SAMPLES)
+            time_ms = round_ms(runners[name])
             if number >= 0:
-                rounds[name].append(statistics.median(samples))
+                rounds[name].append(time_ms)
     row = {"time_ms": statistics.median(rounds["ours"]), "ci_ms": _pair(statistics.median_interval(rounds["ours"]))}
     if library is None:
         return row | {"library_ms": None, "library_ci_ms": None, "speedup": None, "speedup_ci": None}

@@ -1,10 +1,12 @@
 """Tunes every shape of suite.json with one budget, times the winners against the library, writes and prints the table.
 
-    python benchmarks/kernels.py [--resume] [--only square-4096 --only gemv] [--dtype float64] [--out FILE]
-    python benchmarks/kernels.py --table benchmarks/results/h200/kernels.json
+    python benchmarks/kernels.py [--resume] [--only square-4096 --only gemv --only tf32] [--seconds 6] [--out FILE]
+    python benchmarks/kernels.py --table benchmarks/results/h200/kernels.json [--readme]
+    python benchmarks/kernels.py --merge PART.json --merge PART.json [--out FILE]
 
-Rows are written as they come. `--resume` leaves out those that are there already with the same sources, budget and
-environment; `--stop-after` begins no further row after so many seconds, to be resumed later.
+`--merge` puts runs on several GPUs, a part of the rows each, into one file. Rows are written as they come. `--resume`
+leaves out those that are there already with the same sources, budget and environment; `--stop-after` begins no further row after so many seconds, to be resumed later. `--only` takes the name of
+a row, of an entry of the suite, of a kernel, an accuracy or a dtype, and `a+b` for what is both.
 Exit status 1 when a row failed.
 """
 
@@ -22,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import bandwidth
+from kernel_readme import put_into
 from kernel_report import report, table
 from kernel_rows import Row, measure, row_head
 from suite import Entry, read_suite
@@ -30,10 +33,12 @@ from tilewright.tuner.device import Device
 from tilewright.tuner.devices import open_device
 from tilewright.tuner.tune import Budget
 
-TRIALS, SECONDS = 300, 15.0
-"""The budget of every shape, whichever comes first; setting up and the finals come on top."""
+TRIALS, SECONDS = 5000, 6.0
+"""The search of every row, whichever comes first. Setting up, the finals and the rounds beside the library come on top:
+about 3 s, and 15 s more where a row is timed at sustained clocks; all 73 rows take about 12 minutes."""
 
 RESULTS = Path(__file__).with_name("results")
+README = Path("README.md")
 SAME = ("kernel", "dtype", "options", "shape", "budget", "source_hash", "environment_hash", "device_model")
 """What a row must share with the one that would be measured now, to be kept on --resume."""
 
@@ -42,26 +47,32 @@ def main() -> int:
     """Reads the command line; 1 where a row failed."""
     arguments = parse(sys.argv[1:])
     suite = read_suite()
+    names = [entry.row for entry in suite]
+    if arguments.merge:
+        return merge(arguments.merge, arguments.out, names)
     if arguments.table:
-        print(report(read_document(arguments.table), [entry.name for entry in suite]))
+        document = read_document(arguments.table)
+        if arguments.readme:
+            put_into(README, document)
+        print(report(document, names))
         return 0
     chosen = select(suite, arguments.only)
     budget = Budget(trials=arguments.trials, seconds=arguments.seconds)
     rates = bandwidth.measured()
     print(json.dumps(rates), file=sys.stderr, flush=True)
     device = open_device("cuda:0")
-    path = arguments.out or default_path(device.model.slug, arguments.dtype)
+    path = arguments.out or default_path(device.model.slug)
     document = read_document(path) | facts(device, rates, budget)
     deadline = time.monotonic() + arguments.stop_after
     for entry in chosen:
-        head = row_head(entry, arguments.dtype, budget, device)
+        head = row_head(entry, budget, device)
         if arguments.resume and is_fresh(document["rows"], head):
             continue
         if time.monotonic() >= deadline:
             print("stopped by --stop-after; go on with --resume", file=sys.stderr)
             break
-        row = measure(device, entry, arguments.dtype, budget) | {"bandwidth": rates}
-        document["rows"] = with_row(document["rows"], row, [e.name for e in suite])
+        row = measure(device, entry, budget) | {"bandwidth": rates}
+        document["rows"] = with_row(document["rows"], row, names)
         write_document(path, document)
         print(table([row]).splitlines()[-1], f"{row['wall_s']} s", file=sys.stderr, flush=True)
         if "reason" in row:
@@ -69,36 +80,54 @@ def main() -> int:
             device.close()
             device = open_device("cuda:0")
     device.close()
-    print(report(document, [entry.name for entry in suite]))
+    print(report(document, names))
     return int(any("reason" in row for row in document["rows"]))
 
 
 def parse(words: Sequence[str]) -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", action="append", default=[], help="an entry's name, or a kernel's; may be repeated")
-    parser.add_argument("--dtype", choices=("float32", "float64"), default="float32")
+    parser.add_argument("--only", action="append", default=[], help="rows with this name; may be repeated")
     parser.add_argument("--trials", type=int, default=TRIALS)
     parser.add_argument("--seconds", type=float, default=SECONDS)
     parser.add_argument("--resume", action="store_true")
     parser.add_argument("--stop-after", type=float, default=float("inf"), metavar="SECONDS")
     parser.add_argument("--out", type=Path, help="instead of benchmarks/results/<device>/kernels.json")
     parser.add_argument("--table", type=Path, help="only print what this file holds")
+    parser.add_argument("--merge", type=Path, action="append", default=[], help="a file with a part of the rows")
+    parser.add_argument("--readme", action="store_true", help="with --table: put its table into README.md")
     return parser.parse_args(words)
 
 
+def merge(parts: Sequence[Path], out: Path | None, names: Sequence[str]) -> int:
+    """Puts the rows of several runs with one budget and in one environment into one file; 1 where they differ."""
+    documents = [read_document(part) for part in parts]
+    first = documents[0]
+    for document, part in zip(documents, parts, strict=True):
+        if any(document.get(key) != first.get(key) for key in ("budget", "environment")):
+            print(f"{part} has another budget or environment than {parts[0]}", file=sys.stderr)
+            return 1
+        for row in document["rows"]:
+            first["rows"] = with_row(first["rows"], row, names)
+    commands = [document["command"] for document in documents]
+    first["command"] = [line for each in commands for line in ([each] if isinstance(each, str) else each)]
+    write_document(out or default_path(first["device_model"]["slug"]), first)
+    print(report(first, names))
+    return 0
+
+
 def select(suite: Sequence[Entry], only: Sequence[str]) -> list[Entry]:
-    """The entries with these names, or of these kernels; all where none is named. Ends the program on a wrong one."""
-    unknown = [word for word in only if not any(word in {entry.name, entry.kernel} for entry in suite)]
+    """The rows that any of these words names; all where there is none. Ends the program on a word that names none."""
+    chosen = {word: [e for e in suite if all(e.answers_to(part) for part in word.split("+"))] for word in only}
+    unknown = [word for word, entries in chosen.items() if not entries]
     if unknown:
-        sys.exit(f"no entry or kernel of the suite: {', '.join(unknown)}; there is {', '.join(e.name for e in suite)}")
-    return [entry for entry in suite if not only or entry.name in only or entry.kernel in only]
+        sys.exit(f"no row of the suite: {', '.join(unknown)}; there is {', '.join(e.row for e in suite)}")
+    return [entry for entry in suite if not only or any(entry in entries for entries in chosen.values())]
 
 
-def default_path(slug: str, dtype: str) -> Path:
-    """A folder a device model, a file a dtype."""
-    suffix = "" if dtype == "float32" else f"-{dtype}"
-    return RESULTS / slug.removeprefix("nvidia-") / f"kernels{suffix}.json"
+def default_path(slug: str) -> Path:
+    """A folder a device model."""
+    return RESULTS / slug.removeprefix("nvidia-") / "kernels.json"
 
 
 def read_document(path: Path) -> dict[str, Any]:

@@ -1,29 +1,33 @@
 """Every variant, layout and dtype at random shapes and at edges, and many random configurations of each variant.
 
-    python benchmarks/random_shapes.py [--shapes 40] [--configurations 500] [--kernel gemm] [--seed 1]
+    python benchmarks/random_shapes.py [--shapes 40] [--configurations 500] [--kernel gemm] [--variant wpt] [--seed 1]
 
-Each configuration must compile, launch, give the right result and write nothing else. The constraints are on trial as
-much as the sources: what the space holds must run. Exit status 1 when anything failed, or when fewer configurations of
-a variant were found than asked for. The table comes last.
+Each configuration must compile, launch, give the right result and write nothing else; it is compared on the device. The
+constraints are on trial as much as the sources: what the space holds must run. Every shape and edge is met with one
+random configuration of each variant in every layout and dtype, which for gemm is more than 500 a variant already; more
+are drawn where that is less. Exit status 1 when anything failed, or when fewer configurations of a variant were found
+than asked for. The table comes last. `--shapes 0` leaves the shapes out and draws random configurations only.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import itertools
 import random
 import sys
 import time
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from gpu_check import draw, verdict
 
 from tilewright.kernels.catalogue import catalogue
-from tilewright.kernels.kernel import Kernel
+from tilewright.kernels.errors import InvalidProblemError
+from tilewright.kernels.kernel import Kernel, Variant
 from tilewright.kernels.problem import Limits, OptionValue, Problem
-from tilewright.kernels.space import Configuration
+from tilewright.kernels.space import Configuration, SearchSpace
 from tilewright.tuner.device import Bench, Device
 from tilewright.tuner.devices import open_device
 from tilewright.tuner.isolated import PrecompilingBench
@@ -63,9 +67,9 @@ def random_size(generator: random.Random) -> int:
 
 def shapes(kernel: Kernel, count: int, generator: random.Random) -> tuple[list[dict[str, int]], list[dict[str, int]]]:
     """`count` random shapes, and every edge."""
-    drawn = [{axis: random_size(generator) for axis in kernel.axes} for _ in range(count)]
+    spread = [{axis: random_size(generator) for axis in kernel.axes} for _ in range(count)]
     edges = [dict(zip(kernel.axes, sizes, strict=True)) for sizes in itertools.product(EDGES, repeat=len(kernel.axes))]
-    return drawn, edges
+    return spread, edges
 
 
 def layouts(kernel: Kernel) -> list[dict[str, OptionValue]]:
@@ -79,23 +83,60 @@ def layouts(kernel: Kernel) -> list[dict[str, OptionValue]]:
 
 def problems(
     kernel: Kernel, some_shapes: Iterable[dict[str, int]], dtypes: Sequence[str], generator: random.Random
-) -> Iterator[Problem]:
-    """Each shape in every layout and dtype; options that are no layout are drawn."""
+) -> Iterator[list[Problem]]:
+    """Each shape in every layout and dtype: the problems that differ in the other options only, in random order."""
     others = [option for option in kernel.options if not option.name.startswith("trans_")]
+    words = [
+        dict(zip((o.name for o in others), v, strict=True)) for v in itertools.product(*(o.values for o in others))
+    ]
     for shape in some_shapes:
         for dtype in dtypes:
             for layout in layouts(kernel):
-                drawn = {option.name: generator.choice(option.values) for option in others}
-                yield kernel.problem(shape, dtype, layout | drawn)
+                alike = []
+                for options in words:
+                    with contextlib.suppress(InvalidProblemError):  # not every option is for every dtype
+                        alike.append(kernel.problem(shape, dtype, layout | options))
+                yield generator.sample(alike, len(alike))
+
+
+def drawn(
+    variant: Variant, problem: Problem, limits: Limits, each: int, generator: random.Random
+) -> Sequence[Configuration]:
+    """`each` random feasible configurations, by trying; where that finds none, of all that there are."""
+    found = draw(variant.space(), problem, limits, each, generator)
+    if found:
+        return found
+    feasible = SearchSpace((variant.space(),), problem, limits).feasible
+    return generator.sample(feasible, min(each, len(feasible)))
+
+
+def tasks(
+    kernel: Kernel,
+    alike: Sequence[Problem],
+    limits: Limits,
+    each: int,
+    generator: random.Random,
+    only: Sequence[str] | None = None,
+) -> Iterator[Task]:
+    """`each` configurations of each variant that serves one of these problems: at the first that it serves."""
+    left = [variant.name for variant in kernel.variants if only is None or variant.name in only]
+    for problem in alike:
+        chosen = []
+        for variant in kernel.usable_variants(problem, limits, left) if left else ():
+            chosen += drawn(variant, problem, limits, each, generator)
+            left.remove(variant.name)
+        if chosen:
+            yield problem, chosen
 
 
 def work(kernel: Kernel, limits: Limits, count: int, wanted: int, generator: random.Random) -> Iterator[Task]:
-    """Problems with their configurations: `wanted` of each variant spread over the random shapes, one at an edge."""
-    drawn, edges = shapes(kernel, count, generator)
-    share = -(-wanted // max(1, count * len(kernel.dtypes) * len(layouts(kernel))))
-    for some_shapes, each in ((drawn, share), (edges, 1)):
-        for problem in problems(kernel, some_shapes, kernel.dtypes, generator):
-            yield problem, _chosen(kernel, problem, limits, each, generator)
+    """Tasks that bring every variant to all shapes: one configuration at an edge, as many elsewhere as are wanting."""
+    spread, edges = shapes(kernel, count, generator)
+    met = len(kernel.dtypes) * len(layouts(kernel))
+    share = max(1, -(-(wanted - len(edges) * met) // max(1, count * met)))
+    for some_shapes, each in ((spread, share), (edges if count else [], 1)):
+        for alike in problems(kernel, some_shapes, kernel.dtypes, generator):
+            yield from tasks(kernel, alike, limits, each, generator)
 
 
 def top_up(kernel: Kernel, limits: Limits, tally: Tally, wanted: int, generator: random.Random) -> Iterator[Task]:
@@ -106,24 +147,11 @@ def top_up(kernel: Kernel, limits: Limits, tally: Tally, wanted: int, generator:
         if not missing:
             return
         shape = {axis: random_size(generator) for axis in kernel.axes}
-        problem = generator.choice(list(problems(kernel, [shape], kernel.dtypes, generator)))
-        chosen = _chosen(kernel, problem, limits, 8, generator, missing)
-        for configuration in chosen:
-            short[configuration.variant] -= 1
-        if chosen:
+        alike = generator.choice(list(problems(kernel, [shape], kernel.dtypes, generator)))
+        for problem, chosen in tasks(kernel, alike, limits, 8, generator, missing):
+            for configuration in chosen:
+                short[configuration.variant] -= 1
             yield problem, chosen
-
-
-def _chosen(
-    kernel: Kernel,
-    problem: Problem,
-    limits: Limits,
-    each: int,
-    generator: random.Random,
-    only: Sequence[str] | None = None,
-) -> list[Configuration]:
-    variants = kernel.usable_variants(problem, limits, only)
-    return [c for variant in variants for c in draw(variant.space(), problem, limits, each, generator)]
 
 
 def check(device: Device, kernel: Kernel, tasks: Iterable[Task], tally: Tally) -> None:
@@ -160,13 +188,14 @@ def main() -> int:
     parser.add_argument("--shapes", type=int, default=40)
     parser.add_argument("--configurations", type=int, default=500, help="of each variant")
     parser.add_argument("--kernel", action="append", help=f"instead of {', '.join(KERNELS)}; may be repeated")
+    parser.add_argument("--variant", action="append", default=[], help="only this one; may be repeated")
     parser.add_argument("--seed", type=int, default=1)
     arguments = parser.parse_args()
     generator = random.Random(arguments.seed)
     device = open_device("cuda:0")
     limits, lines, failed = device.model.limits, [], 0
     for name in arguments.kernel or KERNELS:
-        kernel, tally, begun = catalogue().get(name), Tally(), time.monotonic()
+        kernel, tally, begun = narrowed(catalogue().get(name), arguments.variant), Tally(), time.monotonic()
         check(device, kernel, work(kernel, limits, arguments.shapes, arguments.configurations, generator), tally)
         check(device, kernel, top_up(kernel, limits, tally, arguments.configurations, generator), tally)
         lines += summary(kernel, tally, arguments.configurations, time.monotonic() - begun)
@@ -174,6 +203,11 @@ def main() -> int:
     device.close()
     print("\n".join(lines))
     return int(failed > 0)
+
+
+def narrowed(kernel: Kernel, names: Sequence[str]) -> Kernel:
+    """The kernel with the variants of these names only; with all of them where none is named."""
+    return replace(kernel, variants=tuple(v for v in kernel.variants if not names or v.name in names))
 
 
 def summary(kernel: Kernel, tally: Tally, wanted: int, wall_s: float) -> list[str]:

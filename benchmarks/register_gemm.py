@@ -53,7 +53,8 @@ def draw(
 def random_problem(kernel: Kernel, dtype: str, generator: random.Random) -> Problem:
     """An odd shape with random options."""
     shape = {"m": generator.choice(SIZES), "n": generator.choice(SIZES), "k": generator.choice(DEPTHS)}
-    return kernel.problem(shape, dtype, {o.name: generator.choice(o.values) for o in kernel.options})
+    admitted = (option for option in kernel.options if dtype in (option.only_dtypes or kernel.dtypes))
+    return kernel.problem(shape, dtype, {o.name: generator.choice(o.values) for o in admitted})
 
 
 def check(device: Device, kernel: Kernel, count: int, tried: dict[str, list[int]], generator: random.Random) -> int:

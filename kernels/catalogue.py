@@ -16,13 +16,21 @@ from types import ModuleType
 from tilewright.kernels.errors import InvalidProblemError, KernelError, UnknownNameError
 from tilewright.kernels.kernel import REAL, Kernel, Variant
 from tilewright.kernels.problem import Limits, Problem
+from tilewright.kernels.space import SearchSpace
 
 _KERNEL_NAME = re.compile(r"[a-z][a-z0-9_]*")
 _MACRO_NAME = re.compile(r"[A-Z][A-Z0-9_]+")  # at least two characters: macros U, W and R break CUDA's own headers
 _SOURCE_NAME = re.compile(r"[A-Za-z0-9_]+\.cu")
 
-# What a declaration is tried on: a device of the smallest capability that the kernels are compiled for.
+# What a declaration is tried on: a device of the smallest capability that a variant is compiled for.
 _TRIAL_LIMITS = Limits(compute_capability=(7, 5), multiprocessors=40, memory_bytes=16 * 2**30)
+_TRIAL_LIMITS_HOPPER = Limits(
+    compute_capability=(9, 0),
+    multiprocessors=132,
+    memory_bytes=80 * 2**30,
+    max_shared_bytes=227 * 1024,
+    shared_bytes_per_multiprocessor=228 * 1024,
+)
 
 
 class BrokenDeclarationError(KernelError):
@@ -147,13 +155,19 @@ def _flaws_of_variant(kernel: Kernel, variant: Variant, example: Problem) -> Ite
     for parameter in variant.parameters:
         if not _MACRO_NAME.fullmatch(parameter.name):
             yield f"the parameter {parameter.name!r} must match {_MACRO_NAME.pattern}"
-        if not re.search(rf"^\s*#\s*define\s+{parameter.name}\s+{parameter.default}\b", source, re.MULTILINE):
+        # One value: what tells variants of one source apart, of which only one can be the source's own.
+        stated = parameter.default if len(parameter.values) > 1 else r"\S+"
+        if not re.search(rf"^\s*#\s*define\s+{parameter.name}\s+{stated}(?!\w)", source, re.MULTILINE):
             yield f"{variant.source} must define the default {parameter.name} {parameter.default}"
     space = variant.space()
     try:
-        broken = space.violated(space.default().values, example, _TRIAL_LIMITS)
+        newest = variant.min_compute_capability >= _TRIAL_LIMITS_HOPPER.compute_capability
+        limits = _TRIAL_LIMITS_HOPPER if newest else _TRIAL_LIMITS
+        broken = space.violated(space.default().values, example, limits)
     except (ArithmeticError, LookupError, AttributeError, TypeError, ValueError) as error:
         yield f"its default on example_shape raises {type(error).__name__}: {error}"
         return
-    if broken is not None:
+    # A default for large problems need not be of use for the example, but it fits the device and something near it is.
+    is_of_use = broken in {c.name for c in variant.constraints} and SearchSpace((space,), example, limits).defaults()
+    if broken is not None and not is_of_use:
         yield f"its default on example_shape breaks the constraint {broken!r}"

@@ -6,8 +6,9 @@ import hashlib
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache, cached_property
+from functools import cache, cached_property, lru_cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,12 +17,18 @@ from tilewright.kernels.errors import InvalidProblemError, UnknownNameError
 from tilewright.kernels.problem import ITEM_BYTES, Limits, OptionValue, Problem
 from tilewright.kernels.space import Configuration, Constraint, Parameter, SearchSpace, Values, VariantSpace
 
+if TYPE_CHECKING:
+    from tilewright.kernels.product import ProductReference
+
 REAL = {"float32": "float", "float64": "double"}
 """The C type that `REAL` stands for in a source, by dtype."""
 
 MAX_AXIS = 2**31 - 1
 WORKSPACE_SHARE = 64
 """A workspace is at most this part of the device's memory: the executables kept at one time each have their own."""
+
+SPACES_KEPT = 64
+"""Search spaces that a process keeps once enumerated; of gemm's, one takes about 200 kB."""
 
 _INCLUDE = re.compile(r'^#include "([A-Za-z0-9_]+\.cuh)"\s*$', re.MULTILINE)
 
@@ -49,6 +56,7 @@ class Tensor:
     role: str
     shape: Callable[[Problem], tuple[int, ...]]
     read_when: Callable[[Problem], bool] = lambda _problem: True
+    summed: Callable[[Problem], int | None] = lambda _problem: None  # which of its axes a factor is summed over
 
     def is_read(self, problem: Problem) -> bool:
         """Whether the kernel reads it; where not, it is poisoned before a launch that is verified."""
@@ -106,9 +114,10 @@ class Variant:
     """One source among several of a kernel, with the part of the search space that belongs to it.
 
     `launch(values, problem)` gives the geometry; `static_shared_bytes` what the source declares itself.
-    `requires` names device features (`ptx`); such a device's compute capability is within min and max. Where `workspace_bytes` is not 0, the kernel has one more parameter, the
-    last: `unsigned char* __restrict__ workspace`, aligned to 16 bytes, zero before the first launch and from then on as
-    the launch before left it. A kernel that counts in it leaves its counters at zero.
+    `requires` names device features (`ptx`); such a device's compute capability is within min and max.
+    Where `workspace_bytes` is not 0, the kernel has one more parameter, the last: `unsigned char* __restrict__
+    workspace`, aligned to 16 bytes, zero before the first launch and from then on as the launch before left it. A
+    kernel that counts in it leaves its counters at zero.
     """
 
     name: str
@@ -185,6 +194,7 @@ class Kernel:
     ranking_l2: str = "warm"
     default_variant: str = ""
     example_shape: Mapping[str, int] = field(default_factory=dict)
+    product: ProductReference | None = None  # where it is a matrix product: the tuner's library knows which
 
     @property
     def entry(self) -> str:
@@ -225,6 +235,11 @@ class Kernel:
                 raise InvalidProblemError(f"shape.{axis}", f"must be a whole number from 1 to {MAX_AXIS}", example)
         if dtype not in self.dtypes:
             raise InvalidProblemError("dtype", f"{self.name} computes in {', '.join(self.dtypes)}", self.dtypes[0])
+        self._check_options(dtype, options)
+        filled = tuple((option.name, options.get(option.name, option.default)) for option in self.options)
+        return Problem(self.name, tuple((axis, shape[axis]) for axis in self.axes), dtype, filled)
+
+    def _check_options(self, dtype: str, options: Mapping[str, OptionValue]) -> None:
         known = {option.name: option for option in self.options}
         for name, value in options.items():
             if name not in known:
@@ -238,8 +253,6 @@ class Kernel:
             if value != known[name].default and dtype not in (known[name].only_dtypes or self.dtypes):
                 dtypes = ", ".join(known[name].only_dtypes)
                 raise InvalidProblemError(f"options.{name}", f"{value} is for {dtypes}", str(known[name].default))
-        filled = tuple((option.name, options.get(option.name, option.default)) for option in self.options)
-        return Problem(self.name, tuple((axis, shape[axis]) for axis in self.axes), dtype, filled)
 
     def memory_bytes(self, problem: Problem) -> int:
         """Device memory that the arguments take, in bytes."""
@@ -252,9 +265,8 @@ class Kernel:
         return [v for v in wanted if v.runs_on(limits) and v.supports(problem)]
 
     def space(self, problem: Problem, limits: Limits, only: Iterable[str] | None = None) -> SearchSpace:
-        """The search space of a problem on a device, over the usable variants."""
-        variants = self.usable_variants(problem, limits, only)
-        return SearchSpace(tuple(v.space() for v in variants), problem, limits)
+        """The search space of a problem on a device, over the usable variants; one object for the same question."""
+        return _space(tuple(self.usable_variants(problem, limits, only)), problem, limits)
 
     def default_configuration(self, space: SearchSpace) -> Configuration:
         """The configuration that a gain is measured against: the default variant's feasible default."""
@@ -314,6 +326,11 @@ class Kernel:
                 for v in self.variants
             ],
         }
+
+
+@lru_cache(maxsize=SPACES_KEPT)
+def _space(variants: tuple[Variant, ...], problem: Problem, limits: Limits) -> SearchSpace:
+    return SearchSpace(tuple(v.space() for v in variants), problem, limits)
 
 
 def _dotted(compute_capability: tuple[int, int]) -> str:

@@ -3,39 +3,31 @@
 from __future__ import annotations
 
 import hashlib
-import itertools
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+import numpy as np
+from numpy.typing import NDArray
+
+from tilewright.kernels.configuration import Configuration, Values
+from tilewright.kernels.enumeration import Enumeration
+from tilewright.kernels.feasible import Feasible, Part
 from tilewright.kernels.problem import Limits, Problem
 
-
-class Values(Mapping[str, int]):
-    """The parameter values of one configuration, readable as attributes too: `c.TILE_M`."""
-
-    def __init__(self, values: Mapping[str, int]) -> None:
-        self._by_name = dict(values)
-        self.__dict__.update(self._by_name)  # constraints read them by the million: a fifth of the time of __getattr__
-
-    def __getitem__(self, name: str) -> int:
-        return self._by_name[name]
-
-    def __getattr__(self, name: str) -> int:
-        # Copying and pickling ask for attributes before there are any.
-        if name.startswith("_") or name not in self._by_name:
-            raise AttributeError(name)
-        return self._by_name[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._by_name)
-
-    def __len__(self) -> int:
-        return len(self._by_name)
-
-    def __repr__(self) -> str:
-        return f"Values({self._by_name})"
+__all__ = [
+    "Configuration",
+    "Constraint",
+    "Parameter",
+    "Predicate",
+    "SearchSpace",
+    "Values",
+    "VariantSpace",
+    "choice",
+    "powers_of_two",
+]
 
 
 @dataclass(frozen=True)
@@ -76,40 +68,6 @@ class Constraint:
     holds: Predicate
 
 
-@dataclass(frozen=True, order=True)
-class Configuration:
-    """One variant and one value for each of its parameters; hashable, ordered, canonical."""
-
-    variant: str
-    items: tuple[tuple[str, int], ...]
-
-    @classmethod
-    def of(cls, variant: str, values: Mapping[str, int]) -> Configuration:
-        """The configuration with these values, in the order of their names."""
-        return cls(variant, tuple(sorted(values.items())))
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, object]) -> Configuration:
-        """The configuration that `as_json` wrote; raises ValueError where it is not one."""
-        values = {name: value for name, value in data.items() if name != "variant"}
-        variant = data.get("variant")
-        if not isinstance(variant, str) or not all(type(value) is int for value in values.values()):
-            raise ValueError('a configuration is {"variant": "…", "PARAMETER": integer, …}')
-        return cls.of(variant, values)  # type: ignore[arg-type]
-
-    @cached_property
-    def values(self) -> Values:
-        """The parameter values by name."""
-        return Values(dict(self.items))
-
-    def as_json(self) -> dict[str, str | int]:
-        """A plain dictionary: the variant and each parameter."""
-        return {"variant": self.variant, **dict(self.items)}
-
-    def __str__(self) -> str:
-        return " ".join([self.variant, *(f"{name}={value}" for name, value in self.items)])
-
-
 @dataclass(frozen=True)
 class VariantSpace:
     """The parameters of one variant and the constraints among them."""
@@ -124,10 +82,7 @@ class VariantSpace:
 
     def product_size(self) -> int:
         """How many points there are before constraints."""
-        size = 1
-        for parameter in self.parameters:
-            size *= len(parameter.values)
-        return size
+        return math.prod(len(parameter.values) for parameter in self.parameters)
 
     def violated(self, values: Values, problem: Problem, limits: Limits) -> str | None:
         """The name of the first constraint that these values break, or None."""
@@ -143,27 +98,35 @@ class SearchSpace:
     limits: Limits
 
     @cached_property
-    def feasible(self) -> tuple[Configuration, ...]:
-        """All configurations that satisfy every constraint, in a stable order."""
-        found: list[Configuration] = []
-        for space in self.spaces:
-            names = [p.name for p in space.parameters]
-            for point in itertools.product(*(p.values for p in space.parameters)):
-                values = dict(zip(names, point, strict=True))
-                if space.violated(Values(values), self.problem, self.limits) is None:
-                    found.append(Configuration.of(space.variant, values))
-        return tuple(found)
+    def feasible(self) -> Feasible:
+        """All configurations that satisfy every constraint, in a stable order: variants, then values, as declared."""
+        return Feasible([self._part(space) for space in self.spaces])
 
-    @cached_property
+    def _part(self, space: VariantSpace) -> Part:
+        domains = {p.name: p.values for p in space.parameters}
+        looked_at = [{p.name: p.values[place] for p in space.parameters} for place in (0, -1)]
+        constraints = [self._on_values(constraint) for constraint in space.constraints]
+        enumeration = Enumeration(domains, constraints, [dict(space.default().items), *looked_at])
+        return Part(space.variant, domains, enumeration.ranks())
+
+    def _on_values(self, constraint: Constraint) -> Callable[[Values], bool]:
+        return lambda values: constraint.holds(values, self.problem, self.limits)
+
+    @property
     def positions(self) -> Mapping[Configuration, int]:
         """The place of each feasible configuration in `feasible`."""
-        return {configuration: i for i, configuration in enumerate(self.feasible)}
+        return self.feasible.positions
+
+    @property
+    def ranks(self) -> Mapping[str, NDArray[np.int16]]:
+        """By variant, the places of values in their parameters' lists: a row a feasible configuration, in order."""
+        return {part.variant: part.ranks for part in self.feasible.parts}
 
     def __len__(self) -> int:
         return len(self.feasible)
 
     def __contains__(self, configuration: object) -> bool:
-        return configuration in self.positions
+        return configuration in self.feasible
 
     def variant(self, name: str) -> VariantSpace:
         """The space of one variant; raises KeyError."""
@@ -174,7 +137,7 @@ class SearchSpace:
         starts = []
         for space in self.spaces:
             default = space.default()
-            if default in self.positions:
+            if default in self:
                 starts.append(default)
                 continue
             near = self.nearest(default, exclude=frozenset())
@@ -189,28 +152,10 @@ class SearchSpace:
 
         Distance counts steps along each parameter's list of values; another variant is farther than any step.
         """
-        best: Configuration | None = None
-        best_distance = float("inf")
-        for candidate in self.feasible:
-            if candidate in exclude:
-                continue
-            distance = self._distance(wanted, candidate)
-            if distance < best_distance:
-                best, best_distance = candidate, distance
-        return best
-
-    def _distance(self, a: Configuration, b: Configuration) -> float:
-        if a.variant != b.variant:
-            return 1e6
-        ranks = self._ranks[a.variant]
-        return sum(abs(ranks[n].get(v, 0) - ranks[n].get(b.values[n], 0)) for n, v in a.items if n in ranks)
-
-    @cached_property
-    def _ranks(self) -> dict[str, dict[str, dict[int, int]]]:
-        return {
-            space.variant: {p.name: {v: i for i, v in enumerate(p.values)} for p in space.parameters}
-            for space in self.spaces
-        }
+        excluded = [position for c in exclude if (position := self.positions.get(c)) is not None]
+        distances = self.feasible.distances(wanted)
+        distances[excluded] = np.iinfo(distances.dtype).max
+        return self.feasible[int(np.argmin(distances))] if len(excluded) < len(distances) else None
 
     def hash(self) -> str:
         """SHA-256 over parameters, values and constraint names: changes when the space does."""

@@ -16,14 +16,14 @@ __device__ __forceinline__ REAL* partial_sums(unsigned char* start, size_t group
   return reinterpret_cast<REAL*>(start + (groups * sizeof(unsigned) + 15) / 16 * 16);
 }
 
-// Whether this block is the last of its group, the same in all its threads. Before it, a block writes its partial sums;
-// after it, the last one reads everybody's, past the L1 cache (__ldcg). Every thread must call it.
-__device__ __forceinline__ bool arrives_last(unsigned char* start, unsigned group) {
+// Whether this block is the last of the `parts` blocks of its group, the same in all its threads. Before it, a block
+// writes its partial sums; after it, the last one reads everybody's, past the L1 cache (__ldcg). Every thread must call it.
+__device__ __forceinline__ bool arrives_last(unsigned char* start, unsigned group, unsigned parts = SPLIT) {
   __shared__ unsigned is_last;
   __syncthreads();   // the block's writes, before the fence below makes them everybody's
   if (threadIdx.x == 0) {
     __threadfence();
-    is_last = atomicInc(reinterpret_cast<unsigned*>(start) + group, SPLIT - 1) == SPLIT - 1;
+    is_last = atomicInc(reinterpret_cast<unsigned*>(start) + group, parts - 1) == parts - 1;
     __threadfence();
   }
   __syncthreads();

@@ -25,6 +25,17 @@ def test_the_table_is_made_from_the_results(main_job):
     assert section == main_job.readme_section(json.loads(RESULTS.read_text(encoding="utf-8")))
 
 
+def test_the_kernels_tables_are_made_from_the_results(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    import kernel_readme  # noqa: PLC0415 - benchmarks is no package
+
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    section = text.partition("<!-- kernels")[2].partition("-->\n")[2].partition("<!-- /kernels")[0]
+    results = json.loads(RESULTS.with_name("kernels.json").read_text(encoding="utf-8"))
+    assert section == kernel_readme.readme_section(results)
+    sys.modules.pop("kernel_readme")
+
+
 def test_every_problem_of_the_main_job_has_a_row(main_job):
     rows = json.loads(RESULTS.read_text(encoding="utf-8"))["rows"]
     assert [(r["kernel"], r["shape"], r["compiler"]) for r in rows] == [

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 from concurrent.futures import Future, ThreadPoolExecutor
 from multiprocessing.connection import Connection
-from queue import LifoQueue
+from queue import Empty, LifoQueue
 from types import TracebackType
 from typing import Self
 
+from tilewright.tuner import nvrtc
 from tilewright.tuner.cache import CubinCache
 from tilewright.tuner.child import Child
 from tilewright.tuner.compile import Compilation, Compiled, compile_now
@@ -18,6 +20,12 @@ from tilewright.tuner.outcome import Outcome
 
 TIMEOUT_S = 120.0
 """The slowest kernel of the catalogue takes nvcc about 2 s; a source that unrolls without end takes for ever."""
+
+MOST_WORKERS = 64
+"""Each takes about 120 MB. The slowest kernels of the catalogue take a core half a second, and the device 5 ms."""
+
+NICENESS = 10
+"""Workers fill every core; the process that measures, and the one that waits for it, must not queue behind them."""
 
 
 class CompilePool:
@@ -29,7 +37,7 @@ class CompilePool:
     def __init__(
         self, workers: int | None = None, cache: CubinCache | None = None, timeout_s: float = TIMEOUT_S
     ) -> None:
-        self.workers = workers or max(1, min(os.cpu_count() or 1, 16))
+        self.workers = workers or max(1, min(len(os.sched_getaffinity(0)), MOST_WORKERS))
         self.cache, self.timeout_s = cache, timeout_s
         self._threads = ThreadPoolExecutor(self.workers, thread_name_prefix="compile")
         self._idle: LifoQueue[Child | None] = LifoQueue()
@@ -37,6 +45,10 @@ class CompilePool:
             self._idle.put(None)  # a place for a worker that has not been started
         self._lock = threading.Lock()
         self._pending: dict[Compilation, Future[Compiled]] = {}
+
+    def start(self) -> None:
+        """Starts every worker that is not there, in the background: Python and compiler take half a second to load."""
+        self._threads.submit(self._start_all)
 
     def compile(self, work: Compilation) -> Compiled:
         """The cubin, from the cache (compile_ms 0) or a worker.
@@ -48,11 +60,12 @@ class CompilePool:
     def submit(self, work: Compilation) -> Future[Compiled]:
         """The same, as a future; a compilation already under way is joined, not started twice."""
         with self._lock:
-            future = self._pending.get(work)
-            if future is None:
-                future = self._threads.submit(self._compile, work)
-                self._pending[work] = future
-                future.add_done_callback(lambda _: self._forget(work))
+            joined = self._pending.get(work)
+            if joined is not None:
+                return joined
+            future = self._pending[work] = self._threads.submit(self._compile, work)
+        # Not under the lock: the future may have ended, and then this calls at once.
+        future.add_done_callback(lambda _: self._forget(work))
         return future
 
     def worker_pids(self) -> list[int]:
@@ -88,6 +101,14 @@ class CompilePool:
             self.cache.put(key, compiled)
         return compiled
 
+    def _start_all(self) -> None:
+        taken: list[Child | None] = []
+        with contextlib.suppress(Empty):
+            while True:
+                taken.append(self._idle.get_nowait())
+        for child in taken:
+            self._idle.put(child or Child(serve))
+
     def _in_worker(self, work: Compilation) -> Compiled:
         child = self._idle.get()
         keep: Child | None = None
@@ -120,6 +141,8 @@ class CompilePool:
 
 def serve(connection: Connection) -> None:
     """A worker: answers each compilation with its result or its failure, until the pipe closes."""
+    os.nice(NICENESS)
+    nvrtc.is_available()  # loads it
     while True:
         try:
             work: Compilation = connection.recv()

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import os
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import cycle
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tilewright.kernels.kernel import Kernel, Launch, Scalar, Tensor
+from tilewright.kernels.kernel import Kernel, Launch, Reference, Scalar, Tensor
 from tilewright.kernels.problem import Problem
 from tilewright.kernels.space import Configuration
+from tilewright.tuner.arrays import KINDS, input_kinds, random_arrays, scalar_values
 from tilewright.tuner.cpu_build import HostBuilder
 from tilewright.tuner.cpu_check import CheckReport, check_program
 from tilewright.tuner.cpu_library import LibraryCall, library_call
@@ -23,7 +25,7 @@ from tilewright.tuner.cpu_scratch import PrivateFolder
 from tilewright.tuner.device import L2, DeviceState, Executable, Verification
 from tilewright.tuner.errors import OutOfMemoryError, TunerError
 from tilewright.tuner.outcome import Resources
-from tilewright.tuner.verify import compare
+from tilewright.tuner.verify import compare, worse
 
 _MIN_SAMPLE_S = 1e-3
 """Shorter kernels are repeated inside a sample: the clock costs 0.2 to 0.5 us a reading."""
@@ -36,8 +38,8 @@ _MAX_WARM_PROGRAMS = 6
 """Sampling processes that stay loaded: those that the finals time in turn (four finalists, the default, the library).
 Each holds a copy of the arrays."""
 
-_COPIES = 2 + _MAX_WARM_PROGRAMS
-"""Copies of the arrays at one time: here, in files, and in processes."""
+_COPIES = 1 + len(KINDS) + _MAX_WARM_PROGRAMS
+"""Copies of the arrays at one time: here, in files for each kind of inputs, and in processes."""
 
 _SLOWEST_GFLOPS = 0.1
 """The deadline of a launch grows with the problem: a kernel slower than this is given up."""
@@ -52,6 +54,14 @@ class Program:
     resources: Resources
     compile_ms: float
     workspace_bytes: int = 0
+
+
+@dataclass(frozen=True)
+class Case:
+    """Inputs of one kind, in files by name, and their reference."""
+
+    sources: dict[str, Path]
+    reference: Reference
 
 
 class CpuBench:
@@ -71,14 +81,12 @@ class CpuBench:
         self._ahead: dict[Configuration, Future[Program]] = {}
         # One core is left to what is being timed.
         self._compilers = ThreadPoolExecutor(max(1, (os.cpu_count() or 1) - 1), "compile-ahead")
-        self._scalars = {a.name: a.value(problem) for a in kernel.arguments if isinstance(a, Scalar)}
-        rng = np.random.default_rng(seed)
-        arrays = {t.name: _random(rng, t, problem) for t in kernel.tensors if t.is_read(problem)}
-        self._reference = kernel.reference(problem, arrays, self._scalars)
-        self._folder = PrivateFolder(kernel.memory_bytes(problem) * 2)
-        self._sources = {name: self._folder.path / f"{name}.bin" for name in arrays}
-        for name, array in arrays.items():
-            array.tofile(self._sources[name])
+        self._scalars = scalar_values(kernel, problem)
+        self._seed, self._kinds = seed, input_kinds(kernel, problem)
+        self._turns = cycle(self._kinds)
+        self._cases: dict[str, Case] = {}
+        self._folder = PrivateFolder(kernel.memory_bytes(problem) * (1 + len(self._kinds)))
+        self._sources = self._case(self._kinds[0]).sources
 
     def compile(self, configuration: Configuration) -> Program:
         """The program of this configuration."""
@@ -93,13 +101,13 @@ class CpuBench:
 
     def verify(self, executable: Executable) -> Verification:
         """The worse of two launches: threads by rank and arrays before a guard page, then shuffled and behind one."""
-        program = _program(executable)
-        output_of(self._command(program, "verify", "out"), self._deadline_s(2))
-        first, second = (self._output(f"out.{i}") for i in (0, 1))
-        verification = self._compare(first)
-        if not np.array_equal(first, second):
-            verification = max(verification, self._compare(second), key=lambda v: (v.wrong, v.bound_ratio))
-        return verification
+        return self._verify_with(next(self._turns), _program(executable))
+
+    def verify_each_kind(self, executable: Executable) -> tuple[Verification, ...] | None:
+        """One for each kind of inputs; the library's call writes its result nowhere that could be read."""
+        if isinstance(executable, LibraryCall):
+            return None
+        return tuple(self._verify_with(kind, _program(executable)) for kind in self._kinds)
 
     def sample(self, executable: Executable, l2: L2, count: int) -> list[float]:
         """CPU time of one thread, in ms; the process of an executable stays, warm, for the next call."""
@@ -141,6 +149,25 @@ class CpuBench:
             self._warm.popitem()[1].close()
         self._folder.close()
 
+    def _case(self, kind: str) -> Case:
+        """The inputs of that kind in files, made when first asked for."""
+        if kind not in self._cases:
+            arrays = random_arrays(self.kernel, self.problem, self._seed, kind)
+            sources = {name: self._folder.path / f"{kind}.{name}.bin" for name in arrays}
+            for name, array in arrays.items():
+                array.tofile(sources[name])
+            self._cases[kind] = Case(sources, self.kernel.reference(self.problem, arrays, self._scalars))
+        return self._cases[kind]
+
+    def _verify_with(self, kind: str, program: Program) -> Verification:
+        case, dtype = self._case(kind), self.problem.dtype
+        output_of(self._command(program, "verify", "out", case.sources), self._deadline_s(2))
+        first, second = (self._output(f"out.{i}", case.reference.value.shape) for i in (0, 1))
+        verification = compare(first, case.reference, dtype)
+        if not np.array_equal(first, second):
+            verification = worse(verification, compare(second, case.reference, dtype))
+        return replace(verification, inputs=kind)
+
     def _compile(self, configuration: Configuration, mode: str) -> Program:
         path, compile_ms = self._builder.program(self.kernel, self.problem, configuration, mode)
         variant = self.kernel.variant(configuration.variant)
@@ -149,22 +176,24 @@ class CpuBench:
         workspace_bytes = variant.workspace_bytes(configuration.values, self.problem)
         return Program(path, launch, Resources(shared_bytes=shared_bytes), compile_ms, workspace_bytes)
 
-    def _command(self, program: Program, task: str, destination: str = "") -> list[str]:
+    def _command(
+        self, program: Program, task: str, destination: str = "", sources: Mapping[str, Path] | None = None
+    ) -> list[str]:
         launch = program.launch
         words = [str(program.path), task, *map(str, (*launch.grid, *launch.block, launch.shared_bytes))]
         for argument in self.kernel.arguments:
             if isinstance(argument, Scalar):
                 words += ["scalar", repr(self._scalars[argument.name])]
             else:
-                words += ["array", argument.name, *self._array_words(argument, destination)]
+                words += ["array", argument.name, *self._array_words(argument, destination, sources or self._sources)]
         if program.workspace_bytes:
             words += ["workspace", str(program.workspace_bytes)]
         return words
 
-    def _array_words(self, tensor: Tensor, destination: str) -> tuple[str, str, str, str]:
+    def _array_words(self, tensor: Tensor, destination: str, sources: Mapping[str, Path]) -> tuple[str, str, str, str]:
         count = int(np.prod(tensor.shape(self.problem)))
         access = "const" if tensor.role == "input" else "mutable"
-        source = str(self._sources.get(tensor.name, ""))
+        source = str(sources.get(tensor.name, ""))
         is_result = destination and tensor is self.kernel.output
         target = str(self._folder.path / destination) if is_result else ""
         return str(count * self.problem.item_bytes), access, source, target
@@ -193,23 +222,14 @@ class CpuBench:
         slowest_s = self.kernel.flops(self.problem) / (_SLOWEST_GFLOPS * 1e9)
         return self.run_timeout_s + launches * slowest_s
 
-    def _output(self, name: str) -> NDArray[np.floating]:
+    def _output(self, name: str, shape: tuple[int, ...]) -> NDArray[np.floating]:
         path = self._folder.path / name
-        out = np.fromfile(path, dtype=self.problem.dtype).reshape(self._reference.value.shape)
+        out = np.fromfile(path, dtype=self.problem.dtype).reshape(shape)
         path.unlink()
         return out
-
-    def _compare(self, out: NDArray[np.floating]) -> Verification:
-        return compare(out, self._reference, self.problem.dtype)
 
 
 def _program(executable: Executable) -> Program:
     if not isinstance(executable, Program):
         raise TunerError(f"not a program of the CPU device: {executable}")
     return executable
-
-
-def _random(rng: np.random.Generator, tensor: Tensor, problem: Problem) -> NDArray[np.floating]:
-    """Standard normal: sums cancel, so that a lost or doubled term shows."""
-    dtype = np.float32 if problem.dtype == "float32" else np.float64
-    return rng.standard_normal(tensor.shape(problem), dtype=dtype)

@@ -39,9 +39,10 @@ class LibraryCall:
 def library_call(problem: Problem, scalars: Mapping[str, float], sources: Mapping[str, Path]) -> LibraryCall | None:
     """The call that computes the problem from these files; None for other kernels, or another BLAS in NumPy."""
     library = _find_library()
-    if problem.kernel not in _CALLS or library is None:
-        return None
-    routine = f"{'s' if problem.dtype == 'float32' else 'd'}{problem.kernel}"
+    if problem.kernel not in _CALLS or library is None or problem.options.get("activation") == "gelu":
+        return None  # NumPy has no error function
+    is_layer = problem.kernel == "linear"
+    routine = f"{'s' if problem.dtype == 'float32' else 'd'}{'gemm' if is_layer else problem.kernel}"
     what = {
         "problem": {**problem.as_json(), "options": dict(problem.options)},
         "scalars": dict(scalars),
@@ -49,7 +50,8 @@ def library_call(problem: Problem, scalars: Mapping[str, float], sources: Mappin
         "library": str(library),
         "routine": f"scipy_cblas_{routine}64_",
     }
-    name = f"OpenBLAS {_library_version()} of NumPy {np.__version__} (cblas_{routine}, 1 thread)"
+    rest = ", bias and activation by NumPy" if is_layer else ""
+    name = f"OpenBLAS {_library_version()} of NumPy {np.__version__} (cblas_{routine}{rest}, 1 thread)"
     return LibraryCall(name, (sys.executable, "-m", "tilewright.tuner.cpu_library", json.dumps(what)))
 
 
@@ -104,7 +106,41 @@ def _gemv(what: Any, call: Any) -> Callable[[], None]:
     return run
 
 
-_CALLS = {"gemm": _gemm, "gemv": _gemv}
+def _linear(what: Any, call: Any) -> Callable[[], None]:
+    """The product, then bias and activation in place by NumPy."""
+    m, n, k = (what["problem"]["shape"][axis] for axis in "mnk")
+    real, (x, w, b, y) = _operands(what, {"X": m * k, "W": n * k, "b": n, "Y": m * n})
+    rows, columns, depth = (ctypes.c_int64(size) for size in (m, n, k))
+    pointers = [array.ctypes.data_as(ctypes.c_void_p) for array in (x, w, y)]
+    one, zero, layer = real(1.0), real(0.0), y.reshape(m, n)
+    activate = _ACTIVATIONS[what["problem"]["options"]["activation"]]
+    orders = (_ROW_MAJOR, _AS_IT_IS, _TRANSPOSED)
+    keep = x, w
+
+    def run() -> None:
+        call(*orders, rows, columns, depth, one, pointers[0], depth, pointers[1], depth, zero, pointers[2], columns)
+        np.add(layer, b, out=layer)
+        activate(layer)
+        assert keep  # noqa: S101
+
+    return run
+
+
+def _sigmoid(layer: np.ndarray[Any, Any]) -> None:
+    np.negative(layer, out=layer)
+    np.exp(layer, out=layer)
+    np.add(layer, 1, out=layer)
+    np.reciprocal(layer, out=layer)
+
+
+_ACTIVATIONS: Mapping[str, Callable[[np.ndarray[Any, Any]], None]] = {
+    "none": lambda _layer: None,
+    "relu": lambda layer: np.maximum(layer, 0, out=layer),
+    "tanh": lambda layer: np.tanh(layer, out=layer),
+    "sigmoid": _sigmoid,
+}
+
+_CALLS = {"gemm": _gemm, "gemv": _gemv, "linear": _linear}
 
 
 def _operands(what: Any, sizes: Mapping[str, int]) -> tuple[Any, list[np.ndarray[Any, Any]]]:

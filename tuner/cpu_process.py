@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import math
 import os
-import resource
 import select
 import signal
 import subprocess
@@ -26,6 +25,10 @@ EXIT_USAGE = 64
 """The runner's: it was called wrongly, or the machine refused it memory or a file (host/block.h)."""
 
 LOG_CHARACTERS = 20_000
+
+_LIMITING = ("sh", "-c", 'ulimit -t "$0"; exec "$@"')
+"""Sets the limit before the command begins: from here it would be a race, and Python code between fork and exec may
+deadlock in a process with threads."""
 
 
 @dataclass(frozen=True)
@@ -43,9 +46,12 @@ class Ended:
 
 
 def run_limited(command: Sequence[str], timeout_s: float, environment: Mapping[str, str] | None = None) -> Ended:
-    """Runs a command in a session of its own; when the time is over, or on any exception, all of it is killed."""
+    """Runs a command in a session of its own; when the time is over, or on any exception, all of it is killed.
+
+    It, and each of what it starts, also ends by itself after the most CPU time that fits into `timeout_s`.
+    """
     process = subprocess.Popen(
-        command,
+        [*_LIMITING, str(math.ceil(timeout_s * (os.cpu_count() or 1)) + 1), *command],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -54,7 +60,6 @@ def run_limited(command: Sequence[str], timeout_s: float, environment: Mapping[s
         env={**os.environ, **(environment or {})},
         start_new_session=True,
     )
-    _limit_cpu_time(process, timeout_s)
     with process:
         try:
             output, errors = process.communicate(timeout=timeout_s)
@@ -146,16 +151,6 @@ class Conversation:
         errors = self._errors.read(LOG_CHARACTERS).decode(errors="replace")
         self._errors.close()
         return Ended(None if timed_out else code, self._unread.decode(errors="replace"), errors)
-
-
-def _limit_cpu_time(process: subprocess.Popen[str], timeout_s: float) -> None:
-    """Ends it, and each of what it starts, after the most CPU time that fits into the time it has, should nobody else.
-
-    Set from here, as Python code between fork and exec may deadlock in a process with threads.
-    """
-    most_s = math.ceil(timeout_s * (os.cpu_count() or 1)) + 1
-    with contextlib.suppress(ProcessLookupError):  # it has ended
-        resource.prlimit(process.pid, resource.RLIMIT_CPU, (most_s, most_s))
 
 
 def _kill_session(process: subprocess.Popen[str] | subprocess.Popen[bytes]) -> None:

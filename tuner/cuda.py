@@ -47,14 +47,17 @@ class CudaDevice:
         self.gpu, self.compiler, self.cache = gpu, compiler, cache
         drv.init()
         try:
-            handle = drv.Device(gpu.pci_bus_id)
+            # CUDA shows a process one slice, the one that DeviceSpec made visible; its address is the whole GPU's.
+            handle = drv.Device(0) if gpu.parent_uuid else drv.Device(gpu.pci_bus_id)
         except drv.Error as error:
             raise NoDeviceError(f"{gpu.name}: CUDA cannot open it ({error})") from error
         self._context = handle.retain_primary_context()
         self._context.push()
         self.stream = drv.Stream()
         attributes = {name: int(value) for value, name in _attribute_names(handle.get_attributes())}
-        self._model = cuda_model.model_of(handle.name(), attributes, handle.total_memory(), self._copy_gb_per_s())
+        self._model = cuda_model.model_of(
+            gpu.name if gpu.parent_uuid else handle.name(), attributes, handle.total_memory(), self._copy_gb_per_s()
+        )
         version = compiler_version(compiler)
         self._environment = Environment(
             driver=nvml.driver_version(),

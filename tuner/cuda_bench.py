@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from tilewright.kernels.kernel import Argument, Kernel, Scalar
 from tilewright.kernels.problem import Problem
 from tilewright.kernels.space import Configuration
 from tilewright.tuner import nvml
-from tilewright.tuner.arrays import HostArray, random_arrays, scalar_values
+from tilewright.tuner.arrays import HostArray, scalar_values
 from tilewright.tuner.compile import Compiled
 from tilewright.tuner.cuda_arrays import CHECK_LAUNCH, ProblemArrays, needed_bytes
 from tilewright.tuner.cuda_graph import LaunchGraph
@@ -24,6 +25,7 @@ from tilewright.tuner.library import WORKSPACE_BYTES, LibraryCall, has_call
 from tilewright.tuner.library_choice import CudaLibrary
 from tilewright.tuner.occupancy import occupancy
 from tilewright.tuner.outcome import Outcome, Resources
+from tilewright.tuner.verify import worse
 
 if TYPE_CHECKING:
     from tilewright.tuner.cuda import CudaDevice
@@ -40,12 +42,14 @@ class CudaExecutable:
     """A loaded configuration, or the library's call; `enqueue` launches it once on the device's stream.
 
     `batch` launches make one warm sample, by `graph` where they are several; `launch_ms` is the first estimate.
+    `is_loaded`: it was launched before.
     """
 
     enqueue: Callable[[], None] = field(repr=False)
     resources: Resources
     compile_ms: float
     launch_ms: float = 0.0
+    is_loaded: bool = False
     batch: int = 0
     graph: LaunchGraph | None = field(default=None, repr=False)
     workspace: Workspace | None = field(default=None, repr=False)
@@ -68,8 +72,8 @@ class CudaBench:
         if needed > free:
             raise OutOfMemoryError(f"{problem} takes {needed / 1e9:.2f} GB; the device has {free / 1e9:.2f} GB free")
         self.scalars = scalar_values(kernel, problem)
-        host = random_arrays(kernel, problem, seed)
-        self.arrays = ProblemArrays(device, kernel, problem, host, kernel.reference(problem, host, self.scalars))
+        self.arrays = ProblemArrays(device, kernel, problem, seed, self.scalars)
+        self._turns = cycle(self.arrays.kinds)
         self._flush_memory: Any = device.allocate(flush_bytes + 16)
         self._flush_bytes = flush_bytes
         device.fill(int(self._flush_memory), flush_bytes + 16, 0)
@@ -116,15 +120,21 @@ class CudaBench:
         return executable
 
     def verify(self, executable: Executable) -> Verification:
-        """One launch on poisoned outputs; writing anywhere else is TrialFailure(WRONG_RESULT).
+        """One launch on poisoned outputs, with the next kind of inputs; other writes are TrialFailure(WRONG_RESULT).
 
         With a workspace the worse of two: the second launch finds what the first has left there.
         """
-        mine = _mine(executable)
+        return self._verify_with(next(self._turns), _mine(executable))
+
+    def verify_each_kind(self, executable: Executable) -> tuple[Verification, ...]:
+        """One for each kind of inputs."""
+        return tuple(self._verify_with(kind, _mine(executable)) for kind in self.arrays.kinds)
+
+    def _verify_with(self, kind: str, mine: CudaExecutable) -> Verification:
+        with self.device.launching():
+            self.arrays.use(kind)
         found = self._verify_launch(mine)
-        if mine.workspace is not None:
-            found = max(found, self._verify_launch(mine), key=lambda v: (v.wrong, v.bound_ratio))
-        return found
+        return found if mine.workspace is None else worse(found, self._verify_launch(mine))
 
     def _verify_launch(self, mine: CudaExecutable) -> Verification:
         with self.device.launching():
@@ -132,6 +142,7 @@ class CudaBench:
             self.device.synchronize()
             mine.enqueue()
             self.device.synchronize()
+            mine.is_loaded = True
             found = self.arrays.inspect()
             trespasses = found.trespasses() + (mine.workspace.trespasses() if mine.workspace else [])
             if trespasses:
@@ -145,6 +156,7 @@ class CudaBench:
         """Times of one launch, ms. Cold: after a read of twice the L2 cache, each launch by itself."""
         mine = _mine(executable)
         with self.device.launching():
+            self.arrays.use(self.arrays.kinds[0])  # power, and so the clock, depends on the numbers
             if l2 == "cold":
                 return self.device.times_ms(mine.enqueue, count, before=self._flush)
             if not mine.batch:
@@ -190,6 +202,7 @@ class CudaBench:
         if self._library is not None:
             self._library.close()
             self._library = None
+        self.arrays.close()
         del self.arrays, self._flush_memory
 
     def _workspace(self, size_bytes: int) -> Workspace | None:
@@ -205,7 +218,8 @@ class CudaBench:
         return self.scalars[argument.name] if isinstance(argument, Scalar) else self.arrays.addresses[argument.name]
 
     def _choose_batch(self, executable: CudaExecutable) -> None:
-        executable.enqueue()
+        if not executable.is_loaded:  # a first launch may load code
+            executable.enqueue()
         executable.launch_ms = self.device.times_ms(executable.enqueue, 1)[0]
         executable.batch = max(1, min(_MAX_BATCH, math.ceil(SAMPLE_MS / max(executable.launch_ms, 1e-4))))
         if executable.batch > 1:

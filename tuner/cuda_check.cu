@@ -70,3 +70,8 @@ extern "C" __global__ void read_through(const uint4* values, word64 count, unsig
   }
   if (seen == 0x5eed5eedu) *never_written = seen;   // the buffer holds zeros
 }
+
+// The same numbers in double precision, or their absolute values.
+extern "C" __global__ void widen(const REAL* in, double* out, word64 count, int absolute) {
+  for (size_t i = first_index(); i < count; i += index_step()) out[i] = absolute ? fabs(double(in[i])) : double(in[i]);
+}

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from tilewright.kernels.problem import Limits
 from tilewright.tuner.device import DeviceModel
+from tilewright.tuner.roofline import TF32
 
 # FP32 and FP64 lanes per multiprocessor (CUDA programming guide, "Arithmetic Instructions": results per clock cycle).
 _LANES: dict[tuple[int, int], tuple[int, int]] = {
@@ -33,6 +34,19 @@ _BANDWIDTH: dict[str, float] = {
     "nvidia-l40s": 864.0,
     "nvidia-a10": 600.0,
     "tesla-t4": 320.0,
+}
+
+# Tensor cores on TF32 without sparsity, GFLOP/s, by NVIDIA's data sheets: half of what some of them state with it.
+_TF32_GFLOPS: dict[str, float] = {
+    "nvidia-h200": 494_700.0,
+    "nvidia-h100-80gb-hbm3": 494_700.0,
+    "nvidia-h100-pcie": 378_000.0,
+    "nvidia-a100-sxm4-80gb": 156_000.0,
+    "nvidia-a100-sxm4-40gb": 156_000.0,
+    "nvidia-a100-80gb-pcie": 156_000.0,
+    "nvidia-l4": 60_000.0,
+    "nvidia-l40s": 183_000.0,
+    "nvidia-a10": 62_500.0,
 }
 
 
@@ -70,8 +84,9 @@ def model_of(
         kind="cuda",
         limits=limits,
         l2_bytes=attributes["L2_CACHE_SIZE"],
-        datasheet_gflops=_peak_gflops(limits, attributes["CLOCK_RATE"]),
-        datasheet_gb_per_s=_BANDWIDTH.get(slug) or _computed_bandwidth(attributes),
+        datasheet_gflops=_peak_gflops(limits, attributes["CLOCK_RATE"]) | _tensor_gflops(slug),
+        # Of a slice (MIG) neither table nor bus width tells what share of the memory's channels it has.
+        datasheet_gb_per_s=None if "-mig-" in slug else _BANDWIDTH.get(slug) or _computed_bandwidth(attributes),
         measured_gb_per_s=measured_gb_per_s,
     )
 
@@ -83,6 +98,10 @@ def _peak_gflops(limits: Limits, clock_khz: int) -> dict[str, float]:
     # One fused multiply-add a lane and cycle counts as two operations.
     per_lane = limits.multiprocessors * 2 * clock_khz * 1e3 / 1e9
     return {"float32": lanes[0] * per_lane, "float64": lanes[1] * per_lane}
+
+
+def _tensor_gflops(slug: str) -> dict[str, float]:
+    return {TF32: _TF32_GFLOPS[slug]} if slug in _TF32_GFLOPS else {}
 
 
 def _computed_bandwidth(attributes: Mapping[str, int]) -> float | None:

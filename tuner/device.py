@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import asdict, dataclass
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.problem import Limits, Problem
@@ -27,7 +27,7 @@ class DeviceModel:
     kind: Literal["cuda", "cpu"]
     limits: Limits
     l2_bytes: int
-    datasheet_gflops: dict[str, float]  # by dtype
+    datasheet_gflops: dict[str, float]  # by dtype, and "tf32" of the tensor cores where that is known
     datasheet_gb_per_s: float | None
     measured_gb_per_s: float | None = None
 
@@ -64,11 +64,14 @@ class Verification:
     bound_ratio: float  # inf where a NaN or an unwritten element was found
     wrong: int  # components over the bound
     first_wrong: tuple[int, ...] | None = None
+    inputs: str = "normal"  # the kind that was computed with, see arrays.KINDS
 
     def message(self) -> str:
         """One sentence for the trial's log."""
         where = f", first at {self.first_wrong}" if self.first_wrong is not None else ""
-        return f"{self.wrong} components are out of bounds{where}; worst error is {self.bound_ratio:.3g} of its bound"
+        inputs = "" if self.inputs == "normal" else f" with {self.inputs} inputs"
+        worst = f"worst error is {self.bound_ratio:.3g} of its bound"
+        return f"{self.wrong} components are out of bounds{inputs}{where}; {worst}"
 
 
 class Executable(Protocol):
@@ -93,7 +96,7 @@ class Bench(Protocol):
         """The executable; TrialFailure(COMPILE_FAILED) with the compiler's log."""
 
     def verify(self, executable: Executable) -> Verification:
-        """The result of one launch with poisoned outputs, compared with the float64 reference."""
+        """One launch with poisoned outputs, held against the float64 reference; kinds of inputs take turns."""
 
     def sample(self, executable: Executable, l2: L2, count: int) -> list[float]:
         """`count` times of one launch, in ms; short kernels are batched inside a sample. No warm-up of its own."""
@@ -109,6 +112,14 @@ class Bench(Protocol):
 
     def close(self) -> None:
         """Frees the arrays and ends every process of the bench's own."""
+
+
+@runtime_checkable
+class VerifiesEachKind(Protocol):
+    """A bench with several kinds of inputs."""
+
+    def verify_each_kind(self, executable: Executable) -> tuple[Verification, ...] | None:
+        """One for each kind of inputs; None for a library's call where nothing can look at what it computes."""
 
 
 class Device(Protocol):

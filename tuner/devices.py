@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +28,12 @@ class DeviceEntry:
     product: str
     memory_bytes: int | None = None
     compute_capability: tuple[int, int] | None = None
+    gpu_uuid: str | None = None  # of the GPU that a slice is cut from
+
+    @property
+    def physical_uuid(self) -> str:
+        """What only one process may measure on at a time: the device, or the GPU that it is a slice of."""
+        return self.gpu_uuid or self.uuid
 
 
 @dataclass(frozen=True)
@@ -44,6 +51,8 @@ class DeviceSpec:
         gpu = next((g for g in nvml.gpus() if g.uuid == self.device), None)
         if gpu is None:
             raise NoDeviceError(f"there is no GPU {self.device} here any more")
+        if gpu.parent_uuid is not None:
+            os.environ["CUDA_VISIBLE_DEVICES"] = gpu.uuid  # the only way to a slice; no context was made here yet
         try:
             from tilewright.tuner.cuda import CudaDevice  # noqa: PLC0415 - PyCUDA is optional, and only children load it
         except ImportError as error:
@@ -54,7 +63,9 @@ class DeviceSpec:
 def list_devices() -> list[DeviceEntry]:
     """Every device that `open_device` takes: the visible GPUs, then the CPU where a C++ compiler is."""
     found = [
-        DeviceEntry(f"cuda:{gpu.ordinal}", "cuda", gpu.uuid, gpu.name, gpu.memory_bytes, gpu.compute_capability)
+        DeviceEntry(
+            f"cuda:{gpu.ordinal}", "cuda", gpu.uuid, gpu.name, gpu.memory_bytes, gpu.compute_capability, gpu.parent_uuid
+        )
         for gpu in nvml.gpus()
     ]
     try:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from tilewright.kernels.space import Configuration
 from tilewright.tuner import statistics
-from tilewright.tuner.device import Bench, Executable
+from tilewright.tuner.device import Bench
 from tilewright.tuner.errors import TrialFailure
-from tilewright.tuner.measure import DEFAULT_PLAN, ContextLostError, MeasurementPlan, checked_samples
+from tilewright.tuner.measure import DEFAULT_PLAN, ContextLostError, MeasurementPlan
+from tilewright.tuner.rounds import Contestant, Steadiness, play
+from tilewright.tuner.verify import is_right, verify_every_kind
 
 
 @dataclass(frozen=True)
@@ -24,6 +26,7 @@ class Finalist:
     ci_ms: tuple[float, float]
     samples_ms: tuple[float, ...]  # one median per round, in the order of the rounds
     ties: bool
+    bound_ratio: float | None = None  # the worst over every kind of inputs; looked at for the winner only
 
 
 @dataclass(frozen=True)
@@ -34,6 +37,7 @@ class LibraryTime:
     time_ms: float
     ci_ms: tuple[float, float]
     faster: bool
+    bound_ratio: float | None = None  # as the winner's; None where nothing can look at what the library computes
 
 
 @dataclass(frozen=True)
@@ -46,29 +50,13 @@ class Dropped:
 
 @dataclass(frozen=True)
 class Standing:
-    """How the finals ended: the finalists best first, the library, the default's time there, and who failed."""
+    """How the finals ended: finalists best first, library, the default's time there, who failed, how steady it was."""
 
     finalists: tuple[Finalist, ...] = ()
     library: LibraryTime | None = None
     default_ms: float | None = None
     dropped: tuple[Dropped, ...] = ()
-
-
-@dataclass
-class _Contestant:
-    configuration: Configuration | None  # None: the library
-    executable: Executable
-    competes: bool
-    rounds_ms: list[float] = field(default_factory=list)
-
-    @property
-    def time_ms(self) -> float:
-        return statistics.median(self.rounds_ms)
-
-    @property
-    def ci_ms(self) -> tuple[float, float]:
-        interval = statistics.median_interval(self.rounds_ms)
-        return interval.low, interval.high
+    steadiness: Steadiness | None = None  # None where nobody was timed
 
 
 def finals(
@@ -82,26 +70,22 @@ def finals(
 ) -> Standing | None:
     """The standing after `plan.final_rounds` interleaved rounds, the winner verified afresh; None when stopped.
 
+    Rounds during which the device changed (a clock, a neighbour) are played again, and then its standing says so.
     `default` runs beside them, so that the gain over it is stated from the same minutes, and cannot win.
     Raises ContextLostError, without an evaluation, when a finalist broke the device's context.
     """
     dropped: list[Dropped] = []
     contestants = _enter(bench, configurations, default, dropped)
-    for number in range(-1, plan.final_rounds):  # round -1 warms up and is not kept
-        if should_stop():
-            return None
-        # Each round starts with another contestant, so that nobody always follows the same one.
-        shift = number % max(1, len(contestants))
-        for contestant in contestants[shift:] + contestants[:shift]:
-            count = plan.final_samples
-            try:
-                samples = checked_samples(bench, contestant.executable, ranking_l2, count)
-            except TrialFailure as failure:
-                _drop(contestant.configuration, failure, dropped)
-                contestants = [c for c in contestants if c is not contestant]
-                continue
-            if number >= 0:
-                contestant.rounds_ms.append(statistics.median(samples))
+    steadiness = play(
+        bench,
+        contestants,
+        ranking_l2,
+        plan,
+        should_stop=should_stop,
+        drop=lambda contestant, failure: _drop(contestant.configuration, failure, dropped),
+    )
+    if steadiness is None:
+        return None
     ranked = sorted((c for c in contestants if c.competes), key=lambda c: c.time_ms)
     ranked = _verified(bench, ranked, dropped)
     library = next((c for c in contestants if c.configuration is None), None)
@@ -110,23 +94,24 @@ def finals(
         library=_library_time(bench, library, ranked),
         default_ms=next((c.time_ms for c in contestants if c.configuration == default is not None), None),
         dropped=tuple(dropped),
+        steadiness=steadiness if contestants else None,
     )
 
 
 def _enter(
     bench: Bench, configurations: Sequence[Configuration], default: Configuration | None, dropped: list[Dropped]
-) -> list[_Contestant]:
-    contestants: list[_Contestant] = []
+) -> list[Contestant]:
+    contestants: list[Contestant] = []
     beside = [default] if configurations and default is not None and default not in configurations else []
     for configuration in [*configurations, *beside]:
         try:
             executable = bench.compile(configuration)
-            contestants.append(_Contestant(configuration, executable, competes=configuration in configurations))
+            contestants.append(Contestant(configuration, executable, competes=configuration in configurations))
         except TrialFailure as failure:
             _drop(configuration, failure, dropped)
     library = bench.library() if contestants else None
     if library is not None:
-        contestants.append(_Contestant(None, library, competes=False))
+        contestants.append(Contestant(None, library, competes=False))
     return contestants
 
 
@@ -140,22 +125,23 @@ def _drop(configuration: Configuration | None, failure: TrialFailure, dropped: l
     dropped.append(Dropped(configuration, f"{failure.outcome}: {failure.log}"))
 
 
-def _verified(bench: Bench, ranked: list[_Contestant], dropped: list[Dropped]) -> list[_Contestant]:
-    """The contestants from the first one on that a fresh launch finds right."""
+def _verified(bench: Bench, ranked: list[Contestant], dropped: list[Dropped]) -> list[Contestant]:
+    """The contestants from the first one on that is right with every kind of inputs."""
     for place, contestant in enumerate(ranked):
         assert contestant.configuration is not None  # noqa: S101 - the library is not ranked here
         try:
-            verification = bench.verify(contestant.executable)
+            verification = verify_every_kind(bench, contestant.executable) or bench.verify(contestant.executable)
         except TrialFailure as failure:
             _drop(contestant.configuration, failure, dropped)
             continue
-        if verification.wrong == 0 and verification.bound_ratio < float("inf"):
+        contestant.bound_ratio = verification.bound_ratio
+        if is_right(verification):
             return ranked[place:]
         dropped.append(Dropped(contestant.configuration, verification.message()))
     return []
 
 
-def _finalists(ranked: list[_Contestant]) -> tuple[Finalist, ...]:
+def _finalists(ranked: list[Contestant]) -> tuple[Finalist, ...]:
     return tuple(
         Finalist(
             configuration=contestant.configuration,
@@ -163,17 +149,28 @@ def _finalists(ranked: list[_Contestant]) -> tuple[Finalist, ...]:
             ci_ms=contestant.ci_ms,
             samples_ms=tuple(contestant.rounds_ms),
             ties=contestant is not ranked[0] and statistics.is_tie(contestant.rounds_ms, ranked[0].rounds_ms),
+            bound_ratio=contestant.bound_ratio,
         )
         for contestant in ranked
         if contestant.configuration is not None
     )
 
 
-def _library_time(bench: Bench, library: _Contestant | None, ranked: list[_Contestant]) -> LibraryTime | None:
+def _library_time(bench: Bench, library: Contestant | None, ranked: list[Contestant]) -> LibraryTime | None:
     if library is None:
         return None
     faster = True  # than nothing
     if ranked:
         _, interval = statistics.ratio_interval(library.rounds_ms, ranked[0].rounds_ms)
         faster = interval.high < 1
-    return LibraryTime(bench.library_name() or "library", library.time_ms, library.ci_ms, faster)
+    name = bench.library_name() or "library"
+    return LibraryTime(name, library.time_ms, library.ci_ms, faster, _library_bound_ratio(bench, library))
+
+
+def _library_bound_ratio(bench: Bench, library: Contestant) -> float | None:
+    try:
+        verification = verify_every_kind(bench, library.executable)
+    except TrialFailure as failure:
+        _drop(None, failure, [])
+        return None
+    return None if verification is None else verification.bound_ratio

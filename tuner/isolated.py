@@ -10,25 +10,21 @@ The child dies with the thread that started it (PR_SET_PDEATHSIG): use a device 
 from __future__ import annotations
 
 import signal
-import weakref
-from collections.abc import Sequence
-from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.problem import Problem
-from tilewright.kernels.space import Configuration
 from tilewright.tuner.child import Child, UnkillableError
-from tilewright.tuner.compile import Compilation, Compiled, Compiler, arch_of
 from tilewright.tuner.compile_pool import CompilePool
-from tilewright.tuner.device import L2, DeviceModel, DeviceState, Environment, Executable, Verification
+from tilewright.tuner.device import DeviceModel, Environment
 from tilewright.tuner.errors import DeviceLostError, TrialFailure, TunerError
-from tilewright.tuner.isolated_child import Answer, FindKernel, Loaded, OpensDevice, find_kernel, serve
-from tilewright.tuner.outcome import Outcome, Resources
+from tilewright.tuner.isolated_bench import IsolatedBench, PrecompilingBench
+from tilewright.tuner.isolated_child import FindKernel, OpensDevice, Said, find_kernel, serve
+from tilewright.tuner.outcome import Outcome
 
 _MAX_LOSSES = 2
-_LAUNCHES = frozenset({"verify", "sample"})
+_LAUNCHES = frozenset({"verify", "verify_each_kind", "sample"})
 """Calls that run the configuration; a child that dies in any other was lost between launches."""
 
 
@@ -44,6 +40,7 @@ class Deadlines:
     bench: float = 900.0  # the float64 reference on the host: 4 s for 8192 cubed on 16 cores, minutes on 2
     compile: float = 180.0
     verify: float = 60.0
+    verify_each_kind: float = 240.0
     sample: float = 60.0
     other: float = 60.0
 
@@ -138,18 +135,13 @@ class IsolatedDevice:
         return self._receive(name)
 
     def _receive(self, name: str) -> Any:
-        child, deadline_s = self._child, self._deadlines.of(name)
-        assert child is not None  # noqa: S101 - both callers have just used it
-        try:
-            if not child.connection.poll(deadline_s):
-                self._end()
-                raise TrialFailure(Outcome.TIMED_OUT, f"{name} had not ended after {deadline_s:g} s and was killed")
-            answer: Answer = child.connection.recv()
-        except (EOFError, OSError):
-            raise self._died(name) from None
-        kind, value = answer
-        if kind == "done":
+        kind, value = self._hear(name)
+        while kind == "step":  # a call of several steps: each has its own deadline
+            kind, value = self._hear(name := value)
+        if kind in {"done", "broken"}:
             self._losses = 0
+            if kind == "broken":
+                self._end()
             return value
         if kind == "unexpected":
             self._end()
@@ -159,6 +151,18 @@ class IsolatedDevice:
             # For the caller nothing is broken: the next call finds a new context.
             raise TrialFailure(value.outcome, value.log) from value
         raise value
+
+    def _hear(self, name: str) -> Said:
+        child, deadline_s = self._child, self._deadlines.of(name)
+        assert child is not None  # noqa: S101 - both callers of _receive have just used it
+        try:
+            if not child.connection.poll(deadline_s):
+                self._end()
+                raise TrialFailure(Outcome.TIMED_OUT, f"{name} had not ended after {deadline_s:g} s and was killed")
+            said: Said = child.connection.recv()
+        except (EOFError, OSError):
+            raise self._died(name) from None
+        return said
 
     def _died(self, name: str) -> TrialFailure:
         status = None if self._child is None else self._child.join(5.0)
@@ -181,134 +185,4 @@ class IsolatedDevice:
         return self._facts
 
 
-@dataclass(eq=False)
-class IsolatedExecutable:
-    """An executable of the child's, and what it takes to make it again in another child."""
-
-    configuration: Configuration | None  # None: the library's call
-    resources: Resources
-    compile_ms: float
-    number: int
-    generation: int
-    compiled: Compiled | None = field(default=None, repr=False)
-
-
-class IsolatedBench:
-    """See `device.Bench`; set up again, with the same inputs, whenever its device has a new child."""
-
-    def __init__(self, device: IsolatedDevice, kernel: Kernel, problem: Problem, seed: int) -> None:
-        self._device, self._kernel, self._problem, self._seed = device, kernel, problem, seed
-        self._number = self._generation = 0
-        self._dropped: list[tuple[int, int]] = []
-        self._ready()
-
-    def compile(self, configuration: Configuration) -> IsolatedExecutable:
-        """Compiled in the child."""
-        return self._new(configuration, None)
-
-    def verify(self, executable: Executable) -> Verification:
-        """In the child; TrialFailure(TIMED_OUT) after the deadline."""
-        verification: Verification = self._device.call("verify", self._loaded(executable))
-        return verification
-
-    def sample(self, executable: Executable, l2: L2, count: int) -> list[float]:
-        """In the child; TrialFailure(TIMED_OUT) after the deadline."""
-        samples: list[float] = self._device.call("sample", self._loaded(executable), l2, count)
-        return samples
-
-    def library(self) -> IsolatedExecutable | None:
-        """In the child."""
-        self._ready()
-        loaded: Loaded | None = self._device.call("library", self._number)
-        return None if loaded is None else self._executable(None, None, loaded)
-
-    def library_name(self) -> str | None:
-        """In the child."""
-        self._ready()
-        name: str | None = self._device.call("library_name", self._number)
-        return name
-
-    def state(self) -> DeviceState:
-        """In the child."""
-        self._ready()
-        state: DeviceState = self._device.call("state", self._number)
-        return state
-
-    def close(self) -> None:
-        """Frees the child's arrays; the child stays for the next bench."""
-        if self._number and self._generation == self._device.generation and self._device.child_pid is not None:
-            self._device.call("close_bench", self._number)
-        self._number = 0
-
-    def _ready(self) -> None:
-        """A child that has this bench; told at this point what is no longer used."""
-        self._device.ensure_child()
-        if self._generation != self._device.generation:
-            arguments = (self._kernel.name, self._kernel.folder, self._problem, self._seed)
-            self._number = self._device.call("bench", *arguments)
-            self._generation = self._device.generation
-        dropped = [number for generation, number in self._dropped if generation == self._generation]
-        self._dropped.clear()
-        if dropped:
-            self._device.call("forget", dropped)
-
-    def _new(self, configuration: Configuration | None, compiled: Compiled | None) -> IsolatedExecutable:
-        self._ready()
-        return self._executable(configuration, compiled, self._load(configuration, compiled))
-
-    def _load(self, configuration: Configuration | None, compiled: Compiled | None) -> Loaded:
-        if configuration is None:
-            call = self._device.call("library", self._number)
-        elif compiled is None:
-            call = self._device.call("compile", self._number, configuration)
-        else:
-            call = self._device.call("load", self._number, configuration, compiled)
-        loaded: Loaded = call
-        return loaded
-
-    def _loaded(self, executable: Executable) -> int:
-        """The executable's number in the present child, where it is loaded again if that child is new."""
-        if not isinstance(executable, IsolatedExecutable):
-            raise TypeError(f"not an executable of this bench: {executable}")
-        self._ready()
-        if executable.generation != self._generation:
-            executable.number = self._load(executable.configuration, executable.compiled)[0]
-            executable.generation = self._generation
-            weakref.finalize(executable, self._dropped.append, (self._generation, executable.number))
-        return executable.number
-
-    def _executable(
-        self, configuration: Configuration | None, compiled: Compiled | None, loaded: Loaded
-    ) -> IsolatedExecutable:
-        number, resources, compile_ms = loaded
-        made = IsolatedExecutable(configuration, resources, compile_ms, number, self._generation, compiled)
-        weakref.finalize(made, self._dropped.append, (self._generation, number))
-        return made
-
-
-class PrecompilingBench(IsolatedBench):
-    """Compiles in the device's pool, so that a killed child costs no compiling; `tune.CompilesAhead`."""
-
-    def __init__(self, device: IsolatedDevice, kernel: Kernel, problem: Problem, seed: int) -> None:
-        super().__init__(device, kernel, problem, seed)
-        if device.pool is None:
-            raise ValueError("a device without a pool cannot compile ahead")
-        self._pool = device.pool
-        self._futures: dict[Configuration, Future[Compiled]] = {}
-
-    def compile_ahead(self, configurations: Sequence[Configuration]) -> None:
-        """Starts compiling these in the pool; `compile` waits for them, and their failures show there."""
-        for configuration in configurations:
-            if configuration not in self._futures:
-                self._futures[configuration] = self._pool.submit(self._compilation(configuration))
-
-    def compile(self, configuration: Configuration) -> IsolatedExecutable:
-        """Compiled in the pool, loaded in the child."""
-        self.compile_ahead([configuration])
-        compiled = self._futures.pop(configuration).result()
-        return self._new(configuration, compiled)
-
-    def _compilation(self, configuration: Configuration) -> Compilation:
-        compiler: Compiler = "pycuda" if self._device.environment.compiler == "pycuda" else "nvrtc"
-        arch = arch_of(self._device.model.limits.compute_capability)
-        return Compilation.of(self._kernel, self._problem, configuration, arch, compiler)
+__all__ = ["ChildFailedError", "Deadlines", "IsolatedBench", "IsolatedDevice", "PrecompilingBench"]

@@ -16,9 +16,13 @@ from tilewright.kernels.space import Configuration
 from tilewright.tuner.compile import Compiled
 from tilewright.tuner.device import L2, Bench, Device, DeviceState, Executable, Verification
 from tilewright.tuner.errors import TrialFailure, TunerError
-from tilewright.tuner.outcome import Resources
+from tilewright.tuner.measure import ContextLostError, MeasurementPlan, evaluate
+from tilewright.tuner.outcome import Evaluation, Resources
+from tilewright.tuner.verify import verify_each_kind
 
-Answer = tuple[Literal["done", "failed", "error", "unexpected"], Any]
+Said = tuple[Literal["done", "broken", "failed", "error", "unexpected", "step"], Any]
+"""What the child says: an answer, or before it the step of the call that begins now. "broken": done, and the context
+is lost."""
 FindKernel = Callable[[str, Path], Kernel]
 Loaded = tuple[int, Resources, float]
 """An executable's number in the child, what it takes, and how long it took to compile."""
@@ -64,7 +68,7 @@ def serve(connection: Connection, opener: OpensDevice, finder: FindKernel) -> No
 
     if not _answer(connection, open_device) or device is None:
         return
-    session = _Session(device, finder)
+    session = _Session(device, finder, connection)
     while True:
         try:
             name, arguments = connection.recv()
@@ -77,7 +81,9 @@ def serve(connection: Connection, opener: OpensDevice, finder: FindKernel) -> No
 def _answer(connection: Connection, call: Callable[[], Any]) -> bool:
     """Sends what the call gives or how it fails; whether it gave something."""
     try:
-        answer: Answer = ("done", call())
+        answer: Said = ("done", call())
+    except ContextLostError as lost:
+        answer = ("broken", lost.evaluation)
     except TrialFailure as failure:
         answer = ("failed", failure)
     except TunerError as error:
@@ -86,7 +92,7 @@ def _answer(connection: Connection, call: Callable[[], Any]) -> bool:
         connection.send(("unexpected", traceback.format_exc()))
         raise
     connection.send(answer)
-    if isinstance(answer[1], TrialFailure) and answer[1].sticky:
+    if answer[0] == "broken" or (isinstance(answer[1], TrialFailure) and answer[1].sticky):
         # Nothing can be freed in a broken context; trying hangs or aborts. The driver cleans up after the process.
         os._exit(1)
     return answer[0] == "done"
@@ -95,8 +101,8 @@ def _answer(connection: Connection, call: Callable[[], Any]) -> bool:
 class _Session:
     """Benches and executables by number. Its methods are the calls that the parent makes."""
 
-    def __init__(self, device: Device, finder: FindKernel) -> None:
-        self._device, self._finder = device, finder
+    def __init__(self, device: Device, finder: FindKernel, connection: Connection) -> None:
+        self._device, self._finder, self._connection = device, finder, connection
         self._benches: dict[int, Bench] = {}
         self._executables: dict[int, tuple[Bench, Executable]] = {}
         self._last = 0
@@ -120,6 +126,20 @@ class _Session:
             raise TunerError("this device takes no cubins")
         return self._keep(target, target.load(configuration, compiled))
 
+    def evaluate(
+        self,
+        bench: int,
+        configuration: Configuration,
+        compiled: Compiled | None,
+        ranking_l2: str,
+        plan: MeasurementPlan,
+        incumbent_ms: float | None,
+    ) -> Evaluation:
+        steps = _Steps(self._benches[bench], compiled, lambda name: self._connection.send(("step", name)))
+        evaluation = evaluate(steps, configuration, ranking_l2, plan, incumbent_ms)
+        steps.forget()
+        return evaluation
+
     def library(self, bench: int) -> Loaded | None:
         executable = self._benches[bench].library()
         return None if executable is None else self._keep(self._benches[bench], executable)
@@ -133,6 +153,10 @@ class _Session:
     def verify(self, number: int) -> Verification:
         bench, executable = self._executables[number]
         return bench.verify(executable)
+
+    def verify_each_kind(self, number: int) -> tuple[Verification, ...] | None:
+        bench, executable = self._executables[number]
+        return verify_each_kind(bench, executable)
 
     def sample(self, number: int, l2: L2, count: int) -> list[float]:
         bench, executable = self._executables[number]
@@ -157,3 +181,42 @@ class _Session:
     def _next(self) -> int:
         self._last += 1
         return self._last
+
+
+class _Steps:
+    """A bench for one trial that says which step begins, and loads what was compiled elsewhere."""
+
+    def __init__(self, bench: Bench, compiled: Compiled | None, say: Callable[[str], None]) -> None:
+        self._bench, self._compiled, self._say = bench, compiled, say
+        self._executable: Executable | None = None
+        self._step = ""
+
+    def compile(self, configuration: Configuration) -> Executable:
+        self._begin("compile")
+        if self._compiled is None:
+            self._executable = self._bench.compile(configuration)
+        elif isinstance(self._bench, LoadsCompiled):
+            self._executable = self._bench.load(configuration, self._compiled)
+        else:
+            raise TunerError("this device takes no cubins")
+        return self._executable
+
+    def verify(self, executable: Executable) -> Verification:
+        self._begin("verify")
+        return self._bench.verify(executable)
+
+    def sample(self, executable: Executable, l2: L2, count: int) -> list[float]:
+        self._begin("sample")
+        return self._bench.sample(executable, l2, count)
+
+    def state(self) -> DeviceState:
+        return self._bench.state()
+
+    def _begin(self, step: str) -> None:
+        if step != self._step:
+            self._step = step
+            self._say(step)
+
+    def forget(self) -> None:
+        if self._executable is not None and isinstance(self._bench, ForgetsExecutables):
+            self._bench.forget(self._executable)

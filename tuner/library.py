@@ -1,10 +1,10 @@
-"""cuBLAS by ctypes: the honest baseline, in full FP32 or FP64 (no TF32), on our arrays and stream."""
+"""cuBLAS by ctypes: the honest baseline, on our arrays and stream; TF32 only where the caller admits it."""
 
 from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
@@ -14,10 +14,7 @@ from tilewright.tuner.nvrtc import library_folders
 WORKSPACE_BYTES = 32 << 20
 """What cuBLAS asks for on Hopper (its documentation, cublasSetWorkspace); less could keep it from its best kernel."""
 
-PRECISION = {"float32": "FP32", "float64": "FP64"}
-"""What the library computes in, by dtype."""
-
-_DEFAULT_MATH = 0  # CUBLAS_DEFAULT_MATH: never TF32 for FP32 data
+_DEFAULT_MATH, _TF32_MATH = 0, 3  # CUBLAS_DEFAULT_MATH: never TF32 for FP32 data; CUBLAS_TF32_TENSOR_OP_MATH
 _NO_TRANSPOSE, _TRANSPOSE = 0, 1
 _LETTER = {"float32": "S", "float64": "D"}
 _Real = ctypes.c_float | ctypes.c_double
@@ -61,6 +58,12 @@ class Product:
     out: int
     alpha: float
     beta: float
+    tf32: bool = False  # the caller's `accuracy` admits inputs cut to TF32
+
+    @property
+    def precision(self) -> str:
+        """What the library computes it in."""
+        return "TF32" if self.tf32 else {"float32": "FP32", "float64": "FP64"}[self.dtype]
 
     def scalars(self) -> tuple[_Real, _Real]:
         """Alpha and beta in the product's type."""
@@ -70,12 +73,13 @@ class Product:
 
 def product_of(problem: Problem, pointers: Mapping[str, int], scalars: Mapping[str, float]) -> Product:
     """The problem's product on these arrays (device addresses by name); beta 0 makes cuBLAS not read its output."""
-    beta = 0.0 if problem.options.get("beta_zero") else scalars["beta"]
-    return _PRODUCTS[problem.kernel](problem, pointers, scalars["alpha"], beta)
+    beta = 0.0 if problem.options.get("beta_zero") else scalars.get("beta", 0.0)
+    product = _PRODUCTS[problem.kernel](problem, pointers, scalars.get("alpha", 1.0), beta)
+    return replace(product, tf32=problem.options.get("accuracy") == "tf32" and problem.dtype == "float32")
 
 
 def has_call(kernel: str) -> bool:
-    """Whether cuBLAS is here and computes what this kernel does."""
+    """Whether cuBLAS is here and has the product that this kernel computes, or begins with."""
     return kernel in _PRODUCTS and library_folder() is not None
 
 
@@ -111,7 +115,7 @@ class Cublas:
         self.call("cublasSetStream_v2", ctypes.c_void_p(stream))
         # The stream first: setting it takes the workspace back to cuBLAS's own.
         self.call("cublasSetWorkspace_v2", ctypes.c_void_p(workspace), ctypes.c_size_t(WORKSPACE_BYTES))
-        self.call("cublasSetMathMode", ctypes.c_int(_DEFAULT_MATH))
+        self._set_math(tf32=False)
 
     @property
     def version(self) -> str:
@@ -128,9 +132,11 @@ class Cublas:
 
     def calls(self, product: Product) -> list[LibraryCall]:
         """The call for matrices, and the one for a vector where a factor and the result are vectors."""
-        found = [self._named("gemm", product, _gemm_arguments(product))]
+        self._set_math(tf32=product.tf32)
+        found = [self._named("gemm", product, _gemm_arguments(product), product.precision)]
         vector = _gemv_arguments(product)
-        return found if vector is None else [self._named("gemv", product, vector), *found]
+        exact = replace(product, tf32=False).precision  # there is no product of a vector in TF32
+        return found if vector is None else [self._named("gemv", product, vector, exact), *found]
 
     def close(self) -> None:
         """Frees the handle."""
@@ -138,9 +144,13 @@ class Cublas:
             self.call("cublasDestroy_v2")
             self._handle = ctypes.c_void_p()
 
-    def _named(self, word: str, product: Product, arguments: tuple[object, ...]) -> LibraryCall:
+    def _set_math(self, *, tf32: bool) -> None:
+        """For every later call: a handle serves one problem."""
+        self.call("cublasSetMathMode", ctypes.c_int(_TF32_MATH if tf32 else _DEFAULT_MATH))
+
+    def _named(self, word: str, product: Product, arguments: tuple[object, ...], precision: str) -> LibraryCall:
         function = f"cublas{_LETTER[product.dtype]}{word}"
-        name = f"cuBLAS {self.version} ({function}, {PRECISION[product.dtype]})"
+        name = f"cuBLAS {self.version} ({function}, {precision})"
         return LibraryCall(name, lambda: self.call(f"{function}_v2", *arguments))
 
 
@@ -202,7 +212,15 @@ def _gemv_product(problem: Problem, pointers: Mapping[str, int], alpha: float, b
     return Product(problem.dtype, rows, 1, depth, first, second, pointers["y"], alpha, beta)
 
 
+def _linear_product(problem: Problem, pointers: Mapping[str, int], alpha: float, beta: float) -> Product:
+    """X Wᵀ of row-major matrices is, by columns, W times Xᵀ with W stored transposed."""
+    m, n, k = (problem.shape[axis] for axis in "mnk")
+    first, second = Operand(pointers["W"], k, transposed=True), Operand(pointers["X"], k, transposed=False)
+    return Product(problem.dtype, n, m, k, first, second, pointers["Y"], alpha, beta)
+
+
 _PRODUCTS: dict[str, Callable[[Problem, Mapping[str, int], float, float], Product]] = {
     "gemm": _gemm_product,
     "gemv": _gemv_product,
+    "linear": _linear_product,
 }

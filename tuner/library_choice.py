@@ -10,6 +10,7 @@ from tilewright.tuner import statistics
 from tilewright.tuner.device import L2, Executable, Verification
 from tilewright.tuner.errors import TrialFailure
 from tilewright.tuner.library import WORKSPACE_BYTES, Cublas, LibraryCall, product_of
+from tilewright.tuner.library_layer import LayerEnd, is_layer
 from tilewright.tuner.library_lt import CublasLt
 
 if TYPE_CHECKING:
@@ -92,6 +93,10 @@ class CudaLibrary:
         """Every call of the library for this problem, as executables of the bench."""
         product = product_of(self._bench.problem, self._bench.arrays.addresses, self._bench.scalars)
         calls = [*self._blas.calls(product), *self._lt.calls(product)]
+        if is_layer(self._bench.kernel):
+            bench = self._bench
+            end = LayerEnd(bench.device, bench.kernel, bench.problem, bench.arrays.addresses)
+            calls = [end.after(call) for call in calls]
         return [Candidate(call, self._bench.executable(call.enqueue)) for call in calls]
 
     def fastest(self) -> LibraryCall | None:

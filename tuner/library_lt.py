@@ -1,4 +1,4 @@
-"""cuBLASLt by ctypes: its own first choices among its kernels for one product, in full FP32 or FP64.
+"""cuBLASLt by ctypes: its own first choices among its kernels for one product.
 
 Types and enumerators are those of cublasLt.h (13.0) and library_types.h; descriptors are made by the library, so that
 their sizes are its business.
@@ -10,7 +10,6 @@ import ctypes
 from collections.abc import Callable
 
 from tilewright.tuner.library import (
-    PRECISION,
     WORKSPACE_BYTES,
     LibraryCall,
     LibraryError,
@@ -23,7 +22,7 @@ from tilewright.tuner.library import (
 HEURISTICS = 8
 """How many of the library's choices are timed; the first is what a plain call would take."""
 
-_COMPUTE = {"float32": 68, "float64": 70}  # CUBLAS_COMPUTE_32F, which is never TF32; CUBLAS_COMPUTE_64F
+_COMPUTE = {"FP32": 68, "TF32": 77, "FP64": 70}  # CUBLAS_COMPUTE_32F (never TF32), _32F_FAST_TF32, _64F
 _DATA = {"float32": 0, "float64": 1}  # CUDA_R_32F, CUDA_R_64F
 _DESC_TRANSA, _DESC_TRANSB = 3, 4  # CUBLASLT_MATMUL_DESC_TRANSA, _TRANSB
 _PREF_MAX_WORKSPACE_BYTES = 1  # CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES
@@ -70,10 +69,9 @@ class CublasLt:
             choices = self._choices(descriptor, layouts)
         except LibraryError:  # no kernel of this library's does it
             return []
-        precision = PRECISION[product.dtype]
         return [
             LibraryCall(
-                f"cuBLASLt {self.version} (heuristic {place} of {len(choices)}, {precision})",
+                f"cuBLASLt {self.version} (heuristic {place} of {len(choices)}, {product.precision})",
                 self._enqueue(product, descriptor, layouts, choice),
             )
             for place, choice in enumerate(choices, 1)
@@ -112,7 +110,7 @@ class CublasLt:
         return lambda: self._call("cublasLtMatmul", *arguments)
 
     def _descriptor(self, product: Product) -> ctypes.c_void_p:
-        kinds = (ctypes.c_int(_COMPUTE[product.dtype]), ctypes.c_int(_DATA[product.dtype]))
+        kinds = (ctypes.c_int(_COMPUTE[product.precision]), ctypes.c_int(_DATA[product.dtype]))
         descriptor = self._make("cublasLtMatmulDescCreate", "cublasLtMatmulDescDestroy", *kinds)
         for attribute, factor in ((_DESC_TRANSA, product.first), (_DESC_TRANSB, product.second)):
             self._set("cublasLtMatmulDescSetAttribute", descriptor, attribute, ctypes.c_int32(factor.transposed))

@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import cast
+from typing import Protocol, cast, runtime_checkable
 
 from tilewright.kernels.space import Configuration
 from tilewright.tuner import statistics
-from tilewright.tuner.device import L2, Bench, Executable
+from tilewright.tuner.device import L2, DeviceState, Executable, Verification
 from tilewright.tuner.errors import TrialFailure, TunerError
 from tilewright.tuner.outcome import Evaluation, Outcome, Resources, Timing
 
@@ -20,6 +20,7 @@ Clock = Callable[[], float]
 class MeasurementPlan:
     """How many samples a trial gets. A sample is one number from the bench; short launches are batched inside it."""
 
+    least_samples: int = 7  # of a settled configuration that is not raced out
     settle_window: int = 3  # two windows with one median: warmed up (3 is the least with a median of its own)
     settle_tolerance: float = 0.02  # first samples are 4-9 % off on real GPUs; 2 % is well inside
     warm_up_samples: int = 15  # never settled by then: the noise itself, so measure it
@@ -33,6 +34,8 @@ class MeasurementPlan:
     final_margin: float = 0.10  # farther behind the best trial than this is no finalist
     final_rounds: int = 11  # the 95 % interval then cuts one round from each end
     final_samples: int = 2  # per contestant and round
+    drift_tolerance: float = 0.02  # from the first rounds to the last; ratios within a round hardly notice less
+    final_repeats: int = 1  # of finals in which the device changed by more
 
 
 DEFAULT_PLAN = MeasurementPlan()
@@ -50,8 +53,34 @@ class ContextLostError(TunerError):
         super().__init__(str(configuration))
 
 
+class Samples(Protocol):
+    """What a trial needs of a `device.Bench`."""
+
+    def compile(self, configuration: Configuration) -> Executable:
+        """See `device.Bench`."""
+
+    def verify(self, executable: Executable) -> Verification:
+        """See `device.Bench`."""
+
+    def sample(self, executable: Executable, l2: L2, count: int) -> list[float]:
+        """See `device.Bench`."""
+
+    def state(self) -> DeviceState:
+        """See `device.Bench`."""
+
+
+@runtime_checkable
+class EvaluatesItself(Protocol):
+    """A bench in another process, where the whole trial runs: a call there and back takes as long as a short kernel."""
+
+    def evaluate(
+        self, configuration: Configuration, ranking_l2: str, plan: MeasurementPlan, incumbent_ms: float | None
+    ) -> Evaluation:
+        """As the function `evaluate`."""
+
+
 def evaluate(
-    bench: Bench,
+    bench: Samples,
     configuration: Configuration,
     ranking_l2: str,
     plan: MeasurementPlan = DEFAULT_PLAN,
@@ -64,6 +93,8 @@ def evaluate(
     With `incumbent_ms`, sampling ends as soon as the configuration is clearly slower; what was sampled is its time.
     Raises ContextLostError, which holds the evaluation, when the failure broke the device's context.
     """
+    if isinstance(bench, EvaluatesItself):
+        return bench.evaluate(configuration, ranking_l2, plan, incumbent_ms)
     trial = _Trial(bench, configuration, "cold" if ranking_l2 == "cold" else "warm")
     try:
         return trial.run(plan, incumbent_ms, clock)
@@ -77,7 +108,7 @@ def evaluate(
 class _Trial:
     """What is known so far of one configuration, so that a failure keeps it."""
 
-    def __init__(self, bench: Bench, configuration: Configuration, ranking_l2: L2) -> None:
+    def __init__(self, bench: Samples, configuration: Configuration, ranking_l2: L2) -> None:
         self.bench, self.configuration, self.ranking_l2 = bench, configuration, ranking_l2
         self.resources = Resources()
         self.compile_ms: float | None = None
@@ -125,7 +156,7 @@ def timing(samples: list[float], l2: str) -> Timing:
     return Timing(statistics.median(samples), statistics.spread(samples), tuple(samples), l2)
 
 
-def checked_samples(bench: Bench, executable: Executable, l2: str, count: int) -> list[float]:
+def checked_samples(bench: Samples, executable: Executable, l2: str, count: int) -> list[float]:
     """`count` samples, each of which can be a time; TrialFailure(LAUNCH_FAILED) where one cannot."""
     samples = bench.sample(executable, cast("L2", l2), count)
     if len(samples) != count or not all(statistics.is_time(sample) for sample in samples):
@@ -134,7 +165,7 @@ def checked_samples(bench: Bench, executable: Executable, l2: str, count: int) -
 
 
 def _ranking_samples(
-    bench: Bench, executable: Executable, l2: L2, plan: MeasurementPlan, incumbent_ms: float | None, clock: Clock
+    bench: Samples, executable: Executable, l2: L2, plan: MeasurementPlan, incumbent_ms: float | None, clock: Clock
 ) -> tuple[list[float], bool]:
     """The samples that rank this trial, and whether the race ended them early."""
     deadline = clock() + plan.limit_s
@@ -156,6 +187,8 @@ def _ranking_samples(
     ):
         samples += checked_samples(bench, executable, l2, window)
     samples = samples[-2 * window :]
+    if len(samples) < plan.least_samples and not lost(samples):
+        samples += checked_samples(bench, executable, l2, plan.least_samples - len(samples))
     while not lost(samples) and len(samples) < plan.max_samples and clock() < deadline:
         interval = statistics.median_interval(samples)
         if interval.relative_width(statistics.median(samples)) <= plan.precision:

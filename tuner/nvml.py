@@ -4,18 +4,26 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
+from typing import Any
 
 import pynvml
 
 from tilewright.tuner.device import DeviceState
 
+_PROFILE = re.compile(r" MIG ((?:[0-9]+c\.)?[0-9]+g\.[0-9]+gb(?:\+\S+)?)$")
+
 
 @dataclass(frozen=True)
 class Gpu:
-    """One physical GPU; `ordinal` counts those visible to this process, in the order of their PCI addresses."""
+    """One GPU, or one slice of a GPU that is cut up (MIG), which CUDA and we treat as a device of its own model.
+
+    `ordinal` counts those visible to this process, in the order of their PCI addresses. `parent_uuid` is that of a
+    slice's GPU, None where it is whole.
+    """
 
     ordinal: int
     uuid: str
@@ -23,27 +31,68 @@ class Gpu:
     pci_bus_id: str
     memory_bytes: int
     compute_capability: tuple[int, int]
+    parent_uuid: str | None = None
+
+    @property
+    def profile(self) -> str | None:
+        """A slice's share of multiprocessors and memory, as NVIDIA writes it ("1g.18gb"); None for a whole GPU."""
+        found = _PROFILE.search(self.name)
+        return found[1] if found else None
 
 
 def gpus() -> list[Gpu]:
-    """The GPUs that this process may use (CUDA_VISIBLE_DEVICES is obeyed); empty where there is no driver."""
+    """The GPUs that this process may use (CUDA_VISIBLE_DEVICES is obeyed); empty where there is no driver.
+
+    Of a GPU that is cut up only the slices: CUDA offers the whole no more.
+    """
     if not _is_started():
         return []
-    found = []
+    found: list[Gpu] = []
     for index in range(pynvml.nvmlDeviceGetCount()):
         handle = pynvml.nvmlDeviceGetHandleByIndex(index)
-        pci = pynvml.nvmlDeviceGetPciInfo(handle)
+        whole = _whole(index, handle)
+        found += _slices(whole, handle) if _is_cut_up(handle) else [whole]
+    return _visible(found, os.environ.get("CUDA_VISIBLE_DEVICES"))
+
+
+def _whole(index: int, handle: Any) -> Gpu:
+    pci = pynvml.nvmlDeviceGetPciInfo(handle)
+    return Gpu(
+        ordinal=index,
+        uuid=_text(pynvml.nvmlDeviceGetUUID(handle)),
+        name=_text(pynvml.nvmlDeviceGetName(handle)),
+        pci_bus_id=f"{pci.domain:04x}:{pci.bus:02x}:{pci.device:02x}.0",
+        memory_bytes=int(pynvml.nvmlDeviceGetMemoryInfo(handle).total),
+        compute_capability=tuple(pynvml.nvmlDeviceGetCudaComputeCapability(handle)),
+    )
+
+
+def _is_cut_up(handle: Any) -> bool:
+    try:
+        current, _pending = pynvml.nvmlDeviceGetMigMode(handle)
+    except pynvml.NVMLError:
+        return False  # most GPUs cannot be
+    return bool(current == pynvml.NVML_DEVICE_MIG_ENABLE)
+
+
+def _slices(whole: Gpu, handle: Any) -> list[Gpu]:
+    """The slices that were made of it. Their names hold the profile, so that each profile is a model of its own."""
+    found = []
+    for place in range(pynvml.nvmlDeviceGetMaxMigDeviceCount(handle)):
+        try:
+            piece = pynvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, place)
+        except pynvml.NVMLError_NotFound:
+            continue
         found.append(
-            Gpu(
-                ordinal=index,
-                uuid=_text(pynvml.nvmlDeviceGetUUID(handle)),
-                name=_text(pynvml.nvmlDeviceGetName(handle)),
-                pci_bus_id=f"{pci.domain:04x}:{pci.bus:02x}:{pci.device:02x}.0",
-                memory_bytes=int(pynvml.nvmlDeviceGetMemoryInfo(handle).total),
-                compute_capability=tuple(pynvml.nvmlDeviceGetCudaComputeCapability(handle)),
+            replace(
+                whole,
+                uuid=_text(pynvml.nvmlDeviceGetUUID(piece)),
+                name=_text(pynvml.nvmlDeviceGetName(piece)),
+                memory_bytes=int(pynvml.nvmlDeviceGetMemoryInfo(piece).total),
+                parent_uuid=whole.uuid,
             )
         )
-    return _visible(found, os.environ.get("CUDA_VISIBLE_DEVICES"))
+    return found
 
 
 def driver_version() -> str:
@@ -86,11 +135,11 @@ def _visible(found: list[Gpu], allowed: str | None) -> list[Gpu]:
             if not match:
                 break  # CUDA ignores everything after the first that is not there
             chosen.append(match[0])
-    return [Gpu(i, g.uuid, g.name, g.pci_bus_id, g.memory_bytes, g.compute_capability) for i, g in enumerate(chosen)]
+    return [replace(gpu, ordinal=place) for place, gpu in enumerate(chosen)]
 
 
 def _starts(gpu: Gpu, word: str) -> bool:
-    return word.startswith("GPU-") and gpu.uuid.startswith(word)
+    return word.startswith(("GPU-", "MIG-")) and gpu.uuid.startswith(word)
 
 
 @cache

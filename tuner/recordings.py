@@ -31,6 +31,11 @@ _FOREIGN_OUTCOMES = {
 }
 
 
+def foreign_outcome(word: str) -> Outcome | None:
+    """What Kernel Tuner or T4 mean by the word; None for one that they do not have."""
+    return Outcome.MEASURED if word == "correct" else _FOREIGN_OUTCOMES.get(word)
+
+
 class UnreadableRecordingError(TunerError):
     """The file is none of the recordings that can be read."""
 
@@ -120,12 +125,16 @@ def _kernel_tuner(data: Mapping[str, Any]) -> Recording:
 def _t4(data: Mapping[str, Any], path: Path) -> Recording:
     entries = {}
     for row in data["results"]:
-        configuration = Configuration.of(ONLY_VARIANT, row["configuration"])
+        named = {"variant": ONLY_VARIANT, **row["configuration"]}
+        configuration = Configuration.of(named["variant"], {n: v for n, v in named.items() if n != "variant"})
         failed = None if row["invalidity"] == "correct" else _FOREIGN_OUTCOMES[row["invalidity"]]
         entries[configuration] = _entry(failed, row["times"].get("runtimes", ()), row["times"].get("compilation", 0.0))
-    # T4 names neither kernel nor device: the file's name usually does.
+    # T4 itself names neither kernel nor device: the file's name usually does, and our own metadata.
     name = path.name.removesuffix(".gz").removesuffix(".json").lower()
-    return Recording(name, name, {}, entries, _parameters_of(entries))
+    of = {"kernel": name, "shape": {}, "dtype": "float32", "options": {}, **data.get("metadata", {}).get("problem", {})}
+    device_name = data.get("metadata", {}).get("device_name", name)
+    parameters = _parameters_of(entries)
+    return Recording(of["kernel"], device_name, of["shape"], entries, parameters, of["dtype"], of["options"])
 
 
 def _ours(data: Mapping[str, Any]) -> Recording:

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import time
-from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal, Protocol, runtime_checkable
+from typing import Literal
 
 from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.space import Configuration, SearchSpace
+from tilewright.tuner.ahead import Claim, CompilesAhead, Proposals
 from tilewright.tuner.device import Bench
 from tilewright.tuner.errors import DeviceLostError
 from tilewright.tuner.finals import Dropped, Finalist, LibraryTime, Standing, finals
 from tilewright.tuner.measure import DEFAULT_PLAN, Clock, ContextLostError, MeasurementPlan, evaluate
 from tilewright.tuner.outcome import Evaluation, Outcome
-from tilewright.tuner.search import Searcher, make_searcher
+from tilewright.tuner.rounds import Steadiness
+from tilewright.tuner.search import SAMPLERS, Prior, make_searcher
 
 StoppedBy = Literal["trials", "seconds", "target", "exhausted", "cancelled"]
 
@@ -63,6 +64,7 @@ class TuneResult:
     slowest_ms: float | None
     stopped_by: StoppedBy
     dropped: tuple[Dropped, ...] = ()  # verified in their trials, failed in the finals: retract them
+    steadiness: Steadiness | None = None  # of the device during the finals
 
 
 @dataclass(frozen=True)
@@ -85,17 +87,7 @@ class StudyState:
 OnTrial = Callable[[Progress], None]
 ShouldStop = Callable[[], bool]
 Trials = Iterable[Trial]
-
-LOOKAHEAD = 8
-"""Proposals made ahead where the bench compiles ahead: as many as keep a pool of compilers busy during one trial."""
-
-
-@runtime_checkable
-class CompilesAhead(Protocol):
-    """A bench that can compile in the background what will be asked for next."""
-
-    def compile_ahead(self, configurations: Sequence[Configuration]) -> None:
-        """Starts compiling these; returns at once. `compile` waits for them; failures show there."""
+Others = Callable[[], Trials]
 
 
 def tune(
@@ -108,17 +100,23 @@ def tune(
     prior: StudyState | None = None,
     on_trial: OnTrial = lambda _progress: None,
     should_stop: ShouldStop = lambda: False,
-    sampler: str = "tpe",
+    sampler: str = SAMPLERS[0],
     plan: MeasurementPlan = DEFAULT_PLAN,
     clock: Clock = time.monotonic,
     already_done: int = 0,
     already_s: float = 0.0,
     barred: frozenset[Configuration] = frozenset(),
+    priors: Sequence[Prior] = (),
+    others: Others = lambda: (),
+    claim: Claim = lambda _configuration: True,
 ) -> TuneResult:
     """The settled winner of a search over `space` within `budget`; `on_trial` hears of every trial as it ends.
 
     `prior` trials are known to the search and never evaluated again; new numbers follow theirs. Of the budget,
     `already_done` trials and `already_s` seconds are spent. `barred` configurations cannot become finalists.
+    `priors` are records made elsewhere. `others` gives the trials that devices of the same model have added to the
+    study since it was last asked; it is asked before every proposal, and what it gives counts for nobody's budget.
+    `claim` says whether a proposal is this search's to try; others may have it under way.
     Raises ContextLostError when a configuration broke the device's context (its trial was handed to `on_trial`
     first; go on in a new process), DeviceLostError when the device was lost in two trials running.
     """
@@ -133,8 +131,13 @@ def tune(
         plan=plan,
         clock=clock,
         already_done=already_done,
+        priors=priors,
+        claim=claim,
     )
-    stopped_by = study.search(on_trial, should_stop, clock() - already_s)
+    try:
+        stopped_by = study.search(on_trial, should_stop, others, clock() - already_s)
+    finally:
+        study.proposals.close()
     dropped: tuple[Dropped, ...] = ()
     while stopped_by != "cancelled":
         out = barred | {fallen.configuration for fallen in dropped}
@@ -164,6 +167,8 @@ class _Study:
         plan: MeasurementPlan,
         clock: Clock,
         already_done: int,
+        priors: Sequence[Prior],
+        claim: Claim,
     ) -> None:
         self.bench, self.kernel, self.space, self.budget, self.plan, self.clock = (
             bench,
@@ -179,8 +184,10 @@ class _Study:
         self.default = kernel.default_configuration(space) if len(space) else None
         starts = [] if self.default is None else [self.default, *space.defaults()]
         told = [(trial.configuration, trial.evaluation) for trial in self.trials]
-        self.searcher: Searcher = make_searcher(sampler, space, starts, seed, told)
-        self.ahead: deque[Configuration] = deque()
+        searcher = make_searcher(sampler, space, starts, seed, told, priors=priors)
+        self.proposals = Proposals(bench, searcher, budget.trials or float("inf"), claim)
+        self.elsewhere: set[Configuration] = set()  # evaluated by others while this search went on
+        self.before: Outcome | None = self.trials[-1].evaluation.outcome if self.trials else None
 
     @property
     def best(self) -> Trial | None:
@@ -193,16 +200,19 @@ class _Study:
         """The time of the default configuration's trial."""
         return next((t.evaluation.time_ms for t in self.trials if t.configuration == self.default), None)
 
-    def search(self, on_trial: OnTrial, should_stop: ShouldStop, started: float) -> StoppedBy:
+    def search(self, on_trial: OnTrial, should_stop: ShouldStop, others: Others, started: float) -> StoppedBy:
         """Runs trials until something says stop; what it was."""
         while True:
+            self._hear(others())
             stop = self._spent(started, should_stop)
             if stop is not None:
                 return stop
-            configuration = self._next()
+            left = float("inf") if self.budget.trials is None else self.budget.trials - self.done
+            configuration = self.proposals.next(left) if len(self.space) else None
             if configuration is None:
                 return "exhausted"
-            self._run(configuration, on_trial, started)
+            if configuration not in self.elsewhere:
+                self._run(configuration, on_trial, started)
 
     def leaders(self, barred: frozenset[Configuration]) -> list[Configuration]:
         """The finalists-to-be: the fastest feasible trials, close enough to the fastest, one per configuration."""
@@ -229,6 +239,7 @@ class _Study:
             slowest_ms=max(times, default=None),
             stopped_by=stopped_by,
             dropped=standing.dropped,
+            steadiness=standing.steadiness,
         )
 
     def _spent(self, started: float, should_stop: ShouldStop) -> StoppedBy | None:
@@ -243,19 +254,12 @@ class _Study:
             return "seconds"
         return None
 
-    def _next(self) -> Configuration | None:
-        left = float("inf") if self.budget.trials is None else self.budget.trials - self.done
-        wanted = min(left, 1 + LOOKAHEAD) if isinstance(self.bench, CompilesAhead) else 1
-        fresh: list[Configuration] = []
-        while len(self.ahead) + len(fresh) < wanted:
-            proposal = self.searcher.propose() if len(self.space) else None
-            if proposal is None:
-                break
-            fresh.append(proposal)
-        if fresh and isinstance(self.bench, CompilesAhead):
-            self.bench.compile_ahead(fresh)
-        self.ahead.extend(fresh)
-        return self.ahead.popleft() if self.ahead else None
+    def _hear(self, trials: Trials) -> None:
+        for trial in trials:
+            if trial.configuration in self.space:
+                self.trials.append(trial)
+                self.elsewhere.add(trial.configuration)
+                self.proposals.tell(trial.configuration, trial.evaluation)
 
     def _run(self, configuration: Configuration, on_trial: OnTrial, started: float) -> None:
         begun, best = self.clock(), self.best
@@ -269,12 +273,12 @@ class _Study:
             if error.evaluation is None:
                 raise
             evaluation, broken = error.evaluation, error
-        before = self.trials[-1].evaluation.outcome if self.trials else None
-        number = self.trials[-1].number + 1 if self.trials else 0
+        before, self.before = self.before, evaluation.outcome
+        number = 1 + max((trial.number for trial in self.trials), default=-1)
         trial = Trial(number, configuration, evaluation, begun - started, self.clock() - begun)
         self.trials.append(trial)
         self.done += 1
-        self.searcher.tell(configuration, evaluation)
+        self.proposals.tell(configuration, evaluation)
         on_trial(Progress(trial, self.best, self.done, self.budget))
         if evaluation.outcome is before is Outcome.DEVICE_LOST:
             raise DeviceLostError(evaluation.log) from broken

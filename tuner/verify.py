@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from functools import reduce
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tilewright.kernels.kernel import Reference
 from tilewright.kernels.problem import UNIT_ROUNDOFF
-from tilewright.tuner.device import Verification
+from tilewright.tuner.device import Bench, Executable, Verification, VerifiesEachKind
 
 C_DEFAULT = 2.0
 """How many bounds an error may reach. Rounding errors of a sum of k terms grow like sqrt(k) (Higham and Mary 2019,
@@ -21,7 +22,22 @@ _CHUNK = 1 << 18
 
 def tolerance(reference: Reference, dtype: str) -> NDArray[np.float64]:
     """The bound with c = 1 on each component's error: sqrt(terms) * unit roundoff * magnitude."""
-    return reference.magnitude * _factor(reference, dtype)
+    return reference.magnitude * bound_factor(reference.terms, reference.unit_roundoff, dtype)
+
+
+def bound_factor(terms: int, unit_roundoff: float | None, dtype: str) -> float:
+    """What a magnitude is multiplied by to be a bound; `unit_roundoff` None is the dtype's own."""
+    return math.sqrt(terms) * (UNIT_ROUNDOFF[dtype] if unit_roundoff is None else unit_roundoff)
+
+
+def is_right(verification: Verification) -> bool:
+    """Whether nothing is wrong: a ratio that is no number compares false with everything, so ask for what is right."""
+    return verification.wrong == 0 and verification.bound_ratio < math.inf
+
+
+def worse(first: Verification, second: Verification) -> Verification:
+    """The one with more wrong components, or else the one nearer to its bound."""
+    return max(first, second, key=lambda v: (v.wrong, v.bound_ratio))
 
 
 def compare(out: NDArray[np.floating], reference: Reference, dtype: str, c: float = C_DEFAULT) -> Verification:
@@ -34,7 +50,7 @@ def compare(out: NDArray[np.floating], reference: Reference, dtype: str, c: floa
     if out.shape != reference.value.shape:
         raise ValueError(f"the output has shape {out.shape}, the reference {reference.value.shape}")
     flat_out, value, magnitude = out.reshape(-1), reference.value.reshape(-1), reference.magnitude.reshape(-1)
-    factor = _factor(reference, dtype)
+    factor = bound_factor(reference.terms, reference.unit_roundoff, dtype)
     worst, wrong, first = 0.0, 0, None
     for start in range(0, flat_out.size, _CHUNK):
         part = slice(start, start + _CHUNK)
@@ -49,8 +65,15 @@ def compare(out: NDArray[np.floating], reference: Reference, dtype: str, c: floa
     return Verification(bound_ratio=worst, wrong=wrong, first_wrong=where)
 
 
-def _factor(reference: Reference, dtype: str) -> float:
-    return math.sqrt(reference.terms) * UNIT_ROUNDOFF[dtype]
+def verify_each_kind(bench: Bench, executable: Executable) -> tuple[Verification, ...] | None:
+    """One for each kind of inputs; None where the bench has one kind only, or cannot look at the result."""
+    return bench.verify_each_kind(executable) if isinstance(bench, VerifiesEachKind) else None
+
+
+def verify_every_kind(bench: Bench, executable: Executable) -> Verification | None:
+    """The worst of `verify_each_kind`."""
+    found = verify_each_kind(bench, executable)
+    return None if found is None else reduce(worse, found)
 
 
 def _ratios(

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tilewright.kernels.gemm.reference import gemm_reference
+from tilewright.kernels.gemm.reference import gemm_reference, terms
 from tilewright.kernels.gemm.register_space import REGISTER
+from tilewright.kernels.gemm.tensor_mma_space import TENSOR1XTF32, TENSOR3XTF32
+from tilewright.kernels.gemm.tensor_sm90_space import TENSOR1XTF32_SM90, TENSOR3XTF32_SM90
 from tilewright.kernels.kernel import Kernel, Launch, Option, Scalar, Tensor, Variant
 from tilewright.kernels.problem import Limits, Problem
+from tilewright.kernels.product import ProductReference
 from tilewright.kernels.space import Constraint, Values, choice, powers_of_two
 
 SMALLEST_TILE = 16  # along m and n; along k it is 8
@@ -205,16 +208,17 @@ KERNEL = Kernel(
     arguments=(
         # Powers of two beside 1: exact in every dtype, and a kernel that forgets one is found out.
         Scalar("alpha", lambda _p: 2.0),
-        Tensor("A", "input", shape_a),
-        Tensor("B", "input", shape_b),
+        Tensor("A", "input", shape_a, summed=lambda p: 0 if p.options["trans_a"] else 1),
+        Tensor("B", "input", shape_b, summed=lambda p: 1 if p.options["trans_b"] else 0),
         Scalar("beta", lambda p: 0.5 if reads_c(p) else 0.0),
         Tensor("C", "inout", lambda p: (p.shape["m"], p.shape["n"]), read_when=reads_c),
     ),
-    variants=(NAIVE, TILED, WPT, REGISTER),
+    variants=(NAIVE, TILED, WPT, REGISTER, TENSOR3XTF32, TENSOR3XTF32_SM90, TENSOR1XTF32, TENSOR1XTF32_SM90),
     flops=flops,
     bytes_moved=bytes_moved,
     reference=gemm_reference,
     ranking_l2="warm",
     default_variant="wpt",
     example_shape={"m": 1024, "n": 1024, "k": 1024},
+    product=ProductReference(terms),
 )

@@ -7,11 +7,14 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
+from tilewright.kernels.accuracy import admitted_roundoff
 from tilewright.kernels.kernel import Arrays, Reference
 from tilewright.kernels.problem import Problem
 
-TF32_ROUNDOFF = 2.0**-10
-"""Of accuracy "tf32": tensor cores read 10 bits behind the point and may drop the others (PTX ISA, "tf32")."""
+
+def terms(problem: Problem) -> int:
+    """How many numbers a component adds up: k products, and beta C where it counts."""
+    return problem.shape["k"] + (not problem.options["beta_zero"])
 
 
 def gemm_reference(problem: Problem, arrays: Arrays, scalars: Mapping[str, float]) -> Reference:
@@ -31,8 +34,7 @@ def gemm_reference(problem: Problem, arrays: Arrays, scalars: Mapping[str, float
         c = arrays["C"].astype(np.float64)
         value += beta * c
         magnitude += abs(beta) * np.abs(c)
-    terms = problem.shape["k"] + (not problem.options["beta_zero"])
-    return Reference(value, magnitude, terms, TF32_ROUNDOFF if problem.options["accuracy"] == "tf32" else None)
+    return Reference(value, magnitude, terms(problem), admitted_roundoff(problem))
 
 
 def _operand(stored: NDArray[np.floating], *, transposed: bool) -> NDArray[np.float64]:

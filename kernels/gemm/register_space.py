@@ -10,7 +10,7 @@ from tilewright.kernels.space import Constraint, Values, choice, powers_of_two
 
 OTHER_REGISTERS = 32  # addresses and counters beside the numbers held; sm_90, NVRTC 13.0: 17 to 32
 VECTOR_BYTES = 16  # the widest access of one thread (CUDA C++ Programming Guide, "Device Memory Accesses")
-TRANSPOSED_LANES = 8  # threads along a row that is transposed on the way; the source says why
+BANK_BYTES = 128  # of all banks of shared memory together
 SMALLEST_TILE_M, SMALLEST_TILE_N = 32, 64
 SMALLEST_STEP = 8
 FEWEST_STAGES = 2
@@ -20,6 +20,10 @@ MOST_BLOCKS_OF_CLUSTER = 8  # what every device with clusters has (CUDA C++ Prog
 RESIDENT_THREADS = 256  # of a multiprocessor, each with all the sums that its registers hold
 SPLIT_THREADS = 400  # of a multiprocessor: where so many are there, k is not split further (H200)
 FEWEST_ROUNDS = 4  # through the ring of buffers where k is split; the best of random trials had 8 or more (H200)
+FULLNESS = 0.92  # of the places for blocks, where all run at once: the shares on offer are not much finer
+WHOLE_SHARE = 128
+SHARES = (1, 2, 4, *range(8, 64, 4), *range(64, 144, 8), 144, 160, 176, 192, 224)
+RESERVED_SHARED_BYTES = 1024  # of each block, by the driver, since compute capability 8.0 (CUDA guide, 16.7)
 FEWEST_THREADS = 64  # of a multiprocessor, for half of its schedulers
 
 
@@ -43,68 +47,110 @@ def threads(c: Values) -> int:
     return c.WARPS_M * c.WARPS_N * 32
 
 
+def steps(c: Values, p: Problem) -> int:
+    """Steps along k of one tile."""
+    return tiles(p.shape["k"], c.TILE_K)
+
+
+def crosses(c: Values) -> bool:
+    """Whether blocks cross from tile to tile."""
+    return WHOLE_SHARE % c.SHARE_K != 0
+
+
+def walked(c: Values, p: Problem) -> int:
+    """Steps of one block, where blocks cross from tile to tile."""
+    return tiles(steps(c, p) * c.SHARE_K, WHOLE_SHARE)
+
+
+def tile_count(c: Values, p: Problem) -> int:
+    """Tiles that cover C."""
+    return tiles(p.shape["m"], tile_m(c)) * tiles(p.shape["n"], tile_n(c))
+
+
+def split_k(c: Values) -> int:
+    """Blocks of each tile, where none crosses to another."""
+    return WHOLE_SHARE // c.SHARE_K
+
+
+def parts(c: Values, p: Problem) -> int:
+    """How many parts of a tile the workspace holds at most; 1 where it holds none."""
+    if crosses(c):
+        return (steps(c, p) + walked(c, p) - 2) // walked(c, p) + 1
+    return split_k(c) // cluster(c)
+
+
 def blocks(c: Values, p: Problem) -> int:
-    """Blocks of the grid, the SPLIT_K of each tile included."""
-    return tiles(p.shape["m"], tile_m(c)) * tiles(p.shape["n"], tile_n(c)) * c.SPLIT_K
+    """Blocks of the grid."""
+    if crosses(c):
+        return tiles(tile_count(c, p) * steps(c, p), walked(c, p))
+    return tile_count(c, p) * split_k(c)
 
 
 def cluster(c: Values) -> int:
     """Blocks of a cluster, which add up their tiles in shared memory."""
-    return math.gcd(c.SPLIT_K, MOST_BLOCKS_OF_CLUSTER) if c.BY_CLUSTER else 1
+    return min(split_k(c), MOST_BLOCKS_OF_CLUSTER) if c.BY_CLUSTER and not crosses(c) else 1
+
+
+def turned(p: Problem) -> tuple[bool, bool]:
+    """Whether A and B lie along k in memory, so that they are turned on the way to shared memory."""
+    return not p.options["trans_a"], bool(p.options["trans_b"])
 
 
 def shared_bytes(c: Values, p: Problem) -> int:
-    """STAGES tiles of both operands, transposed ones padded by 16 bytes a row; with clusters at least a tile of C."""
-    padding = 16 // p.item_bytes
-    pitch_a = tile_m(c) + (0 if p.options["trans_a"] else padding)
-    pitch_b = tile_n(c) + (padding if p.options["trans_b"] else 0)
-    elements = c.STAGES * c.TILE_K * (pitch_a + pitch_b)
+    """STAGES tiles of both operands, with gaps where one is turned; with clusters at least a tile of C."""
+    quad = VECTOR_BYTES // p.item_bytes
+    gaps = max(c.TILE_K, BANK_BYTES // p.item_bytes) if c.HELD else c.TILE_K * quad
+    elements = c.STAGES * (c.TILE_K * (tile_m(c) + tile_n(c)) + gaps * sum(turned(p)))
     if c.BY_CLUSTER:
         elements = max(elements, tile_m(c) * tile_n(c))
     return elements * p.item_bytes
 
 
-def static_shared_bytes(c: Values, _p: Problem) -> int:
+def static_shared_bytes(c: Values, p: Problem) -> int:
     """Who is the last to arrive, where the workspace is used, up to where the rest may start."""
-    return VECTOR_BYTES if cluster(c) < c.SPLIT_K else 0
+    return VECTOR_BYTES if parts(c, p) > 1 else 0
 
 
 def workspace_bytes(c: Values, p: Problem) -> int:
-    """A counter for each share of each tile, and that share of every cluster's sums; as split_tile.cuh lays it out."""
-    if cluster(c) == c.SPLIT_K:
+    """A counter for each share of each tile, and that share of every part's sums; as split_tile.cuh lays it out."""
+    if parts(c, p) == 1:
         return 0
-    shares = blocks(c, p) // c.SPLIT_K * cluster(c)
+    shares = tile_count(c, p) * cluster(c)
     share_quads = tiles(c.WPT_M * c.WPT_N * p.item_bytes // VECTOR_BYTES, cluster(c)) * threads(c)
-    return tiles(4 * shares, 16) * 16 + shares * (c.SPLIT_K // cluster(c)) * share_quads * VECTOR_BYTES
+    return tiles(4 * shares, 16) * 16 + shares * parts(c, p) * share_quads * VECTOR_BYTES
+
+
+def copies(c: Values, p: Problem) -> tuple[int, int]:
+    """Copies that a thread starts in a step for both operands, and 16-byte quads that it holds instead."""
+    quad = VECTOR_BYTES // p.item_bytes
+    count = held = 0
+    for tile, extent, is_turned in zip((tile_m(c), tile_n(c)), (p.shape["m"], p.shape["n"]), turned(p), strict=True):
+        along = c.TILE_K if is_turned else tile // math.gcd(extent, quad)
+        if is_turned and c.HELD:
+            along //= quad
+        lanes = math.gcd(along, 16 if is_turned else threads(c))
+        parts_of_thread = along // lanes * tiles(tile if is_turned else c.TILE_K, threads(c) // lanes)
+        if is_turned and c.HELD:
+            held += parts_of_thread
+        else:
+            count += parts_of_thread
+    return count, held
 
 
 def registers(c: Values, p: Problem) -> int:
-    """What a thread takes, by estimate: sums, and shares of two k."""
+    """What a thread takes, by estimate: sums, shares of two k, and what it holds of the next step."""
     numbers = c.WPT_M * c.WPT_N + 2 * (c.WPT_M + c.WPT_N)
-    return numbers * p.item_bytes // 4 + OTHER_REGISTERS
+    return numbers * p.item_bytes // 4 + 4 * copies(c, p)[1] + OTHER_REGISTERS
 
 
 def launch(c: Values, p: Problem) -> Launch:
-    """SPLIT_K blocks a tile, all along x."""
+    """All blocks along x."""
     return Launch((blocks(c, p), 1, 1), (threads(c), 1, 1), shared_bytes(c, p))
 
 
-def copies(c: Values, p: Problem) -> int:
-    """Copies that a thread starts in a step, those of both operands together."""
-    widest = VECTOR_BYTES // p.item_bytes
-    sides = (
-        (tile_m(c), p.shape["m"], not p.options["trans_a"]),
-        (tile_n(c), p.shape["n"], bool(p.options["trans_b"])),
-    )
-    count = 0
-    for tile, extent, transposed in sides:
-        if transposed:
-            along, lanes, lines = c.TILE_K, TRANSPOSED_LANES, tile
-        else:
-            along = tile // math.gcd(extent, widest)
-            lanes, lines = math.gcd(along, threads(c)), c.TILE_K
-        count += along // lanes * tiles(lines, threads(c) // lanes)
-    return count
+def holding_is_possible(c: Values, p: Problem, _d: Limits) -> bool:
+    """Whether something is turned, and lines divide into quads, where it is to travel through registers by quads."""
+    return not c.HELD or (any(turned(p)) and p.shape["k"] % (VECTOR_BYTES // p.item_bytes) == 0)
 
 
 def block_is_of_use(c: Values, _p: Problem, _d: Limits) -> bool:
@@ -120,7 +166,7 @@ def registers_suffice(c: Values, p: Problem, d: Limits) -> bool:
 def step_is_unrolled(c: Values, p: Problem, _d: Limits) -> bool:
     """Whether a step's products stay within the cache of instructions, and its copies are few."""
     products = c.TILE_K * c.WPT_M * c.WPT_N
-    return products <= UNROLLED_PRODUCTS and copies(c, p) <= MOST_COPIES
+    return products <= UNROLLED_PRODUCTS and copies(c, p)[0] <= MOST_COPIES
 
 
 def tile_suits_problem(c: Values, p: Problem, _d: Limits) -> bool:
@@ -144,28 +190,47 @@ def device_is_filled(c: Values, p: Problem, d: Limits) -> bool:
     return enough or tile_m(c) * tile_n(c) <= SMALLEST_TILE_M * SMALLEST_TILE_N
 
 
+def resident_blocks(c: Values, p: Problem, d: Limits) -> int:
+    """Blocks that a multiprocessor holds at a time, by the estimate of registers; these come in eights."""
+    by_registers = d.registers_per_multiprocessor // (tiles(registers(c, p), 8) * 8 * threads(c))
+    taken_bytes = shared_bytes(c, p) + static_shared_bytes(c, p) + RESERVED_SHARED_BYTES
+    by_shared = d.shared_bytes_per_multiprocessor // taken_bytes
+    return min(d.max_blocks_per_multiprocessor, d.max_threads_per_multiprocessor // threads(c), by_registers, by_shared)
+
+
 def split_is_of_use(c: Values, p: Problem, d: Limits) -> bool:
-    """Whether each block has some steps, and half as many blocks would leave the device short of threads."""
-    if c.SPLIT_K == 1:
+    """Whether a tile's blocks have some steps each, and half as many would leave the device short of threads."""
+    if crosses(c) or split_k(c) == 1:
         return True
-    steps = tiles(p.shape["k"], c.TILE_K)
     enough = blocks(c, p) // 2 * threads(c) >= SPLIT_THREADS * d.multiprocessors
-    return steps >= FEWEST_ROUNDS * c.SPLIT_K * c.STAGES and not enough
+    return steps(c, p) >= FEWEST_ROUNDS * split_k(c) * c.STAGES and not enough
+
+
+def crossing_is_of_use(c: Values, p: Problem, d: Limits) -> bool:
+    """Whether blocks that cross tiles all run at once, evenly, each for some steps, and can number all steps."""
+    if not crosses(c):
+        return True
+    each = walked(c, p)
+    if each < FEWEST_ROUNDS * c.STAGES or each == tiles(steps(c, p) * (c.SHARE_K - 1), WHOLE_SHARE):
+        return False
+    layers = tiles(blocks(c, p), d.multiprocessors)
+    evenly = blocks(c, p) >= FULLNESS * layers * d.multiprocessors
+    return evenly and tile_count(c, p) * steps(c, p) + each < 2**32 and layers <= resident_blocks(c, p, d)
 
 
 def clusters_exist(c: Values, _p: Problem, d: Limits) -> bool:
-    """Whether the device has clusters and the blocks of a tile divide into some, where they are asked for."""
-    return not c.BY_CLUSTER or (d.compute_capability >= (9, 0) and c.SPLIT_K % 2 == 0)
+    """Whether the device has clusters and several blocks share a tile, where they are asked for."""
+    return not c.BY_CLUSTER or (d.compute_capability >= (9, 0) and c.SHARE_K < WHOLE_SHARE and not crosses(c))
 
 
 def order_matters(c: Values, _p: Problem, _d: Limits) -> bool:
     """Whether k is in one piece; where it is split, random trials with either order had equal medians (H200)."""
-    return c.BY_COLUMNS == 1 or c.SPLIT_K == 1
+    return c.BY_COLUMNS == 1 or c.SHARE_K == WHOLE_SHARE
 
 
 def stages_are_filled(c: Values, p: Problem, _d: Limits) -> bool:
     """Whether there are as many steps as buffers."""
-    return c.STAGES == FEWEST_STAGES or tiles(p.shape["k"], c.TILE_K) >= c.STAGES
+    return c.STAGES == FEWEST_STAGES or steps(c, p) >= c.STAGES
 
 
 REGISTER = Variant(
@@ -181,12 +246,15 @@ REGISTER = Variant(
         powers_of_two("WPT_M", 4, 16, default=8, doc="rows of C that a thread computes"),
         powers_of_two("WPT_N", 4, 16, default=8, doc="columns of C that a thread computes"),
         choice("STAGES", 2, 3, 4, default=4, doc="buffers in shared memory, one of which is computed on"),
-        choice("SPLIT_K", 1, 2, 4, 6, 8, 16, 32, 64, 128, doc="blocks that share the k of a tile"),
-        choice("BY_CLUSTER", 0, 1, doc="these blocks add up in a workspace, or first in the shared memory of clusters"),
+        choice("SHARE_K", *SHARES, default=WHOLE_SHARE, doc="what a block walks of a tile's steps along k, in 128ths"),
+        choice("BY_CLUSTER", 0, 1, doc="a tile's blocks add up in a workspace, or first in the memory of clusters"),
+        choice("HELD", 0, 1, doc="operands along k are turned by element-wide copies, or by way of registers"),
+        choice("LAVISH", 0, 1, doc="1: the compiler may take registers as if one block a multiprocessor were enough"),
         choice("BY_COLUMNS", 0, 1, default=1, doc="a thread's products of one k: 0 along rows, 1 along columns"),
     ),
     constraints=(
         Constraint("a block is at most eight warps", block_is_of_use),
+        Constraint("16-byte quads lie along k where registers hold them", holding_is_possible),
         Constraint("no tile of half the size covers the axis", tile_suits_problem),
         Constraint("registers suffice by estimate", registers_suffice),
         Constraint("a step's products and copies are not too many", step_is_unrolled),
@@ -194,6 +262,7 @@ REGISTER = Variant(
         Constraint("blocks fill the device", device_is_filled),
         Constraint("steps fill the stages", stages_are_filled),
         Constraint("splitting k serves the device", split_is_of_use),
+        Constraint("blocks that cross tiles fill the device evenly", crossing_is_of_use),
         Constraint("products go by columns where k is split", order_matters),
         Constraint("there are clusters where blocks form some", clusters_exist),
     ),

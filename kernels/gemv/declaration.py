@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tilewright.kernels.gemv.reference import gemv_reference
+from tilewright.kernels.gemv.reference import gemv_reference, terms
 from tilewright.kernels.gemv.wide_spaces import COLUMNS, SPLIT, rows_lie_apart
 from tilewright.kernels.kernel import Kernel, Launch, Option, Scalar, Tensor, Variant
 from tilewright.kernels.problem import Limits, Problem
+from tilewright.kernels.product import ProductReference
 from tilewright.kernels.space import Constraint, Values, powers_of_two
 
 
@@ -145,8 +146,8 @@ KERNEL = Kernel(
     arguments=(
         # Powers of two beside 1: exact in every dtype, and a kernel that forgets one is found out.
         Scalar("alpha", lambda _p: 2.0),
-        Tensor("A", "input", stored_shape),
-        Tensor("x", "input", lambda p: (p.shape["n"],)),
+        Tensor("A", "input", stored_shape, summed=lambda p: 0 if p.options["trans_a"] else 1),
+        Tensor("x", "input", lambda p: (p.shape["n"],), summed=lambda _p: 0),
         Scalar("beta", lambda p: 0.5 if reads_y(p) else 0.0),
         Tensor("y", "inout", lambda p: (p.shape["m"],), read_when=reads_y),
     ),
@@ -158,4 +159,5 @@ KERNEL = Kernel(
     ranking_l2="cold",  # A is read once: what it costs to bring it from memory is the question
     default_variant="vectorized",
     example_shape={"m": 4096, "n": 4096},
+    product=ProductReference(terms),
 )

@@ -15,6 +15,11 @@ FEW_TERMS = 16
 result to 2.2 of its bound."""
 
 
+def terms(problem: Problem) -> int:
+    """How many numbers a component adds up: n products, and beta y where it counts."""
+    return problem.shape["n"] + (not problem.options["beta_zero"])
+
+
 def product(a: NDArray[np.float64], x: NDArray[np.float64], problem: Problem) -> NDArray[np.float64]:
     """The product a x."""
     if problem.dtype != "float64" or problem.shape["n"] > FEW_TERMS:
@@ -41,4 +46,4 @@ def gemv_reference(problem: Problem, arrays: Arrays, scalars: Mapping[str, float
         y = arrays["y"].astype(np.float64)
         value += beta * y
         magnitude += abs(beta) * np.abs(y)
-    return Reference(value, magnitude, terms=problem.shape["n"] + (not problem.options["beta_zero"]))
+    return Reference(value, magnitude, terms(problem))

@@ -12,7 +12,9 @@ WARP = 32
 SMALLEST_SPLIT_BLOCK, SMALLEST_COLUMNS_BLOCK = 4 * WARP, 2 * WARP
 LOAD_BYTES = 16  # the widest load of a thread
 MAX_BYTES_IN_FLIGHT = 128  # of a thread: with half the threads of a multiprocessor, 128 KiB of it
-OTHER_REGISTERS = 40  # addresses, counters and edges beside the numbers held; sm_90, NVRTC 13: 20 to 40
+OTHER_REGISTERS = (
+    20  # addresses, counters and edges beside the numbers held; sm_90, NVRTC 13: 20 to 40, a few of them spilled
+)
 BLOCKS_PER_MULTIPROCESSOR = 32  # more than can be resident: the hardware levels the ends of such a launch by itself
 
 

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 
 from tilewright.kernels.gemm import declaration as gemm
+from tilewright.kernels.gemm.register_space import REGISTER as GEMM_REGISTER
 from tilewright.kernels.kernel import Kernel, Launch, Option, Tensor, Variant
-from tilewright.kernels.linear.reference import ACTIVATIONS, linear_reference
+from tilewright.kernels.linear.reference import ACTIVATIONS, activated, linear_reference, terms
+from tilewright.kernels.linear.tensor_sm90_variants import LINEAR_TENSOR1XTF32_SM90, LINEAR_TENSOR3XTF32_SM90
+from tilewright.kernels.linear.tensor_variants import LINEAR_TENSOR1XTF32, LINEAR_TENSOR3XTF32
 from tilewright.kernels.problem import Limits, Problem
+from tilewright.kernels.product import ProductReference
 from tilewright.kernels.space import Constraint, Values, powers_of_two
 
 STRIDED_IS = {"VECTOR_WIDTH": 1, "MIN_BLOCKS": 1}  # what `wpt_strided` fixes of the parameters of `wpt`
@@ -17,7 +22,7 @@ STRIDED_IS = {"VECTOR_WIDTH": 1, "MIN_BLOCKS": 1}  # what `wpt_strided` fixes of
 @lru_cache(maxsize=64)  # enumerating a space asks for the same one thousands of times
 def product(p: Problem) -> Problem:
     """The gemm inside: X Wᵀ, with W as its transposed B. What holds for its tiles holds here."""
-    return gemm.KERNEL.problem(p.shape, p.dtype, {"trans_b": True})
+    return gemm.KERNEL.problem(p.shape, p.dtype, {"trans_b": True, "accuracy": p.options["accuracy"]})
 
 
 def as_wpt(c: Values) -> Values:
@@ -94,6 +99,16 @@ WPT = Variant(
 )
 
 
+REGISTER = replace(
+    GEMM_REGISTER,
+    parameters=tuple(replace(q, default=4) if q.name == "WPT_N" else q for q in GEMM_REGISTER.parameters),
+    launch=lambda c, p: GEMM_REGISTER.launch(c, product(p)),
+    constraints=tuple(of_product(constraint) for constraint in GEMM_REGISTER.constraints),
+    static_shared_bytes=lambda c, p: GEMM_REGISTER.static_shared_bytes(c, product(p)),
+    workspace_bytes=lambda c, p: GEMM_REGISTER.workspace_bytes(c, product(p)),
+)
+
+
 def flops(p: Problem) -> int:
     """2 m n k: k multiplications and k additions an output, the bias being one of those. The activation is left out."""
     return 2 * p.shape["m"] * p.shape["n"] * p.shape["k"]
@@ -115,18 +130,29 @@ KERNEL = Kernel(
         Option(
             "activation", tuple(ACTIVATIONS), default="none", doc="act; gelu is the exact form, by the error function"
         ),
+        gemm.ACCURACY,
     ),
     arguments=(
-        Tensor("X", "input", lambda p: (p.shape["m"], p.shape["k"])),
-        Tensor("W", "input", lambda p: (p.shape["n"], p.shape["k"])),
+        Tensor("X", "input", lambda p: (p.shape["m"], p.shape["k"]), summed=lambda _p: 1),
+        Tensor("W", "input", lambda p: (p.shape["n"], p.shape["k"]), summed=lambda _p: 1),
         Tensor("b", "input", lambda p: (p.shape["n"],)),
         Tensor("Y", "output", lambda p: (p.shape["m"], p.shape["n"])),
     ),
-    variants=(TILED, WPT_STRIDED, WPT),
+    variants=(
+        TILED,
+        WPT_STRIDED,
+        WPT,
+        REGISTER,
+        LINEAR_TENSOR3XTF32,
+        LINEAR_TENSOR3XTF32_SM90,
+        LINEAR_TENSOR1XTF32,
+        LINEAR_TENSOR1XTF32_SM90,
+    ),
     flops=flops,
     bytes_moved=bytes_moved,
     reference=linear_reference,
     ranking_l2="warm",  # X was just written by the layer before, and W is used batch after batch
     default_variant="wpt",
     example_shape={"m": 256, "n": 512, "k": 784},
+    product=ProductReference(terms, activated),
 )

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from tilewright.kernels.accuracy import admitted_roundoff
 from tilewright.kernels.kernel import Arrays, Reference
 from tilewright.kernels.problem import SMALLEST_NORMAL, UNIT_ROUNDOFF, Problem
 
@@ -35,8 +36,19 @@ class Activation:
     argument_roundoffs: float = 0.0
 
 
+def terms(problem: Problem) -> int:
+    """How many numbers a component adds up before the activation: k products and the bias."""
+    return problem.shape["k"] + 1
+
+
 def linear_reference(problem: Problem, arrays: Arrays, _scalars: Mapping[str, float]) -> Reference:
-    """act(X Wᵀ + b), by NumPy's BLAS. arrays: X (m, k), W (n, k), b (n).
+    """act(X Wᵀ + b), by NumPy's BLAS. arrays: X (m, k), W (n, k), b (n)."""
+    x, w = (arrays[name].astype(np.float64) for name in ("X", "W"))
+    return activated(problem, arrays, x @ w.T, np.abs(x) @ np.abs(w).T)
+
+
+def activated(problem: Problem, arrays: Arrays, z: Numbers, magnitude: Numbers) -> Reference:
+    """The reference from X Wᵀ and |X| |W|ᵀ, both of which it overwrites. Of `arrays` it looks at b.
 
     With u the unit roundoff and s = |X| |W|ᵀ + |b|, the sum z of k + 1 terms is computed with an error of at most
     d = c sqrt(k + 1) u s, as gemm's is. Three things add up in the activated result:
@@ -54,16 +66,14 @@ def linear_reference(problem: Problem, arrays: Arrays, _scalars: Mapping[str, fl
 
     Divided by sqrt(k + 1) u, as `Reference` multiplies by them, these make the magnitude. They grow with c as it does.
     """
-    x, w, b = (arrays[name].astype(np.float64) for name in ("X", "W", "b"))
+    b = arrays["b"].astype(np.float64)
     activation = ACTIVATIONS[str(problem.options["activation"])]
-    z = x @ w.T
     z += b
-    magnitude = np.abs(x) @ np.abs(w).T
     magnitude += np.abs(b)
-    terms = problem.shape["k"] + 1
+    admitted = admitted_roundoff(problem)
     if activation is IDENTITY:
-        return Reference(z, magnitude, terms)
-    root, unit = math.sqrt(terms), UNIT_ROUNDOFF[problem.dtype]
+        return Reference(z, magnitude, terms(problem), admitted)
+    root, unit = math.sqrt(terms(problem)), admitted or UNIT_ROUNDOFF[problem.dtype]
     magnitude += activation.argument_roundoffs / root * np.abs(z)
     reach = _REACH * root * unit * magnitude
     value = activation.value(z)
@@ -73,7 +83,7 @@ def linear_reference(problem: Problem, arrays: Arrays, _scalars: Mapping[str, fl
         magnitude += SMALLEST_NORMAL[problem.dtype] / (root * unit)
     if activation is GELU:
         magnitude += 2 / root * np.abs(z)
-    return Reference(value, magnitude, terms)
+    return Reference(value, magnitude, terms(problem), admitted)
 
 
 def _relu(z: Numbers) -> Numbers:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import random
 from collections import Counter
 from itertools import islice
@@ -29,10 +30,23 @@ def test_every_layout_and_dtype_meets_every_shape(random_shapes):
     assert len(drawn) == 3
     assert len(edges) == 27
     found = list(random_shapes.problems(GEMM, drawn, GEMM.dtypes, random.Random(1)))
-    keys = Counter((p.axes, p.dtype, p.options["trans_a"], p.options["trans_b"]) for p in found)
+    keys = Counter((p.axes, p.dtype, p.options["trans_a"], p.options["trans_b"]) for p in (alike[0] for alike in found))
     assert len(keys) == 3 * 2 * 4
     assert set(keys.values()) == {1}
-    assert {p.options["beta_zero"] for p in found} == {False, True}
+    for alike in found:
+        assert len({(p.axes, p.dtype, p.options["trans_a"], p.options["trans_b"]) for p in alike}) == 1
+        assert {p.options["beta_zero"] for p in alike} == {False, True}
+
+
+def test_a_variant_meets_every_shape_at_a_problem_that_it_serves(random_shapes):
+    tf32_only = dataclasses.replace(
+        GEMM.variant("tiled"), name="tf32_only", supports=lambda p: p.options["accuracy"] == "tf32"
+    )
+    kernel = dataclasses.replace(GEMM, variants=(GEMM.variant("naive"), tf32_only))
+    [alike] = islice(random_shapes.problems(kernel, [{"m": 60, "n": 50, "k": 40}], ["float32"], random.Random(1)), 1)
+    chosen = [(p, c) for p, some in random_shapes.tasks(kernel, alike, HOPPER, 2, random.Random(1)) for c in some]
+    assert Counter(c.variant for _, c in chosen) == {"naive": 2, "tf32_only": 2}
+    assert all(p.options["accuracy"] == "tf32" for p, c in chosen if c.variant == "tf32_only")
 
 
 def test_sizes_stay_small_and_are_often_aligned_and_often_not(random_shapes):

@@ -8,6 +8,7 @@ import pytest
 from contracts.row_sum import PROBLEM, ROW_SUM, configuration
 
 from tilewright.tuner.errors import OutOfMemoryError, TrialFailure
+from tilewright.tuner.measure import MeasurementPlan, evaluate
 from tilewright.tuner.outcome import Outcome
 
 
@@ -96,6 +97,23 @@ class DeviceContract:
         finally:
             again.close()
         assert time.monotonic() - started < self.run_timeout_s + 30
+
+    def test_whole_trials_fail_as_values_and_leave_the_bench_working(self, device):
+        bench = device.bench(ROW_SUM, PROBLEM, seed=7)
+        expected = {
+            "broken": {Outcome.COMPILE_FAILED},
+            "wrong": {Outcome.WRONG_RESULT},
+            "far_out": {Outcome.LAUNCH_FAILED},
+            "good": {Outcome.MEASURED},
+        }
+        try:
+            for variant, outcomes in expected.items():
+                evaluation = evaluate(bench, configuration(variant), "warm")
+                assert evaluation.outcome in outcomes, evaluation.log
+        finally:
+            bench.close()
+        assert len(evaluation.warm.samples_ms) >= MeasurementPlan().least_samples
+        assert evaluation.cold.time_ms > 0
 
     def test_the_compiler_s_log_names_the_line(self, bench):
         with pytest.raises(TrialFailure) as caught:

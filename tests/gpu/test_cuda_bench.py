@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 
 from tilewright.kernels.catalogue import catalogue
-from tilewright.tuner import verify
+from tilewright.tuner import cuda_reference, verify
+from tilewright.tuner.arrays import KINDS, random_arrays
 from tilewright.tuner.compile import arch_of, compile_nvrtc
 from tilewright.tuner.occupancy import blocks_per_multiprocessor
 
 pytestmark = pytest.mark.gpu
-GEMM, GEMV = catalogue().get("gemm"), catalogue().get("gemv")
+GEMM, GEMV, LINEAR = (catalogue().get(name) for name in ("gemm", "gemv", "linear"))
 
 
 @pytest.fixture(scope="module")
@@ -76,9 +77,77 @@ def test_a_write_across_an_arrays_edge_is_seen_and_repaired(bench):
 
 def test_timing_accumulates_in_place_and_verification_does_not_notice(bench):
     executable = default_of(bench)
-    before = bench.verify(executable)
+    before = bench.verify_each_kind(executable)
     bench.sample(executable, "warm", 3)
-    assert bench.verify(executable) == before
+    assert bench.verify_each_kind(executable) == before
+
+
+def test_kinds_of_inputs_take_turns_and_timing_is_always_with_the_first(bench):
+    executable = default_of(bench)
+    assert [bench.verify(executable).inputs for _ in range(5)] == [*KINDS, "normal"]
+    bench.verify(executable)
+    assert np.all(bench.arrays.host["A"] >= 0)  # uniform
+    bench.sample(executable, "warm", 1)
+    held = np.empty_like(bench.arrays.host["A"])
+    bench.device.download(bench.arrays.addresses["A"], held)
+    assert np.array_equal(held, random_arrays(bench.kernel, bench.problem, 3)["A"])
+
+
+PRODUCTS = [
+    *(
+        (GEMM, {"m": 133, "n": 57, "k": 129}, dict(zip(("trans_a", "trans_b", "beta_zero"), flags, strict=True)))
+        for flags in itertools.product((False, True), repeat=3)
+    ),
+    *(
+        (GEMV, {"m": 133, "n": 257}, dict(zip(("trans_a", "beta_zero"), flags, strict=True)))
+        for flags in itertools.product((False, True), repeat=2)
+    ),
+    (GEMM, {"m": 1, "n": 57, "k": 129}, {"accuracy": "tf32"}),
+    *((LINEAR, {"m": 33, "n": 70, "k": 65}, {"activation": activation}) for activation in ("none", "relu", "gelu")),
+]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("kernel", "shape", "options"), PRODUCTS)
+def test_the_device_makes_the_reference_that_numpy_makes(device, monkeypatch, kernel, shape, options, kind):
+    monkeypatch.setattr(cuda_reference, "_SMALL_FLOPS", 0)
+    problem = kernel.problem(shape, "float32", options)
+    bench = device.bench(kernel, problem, 3)
+    bench.arrays.use(kind)
+    expected = kernel.reference(problem, random_arrays(kernel, problem, 3, kind), bench.scalars)
+    held = bench.arrays.case.reference
+    value, magnitude = np.empty_like(expected.value), np.empty_like(expected.value)
+    device.download(int(held.value), value)
+    device.download(int(held.magnitude), magnitude)
+    bench.close()
+    exact = 1e-10 * expected.magnitude  # float64's own rounding through an activation; a bound is 1e-7
+    assert np.all(np.abs(value - expected.value) <= exact)
+    assert np.all(np.abs(magnitude - expected.magnitude) <= exact)
+    assert held.factor == verify.bound_factor(expected.terms, expected.unit_roundoff, "float32")
+
+
+@pytest.mark.parametrize("accuracy", ["fp32", "fp32-fma", "tf32"])
+def test_the_library_is_within_the_bound_of_each_accuracy_and_named_after_it(device, accuracy):
+    bench = device.bench(GEMM, GEMM.problem({"m": 512, "n": 384, "k": 640}, "float32", {"accuracy": accuracy}), 5)
+    library = bench.library()
+    worst = verify.verify_every_kind(bench, library)
+    name = bench.library_name()
+    bench.close()
+    assert worst.wrong == 0
+    assert ("TF32" in name) is (accuracy == "tf32")
+
+
+@pytest.mark.parametrize("activation", ["none", "relu", "sigmoid", "tanh", "gelu"])
+@pytest.mark.parametrize("columns", [64, 67])
+def test_the_librarys_layer_is_its_product_and_a_kernel_for_the_rest(device, activation, columns):
+    bench = device.bench(
+        LINEAR, LINEAR.problem({"m": 33, "n": columns, "k": 65}, "float32", {"activation": activation}), 5
+    )
+    library = bench.library()
+    worst, name = verify.verify_every_kind(bench, library), bench.library_name()
+    bench.close()
+    assert worst.wrong == 0
+    assert name.endswith("+ bias and activation kernel")
 
 
 def test_replayed_batches_agree_with_single_launches(device):

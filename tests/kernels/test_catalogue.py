@@ -70,7 +70,7 @@ def test_built_in_kernels_are_there_in_order():
 def test_an_unknown_name_is_answered_with_the_known_ones():
     with pytest.raises(UnknownNameError, match=r"'gem'.*gemm, gemv"):
         catalogue().get("gem")
-    with pytest.raises(UnknownNameError, match=r"'fast'.*naive, register, tiled, wpt"):
+    with pytest.raises(UnknownNameError, match=r"'fast'.*naive, register, .*tiled, wpt"):
         catalogue().get("gemm").variant("fast")
 
 

@@ -18,7 +18,7 @@ def test_wpt_has_the_space_of_the_product_inside(shape, dtype):
 
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("variant", ["tiled", "wpt_strided", "wpt"])
+@pytest.mark.parametrize("variant", ["tiled", "wpt_strided", "wpt", "register"])
 def test_every_variant_can_be_tuned(shape, dtype, variant):
     space = LINEAR.space(LINEAR.problem(shape, dtype), LIMITS, only=[variant])
     assert len(space.defaults()) == 1

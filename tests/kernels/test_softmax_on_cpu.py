@@ -49,12 +49,12 @@ def test_corners_of_the_space_are_right(device, variant, n, dtype):
 def test_large_and_masked_elements_are_right(device, monkeypatch, variant, dtype):
     """exp would overflow if the largest were not taken off; whole stretches of minus infinity are masked elements."""
 
-    def draw(rng, tensor, problem):
-        x = rng.standard_normal(tensor.shape(problem)) * 1e4
+    def draw(_kernel, problem, seed, _kind):
+        x = np.random.default_rng(seed).standard_normal(tuple(problem.shape.values())) * 1e4
         x[:, :100] = -np.inf
-        return x.astype(problem.dtype)
+        return {"X": x.astype(problem.dtype)}
 
-    monkeypatch.setattr(cpu_bench, "_random", draw)
+    monkeypatch.setattr(cpu_bench, "random_arrays", draw)
     problem = SOFTMAX.problem({"m": 9, "n": 203}, dtype)
     assert verified(device, SOFTMAX, problem, CONFIGURATIONS[variant]).wrong == 0
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import signal
+from concurrent.futures import Future
 from dataclasses import replace
 
 import pytest
@@ -134,6 +135,15 @@ def test_the_second_time_comes_from_the_cache(tmp_path):
     with CompilePool(1, CubinCache(tmp_path)) as other:
         assert other.compile(WORK).compile_ms == 0
         assert other.worker_pids() == []
+
+
+def test_a_compilation_that_ends_at_once_holds_nobody_up(monkeypatch):
+    with CompilePool(1) as pool:
+        done = Future()
+        done.set_result(Compiled(b"cubin"))
+        monkeypatch.setattr(pool._threads, "submit", lambda *_: done)
+        for _ in range(2):
+            assert pool.submit(WORK).result(timeout=1).cubin == b"cubin"
 
 
 def test_the_key_changes_with_everything_that_the_cubin_depends_on(monkeypatch):

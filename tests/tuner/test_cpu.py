@@ -1,3 +1,5 @@
+import ctypes
+import json
 import time
 
 import numpy as np
@@ -7,6 +9,9 @@ from contracts.row_sum import PROBLEM, ROW_SUM, configuration
 
 from tilewright.kernels.gemm.declaration import KERNEL as GEMM
 from tilewright.kernels.gemv.declaration import KERNEL as GEMV
+from tilewright.kernels.linear.declaration import KERNEL as LINEAR
+from tilewright.tuner import cpu_library
+from tilewright.tuner.arrays import KINDS, random_arrays
 from tilewright.tuner.cpu import CpuDevice, slug_of
 from tilewright.tuner.errors import NoCompilerError, TrialFailure, TunerError
 from tilewright.tuner.outcome import Outcome
@@ -106,9 +111,9 @@ def test_a_second_compile_comes_from_the_cache(cache, bench):
 def test_a_closed_bench_leaves_no_files(device):
     bench = device.bench(ROW_SUM, PROBLEM, seed=7)
     folder = bench._folder.path
-    assert sorted(path.name for path in folder.iterdir()) == ["x.bin"]
+    assert sorted(path.name for path in folder.iterdir()) == ["normal.x.bin"]
     bench.verify(bench.compile(configuration("good")))
-    assert sorted(path.name for path in folder.iterdir()) == ["x.bin"]
+    assert sorted(path.name for path in folder.iterdir()) == ["normal.x.bin"]
     bench.close()
     assert not folder.exists()
 
@@ -117,7 +122,7 @@ def test_an_unread_inout_is_poisoned_and_a_read_one_is_not(device):
     for beta_zero in (True, False):
         problem = GEMV.problem({"m": 9, "n": 33}, options={"beta_zero": beta_zero})
         bench = device.bench(GEMV, problem, seed=3)
-        assert (bench._folder.path / "y.bin").exists() is not beta_zero
+        assert (bench._folder.path / "normal.y.bin").exists() is not beta_zero
         assert outcome_of(bench, GEMV.default_configuration(GEMV.space(problem, device.model.limits)))[1] == ""
         bench.close()
 
@@ -203,3 +208,59 @@ def test_a_hung_kernel_is_killed_on_time(bench):
     with pytest.raises(TrialFailure):
         bench.verify(program)
     assert 0.9 < time.monotonic() - started < 10
+
+
+@pytest.mark.parametrize("accuracy", ["fp32", "fp32-fma", "tf32"])
+def test_every_trial_is_held_against_the_next_kind_of_inputs(device, accuracy):
+    problem = GEMM.problem({"m": 33, "n": 21, "k": 64}, "float32", {"trans_a": True, "accuracy": accuracy})
+    bench = device.bench(GEMM, problem, seed=3)
+    program = bench.compile(GEMM.default_configuration(GEMM.space(problem, device.model.limits)))
+    found = [bench.verify(program) for _ in range(5)]
+    assert [one.inputs for one in found] == [*KINDS, "normal"]
+    assert bench.verify_each_kind(program) == tuple(found[: len(KINDS)])
+    assert all(one.wrong == 0 for one in found)
+    assert bench.verify_each_kind(bench.library()) is None
+    bench.close()
+
+
+@pytest.mark.parametrize("activation", ["none", "relu", "sigmoid", "tanh"])
+def test_the_library_of_a_layer_is_its_product_and_the_rest_by_numpy(device, activation):
+    problem = LINEAR.problem({"m": 32, "n": 48, "k": 16}, "float32", {"activation": activation})
+    bench = device.bench(LINEAR, problem, seed=3)
+    library = bench.library()
+    if library is None:
+        pytest.skip("NumPy here does not carry OpenBLAS")
+    assert "bias and activation by NumPy" in bench.library_name()
+    assert all(0 < sample < 100 for sample in bench.sample(library, "warm", 3))
+    bench.close()
+
+
+def test_there_is_no_library_for_an_activation_that_numpy_lacks(device):
+    bench = device.bench(LINEAR, LINEAR.problem({"m": 8, "n": 8, "k": 8}, options={"activation": "gelu"}), seed=3)
+    assert bench.library() is None
+    bench.close()
+
+
+@pytest.mark.parametrize("activation", ["none", "relu", "sigmoid", "tanh"])
+def test_the_library_of_a_layer_computes_the_layer(tmp_path, activation):
+    problem = LINEAR.problem({"m": 5, "n": 7, "k": 9}, "float64", {"activation": activation})
+    arrays = random_arrays(LINEAR, problem, 1)
+    for name, array in arrays.items():
+        array.tofile(tmp_path / name)
+    call = cpu_library.library_call(problem, {}, {name: tmp_path / name for name in arrays})
+    if call is None:
+        pytest.skip("NumPy here does not carry OpenBLAS")
+    what = json.loads(call.command[-1])
+    routine = getattr(ctypes.CDLL(what["library"]), what["routine"])
+    routine.restype = None
+    outputs = []
+
+    def spy(*arguments):
+        outputs.append(ctypes.cast(arguments[-2], ctypes.POINTER(ctypes.c_double)))
+        routine(*arguments)
+
+    run = cpu_library._linear(what, spy)
+    for _ in range(2):  # the second run starts from what the first has left
+        run()
+    found = np.ctypeslib.as_array(outputs[-1], (5, 7))
+    assert np.allclose(found, LINEAR.reference(problem, arrays, {}).value, rtol=1e-12, atol=1e-15)

@@ -2,9 +2,11 @@ import made_recordings as made
 import pytest
 
 from tilewright.kernels.space import Configuration
+from tilewright.tuner.device import DeviceState, Verification
 from tilewright.tuner.finals import finals
 from tilewright.tuner.measure import ContextLostError, MeasurementPlan
 from tilewright.tuner.outcome import Outcome
+from tilewright.tuner.rounds import Steadiness
 
 A, B, C = (Configuration.of("v", {"TILE": tile}) for tile in (1, 2, 4))
 TILES = [("TILE", (1, 2, 4))]
@@ -101,3 +103,93 @@ def test_a_default_that_fails_in_the_finals_leaves_no_time():
     entries = {A: made.entry(1.0), B: made.failed(Outcome.COMPILE_FAILED)}
     standing = finals(made.BenchWithLibrary(made.of(entries, v=TILES)), [A], "warm", default=B)
     assert (standing.default_ms, len(standing.finalists)) == (None, 1)
+
+
+class MovingBench(made.BenchWithLibrary):
+    """Its clock falls after so many samples, and with it every time grows; it may recover when asked again."""
+
+    def __init__(self, recording, *, falls_at, recovers_at=10**9, times_follow=True, **kwargs):
+        super().__init__(recording, **kwargs)
+        self.falls_at, self.recovers_at, self.times_follow, self.samples = falls_at, recovers_at, times_follow, 0
+
+    @property
+    def is_slow(self):
+        return self.falls_at <= self.samples < self.recovers_at
+
+    def sample(self, executable, l2, count):
+        self.samples += 1
+        factor = 1.1 if self.is_slow and self.times_follow else 1.0
+        return [factor * sample for sample in super().sample(executable, l2, count)]
+
+    def state(self):
+        return DeviceState(clock_mhz=1800 if self.is_slow else 1980)
+
+
+def moving(**kwargs):
+    entries = {A: made.entry(1.0, noise=0.005, seed=1), B: made.entry(1.05, noise=0.005, seed=2)}
+    return MovingBench(made.of(entries, v=TILES), library_ms=1.2, **kwargs)
+
+
+def test_a_steady_device_plays_the_rounds_once():
+    bench = moving(falls_at=10**9)
+    standing = finals(bench, [A, B], "warm")
+    assert standing.steadiness == Steadiness(0.0, 0.0, is_steady=True, attempts=1)
+    assert bench.samples == 3 * (1 + MeasurementPlan().final_rounds)
+
+
+def test_finals_in_which_the_clock_falls_are_played_again():
+    bench = moving(falls_at=20)  # of 36 samples
+    standing = finals(bench, [A, B], "warm")
+    assert (standing.steadiness.is_steady, standing.steadiness.attempts) == (True, 2)
+    assert standing.finalists[0].time_ms == pytest.approx(1.1, rel=0.01)  # all of one clock
+    assert len(standing.finalists[0].samples_ms) == MeasurementPlan().final_rounds
+    assert not standing.finalists[1].ties
+
+
+def test_a_device_that_does_not_settle_is_named_so_and_the_ranking_still_holds():
+    bench = moving(falls_at=10**9, drift=0.002)
+    standing = finals(bench, [B, A], "warm")
+    assert not standing.steadiness.is_steady
+    assert standing.steadiness.attempts == 1 + MeasurementPlan().final_repeats
+    assert 0.02 < standing.steadiness.time_drift < 0.1
+    assert standing.steadiness.clock_drift == 0.0
+    assert [f.configuration for f in standing.finalists] == [A, B]
+    assert not standing.finalists[1].ties
+
+
+def test_a_clock_that_falls_and_rises_with_times_that_hide_it_is_seen():
+    bench = moving(falls_at=20, recovers_at=56, times_follow=False)
+    standing = finals(bench, [A, B], "warm")
+    assert standing.steadiness.attempts == 2
+    assert standing.steadiness.time_drift == 0.0
+    assert standing.steadiness.clock_drift == pytest.approx(0.1)
+
+
+class BenchOfSeveralKinds(made.BenchWithLibrary):
+    """Finds `wrong` configurations wrong with another kind of inputs than their trials had."""
+
+    def __init__(self, recording, wrong=(), library_ratio=0.5, **kwargs):
+        super().__init__(recording, **kwargs)
+        self.wrong, self.library_ratio = wrong, library_ratio
+
+    def verify_each_kind(self, executable):
+        if isinstance(executable, made.Exe):
+            return None if self.library_ratio is None else (Verification(self.library_ratio, 0),)
+        is_wrong = self._configuration_of[id(executable)][0] in self.wrong
+        scaled = Verification(9.0, 4, (0,), "scaled") if is_wrong else Verification(0.25, 0, None, "scaled")
+        return self.verify(executable), scaled
+
+
+def test_a_winner_that_is_wrong_with_any_kind_of_inputs_is_dropped():
+    entries = {A: made.entry(1.0), B: made.entry(1.1)}
+    standing = finals(BenchOfSeveralKinds(made.of(entries, v=TILES), wrong={A}), [A, B], "warm")
+    assert [finalist.configuration for finalist in standing.finalists] == [B]
+    assert "with scaled inputs" in standing.dropped[0].reason
+
+
+@pytest.mark.parametrize("library_ratio", [0.5, None])
+def test_the_winner_and_the_library_have_their_worst_errors_stated(library_ratio):
+    recording = made.of({A: made.entry(1.0), B: made.entry(1.05)}, v=TILES)
+    standing = finals(BenchOfSeveralKinds(recording, library_ratio=library_ratio, library_ms=1.0), [A, B], "warm")
+    assert [finalist.bound_ratio for finalist in standing.finalists] == [0.25, None]
+    assert standing.library.bound_ratio == library_ratio

@@ -17,7 +17,7 @@ from tilewright.tuner.library_lt import _Heuristic
 from tilewright.tuner.outcome import Outcome
 
 FLAGS = (False, True)
-PLACES = {"A": 1, "B": 2, "C": 3, "x": 4, "y": 5}
+PLACES = {"A": 1, "B": 2, "C": 3, "x": 4, "y": 5, "X": 6, "W": 7, "Y": 8}
 
 
 def by_columns(flat, rows, columns, lead):
@@ -54,6 +54,34 @@ def test_what_the_library_is_asked_for_is_the_problem(kernel, problem):
     if product.beta:
         found += product.beta * by_columns(flats[product.out], product.rows, product.columns, product.rows)
     assert np.allclose(found.T.reshape(-1), expected.reshape(-1), rtol=1e-12)
+
+
+def test_a_layer_begins_with_its_product():
+    linear = catalogue().get("linear")
+    problem = linear.problem({"m": 5, "n": 3, "k": 4}, "float64")
+    host = random_arrays(linear, problem, 1)
+    flats = {PLACES[name]: host[name].reshape(-1) for name in ("X", "W")}
+    product = product_of(problem, PLACES, {})
+    first = factor(flats, product.first, product.rows, product.depth)
+    second = factor(flats, product.second, product.depth, product.columns)
+    expected = linear.reference(problem, host, {}).value - host["b"]
+    assert (product.alpha, product.beta, product.out) == (1.0, 0.0, PLACES["Y"])
+    assert np.allclose((first @ second).T, expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "accuracy", "precision"),
+    [
+        ("float32", "fp32", "FP32"),
+        ("float32", "fp32-fma", "FP32"),
+        ("float32", "tf32", "TF32"),
+        ("float64", "fp32", "FP64"),
+    ],
+)
+def test_the_library_computes_as_exactly_as_the_caller_asked(dtype, accuracy, precision):
+    gemm = catalogue().get("gemm")
+    problem = gemm.problem({"m": 5, "n": 3, "k": 4}, dtype, {"accuracy": accuracy})
+    assert product_of(problem, PLACES, scalar_values(gemm, problem)).precision == precision
 
 
 @pytest.mark.parametrize(("kernel", "problem"), list(problems()), ids=lambda value: getattr(value, "canonical", ""))

@@ -29,7 +29,7 @@ def test_a_quiet_configuration_needs_few_samples_and_both_l2_states_are_recorded
     assert evaluation.outcome is Outcome.MEASURED
     assert evaluation.time_ms == pytest.approx(2.0, rel=0.003)
     assert evaluation.cold.time_ms == pytest.approx(3.0, rel=0.01)
-    assert len(evaluation.warm.samples_ms) == 6
+    assert len(evaluation.warm.samples_ms) == 7
     assert len(evaluation.cold.samples_ms) == 3
     assert evaluation.compile_ms == 3.0
 
@@ -81,7 +81,7 @@ def test_sampling_ends_with_its_wall_time():
         bench_of(made.entry(2.0, noise=0.3)), ONE, "warm", MeasurementPlan(limit_s=5.0), clock=lambda: next(ticks)
     )
     assert evaluation.outcome is Outcome.MEASURED
-    assert len(evaluation.warm.samples_ms) == 6
+    assert len(evaluation.warm.samples_ms) == 7
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,26 @@ def test_a_measured_copy_does_not_lower_the_roof_because_reading_alone_is_faster
     assert roof_gflops(replace(H200, measured_gb_per_s=4_000.0), "float32", 10**6, 4 * 10**6) == pytest.approx(1_200)
 
 
+@pytest.mark.parametrize(
+    ("dtype", "accuracy", "peak"),
+    [
+        ("float32", None, 66_900),
+        ("float32", "fp32-fma", 66_900),
+        ("float32", "fp32", 247_350),
+        ("float32", "tf32", 494_700),
+        ("float64", "fp32", 33_000),
+    ],
+)
+def test_the_peak_is_that_of_the_arithmetic_that_is_admitted(dtype, accuracy, peak):
+    model = replace(H200, datasheet_gflops={"float32": 66_900.0, "float64": 33_000.0, "tf32": 494_700.0})
+    assert roof_gflops(model, dtype, 2 * 16384**3, 12 * 16384**2, accuracy) == peak
+
+
+@pytest.mark.parametrize("accuracy", ["fp32", "tf32"])
+def test_without_tensor_cores_the_cuda_cores_are_the_peak(accuracy):
+    assert roof_gflops(H200, "float32", 2 * 4096**3, 12 * 4096**2, accuracy) == 66_900
+
+
 def test_percent_of_roof_of_a_known_time():
     # 51.1 TFLOP/s at 4096 cubed is 2.69 ms
     assert percent_of_roof(product(4096), PROBLEM, H200, 2.6896) == pytest.approx(76.4, abs=0.1)

@@ -92,3 +92,24 @@ def test_only_what_is_clearly_slower_is_dropped(samples, slower):
 def test_what_cannot_be_a_time(value):
     assert not statistics.is_time(value)
     assert statistics.is_time(1e-9)
+
+
+def test_noise_alone_is_hardly_ever_a_drift():
+    rng = np.random.default_rng(3)
+    found = [statistics.drift(1 + 0.05 * rng.standard_normal(11)) for _ in range(2000)]
+    assert np.mean(np.array(found) != 0) < 0.045
+
+
+@pytest.mark.parametrize("change", [-0.1, -0.03, 0.03, 0.1])
+def test_a_step_and_a_ramp_beyond_the_noise_are_found_with_their_size(change):
+    rng = np.random.default_rng(4)
+    noise = 0.003 * rng.standard_normal(11)
+    step = [1 + change * (i >= 5) for i in range(11)]
+    ramp = [1 + change * i / 10 for i in range(11)]
+    assert statistics.drift(list(np.array(step) + noise)) == pytest.approx(change, abs=0.006)
+    assert statistics.drift(list(np.array(ramp) + noise)) == pytest.approx(0.7 * change, abs=0.01)
+
+
+def test_a_few_values_show_no_drift():
+    assert [statistics.drift([1.0] * (count // 2) + [2.0] * (count - count // 2)) for count in range(6)] == [0.0] * 6
+    assert statistics.drift([1.0, 1.0, 1.0, 2.0, 2.0, 2.0]) == 1.0

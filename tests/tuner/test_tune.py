@@ -1,14 +1,17 @@
 import itertools
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import made_recordings as made
 import pytest
 
 from tilewright.kernels.space import Configuration
+from tilewright.tuner.ahead import CompilesAhead, CompilesMany
 from tilewright.tuner.errors import DeviceLostError
 from tilewright.tuner.measure import ContextLostError
 from tilewright.tuner.outcome import Outcome
 from tilewright.tuner.replay import ReplayBench, replay, replay_kernel
-from tilewright.tuner.tune import Budget, CompilesAhead, StudyState, tune
+from tilewright.tuner.tune import Budget, StudyState, tune
 
 BEST = Configuration.of("fine", {"TILE": 16, "UNROLL": 4})
 
@@ -35,7 +38,7 @@ class Run:
         return [p.trial for p in self.progress]
 
 
-@pytest.mark.parametrize("sampler", ["tpe", "random"])
+@pytest.mark.parametrize("sampler", ["gp", "tpe", "random"])
 def test_the_whole_space_is_searched_and_the_best_settled(sampler):
     run = Run(made.valley(), Budget(trials=500), sampler=sampler).go()
     assert run.result.stopped_by == "exhausted"
@@ -207,6 +210,52 @@ def test_a_bench_that_compiles_ahead_hears_early_and_of_no_more_than_the_budget(
     assert len(run.trials) == 20
 
 
+class ManyBench(AheadBench):
+    """Compiles `compilers` at a time; `late` ones are ready only when nothing else is, or all are at once."""
+
+    compilers = 4
+
+    def __init__(self, recording, late, *, instant=False):
+        super().__init__(recording)
+        self.late, self.instant, self.in_flight, self.dropped = late, instant, [], []
+
+    def ready(self, configurations, *, wait):
+        self.in_flight.append(len(configurations))
+        if self.instant:
+            return list(configurations)
+        ready = [c for c in configurations if c not in self.late]
+        return (ready or list(configurations))[:1] if wait else []
+
+    def drop(self, configurations):
+        self.dropped.extend(configurations)
+
+
+def test_what_compiles_slowly_holds_nobody_up():
+    recording = made.valley()
+    slow = Configuration.of("fine", {"TILE": 1, "UNROLL": 1})
+    bench = ManyBench(recording, {slow})
+    assert isinstance(bench, CompilesMany)
+    run = Run(recording, Budget(trials=64), bench=bench).go()
+    assert run.trials[-1].configuration == slow
+    assert max(bench.in_flight) == 1 + 2 * ManyBench.compilers
+
+
+def test_what_was_ahead_at_the_end_is_not_compiled_any_more():
+    bench = ManyBench(made.valley(), set())
+    run = Run(made.valley(), Budget(target_ms=100.0), bench=bench).go()
+    assert len(run.trials) == 1
+    assert len(bench.queued) == 1 + len(bench.dropped)
+
+
+def test_a_search_does_not_run_far_ahead_of_what_it_knows_when_compilers_are_quick():
+    bench = ManyBench(made.valley(), set(), instant=True)
+    run = Run(made.valley(), Budget(trials=40), bench=bench).go()
+    assert len(run.trials) == 40
+    assert bench.dropped == []
+    assert max(bench.in_flight[8:]) <= 9
+    assert max(bench.in_flight[30:]) <= 4
+
+
 @pytest.mark.parametrize("limits", [{}, {"trials": 0}, {"seconds": -1.0}, {"trials": 5, "target_ms": 0.0}])
 def test_a_budget_of_nothing_is_refused(limits):
     with pytest.raises(ValueError, match="budget"):
@@ -220,3 +269,57 @@ def test_the_replayed_kernel_can_be_limited_to_a_variant():
     space = kernel.space(problem, device.model.limits, only=["coarse"])
     result = tune(device.bench(kernel, problem, 0), kernel, space, Budget(trials=100), seed=0)
     assert result.best.configuration.variant == "coarse"
+
+
+class Sharing:
+    """Trials of several searches, each of which hears of the others' at every step; threads take turns by chance."""
+
+    def __init__(self):
+        self.lock, self.trials, self.claimed = threading.Lock(), [], set()
+
+    def search(self, name, seed, trials):
+        recording, heard = made.valley(), 0
+        device, _, problem = replay(recording)
+        kernel = replay_kernel(recording)
+
+        def others():
+            nonlocal heard
+            with self.lock:
+                new, heard = self.trials[heard:], len(self.trials)
+            return [trial for owner, trial in new if owner != name]
+
+        def on_trial(progress):
+            with self.lock:
+                self.trials.append((name, progress.trial))
+
+        def claim(configuration):
+            with self.lock:
+                is_free = configuration not in self.claimed
+                self.claimed.add(configuration)
+            return is_free
+
+        bench, space = device.bench(kernel, problem, 0), kernel.space(problem, device.model.limits)
+        hooks = {"on_trial": on_trial, "others": others, "claim": claim}
+        return tune(bench, kernel, space, Budget(trials=trials), seed=seed, **hooks)
+
+
+def test_two_searches_of_one_study_never_repeat_each_other_and_agree():
+    study = Sharing()
+    with ThreadPoolExecutor(2) as pool:
+        found = list(pool.map(study.search, ("a", "b"), (1, 2), (24, 24)))
+    evaluated = [trial.configuration for _, trial in study.trials]
+    assert len(evaluated) == 48 == len(set(evaluated))
+    assert [result.best.configuration for result in found] == [BEST, BEST]
+
+
+def test_trials_of_others_are_known_to_the_search_and_never_tried_again():
+    study = Sharing()
+    study.search("a", 1, 40)
+    theirs = {trial.configuration for _, trial in study.trials}
+    result = study.search("b", 2, 40)
+    mine = [trial for owner, trial in study.trials if owner == "b"]
+    assert len(mine) == 64 - 40
+    assert result.stopped_by == "exhausted"
+    assert not theirs & {trial.configuration for trial in mine}
+    assert min(trial.number for trial in mine) == 40
+    assert result.best.configuration == BEST

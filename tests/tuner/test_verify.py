@@ -3,9 +3,13 @@ import math
 import numpy as np
 import pytest
 
+from tilewright.kernels.catalogue import catalogue
+from tilewright.kernels.errors import InvalidProblemError
 from tilewright.kernels.kernel import Reference
 from tilewright.kernels.problem import UNIT_ROUNDOFF
-from tilewright.tuner.verify import C_DEFAULT, compare, tolerance
+from tilewright.tuner.arrays import KINDS, random_arrays, scalar_values
+from tilewright.tuner.device import Verification
+from tilewright.tuner.verify import C_DEFAULT, compare, is_right, tolerance, worse
 
 
 def product_reference(rng, m=37, n=29, k=113):
@@ -86,3 +90,44 @@ def test_another_shape_is_refused():
     reference = Reference(np.zeros((2, 3)), np.zeros((2, 3)), 1)
     with pytest.raises(ValueError, match=r"\(3, 2\)"):
         compare(np.zeros((3, 2), np.float32), reference, "float32")
+
+
+def test_a_coarser_roundoff_admits_coarser_errors():
+    reference = Reference(np.full((2, 2), 10.0), np.full((2, 2), 16.0), 4, unit_roundoff=2.0**-10)
+    out = reference.value + 1.5 * 2 * 2.0**-10 * 16.0
+    verification = compare(out, reference, "float32")
+    assert (verification.bound_ratio, verification.wrong) == (1.5, 0)
+    assert compare(out, Reference(reference.value, reference.magnitude, 4), "float32").wrong == 4
+
+
+@pytest.mark.parametrize(("accuracy", "holds"), [("fp32", False), ("fp32-fma", False), ("tf32", True)])
+def test_inputs_cut_to_tf32_are_right_only_where_the_caller_admits_it(accuracy, holds):
+    gemm = catalogue().get("gemm")
+    problem = gemm.problem({"m": 40, "n": 30, "k": 512}, "float32", {"accuracy": accuracy})
+    for kind in KINDS:
+        arrays = random_arrays(gemm, problem, 3, kind)
+        reference = gemm.reference(problem, arrays, scalar_values(gemm, problem))
+        a, b = (cut_to_tf32(arrays[name]).astype(np.float64) for name in "AB")
+        assert is_right(compare((2.0 * (a @ b)).astype(np.float32), reference, "float32")) is holds, kind
+
+
+def cut_to_tf32(numbers):
+    return (numbers.view(np.uint32) & np.uint32(0xFFFFE000)).view(np.float32)
+
+
+def test_float64_has_one_accuracy_only():
+    with pytest.raises(InvalidProblemError, match="tf32 is for float32"):
+        catalogue().get("gemm").problem({"m": 1, "n": 1, "k": 1}, "float64", {"accuracy": "tf32"})
+    catalogue().get("gemm").problem({"m": 1, "n": 1, "k": 1}, "float64", {"accuracy": "fp32"})
+
+
+def test_the_worse_is_the_one_with_more_wrong_components_then_the_larger_ratio():
+    right, high, wrong = Verification(0.1, 0), Verification(1.9, 0), Verification(0.5, 3)
+    assert worse(right, high) is high
+    assert worse(high, wrong) is wrong
+    assert not is_right(Verification(math.nan, 0))
+
+
+def test_a_message_names_the_inputs_that_were_not_the_usual():
+    assert "with scaled inputs" in Verification(3.0, 1, (0,), "scaled").message()
+    assert "inputs" not in Verification(3.0, 1, (0,)).message()

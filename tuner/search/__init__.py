@@ -5,22 +5,45 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tilewright.kernels.space import Configuration, SearchSpace
-from tilewright.tuner.search.searcher import RandomSearcher, Searcher, Told
-from tilewright.tuner.search.tpe import TpeSearcher
+from tilewright.tuner.search.feasible import FeasibleSampler, RandomSampler, StudySearcher
+from tilewright.tuner.search.forest import ForestSampler
+from tilewright.tuner.search.gaussian import GaussianSampler
+from tilewright.tuner.search.searcher import Prior, Searcher, Told
+from tilewright.tuner.search.snapping import SnappingSampler, nsga2, tpe
 
-SAMPLERS = ("tpe", "random")
-"""The searches by name; the first is the default."""
+SAMPLERS = ("gp", "forest", "tpe", "nsga2", "random")
+"""The searches by name; the first is the default. docs/measuring.md, section 7, compares them."""
 
 
-def make_searcher(
-    sampler: str, space: SearchSpace, starts: Sequence[Configuration], seed: int, prior: Sequence[Told] = ()
-) -> Searcher:
-    """A fresh search of that name, which knows the prior trials; raises ValueError for a name there is not."""
+def make_sampler(
+    sampler: str, space: SearchSpace, starts: Sequence[Configuration], seed: int, priors: Sequence[Prior] = ()
+) -> FeasibleSampler:
+    """A fresh Optuna sampler of that name; only `gp` uses priors. Raises ValueError for a name there is not."""
+    if sampler == "gp":
+        return GaussianSampler(space, seed, starts, priors)
+    if sampler == "forest":
+        return ForestSampler(space, seed, starts)
     if sampler == "tpe":
-        return TpeSearcher(space, starts, seed, prior)
+        return SnappingSampler(space, seed, starts, inner=tpe)
+    if sampler == "nsga2":
+        return SnappingSampler(space, seed, starts, inner=nsga2)
     if sampler == "random":
-        return RandomSearcher(space, starts, seed, prior)
+        return RandomSampler(space, seed, starts)
     raise ValueError(f"there is no sampler {sampler!r}; there are {', '.join(SAMPLERS)}")
 
 
-__all__ = ["SAMPLERS", "RandomSearcher", "Searcher", "Told", "TpeSearcher", "make_searcher"]
+def make_searcher(
+    sampler: str,
+    space: SearchSpace,
+    starts: Sequence[Configuration],
+    seed: int,
+    told: Sequence[Told] = (),
+    *,
+    priors: Sequence[Prior] = (),
+) -> Searcher:
+    """A fresh search of that name, which knows the trials of its own study so far and the priors made elsewhere."""
+    # A resumed study draws anew: with the seed alone it would repeat its first draws.
+    return StudySearcher(space, told, make_sampler(sampler, space, starts, seed + len(told), priors))
+
+
+__all__ = ["SAMPLERS", "Prior", "Searcher", "Told", "make_sampler", "make_searcher"]

@@ -1,17 +1,42 @@
-"""What tune() asks of a search: proposals out, evaluations in."""
+"""What tune() asks of a search, proposals out and evaluations in, and what a search may be given beforehand."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
-import numpy as np
-
-from tilewright.kernels.space import Configuration, SearchSpace
+from tilewright.kernels.space import Configuration
 from tilewright.tuner.outcome import Evaluation
-from tilewright.tuner.search.unseen import Unseen
 
 Told = tuple[Configuration, Evaluation]
+
+
+@dataclass(frozen=True)
+class Prior:
+    """A record of the same kernel made elsewhere: another shape, another device model, an older environment.
+
+    `entries`: configurations with their time over the best time of that record, infinite where they failed; they need
+    not be feasible here. `similarity` in (0, 1] is how far it is trusted before this study has trials of its own.
+    """
+
+    source: str
+    entries: Sequence[tuple[Configuration, float]]
+    similarity: float = 0.8
+
+    def __post_init__(self) -> None:
+        if not 0 < self.similarity <= 1:
+            raise ValueError(f"prior {self.source}: a similarity lies above 0 and is at most 1, not {self.similarity}")
+        slowdowns = [slowdown for _, slowdown in self.entries]
+        if any(not slowdown >= 1 for slowdown in slowdowns):  # NaN included
+            raise ValueError(f"prior {self.source}: times are over the record's best, so none is below 1")
+
+    @classmethod
+    def of(cls, source: str, told: Sequence[Told], similarity: float = 0.8) -> Prior:
+        """The prior that these trials make."""
+        best_ms = min((e.time_ms for _, e in told if e.time_ms is not None), default=1.0)
+        entries = [(c, float("inf") if e.time_ms is None else e.time_ms / best_ms) for c, e in told]
+        return cls(source, entries, similarity)
 
 
 class Searcher(Protocol):
@@ -22,24 +47,3 @@ class Searcher(Protocol):
 
     def tell(self, configuration: Configuration, evaluation: Evaluation) -> None:
         """Learns from an evaluated proposal."""
-
-
-class RandomSearcher:
-    """Uniform draws without repetition, after the starts: the yardstick for every other search."""
-
-    def __init__(
-        self, space: SearchSpace, starts: Sequence[Configuration], seed: int, prior: Sequence[Told] = ()
-    ) -> None:
-        self.unseen = Unseen(space, np.random.default_rng([seed, len(prior)]))
-        self.unseen.take_all(configuration for configuration, _ in prior)
-        self._starts = [start for start in dict.fromkeys(starts) if start in self.unseen]
-
-    def propose(self) -> Configuration | None:
-        """The next start, then a draw from what is left."""
-        proposal = self._starts.pop(0) if self._starts else self.unseen.draw()
-        if proposal is not None:
-            self.unseen.take(proposal)
-        return proposal
-
-    def tell(self, configuration: Configuration, evaluation: Evaluation) -> None:
-        """Nothing: chance does not learn."""

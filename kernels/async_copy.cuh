@@ -19,16 +19,16 @@ __device__ __forceinline__ void copy_async(unsigned target, const void* source) 
   }
 }
 
-// The same from `source` itself where `inside`, zeros where not; `source` is not read then, but must be an address in
-// global memory.
-template <unsigned BYTES, unsigned INTO>
+// The same where `inside`, zeros where not. Nothing is read then, wherever `source` points: no register of its own.
+template <unsigned BYTES, unsigned INTO, long long FROM = 0>
 __device__ __forceinline__ void copy_async_or_zero(unsigned target, const void* source, bool inside) {
   const unsigned bytes = inside ? BYTES : 0;
   if constexpr (BYTES == 16) {
-    asm volatile("cp.async.cg.shared.global [%0 + %2], [%1], 16, %3;" ::"r"(target), "l"(source), "n"(INTO), "r"(bytes));
+    asm volatile("cp.async.cg.shared.global [%0 + %2], [%1 + %4], 16, %3;"
+                 ::"r"(target), "l"(source), "n"(INTO), "r"(bytes), "n"(FROM));
   } else {
-    asm volatile("cp.async.ca.shared.global [%0 + %2], [%1], %3, %4;"
-                 ::"r"(target), "l"(source), "n"(INTO), "n"(BYTES), "r"(bytes));
+    asm volatile("cp.async.ca.shared.global [%0 + %2], [%1 + %5], %3, %4;"
+                 ::"r"(target), "l"(source), "n"(INTO), "n"(BYTES), "r"(bytes), "n"(FROM));
   }
 }
 

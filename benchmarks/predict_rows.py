@@ -1,0 +1,203 @@
+"""The two halves of benchmarks/predict.py: records of tuned shapes, and rows that compare predictions with tuning."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tilewright.kernels.kernel import Kernel
+from tilewright.kernels.problem import Problem
+from tilewright.kernels.space import Configuration, SearchSpace
+from tilewright.tuner import statistics
+from tilewright.tuner.ahead import CompilesAhead
+from tilewright.tuner.device import L2, Bench, Device
+from tilewright.tuner.measure import ContextLostError, checked_samples, evaluate
+from tilewright.tuner.outcome import Evaluation
+from tilewright.tuner.predict import Predictor, Record
+from tilewright.tuner.tune import Budget, Progress, tune
+
+SEED = 20260
+SMALLEST, LARGEST = 32, 4096
+MULTIPLES = (1, 8, 64)
+"""A size is rounded to a multiple of one of these, by chance: most real sizes are round, some are not."""
+
+NEIGHBOURS = 8
+ROUNDS = 11
+SAMPLES = 2
+
+State = dict[str, Any]
+Shape = dict[str, int]
+
+
+def random_shapes(kernel: Kernel, count: int, largest: int = LARGEST, seed: int = SEED) -> list[Shape]:
+    """So many different shapes, the same for the same seed."""
+    generator = random.Random(seed)
+    shapes: list[Shape] = []
+    while len(shapes) < count:
+        shape = {axis: _random_size(generator, largest) for axis in kernel.axes}
+        if shape not in shapes:
+            shapes.append(shape)
+    return shapes
+
+
+def _random_size(generator: random.Random, largest: int) -> int:
+    size = 2 ** generator.uniform(math.log2(SMALLEST), math.log2(largest))
+    multiple = generator.choice(MULTIPLES)
+    return max(1, round(size / multiple)) * multiple
+
+
+@dataclass
+class Run:
+    """A device, a kernel and what was found so far, which is written to `path` after every shape."""
+
+    device: Device
+    kernel: Kernel
+    state: State
+    path: Path
+    deadline: float  # on the monotonic clock: no shape is begun after it
+
+    def survey(self, shapes: Sequence[Shape], seconds: float) -> None:
+        """Adds a record of each shape that has none yet, by a search of so many seconds."""
+        for shape in shapes[len(self.state["records"]) :]:
+            if time.monotonic() >= self.deadline or self.state["rows"]:
+                return
+            problem, begun = self.kernel.problem(shape), time.monotonic()
+            tried = self._searched(problem, seconds)
+            measured = {c: e for c, e in tried.items() if e.time_ms is not None}
+            entries = [[c.as_json(), e.time_ms, e.resources.registers] for c, e in measured.items()]
+            wall_s = round(time.monotonic() - begun, 2)
+            self.state["records"].append({"shape": shape, "tried": entries, "wall_s": wall_s})
+            write(self.path, self.state)
+            print(f"{problem}: {len(measured)} of {len(tried)} measured, {wall_s} s", file=sys.stderr, flush=True)
+
+    def compare(self, shapes: Sequence[Shape], trials: int) -> None:
+        """Adds a row for each unseen shape that has none yet, with a job of so many trials to compare with."""
+        if time.monotonic() >= self.deadline:
+            return
+        records, begun = self.records(), time.perf_counter()
+        predictor = Predictor(self.kernel, self.device.model.limits, records)
+        self.state["fit_s"] = round(time.perf_counter() - begun, 2)
+        self.state["left_out"] = geometric_mean([1 / (1 + loss) for loss in predictor.losses.values()])
+        for shape in shapes[len(self.state["rows"]) :]:
+            if time.monotonic() >= self.deadline:
+                return
+            problem = self.kernel.problem(shape)
+            space = self.kernel.space(problem, self.device.model.limits)
+            nearest = next((r.ranked[0] for r in near(records, problem) if r.ranked[0] in space), None)
+            row = self._compared(problem, space, predictor, nearest, trials)
+            self.state["rows"].append(row)
+            write(self.path, self.state)
+            print(f"{problem}: {row['ratio']:.3f}", file=sys.stderr, flush=True)
+
+    def records(self) -> list[Record]:
+        """What was measured, as a predictor takes it."""
+        return [record_of(self.kernel, row) for row in self.state["records"] if row["tried"]]
+
+    def _searched(self, problem: Problem, seconds: float) -> dict[Configuration, Evaluation]:
+        """What became of each configuration of the search and of the best ones of the nearest shapes before."""
+        space = self.kernel.space(problem, self.device.model.limits)
+        tried: dict[Configuration, Evaluation] = {}
+
+        def on_trial(progress: Progress) -> None:
+            tried[progress.trial.configuration] = progress.trial.evaluation
+
+        bench = self.device.bench(self.kernel, problem, SEED)
+        until = time.monotonic() + seconds
+        # A search that is cancelled has no finals: a record needs none.
+        budget, is_over = Budget(seconds=seconds + 60), lambda: time.monotonic() >= until
+        try:
+            tune(bench, self.kernel, space, budget, seed=SEED, on_trial=on_trial, should_stop=is_over)
+            self._try_winners(bench, problem, space, tried)
+        except ContextLostError as error:
+            print(f"{problem}: {error.configuration} broke the context", file=sys.stderr)
+        finally:
+            bench.close()
+        return tried
+
+    def _try_winners(
+        self, bench: Bench, problem: Problem, space: SearchSpace, tried: dict[Configuration, Evaluation]
+    ) -> None:
+        nearest = [record.ranked[0] for record in near(self.records(), problem)[:NEIGHBOURS]]
+        winners = [c for c in dict.fromkeys(nearest) if c in space and c not in tried]
+        if isinstance(bench, CompilesAhead):
+            bench.compile_ahead(winners)
+        for configuration in winners:
+            tried[configuration] = evaluate(bench, configuration, self.kernel.ranking_l2)
+
+    def _compared(
+        self, problem: Problem, space: SearchSpace, predictor: Predictor, nearest: Configuration | None, trials: int
+    ) -> State:
+        begun = time.perf_counter()
+        prediction = predictor.predict(problem, space.__contains__)
+        predict_ms = round(1e3 * (time.perf_counter() - begun), 1)
+        chosen = {"nearest": nearest or self.kernel.default_configuration(space)}
+        chosen["predicted"] = chosen["nearest"] if prediction is None else prediction.configuration
+        bench = self.device.bench(self.kernel, problem, SEED)
+        try:
+            best = tune(bench, self.kernel, space, Budget(trials=trials), seed=SEED).best
+            if best is None:
+                raise SystemExit(f"{problem}: nothing was measured")
+            chosen["tuned"] = best.configuration
+            times_ms = by_turns(bench, self.kernel, chosen)
+        finally:
+            bench.close()
+        return {
+            "shape": dict(problem.shape),
+            "match": "nearest" if prediction is None else "predicted",
+            "ratio": statistics.ratio_interval(times_ms["tuned"], times_ms["predicted"])[0],
+            "nearest_ratio": statistics.ratio_interval(times_ms["tuned"], times_ms["nearest"])[0],
+            "expected_loss": None if prediction is None else prediction.expected_loss,
+            "expected_ms": None if prediction is None else prediction.time_ms,
+            "times_ms": {name: statistics.median(rounds) for name, rounds in times_ms.items()},
+            "configurations": {name: configuration.as_json() for name, configuration in chosen.items()},
+            "predict_ms": predict_ms,
+        }
+
+
+def record_of(kernel: Kernel, row: State) -> Record:
+    """The record that a predictor takes, from one written."""
+    tried = [(Configuration.from_json(c), time_ms, registers) for c, time_ms, registers in row["tried"]]
+    registers = {c: count for c, _, count in tried if count}
+    return Record(kernel.problem(row["shape"]), {c: time_ms for c, time_ms, _ in tried}, registers)
+
+
+def near(records: Sequence[Record], problem: Problem) -> list[Record]:
+    """The records by the sum over the axes of the logarithm of the sizes' ratio, the nearest first."""
+
+    def distance(record: Record) -> float:
+        return sum(abs(math.log2(a / b)) for (_, a), (_, b) in zip(record.problem.axes, problem.axes, strict=True))
+
+    return sorted(records, key=distance)
+
+
+def by_turns(bench: Bench, kernel: Kernel, configurations: dict[str, Configuration]) -> dict[str, list[float]]:
+    """By name the medians of rounds in which each is timed; the first round warms up and is not kept."""
+    l2: L2 = "cold" if kernel.ranking_l2 == "cold" else "warm"
+    executables = {name: bench.compile(configuration) for name, configuration in configurations.items()}
+    rounds: dict[str, list[float]] = {name: [] for name in executables}
+    for number in range(ROUNDS + 1):
+        for name in sorted(executables, reverse=number % 2 == 0):
+            time_ms = statistics.median(checked_samples(bench, executables[name], l2, SAMPLES))
+            if number:
+                rounds[name].append(time_ms)
+    return rounds
+
+
+def write(path: Path, state: State) -> None:
+    """The file appears when it is whole."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(path.name + ".partial")
+    partial.write_text(json.dumps(state, indent=1) + "\n", encoding="utf-8")
+    partial.replace(path)
+
+
+def geometric_mean(ratios: Sequence[float]) -> float:
+    """Of one number or more, all positive."""
+    return math.exp(sum(map(math.log, ratios)) / len(ratios))

@@ -1,0 +1,18 @@
+// What becomes of gemm's finished sums: C = alpha sum + beta C. Sources that several kernels share write through it.
+struct Epilogue {
+  REAL alpha, beta;
+  REAL* C;
+
+  // WIDTH neighbours of a row; rows of C divide into WIDTH, and `column` by it.
+  template <unsigned WIDTH>
+  __device__ __forceinline__ void write(unsigned row, unsigned column, const Pack<WIDTH>& sum) const {
+    REAL* target = C + static_cast<size_t>(row) * N + column;
+    Pack<WIDTH> out = {};
+    if (!BETA_ZERO) out = load_pack<WIDTH>(target);
+#pragma unroll
+    for (unsigned i = 0; i < WIDTH; ++i) {
+      out.lane[i] = BETA_ZERO ? alpha * sum.lane[i] : alpha * sum.lane[i] + beta * out.lane[i];
+    }
+    store_pack<WIDTH>(target, out);
+  }
+};

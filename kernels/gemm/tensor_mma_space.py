@@ -1,0 +1,252 @@
+"""gemm's variants `tensor3xtf32` and `tensor1xtf32` by mma.sync: their parameters, costs, and what is worth a trial."""
+
+from __future__ import annotations
+
+import math
+
+from tilewright.kernels.kernel import Launch, Variant
+from tilewright.kernels.problem import Limits, Problem
+from tilewright.kernels.space import Constraint, Parameter, Values, choice, powers_of_two
+
+REAL_BYTES = 4
+QUAD = 4  # elements of one 16-byte access
+FEWEST_TERMS = 64  # sqrt(k) then covers twice what split_tf32.cuh says that a product may be off
+FEWEST_TERMS_BF16 = 4356  # covers once what a product may be off with the small products in BF16
+SMALLEST_TILE = 32
+SMALLEST_STEP = 16
+FEWEST_STAGES = 2
+MOST_COPIES = 96  # of one thread in a step: each is code three times over
+MOST_BLOCKS_OF_CLUSTER = 8  # what every device with clusters has (CUDA C++ Programming Guide, "Thread Block Clusters")
+# By PROMOTE_K and the warp's tile; of 383 random configurations none spilled more than 236 bytes (NVRTC 13.0, sm_90).
+FEWEST_REGISTERS = {
+    16: {
+        (16, 16): 64,
+        (16, 32): 80,
+        (16, 64): 136,
+        (32, 16): 88,
+        (32, 32): 128,
+        (32, 64): 248,
+        (64, 16): 112,
+        (64, 32): 168,
+        (64, 64): 248,
+    },
+    32: {(16, 16): 96, (16, 32): 128, (16, 64): 168, (32, 16): 128, (32, 32): 168, (64, 16): 152, (64, 32): 248},
+}
+RESIDENT_THREADS = 256  # of a multiprocessor, each with all the sums that it should have
+MOST_NEEDED_SUMS = 32  # of a thread: with more the best warp tile is left to trials
+FEWEST_ROUNDS = 1  # through the ring of buffers where k is split; the best at 256 cubed has 1.3 (H200)
+SPLIT_THREADS = 256  # of a multiprocessor: where so many are there, k is not split further
+FULLNESS = 0.85
+FEWEST_THREADS = 64  # of a multiprocessor, for half of its schedulers
+
+
+def tiles(extent: int, tile: int) -> int:
+    """How many tiles cover the extent."""
+    return -(-extent // tile)
+
+
+def tile_m(c: Values) -> int:
+    """Rows of C that a block computes."""
+    return c.WARPS_M * c.WARP_M
+
+
+def tile_n(c: Values) -> int:
+    """Columns of C that a block computes."""
+    return c.WARPS_N * c.WARP_N
+
+
+def threads(c: Values) -> int:
+    """Threads of a block."""
+    return c.WARPS_M * c.WARPS_N * 32
+
+
+def blocks(c: Values, p: Problem) -> int:
+    """Blocks of the grid, the SPLIT_K of each tile included."""
+    return tiles(p.shape["m"], tile_m(c)) * tiles(p.shape["n"], tile_n(c)) * c.SPLIT_K
+
+
+def cluster(c: Values) -> int:
+    """Blocks of a cluster, which add up their tiles in shared memory."""
+    return math.gcd(c.SPLIT_K, MOST_BLOCKS_OF_CLUSTER) if c.BY_CLUSTER else 1
+
+
+def shared_bytes(c: Values, _p: Problem) -> int:
+    """STAGES tiles of both operands; with clusters at least a tile of sums."""
+    elements = c.STAGES * c.TILE_K * (tile_m(c) + tile_n(c))
+    if c.BY_CLUSTER:
+        elements = max(elements, tile_m(c) * tile_n(c))
+    return elements * REAL_BYTES
+
+
+def static_shared_bytes(c: Values, _p: Problem) -> int:
+    """Who is the last to arrive, where the workspace is used, up to where the rest may start."""
+    return 128 if cluster(c) < c.SPLIT_K else 0
+
+
+def workspace_bytes(c: Values, p: Problem) -> int:
+    """A counter for each share of each tile, and that share of every cluster's sums; as split_tile.cuh lays it out."""
+    if cluster(c) == c.SPLIT_K:
+        return 0
+    shares = blocks(c, p) // c.SPLIT_K * cluster(c)
+    share_quads = tiles(c.WARP_M * c.WARP_N // 128, cluster(c)) * threads(c)
+    return tiles(4 * shares, 16) * 16 + shares * (c.SPLIT_K // cluster(c)) * share_quads * QUAD * REAL_BYTES
+
+
+def launch(c: Values, p: Problem) -> Launch:
+    """SPLIT_K blocks a tile, all along x."""
+    return Launch((blocks(c, p), 1, 1), (threads(c), 1, 1), shared_bytes(c, p))
+
+
+def sums(c: Values) -> int:
+    """Sums that a thread holds."""
+    return c.WARP_M * c.WARP_N // 32
+
+
+def copies(c: Values, p: Problem) -> int:
+    """Copies that a thread starts in a step, those of both operands together."""
+    line_a = p.shape["m"] if p.options["trans_a"] else p.shape["k"]
+    line_b = p.shape["k"] if p.options["trans_b"] else p.shape["n"]
+    sides = ((tile_m(c), line_a), (tile_n(c), line_b))
+    return sum(tiles(tile * c.TILE_K // math.gcd(line, QUAD), threads(c)) for tile, line in sides)
+
+
+def supports(p: Problem) -> bool:
+    """float32, not on CUDA cores only, and enough terms for the bound."""
+    return p.dtype == "float32" and p.options["accuracy"] != "fp32-fma" and p.shape["k"] >= FEWEST_TERMS
+
+
+def is_tf32(p: Problem) -> bool:
+    """float32 whose caller admits TF32."""
+    return p.dtype == "float32" and p.options["accuracy"] == "tf32"
+
+
+def admitted_registers(c: Values, d: Limits) -> int:
+    """Registers that the compiler may give a thread so that MIN_BLOCKS blocks fit; it gives them by eights."""
+    return min(d.registers_per_multiprocessor // (c.MIN_BLOCKS * threads(c)) // 8 * 8, d.max_registers_per_thread)
+
+
+def registers_suffice(c: Values, _p: Problem, d: Limits) -> bool:
+    """Whether a warp's tile is done with the registers that MIN_BLOCKS leaves, and that asks for something.
+
+    Where k is split there are few blocks, and saving registers for more did not pay (H200).
+    """
+    needed = FEWEST_REGISTERS[c.PROMOTE_K].get((c.WARP_M, c.WARP_N))
+    admitted = admitted_registers(c, d)
+    asks = c.MIN_BLOCKS == 1 or (admitted < d.max_registers_per_thread // 8 * 8 and c.SPLIT_K == 1)
+    return needed is not None and c.PROMOTE_K <= c.TILE_K and needed <= admitted and asks
+
+
+def small_products_are_exact_enough(c: Values, p: Problem, _d: Limits) -> bool:
+    """Whether k is large enough for small products in BF16, and reading the operands is not what takes the time."""
+    reads = min(p.shape["m"], p.shape["n"]) <= SMALLEST_TILE
+    return not c.SMALL_BF16 or (p.shape["k"] >= FEWEST_TERMS_BF16 and not reads)
+
+
+def tile_suits_problem(c: Values, p: Problem, _d: Limits) -> bool:
+    """Whether no tile of half the size would cover an axis as well."""
+    return (
+        (tile_m(c) <= 16 or tile_m(c) // 2 < p.shape["m"])
+        and (tile_n(c) <= SMALLEST_TILE or tile_n(c) // 2 < p.shape["n"])
+        and (c.TILE_K == SMALLEST_STEP or p.shape["k"] > c.TILE_K // 2)
+    )
+
+
+def threads_hold_enough(c: Values, p: Problem, d: Limits) -> bool:
+    """Whether a thread has the sums that fall to it when the device is full, or some dozens."""
+    share = p.shape["m"] * p.shape["n"] // (d.multiprocessors * RESIDENT_THREADS)
+    return min(share, MOST_NEEDED_SUMS) <= sums(c)
+
+
+def device_is_filled(c: Values, p: Problem, d: Limits) -> bool:
+    """Whether there are a few warps for each multiprocessor, or tiles are small already."""
+    enough = blocks(c, p) * threads(c) >= d.multiprocessors * FEWEST_THREADS
+    return enough or tile_m(c) * tile_n(c) <= SMALLEST_TILE * SMALLEST_TILE
+
+
+def split_is_of_use(c: Values, p: Problem, d: Limits) -> bool:
+    """Whether each block has some steps, and half as many blocks would leave the device short of threads.
+
+    Also whether they are about a whole number for each multiprocessor, where they are more than one.
+    """
+    if c.SPLIT_K == 1:
+        return True
+    steps, count = tiles(p.shape["k"], c.TILE_K), blocks(c, p)
+    enough = count // 2 * threads(c) >= SPLIT_THREADS * d.multiprocessors
+    waves = tiles(count, d.multiprocessors)
+    full = count <= d.multiprocessors or count >= FULLNESS * waves * d.multiprocessors
+    return steps >= FEWEST_ROUNDS * c.SPLIT_K * c.STAGES and full and not enough
+
+
+def clusters_exist(c: Values, _p: Problem, d: Limits) -> bool:
+    """Whether the device has clusters and the blocks of a tile divide into some, where they are asked for."""
+    return not c.BY_CLUSTER or (d.compute_capability >= (9, 0) and c.SPLIT_K % 2 == 0)
+
+
+def stages_are_filled(c: Values, p: Problem, _d: Limits) -> bool:
+    """Whether there are as many steps as buffers that are copied to ahead."""
+    return c.STAGES == FEWEST_STAGES or tiles(p.shape["k"], c.TILE_K) >= c.STAGES - 1
+
+
+def copies_are_few(c: Values, p: Problem, _d: Limits) -> bool:
+    """Whether a thread's copies of a step are."""
+    return copies(c, p) <= MOST_COPIES
+
+
+SHARED_PARAMETERS: tuple[Parameter, ...] = (
+    choice("TILE_K", 16, 32, 64, default=32, doc="length of a step along k"),
+    powers_of_two("WARPS_M", 1, 4, default=2, doc="warps of a block along m"),
+    powers_of_two("WARPS_N", 1, 4, default=2, doc="warps of a block along n"),
+    powers_of_two("WARP_M", 16, 64, default=32, doc="rows of C that a warp computes"),
+    powers_of_two("WARP_N", 16, 64, default=32, doc="columns of C that a warp computes"),
+    choice("STAGES", 2, 3, 4, default=3, doc="buffers in shared memory, one of which is computed on"),
+    choice("SPLIT_K", 1, 2, 3, 4, 5, 6, 8, 12, 16, 32, 64, 128, 256, doc="blocks that share the k of a tile"),
+    choice("MIN_BLOCKS", 1, 2, 3, 4, doc="blocks of a multiprocessor that registers must suffice for"),
+    choice("BY_CLUSTER", 0, 1, doc="these blocks add up in a workspace, or first in the shared memory of clusters"),
+)
+PROMOTED = choice("PROMOTE_K", 16, 32, doc="terms that the tensor core adds up before FP32 registers take over")
+SMALL = choice("SMALL_BF16", 0, 1, doc="the two small products in TF32 or in BF16")
+
+CONSTRAINTS = (
+    Constraint("no tile of half the size covers the axis", tile_suits_problem),
+    Constraint("registers suffice for the blocks asked for", registers_suffice),
+    Constraint("small products in BF16 are exact enough and of use", small_products_are_exact_enough),
+    Constraint("a step's copies are not too many", copies_are_few),
+    Constraint("threads hold enough sums", threads_hold_enough),
+    Constraint("blocks fill the device", device_is_filled),
+    Constraint("steps fill the stages", stages_are_filled),
+    Constraint("splitting k serves the device", split_is_of_use),
+    Constraint("there are clusters where blocks form some", clusters_exist),
+)
+
+TENSOR3XTF32 = Variant(
+    name="tensor3xtf32",
+    doc="FP32 accuracy on tensor cores: both operands split in two TF32 parts, three products added up.",
+    source="tensor_mma.cu",
+    launch=launch,
+    parameters=(choice("PRODUCTS", 3, doc="of high and low parts"), *SHARED_PARAMETERS, PROMOTED, SMALL),
+    constraints=CONSTRAINTS,
+    static_shared_bytes=static_shared_bytes,
+    workspace_bytes=workspace_bytes,
+    min_compute_capability=(8, 0),
+    requires=frozenset({"ptx"}),
+    supports=supports,
+)
+
+TENSOR1XTF32 = Variant(
+    name="tensor1xtf32",
+    doc="Inputs rounded to TF32, one product on tensor cores.",
+    source="tensor_mma.cu",
+    launch=launch,
+    parameters=(
+        choice("PRODUCTS", 1, doc="of the inputs rounded to TF32"),
+        *SHARED_PARAMETERS,
+        choice("PROMOTE_K", 16, doc="terms that a warp multiplies at a time"),
+        choice("SMALL_BF16", 0, doc="there are no small products"),
+    ),
+    constraints=CONSTRAINTS,
+    static_shared_bytes=static_shared_bytes,
+    workspace_bytes=workspace_bytes,
+    min_compute_capability=(8, 0),
+    requires=frozenset({"ptx"}),
+    supports=is_tf32,
+)

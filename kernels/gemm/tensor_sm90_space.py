@@ -1,0 +1,234 @@
+"""gemm's variants on the tensor cores of compute capability 9.0: their parameters, what they take, which are of use."""
+
+from __future__ import annotations
+
+from tilewright.kernels.kernel import Launch, Variant
+from tilewright.kernels.problem import Limits, Problem
+from tilewright.kernels.space import Constraint, Parameter, Values, choice
+
+STEP_K = 32  # of the source: a line of the tensor cores' widest swizzle
+LINE_BYTES = 4 * STEP_K
+ALIGNMENT = 1024  # of a tile in shared memory: eight lines, the period of the swizzle
+SHIFTED_LINE_BYTES = 145  # where rows are no multiples of 16 bytes: 36 elements, and 4 for each sixteen lines
+PADDING = 8  # elements of a line of one k
+MOST_SUMS = 192  # of a thread of 232 registers: the rest are the fragment at work and addresses
+ERROR_UNITS = (16, 70, 132)  # at most 2^-24 of a product, by SMALL_BF16; millions of random ones reached 52 and 90
+C_BOUND = 2  # of them that the bound admits, times sqrt(k)
+FEWEST_STEPS = 3  # of a block where k is split
+MOST_ROUNDS = 4  # of tiles a block where k is split: with more, what the last round leaves idle is little
+SMALL_SHARED, SMALL_REGISTER = 64, 128  # a tile that may leave multiprocessors idle
+
+
+def tiles(extent: int, tile: int) -> int:
+    """How many tiles cover the extent."""
+    return -(-extent // tile)
+
+
+def tile_r(c: Values) -> int:
+    """Lines of the operand that goes through registers."""
+    return 64 * c.BLOCKS_R * c.CONSUMERS
+
+
+def tile_counts(c: Values, p: Problem) -> tuple[int, int]:
+    """How many tiles there are along m and along n."""
+    tile_m, tile_n = (c.TILE_S, tile_r(c)) if c.SHARED_A else (tile_r(c), c.TILE_S)
+    return tiles(p.shape["m"], tile_m), tiles(p.shape["n"], tile_n)
+
+
+def all_tiles(c: Values, p: Problem) -> int:
+    """How many tiles there are."""
+    along_m, along_n = tile_counts(c, p)
+    return along_m * along_n
+
+
+def blocks(c: Values, p: Problem) -> int:
+    """Blocks of the grid."""
+    return min(c.BLOCKS, all_tiles(c, p) * c.SPLIT_K)
+
+
+def threads(c: Values) -> int:
+    """Threads of a block: those that multiply, those that load and, with three products, those that write low parts."""
+    return 128 * (c.CONSUMERS + (2 if c.PRODUCTS == 3 else 1))
+
+
+def in_order_bytes(tile: int, p: Problem, *, along_k: bool) -> int:
+    """A step of an operand as it lies in memory."""
+    if not along_k:
+        return 4 * STEP_K * (tile + PADDING)
+    return tile * (LINE_BYTES if p.shape["k"] % 4 == 0 else SHIFTED_LINE_BYTES)
+
+
+def stage_bytes(c: Values, p: Problem) -> int:
+    """A step of both operands; of one the low parts too, and it once more where it is moved (warpgroup_staged.cuh)."""
+    shared = c.TILE_S * LINE_BYTES
+    low = shared if c.PRODUCTS == 3 else 0
+    coarse = shared // 2 if c.SMALL_BF16 == 1 else 0
+    a_along_k, b_along_k = not p.options["trans_a"], bool(p.options["trans_b"])
+    shared_along_k, other_along_k = (a_along_k, b_along_k) if c.SHARED_A else (b_along_k, a_along_k)
+    other = in_order_bytes(tile_r(c), p, along_k=other_along_k)
+    is_staged = c.PRODUCTS == 3 and not (shared_along_k and p.shape["k"] % 4 == 0)
+    staged = in_order_bytes(c.TILE_S, p, along_k=shared_along_k) if is_staged else 0
+    return tiles(shared + low + coarse + other + staged, ALIGNMENT) * ALIGNMENT
+
+
+def shared_bytes(c: Values, p: Problem) -> int:
+    """The ring, and what its alignment may take."""
+    return c.STAGES * stage_bytes(c, p) + ALIGNMENT
+
+
+def static_shared_bytes(c: Values, _p: Problem) -> int:
+    """Three barriers a stage and two more; who is the last to arrive, of each warpgroup, where k is split."""
+    return tiles(8 * (3 * c.STAGES + 2) + (8 if c.SPLIT_K > 1 else 0), 16) * 16
+
+
+def workspace_bytes(c: Values, p: Problem) -> int:
+    """Where k is split, a counter for each tile and warpgroup, and room for the sums of two tiles for each block."""
+    if c.SPLIT_K == 1:
+        return 0
+    counters = all_tiles(c, p) * c.CONSUMERS
+    return tiles(4 * counters, 16) * 16 + 2 * blocks(c, p) * 4 * c.TILE_S * tile_r(c)
+
+
+def launch(c: Values, p: Problem) -> Launch:
+    """As many blocks as multiprocessors, or as there is work for."""
+    return Launch((blocks(c, p), 1, 1), (threads(c), 1, 1), shared_bytes(c, p))
+
+
+def registers_suffice(c: Values, _p: Problem, _d: Limits) -> bool:
+    """Whether a thread holds its sums and, with three products, those of the step at work."""
+    return (c.BLOCKS_R + (1 if c.PRODUCTS == 3 else 0)) * c.TILE_S // 2 <= MOST_SUMS
+
+
+def error_stays_within_bound(c: Values, p: Problem, _d: Limits) -> bool:
+    """Whether sqrt(k) covers the error of a single product, as where one product is all that counts of a sum."""
+    return p.shape["k"] * C_BOUND**2 >= ERROR_UNITS[c.SMALL_BF16] ** 2
+
+
+def lines_pair_up(c: Values, _p: Problem, _d: Limits) -> bool:
+    """Whether those that write BF16 by itself have two lines each."""
+    return c.SMALL_BF16 != 1 or c.TILE_S >= 2 * 16
+
+
+def tile_suits_problem(c: Values, p: Problem, _d: Limits) -> bool:
+    """Whether no tile of half the size would cover an axis as well."""
+    shared, other = ("m", "n") if c.SHARED_A else ("n", "m")
+    return (c.TILE_S <= 16 or p.shape[shared] > c.TILE_S // 2) and (
+        c.BLOCKS_R * c.CONSUMERS == 1 or tile_r(c) // 2 < p.shape[other]
+    )
+
+
+def blocks_are_multiprocessors(c: Values, _p: Problem, d: Limits) -> bool:
+    """Whether BLOCKS is, of its values, the one nearest to the device's multiprocessors."""
+    nearest = min(BLOCKS.values, key=lambda blocks: abs(blocks - d.multiprocessors))
+    return nearest == c.BLOCKS
+
+
+def device_is_filled(c: Values, p: Problem, d: Limits) -> bool:
+    """Whether every other multiprocessor has work, or tiles are small already."""
+    return 2 * blocks(c, p) >= d.multiprocessors or (c.TILE_S <= SMALL_SHARED and tile_r(c) <= SMALL_REGISTER)
+
+
+def split_is_of_use(c: Values, p: Problem, _d: Limits) -> bool:
+    """Whether each block has some steps, tiles alone leave some blocks idle, and a smaller split gives fewer blocks."""
+    if c.SPLIT_K == 1:
+        return True
+    enough_steps = tiles(p.shape["k"], STEP_K) >= FEWEST_STEPS * c.SPLIT_K
+    smaller = max(split for split in SPLIT_K.values if split < c.SPLIT_K)
+    differs = smaller == 1 or all_tiles(c, p) * smaller < c.BLOCKS
+    return enough_steps and differs and all_tiles(c, p) <= MOST_ROUNDS * c.BLOCKS
+
+
+def ring_is_deepest(c: Values, p: Problem, d: Limits) -> bool:
+    """Whether no further stage fits: a block has the multiprocessor for itself, and more are never slower."""
+    deeper = next((stages for stages in STAGES.values if stages > c.STAGES), None)
+    if deeper is None:
+        return True
+    larger = Values({**c, "STAGES": deeper})
+    return shared_bytes(larger, p) + static_shared_bytes(larger, p) > d.max_shared_bytes
+
+
+def group_matters(c: Values, p: Problem, _d: Limits) -> bool:
+    """Whether there are row tiles to group otherwise than by the default."""
+    usual = GROUP_M.default
+    return usual == c.GROUP_M or tile_counts(c, p)[0] > min(c.GROUP_M, usual)
+
+
+TILES_S = {3: (16, 32, 64, 128), 1: (32, 64, 128, 192, 256)}  # by PRODUCTS; sums fill the registers beyond
+BLOCKS = choice("BLOCKS", 78, 114, 132, default=132, doc="blocks of the grid: multiprocessors of H20, H100 PCIe, H200")
+STAGES = choice("STAGES", 2, 3, 4, 5, 6, 8, default=3, doc="buffers of a step in shared memory")
+SPLIT_K = choice("SPLIT_K", 1, 2, 3, 4, 5, 6, 8, 12, 16, 24, 32, 64, 128, doc="blocks that share a tile, at most")
+GROUP_M = choice("GROUP_M", 4, 8, 16, default=8, doc="row tiles that share columns of B in the L2 cache")
+
+
+def parameters(products: int) -> tuple[Parameter, ...]:
+    """Those of the variant with one or three products."""
+    small = choice("SMALL_BF16", *((0, 1, 2) if products == 3 else (0,)), doc="small products in BF16, of two")
+    return (
+        choice("PRODUCTS", products, doc="of parts of numbers, for each product of numbers"),
+        BLOCKS,
+        choice("SHARED_A", 0, 1, default=1, doc="the tensor cores read from shared memory: 1 A, 0 B"),
+        choice("TILE_S", *TILES_S[products], default=128, doc="lines of a tile of that operand"),
+        choice("CONSUMERS", 1, 2, default=2, doc="warpgroups that multiply"),
+        choice("BLOCKS_R", 1, 2, default=2, doc="64 lines of the other operand for each"),
+        STAGES,
+        small,
+        SPLIT_K,
+        GROUP_M,
+    )
+
+
+CONSTRAINTS = (
+    Constraint("blocks are as many as multiprocessors", blocks_are_multiprocessors),
+    Constraint("registers hold the sums", registers_suffice),
+    Constraint("the error stays within the bound", error_stays_within_bound),
+    Constraint("lines pair up for BF16", lines_pair_up),
+    Constraint("no tile of half the size covers the axis", tile_suits_problem),
+    Constraint("blocks fill the device", device_is_filled),
+    Constraint("splitting k serves the device", split_is_of_use),
+    Constraint("the ring is as deep as fits", ring_is_deepest),
+    Constraint("groups of row tiles differ", group_matters),
+)
+
+
+def fp32_is_supported(p: Problem) -> bool:
+    """Whether the split's error is within the FP32 bound, in float32 and where tensor cores are allowed."""
+    enough_terms = p.shape["k"] * C_BOUND**2 >= ERROR_UNITS[0] ** 2
+    return p.dtype == "float32" and p.options["accuracy"] in {"fp32", "tf32"} and enough_terms
+
+
+def tf32_is_supported(p: Problem) -> bool:
+    """Whether TF32 is asked for."""
+    return p.dtype == "float32" and p.options["accuracy"] == "tf32"
+
+
+TENSOR3XTF32_SM90 = Variant(
+    name="tensor3xtf32_sm90",
+    doc="FP32 accuracy by three tensor-core products, Hopper's wgmma; warpgroups with roles of their own.",
+    source="tensor_sm90.cu",
+    launch=launch,
+    parameters=parameters(3),
+    constraints=CONSTRAINTS,
+    static_shared_bytes=static_shared_bytes,
+    workspace_bytes=workspace_bytes,
+    min_compute_capability=(9, 0),
+    max_compute_capability=(9, 0),
+    architecture_suffix="a",
+    requires=frozenset({"ptx"}),
+    supports=fp32_is_supported,
+)
+
+TENSOR1XTF32_SM90 = Variant(
+    name="tensor1xtf32_sm90",
+    doc="TF32 products by Hopper's wgmma, for accuracy=tf32; warpgroups with roles of their own.",
+    source="tensor_sm90.cu",
+    launch=launch,
+    parameters=parameters(1),
+    constraints=CONSTRAINTS,
+    static_shared_bytes=static_shared_bytes,
+    workspace_bytes=workspace_bytes,
+    min_compute_capability=(9, 0),
+    max_compute_capability=(9, 0),
+    architecture_suffix="a",
+    requires=frozenset({"ptx"}),
+    supports=tf32_is_supported,
+)

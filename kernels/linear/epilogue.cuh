@@ -1,0 +1,14 @@
+// What becomes of a layer's finished sums: Y = act(sum + b). Sources that several kernels share write through it.
+struct Epilogue {
+  const REAL* bias;
+  REAL* Y;
+
+  // WIDTH neighbours of a row; rows of Y divide into WIDTH, and `column` by it.
+  template <unsigned WIDTH>
+  __device__ __forceinline__ void write(unsigned row, unsigned column, const Pack<WIDTH>& sum) const {
+    Pack<WIDTH> out = load_pack<WIDTH>(bias + column);
+#pragma unroll
+    for (unsigned i = 0; i < WIDTH; ++i) out.lane[i] = activate(sum.lane[i] + out.lane[i]);
+    store_pack<WIDTH>(Y + static_cast<size_t>(row) * N + column, out);
+  }
+};

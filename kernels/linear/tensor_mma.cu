@@ -1,0 +1,35 @@
+// Y = act(X W^T + b) in float32 on tensor cores.  X: (m, k), W: (n, k), b: (n), Y: (m, n), row-major (problem.cuh).
+//
+// gemm's `tensor3xtf32` (PRODUCTS 3) or `tensor1xtf32` (1) with A = X and a transposed B = W: gemm/tensor_mma.cu tells
+// how it works and what becomes of infinities, NaN, and very large or small numbers. Only what becomes of a finished
+// sum differs: bias and activation are applied to it in its register (epilogue.cuh, activation.cuh), once, by the block
+// that has it whole.
+//   tile  (WARPS_M * WARP_M) x (WARPS_N * WARP_N) of Y, a warp WARP_M x WARP_N of it
+//   block (WARPS_M * WARPS_N * 32): one axis
+//   grid  (row tiles * column tiles * SPLIT_K): one axis
+// Ootomo and Yokota, "Recovering single precision accuracy from Tensor Cores while surpassing the FP32 theoretical peak
+// performance" (2022), for the split; NVIDIA, "CUTLASS: Fast Linear Algebra in CUDA C++" (2017), for fused epilogues.
+#include "real.cuh"
+#include "problem.cuh"
+#include "activation.cuh"
+#include "async_copy.cuh"
+#include "tensor_work.cuh"
+#include "split.cuh"
+#include "tensor_core.cuh"
+#include "split_tf32.cuh"
+#include "tensor_operand.cuh"
+#include "tensor_tiles.cuh"
+#include "split_tile.cuh"
+#include "epilogue.cuh"
+#include "tensor_product.cuh"
+
+extern "C" __global__ void
+#if CLUSTER > 1
+__cluster_dims__(CLUSTER, 1, 1)
+#endif
+__launch_bounds__(THREADS, MIN_BLOCKS)
+linear(const REAL* __restrict__ X, const REAL* __restrict__ W, const REAL* __restrict__ b, REAL* __restrict__ Y
+       WORKSPACE_PARAMETER) {
+  extern __shared__ __align__(128) REAL shared[];
+  compute_block(X, W, Epilogue{b, Y}, shared, workspace);
+}

@@ -1,0 +1,31 @@
+// Y = act(X W^T + b) in float32 on the tensor cores of compute capability 9.0.  X: (m, k), W: (n, k), b: (n), Y: (m,
+// n), all row-major (problem.cuh).
+//
+// gemm's `tensor3xtf32_sm90` (PRODUCTS == 3) or `tensor1xtf32_sm90` (1) with A = X and a transposed B = W:
+// gemm/tensor_sm90.cu tells how it works. Only what becomes of a finished sum differs: bias and activation are applied
+// to it in its register (epilogue.cuh, activation.cuh), once, by the block that has it whole.
+//   tile  TILE_S x TILE_R of Y or the other way round;  block (THREADS): one axis;  grid (BLOCKS or less): one axis
+#include "real.cuh"
+#include "problem.cuh"
+#include "activation.cuh"
+#include "warpgroup_tiles.cuh"
+#include "async_copy.cuh"
+#include "split.cuh"
+#include "mbarrier.cuh"
+#include "wgmma.cuh"
+#include "warpgroup_ptx.cuh"
+#include "warpgroup_ring.cuh"
+#include "warpgroup_shifted.cuh"
+#include "warpgroup_operands.cuh"
+#include "warpgroup_reader.cuh"
+#include "warpgroup_split.cuh"
+#include "warpgroup_staged.cuh"
+#include "warpgroup_finish.cuh"
+#include "warpgroup_roles.cuh"
+#include "epilogue.cuh"
+
+extern "C" __global__ void __launch_bounds__(THREADS, 1)
+linear(const REAL* __restrict__ X, const REAL* __restrict__ W, const REAL* __restrict__ b, REAL* __restrict__ Y
+       WORKSPACE_PARAMETER) {
+  run_roles(Operands{X, W}, workspace, Epilogue{b, Y});
+}

@@ -1,0 +1,13 @@
+"""linear's variants on the tensor cores of compute capability 9.0: gemm's, with the layer's epilogue."""
+
+from __future__ import annotations
+
+from tilewright.kernels.gemm.tensor_sm90_space import TENSOR1XTF32_SM90, TENSOR3XTF32_SM90
+from tilewright.kernels.linear.tensor_variants import fused
+
+LINEAR_TENSOR3XTF32_SM90 = fused(
+    TENSOR3XTF32_SM90, "FP32 accuracy by Hopper's wgmma, bias and activation applied in registers."
+)
+LINEAR_TENSOR1XTF32_SM90 = fused(
+    TENSOR1XTF32_SM90, "TF32 products by Hopper's wgmma, bias and activation applied in registers."
+)

@@ -1,0 +1,88 @@
+from __future__ import annotations
+
+import math
+import time
+
+import pytest
+
+from tilewright.kernels.catalogue import catalogue
+from tilewright.tuner.cpu import CpuDevice
+
+SOFTMAX = catalogue().get("softmax")
+
+
+@pytest.fixture(scope="module")
+def rows(benchmark_module):
+    return benchmark_module("predict_rows")
+
+
+@pytest.fixture(scope="module")
+def predict(benchmark_module, rows):
+    return benchmark_module("predict")
+
+
+def test_shapes_are_the_same_for_a_seed_and_all_different(rows):
+    shapes = rows.random_shapes(SOFTMAX, 80)
+    assert shapes == rows.random_shapes(SOFTMAX, 80)
+    assert shapes[:60] == rows.random_shapes(SOFTMAX, 60)
+    assert len({tuple(shape.items()) for shape in shapes}) == 80
+
+
+def test_sizes_are_log_uniform_and_some_are_round(rows):
+    gemm = catalogue().get("gemm")
+    sizes = [size for shape in rows.random_shapes(gemm, 200) for size in shape.values()]
+    middle = math.sqrt(rows.SMALLEST * rows.LARGEST)
+    assert 0.4 < sum(size < middle for size in sizes) / len(sizes) < 0.6
+    assert 0.3 < sum(size % 64 == 0 for size in sizes) / len(sizes) < 0.45
+    assert max(sizes) <= rows.LARGEST + 32
+
+
+def row(ratio, nearest, expected=0.1):
+    return {
+        "shape": {"m": 3, "n": 5},
+        "ratio": ratio,
+        "nearest_ratio": nearest,
+        "expected_loss": expected,
+        "times_ms": {"tuned": 1.0, "predicted": 1 / ratio, "nearest": 1 / nearest},
+    }
+
+
+def test_the_summary_is_of_ratios_and_the_table_ends_with_it(predict):
+    state = {"rows": [row(0.9, 0.5), row(0.4, 1.0, None)]}
+    state["summary"] = predict.summary(state["rows"])
+    assert state["summary"]["predicted"] == {"geometric_mean": pytest.approx(0.6), "minimum": 0.4}
+    assert state["summary"]["nearest"] == {"geometric_mean": pytest.approx(math.sqrt(0.5)), "minimum": 0.5}
+    assert state["summary"]["expected"] == pytest.approx(1 / 1.1)
+    printed = predict.table(state).splitlines()
+    assert len({line.count("|") for line in printed[:4]}) == 1
+    assert printed[2].startswith("| 3x5 | 1 |")
+    assert "geometric mean 0.600, minimum 0.400" in printed[-1]
+
+
+def test_a_run_goes_on_where_it_stopped(rows, predict, tmp_path):
+    path, device = tmp_path / "predict.json.state", CpuDevice()
+    shapes = rows.random_shapes(SOFTMAX, 5, largest=64)
+    first = rows.Run(device, SOFTMAX, {"records": [], "rows": []}, path, time.monotonic() + 600)
+    first.survey(shapes[:2], seconds=0.3)
+    state = predict.read_state(path)
+    assert [record["shape"] for record in state["records"]] == shapes[:2]
+    over = rows.Run(device, SOFTMAX, state, path, time.monotonic())
+    over.survey(shapes[:4], seconds=0.3)
+    over.compare(shapes[4:], trials=2)
+    assert len(state["records"]) == 2
+    again = rows.Run(device, SOFTMAX, state, path, time.monotonic() + 600)
+    again.survey(shapes[:4], seconds=0.3)
+    again.compare(shapes[4:], trials=2)
+    again.compare(shapes[4:], trials=2)
+    (found,) = predict.read_state(path)["rows"]
+    assert found["shape"] == shapes[4]
+    assert found["ratio"] > 0
+    assert set(found["configurations"]) == set(found["times_ms"]) == {"tuned", "predicted", "nearest"}
+    best = [rows.record_of(SOFTMAX, record) for record in state["records"]]
+    asked = SOFTMAX.space(SOFTMAX.problem(shapes[4]), device.model.limits)
+    known = any(c in asked for record in best for c in record.ranked)
+    assert found["match"] == ("predicted" if known else "nearest")
+    # Each shape has tried what was best for those before it, where its space has it.
+    for place, record in enumerate(best):
+        space = SOFTMAX.space(record.problem, device.model.limits)
+        assert all(b.ranked[0] in record.times_ms for b in best[:place] if b.ranked[0] in space)

@@ -1,0 +1,153 @@
+"""The variants `tensor3xtf32` and `tensor1xtf32` of gemm: their mapping and arithmetic on the host, their space."""
+
+import random
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from contracts.tensor_on_host import tensor_on_host
+
+from tilewright.kernels.gemm import tensor_mma_space as tensor
+from tilewright.kernels.gemm.declaration import KERNEL
+from tilewright.kernels.problem import Limits
+from tilewright.kernels.space import Configuration, SearchSpace, Values
+from tilewright.tuner import cpu_bench, nvrtc
+from tilewright.tuner.compile import compile_nvrtc
+from tilewright.tuner.cpu import CpuDevice
+
+H200 = Limits((9, 0), 132, 140 * 2**30, max_shared_bytes=227 * 1024, shared_bytes_per_multiprocessor=228 * 1024)
+GEMM = replace(KERNEL, variants=(tensor.TENSOR3XTF32, tensor.TENSOR1XTF32), default_variant="tensor3xtf32")
+MOST_SPILLED = 256  # bytes: a warp tile of 64 x 64 is worth it
+
+
+def draw(variant, problem, limits, count, generator, **fixed):
+    """Random feasible configurations with these values."""
+    feasible = SearchSpace((variant.space(),), problem, limits).feasible
+    return generator.sample([c for c in feasible if fixed.items() <= c.values.items()], count)
+
+
+@pytest.fixture(scope="module")
+def hosted(tmp_path_factory):
+    """The kernel with these variants alone, whose copies and tensor cores work on the host."""
+    return tensor_on_host(KERNEL, GEMM.variants, tmp_path_factory.mktemp("kernels"))
+
+
+@pytest.mark.parametrize(
+    ("sizes", "layout", "fixed"),
+    [
+        ((97, 70, 75), (False, False), {"WARP_M": 32, "WARP_N": 16}),
+        ((64, 132, 260), (True, True), {"SPLIT_K": 4}),
+        ((33, 50, 131), (False, True), {"WARP_M": 16, "WARP_N": 32, "SPLIT_K": 2}),
+        ((1, 200, 83), (False, False), {"WARP_M": 16, "WARP_N": 64}),
+        ((130, 36, 64), (True, False), {"WARP_M": 16, "WARP_N": 16}),
+        ((40, 70, 262), (True, False), {"WARP_M": 32, "WARP_N": 32, "TILE_K": 64}),
+        ((65, 33, 395), (True, True), {"WARP_M": 64, "WARP_N": 16, "SPLIT_K": 6}),
+        ((33, 34, 2052), (False, True), {"SMALL_BF16": 1, "WARP_M": 16, "WARP_N": 16}),
+        ((36, 35, 2049), (True, False), {"SMALL_BF16": 1, "WARP_M": 32, "WARP_N": 32, "PROMOTE_K": 32}),
+    ],
+    ids=str,
+)
+def test_products_are_right_in_every_layout(hosted, monkeypatch, sizes, layout, fixed):
+    monkeypatch.setattr(tensor, "FEWEST_TERMS_BF16", 2048)  # random inputs are far from the worst
+    options = {"trans_a": layout[0], "trans_b": layout[1], "beta_zero": layout[0] != layout[1]}
+    problem = hosted.problem(dict(zip("mnk", sizes, strict=True)), options=options)
+    device = CpuDevice()
+    bench = device.bench(hosted, problem, 1)
+    limits = replace(device.model.limits, multiprocessors=H200.multiprocessors)  # so that splitting k is of use
+    variant = hosted.variant("tensor3xtf32")
+    [configuration] = draw(variant, problem, limits, 1, random.Random(str(sizes)), **fixed, BY_CLUSTER=0)
+    verification = bench.verify(bench.compile(configuration))
+    assert verification.wrong == 0, (configuration, verification.message())
+    assert verification.bound_ratio < 1
+    bench.close()
+    device.close()
+
+
+@pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan, 3.4028e38], ids=str)
+@pytest.mark.parametrize("split_k", [1, 2])
+def test_what_has_no_two_parts_is_multiplied_by_fmas(hosted, monkeypatch, value, split_k):
+    problem = hosted.problem({"m": 18, "n": 20, "k": 64})
+
+    def arrays(*_):
+        a, b, c = np.zeros((18, 64), "f"), np.zeros((64, 20), "f"), np.zeros((18, 20), "f")
+        a[3, 5], b[5] = value, 0.25
+        return {"A": a, "B": b, "C": c}
+
+    monkeypatch.setattr(cpu_bench, "random_arrays", arrays)
+    device = CpuDevice()
+    bench = device.bench(hosted, problem, 1)
+    default = hosted.variant("tensor3xtf32").space().default().values
+    small = {"WARP_M": 16, "WARP_N": 16, "WARPS_M": 1, "WARPS_N": 1, "TILE_K": 16, "STAGES": 2, "SPLIT_K": split_k}
+    with np.errstate(invalid="ignore"):
+        verification = bench.verify(bench.compile(Configuration.of("tensor3xtf32", {**default, **small})))
+    assert verification.wrong == 0, verification.message()
+    bench.close()
+    device.close()
+
+
+needs_nvrtc = pytest.mark.skipif(not nvrtc.is_available(), reason="needs NVRTC (the wheel nvidia-cuda-nvrtc)")
+
+
+@needs_nvrtc
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
+@pytest.mark.parametrize("sizes", [(4096, 4096, 4096), (1023, 1025, 1027), (50, 96, 300)], ids=str)
+def test_registers_suffice_for_the_threads_that_the_space_admits(sizes, arch):
+    generator = random.Random(str(sizes))
+    options = {name: generator.random() < 0.5 for name in ("trans_a", "trans_b", "beta_zero")}
+    problem = KERNEL.problem(dict(zip("mnk", sizes, strict=True)), options=options)
+    for configuration in draw(tensor.TENSOR3XTF32, problem, H200, 2, generator, BY_CLUSTER=0):
+        definitions = KERNEL.definitions(problem, configuration)
+        compiled = compile_nvrtc(GEMM.source("tensor3xtf32"), definitions, arch, KERNEL.entry)
+        threads = tensor.threads(configuration.values)
+        assert compiled.resources.registers * threads <= H200.registers_per_multiprocessor, configuration
+        assert compiled.resources.spill_bytes <= MOST_SPILLED, configuration
+        assert compiled.resources.shared_bytes == tensor.static_shared_bytes(configuration.values, problem)
+
+
+def test_few_terms_and_other_arithmetic_are_left_to_other_variants():
+    def usable(k, dtype="float32", accuracy="fp32"):
+        problem = GEMM.problem({"m": 64, "n": 64, "k": k}, dtype, {"accuracy": accuracy})
+        return [v.name for v in GEMM.usable_variants(problem, H200)]
+
+    assert usable(64) == usable(4096) == ["tensor3xtf32"]
+    assert usable(63) == usable(4096, accuracy="fp32-fma") == usable(4096, "float64") == []
+    assert usable(64, accuracy="tf32") == ["tensor3xtf32", "tensor1xtf32"]
+    assert usable(63, accuracy="tf32") == ["tensor1xtf32"]
+
+
+def test_small_products_in_bf16_need_many_terms():
+    space, few, many = tensor.TENSOR3XTF32.space(), tensor.FEWEST_TERMS_BF16 - 1, tensor.FEWEST_TERMS_BF16
+    coarse = Values({**space.default().values, "SMALL_BF16": 1})
+    shapes = [KERNEL.problem({"m": 2048, "n": 2048, "k": k}) for k in (few, many)]
+    assert [space.violated(coarse, p, H200) for p in shapes] == [
+        "small products in BF16 are exact enough and of use",
+        None,
+    ]
+
+
+def test_older_devices_and_hosts_are_not_offered_the_variants():
+    problem = GEMM.problem({"m": 64, "n": 64, "k": 64})
+    assert GEMM.usable_variants(problem, replace(H200, compute_capability=(7, 5))) == []
+    assert GEMM.usable_variants(problem, replace(H200, compute_capability=(8, 0))) != []
+    assert GEMM.usable_variants(problem, replace(H200, features=frozenset())) == []
+
+
+@pytest.mark.parametrize(
+    ("split_k", "by_cluster", "shares", "parts"),
+    # 8 quads of sums for each of 128 threads; a cluster of 8 leaves one part of each of its 8 shares.
+    [(1, 0, 0, 0), (6, 0, 1, 6), (8, 1, 0, 0), (32, 1, 8, 4), (4, 1, 0, 0)],
+)
+def test_the_workspace_holds_counters_and_parts_of_every_tile(split_k, by_cluster, shares, parts):
+    values = Values({**tensor.TENSOR3XTF32.space().default().values, "SPLIT_K": split_k, "BY_CLUSTER": by_cluster})
+    problem = KERNEL.problem({"m": 300, "n": 129, "k": 4096})
+    tile_count, tile_bytes = 5 * 3, 64 * 64 * 4
+    expected = -(-tile_count * shares * 4 // 16) * 16 + tile_count * parts * tile_bytes
+    assert tensor.workspace_bytes(values, problem) == expected
+
+
+def test_shared_memory_holds_the_ring_and_in_clusters_the_sums():
+    values = tensor.TENSOR3XTF32.space().default().values
+    problem = KERNEL.problem({"m": 512, "n": 511, "k": 513})
+    assert tensor.shared_bytes(values, problem) == 3 * 4 * 32 * (64 + 64)
+    clustered = Values({**values, "TILE_K": 16, "STAGES": 2, "SPLIT_K": 4, "BY_CLUSTER": 1})
+    assert tensor.shared_bytes(clustered, problem) == 4 * 64 * 64

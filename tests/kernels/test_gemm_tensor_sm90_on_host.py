@@ -1,0 +1,140 @@
+"""tensor_sm90.cu on the CPU device, Hopper's instructions emulated: roles, ring, layouts, edges, parts of tiles."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from tests.kernels.hopper_on_host import HEADERS
+from tilewright.kernels.gemm.declaration import KERNEL
+from tilewright.kernels.gemm.tensor_sm90_space import TENSOR1XTF32_SM90, TENSOR3XTF32_SM90
+from tilewright.kernels.linear.declaration import KERNEL as LINEAR
+from tilewright.kernels.linear.tensor_sm90_variants import LINEAR_TENSOR3XTF32_SM90
+from tilewright.kernels.space import Configuration
+from tilewright.tuner import cpu_bench
+from tilewright.tuner.arrays import random_arrays
+from tilewright.tuner.cpu import CpuDevice
+from tilewright.tuner.cpu_compile import find_compiler
+from tilewright.tuner.errors import NoCompilerError
+
+
+def on_host(kernel, variants, folder):
+    """The kernel with these variants, whose instructions work on the host."""
+    folder = folder / kernel.name
+    folder.mkdir()
+    # A kernel's own headers hide those beside its folder.
+    for path in [*kernel.folder.parent.glob("*.cuh"), *kernel.folder.glob("*.cu*")]:
+        (folder / path.name).write_text(HEADERS.get(path.name) or path.read_text(encoding="utf-8"), encoding="utf-8")
+    variants = tuple(replace(v, requires=frozenset(), max_compute_capability=None) for v in variants)
+    return replace(kernel, folder=folder, variants=variants, default_variant=variants[0].name)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def compiler():
+    """Nothing here goes without one."""
+    try:
+        return find_compiler()
+    except NoCompilerError:
+        pytest.skip("needs a C++ compiler")
+
+
+@pytest.fixture(scope="module")
+def hosted(tmp_path_factory):
+    """gemm."""
+    return on_host(KERNEL, (TENSOR3XTF32_SM90, TENSOR1XTF32_SM90), tmp_path_factory.mktemp("kernels"))
+
+
+def configuration_of(variant, **values):
+    """The smallest tiles, two warpgroups that multiply, two stages: what the host has shared memory for."""
+    usual = {"TILE_S": 16, "CONSUMERS": 2, "BLOCKS_R": 1, "STAGES": 2, "SPLIT_K": 1, "SHARED_A": 1, "SMALL_BF16": 0}
+    parameters = {p.name: p.default for p in variant.parameters}
+    return Configuration.of(variant.name, parameters | usual | values)
+
+
+@pytest.fixture
+def bench_of(hosted):
+    """Makes a bench of a problem, and closes it."""
+    device = CpuDevice()
+    benches = []
+
+    def bench_of(sizes, layout, **options):
+        options = {"trans_a": "a" in layout, "trans_b": "b" in layout, "beta_zero": layout != "a"} | options
+        problem = hosted.problem(dict(zip("mnk", sizes, strict=True)), "float32", options)
+        benches.append(device.bench(hosted, problem, 1))
+        return benches[-1]
+
+    yield bench_of
+    for bench in benches:
+        bench.close()
+    device.close()
+
+
+@pytest.mark.parametrize(
+    ("sizes", "layout", "values"),
+    [
+        ((35, 130, 100), "", {}),
+        ((20, 140, 68), "b", {"SHARED_A": 0}),
+        ((33, 67, 97), "", {"SHARED_A": 0, "CONSUMERS": 1}),  # both operands in the order of memory, shifted
+        ((35, 70, 99), "b", {"CONSUMERS": 1, "TILE_S": 32}),
+        ((30, 131, 69), "a", {"CONSUMERS": 1}),
+        ((130, 24, 72), "ab", {"SHARED_A": 0}),
+        ((34, 66, 128), "b", {"CONSUMERS": 1, "BLOCKS_R": 2}),
+        ((32, 64, 96), "b", {"CONSUMERS": 1}),  # three whole steps, which go in pairs: the last is one of zeros
+        ((16, 128, 160), "", {"CONSUMERS": 1, "SHARED_A": 0}),
+        ((64, 640, 130), "", {"CONSUMERS": 1, "SPLIT_K": 2, "BLOCKS": 78}),  # as many blocks as tiles do not divide
+        ((40, 100, 700), "", {"CONSUMERS": 1, "TILE_S": 32, "SMALL_BF16": 1}),
+        ((40, 61, 701), "a", {"CONSUMERS": 1, "SMALL_BF16": 1}),
+        ((17, 80, 2100), "b", {"CONSUMERS": 1, "SMALL_BF16": 2}),
+        ((17, 61, 2101), "b", {"CONSUMERS": 1, "SMALL_BF16": 2}),
+        ((40, 70, 300), "", {"CONSUMERS": 1, "SPLIT_K": 3}),
+        ((40, 130, 500), "b", {"SPLIT_K": 4, "BLOCKS": 7}),  # seven blocks share six tiles: parts of unequal length
+        ((70, 200, 300), "", {"SPLIT_K": 2, "BLOCKS": 3, "CONSUMERS": 1}),  # blocks with whole tiles between two parts
+        ((50, 260, 200), "", {"BLOCKS": 3}),  # whole tiles, several a block
+    ],
+    ids=str,
+)
+def test_products_are_right(bench_of, sizes, layout, values):
+    bench = bench_of(sizes, layout)
+    executable = bench.compile(configuration_of(TENSOR3XTF32_SM90, **values))
+    verification = bench.verify(executable)
+    assert verification.wrong == 0, verification.message()
+
+
+@pytest.mark.parametrize(("layout", "sizes"), [("", (40, 70, 100)), ("b", (33, 65, 97)), ("a", (40, 70, 64))], ids=str)
+def test_single_tf32_products_are_right(bench_of, layout, sizes):
+    bench = bench_of(sizes, layout, accuracy="tf32")
+    configuration = configuration_of(TENSOR1XTF32_SM90, TILE_S=32, CONSUMERS=1, SPLIT_K=2 if layout else 1, BLOCKS=3)
+    verification = bench.verify(bench.compile(configuration))
+    assert verification.wrong == 0, verification.message()
+
+
+@pytest.mark.parametrize("split_k", [1, 2])
+@pytest.mark.parametrize("shared_a", [0, 1])
+def test_infinities_and_nan_come_out_as_of_fp32_arithmetic(bench_of, monkeypatch, shared_a, split_k):
+    def with_special(*arguments):
+        arrays = random_arrays(*arguments)
+        a, b = arrays["A"], arrays["B"]
+        a[3, 5], a[17, 60], a[34, 99] = np.inf, -np.inf, np.nan
+        b[7, 11], b[98, 64], b[5, 40] = np.inf, np.uint32(0xFFFFFFFF).view(np.float32), 0
+        a[20, 9], b[9] = np.finfo(np.float32).max, 2.0**-20  # rounds up to infinity, and its products are finite
+        return arrays
+
+    monkeypatch.setattr(cpu_bench, "random_arrays", with_special)
+    with np.errstate(invalid="ignore"):
+        bench = bench_of((35, 66, 100), "")
+        configuration = configuration_of(TENSOR3XTF32_SM90, SHARED_A=shared_a, SPLIT_K=split_k, CONSUMERS=1)
+        verification = bench.verify(bench.compile(configuration))
+    assert verification.wrong == 0, verification.message()
+
+
+def test_a_layer_s_bias_and_activation_are_applied_once(tmp_path):
+    linear = on_host(LINEAR, (LINEAR_TENSOR3XTF32_SM90,), tmp_path)
+    device = CpuDevice()
+    problem = linear.problem({"m": 35, "n": 69, "k": 100}, "float32", {"activation": "relu"})
+    bench = device.bench(linear, problem, 1)
+    for split_k in (1, 2):
+        configuration = configuration_of(LINEAR_TENSOR3XTF32_SM90, SPLIT_K=split_k, CONSUMERS=1)
+        verification = bench.verify(bench.compile(configuration))
+        assert verification.wrong == 0, verification.message()
+    bench.close()
+    device.close()

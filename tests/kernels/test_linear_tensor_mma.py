@@ -1,0 +1,71 @@
+"""The variants of linear on tensor cores: bias and activation on the host, and their space beside gemm's."""
+
+import random
+from dataclasses import replace
+
+import pytest
+from contracts.tensor_on_host import tensor_on_host
+
+from tilewright.kernels.gemm import declaration as gemm
+from tilewright.kernels.gemm.tensor_mma_space import TENSOR3XTF32
+from tilewright.kernels.linear.declaration import KERNEL
+from tilewright.kernels.linear.tensor_variants import LINEAR_TENSOR1XTF32, LINEAR_TENSOR3XTF32
+from tilewright.kernels.problem import Limits
+from tilewright.kernels.space import SearchSpace
+from tilewright.tuner.cpu import CpuDevice
+
+H200 = Limits((9, 0), 132, 140 * 2**30, max_shared_bytes=227 * 1024, shared_bytes_per_multiprocessor=228 * 1024)
+
+
+@pytest.fixture(scope="module")
+def hosted(tmp_path_factory):
+    """The kernel with these variants alone, whose copies and tensor cores work on the host."""
+    return tensor_on_host(KERNEL, (LINEAR_TENSOR3XTF32, LINEAR_TENSOR1XTF32), tmp_path_factory.mktemp("kernels"))
+
+
+@pytest.mark.parametrize(
+    ("sizes", "activation", "accuracy", "variant", "split_k"),
+    [
+        ((33, 50, 132), "relu", "fp32", "tensor3xtf32", 1),
+        ((34, 51, 131), "gelu", "fp32", "tensor3xtf32", 2),
+        ((16, 70, 64), "none", "fp32", "tensor3xtf32", 1),
+        ((20, 36, 100), "tanh", "tf32", "tensor1xtf32", 1),
+    ],
+    ids=str,
+)
+def test_bias_and_activation_are_applied_to_finished_sums(hosted, sizes, activation, accuracy, variant, split_k):
+    options = {"activation": activation, "accuracy": accuracy}
+    problem = hosted.problem(dict(zip("mnk", sizes, strict=True)), options=options)
+    device = CpuDevice()
+    limits = replace(device.model.limits, multiprocessors=132)  # so that splitting k is of use
+    feasible = SearchSpace((hosted.variant(variant).space(),), problem, limits).feasible
+    small = [
+        c
+        for c in feasible
+        if split_k == c.values.SPLIT_K and not c.values.BY_CLUSTER and c.values.WARP_M == c.values.WARP_N == 16
+    ]
+    bench = device.bench(hosted, problem, 1)
+    configuration = random.Random(1).choice(small)
+    verification = bench.verify(bench.compile(configuration))
+    assert verification.wrong == 0, (configuration, verification.message())
+    bench.close()
+    device.close()
+
+
+def test_the_space_is_that_of_the_product_inside():
+    layer = KERNEL.problem({"m": 256, "n": 100, "k": 784}, options={"activation": "relu"})
+    product = gemm.KERNEL.problem({"m": 256, "n": 100, "k": 784}, options={"trans_b": True})
+    ours = SearchSpace((LINEAR_TENSOR3XTF32.space(),), layer, H200).feasible
+    theirs = SearchSpace((TENSOR3XTF32.space(),), product, H200).feasible
+    assert list(ours) == list(theirs)
+    for configuration in random.Random(1).sample(list(ours), 20):
+        values = configuration.values
+        assert LINEAR_TENSOR3XTF32.launch(values, layer) == TENSOR3XTF32.launch(values, product)
+        assert LINEAR_TENSOR3XTF32.workspace_bytes(values, layer) == TENSOR3XTF32.workspace_bytes(values, product)
+
+
+def test_layers_of_few_terms_or_for_cuda_cores_are_left_to_other_variants():
+    few = KERNEL.problem({"m": 64, "n": 64, "k": 32})
+    cores = KERNEL.problem({"m": 64, "n": 64, "k": 512}, options={"accuracy": "fp32-fma"})
+    assert not LINEAR_TENSOR3XTF32.supports(few)
+    assert not LINEAR_TENSOR3XTF32.supports(cores)

@@ -1,0 +1,151 @@
+import math
+import random
+
+import numpy as np
+import pytest
+
+from tilewright.kernels.catalogue import catalogue
+from tilewright.kernels.problem import Limits
+from tilewright.tuner.predict import FEWEST_SHAPES, Predictor, Record
+from tilewright.tuner.predict_features import Features
+from tilewright.tuner.predict_model import Smooth
+
+LIMITS = Limits(compute_capability=(9, 0), multiprocessors=132, memory_bytes=140 * 2**30, max_shared_bytes=227 * 1024)
+GEMM = catalogue().get("gemm")
+VARIANTS = ("wpt", "tiled")
+
+
+def problem_of(m, n, k):
+    return GEMM.problem({"m": m, "n": n, "k": k})
+
+
+def time_ms(problem, configuration):
+    """A made device: blocks come in waves of one a multiprocessor, small tiles read more, odd sizes cost edges."""
+    c, (m, n, k) = configuration.values, (problem.shape[axis] for axis in "mnk")
+    tile_m, tile_n = (c.TILE_M, c.TILE_N) if configuration.variant == "wpt" else (c.TILE_WIDTH, c.TILE_WIDTH)
+    sums = c.WPT_M * c.WPT_N if configuration.variant == "wpt" else 1
+    blocks = math.ceil(m / tile_m) * math.ceil(n / tile_n)
+    waves = math.ceil(blocks / LIMITS.multiprocessors)
+    return 0.003 + waves * 2e-8 * k * tile_m * tile_n * (1 + 4 / (4 + sums)) * (1 + 16 / min(tile_m, tile_n))
+
+
+def random_shape(generator):
+    return tuple(round(2 ** generator.uniform(5, 12)) for _ in range(3))
+
+
+def record_of(shape, generator, count=60):
+    problem = problem_of(*shape)
+    feasible = GEMM.space(problem, LIMITS, VARIANTS).feasible
+    chosen = {feasible[generator.randrange(len(feasible))] for _ in range(count)}
+    return Record(problem, {c: time_ms(problem, c) for c in sorted(chosen)}, {})
+
+
+@pytest.fixture(scope="module")
+def records():
+    generator = random.Random(5)
+    return [record_of(random_shape(generator), generator) for _ in range(24)]
+
+
+@pytest.fixture(scope="module")
+def predictor(records):
+    return Predictor(GEMM, LIMITS, records)
+
+
+def loss_of(problem, configuration):
+    space = GEMM.space(problem, LIMITS, VARIANTS)
+    return time_ms(problem, configuration) / min(time_ms(problem, c) for c in space.feasible)
+
+
+def test_predictions_are_feasible_and_beat_the_nearest_shapes_best(predictor, records):
+    generator, predicted, nearest = random.Random(6), [], []
+    for _ in range(12):
+        problem = problem_of(*random_shape(generator))
+        space = GEMM.space(problem, LIMITS, VARIANTS)
+        found = predictor.predict(problem, space.__contains__)
+        assert found.configuration in space
+        predicted.append(loss_of(problem, found.configuration))
+        by_distance = sorted(
+            records,
+            key=lambda r: sum(
+                abs(math.log(a / b)) for a, b in zip(r.problem.shape.values(), problem.shape.values(), strict=True)
+            ),
+        )
+        nearest.append(loss_of(problem, next(r.ranked[0] for r in by_distance if r.ranked[0] in space)))
+    assert np.log(predicted).mean() < np.log(nearest).mean()
+    assert np.exp(np.log(predicted).mean()) < 1.15
+
+
+def test_the_expected_loss_is_of_the_size_of_the_loss(predictor):
+    generator, found = random.Random(7), []
+    for _ in range(12):
+        problem = problem_of(*random_shape(generator))
+        space = GEMM.space(problem, LIMITS, VARIANTS)
+        prediction = predictor.predict(problem, space.__contains__)
+        found.append((prediction.expected_loss, loss_of(problem, prediction.configuration) - 1))
+    expected, real = np.mean(found, axis=0)
+    assert 0 < expected < 0.5
+    assert real / 4 < expected < max(4 * real, 0.1)
+
+
+def test_every_tuned_shape_has_a_loss_from_the_others(predictor, records):
+    assert list(predictor.losses) == [r.problem for r in records]
+    assert all(loss >= 0 for loss in predictor.losses.values())
+
+
+def test_the_same_records_give_the_same_prediction(records):
+    problem = problem_of(500, 600, 700)
+    first, second = (Predictor(GEMM, LIMITS, records[:8]).predict(problem, lambda _c: True) for _ in range(2))
+    assert first == second
+
+
+def test_it_names_the_nearest_problem_that_its_configuration_was_measured_for(predictor, records):
+    prediction = predictor.predict(records[3].problem, records[3].times_ms.__contains__)
+    assert prediction.near == records[3].problem
+    assert prediction.time_ms == pytest.approx(records[3].times_ms[prediction.configuration], rel=0.5)
+
+
+def test_nothing_admitted_is_nothing_predicted(predictor):
+    assert predictor.predict(problem_of(64, 64, 64), lambda _c: False) is None
+
+
+def test_too_few_shapes_are_refused(records):
+    with pytest.raises(ValueError, match="too few"):
+        Predictor(GEMM, LIMITS, records[: FEWEST_SHAPES - 1])
+
+
+def test_a_sample_of_a_record_keeps_the_fast_half_and_some_of_the_rest(records):
+    sample = records[0].sample(10)
+    assert len(sample) == len(set(sample)) == 10
+    assert sample[:5] == list(records[0].ranked[:5])
+    assert records[0].sample(1000) == list(records[0].ranked)
+
+
+def test_left_out_rows_are_predicted_as_by_a_fit_without_them():
+    generator = np.random.default_rng(3)
+    rows = generator.normal(size=(60, 4))
+    values = np.sin(rows[:, 0]) + rows[:, 1] ** 2 + 0.1 * generator.normal(size=60)
+    model = Smooth.fit(rows, values)
+    held, kept = slice(0, 12), slice(12, None)
+    without = model.refitted(rows[kept], values[kept])
+    expected, deviation = model.without(rows[held], values[held])
+    again, deviation_again = without(rows[held])
+    np.testing.assert_allclose(expected, again, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(deviation, deviation_again, rtol=1e-4, atol=1e-6)
+    assert (deviation > 0).all()
+
+
+def test_a_feature_that_never_changes_counts_for_nothing():
+    rows = np.column_stack([np.linspace(-1, 1, 40), np.full(40, 7.0)])
+    model = Smooth.fit(rows, 3 * rows[:, 0])
+    value, _ = model(np.array([[0.5, 7.0]]))
+    assert value[0] == pytest.approx(1.5, abs=0.05)
+
+
+@pytest.mark.parametrize("kernel", catalogue().kernels(), ids=lambda k: k.name)
+def test_features_are_finite_and_alike_for_every_variant(kernel):
+    problem = kernel.problem(kernel.example_shape, kernel.dtypes[0])
+    for limits in (LIMITS, Limits((0, 0), 1, 2**32, features=frozenset())):
+        starts = kernel.space(problem, limits).defaults()
+        rows = Features(kernel, limits).rows(problem, starts)
+        assert np.isfinite(rows).all()
+        assert len({tuple(row) for row in rows}) == len(starts)

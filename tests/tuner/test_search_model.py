@@ -1,0 +1,124 @@
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tilewright.kernels.problem import Limits, Problem
+from tilewright.kernels.space import Configuration, SearchSpace, VariantSpace, choice
+from tilewright.tuner.search import surrogate
+from tilewright.tuner.search.features import Features
+from tilewright.tuner.search.forest import grow, predict
+from tilewright.tuner.search.modelled import log_expected_improvement
+from tilewright.tuner.search.surrogate import LENGTH, NOISE, Scales, Surrogate, Trends, fit
+
+LIMITS = Limits(compute_capability=(9, 0), multiprocessors=1, memory_bytes=1 << 30)
+SPACE = SearchSpace(
+    (
+        VariantSpace("wide", (choice("TILE", 16, 32, 64), choice("BLOCK", *range(16, 272, 16)), choice("PAD", 0, 1))),
+        VariantSpace("small", (choice("TILE", 8, 16), choice("ONLY", 3))),
+    ),
+    Problem("made", (("n", 64),), "float32", ()),
+    LIMITS,
+)
+RNG = np.random.default_rng(5)
+POINTS = RNG.random((60, 4))
+LOSSES = np.clip(np.abs(POINTS[:, 0] - 0.4) + 0.3 * POINTS[:, 1], 0, 1)
+SCALES = Scales(np.array([-1.0, 0.2, 1.5, 0.0]), math.log(0.02))
+
+
+def constant(observed, here):
+    return Trends(
+        np.ones((observed, 1)),
+        np.ones((here, 1), dtype=np.float32),
+        np.zeros((here, 1), dtype=np.float32),
+        np.array([1e-3]),
+        np.zeros(1),
+    )
+
+
+def test_features_of_all_are_the_features_of_each():
+    features = Features(SPACE)
+    assert np.allclose(features.of_all(), [features.of(c) for c in SPACE.feasible], atol=1e-6)
+    assert [(c.parameter, c.scale) for c in features.columns] == [
+        ("TILE", "log"),
+        ("BLOCK", "log"),
+        ("BLOCK", "divisibility"),
+        ("PAD", "linear"),
+    ]
+
+
+def test_features_span_zero_to_one_and_know_the_threads_of_a_warp():
+    features = Features(SPACE)
+    tile, block, divisibility, pad, *_ = features.of_all()[: len(SPACE.ranks["wide"])].T
+    assert (block.min(), block.max(), pad.min(), pad.max()) == (0, 1, 0, 1)
+    assert tile.min() == pytest.approx(1 / 3)  # the other variant has a smaller one
+    blocks = np.array([c.values["BLOCK"] for c in SPACE.feasible[: len(block)]])
+    assert set(blocks[divisibility == 1]) == {b for b in range(16, 272, 16) if b % 32 == 0}
+
+
+@given(st.integers(0, 10_000), st.integers(0, 10_000))
+def test_a_configuration_of_another_space_stays_near_the_edge(tile, block):
+    row = Features(SPACE).of(Configuration.of("wide", {"TILE": tile, "BLOCK": block, "PAD": 0, "NEW": 7}))
+    assert ((row >= -0.25) & (row <= 1.25)).all()
+
+
+def test_trials_taken_one_by_one_predict_the_same_as_all_at_once():
+    here = RNG.random((50, 4)).astype(np.float32)
+    whole, stepwise = Surrogate(here, 60), Surrogate(here, 60)
+    whole.rebuild(POINTS, SCALES)
+    stepwise.rebuild(POINTS[:10], SCALES)
+    for point in POINTS[10:]:
+        stepwise.add(point)
+    for a, b in zip(*(s.predict(LOSSES, constant(60, 50)) for s in (whole, stepwise)), strict=True):
+        assert np.allclose(a, b, atol=2e-3)
+
+
+def test_the_prediction_is_that_of_the_textbook():
+    here = RNG.random((20, 4)).astype(np.float32)
+    model = Surrogate(here, 60)
+    model.rebuild(POINTS, SCALES)
+    mean, _ = model.predict(LOSSES, constant(60, 20))
+
+    def covariance(a, b):
+        r = np.sqrt(5) * np.linalg.norm((a[:, None] - b[None]) / np.exp(SCALES.lengths), axis=2)
+        return (1 + r + r**2 / 3) * np.exp(-r)
+
+    weights = np.linalg.inv(covariance(POINTS, POINTS) + 0.02 * np.eye(60))
+    centre = weights.sum(axis=0) @ LOSSES / (weights.sum() + 1e-3)
+    assert np.allclose(mean, centre + covariance(here, POINTS) @ weights @ (LOSSES - centre), atol=2e-3)
+
+
+def test_the_gradient_of_the_fit_is_the_slope_of_its_loss():
+    squares = ((POINTS[:, None] - POINTS[None]) ** 2).reshape(-1, 4)
+    theta, expected = np.array([-0.5, 0.3, 0.9, 0.1, NOISE]), np.full(4, LENGTH)
+    _, gradient = surrogate._loss(theta, squares, LOSSES, expected)
+    for i, slope in enumerate(gradient):
+        step = 1e-5 * np.eye(5)[i]
+        ends = [surrogate._loss(theta + sign * step, squares, LOSSES, expected)[0] for sign in (1, -1)]
+        assert (ends[0] - ends[1]) / 2e-5 == pytest.approx(slope, rel=1e-3, abs=1e-4)
+
+
+def test_the_fit_finds_which_features_matter():
+    scales = fit(POINTS, LOSSES, Scales(np.full(4, LENGTH)), np.full(4, LENGTH))
+    assert max(scales.lengths[:2]) < min(scales.lengths[2:])
+
+
+@given(st.floats(-8, 3), st.floats(0.01, 2.0))
+@settings(max_examples=200)
+def test_expected_improvement_is_accurate_into_the_far_tail(u, deviation):
+    mean = np.array([-u * deviation], dtype=np.float32)
+    found = log_expected_improvement(mean, np.array([deviation], dtype=np.float32))[0]
+    exact = math.exp(-u * u / 2) / math.sqrt(2 * math.pi) + u * 0.5 * math.erfc(-u / math.sqrt(2))
+    assert found == pytest.approx(math.log(deviation) + math.log(exact), abs=0.06)
+
+
+def test_trees_predict_what_they_were_grown_on():
+    levels = grow(POINTS, LOSSES, np.random.default_rng(0))
+    mean, deviation = predict(levels, POINTS.astype(np.float32))
+    assert np.abs(mean - LOSSES).mean() < 0.02
+    fresh = np.random.default_rng(9).random((200, 4))
+    truth = np.clip(np.abs(fresh[:, 0] - 0.4) + 0.3 * fresh[:, 1], 0, 1)
+    assert np.corrcoef(predict(levels, fresh.astype(np.float32))[0], truth)[0, 1] > 0.9
+    assert deviation.mean() < predict(levels, fresh.astype(np.float32))[1].mean()

@@ -1,0 +1,123 @@
+"""Proposals made ahead of their trials, so that compilers work while the device measures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Protocol, runtime_checkable
+
+from tilewright.kernels.space import Configuration
+from tilewright.tuner.device import Bench
+from tilewright.tuner.outcome import Evaluation
+from tilewright.tuner.search import Searcher
+
+LOOKAHEAD = 8
+"""Proposals beside the next one where the bench does not say how many it compiles at a time, and in small budgets."""
+
+READY = 3
+"""Compiled configurations in stock: with more, the device is what limits, and a search should rather learn first."""
+
+SHARE_OF_BUDGET = 10
+"""At most a tenth of the trials are chosen before the first of them is known: what is ahead was chosen blindly."""
+
+
+@runtime_checkable
+class CompilesAhead(Protocol):
+    """A bench that can compile in the background what will be asked for next."""
+
+    def compile_ahead(self, configurations: Sequence[Configuration]) -> None:
+        """Starts compiling these; returns at once. `compile` waits for them; failures show there."""
+
+
+@runtime_checkable
+class CompilesMany(CompilesAhead, Protocol):
+    """A bench that also tells which of them it has compiled. It may be given more while it evaluates one."""
+
+    @property
+    def compilers(self) -> int:
+        """How many it compiles at a time."""
+
+    def ready(self, configurations: Sequence[Configuration], *, wait: bool) -> list[Configuration]:
+        """Those of them that are compiled or failed to; with `wait`, at least one."""
+
+    def drop(self, configurations: Sequence[Configuration]) -> None:
+        """These will not be asked for: what has not begun is not compiled."""
+
+
+Claim = Callable[[Configuration], bool]
+
+
+class Proposals:
+    """A search's proposals in the order in which they can be tried: on a bench with many compilers, as they are ready.
+
+    `trials`: of the whole budget, infinite where time alone limits it. What `claim` refuses is being tried elsewhere;
+    the search goes on with it as with any proposal that still runs. On such a bench the search thinks while the device
+    measures; results therefore go to it by `tell` here.
+    """
+
+    def __init__(self, bench: Bench, searcher: Searcher, trials: float, claim: Claim) -> None:
+        self._bench, self._searcher, self._claim = bench, searcher, claim
+        self._ahead: list[Configuration] = []
+        self._is_first = True
+        self._most = 0
+        self._thinking: Future[None] | None = None
+        self._thread = ThreadPoolExecutor(1, "propose") if isinstance(bench, CompilesMany) else None
+        if isinstance(bench, CompilesMany):
+            # Twice as many as compile at a time: one that takes long then leaves no compiler idle.
+            self._most = int(min(2 * bench.compilers, max(LOOKAHEAD, trials // SHARE_OF_BUDGET)))
+        elif isinstance(bench, CompilesAhead):
+            self._most = LOOKAHEAD
+
+    def next(self, left: float) -> Configuration | None:
+        """What to try next, `left` trials before the budget's end; None when the space is exhausted."""
+        self._wait()
+        if not self._ahead or self._thread is None:
+            self._propose(left)
+        if not self._ahead:
+            return None
+        chosen = self._ahead[0]
+        # The first is waited for: it is the default, and what is raced against it may be a hundred times slower.
+        if isinstance(self._bench, CompilesMany) and not self._is_first:
+            chosen = self._bench.ready(self._ahead, wait=True)[0]
+        self._is_first = False
+        self._ahead.remove(chosen)
+        if self._thread is not None:
+            self._thinking = self._thread.submit(self._propose, left - 1)
+        return chosen
+
+    def tell(self, configuration: Configuration, evaluation: Evaluation) -> None:
+        """Tells the search, between two proposals."""
+        self._wait()
+        self._searcher.tell(configuration, evaluation)
+
+    def close(self) -> None:
+        """Ends the thinking, and frees the compilers of what is not tried any more."""
+        if self._thread is not None:
+            self._thread.shutdown()
+        if isinstance(self._bench, CompilesMany):
+            self._bench.drop(self._ahead)
+
+    def _wait(self) -> None:
+        if self._thinking is not None:
+            thinking, self._thinking = self._thinking, None
+            thinking.result()
+
+    def _propose(self, left: float) -> None:
+        bench, room = self._bench, min(left, 1 + self._most) - len(self._ahead)
+        if isinstance(bench, CompilesMany):
+            ready = len(bench.ready(self._ahead, wait=False))
+            room = min(room, READY + 1 - ready) if ready else room
+        while room > 0:
+            proposal = self._searcher.propose()
+            if proposal is None:
+                return
+            if not self._claim(proposal):
+                continue
+            if isinstance(bench, CompilesAhead):
+                # At once: the search may take as long for the next as a compiler for this one.
+                bench.compile_ahead([proposal])
+            self._ahead.append(proposal)
+            room -= 1
+
+
+__all__ = ["CompilesAhead", "CompilesMany", "Proposals"]

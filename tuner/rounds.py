@@ -1,0 +1,117 @@
+"""Interleaved rounds: what changes in the device meets all contestants alike, and is noticed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from tilewright.kernels.space import Configuration
+from tilewright.tuner import statistics
+from tilewright.tuner.device import Bench, Executable
+from tilewright.tuner.errors import TrialFailure
+from tilewright.tuner.measure import MeasurementPlan, checked_samples
+
+
+@dataclass
+class Contestant:
+    """Who takes part, and the median of each round; the library has no configuration and does not compete."""
+
+    configuration: Configuration | None
+    executable: Executable
+    competes: bool
+    rounds_ms: list[float] = field(default_factory=list)
+    bound_ratio: float | None = None
+
+    @property
+    def time_ms(self) -> float:
+        """The median of its rounds."""
+        return statistics.median(self.rounds_ms)
+
+    @property
+    def ci_ms(self) -> tuple[float, float]:
+        """The 95 % interval of that median."""
+        interval = statistics.median_interval(self.rounds_ms)
+        return interval.low, interval.high
+
+
+@dataclass(frozen=True)
+class Steadiness:
+    """What the device did from the first rounds to the last, as ratios minus 1: all contestants' time, and the clock.
+
+    Zero where the noise shows no change. `clock_drift` is None where the device tells no clock. `attempts`: how often
+    the rounds were played until they were steady, or no more were allowed.
+    """
+
+    time_drift: float
+    clock_drift: float | None
+    is_steady: bool
+    attempts: int = 1
+
+
+def play(
+    bench: Bench,
+    contestants: list[Contestant],
+    ranking_l2: str,
+    plan: MeasurementPlan,
+    *,
+    should_stop: Callable[[], bool],
+    drop: Callable[[Contestant, TrialFailure], None],
+) -> Steadiness | None:
+    """Plays `plan.final_rounds`, anew where the device changed meanwhile, and says how steady the last were.
+
+    Who fails is handed to `drop` and leaves `contestants`. None when stopped.
+    """
+    attempts = 0
+    while True:
+        clocks_mhz = _rounds(bench, contestants, ranking_l2, plan, should_stop, drop)
+        if clocks_mhz is None:
+            return None
+        attempts += 1
+        steadiness = _steadiness(contestants, clocks_mhz, plan, attempts)
+        if steadiness.is_steady or attempts > plan.final_repeats:
+            return steadiness
+
+
+def _rounds(
+    bench: Bench,
+    contestants: list[Contestant],
+    ranking_l2: str,
+    plan: MeasurementPlan,
+    should_stop: Callable[[], bool],
+    drop: Callable[[Contestant, TrialFailure], None],
+) -> list[int | None] | None:
+    """The clock at the end of each round, in MHz; None when stopped."""
+    clocks_mhz: list[int | None] = []
+    for contestant in contestants:
+        contestant.rounds_ms.clear()
+    for number in range(-1, plan.final_rounds):  # round -1 warms up and is not kept
+        if should_stop():
+            return None
+        # Each round starts with another contestant, so that nobody always follows the same one.
+        shift = number % max(1, len(contestants))
+        for contestant in contestants[shift:] + contestants[:shift]:
+            try:
+                samples = checked_samples(bench, contestant.executable, ranking_l2, plan.final_samples)
+            except TrialFailure as failure:
+                drop(contestant, failure)
+                contestants.remove(contestant)
+                continue
+            if number >= 0:
+                contestant.rounds_ms.append(statistics.median(samples))
+        if number >= 0 and contestants:
+            clocks_mhz.append(bench.state().clock_mhz)
+    return clocks_mhz
+
+
+def _steadiness(
+    contestants: list[Contestant], clocks_mhz: list[int | None], plan: MeasurementPlan, attempts: int
+) -> Steadiness:
+    # The geometric mean over contestants: what one of them does by itself counts little, what all do counts in full.
+    rounds = zip(*(contestant.rounds_ms for contestant in contestants), strict=True)
+    common_ms = [math.exp(sum(map(math.log, times)) / len(times)) for times in rounds]
+    known_mhz = [float(clock) for clock in clocks_mhz if clock]
+    time_drift = statistics.drift(common_ms)
+    clock_drift = statistics.drift(known_mhz) if known_mhz else None
+    worst = max(abs(time_drift), abs(clock_drift or 0.0))
+    return Steadiness(time_drift, clock_drift, worst <= plan.drift_tolerance, attempts)

@@ -1,0 +1,188 @@
+"""Optuna samplers whose every proposal is feasible and new, and the search that asks them."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import optuna
+from optuna.distributions import BaseDistribution, CategoricalDistribution
+from optuna.trial import FrozenTrial, TrialState
+
+from tilewright.kernels.space import Configuration, SearchSpace
+from tilewright.tuner.errors import TunerError
+from tilewright.tuner.outcome import Evaluation
+from tilewright.tuner.search.searcher import Told
+from tilewright.tuner.search.unseen import Unseen
+
+# Optuna writes to stderr by itself; its logger is the only one that this touches.
+optuna.logging.set_verbosity(optuna.logging.WARNING)
+
+VARIANT = "variant"
+
+
+class ExhaustedError(TunerError):
+    """Every feasible configuration has been proposed."""
+
+
+@dataclass
+class Seen:
+    """A configuration that a trial took: its time, infinite where it failed, None while it runs."""
+
+    configuration: Configuration
+    time_ms: float | None = None
+
+
+class FeasibleSampler(optuna.samplers.BaseSampler, abc.ABC):
+    """A sampler over the enumerated space: first the starts, then what `choose` says.
+
+    The study's parameters are `variant` and one `VARIANT.PARAMETER` for each parameter of that variant (`suggest`), its
+    value the time in ms. `seen` follows the study's trials, running ones included.
+    """
+
+    def __init__(self, space: SearchSpace, seed: int, starts: Sequence[Configuration] = ()) -> None:
+        self.space, self.rng = space, np.random.default_rng(seed)
+        self.unseen = Unseen(space, self.rng)
+        self.seen: dict[int, Seen] = {}
+        self._starts = list(dict.fromkeys(starts))
+        self._read, self._running, self.asking = 0, set[int](), 0
+        self._distributions = distributions(space)
+
+    @abc.abstractmethod
+    def choose(self) -> Configuration | None:
+        """A free configuration; None when there is none."""
+
+    def infer_relative_search_space(
+        self,
+        study: optuna.Study,  # noqa: ARG002
+        trial: FrozenTrial,  # noqa: ARG002
+    ) -> dict[str, BaseDistribution]:
+        """Everything: all parameters of a trial are chosen together."""
+        return self._distributions
+
+    def sample_relative(
+        self,
+        study: optuna.Study,
+        trial: FrozenTrial,
+        search_space: dict[str, BaseDistribution],  # noqa: ARG002
+    ) -> dict[str, Any]:
+        """The parameters of the next configuration; raises ExhaustedError when all were proposed."""
+        self.asking = trial.number
+        self._follow(study, trial.number)
+        while self._starts and self._starts[0] not in self.unseen:
+            del self._starts[0]
+        chosen = self._starts.pop(0) if self._starts else self.choose()
+        if chosen is None:
+            raise ExhaustedError(f"all {len(self.space)} configurations were proposed")
+        self.unseen.take(chosen)
+        self.seen[trial.number] = Seen(chosen)
+        return parameters_of(chosen)
+
+    def sample_independent(
+        self,
+        study: optuna.Study,  # noqa: ARG002
+        trial: FrozenTrial,  # noqa: ARG002
+        param_name: str,
+        param_distribution: BaseDistribution,  # noqa: ARG002
+    ) -> Any:
+        """Nothing: raises ValueError, since a parameter chosen by itself could leave the feasible set."""
+        raise ValueError(f"{param_name} is no parameter of this space, or not of the chosen variant")
+
+    def _follow(self, study: optuna.Study, asking: int) -> None:
+        trials = study.get_trials(deepcopy=False)
+        changed = [n for n in self._running if trials[n].state.is_finished()]
+        self._running.difference_update(changed)
+        for number in (*changed, *range(self._read, len(trials))):
+            if number == asking:
+                continue
+            trial = trials[number]
+            if number not in self.seen and VARIANT in trial.params:
+                self.seen[number] = Seen(configuration_of(trial.params))
+                self.unseen.take(self.seen[number].configuration)
+            if trial.state.is_finished() and number in self.seen:
+                self.seen[number].time_ms = trial.value if trial.state is TrialState.COMPLETE else float("inf")
+            elif not trial.state.is_finished():
+                self._running.add(number)
+        self._read = len(trials)
+        self._running.add(asking)
+
+
+class RandomSampler(FeasibleSampler):
+    """Uniform draws without repetition: the yardstick for every other search."""
+
+    def choose(self) -> Configuration | None:
+        """Any free configuration."""
+        return self.unseen.draw()
+
+
+class StudySearcher:
+    """A search by a study in memory that one of these samplers serves."""
+
+    def __init__(self, space: SearchSpace, told: Sequence[Told], sampler: FeasibleSampler) -> None:
+        self.sampler = sampler
+        self.study = optuna.create_study(sampler=sampler)
+        self._space, self._asked = space, dict[Configuration, optuna.Trial]()
+        for configuration, evaluation in told:
+            sampler.unseen.take(configuration)
+            if configuration in space:
+                self.tell(configuration, evaluation)
+
+    def propose(self) -> Configuration | None:
+        """What the study asks for; None when everything was."""
+        if not len(self.sampler.unseen):
+            return None
+        trial = self.study.ask()
+        configuration = suggest(trial, self._space)
+        self._asked[configuration] = trial
+        return configuration
+
+    def tell(self, configuration: Configuration, evaluation: Evaluation) -> None:
+        """Completes the trial with its time, or fails it."""
+        state = TrialState.FAIL if evaluation.time_ms is None else TrialState.COMPLETE
+        trial = self._asked.pop(configuration, None)
+        if trial is not None:
+            self.study.tell(trial, evaluation.time_ms, state)
+            return
+        parameters = parameters_of(configuration)
+        known = {name: self.sampler.infer_relative_search_space(self.study, _NO_TRIAL)[name] for name in parameters}
+        self.study.add_trial(
+            optuna.trial.create_trial(state=state, params=parameters, distributions=known, value=evaluation.time_ms)
+        )
+
+
+_NO_TRIAL = optuna.trial.create_trial(state=TrialState.FAIL)
+
+
+def suggest(trial: optuna.Trial, space: SearchSpace) -> Configuration:
+    """The configuration of an Optuna trial: the body of an objective over this space."""
+    _ = trial.relative_params  # Optuna skips a sampler where a parameter has one value; ours must hear of each trial
+    variant = trial.suggest_categorical(VARIANT, [s.variant for s in space.spaces])
+    values = {
+        p.name: trial.suggest_categorical(f"{variant}.{p.name}", p.values) for p in space.variant(variant).parameters
+    }
+    return Configuration.of(variant, values)
+
+
+def distributions(space: SearchSpace) -> dict[str, BaseDistribution]:
+    """Every parameter that `suggest` may ask for."""
+    found: dict[str, BaseDistribution] = {VARIANT: CategoricalDistribution([s.variant for s in space.spaces])}
+    for variant in space.spaces:
+        found |= {f"{variant.variant}.{p.name}": CategoricalDistribution(p.values) for p in variant.parameters}
+    return found
+
+
+def parameters_of(configuration: Configuration) -> dict[str, Any]:
+    """The study's parameters for a configuration."""
+    values = {f"{configuration.variant}.{name}": value for name, value in configuration.items}
+    return {VARIANT: configuration.variant, **values}
+
+
+def configuration_of(parameters: dict[str, Any]) -> Configuration:
+    """The configuration that these parameters of a study stand for."""
+    variant = parameters[VARIANT]
+    start = f"{variant}."
+    values = {name.removeprefix(start): value for name, value in parameters.items() if name.startswith(start)}
+    return Configuration.of(variant, values)

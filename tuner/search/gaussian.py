@@ -1,0 +1,124 @@
+"""The default search: expected improvement under a Gaussian process over the whole feasible set."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tilewright.kernels.space import Configuration, SearchSpace
+from tilewright.tuner.search.modelled import ModelSampler, log_expected_improvement
+from tilewright.tuner.search.prior_trend import PriorTrend
+from tilewright.tuner.search.searcher import Prior
+from tilewright.tuner.search.surrogate import LENGTH, Array, Array32, Scales, Surrogate, Trends, fit
+
+TRIALS = 300
+"""Trials that the model keeps: all, or where there are more the better half of these and a draw from the others."""
+
+CAPACITY = 400
+"""Trials that fit between two fits of the length scales."""
+
+GROWTH = 1.15
+"""The length scales are fitted anew after this factor in trials."""
+
+CONSTANT_PULL, TREND_PULL = 1e-3, 0.3
+"""How strongly the mean is held at zero, and a prior's weight at its similarity: as that many trials' worth."""
+
+
+DRAWS_WITH_PRIORS = 3
+"""Draws among the trials of a search with priors, so that the model knows of more than they point to."""
+
+TRUSTED, HEARD = 4, 20
+"""With priors, so many trials are proposed with them, then every second one up to so many, then none. A record that
+covers a poor corner of the space predicts well in that corner, and would keep the search there."""
+
+
+class GaussianSampler(ModelSampler):
+    """Models the loss by a Gaussian process and takes the candidate with the highest expected improvement.
+
+    Each prior is a function of the configuration that may be part of the mean; its weight is estimated with everything
+    else, and so decays where this study's times do not follow it.
+    """
+
+    def __init__(
+        self, space: SearchSpace, seed: int, starts: Sequence[Configuration] = (), priors: Sequence[Prior] = ()
+    ) -> None:
+        super().__init__(space, seed, starts)
+        trends = [PriorTrend(prior, self.features) for prior in priors]
+        self._trends = [trend for trend in trends if trend.usable]
+        self._expected = np.full(len(self.features), LENGTH)
+        if self._trends:
+            self._expected = np.mean([self._expected, *(trend.lengths for trend in self._trends)], axis=0)
+        shares = np.array([trend.similarity for trend in self._trends])
+        self._toward = np.array([0.0, *(shares * shares.max(initial=0) / max(shares.sum(), 1e-9))])
+        self._pull = np.array([CONSTANT_PULL, *(TREND_PULL for _ in self._trends)])
+        self._scales = Scales(self._expected)
+        self._next_fit = self._counted = 0
+        self._taken: list[int] = []
+        self._model: tuple[Surrogate, Trends] | None = None
+
+    @property
+    def draws_apart(self) -> bool:
+        """Whether the next proposal is one of the first draws; with priors, these stand in for proposals without."""
+        if not self._trends:
+            return super().draws_apart
+        return not self._hears_priors() and self.drawn < DRAWS_WITH_PRIORS
+
+    def _hears_priors(self) -> bool:
+        count = len(self.seen)
+        return count < TRUSTED or (count < HEARD and count % 2 == 0)
+
+    def scores(self) -> tuple[NDArray[np.intp], Array32, Array32]:
+        """The candidates, the logarithm of their expected improvement, and their predicted loss."""
+        surrogate, trends = self._up_to_date()
+        if not self._hears_priors():
+            trends = trends.without_priors()
+        mean, deviation = surrogate.predict(self.losses(self._taken), trends)
+        return self.candidates, log_expected_improvement(mean, deviation), mean
+
+    def _up_to_date(self) -> tuple[Surrogate, Trends]:
+        count = len(self.seen)
+        if self._model is None or count >= self._next_fit:
+            self._model = self._refitted()
+            return self._model
+        surrogate, trends = self._model
+        for number in list(self.seen)[self._counted :]:
+            point = self.features.of(self.seen[number].configuration)
+            surrogate.add(point)
+            self._taken.append(number)
+            trends.observed = np.vstack([trends.observed, self._basis(point[None])])
+        self._counted = count
+        return self._model
+
+    def _refitted(self) -> tuple[Surrogate, Trends]:
+        before, count = self.candidates, len(self.seen)
+        self.choose_candidates()
+        self._taken, self._counted = self.kept(TRIALS), count
+        self._next_fit = min(max(count + 2, int(count * GROWTH)) if count > 2 else count + 1, count + CAPACITY - TRIALS)
+        points = np.array([self.features.of(self.seen[n].configuration) for n in self._taken])
+        points = points.reshape(-1, len(self.features))
+        observed = self._basis(points)
+        if len(points) > 2:
+            expected = self._expected if count < HEARD else np.full(len(self.features), LENGTH)
+            self._scales = fit(points, self.losses(self._taken), self._scales, expected)
+        if self._model is None or before is not self.candidates:
+            here = self.points[self.candidates]
+            variances = [np.zeros(len(here)), *(trend.variance_at(here) for trend in self._trends)]
+            self._model = (
+                Surrogate(here, CAPACITY),
+                Trends(
+                    observed,
+                    self._basis(here).astype(np.float32),
+                    np.column_stack(variances).astype(np.float32),
+                    self._pull,
+                    self._toward,
+                ),
+            )
+        surrogate, trends = self._model
+        surrogate.rebuild(points, self._scales)
+        trends.observed = observed
+        return surrogate, trends
+
+    def _basis(self, points: NDArray[np.floating]) -> Array:
+        return np.column_stack([np.ones(len(points)), *(trend.at(points) for trend in self._trends)])
