@@ -85,7 +85,7 @@ bench-rate: ## Verified configurations per second, beside Kernel Tuner where it 
 	@"$(VENV)/bin/python" benchmarks/rate.py --out benchmarks/results/h200/rate.json
 
 bench-search: ## Replay recorded spaces through our searches and Kernel Tuner's, no GPU (RECORDED=folder, REPEATS=100, RESUME=1)
-	@$(PREPARE) dev
+	@$(PREPARE) bench
 	@"$(VENV)/bin/python" benchmarks/search.py "$(RECORDED)" --repeats $(REPEATS) $(if $(RESUME),--resume)
 
 gpu-random: ## Random shapes, edges and 500 random configurations of every variant on the GPU

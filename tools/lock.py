@@ -45,6 +45,8 @@ def main() -> None:
     project = "pyproject.toml"
     same = ("-c", "requirements/dev.lock")
     compile_lock("dev", project, "--group=dev", "--group=build")
+    compile_lock("bench", project, "--group=dev", "--group=build", "--group=bench", *same)
+    keep_additions("bench", to="dev")
     compile_lock("run", project, "--group=build", *same)
     for extra in ("zig", "gpu"):
         compile_lock(extra, project, "--group=build", f"--extra={extra}", "--no-emit-package=pycuda", *same)

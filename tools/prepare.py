@@ -1,6 +1,6 @@
 """Makes the virtual environment fit for `run` or `dev`, from the locks; a second call finds nothing to do.
 
-Runs on any Python from 3.11 to 3.13, with the standard library alone:  python3 tools/prepare.py run|dev|gpu
+Runs on any Python from 3.11 to 3.13, with the standard library alone:  python3 tools/prepare.py run|dev|bench|gpu
 
 Besides the lock that is asked for it adds what this machine calls for: a C++ compiler from a wheel where there is
 none, PyCUDA where there is an NVIDIA driver. What was installed is noted in the environment, in tilewright.json.
@@ -32,7 +32,9 @@ def main(purpose: str) -> None:
     folder = os.open(ROOT, os.O_RDONLY)  # two makes at once must not install into one environment
     fcntl.flock(folder, fcntl.LOCK_EX)
     make_environment()
-    install_lock("dev" if purpose == "dev" else "run")
+    install_lock("dev" if purpose in {"dev", "bench"} else "run")
+    if purpose == "bench":
+        install_lock("bench")
     install_project()
     if not has_compiler():
         install_lock("zig")
@@ -156,6 +158,6 @@ def write_notes(added: dict[str, str]) -> None:
 
 
 if __name__ == "__main__":
-    if sys.argv[1:] not in (["run"], ["dev"], ["gpu"]):
-        sys.exit(f"usage: {sys.argv[0]} run|dev|gpu")
+    if sys.argv[1:] not in (["run"], ["dev"], ["bench"], ["gpu"]):
+        sys.exit(f"usage: {sys.argv[0]} run|dev|bench|gpu")
     main(sys.argv[1])
