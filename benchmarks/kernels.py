@@ -5,8 +5,9 @@
     python benchmarks/kernels.py --merge PART.json --merge PART.json [--out FILE]
 
 `--merge` puts runs on several GPUs, a part of the rows each, into one file. Rows are written as they come. `--resume`
-leaves out those that are there already with the same sources, budget and environment; `--stop-after` begins no further row after so many seconds, to be resumed later. `--only` takes the name of
-a row, of an entry of the suite, of a kernel, an accuracy or a dtype, and `a+b` for what is both.
+leaves out those that are there already with the same sources, budget and environment; `--stop-after` begins no further
+row after so many seconds, to be resumed later. `--only` takes the name of a row, of an entry of the suite, of a kernel,
+an accuracy or a dtype, and `a+b` for what is both.
 Exit status 1 when a row failed.
 """
 

@@ -7,28 +7,49 @@ import contextlib
 from collections.abc import AsyncIterator
 
 from fastapi import FastAPI
+from fastapi.middleware.gzip import GZipMiddleware
 from fastapi.staticfiles import StaticFiles
 
 import tilewright
 from tilewright.service import dashboard
-from tilewright.service.api import best, devices, health, jobs, kernels, openapi, problems, schedules, studies
+from tilewright.service.api import (
+    best,
+    comparisons,
+    demand,
+    devices,
+    exchange,
+    health,
+    jobs,
+    kernels,
+    keys,
+    openapi,
+    problems,
+    results,
+    schedules,
+    studies,
+    webhooks,
+)
+from tilewright.service.api.demand_buffer import DemandBuffer
 from tilewright.service.api.event_stream import Streams
 from tilewright.service.api.guard import Guard
 from tilewright.service.dashboard import pages
 
 
 @contextlib.asynccontextmanager
-async def _lifespan(_app: FastAPI) -> AsyncIterator[None]:
-    """Does the maintenance chores beside the requests."""
+async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
+    """Does the maintenance chores, sends the messages of webhooks and writes down demand beside the requests."""
     # Imported here: whoever only wants the OpenAPI document needs no job engine.
     from tilewright.service.worker.maintenance import Maintenance  # noqa: PLC0415
+    from tilewright.service.worker.webhook_sender import WebhookSender  # noqa: PLC0415
 
-    maintenance = Maintenance()
-    maintenance.start()
+    beside: tuple[Maintenance | WebhookSender | DemandBuffer, ...]
+    beside = (Maintenance(), WebhookSender(), app.state.demand)
+    for one in beside:
+        one.start()
     try:
         yield
     finally:
-        await asyncio.to_thread(maintenance.stop)
+        await asyncio.gather(*(asyncio.to_thread(one.stop) for one in beside))
 
 
 def create_app() -> FastAPI:
@@ -47,11 +68,12 @@ def create_app() -> FastAPI:
         openapi_url="/openapi.json",
         redirect_slashes=False,
     )
-    app.state.streams = Streams()
-    for module in (best, kernels, jobs, schedules, studies, devices, health):
+    app.state.streams, app.state.demand = Streams(), DemandBuffer()
+    looks = (best, comparisons, demand, kernels, studies, devices, results)
+    for module in (*looks, jobs, schedules, keys, webhooks, exchange, health):
         app.include_router(module.router)
     app.include_router(pages.router)
-    app.mount("/static", StaticFiles(directory=dashboard.STATIC), name="static")
+    app.mount("/static", GZipMiddleware(StaticFiles(directory=dashboard.STATIC), minimum_size=1024), name="static")
     problems.install(app)
     app.openapi = lambda: openapi.build(app)  # type: ignore[method-assign]
     app.add_middleware(Guard)

@@ -32,6 +32,10 @@ class ConflictError(ServiceError):
     """The request contradicts what is stored."""
 
 
+class CeilingError(ServiceError):
+    """More than who asks may ask for."""
+
+
 class FencedError(ServiceError):
     """Another worker took the job over; this one must stop without a further write."""
 

@@ -27,6 +27,14 @@ class Settings(BaseSettings):
         default_factory=lambda: ["127.0.0.1", "localhost", "[::1]"],
         description="Host names that a request may carry; all others are refused (DNS rebinding).",
     )
+    require_keys: bool = Field(
+        default=False, description="Answer other machines too, but only to access keys. Off: this machine, no keys."
+    )
+    open_reads: bool = Field(default=False, description="With require_keys: let everybody read without a key.")
+    requests_per_minute: float = Field(
+        default=6000, gt=0, description="With require_keys: requests a minute of one key, or of one keyless address."
+    )
+    key: str | None = Field(default=None, description="Access key that the command line sends to url.", repr=False)
     url: str | None = Field(
         default=None, description="API that the command line talks to. Not set: this machine's database."
     )
@@ -38,7 +46,16 @@ class Settings(BaseSettings):
     stop_grace_s: float = Field(
         default=20, gt=0, description="How long a job may take to stop after SIGTERM or cancel."
     )
+    webhook_private_addresses: bool = Field(
+        default=False, description="Let webhooks go to private addresses of your own network, and over plain http."
+    )
+    demand_kept: int = Field(
+        default=1000, gt=0, description="Problems of demand that are kept for each kernel and device model."
+    )
     max_body_bytes: int = Field(default=1 << 20, gt=0, description="Largest request body.")
+    max_import_bytes: int = Field(
+        default=1 << 24, gt=0, le=1 << 30, description="Largest document that is imported, unpacked."
+    )
     max_trials: int = Field(default=100_000, gt=0, description="Largest trial budget of one job.")
     max_seconds: float = Field(default=24 * 3600, gt=0, description="Largest time budget of one job, seconds.")
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +20,10 @@ from fleet import TINY, Fleet
 from psycopg import errors
 from sqlalchemy.exc import ProgrammingError
 
-from tilewright.kernels.problem import Limits
+from tilewright.kernels.problem import Limits, Problem
 from tilewright.service.operations import registry
+from tilewright.service.operations.exchange_import import import_document
+from tilewright.service.operations.exchange_incoming import Target
 from tilewright.service.operations.find_best import find_best
 from tilewright.service.operations.firing import fire_due, forget_old_fires
 from tilewright.service.operations.jobs import cancel_job, job
@@ -93,10 +97,85 @@ def test_a_program_s_role_changes_no_table_and_rewrites_no_trial(server, role, s
         connection.execute(statement)
 
 
-@pytest.mark.parametrize("table", ["trials", "best_configurations", "devices", "studies", "kernels"])
-def test_results_and_devices_are_written_by_workers_only(server, table):
+def test_devices_are_written_by_workers_only(server):
     with server.connect("api") as connection, pytest.raises(errors.InsufficientPrivilege):
-        connection.execute(f"INSERT INTO {table} DEFAULT VALUES")
+        connection.execute("INSERT INTO devices DEFAULT VALUES")
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE device_models SET name = ''",
+        "UPDATE environments SET origin = NULL",
+        "UPDATE kernels SET declaration = '{}'",
+        "UPDATE kernel_variants SET source = ''",
+        "UPDATE studies SET environment_id = 1",
+    ],
+)
+def test_an_api_adds_what_it_imports_and_changes_nothing_that_is_there(server, statement):
+    with server.connect("api") as connection, pytest.raises(errors.InsufficientPrivilege):
+        connection.execute(statement)
+
+
+def test_an_api_imports_with_what_it_may(server, become):
+    """Twice, the second time a faster best, which takes the place of the first."""
+    become("api")
+    problem = registry.catalogue().get("gemm").problem(dict.fromkeys("mnk", 96))
+    for time_ms in (2.0, 1.0):
+        body = json.dumps(_exported(problem, time_ms)).encode()
+        answer = import_document(body, Target(origin="lab-7"))
+        assert (answer.best, find(problem)) == (1, ("exact", time_ms))
+
+
+def find(problem: Problem) -> tuple[str, float | None]:
+    with session_scope() as session:
+        best = find_best(session, "gemm", "imported-gpu", problem.shape)
+    return best.match, best.time_ms
+
+
+def _exported(problem: Problem, time_ms: float) -> dict[str, Any]:
+    """A document with one verified result, as another installation writes it."""
+    limits = Limits(compute_capability=(9, 0), multiprocessors=132, memory_bytes=1 << 30)
+    model = DeviceModel("imported-gpu", "Imported GPU", "cuda", limits, 1 << 20, {}, None)
+    trial = {
+        "variant": "tiled",
+        "configuration": {"TILE_WIDTH": 16},
+        "source_hash": registry.catalogue().get("gemm").source_hash("tiled"),
+        "outcome": "measured",
+        "l2": "warm",
+        "warm_ms": time_ms,
+        "bound_ratio": 0.5,
+    }
+    figures = dict.fromkeys(("default_ms", "slowest_ms", "library"))
+    best = {"trial": 0, "time_ms": time_ms, "ci_ms": [time_ms, time_ms], "ties": 0, "bound_ratio": 0.5} | figures
+    environment = Environment("580.1", "13.0", "nvrtc", "13.0", "PyCUDA 2026.1", "default")
+    study = {
+        "problem": problem.as_json(),
+        "device_model": model.slug,
+        "environment": asdict(environment),
+        "space_size": 10,
+        "trials": [trial],
+        "best": best | {"verified_at": "2026-11-21T12:00:00Z"},
+    }
+    described = asdict(model) | {"limits": asdict(limits) | {"features": sorted(limits.features)}}
+    head = {"format": "tilewright/1", "made_by": "a test", "created_at": "2026-11-21T12:00:00Z"}
+    return head | {"device_models": [described], "studies": [study]}
+
+
+def test_a_worker_makes_messages_of_webhooks_and_never_sees_a_secret(server):
+    with server.connect("worker") as connection:
+        assert connection.execute("SELECT id, states FROM webhooks").fetchall() == []
+        connection.execute("DELETE FROM webhook_deliveries WHERE false")
+    for statement in ("SELECT secret FROM webhooks", "SELECT url FROM webhooks", "INSERT INTO webhooks DEFAULT VALUES"):
+        with server.connect("worker") as connection, pytest.raises(errors.InsufficientPrivilege):
+            connection.execute(statement)
+
+
+def test_an_api_drains_a_device_and_changes_nothing_else_of_it(server):
+    with server.connect("api") as connection:
+        connection.execute("UPDATE devices SET drain_requested_at = now() WHERE false")
+        with pytest.raises(errors.InsufficientPrivilege):
+            connection.execute("UPDATE devices SET state = 'ready' WHERE false")
 
 
 def test_every_table_has_its_line_in_the_grants():

@@ -1,5 +1,5 @@
 -- Who may write to which table. Run it by psql as the migrator after every `tilewright db upgrade`; it may be run at
--- any time, also while the programs work. Both read every table; nobody but the migrator changes one.
+-- any time, also while the programs work. Both read every table, less secrets; nobody but the migrator changes one.
 --
 -- A table that is missing from the list below can be read only, until someone decides and adds it.
 \set ON_ERROR_STOP on
@@ -17,6 +17,9 @@ BEGIN;
 SELECT format('REVOKE ALL ON %I.%I FROM %I, %I', schemaname, tablename, :'api', :'worker')
 FROM pg_tables WHERE schemaname = 'public' \gexec
 GRANT SELECT ON ALL TABLES IN SCHEMA public TO :"api", :"worker";
+-- But not the secrets of webhooks: a worker makes messages, it does not sign them.
+SELECT format('REVOKE SELECT ON webhooks FROM %I; GRANT SELECT (id, states) ON webhooks TO %I', :'worker', :'worker')
+WHERE to_regclass('public.webhooks') IS NOT NULL \gexec
 GRANT USAGE ON ALL SEQUENCES IN SCHEMA public TO :"api", :"worker";
 REVOKE EXECUTE ON ALL ROUTINES IN SCHEMA public FROM PUBLIC;
 GRANT EXECUTE ON ALL ROUTINES IN SCHEMA public TO :"api", :"worker";
@@ -24,21 +27,31 @@ GRANT EXECUTE ON ALL ROUTINES IN SCHEMA public TO :"api", :"worker";
 SELECT format('GRANT %s ON %I TO %I', privileges, relation, grantee)
 FROM (VALUES
   -- relation              api's writes                worker's writes
-  ('device_models',        '',                         'INSERT, UPDATE'),
-  ('devices',              '',                         'INSERT, UPDATE'),
-  ('environments',         '',                         'INSERT'),
-  ('kernels',              '',                         'INSERT, UPDATE'),
-  ('kernel_variants',      '',                         'INSERT'),
+  -- An import adds results of other installations; what is there it leaves as it is.
+  ('device_models',        'INSERT',                   'INSERT, UPDATE'),
+  ('devices',              'UPDATE (drain_requested_at)', 'INSERT, UPDATE'),
+  ('environments',         'INSERT',                   'INSERT'),
+  ('kernels',              'INSERT',                   'INSERT, UPDATE'),
+  ('kernel_variants',      'INSERT',                   'INSERT'),
   ('problems',             'INSERT',                   'INSERT'),
-  ('studies',              '',                         'INSERT, UPDATE'),
+  ('studies',              'INSERT, UPDATE (next_number)', 'INSERT, UPDATE'),
   ('tuning_jobs',          'INSERT, UPDATE',           'INSERT, UPDATE'),
   ('idempotency_keys',     'INSERT',                   ''),
-  ('trials',               '',                         'INSERT'),
-  ('best_configurations',  '',                         'INSERT, UPDATE'),
+  ('trials',               'INSERT',                   'INSERT'),
+  -- A retraction is asked for at the API, which puts the next best in its place.
+  ('best_configurations',  'INSERT, UPDATE',           'INSERT, UPDATE'),
   -- The chores of every API and worker fire schedules: both add jobs, move schedules on and note what came of it.
   ('schedules',            'INSERT, UPDATE, DELETE',   'UPDATE'),
   ('schedule_problems',    'INSERT, DELETE',           ''),
   ('schedule_fires',       'INSERT, UPDATE, DELETE',   'INSERT, UPDATE, DELETE'),
+  ('comparisons',          'INSERT, UPDATE',           'INSERT, UPDATE'),
+  ('demand',               'INSERT, UPDATE, DELETE',   ''),
+  ('api_keys',             'INSERT, UPDATE',           ''),
+  ('browser_sessions',     'INSERT, DELETE',           ''),
+  ('audit_entries',        'INSERT',                   ''),
+  ('webhooks',             'INSERT, DELETE',           ''),
+  -- Whoever ends a job makes its messages; only an API sends them, and forgets them with the chores.
+  ('webhook_deliveries',   'INSERT, UPDATE, DELETE',   'INSERT, DELETE'),
   ('tilewright_version',   '',                         '')
 ) AS wanted (relation, of_api, of_worker)
 CROSS JOIN LATERAL (VALUES (of_api, :'api'), (of_worker, :'worker')) AS one (privileges, grantee)

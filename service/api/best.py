@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from typing import Annotated
 
-from fastapi import APIRouter, Query, Response
+from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, Field
 
 from tilewright.service.api.openapi import Responses, refuses
@@ -14,7 +14,7 @@ from tilewright.service.api.problems import INVALID, NO_CONFIGURATION, NOT_FOUND
 from tilewright.service.operations.answers import BestAnswer
 from tilewright.service.operations.find_best import MAX_SHAPES, find_best, find_best_batch
 from tilewright.service.operations.parse import parse_options, parse_shape
-from tilewright.service.operations.requests import Request
+from tilewright.service.operations.requests import Request as RequestBody
 from tilewright.service.operations.transaction import transaction
 
 router = APIRouter(prefix="/v1/kernels", tags=["best"])
@@ -25,7 +25,7 @@ CACHE_CONTROL = "max-age=60"
 NOT_MODIFIED: Responses = {304: {"description": "It has not changed."}}
 
 
-class BatchRequest(Request):
+class BatchRequest(RequestBody):
     """Many shapes of one kernel at once."""
 
     shapes: list[dict[str, int]] = Field(
@@ -50,7 +50,9 @@ class BatchAnswer(BaseModel):
     response_model=BestAnswer,
     responses=NOT_MODIFIED | refuses(INVALID, NOT_FOUND, NO_CONFIGURATION, UNAVAILABLE),
 )
-def get_best(kernel: KernelName, query: Annotated[BestQuery, Query()], if_none_match: IfNoneMatch = None) -> Response:
+def get_best(
+    request: Request, kernel: KernelName, query: Annotated[BestQuery, Query()], if_none_match: IfNoneMatch = None
+) -> Response:
     """The best known configuration for a problem, and how it was found (`match`)."""
     with transaction() as session:
         answer = find_best(
@@ -63,9 +65,10 @@ def get_best(kernel: KernelName, query: Annotated[BestQuery, Query()], if_none_m
             driver=query.driver,
             toolkit=query.toolkit,
         )
+    request.app.state.demand.note([answer], query.device_model)
     body = answer.model_dump_json().encode()
     headers = {"ETag": f'"{hashlib.sha256(body).hexdigest()[:32]}"', "Cache-Control": CACHE_CONTROL}
-    if if_none_match is not None and _is_among(headers["ETag"], if_none_match):
+    if if_none_match is not None and is_among(headers["ETag"], if_none_match):
         return Response(status_code=304, headers=headers)
     return Response(body, media_type="application/json", headers=headers)
 
@@ -76,7 +79,7 @@ def get_best(kernel: KernelName, query: Annotated[BestQuery, Query()], if_none_m
     response_model=BatchAnswer,
     responses=refuses(INVALID, NOT_FOUND, NO_CONFIGURATION, UNAVAILABLE),
 )
-def get_best_of_many(kernel: KernelName, request: BatchRequest) -> Response:
+def get_best_of_many(http: Request, kernel: KernelName, request: BatchRequest) -> Response:
     """The same for up to 1000 shapes, in their order."""
     with transaction() as session:
         answers = find_best_batch(
@@ -89,10 +92,11 @@ def get_best_of_many(kernel: KernelName, request: BatchRequest) -> Response:
             driver=request.driver,
             toolkit=request.toolkit,
         )
+    http.app.state.demand.note(answers, request.device_model)
     return Response(BatchAnswer(items=answers).model_dump_json(), media_type="application/json")
 
 
-def _is_among(etag: str, if_none_match: str) -> bool:
+def is_among(etag: str, if_none_match: str) -> bool:
     """Whether the header names the tag; weak tags count too (RFC 9110, section 13.1.2)."""
     named = [tag.strip().removeprefix("W/") for tag in if_none_match.split(",")]
     return etag in named or "*" in named

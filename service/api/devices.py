@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Path
 
+from tilewright.service.api.examples import FIELD_EXAMPLES
 from tilewright.service.api.openapi import refuses
-from tilewright.service.api.parameters import ResultQuery
-from tilewright.service.api.problems import INVALID, UNAVAILABLE
-from tilewright.service.operations import registry
+from tilewright.service.api.problems import INVALID, NOT_FOUND, UNAVAILABLE
+from tilewright.service.operations import fleet, registry
 from tilewright.service.operations.answers import DeviceAnswer, DeviceModelAnswer, Page
-from tilewright.service.operations.results import ResultAnswer, results
 from tilewright.service.operations.transaction import transaction
 
 router = APIRouter(prefix="/v1", tags=["devices"])
+
+DeviceId = Annotated[str, Path(max_length=128, description="A device's UUID.", examples=[FIELD_EXAMPLES["device"]])]
+OF_ONE = refuses(INVALID, NOT_FOUND, UNAVAILABLE)
 
 
 @router.get("/devices", operation_id="list_devices", responses=refuses(UNAVAILABLE))
@@ -24,21 +26,22 @@ def list_devices() -> Page[DeviceAnswer]:
         return Page(items=registry.devices(session))
 
 
+@router.post("/devices/{uuid}/drain", operation_id="drain_device", responses=OF_ONE)
+def drain_device(uuid: DeviceId) -> DeviceAnswer:
+    """End the running job and take no other, until it is resumed; also after its worker was started again."""
+    with transaction() as session:
+        return fleet.drain_device(session, uuid)
+
+
+@router.post("/devices/{uuid}/resume", operation_id="resume_device", responses=OF_ONE)
+def resume_device(uuid: DeviceId) -> DeviceAnswer:
+    """Take jobs again."""
+    with transaction() as session:
+        return fleet.resume_device(session, uuid)
+
+
 @router.get("/device-models", operation_id="list_device_models", responses=refuses(UNAVAILABLE))
 def list_device_models() -> Page[DeviceModelAnswer]:
     """Every product that a worker has registered, with limits and peaks."""
     with transaction() as session:
         return Page(items=registry.device_models(session))
-
-
-@router.get("/results", operation_id="list_results", tags=["best"], responses=refuses(INVALID, UNAVAILABLE))
-def list_results(query: Annotated[ResultQuery, Query()]) -> Page[ResultAnswer]:
-    """The current best configurations as they were measured, newest first."""
-    with transaction() as session:
-        return results(
-            session,
-            kernel=query.kernel,
-            device_model=query.device_model,
-            limit=query.limit,
-            cursor=query.cursor,
-        )

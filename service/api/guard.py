@@ -9,13 +9,18 @@ import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import urlencode
 
+from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tilewright.service.api import problems, refusals, strict_json
+from tilewright.service.api.access import Lock
 from tilewright.service.api.strict_json import MalformedJSONError, RefusedJSONError
 from tilewright.service.errors import ServiceError
+from tilewright.service.operations.caller import acting_as
 from tilewright.service.settings import settings
 
 SECURITY_HEADERS: Mapping[str, str] = {
@@ -35,6 +40,8 @@ BODY_SECONDS = 30.0
 # A body that is too large is still read up to here and thrown away: a client that is cut off while it sends
 # sees a broken connection instead of the refusal.
 DRAINED_BYTES = 16 << 20
+LONG_BODY = 1 << 17
+IMPORT = "/v1/import"
 
 _REQUEST_ID = re.compile(r"[A-Za-z0-9_-]{8,64}")
 _JSON = re.compile(r"application/json(\s*;\s*charset=\"?utf-8\"?)?\s*", re.IGNORECASE)
@@ -47,13 +54,23 @@ class Rules:
 
     allowed_hosts: frozenset[str]
     max_body_bytes: int
-    loopback_only: bool = True  # and no forwarded headers: as long as no keys exist
+    loopback_only: bool = True  # and no forwarded headers: as long as no keys are demanded
+    max_import_bytes: int = 1 << 24
 
     @classmethod
     def of_settings(cls) -> Rules:
         """The rules of this process's settings."""
         hosts = frozenset(host.lower() for host in settings().allowed_hosts)
-        return cls(hosts, settings().max_body_bytes)
+        return cls(
+            hosts,
+            settings().max_body_bytes,
+            loopback_only=not settings().require_keys,
+            max_import_bytes=settings().max_import_bytes,
+        )
+
+    def most_bytes(self, path: str) -> int:
+        """How large a body may be that is sent there."""
+        return max(self.max_body_bytes, self.max_import_bytes) if path == IMPORT else self.max_body_bytes
 
 
 @dataclass
@@ -62,6 +79,7 @@ class Guard:
 
     app: ASGIApp
     rules: Rules = field(default_factory=Rules.of_settings)
+    lock: Lock = field(default_factory=Lock)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request; anything but HTTP (lifespan) passes."""
@@ -83,13 +101,23 @@ class Guard:
 
         try:
             self._admit(scope, headers)
-            replay = await self._body(headers, receive)
+            caller = await self.lock.admit(scope, headers)
+            replay = await self._body(headers, receive, self.rules.most_bytes(scope["path"]))
+        except refusals.UnknownCallerError as error:
+            answer = _sign_in(scope, headers) or problems.response_to(error, "header", request_id)
+            await answer(scope, receive, send_marked)
+            return
         except (ServiceError, RefusedJSONError, MalformedJSONError) as error:
             await problems.response_to(error, "body", request_id)(scope, receive, send_marked)
             return
         except ConnectionResetError:
             return  # the client left before its body was complete
-        await self.app(scope, replay, send_marked)
+        scope["tilewright.caller"] = caller
+        if scope["method"] in _SAFE:
+            await self.app(scope, replay, send_marked)
+            return
+        with acting_as(caller, f"{scope['method']} {scope['path']}", request_id):
+            await self.app(scope, replay, send_marked)
 
     def _admit(self, scope: Scope, headers: Headers) -> None:
         """Nothing, or the refusal of a request by what stands before its body."""
@@ -107,23 +135,36 @@ class Guard:
         if b"%00" in scope.get("raw_path", b"") + scope["query_string"] or "\0" in scope["path"]:
             raise RefusedJSONError("", "must not hold U+0000 in its address.")
 
-    async def _body(self, headers: Headers, receive: Receive) -> Receive:
+    @staticmethod
+    async def _body(headers: Headers, receive: Receive, most: int) -> Receive:
         """A `receive` that hands out the whole, checked body; raises for one that is refused."""
         length = headers.get("content-length", "0")
         if length == "0" and "transfer-encoding" not in headers:
             return receive
-        if length.isdecimal() and int(length) > DRAINED_BYTES:
-            raise refusals.TooLargeError(f"The body may hold {self.rules.max_body_bytes} bytes, this one has {length}.")
+        if length.isdecimal() and int(length) > max(DRAINED_BYTES, most):
+            raise refusals.TooLargeError(f"The body may hold {most} bytes, this one has {length}.")
         try:
             async with asyncio.timeout(BODY_SECONDS):
-                body = await _read(receive, self.rules.max_body_bytes)
+                body = await _read(receive, most)
         except TimeoutError:
             raise refusals.TooSlowError(f"The body did not arrive within {BODY_SECONDS:.0f} s.") from None
         if body:
             if not _JSON.fullmatch(headers.get("content-type", "")):
                 raise refusals.NotJSONError("The Content-Type of a body must be application/json.")
-            strict_json.check(body)
+            if len(body) > LONG_BODY:
+                await run_in_threadpool(strict_json.check, body)  # others are answered meanwhile
+            else:
+                strict_json.check(body)
         return _replay(body, receive)
+
+
+def _sign_in(scope: Scope, headers: Headers) -> Response | None:
+    """The way to the sign-in page, for a browser that asks for a page."""
+    if scope["method"] not in _SAFE or "text/html" not in headers.get("accept", ""):
+        return None
+    query = f"?{scope['query_string'].decode('latin-1')}" if scope["query_string"] else ""
+    wanted = urlencode({"next": scope["path"] + query})
+    return RedirectResponse(f"/sign-in?{wanted}", status_code=303, headers={"Cache-Control": "no-store"})
 
 
 def _refuse_other_machines(scope: Scope) -> None:
@@ -135,13 +176,13 @@ def _refuse_other_machines(scope: Scope) -> None:
     except ValueError:
         is_loopback = False
     if not is_loopback:
-        raise refusals.NotLoopbackError("Only requests from this machine are answered while no keys exist.")
+        raise refusals.NotLoopbackError("Only requests from this machine are answered while no keys are demanded.")
 
 
 def _refuse_forwarded(scope: Scope) -> None:
     for name, _ in scope["headers"]:
         if FORWARDED.fullmatch(name.lower()):
-            raise refusals.ForwardedError(f"The header {name.decode('latin-1')} is refused while no keys exist.")
+            raise refusals.ForwardedError(f"The header {name.decode('latin-1')} is refused while no keys are demanded.")
 
 
 def _host_name(host: str) -> str:
@@ -159,7 +200,7 @@ def _request_id(headers: Headers) -> str:
 async def _read(receive: Receive, max_bytes: int) -> bytes:
     """The whole body; raises TooLargeError after having read it, up to a limit, so that the client hears of it."""
     kept, size, more = bytearray(), 0, True
-    while more and size <= DRAINED_BYTES:
+    while more and size <= max(DRAINED_BYTES, max_bytes):
         message = await receive()
         if message["type"] == "http.disconnect":
             raise ConnectionResetError

@@ -8,6 +8,7 @@ from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import JSONResponse, StreamingResponse
 from pydantic import BaseModel, Field
 
+from tilewright.service.api.csv_pages import CSV_TOO, rendered
 from tilewright.service.api.event_stream import MEDIA_TYPE, Streams
 from tilewright.service.api.openapi import Responses, refuses
 from tilewright.service.api.parameters import IdempotencyKey, JobId, JobQuery, LastEventId, PageQuery
@@ -71,11 +72,14 @@ def create_job(request: JobRequest, idempotency_key: IdempotencyKey = None) -> R
     )
 
 
-@router.get("", operation_id="list_jobs", responses=refuses(INVALID, UNAVAILABLE))
-def list_jobs(query: Annotated[JobQuery, Query()]) -> Page[JobAnswer]:
+@router.get(
+    "", operation_id="list_jobs", response_model=Page[JobAnswer], responses=CSV_TOO | refuses(INVALID, UNAVAILABLE)
+)
+def list_jobs(request: Request, query: Annotated[JobQuery, Query()]) -> Page[JobAnswer] | Response:
     """Jobs, newest first."""
     with transaction() as session:
-        return jobs.jobs(session, state=query.state, limit=query.limit, cursor=query.cursor)
+        found = jobs.jobs(session, state=query.state, limit=query.limit, cursor=query.cursor)
+    return rendered(request, found, query.format)
 
 
 @router.get("/{job_id}", operation_id="get_job", responses=refuses(INVALID, NOT_FOUND, UNAVAILABLE))
@@ -85,11 +89,19 @@ def get_job(job_id: JobId) -> JobAnswer:
         return jobs.job(session, job_id)
 
 
-@router.get("/{job_id}/trials", operation_id="list_job_trials", responses=refuses(INVALID, NOT_FOUND, UNAVAILABLE))
-def list_job_trials(job_id: JobId, query: Annotated[PageQuery, Query()]) -> Page[TrialAnswer]:
+@router.get(
+    "/{job_id}/trials",
+    operation_id="list_job_trials",
+    response_model=Page[TrialAnswer],
+    responses=CSV_TOO | refuses(INVALID, NOT_FOUND, UNAVAILABLE),
+)
+def list_job_trials(
+    request: Request, job_id: JobId, query: Annotated[PageQuery, Query()]
+) -> Page[TrialAnswer] | Response:
     """The job's trials, in the order in which they were recorded."""
     with transaction() as session:
-        return jobs.trials(session, job_id=job_id, limit=query.limit, cursor=query.cursor)
+        found = jobs.trials(session, job_id=job_id, limit=query.limit, cursor=query.cursor)
+    return rendered(request, found, query.format)
 
 
 @router.get(

@@ -46,6 +46,9 @@ class PageQuery(Query):
     cursor: str | None = Field(
         default=None, max_length=64, description="`next_cursor` of the page before.", examples=[EXAMPLE["cursor"]]
     )
+    format: Literal["json", "csv"] = Field(
+        default="json", description="csv: a line an item; the next page is in `Link`.", examples=[EXAMPLE["format"]]
+    )
 
 
 class ResultQuery(PageQuery):

@@ -19,6 +19,7 @@ from tilewright.service.api import refusals
 from tilewright.service.api.examples import FIELD_EXAMPLES
 from tilewright.service.api.strict_json import MalformedJSONError, RefusedJSONError, escape
 from tilewright.service.errors import (
+    CeilingError,
     ConflictError,
     DatabaseUnavailableError,
     InvalidRequestError,
@@ -85,10 +86,22 @@ BY_ERROR: Mapping[type[Exception], ProblemType] = {
         "foreign-origin", "Pages of other origins may not call this server.", 403, "Call it from its own pages."
     ),
     refusals.ForwardedError: ProblemType(
-        "forwarded", "Requests through a proxy are refused while no keys exist.", 403, "Connect directly."
+        "forwarded", "Requests through a proxy are refused while no keys are demanded.", 403, "Connect directly."
     ),
     refusals.NotLoopbackError: ProblemType(
-        "not-loopback", "Only this machine may call while no keys exist.", 403, "Connect to a loopback address."
+        "not-loopback", "Only this machine may call while no keys are demanded.", 403, "Connect to a loopback address."
+    ),
+    refusals.UnknownCallerError: ProblemType(
+        "unknown-caller", "A key is needed.", 401, "Send `Authorization: Bearer` and a key, or sign in at /sign-in."
+    ),
+    refusals.ForbiddenError: ProblemType(
+        "forbidden", "The key does not allow this.", 403, "Use a key with the scope that `detail` names."
+    ),
+    refusals.TooManyRequestsError: ProblemType(
+        "too-many-requests", "Too many requests.", 429, "Wait for the seconds that Retry-After names."
+    ),
+    CeilingError: ProblemType(
+        "over-ceiling", "More than this key may ask for.", 403, "Ask for less, or have the key's ceiling raised."
     ),
     refusals.TooManyStreamsError: ProblemType(
         "too-many-streams", "Too many event streams are open.", 503, "Poll the job instead, or try again later."
@@ -182,7 +195,8 @@ def response(
 def response_to(error: Exception, location: str, request_id: str | None = None) -> JSONResponse:
     """The response to an expected error."""
     kind, detail, errors = describe(error, location)
-    return response(kind, detail, request_id=request_id, errors=errors)
+    headers: Mapping[str, str] | None = getattr(error, "headers", None)
+    return response(kind, detail, request_id=request_id, errors=errors, headers=headers)
 
 
 def _request_id(request: Request) -> str | None:

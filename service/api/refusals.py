@@ -35,3 +35,21 @@ class NotLoopbackError(ServiceError):
 
 class TooManyStreamsError(ServiceError):
     """As many event streams are open as are allowed."""
+
+
+class UnknownCallerError(ServiceError):
+    """The request shows no key in force."""
+
+    headers = {"WWW-Authenticate": 'Bearer realm="tilewright"'}  # noqa: RUF012 - never changed
+
+
+class ForbiddenError(ServiceError):
+    """The key does not allow this."""
+
+
+class TooManyRequestsError(ServiceError):
+    """The caller asks too often; `retry_after_s` says when it may again."""
+
+    def __init__(self, retry_after_s: int) -> None:
+        self.headers = {"Retry-After": str(retry_after_s)}
+        super().__init__(f"Too many requests; the next one is answered in {retry_after_s} s.")

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Query, Response
+from fastapi import APIRouter, Path, Query, Request, Response
+from pydantic import Field
 
+from tilewright.service.api.csv_pages import CSV_TOO, rendered
 from tilewright.service.api.openapi import Responses, refuses
 from tilewright.service.api.parameters import MAX_ROW_ID, PageQuery
 from tilewright.service.api.problems import CONFLICT, INVALID, NOT_FOUND, UNAVAILABLE
-from tilewright.service.operations import schedules
+from tilewright.service.operations import schedules, staleness_comparisons
 from tilewright.service.operations.answers import FireAnswer, JobAnswer, Page, ScheduleAnswer
 from tilewright.service.operations.requests import ScheduleRequest
+from tilewright.service.operations.staleness_comparisons import ComparisonAnswer, Verdict
 from tilewright.service.operations.transaction import transaction
 
 router = APIRouter(prefix="/v1/schedules", tags=["schedules"])
@@ -20,6 +23,14 @@ ScheduleId = Annotated[int, Path(ge=1, le=MAX_ROW_ID, description="A schedule's 
 
 _LOCATION = {"Location": {"description": "The schedule's address.", "schema": {"type": "string"}}}
 CREATED: Responses = {201: {"description": "The schedule; sent again, the same one.", "headers": _LOCATION}}
+
+
+class ComparisonQuery(PageQuery):
+    """Which comparisons."""
+
+    verdict: Verdict | None = Field(default=None, description="Only those.", examples=["worse"])
+
+
 OF_ONE = refuses(INVALID, NOT_FOUND, UNAVAILABLE)
 
 
@@ -58,11 +69,36 @@ def delete_schedule(schedule_id: ScheduleId) -> None:
         schedules.delete_schedule(session, schedule_id)
 
 
-@router.get("/{schedule_id}/fires", operation_id="list_schedule_fires", responses=OF_ONE)
-def list_schedule_fires(schedule_id: ScheduleId, query: Annotated[PageQuery, Query()]) -> Page[FireAnswer]:
+@router.get(
+    "/{schedule_id}/fires",
+    operation_id="list_schedule_fires",
+    response_model=Page[FireAnswer],
+    responses=CSV_TOO | OF_ONE,
+)
+def list_schedule_fires(
+    request: Request, schedule_id: ScheduleId, query: Annotated[PageQuery, Query()]
+) -> Page[FireAnswer] | Response:
     """What came of each due time of the last seven days, newest first."""
     with transaction() as session:
-        return schedules.fires(session, schedule_id, limit=query.limit, cursor=query.cursor)
+        found = schedules.fires(session, schedule_id, limit=query.limit, cursor=query.cursor)
+    return rendered(request, found, query.format)
+
+
+@router.get(
+    "/{schedule_id}/comparisons",
+    operation_id="list_schedule_comparisons",
+    response_model=Page[ComparisonAnswer],
+    responses=CSV_TOO | OF_ONE,
+)
+def list_schedule_comparisons(
+    request: Request, schedule_id: ScheduleId, query: Annotated[ComparisonQuery, Query()]
+) -> Page[ComparisonAnswer] | Response:
+    """The best before each of its jobs against the one after it: better, same, worse, missing; newest first."""
+    with transaction() as session:
+        found = staleness_comparisons.comparisons(
+            session, schedule_id, verdict=query.verdict, limit=query.limit, cursor=query.cursor
+        )
+    return rendered(request, found, query.format)
 
 
 @router.post("/{schedule_id}/pause", operation_id="pause_schedule", responses=OF_ONE)

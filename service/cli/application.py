@@ -10,7 +10,24 @@ from typing import Annotated
 import typer
 
 from tilewright import __version__
-from tilewright.service.cli import best, database, devices, doctor, jobs, kernels, schedules, serve, tune, up
+from tilewright.service.cli import (
+    best,
+    database,
+    demand,
+    devices,
+    doctor,
+    draining,
+    exchange,
+    jobs,
+    kernels,
+    keys,
+    results,
+    schedules,
+    serve,
+    tune,
+    up,
+    webhooks,
+)
 from tilewright.service.cli.failure import ExitCode, explain
 from tilewright.service.cli.output import data, fail, silence_stdout
 
@@ -46,11 +63,20 @@ app.command("serve")(serve.serve)
 app.command("worker")(serve.worker)
 app.command("tune")(tune.tune)
 app.command("best")(best.best)
+app.add_typer(results.app, name="results")
+app.add_typer(demand.app, name="demand")
 app.add_typer(jobs.app, name="jobs")
 app.add_typer(schedules.app, name="schedules")
 app.command("devices")(devices.devices)
+app.command("drain")(draining.drain)
+app.command("resume")(draining.resume)
 app.add_typer(kernels.app, name="kernels")
+app.command("export")(exchange.export)
+app.command("import")(exchange.import_results)
+app.command("bundle")(exchange.bundle)
 app.command("doctor")(doctor.doctor)
+app.add_typer(keys.app, name="keys")
+app.add_typer(webhooks.app, name="webhooks")
 app.add_typer(database.app, name="db")
 
 

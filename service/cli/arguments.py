@@ -13,7 +13,7 @@ from tilewright.service.errors import NotFoundError
 from tilewright.service.operations.answers import ProblemAnswer
 from tilewright.service.operations.catalog import kernel_named
 from tilewright.service.operations.parse import OPTIONS_EXAMPLE, SHAPE_EXAMPLE, format_options, format_shape
-from tilewright.service.operations.requests import JobRequest
+from tilewright.service.operations.requests import DEFAULT_PRIORITY, JobRequest
 
 DEFAULT_TRIALS = 100
 
@@ -43,7 +43,7 @@ class JobLimits:
     target_ms: float | None = None
     variants: Sequence[str] = ()
     compiler: CompilerName | None = None
-    priority: int = 0
+    priority: int = DEFAULT_PRIORITY
 
     def budget(self) -> dict[str, float | None]:
         """The budget; 100 trials where nothing was asked for."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Protocol
@@ -10,9 +11,10 @@ from uuid import UUID
 from sqlalchemy.exc import OperationalError
 
 from tilewright.service.cli.output import note
+from tilewright.service.cli.result_calls import AsksForResults, LocalResults
 from tilewright.service.client import Client
 from tilewright.service.errors import DatabaseUnavailableError
-from tilewright.service.operations import catalog, find_best, jobs, registry, request_job, schedules
+from tilewright.service.operations import catalog, find_best, fleet, jobs, registry, request_job, schedules
 from tilewright.service.operations.answers import (
     BestAnswer,
     DeviceAnswer,
@@ -24,14 +26,15 @@ from tilewright.service.operations.answers import (
     SourceAnswer,
     TrialAnswer,
 )
+from tilewright.service.operations.caller import COMMAND_LINE, acting_as
 from tilewright.service.operations.requests import JobRequest, ScheduleRequest
+from tilewright.service.operations.transaction import transaction
 from tilewright.service.settings import settings
 from tilewright.service.store import schema
 from tilewright.service.store.embedded import EmbeddedPostgres
-from tilewright.service.store.session import session_scope
 
 
-class Connection(Protocol):
+class Connection(AsksForResults, Protocol):
     """What the commands ask for; `Client` gives it over HTTP, `LocalConnection` from the database."""
 
     def best(
@@ -75,6 +78,12 @@ class Connection(Protocol):
     def devices(self) -> list[DeviceAnswer]:
         """Every registered device."""
 
+    def drain_device(self, uuid: str) -> DeviceAnswer:
+        """The device, which takes no more jobs."""
+
+    def resume_device(self, uuid: str) -> DeviceAnswer:
+        """The device, which takes jobs again."""
+
     def device_models(self) -> list[DeviceModelAnswer]:
         """Every registered device model."""
 
@@ -88,94 +97,104 @@ class Connection(Protocol):
         """A variant's source."""
 
 
-class LocalConnection:
+class LocalConnection(LocalResults):
     """Answers from the database of the settings; each call is one transaction."""
 
     def best(
         self, kernel: str, device_model: str, shape: dict[str, int], dtype: str, options: dict[str, bool | str]
     ) -> BestAnswer:
         """The best known configuration."""
-        with session_scope() as session:
+        with transaction() as session:
             return find_best.find_best(session, kernel, device_model, shape, dtype, options)
 
     def request_job(self, request: JobRequest) -> tuple[JobAnswer, bool]:
         """The job, and whether it is new."""
-        with session_scope() as session:
+        with transaction() as session:
             return request_job.request_job(session, request)
 
     def job(self, job_id: UUID) -> JobAnswer:
         """The job as it stands."""
-        with session_scope() as session:
+        with transaction() as session:
             return jobs.job(session, job_id)
 
     def jobs(self, *, state: str | None = None, limit: int = 50, cursor: str | None = None) -> Page[JobAnswer]:
         """A page of jobs, newest first."""
-        with session_scope() as session:
+        with transaction() as session:
             return jobs.jobs(session, state=state, limit=limit, cursor=cursor)
 
     def cancel_job(self, job_id: UUID) -> JobAnswer:
         """The job after the request to stop."""
-        with session_scope() as session:
+        with transaction() as session:
             return jobs.cancel_job(session, job_id)
 
     def trials(self, job_id: UUID, *, limit: int = 100, cursor: str | None = None) -> Page[TrialAnswer]:
         """A page of a job's trials."""
-        with session_scope() as session:
+        with transaction() as session:
             return jobs.trials(session, job_id=job_id, limit=limit, cursor=cursor)
 
     def create_schedule(self, request: ScheduleRequest) -> ScheduleAnswer:
         """The schedule; asked for again, the same one."""
-        with session_scope() as session:
+        with transaction() as session:
             return schedules.create_schedule(session, request)
 
     def schedules(self) -> list[ScheduleAnswer]:
         """Every schedule, by name."""
-        with session_scope() as session:
+        with transaction() as session:
             return schedules.schedules(session)
 
     def schedule(self, schedule_id: int) -> ScheduleAnswer:
         """One schedule."""
-        with session_scope() as session:
+        with transaction() as session:
             return schedules.schedule(session, schedule_id)
 
     def set_enabled(self, schedule_id: int, enabled: bool) -> ScheduleAnswer:
         """The schedule paused or going on."""
-        with session_scope() as session:
+        with transaction() as session:
             return schedules.set_enabled(session, schedule_id, enabled=enabled)
 
     def delete_schedule(self, schedule_id: int) -> None:
         """Removes the schedule."""
-        with session_scope() as session:
+        with transaction() as session:
             schedules.delete_schedule(session, schedule_id)
 
     def run_now(self, schedule_id: int) -> list[JobAnswer]:
         """The jobs of a fire outside the due times."""
-        with session_scope() as session:
+        with transaction() as session:
             return schedules.run_now(session, schedule_id)
 
     def devices(self) -> list[DeviceAnswer]:
         """Every registered device."""
-        with session_scope() as session:
+        with transaction() as session:
             return registry.devices(session)
+
+    def drain_device(self, uuid: str) -> DeviceAnswer:
+        """The device, which takes no more jobs."""
+        with transaction() as session:
+            return fleet.drain_device(session, uuid)
+
+    def resume_device(self, uuid: str) -> DeviceAnswer:
+        """The device, which takes jobs again."""
+        with transaction() as session:
+            return fleet.resume_device(session, uuid)
 
     def device_models(self) -> list[DeviceModelAnswer]:
         """Every registered device model."""
-        with session_scope() as session:
+        with transaction() as session:
             return registry.device_models(session)
 
     def kernels(self) -> list[KernelAnswer]:
         """Every kernel."""
-        with session_scope() as session:
+        with transaction() as session:
             return catalog.kernels(session)
 
     def kernel(self, name: str) -> KernelAnswer:
         """One kernel's declaration."""
-        with session_scope() as session:
+        with transaction() as session:
             return catalog.kernel(session, name)
 
     def source(self, kernel: str, variant: str | None) -> SourceAnswer:
         """A variant's source."""
-        with session_scope() as session:
+        with transaction() as session:
             return catalog.source(session, kernel, variant)
 
 
@@ -189,11 +208,12 @@ def connect() -> Iterator[Connection]:
     """The connection that the settings ask for, ready to answer."""
     url = settings().url
     if url:
-        with Client(url) as client:
+        with Client(url, key=settings().key) as client:
             yield client
         return
     prepare_database()
-    yield LocalConnection()
+    with acting_as(COMMAND_LINE, "tilewright " + " ".join(sys.argv[1:3])):  # the command's own words, no values
+        yield LocalConnection()
 
 
 def prepare_database() -> None:

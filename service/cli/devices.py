@@ -40,6 +40,8 @@ def _state(registered: DeviceAnswer | None) -> str:
         return "never started"
     if registered.state != "ready":
         return registered.state
+    if registered.alive and registered.draining:
+        return "draining" if registered.job else "drained"
     if registered.alive:
         return "running"
     silent_s = (datetime.now(UTC) - registered.heartbeat_at).total_seconds()

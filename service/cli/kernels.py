@@ -1,4 +1,4 @@
-"""`kernels`: what can be tuned, and the sources."""
+"""`kernels`: what can be tuned, the sources, and the check of kernels of one's own."""
 
 from __future__ import annotations
 
@@ -10,15 +10,17 @@ import typer
 
 from tilewright.service.cli.arguments import KernelArgument
 from tilewright.service.cli.connection import connect
+from tilewright.service.cli.kernel_check import check
 from tilewright.service.cli.output import JsonFlag, data, print_facts, print_json, print_table
 from tilewright.service.operations.parse import format_shape
 
-app = typer.Typer(help="The kernels: list, show, source.")
+app = typer.Typer(help="The kernels: list, show, source, check.")
+app.command("check")(check)
 
 
 @app.callback(invoke_without_command=True)
 def kernels(context: typer.Context, as_json: JsonFlag = False) -> None:
-    """The kernels: list, show, source. Alone: all of them."""
+    """The kernels: list, show, source, check. Alone: all of them."""
     if context.invoked_subcommand is None:
         _list(as_json=as_json)
 

@@ -9,11 +9,18 @@ from tilewright.tuner.errors import NoDeviceError
 
 
 def chosen_devices(names: Sequence[str] | None, *, every: bool) -> list[DeviceEntry]:
-    """The named devices, each once; without names every GPU or only the first, and the CPU where there is no GPU."""
+    """The named devices, each once; without names every GPU or only the first, and the CPU where there is no GPU.
+
+    Every GPU: of one that is cut into slices (MIG) the first slice, as only one process measures on a GPU.
+    """
     entries = list_devices()
     if names:
         return list({entry.uuid: entry for entry in (find_device(name, entries) for name in names)}.values())
-    gpus = [entry for entry in entries if entry.kind == "cuda"]
+    by_gpu: dict[str, DeviceEntry] = {}
+    for entry in entries:
+        if entry.kind == "cuda":
+            by_gpu.setdefault(entry.physical_uuid, entry)
+    gpus = list(by_gpu.values())
     return (gpus if every else gpus[:1]) or [entry for entry in entries if entry.kind == "cpu"]
 
 

@@ -20,6 +20,7 @@ def print_best(best: BestAnswer, *, url: str | None = None) -> None:
             ("time", _time(best)),
             ("gain", _gain(best)),
             ("library", _library(best)),
+            ("accuracy", _accuracy(best)),
             ("found by", _match(best)),
             ("verified", _verified(best)),
             ("ask for it", curl_line(best, url) if url else None),
@@ -83,8 +84,18 @@ def _library(best: BestAnswer) -> str:
     return f"{library.name}: {milliseconds(library.time_ms)}; {verdict}"
 
 
+def _accuracy(best: BestAnswer) -> str | None:
+    if best.bound_ratio is None:
+        return best.accuracy
+    words = [best.accuracy or best.problem.dtype, f"error at most {best.bound_ratio:.2f} of its bound"]
+    if best.library is not None and best.library.bound_ratio is not None:
+        words.append(f"the library's {best.library.bound_ratio:.2f}")
+    return ", ".join(words)
+
+
 def _match(best: BestAnswer) -> str:
-    marks = [word for word, holds in (("stale", best.stale), ("improvable", best.improvable)) if holds]
+    stale = f"stale ({', '.join(best.stale_because)})" if best.stale_because else "stale"
+    marks = [word for word, holds in ((stale, best.stale), ("improvable", best.improvable)) if holds]
     source = ""
     if best.match is not Match.EXACT and best.tuned_problem is not None:
         source = f", tuned for {describe(best.tuned_problem)}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import datetime
 from enum import StrEnum
 from typing import Annotated, Any
@@ -16,10 +15,11 @@ from tilewright.service.cli.failure import CommandError, ExitCode
 from tilewright.service.cli.machine import uuid_of
 from tilewright.service.cli.output import JsonFlag, data, note, print_facts, print_json, print_table
 from tilewright.service.errors import NotFoundError
-from tilewright.service.operations.answers import ProblemAnswer, ScheduleAnswer
+from tilewright.service.operations.answers import ScheduleAnswer
 from tilewright.service.operations.due_times import CRON_EXAMPLE
 from tilewright.service.operations.parse import parse_options, parse_shape
-from tilewright.service.operations.requests import ScheduleRequest
+from tilewright.service.operations.requests import DEFAULT_PRIORITY, ScheduleRequest
+from tilewright.service.operations.staleness_comparisons import Verdict
 
 PROBLEM_EXAMPLE = "gemm m=256,n=100,k=784 float32 trans_b=true"
 
@@ -33,6 +33,15 @@ class OverlapName(StrEnum):
 
     SKIP = "skip"
     QUEUE = "queue"
+
+
+class TargetName(StrEnum):
+    """What a schedule tunes."""
+
+    PROBLEMS = "problems"
+    STALE = "stale"
+    IMPROVABLE = "improvable"
+    DEMAND = "demand"
 
 
 @app.callback(invoke_without_command=True)
@@ -64,9 +73,14 @@ def create(
         typer.Option("--cron", help=f'Six fields: second minute hour day month weekday, like "{CRON_EXAMPLE}".'),
     ],
     problem: Annotated[
-        list[str],
+        list[str] | None,
         typer.Option("--problem", help=f'Kernel, shape, then dtype and options, like "{PROBLEM_EXAMPLE}"; repeatable.'),
-    ],
+    ] = None,
+    target: Annotated[
+        TargetName, typer.Option("--target", help="What to tune: --problem, or what is found at each due time.")
+    ] = TargetName.PROBLEMS,
+    top: Annotated[int, typer.Option("--top", min=1, max=100, help="Most problems of one fire that are found.")] = 20,
+    kernel: Annotated[str | None, typer.Option("--kernel", help="Find only problems of this kernel.")] = None,
     time_zone: Annotated[str, typer.Option("--time-zone", help="IANA name in which the times are meant.")] = "UTC",
     device: Annotated[str | None, typer.Option("--device", help="Only this device, as for tune.")] = None,
     device_model: Annotated[str | None, typer.Option("--device-model", help="Any device of this model.")] = None,
@@ -75,7 +89,7 @@ def create(
     target_ms: Annotated[float | None, typer.Option("--target-ms", help="Stop at the first trial this fast.")] = None,
     variant: Annotated[list[str] | None, typer.Option("--variant", help="Only this variant; repeatable.")] = None,
     compiler: Annotated[CompilerName | None, typer.Option("--compiler", help="For CUDA devices.")] = None,
-    priority: Annotated[int, typer.Option("--priority", min=-100, max=100, help="Higher goes first.")] = 0,
+    priority: Annotated[int, typer.Option("--priority", min=0, max=9, help="9 goes first.")] = DEFAULT_PRIORITY,
     overlap: Annotated[
         OverlapName, typer.Option("--overlap", help="When due while an earlier job of it is open.")
     ] = OverlapName.SKIP,
@@ -83,13 +97,18 @@ def create(
     as_json: JsonFlag = False,
 ) -> None:
     """Create a schedule. Without a budget: 100 trials a job."""
+    if target is TargetName.PROBLEMS and not problem:
+        raise CommandError(f'Missing option --problem. Example: --problem "{PROBLEM_EXAMPLE}"', ExitCode.USAGE)
     limits = JobLimits(trials, seconds, target_ms, variant or (), compiler, priority)
     request = ScheduleRequest.model_validate(
         {
             "name": name,
             "cron": cron,
             "time_zone": time_zone,
-            "problems": [_problem(place, text) for place, text in enumerate(problem)],
+            "target": target.value,
+            "problems": [_problem(place, text) for place, text in enumerate(problem or [])],
+            "top": top,
+            "kernel": kernel,
             "device_model": device_model,
             "device": uuid_of(device) if device else None,
             **limits_as_json(limits),
@@ -140,6 +159,38 @@ def run(wanted: Wanted, as_json: JsonFlag = False) -> None:
         print_table(("job", "problem", "state"), [(job.id, describe(job.problem), job.state) for job in jobs])
 
 
+@app.command()
+def comparisons(
+    wanted: Wanted,
+    verdict: Annotated[Verdict | None, typer.Option("--verdict", help="Only those.")] = None,
+    limit: Annotated[int, typer.Option("--limit", min=1, max=200, help="At most so many, the newest.")] = 50,
+    as_json: JsonFlag = False,
+) -> None:
+    """Show what a schedule's jobs came to: better, same, worse or missing."""
+    with connect() as connection:
+        named = _named(connection, wanted)
+        found = connection.comparisons(named.id, verdict=verdict.value if verdict else None, limit=limit).items
+    if as_json:
+        print_json(found)
+        return
+    print_table(
+        ("when", "problem", "before ms", "after ms", "ratio", "verdict", "because"),
+        [
+            (
+                _local(one.compared_at or one.created_at, named),
+                describe(one.problem),
+                one.before_ms and f"{one.before_ms:.4g}",
+                one.after_ms and f"{one.after_ms:.4g}",
+                one.ratio and f"{one.ratio:.3f}",
+                one.verdict or "open",
+                one.reason,
+            )
+            for one in found
+        ],
+        nothing="No job of it is over yet.",
+    )
+
+
 def limits_as_json(limits: JobLimits) -> dict[str, Any]:
     """What of a request the limits are."""
     return {
@@ -159,10 +210,7 @@ def _list(*, as_json: bool) -> None:
     example = f'tilewright schedules create nightly --cron "{CRON_EXAMPLE}" --problem "{PROBLEM_EXAMPLE}"'
     print_table(
         ("id", "name", "cron", "time zone", "next", "last", "problems"),
-        [
-            (one.id, one.name, one.cron, one.time_zone, _next(one), one.last_outcome, _problems(one.problems))
-            for one in found
-        ],
+        [(one.id, one.name, one.cron, one.time_zone, _next(one), one.last_outcome, _problems(one)) for one in found],
         nothing=f"No schedules yet. Create one: {example}",
     )
 
@@ -177,12 +225,13 @@ def _print(one: ScheduleAnswer, *, as_json: bool) -> None:
             ("schedule", one.name),
             ("id", one.id),
             ("cron", f"{one.cron} ({one.time_zone})"),
+            ("target", None if one.target == "problems" else f"{one.target}, at most {one.top} {one.kernel or ''}"),
             *(("problem", describe(problem)) for problem in one.problems),
             ("device", one.device or one.device_model),
             ("budget", ", ".join(f"{name} {value:g}" for name, value in one.budget.items() if value is not None)),
             ("variants", ", ".join(one.variants or [])),
             ("compiler", one.compiler),
-            ("priority", one.priority or None),
+            ("priority", one.priority),
             ("overlap", one.overlap),
             ("state", "enabled" if one.enabled else "paused"),
             *(("next", _local(moment, one)) for moment in one.next_fires),
@@ -219,7 +268,10 @@ def _problem(place: int, text: str) -> dict[str, Any]:
     }
 
 
-def _problems(problems: Sequence[ProblemAnswer]) -> str:
+def _problems(one: ScheduleAnswer) -> str:
+    problems = one.problems
+    if one.target != "problems":
+        return f"{one.target}, at most {one.top}"
     first = describe(problems[0]) if problems else ""
     return first if len(problems) < 2 else f"{first} and {len(problems) - 1} more"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import os
-import threading
+import signal
 from typing import Annotated, Any
 
 import typer
@@ -63,8 +63,10 @@ def worker(
     ] = None,
     everything: Annotated[bool, typer.Option("--all", help="One worker for each device of this machine.")] = False,
 ) -> None:
-    """Run jobs on a device of this machine, until stopped."""
+    """Run jobs on a device of this machine until SIGTERM (its job is handed back) or SIGUSR1 (it ends first)."""
     end_with_supervisor()
+    # For the processes that it starts: a search multiplies small matrices, which several threads only slow down.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     prepare_database()
     chosen = chosen_devices(device, every=everything)
     if len(chosen) == 1:
@@ -75,10 +77,11 @@ def worker(
     logs = settings().data_dir / "logs"
     supervisor = Supervisor([worker_program(entry, logs) for entry in chosen])
     supervisor.start()
+    signal.signal(signal.SIGUSR1, lambda _number, _frame: supervisor.drain())
     note(f"{len(chosen)} workers are running; logs: {logs}")
     try:
         with terminable():
-            threading.Event().wait()
+            supervisor.drained.wait()
     except KeyboardInterrupt:
         note("stopping")
     finally:

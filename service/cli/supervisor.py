@@ -67,6 +67,9 @@ class Supervisor:
         self._environment = {**os.environ, **(environment or {}), PARENT: str(os.getpid()), "PYTHONUNBUFFERED": "1"}
         self._on_death = on_death or _say_death
         self._stopping = threading.Event()
+        self._draining = False
+        self.drained = threading.Event()
+        """Set when every program has ended after `drain`."""
         self._thread = threading.Thread(target=self._watch, name="supervisor", daemon=True)
 
     def start(self) -> None:
@@ -93,6 +96,15 @@ class Supervisor:
                 process.kill()
                 process.wait()
 
+    def drain(self) -> None:
+        """Asks every program to end when it has nothing to do (SIGUSR1), and starts none again. May be called twice."""
+        self._draining = True
+        for program in self.programs:
+            process = program.process
+            if process is not None:
+                with contextlib.suppress(ProcessLookupError):
+                    process.send_signal(signal.SIGUSR1)
+
     def kill(self) -> None:
         """Ends every program at once."""
         self.stop(0.0)
@@ -101,9 +113,13 @@ class Supervisor:
         while not self._stopping.wait(CHECK_S):
             for program in self.programs:
                 self._look_after(program)
+            if self._draining and not any(program.is_running for program in self.programs):
+                self.drained.set()
 
     def _look_after(self, program: Program) -> None:
         now = time.monotonic()
+        if self._draining:
+            return
         if program.process is None:
             if now >= program.start_at_s:
                 _start(program, self._environment)

@@ -27,7 +27,7 @@ from tilewright.service.cli.report import print_best
 from tilewright.service.operations.answers import BestAnswer, JobAnswer, ProblemAnswer
 from tilewright.service.operations.catalog import kernel_named
 from tilewright.service.operations.parse import parse_options, parse_shape
-from tilewright.service.operations.requests import JobRequest
+from tilewright.service.operations.requests import DEFAULT_PRIORITY, JobRequest
 from tilewright.service.settings import settings
 
 HOW_TO_START = "Start one on the machine with that device: tilewright worker (or everything here: tilewright up)"
@@ -50,7 +50,7 @@ def tune(
     target_ms: Annotated[float | None, typer.Option("--target-ms", help="Stop at the first trial this fast.")] = None,
     variant: Annotated[list[str] | None, typer.Option("--variant", help="Only this variant; repeatable.")] = None,
     compiler: Annotated[CompilerName | None, typer.Option("--compiler", help="For CUDA devices.")] = None,
-    priority: Annotated[int, typer.Option("--priority", min=-100, max=100, help="Higher goes first.")] = 0,
+    priority: Annotated[int, typer.Option("--priority", min=0, max=9, help="9 goes first.")] = DEFAULT_PRIORITY,
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Watch the job until it is over.")] = True,
     as_json: JsonFlag = False,
 ) -> None:
@@ -103,9 +103,12 @@ def missing_worker(connection: Connection, job: JobAnswer) -> str | None:
     if job.state != "queued":
         return None
     able = [one for one in connection.devices() if job.device in {None, one.uuid} and one.model == job.device_model]
-    if any(one.alive and one.state == "ready" for one in able):
+    working = [one for one in able if one.alive and one.state == "ready"]
+    if any(not one.draining for one in working):
         return None
     where = job.device or job.device_model
+    if working:
+        return f"{where} is drained and takes no jobs until somebody resumes it: tilewright resume {working[0].uuid}"
     if any(one.alive for one in able):
         return f"the device {where} is marked lost: it stopped answering. Look at it, then start its worker again"
     return f"no worker is running for {where}; the job stays in the queue until there is one. {HOW_TO_START}"

@@ -16,6 +16,7 @@ from pydantic import BaseModel, ValidationError
 
 from tilewright.service.client.errors import TRANSIENT, ApiProblemError, ApiUnreachableError
 from tilewright.service.client.events import JobEvent, parse_events
+from tilewright.service.client.results import ResultCalls
 from tilewright.service.operations.answers import (
     BestAnswer,
     DeviceAnswer,
@@ -43,7 +44,7 @@ class _NothingFollowsError(Exception):
     """The job is over and every event was seen."""
 
 
-class Client:
+class Client(ResultCalls):
     """One API at `url`. Every method raises ApiProblemError (refused) or ApiUnreachableError (no answer)."""
 
     def __init__(self, url: str, *, key: str | None = None, timeout_s: float = TIMEOUT_S) -> None:
@@ -149,6 +150,16 @@ class Client:
     def devices(self) -> list[DeviceAnswer]:
         """Every device that a worker has registered."""
         return self._get(Page[DeviceAnswer], "/v1/devices").items
+
+    def drain_device(self, uuid: str) -> DeviceAnswer:
+        """The device, which takes no more jobs."""
+        response = self._send("POST", f"/v1/devices/{quote(uuid, safe='')}/drain", headers=JSON)
+        return self._read(DeviceAnswer, response.content)
+
+    def resume_device(self, uuid: str) -> DeviceAnswer:
+        """The device, which takes jobs again."""
+        response = self._send("POST", f"/v1/devices/{quote(uuid, safe='')}/resume", headers=JSON)
+        return self._read(DeviceAnswer, response.content)
 
     def device_models(self) -> list[DeviceModelAnswer]:
         """Every device model that a worker has registered."""

@@ -7,10 +7,21 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import HTMLResponse
 
-from tilewright.service.dashboard import job_pages, schedule_pages, views
+from tilewright.service.dashboard import (
+    ask_page,
+    compare_page,
+    job_pages,
+    overview_page,
+    schedule_pages,
+    sign_in_page,
+    study_pages,
+    views,
+)
 from tilewright.service.dashboard.rendering import PageRoute, address, page
+from tilewright.service.dashboard.roofline_chart import roofline
 from tilewright.service.errors import NotFoundError
-from tilewright.service.operations import catalog, jobs, registry, studies
+from tilewright.service.operations import catalog, registry, studies
+from tilewright.service.operations.pages import cursor_of
 from tilewright.service.operations.registry import catalogue
 from tilewright.service.operations.results import results, results_by_model
 from tilewright.service.operations.transaction import transaction
@@ -19,35 +30,32 @@ router = APIRouter(include_in_schema=False, route_class=PageRoute)
 
 SHOWN_EACH = 10
 SHOWN_RESULTS = 50
-SHOWN_TRIALS = 50
 SHOWN_STUDIES = 20
+DRAWN_RESULTS = 100
 
 Name = Annotated[str | None, Query(max_length=128)]
 Cursor = Annotated[str | None, Query(max_length=64)]
-PageNumber = Annotated[int, Query(alias="page", ge=1, le=10_000)]
 
 
-@router.get("/")
-def overview(request: Request, kernel: Name = None, device_model: Name = None) -> HTMLResponse:
-    """Device models with their newest best configurations, and the newest jobs."""
+@router.get("/results")
+def newest(request: Request, kernel: Name = None, device_model: Name = None) -> HTMLResponse:
+    """Device models with their newest best configurations."""
     kernel, device_model = kernel or None, device_model or None  # a form sends empty ones
     with transaction() as session:
         models, devices = registry.device_models(session), registry.devices(session)
         found = results_by_model(session, kernel=kernel, device_model=device_model, each=SHOWN_EACH)
-        recent = jobs.jobs(session, limit=job_pages.SHOWN_IN_SHORT)
-    newest = sorted((r for each in found.values() for r in each.items), key=lambda r: -r.id)
+    ordered = sorted((r for each in found.values() for r in each.items), key=lambda r: -r.id)
     chosen = [model for model in models if device_model in (None, model.slug)]
     return page(
-        "overview.html",
-        refresh_s=job_pages.refresh_s(recent.items),
-        source=address("/", {"kernel": kernel, "device_model": device_model}),
+        "results.html",
+        source=address("/results", {"kernel": kernel, "device_model": device_model}),
+        data=address("/v1/results", {"kernel": kernel, "device_model": device_model}),
         kernel=kernel,
         device_model=device_model,
         kernels=sorted(catalogue().by_name),
         models=models,
         sections=views.sections(chosen, devices, found),
-        curl=views.curl_line(str(request.base_url).rstrip("/"), newest),
-        **job_pages.in_short(recent.items),
+        curl=views.curl_line(str(request.base_url).rstrip("/"), ordered),
     )
 
 
@@ -60,44 +68,24 @@ def device_model(slug: str, kernel: Name = None, cursor: Cursor = None) -> HTMLR
         if slug not in models:
             raise NotFoundError("device model", slug, list(models))
         devices = [device for device in registry.devices(session) if device.model == slug]
-        found = results(session, kernel=kernel, device_model=slug, limit=SHOWN_RESULTS, cursor=cursor)
+        drawn = results(session, kernel=kernel, device_model=slug, limit=DRAWN_RESULTS, cursor=cursor)
         newest = studies.studies(session, device_model=slug, kernel=kernel, limit=SHOWN_STUDIES)
     path = f"/device-models/{slug}"
+    shown = drawn.items[:SHOWN_RESULTS]
+    more = cursor_of(shown[-1].id) if len(drawn.items) > len(shown) else drawn.next_cursor
     return page(
         "device_model.html",
         model=models[slug],
         devices=devices,
         kernel=kernel,
+        data=address("/v1/results", {"device_model": slug, "kernel": kernel}),
+        roofline=roofline(drawn.items, models[slug].details),
+        drawn=len(drawn.items),
         kernels=sorted(catalogue().by_name),
-        rows=views.result_lines(found.items, devices),
+        rows=views.result_lines(shown, devices),
         studies=newest.items,
         first=address(path, {"kernel": kernel}) if cursor else None,
-        next=address(path, {"kernel": kernel, "cursor": found.next_cursor}) if found.next_cursor else None,
-    )
-
-
-@router.get("/studies/{study_id}")
-def study(study_id: int, sort: studies.Order = "fastest", number: PageNumber = 1) -> HTMLResponse:
-    """One study with its trials, fastest or newest first."""
-    skip = (number - 1) * SHOWN_TRIALS
-    with transaction() as session:
-        found = studies.study(session, study_id)
-        trials = studies.shown_trials(session, study_id=study_id, order=sort, limit=SHOWN_TRIALS, skip=skip)
-
-    def at(wanted: int) -> str:
-        return address(f"/studies/{study_id}", {"sort": sort, "page": wanted})
-
-    last = max(1, -(-found.trials // SHOWN_TRIALS))
-    return page(
-        "study.html",
-        study=found,
-        sort=sort,
-        trials=views.trial_lines(found.problem.kernel, trials),
-        outcomes=views.outcome_counts(found.outcomes),
-        page=number,
-        pages=last,
-        previous=at(number - 1) if number > 1 else None,
-        next=at(number + 1) if number < last else None,
+        next=address(path, {"kernel": kernel, "cursor": more}) if more else None,
     )
 
 
@@ -128,5 +116,7 @@ def kernel(name: str) -> HTMLResponse:
     )
 
 
-router.include_router(job_pages.router)
+for module in (overview_page, study_pages, ask_page, compare_page, job_pages):
+    router.include_router(module.router)
 router.include_router(schedule_pages.router)
+router.include_router(sign_in_page.router)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
 from typing import Any
@@ -12,11 +14,14 @@ from fastapi import Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse
 from fastapi.routing import APIRoute
+from markupsafe import Markup
 
+from tilewright.kernels.errors import InvalidProblemError
 from tilewright.service.dashboard.words import FILTERS
 from tilewright.service.errors import DatabaseUnavailableError, InvalidRequestError, NotFoundError
 
 RETRY_SECONDS = 5
+LEAST_COMPRESSED = 1024
 
 _templates = jinja2.Environment(
     loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"),
@@ -26,6 +31,15 @@ _templates = jinja2.Environment(
     lstrip_blocks=True,
 )
 _templates.filters |= FILTERS
+
+
+def script_json(value: Any) -> Markup:
+    """The value as JSON that can stand inside a `script` element of any type."""
+    text = json.dumps(value, separators=(",", ":"), allow_nan=False)
+    return Markup(text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e"))  # noqa: S704 - no `<` is left
+
+
+_templates.filters["script_json"] = script_json
 
 
 def page(name: str, *, status: int = 200, refresh_s: int | None = None, **values: Any) -> HTMLResponse:
@@ -41,6 +55,17 @@ def address(path: str, query: Mapping[str, Any]) -> str:
     return f"{path}?{urlencode(said)}" if said else path
 
 
+def compressed(request: Request, response: Response) -> Response:
+    """The response, gzipped where it is long and the browser takes that. A page holds no secret that could leak so."""
+    is_taken = "gzip" in request.headers.get("accept-encoding", "")
+    if is_taken and len(response.body) >= LEAST_COMPRESSED and "content-encoding" not in response.headers:
+        response.body = gzip.compress(response.body, 5)
+        response.headers["content-encoding"] = "gzip"
+        response.headers["content-length"] = str(len(response.body))
+    response.headers["vary"] = "Accept-Encoding"
+    return response
+
+
 class PageRoute(APIRoute):
     """A route whose expected failures are pages for people."""
 
@@ -50,12 +75,12 @@ class PageRoute(APIRoute):
 
         async def handle_for_people(request: Request) -> Response:
             try:
-                return await handle(request)
+                return compressed(request, await handle(request))
             except DatabaseUnavailableError:
                 return page("unavailable.html", status=503, retry_s=RETRY_SECONDS)
             except NotFoundError as error:
                 return page("refused.html", status=404, title=f"No such {error.kind}", reason=str(error))
-            except InvalidRequestError as error:
+            except (InvalidRequestError, InvalidProblemError) as error:
                 return page("refused.html", status=422, title="This address is not right", reason=str(error))
             except RequestValidationError as error:
                 reason = "; ".join(f"{e['loc'][-1]}: {e['msg']}" for e in error.errors())

@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote, urlencode
 
+from tilewright.kernels.kernel import Kernel
+from tilewright.kernels.problem import Problem
+from tilewright.kernels.space import Configuration
 from tilewright.service.dashboard import words
 from tilewright.service.dashboard.charts import Bar
 from tilewright.service.operations.answers import (
@@ -90,6 +93,7 @@ def _result_line(result: ResultAnswer, current: Sequence[EnvironmentAnswer | Non
         "library": library,
         "bar": Bar.of(library.speedup) if library else None,
         "verdict": _verdict(result),
+        "bound_ratio": result.bound_ratio,
         "environment": result.environment,
         "is_past": bool(current) and result.environment not in current,
         "verified_at": result.verified_at,
@@ -119,6 +123,11 @@ def best_path(result: ResultAnswer) -> str:
     return f"/v1/kernels/{quote(problem.kernel)}/best?{said}"
 
 
+def plain_address(path: str, query: Mapping[str, str]) -> str:
+    """A path with what the query says, `=`, `,` and `:` as they are, so that people can read it."""
+    return f"{path}?{urlencode({name: value for name, value in query.items() if value}, safe='=,:')}"
+
+
 def job_line(job: JobAnswer) -> dict[str, Any]:
     """One row of the table of jobs."""
     trials = job.budget.get("trials")
@@ -142,12 +151,21 @@ def is_open(job: JobAnswer) -> bool:
     return job.state in OPEN
 
 
-def trial_lines(kernel: str, trials: Sequence[TrialAnswer]) -> list[dict[str, Any]]:
-    """Rows of a table of trials of one kernel; spreads are shares of the times."""
+def definitions(kernel: Kernel, problem: Problem, trial: TrialAnswer) -> dict[str, str]:
+    """The macros that the trial was compiled with; none where its configuration is not one of today's space."""
+    parameters = {p.name for p in kernel.variant(trial.variant).parameters}
+    if set(trial.configuration) != parameters:
+        return {}
+    return dict(kernel.definitions(problem, Configuration.of(trial.variant, trial.configuration)))
+
+
+def trial_lines(kernel: str, trials: Sequence[TrialAnswer], path: str | None = None) -> list[dict[str, Any]]:
+    """Rows of a table of trials of one kernel; spreads are shares of the times. `path`: of their study."""
     time_text = words.column(trial.time_ms for trial in trials)
     return [
         {
             "number": trial.number,
+            "path": f"{path or f'/studies/{trial.study_id}'}/trials/{trial.number}",
             "variant": trial.variant,
             "configuration": words.configuration(kernel, trial.variant, trial.configuration),
             "outcome": trial.outcome,

@@ -19,7 +19,12 @@ class Answer(BaseModel):
 
 
 class Match(StrEnum):
-    """How a best configuration was found."""
+    """How a best configuration was found.
+
+    `exact`: tuned for this problem. `predicted`: from the trials of tuned shapes; `expected_loss` says how well that
+    does. `nearest`: the tuned shape at the smallest distance. `transferred`: the same from a similar device model.
+    `default`: the kernel's own, nothing is known.
+    """
 
     EXACT = "exact"
     PREDICTED = "predicted"
@@ -54,6 +59,9 @@ class EnvironmentAnswer(Answer):
     compiler_version: str
     runtime: str
     clocks: str
+    origin: str | None = Field(
+        default=None, description="The installation that the results were imported from; null: measured here."
+    )
 
 
 class LibraryAnswer(Answer):
@@ -63,6 +71,7 @@ class LibraryAnswer(Answer):
     time_ms: float
     faster: bool
     speedup: float = Field(description="Library time over ours; above 1 ours is faster.")
+    bound_ratio: float | None = Field(default=None, description="Its worst error over the bound, as the best's own.")
 
 
 class BestAnswer(Answer):
@@ -76,7 +85,9 @@ class BestAnswer(Answer):
     configuration: dict[str, int]
     launch: LaunchAnswer
     flags: list[str] = Field(description="Macro definitions for the compiler, for the problem asked.")
-    time_ms: float | None = Field(description="Of one launch, for the tuned problem; null for match=default.")
+    time_ms: float | None = Field(
+        description="Of one launch, for the tuned problem; for predicted expected of the one asked; null for default."
+    )
     ci_ms: tuple[float, float] | None = None
     l2: str | None = None
     gflops: float | None = None
@@ -84,14 +95,29 @@ class BestAnswer(Answer):
     roof_ratio: float | None = Field(None, description="Share of the roof reached, 0 to 1.")
     gain_over_default: float | None = Field(None, description="Time of the default configuration over this one.")
     gain_over_slowest: float | None = None
-    expected_loss: float | None = Field(description="Expected time over the best time, minus 1; 0 exact, null unknown.")
+    expected_loss: float | None = Field(
+        description="Expected time over the best time, minus 1: 0 for exact, by cross-validation over the tuned shapes "
+        "for predicted, null where unknown."
+    )
     library: LibraryAnswer | None
     environment: EnvironmentAnswer | None
     verified_at: datetime | None
-    bound_ratio: float | None = None
+    accuracy: str | None = Field(
+        default=None, description="The arithmetic admitted; null where the kernel has no choice."
+    )
+    bound_ratio: float | None = Field(
+        default=None,
+        description="Worst error, over every kind of inputs, over the bound with c = 1; at most 2 is right.",
+    )
     ties: int = 0
     stale: bool = False
+    stale_because: list[str] = Field(
+        default=[], description="What moved on since it was measured: source, driver, toolkit, compiler."
+    )
     improvable: bool = False
+    unseen_variants: list[str] = Field(
+        default=[], description="Variants that its study has not tried as they are now; what makes it improvable."
+    )
     source_hash: str
     study_id: int | None = None
     trial_number: int | None = None
@@ -134,7 +160,12 @@ class ScheduleAnswer(Answer):
     name: str
     cron: str
     time_zone: str
+    target: str = Field(
+        "problems", description="problems: those named; stale, improvable, demand: those that it finds."
+    )
     problems: list[ProblemAnswer]
+    top: int | None = Field(None, description="Most problems of one fire, where it looks for them.")
+    kernel: str | None = Field(None, description="The only kernel whose problems it looks for.")
     device_model: str
     device: str | None = Field(description="UUID, where only that device may run it.")
     budget: dict[str, float | int | None]
@@ -219,7 +250,7 @@ class DeviceModelAnswer(Answer):
 
 
 class DeviceAnswer(Answer):
-    """One physical device. `alive`: its worker spoke within the stall time."""
+    """One device. `alive`: its worker spoke within the stall time."""
 
     uuid: str
     model: str
@@ -229,6 +260,11 @@ class DeviceAnswer(Answer):
     alive: bool
     heartbeat_at: datetime
     environment: EnvironmentAnswer | None
+    physical_uuid: str | None = Field(None, description="The GPU that it is a slice of; null where it is whole.")
+    worker: str | None = Field(None, description="Host, process id and device of its last worker.")
+    worker_started_at: datetime | None = None
+    draining: bool = Field(default=False, description="It takes no more jobs until it is resumed.")
+    job: UUID | None = Field(None, description="The job that it is running.")
 
 
 class KernelAnswer(Answer):

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 from tilewright.kernels.kernel import Kernel, Variant
 from tilewright.kernels.problem import Limits, Problem
-from tilewright.kernels.space import Configuration
+from tilewright.kernels.space import Configuration, VariantSpace
 from tilewright.service.errors import NoConfigurationError
 from tilewright.service.operations.answers import BestAnswer, LaunchAnswer, Match, ProblemAnswer
 from tilewright.service.operations.best_rows import BestRow
 from tilewright.service.operations.catalog import compiler_flags
 from tilewright.service.operations.registry import environment_answer
 from tilewright.service.operations.results import gain, library_answer, split_configuration
+from tilewright.tuner import roofline
+from tilewright.tuner.predict import Prediction
 
 
 @dataclass(frozen=True)
@@ -24,14 +27,24 @@ class Asked:
     slug: str
     limits: Limits
 
+    @property
+    def accuracy(self) -> str | None:
+        """The arithmetic that the caller admits; None where the kernel has no such option."""
+        chosen = self.problem.options.get("accuracy")
+        return None if chosen is None else str(chosen)
+
     def is_member(self, configuration: Configuration) -> bool:
         """Whether the configuration is in the problem's space, checked without enumerating it."""
-        variant = next((v for v in self.usable_variants() if v.name == configuration.variant), None)
-        if variant is None or {p.name for p in variant.parameters} != set(configuration.values):
+        space = self._spaces.get(configuration.variant)
+        if space is None or len(space.parameters) != len(configuration.values):
             return False
-        if any(configuration.values[p.name] not in p.values for p in variant.parameters):
+        if any(configuration.values.get(p.name) not in p.values for p in space.parameters):
             return False
-        return variant.space().violated(configuration.values, self.problem, self.limits) is None
+        return space.violated(configuration.values, self.problem, self.limits) is None
+
+    @cached_property
+    def _spaces(self) -> dict[str, VariantSpace]:
+        return {variant.name: variant.space() for variant in self.usable_variants()}
 
     def usable_variants(self) -> list[Variant]:
         """The variants that the model and the problem admit."""
@@ -64,6 +77,7 @@ def stored_answer(asked: Asked, row: BestRow, match: Match) -> BestAnswer | None
     if match is not Match.EXACT:
         shape = {axis: best.problem.shape[axis] for axis in kernel.axes}
         tuned = _problem_answer(kernel.problem(shape, best.problem.dtype, best.problem.options))
+    standing = row.seen.standing(kernel, best.trial.kernel_variant, asked.usable_variants())
     return BestAnswer(
         match=match,
         problem=asked.problem_answer(),
@@ -85,13 +99,43 @@ def stored_answer(asked: Asked, row: BestRow, match: Match) -> BestAnswer | None
         library=library_answer(best),
         environment=environment_answer(best.environment),
         verified_at=best.verified_at,
+        accuracy=asked.accuracy,
         bound_ratio=best.bound_ratio,
         ties=best.ties,
-        stale=row.moved_on or row.source_hash != kernel.source_hash(variant),
-        improvable=any(v.name not in row.tried_variants for v in asked.usable_variants()),
+        stale=standing.stale,
+        stale_because=list(standing.stale_because),
+        improvable=standing.improvable,
+        unseen_variants=list(standing.unseen_variants),
         source_hash=row.source_hash,
         study_id=best.trial.study_id,
         trial_number=best.trial.number,
+    )
+
+
+def predicted_answer(asked: Asked, prediction: Prediction) -> BestAnswer:
+    """The configuration that should be fastest; its time is what is expected for the problem asked."""
+    kernel, configuration = asked.kernel, prediction.configuration
+    return BestAnswer(
+        match=Match.PREDICTED,
+        accuracy=asked.accuracy,
+        problem=asked.problem_answer(),
+        tuned_problem=_problem_answer(prediction.near),
+        device_model=asked.slug,
+        variant=configuration.variant,
+        configuration=dict(configuration.items),
+        launch=asked.launch(configuration),
+        flags=compiler_flags(kernel, asked.problem, configuration),
+        time_ms=prediction.time_ms,
+        gflops=roofline.gflops(kernel.flops(asked.problem), prediction.time_ms),
+        gb_per_s=roofline.gb_per_s(kernel.bytes_moved(asked.problem), prediction.time_ms),
+        roof_ratio=None,
+        gain_over_default=None,
+        expected_loss=prediction.expected_loss,
+        library=None,
+        environment=None,
+        verified_at=None,
+        improvable=True,
+        source_hash=kernel.source_hash(configuration.variant),
     )
 
 
@@ -100,6 +144,7 @@ def default_answer(asked: Asked) -> BestAnswer:
     configuration = _default(asked)
     return BestAnswer(
         match=Match.DEFAULT,
+        accuracy=asked.accuracy,
         roof_ratio=None,
         gain_over_default=None,
         problem=asked.problem_answer(),

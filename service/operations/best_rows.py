@@ -6,14 +6,16 @@ import math
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sqlalchemy import ColumnElement, Select, and_, func, or_, select
-from sqlalchemy.orm import Session, aliased, joinedload
+from sqlalchemy import ColumnElement, Select, and_, select
+from sqlalchemy.orm import Session, joinedload
 
 from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.problem import Problem
+from tilewright.service.operations.staleness import Seen, source_key, source_keys, with_standing
 from tilewright.service.store import models
 
 MAX_RANKED = 20_000
@@ -35,11 +37,10 @@ class EnvironmentFilter:
 
 @dataclass(frozen=True)
 class BestRow:
-    """A current best configuration, whether its model's devices moved on, and the variants its study has tried."""
+    """A current best configuration, what moved on around it, and what its study has tried."""
 
     best: models.BestConfiguration
-    moved_on: bool
-    tried_variants: frozenset[str]
+    seen: Seen
 
     @property
     def device_model(self) -> models.DeviceModel:
@@ -57,35 +58,14 @@ def _is_current() -> ColumnElement[bool]:
     return and_(best.superseded_by_id.is_(None), best.retracted_at.is_(None))
 
 
-def _full_rows() -> Select[models.BestConfiguration, bool, list[str] | None]:
-    """Everything in one query: the row, its relations, and the two facts that need other tables.
-
-    A device moved on when it now reports a newer environment with another driver, or with the same compiler.
-    """
-    best, there, now = models.BestConfiguration, models.Environment, aliased(models.Environment)
-    moved_on = (
-        select(models.Device.id)
-        .join(now, models.Device.environment_id == now.id)
-        .where(
-            models.Device.model_id == best.device_model_id,
-            now.id > there.id,
-            or_(now.driver != there.driver, now.compiler == there.compiler),
-        )
-        .exists()
-    )
-    other, winner = aliased(models.Trial), aliased(models.Trial)
-    tried = (
-        select(func.array_agg(models.KernelVariant.name.distinct()))
-        .join(other, other.kernel_variant_id == models.KernelVariant.id)
-        .where(other.study_id == winner.study_id)
-        .scalar_subquery()
-    )
-    return (
-        select(best, moved_on, tried)
+def _full_rows() -> Select[Any]:
+    """Everything in one query: the row, its relations, and the facts that need other tables."""
+    best = models.BestConfiguration
+    query = (
+        select(best)
         .join(best.environment)
         .join(best.device_model)
         .join(best.problem)
-        .join(winner, best.trial_id == winner.id)
         .options(
             joinedload(best.problem),
             joinedload(best.device_model),
@@ -94,10 +74,12 @@ def _full_rows() -> Select[models.BestConfiguration, bool, list[str] | None]:
         )
         .where(_is_current())
     )
+    found: Select[Any] = with_standing(query)
+    return found
 
 
-def _row(best: models.BestConfiguration, moved_on: bool, tried: Sequence[str] | None) -> BestRow:
-    return BestRow(best, moved_on, frozenset(tried or ()))
+def _rows(session: Session, query: Select[Any]) -> list[BestRow]:
+    return [BestRow(best, Seen.of(moved, tried, space)) for best, *moved, tried, space in session.execute(query)]
 
 
 def exact_rows(
@@ -110,25 +92,24 @@ def exact_rows(
         .where(models.DeviceModel.slug == slug, models.Problem.hash.in_(list(by_hash)), *wanted.conditions())
         .order_by(models.Problem.hash)
     )
-    rows = [_row(best, moved_on, tried) for best, moved_on, tried in session.execute(query)]
-    for problem_hash, group in groupby(rows, key=lambda row: row.best.problem.hash):
-        current = {name: kernel.source_hash(name) for name in (v.name for v in kernel.variants)}
+    current = source_keys(kernel)
+    for problem_hash, group in groupby(_rows(session, query), key=lambda row: row.best.problem.hash):
         yield by_hash[problem_hash], min(group, key=lambda row: _preference(row, current))
 
 
-def _preference(row: BestRow, current_sources: dict[str, str]) -> tuple[bool, int, float]:
-    """Fresh before stale; among stale ones the newest environment; then the fastest."""
-    changed = row.source_hash != current_sources.get(row.best.trial.kernel_variant.name)
-    stale = row.moved_on or changed
-    return stale, -row.best.environment_id if stale else 0, row.best.time_ms
+def _preference(row: BestRow, current_sources: dict[str, str]) -> tuple[bool, bool, int, float]:
+    """Measured here before imported; fresh before stale; among stale ones the newest environment; then the fastest."""
+    name = row.best.trial.kernel_variant.name
+    stale = bool(row.seen.moved) or source_key(name, row.source_hash) != current_sources.get(name)
+    return row.best.environment.origin is not None, stale, -row.best.environment_id if stale else 0, row.best.time_ms
 
 
 def rows_by_id(session: Session, ids: Collection[int]) -> dict[int, BestRow]:
     """The rows that are still current, by id."""
     if not ids:
         return {}
-    found = session.execute(_full_rows().where(models.BestConfiguration.id.in_(list(ids))))
-    return {best.id: _row(best, moved_on, tried) for best, moved_on, tried in found}
+    found = _rows(session, _full_rows().where(models.BestConfiguration.id.in_(list(ids))))
+    return {row.best.id: row for row in found}
 
 
 @dataclass(frozen=True)

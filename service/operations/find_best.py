@@ -1,7 +1,8 @@
 """find_best(): the best known configuration for a problem on a device model, from stored results only.
 
-Matches are tried in this order: `exact`; `nearest`, the tuned shape at the smallest logarithmic distance with the same
-dtype and options; `transferred`, the same on a similar model of the same kind; `default`, the kernel's own.
+Matches are tried in this order: `exact`; `predicted` from the trials of tuned shapes with the same dtype and options;
+`nearest`, of those the one at the smallest logarithmic distance; `transferred`, the same on a similar model of the same
+kind; `default`, the kernel's own.
 A stored configuration is handed out only where it is a member of the asked problem's space today.
 """
 
@@ -17,7 +18,7 @@ from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.problem import OptionValue, Problem
 from tilewright.service.errors import InvalidRequestError, NotFoundError
 from tilewright.service.operations.answers import BestAnswer, Match
-from tilewright.service.operations.best_answer import Asked, default_answer, stored_answer
+from tilewright.service.operations.best_answer import Asked, default_answer, predicted_answer, stored_answer
 from tilewright.service.operations.best_rows import (
     BestRow,
     EnvironmentFilter,
@@ -27,6 +28,7 @@ from tilewright.service.operations.best_rows import (
     similar_shapes,
 )
 from tilewright.service.operations.catalog import kernel_named
+from tilewright.service.operations.predictions import predictions
 from tilewright.service.operations.registry import limits_of
 from tilewright.service.store import models
 
@@ -126,17 +128,26 @@ def _model(session: Session, slug: str) -> models.DeviceModel:
 def _without_exact(
     session: Session, kernel: Kernel, slug: str, problems: Sequence[Problem], wanted: EnvironmentFilter
 ) -> dict[str, BestAnswer]:
-    """Nearest, transferred or default answers, by problem hash."""
+    """Predicted, nearest, transferred or default answers, by problem hash."""
     model = _model(session, slug)
     asked = {p.hash: Asked(kernel, p, slug, limits_of(model)) for p in problems}
-    answers: dict[str, BestAnswer] = {}
+    tuned = similar_shapes(session, kernel, problems[0], model, wanted, transferred=False)
+    answers = _predicted(session, tuned, list(asked.values()))
     for match in (Match.NEAREST, Match.TRANSFERRED):
         open_ones = [asked[p.hash] for p in problems if p.hash not in answers]
         if not open_ones:
             break
-        tuned = similar_shapes(session, kernel, problems[0], model, wanted, transferred=match is Match.TRANSFERRED)
+        if match is Match.TRANSFERRED:
+            tuned = similar_shapes(session, kernel, problems[0], model, wanted, transferred=True)
         answers |= _first_fitting(session, match, tuned, open_ones)
     return {p.hash: answers.get(p.hash) or default_answer(asked[p.hash]) for p in problems}
+
+
+def _predicted(session: Session, tuned: Tuned, asked: Sequence[Asked]) -> dict[str, BestAnswer]:
+    """Answers for the problems that a prediction could be made for."""
+    admits = {one.problem: one.is_member for one in asked}
+    found = predictions(session, asked[0].kernel, asked[0].limits, tuned, admits)
+    return {one.problem.hash: predicted_answer(one, found[one.problem]) for one in asked if one.problem in found}
 
 
 def _first_fitting(session: Session, match: Match, tuned: Tuned, asked: Sequence[Asked]) -> dict[str, BestAnswer]:

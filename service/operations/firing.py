@@ -14,6 +14,8 @@ from sqlalchemy.orm import Session, joinedload
 from tilewright.service.errors import InvalidRequestError
 from tilewright.service.operations.due_times import DueTimes, whole_second
 from tilewright.service.operations.jobs import OPEN
+from tilewright.service.operations.staleness_comparisons import expect
+from tilewright.service.operations.staleness_targets import nothing_found, problems_to_tune
 from tilewright.service.store import models
 from tilewright.service.store.engine_queue import enqueue, queue_of_device, queue_of_model
 from tilewright.service.store.models import FireOutcome, Overlap
@@ -69,8 +71,8 @@ def fire_due(session: Session, now: datetime | None = None) -> int:
     return dealt_with
 
 
-def fire_by_hand(session: Session, schedule: models.Schedule) -> list[uuid.UUID]:
-    """The jobs of a fire outside the due times; none where too many are open. The row must be locked."""
+def fire_by_hand(session: Session, schedule: models.Schedule) -> list[uuid.UUID] | None:
+    """The jobs of a fire outside the due times; None where too many are open. The row must be locked."""
     moment = _database_now(session)
     if moment.microsecond == 0:
         moment += timedelta(microseconds=1)  # whole seconds are due times
@@ -122,16 +124,13 @@ def _missed(due: datetime, times: DueTimes, recent: datetime) -> str:
 
 def _fire(
     session: Session, schedule: models.Schedule, fire_at: datetime, *, reason: str | None = None, manual: bool = False
-) -> list[uuid.UUID]:
-    """The new jobs: none where the fire is skipped, or was dealt with before."""
-    problem_ids = session.scalars(
-        select(models.ScheduledProblem.problem_id)
-        .where(models.ScheduledProblem.schedule_id == schedule.id)
-        .order_by(models.ScheduledProblem.place)
-    ).all()
+) -> list[uuid.UUID] | None:
+    """The new jobs: none where nothing is to tune, or the fire was dealt with before; None where it is skipped."""
+    problem_ids = problems_to_tune(session, schedule)
     obstacle = _obstacle(session, schedule, len(problem_ids), manual=manual)
     outcome = FireOutcome.SKIPPED if obstacle else FireOutcome.FIRED
-    said = " ".join(part for part in (reason, obstacle) if part) or None
+    idle = None if problem_ids or obstacle else nothing_found(schedule.target)
+    said = " ".join(part for part in (reason, obstacle, idle) if part) or None
     is_new = session.scalar(
         insert(models.ScheduleFire)
         .values(
@@ -145,8 +144,10 @@ def _fire(
         .on_conflict_do_nothing()
         .returning(models.ScheduleFire.id)
     )
-    if is_new is None or obstacle:
+    if is_new is None:
         return []
+    if obstacle:
+        return None
     return [_add_job(session, schedule, problem_id, fire_at) for problem_id in problem_ids]
 
 
@@ -186,4 +187,5 @@ def _add_job(session: Session, schedule: models.Schedule, problem_id: int, fire_
     session.add(job)
     session.flush()
     job.engine_id = enqueue(session, job.id, queue, schedule.priority)
+    expect(session, job)
     return job.id

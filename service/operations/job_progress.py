@@ -11,8 +11,12 @@ from sqlalchemy.orm import Session
 
 from tilewright.service.errors import FencedError
 from tilewright.service.operations.jobs import OPEN
+from tilewright.service.operations.webhooks import announce
 from tilewright.service.store import models
 from tilewright.service.store.models import JobState
+
+MAX_DEVICES_LOST = 2
+"""A job under which so many devices stopped answering fails, before it takes the rest of the fleet with it."""
 
 MAX_CRASHES = 5
 """Starts in a row that may die without a recorded trial before a job is given up."""
@@ -58,7 +62,10 @@ def take_job(session: Session, job_id: uuid.UUID, engine_id: int, worker: str) -
     else:
         row.state, row.phase, row.error = JobState.RUNNING, "preparing", None
     session.flush()
-    return row.epoch if row.state is JobState.RUNNING else None
+    if row.state is JobState.RUNNING:
+        return row.epoch
+    announce(session, job_id)
+    return None
 
 
 def begin_study(session: Session, job_id: uuid.UUID, epoch: int, study_id: int) -> Spent:
@@ -119,8 +126,25 @@ def note_crash(session: Session, job_id: uuid.UUID, epoch: int, error: str) -> b
         phase=case((again, "queued"), else_="finished"),
         finished_at=case((again, None), else_=func.now()),
     )
-    row = session.get_one(table, job_id, populate_existing=True)
-    return row.state is JobState.QUEUED
+    return _waits_again(session, job_id)
+
+
+def note_lost_device(session: Session, job_id: uuid.UUID, epoch: int, device: str) -> bool:
+    """Whether the job goes back to its queue, for another device; else it has failed. Raises FencedError."""
+    table = models.TuningJob
+    again = table.devices_lost + 1 < MAX_DEVICES_LOST
+    _change(
+        session,
+        job_id,
+        epoch,
+        devices_lost=table.devices_lost + 1,
+        error=f"The device {device} stopped answering under it.",
+        worker=case((again, None), else_=table.worker),
+        state=case((again, JobState.QUEUED), else_=JobState.FAILED),
+        phase=case((again, "queued"), else_="finished"),
+        finished_at=case((again, None), else_=func.now()),
+    )
+    return _waits_again(session, job_id)
 
 
 def end_job(
@@ -133,7 +157,7 @@ def end_job(
     error: str | None = None,
 ) -> Standing:
     """The job is over, with what came of it; raises FencedError."""
-    return _change(
+    standing = _change(
         session,
         job_id,
         epoch,
@@ -143,6 +167,13 @@ def end_job(
         result=result,
         error=error,
     )
+    announce(session, job_id)
+    return standing
+
+
+def _waits_again(session: Session, job_id: uuid.UUID) -> bool:
+    announce(session, job_id)
+    return session.get_one(models.TuningJob, job_id, populate_existing=True).state is JobState.QUEUED
 
 
 def _change(session: Session, job_id: uuid.UUID, epoch: int, **values: Any) -> Standing:

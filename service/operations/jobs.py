@@ -14,6 +14,7 @@ from tilewright.service.errors import ConflictError, InvalidRequestError, NotFou
 from tilewright.service.operations.answers import JobAnswer, Page, TrialAnswer
 from tilewright.service.operations.pages import cursor_of, row_id_of
 from tilewright.service.operations.registry import problem_answer
+from tilewright.service.operations.webhooks import announce
 from tilewright.service.store import models
 from tilewright.service.store.models import JobState
 
@@ -69,6 +70,7 @@ def cancel_job(session: Session, job_id: uuid.UUID) -> JobAnswer:
         )
         .returning(table.id)
     )
+    announce(session, job_id)
     answer = job(session, job_id)
     if changed is None and answer.state != JobState.CANCELLED:
         raise ConflictError(f"The job is {answer.state} already; there is nothing to cancel.")

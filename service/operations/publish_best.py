@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import asdict, replace
 from typing import Any
 
 from sqlalchemy import func, select
@@ -27,9 +29,10 @@ def publish_best(
     standing = _standing_best(session, study)
     if standing is not None:
         _retract_if_dropped(standing, result)
-    trial = _trial_of(session, study, result.best) if result.best is not None else None
-    if result.best is None or trial is None:
+    settled = _publishable(session, study, result)
+    if settled is None:
         return None
+    result, trial = settled
     if standing is not None and standing.retracted_at is None and not _displaces(session, result, standing):
         return None
     best_id = session.scalar(select(func.nextval("best_configurations_id_seq")))
@@ -68,10 +71,12 @@ def job_result(result: TuneResult) -> dict[str, Any]:
             "ci_ms": list(library.ci_ms),
             "faster": library.faster,
             "speedup": _ratio(library.time_ms, best),
+            "bound_ratio": _finite(library.bound_ratio),
         },
         "ties": _ties(result),
         "finalists": [_finalist(finalist) | {"ties": finalist.ties} for finalist in result.finalists],
         "dropped": [{"configuration": d.configuration.as_json(), "reason": d.reason} for d in result.dropped],
+        "steadiness": None if result.steadiness is None else asdict(result.steadiness),
     }
 
 
@@ -117,6 +122,29 @@ def _is_outdated(session: Session, standing: models.BestConfiguration) -> bool:
     return newest != used.id
 
 
+def _publishable(session: Session, study: models.Study, result: TuneResult) -> tuple[TuneResult, models.Trial] | None:
+    """The result with its winner's trial; where that was retracted meanwhile, the next finalist is the winner."""
+    if result.best is None:
+        return None
+    trial = _trial_of(session, study, result.best)
+    if trial is None or not _is_retracted(session, trial):
+        return None if trial is None else (result, trial)
+    for finalist in result.finalists[1:]:
+        trial = _trial_of(session, study, finalist)
+        if trial is not None and not _is_retracted(session, trial):
+            library = result.library
+            if library is not None:
+                library = replace(library, faster=library.faster or library.ci_ms[1] < finalist.ci_ms[0])
+            return replace(result, best=finalist, library=library), trial
+    return None
+
+
+def _is_retracted(session: Session, trial: models.Trial) -> bool:
+    best = models.BestConfiguration
+    was = select(best.id).where(best.trial_id == trial.id, best.retracted_at.is_not(None))
+    return session.scalar(was.limit(1)) is not None
+
+
 def _trial_of(session: Session, study: models.Study, best: Finalist) -> models.Trial | None:
     """The newest measured trial of the winning configuration; only verified trials are measured."""
     table = models.Trial
@@ -145,23 +173,25 @@ def _figures(session: Session, study: models.Study, trial: models.Trial, result:
         "ci_high_ms": best.ci_ms[1],
         "l2": trial.ranking_l2,
         **reached,
-        "roof_ratio": _roof_ratio(session, study, reached["gflops"], reached["gb_per_s"]),
+        "roof_ratio": roof_ratio(session, study, reached["gflops"], reached["gb_per_s"]),
         "default_ms": result.default_ms,
         "slowest_ms": result.slowest_ms,
         "library_name": library.name if library else None,
         "library_ms": library.time_ms if library else None,
         "library_faster": library.faster if library else None,
         "ties": _ties(result),
-        "bound_ratio": trial.bound_ratio,
+        "bound_ratio": trial.bound_ratio if best.bound_ratio is None else best.bound_ratio,
+        "library_bound_ratio": _finite(library.bound_ratio) if library else None,
     }
 
 
-def _roof_ratio(session: Session, study: models.Study, gflops: float, gb_per_s: float) -> float | None:
+def roof_ratio(session: Session, study: models.Study, gflops: float, gb_per_s: float) -> float | None:
     """The share of the roof that is reached, 1 at the roof; None where the device's peaks are not known."""
     problem = session.get_one(models.Problem, study.problem_id)
     model = device_model_of(session.get_one(models.DeviceModel, study.device_model_id))
     # The roof depends on the ratio of work to traffic only, so that rates of one second serve as amounts.
-    roof = roof_gflops(model, problem.dtype, round(gflops * 1e9), round(gb_per_s * 1e9))
+    admitted = problem.options.get("accuracy")
+    roof = roof_gflops(model, problem.dtype, round(gflops * 1e9), round(gb_per_s * 1e9), admitted)
     return None if roof is None else gflops / roof
 
 
@@ -174,7 +204,13 @@ def _finalist(finalist: Finalist) -> dict[str, Any]:
         "configuration": finalist.configuration.as_json(),
         "time_ms": finalist.time_ms,
         "ci_ms": list(finalist.ci_ms),
+        "bound_ratio": _finite(finalist.bound_ratio),
     }
+
+
+def _finite(ratio: float | None) -> float | None:
+    """The ratio, or None where there is none that JSON could say."""
+    return ratio if ratio is not None and math.isfinite(ratio) else None
 
 
 def _ratio(other_ms: float | None, best: Finalist | None) -> float | None:

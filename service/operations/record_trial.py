@@ -85,7 +85,12 @@ def record_trial(session: Session, context: TrialContext, trial: Trial, done: in
 
 def configuration_hash(kernel: Kernel, configuration: Configuration) -> str:
     """SHA-256 over variant, its source and the values: what makes a trial of a study one of a kind."""
-    text = json.dumps([kernel.source_hash(configuration.variant), configuration.as_json()], sort_keys=True)
+    return hash_with_source(kernel.source_hash(configuration.variant), configuration)
+
+
+def hash_with_source(source_hash: str, configuration: Configuration) -> str:
+    """The same for a source that may be an older one."""
+    text = json.dumps([source_hash, configuration.as_json()], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
 
 

@@ -52,9 +52,20 @@ def register_kernels(session: Session, declared: Catalogue) -> None:
 
 
 def register_device(
-    session: Session, device_model: DeviceModel, uuid: str, host: str, ordinal: int, environment: Environment
+    session: Session,
+    device_model: DeviceModel,
+    uuid: str,
+    host: str,
+    ordinal: int,
+    environment: Environment,
+    *,
+    worker: str | None = None,
+    physical_uuid: str | None = None,
 ) -> models.Device:
-    """The device's row, made or brought up to date, with its model and environment. Its state stays as it was."""
+    """The device's row, made or brought up to date, with its model and environment.
+
+    Its state stays as it was, and so does a wish that it drain. `physical_uuid`: the GPU of a slice.
+    """
     model_id = _device_model_id(session, device_model)
     environment_id = environment_row(session, environment).id
     seen = {
@@ -63,6 +74,9 @@ def register_device(
         "host": host,
         "ordinal": ordinal,
         "heartbeat_at": func.now(),
+        "worker": worker,
+        "worker_started_at": func.now(),
+        "physical_uuid": physical_uuid,
     }
     device_id = session.execute(
         insert(models.Device)
@@ -78,9 +92,16 @@ def register_device(
     ).one()
 
 
-def heartbeat(session: Session, uuid: str) -> None:
-    """Notes that the device's worker lives."""
-    session.execute(update(models.Device).where(models.Device.uuid == uuid).values(heartbeat_at=func.now()))
+def heartbeat(session: Session, uuid: str) -> bool:
+    """Notes that the device's worker lives; whether it may take jobs."""
+    table = models.Device
+    takes_jobs = session.scalar(
+        update(table)
+        .where(table.uuid == uuid)
+        .values(heartbeat_at=func.now())
+        .returning(table.drain_requested_at.is_(None))
+    )
+    return bool(takes_jobs)
 
 
 def set_device_state(session: Session, uuid: str, state: models.DeviceState) -> None:
@@ -114,7 +135,13 @@ def devices(session: Session) -> list[DeviceAnswer]:
         select(models.Device)
         .options(joinedload(models.Device.model), joinedload(models.Device.environment))
         .order_by(models.Device.host, models.Device.ordinal, models.Device.uuid)
+        .execution_options(populate_existing=True)
+    ).all()
+    job = models.TuningJob
+    running = select(job.worker, job.id).where(
+        job.state == models.JobState.RUNNING, job.worker.in_([row.worker for row in rows if row.worker])
     )
+    job_of = {row.worker: row.id for row in session.execute(running)}
     silent_since = datetime.now(UTC) - timedelta(seconds=settings().stalled_after_s)
     return [
         DeviceAnswer(
@@ -126,6 +153,11 @@ def devices(session: Session) -> list[DeviceAnswer]:
             alive=row.heartbeat_at > silent_since,
             heartbeat_at=row.heartbeat_at,
             environment=environment_answer(row.environment) if row.environment else None,
+            physical_uuid=row.physical_uuid,
+            worker=row.worker,
+            worker_started_at=row.worker_started_at,
+            draining=row.drain_requested_at is not None,
+            job=job_of.get(row.worker),
         )
         for row in rows
     ]

@@ -16,8 +16,9 @@ from sqlalchemy.orm import Session
 from tilewright.kernels.errors import UnknownNameError
 from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.problem import Problem
-from tilewright.service.errors import ConflictError, InvalidRequestError
+from tilewright.service.errors import CeilingError, ConflictError, InvalidRequestError
 from tilewright.service.operations.answers import JobAnswer
+from tilewright.service.operations.caller import acting, ceilings
 from tilewright.service.operations.jobs import job
 from tilewright.service.operations.registry import catalogue, limits_of, problem_row
 from tilewright.service.operations.requests import JobRequest
@@ -25,6 +26,8 @@ from tilewright.service.settings import settings
 from tilewright.service.store import models
 from tilewright.service.store.engine_queue import enqueue, queue_of_device, queue_of_model
 from tilewright.tuner.search import SAMPLERS
+
+OPEN_STATES = (models.JobState.QUEUED, models.JobState.RUNNING)
 
 
 @dataclass(frozen=True)
@@ -106,6 +109,13 @@ def check_job(session: Session, request: JobRequest) -> tuple[models.Problem, mo
     return problem_row(session, accepted.problem), accepted.model, accepted.device
 
 
+def check_place(session: Session, request: JobRequest) -> tuple[models.DeviceModel, models.Device | None]:
+    """Where the job would run; refuses what is refused whatever the problem."""
+    model, device = _device(session, request)
+    _check_choices(model, request)
+    return model, device
+
+
 def _accept(session: Session, request: JobRequest) -> _Accepted:
     try:
         kernel = catalogue().get(request.kernel)
@@ -179,11 +189,39 @@ def _check_choices(model: models.DeviceModel, request: JobRequest) -> None:
         raise InvalidRequestError("budget.trials", f"must be at most {allowed.max_trials}.", "100")
     if request.budget.seconds is not None and request.budget.seconds > allowed.max_seconds:
         raise InvalidRequestError("budget.seconds", f"must be at most {allowed.max_seconds:g}.", "60")
+    _check_ceilings(request)
+
+
+def _check_ceilings(request: JobRequest) -> None:
+    """Raises CeilingError where the budget is beyond what the caller's key allows, or does not say how far it goes."""
+    budget, most = request.budget, ceilings()
+    for name, asked, highest in (
+        ("trials", budget.trials, most.max_trials),
+        ("seconds", budget.seconds, most.max_seconds),
+    ):
+        if highest is not None and (asked is None or asked > highest):
+            raise CeilingError(f"This key allows at most {highest:g} {name} a job: set budget.{name} to that or less.")
+
+
+def _check_open_jobs(session: Session) -> None:
+    """Raises CeilingError where the caller's key has as many open jobs as it may; its row orders those who ask."""
+    most, who = ceilings().max_open_jobs, acting()
+    if most is None or who is None or who.caller.key_id is None:
+        return
+    key_id = who.caller.key_id
+    session.execute(select(models.ApiKey.id).where(models.ApiKey.id == key_id).with_for_update())
+    job = models.TuningJob
+    open_jobs = select(func.count()).where(job.key_id == key_id, job.state.in_(OPEN_STATES))
+    if (session.scalar(open_jobs) or 0) >= most:
+        raise CeilingError(f"This key may have {most} jobs queued or running; wait for one, or cancel one.")
 
 
 def _join_or_add(session: Session, accepted: _Accepted) -> tuple[uuid.UUID, bool]:
     job_table, coalesce_hash = models.TuningJob, accepted.coalesce_hash
-    is_open = job_table.state.in_([models.JobState.QUEUED, models.JobState.RUNNING]) & ~job_table.cancel_requested
+    is_open = job_table.state.in_(OPEN_STATES) & ~job_table.cancel_requested
+    open_one = select(job_table.id).where(job_table.coalesce_hash == coalesce_hash, is_open)
+    if session.scalar(open_one) is None:
+        _check_open_jobs(session)
     added = insert(job_table).values(**_row_values(session, accepted), coalesce_hash=coalesce_hash)
     for _ in range(2):  # the open job that the first insert met may be finished before it is read
         new_id = session.scalar(added.on_conflict_do_nothing().returning(job_table.id))
@@ -192,16 +230,17 @@ def _join_or_add(session: Session, accepted: _Accepted) -> tuple[uuid.UUID, bool
             row.engine_id = enqueue(session, new_id, accepted.queue, accepted.request.priority)
             session.flush()
             return new_id, True
-        open_id = session.scalar(select(job_table.id).where(job_table.coalesce_hash == coalesce_hash, is_open))
+        open_id = session.scalar(open_one)
         if open_id is not None:
             return open_id, False
     raise ConflictError("An identical job is just ending; ask again.")
 
 
 def _row_values(session: Session, accepted: _Accepted) -> dict[str, Any]:
-    request = accepted.request
+    request, who = accepted.request, acting()
     return {
         "id": models.uuid7(),
+        "key_id": who.caller.key_id if who else None,
         "problem_id": problem_row(session, accepted.problem).id,
         "device_model_id": accepted.model.id,
         "device_id": accepted.device.id if accepted.device else None,

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, Strict, model_validator
+
+from tilewright.service.operations.caller import Scope
+from tilewright.tuner.search import SAMPLERS
+
+DEFAULT_PRIORITY = 5
+"""Of 0 to 9: there is room for what can wait, and for what cannot."""
 
 
 class Request(BaseModel):
@@ -55,9 +61,9 @@ class JobRequest(Request):
     budget: BudgetRequest = BudgetRequest(trials=100)
     variants: list[str] | None = Field(default=None, min_length=1, max_length=32, description="Only these variants.")
     compiler: str | None = Field(default=None, pattern="^(nvrtc|pycuda)$", description="CUDA devices only.")
-    sampler: str = Field(default="tpe", max_length=32)
+    sampler: str = Field(default=SAMPLERS[0], max_length=32)
     seed: int = Field(default=0, ge=0, lt=2**31)
-    priority: int = Field(default=0, ge=-100, le=100)
+    priority: int = Field(default=DEFAULT_PRIORITY, ge=0, le=9, description="9 goes first; equals in turn.")
     dry_run: bool = Field(default=False, description="Answer the size of the space and an estimate; store nothing.")
 
 
@@ -96,7 +102,16 @@ class ScheduleRequest(Request):
     )
     cron: str = Field(max_length=128, description="Six fields: second minute hour day month weekday.")
     time_zone: str = Field(default="UTC", max_length=64, description="IANA name in which the cron fields are read.")
-    problems: list[ScheduleProblem] = Field(min_length=1, max_length=100, description="One job for each, every time.")
+    target: Literal["problems", "stale", "improvable", "demand"] = Field(
+        default="problems",
+        description="problems: those named. Else what is found at each due time: everything stale, everything "
+        "improvable, or what is asked for most and not known.",
+    )
+    problems: list[ScheduleProblem] = Field(
+        default=[], max_length=100, description="One job for each, every time; for the target problems, and only there."
+    )
+    top: int = Field(default=20, ge=1, le=100, description="Most problems of one fire that are looked for.")
+    kernel: str | None = Field(default=None, max_length=64, description="Look only for problems of this kernel.")
     device_model: str | None = Field(
         default=None, max_length=128, description="Slug; not set: the only model there is."
     )
@@ -104,8 +119,69 @@ class ScheduleRequest(Request):
     budget: BudgetRequest = Field(default=BudgetRequest(trials=100), description="Of every job.")
     variants: list[str] | None = Field(default=None, min_length=1, max_length=32, description="Only these variants.")
     compiler: str | None = Field(default=None, pattern="^(nvrtc|pycuda)$", description="CUDA devices only.")
-    priority: int = Field(default=0, ge=-100, le=100)
+    priority: int = Field(default=DEFAULT_PRIORITY, ge=0, le=9, description="9 goes first; equals in turn.")
     overlap: Literal["skip", "queue"] = Field(
         default="skip", description="What to do at a due time while an earlier job of this schedule is open."
     )
     enabled: bool = Field(default=True, description="False: created paused.")
+
+
+class DemandJobs(Request):
+    """What the jobs for the top of the demand are like."""
+
+    budget: BudgetRequest = Field(default=BudgetRequest(trials=100), description="Of every job.")
+    priority: int = Field(default=DEFAULT_PRIORITY, ge=0, le=9, description="9 goes first; equals in turn.")
+
+
+class RetractionRequest(Request):
+    """Why a result is withdrawn."""
+
+    reason: str = Field(
+        min_length=1, max_length=1000, pattern=r"\S", examples=["Wrong beyond the bound on our matrices."]
+    )
+
+
+KeyName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$", examples=["ci"])]
+
+
+class KeyRequest(Request):
+    """A new access key."""
+
+    name: KeyName = Field(description="Letters, digits, `.`, `_`, `-`; at most 64.")
+    scope: Annotated[Scope, Strict(strict=False)] = Field(
+        default=Scope.READ, description="read: look; tune: jobs and schedules too; admin: keys and imports too."
+    )
+    expires_days: float | None = Field(default=None, gt=0, le=3650, description="Days until it ends; null: never.")
+    max_trials: int | None = Field(default=None, gt=0, le=10**9, description="Largest trial budget of a job.")
+    max_seconds: float | None = Field(default=None, gt=0, le=1e9, description="Largest time budget of a job.")
+    max_open_jobs: int | None = Field(
+        default=None, gt=0, le=100_000, description="Most jobs queued or running at a time."
+    )
+
+
+class RotationRequest(Request):
+    """A new token for a key."""
+
+    grace_s: float = Field(default=0.0, ge=0, le=30 * 86400, description="Seconds that the old token stays good.")
+
+
+class SessionRequest(Request):
+    """A key, to be exchanged for a browser session."""
+
+    key: str = Field(min_length=8, max_length=128, description="The token of a key in force.")
+
+
+class WebhookRequest(Request):
+    """An address to be told of jobs that end."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [{"name": "ci", "url": "https://ci.example/hooks/tilewright", "states": ["done", "failed"]}]
+        }
+    )
+
+    name: KeyName = Field(description="Unique. Letters, digits, `.`, `_`, `-`; at most 64.")
+    url: str = Field(max_length=2048, description="https; no private, loopback or link-local address unless allowed.")
+    states: list[Literal["done", "failed", "cancelled"]] = Field(
+        default=["done", "failed", "cancelled"], min_length=1, max_length=3, description="Jobs that end so are told of."
+    )

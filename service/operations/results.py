@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TypeVar
 
+from pydantic import Field
 from sqlalchemy import Select, func, select
 from sqlalchemy.orm import Session, joinedload
 
+from tilewright.service.errors import NotFoundError
 from tilewright.service.operations.answers import Answer, EnvironmentAnswer, LibraryAnswer, Page, ProblemAnswer
-from tilewright.service.operations.pages import cursor_of, row_id_of
+from tilewright.service.operations.pages import MAX_ROW_ID, cursor_of, row_id_of
 from tilewright.service.operations.registry import environment_answer, problem_answer
+from tilewright.service.operations.staleness import Standing, only_stale, perhaps_improvable, standings
 from tilewright.service.store import models
 
 Row = TypeVar("Row")
+
+MOST_LOOKED_AT = 2000
+"""Results that one page looks at for those that are improvable; a page that finds too few still leads to the next."""
 
 
 class ResultAnswer(Answer):
@@ -35,10 +42,19 @@ class ResultAnswer(Answer):
     gain_over_default: float | None
     gain_over_slowest: float | None
     library: LibraryAnswer | None
+    bound_ratio: float | None
     ties: int
     study_id: int
     trial_number: int
     verified_at: datetime
+    stale: bool
+    stale_because: list[str] = Field(description="What moved on since: source, driver, toolkit, compiler.")
+    improvable: bool
+    unseen_variants: list[str] = Field(description="Variants that its study has not tried as they are now.")
+    retracted_at: datetime | None
+    retracted_reason: str | None
+    retracted_by: str | None = Field(description="Who asked for it; null where later finals did.")
+    stands_in_for: int | None = Field(description="The retracted result in whose place it was put.")
 
 
 def library_answer(row: models.BestConfiguration) -> LibraryAnswer | None:
@@ -50,6 +66,7 @@ def library_answer(row: models.BestConfiguration) -> LibraryAnswer | None:
         time_ms=row.library_ms,
         faster=bool(row.library_faster),
         speedup=row.library_ms / row.time_ms,
+        bound_ratio=row.library_bound_ratio,
     )
 
 
@@ -68,19 +85,53 @@ def results(
     *,
     kernel: str | None = None,
     device_model: str | None = None,
+    stale: bool | None = None,
+    improvable: bool | None = None,
+    retracted: bool = False,
     limit: int = 50,
     cursor: str | None = None,
 ) -> Page[ResultAnswer]:
-    """One page of current best configurations, newest first; unknown names give an empty page."""
+    """One page of current best configurations, newest first; unknown names give an empty page.
+
+    `stale` and `improvable` narrow it to those that are, or are not. `retracted`: those that were withdrawn instead.
+    """
     best = models.BestConfiguration
-    query = _with_relations(_current(select(best), kernel, device_model)).order_by(best.id.desc()).limit(limit + 1)
-    if cursor is not None:
-        query = query.where(best.id < row_id_of(cursor))
-    rows = session.scalars(query).all()
-    return Page(
-        items=[_answer(row) for row in rows[:limit]],
-        next_cursor=cursor_of(rows[limit - 1].id) if len(rows) > limit else None,
-    )
+    query = with_relations(current_results(select(best), kernel, device_model, retracted=retracted))
+    if stale is not None:
+        query = only_stale(session, query, wanted=stale)
+    if improvable:
+        query = perhaps_improvable(session, query)
+    found: list[ResultAnswer] = []
+    before, looked_at = row_id_of(cursor) if cursor is not None else None, 0
+    while True:
+        rows = session.scalars(_older(query, before).limit(limit + 1)).all()
+        for answer in result_answers(session, rows[:limit]):
+            if improvable is None or answer.improvable == improvable:
+                found.append(answer)
+                if len(found) == limit:
+                    is_last = answer.id == rows[-1].id
+                    return Page(items=found, next_cursor=None if is_last else cursor_of(answer.id))
+        if len(rows) <= limit:
+            return Page(items=found, next_cursor=None)
+        before, looked_at = rows[limit - 1].id, looked_at + limit
+        if looked_at >= MOST_LOOKED_AT:
+            return Page(items=found, next_cursor=cursor_of(before))
+
+
+def _older(query: Select[Row], before: int | None) -> Select[Row]:
+    best = models.BestConfiguration
+    query = query.order_by(best.id.desc())
+    return query if before is None else query.where(best.id < before)
+
+
+def result(session: Session, result_id: int) -> ResultAnswer:
+    """One best configuration, also a superseded or retracted one; raises NotFoundError."""
+    best = models.BestConfiguration
+    query = with_relations(select(best)).where(best.id == result_id).execution_options(populate_existing=True)
+    row = session.scalars(query).one_or_none() if 0 < result_id <= MAX_ROW_ID else None
+    if row is None:
+        raise NotFoundError("result", str(result_id))
+    return result_answers(session, [row])[0]
 
 
 @dataclass(frozen=True)
@@ -98,23 +149,29 @@ def results_by_model(
     best = models.BestConfiguration
     place = func.row_number().over(partition_by=best.device_model_id, order_by=best.id.desc())
     total = func.count().over(partition_by=best.device_model_id)
-    ranked = _current(select(best.id, place.label("place"), total.label("total")), kernel, device_model).subquery()
+    ranked = current_results(
+        select(best.id, place.label("place"), total.label("total")), kernel, device_model
+    ).subquery()
     query = (
-        _with_relations(select(best).add_columns(ranked.c.total))
+        with_relations(select(best).add_columns(ranked.c.total))
         .join(ranked, ranked.c.id == best.id)
         .where(ranked.c.place <= each)
         .order_by(best.id.desc())
     )
+    rows = session.execute(query).all()
     found: dict[str, ModelResults] = {}
-    for row, count in session.execute(query):
-        found.setdefault(row.device_model.slug, ModelResults([], count)).items.append(_answer(row))
+    for answer, (_, count) in zip(result_answers(session, [row for row, _ in rows]), rows, strict=True):
+        found.setdefault(answer.device_model, ModelResults([], count)).items.append(answer)
     return found
 
 
-def _current(query: Select[Row], kernel: str | None, device_model: str | None) -> Select[Row]:
+def current_results(
+    query: Select[Row], kernel: str | None, device_model: str | None, *, retracted: bool = False
+) -> Select[Row]:
     """The query over best configurations, for those that stand, of this kernel and device model where given."""
     best = models.BestConfiguration
-    query = query.where(best.superseded_by_id.is_(None), best.retracted_at.is_(None))
+    current = (best.superseded_by_id.is_(None), best.retracted_at.is_(None))
+    query = query.where(best.retracted_at.is_not(None)) if retracted else query.where(*current)
     if kernel is not None:
         query = query.join(best.problem).join(models.Problem.kernel).where(models.Kernel.name == kernel)
     if device_model is not None:
@@ -122,7 +179,7 @@ def _current(query: Select[Row], kernel: str | None, device_model: str | None) -
     return query
 
 
-def _with_relations(query: Select[Row]) -> Select[Row]:
+def with_relations(query: Select[Row]) -> Select[Row]:
     """The query over best configurations, with everything that an answer is made of."""
     best = models.BestConfiguration
     return query.options(
@@ -133,7 +190,13 @@ def _with_relations(query: Select[Row]) -> Select[Row]:
     )
 
 
-def _answer(row: models.BestConfiguration) -> ResultAnswer:
+def result_answers(session: Session, rows: Sequence[models.BestConfiguration]) -> list[ResultAnswer]:
+    """The best configurations as callers see them, in order; their relations must be loaded."""
+    found = standings(session, [row.id for row in rows]) if rows else {}
+    return [_result_answer(row, found[row.id]) for row in rows]
+
+
+def _result_answer(row: models.BestConfiguration, standing: Standing) -> ResultAnswer:
     variant, values = split_configuration(row.trial.configuration)
     return ResultAnswer(
         id=row.id,
@@ -151,8 +214,17 @@ def _answer(row: models.BestConfiguration) -> ResultAnswer:
         gain_over_default=gain(row.default_ms, row),
         gain_over_slowest=gain(row.slowest_ms, row),
         library=library_answer(row),
+        bound_ratio=row.bound_ratio,
         ties=row.ties,
         study_id=row.trial.study_id,
         trial_number=row.trial.number,
         verified_at=row.verified_at,
+        stale=standing.stale,
+        stale_because=list(standing.stale_because),
+        improvable=standing.improvable,
+        unseen_variants=list(standing.unseen_variants),
+        retracted_at=row.retracted_at,
+        retracted_reason=row.retracted_reason,
+        retracted_by=row.retracted_by,
+        stands_in_for=row.stands_in_for_id,
     )

@@ -13,7 +13,6 @@ from sqlalchemy import ColumnElement, func, select, true
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.orm import Session, joinedload
 
-from tilewright.kernels.errors import InvalidProblemError
 from tilewright.service.errors import ConflictError, InvalidRequestError, NotFoundError
 from tilewright.service.operations.answers import FireAnswer, JobAnswer, Page, ProblemAnswer, ScheduleAnswer
 from tilewright.service.operations.due_times import DueTimes
@@ -21,10 +20,10 @@ from tilewright.service.operations.firing import MAX_OPEN_JOBS, fire_by_hand, fi
 from tilewright.service.operations.jobs import OPEN, job
 from tilewright.service.operations.pages import cursor_of, row_id_of
 from tilewright.service.operations.registry import problem_answer
-from tilewright.service.operations.request_job import check_job
-from tilewright.service.operations.requests import JobRequest, ScheduleRequest
+from tilewright.service.operations.requests import ScheduleRequest
+from tilewright.service.operations.schedule_checks import check_problems, check_target
 from tilewright.service.store import models
-from tilewright.service.store.models import Overlap
+from tilewright.service.store.models import Overlap, Target
 
 __all__ = [
     "create_schedule",
@@ -38,7 +37,8 @@ __all__ = [
 ]
 
 NEXT_FIRES = 5
-_OF_A_PROBLEM = ("kernel", "shape", "dtype", "options")
+_NEWER = {"target", "top", "kernel"}
+"""Fields that requests for named problems do not have: such a request of an older caller is still the same one."""
 
 
 def create_schedule(session: Session, request: ScheduleRequest) -> ScheduleAnswer:
@@ -47,9 +47,10 @@ def create_schedule(session: Session, request: ScheduleRequest) -> ScheduleAnswe
     Raises InvalidRequestError or InvalidProblemError naming the field, ConflictError for a name that is taken.
     """
     times = DueTimes.of(request.cron, request.time_zone)
-    problems, model, device = _check_problems(session, request)
+    named = Target(request.target) is Target.PROBLEMS
+    problems, model, device = check_problems(session, request) if named else check_target(session, request)
     now: datetime = session.scalars(select(func.clock_timestamp())).one()
-    body_hash = hashlib.sha256(request.model_dump_json().encode()).hexdigest()
+    body_hash = hashlib.sha256(request.model_dump_json(exclude=_NEWER if named else None).encode()).hexdigest()
     table = models.Schedule
     new_id = session.scalar(
         insert(table)
@@ -58,6 +59,9 @@ def create_schedule(session: Session, request: ScheduleRequest) -> ScheduleAnswe
             body_hash=body_hash,
             cron=times.cron,
             overlap=Overlap(request.overlap),
+            target=Target(request.target),
+            top=None if named else request.top,
+            kernel=request.kernel,
             device_model_id=model.id,
             device_id=device.id if device else None,
             budget_trials=request.budget.trials,
@@ -112,7 +116,7 @@ def run_now(session: Session, schedule_id: int) -> list[JobAnswer]:
     Raises NotFoundError, and ConflictError where too many of its jobs are open.
     """
     made = fire_by_hand(session, _locked(session, schedule_id))
-    if not made:
+    if made is None:
         raise ConflictError(f"The schedule has too many open jobs; at most {MAX_OPEN_JOBS} may be. Cancel some first.")
     session.flush()
     return [job(session, job_id) for job_id in made]
@@ -129,30 +133,6 @@ def fires(session: Session, schedule_id: int, *, limit: int = 50, cursor: str | 
     rows = session.scalars(query).all()
     more = cursor_of(rows[limit - 1].id) if len(rows) > limit else None
     return Page(items=[_fire_answer(row) for row in rows[:limit]], next_cursor=more)
-
-
-def _check_problems(
-    session: Session, request: ScheduleRequest
-) -> tuple[list[int], models.DeviceModel, models.Device | None]:
-    """Problem ids in their order, and where they run; refuses what a job would be refused for, and repetitions."""
-    places: dict[int, int] = {}
-    limits = request.model_dump(include={"device_model", "device", "variants", "compiler", "priority"})
-    for place, problem in enumerate(request.problems):
-        wanted = JobRequest(**problem.model_dump(), **limits, budget=request.budget)
-        try:
-            row, model, device = check_job(session, wanted)
-        except InvalidRequestError as error:
-            raise InvalidRequestError(_placed(error.field, place), error.reason, error.example) from error
-        except InvalidProblemError as error:
-            raise InvalidProblemError(_placed(error.field, place), error.reason, error.example) from error
-        if row.id in places:
-            raise InvalidRequestError(f"problems.{place}", f"is the same problem as number {places[row.id]}.")
-        places[row.id] = place
-    return list(places), model, device
-
-
-def _placed(field: str, place: int) -> str:
-    return f"problems.{place}.{field}" if field.partition(".")[0] in _OF_A_PROBLEM else field
 
 
 def _same_schedule(session: Session, name: str, body_hash: str) -> ScheduleAnswer:
@@ -210,6 +190,7 @@ def _answer(
         "device": row.device.uuid if row.device else None,
         "budget": {"trials": row.budget_trials, "seconds": row.budget_seconds, "target_ms": row.budget_target_ms},
         "overlap": row.overlap.value,
+        "target": row.target.value,
         "next_at": _utc(row.next_at),
         "next_fires": _next_fires(row),
         "last_fire_at": _utc(last.fire_at if last else row.last_fire_at),

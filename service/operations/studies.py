@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import uuid
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Literal
 
-from sqlalchemy import Select, func, or_, select
+from sqlalchemy import ColumnElement, Select, func, or_, select
 from sqlalchemy.orm import Session, defer, joinedload
 
 from tilewright.service.errors import NotFoundError
@@ -61,16 +61,35 @@ def shown_trials(
     order: Order = "fastest",
     limit: int = 50,
     skip: int = 0,
+    where: Sequence[ColumnElement[bool]] = (),
 ) -> list[TrialAnswer]:
     """Trials of a study or of a job as a person reads them: fastest or newest first; failed ones have no time."""
     table = models.Trial
-    query = select(table).options(defer(table.warm_samples_ms), defer(table.cold_samples_ms))
+    query = select(table).options(defer(table.warm_samples_ms), defer(table.cold_samples_ms)).where(*where)
     if study_id is not None:
         query = query.where(table.study_id == study_id)
     if job_id is not None:
         query = query.where(table.job_id == job_id)
     ordering = (table.time_ms.asc().nulls_last(), table.id) if order == "fastest" else (table.id.desc(),)
     return [trial_answer(row) for row in session.scalars(query.order_by(*ordering).limit(limit).offset(skip))]
+
+
+def count_trials(session: Session, study_id: int, where: Sequence[ColumnElement[bool]]) -> int:
+    """How many trials of the study fulfil the conditions."""
+    query = select(func.count()).select_from(models.Trial).where(models.Trial.study_id == study_id, *where)
+    return session.scalars(query).one()
+
+
+def trial(session: Session, study_id: int, number: int) -> tuple[TrialAnswer, str, str] | None:
+    """One trial with the hash and the text of the source that it was measured with; None where there is none."""
+    if not (0 <= number <= MAX_ROW_ID and 0 < study_id <= MAX_ROW_ID):
+        return None
+    table = models.Trial
+    query = select(table).where(table.study_id == study_id, table.number == number)
+    row = session.scalars(query.options(joinedload(table.kernel_variant))).one_or_none()
+    if row is None:
+        return None
+    return trial_answer(row), row.kernel_variant.source_hash, row.kernel_variant.source
 
 
 class JobTrials(Answer):

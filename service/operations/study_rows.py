@@ -3,25 +3,39 @@
 from __future__ import annotations
 
 import uuid
+from typing import Any
 
-from sqlalchemy import func, select
+from sqlalchemy import ColumnElement, func, select
 from sqlalchemy.dialects.postgresql import insert
-from sqlalchemy.orm import Session, joinedload
+from sqlalchemy.orm import InstrumentedAttribute, Session, aliased, joinedload
 
 from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.space import Configuration, SearchSpace
 from tilewright.service.operations.registry import kernel_variant_ids
+from tilewright.service.operations.staleness import source_keys
 from tilewright.service.store import models
 from tilewright.tuner.outcome import Evaluation, Resources, Timing
 from tilewright.tuner.tune import StudyState, Trial
 
 
 def study_row(
-    session: Session, problem_id: int, device_model_id: int, environment_id: int, space: SearchSpace
+    session: Session,
+    problem_id: int,
+    device_model_id: int,
+    environment_id: int,
+    space: SearchSpace,
+    *,
+    kernel: Kernel | None = None,
 ) -> models.Study:
-    """The one study of this problem, model and environment, made where it is new. `space` covers all variants."""
+    """The one study of this problem, model and environment, made where it is new. `space` covers all variants.
+
+    With the kernel it is noted how many configurations each variant has: one without any is none to try.
+    """
     key = {"problem_id": problem_id, "device_model_id": device_model_id, "environment_id": environment_id}
-    seen = {"space_hash": space.hash(), "space_size": len(space)}
+    seen: dict[str, Any] = {"space_hash": space.hash(), "space_size": len(space)}
+    if kernel is not None:
+        keys = source_keys(kernel)
+        seen["space_by_source"] = {keys[variant]: len(ranks) for variant, ranks in space.ranks.items()}
     study_id = session.scalar(
         insert(models.Study)
         .values(**key, **seen)
@@ -43,15 +57,56 @@ def prior_trials(session: Session, study_id: int, kernel: Kernel) -> StudyState:
     return StudyState([_trial(row) for row in rows])
 
 
+def trials_of_others(session: Session, study_id: int, kernel: Kernel, job_id: uuid.UUID, after: int) -> list[Trial]:
+    """The trials that other jobs added to the study after that number, of the sources here.
+
+    None can turn up later below a number that was seen: numbers are given out under the study's lock.
+    """
+    current = kernel_variant_ids(session, kernel).values()
+    trial = models.Trial
+    rows = session.scalars(
+        select(trial)
+        .where(
+            trial.study_id == study_id,
+            trial.number > after,
+            trial.job_id.is_distinct_from(job_id),
+            trial.kernel_variant_id.in_(current),
+        )
+        .order_by(trial.number)
+    )
+    return [_trial(row) for row in rows]
+
+
+def is_newest_source(variant_id: InstrumentedAttribute[int]) -> ColumnElement[bool]:
+    """Whether no newer state of that variant's source has been registered."""
+    used, newer = aliased(models.KernelVariant), aliased(models.KernelVariant)
+    found = select(newer.id).join(
+        used, (used.kernel_id == newer.kernel_id) & (used.name == newer.name) & (used.id < newer.id)
+    )
+    return ~found.where(used.id == variant_id).exists()
+
+
 def barred(session: Session, study_id: int) -> frozenset[Configuration]:
-    """Configurations that passed as trials and failed in the finals of an earlier job of this study."""
+    """Configurations of this study that failed in the finals of an earlier job, or whose publication was retracted."""
     results = session.scalars(
         select(models.TuningJob.result).where(
             models.TuningJob.study_id == study_id, models.TuningJob.result.is_not(None)
         )
     )
     dropped = (entry for result in results if result for entry in result.get("dropped", ()))
-    return frozenset(Configuration.from_json(entry["configuration"]) for entry in dropped)
+    return frozenset(Configuration.from_json(entry["configuration"]) for entry in dropped) | _retracted(
+        session, study_id
+    )
+
+
+def _retracted(session: Session, study_id: int) -> frozenset[Configuration]:
+    best, trial = models.BestConfiguration, models.Trial
+    rows = session.scalars(
+        select(trial.configuration)
+        .join(best, best.trial_id == trial.id)
+        .where(trial.study_id == study_id, best.retracted_at.is_not(None), is_newest_source(trial.kernel_variant_id))
+    )
+    return frozenset(Configuration.from_json(row) for row in rows)
 
 
 def left_studies(session: Session, job_id: uuid.UUID, study_id: int) -> list[dict[str, int]]:

@@ -2,13 +2,69 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
 
-from sqlalchemy.orm import Session
+from sqlalchemy import event
+from sqlalchemy.orm import ORMExecuteState, Session
 
+from tilewright.service.operations.caller import Acting, acting
+from tilewright.service.store import models
 from tilewright.service.store.session import session_scope
 
+UNRECORDED = frozenset({"audit_entries", "browser_sessions", "demand"})
+"""Tables whose rows are no changes that anybody asks about."""
 
-def transaction() -> AbstractContextManager[Session]:
-    """A session that commits at the end of the block and rolls back on an error."""
-    return session_scope()
+
+@contextmanager
+def transaction() -> Iterator[Session]:
+    """A session that commits at the end of the block and rolls back on an error.
+
+    Where somebody asks (operations/caller.py) and rows were written, the change is recorded in the same transaction.
+    """
+    who = acting()
+    with session_scope() as session:
+        if who is None:
+            yield session
+            return
+        changed = _watch(session)
+        yield session
+        session.flush()
+        if changed:
+            session.add(_entry(who, changed))
+
+
+def _entry(who: Acting, changed: Counter[str]) -> models.AuditEntry:
+    caller = who.caller
+    return models.AuditEntry(
+        actor=caller.name,
+        key_id=caller.key_id,
+        action=who.action,
+        request_id=who.request_id,
+        changed=dict(sorted(changed.items())),
+    )
+
+
+def _watch(session: Session) -> Counter[str]:
+    """Rows and statements that write, counted by table while the session works."""
+    changed: Counter[str] = Counter()
+
+    @event.listens_for(session, "after_flush")
+    def flushed(session: Session, _context: Any) -> None:
+        for row in (*session.new, *session.dirty, *session.deleted):
+            _count(changed, row.__tablename__)
+
+    @event.listens_for(session, "do_orm_execute")
+    def executed(state: ORMExecuteState) -> None:
+        if state.is_insert or state.is_update or state.is_delete:
+            mapper = state.bind_mapper
+            _count(changed, mapper.local_table.name if mapper is not None else "rows")  # type: ignore[attr-defined]
+
+    return changed
+
+
+def _count(changed: Counter[str], table: str) -> None:
+    if table not in UNRECORDED:
+        changed[table] += 1

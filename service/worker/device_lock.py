@@ -4,11 +4,13 @@ database for hosts that share a device's id by mistake (cloned machine images).
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import hashlib
+import socket
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -29,11 +31,11 @@ class DeviceBusyError(ServiceError):
 
 
 @contextmanager
-def host_lock(device_uuid: str, role: str, *, wait_s: float = JUST_KILLED_S) -> Iterator[None]:
+def host_lock(device_uuid: str, role: str, *, wait_s: float = JUST_KILLED_S, host_wide: bool = False) -> Iterator[None]:
     """Holds the device on this host in a role (`worker`, `measuring`); DeviceBusyError if taken for `wait_s`.
 
     The kernel frees it when the holder dies. Machines that share one data folder do not share the lock's meaning:
-    the device's id is in its name.
+    the device's id is in its name. `host_wide`: against installations with other data folders and other users too.
     """
     folder = settings().data_dir / "locks"
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -42,7 +44,27 @@ def host_lock(device_uuid: str, role: str, *, wait_s: float = JUST_KILLED_S) -> 
     with path.open("a+", encoding="utf-8") as file:  # not inherited by children: Python opens files close-on-exec
         if not _until(lambda: _flock(file.fileno()), wait_s):
             raise DeviceBusyError(f"Another process of this host holds the device {device_uuid} ({role}): {path}")
-        yield
+        with _address(name, role, wait_s) if host_wide else nullcontext(enter_result=True) as is_ours:
+            if not is_ours:
+                raise DeviceBusyError(f"Another installation on this host holds the device {device_uuid} ({role}).")
+            yield
+
+
+@contextmanager
+def _address(name: str, role: str, wait_s: float) -> Iterator[bool]:
+    """Whether the device's abstract address is ours: no file, so no owner and no folder, and gone with its process."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as held:
+        yield _until(lambda: _bind(held, f"\0tilewright/{name}.{role}"), wait_s)
+
+
+def _bind(held: socket.socket, address: str) -> bool:
+    try:
+        held.bind(address)
+    except OSError as error:
+        if error.errno != errno.EADDRINUSE:
+            raise
+        return False
+    return True
 
 
 def _flock(descriptor: int) -> bool:

@@ -8,7 +8,6 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Iterable
 
 import psycopg
 from procrastinate.exceptions import ProcrastinateException
@@ -25,10 +24,11 @@ from tilewright.service.store.patience import patiently
 from tilewright.service.store.session import database_url, session_scope
 from tilewright.service.worker.device_lock import DeviceBusyError, FleetLock, host_lock
 from tilewright.service.worker.engine import make_app
+from tilewright.service.worker.intake import Intake, first_of
 from tilewright.service.worker.maintenance import Maintenance
 from tilewright.service.worker.supervision import Supervision
 from tilewright.tuner.device import DeviceModel, Environment
-from tilewright.tuner.devices import open_device
+from tilewright.tuner.devices import DeviceEntry, find_device, open_device
 from tilewright.tuner.errors import TunerError
 
 logger = logging.getLogger(__name__)
@@ -37,69 +37,80 @@ RECONNECT_S = 1.0
 
 
 def run_worker(device_name: str) -> int:
-    """Runs jobs on the device until SIGTERM or SIGINT; 0 then.
+    """Runs jobs on the device until SIGTERM or SIGINT (hand the job back) or SIGUSR1 (end it first); 0 then.
 
     Raises NoDeviceError, DeviceBusyError where another worker serves the device, DatabaseUnavailableError.
     """
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     logging.getLogger("procrastinate").setLevel(logging.WARNING)
+    entry = find_device(device_name)
     device = open_device(device_name)
     try:
-        uuid, model, environment = device.uuid, device.model, device.environment
+        model, environment = device.model, device.environment
     finally:
         device.close()  # jobs open it in their own process; this one holds no context
-    with host_lock(uuid, "worker"), FleetLock(uuid) as lock:
-        ordinal = int(device_name.partition(":")[2]) if device_name.startswith("cuda:") else 0
-        patiently(lambda session: _register(session, model, uuid, ordinal, environment))
-        worker = Worker(device_name, uuid, [queue_of_model(model.slug), queue_of_device(uuid)], lock)
+    # Of the whole GPU: slices of one share its clocks and its power, and would disturb each other's times.
+    gpu = entry.physical_uuid
+    with host_lock(gpu, "worker", host_wide=entry.kind == "cuda"), FleetLock(gpu) as lock:
+        worker = Worker(entry, model, lock)
+        patiently(lambda session: worker.register(session, environment))
         with Maintenance():
             asyncio.run(worker.serve())
     return worker.status
 
 
-def _register(session: Session, model: DeviceModel, uuid: str, ordinal: int, environment: Environment) -> None:
-    registry.register_kernels(session, registry.catalogue())
-    registry.register_device(session, model, uuid, socket.gethostname(), ordinal, environment)
-    # Whoever starts a worker on a lost device has looked at it.
-    registry.set_device_state(session, uuid, DeviceState.READY)
-
-
 class Worker:
     """The engine's loop and the heartbeat of one device."""
 
-    def __init__(self, device_name: str, device_uuid: str, queues: Iterable[str], lock: FleetLock) -> None:
-        self.name = f"{socket.gethostname()}:{os.getpid()}:{device_name}"
-        self.device_name, self.device_uuid, self.queues, self.lock = device_name, device_uuid, list(queues), lock
+    def __init__(self, entry: DeviceEntry, model: DeviceModel, lock: FleetLock) -> None:
+        self.name = f"{socket.gethostname()}:{os.getpid()}:{entry.name}"
+        self.entry, self.model, self.lock = entry, model, lock
+        self.queues = [queue_of_model(model.slug), queue_of_device(entry.uuid)]
         self.status = 0
 
+    def register(self, session: Session, environment: Environment) -> None:
+        """Stores the kernels, the device, its model and environment, and this worker's name with them."""
+        registry.register_kernels(session, registry.catalogue())
+        entry, host = self.entry, socket.gethostname()
+        ordinal = int(entry.name.partition(":")[2]) if entry.kind == "cuda" else 0
+        registry.register_device(
+            session, self.model, entry.uuid, host, ordinal, environment, worker=self.name, physical_uuid=entry.gpu_uuid
+        )
+        # Whoever starts a worker on a lost device has looked at it.
+        registry.set_device_state(session, entry.uuid, DeviceState.READY)
+
     async def serve(self) -> None:
-        """Runs jobs until a signal says stop; the running one is handed back then."""
-        supervision = Supervision(self.device_name, self.device_uuid, self.name)
+        """Runs jobs until a signal says stop: SIGTERM and SIGINT hand the running one back, SIGUSR1 lets it end."""
+        intake = Intake()
+        supervision = Supervision(self.entry.name, self.entry.uuid, self.name, intake)
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, supervision.stopping.set)
-        heartbeat = asyncio.create_task(self._beat(supervision))
+            loop.add_signal_handler(number, intake.stopping.set)
+        loop.add_signal_handler(signal.SIGUSR1, intake.leaving.set)
+        heartbeat = asyncio.create_task(self._beat(intake))
         logger.info("Serving %s.", ", ".join(self.queues))
         try:
-            while not (supervision.stopping.is_set() or supervision.device_lost.is_set()):
-                await self._run_engine(supervision)
+            while not (intake.is_ending or intake.device_lost.is_set()):
+                if intake.paused.is_set():
+                    logger.info("Drained: no more jobs until somebody resumes %s.", self.entry.uuid)
+                    await first_of(intake.resumed.wait(), intake.stopping.wait(), intake.leaving.wait())
+                else:
+                    await self._run_engine(supervision)
             # A lost device stays under its worker's name, visibly alive and lost, until somebody looks.
-            await supervision.stopping.wait()
+            await first_of(intake.stopping.wait(), intake.leaving.wait())
         finally:
             heartbeat.cancel()
 
     async def _run_engine(self, supervision: Supervision) -> None:
         """Fetches and runs jobs until told to stop, or until the database goes away."""
-        app = make_app(database_url(), supervision.run)
+        app, intake = make_app(database_url(), supervision.run), supervision.intake
         try:
             async with app.open_async():
                 engine = asyncio.create_task(app.run_worker_async(queues=self.queues, name=self.name))
-                reasons = [
-                    asyncio.create_task(event.wait()) for event in (supervision.stopping, supervision.device_lost)
-                ]
-                await asyncio.wait({engine, *reasons}, return_when=asyncio.FIRST_COMPLETED)
-                for task in (engine, *reasons):
-                    task.cancel()
+                await first_of(
+                    asyncio.wait({engine}), intake.stopping.wait(), intake.device_lost.wait(), _drained(supervision)
+                )
+                engine.cancel()
                 await asyncio.gather(engine, return_exceptions=True)
                 if not engine.cancelled() and (error := engine.exception()) is not None:
                     raise error
@@ -107,23 +118,32 @@ class Worker:
             logger.warning("The job engine stopped (%s); it starts again.", error.__cause__ or error)
             await asyncio.sleep(RECONNECT_S)
 
-    async def _beat(self, supervision: Supervision) -> None:
+    async def _beat(self, intake: Intake) -> None:
         while True:
             try:
-                await asyncio.to_thread(self._beat_once)
+                intake.follow(takes_jobs=await asyncio.to_thread(self._beat_once))
             except DeviceBusyError as error:
                 logger.error("%s", error)  # noqa: TRY400 - expected: the sentence says it all
                 self.status = 1
-                supervision.stopping.set()
+                intake.stopping.set()
                 return
             except (DatabaseUnavailableError, SQLAlchemyError) as error:
                 logger.warning("No heartbeat now: %s", error)
             await asyncio.sleep(settings().heartbeat_s)
 
-    def _beat_once(self) -> None:
+    def _beat_once(self) -> bool:
         self.lock.keep()
         with session_scope() as session:
-            registry.heartbeat(session, self.device_uuid)
+            return registry.heartbeat(session, self.entry.uuid)
+
+
+async def _drained(supervision: Supervision) -> None:
+    """Returns when no more jobs are to be taken and the running one has ended. Until then the engine must live: its
+    heartbeat is the job's.
+    """
+    intake = supervision.intake
+    await first_of(intake.leaving.wait(), intake.paused.wait())
+    await supervision.idle.wait()
 
 
 def main(arguments: list[str]) -> int:

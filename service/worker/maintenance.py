@@ -17,7 +17,8 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
 from tilewright.service.errors import DatabaseUnavailableError
-from tilewright.service.operations import firing
+from tilewright.service.operations import deliveries, firing, staleness_comparisons
+from tilewright.service.operations.webhooks import announce
 from tilewright.service.settings import settings
 from tilewright.service.store import models
 from tilewright.service.store.embedded import EmbeddedPostgresError
@@ -55,6 +56,8 @@ def recover_stalled(session: Session) -> None:
             job.state, job.phase, job.finished_at = JobState.CANCELLED, "finished", func.now()
             job.revision = job.state_revision = job.revision + 1
             job.epoch += 1  # should the silent worker wake, it finds itself fenced
+            session.flush()
+            announce(session, job.id)
         _engine_rows(
             session,
             "retry_job",
@@ -83,7 +86,13 @@ def enqueue_forgotten(session: Session) -> None:
         job.engine_id = enqueue(session, job.id, job.queue, job.priority)
 
 
-CHORES: tuple[Chore, ...] = (recover_stalled, enqueue_forgotten, firing.forget_old_fires)
+CHORES: tuple[Chore, ...] = (
+    recover_stalled,
+    enqueue_forgotten,
+    firing.forget_old_fires,
+    deliveries.forget_old_deliveries,
+    staleness_comparisons.settle,
+)
 """Each runs in a transaction of its own; whatever else must happen once in a while is added here."""
 
 

@@ -20,7 +20,7 @@ from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.problem import Problem
 from tilewright.kernels.space import Configuration, SearchSpace
 from tilewright.service.errors import DatabaseUnavailableError, FencedError
-from tilewright.service.operations import job_progress, registry, study_rows
+from tilewright.service.operations import job_progress, priors, registry, study_rows
 from tilewright.service.operations.job_progress import Spent
 from tilewright.service.operations.publish_best import job_result, publish_best
 from tilewright.service.operations.record_trial import TrialContext, record_trial
@@ -30,14 +30,15 @@ from tilewright.service.store.models import JobState
 from tilewright.service.store.patience import patiently
 from tilewright.service.worker.device_lock import host_lock
 from tilewright.service.worker.exits import Exit
+from tilewright.service.worker.leases import Leases
 from tilewright.service.worker.lifeline import die_with
 from tilewright.tuner.compile import Compiler
 from tilewright.tuner.device import Device
-from tilewright.tuner.devices import open_device
-from tilewright.tuner.errors import DeviceLostError, TunerError
+from tilewright.tuner.devices import find_device, open_device
+from tilewright.tuner.errors import DeviceLostError, NoDeviceError, TunerError
 from tilewright.tuner.finals import Dropped
 from tilewright.tuner.measure import ContextLostError
-from tilewright.tuner.tune import Budget, Progress, StudyState, TuneResult, tune
+from tilewright.tuner.tune import Budget, Progress, StudyState, Trial, TuneResult, tune
 
 logger = logging.getLogger(__name__)
 
@@ -45,6 +46,8 @@ T = TypeVar("T")
 
 LOOK_EVERY_S = 1.0
 """How often the job's row is asked whether to stop, where no trial's write tells it anyway."""
+OTHERS_EVERY_S = 0.25
+"""How often the study is asked for what other devices of the model have added to it."""
 PREDECESSOR_S = 30.0
 """A killed worker's runner dies with it; its last kernel may hold the device some seconds longer."""
 
@@ -90,7 +93,9 @@ class Run:
         self.epoch, self.device, self.stop = epoch, device, stop
         self.cancelled = False
         self.dropped: list[Dropped] = []
-        self._looked_s = self._started_s = time.monotonic()
+        self._looked_s = self._started_s = self._heard_s = time.monotonic()
+        self._heard = -1  # the highest number among trials of others
+        self.leases: Leases
         limits = device.model.limits
         self.space: SearchSpace = self.kernel.space(self.problem, limits, self.job.variants)
         self._whole = self.space if self.job.variants is None else self.kernel.space(self.problem, limits)
@@ -105,7 +110,9 @@ class Run:
         environment = registry.environment_row(session, self.device.environment)
         if self.job.compiler is None:  # a compiler replaced under a running worker: the device's own has moved on
             registry.set_environment(session, self.device.uuid, environment)
-        study = study_rows.study_row(session, self.job.problem_id, model_id, environment.id, self._whole)
+        study = study_rows.study_row(
+            session, self.job.problem_id, model_id, environment.id, self._whole, kernel=self.kernel
+        )
         spent = job_progress.begin_study(session, self.job.id, self.epoch, study.id)
         variant_ids = registry.kernel_variant_ids(session, self.kernel)
         context = TrialContext(self.job.id, self.epoch, study.id, device_id, self.kernel, self.problem, variant_ids)
@@ -118,9 +125,14 @@ class Run:
 
     def search(self) -> TuneResult:
         """The settled result, over as many processes of the device as its configurations break."""
+        with Leases(self.study.id) as self.leases:
+            return self._search()
+
+    def _search(self) -> TuneResult:
         barred: set[Configuration] = set(patiently(lambda s: study_rows.barred(s, self.study.id)))
         while True:
             prior = patiently(self._prior)
+            learnt = patiently(lambda s: priors.priors(s, self.kernel, self.problem, self.study))
             bench = self.device.bench(self.kernel, self.problem, self.job.seed)
             try:
                 result = tune(
@@ -136,6 +148,9 @@ class Run:
                     already_done=self.done,
                     already_s=self.elapsed_s,
                     barred=frozenset(barred),
+                    others=self._others,
+                    claim=self.leases.claim,
+                    priors=learnt,
                 )
             except ContextLostError as lost:
                 logger.warning("The device's context was lost by %s; going on in a new one.", lost)
@@ -150,7 +165,18 @@ class Run:
     def _prior(self, session: Session) -> StudyState:
         """The study's trials, of the variants asked for: others neither reach this job's target nor slow its race."""
         state = study_rows.prior_trials(session, self.study.id, self.kernel)
+        self._heard = max((trial.number for trial in state.trials), default=-1)
         return StudyState([trial for trial in state.trials if trial.configuration in self.space])
+
+    def _others(self) -> list[Trial]:
+        if time.monotonic() - self._heard_s < OTHERS_EVERY_S:
+            return []
+        found = patiently(
+            lambda s: study_rows.trials_of_others(s, self.study.id, self.kernel, self.job.id, self._heard)
+        )
+        self._heard = max([self._heard, *(trial.number for trial in found)])
+        self._heard_s = time.monotonic()
+        return found
 
     def settle(self, result: TuneResult) -> Exit:
         """Writes down what came of it, and how this process should end."""
@@ -171,6 +197,7 @@ class Run:
 
     def _record(self, progress: Progress) -> None:
         recorded = patiently(lambda s: record_trial(s, self.context, progress.trial, progress.done, self.elapsed_s))
+        self.leases.release(progress.trial.configuration)
         self.done = progress.done
         self.cancelled = self.cancelled or recorded.cancel_requested
         self._looked_s = time.monotonic()
@@ -203,12 +230,13 @@ def run(job_id: uuid.UUID, epoch: int, device_name: str, stop: threading.Event) 
     try:
         device = open_device(device_name, assignment.compiler)
         try:
-            with host_lock(device.uuid, "measuring", wait_s=PREDECESSOR_S):
+            gpu, is_gpu = find_device(device_name).physical_uuid, device.model.kind == "cuda"
+            with host_lock(gpu, "measuring", wait_s=PREDECESSOR_S, host_wide=is_gpu):
                 job_run = Run(assignment, epoch, device, stop)
                 return job_run.settle(job_run.search())
         finally:
             device.close()
-    except DeviceLostError as lost:
+    except (DeviceLostError, NoDeviceError) as lost:  # its worker had it: it fell off since
         logger.error("%s", lost)  # noqa: TRY400 - expected: the sentence says it all
         return Exit.DEVICE_LOST
     except TunerError as error:

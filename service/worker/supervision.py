@@ -18,13 +18,14 @@ from typing import TypeVar
 from sqlalchemy.orm import Session
 
 from tilewright.service.errors import DatabaseUnavailableError, FencedError
-from tilewright.service.operations import job_progress, jobs, registry
+from tilewright.service.operations import fleet, job_progress, jobs, registry
 from tilewright.service.settings import settings
 from tilewright.service.store.models import DeviceState, JobState
 from tilewright.service.store.patience import patiently
 from tilewright.service.store.session import session_scope
 from tilewright.service.worker.engine import RETRY_AFTER_S, TryAgainError
 from tilewright.service.worker.exits import Exit
+from tilewright.service.worker.intake import Intake
 
 logger = logging.getLogger(__name__)
 
@@ -38,10 +39,10 @@ LAST_LINES = 12
 class Supervision:
     """Runs jobs one after the other, each in a child process that dies with this one."""
 
-    def __init__(self, device_name: str, device_uuid: str, worker: str) -> None:
-        self.device_name, self.device_uuid, self.worker = device_name, device_uuid, worker
-        self.stopping = asyncio.Event()
-        self.device_lost = asyncio.Event()
+    def __init__(self, device_name: str, device_uuid: str, worker: str, intake: Intake) -> None:
+        self.device_name, self.device_uuid, self.worker, self.intake = device_name, device_uuid, worker, intake
+        self.idle = asyncio.Event()  # no job is under way here
+        self.idle.set()
 
     async def run(self, job_id: uuid.UUID, engine_id: int) -> None:
         """Runs the job to its end; raises TryAgainError where it must go back to the queue.
@@ -49,9 +50,19 @@ class Supervision:
         A job that another worker has taken meanwhile ends this process: to return would let the engine write down an
         end of an entry that is no longer ours.
         """
-        if self.stopping.is_set() or self.device_lost.is_set():
+        if not self.intake.takes_jobs:
             raise TryAgainError("this worker takes no more jobs")
-        epoch = await _in_thread(lambda session: job_progress.take_job(session, job_id, engine_id, self.worker))
+        self.idle.clear()
+        try:
+            await self._run(job_id, engine_id)
+        finally:
+            self.idle.set()
+
+    async def _run(self, job_id: uuid.UUID, engine_id: int) -> None:
+        takes_jobs, epoch = await _in_thread(partial(self._take, job_id, engine_id))
+        if not takes_jobs:
+            self.intake.follow(takes_jobs=False)
+            raise TryAgainError("this device is drained")
         if epoch is None:
             return
         runner = _Runner(job_id, epoch, self.device_name)
@@ -63,13 +74,19 @@ class Supervision:
             raise
         await self._settle(runner, wish)
 
+    def _take(self, job_id: uuid.UUID, engine_id: int, session: Session) -> tuple[bool, int | None]:
+        """Whether the device takes jobs, however long ago its worker last heard of that, and the new epoch."""
+        if not fleet.takes_jobs(session, self.device_uuid):
+            return False, None
+        return True, job_progress.take_job(session, job_id, engine_id, self.worker)
+
     async def _watch(self, runner: _Runner) -> JobState | None:
         """How this worker made the runner end: cancelled, back to the queue, or None where it ended by itself."""
         wish: JobState | None = None
         asked_s = 0.0
         while not await runner.ended(LOOK_EVERY_S):
             if wish is None:
-                if self.stopping.is_set():
+                if self.intake.stopping.is_set():
                     wish = JobState.QUEUED
                 elif await asyncio.to_thread(_is_cancelled, runner.job_id):
                     wish = JobState.CANCELLED
@@ -93,9 +110,13 @@ class Supervision:
             if wish is JobState.CANCELLED:
                 await _in_thread(lambda session: job_progress.end_job(session, job_id, epoch, JobState.CANCELLED))
                 return
-            if wish is JobState.QUEUED or status in {Exit.STOPPED, Exit.DEVICE_LOST}:
-                if status == Exit.DEVICE_LOST:
-                    await self._lose_device()
+            if status == Exit.DEVICE_LOST:
+                await self._lose_device()
+                device = self.device_uuid
+                if await _in_thread(lambda session: job_progress.note_lost_device(session, job_id, epoch, device)):
+                    raise TryAgainError("its device was lost")
+                return
+            if wish is JobState.QUEUED or status == Exit.STOPPED:
                 await _in_thread(lambda session: job_progress.hand_back(session, job_id, epoch))
                 raise TryAgainError("handed back")
             reason = runner.last_words()
@@ -108,8 +129,8 @@ class Supervision:
             os._exit(Exit.FENCED)
 
     async def _lose_device(self) -> None:
-        logger.error("The device %s was lost twice in a row; it gets no more jobs.", self.device_name)
-        self.device_lost.set()
+        logger.error("The device %s is lost; it gets no more jobs.", self.device_name)
+        self.intake.device_lost.set()
         lost = DeviceState.LOST
         await _in_thread(lambda session: registry.set_device_state(session, self.device_uuid, lost))
 

@@ -80,7 +80,7 @@ def test_text_is_readable_in_both_schemes(open_tab, filled, scheme):
 
 
 def test_filter_leads_to_an_address_that_shows_the_same(open_tab, filled, expect):
-    tab = open_tab("/")
+    tab = open_tab("/results")
     tab.get_by_label("Device model").select_option("nvidia-h200")
     tab.get_by_role("button", name="Show").click()
     tab.wait_for_url(re.compile(r"device_model=nvidia-h200"))

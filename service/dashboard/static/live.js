@@ -31,10 +31,11 @@ function swap(old, fresh) {
   for (const open of old.querySelectorAll("details[open][id]")) {
     fresh.querySelector(`#${CSS.escape(open.id)}`)?.setAttribute("open", "");
   }
-  if (old.isEqualNode(fresh)) return;
+  if (old.isEqualNode(fresh) || (fresh.dataset.version && old.dataset.version === fresh.dataset.version)) return;
   const focused = old.contains(document.activeElement) ? document.activeElement.id : "";
   const scrolled = [...old.querySelectorAll(".wide")].map((wide) => wide.scrollLeft);
   old.replaceWith(fresh);
+  document.dispatchEvent(new CustomEvent("swapped", { detail: fresh }));
   fresh.querySelectorAll(".wide").forEach((wide, place) => { wide.scrollLeft = scrolled[place] ?? 0; });
   if (focused) document.getElementById(focused)?.focus();
   if (!fresh.dataset.events) unfollow(fresh.id);

@@ -1,15 +1,32 @@
 """The tables. Results are keyed by device model, problem and environment; history is kept, never overwritten."""
 
+from tilewright.service.store.models.access import ApiKey, AuditEntry, BrowserSession
+from tilewright.service.store.models.comparisons import Comparison
 from tilewright.service.store.models.declarative import Base, uuid7
+from tilewright.service.store.models.demand import Demand
 from tilewright.service.store.models.devices import Device, DeviceModel, DeviceState, Environment
 from tilewright.service.store.models.jobs import IdempotencyKey, JobState, Study, TuningJob
 from tilewright.service.store.models.problems import Kernel, KernelVariant, Problem
 from tilewright.service.store.models.results import BestConfiguration, Trial
-from tilewright.service.store.models.schedules import FireOutcome, Overlap, Schedule, ScheduledProblem, ScheduleFire
+from tilewright.service.store.models.schedules import (
+    FireOutcome,
+    Overlap,
+    Schedule,
+    ScheduledProblem,
+    ScheduleFire,
+    Target,
+)
+from tilewright.service.store.models.webhooks import DeliveryState, Webhook, WebhookDelivery
 
 __all__ = [
+    "ApiKey",
+    "AuditEntry",
     "Base",
     "BestConfiguration",
+    "BrowserSession",
+    "Comparison",
+    "DeliveryState",
+    "Demand",
     "Device",
     "DeviceModel",
     "DeviceState",
@@ -25,7 +42,10 @@ __all__ = [
     "ScheduleFire",
     "ScheduledProblem",
     "Study",
+    "Target",
     "Trial",
     "TuningJob",
+    "Webhook",
+    "WebhookDelivery",
     "uuid7",
 ]

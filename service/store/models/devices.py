@@ -40,7 +40,10 @@ class DeviceModel(Base):
 
 
 class Device(Base):
-    """One physical device, by UUID, on a host that last spoke at `heartbeat_at`."""
+    """One device, by UUID, on a host whose worker last spoke at `heartbeat_at`.
+
+    A slice of a GPU (MIG) is a device of its own model; `physical_uuid` names the GPU that it is cut from.
+    """
 
     __tablename__ = "devices"
 
@@ -50,8 +53,12 @@ class Device(Base):
     environment_id: Mapped[int | None] = mapped_column(ForeignKey("environments.id"))
     host: Mapped[str]
     ordinal: Mapped[int] = mapped_column(server_default="0")
+    physical_uuid: Mapped[str | None]  # set where it is a slice
     state: Mapped[DeviceState] = mapped_column(by_value(DeviceState, "state"), server_default="ready")
     heartbeat_at: Mapped[datetime] = mapped_column(server_default=func.now())
+    worker: Mapped[str | None]  # host, process id and device of the worker that registered it last
+    worker_started_at: Mapped[datetime | None]
+    drain_requested_at: Mapped[datetime | None]  # set: no more jobs until somebody resumes it
 
     model: Mapped[DeviceModel] = relationship(lazy="raise")
     environment: Mapped[Environment | None] = relationship(lazy="raise")
@@ -70,4 +77,5 @@ class Environment(Base):
     compiler_version: Mapped[str]
     runtime: Mapped[str]
     clocks: Mapped[str]
+    origin: Mapped[str | None]  # the installation that its results were imported from; None: measured here
     created_at: Mapped[datetime] = mapped_column(server_default=func.now())

@@ -46,6 +46,7 @@ class Study(Base):
     next_number: Mapped[int] = mapped_column(server_default="0")  # leased in the transaction that adds the trial
     space_hash: Mapped[str]
     space_size: Mapped[int]
+    space_by_source: Mapped[dict[str, Any] | None]  # configurations of each source hash, when it was last tuned
     created_at: Mapped[datetime] = mapped_column(server_default=func.now())
 
     problem: Mapped[Problem] = relationship(lazy="raise")
@@ -58,6 +59,7 @@ class TuningJob(Base):
 
     __tablename__ = "tuning_jobs"
     __table_args__ = (
+        CheckConstraint("priority BETWEEN 0 AND 9", name="priority_is_a_digit"),
         CheckConstraint("budget_trials > 0 OR budget_seconds > 0 OR budget_target_ms > 0", name="has_a_budget"),
         Index(None, "state", "created_at"),
         # Two identical requests at the same moment: the second finds the first one's row instead of adding another.
@@ -92,11 +94,12 @@ class TuningJob(Base):
     budget_trials: Mapped[int | None]
     budget_seconds: Mapped[float | None]
     budget_target_ms: Mapped[float | None]
-    priority: Mapped[int] = mapped_column(server_default="0")
+    priority: Mapped[int] = mapped_column(server_default="5")  # 0 to 9, the highest first; in turn among equals
     state: Mapped[JobState] = mapped_column(by_value(JobState, "state"), server_default="queued")
     cancel_requested: Mapped[bool] = mapped_column(server_default=text("false"))
     epoch: Mapped[int] = mapped_column(server_default="0")
     crashes: Mapped[int] = mapped_column(server_default="0")  # starts that died since the last recorded trial
+    devices_lost: Mapped[int] = mapped_column(server_default="0")  # that stopped answering under this job
     revision: Mapped[int] = mapped_column(server_default="0")  # grows with every change; its newest event
     state_revision: Mapped[int] = mapped_column(server_default="0")  # of the last change of state or phase
     engine_id: Mapped[int | None] = mapped_column(type_=BigInteger)
@@ -109,6 +112,7 @@ class TuningJob(Base):
     result: Mapped[dict[str, Any] | None]  # gains, finalists, library, stopped_by
     schedule_id: Mapped[int | None] = mapped_column(ForeignKey("schedules.id", ondelete="SET NULL"))
     fire_at: Mapped[datetime | None]  # the due time of the schedule that it was made for
+    key_id: Mapped[uuid.UUID | None] = mapped_column(ForeignKey("api_keys.id"))  # that asked for it
     created_at: Mapped[datetime] = mapped_column(server_default=func.now())
     started_at: Mapped[datetime | None]
     finished_at: Mapped[datetime | None]

@@ -33,6 +33,7 @@ class Trial(Base):
         UniqueConstraint("study_id", "number"),
         UniqueConstraint("study_id", "configuration_hash"),
         Index(None, "study_id", "time_ms"),
+        Index(None, "study_id", "kernel_variant_id"),
         Index(None, "job_id"),
     )
 
@@ -109,13 +110,16 @@ class BestConfiguration(Base):
     library_ms: Mapped[float | None]
     library_faster: Mapped[bool | None]
     ties: Mapped[int] = mapped_column(server_default="0")  # finalists that the noise does not tell from the winner
-    bound_ratio: Mapped[float | None]
+    bound_ratio: Mapped[float | None]  # the worst over every kind of inputs
+    library_bound_ratio: Mapped[float | None]
     verified_at: Mapped[datetime] = mapped_column(server_default=func.now())
     superseded_by_id: Mapped[int | None] = mapped_column(
         ForeignKey("best_configurations.id", deferrable=True, initially="DEFERRED")
     )
     retracted_at: Mapped[datetime | None]
     retracted_reason: Mapped[str | None]
+    retracted_by: Mapped[str | None]  # who asked for it; None: later finals did
+    stands_in_for_id: Mapped[int | None] = mapped_column(ForeignKey("best_configurations.id"))  # a retracted one
 
     trial: Mapped[Trial] = relationship(lazy="raise")
     problem: Mapped[Problem] = relationship(lazy="raise")

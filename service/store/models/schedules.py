@@ -27,6 +27,15 @@ class Overlap(StrEnum):
     QUEUE = "queue"
 
 
+class Target(StrEnum):
+    """What a schedule tunes at a due time: the problems that it names, or those that it finds then."""
+
+    PROBLEMS = "problems"
+    STALE = "stale"
+    IMPROVABLE = "improvable"
+    DEMAND = "demand"
+
+
 class FireOutcome(StrEnum):
     """What came of a due time."""
 
@@ -41,6 +50,8 @@ class Schedule(Base):
     __table_args__ = (
         CheckConstraint("budget_trials > 0 OR budget_seconds > 0 OR budget_target_ms > 0", name="has_a_budget"),
         CheckConstraint("enabled = (next_at IS NOT NULL)", name="due_when_enabled"),
+        CheckConstraint("priority BETWEEN 0 AND 9", name="priority_is_a_digit"),
+        CheckConstraint("(target = 'problems') = (top IS NULL)", name="top_where_it_looks"),
         Index(None, "next_at"),
     )
 
@@ -49,6 +60,9 @@ class Schedule(Base):
     body_hash: Mapped[str]  # of the request: the same one again is answered with this row
     cron: Mapped[str]
     time_zone: Mapped[str]
+    target: Mapped[Target] = mapped_column(by_value(Target, "target"), server_default="problems")
+    top: Mapped[int | None]  # most problems of one fire, where the target is looked for
+    kernel: Mapped[str | None]  # set: only problems of this one are looked for
     device_model_id: Mapped[int] = mapped_column(ForeignKey("device_models.id"))
     device_id: Mapped[int | None] = mapped_column(ForeignKey("devices.id"))  # set: only this one
     budget_trials: Mapped[int | None]
@@ -56,7 +70,7 @@ class Schedule(Base):
     budget_target_ms: Mapped[float | None]
     variants: Mapped[list[str] | None]
     compiler: Mapped[str | None]
-    priority: Mapped[int] = mapped_column(server_default="0")
+    priority: Mapped[int] = mapped_column(server_default="5")
     overlap: Mapped[Overlap] = mapped_column(by_value(Overlap, "overlap"), server_default="skip")
     enabled: Mapped[bool] = mapped_column(server_default=text("true"))
     next_at: Mapped[datetime | None]

@@ -1,7 +1,7 @@
 """find_best: which stored result answers, and what it says of itself."""
 
 import pytest
-from factories import CPU, H100, H200, NAIVE, NEW, OLD, SHAPE, T4, TILED_16, TILED_32
+from factories import CPU, H100, H200, NEW, OLD, SHAPE, T4, TILED_16, TILED_32
 from sqlalchemy import event, func
 
 from tilewright.kernels.errors import InvalidProblemError
@@ -28,6 +28,22 @@ def test_exact_answer_carries_what_was_measured(rows):
     assert found.launch.grid == (7 * 16, 1, 1)
     assert "-DSHAPE_K=784" in found.flags
     assert "-DTILE_WIDTH=16" in found.flags
+
+
+def test_an_answer_states_its_accuracy_and_its_error_beside_the_librarys(rows):
+    best = rows.best(library_ms=3.0, options={"accuracy": "fp32-fma"})
+    best.bound_ratio, best.library_bound_ratio = 0.25, 0.5
+    found = ask(rows.session, options={"accuracy": "fp32-fma"})
+    assert (found.match, found.accuracy, found.bound_ratio, found.library.bound_ratio) == (
+        "exact",
+        "fp32-fma",
+        0.25,
+        0.5,
+    )
+    other = ask(rows.session)
+    assert (other.match, other.accuracy, other.bound_ratio) == ("default", "fp32", None)
+    with pytest.raises(InvalidProblemError, match="fp32-fma is for float32"):
+        ask(rows.session, dtype="float64", options={"accuracy": "fp32-fma"})
 
 
 def test_exact_answer_takes_one_query(rows):
@@ -132,8 +148,7 @@ def test_study_that_has_seen_every_variant_is_not_improvable(rows):
     assert ask(rows.session).improvable
     trial = best.trial
     study, job = rows.session.get_one(models.Study, trial.study_id), rows.session.get_one(models.TuningJob, best.job_id)
-    rows.trial(study, job, NAIVE, 9.0)
-    for variant in ("wpt", "register"):  # whatever the values: the variant was tried
+    for variant in ask(rows.session).unseen_variants:  # whatever the values: the variant was tried
         rows.trial(study, job, Configuration.of(variant, {"TILE_M": 64}), 9.0)
     assert not ask(rows.session).improvable
 

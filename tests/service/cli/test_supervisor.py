@@ -108,3 +108,24 @@ def is_alive(pid):
     except (FileNotFoundError, ProcessLookupError):
         return False
     return state != "Z"  # a zombie waits for init, it does not run
+
+
+LEAVES = """
+import signal, threading
+leaving = threading.Event()
+signal.signal(signal.SIGUSR1, lambda *_: leaving.set())
+print('up', flush=True)
+leaving.wait()
+print('left', flush=True)
+"""
+
+
+def test_draining_lets_programs_end_by_themselves_and_starts_none_again(supervised):
+    supervisor, program, deaths = supervised(LEAVES)
+    wait_until(said(program, 1))
+    process = program.process
+    assert not supervisor.drained.is_set()
+    supervisor.drain()
+    assert supervisor.drained.wait(20)
+    assert (process.returncode, deaths) == (0, [])
+    assert program.log_tail().splitlines() == ["up", "left"]

@@ -14,15 +14,15 @@ from tilewright.service.operations.transaction import transaction
 from tilewright.tuner.outcome import Outcome
 
 
-def test_empty_overview_says_what_to_do_next(page, commit):
-    assert "tilewright up" in page()
+def test_empty_results_say_what_to_do_next(page, commit):
+    assert "tilewright up" in page("/results")
     commit(lambda rows: rows.device())
-    assert "tilewright tune" in page()
+    assert "tilewright tune" in page("/results")
 
 
 def test_best_configuration_is_shown_with_its_ratios(page, commit):
     commit(lambda rows: rows.best(time_ms=0.5, library_ms=0.75))
-    shown = page()
+    shown = page("/results")
     assert "m=256, n=100, k=784" in shown
     for part in (
         "TILE_WIDTH=16",
@@ -41,17 +41,17 @@ def test_best_configuration_is_shown_with_its_ratios(page, commit):
 
 def test_page_says_plainly_that_the_library_is_faster(page, commit):
     commit(lambda rows: rows.best(time_ms=1.0, library_ms=0.5))
-    assert "<strong>cuBLAS 13.0 is faster: use it</strong>" in page()
+    assert "<strong>cuBLAS 13.0 is faster: use it</strong>" in page("/results")
 
 
 def test_a_library_within_the_noise_is_level(page, commit):
     commit(lambda rows: rows.best(time_ms=1.0, library_ms=1.005))
-    assert "level with cuBLAS 13.0" in page()
+    assert "level with cuBLAS 13.0" in page("/results")
 
 
 def test_parameters_stand_in_the_order_of_the_declaration(page, commit):
     commit(lambda rows: rows.best(configuration=NAIVE))
-    assert "BLOCK_X=32 BLOCK_Y=8" in page()
+    assert "BLOCK_X=32 BLOCK_Y=8" in page("/results")
 
 
 def test_ties_roof_and_missing_library_are_said(page, commit):
@@ -60,15 +60,26 @@ def test_ties_roof_and_missing_library_are_said(page, commit):
         best.ties, best.roof_ratio = 2, 0.634
 
     commit(make)
-    shown = page()
+    shown = page("/results")
     assert "2 others within the noise" in shown
     assert "63\N{NO-BREAK SPACE}%" in shown
     assert "no library was timed" in shown
 
 
+def test_accuracy_and_errors_are_shown(page, commit):
+    def make(rows):
+        best = rows.best(library_ms=2.0, options={"accuracy": "tf32"})
+        best.bound_ratio, best.library_bound_ratio = 0.25, 0.5
+
+    commit(make)
+    shown = page("/results")
+    assert "accuracy=tf32" in shown
+    assert "error 0.250, library 0.500" in shown
+
+
 def test_results_of_an_environment_that_no_device_has_are_marked(page, commit):
     commit(lambda rows: [rows.best(environment=OLD), rows.best(SHAPE | {"m": 7})])
-    assert page().count("(not current)") == 1
+    assert page("/results").count("(not current)") == 1
 
 
 def test_filters_stand_in_the_address(page, commit):
@@ -79,22 +90,22 @@ def test_filters_stand_in_the_address(page, commit):
             rows.best({"m": 77, "n": 88}, kernel="gemv"),
         ]
     )
-    assert "m=77, n=88" not in page("/?kernel=gemm&device_model=")
-    only = page("/?kernel=gemm&device_model=nvidia-h100")
+    assert "m=77, n=88" not in page("/results?kernel=gemm&device_model=")
+    only = page("/results?kernel=gemm&device_model=nvidia-h100")
     assert "m=31, n=100" in only
     assert "m=256, n" not in only
     assert '<option value="nvidia-h100" selected>' in only
-    assert "No device model is called" in page("/?device_model=nothing")
+    assert "No device model is called" in page("/results?device_model=nothing")
 
 
 def test_age_is_relative_with_the_exact_time_in_title(page, commit):
     commit(lambda rows: rows.best())
-    assert re.search(r'<time datetime="20\d\d-[^"]+" title="[^"]+ UTC">\d+ s ago</time>', page())
+    assert re.search(r'<time datetime="20\d\d-[^"]+" title="[^"]+ UTC">\d+ s ago</time>', page("/results"))
 
 
 def test_curl_line_works_as_it_is(client, page, commit):
     commit(lambda rows: rows.best(options={"trans_b": True}))
-    line = re.search(r"curl &#39;http://127.0.0.1:8000(.*?)&#39;", page())[1].replace("&amp;", "&")
+    line = re.search(r"curl &#39;http://127.0.0.1:8000(.*?)&#39;", page("/results"))[1].replace("&amp;", "&")
     assert client.get(line).json()["match"] == "exact"
 
 
@@ -134,7 +145,7 @@ def test_study_lists_trials_fastest_or_newest_first_with_failures_marked(page, c
         return study.id
 
     study_id = commit(make)
-    order = lambda text: re.findall(r'<th scope="row" class="n" data-label="Trial">(\d+)', text)  # noqa: E731
+    order = lambda text: re.findall(r'data-label="Trial"><a href="[^"]+">(\d+)', text)  # noqa: E731
     fastest = page(f"/studies/{study_id}")
     assert order(fastest) == ["1", "0", "2"]
     assert order(page(f"/studies/{study_id}?sort=newest")) == ["2", "1", "0"]
@@ -186,7 +197,7 @@ def statements():
     event.remove(Engine, "before_cursor_execute", note)
 
 
-@pytest.mark.parametrize("path", ["/", "/device-models/nvidia-h200", "/jobs", "/kernels/gemm"])
+@pytest.mark.parametrize("path", ["/", "/results", "/device-models/nvidia-h200", "/jobs", "/kernels/gemm"])
 def test_more_rows_take_no_more_statements(page, commit, statements, path):
     def taken():
         statements.clear()
@@ -206,7 +217,13 @@ def test_overview_of_ten_thousand_results_is_quick(client, page, commit):
         session.execute(text(MANY_RESULTS), {"count": 4_999})
     with transaction() as session:
         session.execute(text("ANALYZE"))
-    for path in ("/", "/?kernel=gemm&device_model=nvidia-h100", "/device-models/nvidia-h200"):
+    for path in (
+        "/",
+        "/?family=square",
+        "/results",
+        "/results?kernel=gemm&device_model=nvidia-h100",
+        "/device-models/nvidia-h200",
+    ):
         page(path)
         taken_s = []
         for _ in range(3):
@@ -214,7 +231,7 @@ def test_overview_of_ten_thousand_results_is_quick(client, page, commit):
             shown = page(path)
             taken_s.append(time.perf_counter() - begun)
         assert min(taken_s) < 0.3, path
-    assert "5,000 results" in page("/")
+    assert "5,000 results" in page("/results")
     assert shown.count("<tr>") < 100
 
 

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import json
+import math
+from dataclasses import replace
 
 import pytest
 from desk import measured, request
@@ -14,6 +16,7 @@ from tilewright.service.store import models
 from tilewright.service.store.models import JobState
 from tilewright.tuner.finals import Dropped, Finalist, LibraryTime
 from tilewright.tuner.outcome import Evaluation, Outcome
+from tilewright.tuner.rounds import Steadiness
 from tilewright.tuner.tune import TuneResult
 
 
@@ -56,6 +59,22 @@ def test_the_settled_winner_is_published_with_the_times_of_the_finals(session, d
     assert best.gflops == pytest.approx(work / 0.9e-3 / 1e9, rel=0.05)
     traffic = best.gb_per_s / 4000.0
     assert best.roof_ratio == pytest.approx(max(traffic, best.gflops / 60_000.0), rel=1e-6)
+
+
+def test_the_errors_of_the_finals_are_kept_the_winners_and_the_librarys(session, desk):
+    winner = replace(finalist(desk.configurations[0], 0.9), bound_ratio=1.25)
+    library = LibraryTime("cuBLAS", 0.6, (0.59, 0.61), faster=True, bound_ratio=1.5)
+    best = publish(session, desk, result(winner, library=library))
+    assert (best.bound_ratio, best.library_bound_ratio) == (1.25, 1.5)
+    told = job_result(result(winner, library=library))
+    assert (told["best"]["bound_ratio"], told["library"]["bound_ratio"]) == (1.25, 1.5)
+
+
+def test_a_library_that_is_no_number_somewhere_has_no_ratio_that_json_could_say(session, desk):
+    library = LibraryTime("cuBLAS", 0.6, (0.59, 0.61), faster=True, bound_ratio=math.inf)
+    settled = result(finalist(desk.configurations[0], 0.9), library=library)
+    assert publish(session, desk, settled).library_bound_ratio is None
+    assert json.loads(json.dumps(job_result(settled), allow_nan=False))["library"]["bound_ratio"] is None
 
 
 def test_a_new_winner_supersedes_the_old_one_which_stays_on_record(session, desk):
@@ -103,8 +122,10 @@ def test_a_best_that_fails_in_later_finals_is_retracted(session, desk):
 
 def test_a_job_says_in_json_what_it_gained(session, desk):
     library = LibraryTime("cuBLAS", 1.8, (1.7, 1.9), faster=False)
-    settled = result(finalist(desk.configurations[0], 0.5), library=library)
+    unsteady = Steadiness(0.05, None, is_steady=False, attempts=2)
+    settled = result(finalist(desk.configurations[0], 0.5), library=library, steadiness=unsteady)
     said = json.loads(json.dumps(job_result(settled)))
+    assert said["steadiness"] == {"time_drift": 0.05, "clock_drift": None, "is_steady": False, "attempts": 2}
     assert (said["gain_over_default"], said["gain_over_slowest"]) == (4.0, 16.0)
     assert said["library"]["speedup"] == pytest.approx(3.6)
     assert Configuration.from_json(said["best"]["configuration"]) == desk.configurations[0]

@@ -92,7 +92,7 @@ def test_the_same_key_with_another_body_is_refused(session):
         ({"device": "GPU-2"}, "device", "GPU-2"),
         ({"shape": {"m": 20_000, "n": 20_000, "k": 20_000}}, "shape", "4,800,000,000 bytes"),
         ({"variants": ["warp9"]}, "variants", "naive"),
-        ({"sampler": "grid"}, "sampler", "tpe"),
+        ({"sampler": "grid"}, "sampler", "gp"),
         ({"trials": 10**6}, "budget.trials", "100000"),
         ({"budget": BudgetRequest(seconds=1e9)}, "budget.seconds", "86400"),
     ],

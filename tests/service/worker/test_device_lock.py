@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+import uuid
+
 import pytest
 from sqlalchemy import text
 
+from tilewright.service.settings import settings
 from tilewright.service.store.session import session_scope
 from tilewright.service.worker.device_lock import DeviceBusyError, FleetLock, host_lock
 
@@ -13,6 +16,21 @@ def test_a_device_is_held_once_on_a_host():
             pass
     with host_lock("GPU-1", "worker", wait_s=0):
         pass
+
+
+def test_a_gpu_is_held_once_on_a_host_whatever_the_data_folder(tmp_path, monkeypatch):
+    gpu = f"GPU-{uuid.uuid4()}"
+    with host_lock(gpu, "measuring", host_wide=True):
+        monkeypatch.setenv("TILEWRIGHT_DATA_DIR", str(tmp_path))
+        settings.cache_clear()
+        with host_lock(gpu, "worker", wait_s=0, host_wide=True):
+            pass
+        with pytest.raises(DeviceBusyError, match=gpu), host_lock(gpu, "measuring", wait_s=0, host_wide=True):
+            pass
+    with host_lock(gpu, "measuring", wait_s=0, host_wide=True):
+        pass
+    monkeypatch.undo()
+    settings.cache_clear()
 
 
 def test_a_device_is_held_once_in_the_fleet(configured):

@@ -1,0 +1,95 @@
+"""Counts what was asked for and not known, in memory; a thread writes it down, so that no request waits for it."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import OrderedDict
+from collections.abc import Iterable
+
+from sqlalchemy.exc import SQLAlchemyError
+
+from tilewright.service.errors import DatabaseUnavailableError
+from tilewright.service.operations import demand
+from tilewright.service.operations.answers import BestAnswer, Match
+from tilewright.service.operations.demand import Wanted
+from tilewright.service.operations.transaction import transaction
+
+logger = logging.getLogger(__name__)
+
+FLUSH_EVERY_S = 2.0
+"""A process that is killed loses the counts of this long at most, and of the write under way."""
+
+MAX_BUFFERED = 10_000
+"""Problems held between two writes, some 10 MB; beyond, the least recent are forgotten."""
+
+MAX_WRITTEN = 1000
+"""Problems of one statement: it has seven parameters for each, and PostgreSQL takes 65,535."""
+
+STOP_S = 5.0
+"""How long a stopping process waits for its last write."""
+
+
+class DemandBuffer:
+    """Counts by problem and device model; safe for several threads."""
+
+    def __init__(self) -> None:
+        self._counts: OrderedDict[Wanted, int] = OrderedDict()
+        self._lock = threading.Lock()
+        self._stopping = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def __len__(self) -> int:
+        return len(self._counts)
+
+    def note(self, answers: Iterable[BestAnswer], device_model: str | None) -> None:
+        """Counts the answers that are not exact; `device_model` as it was asked for, None where there is only one."""
+        for answer in answers:
+            if answer.match is not Match.EXACT:
+                self._add(Wanted.of(answer.problem, device_model or answer.device_model), 1)
+
+    def _add(self, wanted: Wanted, times: int) -> None:
+        with self._lock:
+            self._counts[wanted] = self._counts.pop(wanted, 0) + times
+            if len(self._counts) > MAX_BUFFERED:
+                self._counts.popitem(last=False)
+
+    def flush(self) -> int:
+        """How many problems were written down. Raises DatabaseUnavailableError, and then keeps what was not."""
+        written = 0
+        while True:
+            with self._lock:
+                taken = dict(self._counts.popitem(last=False) for _ in range(min(MAX_WRITTEN, len(self._counts))))
+            if not taken:
+                return written
+            try:
+                with transaction() as session:
+                    demand.count(session, taken)
+            except (DatabaseUnavailableError, SQLAlchemyError):
+                for wanted, times in taken.items():
+                    self._add(wanted, times)
+                raise
+            written += len(taken)
+
+    def start(self) -> None:
+        """Starts the thread that writes."""
+        self._stopping.clear()
+        self._thread = threading.Thread(target=self._loop, name="demand", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Ends the thread after a last write."""
+        self._stopping.set()
+        if self._thread is not None:
+            self._thread.join(STOP_S)
+
+    def _loop(self) -> None:
+        stopping = False
+        while not stopping:
+            stopping = self._stopping.wait(FLUSH_EVERY_S)
+            try:
+                self.flush()
+            except DatabaseUnavailableError as error:
+                logger.warning("Demand is not written now. %s", error)
+            except SQLAlchemyError:
+                logger.exception("Demand is not written now.")  # tables of another version: it must not end the loop

@@ -1,0 +1,96 @@
+"""The calls about results, demand and what schedules came to, for the client."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import TypeVar
+from urllib.parse import urlencode
+
+import httpx
+from pydantic import BaseModel
+
+from tilewright.service.operations.answers import Page
+from tilewright.service.operations.demand import DemandAnswer, TunedDemand
+from tilewright.service.operations.requests import DemandJobs, RetractionRequest
+from tilewright.service.operations.results import ResultAnswer
+from tilewright.service.operations.staleness_comparisons import ComparisonAnswer
+
+T = TypeVar("T", bound=BaseModel)
+
+JSON = {"Content-Type": "application/json"}
+
+
+class ResultCalls(ABC):
+    """Part of `Client`, whose way of sending it uses."""
+
+    def results(
+        self,
+        *,
+        kernel: str | None = None,
+        device_model: str | None = None,
+        stale: bool | None = None,
+        improvable: bool | None = None,
+        retracted: bool = False,
+        limit: int = 50,
+    ) -> Page[ResultAnswer]:
+        """The first page of results, newest first."""
+        which = _query(
+            kernel=kernel,
+            device_model=device_model,
+            stale=stale,
+            improvable=improvable,
+            retracted=retracted,
+            limit=limit,
+        )
+        return self._get(Page[ResultAnswer], f"/v1/results?{which}")
+
+    def retract(self, result_id: int, reason: str) -> ResultAnswer:
+        """The retracted result; sent again, the same."""
+        body = RetractionRequest(reason=reason).model_dump_json()
+        response = self._send("POST", f"/v1/results/{result_id}/retract", headers=JSON, content=body)
+        return self._read(ResultAnswer, response.content)
+
+    def demand(
+        self, *, kernel: str | None = None, device_model: str | None = None, limit: int = 50
+    ) -> Page[DemandAnswer]:
+        """The first page of what was asked for and is not known, the most asked for first."""
+        which = _query(kernel=kernel, device_model=device_model, limit=limit)
+        return self._get(Page[DemandAnswer], f"/v1/demand?{which}")
+
+    def tune_demand(
+        self, request: DemandJobs, *, top: int, kernel: str | None = None, device_model: str | None = None
+    ) -> list[TunedDemand]:
+        """The jobs for the top of demand; sent again, it joins those that are open."""
+        which = _query(top=top, kernel=kernel, device_model=device_model)
+        body = request.model_dump_json(exclude_none=True)
+        response = self._send("POST", f"/v1/demand:tune?{which}", headers=JSON, content=body)
+        return self._read(Page[TunedDemand], response.content).items
+
+    def comparisons(self, schedule_id: int, *, verdict: str | None = None, limit: int = 50) -> Page[ComparisonAnswer]:
+        """The first page of what a schedule's jobs came to, newest first."""
+        which = _query(verdict=verdict, limit=limit)
+        return self._get(Page[ComparisonAnswer], f"/v1/schedules/{schedule_id}/comparisons?{which}")
+
+    @abstractmethod
+    def _get(self, kind: type[T], path: str) -> T: ...
+
+    @abstractmethod
+    def _send(
+        self,
+        method: str,
+        path: str,
+        *,
+        headers: Mapping[str, str] | None = None,
+        content: str | None = None,
+        pauses_s: Sequence[float | None] = (0.2, 0.8, None),
+    ) -> httpx.Response: ...
+
+    @abstractmethod
+    def _read(self, kind: type[T], body: bytes) -> T: ...
+
+
+def _query(**which: str | float | None) -> str:
+    """The query string of what is given; flags as `true` and `false`."""
+    given = {name: value for name, value in which.items() if value is not None}
+    return urlencode({name: str(v).lower() if isinstance(v, bool) else v for name, v in given.items()})

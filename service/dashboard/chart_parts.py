@@ -1,0 +1,67 @@
+"""What every chart shares: axes that say their direction, colours by name, points that say what they are.
+
+A chart is a plain dictionary of ECharts options. A text that begins with `--` names a colour of the style sheet; the
+script that draws puts the colour of the day there. `href` of a point is where a click on it leads.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+Options = dict[str, Any]
+
+LINEAR_UP_TO = 3.0
+"""Ratio of the slowest to the fastest time up to which a linear axis shows both well."""
+
+FAILED_SYMBOLS: Mapping[str, str] = {
+    "compile_failed": "triangle",
+    "launch_failed": "diamond",
+    "wrong_result": "rect",
+    "timed_out": "pin",
+    "constraint_violated": "arrow",
+    "device_lost": "roundRect",
+}
+
+
+def axis(name: str, *, kind: str = "value", direction: str | None = None, **more: Any) -> Options:
+    """An axis whose title says the unit and which direction is better."""
+    title = f"{name}, {direction} is better" if direction else name
+    return {"type": kind, "name": title, "nameLocation": "middle", **more}
+
+
+def point(value: Sequence[float | str], says: str, href: str | None = None, **more: Any) -> Options:
+    """A point with the text of its tooltip."""
+    return {"value": list(value), "name": says, **({"href": href} if href else {}), **more}
+
+
+def chart(*, x: Options, y: Options, series: Sequence[Options], legend: bool = True, **more: Any) -> Options:
+    """A chart with one x and one y axis."""
+    return {
+        "animation": False,
+        "aria": {"enabled": False},  # the figure has its own label
+        "grid": {"left": 12, "right": 24, "top": 64 if legend else 32, "bottom": 30, "containLabel": True},
+        "legend": {"show": legend, "type": "scroll", "top": 0, "left": 0},
+        "tooltip": {"trigger": "item", "formatter": "{b}"},
+        "xAxis": {"nameGap": 28, **x},
+        "yAxis": {**y, "nameLocation": "end", "nameGap": 12, "nameTextStyle": {"align": "left"}},
+        "series": list(series),
+        **more,
+    }
+
+
+def time_axis(times_ms: Sequence[float]) -> Options:
+    """The axis of these times: logarithmic between powers of two where they span more than two, else linear."""
+    low, high = min(times_ms), max(times_ms)
+    title = axis("time, ms", direction="lower")
+    if high / low > LINEAR_UP_TO:
+        bounds = {"min": 2.0 ** math.floor(math.log2(low)), "max": 2.0 ** math.ceil(math.log2(high) + 1e-9)}
+        return title | {"type": "log", "logBase": 2} | bounds
+    room = (high - low) * 0.08 or low * 0.1
+    return title | {"min": rounded(low - room), "max": rounded(high + room)}
+
+
+def rounded(value: float) -> float:
+    """The value with three significant digits, so that an axis ends at a number that can be read."""
+    return float(f"{value:.3g}")

@@ -1,0 +1,97 @@
+"""An answer as commands and programs to copy: curl, the Python client, a PyCUDA launch; all complete as they stand."""
+
+from __future__ import annotations
+
+import math
+import shlex
+from textwrap import dedent, indent
+
+from tilewright.kernels.kernel import Kernel, Scalar
+from tilewright.kernels.space import Configuration
+from tilewright.service.dashboard import words
+from tilewright.service.operations.answers import BestAnswer
+from tilewright.service.operations.parse import format_shape
+
+ELEMENT_BYTES = {"float32": 4, "float64": 8}
+
+
+def curl(base_url: str, path: str) -> str:
+    """The request on a command line."""
+    return f"curl {shlex.quote(base_url + path)}"
+
+
+def python_client(base_url: str, answer: BestAnswer) -> str:
+    """The same request through the client, checked and typed."""
+    problem = answer.problem
+    return dedent(
+        f"""\
+        from tilewright.service.client import Client
+
+        with Client({base_url!r}) as client:
+            best = client.best(
+                kernel={problem.kernel!r},
+                device_model={answer.device_model!r},
+                shape={dict(problem.shape)!r},
+                dtype={problem.dtype!r},
+                options={dict(problem.options)!r},
+            )
+        print(best.match, best.variant, best.configuration, best.launch, best.flags)
+        """
+    )
+
+
+def filled_source(source: str, answer: BestAnswer) -> str:
+    """The source with every macro of the problem and configuration defined at its head."""
+    pairs = (flag.removeprefix("-D").partition("=") for flag in answer.flags)
+    return "".join(f"#define {name} {value}\n" for name, _, value in pairs) + "\n" + source
+
+
+def pycuda_launch(kernel: Kernel, answer: BestAnswer, compute_capability: str) -> str:
+    """A program that compiles the filled source, allocates every argument and launches once."""
+    problem = kernel.problem(answer.problem.shape, answer.problem.dtype, answer.problem.options)
+    variant = kernel.variant(answer.variant)
+    configuration = Configuration.of(answer.variant, answer.configuration)
+    real = {"float32": "np.float32", "float64": "np.float64"}[problem.dtype]
+    allocations, arguments = [], []
+    for argument in kernel.arguments:
+        if isinstance(argument, Scalar):
+            arguments.append(f"{real}({float(argument.value(problem))!r})")
+            continue
+        shape = argument.shape(problem)
+        size = math.prod(shape) * ELEMENT_BYTES[problem.dtype]
+        allocations.append(f"{argument.name} = driver.mem_alloc({size})  # {argument.role}, {shape}, row-major")
+        arguments.append(argument.name)
+    workspace_bytes = variant.workspace_bytes(configuration.values, problem)
+    if workspace_bytes:
+        allocations.append(f"workspace = driver.mem_alloc({workspace_bytes})")
+        allocations.append(f"driver.memset_d8(workspace, 0, {workspace_bytes})  # zero before the first launch")
+        arguments.append("workspace")
+    launch, arch = answer.launch, f"sm_{compute_capability.replace('.', '')}{variant.architecture_suffix}"
+    attribute = "driver.function_attribute.MAX_DYNAMIC_SHARED_SIZE_BYTES"
+    lines = f"""\
+import numpy as np
+import pycuda.autoinit  # makes a context
+from pycuda import driver
+from pycuda.compiler import SourceModule
+
+source = open("{kernel.name}.cu", encoding="utf-8").read()  # the source of this page
+module = SourceModule(source, options=["-std=c++17"], no_extern_c=True, arch={arch!r})
+{kernel.entry} = module.get_function({kernel.entry!r})
+{f"{kernel.entry}.set_attribute({attribute}, {launch.shared_bytes})" if launch.shared_bytes else ""}
+"""
+    call = f"""\
+{kernel.entry}({", ".join(arguments)}, block={launch.block}, grid={launch.grid}, shared={launch.shared_bytes})
+pycuda.autoinit.context.synchronize()
+"""
+    return lines.rstrip() + "\n\n" + indent("\n".join(allocations), "") + "\n\n" + call
+
+
+def command_line(answer: BestAnswer) -> str:
+    """The command that tunes exactly this problem."""
+    problem = answer.problem
+    said = ["tilewright", "tune", problem.kernel, "--shape", format_shape(words.ordered_shape(problem))]
+    if problem.dtype != "float32":
+        said += ["--dtype", problem.dtype]
+    for option in filter(None, words.unusual_options(problem).split(",")):
+        said += ["--option", option]
+    return shlex.join([*said, "--device-model", answer.device_model])

@@ -1,0 +1,228 @@
+"""One study: its charts, its trials and what still runs; and one trial with all that belongs to it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query
+from fastapi.responses import HTMLResponse
+
+from tilewright.service.dashboard import study_charts, views, words
+from tilewright.service.dashboard.rendering import PageRoute, address, page
+from tilewright.service.errors import InvalidRequestError, NotFoundError
+from tilewright.service.operations import studies
+from tilewright.service.operations.answers import JobAnswer, StudyAnswer, TrialAnswer
+from tilewright.service.operations.parse import format_options, format_shape
+from tilewright.service.operations.registry import catalogue
+from tilewright.service.operations.study_space import Drawing, DrawnTrial, Selection, drawing, open_jobs, selected
+from tilewright.service.operations.transaction import transaction
+
+router = APIRouter(include_in_schema=False, route_class=PageRoute)
+
+SHOWN_TRIALS = 50
+
+Name = Annotated[str | None, Query(max_length=64)]
+PageNumber = Annotated[int, Query(alias="page", ge=1, le=10_000)]
+
+_RANGE = re.compile(r"([A-Za-z]\w{0,63})=(-?\d+(?:\.\d+)?)\.\.(-?\d+(?:\.\d+)?)")
+
+
+def parse_selection(text: str | None) -> dict[str, tuple[float, float]]:
+    """`TILE_M=64..128,time=0.1..0.2` as bounds by name; raises InvalidRequestError."""
+    found = {}
+    for part in (text or "").split(","):
+        if not part.strip():
+            continue
+        match = _RANGE.fullmatch(part.strip())
+        if match is None:
+            raise InvalidRequestError("select", f"{part.strip()[:40]!r} is not of the form NAME=LOW..HIGH.")
+        found[match[1]] = (float(match[2]), float(match[3]))
+    return found
+
+
+@router.get("/studies/{study_id}")
+def study(
+    study_id: int,
+    *,
+    sort: studies.Order = "fastest",
+    number: PageNumber = 1,
+    variant: Name = None,
+    select: Annotated[str | None, Query(max_length=1024)] = None,
+    across: Name = None,
+    up: Name = None,
+    slice_by: Annotated[str | None, Query(alias="slice", max_length=64)] = None,
+) -> HTMLResponse:
+    """One study with its charts and its trials, fastest or newest first; the selection narrows the trials."""
+    selection = parse_selection(select)
+    with transaction() as session:
+        found = studies.study(session, study_id)
+        drawn = drawing(session, study_id)
+        chosen = _variant(drawn, variant)
+        where = selected(selection, variant or (chosen if selection else None))
+        total = studies.count_trials(session, study_id, where) if where else found.trials
+        skip = (number - 1) * SHOWN_TRIALS
+        trials = studies.shown_trials(
+            session, study_id=study_id, order=sort, limit=SHOWN_TRIALS, skip=skip, where=where
+        )
+        running = open_jobs(session, study_id)
+    path = f"/studies/{study_id}"
+    state = {"variant": variant, "select": select, "across": across, "up": up, "slice": slice_by}
+
+    def at(**changed: Any) -> str:
+        return address(path, {"sort": sort if sort != "fastest" else None, **state, **changed})
+
+    last = max(1, -(-total // SHOWN_TRIALS))
+    own = [trial for trial in drawn.trials if trial.variant == chosen]
+    return page(
+        "study.html",
+        refresh_s=5 if running else None,
+        study=found,
+        source=at(page=number if number > 1 else None),
+        at=at,
+        sort=sort,
+        jobs=[_progress(job) for job in running],
+        improvement=_improvement(drawn),
+        charts=_charts(found, drawn, own, chosen, selection, (across, up, slice_by)),
+        drawn=drawn,
+        variant=chosen,
+        selection=selection,
+        trials=views.trial_lines(found.problem.kernel, trials, path),
+        outcomes=views.outcome_counts(found.outcomes),
+        total=total,
+        command=command(found),
+        page=number,
+        pages=last,
+        previous=at(page=number - 1) if number > 1 else None,
+        next=at(page=number + 1) if number < last else None,
+    )
+
+
+def _variant(drawn: Drawing, asked: str | None) -> str | None:
+    """The variant whose parameters are drawn: the asked one, else the winner's, else the one tried most."""
+    if asked in drawn.variants:
+        return asked
+    if drawn.improvements:
+        return drawn.improvements[-1].variant
+    return max(drawn.variants, key=lambda name: drawn.variants[name], default=None)
+
+
+def _charts(
+    found: StudyAnswer,
+    drawn: Drawing,
+    own: Sequence[DrawnTrial],
+    variant: str | None,
+    selection: Selection,
+    asked: tuple[str | None, str | None, str | None],
+) -> dict[str, Any]:
+    path = f"/studies/{found.id}"
+    shares = study_charts.importances(own)
+    varied = list(study_charts.parameters_of(own))
+    ranked = [*shares, *(name for name in varied if name not in shares)]
+    first, second = (*ranked, None, None)[:2]
+    across, up, slice_by = asked[0] or first, asked[1] or second, asked[2] or first
+    declared = catalogue().by_name.get(found.problem.kernel)
+    variants = {v.name: v for v in declared.variants} if declared else {}
+    order = [p.name for p in variants[variant].parameters] if variant in variants else []
+    return {
+        "by_trial": study_charts.best_so_far(drawn, path, "trials"),
+        "by_time": study_charts.best_so_far(drawn, path, "time"),
+        "parallel": study_charts.parallel(
+            own, [*(n for n in order if n in varied), *(n for n in varied if n not in order)], selection
+        ),
+        "importance": study_charts.importance(shares),
+        "slice": study_charts.slice_of(own, slice_by, path) if slice_by else None,
+        "heat": study_charts.heat_map(own, across, up) if across and up else None,
+        "names": varied,
+        "across": across,
+        "up": up,
+        "slice_by": slice_by,
+    }
+
+
+def _improvement(drawn: Drawing) -> float | None:
+    """How many times faster the best is than the first trial that was measured."""
+    if not drawn.improvements:
+        return None
+    first, last = drawn.improvements[0].time_ms, drawn.improvements[-1].time_ms
+    return first / last if first and last else None
+
+
+def _progress(job: JobAnswer) -> dict[str, Any]:
+    """A running job in short, with the seconds that it may still take."""
+    trials, seconds = job.budget.get("trials"), job.budget.get("seconds")
+    left = []
+    if trials and job.trials_done:
+        left.append(job.elapsed_s / job.trials_done * max(trials - job.trials_done, 0))
+    if seconds:
+        left.append(max(seconds - job.elapsed_s, 0.0))
+    return views.job_line(job) | {
+        "id": job.id,
+        "left_s": min(left) if left else None,
+        "can_cancel": not job.cancel_requested,
+    }
+
+
+def command(found: StudyAnswer, variant: str | None = None) -> str:
+    """The command line that adds to the study."""
+    problem = found.problem
+    words_said = [f"tilewright tune {problem.kernel} --shape {format_shape(words.ordered_shape(problem))}"]
+    if problem.dtype != "float32":
+        words_said.append(f"--dtype {problem.dtype}")
+    words_said += [f"--option {format_options({name: value})}" for name, value in _unusual(found).items()]
+    words_said.append(f"--device-model {found.device_model}")
+    if variant:
+        words_said.append(f"--variant {variant}")
+    return " ".join(words_said)
+
+
+def _unusual(found: StudyAnswer) -> dict[str, bool | str]:
+    declared = catalogue().by_name.get(found.problem.kernel)
+    usual = {option.name: option.default for option in declared.options} if declared else {}
+    return {name: value for name, value in found.problem.options.items() if usual.get(name) != value}
+
+
+@router.get("/studies/{study_id}/trials/{number}")
+def trial(study_id: int, number: int) -> HTMLResponse:
+    """One trial: what was measured, the source it was measured with, its flags, what the compiler said."""
+    with transaction() as session:
+        found = studies.study(session, study_id)
+        one = studies.trial(session, study_id, number)
+    if one is None:
+        raise NotFoundError("trial", f"{number} of study {study_id}")
+    answer, source_hash, source = one
+    return page(
+        "trial.html",
+        study=found,
+        trial=answer,
+        line=views.trial_lines(found.problem.kernel, [answer])[0],
+        source=source,
+        source_hash=source_hash,
+        source_path=_source_path(found, answer, source_hash),
+        flags=_flags(found, answer),
+        command=command(found, answer.variant),
+    )
+
+
+def _source_path(found: StudyAnswer, answer: TrialAnswer, source_hash: str) -> str:
+    problem = found.problem
+    query = {
+        "variant": answer.variant,
+        "shape": format_shape(words.ordered_shape(problem)),
+        "dtype": problem.dtype,
+        "options": format_options(problem.options),
+        "configuration": format_shape(answer.configuration),
+        "source_hash": source_hash,
+    }
+    return address(f"/v1/kernels/{problem.kernel}/source", query)
+
+
+def _flags(found: StudyAnswer, answer: TrialAnswer) -> str:
+    """The macro definitions as a compiler takes them; those of the configuration alone where the kernel is not here."""
+    own = {name: str(value) for name, value in answer.configuration.items()}
+    declared = catalogue().by_name.get(found.problem.kernel)
+    if declared is not None and answer.variant in {v.name for v in declared.variants}:
+        problem = declared.problem(found.problem.shape, found.problem.dtype, found.problem.options)
+        own = {**own, **views.definitions(declared, problem, answer)}
+    return " ".join(f"-D{name}={value}" for name, value in own.items())

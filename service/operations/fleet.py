@@ -1,0 +1,38 @@
+"""Devices taken out of service and put back: a draining device ends its running job and takes no other."""
+
+from __future__ import annotations
+
+from sqlalchemy import func, select, update
+from sqlalchemy.orm import Session
+
+from tilewright.service.errors import NotFoundError
+from tilewright.service.operations.answers import DeviceAnswer
+from tilewright.service.operations.registry import devices
+from tilewright.service.store import models
+
+
+def drain_device(session: Session, uuid: str) -> DeviceAnswer:
+    """The device, which takes no more jobs from here on, whoever starts its worker; raises NotFoundError."""
+    return _set(session, uuid, func.coalesce(models.Device.drain_requested_at, func.now()))
+
+
+def resume_device(session: Session, uuid: str) -> DeviceAnswer:
+    """The device, which takes jobs again; raises NotFoundError."""
+    return _set(session, uuid, None)
+
+
+def takes_jobs(session: Session, uuid: str) -> bool:
+    """Whether the device may take jobs now."""
+    table = models.Device
+    return bool(session.scalar(select(table.drain_requested_at.is_(None)).where(table.uuid == uuid)))
+
+
+def _set(session: Session, uuid: str, moment: object) -> DeviceAnswer:
+    table = models.Device
+    changed = session.scalar(
+        update(table).where(table.uuid == uuid).values(drain_requested_at=moment).returning(table.id)
+    )
+    if changed is None:
+        known = session.scalars(select(table.uuid).order_by(table.uuid).limit(20))
+        raise NotFoundError("device", uuid, list(known))
+    return next(one for one in devices(session) if one.uuid == uuid)

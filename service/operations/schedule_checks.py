@@ -1,0 +1,59 @@
+"""What a new schedule is refused for: whatever its jobs would be refused for."""
+
+from __future__ import annotations
+
+from sqlalchemy.orm import Session
+
+from tilewright.kernels.errors import InvalidProblemError
+from tilewright.service.errors import InvalidRequestError, NotFoundError
+from tilewright.service.operations.catalog import kernel_named
+from tilewright.service.operations.request_job import check_job, check_place
+from tilewright.service.operations.requests import JobRequest, ScheduleRequest
+from tilewright.service.store import models
+
+_OF_A_PROBLEM = ("kernel", "shape", "dtype", "options")
+
+
+def check_problems(
+    session: Session, request: ScheduleRequest
+) -> tuple[list[int], models.DeviceModel, models.Device | None]:
+    """Problem ids in their order, and where they run; refuses what a job would be refused for, and repetitions."""
+    if not request.problems:
+        raise InvalidRequestError("problems", "name at least one, or set target to stale, improvable or demand.")
+    if request.kernel is not None:
+        raise InvalidRequestError("kernel", "is for targets that look for problems; leave it out.")
+    places: dict[int, int] = {}
+    limits = request.model_dump(include={"device_model", "device", "variants", "compiler", "priority"})
+    for place, problem in enumerate(request.problems):
+        wanted = JobRequest(**problem.model_dump(), **limits, budget=request.budget)
+        try:
+            row, model, device = check_job(session, wanted)
+        except InvalidRequestError as error:
+            raise InvalidRequestError(_placed(error.field, place), error.reason, error.example) from error
+        except InvalidProblemError as error:
+            raise InvalidProblemError(_placed(error.field, place), error.reason, error.example) from error
+        if row.id in places:
+            raise InvalidRequestError(f"problems.{place}", f"is the same problem as number {places[row.id]}.")
+        places[row.id] = place
+    return list(places), model, device
+
+
+def check_target(
+    session: Session, request: ScheduleRequest
+) -> tuple[list[int], models.DeviceModel, models.Device | None]:
+    """No problems yet, and where those that are found will run; refuses what every job would be refused for."""
+    for field in ("problems", "variants"):
+        if getattr(request, field):
+            raise InvalidRequestError(field, f"leave it out: the target {request.target} finds problems by itself.")
+    if request.kernel is not None:
+        try:
+            kernel_named(request.kernel)
+        except NotFoundError as error:
+            raise InvalidRequestError("kernel", str(error), "gemm") from error
+    limits = request.model_dump(include={"device_model", "device", "compiler", "priority"})
+    model, device = check_place(session, JobRequest(kernel="", shape={}, **limits, budget=request.budget))
+    return [], model, device
+
+
+def _placed(field: str, place: int) -> str:
+    return f"problems.{place}.{field}" if field.partition(".")[0] in _OF_A_PROBLEM else field

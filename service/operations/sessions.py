@@ -1,0 +1,56 @@
+"""Browser sessions: a key shown once, then a cookie that may do what the key may."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+from sqlalchemy import delete, func, or_, select
+from sqlalchemy.orm import Session, joinedload
+
+from tilewright.service.operations import keys
+from tilewright.service.operations.keys import Found
+from tilewright.service.store import models
+
+LASTS = timedelta(hours=12)
+"""A working day; then the key is shown again."""
+
+
+def open_session(session: Session, key_token: str) -> str | None:
+    """The token of a new session for the key's owner; None where no key in force has that token."""
+    found = keys.find_key(session, key_token)
+    if found is None:
+        return None
+    session.execute(delete(models.BrowserSession).where(models.BrowserSession.expires_at < func.now()))
+    token = keys.new_token()
+    ends = datetime.now(UTC) + LASTS
+    row = models.BrowserSession(
+        token_hash=keys.hash_of(token),
+        key_id=found.caller.key_id,
+        expires_at=min(ends, found.expires_at) if found.expires_at else ends,
+    )
+    session.add(row)
+    return token
+
+
+def find_session(session: Session, token: str) -> Found | None:
+    """Whose session it is; None where it is over, or its key is not in force any more."""
+    row = session.scalars(
+        select(models.BrowserSession)
+        .options(joinedload(models.BrowserSession.key))
+        .join(models.ApiKey)
+        .where(
+            models.BrowserSession.token_hash == keys.hash_of(token),
+            models.BrowserSession.expires_at > func.now(),
+            models.ApiKey.revoked_at.is_(None),
+            or_(models.ApiKey.expires_at.is_(None), models.ApiKey.expires_at > func.now()),
+        )
+    ).first()
+    if row is None:
+        return None
+    keys.touch(session, row.key)
+    return Found(keys.caller_of(row.key), row.expires_at)
+
+
+def close_session(session: Session, token: str) -> None:
+    """Ends it; one that is over already is no matter."""
+    session.execute(delete(models.BrowserSession).where(models.BrowserSession.token_hash == keys.hash_of(token)))

@@ -1,0 +1,230 @@
+"""Whether a best still stands: against the environment that its model's devices have now, and the sources of today.
+
+The environment of now is the newest that any device of the model reports. Driver: the newest one's. Toolkit and
+compiler: of the newest with the same compiler, since a job may choose between compilers and both stay right.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cache
+from typing import Any, TypeVar
+
+from sqlalchemy import ColumnElement, Select, and_, false, func, or_, select
+from sqlalchemy.orm import InstrumentedAttribute, Session, aliased
+
+from tilewright.kernels.errors import InvalidProblemError
+from tilewright.kernels.kernel import Kernel, Variant
+from tilewright.kernels.problem import Limits
+from tilewright.service.operations.registry import catalogue, limits_of
+from tilewright.service.store import models
+
+Row = TypeVar("Row")
+
+
+class StaleReason(StrEnum):
+    """What moved on since a best was measured."""
+
+    SOURCE = "source"
+    DRIVER = "driver"
+    TOOLKIT = "toolkit"
+    COMPILER = "compiler"
+
+
+@dataclass(frozen=True)
+class Standing:
+    """Why a best is stale (nothing: it is not), and the variants that its study has not seen as they are now."""
+
+    stale_because: tuple[StaleReason, ...] = ()
+    unseen_variants: tuple[str, ...] = ()
+
+    @property
+    def stale(self) -> bool:
+        """Whether anything moved on."""
+        return bool(self.stale_because)
+
+    @property
+    def improvable(self) -> bool:
+        """Whether there is a variant to try."""
+        return bool(self.unseen_variants)
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What the database says of a best: what moved on around it, and which sources its study has tried."""
+
+    moved: tuple[StaleReason, ...]
+    tried: frozenset[str]  # of `source_key`
+    space_by_source: Mapping[str, int]
+
+    @classmethod
+    def of(
+        cls, moved: Sequence[bool | None], tried: Iterable[str] | None, space_by_source: Mapping[str, int] | None
+    ) -> Seen:
+        """From the columns of `with_standing`."""
+        reasons = tuple(reason for reason, holds in zip(_MOVED, moved, strict=True) if holds)
+        return cls(reasons, frozenset(tried or ()), space_by_source or {})
+
+    def standing(self, kernel: Kernel, winner: models.KernelVariant, usable: Iterable[Variant]) -> Standing:
+        """The standing today; `winner` is the source that was measured, `usable` what the problem admits."""
+        keys = source_keys(kernel)
+        changed = keys.get(winner.name) != source_key(winner.name, winner.source_hash)
+        unseen = (v.name for v in usable if keys[v.name] not in self.tried and self._may_hold(keys[v.name]))
+        return Standing(((StaleReason.SOURCE,) if changed else ()) + self.moved, tuple(unseen))
+
+    def _may_hold(self, key: str) -> bool:
+        """Whether the variant may have configurations for the problem: the last job found out, of those it knew."""
+        return self.space_by_source.get(key) != 0
+
+
+def source_key(variant: str, source_hash: str) -> str:
+    """One state of a variant, as the database spells it: two variants may share a source."""
+    return f"{variant}:{source_hash}"
+
+
+def source_keys(kernel: Kernel) -> dict[str, str]:
+    """The key of every variant as it is in this process, by name."""
+    return {variant.name: source_key(variant.name, _sha256(kernel.source(variant.name))) for variant in kernel.variants}
+
+
+@cache
+def _sha256(source: str) -> str:
+    """The same as Kernel.source_hash; sources are long, and every answer needs those of all variants."""
+    return hashlib.sha256(source.encode()).hexdigest()
+
+
+_there = models.Environment
+_newest, _peer = aliased(models.Environment), aliased(models.Environment)
+_winner = aliased(models.Trial)
+
+
+def _differs(
+    now: ColumnElement[str] | InstrumentedAttribute[str], then: InstrumentedAttribute[str]
+) -> ColumnElement[bool]:
+    """False, not NULL, where no device says what there is now."""
+    return func.coalesce(now != then, false())
+
+
+_MOVED: Mapping[StaleReason, ColumnElement[bool]] = {
+    StaleReason.DRIVER: _differs(_newest.driver, _there.driver),
+    # What was imported may come from a compiler that no device here has: then any is its peer.
+    StaleReason.TOOLKIT: or_(
+        _differs(_peer.toolkit, _there.toolkit),
+        and_(_there.origin.is_not(None), _peer.id.is_(None), _differs(_newest.toolkit, _there.toolkit)),
+    ),
+    StaleReason.COMPILER: or_(
+        _differs(_peer.compiler_version, _there.compiler_version),
+        # The CPU device's driver is its shim, which is compiled into every kernel.
+        and_(_there.driver == "host", _differs(_peer.runtime, _there.runtime)),
+    ),
+}
+
+
+def with_standing(query: Any) -> Any:
+    """The query over best configurations with their environment and problem joined, and the columns of `Seen.of`."""
+    tried_of, variant = aliased(models.Trial), models.KernelVariant
+    # Said explicitly: by itself SQLAlchemy looks one level up only, and would look at the trials of any study.
+    has_tried = (
+        select(tried_of.id)
+        .where(tried_of.study_id == _winner.study_id, tried_of.kernel_variant_id == variant.id)
+        .correlate(_winner, variant)
+    )
+    tried = (
+        select(func.array_agg(variant.name + ":" + variant.source_hash))
+        .where(variant.kernel_id == models.Problem.kernel_id, has_tried.exists())
+        .scalar_subquery()
+    )
+    query = _with_environment_now(query).join(models.Study, models.Study.id == _winner.study_id)
+    return query.add_columns(*_MOVED.values(), tried, models.Study.space_by_source)
+
+
+def _with_environment_now(query: Select[Row]) -> Select[Row]:
+    """Joins the winner's trial, and what the model's devices report: the newest of all, and of the same compiler."""
+    best, device, reported = models.BestConfiguration, models.Device, aliased(models.Environment)
+    newest = select(func.max(device.environment_id)).where(device.model_id == best.device_model_id)
+    peer = newest.join(reported, reported.id == device.environment_id).where(reported.compiler == _there.compiler)
+    return (
+        query.join(_winner, _winner.id == best.trial_id)
+        .outerjoin(_newest, _newest.id == newest.scalar_subquery())
+        .outerjoin(_peer, _peer.id == peer.scalar_subquery())
+    )
+
+
+def only_stale(session: Session, query: Select[Row], *, wanted: bool = True) -> Select[Row]:
+    """The query over best configurations, for those that are stale, or are not; it must not join environments yet."""
+    known = current_sources(session)
+    best, variant, kernel = models.BestConfiguration, aliased(models.KernelVariant), aliased(models.Kernel)
+    changed = and_(kernel.name.in_([k.name for k in catalogue().kernels()]), variant.id.not_in(known))
+    stale = or_(changed, *_MOVED.values())
+    return (
+        _with_environment_now(query.join(_there, _there.id == best.environment_id))
+        .join(variant, variant.id == _winner.kernel_variant_id)
+        .join(kernel, kernel.id == variant.kernel_id)
+        .where(stale if wanted else ~stale)
+    )
+
+
+def perhaps_improvable(session: Session, query: Any) -> Any:
+    """The same for those whose study has not seen all variants; some may not run there, which `standings` tells."""
+    best, trial, tried = models.BestConfiguration, aliased(models.Trial), aliased(models.Trial)
+    problem, study, variant = aliased(models.Problem), aliased(models.Study), models.KernelVariant
+    seen = select(tried.id).where(tried.study_id == study.id, tried.kernel_variant_id == variant.id)
+    seen = seen.correlate(study, variant)
+    configurations = func.jsonb_extract_path_text(study.space_by_source, variant.name + ":" + variant.source_hash)
+    holds = func.coalesce(configurations, "unknown") != "0"
+    unseen = select(variant.id).where(
+        variant.kernel_id == problem.kernel_id, variant.id.in_(current_sources(session)), ~seen.exists(), holds
+    )
+    unseen = unseen.correlate(problem, study)
+    return (
+        query.join(trial, trial.id == best.trial_id)
+        .join(study, study.id == trial.study_id)
+        .join(problem, problem.id == best.problem_id)
+        .where(unseen.exists())
+    )
+
+
+def current_sources(session: Session) -> list[int]:
+    """Row ids of the variants as they are in this process, of all its kernels."""
+    keys = {(kernel.name, key) for kernel in catalogue().kernels() for key in source_keys(kernel).values()}
+    variant = models.KernelVariant
+    rows = session.execute(
+        select(variant.id, variant.name, variant.source_hash, models.Kernel.name.label("kernel")).join(
+            models.Kernel, models.Kernel.id == variant.kernel_id
+        )
+    )
+    return [row.id for row in rows if (row.kernel, source_key(row.name, row.source_hash)) in keys]
+
+
+def standings(session: Session, ids: Sequence[int]) -> dict[int, Standing]:
+    """The standing of these best configurations, by id. Of kernels that this process has not, only the environment."""
+    best, variant = models.BestConfiguration, aliased(models.KernelVariant)
+    query: Any = (
+        select(best.id, models.Problem, models.DeviceModel, models.Kernel.name, variant)
+        .join(best.environment)
+        .join(best.problem)
+        .join(models.Problem.kernel)
+        .join(best.device_model)
+        .where(best.id.in_(ids))
+    )
+    query = with_standing(query).join(variant, variant.id == _winner.kernel_variant_id)
+    known = {kernel.name: kernel for kernel in catalogue().kernels()}
+    limits: dict[int, Limits] = {}
+    found: dict[int, Standing] = {}
+    for best_id, problem, model, kernel_name, winner, *moved, tried, space in session.execute(query):
+        seen = Seen.of(moved, tried, space)
+        kernel = known.get(kernel_name)
+        if kernel is None:
+            found[best_id] = Standing(seen.moved)
+            continue
+        its_limits = limits.setdefault(model.id, limits_of(model))
+        try:
+            asked = kernel.problem(problem.shape, problem.dtype, problem.options)
+        except InvalidProblemError:  # the kernel has other axes or options now: nobody can ask for this any more
+            found[best_id] = seen.standing(kernel, winner, ())
+        else:
+            found[best_id] = seen.standing(kernel, winner, kernel.usable_variants(asked, its_limits))
+    return found

@@ -1,0 +1,108 @@
+"""Where messages may go: addresses that are safe to be called from here, whatever a name resolves to."""
+
+from __future__ import annotations
+
+import ipaddress
+from dataclasses import dataclass
+from urllib.parse import SplitResult, urlsplit
+
+from tilewright.service.errors import InvalidRequestError
+from tilewright.service.settings import settings
+
+IpAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+EXAMPLE = "https://ci.example/hooks/tilewright"
+MAX_LENGTH = 2048
+_CLOSED = tuple(
+    ipaddress.ip_network(network)
+    for network in (
+        "192.0.0.0/24",  # protocols' own (RFC 6890); Python 3.11 calls it public
+        "2001::/23",  # Teredo and other protocols: they carry an IPv4 address, which a route may lead anywhere
+        "2002::/16",  # 6to4: likewise
+    )
+)
+_PORTS = {"https": 443, "http": 80}
+
+
+@dataclass(frozen=True)
+class Target:
+    """An address taken apart: what to connect to, and what to say there."""
+
+    scheme: str
+    host: str
+    port: int
+    path: str
+
+    @property
+    def host_header(self) -> str:
+        """The `Host` of the request."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return host if self.port == _PORTS[self.scheme] else f"{host}:{self.port}"
+
+    @property
+    def literal(self) -> IpAddress | None:
+        """The host where it is an address and no name."""
+        return address_of(self.host)
+
+
+def check_url(url: str) -> Target:
+    """The address taken apart; raises InvalidRequestError where no message may ever go there.
+
+    Names are not looked up here: what they resolve to is decided at every attempt.
+    """
+    parts = _split(url)
+    allows_private = settings().webhook_private_addresses
+    if parts.scheme != "https" and not (parts.scheme == "http" and allows_private):
+        raise _refusal("must begin with https:// .")
+    if parts.username is not None or parts.password is not None or parts.fragment:
+        raise _refusal("must hold neither a user, nor a password, nor a fragment.")
+    if not parts.hostname or "%" in parts.netloc:
+        raise _refusal("must name a host.")
+    path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+    target = Target(parts.scheme, parts.hostname, _port(parts), path)
+    if target.literal is not None and not is_allowed(target.literal):
+        raise _refusal(NOT_PUBLIC.format(address=target.literal))
+    return target
+
+
+NOT_PUBLIC = "{address} is no public address, and TILEWRIGHT_WEBHOOK_PRIVATE_ADDRESSES is off."
+
+
+def is_allowed(address: IpAddress) -> bool:
+    """Whether messages may go to that address."""
+    return settings().webhook_private_addresses or is_public(address)
+
+
+def is_public(address: IpAddress) -> bool:
+    """Whether it is one of the open Internet: not private, loopback, link-local, shared, reserved or a tunnel's."""
+    is_closed = address.is_multicast or address.is_reserved or getattr(address, "is_site_local", False)
+    return address.is_global and not is_closed and not any(address in network for network in _CLOSED)
+
+
+def address_of(text: str) -> IpAddress | None:
+    """The address that the text is; None for a name."""
+    try:
+        return ipaddress.ip_address(text)
+    except ValueError:
+        return None
+
+
+def _split(url: str) -> SplitResult:
+    if len(url) > MAX_LENGTH or not url.isascii() or not url.isprintable() or " " in url or "\\" in url:
+        raise _refusal(f"must be an address of at most {MAX_LENGTH} plain characters.")
+    try:
+        return urlsplit(url)
+    except ValueError as error:
+        raise _refusal(f"is not an address: {error}.") from None
+
+
+def _port(parts: SplitResult) -> int:
+    try:
+        port = parts.port or _PORTS[parts.scheme]
+    except ValueError:
+        raise _refusal("has a port that is none.") from None
+    return port
+
+
+def _refusal(reason: str) -> InvalidRequestError:
+    return InvalidRequestError("url", reason, EXAMPLE)

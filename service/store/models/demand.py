@@ -1,0 +1,40 @@
+"""What was asked for and not known."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import BigInteger, CheckConstraint, ForeignKey, Index, UniqueConstraint, func
+from sqlalchemy.orm import Mapped, mapped_column, relationship
+
+from tilewright.service.store.models.declarative import Base
+from tilewright.service.store.models.devices import DeviceModel
+
+
+class Demand(Base):
+    """A problem that callers asked for on a device model while no best of exactly it was known, and how often.
+
+    The problem is spelled out: a row in `problems` is made when it is tuned, not when a stranger asks.
+    """
+
+    __tablename__ = "demand"
+    __table_args__ = (
+        CheckConstraint("count > 0", name="was_asked_for"),
+        UniqueConstraint("device_model_id", "problem_hash"),
+        Index(None, "count", "id"),
+        Index(None, "device_model_id", "kernel", "last_asked_at"),
+    )
+
+    id: Mapped[int] = mapped_column(BigInteger, primary_key=True)
+    device_model_id: Mapped[int] = mapped_column(ForeignKey("device_models.id"))
+    problem_hash: Mapped[str]
+    kernel: Mapped[str]
+    shape: Mapped[dict[str, Any]]
+    dtype: Mapped[str]
+    options: Mapped[dict[str, Any]]
+    count: Mapped[int] = mapped_column(type_=BigInteger)
+    first_asked_at: Mapped[datetime] = mapped_column(server_default=func.now())
+    last_asked_at: Mapped[datetime] = mapped_column(server_default=func.now())
+
+    device_model: Mapped[DeviceModel] = relationship(lazy="raise")

@@ -1,0 +1,47 @@
+"""Whether a worker takes jobs: asked to leave it ends for good, asked to pause it waits to be resumed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+from contextlib import suppress
+
+
+class Intake:
+    """The wishes of operators that a worker hears of: by signal (`stopping`, `leaving`) and by command (`pause`)."""
+
+    def __init__(self) -> None:
+        self.stopping = asyncio.Event()  # hand the running job back, then end
+        self.leaving = asyncio.Event()  # end the running job first
+        self.paused = asyncio.Event()
+        self.resumed = asyncio.Event()
+        self.resumed.set()
+        self.device_lost = asyncio.Event()
+
+    @property
+    def takes_jobs(self) -> bool:
+        """Whether a job may be begun now."""
+        return not any(event.is_set() for event in (self.stopping, self.leaving, self.paused, self.device_lost))
+
+    @property
+    def is_ending(self) -> bool:
+        """Whether the worker is to end as soon as it has nothing to do."""
+        return self.stopping.is_set() or self.leaving.is_set()
+
+    def follow(self, *, takes_jobs: bool) -> None:
+        """Pauses or resumes, as the device's row says."""
+        before, after = (self.paused, self.resumed) if takes_jobs else (self.resumed, self.paused)
+        before.clear()
+        after.set()
+
+
+async def first_of(*awaitables: Awaitable[object]) -> None:
+    """Returns when one of them is done; the others are cancelled."""
+    tasks = [asyncio.ensure_future(one) for one in awaitables]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        with suppress(asyncio.CancelledError):
+            await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,67 @@
+"""One POST to an address that was judged before it was connected to: what a name says later cannot lead elsewhere."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from collections.abc import Mapping
+from functools import cache
+
+import httpx
+
+from tilewright.service.errors import InvalidRequestError
+from tilewright.service.operations.deliveries import Attempted
+from tilewright.service.operations.webhook_url import NOT_PUBLIC, IpAddress, Target, address_of, check_url, is_allowed
+
+DEADLINE_S = 10.0
+"""For all of it: looking the name up, connecting, sending, and the head of the answer, however slowly it drips."""
+
+
+async def post(url: str, headers: Mapping[str, str], body: bytes) -> Attempted:
+    """What came of it. The answer's body is not read, redirections are not followed, proxies are not asked."""
+    try:
+        async with asyncio.timeout(DEADLINE_S):
+            target = check_url(url)
+            return await _send(target, await _address(target), headers, body)
+    except InvalidRequestError as refusal:
+        return Attempted(error=refusal.reason)
+    except TimeoutError:
+        return Attempted(error=f"No answer within {DEADLINE_S:g} s.")
+    except (httpx.HTTPError, OSError, UnicodeError) as error:
+        return Attempted(error=f"{type(error).__name__}: {error}")
+
+
+async def _address(target: Target) -> IpAddress:
+    """The one address to connect to; raises InvalidRequestError where any of the name's is not allowed, and OSError."""
+    loop = asyncio.get_running_loop()
+    found = await loop.getaddrinfo(target.host, target.port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP)
+    addresses = [address for *_, place in found if (address := address_of(str(place[0]))) is not None]
+    if not addresses:
+        raise OSError(f"{target.host} has no address")
+    for address in addresses:
+        if not is_allowed(address):
+            raise InvalidRequestError("url", NOT_PUBLIC.format(address=address))
+    return addresses[0]
+
+
+async def _send(target: Target, address: IpAddress, headers: Mapping[str, str], body: bytes) -> Attempted:
+    host = f"[{address}]" if address.version == 6 else str(address)
+    # The certificate is that of the name, whatever address was dialled.
+    extensions = {} if target.literal else {"sni_hostname": target.host}
+    async with (
+        httpx.AsyncClient(trust_env=False, verify=_certificates(), timeout=DEADLINE_S) as client,
+        client.stream(
+            "POST",
+            f"{target.scheme}://{host}:{target.port}{target.path}",
+            headers={**headers, "Host": target.host_header},
+            content=body,
+            extensions=extensions,
+        ) as answer,
+    ):
+        return Attempted(status_code=answer.status_code)
+
+
+@cache
+def _certificates() -> ssl.SSLContext:
+    return ssl.create_default_context()

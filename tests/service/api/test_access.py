@@ -1,0 +1,231 @@
+"""Keys: what each scope may do, how they are found, rotated and revoked, and what is recorded of changes."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from caller import Caller
+from factories import SHAPE, Rows
+from hypothesis import given
+from hypothesis import strategies as st
+from sqlalchemy import func, select, update
+
+from tilewright.service.api import access
+from tilewright.service.api.access import Buckets, wanted_scope
+from tilewright.service.app import create_app
+from tilewright.service.operations import keys
+from tilewright.service.operations.caller import Scope
+from tilewright.service.operations.requests import KeyRequest
+from tilewright.service.operations.transaction import transaction
+from tilewright.service.settings import settings
+from tilewright.service.store import models
+from tilewright.service.store.session import session_scope
+
+JOB = {"kernel": "gemm", "shape": SHAPE, "budget": {"trials": 10}}
+
+
+@pytest.fixture
+def keyed(client, monkeypatch) -> Iterator[Caller]:
+    """An application on the same database that demands keys, asked from another machine."""
+    monkeypatch.setenv("TILEWRIGHT_REQUIRE_KEYS", "true")
+    settings.cache_clear()
+    yield Caller(create_app(), peer=("192.0.2.7", 50000))
+    monkeypatch.delenv("TILEWRIGHT_REQUIRE_KEYS")
+    settings.cache_clear()
+
+
+def key(name: str = "ci", **of) -> str:
+    with transaction() as session:
+        return keys.create_key(session, KeyRequest(name=name, **of)).token
+
+
+def bearer(token: str) -> dict[str, dict[str, str]]:
+    return {"headers": {"Authorization": f"Bearer {token}"}}
+
+
+def device() -> None:
+    with session_scope() as session:
+        Rows(session).device()
+
+
+def test_nothing_is_answered_without_a_key_but_health_and_the_way_in(keyed):
+    refused = keyed.get("/v1/kernels")
+    assert refused.status_code == 401
+    assert refused.json()["type"] == "/problems/unknown-caller"
+    assert refused.headers["www-authenticate"].startswith("Bearer")
+    assert keyed.get("/health").status_code == 200
+    assert keyed.get("/sign-in").status_code == 200
+    assert keyed.get("/static/style.css").status_code == 200
+
+
+def test_a_browser_without_a_session_is_led_to_the_sign_in_page(keyed):
+    led = keyed.get("/jobs?state=done", headers={"Accept": "text/html,*/*"})
+    assert (led.status_code, led.headers["location"]) == (303, "/sign-in?next=%2Fjobs%3Fstate%3Ddone")
+
+
+@pytest.mark.parametrize(
+    ("path", "shown"),
+    [
+        ("/jobs?state=done", "/jobs?state=done"),
+        ("//evil.example", "/"),
+        ("https://evil.example", "/"),
+        ("/\\evil", "/"),
+    ],
+)
+def test_the_sign_in_page_leads_only_to_this_server(keyed, path, shown):
+    page = keyed.get("/sign-in", params={"next": path}).text
+    assert f'data-next="{shown}"' in page
+
+
+@pytest.mark.parametrize("scope", list(Scope))
+def test_a_key_may_do_what_its_scope_says(keyed, scope):
+    device()
+    of = bearer(key(scope=scope))
+    assert keyed.get("/v1/kernels", **of).status_code == 200
+    assert keyed.post("/v1/jobs", json=JOB, **of).status_code == (202 if scope is not Scope.READ else 403)
+    assert keyed.get("/v1/keys", **of).status_code == (200 if scope is Scope.ADMIN else 403)
+
+
+def test_a_wrong_token_is_refused_on_this_machine_too(client):
+    assert client.get("/v1/kernels").status_code == 200
+    assert client.get("/v1/kernels", **bearer("tw_wrong-wrong-wrong")).status_code == 401
+    assert client.get("/v1/kernels", headers={"Authorization": "Basic YTpi"}).status_code == 401
+
+
+def test_the_token_is_stored_nowhere_and_never_listed(keyed):
+    token = key("boss", scope=Scope.ADMIN)
+    listed = keyed.get("/v1/keys", **bearer(token))
+    assert token not in listed.text
+    assert listed.json()["items"][0]["prefix"] == token[:9]
+    with session_scope() as session:
+        row = session.scalars(select(models.ApiKey)).one()
+    assert token not in repr(vars(row))
+
+
+def test_a_rotated_key_ends_after_its_grace(keyed, monkeypatch):
+    monkeypatch.setattr(access, "BELIEVED_S", 0.0)
+    old = key("boss", scope=Scope.ADMIN)
+    made = keyed.post("/v1/keys/boss/rotate", json={"grace_s": 60}, **bearer(old)).json()
+    assert made["scope"] == "admin"
+    assert keyed.get("/v1/keys", **bearer(old)).status_code == 200
+    with session_scope() as session:
+        session.execute(
+            update(models.ApiKey)
+            .where(models.ApiKey.id != made["id"])
+            .values(expires_at=datetime.now(UTC) - timedelta(seconds=1))
+        )
+    assert keyed.get("/v1/keys", **bearer(old)).status_code == 401
+    assert keyed.get("/v1/keys", **bearer(made["token"])).status_code == 200
+
+
+def test_a_revoked_key_and_its_sessions_end(keyed, monkeypatch):
+    monkeypatch.setattr(access, "BELIEVED_S", 0.0)
+    token, admin = key("guest"), key("boss", scope=Scope.ADMIN)
+    opened = keyed.post("/v1/session", json={"key": token})
+    assert opened.status_code == 204
+    cookie = opened.headers["set-cookie"]
+    assert "HttpOnly" in cookie
+    assert "SameSite=strict" in cookie
+    session_cookie = {"Cookie": cookie.split(";")[0]}
+    assert keyed.get("/v1/kernels", headers=session_cookie).status_code == 200
+    assert keyed.request("DELETE", "/v1/keys/guest", **bearer(admin)).status_code == 200
+    assert keyed.get("/v1/kernels", headers=session_cookie).status_code == 401
+    assert keyed.get("/v1/kernels", **bearer(token)).status_code == 401
+    assert keyed.request("DELETE", "/v1/keys/guest", **bearer(admin)).status_code == 404
+
+
+def test_a_session_ends_when_its_browser_signs_out(keyed):
+    cookie = {"Cookie": keyed.post("/v1/session", json={"key": key()}).headers["set-cookie"].split(";")[0]}
+    assert keyed.request("DELETE", "/v1/session", headers=cookie).status_code == 204
+    with session_scope() as session:
+        assert session.scalar(select(func.count()).select_from(models.BrowserSession)) == 0
+
+
+def test_one_name_is_in_force_once(client):
+    assert client.post("/v1/keys", json={"name": "ci"}).status_code == 201
+    assert client.post("/v1/keys", json={"name": "ci"}).status_code == 409
+
+
+@pytest.mark.parametrize(
+    "body", [{"name": "a b"}, {"name": ""}, {"name": "ci", "scope": "root"}, {"name": "x", "max_trials": 0}]
+)
+def test_a_bad_key_request_names_its_field(client, body):
+    refused = client.post("/v1/keys", json=body)
+    assert refused.status_code == 422
+    assert refused.json()["errors"]
+
+
+def test_ceilings_hold_for_budgets_and_for_open_jobs(keyed):
+    device()
+    of = bearer(key("small", scope=Scope.TUNE, max_trials=20, max_open_jobs=1))
+    too_many = keyed.post("/v1/jobs", json=JOB | {"budget": {"trials": 21}}, **of)
+    assert (too_many.status_code, too_many.json()["type"]) == (403, "/problems/over-ceiling")
+    assert keyed.post("/v1/jobs", json=JOB | {"budget": {"seconds": 5}}, **of).status_code == 403
+    assert keyed.post("/v1/jobs", json=JOB, **of).status_code == 202
+    assert keyed.post("/v1/jobs", json=JOB, **of).status_code < 300, "an identical open job is joined"
+    other = JOB | {"shape": SHAPE | {"m": 512}}
+    assert keyed.post("/v1/jobs", json=other, **of).status_code == 403
+    assert keyed.post("/v1/jobs", json=other, **bearer(key("large", scope=Scope.TUNE))).status_code == 202
+
+
+def test_a_change_is_recorded_with_its_author_and_a_refused_one_is_not(keyed):
+    device()
+    tuner, admin = key("tuner", scope=Scope.TUNE), key("boss", scope=Scope.ADMIN)
+    made = keyed.post("/v1/jobs", json=JOB, **bearer(tuner))
+    keyed.post("/v1/jobs", json=JOB | {"kernel": "nothing"}, **bearer(tuner))
+    entries = keyed.get("/v1/audit", **bearer(admin)).json()["items"]
+    assert [(e["actor"], e["action"]) for e in entries] == [("key tuner", "POST /v1/jobs")]
+    assert entries[0]["request_id"] == made.headers["x-request-id"]
+    assert entries[0]["changed"]["tuning_jobs"] >= 1
+    assert tuner not in str(entries)
+
+
+def test_too_many_requests_wait_as_long_as_they_are_told(keyed, monkeypatch):
+    monkeypatch.setenv("TILEWRIGHT_REQUESTS_PER_MINUTE", "4")
+    settings.cache_clear()
+    hurried = Caller(create_app(), peer=keyed.peer)
+    of = bearer(key())
+    answers = [hurried.get("/v1/kernels", **of) for _ in range(4)]
+    assert [a.status_code for a in answers] == [200, 200, 429, 429]
+    assert 1 <= int(answers[-1].headers["retry-after"]) <= 15
+
+
+def test_who_guesses_tokens_has_to_wait(keyed):
+    found = [keyed.get("/v1/kernels", **bearer(f"tw_guess-{n}")).status_code for n in range(20)]
+    assert found[0] == 401
+    assert found[-1] == 429
+    assert keyed.get("/v1/kernels", **bearer(key())).status_code == 429, "the address waits, whatever it shows"
+
+
+@given(
+    method=st.sampled_from(["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"]),
+    path=st.sampled_from(
+        ["/v1/keys", "/v1/keys/ci/rotate", "/v1/audit", "/v1/jobs", "/v1/kernels/gemm/best:batch", "/"]
+    ),
+)
+def test_only_an_admin_touches_keys_and_only_safe_methods_are_reads(method, path):
+    wanted = wanted_scope(method, path)
+    if path.startswith(("/v1/keys", "/v1/audit")):
+        assert wanted is Scope.ADMIN
+    elif wanted is Scope.READ:
+        assert method in {"GET", "HEAD"} or path.endswith(":batch")
+
+
+@given(st.lists(st.floats(0, 5), min_size=1, max_size=60), st.floats(1, 600))
+def test_no_caller_gets_more_than_its_rate_and_its_burst(gaps, per_minute):
+    now = 0.0
+    buckets = Buckets(per_minute, clock=lambda: now)
+    allowed = 0
+    for gap in gaps:
+        now += gap
+        allowed += buckets.wait_s("one") == 0
+    assert allowed <= max(1.0, per_minute / 2) + sum(gaps) * per_minute / 60 + 1e-6
+
+
+def test_waiting_as_long_as_told_is_enough():
+    now = 0.0
+    buckets = Buckets(2, clock=lambda: now)
+    while (wait_s := buckets.wait_s("one")) == 0:
+        pass
+    now += wait_s
+    assert buckets.wait_s("one") == 0

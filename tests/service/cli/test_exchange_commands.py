@@ -1,0 +1,176 @@
+"""`export`, `import` and `bundle` as they are typed: files and pipes, one line for what is refused."""
+
+from __future__ import annotations
+
+import gzip
+import json
+
+import pytest
+from sqlalchemy import select
+from test_commands import one_error_line
+
+from tilewright.kernels.space import Configuration
+from tilewright.service.operations import registry
+from tilewright.service.operations.record_trial import configuration_hash
+from tilewright.service.settings import settings
+from tilewright.service.store import models
+from tilewright.service.store.models import JobState
+from tilewright.service.store.session import session_scope
+from tilewright.tuner.outcome import Outcome
+
+SHAPE = {"m": 64, "n": 32, "k": 48}
+
+
+@pytest.fixture
+def tuned(registered) -> int:
+    """The id of a study with one verified trial, which is its best."""
+    kernel = registry.catalogue().get("gemm")
+    configuration = Configuration.of("tiled", {"TILE_WIDTH": 8})
+    with session_scope() as session:
+        device = session.scalars(select(models.Device)).one()
+        problem = registry.problem_row(session, kernel.problem(SHAPE))
+        key = {"problem_id": problem.id, "device_model_id": device.model_id}
+        study = models.Study(**key, environment_id=device.environment_id, space_hash="s", space_size=9, next_number=1)
+        session.add(study)
+        session.flush()
+        job = models.TuningJob(**key, study_id=study.id, queue="q", budget_trials=1, state=JobState.DONE)
+        session.add(job)
+        session.flush()
+        trial = models.Trial(
+            study_id=study.id,
+            number=0,
+            job_id=job.id,
+            job_revision=1,
+            epoch=0,
+            kernel_variant_id=registry.kernel_variant_ids(session, kernel)["tiled"],
+            configuration=configuration.as_json(),
+            configuration_hash=configuration_hash(kernel, configuration),
+            outcome=Outcome.MEASURED,
+            time_ms=2.0,
+            ranking_l2="warm",
+            warm_ms=2.0,
+            bound_ratio=0.5,
+        )
+        session.add(trial)
+        session.flush()
+        session.add(
+            models.BestConfiguration(
+                **key,
+                environment_id=device.environment_id,
+                trial_id=trial.id,
+                job_id=job.id,
+                time_ms=2.0,
+                ci_low_ms=1.9,
+                ci_high_ms=2.1,
+                l2="warm",
+                gflops=1.0,
+                gb_per_s=1.0,
+                bound_ratio=0.5,
+            )
+        )
+        return study.id
+
+
+@pytest.fixture
+def at_most_4096(registered, monkeypatch) -> None:
+    monkeypatch.setenv("TILEWRIGHT_MAX_IMPORT_BYTES", "4096")
+    settings.cache_clear()
+
+
+def test_a_file_goes_out_and_comes_in_again(run, tuned, tmp_path):
+    path = tmp_path / "results.json"
+    assert run("export", "--out", str(path)).status == 0
+    assert [p.name for p in tmp_path.iterdir()] == ["results.json"]
+    packed = tmp_path / "results.json.gz"
+    packed.write_bytes(gzip.compress(path.read_bytes()))
+    for file, added in ((path, 1), (packed, 0)):
+        ran = run("import", str(file), "--origin", "lab-7", "--json")
+        assert (ran.status, ran.json["best"]) == (0, added)
+    assert ran.json["reasons"] == {"already-here": 2}
+
+
+def test_an_export_to_a_pipe_is_the_document_and_nothing_else(run, tuned):
+    ran = run("export", "--kernel", "gemm", "--trials")
+    assert (ran.status, len(ran.json["studies"])) == (0, 1)
+
+
+def test_a_study_is_written_for_other_tools(run, tuned, tmp_path):
+    assert len(run("export", "--format", "t4", "--study", str(tuned)).json["results"]) == 1
+    cache = run("export", "--format", "kernel-tuner", "--study", str(tuned)).out
+    (tmp_path / "cache.json").write_text(cache)
+    ran = run("import", str(tmp_path / "cache.json"), "--dry-run")
+    assert ran.status == 0
+    assert "1 studies, 1 trials, 0 best" in ran.out
+    assert "nothing was stored" in ran.err
+
+
+def test_rows_that_are_left_out_are_named_with_their_reason(run, tuned, tmp_path):
+    document = json.loads(run("export").out)
+    document["studies"][0]["trials"][0]["bound_ratio"] = 3.0
+    (tmp_path / "d.json").write_text(json.dumps(document))
+    ran = run("import", str(tmp_path / "d.json"))
+    assert ran.status == 0
+    assert "/studies/0/trials/0" in ran.out
+    assert "not-verified" in ran.out
+
+
+@pytest.mark.parametrize(
+    ("content", "more", "words"),
+    [
+        (b"{", [], ["document", "line 1"]),
+        (b'{"format": "tilewright/2"}', [], ["tilewright/2"]),
+        (b'{"format": "tilewright/1"}', [], ["made_by"]),
+        (b'{"a": NaN}', [], ["NaN"]),
+        (b"\x1f\x8b\x08broken", [], ["d.json"]),
+        (gzip.compress(b"{}", mtime=0)[:-4], [], ["cut off"]),
+        (gzip.compress(b" " * 5000, mtime=0), [], ["4096"]),
+        (b" " * 5000, [], ["4096"]),
+        (b"{}", ["--origin", "../x"], ["origin"]),
+        (b"{}", ["--shape", "nonsense"], ["shape"]),
+        (b'{"cache": {}, "tune_params_keys": []}', [], ["kernel"]),
+    ],
+)
+def test_what_cannot_be_imported_is_one_line(run, at_most_4096, tmp_path, content, more, words):
+    (tmp_path / "d.json").write_bytes(content)
+    ran = run("import", str(tmp_path / "d.json"), *more)
+    assert ran.status == 2
+    one_error_line(ran, *words)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "words"),
+    [
+        (["export", "--format", "t4"], 2, ["--study"]),
+        (["export", "--study", "1"], 2, ["--study"]),
+        (["export", "--format", "t4", "--study", "999"], 3, ["study"]),
+        (["import", "/nonexistent.json"], 1, ["/nonexistent.json"]),
+        (["bundle"], 2, ["--out"]),
+        (["bundle", "--out", "x", "--check", "y"], 2, ["--out"]),
+        (["bundle", "--out", "x", "--device-model", "nosuch"], 2, ["nosuch"]),
+        (["bundle", "--check", "/nonexistent"], 1, ["SHA256SUMS"]),
+    ],
+)
+def test_a_wrong_call_is_one_line(run, registered, arguments, status, words):
+    ran = run(*arguments)
+    assert ran.status == status
+    one_error_line(ran, *words)
+
+
+def test_bundles_are_written_and_checked(run, tuned, tmp_path):
+    ran = run("bundle", "--out", str(tmp_path / "b"), "--sources")
+    assert ran.status == 0
+    (path,) = (tmp_path / "b").glob("*.json")
+    assert json.loads(path.read_text())["device_model"]["slug"] == "cpu:test-processor"
+    assert run("bundle", "--check", str(tmp_path / "b")).status == 0
+    path.write_text(path.read_text().replace("2.0", "1.0"))
+    ran = run("bundle", "--check", str(tmp_path / "b"))
+    assert ran.status == 1
+    one_error_line(ran, path.name)
+
+
+def test_a_failed_export_leaves_the_file_that_was_there(run, registered, tmp_path):
+    path = tmp_path / "results.json"
+    path.write_text("before")
+    assert run("export", "--cursor", "!", "--out", str(path)).status == 2
+    assert path.read_text() == "before"
+    assert [p.name for p in tmp_path.iterdir()] == ["results.json"]

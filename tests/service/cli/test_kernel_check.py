@@ -1,0 +1,92 @@
+"""`tilewright kernels check`: findings, JSON and exit codes; and such a kernel is then served like any other."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tilewright.service.operations import registry
+from tilewright.service.settings import settings
+from tilewright.service.store import session as store_session
+
+EXAMPLE = Path(__file__).parents[3] / "examples/convolution2d"
+QUICK = ("--no-compile", "--configurations", "1", "--shape", "h=5,w=9,r=3,s=3")
+
+
+@pytest.fixture
+def configured(monkeypatch, registered):
+    """The API and the worker have the example's folder in their settings; its kernel is registered."""
+    monkeypatch.setenv("TILEWRIGHT_KERNEL_FOLDERS", f'["{EXAMPLE}"]')
+    settings.cache_clear()
+    registry.catalogue.cache_clear()
+    with store_session.session_scope() as session:
+        registry.register_kernels(session, registry.catalogue())
+    yield registered
+    registry.catalogue.cache_clear()
+
+
+def test_the_example_is_fit_and_needs_no_database(run, unreachable):
+    ran = run("kernels", "check", str(EXAMPLE), *QUICK)
+    assert ran.status == 0, ran.out + ran.err
+    assert "direct\tfloat32\tsm_75\t600\t" in ran.out
+    assert "convolution2d: no error; 0 compiled," in ran.out
+    assert "h=5,w=9,r=3,s=3" in ran.err
+
+
+def test_the_report_as_json(run, unreachable):
+    report = run("kernels", "check", str(EXAMPLE), "--no-compile", "--no-run", "--arch", "sm_90", "--json").json
+    assert (report["ok"], report["kernel"], report["findings"]) == (True, "convolution2d", [])
+    assert {(one["variant"], one["dtype"], one["target"]) for one in report["spaces"]} == {
+        (variant, dtype, "sm_90") for variant in ("direct", "tiled") for dtype in ("float32", "float64")
+    }
+    assert all(0 < one["after"] <= one["before"] for one in report["spaces"])
+
+
+def test_a_broken_declaration_is_one_finding_and_exit_code_1(run, unreachable, tmp_path):
+    (tmp_path / "declaration.py").write_text("KERNEL = 1 / 0\n")
+    ran = run("kernels", "check", str(tmp_path))
+    assert ran.status == 1
+    assert "error declaration: " in ran.out
+    assert "importing it raised ZeroDivisionError" in ran.out
+    report = run("kernels", "check", str(tmp_path), "--json")
+    assert (report.status, report.json["ok"], len(report.json["findings"])) == (1, False, 1)
+
+
+def test_a_name_of_ours_is_refused(run, unreachable, tmp_path):
+    for path in EXAMPLE.iterdir():
+        if path.is_file():
+            (tmp_path / path.name).write_text(path.read_text().replace("convolution2d(", "softmax("))
+    declaration = tmp_path / "declaration.py"
+    declaration.write_text(declaration.read_text().replace('name="convolution2d"', 'name="softmax"'))
+    ran = run("kernels", "check", str(tmp_path), *QUICK)
+    assert ran.status == 1
+    assert "there is a kernel 'softmax' already" in ran.out
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (["--arch", "sm_10"], "sm_75, sm_80"),
+        (["--shape", "h=5"], "the axis w is missing"),
+        (["--shape", "h=x"], "not a whole number"),
+        (["--configurations", "0"], "--configurations"),
+    ],
+)
+def test_wrong_arguments_are_exit_code_2(run, unreachable, more, said):
+    ran = run("kernels", "check", str(EXAMPLE), *more)
+    assert ran.status == 2, ran.out
+    assert said in ran.err
+
+
+def test_a_kernel_of_ones_own_is_shown_and_its_jobs_are_taken(run, configured):
+    assert "convolution2d" in run("kernels").out
+    assert "half a tile would not cover the image" in run("kernels", "show", "convolution2d").out
+    assert "TILE_X_ROWS" in run("kernels", "source", "convolution2d", "--variant", "tiled").out
+    shape = ("--shape", "h=5,w=9,r=3,s=3")
+    assert "default match" in run("best", "convolution2d", *shape).out
+    made = run("tune", "convolution2d", *shape, "--trials", "5", "--no-wait", "--json")
+    assert made.status == 0, made.err
+    job = made.json["job"]
+    assert (job["problem"]["kernel"], job["state"]) == ("convolution2d", "queued")
+    assert run("jobs", "show", job["id"], "--json").json["problem"]["shape"] == {"h": 5, "w": 9, "r": 3, "s": 3}

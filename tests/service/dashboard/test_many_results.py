@@ -1,0 +1,57 @@
+"""A hundred thousand results: what pages take and weigh. Slow to fill, so it runs where TILEWRIGHT_MANY is set."""
+
+import gzip
+import os
+import statistics
+import time
+
+import pytest
+from factories import H100
+from sqlalchemy import text
+from test_result_pages import MANY_RESULTS
+
+from tilewright.service.dashboard import STATIC
+from tilewright.service.operations.transaction import transaction
+
+MOST_MS, MOST_BYTES = 300, 600_000
+COUNT = int(os.environ.get("TILEWRIGHT_MANY", "0"))
+pytestmark = pytest.mark.skipif(not COUNT, reason="TILEWRIGHT_MANY=100000 fills a database for a minute")
+PATHS = (
+    "/",
+    "/?family=square",
+    "/?shape=m%3D1500",
+    "/results",
+    "/device-models/nvidia-h200",
+    "/studies/1",
+    "/compare?kernel=gemm&a=nvidia-h200&b=nvidia-h100",
+    "/ask?kernel=gemm&device_model=nvidia-h200&shape=m%3D1500,n%3D100,k%3D784",
+)
+
+
+@pytest.fixture
+def many(client, commit):
+    """COUNT results on two device models."""
+    commit(lambda rows: [rows.best(library_ms=0.5), rows.best(model=H100)])
+    with transaction() as session:
+        session.execute(text(MANY_RESULTS), {"count": COUNT // 2})
+    with transaction() as session:
+        session.execute(text("ANALYZE"))
+
+
+def test_pages_over_many_results_are_quick_and_light(page, many):
+    """The median of five, warm; bytes with the scripts and the style sheet, all gzipped."""
+    scripts = ("vendor/echarts.min.js", "charts.js", "live.js", "actions.js", "style.css")
+    shared = sum(len(gzip.compress((STATIC / name).read_bytes())) for name in scripts)
+    slow, heavy, figures = [], [], {}
+    for path in PATHS:
+        shown = page(path)
+        taken_ms = []
+        for _ in range(5):
+            begun = time.perf_counter()
+            page(path)
+            taken_ms.append((time.perf_counter() - begun) * 1e3)
+        weight = shared + len(gzip.compress(shown.encode()))
+        figures[path] = f"{statistics.median(taken_ms):.0f} ms, least {min(taken_ms):.0f}, {weight / 1e3:.0f} kB"
+        slow += [path] if min(taken_ms) >= MOST_MS else []
+        heavy += [path] if weight >= MOST_BYTES else []
+    assert (slow, heavy) == ([], []), figures

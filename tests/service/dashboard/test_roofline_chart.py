@@ -1,0 +1,56 @@
+"""The roofline, as the data that it is."""
+
+import pytest
+from factories import CPU, H200, SHAPE
+
+from tilewright.service.dashboard.roofline_chart import roofline
+from tilewright.service.operations.results import results
+from tilewright.service.operations.transaction import transaction
+
+DETAILS = {"datasheet_gflops": {"float32": 66_900.0}, "datasheet_gb_per_s": 4_800.0, "measured_gb_per_s": 4_200.0}
+
+
+@pytest.fixture
+def found(commit):
+    """The answers of one best, twice as fast as the default: 100 GFLOP/s at 10 FLOP per byte."""
+    commit(lambda rows: rows.best(SHAPE, 1.0, model=H200))
+    with transaction() as session:
+        return results(session).items
+
+
+def series(chart, name):
+    return next(one for one in chart["series"] if one["name"] == name)
+
+
+def test_the_memory_slope_meets_the_peak_at_the_ridge(found):
+    chart = roofline(found, DETAILS)
+    slope = [point["value"] for point in series(chart, "memory, data sheet")["data"]]
+    assert slope[-1] == [pytest.approx(66_900 / 4_800, rel=0.01), pytest.approx(66_900, rel=0.01)]
+    assert slope[0][1] / slope[0][0] == pytest.approx(4_800, rel=0.01)
+    assert series(chart, "memory, measured")["lineStyle"]["type"] == "dashed"
+
+
+def test_an_arrow_leads_from_the_default_straight_up_to_the_best(found):
+    (arrow,) = series(roofline(found, DETAILS), "from the default")["data"]
+    assert arrow["coords"] == [[10, 50], [10, 100]]
+
+
+def test_a_point_says_what_it_is_and_leads_to_its_study(found):
+    (spot,) = series(roofline(found, DETAILS), "gemm")["data"]
+    assert spot["value"] == [10, 100]
+    assert "m=256,n=100,k=784" in spot["name"]
+    assert spot["href"] == f"/studies/{found[0].study_id}"
+
+
+def test_axes_are_logarithmic_between_powers_of_ten_and_say_their_direction(found):
+    chart = roofline(found, DETAILS)
+    assert (chart["xAxis"]["min"], chart["xAxis"]["max"]) == (10, 100)
+    assert (chart["yAxis"]["min"], chart["yAxis"]["max"]) == (10, 100_000)
+    assert chart["yAxis"]["name"] == "GFLOP/s, higher is better"
+
+
+def test_without_peaks_or_results_there_is_none(found, page, commit):
+    assert roofline(found, {}) is None
+    assert roofline([], DETAILS) is None
+    commit(lambda rows: rows.device(CPU))
+    assert "Roofline" not in page("/device-models/cpu%3Atest")

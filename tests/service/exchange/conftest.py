@@ -1,0 +1,93 @@
+"""Results of one database, to be carried to another that is empty but for its device."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from sqlalchemy import Engine, create_engine, text
+from sqlalchemy.engine import make_url
+from sqlalchemy.pool import NullPool
+from tuned_results import MODEL, Results
+
+from tilewright.service.operations import exchange_export
+from tilewright.service.operations.exchange_export import Wanted
+from tilewright.service.operations.transaction import transaction
+from tilewright.service.store import session as store_session
+from tilewright.service.store.models import Base
+from tilewright.service.store.session import sqlalchemy_url
+
+
+@pytest.fixture(scope="session")
+def exchange_database(postgres_url: str, template: str) -> str:
+    """One migrated database for all tests of this process that import: making one takes half a second."""
+    name = f"exchange_{uuid.uuid4().hex[:12]}"
+    admin = create_engine(sqlalchemy_url(postgres_url), poolclass=NullPool, isolation_level="AUTOCOMMIT")
+    with admin.connect() as connection:
+        connection.execute(text(f"CREATE DATABASE {name} TEMPLATE {template}"))
+    return make_url(postgres_url).set(database=name).render_as_string(hide_password=False)
+
+
+@pytest.fixture(scope="session")
+def exchange_engine(exchange_database: str) -> Iterator[Engine]:
+    engine = create_engine(sqlalchemy_url(exchange_database))
+    yield engine
+    engine.dispose()
+
+
+@pytest.fixture
+def empty(exchange_engine: Engine) -> Callable[[], None]:
+    def empty() -> None:
+        with exchange_engine.begin() as connection:
+            for table in reversed(Base.metadata.sorted_tables):
+                connection.execute(table.delete())
+
+    return empty
+
+
+@pytest.fixture
+def database(exchange_database: str, empty: Callable[[], None]) -> Iterator[str]:
+    """An empty database that `transaction()` goes to."""
+    store_session.configure(exchange_database)
+    yield exchange_database
+    store_session.configure(None)
+    empty()
+
+
+@pytest.fixture
+def export(database: str) -> Callable[..., dict[str, Any]]:
+    """The `tilewright/1` document of what the database holds."""
+
+    def export(**wanted: Any) -> dict[str, Any]:
+        return json.loads("".join(exchange_export.export_studies(Wanted(**wanted))))
+
+    return export
+
+
+@pytest.fixture
+def measured(database: str) -> Results:
+    """Two tuned problems, five trials each, of a device that this installation has."""
+    with transaction() as session:
+        results = Results(session)
+        results.tune({"m": 64, "n": 48, "k": 80}, best_ms=0.5)
+        results.tune({"m": 128, "n": 48, "k": 80}, best_ms=0.75)
+    return results
+
+
+@pytest.fixture
+def document(measured: Results, export: Callable[..., dict[str, Any]], empty: Callable[[], None]) -> dict[str, Any]:
+    """What another installation exported, with all trials; the database is empty again."""
+    found = export(trials=True)
+    empty()
+    return found
+
+
+@pytest.fixture
+def device(document: dict[str, Any]) -> str:
+    """Slug of the device model that this installation has after the export."""
+    with transaction() as session:
+        Results(session).device()
+    return MODEL.slug

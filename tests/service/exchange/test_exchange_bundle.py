@@ -1,0 +1,211 @@
+"""Bundles: enough to launch a kernel without the product, and no file that was tampered with passes."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import subprocess
+
+import pytest
+from tuned_results import MODEL, SHAPE, Results
+
+from tilewright.kernels.space import Configuration
+from tilewright.service.errors import InvalidRequestError, NotFoundError
+from tilewright.service.operations.bundle import bundle
+from tilewright.service.operations.bundle_folder import (
+    BrokenBundleError,
+    check_bundles,
+    file_name,
+    is_signed,
+    write_bundles,
+)
+from tilewright.service.operations.exchange_import import import_document
+from tilewright.service.operations.exchange_incoming import Target
+from tilewright.service.operations.registry import catalogue
+from tilewright.service.operations.transaction import transaction
+
+
+def made(**of) -> str:
+    with transaction() as session:
+        return bundle(session, MODEL.slug, **of)
+
+
+@pytest.fixture
+def folder(measured, tmp_path):
+    write_bundles(tmp_path / "bundles", {MODEL.slug: made()}, None)
+    return tmp_path / "bundles"
+
+
+def test_a_result_says_all_that_a_launch_needs(measured):
+    document = json.loads(made())
+    kernel = catalogue().get("gemm")
+    problem, configuration = kernel.problem(SHAPE), Configuration.of("tiled", {"TILE_WIDTH": 8})
+    result = next(r for r in document["results"] if r["shape"] == SHAPE)
+    assert result["definitions"] == kernel.definitions(problem, configuration)
+    launch = kernel.variant("tiled").launch(configuration.values, problem)
+    assert result["launch"] == {"grid": list(launch.grid), "block": list(launch.block), "shared_bytes": 0}
+    assert (result["time_ms"], result["bound_ratio"], result["origin"]) == (0.5, 0.25, None)
+    assert result["library"]["faster"] is False
+    assert document["kernels"]["gemm"]["entry"] == "gemm"
+    assert [a["name"] for a in document["kernels"]["gemm"]["arguments"]] == [a.name for a in kernel.arguments]
+    assert document["sources"][result["source"]]["variant"] == "tiled"
+
+
+def test_the_text_of_a_source_is_what_its_hash_says(measured):
+    for source_hash, source in json.loads(made(with_sources=True))["sources"].items():
+        assert hashlib.sha256(source["text"].encode()).hexdigest() == source_hash
+    assert "text" not in next(iter(json.loads(made())["sources"].values()))
+
+
+def test_the_same_database_gives_the_same_bytes(measured):
+    assert made() == made()
+
+
+def test_imported_results_are_in_it_with_their_origin(document, device):
+    import_document(json.dumps(document).encode(), Target(origin="lab-7"))
+    with transaction() as session:
+        Results(session).tune(SHAPE, best_ms=5.0)
+    found = {result["shape"]["m"]: (result["time_ms"], result["origin"]) for result in json.loads(made())["results"]}
+    assert found == {64: (5.0, None), 128: (0.75, "lab-7")}
+
+
+def test_an_empty_bundle_is_a_document_too(database):
+    with transaction() as session:
+        Results(session).device()
+    assert json.loads(made())["results"] == []
+
+
+def test_an_unknown_device_model_is_refused(measured):
+    with transaction() as session, pytest.raises(NotFoundError, match="test-gpu"):
+        bundle(session, "nosuch")
+
+
+def test_a_folder_passes_as_it_was_written_and_for_sha256sum_too(folder):
+    assert check_bundles(folder, None) == ["test-gpu.json"]
+    assert {path.name for path in folder.iterdir()} == {"test-gpu.json", "SHA256SUMS"}
+    subprocess.run(["sha256sum", "--check", "--strict", "SHA256SUMS"], cwd=folder, check=True, capture_output=True)
+
+
+def sums(folder, *names: str) -> None:
+    """Right sums of these files."""
+    lines = [f"{hashlib.sha256((folder / n).read_bytes()).hexdigest()}  {n}\n" for n in names]
+    (folder / "SHA256SUMS").write_text("".join(lines))
+
+
+def tampered(folder) -> None:
+    path = folder / "test-gpu.json"
+    path.write_text(path.read_text().replace("0.5", "0.4", 1))
+
+
+def cut_off(folder) -> None:
+    path = folder / "test-gpu.json"
+    path.write_bytes(path.read_bytes()[:-10])
+    sums(folder, path.name)
+
+
+def of_another_version(folder) -> None:
+    (folder / "test-gpu.json").write_text('{"format": "tilewright-bundle/2"}')
+    sums(folder, "test-gpu.json")
+
+
+def outside(folder) -> None:
+    (folder.parent / "secret.json").write_text("{}")
+    sums(folder, "../secret.json")
+
+
+def through_a_link(folder) -> None:
+    shutil.move(folder / "test-gpu.json", folder.parent / "real.json")
+    (folder / "test-gpu.json").symlink_to(folder.parent / "real.json")
+
+
+def a_folder(folder) -> None:
+    (folder / "test-gpu.json").unlink()
+    (folder / "test-gpu.json").mkdir()
+
+
+@pytest.mark.parametrize(
+    ("spoil", "words"),
+    [
+        (tampered, "is not what SHA256SUMS says"),
+        (cut_off, "test-gpu.json"),
+        (of_another_version, "is no tilewright-bundle/1"),
+        (outside, "no sum of a file in this folder"),
+        (through_a_link, "test-gpu.json"),
+        (a_folder, "test-gpu.json"),
+        (lambda f: (f / "test-gpu.json").unlink(), "No such file"),
+        (lambda f: (f / "SHA256SUMS").unlink(), "No such file"),
+        (lambda f: (f / "SHA256SUMS").write_text(""), "names no file"),
+        (lambda f: (f / "SHA256SUMS").write_bytes(b"\xff\n"), "no sum of a file"),
+        (lambda f: (f / "SHA256SUMS").write_text("0" * 64 + "  /etc/passwd\n"), "no sum of a file"),
+    ],
+)
+def test_a_folder_that_is_not_as_it_was_made_is_refused(folder, spoil, words):
+    spoil(folder)
+    with pytest.raises(BrokenBundleError, match=words):
+        check_bundles(folder, None)
+
+
+@pytest.mark.parametrize("slug", ["nvidia-h200", "cpu:amd-epyc", "../../etc/passwd", ".hidden", "a/b\\c", "x\0y"])
+def test_a_file_name_stays_in_its_folder(slug, tmp_path):
+    name = file_name(slug)
+    assert (tmp_path / name).parent == tmp_path
+    assert name.endswith(".json")
+    assert not name.startswith(".")
+    assert not set(name) & set("/\\:\0")
+
+
+def test_two_models_never_share_a_file(tmp_path):
+    with pytest.raises(InvalidRequestError, match="same file name"):
+        write_bundles(tmp_path, {"cpu:a": "{}", "cpu-a": "{}"}, None)
+
+
+@pytest.fixture
+def keys(tmp_path):
+    """An Ed25519 pair made by OpenSSL, as an operator makes one."""
+    pytest.importorskip("cryptography")
+    private, public = tmp_path / "key.pem", tmp_path / "key.pub"
+    subprocess.run(["openssl", "genpkey", "-algorithm", "ed25519", "-out", private], check=True, capture_output=True)
+    subprocess.run(["openssl", "pkey", "-in", private, "-pubout", "-out", public], check=True, capture_output=True)
+    return private, public
+
+
+def test_a_signed_folder_passes_here_and_for_openssl(measured, keys, tmp_path):
+    private, public = keys
+    folder = tmp_path / "signed"
+    write_bundles(folder, {MODEL.slug: made()}, private)
+    assert check_bundles(folder, public) == ["test-gpu.json"]
+    verify = ["openssl", "pkeyutl", "-verify", "-pubin", "-inkey", public, "-rawin"]
+    verify += ["-in", folder / "SHA256SUMS", "-sigfile", folder / "SHA256SUMS.sig"]
+    subprocess.run(verify, check=True, capture_output=True)
+
+
+def test_right_sums_under_a_wrong_signature_are_refused(measured, keys, tmp_path):
+    private, public = keys
+    folder = tmp_path / "signed"
+    write_bundles(folder, {MODEL.slug: made()}, private)
+    tampered(folder)
+    sums(folder, "test-gpu.json")
+    assert check_bundles(folder, None)
+    with pytest.raises(BrokenBundleError, match="signature"):
+        check_bundles(folder, public)
+    (folder / "SHA256SUMS.sig").unlink()
+    with pytest.raises(BrokenBundleError, match=r"SHA256SUMS\.sig"):
+        check_bundles(folder, public)
+
+
+def test_writing_unsigned_over_a_signed_folder_leaves_no_old_signature(measured, keys, tmp_path):
+    folder = tmp_path / "signed"
+    write_bundles(folder, {MODEL.slug: made()}, keys[0])
+    write_bundles(folder, {MODEL.slug: made()}, None)
+    assert not (folder / "SHA256SUMS.sig").exists()
+
+
+def test_a_key_of_another_kind_is_refused(keys, tmp_path):
+    private, public = keys
+    for path, words in ((public, "PEM"), (tmp_path / "none", "none")):
+        with pytest.raises((InvalidRequestError, BrokenBundleError), match=words):
+            write_bundles(tmp_path / "out", {MODEL.slug: "{}"}, path)
+    assert not (tmp_path / "out").exists()
+    with pytest.raises(InvalidRequestError, match="Ed25519PublicKey"):
+        is_signed(b"", b"", private)

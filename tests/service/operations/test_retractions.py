@@ -1,0 +1,154 @@
+"""A best is withdrawn with a reason; the next best of its study stands in; it never comes back."""
+
+from __future__ import annotations
+
+import pytest
+from desk import measured, request
+from sqlalchemy import select
+
+from tilewright.kernels.space import Configuration
+from tilewright.service.errors import NotFoundError
+from tilewright.service.operations import job_progress
+from tilewright.service.operations.caller import COMMAND_LINE, acting_as
+from tilewright.service.operations.publish_best import job_result, publish_best
+from tilewright.service.operations.results import results
+from tilewright.service.operations.retractions import retract
+from tilewright.service.operations.study_rows import barred
+from tilewright.service.store import models
+from tilewright.service.store.models import JobState
+from tilewright.tuner.finals import Finalist, LibraryTime
+from tilewright.tuner.outcome import Evaluation, Outcome
+from tilewright.tuner.tune import TuneResult
+
+
+def finalist(configuration: Configuration, time_ms: float) -> Finalist:
+    return Finalist(configuration, time_ms, (0.99 * time_ms, 1.01 * time_ms), (time_ms,), ties=False)
+
+
+def settled(*finalists: Finalist) -> TuneResult:
+    library = LibraryTime("cuBLAS", 1.5, (1.49, 1.51), faster=False)
+    return TuneResult(
+        best=finalists[0],
+        finalists=finalists,
+        library=library,
+        default_ms=2.0,
+        slowest_ms=8.0,
+        stopped_by="trials",
+    )
+
+
+def publish(session, desk, *finalists: Finalist) -> models.BestConfiguration | None:
+    """The job is done with these finalists."""
+    best = publish_best(session, desk.row, desk.study, settled(*finalists))
+    if desk.row.state is JobState.RUNNING:
+        job_progress.end_job(session, desk.job_id, desk.epoch, JobState.DONE, result=job_result(settled(*finalists)))
+    return best
+
+
+def current(session) -> models.BestConfiguration | None:
+    table = models.BestConfiguration
+    return session.scalars(
+        select(table)
+        .where(table.superseded_by_id.is_(None), table.retracted_at.is_(None))
+        .execution_options(populate_existing=True)
+    ).one_or_none()
+
+
+@pytest.fixture
+def desk(take):
+    desk = take()
+    for place, time_ms in enumerate((1.0, 2.0, 4.0)):
+        desk.record(place, measured(time_ms, bound_ratio=0.25))
+    desk.record(3, Evaluation(Outcome.WRONG_RESULT, log="wrong"))
+    return desk
+
+
+@pytest.fixture
+def best(session, desk) -> models.BestConfiguration:
+    return publish(session, desk, finalist(desk.configurations[0], 0.9), finalist(desk.configurations[1], 1.7))
+
+
+def test_the_next_finalist_stands_in_with_its_settled_time(session, desk, best):
+    with acting_as(COMMAND_LINE, "test"):
+        told = retract(session, best.id, "wrong on our matrices")
+    assert (told.retracted_reason, told.retracted_by) == ("wrong on our matrices", "command line")
+    now = current(session)
+    assert (now.time_ms, now.ci_low_ms, now.stands_in_for_id) == (1.7, pytest.approx(1.683), best.id)
+    assert session.get_one(models.Trial, now.trial_id).configuration == desk.configurations[1].as_json()
+    assert now.gflops == pytest.approx(2 * 64 * 48 * 80 / 1.7e6)
+    assert (now.default_ms, now.library_ms, now.library_faster, now.bound_ratio) == (2.0, 1.5, True, 0.25)
+    assert now.roof_ratio is not None
+
+
+def test_after_the_finalists_the_fastest_measured_trial_stands_in_and_then_nothing(session, desk, best):
+    retract(session, best.id, "wrong")
+    retract(session, current(session).id, "wrong too")
+    third = current(session)
+    assert (third.time_ms, third.bound_ratio) == (4.0, 0.25)
+    retract(session, third.id, "and this")
+    assert current(session) is None
+    assert len(results(session, retracted=True).items) == 3
+    assert results(session).items == []
+
+
+def test_asked_again_nothing_changes(session, best):
+    first = retract(session, best.id, "wrong")
+    now = current(session)
+    again = retract(session, best.id, "another reason")
+    assert again == first
+    assert current(session) is now
+
+
+def test_there_must_be_such_a_result(session):
+    for result_id in (1_000_000, 2**40, 0):
+        with pytest.raises(NotFoundError):
+            retract(session, result_id, "wrong")
+
+
+def test_it_is_barred_from_later_finals_and_never_published_from_its_trial_again(session, desk, best, take):
+    retract(session, best.id, "wrong")
+    assert barred(session, desk.study.id) == frozenset([desk.configurations[0]])
+    # A job that began before the retraction may still settle on it: its next finalist counts.
+    other = take(wanted=request(seed=3))
+    new = publish(session, other, finalist(desk.configurations[0], 0.8), finalist(desk.configurations[1], 1.6))
+    assert (new.time_ms, session.get_one(models.Trial, new.trial_id).number) == (1.6, 1)
+    assert publish(session, take(wanted=request(seed=4)), finalist(desk.configurations[0], 0.8)) is None
+
+
+def test_what_was_published_twice_from_one_trial_is_retracted_both_times(session, desk, best, take):
+    newer = publish(session, take(wanted=request(seed=3)), finalist(desk.configurations[0], 0.95))
+    retract(session, best.id, "wrong")
+    session.refresh(newer)
+    assert newer.retracted_reason == "wrong"
+    assert current(session).time_ms == 1.7
+
+
+def test_a_superseded_one_is_retracted_without_touching_what_stands(session, desk, best, take):
+    newer = publish(
+        session,
+        take(wanted=request(seed=3)),
+        finalist(desk.configurations[1], 0.8),
+        finalist(desk.configurations[0], 0.9),
+    )
+    retract(session, best.id, "wrong")
+    assert current(session).id == newer.id
+
+
+def test_with_a_changed_source_the_configuration_may_be_tried_and_published_anew(session, desk, best):
+    retract(session, best.id, "wrong")
+    used = session.get_one(models.KernelVariant, session.get_one(models.Trial, best.trial_id).kernel_variant_id)
+    session.add(
+        models.KernelVariant(kernel_id=used.kernel_id, name=used.name, source_hash="f" * 64, source="corrected")
+    )
+    session.flush()
+    assert barred(session, desk.study.id) == frozenset()
+
+
+def test_trials_of_an_older_source_do_not_stand_in(session, desk, best):
+    used = session.get_one(models.KernelVariant, session.get_one(models.Trial, best.trial_id).kernel_variant_id)
+    session.add(
+        models.KernelVariant(kernel_id=used.kernel_id, name=used.name, source_hash="f" * 64, source="corrected")
+    )
+    session.flush()
+    retract(session, best.id, "wrong")
+    assert current(session) is None
