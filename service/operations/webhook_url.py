@@ -19,6 +19,7 @@ _CLOSED = tuple(
         "192.0.0.0/24",  # protocols' own (RFC 6890); Python 3.11 calls it public
         "2001::/23",  # Teredo and other protocols: they carry an IPv4 address, which a route may lead anywhere
         "2002::/16",  # 6to4: likewise
+        "64:ff9b::/96",  # NAT64: likewise
     )
 )
 _PORTS = {"https": 443, "http": 80}

@@ -90,7 +90,7 @@ def test_split_work_is_clean_under_sanitizers(device, configuration, shape, tran
     ("configuration", "file", "text", "bug"),
     [
         # Left at SPLIT, the counters make no block the last of the second launch.
-        (ROWS_SPLIT, "../split.cuh", "atomicInc(reinterpret_cast<unsigned*>(start) + group, SPLIT - 1)",
+        (ROWS_SPLIT, "../split.cuh", "atomicInc(reinterpret_cast<unsigned*>(start) + group, parts - 1)",
          "atomicAdd(reinterpret_cast<unsigned*>(start) + group, 1u)"),
         (ROWS_SPLIT, "../split.cuh", "part < SPLIT;", "part < SPLIT - 1;"),
         (ROWS_SPLIT, "split.cu", "thread : thread + vectors * VECTOR_WIDTH", "thread : thread + vectors"),
