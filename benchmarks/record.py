@@ -24,21 +24,13 @@ from tilewright.tuner.devices import open_device
 from tilewright.tuner.measure import MeasurementPlan
 from tilewright.tuner.outcome import Evaluation, Outcome
 from tilewright.tuner.recordings import read_recording
+from tilewright.tuner.t4 import INVALIDITY
 from tilewright.tuner.tune import Budget, Progress, Trial, tune
 
 SHAPES = ["2048x2048x2048", "16x4096x4096"]
 NO_RACE = MeasurementPlan(single_margin=float("inf"), race_margin=float("inf"))
 DIGITS = 5  # events resolve half a microsecond; more digits only make the file larger
 
-_INVALIDITY = {
-    Outcome.MEASURED: "correct",
-    Outcome.CONSTRAINT_VIOLATED: "constraints",
-    Outcome.COMPILE_FAILED: "compile",
-    Outcome.LAUNCH_FAILED: "runtime",
-    Outcome.DEVICE_LOST: "runtime",
-    Outcome.WRONG_RESULT: "correctness",
-    Outcome.TIMED_OUT: "timeout",
-}
 Row = dict[str, Any]
 
 
@@ -57,7 +49,7 @@ def t4_row(trial: Trial, recorded_at: str) -> Row:
             "validation": 0,
             "runtimes": [significant(time_ms) for time_ms in runtimes],
         },
-        "invalidity": _INVALIDITY[evaluation.outcome],
+        "invalidity": INVALIDITY[evaluation.outcome],
         "correctness": int(evaluation.outcome is Outcome.MEASURED),
         "measurements": [
             {"name": name, "value": significant(value), "unit": unit}

@@ -15,7 +15,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 LOCKS = ROOT / "requirements"
-FORMAT = ("--universal", "--python-version=3.11", "--generate-hashes", "--no-emit-index-url", "--no-header")
+FORMAT = ("--universal", "--python-version=3.11", "--generate-hashes", "--no-header")
 
 
 def compile_lock(name: str, *choice: str, text_in: str = "") -> None:

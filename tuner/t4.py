@@ -12,7 +12,7 @@ from tilewright.kernels.problem import Problem
 from tilewright.kernels.space import Configuration
 from tilewright.tuner.outcome import Evaluation, Outcome
 
-_INVALIDITY = {
+INVALIDITY = {
     Outcome.MEASURED: "correct",
     Outcome.CONSTRAINT_VIOLATED: "constraints",
     Outcome.COMPILE_FAILED: "compile",
@@ -21,6 +21,7 @@ _INVALIDITY = {
     Outcome.WRONG_RESULT: "correctness",
     Outcome.TIMED_OUT: "timeout",
 }
+"""T4's word for each outcome."""
 
 
 def write_t4(
@@ -45,7 +46,7 @@ def _row(configuration: Configuration, evaluation: Evaluation) -> dict[str, Any]
     return {
         "configuration": configuration.as_json(),
         "times": times,
-        "invalidity": _INVALIDITY[evaluation.outcome],
+        "invalidity": INVALIDITY[evaluation.outcome],
         "correctness": int(evaluation.outcome is Outcome.MEASURED),
         "measurements": [{"name": "time", "value": measured, "unit": "milliseconds"}],
         "objectives": ["time"],

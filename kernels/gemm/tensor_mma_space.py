@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from tilewright.kernels.kernel import Launch, Variant
 from tilewright.kernels.problem import Limits, Problem
@@ -232,21 +233,15 @@ TENSOR3XTF32 = Variant(
     supports=supports,
 )
 
-TENSOR1XTF32 = Variant(
+TENSOR1XTF32 = replace(
+    TENSOR3XTF32,
     name="tensor1xtf32",
     doc="Inputs rounded to TF32, one product on tensor cores.",
-    source="tensor_mma.cu",
-    launch=launch,
     parameters=(
         choice("PRODUCTS", 1, doc="of the inputs rounded to TF32"),
         *SHARED_PARAMETERS,
         choice("PROMOTE_K", 16, doc="terms that a warp multiplies at a time"),
         choice("SMALL_BF16", 0, doc="there are no small products"),
     ),
-    constraints=CONSTRAINTS,
-    static_shared_bytes=static_shared_bytes,
-    workspace_bytes=workspace_bytes,
-    min_compute_capability=(8, 0),
-    requires=frozenset({"ptx"}),
     supports=is_tf32,
 )

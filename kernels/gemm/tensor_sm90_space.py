@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tilewright.kernels.kernel import Launch, Variant
 from tilewright.kernels.problem import Limits, Problem
 from tilewright.kernels.space import Constraint, Parameter, Values, choice
@@ -217,18 +219,10 @@ TENSOR3XTF32_SM90 = Variant(
     supports=fp32_is_supported,
 )
 
-TENSOR1XTF32_SM90 = Variant(
+TENSOR1XTF32_SM90 = replace(
+    TENSOR3XTF32_SM90,
     name="tensor1xtf32_sm90",
     doc="TF32 products by Hopper's wgmma, for accuracy=tf32; warpgroups with roles of their own.",
-    source="tensor_sm90.cu",
-    launch=launch,
     parameters=parameters(1),
-    constraints=CONSTRAINTS,
-    static_shared_bytes=static_shared_bytes,
-    workspace_bytes=workspace_bytes,
-    min_compute_capability=(9, 0),
-    max_compute_capability=(9, 0),
-    architecture_suffix="a",
-    requires=frozenset({"ptx"}),
     supports=tf32_is_supported,
 )

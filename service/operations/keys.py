@@ -85,7 +85,7 @@ def keys(session: Session) -> list[KeyAnswer]:
 
 def rotate_key(session: Session, name: str, grace_s: float = 0.0) -> NewKeyAnswer:
     """A new key of the same name, scope and ceilings; the old one's last moment comes after `grace_s` seconds."""
-    old = _named(session, name)
+    old = _named(session, name)[-1]
     made = _add(
         session,
         name=name,
@@ -100,9 +100,7 @@ def rotate_key(session: Session, name: str, grace_s: float = 0.0) -> NewKeyAnswe
 
 def revoke_key(session: Session, name: str) -> list[KeyAnswer]:
     """The keys of that name that were in force and are not any more; their browser sessions end with them."""
-    rows = _in_force(session, name)
-    if not rows:
-        raise NotFoundError("key in force", name, sorted({key.name for key in keys(session) if key.in_force}))
+    rows = _named(session, name)
     for row in rows:
         row.revoked_at = _now()
     session.flush()
@@ -159,11 +157,12 @@ def _add(session: Session, *, name: str, scope: Scope, ceilings: Ceilings, expir
     return NewKeyAnswer(**_answer(row).model_dump(), token=token)
 
 
-def _named(session: Session, name: str) -> models.ApiKey:
+def _named(session: Session, name: str) -> Sequence[models.ApiKey]:
+    """The keys of that name in force, the newest last; raises NotFoundError where there is none."""
     rows = _in_force(session, name)
     if not rows:
         raise NotFoundError("key in force", name, sorted({key.name for key in keys(session) if key.in_force}))
-    return rows[-1]
+    return rows
 
 
 def _in_force(session: Session, name: str) -> Sequence[models.ApiKey]:

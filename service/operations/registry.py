@@ -39,16 +39,20 @@ def register_kernels(session: Session, declared: Catalogue) -> None:
             )
             .returning(models.Kernel.id)
         ).scalar_one()
-        sources = [
-            {
-                "kernel_id": kernel_id,
-                "name": variant.name,
-                "source_hash": kernel.source_hash(variant.name),
-                "source": kernel.source(variant.name),
-            }
-            for variant in kernel.variants
-        ]
-        session.execute(insert(models.KernelVariant).values(sources).on_conflict_do_nothing())
+        session.execute(insert(models.KernelVariant).values(source_rows(kernel, kernel_id)).on_conflict_do_nothing())
+
+
+def source_rows(kernel: Kernel, kernel_id: int) -> list[dict[str, Any]]:
+    """Today's source of each variant, as rows to be inserted."""
+    return [
+        {
+            "kernel_id": kernel_id,
+            "name": variant.name,
+            "source_hash": kernel.source_hash(variant.name),
+            "source": kernel.source(variant.name),
+        }
+        for variant in kernel.variants
+    ]
 
 
 def register_device(
