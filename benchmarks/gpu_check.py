@@ -16,7 +16,7 @@ import statistics
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -74,11 +74,13 @@ def draw(
     return found
 
 
-def check(device: Device, kernel: Kernel, count: int, generator: random.Random) -> tuple[Counter[str], list[str]]:
-    """How many configurations were checked by variant and dtype, and a line for each that failed."""
+def check(
+    device: Device, kernel: Kernel, some_problems: Iterable[Problem], count: int, generator: random.Random
+) -> tuple[Counter[str], list[str]]:
+    """How many configurations were checked by variant and dtype, `count` a problem and variant; a line a failure."""
     counts: Counter[str] = Counter()
     failures: list[str] = []
-    for problem in problems(kernel):
+    for problem in some_problems:
         limits = device.model.limits
         variants = kernel.usable_variants(problem, limits)
         chosen = [c for v in variants for c in draw(v.space(), problem, limits, count, generator)]
@@ -166,7 +168,7 @@ def main() -> int:
     lines: list[str] = []
     for kernel in kernels:
         start = time.perf_counter()
-        counts, failures = check(device, kernel, arguments.configurations, generator)
+        counts, failures = check(device, kernel, problems(kernel), arguments.configurations, generator)
         failed += len(failures)
         wall_s = time.perf_counter() - start
         lines.append(f"{kernel.name}: {counts.total()} checked, {len(failures)} failed, {wall_s:.1f} s {dict(counts)}")

@@ -107,7 +107,9 @@ def peer(kernel: Kernel, problem: Problem, space: SearchSpace, backend: str, cou
     threads = {c.items: kernel.variant(c.variant).launch(c.values, problem).threads for c in space.feasible}
     tuned = {p.name: sorted({c.values[p.name] for c in space.feasible}) for p in part.parameters}
     first = space.feasible[0]
-    shape = {name: value for name, value in kernel.definitions(problem, first).items() if name not in first.values}
+    # With definitions of ours it makes none of its own: each parameter's is a function of the configuration.
+    macros: dict[str, Any] = dict(kernel.definitions(problem, first))
+    macros |= {name: lambda p, name=name: str(p[name]) for name in names}
 
     def items(p: Any) -> tuple[tuple[str, int], ...]:
         return tuple(sorted((name, int(p[name])) for name in names))
@@ -124,6 +126,7 @@ def peer(kernel: Kernel, problem: Problem, space: SearchSpace, backend: str, cou
     matrices = [rng.standard_normal(size, dtype=np.float32) for size in ((m, k), (k, n), (m, n))]
     arguments = [np.float32(2), matrices[0], matrices[1], np.float32(0), matrices[2]]
     begun = time.perf_counter()
+    print(f"{len(space)} configurations are handed over", file=sys.stderr, flush=True)
     results, _ = kernel_tuner.tune_kernel(
         kernel.entry,
         kernel.source(part.variant),
@@ -136,7 +139,7 @@ def peer(kernel: Kernel, problem: Problem, space: SearchSpace, backend: str, cou
         block_size_names=["BLOCK_THREADS"],
         restrictions=[is_one],
         smem_args={"size": lambda p: launch(p).shared_bytes},
-        defines=shape,
+        defines=macros,
         lang=backend,
         compiler_options=["-std=c++17"],
         strategy="random_sample",
@@ -180,7 +183,9 @@ def in_own_process(backend: str, count: int, limits: Path, arguments: argparse.N
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=arguments.peer_seconds)
     except subprocess.TimeoutExpired as late:
-        return {"tuner": PEERS[backend], "reason": f"{count} configurations had not ended after {late.timeout:g} s"}
+        said = (late.stderr or late.stdout or b"").decode(errors="replace").strip().splitlines() or ["nothing"]
+        reason = f"{count} configurations had not ended after {late.timeout:g} s; its last line: {said[-1]}"
+        return {"tuner": PEERS[backend], "reason": reason}
     lines = [line for line in done.stdout.splitlines() if line.startswith('{"tuner"')]
     if done.returncode or not lines:
         return {"tuner": PEERS[backend], "reason": (done.stderr.strip().splitlines() or ["no result"])[-1]}

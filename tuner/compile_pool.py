@@ -146,10 +146,13 @@ def serve(connection: Connection) -> None:
     while True:
         try:
             work: Compilation = connection.recv()
+            connection.send(_answer(work))
         except (EOFError, ConnectionError):
             return
-        try:
-            answer: Compiled | TrialFailure | NoCompilerError = compile_now(work)
-        except (TrialFailure, NoCompilerError) as error:
-            answer = error
-        connection.send(answer)
+
+
+def _answer(work: Compilation) -> Compiled | TrialFailure | NoCompilerError:
+    try:
+        return compile_now(work)
+    except (TrialFailure, NoCompilerError) as error:
+        return error

@@ -163,6 +163,16 @@ def test_a_prior_that_points_to_the_wrong_end_is_overruled(bowl_recording, bowl_
     assert np.mean([run_search(search, bowl_recording, 50) for search in searches]) < 1.15  # 1.2 by chance
 
 
+def test_a_record_of_a_variant_stands_in_for_its_default():
+    space = space_of([[4, 4], [4, 4], [4, 4]])
+    starts = space.defaults()
+    recorded = [c for c in space.feasible if c.variant in {"v0", "v1"}]
+    record = Prior("elsewhere", [(c, 1.0 + i) for i, c in enumerate(recorded)])
+    searcher = make_searcher("gp", space, starts, 1, priors=[record])
+    assert [searcher.propose(), searcher.propose()] == [starts[0], starts[2]]
+    assert searcher.propose() != starts[1]
+
+
 def test_a_prior_of_other_parameters_changes_nothing(bowl_space):
     strange = Prior("another kernel", [(Configuration.of("v", {"X": x}), float(x)) for x in range(1, 30)])
     few = Prior("hardly begun", [(bowl_space.feasible[0], 1.0)])

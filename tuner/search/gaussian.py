@@ -47,6 +47,9 @@ class GaussianSampler(ModelSampler):
         super().__init__(space, seed, starts)
         trends = [PriorTrend(prior, self.features) for prior in priors]
         self._trends = [trend for trend in trends if trend.usable]
+        # The first start is what gains are stated against. Of a variant in a record, that says more than its default.
+        recorded = {variant for trend in self._trends for variant in trend.variants}
+        self._starts = [start for start in self._starts if start.variant not in recorded or start == starts[0]]
         self._expected = np.full(len(self.features), LENGTH)
         if self._trends:
             self._expected = np.mean([self._expected, *(trend.lengths for trend in self._trends)], axis=0)

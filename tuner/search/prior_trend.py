@@ -26,6 +26,7 @@ class PriorTrend:
         known = [(c, slowdown) for c, slowdown in prior.entries if features.covers(c)]
         known = _thinned(sorted(known, key=lambda entry: entry[1]))
         self.similarity = prior.similarity
+        self.variants = {c.variant for c, slowdown in known if np.isfinite(slowdown)}
         self.usable = sum(np.isfinite(slowdown) for _, slowdown in known) >= FEWEST
         if not self.usable:
             return
