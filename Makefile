@@ -19,8 +19,8 @@ RECORDED ?= ../shared/data/recorded
 REPEATS ?= 100
 MAIN_JOB = benchmarks/results/h200/main_job.json
 
-.PHONY: help run serve migrate test lint types unit gpu gpu-test browser-test test-faults bench-main-job bench-kernels bench-rate bench-search gpu-random counters gpu-check gpu-memcheck gpu-racecheck \
-	lock hooks clean
+.PHONY: help run serve migrate test lint types unit gpu gpu-test browser-test test-faults chaos fuzz-api bench-main-job bench-kernels bench-rate bench-dispatch bench-network bench-search gpu-random counters gpu-check gpu-memcheck gpu-racecheck \
+	reports references screenshots lock hooks clean
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' Makefile
@@ -37,9 +37,9 @@ migrate: ## Bring the database's schema up to date
 	@$(PREPARE) run
 	@exec "$(VENV)/bin/tilewright" db upgrade
 
-test: ## Everything a change must pass: lint, types, layers, tests
+test: ## Everything a change must pass: lint, types, layers, tests (without a Chromium it says so and leaves the browser out)
 	@$(PREPARE) dev
-	@begun=$$(date +%s); status=0; $(MAKE) --no-print-directory lint types unit || status=$$?; \
+	@begun=$$(date +%s); status=0; $(MAKE) --no-print-directory lint types unit browser-test || status=$$?; \
 	echo "make test: $$(( $$(date +%s) - begun )) s"; exit $$status
 
 lint: ## ruff, formatting, spelling
@@ -72,6 +72,15 @@ test-faults: ## The tests that kill, freeze and restart parts of the system (min
 	@$(PREPARE) dev
 	@$(IN) pytest -n $(WORKERS) -m faults
 
+fuzz-api: ## Every API operation and sequence under schemathesis, at a real server (minutes; EXAMPLES=50, SEED=1)
+	@$(PREPARE) dev
+	@EXAMPLES=$(or $(EXAMPLES),50) SEED=$(or $(SEED),1) $(IN) pytest -m fuzz -n 0 -s -q tests/service/api/test_whole_document.py
+
+chaos: ## Random faults over a running service, ten minutes and more; writes benchmarks/results (CYCLES=200, SEED=1)
+	@$(PREPARE) dev
+	@PYTHONPATH=tests "$(VENV)/bin/python" -m chaos --cycles $(or $(CYCLES),200) --seed $(or $(SEED),1) \
+		--out benchmarks/results/chaos.json
+
 bench-main-job: ## The main job through the API of a running `tilewright up`, on its GPU; writes benchmarks/results
 	@$(PREPARE) run
 	@"$(VENV)/bin/python" benchmarks/main_job.py --out $(MAIN_JOB) --readme $(MAIN_JOB)
@@ -83,6 +92,14 @@ bench-kernels: ## Tune every shape of benchmarks/suite.json and time it beside c
 bench-rate: ## Verified configurations per second, beside Kernel Tuner where it is installed; writes benchmarks/results
 	@$(PREPARE) run
 	@"$(VENV)/bin/python" benchmarks/rate.py --out benchmarks/results/h200/rate.json
+
+bench-dispatch: ## What a launch costs the caller, beside PyCUDA's prepared call and torch.mm; writes benchmarks/results
+	@$(PREPARE) run
+	@"$(VENV)/bin/python" benchmarks/dispatch.py --out benchmarks/results/h200/dispatch.json
+
+bench-network: ## The digits network in every way there is, on the GPU; needs PyTorch in the environment; writes benchmarks/results
+	@$(PREPARE) run
+	@"$(VENV)/bin/python" benchmarks/network.py
 
 bench-search: ## Replay recorded spaces through our searches and Kernel Tuner's, no GPU (RECORDED=folder, REPEATS=100, RESUME=1)
 	@$(PREPARE) bench
@@ -107,6 +124,19 @@ gpu-memcheck: ## Every variant under compute-sanitizer, at small shapes
 gpu-racecheck: ## The same, for races in shared memory
 	@$(PREPARE) run
 	@compute-sanitizer --tool racecheck --error-exitcode 9 "$(VENV)/bin/python" benchmarks/sanitize.py
+
+reports: ## The ladder reports of this machine's first GPU; writes docs/reports/h200 (minutes)
+	@$(PREPARE) run
+	@for kernel in gemm gemv linear; do \
+	"$(VENV)/bin/tilewright" report $$kernel --device cuda:0 --known benchmarks/results/h200/kernels.json --out docs/reports/h200 || exit 1; done
+
+references: ## Write docs/rest.md and the tables in docs/cli.md and docs/settings.md from the code
+	@$(PREPARE) run
+	@"$(VENV)/bin/python" tools/references.py
+
+screenshots: ## Write docs/screenshots from real results: H200, a recording (RECORDED=folder), this CPU; needs Chromium
+	@$(PREPARE) dev
+	@"$(VENV)/bin/python" tools/screenshots.py "$(RECORDED)"
 
 lock: ## Write requirements/*.lock anew (needs uv; UPGRADE=1 takes the newest versions)
 	@python="$(PYTHON)"; "$$python" tools/lock.py

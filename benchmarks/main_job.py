@@ -82,24 +82,23 @@ def run(client: Client, entry: Entry, device_model: str, trials: int) -> dict[st
 
 
 def export(client: Client, trials: int, path: Path) -> None:
-    """Writes the table's data; the file appears when it is whole."""
+    """Writes the table's data, anew after every row; the file is whole at every moment."""
     model = next((m for m in client.device_models() if m.kind == "cuda"), None) or client.device_models()[0]
-    rows = []
-    for entry in entries():
-        rows.append(run(client, entry, model.slug, trials))
-        print(line(rows[-1]), file=sys.stderr, flush=True)
-    best = rows[0]["best"]
-    document = {
+    document: dict[str, Any] = {
         "written_at": datetime.now(UTC).isoformat(timespec="seconds"),
         "command": f"python benchmarks/main_job.py --trials {trials} --out {path.name}",
         "device_model": model.model_dump(mode="json"),
-        "environment": best["environment"],
-        "rows": rows,
+        "rows": [],
     }
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_suffix(".partial")
-    partial.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
-    partial.replace(path)
+    for entry in entries():
+        row = run(client, entry, model.slug, trials)
+        print(line(row), file=sys.stderr, flush=True)
+        document["rows"].append(row)
+        document.setdefault("environment", row["best"]["environment"])
+        partial.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+        partial.replace(path)
 
 
 def rate(row: dict[str, Any]) -> str:

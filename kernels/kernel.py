@@ -147,6 +147,10 @@ class Variant:
 
     def space(self) -> VariantSpace:
         """Its parameters and constraints; the device's own limits come first."""
+        return self._own_space
+
+    @cached_property
+    def _own_space(self) -> VariantSpace:
         return VariantSpace(self.name, self.parameters, (*self._device_constraints(), *self.constraints))
 
     def _device_constraints(self) -> Iterable[Constraint]:
@@ -279,7 +283,14 @@ class Kernel:
 
     def source_hash(self, variant: str) -> str:
         """SHA-256 of `source(variant)`, hexadecimal."""
-        return hashlib.sha256(self.source(variant).encode()).hexdigest()
+        if variant not in self.source_hashes:
+            self.variant(variant)  # says which there are
+        return self.source_hashes[variant]
+
+    @cached_property
+    def source_hashes(self) -> Mapping[str, str]:
+        """The same of every variant, by name: sources are long, and every answer of the service needs them."""
+        return {v.name: hashlib.sha256(self.source(v.name).encode()).hexdigest() for v in self.variants}
 
     def definitions(self, problem: Problem, configuration: Configuration) -> dict[str, str]:
         """The macros that make the source this problem's and this configuration's, by name.

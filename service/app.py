@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 from collections.abc import AsyncIterator
 
 from fastapi import FastAPI
 from fastapi.middleware.gzip import GZipMiddleware
 from fastapi.staticfiles import StaticFiles
+from prometheus_client import Gauge
 
 import tilewright
 from tilewright.service import dashboard
@@ -17,11 +19,13 @@ from tilewright.service.api import (
     comparisons,
     demand,
     devices,
+    digits,
     exchange,
     health,
     jobs,
     kernels,
     keys,
+    metrics_page,
     openapi,
     problems,
     results,
@@ -29,10 +33,16 @@ from tilewright.service.api import (
     studies,
     webhooks,
 )
+from tilewright.service.api.best_door import BestDoor
 from tilewright.service.api.demand_buffer import DemandBuffer
 from tilewright.service.api.event_stream import Streams
 from tilewright.service.api.guard import Guard
+from tilewright.service.api.metrics import Meters, Witness
 from tilewright.service.dashboard import pages
+from tilewright.service.operations.best_memory import BestMemory
+from tilewright.service.operations.best_watch import BestWatch
+from tilewright.service.operations.observed import Observer
+from tilewright.service.settings import settings
 
 
 @contextlib.asynccontextmanager
@@ -42,10 +52,11 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     from tilewright.service.worker.maintenance import Maintenance  # noqa: PLC0415
     from tilewright.service.worker.webhook_sender import WebhookSender  # noqa: PLC0415
 
-    beside: tuple[Maintenance | WebhookSender | DemandBuffer, ...]
-    beside = (Maintenance(), WebhookSender(), app.state.demand)
+    beside: tuple[Maintenance | WebhookSender | DemandBuffer | BestWatch, ...]
+    beside = (Maintenance(), WebhookSender(), app.state.demand, BestWatch(app.state.best))
     for one in beside:
         one.start()
+    gc.freeze()  # what is here stays: looking through it for garbage would hold up requests
     try:
         yield
     finally:
@@ -69,12 +80,18 @@ def create_app() -> FastAPI:
         redirect_slashes=False,
     )
     app.state.streams, app.state.demand = Streams(), DemandBuffer()
+    app.state.best = BestMemory(settings().best_kept)
+    app.state.meters, app.state.observer = Meters(), Observer()
+    held = Gauge("tilewright_best_in_memory", "Best configurations in memory.", registry=app.state.meters.registry)
+    held.set_function(app.state.best.__len__)
     looks = (best, comparisons, demand, kernels, studies, devices, results)
-    for module in (*looks, jobs, schedules, keys, webhooks, exchange, health):
+    for module in (*looks, jobs, schedules, keys, webhooks, exchange, digits, health, metrics_page):
         app.include_router(module.router)
     app.include_router(pages.router)
     app.mount("/static", GZipMiddleware(StaticFiles(directory=dashboard.STATIC), minimum_size=1024), name="static")
     problems.install(app)
     app.openapi = lambda: openapi.build(app)  # type: ignore[method-assign]
+    app.add_middleware(BestDoor, state=app.state)
     app.add_middleware(Guard)
+    app.add_middleware(Witness, meters=app.state.meters)
     return app

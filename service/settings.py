@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 from pathlib import Path
+from typing import Literal
 
 from platformdirs import user_data_path
 from pydantic import Field
@@ -51,6 +52,20 @@ class Settings(BaseSettings):
     )
     demand_kept: int = Field(
         default=1000, gt=0, description="Problems of demand that are kept for each kernel and device model."
+    )
+    best_kept: int = Field(
+        default=1_000_000,
+        ge=0,
+        description="Best configurations that each API process keeps in memory, 400 bytes each. 0: none.",
+    )
+    samples_kept_days: float | None = Field(
+        default=None, gt=0, description="Days that a trial's single times are kept. Not set: for ever."
+    )
+    log_format: Literal["text", "json"] = Field(
+        default="text", description="Lines of the log: text for people, or one JSON object each."
+    )
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        default="info", description="The least that is worth a line of the log."
     )
     max_body_bytes: int = Field(default=1 << 20, gt=0, description="Largest request body.")
     max_import_bytes: int = Field(

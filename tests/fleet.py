@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -48,22 +48,27 @@ class Fleet:
         with Session(engine, expire_on_commit=False) as session, session.begin():
             yield session
 
-    def start_worker(self, device: str = "cpu", **environment: str) -> subprocess.Popen[bytes]:
-        worker = self._start("tilewright.service.worker.main", device, log="worker.log", **environment)
+    def start_worker(
+        self, device: str = "cpu", *, inside: Sequence[str] = (), **environment: str
+    ) -> subprocess.Popen[bytes]:
+        """`inside`: words before the command, as those that enter a namespace."""
+        words = ("tilewright.service.worker.main", device)
+        worker = self._start(*words, log="worker.log", inside=inside, **environment)
         self.workers.append(worker)
         return worker
 
-    def start_api(self, port: int) -> subprocess.Popen[bytes]:
-        api = self._start("tilewright.service.cli", "serve", "--port", str(port), log="api.log")
+    def start_api(self, port: int, **environment: str) -> subprocess.Popen[bytes]:
+        api = self._start("tilewright.service.cli", "serve", "--port", str(port), log="api.log", **environment)
         self.apis.append(api)
         return api
 
-    def _start(self, module: str, *words: str, log: str, **environment: str) -> subprocess.Popen[bytes]:
-        variables = {**os.environ, **QUICK, "TILEWRIGHT_DATA_DIR": str(self.folder), **environment}
-        if not self.is_embedded:
-            variables["TILEWRIGHT_DATABASE_URL"] = self.url
+    def _start(
+        self, module: str, *words: str, log: str, inside: Sequence[str] = (), **environment: str
+    ) -> subprocess.Popen[bytes]:
+        database = {} if self.is_embedded else {"TILEWRIGHT_DATABASE_URL": self.url}
+        variables = {**os.environ, **QUICK, "TILEWRIGHT_DATA_DIR": str(self.folder), **database, **environment}
         with (self.folder / log).open("ab") as said:
-            return subprocess.Popen([sys.executable, "-m", module, *words], env=variables, stderr=said)
+            return subprocess.Popen([*inside, sys.executable, "-m", module, *words], env=variables, stderr=said)
 
     def wait_for_device(self) -> str:
         def registered() -> str | None:

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ from tilewright.service.operations.jobs import cancel_job, job
 from tilewright.service.operations.registry import devices
 from tilewright.service.operations.request_job import request_job
 from tilewright.service.operations.requests import BudgetRequest, JobRequest, ScheduleProblem, ScheduleRequest
+from tilewright.service.operations.retention import prune_samples
 from tilewright.service.operations.schedules import create_schedule, delete_schedule, set_enabled
 from tilewright.service.settings import settings
 from tilewright.service.store import schema
@@ -84,6 +86,8 @@ def test_a_role_without_its_password_is_refused(server):
         "CREATE RULE mine AS ON INSERT TO trials DO INSTEAD NOTHING",
         "DELETE FROM trials",
         "UPDATE trials SET log = ''",
+        "UPDATE trials SET time_ms = 1",
+        "DELETE FROM audit_entries",
         "DELETE FROM tuning_jobs",
         "DELETE FROM best_configurations",
         "UPDATE tilewright_version SET version_num = ''",
@@ -274,6 +278,8 @@ def test_either_may_do_the_chores(server, become, role):
             (worker,),
         ).fetchone()[0]
         become(role)
+        with session_scope() as session:
+            assert prune_samples(session, timedelta(days=1)).trials == 0
         assert do_chores()
         found = superuser.execute("SELECT status FROM procrastinate_jobs WHERE id = %s", (entry,)).fetchone()
         assert found == ("todo",)

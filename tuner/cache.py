@@ -7,13 +7,14 @@ import hashlib
 import json
 import logging
 import os
+import stat
 import tempfile
 from dataclasses import asdict
 from pathlib import Path
 
 import platformdirs
 
-from tilewright.tuner.compile import Compiled
+from tilewright.tuner.compile import Compilation, Compiled, compile_now
 from tilewright.tuner.outcome import Resources
 
 log = logging.getLogger(__name__)
@@ -63,7 +64,7 @@ class CubinCache:
         path = self._path(key)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            _write_whole(path, _encode(compiled))
+            write_whole(path, _encode(compiled))
         except OSError as error:
             self._warn(error)
             return
@@ -97,7 +98,30 @@ class CubinCache:
             log.warning("the cubin cache in %s cannot be used (%s); compiling goes on without it", self.folder, error)
 
 
-def _write_whole(path: Path, data: bytes) -> None:
+def folder_size(folder: Path) -> tuple[int, int]:
+    """How many files lie in a cache and their bytes; 0 and 0 where there is none. 30,000 files take about 0.1 s."""
+    files = size = 0
+    for path in folder.rglob("*"):
+        with contextlib.suppress(OSError):  # another process evicts
+            status = path.stat()
+            if stat.S_ISREG(status.st_mode):
+                files, size = files + 1, size + status.st_size
+    return files, size
+
+
+def compiled_by(cache: CubinCache | None, work: Compilation) -> Compiled:
+    """The cubin from the cache, or compiled in this process and kept there; raises TrialFailure, NoCompilerError."""
+    key = work.key()
+    found = cache.get(key) if cache else None
+    if found is not None:
+        return found
+    compiled = compile_now(work)
+    if cache:
+        cache.put(key, compiled)
+    return compiled
+
+
+def write_whole(path: Path, data: bytes) -> None:
     """The file appears complete, under its name, or not at all."""
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=".new-")
     try:

@@ -22,6 +22,10 @@ _BOOT = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
     "from tilewright.tuner.child import run; run(int(sys.argv[2]), int(sys.argv[3]))"
 )
+HELD: set[int] = set()
+"""Descriptors that children which die with their parent keep open as well: a lock on a device stays held as long as any
+process lives that can use the device, however its parent went."""
+
 _PR_SET_PDEATHSIG = 1
 _KILL_WAIT_S = 10.0
 
@@ -44,7 +48,7 @@ class Child:
         with theirs:
             self.process = subprocess.Popen(
                 [sys.executable, "-c", _BOOT, json.dumps(sys.path), str(theirs.fileno()), str(int(dies_with_parent))],
-                pass_fds=(theirs.fileno(),),
+                pass_fds=(theirs.fileno(), *(HELD if dies_with_parent else ())),
                 stdin=subprocess.DEVNULL,
             )
         self.connection = Connection(ours.detach())

@@ -26,6 +26,9 @@ from tilewright.tuner.outcome import Outcome
 RUNTIME = ("block", "arrays", "runner")
 """The shim's own sources, compiled once per compiler and mode."""
 
+LIBRARY = "library"
+"""The mode of programs that are loaded into this process: with no `main`, and arrays that are the caller's own."""
+
 MAX_CACHE_BYTES = 1 << 29
 """About 18,000 programs of 28 KB."""
 
@@ -56,7 +59,7 @@ class HostBuilder:
     ) -> tuple[Path, float]:
         """The program of a configuration and the milliseconds of compiling it, 0 from the cache.
 
-        Raises TrialFailure(COMPILE_FAILED) with the compiler's log.
+        Raises TrialFailure(COMPILE_FAILED) with the compiler's log. In the mode LIBRARY it is a shared library.
         """
         variant = kernel.variant(configuration.variant)
         text = translation_unit(
@@ -66,6 +69,8 @@ class HostBuilder:
             kernel.definitions(problem, configuration),
             f"{kernel.name}/{variant.source}",
         )
+        if mode == LIBRARY:
+            text += (HOST_FOLDER / "library.inc").read_text(encoding="utf-8")
         started = time.perf_counter()
         path, is_new = self._kept(f"{text}{mode}", "", lambda folder, out: self._link(folder, out, text, mode))
         return path, (time.perf_counter() - started) * 1e3 if is_new else 0.0
@@ -86,12 +91,14 @@ class HostBuilder:
                 with contextlib.suppress(OSError):
                     os.utime(path)  # the eviction's clock
                 return path, False
-        folder = self._cache if is_usable(self._cache) else self._own_folder()
-        path = folder / (key + suffix)
-        with tempfile.TemporaryDirectory(prefix=".new-", dir=folder) as scratch:
-            make(Path(scratch), Path(scratch) / "made")
-            (Path(scratch) / "made").replace(path)
-        return path, True
+        if is_usable(self._cache):
+            try:
+                return _made(self._cache / (key + suffix), make), True
+            except (TrialFailure, TunerError, OSError):
+                if is_usable(self._cache):
+                    raise
+                # The disk ran full meanwhile, which is not the kernel's fault: once more, elsewhere.
+        return _made(self._own_folder() / (key + suffix), make), True
 
     def _link(self, scratch: Path, out: Path, text: str, mode: str) -> None:
         self._prove(mode)
@@ -116,7 +123,8 @@ class HostBuilder:
         """None where the text became a program, else the compiler's log."""
         source = scratch / "kernel.cpp"
         source.write_text(text, encoding="utf-8")
-        objects = [str(self._runtime_object(name, mode)) for name in RUNTIME]
+        names = RUNTIME[:1] if mode == LIBRARY else RUNTIME
+        objects = [str(self._runtime_object(name, mode)) for name in names]
         arguments = [*self.compiler.flags(mode), f"-I{HOST_FOLDER}", "-pipe", str(source), *objects, "-o", str(out)]
         return self._run(arguments, scratch, timeout_s)
 
@@ -153,6 +161,14 @@ class HostBuilder:
                     )
                 self._private = tempfile.TemporaryDirectory(prefix="tilewright-build-", dir=roots[0])
             return Path(self._private.name)
+
+
+def _made(path: Path, make: Callable[[Path, Path], None]) -> Path:
+    """The path, when its file is there: complete or not at all."""
+    with tempfile.TemporaryDirectory(prefix=".new-", dir=path.parent, ignore_cleanup_errors=True) as scratch:
+        make(Path(scratch), Path(scratch) / "made")
+        (Path(scratch) / "made").replace(path)
+    return path
 
 
 def default_cache() -> Path:

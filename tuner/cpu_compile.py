@@ -20,6 +20,7 @@ from tilewright.tuner.errors import NoCompilerError
 HOST_FOLDER = Path(__file__).parent / "host"
 MODES = {
     "fast": ("-O3",),
+    "library": ("-O3", "-fPIC", "-shared", "-Wl,-Bsymbolic"),  # several live in one process, each with its own runtime
     "address": ("-O1", "-g", "-fsanitize=address", "-DHOST_ASAN"),
     "thread": ("-O1", "-g", "-fsanitize=thread", "-DHOST_TSAN"),
 }

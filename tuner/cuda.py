@@ -18,19 +18,19 @@ import pycuda.driver as drv
 from tilewright.kernels.kernel import Kernel, Launch
 from tilewright.kernels.problem import Problem
 from tilewright.tuner import cuda_model, nvml
-from tilewright.tuner.cache import CubinCache
+from tilewright.tuner.cache import CubinCache, compiled_by
 from tilewright.tuner.compile import (
     NVCC_OPTIONS,
     Compilation,
     Compiled,
     Compiler,
     arch_of,
-    compile_now,
     compiler_version,
     read_resources,
 )
 from tilewright.tuner.cuda_bench import CudaBench
-from tilewright.tuner.cuda_graph import CudaGraphError, LaunchGraph
+from tilewright.tuner.cuda_driver import DriverError
+from tilewright.tuner.cuda_graph import LaunchGraph
 from tilewright.tuner.device import DeviceModel, Environment
 from tilewright.tuner.errors import NoDeviceError, OutOfMemoryError, TrialFailure
 from tilewright.tuner.library import LibraryError
@@ -96,14 +96,7 @@ class CudaDevice:
 
     def compile(self, work: Compilation) -> Compiled:
         """The cubin, in this process, by way of the cache."""
-        key = work.key()
-        found = self.cache.get(key) if self.cache else None
-        if found is not None:
-            return found
-        compiled = compile_now(work)
-        if self.cache:
-            self.cache.put(key, compiled)
-        return compiled
+        return compiled_by(self.cache, work)
 
     def compilation(self, source: str, definitions: Mapping[str, str], entry: str, suffix: str = "") -> Compilation:
         """A compilation for this GPU by its compiler; `suffix` goes behind the architecture's name."""
@@ -181,7 +174,7 @@ class CudaDevice:
         """Turns what the driver or the library says into TrialFailure, sticky where the context did not survive."""
         try:
             yield
-        except (drv.Error, CudaGraphError, LibraryError) as error:
+        except (drv.Error, DriverError, LibraryError) as error:
             text = str(error)
             outcome = Outcome.TIMED_OUT if "launch timed out" in text else Outcome.LAUNCH_FAILED
             raise TrialFailure(outcome, text, sticky=self._is_broken()) from error

@@ -7,13 +7,10 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
-from functools import cache
+
+from tilewright.tuner.cuda_driver import call
 
 _THREAD_LOCAL = 1  # CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
-
-
-class CudaGraphError(Exception):
-    """The driver refused; the message holds its name for the error."""
 
 
 class LaunchGraph:
@@ -23,37 +20,24 @@ class LaunchGraph:
         self._stream = ctypes.c_void_p(stream)
         graph = ctypes.c_void_p()
         self._executable = ctypes.c_void_p()
-        _call("cuStreamBeginCapture_v2", self._stream, _THREAD_LOCAL)
+        call("cuStreamBeginCapture_v2", self._stream, _THREAD_LOCAL)
         try:
             for _ in range(count):
                 enqueue()
         finally:
             # Also after a failed launch: the stream must leave capture mode.
-            _call("cuStreamEndCapture", self._stream, ctypes.byref(graph))
+            call("cuStreamEndCapture", self._stream, ctypes.byref(graph))
         try:
-            _call("cuGraphInstantiateWithFlags", ctypes.byref(self._executable), graph, ctypes.c_ulonglong(0))
+            call("cuGraphInstantiateWithFlags", ctypes.byref(self._executable), graph, ctypes.c_ulonglong(0))
         finally:
-            _call("cuGraphDestroy", graph)
+            call("cuGraphDestroy", graph)
 
     def replay(self) -> None:
         """Enqueues all its launches."""
-        _call("cuGraphLaunch", self._executable, self._stream)
+        call("cuGraphLaunch", self._executable, self._stream)
 
     def close(self) -> None:
         """Frees it; replays that are under way end first."""
         if self._executable:
-            _call("cuGraphExecDestroy", self._executable)
+            call("cuGraphExecDestroy", self._executable)
             self._executable = ctypes.c_void_p()
-
-
-@cache
-def _driver() -> ctypes.CDLL:
-    return ctypes.CDLL("libcuda.so.1")
-
-
-def _call(name: str, *arguments: object) -> None:
-    status = getattr(_driver(), name)(*arguments)
-    if status:
-        text = ctypes.c_char_p()
-        _driver().cuGetErrorName(status, ctypes.byref(text))
-        raise CudaGraphError(f"{name}: {text.value.decode() if text.value else status}")

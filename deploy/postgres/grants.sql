@@ -36,8 +36,11 @@ FROM (VALUES
   ('problems',             'INSERT',                   'INSERT'),
   ('studies',              'INSERT, UPDATE (next_number)', 'INSERT, UPDATE'),
   ('tuning_jobs',          'INSERT, UPDATE',           'INSERT, UPDATE'),
-  ('idempotency_keys',     'INSERT',                   ''),
+  -- The chores of both forget idempotency keys of last month and, where a setting says so, single times of trials.
+  ('idempotency_keys',     'INSERT, DELETE',           'DELETE'),
   ('trials',               'INSERT',                   'INSERT'),
+  ('trials',  'UPDATE (warm_samples_ms, cold_samples_ms, samples_pruned_at, ci_low_ms, ci_high_ms)',
+              'UPDATE (warm_samples_ms, cold_samples_ms, samples_pruned_at, ci_low_ms, ci_high_ms)'),
   -- A retraction is asked for at the API, which puts the next best in its place.
   ('best_configurations',  'INSERT, UPDATE',           'INSERT, UPDATE'),
   -- The chores of every API and worker fire schedules: both add jobs, move schedules on and note what came of it.

@@ -20,7 +20,7 @@ from tilewright.service.operations.keys import Found
 from tilewright.service.operations.transaction import transaction
 from tilewright.service.settings import settings
 
-COOKIE = "tilewright_session"
+COOKIE = sessions.COOKIE
 BELIEVED_S = 5.0
 """How long an accepted token is not looked up again: so long a revoked key may go on in this process."""
 
@@ -33,6 +33,9 @@ WRONG_PER_MINUTE = 30
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 _OPEN = frozenset({"/health", "/ready", "/sign-in", "/v1/session", "/favicon.ico"})
 _OPEN_FOLDERS = ("/static/", "/problems/")
+_ASKING = ("/best:batch", "/v1/digits")
+"""Ends of addresses that are posted to because the question is long; they change nothing."""
+
 _ADMIN_FOLDERS = ("/v1/keys", "/v1/audit", "/v1/import", "/v1/webhooks", "/v1/devices/")
 
 
@@ -40,7 +43,7 @@ def wanted_scope(method: str, path: str) -> Scope:
     """What a request asks for, by its method and address."""
     if path.startswith(_ADMIN_FOLDERS):
         return Scope.ADMIN
-    return Scope.READ if method in _SAFE or path.endswith("/best:batch") else Scope.TUNE
+    return Scope.READ if method in _SAFE or path.endswith(_ASKING) else Scope.TUNE
 
 
 @dataclass
@@ -132,8 +135,10 @@ def _token(headers: Headers) -> tuple[str | None, bool]:
 
 def session_token(headers: Mapping[str, str]) -> str | None:
     """The token in the browser's cookie; None where there is none."""
+    if "cookie" not in headers:
+        return None
     try:
-        found = SimpleCookie(headers.get("cookie", "")).get(COOKIE)
+        found = SimpleCookie(headers["cookie"]).get(COOKIE)
     except CookieError:
         return None
     return found.value if found and found.value else None

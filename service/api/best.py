@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
+from functools import partial
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, Field
 
+from tilewright.kernels.problem import Problem
 from tilewright.service.api.openapi import Responses, refuses
 from tilewright.service.api.parameters import BestQuery, IfNoneMatch, KernelName
 from tilewright.service.api.problems import INVALID, NO_CONFIGURATION, NOT_FOUND, UNAVAILABLE
@@ -15,11 +18,12 @@ from tilewright.service.operations.answers import BestAnswer
 from tilewright.service.operations.find_best import MAX_SHAPES, find_best, find_best_batch
 from tilewright.service.operations.parse import parse_options, parse_shape
 from tilewright.service.operations.requests import Request as RequestBody
+from tilewright.service.operations.shelf import Found
 from tilewright.service.operations.transaction import transaction
 
 router = APIRouter(prefix="/v1/kernels", tags=["best"])
 
-CACHE_CONTROL = "max-age=60"
+CACHE_CONTROL = b"max-age=60"
 """A job takes longer than this to change an answer; a caller that waits for one asks again with its ETag."""
 
 NOT_MODIFIED: Responses = {304: {"description": "It has not changed."}}
@@ -54,7 +58,7 @@ def get_best(
     request: Request, kernel: KernelName, query: Annotated[BestQuery, Query()], if_none_match: IfNoneMatch = None
 ) -> Response:
     """The best known configuration for a problem, and how it was found (`match`)."""
-    with transaction() as session:
+    with request.app.state.meters.looking_up(), transaction() as session:
         answer = find_best(
             session,
             kernel,
@@ -65,12 +69,12 @@ def get_best(
             driver=query.driver,
             toolkit=query.toolkit,
         )
+    request.app.state.meters.note_lookups([answer])
     request.app.state.demand.note([answer], query.device_model)
-    body = answer.model_dump_json().encode()
-    headers = {"ETag": f'"{hashlib.sha256(body).hexdigest()[:32]}"', "Cache-Control": CACHE_CONTROL}
-    if if_none_match is not None and is_among(headers["ETag"], if_none_match):
-        return Response(status_code=304, headers=headers)
-    return Response(body, media_type="application/json", headers=headers)
+    status, headers, body = represented(answer.model_dump_json().encode(), if_none_match)
+    response = Response(body, status_code=status)
+    response.raw_headers = headers
+    return response
 
 
 @router.post(
@@ -81,7 +85,8 @@ def get_best(
 )
 def get_best_of_many(http: Request, kernel: KernelName, request: BatchRequest) -> Response:
     """The same for up to 1000 shapes, in their order."""
-    with transaction() as session:
+    known: Callable[[Problem], Found | None] = partial(http.app.state.best.find_of, kernel, request.device_model)
+    with http.app.state.meters.looking_up(), transaction() as session:
         answers = find_best_batch(
             session,
             kernel,
@@ -91,9 +96,22 @@ def get_best_of_many(http: Request, kernel: KernelName, request: BatchRequest) -
             request.options,
             driver=request.driver,
             toolkit=request.toolkit,
+            known=None if request.driver or request.toolkit else known,
         )
+    http.app.state.meters.note_lookups(answers)
     http.app.state.demand.note(answers, request.device_model)
-    return Response(BatchAnswer(items=answers).model_dump_json(), media_type="application/json")
+    bodies = (one.as_json() if isinstance(one, Found) else one.model_dump_json().encode() for one in answers)
+    return Response(b'{"items":[%b]}' % b",".join(bodies), media_type="application/json")
+
+
+def represented(body: bytes, if_none_match: str | None) -> tuple[int, list[tuple[bytes, bytes]], bytes]:
+    """Status, headers and body of the answer, for a caller that has the answers of these ETags already."""
+    etag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'
+    headers = [(b"etag", etag.encode()), (b"cache-control", CACHE_CONTROL)]
+    if if_none_match is not None and is_among(etag, if_none_match):
+        return 304, headers, b""
+    of_body = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
+    return 200, headers + of_body, body
 
 
 def is_among(etag: str, if_none_match: str) -> bool:

@@ -13,6 +13,7 @@ from tilewright.service.errors import DatabaseUnavailableError
 from tilewright.service.operations import demand
 from tilewright.service.operations.answers import BestAnswer, Match
 from tilewright.service.operations.demand import Wanted
+from tilewright.service.operations.shelf import Found
 from tilewright.service.operations.transaction import transaction
 
 logger = logging.getLogger(__name__)
@@ -42,7 +43,7 @@ class DemandBuffer:
     def __len__(self) -> int:
         return len(self._counts)
 
-    def note(self, answers: Iterable[BestAnswer], device_model: str | None) -> None:
+    def note(self, answers: Iterable[BestAnswer | Found], device_model: str | None) -> None:
         """Counts the answers that are not exact; `device_model` as it was asked for, None where there is only one."""
         for answer in answers:
             if answer.match is not Match.EXACT:

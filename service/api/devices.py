@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Path
+from fastapi import APIRouter, Path, Query, Request, Response
 
+from tilewright.service.api.csv_pages import CSV_TOO, rendered
 from tilewright.service.api.examples import FIELD_EXAMPLES
 from tilewright.service.api.openapi import refuses
+from tilewright.service.api.parameters import ListQuery
 from tilewright.service.api.problems import INVALID, NOT_FOUND, UNAVAILABLE
 from tilewright.service.operations import fleet, registry
 from tilewright.service.operations.answers import DeviceAnswer, DeviceModelAnswer, Page
@@ -19,11 +21,17 @@ DeviceId = Annotated[str, Path(max_length=128, description="A device's UUID.", e
 OF_ONE = refuses(INVALID, NOT_FOUND, UNAVAILABLE)
 
 
-@router.get("/devices", operation_id="list_devices", responses=refuses(UNAVAILABLE))
-def list_devices() -> Page[DeviceAnswer]:
+@router.get(
+    "/devices",
+    operation_id="list_devices",
+    response_model=Page[DeviceAnswer],
+    responses=CSV_TOO | refuses(INVALID, UNAVAILABLE),
+)
+def list_devices(request: Request, query: Annotated[ListQuery, Query()]) -> Page[DeviceAnswer] | Response:
     """Every device that a worker has registered, and whether that worker still speaks."""
     with transaction() as session:
-        return Page(items=registry.devices(session))
+        found = Page(items=registry.devices(session))
+    return rendered(request, found, query.format)
 
 
 @router.post("/devices/{uuid}/drain", operation_id="drain_device", responses=OF_ONE)

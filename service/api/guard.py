@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import re
-import uuid
+import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 from urllib.parse import urlencode
 
 from starlette.concurrency import run_in_threadpool
-from starlette.datastructures import Headers, MutableHeaders
+from starlette.datastructures import Headers
 from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -35,12 +36,17 @@ SECURITY_HEADERS: Mapping[str, str] = {
     "Cross-Origin-Resource-Policy": "same-origin",
 }
 
+_MARKS = (*((n.lower().encode(), v.encode()) for n, v in SECURITY_HEADERS.items()), (b"cache-control", b"no-cache"))
+
 FORWARDED = re.compile(rb"forwarded|x-forwarded-.*|x-real-ip|via")
 BODY_SECONDS = 30.0
 # A body that is too large is still read up to here and thrown away: a client that is cut off while it sends
 # sees a broken connection instead of the refusal.
 DRAINED_BYTES = 16 << 20
 LONG_BODY = 1 << 17
+REMEMBERED = 256
+"""Addresses, names of headers and hosts whose examination is not repeated: every request has the same few."""
+
 IMPORT = "/v1/import"
 
 _REQUEST_ID = re.compile(r"[A-Za-z0-9_-]{8,64}")
@@ -93,10 +99,10 @@ class Guard:
 
         async def send_marked(message: Message) -> None:
             if message["type"] == "http.response.start":
-                marked = MutableHeaders(scope=message)
-                for name, value in scope["tilewright.response_headers"].items():
-                    marked.setdefault(name, value)
-                marked.setdefault("Cache-Control", "no-cache")
+                given = message.get("headers", ())
+                names = {name.lower() for name, _ in given}
+                marks = [mark for mark in (*_MARKS, (b"x-request-id", request_id.encode())) if mark[0] not in names]
+                message["headers"] = [*given, *marks]
             await send(message)
 
         try:
@@ -169,22 +175,30 @@ def _sign_in(scope: Scope, headers: Headers) -> Response | None:
 
 def _refuse_other_machines(scope: Scope) -> None:
     client = scope.get("client")
-    if client is None:
-        return  # a Unix socket has no address; the file's permissions decide
-    try:
-        is_loopback = ipaddress.ip_address(client[0].removeprefix("::ffff:")).is_loopback
-    except ValueError:
-        is_loopback = False
-    if not is_loopback:
+    if client is not None and not _is_loopback(client[0]):  # a Unix socket has no address; its permissions decide
         raise refusals.NotLoopbackError("Only requests from this machine are answered while no keys are demanded.")
+
+
+@lru_cache(maxsize=REMEMBERED)
+def _is_loopback(address: str) -> bool:
+    try:
+        return ipaddress.ip_address(address.removeprefix("::ffff:")).is_loopback
+    except ValueError:
+        return False
 
 
 def _refuse_forwarded(scope: Scope) -> None:
     for name, _ in scope["headers"]:
-        if FORWARDED.fullmatch(name.lower()):
+        if _is_forwarding(name):
             raise refusals.ForwardedError(f"The header {name.decode('latin-1')} is refused while no keys are demanded.")
 
 
+@lru_cache(maxsize=REMEMBERED)
+def _is_forwarding(header: bytes) -> bool:
+    return FORWARDED.fullmatch(header.lower()) is not None
+
+
+@lru_cache(maxsize=REMEMBERED)
 def _host_name(host: str) -> str:
     """The name without its port; IPv6 addresses keep their brackets."""
     found = re.fullmatch(r"(\[[0-9a-fA-F:.]+\]|[^:\[\]]*)(:[0-9]{1,5})?", host)
@@ -194,7 +208,7 @@ def _host_name(host: str) -> str:
 def _request_id(headers: Headers) -> str:
     """The caller's own id where it is a plain word, else a new one."""
     given = headers.get("x-request-id", "")
-    return given if _REQUEST_ID.fullmatch(given) else uuid.uuid4().hex
+    return given if _REQUEST_ID.fullmatch(given) else secrets.token_hex(16)
 
 
 async def _read(receive: Receive, max_bytes: int) -> bytes:

@@ -41,10 +41,20 @@ CREATED: Responses = {
         "model": JobAnswer | DryRunAnswer,
     },
 }
+EVENT = {
+    "type": "object",
+    "title": "One event",
+    "properties": {
+        "event": {"enum": ["trial", "state"]},
+        "id": {"type": "string", "description": "To take the stream up after it, as `Last-Event-ID`."},
+        "data": {"type": "string", "contentMediaType": "application/json"},
+    },
+}
+
 FOLLOWED: Responses = {
     200: {
         "description": "Server-sent events: `trial` (a TrialAnswer), `state` (a JobAnswer); ends with the job.",
-        "content": {MEDIA_TYPE: {"schema": {"type": "string"}}},
+        "content": {MEDIA_TYPE: {"schema": EVENT}},
     },
     204: {"description": "The job has ended and everything was seen: do not connect again."},
 }

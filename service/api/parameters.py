@@ -29,7 +29,7 @@ IfNoneMatch = Annotated[
 ]
 LastEventId = Annotated[
     int | None,
-    Header(alias="Last-Event-ID", ge=0, le=2**63 - 1, description="The last event that you saw.", examples=[12]),
+    Header(alias="Last-Event-ID", ge=0, le=MAX_ROW_ID, description="The last event that you saw.", examples=[12]),
 ]
 
 
@@ -39,6 +39,18 @@ class Query(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
+Format = Annotated[
+    Literal["json", "csv"],
+    Field(description="csv: a line an item; the next page is in `Link`.", examples=[EXAMPLE["format"]]),
+]
+
+
+class ListQuery(Query):
+    """How a list that has no pages is written."""
+
+    format: Format = "json"
+
+
 class PageQuery(Query):
     """Which page of a list."""
 
@@ -46,9 +58,7 @@ class PageQuery(Query):
     cursor: str | None = Field(
         default=None, max_length=64, description="`next_cursor` of the page before.", examples=[EXAMPLE["cursor"]]
     )
-    format: Literal["json", "csv"] = Field(
-        default="json", description="csv: a line an item; the next page is in `Link`.", examples=[EXAMPLE["format"]]
-    )
+    format: Format = "json"
 
 
 class ResultQuery(PageQuery):

@@ -207,7 +207,7 @@ def _request_id(request: Request) -> str | None:
 async def _expected(request: Request, error: Exception) -> JSONResponse:
     if not any(c in BY_ERROR for c in type(error).__mro__):
         return await _unexpected(request, error)
-    location = "body" if request.method == "POST" else "query"
+    location = "body" if request.method in {"POST", "PUT"} else "query"
     return response_to(error, location, _request_id(request))
 
 
@@ -218,10 +218,17 @@ async def _http(request: Request, error: Exception) -> JSONResponse:
         return response(NO_PATH, f"There is nothing at {request.url.path}.", request_id=_request_id(request))
     if status == HTTPStatus.METHOD_NOT_ALLOWED:
         detail = f"{request.method} is not allowed at {request.url.path}."
-        return response(METHOD, detail, request_id=_request_id(request), headers=headers)
+        return response(METHOD, detail, request_id=_request_id(request), headers=_allowed(request) or headers)
     phrase = HTTPStatus(status).phrase
     other = ProblemType(phrase.lower().replace(" ", "-"), phrase, status, "")
     return response(other, phrase, request_id=_request_id(request), headers=headers)
+
+
+def _allowed(request: Request) -> dict[str, str]:
+    """`Allow` with every method of the address, which several routes may share: the framework names those of one."""
+    path = getattr(request.scope.get("route"), "path", "")
+    methods = request.app.openapi()["paths"].get(path, {})
+    return {"Allow": ", ".join(sorted(method.upper() for method in methods))} if methods else {}
 
 
 async def _unexpected(request: Request, _error: Exception) -> JSONResponse:

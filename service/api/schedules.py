@@ -1,4 +1,4 @@
-"""Schedules: create, look, pause, resume, run now, delete."""
+"""Schedules: create, look, change, pause, resume, run now, delete."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pydantic import Field
 
 from tilewright.service.api.csv_pages import CSV_TOO, rendered
 from tilewright.service.api.openapi import Responses, refuses
-from tilewright.service.api.parameters import MAX_ROW_ID, PageQuery
+from tilewright.service.api.parameters import MAX_ROW_ID, ListQuery, PageQuery
 from tilewright.service.api.problems import CONFLICT, INVALID, NOT_FOUND, UNAVAILABLE
 from tilewright.service.operations import schedules, staleness_comparisons
 from tilewright.service.operations.answers import FireAnswer, JobAnswer, Page, ScheduleAnswer
@@ -48,11 +48,17 @@ def create_schedule(request: ScheduleRequest, response: Response) -> ScheduleAns
     return made
 
 
-@router.get("", operation_id="list_schedules", responses=refuses(UNAVAILABLE))
-def list_schedules() -> Page[ScheduleAnswer]:
+@router.get(
+    "",
+    operation_id="list_schedules",
+    response_model=Page[ScheduleAnswer],
+    responses=CSV_TOO | refuses(INVALID, UNAVAILABLE),
+)
+def list_schedules(request: Request, query: Annotated[ListQuery, Query()]) -> Page[ScheduleAnswer] | Response:
     """Every schedule, by name, with its next five due times."""
     with transaction() as session:
-        return Page(items=schedules.schedules(session))
+        found = Page(items=schedules.schedules(session))
+    return rendered(request, found, query.format)
 
 
 @router.get("/{schedule_id}", operation_id="get_schedule", responses=OF_ONE)
@@ -60,6 +66,17 @@ def get_schedule(schedule_id: ScheduleId) -> ScheduleAnswer:
     """One schedule, its next five due times, and what came of its last."""
     with transaction() as session:
         return schedules.schedule(session, schedule_id)
+
+
+@router.put(
+    "/{schedule_id}",
+    operation_id="change_schedule",
+    responses=refuses(INVALID, NOT_FOUND, CONFLICT, UNAVAILABLE),
+)
+def change_schedule(schedule_id: ScheduleId, request: ScheduleRequest) -> ScheduleAnswer:
+    """Replace all that it says. Jobs that it has made go on as they are, and no due time comes twice."""
+    with transaction() as session:
+        return schedules.change_schedule(session, schedule_id, request)
 
 
 @router.delete("/{schedule_id}", operation_id="delete_schedule", status_code=204, responses=OF_ONE)

@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from tilewright import __version__
+from tilewright.service import logs
 from tilewright.service.cli import (
     best,
     database,
@@ -21,6 +22,7 @@ from tilewright.service.cli import (
     jobs,
     kernels,
     keys,
+    ladder,
     results,
     schedules,
     serve,
@@ -56,6 +58,8 @@ def tilewright(
         raise typer.Exit
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
+    else:
+        logs.configure_command()
 
 
 app.command("up")(up.up)
@@ -71,6 +75,7 @@ app.command("devices")(devices.devices)
 app.command("drain")(draining.drain)
 app.command("resume")(draining.resume)
 app.add_typer(kernels.app, name="kernels")
+app.command("report")(ladder.report)
 app.command("export")(exchange.export)
 app.command("import")(exchange.import_results)
 app.command("bundle")(exchange.bundle)

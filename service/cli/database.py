@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+from typing import Annotated
 from urllib.parse import urlsplit, urlunsplit
 
 import typer
 
-from tilewright.service.cli.connection import is_at_head
-from tilewright.service.cli.failure import ExitCode
-from tilewright.service.cli.output import JsonFlag, data, note, print_json
+from tilewright.service.cli.connection import is_at_head, prepare_database
+from tilewright.service.cli.failure import CommandError, ExitCode
+from tilewright.service.cli.output import JsonFlag, data, note, print_facts, print_json
+from tilewright.service.operations import retention
+from tilewright.service.operations.caller import COMMAND_LINE, acting_as
+from tilewright.service.operations.transaction import transaction
+from tilewright.service.settings import settings
 from tilewright.service.store import schema
 from tilewright.service.store.session import database_url
 
-app = typer.Typer(help="The database: upgrade, current, url.", no_args_is_help=True)
+app = typer.Typer(help="The database: upgrade, current, url, prune.", no_args_is_help=True)
 
 
 @app.command()
@@ -44,6 +50,66 @@ def url(as_json: JsonFlag = False) -> None:
     """Print the database's address, for psql and for others; a password in it is left out."""
     address = without_password(database_url())
     print_json({"url": address}) if as_json else data.print(address)
+
+
+@app.command()
+def prune(
+    *,
+    older_than: Annotated[
+        float | None,
+        typer.Option("--older-than", min=0, metavar="DAYS", help="For TILEWRIGHT_SAMPLES_KEPT_DAYS."),
+    ] = None,
+    audit_older_than: Annotated[
+        float | None,
+        typer.Option("--audit-older-than", min=0, metavar="DAYS", help="Delete the record of changes before that too."),
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would go, and change nothing.")] = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Drop the single times of old trials now, less winners' and finalists'; medians and intervals stay."""
+    days = older_than if older_than is not None else settings().samples_kept_days
+    if days is None and audit_older_than is None:
+        raise CommandError(
+            "nothing says how long to keep: give --older-than DAYS, or set TILEWRIGHT_SAMPLES_KEPT_DAYS",
+            ExitCode.USAGE,
+        )
+    prepare_database()
+    told: dict[str, int | bool] = {"dry_run": dry_run}
+    with acting_as(COMMAND_LINE, "tilewright db prune"):
+        if days is not None:
+            told |= _prune_samples(timedelta(days=days), dry_run=dry_run)
+        if audit_older_than is not None:
+            told["audit_entries"] = _prune_entries(timedelta(days=audit_older_than), dry_run=dry_run)
+    if as_json:
+        print_json(told)
+    else:
+        print_facts((name.replace("_", " "), value) for name, value in told.items())
+
+
+def _prune_samples(older_than: timedelta, *, dry_run: bool) -> dict[str, int]:
+    if dry_run:
+        with transaction() as session:
+            would = retention.prunable(session, older_than)
+        return {"jobs": would.jobs, "trials": would.trials, "sample_bytes": would.sample_bytes}
+    jobs = trials = 0
+    more = True
+    while more:
+        with transaction() as session:
+            pruned = retention.prune_samples(session, older_than)
+        jobs, trials, more = jobs + pruned.jobs, trials + pruned.trials, pruned.more
+    return {"jobs": jobs, "trials": trials}
+
+
+def _prune_entries(older_than: timedelta, *, dry_run: bool) -> int:
+    if dry_run:
+        with transaction() as session:
+            return retention.count_entries(session, older_than)
+    gone, deleted = 0, 1
+    while deleted:
+        with transaction() as session:
+            deleted = retention.forget_entries(session, older_than)
+        gone += deleted
+    return gone
 
 
 def without_password(address: str) -> str:

@@ -18,6 +18,7 @@ from tilewright.service.cli.output import JsonFlag, data, note, print_facts, pri
 from tilewright.service.client.exchange import ExchangeClient
 from tilewright.service.operations import exchange_export, exchange_foreign_export, registry
 from tilewright.service.operations.bundle import bundle as bundle_of
+from tilewright.service.operations.bundle_cubins import with_cubins
 from tilewright.service.operations.bundle_folder import check_bundles, write_bundles
 from tilewright.service.operations.exchange_import import import_document
 from tilewright.service.operations.exchange_incoming import target_of
@@ -117,6 +118,9 @@ def bundle(
     out: Annotated[Path | None, typer.Option("--out", help="The folder to write.")] = None,
     device_model: Annotated[str | None, typer.Option("--device-model", help="Only this one; default: all.")] = None,
     sources: Annotated[bool, typer.Option("--sources", help="With the text of each source.")] = False,
+    cubins: Annotated[
+        bool, typer.Option("--cubins", help="With compiled code, for applications without NVRTC.")
+    ] = False,
     sign: Annotated[Path | None, typer.Option("--sign", help="An Ed25519 private key, PEM.")] = None,
     check: Annotated[Path | None, typer.Option("--check", help="Check this folder instead.")] = None,
     public_key: Annotated[Path | None, typer.Option("--public-key", help="Check the signature by it, PEM.")] = None,
@@ -132,6 +136,8 @@ def bundle(
     documents = _bundles(device_model, with_sources=sources)
     if not documents:
         raise CommandError("no device model is known yet", ExitCode.NOTHING_FOUND)
+    if cubins:
+        documents = {slug: with_cubins(text) for slug, text in documents.items()}
     for path in write_bundles(out or Path(), documents, sign):
         data.print(str(path))
 

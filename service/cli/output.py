@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import sys
 from collections.abc import Iterable, Sequence
@@ -13,6 +14,8 @@ from pydantic import BaseModel
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
+
+from tilewright.service import logs
 
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 
@@ -25,17 +28,29 @@ notes = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
 
 def note(text: str) -> None:
     """One remark, on stderr."""
-    notes.print(text, style="dim")
+    if not _logged(logging.INFO, text):
+        notes.print(text, style="dim")
 
 
 def warn(text: str) -> None:
     """One remark that asks for attention, on stderr."""
-    notes.print(Text("note ", style="yellow"), text, sep="")
+    if not _logged(logging.WARNING, text):
+        notes.print(Text("note ", style="yellow"), text, sep="")
 
 
 def fail(text: str) -> None:
     """The error of the command, one line on stderr."""
-    notes.print(Text("error ", style="bold red"), " ".join(text.split()), sep="")
+    text = " ".join(text.split())
+    if not _logged(logging.ERROR, text):
+        notes.print(Text("error ", style="bold red"), text, sep="")
+
+
+def _logged(level: int, text: str) -> bool:
+    """Whether the remark went to the log: where that is JSON, whoever reads stderr wants nothing else there."""
+    if logs.are_json():
+        logging.getLogger(logs.COMMANDS).log(level, "%s", text)
+        return True
+    return False
 
 
 def print_json(value: Any) -> None:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import copy
 import os
 import signal
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 import uvicorn
-import uvicorn.config
 
+from tilewright.service import logs
 from tilewright.service.cli.connection import prepare_database
 from tilewright.service.cli.machine import chosen_devices
 from tilewright.service.cli.output import note
@@ -35,25 +34,19 @@ def serve(host: HostOption = None, port: PortOption = None) -> None:
     end_with_supervisor()
     choose_address(host, port)
     prepare_database()
+    logs.configure()
     uvicorn.run(
         "tilewright.service.app:create_app",
         factory=True,
         host=settings().host,
         port=settings().port,
-        log_level="info",
-        log_config=_log_to_stderr(),
+        log_config=None,
+        access_log=False,  # api/request_log.py writes the line of each request
         # Event streams end when their reader does; those still open must not hold up a stop.
         timeout_graceful_shutdown=5,
         proxy_headers=False,
         server_header=False,
     )
-
-
-def _log_to_stderr() -> dict[str, Any]:
-    """Uvicorn's logging, its access lines on stderr too: stdout is for data."""
-    config = copy.deepcopy(uvicorn.config.LOGGING_CONFIG)
-    config["handlers"]["access"]["stream"] = "ext://sys.stderr"
-    return config
 
 
 def worker(

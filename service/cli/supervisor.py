@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tilewright.service import logs
 from tilewright.service.cli.output import warn
 from tilewright.tuner.devices import DeviceEntry
 
@@ -50,7 +51,7 @@ class Program:
             said = self.log.read_text(encoding="utf-8", errors="replace").splitlines()
         except FileNotFoundError:
             return ""
-        return "\n".join(said[-lines:])
+        return "\n".join(logs.plain(line) for line in said[-lines:])
 
 
 class Supervisor:

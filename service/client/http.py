@@ -37,6 +37,7 @@ TIMEOUT_S = 30.0
 CACHED_ANSWERS = 256
 JSON = {"Content-Type": "application/json"}
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
+LONGEST_WAIT_S = 10.0
 QUIET_S = 60.0  # a stream that says nothing for so long is opened anew; servers send comments in between
 
 
@@ -232,10 +233,12 @@ class Client(ResultCalls):
     ) -> httpx.Response:
         """The response; a call that met no server, or an overloaded one, is tried three times.
 
-        Reads may be repeated, and so may requests for jobs and schedules: a key or the name tells that they are the
-        same. Cancelling is idempotent.
+        Where the server says how long this caller has to wait (429), that is waited, up to ten seconds. Reads may be
+        repeated, and so may requests for jobs and schedules: a key or the name tells that they are the same.
+        Cancelling is idempotent.
         """
         for pause_s in pauses_s:
+            told_s = 0.0
             try:
                 response = self._http.request(method, path, headers=headers, content=content)
             except httpx.TransportError as error:
@@ -246,7 +249,8 @@ class Client(ResultCalls):
                     return response
                 if pause_s is None or response.status_code not in TRANSIENT:
                     raise ApiProblemError.of(response)
-            time.sleep(pause_s)
+                told_s = _told_s(response)
+            time.sleep(max(pause_s, told_s))
         raise AssertionError("the last attempt returns or raises")
 
     def _read(self, kind: type[T], body: bytes) -> T:
@@ -267,6 +271,14 @@ def _base_url(url: str) -> httpx.URL:
     if base.scheme not in {"http", "https"} or not base.host:
         raise ApiUnreachableError(url, "not an address like http://127.0.0.1:8000")
     return base
+
+
+def _told_s(response: httpx.Response) -> float:
+    """Seconds that a caller who asks too often is to wait; 0 where the server does not say, or says a date."""
+    told = response.headers.get("retry-after", "")
+    if response.status_code != httpx.codes.TOO_MANY_REQUESTS or not told.isdecimal():
+        return 0.0
+    return min(float(told), LONGEST_WAIT_S)
 
 
 def _path(path: str, **query: str | int | None) -> str:

@@ -15,6 +15,9 @@ Options = dict[str, Any]
 LINEAR_UP_TO = 3.0
 """Ratio of the slowest to the fastest time up to which a linear axis shows both well."""
 
+MARGIN = 0.3
+"""Room in steps of the axis between its ends and the outermost points."""
+
 FAILED_SYMBOLS: Mapping[str, str] = {
     "compile_failed": "triangle",
     "launch_failed": "diamond",
@@ -58,8 +61,17 @@ def time_axis(times_ms: Sequence[float]) -> Options:
     if high / low > LINEAR_UP_TO:
         bounds = {"min": 2.0 ** math.floor(math.log2(low)), "max": 2.0 ** math.ceil(math.log2(high) + 1e-9)}
         return title | {"type": "log", "logBase": 2} | bounds
-    room = (high - low) * 0.08 or low * 0.1
-    return title | {"min": rounded(low - room), "max": rounded(high + room)}
+    step = _step((high - low) or low / 5)
+    return title | {
+        "min": rounded(math.floor(low / step - MARGIN) * step),
+        "max": rounded(math.ceil(high / step + MARGIN) * step),
+    }
+
+
+def _step(span: float) -> float:
+    """1, 2 or 5 times a power of ten, about five to a span: an axis that ends at one of its marks is read best."""
+    power = 10.0 ** math.floor(math.log10(span / 5))
+    return next(factor * power for factor in (1, 2, 5, 10) if factor * power >= span / 5 * 0.999)
 
 
 def rounded(value: float) -> float:

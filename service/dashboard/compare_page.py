@@ -10,6 +10,7 @@ from fastapi.responses import HTMLResponse
 
 from tilewright.service.dashboard import words
 from tilewright.service.dashboard.chart_parts import Options, axis, chart, point, time_axis
+from tilewright.service.dashboard.charts import Bar
 from tilewright.service.dashboard.rendering import PageRoute, address, page
 from tilewright.service.errors import InvalidRequestError
 from tilewright.service.operations import registry
@@ -96,6 +97,7 @@ def _line(row: ComparedRow) -> dict[str, Any]:
     return row.model_dump() | {
         "problem": problem,
         "sign": SIGNS[row.verdict],
+        "bar": Bar.of(row.speedup) if row.speedup else None,
         "history_path": address("/history", query),
     }
 
@@ -116,7 +118,10 @@ def history_page(
     return page(
         "history.html",
         problem=problem,
-        entries=[(entry, SIGNS.get(entry.verdict or ""), _summary(entry)) for entry in reversed(found.items)],
+        entries=[
+            (entry, SIGNS.get(entry.verdict or ""), words.configuration(kernel, entry.variant, entry.configuration))
+            for entry in reversed(found.items)
+        ],
         chart=history_chart(found.items),
         ask=address("/ask", {"kernel": kernel, **query}),
         data=address(f"/v1/kernels/{kernel}/history", query),
@@ -154,5 +159,5 @@ def history_chart(entries: list[HistoryEntry]) -> Options | None:
         }
         for place, (model, own) in enumerate(sorted(by_model.items()))
     ]
-    x = axis("verified, UTC", kind="time")
+    x = axis("verified, UTC", kind="time", boundaryGap=["3%", "3%"])
     return chart(x=x, y=time_axis([entry.time_ms for entry in entries]), series=series, useUTC=True)

@@ -50,12 +50,15 @@ def job_list(
     """Jobs, newest first."""
     with transaction() as session:
         found = jobs.jobs(session, state=state or None, limit=limit, cursor=cursor)
+    state = state or None
     kept = {"state": state, "limit": limit if limit != SHOWN_JOBS else None}
     return page(
         "jobs.html",
         refresh_s=refresh_s(found.items),
         state=state,
         states=STATES,
+        data=address("/v1/jobs", kept | {"cursor": cursor}),
+        first=address("/jobs", kept) if cursor else None,
         next=address("/jobs", kept | {"cursor": found.next_cursor}) if found.next_cursor else None,
         **in_short(found.items) | {"jobs_source": address("/jobs", kept | {"cursor": cursor})},
     )

@@ -9,6 +9,7 @@ from typing import Any, Literal
 from tilewright.service.dashboard import words
 from tilewright.service.dashboard.rendering import address
 from tilewright.service.operations.answers import DeviceModelAnswer, Match
+from tilewright.service.operations.families import FAMILIES
 from tilewright.service.operations.matrix import CellAnswer, ProblemRow
 from tilewright.service.operations.parse import format_options, format_shape
 from tilewright.service.operations.results import ResultAnswer
@@ -65,13 +66,13 @@ def sign(name: str) -> str:
 
 
 def groups(rows: Sequence[ProblemRow], colour: Colour) -> list[dict[str, Any]]:
-    """The rows by family, in the families' order of first appearance; inside by size."""
+    """The rows by family, in the order of FAMILIES; inside by size."""
     found: dict[str, list[ProblemRow]] = {}
     for row in rows:
         found.setdefault(row.family, []).append(row)
     return [
         {"name": name, "rows": [_line(row, colour) for row in sorted(members, key=_size)]}
-        for name, members in found.items()
+        for name, members in sorted(found.items(), key=lambda item: FAMILIES.index(item[0]))
     ]
 
 

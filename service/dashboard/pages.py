@@ -10,6 +10,9 @@ from fastapi.responses import HTMLResponse
 from tilewright.service.dashboard import (
     ask_page,
     compare_page,
+    demand_pages,
+    digits_page,
+    fleet_pages,
     job_pages,
     overview_page,
     schedule_pages,
@@ -116,7 +119,7 @@ def kernel(name: str) -> HTMLResponse:
     )
 
 
-for module in (overview_page, study_pages, ask_page, compare_page, job_pages):
+for module in (overview_page, study_pages, ask_page, compare_page, job_pages, fleet_pages, demand_pages, digits_page):
     router.include_router(module.router)
 router.include_router(schedule_pages.router)
 router.include_router(sign_in_page.router)

@@ -19,6 +19,8 @@ from markupsafe import Markup
 from tilewright.kernels.errors import InvalidProblemError
 from tilewright.service.dashboard.words import FILTERS
 from tilewright.service.errors import DatabaseUnavailableError, InvalidRequestError, NotFoundError
+from tilewright.service.operations.caller import Caller, Scope
+from tilewright.service.settings import settings
 
 RETRY_SECONDS = 5
 LEAST_COMPRESSED = 1024
@@ -31,6 +33,7 @@ _templates = jinja2.Environment(
     lstrip_blocks=True,
 )
 _templates.filters |= FILTERS
+_templates.globals["needs_keys"] = lambda: settings().require_keys
 
 
 def script_json(value: Any) -> Markup:
@@ -47,6 +50,12 @@ def page(name: str, *, status: int = 200, refresh_s: int | None = None, **values
     text = _templates.get_template(name).render(refresh_s=refresh_s, **values)
     headers = {"Retry-After": str(RETRY_SECONDS)} if status == 503 else {}
     return HTMLResponse(text, status_code=status, headers=headers)
+
+
+def may(request: Request, wanted: Scope) -> bool:
+    """Whether who asks for the page may do what needs that scope; the API judges again when it is done."""
+    caller: Caller = request.scope["tilewright.caller"]
+    return caller.scope.allows(wanted)
 
 
 def address(path: str, query: Mapping[str, Any]) -> str:

@@ -16,6 +16,12 @@ FASTEST_SHARE = 0.05
 BIN_LIMIT = 24
 """Values of a parameter that an axis can name."""
 
+LABELLED_COLUMNS = 7
+"""Of a heat map whose cells hold their times; in more the tooltip says them."""
+
+ABOVE_LINES = {"color": "--text", "textBorderColor": "--ground", "textBorderWidth": 3}
+"""Labels of an axis that lines run across."""
+
 
 def says(trial: DrawnTrial) -> str:
     """The tooltip of a trial."""
@@ -113,7 +119,7 @@ def parallel(trials: Sequence[DrawnTrial], order: Sequence[str], selection: Sele
             "name": name,
             "type": "category",
             "data": [str(value) for value in values[name]],
-            "axisLabel": {"interval": 0 if len(values[name]) <= BIN_LIMIT else "auto"},
+            "axisLabel": {"interval": 0 if len(values[name]) <= BIN_LIMIT else "auto", **ABOVE_LINES},
         }
         for place, name in enumerate(names)
     ]
@@ -259,7 +265,7 @@ def heat_map(trials: Sequence[DrawnTrial], across: str, up: str) -> Options | No
         x=axis(across, kind="category", data=[str(value) for value in columns]),
         y=axis(up, kind="category", data=[str(value) for value in rows]),
         series=[
-            {"name": "fastest", "type": "heatmap", "label": {"show": len(columns) <= 12}, "data": cells},
+            {"name": "fastest", "type": "heatmap", "label": {"show": len(columns) <= LABELLED_COLUMNS}, "data": cells},
             {
                 "name": "failed",
                 "type": "scatter",

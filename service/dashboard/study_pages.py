@@ -23,6 +23,9 @@ router = APIRouter(include_in_schema=False, route_class=PageRoute)
 
 SHOWN_TRIALS = 50
 
+ENOUGH_TRIALS = 8
+"""Of a variant, to say something of its parameters."""
+
 Name = Annotated[str | None, Query(max_length=64)]
 PageNumber = Annotated[int, Query(alias="page", ge=1, le=10_000)]
 
@@ -100,11 +103,12 @@ def study(
 
 
 def _variant(drawn: Drawing, asked: str | None) -> str | None:
-    """The variant whose parameters are drawn: the asked one, else the winner's, else the one tried most."""
+    """The variant whose parameters are drawn: the asked one, else the winner's if tried enough, else the most tried."""
     if asked in drawn.variants:
         return asked
-    if drawn.improvements:
-        return drawn.improvements[-1].variant
+    winner = drawn.improvements[-1].variant if drawn.improvements else None
+    if drawn.variants.get(winner or "", 0) >= ENOUGH_TRIALS:
+        return winner
     return max(drawn.variants, key=lambda name: drawn.variants[name], default=None)
 
 

@@ -39,8 +39,11 @@ def column(values: Iterable[float | None]) -> Callable[[float | None], str]:
 
 
 def ratio(value: float | None) -> str:
-    """A ratio as the times sign and two decimals."""
-    return NOTHING if value is None else f"{TIMES}{value:.2f}"
+    """A ratio as the times sign and two decimals, or two digits where it is small and none where it is large."""
+    if value is None:
+        return NOTHING
+    decimals = 0 if value >= 100 else 2 if value >= 0.1 else min(decimals_of(value) - 1, 9)
+    return f"{TIMES}{value:,.{decimals}f}"
 
 
 def percent(value: float | None) -> str:
@@ -128,15 +131,24 @@ def environment(value: EnvironmentAnswer | None) -> str:
     """Driver and compiler on one line, and the toolkit where it has another version; a CPU has no driver."""
     if value is None:
         return NOTHING
-    toolkit = "" if value.toolkit == value.compiler_version else value.toolkit
-    named = (("driver", value.driver), ("CUDA", toolkit), (value.compiler, value.compiler_version))
+    toolkit = "" if value.toolkit == value.compiler_version or _is_host(value) else value.toolkit
+    named = (
+        ("driver", "" if _is_host(value) else value.driver),
+        ("CUDA", toolkit),
+        (value.compiler, value.compiler_version),
+    )
     return ", ".join(f"{name} {version}" for name, version in named if version)
+
+
+def _is_host(value: EnvironmentAnswer) -> bool:
+    """Whether it is a CPU's, which has neither a driver nor a toolkit."""
+    return value.driver == "host"
 
 
 def details(value: EnvironmentAnswer) -> str:
     """All of an environment."""
-    toolkit = f"CUDA {value.toolkit}" if value.toolkit else ""
-    driver = f"driver {value.driver}" if value.driver else ""
+    toolkit = f"CUDA {value.toolkit}" if value.toolkit and not _is_host(value) else ""
+    driver = f"driver {value.driver}" if value.driver and not _is_host(value) else ""
     compiler = f"{value.compiler} {value.compiler_version}"
     return ", ".join(part for part in (driver, toolkit, compiler, value.runtime, f"clocks {value.clocks}") if part)
 
@@ -154,5 +166,6 @@ FILTERS: Mapping[str, Callable[..., Any]] = {
     "problem": problem_text,
     "environment": environment,
     "environment_details": details,
+    "side": lambda text: text.replace("in a", "in A").replace("in b", "in B"),
     "words": lambda text: text.replace("_", " "),
 }

@@ -221,6 +221,9 @@ class TrialAnswer(Answer):
     temperature_c: int | None
     log: str
     created_at: datetime
+    samples_pruned_at: datetime | None = Field(
+        default=None, description="When its single times were dropped to save room; null: they are kept."
+    )
 
 
 class StudyAnswer(Answer):

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 from tilewright.kernels.kernel import Kernel, Variant
 from tilewright.kernels.problem import Limits, Problem
-from tilewright.kernels.space import Configuration, VariantSpace
+from tilewright.kernels.space import Configuration
 from tilewright.service.errors import NoConfigurationError
 from tilewright.service.operations.answers import BestAnswer, LaunchAnswer, Match, ProblemAnswer
-from tilewright.service.operations.best_rows import BestRow
 from tilewright.service.operations.catalog import compiler_flags
-from tilewright.service.operations.registry import environment_answer
-from tilewright.service.operations.results import gain, library_answer, split_configuration
+from tilewright.service.operations.results import gain, library_answer
+from tilewright.service.operations.staleness import Standing
+from tilewright.service.operations.stored_best import StoredBest
 from tilewright.tuner import roofline
 from tilewright.tuner.predict import Prediction
 
@@ -35,17 +36,15 @@ class Asked:
 
     def is_member(self, configuration: Configuration) -> bool:
         """Whether the configuration is in the problem's space, checked without enumerating it."""
-        space = self._spaces.get(configuration.variant)
-        if space is None or len(space.parameters) != len(configuration.values):
+        variant = next((v for v in self.usable_variants if v.name == configuration.variant), None)
+        if variant is None:
             return False
-        if any(configuration.values.get(p.name) not in p.values for p in space.parameters):
+        space, given = variant.space(), dict(configuration.items)
+        if len(space.parameters) != len(given) or any(given.get(p.name) not in p.values for p in space.parameters):
             return False
         return space.violated(configuration.values, self.problem, self.limits) is None
 
     @cached_property
-    def _spaces(self) -> dict[str, VariantSpace]:
-        return {variant.name: variant.space() for variant in self.usable_variants()}
-
     def usable_variants(self) -> list[Variant]:
         """The variants that the model and the problem admit."""
         return self.kernel.usable_variants(self.problem, self.limits)
@@ -66,50 +65,59 @@ def _problem_answer(problem: Problem) -> ProblemAnswer:
     )
 
 
-def stored_answer(asked: Asked, row: BestRow, match: Match) -> BestAnswer | None:
+def stored_answer(asked: Asked, best: StoredBest, match: Match) -> BestAnswer | None:
     """The answer that this row gives, or None where its configuration does not fit the asked problem."""
-    best, kernel = row.best, asked.kernel
-    variant, values = split_configuration(best.trial.configuration)
-    configuration = Configuration.of(variant, values)
-    if not asked.is_member(configuration):
+    if not asked.is_member(best.configuration):
         return None
+    return BestAnswer(**stored_fields(asked, best, match, standing_of(asked, best)))
+
+
+def standing_of(asked: Asked, best: StoredBest) -> Standing:
+    """The standing of the row where the asked problem's variants are to be seen."""
+    return best.seen.standing(asked.kernel, best.source, asked.usable_variants)
+
+
+def stored_fields(asked: Asked, best: StoredBest, match: Match, standing: Standing) -> dict[str, Any]:
+    """The fields of `stored_answer` in their order, for a row whose configuration fits the asked problem."""
+    kernel, configuration, problem = asked.kernel, best.configuration, asked.problem
     tuned = None
     if match is not Match.EXACT:
-        shape = {axis: best.problem.shape[axis] for axis in kernel.axes}
-        tuned = _problem_answer(kernel.problem(shape, best.problem.dtype, best.problem.options))
-    standing = row.seen.standing(kernel, best.trial.kernel_variant, asked.usable_variants())
-    return BestAnswer(
-        match=match,
-        problem=asked.problem_answer(),
-        tuned_problem=tuned,
-        device_model=best.device_model.slug,
-        variant=variant,
-        configuration=values,
-        launch=asked.launch(configuration),
-        flags=compiler_flags(kernel, asked.problem, configuration),
-        time_ms=best.time_ms,
-        ci_ms=(best.ci_low_ms, best.ci_high_ms),
-        l2=best.l2,
-        gflops=best.gflops,
-        gb_per_s=best.gb_per_s,
-        roof_ratio=best.roof_ratio,
-        gain_over_default=gain(best.default_ms, best),
-        gain_over_slowest=gain(best.slowest_ms, best),
-        expected_loss=0.0 if match is Match.EXACT else None,
-        library=library_answer(best),
-        environment=environment_answer(best.environment),
-        verified_at=best.verified_at,
-        accuracy=asked.accuracy,
-        bound_ratio=best.bound_ratio,
-        ties=best.ties,
-        stale=standing.stale,
-        stale_because=list(standing.stale_because),
-        improvable=standing.improvable,
-        unseen_variants=list(standing.unseen_variants),
-        source_hash=row.source_hash,
-        study_id=best.trial.study_id,
-        trial_number=best.trial.number,
-    )
+        shape = {axis: best.shape[axis] for axis in kernel.axes}
+        tuned = kernel.problem(shape, best.dtype, best.options).as_json()
+    launch = kernel.variant(configuration.variant).launch(configuration.values, problem)
+    time_ms = best.time_ms
+    return {
+        "match": match,
+        "problem": problem.as_json(),
+        "tuned_problem": tuned,
+        "device_model": best.device_model,
+        "variant": configuration.variant,
+        "configuration": dict(configuration.items),
+        "launch": {"grid": launch.grid, "block": launch.block, "shared_bytes": launch.shared_bytes},
+        "flags": compiler_flags(kernel, problem, configuration),
+        "time_ms": time_ms,
+        "ci_ms": (best.ci_low_ms, best.ci_high_ms),
+        "l2": best.l2,
+        "gflops": best.gflops,
+        "gb_per_s": best.gb_per_s,
+        "roof_ratio": best.roof_ratio,
+        "gain_over_default": gain(best.default_ms, best),
+        "gain_over_slowest": gain(best.slowest_ms, best),
+        "expected_loss": 0.0 if match is Match.EXACT else None,
+        "library": library_answer(best),
+        "environment": best.environment,
+        "verified_at": best.verified_at,
+        "accuracy": asked.accuracy,
+        "bound_ratio": best.bound_ratio,
+        "ties": best.ties,
+        "stale": standing.stale,
+        "stale_because": standing.stale_because,
+        "improvable": standing.improvable,
+        "unseen_variants": standing.unseen_variants,
+        "source_hash": best.source.source_hash,
+        "study_id": best.study_id,
+        "trial_number": best.trial_number,
+    }
 
 
 def predicted_answer(asked: Asked, prediction: Prediction) -> BestAnswer:
@@ -170,7 +178,7 @@ def _default(asked: Asked) -> Configuration:
     Spaces are enumerated only when no default fits, because that takes much longer than the rest of an answer.
     """
     kernel = asked.kernel
-    usable = sorted(asked.usable_variants(), key=lambda v: v.name != kernel.default_variant)
+    usable = sorted(asked.usable_variants, key=lambda v: v.name != kernel.default_variant)
     for variant in usable:
         configuration = variant.space().default()
         if asked.is_member(configuration):

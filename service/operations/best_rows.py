@@ -10,16 +10,25 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sqlalchemy import ColumnElement, Select, and_, select
-from sqlalchemy.orm import Session, joinedload
+from sqlalchemy import BigInteger, ColumnElement, Text, and_, cast, select
+from sqlalchemy.dialects.postgresql import ARRAY, JSONB
+from sqlalchemy.orm import Session
 
 from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.problem import Problem
-from tilewright.service.operations.staleness import Seen, source_key, source_keys, with_standing
+from tilewright.service.operations.staleness import source_key, source_keys, with_standing
+from tilewright.service.operations.stored_best import COLUMNS, MEASURED, StoredBest, stored_best
 from tilewright.service.store import models
 
 MAX_RANKED = 20_000
 """Tuned shapes that are ranked, newest first: a bound on the work of one question."""
+
+
+TRIED = 64
+"""Nearest results looked at before the next kind of match: some do not fit the asked problem."""
+
+TRIED_FIRST = 8
+"""So many of them are read at first; the first fits most questions."""
 
 
 @dataclass(frozen=True)
@@ -35,81 +44,64 @@ class EnvironmentFilter:
         return [column == value for column, value in asked if value is not None]
 
 
-@dataclass(frozen=True)
-class BestRow:
-    """A current best configuration, what moved on around it, and what its study has tried."""
-
-    best: models.BestConfiguration
-    seen: Seen
-
-    @property
-    def device_model(self) -> models.DeviceModel:
-        """The product it was measured on."""
-        return self.best.device_model
-
-    @property
-    def source_hash(self) -> str:
-        """The hash of the source that was measured."""
-        return self.best.trial.kernel_variant.source_hash
-
-
-def _is_current() -> ColumnElement[bool]:
+def is_current() -> ColumnElement[bool]:
+    """Neither superseded nor retracted."""
     best = models.BestConfiguration
     return and_(best.superseded_by_id.is_(None), best.retracted_at.is_(None))
 
 
-def _full_rows() -> Select[Any]:
-    """Everything in one query: the row, its relations, and the facts that need other tables."""
+def full_rows(*more: Any, current: bool = True) -> Any:
+    """The query for all, or all current ones, with everything that `stored_best` reads, and `more` columns after it."""
     best = models.BestConfiguration
     query = (
-        select(best)
+        select(*COLUMNS)
         .join(best.environment)
         .join(best.device_model)
         .join(best.problem)
-        .options(
-            joinedload(best.problem),
-            joinedload(best.device_model),
-            joinedload(best.environment),
-            joinedload(best.trial).joinedload(models.Trial.kernel_variant),
-        )
-        .where(_is_current())
+        .join(best.trial)
+        .join(MEASURED, MEASURED.id == models.Trial.kernel_variant_id)
     )
-    found: Select[Any] = with_standing(query)
-    return found
-
-
-def _rows(session: Session, query: Select[Any]) -> list[BestRow]:
-    return [BestRow(best, Seen.of(moved, tried, space)) for best, *moved, tried, space in session.execute(query)]
+    query = with_standing(query).add_columns(*more)
+    return query.where(is_current()) if current else query
 
 
 def exact_rows(
     session: Session, kernel: Kernel, slug: str, problems: Sequence[Problem], wanted: EnvironmentFilter
-) -> Iterator[tuple[Problem, BestRow]]:
-    """Each tuned problem with its row; of several environments the one to use (see `_preference`)."""
+) -> Iterator[tuple[Problem, StoredBest, models.DeviceModel]]:
+    """Each tuned problem with its row and its device model; of several environments the one to use."""
     by_hash = {problem.hash: problem for problem in problems}
     query = (
-        _full_rows()
+        full_rows(models.Problem.hash, models.DeviceModel)
         .where(models.DeviceModel.slug == slug, models.Problem.hash.in_(list(by_hash)), *wanted.conditions())
         .order_by(models.Problem.hash)
     )
+    for problem_hash, group in groupby(session.execute(query), key=lambda row: row[-2]):
+        rows = list(group)
+        yield by_hash[problem_hash], preferred(kernel, [stored_best(row) for row in rows]), rows[0][-1]
+
+
+def preferred(kernel: Kernel, rows: Sequence[StoredBest]) -> StoredBest:
+    """Of one problem's rows in several environments the one to use.
+
+    Measured here before imported; fresh before stale; among stale ones the newest environment; then the fastest.
+    """
+    if len(rows) == 1:
+        return rows[0]
     current = source_keys(kernel)
-    for problem_hash, group in groupby(_rows(session, query), key=lambda row: row.best.problem.hash):
-        yield by_hash[problem_hash], min(group, key=lambda row: _preference(row, current))
+
+    def rank(row: StoredBest) -> tuple[bool, bool, int, float]:
+        stale = bool(row.seen.moved) or source_key(*row.source) != current.get(row.source.name)
+        return row.environment.origin is not None, stale, -row.environment_id if stale else 0, row.time_ms
+
+    return min(rows, key=rank)
 
 
-def _preference(row: BestRow, current_sources: dict[str, str]) -> tuple[bool, bool, int, float]:
-    """Measured here before imported; fresh before stale; among stale ones the newest environment; then the fastest."""
-    name = row.best.trial.kernel_variant.name
-    stale = bool(row.seen.moved) or source_key(name, row.source_hash) != current_sources.get(name)
-    return row.best.environment.origin is not None, stale, -row.best.environment_id if stale else 0, row.best.time_ms
-
-
-def rows_by_id(session: Session, ids: Collection[int]) -> dict[int, BestRow]:
+def rows_by_id(session: Session, ids: Collection[int]) -> dict[int, StoredBest]:
     """The rows that are still current, by id."""
     if not ids:
         return {}
-    found = _rows(session, _full_rows().where(models.BestConfiguration.id.in_(list(ids))))
-    return {row.best.id: row for row in found}
+    rows = session.execute(full_rows().where(models.BestConfiguration.id.in_(list(ids))))
+    return {row[0]: stored_best(row) for row in rows}
 
 
 @dataclass(frozen=True)
@@ -142,30 +134,40 @@ def similar_shapes(
 ) -> Tuned:
     """The tuned problems with the kernel, dtype and options of `like`, on this model or on others of its kind."""
     best, there = models.BestConfiguration, models.DeviceModel
+    # Numbers of the database's making: as JSON, twenty thousand shapes would take a third of a second to read.
+    sizes = [cast(models.Problem.shape[axis].astext, BigInteger) for axis in kernel.axes]
     query = (
-        select(best.id, models.Problem.shape, best.time_ms, there.multiprocessors, there.compute_capability)
+        select(best.id, best.time_ms, there.multiprocessors, there.compute_capability, *sizes)
         .join(best.problem)
         .join(models.Problem.kernel)
         .join(best.device_model)
         .join(best.environment)
         .where(
-            _is_current(),
+            is_current(),
             models.Kernel.name == kernel.name,
             models.Problem.dtype == like.dtype,
             models.Problem.options == dict(like.options),
+            *_has_axes(kernel.axes),
             and_(there.kind == model.kind, there.id != model.id) if transferred else there.id == model.id,
             *wanted.conditions(),
         )
         .order_by(best.id.desc())
         .limit(MAX_RANKED)
     )
-    rows = [row for row in session.execute(query) if set(row.shape) == set(kernel.axes)]
+    rows = [tuple(row) for row in session.execute(query)]
+    offsets = {kind: _model_distance(model, *kind) for kind in {row[2:4] for row in rows}}
     return Tuned(
-        ids=np.array([row.id for row in rows], dtype=np.int64),
-        log_shapes=np.log(np.array([[row.shape[axis] for axis in kernel.axes] for row in rows], dtype=np.float64)),
-        offsets=np.array([_model_distance(model, row.multiprocessors, row.compute_capability) for row in rows]),
-        times_ms=np.array([row.time_ms for row in rows], dtype=np.float64),
+        ids=np.array([row[0] for row in rows], dtype=np.int64),
+        log_shapes=np.log(np.array([row[4:] for row in rows], dtype=np.float64).reshape(-1, len(sizes))),
+        offsets=np.array([offsets[row[2:4]] for row in rows], dtype=np.float64),
+        times_ms=np.array([row[1] for row in rows], dtype=np.float64),
     )
+
+
+def _has_axes(axes: Sequence[str]) -> list[ColumnElement[bool]]:
+    """Conditions on a joined problem: these axes and no others, which the kernel may have had once."""
+    shape, names = models.Problem.shape, cast(list(axes), ARRAY(Text))
+    return [shape.has_all(names), shape.op("-", return_type=JSONB())(names) == {}]
 
 
 def _model_distance(model: models.DeviceModel, multiprocessors: int, compute_capability: str) -> float:

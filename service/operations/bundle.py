@@ -25,8 +25,8 @@ from tilewright.service.operations.exchange_rows import device_model_row
 from tilewright.service.operations.find_best import only_device_model
 from tilewright.service.operations.registry import catalogue, device_models, limits_of
 from tilewright.service.store import models
+from tilewright.tuner.bundle_folder import FORMAT
 
-FORMAT = "tilewright-bundle/1"
 MAX_RESULTS = 50_000
 """Results of one bundle, about 50 MB; of more, the fastest answer is a database."""
 
@@ -64,10 +64,14 @@ def bundle(session: Session, device_model: str | None, *, with_sources: bool = F
         },
         "kernels": kernels,
         "sources": sources,
-        "results": [],
     }
+    return as_text(document, results)
+
+
+def as_text(document: dict[str, Any], results: list[dict[str, Any]]) -> str:
+    """The document, which holds no results yet, with these at its end, one a line."""
     lines = ",\n".join(compact(result) for result in results)
-    return compact(document).removesuffix("[]}") + f"[\n{lines}\n]}}\n"
+    return compact(document | {"results": []}).removesuffix("[]}") + f"[\n{lines}\n]}}\n"
 
 
 def _tuned_problems(session: Session, kernel: Kernel, row: models.DeviceModel, most: int) -> list[Problem]:
@@ -102,7 +106,7 @@ def _answers(
     limits = limits_of(row)
     for start in range(0, len(problems), PIECE):
         piece = problems[start : start + PIECE]
-        found = {p.hash: best for p, best in exact_rows(session, kernel, row.slug, piece, EnvironmentFilter())}
+        found = {p.hash: best for p, best, _ in exact_rows(session, kernel, row.slug, piece, EnvironmentFilter())}
         for problem in piece:
             best = found.get(problem.hash)
             asked = Asked(kernel, problem, row.slug, limits)

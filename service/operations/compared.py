@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 from pydantic import Field
-from sqlalchemy import ColumnElement, Subquery, and_, case, func, literal, or_, select
+from sqlalchemy import CTE, ColumnElement, Subquery, case, func, literal, or_, select
 from sqlalchemy.dialects.postgresql import distinct_on
 from sqlalchemy.orm import Session, joinedload
 
@@ -66,32 +67,49 @@ class ChosenEnvironment(Answer):
 def compared(session: Session, kernel: str, a: Side, b: Side, *, limit: int = 100) -> ComparedAnswer:
     """The comparison; at most `limit` rows of it, counts and mean over all."""
     rows = _joined(_side(kernel, a, "a"), _side(kernel, b, "b"))
-    found = session.execute(
-        select(rows.c.verdict, func.count(), func.sum(func.ln(rows.c.speedup))).group_by(rows.c.verdict)
-    ).all()
-    both = [(count, total) for _, count, total in found if total is not None]
-    mean = math.exp(sum(total for _, total in both) / sum(count for count, _ in both)) if both else None
     place = case((rows.c.verdict == Verdict.SAME.value, 2), (rows.c.speedup.is_(None), 1), else_=0)
     change = func.abs(func.ln(func.coalesce(rows.c.speedup, 1.0)))
-    shown = session.execute(select(rows).order_by(place, change.desc(), rows.c.problem_id).limit(limit))
-    picked = shown.mappings().all()
+    # One statement: the comparison is made once, for the counts over all of it and for the rows shown.
+    query = select(rows, _totals(rows)).order_by(place, change.desc(), rows.c.problem_id).limit(limit)
+    picked = [dict(row) for row in session.execute(query).mappings()]
+    totals: dict[str, tuple[int, float | None]] = picked[0]["totals"] if picked else {}
+    both = [(count, total) for count, total in totals.values() if total is not None]
+    mean = math.exp(sum(total for _, total in both) / sum(count for count, _ in both)) if both else None
     problems = _problems(session, [row["problem_id"] for row in picked])
+    studies = _studies(session, picked)
     return ComparedAnswer(
         geometric_mean=mean,
-        counts={verdict: count for verdict, count, _ in found},
-        items=[_row(dict(row), problems) for row in picked],
+        counts={verdict: count for verdict, (count, _) in totals.items()},
+        items=[_row(row, problems, studies) for row in picked],
     )
+
+
+def _totals(rows: CTE) -> ColumnElement[Any]:
+    """By verdict the number of problems and the sum of the logarithms of their speedups; null where none has one."""
+    by_verdict = (
+        select(
+            rows.c.verdict,
+            func.jsonb_build_array(func.count(), func.sum(func.ln(rows.c.speedup))).label("total"),
+        )
+        .group_by(rows.c.verdict)
+        .subquery("by_verdict")
+    )
+    return select(func.jsonb_object_agg(by_verdict.c.verdict, by_verdict.c.total)).scalar_subquery().label("totals")
 
 
 def environments(session: Session, kernel: str) -> list[ChosenEnvironment]:
     """Every device model and environment that has results of the kernel, the newest environment first."""
     best, model, environment = models.BestConfiguration, models.DeviceModel, models.Environment
-    own = select(best.device_model_id, best.environment_id).distinct().join(best.problem).join(models.Problem.kernel)
-    pairs = own.where(models.Kernel.name == kernel).subquery()
+    pairs = select(best.device_model_id, best.environment_id).distinct().subquery()
+    of_pair = select(best.id).join(best.problem).join(models.Problem.kernel).where(models.Kernel.name == kernel)
+    of_pair = of_pair.where(
+        best.device_model_id == pairs.c.device_model_id, best.environment_id == pairs.c.environment_id
+    )
     query = (
         select(model.slug, environment)
         .join(pairs, pairs.c.device_model_id == model.id)
         .join(environment, environment.id == pairs.c.environment_id)
+        .where(of_pair.limit(1).correlate(pairs).scalar_subquery().is_not(None))  # stops at the first of each pair
         .order_by(model.slug, environment.id.desc())
     )
     return [
@@ -102,17 +120,17 @@ def environments(session: Session, kernel: str) -> list[ChosenEnvironment]:
 
 def _side(kernel: str, side: Side, name: str) -> Subquery:
     """A side's best of every problem: measured here before imported, of the newest environment."""
-    best, trial, environment = models.BestConfiguration, models.Trial, models.Environment
+    best, environment = models.BestConfiguration, models.Environment
+    # Looked up by the statement itself, once: joined they would be compared with every row.
+    kernel_id = select(models.Kernel.id).where(models.Kernel.name == kernel).scalar_subquery()
+    model_id = select(models.DeviceModel.id).where(models.DeviceModel.slug == side.device_model).scalar_subquery()
     half = func.greatest(best.ci_high_ms - best.time_ms, best.time_ms - best.ci_low_ms, 0.0) / best.time_ms
     query = (
-        select(best.problem_id, best.id, best.time_ms, trial.study_id, half.label("noise"))
+        select(best.problem_id, best.id, best.time_ms, half.label("noise"))
         .ext(distinct_on(best.problem_id))
         .join(best.problem)
-        .join(models.Problem.kernel)
-        .join(best.device_model)
         .join(environment, environment.id == best.environment_id)
-        .join(trial, trial.id == best.trial_id)
-        .where(models.Kernel.name == kernel, models.DeviceModel.slug == side.device_model, *_standing(side.at))
+        .where(models.Problem.kernel_id == kernel_id, best.device_model_id == model_id, *_standing(side.at))
         .order_by(best.problem_id, environment.origin.is_not(None), best.environment_id.desc(), best.verified_at.desc())
     )
     if side.environment_id is not None:
@@ -128,11 +146,11 @@ def _standing(at: datetime | None) -> list[ColumnElement[bool]]:
     return [best.verified_at <= at, or_(best.retracted_at.is_(None), best.retracted_at > at)]
 
 
-def _joined(a: Subquery, b: Subquery) -> Subquery:
+def _joined(a: Subquery, b: Subquery) -> CTE:
     """Every problem of either side with speedup, threshold and verdict, as `staleness_comparisons.compare` has them."""
     speedup = a.c.time_ms / b.c.time_ms
-    threshold = func.sqrt(func.power(a.c.noise, 2) + func.power(b.c.noise, 2) + 2 * DRIFT**2)
-    is_same = func.abs(func.ln(speedup)) <= func.ln(1 + threshold)
+    threshold = func.sqrt(a.c.noise * a.c.noise + b.c.noise * b.c.noise + 2 * DRIFT**2)
+    is_same = func.greatest(speedup, 1 / speedup) <= 1 + threshold
     verdict = case(
         (a.c.id.is_(None), literal(MISSING_IN_A)),
         (b.c.id.is_(None), literal(MISSING_IN_B)),
@@ -149,12 +167,12 @@ def _joined(a: Subquery, b: Subquery) -> Subquery:
             *(
                 column.label(f"{name}_{word}")
                 for name, side in (("a", a), ("b", b))
-                for word, column in (("ms", side.c.time_ms), ("result", side.c.id), ("study", side.c.study_id))
+                for word, column in (("ms", side.c.time_ms), ("result", side.c.id))
             ),
         )
         .select_from(a)
-        .join(b, and_(a.c.problem_id == b.c.problem_id), full=True)
-        .subquery("compared")
+        .join(b, a.c.problem_id == b.c.problem_id, full=True)
+        .cte("compared")
     )
 
 
@@ -163,5 +181,15 @@ def _problems(session: Session, ids: list[int]) -> dict[int, ProblemAnswer]:
     return {row.id: problem_answer(row) for row in session.scalars(query)}
 
 
-def _row(row: dict[str, Any], problems: dict[int, ProblemAnswer]) -> ComparedRow:
-    return ComparedRow(problem=problems[row.pop("problem_id")], **row)
+def _studies(session: Session, rows: Sequence[dict[str, Any]]) -> dict[int | None, int]:
+    """The study of each result of these rows."""
+    best, trial = models.BestConfiguration, models.Trial
+    ids = [row[name] for row in rows for name in ("a_result", "b_result") if row[name] is not None]
+    query = select(best.id, trial.study_id).join(trial, trial.id == best.trial_id).where(best.id.in_(ids))
+    return {row.id: row.study_id for row in session.execute(query)}
+
+
+def _row(row: dict[str, Any], problems: dict[int, ProblemAnswer], studies: dict[int | None, int]) -> ComparedRow:
+    known = {name: value for name, value in row.items() if name not in ("problem_id", "totals")}
+    a_study, b_study = (studies.get(row[f"{side}_result"]) for side in ("a", "b"))
+    return ComparedRow(problem=problems[row["problem_id"]], **known, a_study=a_study, b_study=b_study)

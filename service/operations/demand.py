@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,12 +12,12 @@ from datetime import datetime
 from uuid import UUID
 
 from pydantic import Field
-from sqlalchemy import ColumnElement, delete, func, select, tuple_
-from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy import ColumnElement, func, select, text, tuple_
 from sqlalchemy.orm import Session, joinedload
 
 from tilewright.kernels.errors import InvalidProblemError
 from tilewright.kernels.kernel import Kernel
+from tilewright.kernels.problem import Problem
 from tilewright.service.errors import InvalidRequestError
 from tilewright.service.operations.answers import Answer, Page, ProblemAnswer
 from tilewright.service.operations.registry import catalogue
@@ -42,7 +43,7 @@ class Wanted:
     options: tuple[tuple[str, bool | str], ...]
 
     @classmethod
-    def of(cls, problem: ProblemAnswer, device_model: str) -> Wanted:
+    def of(cls, problem: ProblemAnswer | Problem, device_model: str) -> Wanted:
         """What an answer was asked for."""
         return cls(
             device_model,
@@ -87,43 +88,58 @@ def count(session: Session, asked: Mapping[Wanted, int]) -> None:
             rows[key] = (one, times + (rows[key][1] if key in rows else 0))
     if not rows:
         return
-    table = models.Demand
-    added = insert(table).values(
-        [
-            {
-                "device_model_id": model_id,
-                "problem_hash": problem_hash,
-                "kernel": kernel,
-                "shape": dict(one.shape),
-                "dtype": one.dtype,
-                "options": dict(one.options),
-                "count": times,
-            }
-            for (model_id, kernel, problem_hash), (one, times) in rows.items()
-        ]
-    )
+    # One parameter: a statement of a thousand rows of seven takes longer to put together than to carry out.
+    written = [
+        {
+            "device_model_id": model_id,
+            "problem_hash": problem_hash,
+            "kernel": kernel,
+            "shape": dict(one.shape),
+            "dtype": one.dtype,
+            "options": dict(one.options),
+            "count": times,
+        }
+        for (model_id, kernel, problem_hash), (one, times) in rows.items()
+    ]
+    session.execute(_ADD, {"rows": json.dumps(written)})
+    groups = {(model_id, kernel) for model_id, kernel, _ in rows}
     session.execute(
-        added.on_conflict_do_update(
-            index_elements=["device_model_id", "problem_hash"],
-            set_={"count": table.count + added.excluded.count, "last_asked_at": func.now()},
-        )
+        _EVICT,
+        {
+            "models": [model_id for model_id, _ in groups],
+            "kernels": [kernel for _, kernel in groups],
+            "kept": settings().demand_kept,
+        },
     )
-    for model_id, kernel in {(model_id, kernel) for model_id, kernel, _ in rows}:
-        _evict(session, model_id, kernel)
+
+
+_ADD = text(
+    """
+    INSERT INTO demand (device_model_id, problem_hash, kernel, shape, dtype, options, count)
+    SELECT device_model_id, problem_hash, kernel, shape, dtype, options, count
+    FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS asked (device_model_id integer, problem_hash text, kernel text,
+        shape jsonb, dtype text, options jsonb, count bigint)
+    ON CONFLICT (device_model_id, problem_hash)
+    DO UPDATE SET count = demand.count + excluded.count, last_asked_at = now()
+    """
+)
+
+_EVICT = text(
+    """
+    DELETE FROM demand WHERE id IN (
+        SELECT beyond.id
+        FROM unnest(CAST(:models AS integer[]), CAST(:kernels AS text[])) AS written (device_model_id, kernel)
+        CROSS JOIN LATERAL (
+            SELECT id FROM demand
+            WHERE demand.device_model_id = written.device_model_id AND demand.kernel = written.kernel
+            ORDER BY last_asked_at DESC, count DESC, id DESC OFFSET :kept
+        ) AS beyond)
+    """
+)
 
 
 def _hash(kernel: Kernel, one: Wanted) -> str:
     return kernel.problem(dict(one.shape), one.dtype, dict(one.options)).hash
-
-
-def _evict(session: Session, model_id: int, kernel: str) -> None:
-    table = models.Demand
-    group = (table.device_model_id == model_id, table.kernel == kernel)
-    latest_first = (table.last_asked_at.desc(), table.count.desc(), table.id.desc())
-    beyond = select(table.id).where(*group).order_by(*latest_first).offset(settings().demand_kept)
-    session.execute(
-        delete(table).where(table.id.in_(beyond.scalar_subquery())).execution_options(synchronize_session=False)
-    )
 
 
 def demand(

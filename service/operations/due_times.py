@@ -106,7 +106,7 @@ def _checked(cron: str) -> str:
 
 def _zone(name: str) -> ZoneInfo:
     try:
-        if name in _zone_names():
+        if name in zone_names():
             return ZoneInfo(name)
     except ZoneInfoNotFoundError:
         pass  # its file went away since the names were read
@@ -114,7 +114,8 @@ def _zone(name: str) -> ZoneInfo:
 
 
 @cache
-def _zone_names() -> frozenset[str]:
+def zone_names() -> frozenset[str]:
+    """Every time zone that this host knows by an IANA name."""
     return frozenset(available_timezones()) - _NO_ZONES
 
 

@@ -36,7 +36,7 @@ class Place:
     @cached_property
     def usable(self) -> list[str]:
         """The names of the variants that the problem and the device model admit."""
-        return [variant.name for variant in self.asked.usable_variants()]
+        return [variant.name for variant in self.asked.usable_variants]
 
     @cached_property
     def peak_gflops(self) -> float | None:

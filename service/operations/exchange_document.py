@@ -181,3 +181,4 @@ class OwnPart(Request):
     problem: ProblemPart
     device_model: Slug
     sources: Annotated[dict[Name, Hash], Field(max_length=64)]
+    samples_pruned: int = Field(default=0, ge=0)  # trials whose only time is their median

@@ -19,6 +19,7 @@ from tilewright.service.operations.exchange_foreign import OWN
 from tilewright.service.operations.pages import MAX_ROW_ID
 from tilewright.service.operations.registry import problem_answer
 from tilewright.service.operations.transaction import transaction
+from tilewright.service.operations.trial_times import ranking_samples
 from tilewright.service.store import models
 from tilewright.tuner.outcome import Outcome
 
@@ -50,12 +51,14 @@ class _Exported:
     device_model: str
     device_name: str
     sources: dict[str, str]
+    samples_pruned: int  # trials whose single times were dropped: their median is the only time
 
     @property
     def own(self) -> dict[str, Any]:
         """What the formats have no room for."""
         problem = self.problem.model_dump(mode="json")
-        return {"problem": problem, "device_model": self.device_model, "sources": self.sources}
+        said = {"problem": problem, "device_model": self.device_model, "sources": self.sources}
+        return said | ({"samples_pruned": self.samples_pruned} if self.samples_pruned else {})
 
 
 def export_t4(study_id: int) -> Iterator[str]:
@@ -107,7 +110,7 @@ def _t4_row(row: models.Trial) -> dict[str, Any]:
         "timestamp": row.created_at.isoformat(),
         "configuration": row.configuration,
         "objectives": ["time"],
-        "times": {"compilation": row.compile_ms or 0.0, "runtimes": _samples_ms(row)},
+        "times": {"compilation": row.compile_ms or 0.0, "runtimes": ranking_samples(row)},
         "invalidity": T4_WORDS[row.outcome],
         "correctness": 1 if row.outcome is Outcome.MEASURED else 0,
         "measurements": [{"name": n, "value": v, "unit": unit} for n, v, unit in figures if v is not None],
@@ -143,7 +146,7 @@ def _kernel_tuner(exported: _Exported, kernel: Kernel, variant: str) -> Iterator
 
 
 def _kernel_tuner_row(row: models.Trial, names: list[str]) -> dict[str, Any]:
-    samples_ms = _samples_ms(row)
+    samples_ms = ranking_samples(row)
     measured = row.outcome is Outcome.MEASURED
     return {name: row.configuration[name] for name in names} | {
         "time": statistics.fmean(samples_ms)
@@ -159,12 +162,6 @@ def _kernel_tuner_row(row: models.Trial, names: list[str]) -> dict[str, Any]:
     }
 
 
-def _samples_ms(row: models.Trial) -> list[float]:
-    """The samples behind the time that ranks, or that time where they are not kept."""
-    samples = row.cold_samples_ms if row.ranking_l2 == "cold" else row.warm_samples_ms
-    return samples or ([] if row.time_ms is None else [row.time_ms])
-
-
 def _exported(session: Session, study_id: int) -> _Exported:
     study = models.Study
     row = None
@@ -174,7 +171,15 @@ def _exported(session: Session, study_id: int) -> _Exported:
     if row is None:
         raise NotFoundError("study", str(study_id))
     problem = problem_answer(row.problem)
-    return _Exported(row.id, problem, row.device_model.slug, row.device_model.name, _sources(session, row.id))
+    pruned = select(func.count()).where(models.Trial.study_id == row.id, models.Trial.samples_pruned_at.is_not(None))
+    return _Exported(
+        row.id,
+        problem,
+        row.device_model.slug,
+        row.device_model.name,
+        _sources(session, row.id),
+        session.scalar(pruned) or 0,
+    )
 
 
 def _sources(session: Session, study_id: int) -> dict[str, str]:

@@ -8,7 +8,8 @@ A stored configuration is handed out only where it is a member of the asked prob
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
@@ -20,7 +21,8 @@ from tilewright.service.errors import InvalidRequestError, NotFoundError
 from tilewright.service.operations.answers import BestAnswer, Match
 from tilewright.service.operations.best_answer import Asked, default_answer, predicted_answer, stored_answer
 from tilewright.service.operations.best_rows import (
-    BestRow,
+    TRIED,
+    TRIED_FIRST,
     EnvironmentFilter,
     Tuned,
     exact_rows,
@@ -32,11 +34,10 @@ from tilewright.service.operations.predictions import predictions
 from tilewright.service.operations.registry import limits_of
 from tilewright.service.store import models
 
+T = TypeVar("T")
+
 MAX_SHAPES = 1000
 """Shapes of one batch."""
-
-TRIED = 8
-"""Nearest results looked at before the next kind of match: enough for a few that do not fit the asked problem."""
 
 
 def find_best(
@@ -71,8 +72,12 @@ def find_best_batch(
     *,
     driver: str | None = None,
     toolkit: str | None = None,
-) -> list[BestAnswer]:
-    """One answer per shape, in order, with a handful of queries in all; raises like `find_best`, naming the shape."""
+    known: Callable[[Problem], BestAnswer | T | None] | None = None,
+) -> list[BestAnswer | T]:
+    """One answer per shape, in order, with a handful of queries in all; raises like `find_best`, naming the shape.
+
+    `known`: answers that need no query; they are the same as found here.
+    """
     declared = kernel_named(kernel)
     if not 1 <= len(shapes) <= MAX_SHAPES:
         raise InvalidRequestError("shapes", f"must hold 1 to {MAX_SHAPES} shapes.")
@@ -85,7 +90,11 @@ def find_best_batch(
                 raise
             field = error.field.replace("shape", f"shapes.{place}", 1)
             raise InvalidProblemError(field, error.reason, error.example) from error
-    return _find(session, declared, device_model, problems, EnvironmentFilter(driver, toolkit))
+    answers = [None if known is None else known(problem) for problem in problems]
+    missing = [problem for problem, answer in zip(problems, answers, strict=True) if answer is None]
+    asked = _find(session, declared, device_model, missing, EnvironmentFilter(driver, toolkit)) if missing else []
+    found = iter(asked)
+    return [next(found) if answer is None else answer for answer in answers]
 
 
 def _find(
@@ -97,8 +106,8 @@ def _find(
 ) -> list[BestAnswer]:
     slug = device_model if device_model is not None else only_device_model(session)
     answers: dict[str, BestAnswer] = {}
-    for problem, row in exact_rows(session, kernel, slug, problems, wanted):
-        answer = stored_answer(Asked(kernel, problem, slug, limits_of(row.device_model)), row, Match.EXACT)
+    for problem, row, model in exact_rows(session, kernel, slug, problems, wanted):
+        answer = stored_answer(Asked(kernel, problem, slug, limits_of(model)), row, Match.EXACT)
         if answer is not None:
             answers[problem.hash] = answer
     missing = list({p.hash: p for p in problems if p.hash not in answers}.values())
@@ -153,12 +162,14 @@ def _predicted(session: Session, tuned: Tuned, asked: Sequence[Asked]) -> dict[s
 def _first_fitting(session: Session, match: Match, tuned: Tuned, asked: Sequence[Asked]) -> dict[str, BestAnswer]:
     """For each problem the answer of the nearest tuned one whose configuration fits it, where there is one."""
     places = {a.problem.hash: tuned.nearest(a.problem, TRIED) for a in asked}
-    rows: Mapping[int, BestRow] = rows_by_id(session, {i for ids in places.values() for i in ids})
     found: dict[str, BestAnswer] = {}
-    for one in asked:
-        for row_id in places[one.problem.hash]:
-            answer = stored_answer(one, rows[row_id], match) if row_id in rows else None
-            if answer is not None:
-                found[one.problem.hash] = answer
-                break
+    for tried in (slice(TRIED_FIRST), slice(TRIED_FIRST, None)):
+        open_ones = [one for one in asked if one.problem.hash not in found]
+        rows = rows_by_id(session, {i for one in open_ones for i in places[one.problem.hash][tried]})
+        for one in open_ones:
+            for row_id in places[one.problem.hash][tried]:
+                answer = stored_answer(one, rows[row_id], match) if row_id in rows else None
+                if answer is not None:
+                    found[one.problem.hash] = answer
+                    break
     return found

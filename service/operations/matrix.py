@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TypeVarTuple
 from uuid import UUID
 
 from pydantic import Field
 from sqlalchemy import ColumnElement, Select, func, select
 from sqlalchemy.dialects.postgresql import distinct_on
-from sqlalchemy.orm import Session, joinedload
+from sqlalchemy.orm import Session, aliased, joinedload
 
 from tilewright.kernels.errors import InvalidProblemError
 from tilewright.kernels.problem import Limits, OptionValue
@@ -30,8 +29,6 @@ from tilewright.service.operations.results import (
 )
 from tilewright.service.store import models
 from tilewright.service.store.models import JobState
-
-Ts = TypeVarTuple("Ts")
 
 MAX_FAILED = 20
 """Problems without any best that are put before the others on the first page: their newest job failed."""
@@ -80,12 +77,17 @@ def matrix(
 ) -> Page[ProblemRow]:
     """One page of problems, the last tuned first, with every device model's cell; raises NotFoundError."""
     axes = kernel_declared(session, kernel_name).declaration["axes"]
-    wanted = _wanted(dtype, options or {}, shape or {})
+    # Its id as a number, not a join: only so can the database tell a kernel of many results from one of few.
+    kernel_id = session.scalar(select(models.Kernel.id).where(models.Kernel.name == kernel_name))
+    if kernel_id is None:  # no worker has declared it yet
+        return Page(items=[])
+    wanted = [models.Problem.kernel_id == kernel_id, *_wanted(dtype, options or {}, shape or {})]
     shown = family(axes)
     if family_name is not None:
         wanted.append(shown == family_name)
-    found, more = _tuned(session, kernel_name, wanted, limit, cursor)
-    ids = [*(_failed(session, kernel_name, wanted) if cursor is None else ()), *found]
+    query = _by_aggregate(wanted) if family_name is not None else _newest_first(wanted)
+    found, more = _page(session, query, limit, cursor)
+    ids = [*(_failed(session, wanted) if cursor is None else ()), *found]
     return Page(items=_rows(session, list(dict.fromkeys(ids)), shown), next_cursor=more)
 
 
@@ -103,36 +105,44 @@ def _wanted(
     return conditions
 
 
-def _of_kernel(query: Select[*Ts], kernel_name: str, wanted: Sequence[ColumnElement[bool]]) -> Select[*Ts]:
-    problem, table = models.Problem, models.Kernel
-    joined = query.join(table, table.id == problem.kernel_id)
-    return joined.where(table.name == kernel_name, *wanted)
+def _newest_first(wanted: Sequence[ColumnElement[bool]]) -> Select[int, int]:
+    """Each problem with its newest current best, so that the database reads back from the newest and stops early."""
+    best, newer = models.BestConfiguration, aliased(models.BestConfiguration)
+    has_newer = select(newer.id).where(
+        newer.problem_id == best.problem_id, newer.id > best.id, newer.superseded_by_id.is_(None)
+    )
+    has_newer = has_newer.where(newer.retracted_at.is_(None)).correlate(best)
+    query = select(best.problem_id, best.id.label("newest")).join(best.problem).where(*wanted)
+    return query.where(best.superseded_by_id.is_(None), best.retracted_at.is_(None), ~has_newer.exists())
 
 
-def _tuned(
-    session: Session, kernel_name: str, wanted: Sequence[ColumnElement[bool]], limit: int, cursor: str | None
-) -> tuple[list[int], str | None]:
-    """Problems by their newest current best, and the cursor of the next page."""
+def _by_aggregate(wanted: Sequence[ColumnElement[bool]]) -> Select[int, int]:
+    """The same where few may fit and the database cannot tell: read back one by one, all would be looked at."""
     best = models.BestConfiguration
-    newest = func.max(best.id)
-    query = select(best.problem_id, newest.label("newest")).join(models.Problem, models.Problem.id == best.problem_id)
-    query = _of_kernel(query, kernel_name, wanted)
+    query = select(best.problem_id, func.max(best.id).label("newest")).join(best.problem).where(*wanted)
     query = query.where(best.superseded_by_id.is_(None), best.retracted_at.is_(None)).group_by(best.problem_id)
+    newest = query.subquery()
+    return select(newest.c.problem_id, newest.c.newest)
+
+
+def _page(session: Session, query: Select[int, int], limit: int, cursor: str | None) -> tuple[list[int], str | None]:
+    """Problems by their newest current best, and the cursor of the next page."""
+    newest = query.selected_columns.newest
     if cursor is not None:
-        query = query.having(newest < row_id_of(cursor))
+        query = query.where(newest < row_id_of(cursor))
     rows = session.execute(query.order_by(newest.desc()).limit(limit + 1)).all()
     more = cursor_of(rows[limit - 1].newest) if len(rows) > limit else None
     return [row.problem_id for row in rows[:limit]], more
 
 
-def _failed(session: Session, kernel_name: str, wanted: Sequence[ColumnElement[bool]]) -> list[int]:
+def _failed(session: Session, wanted: Sequence[ColumnElement[bool]]) -> list[int]:
     """Problems whose job failed and that nothing is known of."""
     best, job = models.BestConfiguration, models.TuningJob
     known = select(best.id).where(
         best.problem_id == job.problem_id, best.superseded_by_id.is_(None), best.retracted_at.is_(None)
     )
     query = select(job.problem_id).join(models.Problem, models.Problem.id == job.problem_id)
-    query = _of_kernel(query, kernel_name, wanted).where(job.state == JobState.FAILED, ~known.exists())
+    query = query.where(*wanted, job.state == JobState.FAILED, ~known.exists())
     newest_first = query.group_by(job.problem_id).order_by(func.max(job.created_at).desc())
     return list(session.scalars(newest_first.limit(MAX_FAILED)))
 
@@ -164,7 +174,8 @@ def _tuned_models(session: Session, problems: Sequence[ProblemAnswer]) -> dict[s
         own = select(best.id).join(problem, problem.id == best.problem_id).join(problem.kernel)
         own = own.where(models.Kernel.name == one.kernel, problem.dtype == one.dtype, problem.options == one.options)
         own = own.where(best.device_model_id == model.id, best.superseded_by_id.is_(None), best.retracted_at.is_(None))
-        found[_alike(one.dtype, one.options)] = set(session.scalars(select(model.slug).where(own.exists())))
+        first = own.limit(1).correlate(model).scalar_subquery()  # stops at the first, where EXISTS would join them all
+        found[_alike(one.dtype, one.options)] = set(session.scalars(select(model.slug).where(first.is_not(None))))
     return found
 
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
-from threading import Lock
-from typing import TypeVar
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from itertools import islice
 
 from sqlalchemy import func, literal, select
 from sqlalchemy.dialects.postgresql import JSONB
@@ -15,7 +13,9 @@ from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.problem import Limits, Problem
 from tilewright.kernels.space import Configuration
 from tilewright.service.operations.best_rows import Tuned
+from tilewright.service.operations.predictors import Predictors
 from tilewright.service.operations.registry import kernel_variant_ids
+from tilewright.service.operations.staleness import source_keys
 from tilewright.service.operations.study_rows import barred
 from tilewright.service.store import models
 from tilewright.tuner.outcome import Outcome
@@ -27,42 +27,7 @@ MOST_SHAPES = 300
 FEWEST_TRIALS = 8
 """Measured trials of a shape below which it says too little of the others to be predicted from."""
 
-KEPT_PREDICTORS, KEPT_PREDICTIONS = 16, 4096
-"""What a process keeps: a predictor takes about 5 MB, most of it the function's matrix."""
-
-
-class Predictions:
-    """Predictors by what they were fitted to, each with the answers that it gave; safe for several threads."""
-
-    def __init__(self) -> None:
-        self._predictors: OrderedDict[Hashable, Predictor | None] = OrderedDict()
-        self._answers: OrderedDict[Hashable, Prediction | None] = OrderedDict()
-        self._fitting, self._answering = Lock(), Lock()
-
-    def predictor(self, key: Hashable, fit: Callable[[], Predictor | None]) -> Predictor | None:
-        """The predictor of this key, fitted where it is not there; others wait, who would fit the same."""
-        with self._fitting:
-            return _kept(self._predictors, key, fit, KEPT_PREDICTORS)
-
-    def answer(self, key: Hashable, predict: Callable[[], Prediction | None]) -> Prediction | None:
-        """The prediction of this key, made where it is not there."""
-        with self._answering:
-            return _kept(self._answers, key, predict, KEPT_PREDICTIONS)
-
-
-T = TypeVar("T")
-
-
-def _kept(kept: OrderedDict[Hashable, T], key: Hashable, make: Callable[[], T], most: int) -> T:
-    if key not in kept:
-        kept[key] = make()
-        while len(kept) > most:
-            kept.popitem(last=False)
-    kept.move_to_end(key)
-    return kept[key]
-
-
-_PREDICTIONS = Predictions()
+_PREDICTORS = Predictors()
 
 
 def predictions(
@@ -78,22 +43,66 @@ def predictions(
     """
     if not asked or not enough(len(tuned.ids)):
         return {}
-    ids = [int(i) for i in tuned.ids[:MOST_SHAPES]]  # the newest come first
-    sources = tuple(kernel.source_hash(variant.name) for variant in kernel.variants)
-    key = (kernel.name, sources, limits, tuple(ids))
-    predictor = _PREDICTIONS.predictor(key, lambda: _fitted(session, kernel, limits, ids))
-    if predictor is None:
-        return {}
+    ids = tuple(int(i) for i in tuned.ids[:MOST_SHAPES])  # the newest come first
+    series = _series(kernel, limits, next(iter(asked)))
+    fitted = _PREDICTORS.fitted(
+        session,
+        series,
+        ids,
+        lambda reading: _fitted(reading, kernel, limits, ids),
+        lambda older: _may_stand_in(session, older, ids),
+    )
     found = {
-        problem: _PREDICTIONS.answer((*key, problem), lambda p=problem, a=admits: predictor.predict(p, a))  # type: ignore[misc]
+        problem: _PREDICTORS.answer(series, fitted, problem, lambda by, p=problem, a=admits: by.predict(p, a))  # type: ignore[misc]
         for problem, admits in asked.items()
     }
     return {problem: prediction for problem, prediction in found.items() if prediction is not None}
 
 
-def _fitted(session: Session, kernel: Kernel, limits: Limits, ids: Sequence[int]) -> Predictor | None:
+class Remembered:
+    """What `predictions` said before of the problems of one kernel, dtype and options on one device model."""
+
+    def __init__(self, kernel: Kernel, limits: Limits, ids: Iterable[int]) -> None:
+        """`ids`: of the best rows, the newest first."""
+        self._kernel, self._limits = kernel, limits
+        self._ids = tuple(int(i) for i in islice(ids, MOST_SHAPES))
+        self._says_nothing = not enough(len(self._ids))
+
+    def answer(self, problem: Problem) -> tuple[bool, Prediction | None]:
+        """Whether it is known what `predictions` says of the problem, and that."""
+        if self._says_nothing:
+            return True, None
+        series = _series(self._kernel, self._limits, problem)
+        is_known, fitted, prediction = _PREDICTORS.known(series, self._ids, problem)
+        self._says_nothing = fitted is not None and fitted.predictor is None
+        return is_known, prediction
+
+
+def _series(kernel: Kernel, limits: Limits, like: Problem) -> Hashable:
+    return kernel.name, tuple(source_keys(kernel).values()), limits, like.dtype, like.option_items
+
+
+def _may_stand_in(session: Session, older: Sequence[int], ids: Sequence[int]) -> bool:
+    """Whether the one fit is only a little behind the other: since then nothing but newer bests came.
+
+    What is gone was superseded by one of them, or fell off the end; a retracted best must not be predicted from.
+    """
+    known, now = set(older), set(ids)
+    if known.isdisjoint(now) or any(new <= max(known) for new in now - known):
+        return False  # of another device model, or of an environment that somebody insisted on
+    oldest = min(now) if len(now) == MOST_SHAPES else 0
+    gone = [row for row in known - now if row >= oldest]
+    best = models.BestConfiguration
+    superseded = select(func.count()).where(
+        best.id.in_(gone), best.superseded_by_id.is_not(None), best.retracted_at.is_(None)
+    )
+    return not gone or session.scalar(superseded) == len(gone)
+
+
+def _fitted(session: Session, kernel: Kernel, limits: Limits, ids: Sequence[int]) -> tuple[Predictor | None, int]:
     records = _records(session, kernel, ids)
-    return Predictor(kernel, limits, records) if enough(len(records)) else None
+    trials = sum(len(record.times_ms) for record in records)
+    return Predictor(kernel, limits, records) if enough(len(records)) else None, trials
 
 
 def _records(session: Session, kernel: Kernel, ids: Sequence[int]) -> list[Record]:

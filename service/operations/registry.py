@@ -108,6 +108,12 @@ def heartbeat(session: Session, uuid: str) -> bool:
     return bool(takes_jobs)
 
 
+def note_cache(session: Session, uuid: str, files: int, size: int) -> None:
+    """Notes how many compiled kernels the device's host keeps, and their bytes."""
+    table = models.Device
+    session.execute(update(table).where(table.uuid == uuid).values(cache_files=files, cache_bytes=size))
+
+
 def set_device_state(session: Session, uuid: str, state: models.DeviceState) -> None:
     """Marks the device ready or lost; raises NotFoundError."""
     changed = session.scalar(

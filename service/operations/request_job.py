@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import func, select
+from sqlalchemy import func, select, update
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.orm import Session
 
@@ -138,6 +138,11 @@ def _accept(session: Session, request: JobRequest) -> _Accepted:
 
 
 def _device(session: Session, request: JobRequest) -> tuple[models.DeviceModel, models.Device | None]:
+    if request.device is None and request.device_model is not None:
+        named = select(models.DeviceModel).where(models.DeviceModel.slug == request.device_model)
+        model = session.scalars(named).one_or_none()
+        if model is not None:
+            return model, None
     rows = session.scalars(select(models.DeviceModel).order_by(models.DeviceModel.slug)).all()
     slugs = [row.slug for row in rows]
     if not rows:
@@ -226,9 +231,8 @@ def _join_or_add(session: Session, accepted: _Accepted) -> tuple[uuid.UUID, bool
     for _ in range(2):  # the open job that the first insert met may be finished before it is read
         new_id = session.scalar(added.on_conflict_do_nothing().returning(job_table.id))
         if new_id is not None:
-            row = session.get_one(job_table, new_id)
-            row.engine_id = enqueue(session, new_id, accepted.queue, accepted.request.priority)
-            session.flush()
+            engine_id = enqueue(session, new_id, accepted.queue, accepted.request.priority)
+            session.execute(update(job_table).where(job_table.id == new_id).values(engine_id=engine_id))
             return new_id, True
         open_id = session.scalar(open_one)
         if open_id is not None:
@@ -238,10 +242,11 @@ def _join_or_add(session: Session, accepted: _Accepted) -> tuple[uuid.UUID, bool
 
 def _row_values(session: Session, accepted: _Accepted) -> dict[str, Any]:
     request, who = accepted.request, acting()
+    known = session.scalar(select(models.Problem.id).where(models.Problem.hash == accepted.problem.hash))
     return {
         "id": models.uuid7(),
         "key_id": who.caller.key_id if who else None,
-        "problem_id": problem_row(session, accepted.problem).id,
+        "problem_id": problem_row(session, accepted.problem).id if known is None else known,
         "device_model_id": accepted.model.id,
         "device_id": accepted.device.id if accepted.device else None,
         "queue": accepted.queue,

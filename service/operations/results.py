@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from pydantic import Field
-from sqlalchemy import Select, func, select
+from sqlalchemy import Select, func, select, true
 from sqlalchemy.orm import Session, joinedload
 
 from tilewright.service.errors import NotFoundError
@@ -17,6 +17,9 @@ from tilewright.service.operations.pages import MAX_ROW_ID, cursor_of, row_id_of
 from tilewright.service.operations.registry import environment_answer, problem_answer
 from tilewright.service.operations.staleness import Standing, only_stale, perhaps_improvable, standings
 from tilewright.service.store import models
+
+if TYPE_CHECKING:
+    from tilewright.service.operations.stored_best import StoredBest
 
 Row = TypeVar("Row")
 
@@ -57,7 +60,7 @@ class ResultAnswer(Answer):
     stands_in_for: int | None = Field(description="The retracted result in whose place it was put.")
 
 
-def library_answer(row: models.BestConfiguration) -> LibraryAnswer | None:
+def library_answer(row: models.BestConfiguration | StoredBest) -> LibraryAnswer | None:
     """The library's side of a best configuration, or None where no library was timed beside it."""
     if row.library_ms is None or row.library_name is None:
         return None
@@ -70,7 +73,7 @@ def library_answer(row: models.BestConfiguration) -> LibraryAnswer | None:
     )
 
 
-def gain(over_ms: float | None, row: models.BestConfiguration) -> float | None:
+def gain(over_ms: float | None, row: models.BestConfiguration | StoredBest) -> float | None:
     """How many times longer `over_ms` is than the best's time; None where nothing was measured."""
     return over_ms / row.time_ms if over_ms is not None else None
 
@@ -146,16 +149,17 @@ def results_by_model(
     session: Session, *, kernel: str | None = None, device_model: str | None = None, each: int = 10
 ) -> dict[str, ModelResults]:
     """The newest `each` results of every device model that has any, by slug; in one query."""
-    best = models.BestConfiguration
-    place = func.row_number().over(partition_by=best.device_model_id, order_by=best.id.desc())
-    total = func.count().over(partition_by=best.device_model_id)
-    ranked = current_results(
-        select(best.id, place.label("place"), total.label("total")), kernel, device_model
-    ).subquery()
+    best, model = models.BestConfiguration, models.DeviceModel
+    own = current_results(select(best.id), kernel, None).where(best.device_model_id == model.id).correlate(model)
+    newest = own.order_by(best.id.desc()).limit(each).lateral("newest")
+    total = own.with_only_columns(func.count()).scalar_subquery()
+    picked = select(newest.c.id, total.label("total")).select_from(model).join(newest, true())
+    if device_model is not None:
+        picked = picked.where(model.slug == device_model)
+    ranked = picked.subquery()
     query = (
         with_relations(select(best).add_columns(ranked.c.total))
         .join(ranked, ranked.c.id == best.id)
-        .where(ranked.c.place <= each)
         .order_by(best.id.desc())
     )
     rows = session.execute(query).all()

@@ -17,10 +17,10 @@ from tilewright.service.operations.pages import MAX_ROW_ID
 from tilewright.service.operations.publish_best import roof_ratio
 from tilewright.service.operations.results import ResultAnswer, result
 from tilewright.service.operations.study_rows import barred, is_newest_source
+from tilewright.service.operations.trial_times import ranking_interval
 from tilewright.service.store import models
 from tilewright.service.store.models import JobState
 from tilewright.tuner.outcome import Outcome
-from tilewright.tuner.statistics import median_interval
 
 
 def retract(session: Session, result_id: int, reason: str) -> ResultAnswer:
@@ -119,8 +119,7 @@ def _candidates(session: Session, study_id: int) -> Iterator[_Candidate]:
     for row, job in rows:
         if Configuration.from_json(row.configuration) in out or row.time_ms is None:
             continue
-        samples = (row.cold_samples_ms if row.ranking_l2 == "cold" else row.warm_samples_ms) or [row.time_ms]
-        interval = median_interval(samples)
+        interval = ranking_interval(row)
         ci_ms = min(interval.low, row.time_ms), max(interval.high, row.time_ms)
         yield _Candidate(row, job, row.time_ms, ci_ms, row.bound_ratio, row.created_at)
 

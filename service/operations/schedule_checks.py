@@ -1,17 +1,57 @@
-"""What a new schedule is refused for: whatever its jobs would be refused for."""
+"""What a schedule is refused for when it is made or changed: whatever its jobs would be refused for."""
 
 from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 from sqlalchemy.orm import Session
 
 from tilewright.kernels.errors import InvalidProblemError
 from tilewright.service.errors import InvalidRequestError, NotFoundError
 from tilewright.service.operations.catalog import kernel_named
+from tilewright.service.operations.due_times import DueTimes
 from tilewright.service.operations.request_job import check_job, check_place
 from tilewright.service.operations.requests import JobRequest, ScheduleRequest
 from tilewright.service.store import models
+from tilewright.service.store.models import Overlap, Target
 
 _OF_A_PROBLEM = ("kernel", "shape", "dtype", "options")
+_NEWER = {"target", "top", "kernel"}
+"""Fields that requests for named problems do not have: such a request of an older caller is still the same one."""
+
+
+@dataclass(frozen=True)
+class CheckedSchedule:
+    """What a request comes to: when it is due, the columns of its row but the due time, its problems in their order."""
+
+    times: DueTimes
+    columns: Mapping[str, Any]
+    problem_ids: Sequence[int]
+
+
+def check_schedule(session: Session, request: ScheduleRequest) -> CheckedSchedule:
+    """The request, ready to be stored; raises InvalidRequestError or InvalidProblemError naming the field."""
+    times = DueTimes.of(request.cron, request.time_zone)
+    named = Target(request.target) is Target.PROBLEMS
+    problem_ids, model, device = check_problems(session, request) if named else check_target(session, request)
+    said = request.model_dump_json(exclude=_NEWER if named else None)
+    same = {"name", "time_zone", "kernel", "variants", "compiler", "priority", "enabled"}
+    own = {
+        "body_hash": hashlib.sha256(said.encode()).hexdigest(),
+        "cron": times.cron,
+        "overlap": Overlap(request.overlap),
+        "target": Target(request.target),
+        "top": None if named else request.top,
+        "device_model_id": model.id,
+        "device_id": device.id if device else None,
+        "budget_trials": request.budget.trials,
+        "budget_seconds": request.budget.seconds,
+        "budget_target_ms": request.budget.target_ms,
+    }
+    return CheckedSchedule(times, request.model_dump(include=same) | own, problem_ids)
 
 
 def check_problems(

@@ -1,16 +1,16 @@
-"""Schedules: created, listed, paused, run now, deleted. When they fire is in `firing`."""
+"""Schedules: created, listed, changed, paused, run now, deleted. When they fire is in `firing`."""
 
 from __future__ import annotations
 
-import hashlib
 from collections import defaultdict
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, func, select, true
+from sqlalchemy import ColumnElement, delete, func, select, true
 from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session, joinedload
 
 from tilewright.service.errors import ConflictError, InvalidRequestError, NotFoundError
@@ -21,11 +21,11 @@ from tilewright.service.operations.jobs import OPEN, job
 from tilewright.service.operations.pages import cursor_of, row_id_of
 from tilewright.service.operations.registry import problem_answer
 from tilewright.service.operations.requests import ScheduleRequest
-from tilewright.service.operations.schedule_checks import check_problems, check_target
+from tilewright.service.operations.schedule_checks import check_schedule
 from tilewright.service.store import models
-from tilewright.service.store.models import Overlap, Target
 
 __all__ = [
+    "change_schedule",
     "create_schedule",
     "delete_schedule",
     "fire_due",
@@ -37,8 +37,6 @@ __all__ = [
 ]
 
 NEXT_FIRES = 5
-_NEWER = {"target", "top", "kernel"}
-"""Fields that requests for named problems do not have: such a request of an older caller is still the same one."""
 
 
 def create_schedule(session: Session, request: ScheduleRequest) -> ScheduleAnswer:
@@ -46,40 +44,52 @@ def create_schedule(session: Session, request: ScheduleRequest) -> ScheduleAnswe
 
     Raises InvalidRequestError or InvalidProblemError naming the field, ConflictError for a name that is taken.
     """
-    times = DueTimes.of(request.cron, request.time_zone)
-    named = Target(request.target) is Target.PROBLEMS
-    problems, model, device = check_problems(session, request) if named else check_target(session, request)
+    checked = check_schedule(session, request)
     now: datetime = session.scalars(select(func.clock_timestamp())).one()
-    body_hash = hashlib.sha256(request.model_dump_json(exclude=_NEWER if named else None).encode()).hexdigest()
     table = models.Schedule
     new_id = session.scalar(
         insert(table)
-        .values(
-            **request.model_dump(include={"name", "time_zone", "variants", "compiler", "priority", "enabled"}),
-            body_hash=body_hash,
-            cron=times.cron,
-            overlap=Overlap(request.overlap),
-            target=Target(request.target),
-            top=None if named else request.top,
-            kernel=request.kernel,
-            device_model_id=model.id,
-            device_id=device.id if device else None,
-            budget_trials=request.budget.trials,
-            budget_seconds=request.budget.seconds,
-            budget_target_ms=request.budget.target_ms,
-            next_at=times.after(now) if request.enabled else None,
-        )
+        .values(**checked.columns, next_at=checked.times.after(now) if request.enabled else None)
         .on_conflict_do_nothing()
         .returning(table.id)
     )
     if new_id is None:
-        return _same_schedule(session, request.name, body_hash)
+        return _same_schedule(session, request.name, checked.columns["body_hash"])
+    _add_problems(session, new_id, checked.problem_ids)
+    return schedule(session, new_id)
+
+
+def change_schedule(session: Session, schedule_id: int, request: ScheduleRequest) -> ScheduleAnswer:
+    """The schedule as the request says; what it has made stays, and no due time comes again.
+
+    Raises NotFoundError, InvalidRequestError or InvalidProblemError naming the field, ConflictError for a name that is
+    taken.
+    """
+    row = _locked(session, schedule_id)
+    checked = check_schedule(session, request)
+    before = (row.cron, row.time_zone, row.enabled)
+    try:
+        with session.begin_nested(), session.no_autoflush:
+            for name, value in checked.columns.items():
+                setattr(row, name, value)
+            if (row.cron, row.time_zone, row.enabled) != before:
+                row.next_at = first_due(session, row) if row.enabled else None
+            session.flush()
+    except IntegrityError as error:
+        if "uq_schedules_name" not in str(error.orig):
+            raise
+        raise _taken(request.name) from None
+    session.execute(delete(models.ScheduledProblem).where(models.ScheduledProblem.schedule_id == schedule_id))
+    _add_problems(session, schedule_id, checked.problem_ids)
+    return schedule(session, schedule_id)
+
+
+def _add_problems(session: Session, schedule_id: int, problem_ids: Sequence[int]) -> None:
     session.add_all(
-        models.ScheduledProblem(schedule_id=new_id, place=place, problem_id=problem_id)
-        for place, problem_id in enumerate(problems)
+        models.ScheduledProblem(schedule_id=schedule_id, place=place, problem_id=problem_id)
+        for place, problem_id in enumerate(problem_ids)
     )
     session.flush()
-    return schedule(session, new_id)
 
 
 def schedules(session: Session) -> list[ScheduleAnswer]:
@@ -138,8 +148,12 @@ def fires(session: Session, schedule_id: int, *, limit: int = 50, cursor: str | 
 def _same_schedule(session: Session, name: str, body_hash: str) -> ScheduleAnswer:
     row = session.scalars(select(models.Schedule).where(models.Schedule.name == name)).one_or_none()
     if row is None or row.body_hash != body_hash:
-        raise ConflictError(f"There is another schedule named {name!r}; delete it first, or choose another name.")
+        raise _taken(name)
     return schedule(session, row.id)
+
+
+def _taken(name: str) -> ConflictError:
+    return ConflictError(f"There is another schedule named {name!r}; delete it first, or choose another name.")
 
 
 def _locked(session: Session, schedule_id: int) -> models.Schedule:

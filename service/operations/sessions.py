@@ -11,6 +11,7 @@ from tilewright.service.operations import keys
 from tilewright.service.operations.keys import Found
 from tilewright.service.store import models
 
+COOKIE = "tilewright_session"
 LASTS = timedelta(hours=12)
 """A working day; then the key is shown again."""
 

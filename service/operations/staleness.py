@@ -6,12 +6,10 @@ compiler: of the newest with the same compiler, since a job may choose between c
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import cache
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from sqlalchemy import ColumnElement, Select, and_, false, func, or_, select
 from sqlalchemy.orm import InstrumentedAttribute, Session, aliased
@@ -21,6 +19,9 @@ from tilewright.kernels.kernel import Kernel, Variant
 from tilewright.kernels.problem import Limits
 from tilewright.service.operations.registry import catalogue, limits_of
 from tilewright.service.store import models
+
+if TYPE_CHECKING:
+    from tilewright.service.operations.stored_best import Source
 
 Row = TypeVar("Row")
 
@@ -68,7 +69,7 @@ class Seen:
         reasons = tuple(reason for reason, holds in zip(_MOVED, moved, strict=True) if holds)
         return cls(reasons, frozenset(tried or ()), space_by_source or {})
 
-    def standing(self, kernel: Kernel, winner: models.KernelVariant, usable: Iterable[Variant]) -> Standing:
+    def standing(self, kernel: Kernel, winner: models.KernelVariant | Source, usable: Iterable[Variant]) -> Standing:
         """The standing today; `winner` is the source that was measured, `usable` what the problem admits."""
         keys = source_keys(kernel)
         changed = keys.get(winner.name) != source_key(winner.name, winner.source_hash)
@@ -87,13 +88,7 @@ def source_key(variant: str, source_hash: str) -> str:
 
 def source_keys(kernel: Kernel) -> dict[str, str]:
     """The key of every variant as it is in this process, by name."""
-    return {variant.name: source_key(variant.name, _sha256(kernel.source(variant.name))) for variant in kernel.variants}
-
-
-@cache
-def _sha256(source: str) -> str:
-    """The same as Kernel.source_hash; sources are long, and every answer needs those of all variants."""
-    return hashlib.sha256(source.encode()).hexdigest()
+    return {name: source_key(name, source_hash) for name, source_hash in kernel.source_hashes.items()}
 
 
 _there = models.Environment

@@ -11,7 +11,7 @@ from datetime import datetime
 from pydantic import Field
 from sqlalchemy import String, func, select, type_coerce
 from sqlalchemy.dialects.postgresql import insert
-from sqlalchemy.orm import Session
+from sqlalchemy.orm import Session, joinedload
 
 from tilewright.service.errors import CeilingError, ConflictError, InvalidRequestError, NotFoundError
 from tilewright.service.operations.answers import Answer, Page
@@ -109,6 +109,19 @@ def deliveries(session: Session, name: str, *, limit: int = 50, cursor: str | No
     rows: Sequence[models.WebhookDelivery] = session.scalars(query.limit(limit + 1)).all()
     more = rows[limit - 1].id.hex if len(rows) > limit else None
     return Page(items=[_delivery_answer(row, name) for row in rows[:limit]], next_cursor=more)
+
+
+def troubled(session: Session, *, limit: int) -> list[DeliveryAnswer]:
+    """The newest messages of any webhook that an attempt at failed and that are not delivered yet, or given up."""
+    table = models.WebhookDelivery
+    rows = session.scalars(
+        select(table)
+        .where(table.state != DeliveryState.DELIVERED, table.error.is_not(None))
+        .order_by(table.id.desc())
+        .limit(limit)
+        .options(joinedload(table.webhook))
+    )
+    return [_delivery_answer(row, row.webhook.name) for row in rows]
 
 
 def redeliver(session: Session, name: str, delivery_id: uuid.UUID) -> DeliveryAnswer:

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from functools import cache
 
 from sqlalchemy import Engine, create_engine
-from sqlalchemy.exc import InterfaceError, OperationalError
+from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.orm import Session
 
@@ -15,13 +15,24 @@ from tilewright.service.errors import DatabaseUnavailableError
 from tilewright.service.settings import settings
 from tilewright.service.store.embedded import EmbeddedPostgres
 
+# Kept by the server: the locks of a host that went away without a word are free after half a minute, those of a process
+# that stands still in the middle of a transaction after a minute.
+_SERVER_SIDE = {
+    "tcp_keepalives_idle": 10,
+    "tcp_keepalives_interval": 5,
+    "tcp_keepalives_count": 3,
+    "tcp_user_timeout": 20_000,
+    "idle_in_transaction_session_timeout": 60_000,
+}
+
 # A worker that loses its network must notice within half a minute, not after the kernel's two hours.
-KEEPALIVE = {
+KEEPALIVE: dict[str, int | str] = {
     "keepalives_idle": 10,
     "keepalives_interval": 5,
     "keepalives_count": 3,
     "tcp_user_timeout": 20_000,
     "connect_timeout": 5,
+    "options": " ".join(f"-c {name}={value}" for name, value in _SERVER_SIDE.items()),
 }
 
 
@@ -60,10 +71,11 @@ def engine() -> Engine:
     return create_engine(
         sqlalchemy_url(database_url()),
         pool_pre_ping=True,
+        hide_parameters=True,  # an error's text goes to the log, and a parameter may be a secret
         # Threads that the API answers from: a request must not wait for a connection while the database is idle.
         pool_size=10,
         max_overflow=30,
-        connect_args=KEEPALIVE | {"options": "-c timezone=UTC"},
+        connect_args=KEEPALIVE | {"options": f"{KEEPALIVE['options']} -c timezone=UTC"},
     )
 
 
@@ -78,7 +90,10 @@ def answering() -> Iterator[None]:
     """Raises DatabaseUnavailableError where the driver says that the database is away."""
     try:
         yield
-    except (OperationalError, InterfaceError) as error:
+    except DBAPIError as error:
+        # Or the server ended the connection, as that of a transaction that stood still.
+        if not (isinstance(error, OperationalError | InterfaceError) or error.connection_invalidated):
+            raise
         raise DatabaseUnavailableError(f"The database does not answer: {error.orig}") from error
     except PoolTimeoutError as error:
         raise DatabaseUnavailableError("All connections to the database are in use; try again.") from error

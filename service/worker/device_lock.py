@@ -20,9 +20,13 @@ from sqlalchemy import Connection, text
 from tilewright.service.errors import ServiceError
 from tilewright.service.settings import settings
 from tilewright.service.store.session import engine
+from tilewright.tuner import child
+from tilewright.tuner.devices import DeviceEntry
 
 # A worker killed a moment ago: the kernel and PostgreSQL need that long to see that its locks are free.
 JUST_KILLED_S = 5.0
+PREDECESSOR_S = 30.0
+"""A killed worker's runner dies with it; its last kernel may hold the device some seconds longer."""
 POLL_S = 0.1
 
 
@@ -34,8 +38,9 @@ class DeviceBusyError(ServiceError):
 def host_lock(device_uuid: str, role: str, *, wait_s: float = JUST_KILLED_S, host_wide: bool = False) -> Iterator[None]:
     """Holds the device on this host in a role (`worker`, `measuring`); DeviceBusyError if taken for `wait_s`.
 
-    The kernel frees it when the holder dies. Machines that share one data folder do not share the lock's meaning:
-    the device's id is in its name. `host_wide`: against installations with other data folders and other users too.
+    The kernel frees it when the holder dies, and with it each child that it gave a device's context: a hung driver call
+    outlives SIGKILL. Machines that share one data folder do not share the lock's meaning: the device's id is in its
+    name. `host_wide`: against installations with other data folders and other users too.
     """
     folder = settings().data_dir / "locks"
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -47,13 +52,34 @@ def host_lock(device_uuid: str, role: str, *, wait_s: float = JUST_KILLED_S, hos
         with _address(name, role, wait_s) if host_wide else nullcontext(enter_result=True) as is_ours:
             if not is_ours:
                 raise DeviceBusyError(f"Another installation on this host holds the device {device_uuid} ({role}).")
-            yield
+            with _inherited(file.fileno()):
+                yield
+
+
+@contextmanager
+def alone_on(entry: DeviceEntry) -> Iterator[None]:
+    """Nobody else on this host has a context on the device meanwhile; DeviceBusyError where somebody has.
+
+    Taken before the device is opened and kept until it is closed. Of a slice, the whole GPU: its slices share clocks
+    and power, and would disturb each other's times.
+    """
+    with host_lock(entry.physical_uuid, "measuring", wait_s=PREDECESSOR_S, host_wide=entry.kind == "cuda"):
+        yield
+
+
+@contextmanager
+def _inherited(descriptor: int) -> Iterator[None]:
+    child.HELD.add(descriptor)
+    try:
+        yield
+    finally:
+        child.HELD.discard(descriptor)
 
 
 @contextmanager
 def _address(name: str, role: str, wait_s: float) -> Iterator[bool]:
     """Whether the device's abstract address is ours: no file, so no owner and no folder, and gone with its process."""
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as held:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as held, _inherited(held.fileno()):
         yield _until(lambda: _bind(held, f"\0tilewright/{name}.{role}"), wait_s)
 
 

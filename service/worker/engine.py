@@ -6,6 +6,7 @@ import asyncio
 import time
 import uuid
 from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
 from typing import Any
 
 import procrastinate
@@ -28,6 +29,9 @@ RETRY_AFTER_S = 2
 POLL_S = 0.1
 """A job starts so soon on an idle worker; one that works does not ask. An ask takes some tenths of a millisecond."""
 RECONNECT_S = 0.5
+DUE = datetime(2000, 1, 1, tzinfo=UTC)
+"""When an entry that goes back is due: always. The engine compares it with the database's clock; ours may be an hour
+ahead, and "now" would be in an hour."""
 
 
 class TryAgainError(Exception):
@@ -42,8 +46,7 @@ class _AlwaysAgain(procrastinate.BaseRetryStrategy):
     """Every failure is tried again: how often is counted in our row, and an ended job's entry does nothing."""
 
     def get_retry_decision(self, *, exception: BaseException, job: Job) -> RetryDecision | None:  # noqa: ARG002
-        wait_s = exception.wait_s if isinstance(exception, TryAgainError) else RETRY_AFTER_S
-        return RetryDecision(retry_in={"seconds": wait_s})
+        return RetryDecision(retry_at=DUE)
 
 
 class _PatientConnector(procrastinate.PsycopgConnector):
@@ -86,6 +89,13 @@ def make_app(url: str, handler: Handler) -> procrastinate.App:
     @app.task(name=TUNE, pass_context=True, retry=_AlwaysAgain())
     async def tune(context: JobContext, job_id: str) -> None:
         assert context.job.id is not None  # noqa: S101 - a fetched entry has an id
-        await handler(uuid.UUID(job_id), context.job.id)
+        try:
+            await handler(uuid.UUID(job_id), context.job.id)
+        except TryAgainError as error:
+            await asyncio.sleep(error.wait_s)
+            raise
+        except Exception:
+            await asyncio.sleep(RETRY_AFTER_S)
+            raise
 
     return app

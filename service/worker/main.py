@@ -8,12 +8,15 @@ import os
 import signal
 import socket
 import sys
+import time
+from contextlib import closing
 
 import psycopg
 from procrastinate.exceptions import ProcrastinateException
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
+from tilewright.service import logs
 from tilewright.service.errors import DatabaseUnavailableError, ServiceError
 from tilewright.service.operations import registry
 from tilewright.service.settings import settings
@@ -22,11 +25,12 @@ from tilewright.service.store.engine_queue import queue_of_device, queue_of_mode
 from tilewright.service.store.models import DeviceState
 from tilewright.service.store.patience import patiently
 from tilewright.service.store.session import database_url, session_scope
-from tilewright.service.worker.device_lock import DeviceBusyError, FleetLock, host_lock
+from tilewright.service.worker.device_lock import DeviceBusyError, FleetLock, alone_on, host_lock
 from tilewright.service.worker.engine import make_app
 from tilewright.service.worker.intake import Intake, first_of
 from tilewright.service.worker.maintenance import Maintenance
 from tilewright.service.worker.supervision import Supervision
+from tilewright.tuner import cache, cpu_build
 from tilewright.tuner.device import DeviceModel, Environment
 from tilewright.tuner.devices import DeviceEntry, find_device, open_device
 from tilewright.tuner.errors import TunerError
@@ -34,6 +38,7 @@ from tilewright.tuner.errors import TunerError
 logger = logging.getLogger(__name__)
 
 RECONNECT_S = 1.0
+CACHE_COUNTED_EVERY_S = 300.0
 
 
 def run_worker(device_name: str) -> int:
@@ -41,18 +46,16 @@ def run_worker(device_name: str) -> int:
 
     Raises NoDeviceError, DeviceBusyError where another worker serves the device, DatabaseUnavailableError.
     """
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    logging.getLogger("procrastinate").setLevel(logging.WARNING)
+    logs.configure()
     entry = find_device(device_name)
-    device = open_device(device_name)
-    try:
-        model, environment = device.model, device.environment
-    finally:
-        device.close()  # jobs open it in their own process; this one holds no context
     # Of the whole GPU: slices of one share its clocks and its power, and would disturb each other's times.
     gpu = entry.physical_uuid
     with host_lock(gpu, "worker", host_wide=entry.kind == "cuda"), FleetLock(gpu) as lock:
+        with alone_on(entry), closing(open_device(device_name)) as device:
+            model, environment = device.model, device.environment
+        # Closed: jobs open it in their own process; this one holds no context.
         worker = Worker(entry, model, lock)
+        logs.always(worker=worker.name, device=entry.uuid)
         patiently(lambda session: worker.register(session, environment))
         with Maintenance():
             asyncio.run(worker.serve())
@@ -67,6 +70,8 @@ class Worker:
         self.entry, self.model, self.lock = entry, model, lock
         self.queues = [queue_of_model(model.slug), queue_of_device(entry.uuid)]
         self.status = 0
+        self._cache = cache.default_folder() if entry.kind == "cuda" else cpu_build.default_cache()
+        self._cache_counted_s = float("-inf")
 
     def register(self, session: Session, environment: Environment) -> None:
         """Stores the kernels, the device, its model and environment, and this worker's name with them."""
@@ -134,7 +139,13 @@ class Worker:
     def _beat_once(self) -> bool:
         self.lock.keep()
         with session_scope() as session:
-            return registry.heartbeat(session, self.entry.uuid)
+            takes_jobs = registry.heartbeat(session, self.entry.uuid)
+        if time.monotonic() - self._cache_counted_s > CACHE_COUNTED_EVERY_S:
+            files, size = cache.folder_size(self._cache)
+            with session_scope() as session:
+                registry.note_cache(session, self.entry.uuid, files, size)
+            self._cache_counted_s = time.monotonic()
+        return takes_jobs
 
 
 async def _drained(supervision: Supervision) -> None:

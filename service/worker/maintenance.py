@@ -6,7 +6,6 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime
 from types import TracebackType
 from typing import Any, Self
 
@@ -17,7 +16,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
 from tilewright.service.errors import DatabaseUnavailableError
-from tilewright.service.operations import deliveries, firing, staleness_comparisons
+from tilewright.service.operations import deliveries, firing, retention, staleness_comparisons
 from tilewright.service.operations.webhooks import announce
 from tilewright.service.settings import settings
 from tilewright.service.store import models
@@ -25,6 +24,7 @@ from tilewright.service.store.embedded import EmbeddedPostgresError
 from tilewright.service.store.engine_queue import TUNE, enqueue
 from tilewright.service.store.models import JobState
 from tilewright.service.store.session import revive, session_scope
+from tilewright.service.worker.engine import DUE
 
 logger = logging.getLogger(__name__)
 
@@ -48,10 +48,11 @@ def recover_stalled(session: Session) -> None:
         queue=None,
         task_name=TUNE,
     ):
+        its = models.TuningJob.engine_id == entry["id"]
+        job = session.scalars(select(models.TuningJob).where(its).with_for_update(skip_locked=True)).one_or_none()
+        if job is None and session.scalar(select(models.TuningJob.id).where(its)) is not None:
+            continue  # held by somebody who may stand still in mid-transaction: neither may this chore
         logger.warning("Job %s was left by a silent worker; it is queued again.", entry["args"].get("job_id"))
-        job = session.scalars(
-            select(models.TuningJob).where(models.TuningJob.engine_id == entry["id"]).with_for_update()
-        ).one_or_none()
         if job is not None and job.state is JobState.RUNNING and job.cancel_requested:
             job.state, job.phase, job.finished_at = JobState.CANCELLED, "finished", func.now()
             job.revision = job.state_revision = job.revision + 1
@@ -62,7 +63,7 @@ def recover_stalled(session: Session) -> None:
             session,
             "retry_job",
             job_id=entry["id"],
-            retry_at=datetime.now(UTC),
+            retry_at=DUE,
             new_priority=None,
             new_queue_name=None,
             new_lock=None,
@@ -91,6 +92,8 @@ CHORES: tuple[Chore, ...] = (
     enqueue_forgotten,
     firing.forget_old_fires,
     deliveries.forget_old_deliveries,
+    retention.forget_samples,
+    retention.forget_old_keys,
     staleness_comparisons.settle,
 )
 """Each runs in a transaction of its own; whatever else must happen once in a while is added here."""

@@ -9,6 +9,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -19,6 +20,7 @@ from tilewright.kernels.catalogue import Catalogue
 from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.problem import Problem
 from tilewright.kernels.space import Configuration, SearchSpace
+from tilewright.service import logs
 from tilewright.service.errors import DatabaseUnavailableError, FencedError
 from tilewright.service.operations import job_progress, priors, registry, study_rows
 from tilewright.service.operations.job_progress import Spent
@@ -28,7 +30,7 @@ from tilewright.service.settings import settings
 from tilewright.service.store import models
 from tilewright.service.store.models import JobState
 from tilewright.service.store.patience import patiently
-from tilewright.service.worker.device_lock import host_lock
+from tilewright.service.worker.device_lock import alone_on
 from tilewright.service.worker.exits import Exit
 from tilewright.service.worker.leases import Leases
 from tilewright.service.worker.lifeline import die_with
@@ -48,8 +50,6 @@ LOOK_EVERY_S = 1.0
 """How often the job's row is asked whether to stop, where no trial's write tells it anyway."""
 OTHERS_EVERY_S = 0.25
 """How often the study is asked for what other devices of the model have added to it."""
-PREDECESSOR_S = 30.0
-"""A killed worker's runner dies with it; its last kernel may hold the device some seconds longer."""
 
 
 @dataclass(frozen=True)
@@ -100,6 +100,7 @@ class Run:
         self.space: SearchSpace = self.kernel.space(self.problem, limits, self.job.variants)
         self._whole = self.space if self.job.variants is None else self.kernel.space(self.problem, limits)
         self.study, self.context, spent = patiently(self._begin)
+        logs.always(study=self.study.id, device=device.uuid)
         self.done, self.spent_s = spent.trials, spent.seconds
 
     def _begin(self, session: Session) -> tuple[models.Study, TrialContext, Spent]:
@@ -228,14 +229,9 @@ def run(job_id: uuid.UUID, epoch: int, device_name: str, stop: threading.Event) 
     """Runs the job; what the process should exit with."""
     assignment = patiently(lambda session: Assignment.load(session, job_id))
     try:
-        device = open_device(device_name, assignment.compiler)
-        try:
-            gpu, is_gpu = find_device(device_name).physical_uuid, device.model.kind == "cuda"
-            with host_lock(gpu, "measuring", wait_s=PREDECESSOR_S, host_wide=is_gpu):
-                job_run = Run(assignment, epoch, device, stop)
-                return job_run.settle(job_run.search())
-        finally:
-            device.close()
+        with alone_on(find_device(device_name)), closing(open_device(device_name, assignment.compiler)) as device:
+            job_run = Run(assignment, epoch, device, stop)
+            return job_run.settle(job_run.search())
     except (DeviceLostError, NoDeviceError) as lost:  # its worker had it: it fell off since
         logger.error("%s", lost)  # noqa: TRY400 - expected: the sentence says it all
         return Exit.DEVICE_LOST
@@ -253,7 +249,8 @@ def main(arguments: list[str]) -> int:
     signal.signal(signal.SIGTERM, lambda _number, _frame: stop.set())
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the worker decides
     die_with(int(parent_pid))
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    logs.configure()
+    logs.always(job=job_id, device=device_name)
     try:
         return run(uuid.UUID(job_id), int(epoch), device_name, stop)
     except FencedError as fenced:

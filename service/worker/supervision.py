@@ -17,6 +17,7 @@ from typing import TypeVar
 
 from sqlalchemy.orm import Session
 
+from tilewright.service import logs
 from tilewright.service.errors import DatabaseUnavailableError, FencedError
 from tilewright.service.operations import fleet, job_progress, jobs, registry
 from tilewright.service.settings import settings
@@ -34,6 +35,8 @@ T = TypeVar("T")
 LOOK_EVERY_S = 0.5
 LAST_LINES = 12
 """Of what a crashed runner said, so many lines become the job's error."""
+LONGEST_LINE = 1 << 20
+"""Bytes of a line that are waited for: the runner writes shorter ones, a compiler that it calls may not."""
 
 
 class Supervision:
@@ -65,6 +68,7 @@ class Supervision:
             raise TryAgainError("this device is drained")
         if epoch is None:
             return
+        logs.speak_of(lambda: {"job": job_id})
         runner = _Runner(job_id, epoch, self.device_name)
         await runner.start()
         try:
@@ -194,11 +198,21 @@ class _Runner:
 
     async def _listen(self) -> None:
         assert self._process is not None and self._process.stderr is not None  # noqa: S101, PT018 - it is a pipe
+        begun = b""  # a line comes in pieces, and must reach the log whole: this process writes there too
         while chunk := await self._process.stderr.read(4096):
-            text = chunk.decode(errors="replace").replace("\0", "")
-            sys.stderr.write(text)
-            sys.stderr.flush()
-            self._said.extend(line for line in text.splitlines() if line.strip())
+            *lines, begun = (begun + chunk).split(b"\n")
+            self._hear(lines)
+            if len(begun) > LONGEST_LINE:
+                self._hear([begun])
+                begun = b""
+        self._hear([begun])
+
+    def _hear(self, lines: list[bytes]) -> None:
+        for line in lines:
+            text = line.decode(errors="replace").replace("\0", "")
+            if text.strip():
+                logs.pass_on(text)
+                self._said.extend(said for said in logs.plain(text).splitlines() if said.strip())
 
 
 async def _in_thread(work: Callable[[Session], T]) -> T:

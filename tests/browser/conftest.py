@@ -5,14 +5,23 @@ import shutil
 import socket
 import sys
 import threading
+import uuid
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+import real_rows
 import uvicorn
+from sqlalchemy import create_engine, text
+from sqlalchemy.engine import make_url
+from sqlalchemy.pool import NullPool
 
 from tilewright.service.app import create_app
 from tilewright.service.operations.transaction import transaction
+from tilewright.service.store import session as store_session
+from tilewright.service.store.session import sqlalchemy_url
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "service" / "api"))
 from factories import Rows
@@ -42,9 +51,9 @@ def chromium() -> Iterator:
         browser.close()
 
 
-@pytest.fixture
-def address(configured: str) -> Iterator[str]:
-    """Where the application answers, on a database of the test's own; no maintenance, so that no schedule fires."""
+@contextmanager
+def serving() -> Iterator[str]:
+    """Where the application answers inside the block; no maintenance, so that no schedule fires."""
     listener = socket.create_server(("127.0.0.1", 0))
     config = uvicorn.Config(create_app(), lifespan="off", log_level="error", timeout_graceful_shutdown=1)
     server = uvicorn.Server(config)
@@ -55,6 +64,37 @@ def address(configured: str) -> Iterator[str]:
     thread.join(10)
     listener.close()
     assert not thread.is_alive()
+
+
+@pytest.fixture
+def address(configured: str) -> Iterator[str]:
+    """Where the application answers, on a database of the test's own."""
+    with serving() as address:
+        yield address
+
+
+@dataclass(frozen=True)
+class Site:
+    """An application on measurements that were really made, for tests that only read; ids of studies by origin."""
+
+    address: str
+    on_cpu: int
+    imported: int
+
+
+@pytest.fixture(scope="module")
+def site(postgres_url: str, template: str) -> Iterator[Site]:
+    """The exported H200 results, a search recorded on a CPU, and an imported recording of another tuner."""
+    url = make_url(postgres_url).set(database=f"site_{uuid.uuid4().hex[:12]}")
+    admin = create_engine(sqlalchemy_url(postgres_url), poolclass=NullPool, isolation_level="AUTOCOMMIT")
+    with admin.connect() as connection:
+        connection.execute(text(f"CREATE DATABASE {url.database} TEMPLATE {template}"))
+    store_session.configure(url.render_as_string(hide_password=False))
+    with transaction() as session:
+        on_cpu, imported = real_rows.fill(session)
+    with serving() as address:
+        yield Site(address, on_cpu, imported)
+    store_session.configure(None)
 
 
 @pytest.fixture
@@ -75,8 +115,30 @@ def scheme(request: pytest.FixtureRequest) -> dict[str, str]:
 
 
 @pytest.fixture
+def expect():
+    """Playwright's assertions; they wait longer than by default, for machines that have much else to do."""
+    expect = pytest.importorskip("playwright.sync_api").expect
+    expect.set_options(timeout=15_000)
+    return expect
+
+
+@pytest.fixture
 def open_tab(chromium, address: str) -> Iterator[Callable]:
-    """Opens tabs; after the test none may have logged an error, broken the policy or failed to load something."""
+    """Opens tabs on a database of the test's own; see `tabs`."""
+    with tabs(chromium, address) as open_tab:
+        yield open_tab
+
+
+@pytest.fixture
+def visit(chromium, site: Site) -> Iterator[Callable]:
+    """Opens tabs on the site of all tests of the module; see `tabs`."""
+    with tabs(chromium, site.address) as open_tab:
+        yield open_tab
+
+
+@contextmanager
+def tabs(chromium, address: str) -> Iterator[Callable]:
+    """Opens tabs; none may log an error, break the policy, fail to load something or ask another host."""
     complaints: list[str] = []
     contexts = []
 
@@ -87,6 +149,7 @@ def open_tab(chromium, address: str) -> Iterator[Callable]:
         tab.expected = set()  # statuses that the test provokes
         tab.on("console", lambda said: note(tab, said))
         tab.on("pageerror", lambda error: complaints.append(f"exception: {error}"))
+        tab.on("request", note_stranger)
         tab.on("requestfailed", note_failure)
         tab.goto(path)
         return tab
@@ -94,6 +157,10 @@ def open_tab(chromium, address: str) -> Iterator[Callable]:
     def note(tab, said):
         if said.type in {"error", "warning"} and not any(f"status of {status}" in said.text for status in tab.expected):
             complaints.append(f"{said.type}: {said.text}")
+
+    def note_stranger(asked):
+        if not asked.url.startswith((address, "data:", "blob:")):
+            complaints.append(f"asked another host: {asked.url}")
 
     def note_failure(failed):
         # A stream that its own page closes, and what a page that is left was fetching, count as aborted.

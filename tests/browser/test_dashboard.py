@@ -136,57 +136,6 @@ def test_job_is_cancelled_from_its_page(open_tab, commit, expect):
     expect(tab.get_by_role("button", name="Cancel")).to_have_count(0)
 
 
-def test_schedule_is_created_paused_resumed_run_and_deleted(open_tab, commit, expect):
-    commit(lambda rows: rows.device())
-    tab = open_tab("/schedules")
-    tab.on("dialog", lambda dialog: dialog.accept())
-    tab.get_by_label("Name").fill("nightly layer")
-    tab.get_by_label("When").fill("0 */10 * * * *")
-    tab.get_by_label("Time zone").fill("Europe/Berlin")
-    tab.get_by_label("Problems").fill(
-        "linear m=256,n=100,k=784 float32 activation=relu\ngemm m=64,n=64,k=64 trans_b=true"
-    )
-    tab.get_by_role("button", name="Create schedule").click()
-    card = tab.get_by_role("article", name="nightly layer")
-    expect(tab.locator("#action-result")).to_have_text("Created nightly layer.")
-    expect(card.locator(".fires li")).to_have_count(5)
-    expect(card).to_contain_text("linear m=256,n=100,k=784 float32 activation=relu")
-    expect(card).to_contain_text("gemm m=64,n=64,k=64 float32 trans_b=true")
-    expect(card).to_contain_text("50 trials")
-    card.get_by_role("button", name="Pause").click()
-    expect(card.locator("h2")).to_contain_text("paused")
-    expect(card.locator(".fires")).to_have_count(0)
-    card.get_by_role("button", name="Resume").click()
-    expect(card.locator(".fires li")).to_have_count(5)
-    card.get_by_role("button", name="Run now").click()
-    expect(card.get_by_role("link", name="job 2")).to_be_visible()
-    card.get_by_role("button", name="Delete").click()
-    expect(card).to_have_count(0)
-    expect(tab.get_by_text("Nothing is scheduled")).to_be_visible()
-
-
-def test_refused_fields_are_marked_and_what_was_typed_stays(open_tab, commit, expect):
-    commit(lambda rows: rows.device())
-    tab = open_tab("/schedules")
-    tab.expected = {422}
-    tab.get_by_label("Name").fill("bad")
-    tab.get_by_label("When").fill("never")
-    tab.get_by_label("Problems").fill("gemm m=1,n=1,k=1")
-    tab.get_by_role("button", name="Create schedule").click()
-    expect(tab.locator("#error-cron")).to_be_visible()
-    expect(tab.get_by_label("When")).to_be_focused()
-    expect(tab.get_by_label("When")).to_have_value("never")
-    tab.get_by_label("When").fill("0 0 3 * * *")
-    tab.get_by_label("Problems").fill("gemm m=1,n=1,k=1\ngemm m=0,n=1,k=1")
-    tab.get_by_role("button", name="Create schedule").click()
-    expect(tab.locator("#error-problems")).to_contain_text("line 2")
-    expect(tab.locator("#error-cron")).to_have_count(0)
-    tab.get_by_label("Problems").fill("gemm m=1,n=1,k=1")
-    tab.get_by_label("Trials each").fill("")
-    tab.get_by_role("button", name="Create schedule").click()
-    expect(tab.locator("#error-trials")).to_be_visible()
-
-
 def test_keyboard_reaches_everything_and_shows_where_it_is(open_tab, filled):
     tab = open_tab("/")
     tab.keyboard.press("Tab")

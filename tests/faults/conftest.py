@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 
-for name in ("fleet", "gate", "recovery"):
+for name in ("fleet", "gate", "recovery", "surroundings"):
     pytest.register_assert_rewrite(name)
 
 from gate import Gate  # noqa: E402
+from surroundings import Clock, Mounts, Network, SmallDisk  # noqa: E402
 
 
 @pytest.fixture
@@ -21,3 +24,34 @@ def working(fleet, gate):
     fleet.start_worker(**gate.environment)
     fleet.wait_for_device()
     return fleet
+
+
+@pytest.fixture
+def small_disk(tmp_path) -> Iterator[Mounts]:
+    """Mounts a disk of so many megabytes under that name in the test's folder."""
+    mounted: list[SmallDisk] = []
+
+    def mount(name: str, megabytes: int) -> SmallDisk:
+        mounted.append(SmallDisk.mount(tmp_path / name, megabytes))
+        return mounted[-1]
+
+    yield mount
+    for disk in mounted:
+        disk.unmount()
+
+
+@pytest.fixture
+def network() -> Iterator[Network]:
+    network = Network()
+    try:
+        network.lay()
+        yield network
+    finally:
+        network.remove()
+
+
+@pytest.fixture
+def clock(tmp_path) -> Clock:
+    folder = tmp_path / "clock"
+    folder.mkdir()
+    return Clock.make(folder)

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import time
 
 import pytest
 from fleet import server_pid
 from recovery import Recovery
+from sqlalchemy import text
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(200)]
 
@@ -104,3 +107,47 @@ def test_worker_and_database_killed_together(embedded, gate):
     fleet.assert_finished(job_id, 10, {1, 2})
     fleet.assert_nothing_lost_or_doubled(job_id)
     fault.is_over_with_a_trial(fleet, job_id, epoch=2)
+
+
+HOLDER = """
+import os, signal, sys, uuid
+from tilewright.service.store import models
+from tilewright.service.store.session import session_scope
+with session_scope() as session:
+    session.get(models.TuningJob, uuid.UUID(sys.argv[1]), with_for_update=True)
+    print("held", flush=True)
+    os.kill(os.getpid(), signal.SIGSTOP)
+"""
+
+
+def test_a_process_frozen_in_mid_transaction_holds_up_nobody_elses_job(working, gate):
+    fault = Recovery(
+        "a process frozen in the middle of a transaction that holds a job's row, and that job's worker killed",
+        "chores pass over the job; the database ends the transaction after a minute, and then the job is given away",
+        "first trial of the worker that took over",
+    )
+    job_id = working.request(trials=6, shape=gate.shape)
+    gate.allow(3)
+    working.wait_for_trials(job_id, 2)
+    environment = os.environ | {"TILEWRIGHT_DATABASE_URL": working.url}
+    command = [sys.executable, "-c", HOLDER, str(job_id)]
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE) as holder:
+        try:
+            assert holder.stdout.readline() == b"held\n"
+            fault.strikes()
+            working.workers[0].kill()
+            gate.open()
+            forgotten = working.request(trials=3, shape=gate.shape | {"m": gate.shape["m"] + 400})
+            with working.session() as session:  # a chore has to find it
+                session.execute(
+                    text("DELETE FROM procrastinate_jobs WHERE args->>'job_id' = :job"), {"job": str(forgotten)}
+                )
+            working.start_worker(**gate.environment)
+            assert working.wait_for_state(forgotten, "done", "failed").state == "done"
+            assert working.job(job_id).epoch == 1  # still held
+            working.assert_finished(job_id, 6, {1, 2})
+        finally:
+            holder.kill()
+    for one in (job_id, forgotten):
+        working.assert_nothing_lost_or_doubled(one)
+    fault.is_over_with_a_trial(working, job_id, epoch=2)

@@ -26,8 +26,10 @@ CONSTANT_PULL, TREND_PULL = 1e-3, 0.3
 """How strongly the mean is held at zero, and a prior's weight at its similarity: as that many trials' worth."""
 
 
-DRAWS_WITH_PRIORS = 3
-"""Draws among the trials of a search with priors, so that the model knows of more than they point to."""
+DRAWS_WITH_PRIORS = 6
+"""Draws among the trials of a search with priors, so that the model knows of more than they point to. With three, a
+record that covers a poor corner only held the 2080 Ti's search back: 0.933 of the optimum after 50 trials instead of
+0.946 without it; with six 0.946."""
 
 TRUSTED, HEARD = 4, 20
 """With priors, so many trials are proposed with them, then every second one up to so many, then none. A record that

@@ -1,30 +1,14 @@
-// Buttons with `data-post` call the API; the form of a new schedule is sent as JSON, and refusals go beside their fields.
+// Buttons and forms that change something: htmx calls the API, whose bodies and refusals are JSON.
 
-import { refresh } from "/static/live.js";
-
-const tell = (text) => { document.getElementById("action-result").textContent = text; };
-
-/** Status and body of a call; a server that does not answer reads like a refusal. */
-async function call(method, address, body) {
-  const headers = body === undefined ? {} : { "Content-Type": "application/json" };
-  try {
-    const answer = await fetch(address, { method, headers, body: JSON.stringify(body) });
-    const text = await answer.text();
-    return { ok: answer.ok, body: text ? JSON.parse(text) : {} };
-  } catch {
-    return { ok: false, body: { detail: "The server did not answer; nothing is known to have changed." } };
-  }
-}
-
-document.addEventListener("click", async (event) => {
-  const button = event.target.closest("button[data-post]");
-  if (!button || (button.dataset.confirm && !confirm(button.dataset.confirm))) return;
-  button.disabled = true;
-  const { ok, body } = await call(button.dataset.method || "POST", button.dataset.post);
-  button.disabled = false;
-  await refresh(button.dataset.refresh);
-  tell(ok ? button.dataset.done || "" : body.detail);
-});
+const tell = (text, path) => {
+  const place = document.getElementById("action-result");
+  place.textContent = text;
+  if (!path) return;
+  const link = document.createElement("a");
+  link.href = path;
+  link.textContent = "Look at it";
+  place.append(" ", link);
+};
 
 /** `linear m=256,n=100,k=784 float32 activation=relu`: whole numbers are axes, other pairs are options. */
 function problem(line) {
@@ -39,13 +23,44 @@ function problem(line) {
   return made;
 }
 
-function request(form) {
-  const { name, cron, time_zone, device_model, overlap } = Object.fromEntries(new FormData(form));
-  const budget = {};
-  for (const field of ["trials", "seconds"]) if (form[field].value) budget[field] = Number(form[field].value);
-  const problems = form.problems.value.split("\n").filter((line) => line.trim()).map(problem);
-  return { name, cron, time_zone, problems, device_model, budget, overlap, priority: Number(form.priority.value) };
+function budget(fields) {
+  const said = ["trials", "seconds", "target_ms"].filter((name) => fields[name]?.value);
+  return Object.fromEntries(said.map((name) => [name, Number(fields[name].value)]));
 }
+
+const FORMS = {
+  schedule(form) {
+    const { name, cron, time_zone, target, device_model, overlap, device, compiler, kernel } = Object.fromEntries(new FormData(form));
+    const made = { name, cron, time_zone, target, device_model, overlap, budget: budget(form), priority: Number(form.priority.value), enabled: form.enabled.checked };
+    if (device) made.device = device;
+    if (compiler) made.compiler = compiler;
+    if (target !== "problems") return { ...made, top: Number(form.top.value), ...(kernel && { kernel }) };
+    const variants = form.variants.value.split(/[\s,]+/).filter(Boolean);
+    made.problems = form.problems.value.split("\n").filter((line) => line.trim()).map(problem);
+    return variants.length ? { ...made, variants } : made;
+  },
+  budget(form) {
+    return { budget: budget(form), priority: Number(form.priority.value) };
+  },
+};
+
+/** What an element sends: a form's fields, or its own words, with those of the form that it belongs to. */
+function body(element) {
+  const form = element.form ?? element;
+  const said = form.dataset?.body in FORMS ? FORMS[form.dataset.body](form) : {};
+  const own = element.dataset.problem ? JSON.parse(element.dataset.problem) : {};
+  return form.dataset?.body || element.dataset.problem ? JSON.stringify({ ...said, ...own }) : null;
+}
+
+document.addEventListener("htmx:before:request", ({ detail: { ctx } }) => {
+  const { request, sourceElement } = ctx;
+  if (request.method === "GET") return;
+  request.body = body(sourceElement);
+  request.headers.Accept = "application/json";
+  if (request.body === null) delete request.headers["Content-Type"];
+  else request.headers["Content-Type"] = "application/json";
+  unmark(sourceElement.form ?? sourceElement);
+});
 
 /** The field that a JSON pointer is about: the one that holds it, else the first that lies inside it. */
 function fieldAt(form, pointer) {
@@ -79,19 +94,38 @@ function unmark(form) {
   }
 }
 
-document.getElementById("new-schedule")?.addEventListener("submit", async (event) => {
-  event.preventDefault();
-  const form = event.target, button = form.querySelector("button");
-  unmark(form);
-  button.disabled = true;
-  const { ok, body } = await call("POST", "/v1/schedules", request(form));
-  button.disabled = false;
-  const unplaced = ok ? [] : (body.errors ?? []).filter((error) => !mark(form, error));
-  const said = body.errors ? unplaced.map((error) => error.detail).join(" ") : body.detail;
-  document.getElementById("form-error").textContent = ok ? "" : said || "";
-  if (!ok) { form.querySelector("[aria-invalid]")?.focus(); return; }
-  form.reset();
-  await refresh("schedules");
-  tell(`Created ${body.name}.`);
-  document.getElementById(`schedule-${body.id}`)?.scrollIntoView({ block: "nearest" });
+/** Refusals go beside their fields; what belongs to none is said in one place. */
+function refuse(element, said) {
+  const form = element.form ?? element;
+  const unplaced = (said.errors ?? []).filter((error) => !mark(form, error));
+  const rest = said.errors ? unplaced.map((error) => error.detail).join(" ") : said.detail;
+  const place = form.querySelector("[role=alert]");
+  if (place) place.textContent = rest || "";
+  else if (rest) tell(rest);
+  form.querySelector("[aria-invalid]")?.focus();
+}
+
+/** The body of an answer; one that is not ours (a proxy's page) says only how it ended. */
+function spoken({ text, response }) {
+  try { return text ? JSON.parse(text) : {}; } catch { return { detail: `The answer was not understood (status ${response.status}).` }; }
+}
+
+document.addEventListener("htmx:after:request", ({ detail: { ctx } }) => {
+  const { sourceElement: element, request, response } = ctx;
+  if (request.method === "GET") return;
+  const said = spoken(ctx);
+  if (response.status >= 400) {
+    refuse(element, said);
+  } else if (element.dataset.then) {
+    location.assign(element.dataset.then.replace("{id}", said.id));
+    return;
+  } else {
+    tell(element.dataset.done || "", said.id && element.dataset.path?.replace("{id}", said.id));
+    if (request.method === "DELETE") document.getElementById("action-result").focus(); // what had the focus goes
+  }
+  for (const section of document.querySelectorAll("[hx-select]")) htmx.trigger(section, "refresh", {}, false);
+});
+
+document.addEventListener("htmx:error", ({ detail: { ctx } }) => {
+  if (ctx && ctx.request.method !== "GET") tell("The server did not answer; nothing is known to have changed.");
 });

@@ -1,11 +1,10 @@
 // Draws the charts of a page. Their options are data that the server made; a text that begins with `--` names a colour
 // of the style sheet. Tooltips are drawn on the canvas, because the content policy admits no inline style.
 
-import { refresh } from "/static/live.js";
-
 const echarts = window.echarts;
 const PAUSE_MS = 250;
 
+const drawn = new WeakMap();
 const colours = () => getComputedStyle(document.documentElement);
 
 /** The same options with the colours of the day. */
@@ -38,16 +37,19 @@ function theme(style) {
   return coloured(said, style);
 }
 
-function draw(plot) {
-  const options = JSON.parse(document.getElementById(plot.dataset.chart).textContent);
+function draw(plot, isForced) {
+  const text = document.getElementById(plot.dataset.chart).textContent;
+  if (drawn.get(plot) === text && !isForced) return;
+  drawn.set(plot, text);
+  const options = JSON.parse(text);
   const style = colours();
   echarts.getInstanceByDom(plot)?.dispose();
   const chart = echarts.init(plot, theme(style), { renderer: "canvas" });
-  const { selection, values, ...drawn } = coloured(options, style);
-  for (const axis of [drawn.xAxis, drawn.yAxis, ...(drawn.parallelAxis ?? [])]) {
+  const { selection, values, ...said } = coloured(options, style);
+  for (const axis of [said.xAxis, said.yAxis, ...(said.parallelAxis ?? [])]) {
     if (axis?.type === "log") axis.axisLabel = { ...axis.axisLabel, formatter: (value) => Number(value.toPrecision(3)).toLocaleString("en", { maximumFractionDigits: 9 }) };
   }
-  chart.setOption(drawn);
+  chart.setOption(said);
   chart.on("click", ({ data }) => { if (data?.href) location.assign(data.href); });
   if (selection) brush(chart, selection, values);
 }
@@ -88,16 +90,16 @@ function select(selection) {
   address.searchParams.delete("page");
   history.replaceState(null, "", address);
   for (const section of document.querySelectorAll("[data-follows-address]")) {
-    section.dataset.source = address.pathname + address.search;
-    refresh(section.id);
+    section.setAttribute("hx-get", address.pathname + address.search);
+    htmx.trigger(section, "refresh", {}, false);
   }
 }
 
-const drawAll = (within = document) => within.querySelectorAll("[data-chart]").forEach(draw);
+const drawAll = (isForced) => document.querySelectorAll("[data-chart]").forEach((plot) => draw(plot, isForced));
 
-document.addEventListener("swapped", ({ detail }) => drawAll(detail));
-matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => drawAll());
+document.addEventListener("htmx:after:swap", () => drawAll(false));
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => drawAll(true));
 new ResizeObserver(() => {
   for (const plot of document.querySelectorAll("[data-chart]")) echarts.getInstanceByDom(plot)?.resize();
 }).observe(document.body);
-drawAll();
+drawAll(true);

@@ -1,81 +1,35 @@
-// Keeps sections of a page up to date. An element with `data-source` is fetched from there again and swapped by its id:
-// at every event of the stream `data-events`, or each `data-every` seconds while the page is seen.
+// What htmx leaves to us while it keeps sections of a page up to date: saying so, and resting while nobody looks.
 
-const AT_MOST_EVERY_MS = 300;
-const fetching = new Set(), askedAgain = new Set(), streams = new Map();
+const ENDED = new Set(["done", "failed", "cancelled"]);
+const streams = new Set();
 
-const pause = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 const say = (text) => { document.getElementById("connection").textContent = text; };
+const sayLive = () => say(streams.size ? "● live" : "");
+const sayOld = (reason) => say(`No answer (${reason}); what is shown may be old.`);
 
-/** Fetches the section of that id and swaps it; calls during a fetch become one more fetch after it. */
-export async function refresh(id) {
-  if (fetching.has(id)) { askedAgain.add(id); return; }
-  fetching.add(id);
-  try {
-    const answer = await fetch(document.getElementById(id).dataset.source);
-    const page = new DOMParser().parseFromString(await answer.text(), "text/html");
-    const fresh = page.getElementById(id);
-    if (!answer.ok || !fresh) throw new Error(`status ${answer.status}`);
-    swap(document.getElementById(id), fresh);
-    say(streams.has(id) ? "● live" : "");
-  } catch (error) {
-    say(`No answer (${error.message}); what is shown may be old.`);
-  }
-  await pause(AT_MOST_EVERY_MS);
-  fetching.delete(id);
-  if (askedAgain.delete(id)) refresh(id);
-}
+document.addEventListener("htmx:before:request", (event) => {
+  if (document.hidden && event.detail.ctx.sourceEvent.type === "every") event.preventDefault();
+});
 
-/** Puts the new section in the old one's place; what was unfolded and focused stays so. */
-function swap(old, fresh) {
-  for (const open of old.querySelectorAll("details[open][id]")) {
-    fresh.querySelector(`#${CSS.escape(open.id)}`)?.setAttribute("open", "");
-  }
-  if (old.isEqualNode(fresh) || (fresh.dataset.version && old.dataset.version === fresh.dataset.version)) return;
-  const focused = old.contains(document.activeElement) ? document.activeElement.id : "";
-  const scrolled = [...old.querySelectorAll(".wide")].map((wide) => wide.scrollLeft);
-  old.replaceWith(fresh);
-  document.dispatchEvent(new CustomEvent("swapped", { detail: fresh }));
-  fresh.querySelectorAll(".wide").forEach((wide, place) => { wide.scrollLeft = scrolled[place] ?? 0; });
-  if (focused) document.getElementById(focused)?.focus();
-  if (!fresh.dataset.events) unfollow(fresh.id);
-}
+/** Only an answer that holds the section is put in its place: neither an error's page nor that of signing in. */
+document.addEventListener("htmx:before:swap", (event) => {
+  const { ctx, tasks } = event.detail;
+  if (!ctx.select) return;
+  const isThere = tasks.some(({ type, fragment }) => type === "main" && fragment.childElementCount > 0);
+  if (ctx.response.status === 200 && isThere) { sayLive(); return; }
+  event.preventDefault();
+  sayOld(ctx.response.raw.redirected ? "signed out" : `status ${ctx.response.status}`);
+});
 
-function follow(id, address) {
-  const stream = new EventSource(address);
-  streams.set(id, stream);
-  stream.onopen = () => say("● live");
-  stream.addEventListener("trial", () => refresh(id));
-  stream.addEventListener("state", () => refresh(id));
-  stream.onerror = () => {
-    say("Connecting again…");
-    if (stream.readyState === EventSource.CLOSED) { unfollow(id); repeat(id); }
-  };
-}
+document.addEventListener("htmx:error", ({ detail }) => { if (detail.ctx?.select) sayOld("the server is away"); });
 
-function unfollow(id) {
-  streams.get(id)?.close();
-  if (streams.delete(id)) say("");
-}
+document.addEventListener("htmx:sse:after:connection", ({ detail }) => { streams.add(detail.connection); sayLive(); });
+document.addEventListener("htmx:sse:error", () => say("Connecting again…"));
+document.addEventListener("htmx:sse:close", ({ detail }) => { streams.delete(detail.connection); sayLive(); });
 
-/** Refreshes until the section wants no more; it says itself how often, so that it may change with what it shows. */
-async function repeat(id) {
-  for (;;) {
-    const { every, events } = document.getElementById(id).dataset;
-    if (!every && !events) return;
-    await pause(1000 * (every ?? 2));
-    if (!document.hidden) await refresh(id);
-  }
-}
+/** A job that has ended says nothing more: its stream is not asked for again. */
+document.addEventListener("state", ({ target, detail }) => {
+  if (ENDED.has(JSON.parse(detail.data).state)) target.remove();
+});
 
-/** Follows what is open while the page is seen: a browser has six connections to a server, for all its tabs. */
-function attend() {
-  for (const { id, dataset } of document.querySelectorAll("[data-events]")) {
-    if (document.hidden) unfollow(id);
-    else if (!streams.has(id)) follow(id, dataset.events);
-  }
-}
-
-document.addEventListener("visibilitychange", attend);
-attend();
-for (const section of document.querySelectorAll("[data-every]")) repeat(section.id);
+document.addEventListener("visibilitychange", () => { if (document.hidden) say(""); });

@@ -59,6 +59,8 @@ class Device(Base):
     worker: Mapped[str | None]  # host, process id and device of the worker that registered it last
     worker_started_at: Mapped[datetime | None]
     drain_requested_at: Mapped[datetime | None]  # set: no more jobs until somebody resumes it
+    cache_files: Mapped[int | None]  # compiled kernels kept on its host, as its worker last counted them
+    cache_bytes: Mapped[int | None] = mapped_column(type_=BigInteger)
 
     model: Mapped[DeviceModel] = relationship(lazy="raise")
     environment: Mapped[Environment | None] = relationship(lazy="raise")

@@ -70,6 +70,7 @@ class TuningJob(Base):
             postgresql_where=text("state IN ('queued', 'running') AND NOT cancel_requested"),
         ),
         Index("ix_tuning_jobs_open", "state", postgresql_where=text("state IN ('queued', 'running')")),
+        Index("ix_tuning_jobs_samples_kept", "finished_at", postgresql_where=text("samples_pruned_at IS NULL")),
         # One job for each problem and due time, whoever fires.
         Index(
             "uq_tuning_jobs_schedule_fire",
@@ -116,6 +117,7 @@ class TuningJob(Base):
     created_at: Mapped[datetime] = mapped_column(server_default=func.now())
     started_at: Mapped[datetime | None]
     finished_at: Mapped[datetime | None]
+    samples_pruned_at: Mapped[datetime | None]  # its trials have been gone through (operations/retention.py)
 
     problem: Mapped[Problem] = relationship(lazy="raise")
     device_model: Mapped[DeviceModel | None] = relationship(lazy="raise")
@@ -127,6 +129,7 @@ class IdempotencyKey(Base):
     """A caller's key and what it stands for: the same key with another body is refused. Several may name one job."""
 
     __tablename__ = "idempotency_keys"
+    __table_args__ = (Index(None, "created_at"),)
 
     key: Mapped[str] = mapped_column(primary_key=True)
     body_hash: Mapped[str]

@@ -56,6 +56,9 @@ class Trial(Base):
     cold_ms: Mapped[float | None]
     cold_spread_ms: Mapped[float | None]
     cold_samples_ms: Mapped[list[float] | None]
+    samples_pruned_at: Mapped[datetime | None]  # set: the samples are gone, their median's interval is kept below
+    ci_low_ms: Mapped[float | None]
+    ci_high_ms: Mapped[float | None]
     gflops: Mapped[float | None]
     gb_per_s: Mapped[float | None]
     registers: Mapped[int | None]
@@ -89,6 +92,7 @@ class BestConfiguration(Base):
             postgresql_where=text("superseded_by_id IS NULL AND retracted_at IS NULL"),
         ),
         CheckConstraint("time_ms > 0 AND time_ms < 'Infinity'", name="time_is_a_time"),
+        Index(None, "trial_id"),
     )
 
     id: Mapped[int] = mapped_column(primary_key=True)

@@ -24,7 +24,7 @@ def test_exact_answer_carries_what_was_measured(rows):
     assert (found.variant, found.configuration, found.time_ms) == ("tiled", {"TILE_WIDTH": 16}, 2.0)
     assert (found.gain_over_default, found.gain_over_slowest) == (2, 5)
     assert (found.library.faster, found.library.speedup) == (False, 1.5)
-    assert found.study_id == best.trial.study_id
+    assert found.study_id == rows.trial_of(best).study_id
     assert found.launch.grid == (7 * 16, 1, 1)
     assert "-DSHAPE_K=784" in found.flags
     assert "-DTILE_WIDTH=16" in found.flags
@@ -146,7 +146,7 @@ def test_of_two_environments_the_fresh_one_answers(rows):
 def test_study_that_has_seen_every_variant_is_not_improvable(rows):
     best = rows.best()
     assert ask(rows.session).improvable
-    trial = best.trial
+    trial = rows.trial_of(best)
     study, job = rows.session.get_one(models.Study, trial.study_id), rows.session.get_one(models.TuningJob, best.job_id)
     for variant in ask(rows.session).unseen_variants:  # whatever the values: the variant was tried
         rows.trial(study, job, Configuration.of(variant, {"TILE_M": 64}), 9.0)

@@ -30,6 +30,10 @@ def test_the_life_of_a_schedule(client):
     assert len(made.json()["next_fires"]) == 5
     assert client.get(AT).json() == {"items": [made.json()], "next_cursor": None}
 
+    changed = client.request("PUT", where, json=SCHEDULE | {"budget": {"trials": 9}})
+    assert (changed.status_code, changed.json()["budget"]["trials"]) == (200, 9)
+    assert client.get(where).json() == changed.json()
+
     paused = client.post(f"{where}/pause").json()
     assert (paused["enabled"], paused["next_at"]) == (False, None)
     assert client.post(f"{where}/resume").json()["next_fires"] == made.json()["next_fires"]
@@ -45,7 +49,8 @@ def test_the_life_of_a_schedule(client):
 
     gone = client.request("DELETE", where)
     assert (gone.status_code, gone.content) == (204, b"")
-    for again in (client.request("DELETE", where), client.get(where), client.post(f"{where}/run")):
+    missing = client.request("PUT", where, json=SCHEDULE)
+    for again in (missing, client.request("DELETE", where), client.get(where), client.post(f"{where}/run")):
         refused(again, 404, "not-found")
     assert client.get(f"/v1/jobs/{job['id']}").json()["schedule_id"] is None
 
@@ -78,6 +83,15 @@ def test_the_life_of_a_schedule(client):
 def test_a_field_that_is_wrong_is_named_and_nothing_is_stored(client, more, pointer):
     assert the_field(client.post(AT, json=SCHEDULE | more)) == ("body", pointer)
     assert client.get(AT).json()["items"] == []
+
+
+def test_a_change_is_judged_as_a_new_one_is(client):
+    where = client.post(AT, json=SCHEDULE).headers["location"]
+    client.post(AT, json=SCHEDULE | {"name": "other"})
+    before = client.get(where).json()
+    assert the_field(client.request("PUT", where, json=SCHEDULE | {"cron": "never"})) == ("body", "#/cron")
+    refused(client.request("PUT", where, json=SCHEDULE | {"name": "other"}), 409, "conflict")
+    assert client.get(where).json() == before
 
 
 def test_the_same_body_again_is_the_same_schedule_and_another_with_its_name_a_conflict(client):

@@ -39,7 +39,7 @@ def test_without_sides_it_says_to_choose(page, commit):
 def test_environments_are_compared_over_what_both_have(page, two_environments):
     shown = page(path(*two_environments))
     assert f"{TIMES}1.17" in shown  # (2 x 1/1.01 x 0.8) ** (1/3)
-    for part in ("1 better", "1 same", "1 worse", "1 missing in b", "3 problems"):
+    for part in ("1 better", "1 same", "1 worse", "1 missing in B", "3 problems"):
         assert part in shown.replace("</span> ", "")
     rows = shown.split("<tbody>")[1].split("<tr>")[1:]
     assert "m=400" in rows[-1] or "m=200" in rows[-1]
@@ -67,7 +67,7 @@ def test_device_models_are_compared(page, commit):
 def test_a_time_before_every_result_has_none(page, commit):
     commit(lambda rows: rows.best())
     shown = page("/compare?kernel=gemm&a=nvidia-h200&a_at=2001-01-01T00:00&b=nvidia-h200")
-    assert "1 missing in a" in shown.replace("</span> ", "")
+    assert "1 missing in A" in shown.replace("</span> ", "")
 
 
 @pytest.mark.parametrize("query", ["a_environment=first&a=x&b=y", "a_at=yesterday&a=x&b=y"])

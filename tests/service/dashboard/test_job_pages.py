@@ -30,7 +30,7 @@ def test_only_pages_with_an_open_job_ask_again_without_scripts(page, commit):
 def test_running_job_shows_progress_best_and_marked_failures(page, commit):
     job_id = commit(lambda rows: running(rows, trials=[(TILED_16, 2.0), (NAIVE, None), (TILED_32, 0.5)]))
     shown = page(f"/jobs/{job_id}")
-    assert f'data-events="/v1/jobs/{job_id}/events"' in shown
+    assert f'hx-sse:connect="/v1/jobs/{job_id}/events"' in shown
     assert '<progress value="3" max="10"' in shown
     assert '<b class="figure">0.500 ms</b>' in shown
     assert "compile failed" in shown
@@ -71,7 +71,8 @@ def test_ended_job_shows_its_finals_and_is_not_followed(page, commit):
         return job.id
 
     shown = page(f"/jobs/{commit(done)}")
-    assert "data-events" not in shown
+    assert "hx-sse:connect" not in shown
+    assert "every" not in shown.split('id="job"')[1].split(">")[0]
     assert "cuBLAS 13.0 is faster: use it" in shown
     assert "1 other" in shown
 
@@ -82,6 +83,15 @@ def test_jobs_are_filtered_by_state(page, commit):
     assert "m=7," in page("/jobs?state=running")
     assert "m=7," not in page("/jobs?state=done")
     assert "No job here" in page("/jobs?state=failed")
+
+
+def test_the_list_has_the_apis_own_data_and_leads_on(client, page, commit):
+    commit(lambda rows: [rows.best({"m": n, "n": 8, "k": 8}) for n in (8, 16, 24)])
+    shown = page("/jobs?state=done&limit=2")
+    assert 'href="/v1/jobs?state=done&amp;limit=2"' in shown
+    assert client.get("/v1/jobs?state=done&limit=2&format=csv").text.count("\r\n") == 3
+    older = re.search(r'href="([^"]+)" rel="next"', shown)[1].replace("&amp;", "&")
+    assert 'href="/jobs?state=done&amp;limit=2">Newest</a>' in page(older)
 
 
 def test_text_from_outside_is_escaped(page, commit):

@@ -46,7 +46,7 @@ def test_a_cell_says_its_ratio_in_words_and_signs_too(page, filled):
     behind = cells(page(), "m=16, n=6144")[1]
     assert behind.startswith("behind-3")
     assert f"{matrix_view.sign('behind-3')} {TIMES}0.50" in behind
-    assert "cuBLAS is faster" in behind
+    assert "cuBLAS 1.00, faster" in behind
 
 
 def test_several_environments_are_said_and_the_newest_is_shown(page, filled):

@@ -235,18 +235,35 @@ def test_overview_of_ten_thousand_results_is_quick(client, page, commit):
     assert shown.count("<tr>") < 100
 
 
+# Every problem with a study, a trial and a best of its own on each device model of the seed; times differ by 40 %.
 MANY_RESULTS = """
 WITH seed AS (
-    SELECT b.*, p.kernel_id, p.shape, p.dtype, p.options, g AS place
-    FROM best_configurations b JOIN problems p ON p.id = b.problem_id, generate_series(1, :count) AS g
+    SELECT b.*, p.kernel_id, p.shape, p.dtype, p.options, t.kernel_variant_id, t.configuration, t.configuration_hash,
+        g AS place, 0.8 + (g * 7919 + b.device_model_id * 104729) % 1009 / 1009.0 * 0.4 AS factor
+    FROM best_configurations b JOIN problems p ON p.id = b.problem_id JOIN trials t ON t.id = b.trial_id,
+        generate_series(1, :count) AS g
 ), problem AS (
     INSERT INTO problems (hash, kernel_id, shape, dtype, options)
     SELECT DISTINCT 'many ' || place, kernel_id, shape || jsonb_build_object('m', 1000 + place), dtype, options
     FROM seed RETURNING id, (shape ->> 'm')::int - 1000 AS place
+), study AS (
+    INSERT INTO studies (problem_id, device_model_id, environment_id, next_number, space_hash, space_size)
+    SELECT problem.id, device_model_id, environment_id, 1, 'many', 100 FROM seed JOIN problem USING (place)
+    RETURNING id, problem_id, device_model_id
+), planned AS (
+    SELECT seed.*, problem.id AS own_problem, study.id AS study_id, time_ms * factor AS own_ms
+    FROM seed JOIN problem USING (place)
+    JOIN study ON study.problem_id = problem.id AND study.device_model_id = seed.device_model_id
+), trial AS (
+    INSERT INTO trials (study_id, number, job_id, job_revision, epoch, kernel_variant_id, configuration,
+        configuration_hash, outcome, time_ms, ranking_l2, warm_ms)
+    SELECT study_id, 0, job_id, 0, 0, kernel_variant_id, configuration, configuration_hash, 'measured', own_ms, l2,
+        own_ms
+    FROM planned RETURNING id, study_id
 )
 INSERT INTO best_configurations (problem_id, device_model_id, environment_id, trial_id, job_id, time_ms, ci_low_ms,
     ci_high_ms, l2, gflops, gb_per_s, default_ms, slowest_ms, library_name, library_ms, library_faster)
-SELECT problem.id, device_model_id, environment_id, trial_id, job_id, time_ms, ci_low_ms, ci_high_ms, l2, gflops,
-    gb_per_s, default_ms, slowest_ms, library_name, library_ms, library_faster
-FROM seed JOIN problem USING (place)
+SELECT own_problem, device_model_id, environment_id, trial.id, job_id, own_ms, own_ms * 0.99, own_ms * 1.01, l2,
+    gflops / factor, gb_per_s / factor, default_ms, slowest_ms, library_name, library_ms, library_ms < own_ms
+FROM planned JOIN trial USING (study_id)
 """

@@ -101,7 +101,7 @@ def test_heat_map_marks_pairs_that_only_failed():
 
 @pytest.mark.parametrize(
     ("times", "kind", "low", "high"),
-    [([0.5, 7.0], "log", 0.5, 8.0), ([0.3, 40.0], "log", 0.25, 64.0), ([1.0, 1.5], "value", 0.96, 1.54)],
+    [([0.5, 7.0], "log", 0.5, 8.0), ([0.3, 40.0], "log", 0.25, 64.0), ([1.0, 1.5], "value", 0.9, 1.6)],
 )
 def test_time_axes_end_at_readable_numbers(times, kind, low, high):
     axis = time_axis(times)

@@ -8,11 +8,12 @@ import shutil
 import subprocess
 
 import pytest
-from tuned_results import MODEL, SHAPE, Results
+from tuned_results import LIMITS, MODEL, SHAPE, Results
 
 from tilewright.kernels.space import Configuration
 from tilewright.service.errors import InvalidRequestError, NotFoundError
 from tilewright.service.operations.bundle import bundle
+from tilewright.service.operations.bundle_cubins import with_cubins
 from tilewright.service.operations.bundle_folder import (
     BrokenBundleError,
     check_bundles,
@@ -24,6 +25,8 @@ from tilewright.service.operations.exchange_import import import_document
 from tilewright.service.operations.exchange_incoming import Target
 from tilewright.service.operations.registry import catalogue
 from tilewright.service.operations.transaction import transaction
+from tilewright.tuner.runtime.bundle import Bundle
+from tilewright.tuner.runtime.choice import Place
 
 
 def made(**of) -> str:
@@ -209,3 +212,24 @@ def test_a_key_of_another_kind_is_refused(keys, tmp_path):
     assert not (tmp_path / "out").exists()
     with pytest.raises(InvalidRequestError, match="Ed25519PublicKey"):
         is_signed(b"", b"", private)
+
+
+def test_the_launcher_reads_what_is_written_and_takes_code_only_from_a_signer_it_knows(measured, keys, tmp_path):
+    pytest.importorskip("nvidia", reason="NVRTC makes the code")
+    private, public = keys
+    folder, text = tmp_path / "bundles", with_cubins(made())
+    assert text == with_cubins(made())
+    write_bundles(folder, {MODEL.slug: text}, private)
+    kernel, place = catalogue().get("gemm"), Place(MODEL.slug, LIMITS)
+    for named, has_code in ((public, True), (None, False)):
+        found = Bundle.open(folder, named).find(kernel, kernel.problem(SHAPE), place)
+        assert found is not None
+        assert (found.configuration, found.time_ms) == (Configuration.of("tiled", {"TILE_WIDTH": 8}), 0.5)
+        assert (found.cubin or b"").startswith(b"\x7fELF" if has_code else b"")
+        assert bool(found.cubin) is has_code
+
+
+def test_the_bundle_of_a_cpu_has_no_compiled_code():
+    document = {"device_model": {"slug": "cpu:a", "compute_capability": "0.0"}, "results": []}
+    with pytest.raises(InvalidRequestError, match="cpu:a is no GPU"):
+        with_cubins(json.dumps(document))

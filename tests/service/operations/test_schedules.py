@@ -15,6 +15,7 @@ from tilewright.service.operations.jobs import cancel_job
 from tilewright.service.operations.request_job import request_job
 from tilewright.service.operations.requests import BudgetRequest, JobRequest, ScheduleRequest
 from tilewright.service.operations.schedules import (
+    change_schedule,
     create_schedule,
     delete_schedule,
     fire_due,
@@ -128,6 +129,42 @@ def test_a_wrong_shape_is_named_with_its_problem(session):
     assert refused.value.field == "problems.1.shape.k"
 
 
+def test_a_changed_schedule_is_as_one_made_so_but_for_what_came_of_it(session):
+    made = create_schedule(session, wanted(name="nightly", cron="0 30 2 * * *", problems=[GEMM, SMALL]))
+    jobs = run_now(session, made.id)
+    request = wanted(name="hourly", cron="0 0 * * * *", problems=[SMALL], priority=1, overlap="queue")
+    changed = change_schedule(session, made.id, request)
+    assert (changed.id, changed.name, changed.cron, changed.overlap) == (made.id, "hourly", "0 0 * * * *", "queue")
+    assert [problem.shape for problem in changed.problems] == [SMALL["shape"]]
+    assert all(moment.minute == 0 for moment in changed.next_fires)
+    assert changed.last_jobs == [job.id for job in jobs]
+    assert create_schedule(session, request).id == made.id  # what was said last is what is stored
+    searching = change_schedule(session, made.id, wanted(name="hourly", target="stale", problems=[], top=7))
+    assert (searching.target, searching.top, searching.problems) == ("stale", 7, [])
+
+
+def test_a_change_of_anything_but_times_leaves_the_next_due_time_as_it_is(session):
+    schedule_id = due_at(session, BASE, cron="0 0 12 * * *")
+    assert change_schedule(session, schedule_id, wanted(cron="0 0 12 * * *", priority=9)).next_at == BASE
+    assert change_schedule(session, schedule_id, wanted(cron="0 0 12 * * *", enabled=False)).next_at is None
+    assert change_schedule(session, schedule_id, wanted(cron="0 0 13 * * *")).next_at.hour == 13
+
+
+def test_a_due_time_that_was_dealt_with_does_not_come_again_after_a_change(session):
+    schedule_id = due_at(session, BASE)
+    assert fire_due(session, BASE) == 1
+    changed = change_schedule(session, schedule_id, wanted(cron="0/2 * * * * *"))
+    assert changed.next_at == BASE + timedelta(seconds=2)
+
+
+def test_a_change_to_a_name_that_is_taken_is_refused_and_changes_nothing(session):
+    create_schedule(session, wanted(name="first"))
+    second = create_schedule(session, wanted(name="second"))
+    with pytest.raises(ConflictError, match="first"):
+        change_schedule(session, second.id, wanted(name="first", priority=1))
+    assert schedule(session, second.id) == second
+
+
 def test_a_schedule_created_while_there_was_one_model_stays_with_it(session):
     made = create_schedule(session, wanted())
     other = registry.DeviceModel("other-gpu", "Other", "cuda", MODEL.limits, 1, {}, None)
@@ -136,7 +173,8 @@ def test_a_schedule_created_while_there_was_one_model_stays_with_it(session):
 
 
 def test_what_is_not_there_is_not_found(session):
-    for call in (schedule, run_now, delete_schedule, fires, lambda s, i: set_enabled(s, i, enabled=True)):
+    change = lambda s, i: change_schedule(s, i, wanted())  # noqa: E731 - a row of the loop below
+    for call in (schedule, run_now, delete_schedule, fires, change, lambda s, i: set_enabled(s, i, enabled=True)):
         with pytest.raises(NotFoundError, match="schedule '17'"):
             call(session, 17)
 

@@ -1,0 +1,262 @@
+"""Times the digits network at batch 256 in every way that there is: CPU, each step of the kernels, PyTorch.
+
+    python benchmarks/network.py [--seconds 4] [--out FILE]
+    python benchmarks/network.py --table benchmarks/results/h200/network.json [--docs]
+
+Needs PyTorch beside the project's own packages. Kernels are tuned first, a search a layer and variant. The sum of
+kernel times is CUPTI's, by torch.profiler, for PyTorch's kernels and ours alike; all take turns in one trace.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import network_table
+import network_times
+import network_tuning
+import numpy as np
+from network_paths import DevicePath, HostPath, blas, compiled, eager, graphed, launched, loop, uncaptured
+
+from tilewright.tuner import digits, statistics
+from tilewright.tuner.cpu_build import cpu_information
+from tilewright.tuner.device import Device
+from tilewright.tuner.devices import open_device
+from tilewright.tuner.network import Matrix, Network
+from tilewright.tuner.tune import Budget
+
+BATCH, SECONDS = 256, 4.0
+HELD_OUT = Path(__file__).parents[1] / "tests" / "data" / "digits_held_out.npz"
+RESULTS = Path(__file__).parent / "results" / "h200" / "network.json"
+DOCS = Path("docs/network.md")
+
+Row = dict[str, Any]
+
+
+def main() -> None:
+    """Reads the command line; tunes, times, writes and prints the table, or only prints one."""
+    arguments = parse()
+    if arguments.table:
+        document = json.loads(arguments.table.read_text(encoding="utf-8"))
+        if arguments.docs:
+            network_table.put_into(DOCS, document)
+        print(network_table.table(document))
+        return
+    network = digits.trained()
+    x, labels = batch_of_digits(arguments.batch)
+    device = open_device("cuda:0")
+    facts = {
+        "device": device.model.name,
+        "environment": asdict(device.environment),
+        "budget": {
+            "seconds": arguments.seconds,
+            "searches": "one a layer and step, one for softmax and classifier each",
+        },
+    }
+    steps = configurations(device, network, arguments)
+    device.close()
+    document = header(network, arguments) | facts
+    measure(document, network, x, labels, steps, arguments.compile)
+    arguments.out.parent.mkdir(parents=True, exist_ok=True)
+    arguments.out.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    print(network_table.table(document))
+
+
+def configurations(device: Device, network: Network, arguments: argparse.Namespace) -> list[network_tuning.Step]:
+    """The steps by their file where there is one, or tuned now; what a file lacks is added to it."""
+    path, budget = arguments.steps, Budget(seconds=arguments.seconds)
+    if path and path.exists():
+        steps = network_tuning.from_json(json.loads(path.read_text(encoding="utf-8")))
+    else:
+        steps = network_tuning.tuned_steps(device, network, arguments.batch, budget)
+    if not any(step.is_fused for step in steps):
+        steps += network_tuning.fused_step(device, steps[-1], network, arguments.batch, budget)
+    if path:
+        path.write_text(json.dumps(network_tuning.as_json(steps), indent=1), encoding="utf-8")
+    return steps
+
+
+def parse() -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--batch", type=int, default=BATCH)
+    parser.add_argument("--seconds", type=float, default=SECONDS, help="of each search")
+    parser.add_argument("--steps", type=Path, help="tuned configurations: read if the file is there, else written")
+    parser.add_argument("--compile", action="append", help="modes of torch.compile (default: default, max-autotune)")
+    parser.add_argument("--out", type=Path, default=RESULTS)
+    parser.add_argument("--table", type=Path, help="only print what this file holds")
+    parser.add_argument("--docs", action="store_true", help=f"with --table: put its table into {DOCS}")
+    return parser.parse_args()
+
+
+def batch_of_digits(batch: int) -> tuple[Matrix, Any]:
+    """Inputs (batch, 784) and labels: held-out digits, from the first, again from the first where they end."""
+    with np.load(HELD_OUT) as stored:
+        chosen = np.arange(batch) % len(stored["labels"])
+        return digits.images(stored["cells"][chosen]), stored["labels"][chosen]
+
+
+def header(network: Network, arguments: argparse.Namespace) -> Row:
+    """What the figures are worth nothing without."""
+    return {
+        "written_at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "command": f"python benchmarks/network.py --batch {arguments.batch} --seconds {arguments.seconds:g}",
+        "sizes": list(network.sizes),
+        "batch": arguments.batch,
+        "flops": network.flops(arguments.batch),
+        "weights": dict(network.about),
+        "cpu": cpu_information().get("model name", platform.machine()),
+        "cpu_cores": len(os.sched_getaffinity(0)),
+    }
+
+
+def measure(
+    document: Row, network: Network, x: Matrix, labels: Any, steps: Sequence[network_tuning.Step], modes: Any
+) -> None:
+    """Adds the rows and the facts about PyTorch to the document."""
+    import torch  # noqa: PLC0415 - the tuner's processes are done with the GPU first
+
+    exact = reference(network, x)
+    document["rows"] = []
+    with loop(network, x) as looped:
+        for way in (looped, blas(network, x)):
+            document["rows"].append(host_row(way, exact, labels))
+    document["torch"] = {
+        "version": torch.__version__,
+        "cuda": torch.version.cuda,
+        "matmul_precision": torch.get_float32_matmul_precision(),
+        "allow_tf32": torch.backends.cuda.matmul.allow_tf32,
+    }
+    stream = torch.cuda.Stream()
+    with torch.inference_mode(), torch.cuda.stream(stream):
+        placed = torch.from_numpy(x).cuda()
+        paths = ways(torch, network, placed, steps, modes)
+        document["rows"] += device_rows(torch, paths, exact, labels)
+        document["zero_copy"] = zero_copy(torch, network, paths[len(steps) - 1])
+    absent = {step.name: step.absent for step in steps if step.absent}
+    for row in document["rows"]:
+        row["absent"] = absent.get(row["name"], [])
+
+
+def ways(
+    torch: Any, network: Network, x: Any, steps: Sequence[network_tuning.Step], modes: Sequence[str] | None
+) -> list[DevicePath]:
+    """Every way on the GPU, ready; what PyTorch cannot compile here is left out, with its reason on standard error."""
+    found = [launched(torch, network, x, step) for step in steps]
+    found.append(uncaptured(found[-1], f"{found[-1].label}; launched one by one"))
+    model = eager(torch, network, x)
+    found += [model, graphed(torch, model)]
+    for mode in modes or ("default", "max-autotune"):
+        label = "PyTorch, torch.compile" + ("" if mode == "default" else f" ({mode})")
+        path = compiled(torch, model, mode, label)
+        try:
+            for _ in range(3):
+                path.enqueue()
+            torch.cuda.synchronize()
+        except (RuntimeError, OSError) as error:  # no compiler, no Triton, no room
+            print(f"{label}: {error}", file=sys.stderr)
+            continue
+        found.append(path)
+    return found
+
+
+def reference(network: Network, x: Matrix) -> Any:
+    """Probabilities in float64."""
+    y = x.astype(np.float64)
+    for layer in network.layers:
+        y = y @ layer.weights.T.astype(np.float64) + layer.bias
+        y = np.maximum(y, 0) if layer.activation == "relu" else y
+    y = np.exp(y - y.max(axis=1, keepdims=True))
+    return y / y.sum(axis=1, keepdims=True)
+
+
+def checked(found: Matrix, exact: Any, labels: Any) -> Row:
+    """The worst error of a probability, and the share that it gets right."""
+    return {
+        "max_error": float(np.abs(found - exact).max()),
+        "accuracy": round(float((found.argmax(axis=1) == labels).mean()), 4),
+    }
+
+
+def host_row(way: HostPath, exact: Any, labels: Any) -> Row:
+    """A row of the CPU: nothing is transferred, and there are no kernels."""
+    times = network_times.summary(network_times.host_us(way.run))
+    return {"name": way.name, "label": way.label, "note": way.note, "pass_us": times} | checked(
+        way.run(), exact, labels
+    )
+
+
+def device_rows(torch: Any, paths: Sequence[DevicePath], exact: Any, labels: Any) -> list[Row]:
+    """The rows of the GPU, each with its ratio to eager PyTorch, round by round."""
+    batch, classes = exact.shape
+    given, taken = torch.empty(tuple(paths[0].x.shape), pin_memory=True), torch.empty((batch, classes), pin_memory=True)
+    given.copy_(paths[0].x)
+    traced = network_times.traced(torch, paths)
+    alone = network_times.passes(torch, paths, lambda _path: None, lambda _path: None)
+    whole = network_times.passes(
+        torch,
+        paths,
+        lambda path: path.x.copy_(given, non_blocking=True),
+        lambda path: taken.copy_(path.probabilities(), non_blocking=True),
+    )
+    base = next(place for place, path in enumerate(paths) if path.name == "torch_eager")
+    eager_us = [turn["us"] for turn in traced[base]]
+    rows = []
+    for path, turns, passed, carried in zip(paths, traced, alone, whole, strict=True):
+        kernels_us = [turn["us"] for turn in turns]
+        ratio, interval = statistics.ratio_interval(eager_us, kernels_us)
+        path.enqueue()
+        torch.cuda.synchronize()
+        rows.append(
+            {
+                "name": path.name,
+                "label": path.label,
+                "kernels_us": network_times.summary(kernels_us),
+                "kernels": turns[0]["kernels"],
+                "by_kernel_us": {
+                    name: statistics.median([turn["by_name"].get(name, 0.0) for turn in turns])
+                    for name in turns[0]["by_name"]
+                },
+                "times_eager": {"median": ratio, "low": interval.low, "high": interval.high},
+                "pass_us": network_times.summary(passed),
+                "with_transfers_us": network_times.summary(carried),
+                "configurations": dict(path.configurations),
+            }
+            | checked(path.probabilities().cpu().numpy(), exact, labels)
+        )
+    return rows
+
+
+def zero_copy(torch: Any, network: Network, path: DevicePath) -> Row:
+    """What shows that tensors go in and out without a copy: nothing is allocated, and their own memory is used."""
+    ours, x = path.kept[0], path.x
+    out = torch.zeros(len(x), network.sizes[-1], device="cuda")
+    ours(x, out)
+    torch.cuda.synchronize()
+    pointers = x.data_ptr(), out.data_ptr()
+    before, row = out.clone(), x[0].clone()
+    x[0].zero_()  # in place: from the same memory another first row must now come
+    held, free = torch.cuda.memory_allocated(), torch.cuda.mem_get_info()[0]
+    returned = ours(x, out)
+    torch.cuda.synchronize()
+    found = {
+        "returns_the_tensor_given": returned is out,
+        "same_pointers": pointers == (x.data_ptr(), returned.data_ptr()),
+        "torch_bytes_taken": torch.cuda.memory_allocated() - held,
+        "driver_bytes_taken": free - torch.cuda.mem_get_info()[0],
+        "rows_changed_by_zeroing_row_0": (out != before).any(dim=1).nonzero().flatten().tolist(),
+    }
+    x[0].copy_(row)
+    return found
+
+
+if __name__ == "__main__":
+    main()

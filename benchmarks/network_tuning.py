@@ -1,0 +1,136 @@
+"""Configurations for every layer of the network, a search a variant, and the rows of the table that they make."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tilewright.kernels.catalogue import catalogue
+from tilewright.kernels.problem import Problem
+from tilewright.kernels.space import Configuration
+from tilewright.tuner.device import Device
+from tilewright.tuner.finals import Finalist
+from tilewright.tuner.network import Network
+from tilewright.tuner.tune import Budget, tune
+
+SEED = 1
+
+STEPS: Mapping[str, tuple[str, Sequence[str]]] = {
+    "tiled": ("tiled", ("tiled",)),
+    "wpt_strided": ("more work per thread, not coalesced", ("wpt_strided",)),
+    "wpt": ("more work per thread, coalesced", ("wpt",)),
+    "register": ("register", ("register",)),
+    "tensor": ("tensor cores, FP32 accuracy", ("tensor3xtf32", "tensor3xtf32_sm90")),
+}
+"""The steps that people learn by: what the table calls them, and linear's variants that they are."""
+
+
+@dataclass
+class Step:
+    """A row of the table: a configuration for every problem of the network."""
+
+    name: str
+    label: str
+    pinned: dict[Problem, Configuration] = field(default_factory=dict)
+    absent: list[str] = field(default_factory=list)  # problems that its variants cannot do
+
+    @property
+    def is_fused(self) -> bool:
+        """Whether its last two layers and softmax are one launch."""
+        return any(problem.kernel == "classifier" for problem in self.pinned)
+
+
+def problems(network: Network, batch: int) -> list[Problem]:
+    """One of `linear` for each layer, then softmax's."""
+    linear, softmax = catalogue().get("linear"), catalogue().get("softmax")
+    layers = [
+        linear.problem({"m": batch, "n": n, "k": k}, "float32", {"activation": layer.activation})
+        for layer, (k, n) in zip(network.layers, itertools.pairwise(network.sizes), strict=True)
+    ]
+    return [*layers, softmax.problem({"m": batch, "n": network.sizes[-1]}, "float32")]
+
+
+def search(device: Device, problem: Problem, variants: Sequence[str] | None, budget: Budget) -> Finalist | None:
+    """The settled winner of these variants; None where none of them runs this problem here."""
+    kernel = catalogue().get(problem.kernel)
+    if not kernel.usable_variants(problem, device.model.limits, variants):
+        return None
+    space = kernel.space(problem, device.model.limits, variants)
+    if not len(space):
+        return None
+    bench = device.bench(kernel, problem, SEED)
+    try:
+        found = tune(bench, kernel, space, budget, seed=SEED).best
+    finally:
+        bench.close()
+    words = f"{found.time_ms * 1e3:.2f} us {found.configuration}" if found else "nothing runs"
+    print(f"{problem} {'+'.join(variants or ['all'])}: {words}", file=sys.stderr, flush=True)
+    return found
+
+
+def tuned_steps(device: Device, network: Network, batch: int, budget: Budget) -> list[Step]:
+    """The steps and, last, `tuned`: for each layer the fastest of all. Softmax has the same configuration in all."""
+    *layers, last = problems(network, batch)
+    softmax = search(device, last, None, budget)
+    steps = [Step(name, label) for name, (label, _) in STEPS.items()]
+    tuned = Step("tuned", "tuned, the fastest of each layer")
+    for problem in layers:
+        found: dict[str, Finalist] = {}
+        for step in steps:
+            winner = search(device, problem, STEPS[step.name][1], budget)
+            if winner is None:
+                step.absent.append(str(problem))
+            else:
+                found[step.name] = winner
+                step.pinned[problem] = winner.configuration
+        tuned.pinned[problem] = min(found.values(), key=lambda one: one.time_ms).configuration
+    for step in (*steps, tuned):
+        if softmax is not None:
+            step.pinned[last] = softmax.configuration
+        for problem in layers:  # a layer that the step has no variant for takes the tuned one, and the table says so
+            step.pinned.setdefault(problem, tuned.pinned[problem])
+    return [*steps, tuned]
+
+
+def fused_step(device: Device, tuned: Step, network: Network, batch: int, budget: Budget) -> list[Step]:
+    """The tuned step with one launch for the last two layers and softmax; none where the layers are too long."""
+    k, h, n = network.sizes[-3:]
+    together = catalogue().get("classifier").problem({"m": batch, "k": k, "h": h, "n": n}, "float32")
+    winner = search(device, together, None, budget)
+    if winner is None:
+        return []
+    pinned = {problem: tuned.pinned[problem] for problem in problems(network, batch)[:-3]}
+    label = "tuned, the last two layers and softmax in one launch"
+    return [Step("fused", label, pinned | {together: winner.configuration})]
+
+
+def as_json(steps: Sequence[Step]) -> list[dict[str, Any]]:
+    """The steps for a file, to be read by `from_json`."""
+    return [
+        {
+            "name": step.name,
+            "label": step.label,
+            "absent": step.absent,
+            "pinned": [{"problem": p.as_json(), "configuration": c.as_json()} for p, c in step.pinned.items()],
+        }
+        for step in steps
+    ]
+
+
+def from_json(rows: Sequence[Mapping[str, Any]]) -> list[Step]:
+    """What `as_json` wrote."""
+    found = []
+    for row in rows:
+        pinned = {
+            catalogue()
+            .get(each["problem"]["kernel"])
+            .problem(each["problem"]["shape"], each["problem"]["dtype"], each["problem"]["options"]): (
+                Configuration.from_json(each["configuration"])
+            )
+            for each in row["pinned"]
+        }
+        found.append(Step(row["name"], row["label"], pinned, list(row["absent"])))
+    return found

@@ -1,0 +1,411 @@
+"""A fleet on one host with two GPUs, as its users see it: what runs side by side, what is refused, what is resumed.
+
+    python benchmarks/two_gpus.py --out benchmarks/results/h200/two_gpus.json
+    python benchmarks/two_gpus.py --rehearse        # on a host without GPUs: two CPU devices, small problems; as root
+
+It starts an API and a worker for every GPU with a database of its own, in a temporary folder, and stops them again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import hashlib
+import hmac
+import http.server
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import httpx
+
+from tilewright.service.client import ApiProblemError, ApiUnreachableError, Client
+from tilewright.service.operations.answers import DeviceAnswer, JobAnswer
+from tilewright.service.operations.requests import BudgetRequest, JobRequest
+from tilewright.service.store.embedded import EmbeddedPostgres
+
+CLI = (sys.executable, "-m", "tilewright.service.cli")
+READY_S = 60.0
+JOB_S = 60.0
+SETTINGS = {
+    "TILEWRIGHT_HEARTBEAT_S": "1",
+    "TILEWRIGHT_STALLED_AFTER_S": "4",
+    "TILEWRIGHT_WEBHOOK_PRIVATE_ADDRESSES": "true",
+}
+OTHER_MACHINE = 'mount --bind "$0" /etc/machine-id && exec "$@"'
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One kernel at one shape, with the trials of its job."""
+
+    kernel: str
+    shape: dict[str, int]
+    trials: int
+
+    def request(self, **more: Any) -> JobRequest:
+        """A job for it."""
+        return JobRequest(kernel=self.kernel, shape=self.shape, budget=BudgetRequest(trials=self.trials), **more)
+
+
+@dataclass(frozen=True)
+class Problems:
+    """What is tuned: side by side, on one device and on both (equal work), and under a worker that is killed."""
+
+    side_by_side: tuple[Problem, Problem]
+    alone: Problem
+    shared: Problem
+    killed: Problem
+
+
+ON_GPUS = Problems(
+    (Problem("gemm", {"m": 1024, "n": 1024, "k": 1024}, 120), Problem("gemv", {"m": 4096, "n": 8192}, 120)),
+    Problem("gemm", {"m": 2048, "n": 1024, "k": 1024}, 240),
+    Problem("gemm", {"m": 1024, "n": 2048, "k": 1024}, 120),
+    Problem("gemm", {"m": 1536, "n": 1536, "k": 1536}, 160),
+)
+ON_CPUS = Problems(
+    (Problem("gemm", {"m": 64, "n": 64, "k": 64}, 10), Problem("gemv", {"m": 256, "n": 512}, 10)),
+    Problem("gemm", {"m": 96, "n": 64, "k": 64}, 16),
+    Problem("gemm", {"m": 64, "n": 96, "k": 64}, 8),
+    Problem("gemm", {"m": 72, "n": 72, "k": 72}, 16),
+)
+
+
+class Receiver(http.server.ThreadingHTTPServer):
+    """Keeps what webhooks bring, with whether the signature is right."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Receive)
+        self.secret = b""
+        self.messages: list[dict[str, Any]] = []
+        threading.Thread(target=self.serve_forever, daemon=True).start()
+
+    def take(self, headers: Any, body: bytes) -> None:
+        """By the Standard Webhooks specification: HMAC-SHA256 over id, time and body."""
+        signed = f"{headers['webhook-id']}.{headers['webhook-timestamp']}.".encode() + body
+        expected = "v1," + base64.b64encode(hmac.new(self.secret, signed, hashlib.sha256).digest()).decode()
+        is_signed = hmac.compare_digest(expected, headers["webhook-signature"])
+        said = json.loads(body)
+        self.messages.append({"type": said["type"], "job": said["data"]["id"], "signature_is_right": is_signed})
+
+
+class _Receive(http.server.BaseHTTPRequestHandler):
+    server: Receiver
+
+    def do_POST(self) -> None:
+        """Takes one message."""
+        self.server.take(self.headers, self.rfile.read(int(self.headers["content-length"])))
+        self.send_response(204)
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        """Says nothing."""
+
+
+@dataclass
+class Host:
+    """The processes of one installation."""
+
+    folder: Path
+    rehearses: bool
+    environment: dict[str, str] = field(init=False)
+    processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as probe:
+            self.port = probe.getsockname()[1]
+        self.environment = {**os.environ, **SETTINGS, "TILEWRIGHT_DATA_DIR": str(self.folder)}
+        self.server = EmbeddedPostgres(self.folder / "postgres")
+
+    @property
+    def url(self) -> str:
+        """Where the API answers."""
+        return f"http://127.0.0.1:{self.port}"
+
+    def start(self) -> None:
+        """The API, then a worker for every device."""
+        self.server.ensure()
+        self.spawn("serve", "--port", str(self.port))
+        with Client(self.url) as client:
+            wait_for(client.is_ready, READY_S)
+        if not self.rehearses:
+            self.spawn("worker", "--all")
+            return
+        self.spawn("worker", "--device", "cpu")
+        machine = self.folder / "machine-id"
+        machine.write_text("f" * 32 + "\n")
+        self.spawn("worker", "--device", "cpu", inside=("unshare", "--mount", "sh", "-c", OTHER_MACHINE, str(machine)))
+
+    def said(self, *words: str, **environment: str) -> tuple[int, str]:
+        """Exit status and last line of a command that is expected to end."""
+        run = subprocess.run(
+            [*CLI, *words], env=self.environment | environment, capture_output=True, text=True, timeout=60, check=False
+        )
+        return run.returncode, (run.stderr.strip() or run.stdout.strip()).splitlines()[-1]
+
+    def stop(self) -> None:
+        """All of it."""
+        for process in reversed(self.processes):
+            process.send_signal(signal.SIGTERM)
+        for process in self.processes:
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(40)
+            process.kill()
+        self.server.stop()
+
+    def spawn(self, *words: str, inside: tuple[str, ...] = ()) -> None:
+        """Starts a command and leaves it running; `inside`: words before it, as those that enter a namespace."""
+        with (self.folder / "log").open("ab") as log:
+            self.processes.append(
+                subprocess.Popen([*inside, *CLI, *words], env=self.environment, stdout=log, stderr=log)
+            )
+
+
+@contextmanager
+def running(folder: Path, *, rehearses: bool) -> Iterator[Host]:
+    """An installation; its log's end is shown when something goes wrong."""
+    host = Host(folder, rehearses)
+    try:
+        host.start()
+        yield host
+    except BaseException:
+        for log in (folder / "log", *folder.glob("logs/*")):
+            print(f"-- {log.name}\n" + "\n".join(log.read_text(errors="replace").splitlines()[-12:]), file=sys.stderr)
+        raise
+    finally:
+        host.stop()
+
+
+class Checks:
+    """What is looked at, one after the other; each fills its part of the report."""
+
+    def __init__(self, host: Host, client: Client, problems: Problems, devices: list[DeviceAnswer]) -> None:
+        self.host, self.client, self.problems, self.devices = host, client, problems, devices
+        self.ended: list[JobAnswer] = []
+
+    def side_by_side(self) -> dict[str, Any]:
+        """Two jobs at once, and second workers for the first device meanwhile."""
+        first, second = self.problems.side_by_side
+        jobs = [
+            self._ask(problem, device=device.uuid)
+            for problem, device in zip((first, second), self.devices, strict=True)
+        ]
+        refused = self._second_workers()
+        one, two = (self._end(job) for job in jobs)
+        begin, end = max(one.started_at, two.started_at), min(one.finished_at, two.finished_at)  # type: ignore[type-var]
+        return {
+            "jobs": [{"kernel": j.problem.kernel, **_times(j), "trials": j.trials_done} for j in (one, two)],
+            "overlap_s": round((end - begin).total_seconds(), 2),  # type: ignore[operator]
+            "second_worker": refused,
+        }
+
+    def one_study_on_both(self) -> dict[str, Any]:
+        """Equal numbers of trials: by one device, and by two in one study."""
+        alone = self._end(self._ask(self.problems.alone, device=self.devices[0].uuid))
+        shared = [
+            self._ask(self.problems.shared, device=device.uuid, seed=seed) for seed, device in enumerate(self.devices)
+        ]
+        ended = [self._end(job) for job in shared]
+        begin, end = min(j.started_at for j in ended), max(j.finished_at for j in ended)  # type: ignore[type-var]
+        trials = [trial for job in ended for trial in self._trials(job)]
+        numbers = sorted(trial["number"] for trial in trials)
+        alone_s, both_s = _times(alone)["took_s"], round((end - begin).total_seconds(), 2)  # type: ignore[operator]
+        return {
+            "one_device": {"trials": alone.trials_done, "took_s": alone_s, "best_ms": alone.best_ms},
+            "both_devices": {
+                "trials": len(trials),
+                "took_s": both_s,
+                "best_ms": min(j.best_ms for j in ended if j.best_ms is not None),
+                "trials_of_each": [sum(t["job_id"] == str(j.id) for t in trials) for j in ended],
+            },
+            "studies": len({trial["study_id"] for trial in trials}),
+            "numbers_without_gap_or_repetition": numbers == list(range(len(numbers))),
+            "configurations_repeated": len(trials)
+            - len({json.dumps([t["variant"], t["configuration"]], sort_keys=True) for t in trials}),
+            "speedup": round(alone_s / both_s, 2),
+        }
+
+    def killed_worker(self) -> dict[str, Any]:
+        """A worker killed in mid-job: who goes on, and after how long."""
+        job = self._ask(self.problems.killed, device=self.devices[0].uuid)
+        wait_for(lambda: self.client.job(job.id).trials_done >= self.problems.killed.trials // 4, JOB_S)
+        worker = self.client.job(job.id).worker or ""
+        os.kill(int(worker.split(":")[1]), signal.SIGKILL)
+        struck = datetime.now(UTC)
+        if self.host.rehearses:  # nobody else starts it again
+            self.host.spawn("worker", "--device", "cpu")
+        before = self.client.job(job.id).trials_done
+        ended = self._end(job)
+        trials = self._trials(ended)
+        after = min(datetime.fromisoformat(t["created_at"]) for t in trials if t["number"] >= before)
+        return {
+            "state": ended.state,
+            "trials_when_killed": before,
+            "resumed_after_s": round((after - struck).total_seconds(), 2),
+            "trials": len(trials),
+            "epochs": ended.epoch,
+            "numbers_without_gap_or_repetition": sorted(t["number"] for t in trials) == list(range(len(trials))),
+            "other_worker": ended.worker != worker,
+        }
+
+    def webhook(self, receiver: Receiver) -> dict[str, Any]:
+        """Each job that ended, told once and signed."""
+        expected = {str(job.id) for job in self.ended}
+        with suppress(TimeoutError):
+            wait_for(lambda: {message["job"] for message in receiver.messages} >= expected, 10)
+        told = [message for message in receiver.messages if message["job"] in expected]
+        return {
+            "jobs_ended": len(expected),
+            "messages": len(told),
+            "jobs_told_of": len({message["job"] for message in told}),
+            "signatures_right": sum(message["signature_is_right"] for message in told),
+        }
+
+    def _second_workers(self) -> list[dict[str, Any]]:
+        """What is said to another worker for the first device: of this installation, and of others beside it."""
+        name = "cpu" if self.host.rehearses else "cuda:0"
+        beside, apart = self.host.folder / "beside", self.host.folder / "apart"
+        shared = {"TILEWRIGHT_DATA_DIR": str(beside), "TILEWRIGHT_DATABASE_URL": self.host.server.ensure()}
+        cases = {"same installation": {}, "another one, same database": shared}
+        if not self.host.rehearses:  # CPU devices of installations that share nothing are not kept apart
+            cases["another one, own database"] = {"TILEWRIGHT_DATA_DIR": str(apart)}
+        try:
+            with ThreadPoolExecutor() as threads:
+                ends = list(
+                    threads.map(lambda more: self.host.said("worker", "--device", name, **more), cases.values())
+                )
+        finally:
+            EmbeddedPostgres(apart / "postgres").stop()
+        return [
+            {"where": where, "exit": status, "said": said} for where, (status, said) in zip(cases, ends, strict=True)
+        ]
+
+    def _ask(self, problem: Problem, **more: Any) -> JobAnswer:
+        return self.client.request_job(problem.request(**more))[0]
+
+    def _end(self, job: JobAnswer) -> JobAnswer:
+        wait_for(lambda: self.client.job(job.id).finished_at is not None, JOB_S)
+        ended = self.client.job(job.id)
+        if ended.state != "done":
+            raise RuntimeError(f"job {job.id} ended {ended.state}: {ended.error}")
+        self.ended.append(ended)
+        return ended
+
+    def _trials(self, job: JobAnswer) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = []
+        cursor = None
+        while True:
+            page = self.client.trials(job.id, limit=100, cursor=cursor)
+            found += [trial.model_dump(mode="json") for trial in page.items]
+            if (cursor := page.next_cursor) is None:
+                return found
+
+
+def wait_for(condition: Callable[[], Any], within_s: float) -> Any:
+    """What the condition answers once it holds; raises TimeoutError. An API that is away counts as not yet."""
+    deadline = time.monotonic() + within_s
+    while time.monotonic() < deadline:
+        with suppress(ApiUnreachableError, ApiProblemError):
+            if found := condition():
+                return found
+        time.sleep(0.05)
+    raise TimeoutError(f"not within {within_s:.0f} s")
+
+
+def _times(job: JobAnswer) -> dict[str, Any]:
+    assert job.started_at is not None  # noqa: S101 - it ended
+    assert job.finished_at is not None  # noqa: S101
+    took_s = (job.finished_at - job.started_at).total_seconds()
+    return {"begin": job.started_at.isoformat(), "end": job.finished_at.isoformat(), "took_s": round(took_s, 2)}
+
+
+def _make_webhook(url: str, receiver: Receiver) -> UUID | str:
+    body = {"name": "receiver", "url": f"http://127.0.0.1:{receiver.server_port}/ended", "states": ["done", "failed"]}
+    made = httpx.post(f"{url}/v1/webhooks", json=body)
+    made.raise_for_status()
+    receiver.secret = base64.b64decode(made.json()["secret"].removeprefix("whsec_"))
+    return str(made.json()["name"])
+
+
+def look(host: Host) -> dict[str, Any]:
+    """The report of all checks."""
+    problems = ON_CPUS if host.rehearses else ON_GPUS
+    receiver, report = Receiver(), dict[str, Any]()
+    with Client(host.url) as client:
+        begun = time.monotonic()
+        devices = wait_for(lambda: len(found := client.devices()) == 2 and found, READY_S)
+        _make_webhook(host.url, receiver)
+        report["devices"] = [{"uuid": d.uuid, "model": d.model, "worker": d.worker} for d in devices]
+        environment = devices[0].environment
+        report["environment"] = environment.model_dump(mode="json") if environment else None
+        report["workers_ready_s"] = round(time.monotonic() - begun, 1)
+        checks = Checks(host, client, problems, devices)
+        for name in ("side_by_side", "one_study_on_both", "killed_worker"):
+            report[name] = getattr(checks, name)()
+            print(f"{time.monotonic() - begun:6.1f} s  {name}: {json.dumps(report[name])}", flush=True)
+        report["webhook"] = checks.webhook(receiver)
+    receiver.shutdown()
+    return report
+
+
+def table(report: dict[str, Any]) -> str:
+    """The report in some lines."""
+    side, study, killed, hook = (report[k] for k in ("side_by_side", "one_study_on_both", "killed_worker", "webhook"))
+    alone, both = study["one_device"], study["both_devices"]
+    rows = [
+        ("devices", ", ".join(f"{d['model']} {d['uuid'][:12]}" for d in report["devices"])),
+        ("two jobs at once", " and ".join(f"{j['kernel']} {j['took_s']} s" for j in side["jobs"])),
+        ("  both running for", f"{side['overlap_s']} s"),
+        *((f"  second worker, {r['where']}", f"exit {r['exit']}: {r['said']}") for r in side["second_worker"]),
+        ("one device", f"{alone['trials']} trials in {alone['took_s']} s"),
+        ("one study on both", f"{both['trials']} trials ({both['trials_of_each']}) in {both['took_s']} s"),
+        ("  speed-up", f"{study['speedup']} in {study['studies']} study"),
+        ("  numbers distinct, no gap", study["numbers_without_gap_or_repetition"]),
+        ("  configurations repeated", study["configurations_repeated"]),
+        ("worker killed after", f"{killed['trials_when_killed']} trials"),
+        ("  resumed after", f"{killed['resumed_after_s']} s, ended {killed['state']} with {killed['trials']} trials"),
+        ("  epochs", killed["epochs"]),
+        ("webhook", f"{hook['jobs_told_of']} of {hook['jobs_ended']} jobs told, {hook['messages']} messages"),
+        ("  signatures right", hook["signatures_right"]),
+    ]
+    return "\n".join(f"{name:<50}{value}" for name, value in rows)
+
+
+def main() -> int:
+    """Starts, looks, stops, writes."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--rehearse", action="store_true")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="tilewright-two-") as folder:
+        os.environ["TILEWRIGHT_DATA_DIR"] = folder
+        with running(Path(folder), rehearses=arguments.rehearse) as host:
+            report = look(host)
+    report = {
+        "command": "python benchmarks/two_gpus.py",
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+    } | report
+    if arguments.out:
+        arguments.out.parent.mkdir(parents=True, exist_ok=True)
+        arguments.out.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+    print(table(report))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

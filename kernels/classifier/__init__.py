@@ -1,0 +1,1 @@
+"""classifier: the last two layers of a network and their softmax in one launch."""

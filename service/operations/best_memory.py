@@ -1,0 +1,198 @@
+"""The current best configurations that a process keeps in memory, shelf by shelf as they are asked for.
+
+A shelf is a kernel on a device model. What is kept is what the database said at most BELIEVED_S ago: whoever keeps it
+up to date (best_watch.py) says `confirm` after every look at the changes; where it falls silent, nothing is answered
+from memory and callers ask the database, which says the same (`find_best`).
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
+
+from tilewright.kernels.errors import InvalidProblemError, UnknownNameError
+from tilewright.kernels.problem import OptionValue, Problem
+from tilewright.service.errors import NoConfigurationError
+from tilewright.service.operations.best_rows import full_rows, is_current
+from tilewright.service.operations.packed_best import Packer
+from tilewright.service.operations.registry import catalogue, limits_of
+from tilewright.service.operations.shelf import Found, Model, Shelf
+from tilewright.service.operations.stored_best import StoredBest, stored_best
+from tilewright.service.store import models
+
+logger = logging.getLogger(__name__)
+
+BELIEVED_S = 1.0
+"""A new best is seen by every process within this time, whatever became of the message about it."""
+
+PIECE = 500
+"""Rows that are read at once: some milliseconds, in which no request is answered."""
+
+Name = tuple[str, str]
+"""A kernel and the slug of a device model."""
+
+
+class BestMemory:
+    """Shelves, the device models, and which shelves are wanted. One thread changes it, any may ask."""
+
+    def __init__(self, most_rows: int, clock: Callable[[], float] = time.monotonic) -> None:
+        """`most_rows`: beyond, no further shelf is filled and the database is asked."""
+        self._most_rows, self._clock = most_rows, clock
+        self._confirmed_at = -math.inf
+        self._shelves: dict[Name, Shelf] = {}
+        self._models: dict[str, Model] = {}
+        self._wanted: dict[Name, None] = {}
+        self._too_large: set[Name] = set()
+        self._packer = Packer()
+
+    def find(
+        self,
+        kernel: str,
+        device_model: str | None,
+        shape: Mapping[str, int],
+        dtype: str,
+        options: Mapping[str, OptionValue],
+    ) -> Found | None:
+        """The answer of `find_best`; None where the database must be asked, be it for the right refusal."""
+        shelf = self._shelf(kernel, device_model)
+        try:
+            return None if shelf is None else shelf.find(shelf.kernel.problem(shape, dtype, options))
+        except (InvalidProblemError, NoConfigurationError):
+            return None
+
+    def find_of(self, kernel: str, device_model: str | None, problem: Problem) -> Found | None:
+        """The same for a problem."""
+        shelf = self._shelf(kernel, device_model)
+        try:
+            return None if shelf is None else shelf.find(problem)
+        except NoConfigurationError:
+            return None
+
+    def _shelf(self, kernel: str, device_model: str | None) -> Shelf | None:
+        """The shelf, if it may be believed; where there is none it will be filled."""
+        if self._clock() - self._confirmed_at > BELIEVED_S:
+            return None
+        known = self._models
+        slug = next(iter(known)) if device_model is None and len(known) == 1 else device_model
+        shelf = self._shelves.get((kernel, slug or ""))
+        if shelf is None:
+            self._want(kernel, slug)
+        return shelf
+
+    def _want(self, kernel: str, slug: str | None) -> None:
+        name = (kernel, slug or "")
+        if slug in self._models and name not in self._too_large and len(self._wanted) <= len(self._models) * 64:
+            self._wanted[name] = None
+
+    def __len__(self) -> int:
+        return sum(len(shelf) for shelf in list(self._shelves.values()))
+
+    def confirm(self) -> None:
+        """What is here was right a moment ago."""
+        self._confirmed_at = self._clock()
+
+    def forget(self) -> None:
+        """Nothing is known any more: changes may have been missed."""
+        self._confirmed_at = -math.inf
+        self._shelves, self._models, self._packer = {}, {}, Packer()
+        self._too_large.clear()
+
+    def wanted(self) -> Name | None:
+        """A shelf that was asked for and is not there, or is to be filled again."""
+        return next(iter(list(self._wanted)), None)
+
+    def filled(self, session: Session, name: Name, meanwhile: Callable[[], None]) -> Shelf | None:
+        """The shelf as it is in one moment; None where there can be none. `meanwhile` is called between pieces."""
+        self._wanted.pop(name, None)
+        model = self._models.get(name[1])
+        try:
+            kernel = catalogue().get(name[0])
+        except UnknownNameError:
+            return None
+        if model is None or not self._has_room(session, name, model):
+            return None
+        shelf = Shelf(kernel, model, self._packer)
+        for rows in _pieces(session, *name):
+            shelf.fill(rows)
+            meanwhile()
+        shelf.arrange()
+        return shelf
+
+    def put(self, name: Name, shelf: Shelf) -> None:
+        """From here on it answers."""
+        self._shelves[name] = shelf
+
+    def _has_room(self, session: Session, name: Name, model: Model) -> bool:
+        kept = sum(len(shelf) for other, shelf in self._shelves.items() if other != name)
+        best = models.BestConfiguration
+        query = select(func.count()).select_from(best).join(best.problem).join(models.Problem.kernel)
+        count = session.scalar(
+            query.where(is_current(), best.device_model_id == model.id, models.Kernel.name == name[0])
+        )
+        has_room = kept + (count or 0) <= self._most_rows
+        if not has_room:
+            self._shelves.pop(name, None)
+            self._too_large.add(name)
+            logger.warning("No room in memory for %d results of %s on %s: TILEWRIGHT_BEST_KEPT.", count, *name)
+        return has_room
+
+    def follow(self, session: Session, told: Sequence[str]) -> None:
+        """Makes the shelves say what the database says, after these messages of it (revision 0009)."""
+        of: dict[str, set[int]] = {"best": set(), "study": set(), "model": set()}
+        for message in told:
+            kind, _, ids = message.partition(" ")
+            of[kind].update(int(i) for i in ids.split(","))
+        if of["model"]:
+            self.learn_models(session)
+            again = [name for name, shelf in self._shelves.items() if shelf.model.id in of["model"]]
+            self._wanted.update(dict.fromkeys(again))
+            self._too_large.clear()
+        if self._shelves and (of["best"] or of["study"]):
+            self._replace(session, of["best"] | _bests_of(session, of["study"]))
+
+    def learn_models(self, session: Session) -> None:
+        """The device models as they are now."""
+        rows = session.scalars(select(models.DeviceModel))
+        self._models = {row.slug: Model(row.id, row.slug, limits_of(row)) for row in rows}
+
+    def _replace(self, session: Session, ids: Collection[int]) -> None:
+        for row_id, kernel, problem, row in _rows_now(session, ids):
+            shelf = self._shelves.get((kernel, problem.device_model))
+            if shelf is not None:
+                shelf.replace(row_id, problem, row)
+
+
+def _pieces(session: Session, kernel: str, slug: str) -> Iterator[list[StoredBest]]:
+    """The current rows of a kernel on a device model, some at a time, of one moment."""
+    query = (
+        full_rows()
+        .join(models.Kernel, models.Kernel.id == models.Problem.kernel_id)
+        .where(models.Kernel.name == kernel, models.DeviceModel.slug == slug)
+        .execution_options(stream_results=True, yield_per=PIECE)
+    )
+    for rows in session.execute(query).partitions():
+        yield [stored_best(row) for row in rows]
+
+
+def _rows_now(session: Session, ids: Collection[int]) -> Iterator[tuple[int, str, StoredBest, StoredBest | None]]:
+    """Id, kernel, where it belongs, and the row itself where it is current; rows that are gone are left out."""
+    query = full_rows(models.Kernel.name, is_current(), current=False)
+    query = query.join(models.Kernel, models.Kernel.id == models.Problem.kernel_id)
+    for row in session.execute(query.where(models.BestConfiguration.id.in_(ids))):
+        found = stored_best(row)
+        yield found.id, row[-2], found, found if row[-1] else None
+
+
+def _bests_of(session: Session, studies: Collection[int]) -> set[int]:
+    """Ids of the current rows of these studies."""
+    if not studies:
+        return set()
+    best, study = models.BestConfiguration, models.Study
+    same = (best.problem_id == study.problem_id, best.device_model_id == study.device_model_id)
+    query = select(best.id).join(study, (same[0]) & (same[1]) & (best.environment_id == study.environment_id))
+    return set(session.scalars(query.where(study.id.in_(studies), is_current())))

@@ -1,0 +1,101 @@
+"""Keeps a process's best configurations in memory up to date, from a thread: it listens to the database's changes."""
+
+from __future__ import annotations
+
+import logging
+import threading
+
+from sqlalchemy.exc import SQLAlchemyError
+
+from tilewright.service.errors import DatabaseUnavailableError
+from tilewright.service.operations.best_memory import BELIEVED_S, BestMemory
+from tilewright.service.operations.transaction import transaction
+from tilewright.service.store.changes import Changes
+
+logger = logging.getLogger(__name__)
+
+LOOK_EVERY_S = BELIEVED_S / 5
+"""How often the database is asked whether something was missed; what it tells is followed at once."""
+
+AGAIN_S = 1.0
+"""How soon to try again where the database is away, or of another version."""
+
+STOP_S = 5.0
+"""How long a stopping process waits for a shelf that is being filled."""
+
+
+class BestWatch:
+    """From `start` to `stop` the memory says what the database says, or nothing."""
+
+    def __init__(self, memory: BestMemory) -> None:
+        self.memory = memory
+        self._stopping = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Starts the thread."""
+        self._stopping.clear()
+        self._thread = threading.Thread(target=self._loop, name="best", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Ends the thread; nothing is answered from memory any more."""
+        self._stopping.set()
+        if self._thread is not None:
+            self._thread.join(STOP_S)
+        self.memory.forget()
+
+    def _loop(self) -> None:
+        while not self._stopping.is_set():
+            try:
+                with Changes() as changes:
+                    self._follow(changes)
+            except DatabaseUnavailableError as error:
+                logger.warning("Answers come from the database, not from memory. %s", error)
+            except SQLAlchemyError:
+                # Tables of another version, or rows that nobody here can read: it must not end the thread.
+                logger.exception("Answers come from the database, not from memory.")
+            self.memory.forget()
+            self._stopping.wait(AGAIN_S)
+
+    def _follow(self, changes: Changes) -> None:
+        self.memory.forget()  # only now is every later change heard of
+        with transaction() as session:
+            self.memory.learn_models(session)
+        while not self._stopping.is_set():
+            name = self.memory.wanted()
+            self._look(changes, LOOK_EVERY_S if name is None else 0)
+            if name is not None:
+                self._fill(changes, name)
+
+    def _look(self, changes: Changes, at_most_s: float) -> list[str]:
+        told = changes.wait(at_most_s)
+        if told:
+            with transaction() as session:
+                self.memory.follow(session, told)
+        self.memory.confirm()
+        return told
+
+    def _fill(self, changes: Changes, name: tuple[str, str]) -> None:
+        """The shelf is of one moment; what was told since then is done to it too before anybody asks it."""
+        told: list[str] = []
+
+        def meanwhile() -> None:
+            told.extend(self._look(changes, 0))
+            if self._stopping.is_set():
+                raise _StoppedError
+
+        try:
+            with transaction() as session:
+                shelf = self.memory.filled(session, name, meanwhile)
+        except _StoppedError:
+            return
+        if shelf is not None:
+            self.memory.put(name, shelf)
+            if told:
+                with transaction() as session:
+                    self.memory.follow(session, told)
+
+
+class _StoppedError(Exception):
+    """The process stops while a shelf is being filled."""

@@ -1,0 +1,118 @@
+"""The drawing page as a person uses it: strokes of a mouse, a finger, the keys; what it says is what was drawn."""
+
+import sys
+from pathlib import Path
+
+import pytest
+from test_views import NARROW, serious
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tuner"))
+from drawn_digits import STROKES
+
+pytestmark = pytest.mark.browser
+
+
+@pytest.fixture
+def expect():
+    return pytest.importorskip("playwright.sync_api").expect
+
+
+def draw(tab, digit, *, scale=1.0, shift=(0.0, 0.0)):
+    """The strokes with the mouse, several steps a segment as a hand would."""
+    box = tab.locator("#drawing").bounding_box()
+    for stroke in STROKES[digit]:
+        points = [
+            (
+                box["x"] + box["width"] * ((x - 0.5) * scale + 0.5 + shift[0]),
+                box["y"] + box["height"] * ((y - 0.5) * scale + 0.5 + shift[1]),
+            )
+            for x, y in stroke
+        ]
+        tab.mouse.move(*points[0])
+        tab.mouse.down()
+        for x, y in points[1:]:
+            tab.mouse.move(x, y, steps=6)
+        tab.mouse.up()
+
+
+def test_every_digit_drawn_with_the_mouse_is_recognised(open_tab, expect):
+    tab = open_tab("/digits")
+    for digit in STROKES:
+        draw(tab, digit)
+        expect(tab.locator("#answer")).to_contain_text(f" {digit}, ")
+        expect(tab.locator("tr.best th")).to_have_text([str(digit)])
+        assert tab.locator(f"#digit-{digit} meter").evaluate("meter => meter.value") > 0.5
+        tab.get_by_role("button", name="Clear").click()
+        expect(tab.locator("#answer")).to_have_text("Nothing is drawn yet.")
+        expect(tab.locator("tr.best")).to_have_count(0)
+
+
+def test_a_small_digit_in_a_corner_is_recognised(open_tab, expect):
+    tab = open_tab("/digits")
+    draw(tab, 5, scale=0.4, shift=(0.25, -0.25))
+    expect(tab.locator("#answer")).to_contain_text(" 5, ")
+
+
+def test_the_answer_changes_while_the_drawing_grows(open_tab, expect):
+    tab = open_tab("/digits")
+    draw(tab, 1)
+    expect(tab.locator("#answer")).to_contain_text(" 1, ")
+    draw(tab, 6)  # over it
+    expect(tab.locator("#answer")).not_to_contain_text(" 1, ")
+
+
+def test_a_finger_draws_too_and_does_not_scroll_the_page(open_tab, expect):
+    tab = open_tab("/digits", width=NARROW, has_touch=True)
+    tab.locator("#drawing").scroll_into_view_if_needed()
+    box = tab.locator("#drawing").bounding_box()
+    session = tab.context.new_cdp_session(tab)
+    for kind, y in [("touchStart", 0.15), *(("touchMove", 0.15 + step / 20) for step in range(14)), ("touchEnd", None)]:
+        points = [] if y is None else [{"x": box["x"] + box["width"] / 2, "y": box["y"] + box["height"] * y}]
+        session.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": points})
+    expect(tab.locator("#answer")).to_contain_text(" 1, ")
+    assert tab.locator("#drawing").bounding_box() == box
+
+
+def test_the_keyboard_draws_and_says_so(open_tab, expect):
+    tab = open_tab("/digits")
+    tab.locator("#drawing").focus()
+    tab.keyboard.press("Space")
+    expect(tab.locator("#pen")).to_have_text("Pen down")
+    for _ in range(18):
+        tab.keyboard.press("ArrowDown")
+    tab.keyboard.press("Space")
+    expect(tab.locator("#pen")).to_have_text("Pen up")
+    expect(tab.locator("#answer")).to_contain_text(" 1, ")
+    tab.keyboard.press("ArrowRight")  # with the pen up: nothing is drawn
+    expect(tab.locator("#answer")).to_contain_text(" 1, ")
+    tab.keyboard.press("Delete")
+    expect(tab.locator("#pen")).to_have_text("Cleared")
+    expect(tab.locator("#answer")).to_have_text("Nothing is drawn yet.")
+    tab.keyboard.press("Tab")
+    assert tab.evaluate("document.activeElement.id") == "clear"
+
+
+def test_a_server_that_does_not_answer_is_said_and_the_next_stroke_asks_again(open_tab, expect):
+    tab = open_tab("/digits")
+    tab.expected = {503}
+    tab.route("**/v1/digits", lambda route: route.fulfill(status=503, json={"detail": "Later."}))
+    draw(tab, 1)
+    expect(tab.locator("#answer")).to_have_text("No answer: Later.")
+    tab.unroute("**/v1/digits")
+    draw(tab, 1)
+    expect(tab.locator("#answer")).to_contain_text(" 1, ")
+
+
+@pytest.mark.parametrize("width", [1280, NARROW])
+def test_the_page_is_accessible_fits_and_asks_no_other_host(open_tab, address, scheme, width, expect):
+    tab = open_tab("/digits", width=width, **scheme)
+    asked = []
+    tab.on("request", lambda request: asked.append(request.url))
+    tab.reload()
+    assert serious(tab) == []
+    draw(tab, 3)
+    expect(tab.locator("#answer")).to_contain_text(" 3, ")
+    assert tab.evaluate("document.documentElement.scrollWidth") <= width
+    assert serious(tab) == []
+    assert asked
+    assert all(url.startswith(address) for url in asked)

@@ -1,0 +1,280 @@
+"""Schedules, jobs, fleet and demand as a person uses them: every change is made by pressing what is shown."""
+
+import re
+from pathlib import Path
+
+import pytest
+from factories import CPU, H100, SHAPE, TILED_16
+from sqlalchemy import func
+
+from tilewright.service.operations import demand, registry, webhooks
+from tilewright.service.operations.answers import ProblemAnswer
+from tilewright.service.operations.demand import Wanted
+from tilewright.service.operations.requests import WebhookRequest
+from tilewright.service.operations.transaction import transaction
+from tilewright.service.store import models
+
+pytestmark = pytest.mark.browser
+
+NARROW = 390
+AXE = Path(__file__).parent / "vendor" / "axe.min.js"
+PROBLEMS = "linear m=256,n=100,k=784 float32 activation=relu\ngemm m=64,n=64,k=64 trans_b=true"
+
+
+@pytest.fixture
+def expect():
+    return pytest.importorskip("playwright.sync_api").expect
+
+
+def asked(rows, shape, times=1, device_model="nvidia-h200"):
+    options = {option.name: option.default for option in registry.catalogue().get("gemm").options}
+    problem = ProblemAnswer(kernel="gemm", shape=shape, dtype="float32", options=options)
+    demand.count(rows.session, {Wanted.of(problem, device_model): times})
+
+
+def running(rows):
+    """A job under way on the H200, with the device that runs it."""
+    study, problem, device = rows.study(SHAPE | {"m": 7})
+    job = rows.job(problem, device, study, models.JobState.RUNNING, 1)
+    rows.trial(study, job, TILED_16, 2.0)
+    device.worker = job.worker = "host:17:0"
+    return job.id, study.id
+
+
+def failed(rows):
+    study, problem, device = rows.study(SHAPE | {"m": 9})
+    job = rows.job(problem, device, study, models.JobState.FAILED)
+    job.error, job.finished_at = "Its worker died 5 times in a row.", func.now()
+    webhooks.create_webhook(rows.session, WebhookRequest(name="ci", url="https://ci.example/hook"))
+    webhooks.announce(rows.session, job.id)
+    rows.session.query(models.WebhookDelivery).one().error = "It answered with status 503."
+    return job.id
+
+
+def of_everything(rows):
+    """Devices in several states, jobs, a webhook that fails, and demand."""
+    failed(rows)
+    rows.device(H100)
+    rows.device(CPU)
+    running(rows)
+    asked(rows, SHAPE | {"m": 512}, 12)
+    asked(rows, SHAPE | {"n": 33}, 3, "nvidia-h100")
+
+
+def create(tab, name="nightly layer"):
+    tab.goto("/schedules")
+    tab.get_by_role("link", name="New schedule").click()
+    tab.get_by_label("Name").fill(name)
+    tab.get_by_label("When").fill("0 */10 * * * *")
+    tab.get_by_label("Time zone").fill("Europe/Berlin")
+    tab.get_by_label("Problems").fill(PROBLEMS)
+    tab.get_by_role("button", name="Create schedule").click()
+    tab.wait_for_url(re.compile(r"/schedules#schedule-\d+"))
+    return tab.get_by_role("article", name=name)
+
+
+def test_schedule_is_created_paused_resumed_run_and_deleted(open_tab, commit, expect):
+    commit(lambda rows: rows.device())
+    tab = open_tab("/schedules")
+    tab.on("dialog", lambda dialog: dialog.accept())
+    card = create(tab)
+    expect(card.locator(".fires li")).to_have_count(5)
+    expect(card).to_contain_text("linear m=256,n=100,k=784 float32 activation=relu")
+    expect(card).to_contain_text("gemm m=64,n=64,k=64 float32 trans_b=true")
+    expect(card).to_contain_text("50 trials")
+    card.get_by_role("button", name="Pause").click()
+    expect(card.locator("h2")).to_contain_text("paused")
+    expect(tab.locator("#action-result")).to_have_text("Paused nightly layer.")
+    expect(card.locator(".fires")).to_have_count(0)
+    expect(card.get_by_role("button", name="Resume")).to_be_focused()  # the same button as before
+    card.get_by_role("button", name="Resume").click()
+    expect(card.locator(".fires li")).to_have_count(5)
+    card.get_by_role("button", name="Run now").click()
+    expect(card.get_by_role("link", name="job 2")).to_be_visible()
+    card.get_by_role("button", name="Delete").click()
+    expect(card).to_have_count(0)
+    expect(tab.get_by_text("Nothing is scheduled")).to_be_visible()
+    expect(tab.locator("#action-result")).to_be_focused()
+
+
+def test_schedule_is_edited_with_its_due_times_shown_before_it_is_stored(open_tab, commit, expect):
+    commit(lambda rows: rows.device())
+    tab = open_tab("/schedules")
+    create(tab).get_by_role("link", name="Edit").click()
+    expect(tab.get_by_label("Problems")).to_have_value(
+        re.compile("activation=relu\ngemm m=64,n=64,k=64 float32 trans_b")
+    )
+    due = tab.locator("#due-times")
+    tab.get_by_label("When").fill("0 0 12 25 12 *")
+    tab.get_by_label("Time zone").fill("UTC")
+    expect(due.locator("li")).to_have_count(5)
+    expect(due.locator("li").first).to_contain_text("-12-25 12:00:00 UTC")
+    tab.get_by_label("When").fill("0 0 12 30 2 *")
+    expect(due).to_contain_text("never comes")
+    expect(tab.get_by_label("When")).to_be_focused()
+    tab.get_by_label("When").fill("30 0 12 * * *")
+    expect(due.locator("li").first).to_contain_text("12:00:30 UTC")
+    tab.get_by_label("Tune", exact=True).select_option("stale")
+    expect(tab.get_by_label("Problems")).to_be_hidden()
+    tab.get_by_label("At most, each time").fill("7")
+    tab.get_by_label("Trials each").fill("9")
+    tab.get_by_label("Fires").uncheck()
+    tab.get_by_role("button", name="Store the changes").click()
+    tab.wait_for_url(re.compile("/schedules#schedule-"))
+    card = tab.get_by_role("article", name="nightly layer")
+    expect(card).to_contain_text("30 0 12 * * *")
+    expect(card).to_contain_text("everything stale, as it is found each time; 7 at most")
+    expect(card).to_contain_text("9 trials")
+    expect(card.locator("h2")).to_contain_text("paused")
+
+
+def test_refused_fields_are_marked_and_what_was_typed_stays(open_tab, commit, expect):
+    commit(lambda rows: rows.device())
+    tab = open_tab("/schedules/new")
+    tab.expected = {422}
+    tab.get_by_label("Name").fill("bad")
+    tab.get_by_label("When").fill("never")
+    tab.get_by_label("Problems").fill("gemm m=1,n=1,k=1")
+    tab.get_by_role("button", name="Create schedule").click()
+    expect(tab.locator("#error-cron")).to_be_visible()
+    expect(tab.get_by_label("When")).to_be_focused()
+    expect(tab.get_by_label("When")).to_have_value("never")
+    tab.get_by_label("When").fill("0 0 3 * * *")
+    tab.get_by_label("Problems").fill("gemm m=1,n=1,k=1\ngemm m=0,n=1,k=1")
+    tab.get_by_role("button", name="Create schedule").click()
+    expect(tab.locator("#error-problems")).to_contain_text("line 2")
+    expect(tab.locator("#error-cron")).to_have_count(0)
+    tab.get_by_label("Problems").fill("gemm m=1,n=1,k=1")
+    tab.get_by_label("Trials each").fill("")
+    tab.get_by_role("button", name="Create schedule").click()
+    expect(tab.locator("#error-trials")).to_be_visible()
+
+
+def test_name_that_is_taken_is_said_in_the_form(open_tab, commit, expect):
+    commit(lambda rows: rows.device())
+    tab = open_tab("/schedules")
+    tab.expected = {409}
+    create(tab)
+    tab.goto("/schedules/new")
+    tab.get_by_label("Name").fill("nightly layer")
+    tab.get_by_label("Problems").fill("gemm m=1,n=1,k=1")
+    tab.get_by_role("button", name="Create schedule").click()
+    expect(tab.get_by_role("alert")).to_contain_text("another schedule named 'nightly layer'")
+
+
+def test_device_is_drained_and_resumed_and_its_job_moves(open_tab, commit, expect):
+    job_id, _ = commit(running)
+    tab = open_tab("/fleet")
+    row = tab.locator("tr", has_text="GPU-nvidia-h200")
+    expect(row).to_contain_text("at work")
+    expect(row.get_by_role("link", name="m=7")).to_have_attribute("href", f"/jobs/{job_id}")
+    row.get_by_role("button", name="Drain").click()
+    expect(tab.locator("#action-result")).to_contain_text("drains: its job goes to its end")
+    expect(row.locator(".state")).to_contain_text("draining")
+    commit(lambda rows: setattr(rows.session.get_one(models.TuningJob, job_id), "trials_done", 5))
+    expect(row.locator("progress")).to_have_attribute("value", "5")
+    row.get_by_role("button", name="Resume").click()
+    expect(row.locator(".state")).to_contain_text("at work")
+
+
+def test_errors_lead_to_the_job_and_to_the_message_that_is_sent_again(open_tab, commit, expect):
+    job_id = commit(failed)
+    tab = open_tab("/fleet")
+    tab.get_by_role("link", name="ci").click()
+    expect(tab.get_by_text("It answered with status 503.")).to_be_visible()
+    tab.get_by_role("button", name="Send again").click()
+    expect(tab.locator("#action-result")).to_contain_text("sent again")
+    tab.go_back()
+    tab.get_by_role("link", name="m=9").click()
+    expect(tab).to_have_url(re.compile(f"/jobs/{job_id}"))
+    expect(tab.get_by_text("Its worker died 5 times")).to_be_visible()
+
+
+def test_what_is_asked_for_is_tuned_from_its_row_and_from_the_top(open_tab, commit, expect):
+    def make(rows):
+        rows.device()
+        rows.device(H100)
+        asked(rows, SHAPE, 9)
+        asked(rows, SHAPE | {"m": 8}, 3)
+        asked(rows, SHAPE | {"m": 8}, 4, "nvidia-h100")
+
+    commit(make)
+    tab = open_tab("/demand")
+    expect(tab.locator("tbody tr")).to_have_count(3)
+    tab.get_by_label("Device model").select_option("nvidia-h200")
+    expect(tab.locator("tbody tr")).to_have_count(2)
+    assert "device_model=nvidia-h200" in tab.url
+    tab.get_by_label("Each job: trials").fill("7")
+    tab.get_by_role("button", name="Tune this gemm m=256").click()
+    expect(tab.locator("#action-result")).to_contain_text("Queued gemm m=256,n=100,k=784")
+    expect(tab.get_by_label("Each job: trials")).to_have_value("7")  # a refresh keeps what was typed
+    row = tab.locator("tbody tr", has_text="m=256")
+    expect(row.get_by_role("link", name="its job")).to_be_visible()
+    tab.get_by_role("button", name="Tune the top 10").click()
+    expect(tab.get_by_role("link", name="its job")).to_have_count(2)
+    tab.go_back()
+    expect(tab.locator("tbody tr")).to_have_count(3)
+    expect(tab.get_by_role("link", name="its job")).to_have_count(2)  # the other device model was not asked for
+    with transaction() as session:
+        jobs = session.query(models.TuningJob).all()
+        assert sorted((job.budget_trials, job.priority) for job in jobs) == [(7, 5), (7, 5)]
+
+
+def test_jobs_are_filtered_without_a_reload_and_the_address_says_so(open_tab, commit, expect):
+    commit(of_everything)
+    tab = open_tab("/jobs")
+    tab.evaluate("document.body.dataset.same = 'page'")
+    expect(tab.locator("#jobs tbody tr")).to_have_count(2)
+    tab.get_by_role("link", name="failed").click()
+    expect(tab.locator("#jobs tbody tr")).to_have_count(1)
+    assert tab.url.endswith("/jobs?state=failed")
+    assert tab.evaluate("document.body.dataset.same") == "page"
+    expect(tab.get_by_role("link", name="failed")).to_have_attribute("aria-current", "true")
+    tab.go_back()
+    expect(tab.locator("#jobs tbody tr")).to_have_count(2)
+
+
+def test_pages_say_when_the_server_no_longer_answers_for_them(open_tab, commit, expect):
+    commit(of_everything)
+    tab = open_tab("/fleet")
+    tab.expected = {503}
+    tab.route("**/fleet", lambda route: route.fulfill(status=503, body="<h1>Away</h1>", content_type="text/html"))
+    expect(tab.locator("#connection")).to_contain_text("may be old", timeout=8000)
+    expect(tab.locator("tr", has_text="GPU-nvidia-h200")).to_be_visible()
+    tab.unroute("**/fleet")
+    expect(tab.locator("#connection")).to_be_empty(timeout=8000)
+
+
+PATHS = ("/schedules", "/schedules/new", "/schedules/1/edit", "/jobs", "/fleet", "/demand", "/webhooks/ci")
+
+
+def filled(tab, commit):
+    commit(of_everything)
+    create(tab)
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (NARROW, "dark")])
+def test_pages_are_accessible_and_fit(open_tab, commit, width, scheme):
+    tab = open_tab("/schedules", width=width, color_scheme=scheme)
+    filled(tab, commit)
+    for path in PATHS:
+        tab.goto(path)
+        assert tab.evaluate("document.documentElement.scrollWidth") <= width, path
+        tab.evaluate(AXE.read_text(encoding="utf-8"))
+        found = tab.evaluate("axe.run({runOnly: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa']})")
+        assert [(v["id"], v["nodes"][0]["html"]) for v in found["violations"]] == [], path
+
+
+def test_pages_are_read_without_scripts_and_hold_everything(open_tab, commit):
+    filled(open_tab("/schedules"), commit)
+    tab = open_tab("/fleet", java_script_enabled=False)
+    assert "at work" in tab.inner_text("main")
+    assert "It answered with status 503." in tab.inner_text("main")
+    for path, said in {
+        "/schedules": "linear m=256",
+        "/demand": "default",
+        "/jobs?state=failed": "5 times",
+        "/schedules/new?cron=0+0+12+25+12+*": "12-25 12:00:00 UTC",
+    }.items():
+        tab.goto(path)
+        assert said in tab.inner_text("main"), path

@@ -1,0 +1,32 @@
+"""A study whose job is under way, as a person follows it."""
+
+import pytest
+from factories import TILED_16, TILED_32, Rows
+
+from tilewright.service.operations.transaction import transaction
+from tilewright.service.store import models
+
+pytestmark = pytest.mark.browser
+
+
+def test_running_study_moves_by_itself_says_what_is_left_and_is_cancelled(open_tab, commit, expect):
+    def make(rows):
+        study, problem, device = rows.study()
+        job = rows.job(problem, device, study, models.JobState.RUNNING, 2)
+        job.elapsed_s, job.budget_trials = 10.0, 10
+        rows.trial(study, job, TILED_16, 2.0)
+        rows.trial(study, job, TILED_32, 1.5)
+        return study.id, job.id
+
+    study_id, job_id = commit(make)
+    tab = open_tab(f"/studies/{study_id}")
+    tab.on("dialog", lambda dialog: dialog.accept())
+    expect(tab.locator("#summary")).to_contain_text("at most 40 s left")
+    with transaction() as session:
+        job = session.get_one(models.TuningJob, job_id)
+        rows = Rows(session, {study_id: 2})
+        rows.trial(session.get_one(models.Study, study_id), job, TILED_16.of("tiled", {"TILE_WIDTH": 8}), 0.75)
+    expect(tab.locator("#summary .figure")).to_have_text("0.750 ms")
+    expect(tab.locator("#trials tbody tr")).to_have_count(3)
+    tab.get_by_role("button", name="Cancel").click()
+    expect(tab.locator("#summary")).to_contain_text("stopping after the running trial")

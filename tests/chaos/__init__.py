@@ -1,0 +1,1 @@
+"""Random cycles of faults over a running service: `make chaos CYCLES=200 SEED=1`."""

@@ -1,0 +1,318 @@
+"""Answers from memory: the same bytes as from the database, as soon as a change is committed, or none at all."""
+
+import time
+from contextlib import contextmanager
+from dataclasses import replace
+
+import pytest
+from factories import CPU, H100, NEW, OLD, SHAPE, TILED_16, TILED_32, Rows
+from sqlalchemy import func, text
+
+from tilewright.kernels.catalogue import catalogue
+from tilewright.kernels.space import Configuration
+from tilewright.service.operations.answers import BestAnswer
+from tilewright.service.operations.best_memory import BELIEVED_S, BestMemory
+from tilewright.service.operations.best_watch import BestWatch
+from tilewright.service.operations.find_best import find_best
+from tilewright.service.operations.retractions import retract
+from tilewright.service.store import models
+from tilewright.service.store.session import session_scope
+
+GEMM = catalogue().get("gemm")
+BEST = "/v1/kernels/gemm/best"
+WITHIN_S = 10.0
+WIDE = {"TILE_M": 64, "TILE_N": 64, "TILE_K": 16, "WPT_M": 4, "WPT_N": 4, "VECTOR_WIDTH": 4, "MIN_BLOCKS": 1}
+
+
+def until(holds):
+    """What `holds` returns once it is true; for at most WITHIN_S."""
+    deadline = time.monotonic() + WITHIN_S
+    while not (found := holds()):
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+    return found
+
+
+def find(memory, shape=SHAPE, model="nvidia-h200", dtype="float32", **options):
+    return memory.find("gemm", model, shape, dtype, options)
+
+
+def answer(memory, *asked, **more):
+    found = find(memory, *asked, **more)
+    return None if found is None else BestAnswer(**found.fields)
+
+
+@pytest.fixture
+def memory(client):
+    """The memory of the application, watched as in a server."""
+    memory = client.app.state.best
+    watch = BestWatch(memory)
+    watch.start()
+    yield memory
+    watch.stop()
+
+
+@contextmanager
+def committed():
+    with session_scope() as session:
+        yield Rows(session)
+
+
+def from_database(shape=SHAPE, model="nvidia-h200", dtype="float32", **options):
+    with session_scope() as session:
+        return find_best(session, "gemm", model, shape, dtype, options)
+
+
+@pytest.fixture
+def tuned(memory):
+    """Results of every kind that answers differ by, in memory."""
+    with committed() as rows:
+        rows.best(library_ms=3.0)
+        rows.best(SHAPE | {"m": 512}, environment=OLD, time_ms=1 / 3)
+        rows.best(SHAPE | {"m": 512}, environment=NEW, time_ms=0.7)
+        rows.best(SHAPE | {"m": 300}, source="an older source")
+        rows.best({"m": 1024, "n": 1024, "k": 1024}, configuration=Configuration.of("wpt", WIDE))
+        rows.best({"m": 2048, "n": 2048, "k": 2048}, configuration=TILED_32)
+        rows.best(options={"accuracy": "fp32-fma", "trans_b": True})
+        rows.best(SHAPE | {"n": 7}, dtype="float64")
+        rows.best(SHAPE, model=H100)
+        rows.best(SHAPE | {"m": 9}, model=CPU)
+    until(lambda: answer(memory))
+    return memory
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {},
+        {"shape": SHAPE | {"m": 512}},
+        {"shape": SHAPE | {"m": 300}},
+        {"shape": SHAPE | {"m": 301}},
+        {"shape": {"k": 784, "n": 100, "m": 256}},
+        {"shape": {"m": 1023, "n": 1023, "k": 1023}},  # the nearest does not fit
+        {"accuracy": "fp32-fma", "trans_b": True},
+        {"dtype": "float64"},
+    ],
+    ids=str,
+)
+def test_memory_and_database_give_the_same_bytes(tuned, asked):
+    expected = from_database(**asked)  # which also finds out whether anything can be predicted
+    assert find(tuned, **asked).as_json().decode() == expected.model_dump_json()
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"shape": SHAPE | {"m": 0}},
+        {"shape": {"m": 1}},
+        {"model": "nobody"},
+        {"model": None},  # there are several
+        {"dtype": "float16"},
+        {"trans_a": True},  # the database knows what can be transferred
+        {"trans_b": 3},
+    ],
+    ids=str,
+)
+def test_what_memory_cannot_tell_is_left_to_the_database(tuned, asked):
+    assert answer(tuned, **asked) is None
+
+
+def test_many_random_questions_are_answered_as_the_database_answers_them(tuned):
+    for m in (1, 8, 100, 255, 257, 400, 511, 900, 1500, 2047, 10**6):
+        for n, k in ((7, 784), (100, 784), (1024, 1024), (2000, 3)):
+            shape = {"m": m, "n": n, "k": k}
+            expected = from_database(shape)
+            assert answer(tuned, shape) == expected
+
+
+def test_a_question_that_names_an_environment_goes_to_the_database(client, tuned):
+    asked = {"shape": "m=512,n=100,k=784", "device_model": "nvidia-h200"}
+    assert client.get(BEST, params=asked).json()["time_ms"] == 0.7
+    assert client.get(BEST, params=asked | {"driver": OLD.driver}).json()["time_ms"] == 1 / 3
+
+
+def test_over_http_the_short_way_says_what_the_long_way_says(client, tuned):
+    asked = {"shape": "m=256,n=100,k=784", "device_model": "nvidia-h200"}
+    short = client.get(BEST, params=asked)
+    long = client.get(BEST, params=asked | {"toolkit": NEW.toolkit})
+    assert (short.status_code, short.content) == (200, long.content)
+    ignored = {"x-request-id"}
+    assert {k: v for k, v in short.headers.items() if k not in ignored} == {
+        k: v for k, v in long.headers.items() if k not in ignored
+    }
+    seen = client.get(BEST, params=asked, headers={"If-None-Match": short.headers["etag"]})
+    assert (seen.status_code, seen.content, seen.headers["etag"]) == (304, b"", short.headers["etag"])
+
+
+@pytest.mark.parametrize(
+    ("query", "status"),
+    [
+        ("shape=m=0,n=1,k=1", 422),
+        ("shape=m=1", 422),
+        ("shape=m=256,n=100,k=784&shape=m=1,n=1,k=1", 200),
+        ("shape=m=256,n=100,k=784&other=1", 422),
+        (f"shape=m=256,n=100,k=784&dtype={'x' * 17}", 422),
+        ("shape=m=256,n=100,k=784&device_model=nobody", 404),
+        ("device_model=nvidia-h200", 422),
+    ],
+)
+def test_questions_that_are_not_plain_are_answered_as_ever(client, tuned, query, status):
+    model = "" if "device_model" in query else "&device_model=nvidia-h200"
+    response = client.get(f"{BEST}?{query}{model}")
+    assert response.status_code == status
+    if status != 200:
+        assert response.headers["content-type"] == "application/problem+json"
+
+
+def test_demand_and_lookups_are_counted_on_the_short_way(client, tuned):
+    for m in (256, 301, 301):
+        client.get(BEST, params={"shape": f"m={m},n=100,k=784", "device_model": "nvidia-h200"})
+    assert client.app.state.demand.flush() == 1
+    metrics = client.get("/metrics").text
+    assert 'tilewright_lookups_total{match="exact"} 1.0' in metrics
+    assert 'tilewright_lookups_total{match="nearest"} 2.0' in metrics
+    assert 'route="/v1/kernels/{kernel}/best",status="200"} 3.0' in metrics
+
+
+def test_a_batch_asks_the_database_only_for_what_is_not_in_memory(client, tuned):
+    shapes = [SHAPE, SHAPE | {"m": 301}, SHAPE | {"m": 512}, SHAPE]
+    body = {"shapes": shapes, "device_model": "nvidia-h200"}
+    found = client.post(f"{BEST}:batch", json=body).json()["items"]
+    assert found == [from_database(shape).model_dump(mode="json") for shape in shapes]
+    refused = client.post(f"{BEST}:batch", json=body | {"shapes": [SHAPE, SHAPE | {"m": 0}]})
+    assert (refused.status_code, refused.json()["errors"][0]["pointer"]) == (422, "#/shapes/1/m")
+
+
+def test_the_only_device_model_may_be_left_out(memory):
+    with committed() as rows:
+        rows.best()
+    until(lambda: answer(memory, model=None))
+
+
+def is_seen(memory, change, *asked):
+    """Whether memory says what the database says within a second of the commit of `change`."""
+    with committed() as rows:
+        change(rows)
+    begun, shapes = time.monotonic(), [SHAPE, *asked]
+    wanted = [from_database(shape) for shape in shapes]
+    until(lambda: [answer(memory, shape) for shape in shapes] == wanted)
+    return time.monotonic() - begun < BELIEVED_S
+
+
+def test_a_new_best_is_seen(tuned):
+    new = SHAPE | {"m": 700}
+    assert is_seen(tuned, lambda rows: rows.best(new, time_ms=0.25), new, SHAPE | {"m": 701})
+    assert answer(tuned, new).match == "exact"
+
+
+def test_a_better_best_takes_the_place_of_the_old(tuned):
+    def publish(rows):
+        rows.session.execute(text("UPDATE best_configurations SET retracted_at = now() WHERE library_ms = 3"))
+        rows.session.execute(
+            text(
+                "INSERT INTO best_configurations (problem_id, device_model_id, environment_id, trial_id, job_id,"
+                " time_ms, ci_low_ms, ci_high_ms, l2, gflops, gb_per_s)"
+                " SELECT problem_id, device_model_id, environment_id, trial_id, job_id, 0.125, 0.1, 0.2, l2, 1, 1"
+                " FROM best_configurations WHERE library_ms = 3"
+            )
+        )
+
+    assert is_seen(tuned, publish, SHAPE | {"m": 257})
+    assert answer(tuned).time_ms == 0.125
+
+
+def test_a_retracted_best_is_not_handed_out(tuned):
+    def withdraw(rows):
+        retract(rows.session, answer_id(rows), "wrong")
+
+    def answer_id(rows):
+        return rows.session.scalar(text("SELECT id FROM best_configurations WHERE library_ms = 3"))
+
+    assert is_seen(tuned, withdraw, SHAPE | {"m": 255})
+    assert answer(tuned).library is None
+
+
+def test_a_variant_that_was_tried_is_not_unseen_any_more(tuned):
+    def try_another(rows):
+        best = rows.session.scalar(text("SELECT trial_id FROM best_configurations WHERE library_ms = 3"))
+        trial = rows.session.get_one(models.Trial, best)
+        rows._numbers[trial.study_id] = 1
+        study = rows.session.get_one(models.Study, trial.study_id)
+        rows.trial(study, rows.session.get_one(models.TuningJob, trial.job_id), Configuration.of("wpt", WIDE), 9.0)
+
+    before = answer(tuned).unseen_variants
+    assert is_seen(tuned, try_another)
+    assert set(before) - set(answer(tuned).unseen_variants) == {"wpt"}
+
+
+def test_what_a_study_has_no_configuration_for_is_not_unseen(tuned):
+    unseen = answer(tuned).unseen_variants[0]
+    key = f"{unseen}:{GEMM.source_hash(unseen)}"
+
+    def note(rows):
+        rows.session.execute(
+            text("UPDATE studies SET space_by_source = jsonb_build_object(CAST(:key AS text), 0)"), {"key": key}
+        )
+
+    assert is_seen(tuned, note)
+    assert unseen not in answer(tuned).unseen_variants
+
+
+def test_a_driver_that_moved_on_makes_it_stale(tuned):
+    assert not answer(tuned).stale
+    with committed() as rows:
+        rows.device(environment=replace(NEW, driver="999.1"))
+    until(lambda: answer(tuned) is not None and answer(tuned).stale)
+    assert answer(tuned) == from_database()
+
+
+def test_many_rows_of_one_statement_are_seen_too(tuned):
+    with committed() as rows:
+        rows.session.execute(text("UPDATE best_configurations SET ties = 3"))
+        rows.session.execute(
+            text(
+                "INSERT INTO best_configurations (problem_id, device_model_id, environment_id, trial_id, job_id,"
+                " time_ms, ci_low_ms, ci_high_ms, l2, gflops, gb_per_s, retracted_at)"
+                " SELECT problem_id, device_model_id, environment_id, trial_id, job_id, 1, 1, 1, l2, 1, 1, now()"
+                " FROM best_configurations, generate_series(1, 60)"
+            )
+        )
+    until(lambda: answer(tuned).ties == 3)
+    assert answer(tuned) == from_database()
+
+
+def test_while_the_database_is_silent_nothing_is_answered(client):
+    now = [100.0]
+    memory = BestMemory(1000, clock=lambda: now[0])
+    with committed() as rows:
+        rows.best()
+    with session_scope() as session:
+        memory.learn_models(session)
+        memory.put(("gemm", "nvidia-h200"), memory.filled(session, ("gemm", "nvidia-h200"), lambda: None))
+    memory.confirm()
+    assert answer(memory).match == "exact"
+    now[0] += BELIEVED_S * 1.01
+    assert answer(memory) is None
+
+
+def test_a_shelf_that_there_is_no_room_for_stays_in_the_database(client, caplog):
+    memory = BestMemory(1)
+    with committed() as rows:
+        rows.best(configuration=TILED_16)
+        rows.best(SHAPE | {"m": 8})
+    with session_scope() as session:
+        memory.learn_models(session)
+        assert memory.filled(session, ("gemm", "nvidia-h200"), lambda: None) is None
+    assert "TILEWRIGHT_BEST_KEPT" in caplog.text
+
+
+def test_a_killed_connection_is_made_again_and_no_change_is_missed(tuned):
+    with session_scope() as session:
+        session.execute(
+            text("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE 'SELECT 1%' AND pid <> :own"),
+            {"own": session.scalar(text("SELECT pg_backend_pid()"))},
+        )
+    with committed() as rows:
+        rows.best(SHAPE | {"m": 800}, time_ms=0.5)
+        rows.session.execute(func.pg_sleep(0))
+    until(lambda: (found := answer(tuned, SHAPE | {"m": 800})) and found.match == "exact")

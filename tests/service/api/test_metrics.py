@@ -1,0 +1,220 @@
+"""GET /metrics: what this process and the database know, as Prometheus reads it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from datetime import UTC, datetime, timedelta
+
+import httpx
+import pytest
+from caller import Caller
+from factories import SHAPE, TILED_16, TILED_32, Rows
+from prometheus_client.parser import text_string_to_metric_families
+from sqlalchemy import event
+
+from tilewright.service.api.metrics import Meters, Witness
+from tilewright.service.app import create_app
+from tilewright.service.operations.observed import Observer
+from tilewright.service.operations.transaction import transaction
+from tilewright.service.settings import settings
+from tilewright.service.store import models
+from tilewright.service.store import session as store_session
+from tilewright.service.store.models import JobState
+from tilewright.tuner.outcome import Outcome
+
+BEST = "/v1/kernels/gemm/best"
+
+
+def scraped(client: Caller, **of) -> dict[tuple, float]:
+    """Each sample's value by name and labels, of a first look at the database."""
+    client.app.state.observer = Observer()
+    response = client.get("/metrics", **of)
+    assert response.status_code == 200
+    assert response.headers["content-type"].startswith("text/plain; version=")
+    return {
+        (sample.name, *sorted(sample.labels.items())): sample.value
+        for family in text_string_to_metric_families(response.text)
+        for sample in family.samples
+    }
+
+
+def requests(metrics, route, status, method="GET"):
+    return metrics.get(
+        ("tilewright_http_requests_total", ("method", method), ("route", route), ("status", str(status)))
+    )
+
+
+def test_requests_count_under_their_routes_whatever_callers_put_into_them(client):
+    for number in range(3):
+        client.get(f"/v1/jobs/{number}")
+    client.request("BREW", "/health")
+    client.get("/no-such/path")
+    client.get("/health", headers={"host": "evil.example"})
+    metrics = scraped(client)
+    assert requests(metrics, "/v1/jobs/{job_id}", 422) == 3
+    assert requests(metrics, "/health", 405, "other") == 1
+    assert requests(metrics, "(unknown)", 404) == 1
+    assert requests(metrics, "(refused)", 421) == 1
+    count = "tilewright_http_request_seconds_count"
+    assert metrics[count, ("method", "GET"), ("route", "/v1/jobs/{job_id}")] == 3
+
+
+def test_a_failure_counts_as_500(client):
+    @client.app.get("/breaks")
+    def breaks() -> None:
+        raise RuntimeError("of the test")
+
+    client.get("/breaks")
+    assert requests(scraped(client), "/breaks", 500) == 1
+
+
+def test_lookups_count_by_match_and_each_shape_of_a_batch(client):
+    with transaction() as session:
+        rows = Rows(session)
+        rows.best()
+    query = {"device_model": "nvidia-h200", "shape": "m=256,n=100,k=784"}
+    asked = [
+        client.get(BEST, params=query),
+        client.get(BEST, params=query | {"shape": "m=300,n=100,k=784"}),
+        client.post(f"{BEST}:batch", json={"shapes": [SHAPE, SHAPE], "device_model": "nvidia-h200"}),
+    ]
+    assert [response.status_code for response in asked] == [200, 200, 200]
+    metrics = scraped(client)
+    lookups = {match: metrics["tilewright_lookups_total", ("match", match)] for match in ("exact", "nearest", "none")}
+    assert lookups == {"exact": 3, "nearest": 1, "none": 0}
+
+
+def test_what_the_database_knows_is_the_same_from_every_process(client):
+    with transaction() as session:
+        rows = Rows(session)
+        study, problem, device = rows.study()
+        device.worker, device.cache_files, device.cache_bytes = "host:1:cuda:0", 7, 7000
+        job = rows.job(problem, device, study, state=JobState.RUNNING)
+        queued = rows.job(problem, device, state=JobState.QUEUED)
+        queued.created_at = datetime.now(UTC) - timedelta(seconds=100)
+        measured = rows.trial(study, job, TILED_16, 1.0)
+        failed = rows.trial(study, job, TILED_32, outcome=Outcome.COMPILE_FAILED)
+        for trial, wall_s, compile_ms in ((measured, 2.5, 0.0), (failed, 0.5, 30.0)):
+            trial.device_id, trial.wall_s, trial.compile_ms = device.id, wall_s, compile_ms
+    for process in (client, Caller(create_app())):
+        metrics = scraped(process)
+        assert metrics["tilewright_database_answers",] == 1
+        for state in ("queued", "running"):
+            assert metrics["tilewright_jobs_open", ("queue", "model:test"), ("state", state)] == 1
+        assert 100 <= metrics["tilewright_oldest_queued_job_seconds",] < 160
+        of_model = ("device_model", "nvidia-h200")
+        for outcome, seconds in (("measured", 2.5), ("compile_failed", 0.5)):
+            assert metrics["tilewright_trials_total", of_model, ("outcome", outcome)] == 1
+            assert metrics["tilewright_device_seconds_total", of_model, ("outcome", outcome)] == seconds
+        for source in ("cache", "compiler"):
+            assert metrics["tilewright_trial_compiles_total", of_model, ("source", source)] == 1
+        assert metrics["tilewright_workers", of_model, ("state", "alive")] == 1
+        assert metrics["tilewright_cache_bytes", ("device", "GPU-nvidia-h200")] == 7000
+        assert metrics["tilewright_database_connections_open",] >= 1
+
+
+def test_trials_of_long_ago_are_read_once_and_new_ones_are_added(client):
+    observer = Observer(clock=iter(range(0, 1000, 10)).__next__)
+    with transaction() as session:
+        rows = Rows(session)
+        study, problem, device = rows.study()
+        job = rows.job(problem, device, study)
+        old = rows.trial(study, job, TILED_16, 1.0)
+        old.device_id, old.created_at = device.id, datetime.now(UTC) - timedelta(hours=1)
+    key = ("nvidia-h200", "measured")
+    assert observer.look().trials[key].count == 1
+    with transaction() as session:
+        session.get_one(models.Trial, old.id).outcome = Outcome.WRONG_RESULT  # were it read again, it would be seen
+        session.get_one(models.Trial, old.id).time_ms = None
+        new = Rows(session, {study.id: 1}).trial(study, session.get_one(models.TuningJob, job.id), TILED_32, 1.0)
+        new.device_id = device.id
+    assert observer.look().trials[key].count == 2
+    assert observer.look().trials[key].count == 2
+
+
+def test_schedules_that_wait_and_that_fired_late_are_seen(client):
+    now = datetime.now(UTC)
+    with transaction() as session:
+        device = Rows(session).device()
+        schedule = models.Schedule(
+            name="nightly",
+            body_hash="",
+            cron="0 0 2 * * *",
+            time_zone="UTC",
+            device_model_id=device.model_id,
+            budget_trials=1,
+            next_at=now - timedelta(seconds=30),
+        )
+        session.add(schedule)
+        session.flush()
+        session.add(
+            models.ScheduleFire(
+                schedule_id=schedule.id, fire_at=now - timedelta(seconds=5), created_at=now, outcome="fired", jobs=1
+            )
+        )
+    metrics = scraped(client)
+    assert 30 <= metrics["tilewright_schedules_late_seconds",] < 90
+    assert metrics["tilewright_schedule_fire_delay_seconds",] == pytest.approx(5)
+
+
+def test_a_storm_of_scrapes_asks_the_database_once(client):
+    client.get("/health")
+    statements = []
+    event.listen(store_session.engine(), "before_cursor_execute", lambda *of: statements.append(of[2]))
+
+    async def storm():
+        transport = httpx.ASGITransport(client.app, client=client.peer)
+        async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:8000") as http:
+            await asyncio.gather(*(http.get("/metrics") for _ in range(20)))
+
+    asyncio.run(storm())
+    assert len([one for one in statements if "pg_database_size" in one]) == 1
+
+
+def test_metrics_of_the_process_are_told_while_the_database_is_away():
+    store_session.configure("postgresql://someone:secret@127.0.0.1:9/none")
+    try:
+        metrics = scraped(Caller(create_app()))
+    finally:
+        store_session.configure(None)
+    assert metrics["tilewright_database_answers",] == 0
+    assert ("tilewright_database_bytes",) not in metrics
+    assert metrics["process_resident_memory_bytes",] > 0
+
+
+def test_metrics_are_read_like_everything_else(configured, monkeypatch):
+    monkeypatch.setenv("TILEWRIGHT_REQUIRE_KEYS", "true")
+    settings.cache_clear()
+    try:
+        assert Caller(create_app()).get("/metrics").status_code == 401
+        monkeypatch.setenv("TILEWRIGHT_OPEN_READS", "true")
+        settings.cache_clear()
+        assert Caller(create_app(), peer=("192.0.2.1", 1)).get("/metrics").status_code == 200
+    finally:
+        monkeypatch.undo()
+        settings.cache_clear()
+
+
+def test_counting_a_request_costs_microseconds():
+    """Measured at 4 µs on an AMD EPYC; the bound leaves room for a machine that is busy."""
+
+    async def answers(_scope, _receive, send):
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b""})
+
+    async def send(_message):
+        pass
+
+    async def best_of(app, rounds=20, calls=500):
+        scope = {"type": "http", "method": "GET", "path": "/health", "route": type("Route", (), {"path": "/health"})}
+        times = []
+        for _ in range(rounds):
+            began = time.perf_counter()
+            for _ in range(calls):
+                await app(scope, None, send)
+            times.append((time.perf_counter() - began) / calls)
+        return min(times)
+
+    extra_s = asyncio.run(best_of(Witness(answers, Meters()))) - asyncio.run(best_of(answers))
+    assert extra_s < 50e-6

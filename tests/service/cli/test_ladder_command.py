@@ -1,0 +1,79 @@
+"""`report`: a real one on the CPU device, and what it refuses."""
+
+import csv
+import io
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tilewright.kernels.space import Configuration
+from tilewright.service.operations.transaction import transaction
+from tilewright.tuner.cpu import CpuDevice
+
+SHAPE = "m=24,n=16,k=20"
+
+
+def test_a_report_on_the_cpu_device_uses_what_the_database_knows(local, run, tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(Path(__file__).parents[1] / "api")
+    from factories import Rows  # noqa: PLC0415 - the API's tests have it beside them
+
+    with transaction() as session:
+        known = Configuration.of("tiled", {"TILE_WIDTH": 8})
+        device = CpuDevice()
+        Rows(session).best({"m": 24, "n": 16, "k": 20}, configuration=known, model=device.model)
+        device.close()
+    out = tmp_path / "out"
+    ran = run("report", "gemm", "--device", "cpu", "--quick", "--shape", SHAPE, "--out", str(out), "--json")
+    assert ran.status == 0, ran.err
+    names = {"gemm.html", "gemm.md", "gemm.json", "gemm-steps.csv", "gemm-sizes.csv"}
+    assert {path.name for path in out.iterdir()} == {Path(name).name for name in ran.json["files"]} == names
+    steps = {row["step"]: row for row in csv.DictReader(io.StringIO((out / "gemm-steps.csv").read_text()))}
+    timed = {name for name, row in steps.items() if row["time_ms"]}
+    assert {"CPU, one-thread loop", "CPU, BLAS", "naive", "tiled", "tiled, float64", "library"} <= timed
+    assert steps["tiled"]["configuration"] == "tiled TILE_WIDTH=8"
+    assert steps["tiled"]["chosen"] == "known: the database"
+    assert steps["naive"]["chosen"] == "as declared"
+    assert steps["tensor cores"]["left_out"].startswith("needs ptx")
+    page = (out / "gemm.html").read_text()
+    assert all(row["time_ms"] in page for row in steps.values())
+    assert "CPU device" in page
+    assert not re.search(r"https?:|<script|<link|<img", page)
+    assert json.loads((out / "gemm.json").read_text()) == ran.json["report"]
+    assert "100% writing" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("words", "refused"),
+    [
+        (("softmax",), (2, "is not one of 'gemm', 'gemv', 'linear'")),
+        (("gemm", "--shape", "m=3"), (2, "the axis n is missing")),
+        (("gemv", "--shape", "m=3;n=4"), (2, "shape.m: '3;n=4' is not a whole number")),
+        (("gemm", "--device", "cuda:77"), (4, "there is no device 'cuda:77' here")),
+        (("gemm", "--known", "absent.json"), (1, "absent.json holds no configurations")),
+        (("gemm", "--seconds", "0"), (2, "--seconds")),
+    ],
+)
+def test_what_cannot_be_is_told_before_anything_runs(unreachable, run, tmp_path, monkeypatch, words, refused):
+    monkeypatch.chdir(tmp_path)
+    ran = run("report", *words)
+    assert (ran.status, ran.out) == (refused[0], "")
+    assert refused[1] in ran.err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_ctrl_c_leaves_nothing_behind(tmp_path):
+    out = tmp_path / "out"
+    environment = os.environ | {"TILEWRIGHT_DATA_DIR": str(tmp_path / "data")}
+    command = [sys.executable, "-m", "tilewright.service.cli", "report", "gemv", "--quick", "--out", str(out)]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment) as reporting:
+        assert "naive: a configuration" in reporting.stderr.readline()
+        reporting.send_signal(signal.SIGINT)
+        reporting.stderr.read()
+        assert reporting.wait(timeout=30) == 130
+    assert not out.exists()

@@ -1,0 +1,95 @@
+"""The page of demand: what is asked for and not tuned, how it is answered meanwhile, and what tunes it."""
+
+import html
+import json
+import re
+
+from factories import H100, SHAPE
+
+from tilewright.service.operations import demand
+from tilewright.service.operations.answers import ProblemAnswer
+from tilewright.service.operations.demand import Wanted
+from tilewright.service.operations.requests import JobRequest
+from tilewright.service.store import models
+
+
+def asked(rows, shape, times=1, device_model="nvidia-h200", kernel="gemm"):
+    """Counts a question, as the API does for an answer that is not exact."""
+    options = {option.name: option.default for option in demand.catalogue().get(kernel).options}
+    problem = ProblemAnswer(kernel=kernel, shape=shape, dtype="float32", options=options)
+    demand.count(rows.session, {Wanted.of(problem, device_model): times})
+
+
+def lines(shown: str) -> list[str]:
+    """The text of each row."""
+    _, _, rest = shown.partition("<tbody>")
+    body = rest.partition("</tbody>")[0]
+    return [" ".join(re.sub(r"<[^>]+>", " ", row).split()) for row in body.split("<tr>")[1:]]
+
+
+def test_without_demand_it_says_how_to_ask(page, commit):
+    shown = page("/demand")
+    assert "nobody has asked yet" in shown
+    assert "curl" in shown
+    assert "Tune" not in shown.split("<main")[1]
+    commit(lambda rows: rows.device())
+    assert "Show all" in page("/demand?kernel=gemm")
+
+
+def test_most_asked_for_comes_first_with_the_answer_it_gets_meanwhile(page, commit):
+    def make(rows):
+        rows.best(SHAPE)
+        rows.device(H100)
+        asked(rows, SHAPE | {"m": 512}, 3)
+        asked(rows, SHAPE | {"m": 300}, 7, "nvidia-h100")
+        asked(rows, {"m": 64, "n": 10}, 1, kernel="softmax")
+
+    commit(make)
+    shown = page("/demand")
+    first, second, third = lines(shown)
+    assert first.startswith("gemm m=300,n=100,k=784 float32 nvidia-h100 7\N{MULTIPLICATION SIGN}")
+    assert "⇄ transferred" in first
+    assert second.startswith("gemm m=512,n=100,k=784 float32 nvidia-h200 3\N{MULTIPLICATION SIGN}")
+    assert "→ nearest" in second
+    assert "softmax" in third
+    assert "○ default" in third
+    assert re.search(r"\d+ s ago", first)
+    assert 'href="/v1/demand?format=csv"' in shown
+    assert 'hx-post="/v1/demand:tune?top=10"' in shown
+    assert len(lines(page("/demand?kernel=softmax"))) == 1
+    assert len(lines(page("/demand?device_model=nvidia-h100"))) == 1
+
+
+def test_button_of_a_row_sends_a_job_that_the_api_takes_and_then_leads_to_it(client, page, commit):
+    def make(rows):
+        rows.device()
+        asked(rows, SHAPE)
+
+    commit(make)
+    body = json.loads(html.unescape(re.search(r'data-problem="([^"]+)"', page("/demand"))[1]))
+    assert JobRequest(**body, budget={"trials": 5}).shape == SHAPE
+    made = client.post("/v1/jobs", json=body | {"budget": {"trials": 5}, "priority": 5})
+    assert made.status_code == 202, made.text
+    shown = page("/demand")
+    assert f'href="/jobs/{made.json()["id"]}"' in shown
+    assert "data-problem" not in shown
+
+
+def test_what_nothing_answers_any_more_says_why_and_offers_no_button(page, commit):
+    def make(rows):
+        rows.device()
+        asked(rows, SHAPE)
+        rows.session.query(models.Demand).one().kernel = "gone"
+
+    commit(make)
+    shown = page("/demand")
+    assert "✗ There is no kernel &#39;gone&#39;" in lines(shown)[0]
+    assert "data-problem" not in shown
+
+
+def test_further_pages_have_the_rest(page, commit):
+    commit(lambda rows: (rows.device(), [asked(rows, SHAPE | {"m": n}, n) for n in range(1, 28)]))
+    shown = page("/demand")
+    more = re.search(r'href="([^"]+)" rel="next"', shown)[1].replace("&amp;", "&")
+    assert len(lines(shown)) == 25
+    assert [line.split()[1] for line in lines(page(more))] == ["m=2,n=100,k=784", "m=1,n=100,k=784"]

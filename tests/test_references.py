@@ -1,0 +1,101 @@
+"""The references are what the code would write now, and leave nothing out."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from pathlib import Path
+
+import pytest
+from typer.main import get_command
+
+from tilewright.service.app import create_app
+from tilewright.service.cli.application import app
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.fixture(scope="module")
+def references():
+    """tools/references.py, as it is when run."""
+    spec = importlib.util.spec_from_file_location("references", ROOT / "tools" / "references.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def made(references):
+    return {path.name: text for path, text in references.pages().items()}
+
+
+@pytest.mark.parametrize("name", ["rest.md", "cli.md", "settings.md"])
+def test_a_page_is_what_the_code_says_now(made, name):
+    assert (ROOT / "docs" / name).read_text(encoding="utf-8") == made[name], "run: make references"
+
+
+def test_every_operation_parameter_status_and_schema_is_there(made):
+    sections = dict(re.findall(r"^### (.+)\n((?:(?!^###? ).*\n)*)", made["rest.md"], re.MULTILINE))
+    document = create_app().openapi()
+    operations = {
+        f"{method.upper()} {path}": operation
+        for path, found in document["paths"].items()
+        for method, operation in found.items()
+    }
+    assert set(sections) == set(operations) | set(document["components"]["schemas"])
+    for heading, operation in operations.items():
+        told = sections[heading]
+        assert all(f"| `{one['name']}`" in told for one in operation.get("parameters", [])), heading
+        statuses = {status for status in operation["responses"] if status != "default"}
+        assert statuses <= set(re.findall(r"\b\d{3}\b", told)), heading
+        assert ("Body: " in told) == ("requestBody" in operation), heading
+    for name, schema in document["components"]["schemas"].items():
+        words = [*schema.get("properties", {}), *map(str, schema.get("enum", []))]
+        assert all(f"`{word}`" in sections[name] for word in words), name
+
+
+def test_every_option_of_every_command_is_there_and_explained(references, made):
+    sections = dict(re.findall(r"^### (.+)\n((?:(?!^###? ).*\n)*)", made["cli.md"], re.MULTILINE))
+    seen = 0
+    for name, command in references.commands(get_command(app)):
+        for one in command.params:
+            if one.name == "help":
+                continue
+            assert one.help, f"{name}: {one.name} has no help"
+            for spelling in one.opts if one.param_type_name == "option" else ():
+                assert f"`{spelling}" in sections[name], f"{name} {spelling}"
+                seen += 1
+    assert seen > 50
+
+
+def test_prose_and_examples_stay_and_old_tables_go(references):
+    before = (
+        "# Page\n\n### tilewright best\n\nProse.\n\n```sh\n# a comment\ntilewright best gemm\n```\n\n## Next\n\nMore.\n"
+    )
+    once = references._with_block(before, "### tilewright best", ("<!-- a -->", "<!-- /a -->"), "| old |")
+    again = references._with_block(once, "### tilewright best", ("<!-- a -->", "<!-- /a -->"), "| new |")
+    assert "| old |" not in again
+    assert again.replace("<!-- a -->\n| new |\n<!-- /a -->\n\n", "") == before
+    assert references._with_block(again, "### tilewright best", ("<!-- a -->", "<!-- /a -->"), "") == before
+
+
+def test_a_command_without_a_heading_gets_one(references):
+    text = references.with_commands("# Command line\n")
+    assert text.count("### tilewright report\n") == 1
+    assert references.with_commands(text) == text
+
+
+@pytest.mark.parametrize(
+    ("schema", "text"),
+    [
+        ({"$ref": "#/components/schemas/JobAnswer"}, "[JobAnswer](#jobanswer)"),
+        ({"anyOf": [{"type": "string"}, {"type": "null"}]}, "string or null"),
+        ({"type": "array", "items": {"type": "integer"}}, "list of integer"),
+        ({"type": "object", "additionalProperties": {"type": "number"}}, "object of number"),
+        ({"type": "string", "format": "date-time"}, "string (date-time)"),
+        ({"enum": ["a", "b"]}, "`a` or `b`"),
+        ({}, "any"),
+    ],
+)
+def test_types_are_told_in_a_few_words(references, schema, text):
+    assert references._type(schema) == text

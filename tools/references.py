@@ -1,0 +1,245 @@
+"""Writes what the references say of the code: docs/rest.md, and the tables inside docs/cli.md and docs/settings.md.
+
+    python tools/references.py            write them
+    python tools/references.py --check    exit status 1, and their names, where they are not as they would be written
+
+Prose and examples of cli.md and settings.md are written by hand and stay. A command that has no heading yet gets one.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from typer.main import get_command
+
+from tilewright.service.app import create_app
+from tilewright.service.cli.application import app as command_line
+from tilewright.service.settings import Settings
+
+DOCS = Path(__file__).parents[1] / "docs"
+OPTIONS = ("<!-- options: made by make references -->", "<!-- /options -->")
+VARIABLES = ("<!-- settings: made by make references -->", "<!-- /settings -->")
+
+METHODS = ("get", "post", "put", "patch", "delete")
+HEAD = """# REST reference
+
+Made from the code by `make references`; a running server gives the same as JSON at `/openapi.json`. Refusals,
+also those that any request can meet (401, 403, 421, 429), are problem documents as `application/problem+json`
+([RFC 9457](https://www.rfc-editor.org/rfc/rfc9457)): [ProblemDocument](#problemdocument), each with its type's page at
+`/problems/{name}`. Who may call what is in [operating.md](operating.md#access-keys).
+"""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Writes or compares."""
+    changed = [path for path, text in pages().items() if not path.exists() or path.read_text(encoding="utf-8") != text]
+    if "--check" in arguments:
+        print("\n".join(f"{path.relative_to(DOCS.parent)} is not current: make references" for path in changed))
+        return int(bool(changed))
+    for path in changed:
+        path.write_text(pages()[path], encoding="utf-8")
+        print(f"wrote {path.relative_to(DOCS.parent)}")
+    return 0
+
+
+def pages() -> dict[Path, str]:
+    """The text that each page should have."""
+    cli, settings = DOCS / "cli.md", DOCS / "settings.md"
+    return {
+        DOCS / "rest.md": rest(create_app().openapi()),
+        cli: with_commands(cli.read_text(encoding="utf-8")),
+        settings: with_settings(settings.read_text(encoding="utf-8")),
+    }
+
+
+def rest(document: Mapping[str, Any]) -> str:
+    """Every operation by its tag, then every schema."""
+    by_tag: dict[str, list[str]] = {}
+    for path, operations in document["paths"].items():
+        for method in METHODS:
+            if method in operations:
+                operation = operations[method]
+                by_tag.setdefault(operation["tags"][0], []).append(_operation(method, path, operation))
+    parts = [HEAD]
+    for tag, found in by_tag.items():
+        parts += [f"## {tag.capitalize()}\n", *found]
+    schemas = document["components"]["schemas"]
+    parts += ["## Schemas\n", *(_schema(name, schemas[name]) for name in sorted(schemas))]
+    return "\n".join(parts)
+
+
+def commands(command: Any, words: Sequence[str] = ("tilewright",)) -> Iterator[tuple[str, Any]]:
+    """Every command below this one by its full name, groups before what is in them."""
+    for name, inner in getattr(command, "commands", {}).items():
+        full = (*words, name)
+        yield " ".join(full), inner
+        yield from commands(inner, full)
+
+
+def with_commands(text: str) -> str:
+    """The page with a current table of options under each command's heading."""
+    for name, command in commands(get_command(command_line)):
+        if not re.search(rf"^### {re.escape(name)}$", text, re.MULTILINE):
+            text = f"{text.rstrip()}\n\n### {name}\n\n{_sentence(command.help or '')}\n"
+        text = _with_block(text, f"### {name}", OPTIONS, _options(command))
+    return text
+
+
+def with_settings(text: str) -> str:
+    """The page with a current list of all variables before its first section."""
+    rows = ["| variable | default | what |", "|---|---|---|"]
+    for field, described in sorted(Settings.model_fields.items()):
+        name = f"TILEWRIGHT_{field.upper()}"
+        rows.append(f"| [{name}](#{name.lower()}) | {_default(described)} | {_cell(described.description or '')} |")
+    first = re.search(r"^# .*$", text, re.MULTILINE)
+    return _with_block(text, first[0] if first else "", VARIABLES, "\n".join(rows))
+
+
+def _with_block(text: str, heading: str, marks: tuple[str, str], block: str) -> str:
+    """The text with the block at the end of the heading's section, instead of the one that was there."""
+    start = re.search(rf"^{re.escape(heading)}$", text, re.MULTILINE)
+    if start is None:
+        raise ValueError(f"there is no heading {heading!r}")
+    following = re.compile(r"^#+ ", re.MULTILINE).search(text, _after_code(text, start.end()))
+    end = following.start() if following else len(text)
+    section = re.sub(
+        rf"\n*{re.escape(marks[0])}.*?{re.escape(marks[1])}\n*", "\n", text[start.end() : end], flags=re.DOTALL
+    )
+    made = f"\n\n{marks[0]}\n{block}\n{marks[1]}\n" if block else "\n"
+    return text[: start.end()] + section.rstrip() + made + ("\n" if following else "") + text[end:]
+
+
+def _after_code(text: str, start: int) -> int:
+    """Where headings may begin again: a comment inside the section's code looks like one."""
+    end = start
+    while (fence := text.find("\n```", end)) != -1 and not re.search(r"^#+ ", text[end:fence], re.MULTILINE):
+        close = text.find("\n```", fence + 4)
+        end = close + 4 if close != -1 else len(text)
+    return end
+
+
+def _options(command: Any) -> str:
+    rows = [_option(one) for one in command.params if not getattr(one, "hidden", False) and one.name != "help"]
+    return "\n".join(["| argument or option | what | default |", "|---|---|---|", *rows]) if rows else ""
+
+
+def _option(one: Any) -> str:
+    if one.param_type_name == "argument":
+        name = f"`{one.metavar or one.name.upper()}`"
+    else:
+        value = "" if one.is_flag else f" {one.metavar or one.name.upper()}"
+        name = ", ".join(f"`{spelling}{value}`" for spelling in [*one.opts, *one.secondary_opts])
+    default = "required" if one.required else _shown(one.default)
+    many = " Repeatable." if one.multiple and "repeat" not in (one.help or "") else ""
+    return f"| {name} | {_cell((one.help or '') + many)} | {default} |"
+
+
+def _default(field: Any) -> str:
+    return _shown(field.get_default(call_default_factory=True))
+
+
+def _shown(value: Any) -> str:
+    """A default for the eye; empty where there is none worth saying, or it differs from machine to machine."""
+    if value is None or value is False or callable(value) or value in ((), []):
+        return ""
+    if isinstance(value, Path) and value.is_absolute():
+        return ""
+    if isinstance(value, bool | list):
+        return f"`{json.dumps(value)}`"
+    return f"`{getattr(value, 'value', value)}`"
+
+
+def _operation(method: str, path: str, operation: Mapping[str, Any]) -> str:
+    lines = [f"### {method.upper()} {path}\n", _sentence(operation["description"]), ""]
+    parameters = operation.get("parameters", [])
+    if parameters:
+        lines += ["| parameter | in | type | what |", "|---|---|---|---|"]
+        lines += [_parameter(one) for one in parameters]
+        lines.append("")
+    if "requestBody" in operation:
+        kinds = [f"{_type(each['schema'])} as `{kind}`" for kind, each in operation["requestBody"]["content"].items()]
+        lines += [f"Body: {' or '.join(kinds)}.", ""]
+    answers, refusals = [], []
+    for status, response in sorted(operation["responses"].items()):
+        if status.isdigit() and int(status) < 400:
+            answers.append(f"{status} {_answer(response)}".rstrip())
+        elif status.isdigit():
+            refusals.append(f"{status} ({response['description']})")
+    lines += [f"Answer: {'; '.join(answers)}.", ""]
+    return "\n".join([*lines, f"Refused with {_cell(', '.join(refusals))}.", ""] if refusals else lines)
+
+
+def _answer(response: Mapping[str, Any]) -> str:
+    """What comes back: schema and media type, or the words where there is no body."""
+    bodies = [f"{_type(each.get('schema', {}))} as `{kind}`" for kind, each in response.get("content", {}).items()]
+    said = response["description"].rstrip(".")
+    return ", or ".join(bodies) if bodies else "" if said == "Successful Response" else said
+
+
+def _parameter(one: Mapping[str, Any]) -> str:
+    schema = one["schema"]
+    said = [one.get("description", "")]
+    said += [f"Default: `{_word(schema['default'])}`."] if schema.get("default") is not None else []
+    said += [f"For instance `{_word(example)}`." for example in schema.get("examples", [])[:1]]
+    name = f"`{one['name']}`" + (" (required)" if one["required"] else "")
+    return f"| {name} | {one['in']} | {_type(schema)} | {_cell(' '.join(part for part in said if part))} |"
+
+
+def _schema(name: str, schema: Mapping[str, Any]) -> str:
+    lines = [f"### {name}\n"]
+    if schema.get("description"):
+        lines += [_sentence(schema["description"]), ""]
+    if "enum" in schema:
+        return "\n".join([*lines, f"One of {', '.join(f'`{word}`' for word in schema['enum'])}.", ""])
+    required = set(schema.get("required", []))
+    lines += ["| field | type | what |", "|---|---|---|"]
+    for field, inner in schema.get("properties", {}).items():
+        what = inner.get("description", "")
+        if inner.get("default") is not None:
+            what = f"{what} Default: `{_word(inner['default'])}`.".strip()
+        mark = " (required)" if field in required else ""
+        lines.append(f"| `{field}`{mark} | {_type(inner)} | {_cell(what)} |")
+    for example in schema.get("examples", [])[:1]:
+        lines += ["", "```json", json.dumps(example, indent=2, ensure_ascii=False), "```"]
+    return "\n".join([*lines, ""])
+
+
+def _type(schema: Mapping[str, Any]) -> str:
+    """A schema in a few words, with links to those that have a section."""
+    if "$ref" in schema:
+        name = schema["$ref"].rpartition("/")[2]
+        return f"[{name}](#{name.lower()})"
+    for union in ("anyOf", "oneOf", "allOf"):
+        if union in schema:
+            return " or ".join(dict.fromkeys(_type(one) for one in schema[union]))
+    if "const" in schema or "enum" in schema:
+        return " or ".join(f"`{word}`" for word in schema.get("enum", [schema.get("const")]))
+    kind = schema.get("type", "any")
+    if kind == "array":
+        inner = [*schema.get("prefixItems", []), *([schema["items"]] if "items" in schema else [])]
+        return f"list of {' and '.join(dict.fromkeys(_type(one) for one in inner)) or 'any'}"
+    if kind == "object" and isinstance(schema.get("additionalProperties"), Mapping):
+        return f"object of {_type(schema['additionalProperties'])}"
+    return f"{kind} ({schema['format']})" if "format" in schema else str(kind)
+
+
+def _word(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _cell(text: str) -> str:
+    """One line that no table breaks at."""
+    return " ".join(text.split()).replace("|", "\\|")
+
+
+def _sentence(text: str) -> str:
+    return "\n\n".join(" ".join(part.split()) for part in text.strip().split("\n\n"))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,101 @@
+"""A folder of bundles as it was made: its files, held against SHA256SUMS and the signature of that.
+
+docs/exchange.md describes the format; `sha256sum --check` and `openssl pkeyutl -verify` check the same.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+from tilewright.tuner.errors import TunerError
+
+FORMAT = "tilewright-bundle/1"
+SUMS, SIGNATURE = "SHA256SUMS", "SHA256SUMS.sig"
+MAX_FILE_BYTES = 256 << 20
+MAX_FILES = 1000
+MAX_KEY_BYTES = 16 << 10
+
+_LINE = re.compile(r"([0-9a-f]{64})  ([A-Za-z0-9][A-Za-z0-9._-]{0,127}\.json)")
+
+
+class BrokenBundleError(TunerError):
+    """The bundle is not as it was made, or of another version."""
+
+
+class UntrustedBundleError(BrokenBundleError):
+    """The bundle is not signed by the key that was named."""
+
+
+class SigningKeyError(TunerError):
+    """The file holds no such key, or nothing here can use it."""
+
+
+def checked_files(folder: Path, public_key: Path | None) -> dict[str, bytes]:
+    """The contents by name, all as they were made; raises BrokenBundleError.
+
+    With a key the sums must be signed by it, else UntrustedBundleError: sums alone only tell of accidents.
+    """
+    sums = read_file(folder / SUMS, 1 << 20)
+    if public_key is not None and not is_signed(sums, read_file(folder / SIGNATURE, 64), public_key):
+        raise UntrustedBundleError(f"{SIGNATURE} is not this key's signature of {SUMS}.")
+    contents: dict[str, bytes] = {}
+    for line in sums.decode("ascii", "replace").splitlines():
+        found = _LINE.fullmatch(line)
+        if found is None or len(contents) >= MAX_FILES:
+            raise BrokenBundleError(f"{SUMS} has a line that is no sum of a file in this folder.")
+        content = read_file(folder / found[2], MAX_FILE_BYTES)
+        if hashlib.sha256(content).hexdigest() != found[1]:
+            raise BrokenBundleError(f"{found[2]} is not what {SUMS} says.")
+        contents[found[2]] = content
+    if not contents:
+        raise BrokenBundleError(f"{SUMS} names no file.")
+    return contents
+
+
+def is_signed(content: bytes, signature: bytes, public_key: Path) -> bool:
+    """Whether that is the key's Ed25519 signature (RFC 8032) of the content; raises SigningKeyError."""
+    key = load_key("load_pem_public_key", public_key, "Ed25519PublicKey")
+    try:
+        key.verify(signature, content)
+    except _module("exceptions").InvalidSignature:
+        return False
+    return True
+
+
+def load_key(loader: str, path: Path, kind: str) -> Any:
+    """The key of that kind in a PEM file without a password; raises SigningKeyError."""
+    load = getattr(_module("hazmat.primitives.serialization"), loader)
+    text = read_file(path, MAX_KEY_BYTES)
+    try:
+        key = load(text, password=None) if "private" in loader else load(text)
+    except (ValueError, TypeError, _module("exceptions").UnsupportedAlgorithm):
+        raise SigningKeyError(f"{path.name} holds no {kind} in PEM without a password.") from None
+    if not isinstance(key, getattr(_module("hazmat.primitives.asymmetric.ed25519"), kind)):
+        raise SigningKeyError(f"{path.name} holds a key of another kind than {kind}.")
+    return key
+
+
+def read_file(path: Path, most: int) -> bytes:
+    """The whole file; never through a link, never more than `most` bytes. Raises BrokenBundleError."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        with os.fdopen(descriptor, "rb") as file:
+            content = file.read(most + 1)
+    except OSError as error:
+        raise BrokenBundleError(f"{path.name}: {error.strerror}") from error
+    if len(content) > most:
+        raise BrokenBundleError(f"{path.name} has more than {most} bytes.")
+    return content
+
+
+def _module(name: str) -> Any:
+    """A module of `cryptography`, which only signatures need: the extra `signatures`."""
+    try:
+        return importlib.import_module(f"cryptography.{name}")
+    except ModuleNotFoundError:
+        raise SigningKeyError("signatures need the package cryptography: tilewright[signatures].") from None

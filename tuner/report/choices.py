@@ -1,0 +1,165 @@
+"""Which configuration stands for a step: one that is known to be best, one found by a short search, or the author's."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tilewright.kernels.kernel import Kernel
+from tilewright.kernels.problem import OptionValue, Problem
+from tilewright.kernels.space import Configuration, Constraint, SearchSpace
+from tilewright.tuner.device import Bench, DeviceModel
+from tilewright.tuner.errors import TunerError
+from tilewright.tuner.measure import DEFAULT_PLAN, evaluate
+from tilewright.tuner.report.ladders import Step
+from tilewright.tuner.report.scales import SEARCH_PLAN, Scale
+from tilewright.tuner.tune import Budget, tune
+
+SEED = 1
+_FEW = 50
+"""A step with no more configurations than this keeps the table's at every size."""
+
+_FEW_PLAN = replace(DEFAULT_PLAN, least_samples=3, warm_up_samples=6, max_samples=5, side_samples=1, limit_s=0.2)
+"""To tell a few configurations apart that differ by more than noise; the rounds that are reported follow."""
+
+
+class KnownFileError(TunerError):
+    """A file of known configurations cannot be read."""
+
+
+@dataclass(frozen=True)
+class Known:
+    """A configuration that a tuning before found best for a problem; `source` names where it is from."""
+
+    kernel: str
+    shape: Mapping[str, int]
+    dtype: str
+    options: Mapping[str, OptionValue]
+    configuration: Configuration
+    source: str
+
+    def fits(self, problem: Problem) -> bool:
+        """Whether it was tuned for this problem, whatever arithmetic was admitted."""
+        mine = (self.kernel, dict(self.shape), self.dtype, _but_accuracy(self.options))
+        return mine == (problem.kernel, dict(problem.shape), problem.dtype, _but_accuracy(problem.options))
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A step's configuration, and in words how it came to be chosen."""
+
+    configuration: Configuration
+    chosen: str
+
+
+def step_kernel(kernel: Kernel, step: Step) -> Kernel:
+    """The kernel with only the step's variants, and of those only the configurations that the step admits."""
+    wanted = [kernel.variant(name) for name in step.variants] if step.variants else list(kernel.variants)
+    rule = Constraint(f"is a step of {step.title}", lambda c, _p, _d: step.admits(c))
+    return replace(kernel, variants=tuple(replace(v, constraints=(*v.constraints, rule)) for v in wanted))
+
+
+def step_space(kernel: Kernel, step: Step, problem: Problem, model: DeviceModel) -> SearchSpace:
+    """What the step may choose from; empty where device or problem do not admit its variants."""
+    return step_kernel(kernel, step).space(problem, model.limits)
+
+
+def choose(
+    bench: Bench,
+    kernel: Kernel,
+    step: Step,
+    space: SearchSpace,
+    scale: Scale,
+    known: Sequence[Known] = (),
+    *,
+    on_trial: Callable[[], None] = lambda: None,
+) -> Choice | None:
+    """The step's configuration for the table's problem; None where none works."""
+    mine = step_kernel(kernel, step)
+    default = mine.default_configuration(space)
+    if step.is_searched:
+        for one in known:
+            if one.fits(space.problem) and one.configuration in space:
+                return Choice(one.configuration, f"known: {one.source}")
+    if not step.is_searched or not scale.search_trials:
+        return Choice(default, "as declared")
+    begun, trials = time.monotonic(), 0
+
+    def heard(_progress: object) -> None:
+        nonlocal trials
+        trials += 1
+        on_trial()
+
+    budget = Budget(trials=scale.search_trials, seconds=scale.search_s)
+    result = tune(bench, mine, space, budget, seed=SEED, on_trial=heard, plan=SEARCH_PLAN)
+    if result.best is None:
+        return None
+    spent = f"{trials} of {len(space)} configurations in {time.monotonic() - begun:.1f} s"
+    return Choice(result.best.configuration, f"searched: {spent}")
+
+
+def at_size(
+    bench: Bench,
+    step: Step,
+    space: SearchSpace,
+    chosen: Configuration,
+    *,
+    l2: str,
+    draws: int,
+    known: Sequence[Known] = (),
+) -> Configuration | None:
+    """The step's configuration for a size of the sweep: one that is known, or the fastest of a few; None: none works.
+
+    The few are the table's choice (or the nearest to it that this size admits), where the authors of variants would
+    start, and some drawn at random. A step with few configurations, or one that is not searched, keeps the nearest.
+    """
+    if not len(space):
+        return None
+    found = next((one.configuration for one in known if one.fits(space.problem) and one.configuration in space), None)
+    if found is not None and step.is_searched:
+        return found
+    near = chosen if chosen in space else space.nearest(chosen, exclude=frozenset())
+    if near is None or not step.is_searched or not draws or len(space) <= _FEW:
+        return near
+    generator = np.random.default_rng(SEED)
+    drawn = [space.feasible[int(place)] for place in generator.integers(0, len(space), draws)]
+    times: dict[Configuration, float] = {}
+    for one in dict.fromkeys([near, *space.defaults(), *drawn]):
+        incumbent_ms = min(times.values(), default=None)
+        time_ms = evaluate(bench, one, l2, _FEW_PLAN, incumbent_ms).time_ms
+        if time_ms is not None:
+            times[one] = time_ms
+    return min(times, key=lambda one: times[one], default=None)
+
+
+def read_known(path: Path) -> list[Known]:
+    """The configurations of a bundle, or of a file of `make bench-kernels`; raises KnownFileError.
+
+    Both are JSON with a list (`results` or `rows`) whose entries hold a problem and a configuration.
+    """
+    try:
+        document: Any = json.loads(path.read_text(encoding="utf-8"))
+        rows = document.get("results") or document.get("rows") or []
+        return [found for row in rows if (found := _known(row, path.name)) is not None]
+    except (OSError, ValueError, AttributeError, KeyError, TypeError) as error:
+        raise KnownFileError(
+            f"{path} holds no configurations that can be read ({type(error).__name__}: {error})"
+        ) from error
+
+
+def _known(row: Mapping[str, Any], source: str) -> Known | None:
+    if "configuration" not in row:
+        return None
+    named = {"variant": row["variant"]} if "variant" in row else {}
+    configuration = Configuration.from_json({**named, **row["configuration"]})
+    return Known(row["kernel"], row["shape"], row["dtype"], row["options"], configuration, source)
+
+
+def _but_accuracy(options: Mapping[str, OptionValue]) -> dict[str, OptionValue]:
+    return {name: value for name, value in options.items() if name != "accuracy"}

@@ -1,0 +1,76 @@
+"""What it costs to bring a problem's arrays to the device and its output back."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+
+from tilewright.kernels.kernel import Kernel
+from tilewright.kernels.problem import Problem
+from tilewright.tuner import statistics
+from tilewright.tuner.arrays import HostArray
+from tilewright.tuner.cuda_arrays import array_bytes
+from tilewright.tuner.report.rows import Moves
+
+_ROUNDS = 5
+_LARGE_BYTES = 1 << 29  # such arrays take tenths of a second: three rounds will do
+
+
+@runtime_checkable
+class HasMemory(Protocol):
+    """A device with a memory of its own."""
+
+    def allocate(self, size_bytes: int) -> Any:
+        """See `cuda.CudaDevice`."""
+
+    def upload(self, address: int, data: np.ndarray[Any, Any]) -> None:
+        """See `cuda.CudaDevice`."""
+
+    def download(self, address: int, data: np.ndarray[Any, Any]) -> None:
+        """See `cuda.CudaDevice`."""
+
+
+def moves(device: object, kernel: Kernel, problem: Problem) -> Moves | None:
+    """Wall times of allocating every array, uploading what is read and downloading the output; medians.
+
+    None where the device computes in the host's memory. Host arrays are pageable and were touched before.
+    """
+    if not isinstance(device, HasMemory):
+        return None
+    sizes = array_bytes(kernel, problem)
+    rounds = 3 if sum(sizes.values()) >= _LARGE_BYTES else _ROUNDS
+    inputs = {t.name: _touched(t.shape(problem), problem) for t in kernel.tensors if t.is_read(problem)}
+    output = _touched(kernel.output.shape(problem), problem)
+    times: dict[str, list[float]] = {"allocate": [], "in": [], "out": []}
+    for number in range(-1, rounds):  # round -1 is the first touch of everything, and not kept
+        held: dict[str, Any] = {}
+
+        def allocate(held: dict[str, Any] = held) -> None:
+            held.update({name: device.allocate(size) for name, size in sizes.items()})
+
+        def upload(held: dict[str, Any] = held) -> None:
+            for name, array in inputs.items():
+                device.upload(int(held[name]), array)
+
+        def download(held: dict[str, Any] = held) -> None:
+            device.download(int(held[kernel.output.name]), output)
+
+        found = {"allocate": _wall_ms(allocate), "in": _wall_ms(upload), "out": _wall_ms(download)}
+        for name, time_ms in found.items() if number >= 0 else ():
+            times[name].append(time_ms)
+    return Moves(*(statistics.median(times[name]) for name in ("allocate", "in", "out")))
+
+
+def _touched(shape: tuple[int, ...], problem: Problem) -> HostArray:
+    """Pages that are there: untouched ones would all be the one page of zeros, which is faster to read."""
+    array: HostArray = np.ones(shape, problem.dtype)
+    return array
+
+
+def _wall_ms(action: Callable[[], None]) -> float:
+    started = time.perf_counter()
+    action()
+    return (time.perf_counter() - started) * 1e3

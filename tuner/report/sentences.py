@@ -1,0 +1,100 @@
+"""What a report comes to, in sentences that follow from its numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+
+from tilewright.tuner.report.figures import crossings
+from tilewright.tuner.report.rows import Report, StepRow, ratios
+from tilewright.tuner.report.tables import number, shape_text
+
+
+def findings(report: Report) -> list[str]:
+    """The most that can be said in a few lines."""
+    return [*_fastest(report), *_climb(report), *_crossings(report), *_compared(report), *_tiles(report)]
+
+
+def _fastest(report: Report) -> Iterator[str]:
+    steps = [s for s in report.steps if s.time is not None and s.place == "device" and s.dtype == "float32"]
+    if not steps:
+        return
+    best = min(steps, key=_ms)
+    rate = f"{number(best.gflops)} GFLOP/s" if report.unit == "gflops" else f"{number(best.gb_per_s)} GB/s"
+    text = f"At {shape_text(best.shape)} the fastest step is {best.title}: {number(_ms(best))} ms, {rate}"
+    library = next((s for s in report.steps if s.place == "library" and s.time is not None), None)
+    if library is not None:
+        text += f", {number(_ms(library) / _ms(best))} times as fast as the library"
+    yield text + "."
+
+
+def _climb(report: Report) -> Iterator[str]:
+    steps = [s for s in report.steps if s.time is not None and s.place == "device" and s.dtype == "float32"]
+    if len(steps) > 1:
+        gains = (f"{b.title} {number(_ms(a) / _ms(b))}" for a, b in pairwise(steps))
+        yield f"Each step in times of the one before it: {', '.join(gains)}."
+
+
+def _crossings(report: Report) -> Iterator[str]:
+    if report.kind != "cuda":
+        return
+    titles, smallest = report.titles(), min((row.size for row in report.sweep), default=0)
+    for key in ("cpu_loop", "cpu_blas"):
+        if not report.series(key):
+            continue
+        words = []
+        for transfers, said in ((False, "launches alone"), (True, "with transfers in and out")):
+            at = crossings(report, key, transfers=transfers)
+            never = "nowhere, as moving the inputs takes longer than all of it there" if transfers else "nowhere"
+            where = never if at is None else f"from {at:.0f} on" if at > smallest else "at every size"
+            words.append(f"{said}, {where}")
+        yield f"The device is faster than {titles[key]}: {'; '.join(words)}."
+
+
+def _compared(report: Report) -> Iterator[str]:
+    titles = report.titles()
+    for first, second in report.compared:
+        found = ratios(report, first, second)
+        if found:
+            most, least = max(found, key=lambda one: one[1]), min(found, key=lambda one: one[1])
+            yield (
+                f"{titles[second]} over {titles[first]}: from {number(least[1])} times as fast (at {least[0]}) "
+                f"to {number(most[1])} (at {most[0]})."
+            )
+
+
+def _tiles(report: Report) -> Iterator[str]:
+    by_key = {s.key: s for s in report.steps if s.traffic is not None and s.traffic.asked_bytes}
+    naive, tiled = by_key.get("naive"), by_key.get("tiled")
+    if naive is None or tiled is None or tiled.tile is None or naive.traffic is None or tiled.traffic is None:
+        return
+    share = (tiled.traffic.asked_bytes or 0.0) / (naive.traffic.asked_bytes or 1.0)
+    yield (
+        f"With tiles of {tiled.tile[0]} the loads should fall to 1/{tiled.tile[0]}; counted, they fall to "
+        f"1/{1 / share:.1f} of naive's, whose warps share each element of A and so ask for less than a number a thread."
+    )
+
+
+def title_of(report: Report) -> str:
+    """For instance "gemm, step by step, on NVIDIA H200"."""
+    where = report.device if report.kind == "cuda" else f"the CPU ({report.device}, one thread)"
+    return f"{report.kernel}, step by step, on {where}"
+
+
+def protocol(report: Report) -> str:
+    """How the numbers came to be."""
+    l2 = "a cold L2 cache" if report.l2 == "cold" else "a warm L2 cache"
+    times = (
+        "GPU time by events" if report.kind == "cuda" else "CPU seconds of one thread, never to be ranked with a GPU's"
+    )
+    return (
+        f"Medians of rounds in which the steps take turns, with the 95 % interval of the median; {times}; {l2}. "
+        "Every step was held against a float64 reference, component by component, with every kind of inputs before it "
+        "was timed. The host's loop is timed in CPU seconds of its thread, BLAS by the clock, both by themselves and "
+        "checked on their first 32 rows. In the sweep a step with many configurations has, at each size, one that is "
+        "known, or the fastest of a few: the table's, its authors', and some drawn at random."
+    )
+
+
+def _ms(step: StepRow) -> float:
+    return step.time.median_ms if step.time is not None else float("nan")

@@ -1,0 +1,90 @@
+"""Steps timed in turn on one bench, each found right before: what changes in the device meets all of them alike."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tilewright.kernels.problem import Problem
+from tilewright.kernels.space import Configuration
+from tilewright.tuner.device import Bench
+from tilewright.tuner.errors import TrialFailure, TunerError
+from tilewright.tuner.measure import MeasurementPlan
+from tilewright.tuner.report.rows import Time
+from tilewright.tuner.rounds import Contestant, play
+from tilewright.tuner.verify import is_right, verify_every_kind
+
+LIBRARY = "library"
+
+
+class BrokenStepError(TunerError):
+    """A step broke the device; nothing measured after it would be worth anything."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What became of a step; `problem` where it is another one than the table's."""
+
+    time: Time | None = None
+    bound_ratio: float | None = None
+    left_out: str = ""
+    problem: Problem | None = None
+
+
+def times(
+    bench: Bench, configurations: Mapping[str, Configuration], l2: str, plan: MeasurementPlan, *, library: bool
+) -> dict[str, Measured]:
+    """By step's key what interleaved rounds gave, each contestant found right before; the library under its own key."""
+    found: dict[str, Measured] = {}
+    contestants: dict[str, Contestant] = {}
+    for key, configuration in configurations.items():
+        entered = _enter(bench, configuration)
+        if isinstance(entered, str):
+            found[key] = Measured(left_out=entered)
+        else:
+            contestants[key] = entered
+    called = bench.library() if library else None
+    if called is not None:
+        contestants[LIBRARY] = Contestant(None, called, competes=False)
+        contestants[LIBRARY].bound_ratio = _library_ratio(bench, contestants[LIBRARY])
+    playing = list(contestants.values())
+
+    def drop(contestant: Contestant, failure: TrialFailure) -> None:
+        _refuse_if_sticky(failure)
+        key = next(key for key, one in contestants.items() if one is contestant)
+        found[key] = Measured(left_out=f"{failure.outcome}: {failure.log[:200]}")
+
+    play(bench, playing, l2, plan, should_stop=lambda: False, drop=drop)
+    for key, one in contestants.items():
+        if one in playing:
+            found[key] = Measured(Time(one.time_ms, *one.ci_ms, len(one.rounds_ms)), one.bound_ratio)
+    return found
+
+
+def _enter(bench: Bench, configuration: Configuration) -> Contestant | str:
+    """A contestant that is right with every kind of inputs, or why there is none."""
+    try:
+        executable = bench.compile(configuration)
+        verification = verify_every_kind(bench, executable) or bench.verify(executable)
+    except TrialFailure as failure:
+        _refuse_if_sticky(failure)
+        return f"{failure.outcome}: {failure.log[:200]}"
+    if not is_right(verification):
+        return verification.message()
+    contestant = Contestant(configuration, executable, competes=True)
+    contestant.bound_ratio = verification.bound_ratio
+    return contestant
+
+
+def _library_ratio(bench: Bench, library: Contestant) -> float | None:
+    try:
+        verification = verify_every_kind(bench, library.executable)
+    except TrialFailure as failure:
+        _refuse_if_sticky(failure)
+        return None
+    return None if verification is None else verification.bound_ratio
+
+
+def _refuse_if_sticky(failure: TrialFailure) -> None:
+    if failure.sticky:
+        raise BrokenStepError(f"{failure.outcome}: {failure.log}") from failure

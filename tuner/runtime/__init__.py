@@ -1,0 +1,39 @@
+"""The launcher for applications: `launch = best("gemm", m=…, n=…, k=…)`, then `launch(A, B, C)`. See docs/launcher.md.
+
+Importing it starts nothing and needs no GPU: the driver is looked for when arrays of a GPU come.
+"""
+
+from tilewright.tuner.bundle_folder import BrokenBundleError, SigningKeyError, UntrustedBundleError
+from tilewright.tuner.runtime.choice import Choice
+from tilewright.tuner.runtime.errors import (
+    ArgumentError,
+    BundleWarning,
+    ContextError,
+    ForkedError,
+    LaunchError,
+    ServiceWarning,
+    UntunedWarning,
+    WrongDeviceError,
+)
+from tilewright.tuner.runtime.launcher import Launcher
+from tilewright.tuner.runtime.runtime import Runtime, best
+from tilewright.tuner.runtime.service import ServiceAddressError
+
+__all__ = [
+    "ArgumentError",
+    "BrokenBundleError",
+    "BundleWarning",
+    "Choice",
+    "ContextError",
+    "ForkedError",
+    "LaunchError",
+    "Launcher",
+    "Runtime",
+    "ServiceAddressError",
+    "ServiceWarning",
+    "SigningKeyError",
+    "UntrustedBundleError",
+    "UntunedWarning",
+    "WrongDeviceError",
+    "best",
+]

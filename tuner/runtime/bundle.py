@@ -1,0 +1,109 @@
+"""Bundles at run time: what was measured for each device model, from one file or a folder of them."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from tilewright.kernels.kernel import Kernel
+from tilewright.kernels.problem import Problem
+from tilewright.tuner.bundle_folder import (
+    FORMAT,
+    MAX_FILE_BYTES,
+    BrokenBundleError,
+    UntrustedBundleError,
+    checked_files,
+    read_file,
+)
+from tilewright.tuner.runtime.choice import Choice, Place, is_admitted
+from tilewright.tuner.runtime.errors import BundleWarning, warn
+
+Key = tuple[str, str, tuple[tuple[str, int], ...], str, tuple[tuple[str, bool | str], ...]]
+
+
+@dataclass
+class Bundle:
+    """Results by device model and problem. `is_trusted`: signed by the key that the caller named."""
+
+    name: str
+    is_trusted: bool
+    results: dict[Key, Mapping[str, Any]]
+    cubins: dict[str, str] = field(default_factory=dict, repr=False)
+    _told: set[str] = field(default_factory=set, repr=False)
+
+    @classmethod
+    def open(cls, path: Path, public_key: Path | None = None) -> Bundle:
+        """A folder that `tilewright bundle` wrote, or one of its files; raises BrokenBundleError.
+
+        With a key the folder must be signed by it (UntrustedBundleError); a single file has no signature.
+        """
+        if path.is_dir():
+            contents = checked_files(path, public_key)
+        elif public_key is not None:
+            raise UntrustedBundleError(f"{path.name} is not a folder with a signature, which the key asks for.")
+        else:
+            contents = {path.name: read_file(path, MAX_FILE_BYTES)}
+        bundle = cls(path.name, public_key is not None, {})
+        for name, content in contents.items():
+            bundle._add(name, content)
+        return bundle
+
+    def find(self, kernel: Kernel, problem: Problem, place: Place) -> Choice | None:
+        """The result of exactly this problem on this device model, where this version can use it."""
+        found = self.results.get(_key(place.slug, problem.as_json()))
+        if found is None:
+            return None
+        choice = Choice.from_facts(found, "bundle")
+        if not is_admitted(kernel, problem, place.limits, choice.configuration):
+            self._left_aside(f"{problem}: {choice.configuration} is not in this version's search space")
+            return None
+        if found.get("source") != kernel.source_hash(choice.configuration.variant):
+            self._left_aside(f"{problem}: measured with a source that this version does not have")
+            return None
+        return replace(choice, cubin=self._cubin(found)) if self.is_trusted else choice
+
+    def _cubin(self, found: Mapping[str, Any]) -> bytes | None:
+        name = found.get("cubin")
+        text = self.cubins.get(name) if isinstance(name, str) else None
+        if text is None:
+            return None
+        try:
+            cubin = base64.b64decode(text, validate=True)
+        except binascii.Error as error:
+            raise BrokenBundleError(f"{self.name}: the cubin {name} is not base64.") from error
+        if hashlib.sha256(cubin).hexdigest() != name:
+            raise BrokenBundleError(f"{self.name}: the cubin {name} is not what its hash says.")
+        return cubin
+
+    def _left_aside(self, reason: str) -> None:
+        if reason not in self._told:
+            self._told.add(reason)
+            warn(f"bundle {self.name}: {reason}; it is left aside", BundleWarning)
+
+    def _add(self, name: str, content: bytes) -> None:
+        try:
+            document = json.loads(content)
+        except (ValueError, RecursionError) as error:
+            raise BrokenBundleError(f"{name} is not JSON: {error}") from error
+        if not isinstance(document, dict) or document.get("format") != FORMAT:
+            said = document.get("format") if isinstance(document, dict) else None
+            raise BrokenBundleError(f"{name} is no {FORMAT}; it says {said!r}. Make it anew: tilewright bundle")
+        try:
+            slug = str(document["device_model"]["slug"])
+            for result in document["results"]:
+                Choice.from_facts(result, "bundle")
+                self.results[_key(slug, result)] = result
+            self.cubins.update(document.get("cubins", {}).items())
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise BrokenBundleError(f"{name} lacks a part of a {FORMAT}: {error!r}") from error
+
+
+def _key(slug: str, facts: Mapping[str, Any]) -> Key:
+    shape, options = sorted(facts["shape"].items()), sorted(facts["options"].items())
+    return slug, facts["kernel"], tuple(shape), facts["dtype"], tuple(options)

@@ -1,0 +1,79 @@
+"""A configuration for a problem on a device model, wherever it was found, and the one that is always there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from tilewright.kernels.errors import UnknownNameError
+from tilewright.kernels.kernel import Kernel
+from tilewright.kernels.problem import Limits, Problem
+from tilewright.kernels.space import Configuration
+from tilewright.tuner.runtime.errors import LaunchError
+
+
+@dataclass(frozen=True)
+class Place:
+    """What a configuration is chosen for: a device model's slug and its limits."""
+
+    slug: str
+    limits: Limits
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What will be launched. `origin`: pinned, bundle, cache, service or default; `match`: as the service says it.
+
+    `library_faster`: NVIDIA's library was faster; None where nobody compared. `cubin` only from a bundle whose
+    signature was checked: everything else is compiled here.
+    """
+
+    configuration: Configuration
+    origin: str
+    match: str = "exact"
+    time_ms: float | None = None
+    library_faster: bool | None = None
+    cubin: bytes | None = field(default=None, repr=False)
+
+    @classmethod
+    def from_facts(cls, facts: Mapping[str, Any], origin: str) -> Choice:
+        """Of the members variant, configuration, match, time_ms and library, as answers and bundles have them.
+
+        Raises ValueError or TypeError where they are not of those kinds.
+        """
+        values, time_ms, library = facts.get("configuration"), facts.get("time_ms"), facts.get("library")
+        if not isinstance(values, Mapping) or not isinstance(time_ms, int | float | None):
+            raise TypeError("configuration or time_ms is missing, or of another kind")
+        return cls(
+            Configuration.from_json({**values, "variant": facts.get("variant")}),
+            origin,
+            str(facts.get("match", "exact")),
+            time_ms,
+            bool(library["faster"]) if isinstance(library, Mapping) and "faster" in library else None,
+        )
+
+
+def is_admitted(kernel: Kernel, problem: Problem, limits: Limits, configuration: Configuration) -> bool:
+    """Whether it is a member of the problem's space there: it becomes source text, whatever its origin."""
+    try:
+        variant = kernel.variant(configuration.variant)
+    except UnknownNameError:
+        return False
+    space, values = variant.space(), configuration.values
+    if not (variant.runs_on(limits) and variant.supports(problem)) or len(values) != len(space.parameters):
+        return False
+    is_known = all(values.get(parameter.name) in parameter.values for parameter in space.parameters)
+    return is_known and space.violated(values, problem, limits) is None
+
+
+def default_choice(kernel: Kernel, problem: Problem, place: Place) -> Choice:
+    """The kernel's default where it fits the device, else what is nearest to it; raises LaunchError for none."""
+    for name in (kernel.default_variant, *(variant.name for variant in kernel.variants)):
+        configuration = kernel.variant(name).space().default() if name else None
+        if configuration is not None and is_admitted(kernel, problem, place.limits, configuration):
+            return Choice(configuration, "default", "default")
+    starts = kernel.space(problem, place.limits).defaults()
+    if not starts:
+        raise LaunchError(f"{kernel.name} has no configuration for {problem} on {place.slug}")
+    return Choice(kernel.default_configuration(kernel.space(problem, place.limits)), "default", "default")

@@ -1,0 +1,151 @@
+"""CUDA contexts and memory as the caller has them: which is current, what an address belongs to."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from tilewright.tuner.cuda_driver import call, function
+from tilewright.tuner.runtime.errors import ContextError, WrongDeviceError
+from tilewright.tuner.runtime.gpu import start
+
+_CONTEXT, _MEMORY_TYPE, _BUFFER_ID, _ORDINAL = 1, 2, 7, 9  # CUpointer_attribute
+_HOST, _DEVICE, _UNIFIED = 1, 2, 4  # CUmemorytype
+_RELAXED = 2  # CU_STREAM_CAPTURE_MODE_RELAXED
+
+Allocation = tuple[tuple[Any, ...], ctypes.c_ulonglong, int]
+"""A question to cuPointerGetAttribute, where its answer goes, and the id that it gave: no allocation gets one again."""
+
+
+@dataclass(frozen=True)
+class Memory:
+    """What the driver says of an address; zeros where there is no memory."""
+
+    context: int
+    kind: int
+    ordinal: int
+
+
+class Scratch:
+    """Where the driver writes the id of the current context of one thread."""
+
+    def __init__(self) -> None:
+        self.context_id = ctypes.c_ulonglong()
+        self.context_id_at = ctypes.byref(self.context_id)
+
+
+class _OfThread(threading.local):
+    def __init__(self) -> None:
+        self.scratch = Scratch()
+
+
+OF_THREAD = _OfThread()
+"""`OF_THREAD.scratch` is the calling thread's own."""
+
+
+@cache
+def quick(name: str) -> Callable[..., int]:
+    """A function of the driver that returns at once, called without letting go of Python's lock."""
+    function(name)
+    found: Callable[..., int] = getattr(ctypes.PyDLL("libcuda.so.1"), name)
+    return found
+
+
+def current_handle() -> int:
+    """The current context's handle, 0 for none."""
+    context = ctypes.c_void_p()
+    call("cuCtxGetCurrent", ctypes.byref(context))
+    return context.value or 0
+
+
+def current_ordinal() -> int | None:
+    """The GPU of the current context; None where no context is current."""
+    start()
+    if not current_handle():
+        return None
+    device = ctypes.c_int()
+    call("cuCtxGetDevice", ctypes.byref(device))
+    return device.value
+
+
+def look_up(address: int) -> Memory:
+    """Context, kind and GPU of that address."""
+    context, kind, ordinal = ctypes.c_void_p(), ctypes.c_uint(), ctypes.c_int()
+    answers = (ctypes.c_void_p * 3)(*(ctypes.addressof(cell) for cell in (context, kind, ordinal)))
+    questions = (ctypes.c_int * 3)(_CONTEXT, _MEMORY_TYPE, _ORDINAL)
+    call("cuPointerGetAttributes", 3, questions, answers, ctypes.c_uint64(address))
+    return Memory(context.value or 0, kind.value, ordinal.value)
+
+
+def allocation_of(address: int) -> Allocation:
+    """The allocation that the address lies in; whether it still is there is asked by the same question.
+
+    Memory that has no id, as some pools' has not, gets one that no answer is equal to.
+    """
+    number = ctypes.c_ulonglong()
+    question = ctypes.byref(number), ctypes.c_int(_BUFFER_ID), ctypes.c_uint64(address)
+    status = quick("cuPointerGetAttribute")(*question)
+    return question, number, -1 if status else number.value
+
+
+def check_memory(name: str, found: Memory, context: int, ordinal: int) -> None:
+    """Raises where the memory cannot be used in that context; memory of pools has a GPU but no context."""
+    if found.kind not in {_HOST, _DEVICE, _UNIFIED}:
+        raise ContextError(f"{name}: there is no memory any more; it was freed, or its CUDA context is gone")
+    if found.kind == _HOST:
+        raise WrongDeviceError(f"{name} lies in the host's memory; the others are on a GPU")
+    if found.ordinal != ordinal:
+        raise WrongDeviceError(
+            f"{name} is on cuda:{found.ordinal}, but the current context is on cuda:{ordinal}; "
+            "launch where it is current (torch.cuda.device, cupy.cuda.Device)"
+        )
+    if found.context not in {0, context}:
+        raise ContextError(
+            f"{name} belongs to another CUDA context than the current one; make that current first "
+            "(PyCUDA: context.push()), or use one context for all arrays"
+        )
+
+
+@contextmanager
+def context_of(name: str, address: int) -> Iterator[None]:
+    """The context of that memory, current for a while; raises ContextError where there is none."""
+    start()
+    found = look_up(address)
+    check_memory(name, found, found.context, found.ordinal)
+    with pushed(found.context or primary(found.ordinal)):
+        yield
+
+
+@contextmanager
+def pushed(context: int) -> Iterator[None]:
+    """The context is current for a while."""
+    call("cuCtxPushCurrent_v2", ctypes.c_void_p(context))
+    try:
+        yield
+    finally:
+        call("cuCtxPopCurrent_v2", ctypes.byref(ctypes.c_void_p()))
+
+
+@cache
+def primary(ordinal: int) -> int:
+    """The primary context of a GPU, the one of torch and CuPy; held from then on."""
+    start()
+    context = ctypes.c_void_p()
+    call("cuDevicePrimaryCtxRetain", ctypes.byref(context), ordinal)
+    return context.value or 0
+
+
+@contextmanager
+def allowed_while_capturing() -> Iterator[None]:
+    """Calls that are no part of a CUDA graph, also while this thread captures one."""
+    mode = ctypes.c_int(_RELAXED)
+    call("cuThreadExchangeStreamCaptureMode", ctypes.byref(mode))
+    try:
+        yield
+    finally:
+        call("cuThreadExchangeStreamCaptureMode", ctypes.byref(mode))

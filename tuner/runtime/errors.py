@@ -1,0 +1,52 @@
+"""Why a launch was refused, and what the launcher warns of. After any of these errors nothing has been launched."""
+
+from __future__ import annotations
+
+import inspect
+import warnings
+
+from tilewright.tuner.errors import TunerError
+
+
+class LaunchError(TunerError):
+    """The launch was refused; nothing ran."""
+
+
+class ArgumentError(LaunchError):
+    """An argument is not what the problem needs: dtype, shape, strides, alignment, overlap."""
+
+    def __init__(self, argument: str, reason: str, fix: str) -> None:
+        self.argument, self.reason, self.fix = argument, reason, fix
+        super().__init__(f"{argument}: {reason}. {fix}")
+
+
+class WrongDeviceError(LaunchError):
+    """The arrays are not on the device that the launch is for."""
+
+
+class ContextError(LaunchError):
+    """Memory that was freed, or that belongs to another CUDA context or to one that is gone."""
+
+
+class ForkedError(LaunchError):
+    """The process was forked from one that used CUDA, which does not survive that."""
+
+
+class UntunedWarning(UserWarning):
+    """Nothing is known of this problem on this device: a safe configuration is used, which may be slow."""
+
+
+class ServiceWarning(UserWarning):
+    """The service did not answer in time, or not with a configuration."""
+
+
+class BundleWarning(UserWarning):
+    """Something in a bundle cannot be used by this version, and is left aside."""
+
+
+def warn(message: str, category: type[Warning]) -> None:
+    """Warns at the line of the application that led here."""
+    frame, level = inspect.currentframe(), 1
+    while frame is not None and frame.f_globals.get("__name__", "").startswith("tilewright."):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, category, stacklevel=level)

@@ -1,0 +1,36 @@
+"""What a process that was forked off must make anew: locks that another thread may have held at that moment."""
+
+from __future__ import annotations
+
+import os
+import threading
+from weakref import WeakSet
+
+
+class Lock:
+    """A lock that is free in a forked child, whoever held it; for `with`, and reentrant."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        _ALL.add(self)
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+
+    def renew(self) -> None:
+        """Forgets who holds it."""
+        self._lock = threading.RLock()
+
+
+_ALL: WeakSet[Lock] = WeakSet()
+
+
+def _renew_all() -> None:
+    for lock in list(_ALL):
+        lock.renew()
+
+
+os.register_at_fork(after_in_child=_renew_all)

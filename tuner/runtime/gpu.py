@@ -1,0 +1,66 @@
+"""What the launcher knows of a GPU: its name and limits, asked of the driver without a context."""
+
+from __future__ import annotations
+
+import ctypes
+from functools import cache
+
+from tilewright.tuner.cuda_driver import NOT_INITIALIZED, DriverError, call
+from tilewright.tuner.cuda_model import limits_of, slug_of
+from tilewright.tuner.runtime.choice import Place
+from tilewright.tuner.runtime.errors import ForkedError, WrongDeviceError
+
+_ATTRIBUTES = {
+    "MAX_THREADS_PER_BLOCK": 1,
+    "MAX_GRID_DIM_X": 5,
+    "MAX_GRID_DIM_Y": 6,
+    "MAX_GRID_DIM_Z": 7,
+    "WARP_SIZE": 10,
+    "MULTIPROCESSOR_COUNT": 16,
+    "MAX_THREADS_PER_MULTIPROCESSOR": 39,
+    "COMPUTE_CAPABILITY_MAJOR": 75,
+    "COMPUTE_CAPABILITY_MINOR": 76,
+    "MAX_SHARED_MEMORY_PER_MULTIPROCESSOR": 81,
+    "MAX_REGISTERS_PER_MULTIPROCESSOR": 82,
+    "MAX_SHARED_MEMORY_PER_BLOCK_OPTIN": 97,
+    "MAX_BLOCKS_PER_MULTIPROCESSOR": 106,
+}
+"""CUdevice_attribute of cuda.h, without the prefix."""
+
+
+def start() -> None:
+    """Makes the driver usable in this process; raises NoDeviceError, or ForkedError in a child of a user of CUDA."""
+    try:
+        call("cuInit", 0)
+    except DriverError as error:
+        if error.status == NOT_INITIALIZED:
+            raise ForkedError(
+                "this process was forked from one that used CUDA; start it anew instead: "
+                'multiprocessing.get_context("spawn")'
+            ) from error
+        raise
+
+
+def count() -> int:
+    """How many GPUs this process may use."""
+    start()
+    number = ctypes.c_int()
+    call("cuDeviceGetCount", ctypes.byref(number))
+    return number.value
+
+
+@cache
+def gpu_place(ordinal: int) -> Place:
+    """The GPU of that number, as CUDA counts those that are visible; raises WrongDeviceError where there is none."""
+    if not 0 <= ordinal < count():
+        raise WrongDeviceError(f"there is no cuda:{ordinal}; this process sees {count()} GPUs")
+    device, name, memory_bytes = ctypes.c_int(), ctypes.create_string_buffer(256), ctypes.c_size_t()
+    call("cuDeviceGet", ctypes.byref(device), ordinal)
+    call("cuDeviceGetName", name, len(name), device)
+    call("cuDeviceTotalMem_v2", ctypes.byref(memory_bytes), device)
+    attributes = {}
+    for word, number in _ATTRIBUTES.items():
+        value = ctypes.c_int()
+        call("cuDeviceGetAttribute", ctypes.byref(value), number, device)
+        attributes[word] = value.value
+    return Place(slug_of(name.value.decode()), limits_of(attributes, memory_bytes.value))

@@ -1,0 +1,192 @@
+"""A problem that can be launched: arrays in, checks, one launch on the device that they are on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from tilewright.kernels.kernel import Kernel
+from tilewright.kernels.problem import Problem
+from tilewright.tuner.errors import NoDeviceError
+from tilewright.tuner.runtime import arguments, gpu, host
+from tilewright.tuner.runtime.choice import Choice, Place
+from tilewright.tuner.runtime.contexts import current_ordinal
+from tilewright.tuner.runtime.cuda import CudaLaunches
+from tilewright.tuner.runtime.errors import ArgumentError, LaunchError, WrongDeviceError
+from tilewright.tuner.runtime.forks import Lock
+from tilewright.tuner.runtime.views import READERS
+
+Choose = Callable[[Kernel, Problem, Place], Choice]
+
+
+class _Launches(Protocol):
+    def launch(
+        self, addresses: tuple[int, ...], scalars: tuple[float, ...], stream: int, ordinal: int | None, /
+    ) -> None: ...
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """What arrays of certain layouts come to.
+
+    `ordinal`: their GPU; None where somebody may free the memory of an array, so that the driver is asked each time.
+    """
+
+    pictures: list[Hashable]
+    launch: Callable[[tuple[int, ...], tuple[float, ...], int, int | None], object]
+    stream: Callable[[Any], int]
+    ordinal: int | None
+
+
+class Launcher:
+    """Launches of one problem. Any number of threads may call it.
+
+    `device`: None for wherever the arrays are, "cpu", or "cuda:N" for that GPU only.
+    """
+
+    def __init__(self, kernel: Kernel, problem: Problem, device: str | None, choose: Choose) -> None:
+        self.kernel, self.problem, self.device = kernel, problem, device
+        self._choose = choose
+        self._tensors = tuple(tensor.name for tensor in kernel.tensors)
+        self._count, self._output = len(self._tensors), self._tensors.index(kernel.output.name)
+        self._scalars = tuple(arguments.default_scalars(kernel, problem).values())
+        self._is_empty = 0 in kernel.output.shape(problem)
+        self._plans: dict[tuple[Hashable, ...], _Plan] = {}
+        self._last = _Plan([], _nothing, _nothing, None)
+        self._on: dict[tuple[Problem, str], _Launches] = {}
+        self._lock = Lock()
+
+    def __call__(self, *arrays: Any, stream: Any = None, **named: Any) -> Any:
+        """Launches on these arrays, tensors in the declared order or by name, scalars by name; returns the output.
+
+        `stream`: None for the one that the arrays' framework works on, a handle, or a stream object of PyCUDA, torch or
+        CuPy. Raises LaunchError, after which nothing has run.
+        """
+        scalars = self._scalars
+        if named or len(arrays) != self._count:
+            arrays, scalars = self._sorted_out(arrays, named)
+        addresses, pictures = [], []  # this loop takes half the time of anything shorter
+        for array in arrays:
+            address, picture = READERS[type(array)].read(array)
+            addresses.append(address)
+            pictures.append(picture)
+        plan = self._last  # one assignment, so that another thread's is as good
+        if plan.pictures != pictures:
+            plan = self._last = self._plans.get(tuple(pictures)) or self._planned(arrays, pictures)
+        handle = plan.stream(arrays[0]) if stream is None else stream_handle(stream)
+        plan.launch(tuple(addresses), scalars, handle, plan.ordinal)
+        return arrays[self._output]
+
+    def prepare(self, device: str | None = None) -> None:
+        """Compiles and loads for arrays as asked, row-major, so that no launch on that device has to."""
+        name = self._device(device)
+        if self._is_empty:
+            return
+        launches = self._launches(self.problem, name)
+        if isinstance(launches, CudaLaunches):
+            launches.prepare(_ordinal(name))
+
+    def choice(self, device: str | None = None) -> Choice:
+        """The configuration for arrays as asked on that device, and where it comes from."""
+        return self._choose(self.kernel, self.problem, place_of(self._device(device)))
+
+    def _device(self, wanted: str | None) -> str:
+        """What was named, else the current GPU, else the CPU where there is no driver."""
+        named = wanted or self.device
+        try:
+            return resolved(named or "cuda")
+        except NoDeviceError:
+            if named:
+                raise
+            return "cpu"
+
+    def _planned(self, arrays: Sequence[Any], pictures: list[Hashable]) -> _Plan:
+        readers = [READERS[type(array)] for array in arrays]
+        layouts = [reader.layout(picture) for reader, picture in zip(readers, pictures, strict=True)]
+        problem = arguments.laid_out(self.kernel, self.problem, layouts)
+        kind, ordinal = arguments.one_place(self.kernel, layouts)
+        self._check_device(kind, ordinal)
+        launch = _nothing if self._is_empty else self._launches(problem, self.device or kind).launch
+        stream = readers[0].stream if kind == "cuda" else _nothing
+        plan = _Plan(pictures, launch, stream, ordinal if all(r.keeps_memory for r in readers) else None)
+        self._plans[tuple(pictures)] = plan
+        return plan
+
+    def _check_device(self, kind: str, ordinal: int | None) -> None:
+        is_elsewhere = self.device is not None and (
+            self.device.partition(":")[0] != kind or (ordinal is not None and self.device != f"cuda:{ordinal}")
+        )
+        if is_elsewhere:
+            where = kind if ordinal is None else f"cuda:{ordinal}"
+            raise WrongDeviceError(f"the launcher is for {self.device}, but the arrays are on {where}")
+
+    def _launches(self, problem: Problem, device: str) -> _Launches:
+        with self._lock:
+            key = problem, device if device == self.device else device.partition(":")[0]
+            if key not in self._on:
+                if device == "cpu":
+                    choice = self._choose(self.kernel, problem, host.host_place())
+                    self._on[key] = host.HostFunction(self.kernel, problem, choice)
+                else:
+                    only = _ordinal(self.device) if self.device else None
+                    self._on[key] = CudaLaunches(self.kernel, problem, self._choose, only)
+            return self._on[key]
+
+    def _sorted_out(self, arrays: Sequence[Any], named: Mapping[str, Any]) -> tuple[tuple[Any, ...], tuple[float, ...]]:
+        """Tensors and scalars in the declared order."""
+        if len(arrays) > self._count:
+            raise LaunchError(f"{self.kernel.name} takes {self._count} arrays: {', '.join(self._tensors)}")
+        given, numbers = dict(zip(self._tensors, arrays, strict=False)), dict[str, Any]()
+        known = {argument.name for argument in self.kernel.arguments}
+        for name, value in named.items():
+            if name not in known:
+                raise ArgumentError(
+                    name, f"{self.kernel.name} has no such argument", f"It has {', '.join(sorted(known))}"
+                )
+            if name in given:
+                raise ArgumentError(name, "is given twice", "Give it by place or by name")
+            (given if name in self._tensors else numbers)[name] = value
+        for name in self._tensors:
+            if given.get(name) is None:
+                raise ArgumentError(name, "is missing", f"Give {', '.join(self._tensors)}")
+        scalars = arguments.scalars_of(self.kernel, self.problem, numbers) if numbers else self._scalars
+        return tuple(given[name] for name in self._tensors), scalars
+
+
+def _nothing(*_: Any) -> int:
+    """The launch of a problem whose output has no element; or the stream that the CPU has."""
+    return 0
+
+
+def stream_handle(stream: Any) -> int:
+    """The handle of a stream of PyCUDA, torch, CuPy or the protocol `__cuda_stream__`; raises LaunchError."""
+    if isinstance(stream, int):
+        return stream
+    for name in ("cuda_stream", "handle", "ptr"):
+        found = getattr(stream, name, None)
+        if found is not None:
+            return int(found)
+    if hasattr(stream, "__cuda_stream__"):
+        return int(stream.__cuda_stream__()[1])
+    raise LaunchError(f"stream: {type(stream).__qualname__} is no CUDA stream")
+
+
+def resolved(device: str) -> str:
+    """The full name; "cuda" is the current context's GPU, or the first. Raises WrongDeviceError, NoDeviceError."""
+    kind, colon, number = device.partition(":")
+    if device == "cpu" or (kind == "cuda" and colon and number.isdecimal()):
+        return device
+    if device != "cuda":
+        raise WrongDeviceError(f"device: {device!r} is none. Example: cpu, cuda, cuda:0")
+    ordinal = current_ordinal()
+    return f"cuda:{ordinal or 0}"
+
+
+def place_of(device: str) -> Place:
+    """The device model of a resolved device."""
+    return host.host_place() if device == "cpu" else gpu.gpu_place(_ordinal(device))
+
+
+def _ordinal(device: str) -> int:
+    return int(device.partition(":")[2])

@@ -1,0 +1,165 @@
+"""Where configurations come from, in order: pinned, a bundle, the cache on disk, the service, the kernel's default."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from tilewright.kernels.catalogue import Catalogue, catalogue
+from tilewright.kernels.errors import InvalidProblemError
+from tilewright.kernels.kernel import Kernel
+from tilewright.kernels.problem import OptionValue, Problem
+from tilewright.kernels.space import Configuration
+from tilewright.tuner.runtime.answers import AnswerCache
+from tilewright.tuner.runtime.bundle import Bundle
+from tilewright.tuner.runtime.choice import Choice, Place, default_choice, is_admitted
+from tilewright.tuner.runtime.errors import LaunchError, ServiceWarning, UntunedWarning, warn
+from tilewright.tuner.runtime.forks import Lock
+from tilewright.tuner.runtime.launcher import Launcher, resolved
+from tilewright.tuner.runtime.service import Service
+
+SERVICE_LIMIT_S = 2.0
+
+
+class Runtime:
+    """Launchers, and the sources that they get their configurations from.
+
+    `bundle` is what `tilewright bundle` wrote; with `public_key` it must be signed by that key, and its cubins are
+    loaded instead of compiling. `url` and `key` name a service: it is asked, for at most `service_limit_s`, where there
+    is no bundle. `report_misses` lets it know in the background what was not tuned. `pinned` goes before everything.
+    """
+
+    def __init__(
+        self,
+        *,
+        bundle: Path | str | None = None,
+        public_key: Path | str | None = None,
+        url: str | None = None,
+        key: str | None = None,
+        service_limit_s: float = SERVICE_LIMIT_S,
+        report_misses: bool = False,
+        pinned: Mapping[Problem, Configuration] | None = None,
+        answers: AnswerCache | None = None,
+        kernels: Catalogue | None = None,
+    ) -> None:
+        self._catalogue = kernels or catalogue()
+        self._bundle = Bundle.open(Path(bundle), Path(public_key) if public_key else None) if bundle else None
+        self._answers = answers or AnswerCache()
+        self._service = Service(url, key, service_limit_s, self._answered) if url else None
+        self._report_misses = report_misses
+        self._pinned = dict(pinned or {})
+        self._choices: dict[tuple[Problem, str], Choice] = {}
+        self._looking: dict[tuple[Problem, str], Lock] = {}
+        self._launchers: dict[Any, Launcher] = {}
+        self._lock = Lock()
+
+    def best(
+        self, kernel: str, *, dtype: str = "float32", device: str | None = None, **named: int | OptionValue
+    ) -> Launcher:
+        """The launcher of a problem, axes and options by name; the same object for the same question.
+
+        With a `device` ("cpu", "cuda", "cuda:1") its configuration is chosen at once, else with the first launch.
+        Raises InvalidProblemError, UnknownNameError, WrongDeviceError.
+        """
+        question = kernel, dtype, device, tuple(sorted(named.items()))
+        found = self._launchers.get(question)
+        if found is None:
+            declared = self._catalogue.get(kernel)
+            problem = _problem(declared, dtype, named)
+            found = Launcher(declared, problem, resolved(device) if device else None, self.choose)
+            if device and 0 not in problem.shape.values():
+                found.choice()
+            found = self._launchers.setdefault(question, found)
+        return found
+
+    def choose(self, kernel: Kernel, problem: Problem, place: Place) -> Choice:
+        """The configuration for a problem on a device model; looked for once, and warned of once."""
+        key = problem, place.slug
+        with self._lock:
+            looking = self._looking.setdefault(key, Lock())  # for one problem nobody waits until another is found
+        with looking:
+            if key not in self._choices:
+                self._choices[key] = self._chosen(kernel, problem, place)
+            return self._choices[key]
+
+    def _chosen(self, kernel: Kernel, problem: Problem, place: Place) -> Choice:
+        if problem in self._pinned:
+            return _pinned(kernel, problem, place, self._pinned[problem])
+        found = self._bundle.find(kernel, problem, place) if self._bundle else None
+        found = found or self._answers.get(kernel, problem, place)
+        if found is None and self._service and self._bundle is None:
+            found = self._asked(kernel, problem, place) or self._answers.get(kernel, problem, place, even_old=True)
+        elif found is None and self._service and self._report_misses:
+            self._service.report(problem, place)
+        if found is None or found.match == "default":
+            warn(
+                f"nothing is known of {problem} on {place.slug}: its default configuration is used. "
+                "Tune it: tilewright tune",
+                UntunedWarning,
+            )
+        return found or default_choice(kernel, problem, place)
+
+    def _asked(self, kernel: Kernel, problem: Problem, place: Place) -> Choice | None:
+        answer = self._service.ask(problem, place) if self._service else None
+        if answer is None:
+            return None
+        try:
+            found = Choice.from_facts(answer, "service")
+        except (TypeError, ValueError) as error:
+            warn(f"{problem}: the service's answer is none ({error})", ServiceWarning)
+            return None
+        return found if is_admitted(kernel, problem, place.limits, found.configuration) else None
+
+    def _answered(self, problem: Problem, place: Place, answer: Mapping[str, Any]) -> None:
+        if answer.get("match") != "default":
+            self._answers.put(problem, place, answer)
+
+
+def best(kernel: str, *, dtype: str = "float32", device: str | None = None, **named: int | OptionValue) -> Launcher:
+    """`Runtime.best` of this process's runtime, which the environment's settings describe."""
+    return default_runtime().best(kernel, dtype=dtype, device=device, **named)
+
+
+@cache
+def default_runtime() -> Runtime:
+    """Made when first asked for; raises BrokenBundleError, ServiceAddressError, LaunchError for a wrong setting."""
+    said = os.environ.get
+    try:
+        folders = [Path(folder) for folder in json.loads(said("TILEWRIGHT_KERNEL_FOLDERS") or "[]")]
+    except (ValueError, TypeError) as error:
+        raise LaunchError(f"TILEWRIGHT_KERNEL_FOLDERS: must be a JSON list of folders ({error})") from error
+    return Runtime(
+        bundle=said("TILEWRIGHT_BUNDLE") or None,
+        public_key=said("TILEWRIGHT_BUNDLE_KEY") or None,
+        url=said("TILEWRIGHT_URL") or None,
+        key=said("TILEWRIGHT_KEY") or None,
+        report_misses=said("TILEWRIGHT_REPORT_MISSES", "").lower() in {"1", "true", "yes", "on"},
+        kernels=Catalogue.load(folders) if folders else None,
+    )
+
+
+def _problem(kernel: Kernel, dtype: str, named: Mapping[str, Any]) -> Problem:
+    """The problem; an axis of 0 is one as long as the output has no element then."""
+    shape = {name: value for name, value in named.items() if name in kernel.axes}
+    options = {name: value for name, value in named.items() if name not in kernel.axes}
+    empty = [axis for axis, size in shape.items() if size == 0 and type(size) is int]
+    problem = kernel.problem(shape | dict.fromkeys(empty, 1), dtype, options)
+    if not empty:
+        return problem
+    problem = replace(problem, axes=tuple((axis, shape[axis]) for axis, _ in problem.axes))
+    if 0 not in kernel.output.shape(problem):
+        raise InvalidProblemError(
+            f"shape.{empty[0]}", "of an empty sum there is nothing to launch; fill the output with 0", f"{empty[0]}=1"
+        )
+    return problem
+
+
+def _pinned(kernel: Kernel, problem: Problem, place: Place, configuration: Configuration) -> Choice:
+    if not is_admitted(kernel, problem, place.limits, configuration):
+        raise LaunchError(f"pinned: {configuration} is not in the search space of {problem} on {place.slug}")
+    return Choice(configuration, "pinned")

@@ -1,0 +1,129 @@
+"""The service, asked over HTTP for one configuration: never longer than a limit, and never loud."""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import threading
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Callable
+from http.client import HTTPException
+from typing import Any
+
+from tilewright.kernels.problem import Problem
+from tilewright.tuner.errors import TunerError
+from tilewright.tuner.runtime.choice import Place
+from tilewright.tuner.runtime.errors import ServiceWarning, warn
+
+MAX_ANSWER_BYTES = 1 << 20
+REST_S = 60.0
+"""After a failure nobody is made to wait for the service again so soon."""
+
+MAX_REPORTS = 256
+"""Misses that wait to be reported; more are dropped."""
+
+Answered = Callable[[Problem, Place, dict[str, Any]], None]
+
+
+class ServiceAddressError(TunerError):
+    """The address or the key cannot be used."""
+
+
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    """A redirect would carry the key to another host."""
+
+    def redirect_request(self, *_: Any) -> None:
+        return None
+
+
+class Service:
+    """`answered` is called for each answer, also for one that comes after the limit."""
+
+    def __init__(self, url: str, key: str | None, limit_s: float, answered: Answered) -> None:
+        parts = urllib.parse.urlsplit(url)
+        if parts.scheme not in {"http", "https"} or not parts.hostname:
+            raise ServiceAddressError(f"TILEWRIGHT_URL: {url!r} is no address. Example: http://127.0.0.1:8000")
+        if key is not None and not (key.isascii() and key.isprintable()):
+            raise ServiceAddressError("TILEWRIGHT_KEY: a key is printable ASCII, on one line")
+        self.url, self.limit_s = url.rstrip("/"), limit_s
+        self._headers = {"Accept": "application/json"} | ({"Authorization": f"Bearer {key}"} if key else {})
+        self._answered = answered
+        self._opener = urllib.request.build_opener(_NoRedirects)
+        self._rests_until = 0.0
+        self._has_warned = False
+        self._reports: queue.Queue[tuple[Problem, Place]] = queue.Queue(MAX_REPORTS)
+        self._reporter_of = 0  # the process whose thread reports: threads do not survive a fork
+
+    def ask(self, problem: Problem, place: Place) -> dict[str, Any] | None:
+        """The answer, or None where it knows none or does not answer within the limit (one warning)."""
+        if time.monotonic() < self._rests_until:
+            return None
+        box: queue.SimpleQueue[dict[str, Any] | Exception | None] = queue.SimpleQueue()
+        threading.Thread(target=lambda: box.put(self._outcome(problem, place)), daemon=True).start()
+        try:
+            outcome = box.get(timeout=self.limit_s)
+        except queue.Empty:
+            outcome = TimeoutError(f"no answer within {self.limit_s:g} s")
+        if isinstance(outcome, Exception):
+            self._failed(outcome)
+            return None
+        return outcome
+
+    def report(self, problem: Problem, place: Place) -> None:
+        """Asks in the background, by which the service counts a demand; returns at once, drops what is too much."""
+        if self._reporter_of != os.getpid():
+            self._reporter_of = os.getpid()
+            self._reports = queue.Queue(MAX_REPORTS)
+            threading.Thread(target=self._send_reports, args=(self._reports,), daemon=True).start()
+        try:
+            self._reports.put_nowait((problem, place))
+        except queue.Full:
+            return
+
+    def _send_reports(self, reports: queue.Queue[tuple[Problem, Place]]) -> None:
+        while True:
+            problem, place = reports.get()
+            self._outcome(problem, place)
+            reports.task_done()
+
+    def _outcome(self, problem: Problem, place: Place) -> dict[str, Any] | Exception | None:
+        """What came of a question, as a value: it is carried between threads."""
+        try:
+            answer = self._get(problem, place)
+        except (OSError, HTTPException, ValueError) as error:
+            return error
+        if answer is not None:
+            self._answered(problem, place, answer)
+        return answer
+
+    def _get(self, problem: Problem, place: Place) -> dict[str, Any] | None:
+        words = [f"{name}={str(value).lower()}" for name, value in problem.option_items]
+        query = {
+            "device_model": place.slug,
+            "shape": ",".join(f"{axis}={size}" for axis, size in problem.axes),
+            "dtype": problem.dtype,
+        } | ({"options": ",".join(words)} if words else {})
+        address = f"{self.url}/v1/kernels/{problem.kernel}/best?{urllib.parse.urlencode(query)}"
+        request = urllib.request.Request(address, headers=self._headers)  # noqa: S310 - http or https: see __init__
+        try:
+            with self._opener.open(request, timeout=self.limit_s) as response:
+                body = response.read(MAX_ANSWER_BYTES + 1)
+        except urllib.error.HTTPError as error:
+            with error:
+                if error.code == 404:  # it does not know the kernel or the device model
+                    return None
+                raise
+        answer = json.loads(body) if len(body) <= MAX_ANSWER_BYTES else None
+        if not isinstance(answer, dict):
+            raise ValueError("the answer is no JSON object")  # noqa: TRY004 - as any other answer that is none
+        return answer
+
+    def _failed(self, error: Exception) -> None:
+        self._rests_until = time.monotonic() + REST_S
+        if not self._has_warned:
+            self._has_warned = True
+            warn(f"{self.url} was not of help: {error}; going on without it", ServiceWarning)
