@@ -17,9 +17,10 @@ WORKERS ?= 2
 SHAPE ?= m=256,n=100,k=784
 RECORDED ?= ../shared/data/recorded
 REPEATS ?= 100
+SOAK_S ?= 120
 MAIN_JOB = benchmarks/results/h200/main_job.json
 
-.PHONY: help run serve migrate test lint types unit gpu gpu-test browser-test test-faults chaos fuzz-api bench-main-job bench-kernels bench-rate bench-dispatch bench-network bench-search gpu-random counters gpu-check gpu-memcheck gpu-racecheck \
+.PHONY: help run serve migrate test lint types unit gpu gpu-test browser-test test-faults chaos fuzz-api bench-main-job bench-kernels bench-rate bench-dispatch bench-network bench-search bench-service gpu-random counters gpu-check gpu-memcheck gpu-racecheck \
 	reports references screenshots lock hooks clean
 
 help: ## This list
@@ -104,6 +105,10 @@ bench-network: ## The digits network in every way there is, on the GPU; needs Py
 bench-search: ## Replay recorded spaces through our searches and Kernel Tuner's, no GPU (RECORDED=folder, REPEATS=100, RESUME=1)
 	@$(PREPARE) bench
 	@"$(VENV)/bin/python" benchmarks/search.py "$(RECORDED)" --repeats $(REPEATS) $(if $(RESUME),--resume)
+
+bench-service: ## The service under load on this machine, CPU only; writes benchmarks/results (SOAK_S=120, 3600 for the hour; ONLY="rate batch")
+	@$(PREPARE) run
+	@"$(VENV)/bin/python" benchmarks/service.py --soak-s $(SOAK_S) $(addprefix --only ,$(ONLY))
 
 gpu-random: ## Random shapes, edges and 500 random configurations of every variant on the GPU
 	@$(PREPARE) run

@@ -2,8 +2,8 @@
 
     python benchmarks/service.py [--only rate --only batch] [--rows 1000000] [--soak-s 120] [--json] [--out FILE]
 
-Parts: rate, latency, memory, replicas, batch, enqueue, start, killed, soak. Rows are written when all is measured; a
-run with --only replaces its own rows and keeps the others. What answers are about is synthetic (service_fill.py).
+Parts: rate, latency, memory, replicas, batch, enqueue, start, killed, soak. Rows are written part by part; a run with
+--only replaces its own rows and keeps the others. What answers are about is synthetic (service_fill.py).
 Exit status 1 where a goal is missed.
 """
 
@@ -14,7 +14,9 @@ import json
 import os
 import platform
 import shlex
+import signal
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -87,14 +89,13 @@ class Parts:
 def main() -> int:
     """Reads the command line, measures, writes, prints; 1 where a goal is missed."""
     arguments = parse(sys.argv[1:])
-    before = os.getloadavg()
-    with host() as at:
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # what was started ends with this
+    before, document = os.getloadavg(), read(arguments.out)
+    with host() as at, progress(arguments.only or NAMES) as chosen:
         parts = Parts(at, arguments).all()
-        chosen = {name: parts[name] for name in NAMES if not arguments.only or name in arguments.only}
-        with progress(len(chosen)) as step:
-            measured = {name: [row | {"part": name} for row in step(name, part)] for name, part in chosen.items()}
-    document = with_parts(read(arguments.out), measured) | facts(before)
-    write(arguments.out, document)
+        for name in chosen:
+            document = with_parts(document, {name: [row | {"part": name} for row in parts[name]()]}) | facts(before)
+            write(arguments.out, document)
     print(json.dumps(document, indent=1) if arguments.json else "", end="")
     if not arguments.json:
         show(document["rows"])
@@ -116,19 +117,21 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
 
 
 @contextmanager
-def progress(count: int) -> Iterator[Callable[[str, Callable[[], list[Row]]], list[Row]]]:
-    """A function that runs a part and moves the bar, on stderr."""
+def progress(names: Sequence[str]) -> Iterator[Iterator[str]]:
+    """The names one by one, with a bar on stderr that moves with them."""
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed}/{task.total}"))
     with Progress(*columns, TimeElapsedColumn(), console=Console(stderr=True)) as bar:
-        task = bar.add_task("", total=count)
+        task = bar.add_task("", total=len(names))
 
-        def step(name: str, part: Callable[[], list[Row]]) -> list[Row]:
-            bar.update(task, description=name)
-            rows = part()
-            bar.advance(task)
-            return rows
+        def steps() -> Iterator[str]:
+            for name in names:
+                bar.update(task, description=name)
+                began = time.perf_counter()
+                yield name
+                bar.advance(task)
+                bar.console.print(f"{name}: {time.perf_counter() - began:.0f} s")
 
-        yield step
+        yield steps()
 
 
 def facts(before: Sequence[float]) -> dict[str, Any]:

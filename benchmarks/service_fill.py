@@ -30,7 +30,7 @@ LIMITS = Limits(compute_capability=(9, 0), multiprocessors=132, memory_bytes=141
 ENVIRONMENT = Environment("580.0 (synthetic)", "13.0", "nvrtc", "13.0", "none", "default")
 SIZES = (1, 8192)
 POOL_SHAPE = {"m": 4096, "n": 4096, "k": 4096}
-POOL = 2000
+POOL = 1000
 """Configurations drawn for the pool that winners come from; of each shape those are taken that it admits."""
 
 FILL = """

@@ -18,7 +18,7 @@ from service_host import READY_S, Host, Program, load, until
 from service_rows import PER_SECOND, Row, Served
 
 CALLERS = 8
-STARTS = 20
+STARTS = 10
 SHORT = {"TILEWRIGHT_HEARTBEAT_S": "0.5", "TILEWRIGHT_STALLED_AFTER_S": "3"}
 PARTS = 10
 T_95 = 2.306  # Student's t for 95 % and PARTS - 2 degrees of freedom

@@ -226,22 +226,26 @@ class Kernel:
         self, shape: Mapping[str, int], dtype: str = "float32", options: Mapping[str, OptionValue] | None = None
     ) -> Problem:
         """A checked problem with every option filled in; raises InvalidProblemError naming the field and the fix."""
-        options = dict(options or {})
-        example = ",".join(f"{axis}={size}" for axis, size in self.example_shape.items())
+        options = options or {}
         for axis in shape:
             if axis not in self.axes:
-                raise InvalidProblemError(f"shape.{axis}", f"{self.name} has the axes {', '.join(self.axes)}", example)
+                raise self._wrong(axis, f"{self.name} has the axes {', '.join(self.axes)}")
         for axis in self.axes:
             size = shape.get(axis)
             if size is None:
-                raise InvalidProblemError(f"shape.{axis}", f"the axis {axis} is missing", example)
+                raise self._wrong(axis, f"the axis {axis} is missing")
             if type(size) is not int or not 1 <= size <= MAX_AXIS:
-                raise InvalidProblemError(f"shape.{axis}", f"must be a whole number from 1 to {MAX_AXIS}", example)
+                raise self._wrong(axis, f"must be a whole number from 1 to {MAX_AXIS}")
         if dtype not in self.dtypes:
             raise InvalidProblemError("dtype", f"{self.name} computes in {', '.join(self.dtypes)}", self.dtypes[0])
-        self._check_options(dtype, options)
+        if options:
+            self._check_options(dtype, options)
         filled = tuple((option.name, options.get(option.name, option.default)) for option in self.options)
         return Problem(self.name, tuple((axis, shape[axis]) for axis in self.axes), dtype, filled)
+
+    def _wrong(self, axis: str, reason: str) -> InvalidProblemError:
+        example = ",".join(f"{name}={size}" for name, size in self.example_shape.items())
+        return InvalidProblemError(f"shape.{axis}", reason, example)
 
     def _check_options(self, dtype: str, options: Mapping[str, OptionValue]) -> None:
         known = {option.name: option for option in self.options}

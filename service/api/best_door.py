@@ -7,14 +7,14 @@ which gives the same answers. It stands behind the guard, so that the rules of a
 from __future__ import annotations
 
 from dataclasses import dataclass
-from urllib.parse import parse_qsl
+from urllib.parse import unquote
 
 from starlette.datastructures import State
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from tilewright.service.api.best import represented, router
 from tilewright.service.errors import InvalidRequestError
-from tilewright.service.operations.parse import parse_options, parse_shape
+from tilewright.service.operations.parse import parse_options
 from tilewright.service.operations.shelf import Found
 
 LONGEST = {"shape": 512, "dtype": 16, "options": 512, "device_model": 128}
@@ -49,10 +49,11 @@ class BestDoor:
         """What is known in memory; its lookup and its demand are counted."""
         kernel = scope["path"].removeprefix(_PREFIX).removesuffix(_SUFFIX)
         asked = _plain(scope["query_string"])
-        if asked is None or not scope["path"].startswith(_PREFIX):
+        shape = None if asked is None else _sizes(asked["shape"])
+        if asked is None or shape is None or not scope["path"].startswith(_PREFIX):
             return None
         try:
-            shape, options = parse_shape(asked["shape"]), parse_options(asked.get("options"))
+            options = parse_options(asked["options"]) if "options" in asked else {}
         except InvalidRequestError:
             return None
         model = asked.get("device_model")
@@ -65,10 +66,22 @@ class BestDoor:
 
 def _plain(query: bytes) -> dict[str, str] | None:
     """The question; None where it has other names, one twice, an empty value or a long one, or no shape."""
-    if len(query) > 3 * sum(LONGEST.values()):
-        return None
-    pairs = parse_qsl(query.decode("latin-1"), keep_blank_values=True)
-    asked = dict(pairs)
-    if len(asked) < len(pairs) or "shape" not in asked:
-        return None
-    return asked if all(0 < len(value) <= LONGEST.get(name, 0) for name, value in pairs) else None
+    asked: dict[str, str] = {}
+    for pair in query.decode("latin-1").split("&"):
+        name, _, value = pair.partition("=")
+        value = unquote(value.replace("+", " "))
+        if not 0 < len(value) <= LONGEST.get(name, 0) or name in asked:
+            return None
+        asked[name] = value
+    return asked if "shape" in asked else None
+
+
+def _sizes(text: str) -> dict[str, int] | None:
+    """The sizes by axis; None where `parse_shape` must look closer. The kernel judges names and sizes."""
+    shape: dict[str, int] = {}
+    for pair in text.split(","):
+        axis, _, size = pair.partition("=")
+        if axis in shape or not (size.isascii() and size.isdigit()):
+            return None
+        shape[axis] = int(size)
+    return shape

@@ -124,7 +124,17 @@ def parallel(trials: Sequence[DrawnTrial], order: Sequence[str], selection: Sele
         for place, name in enumerate(names)
     ]
     time = time_axis([t.time_ms for t in measured if t.time_ms])
-    axes.append({**time, "dim": len(names), "id": TIME, "name": "ms, lower is better", "nameLocation": "end"})
+    axes.append(
+        {
+            **time,
+            "dim": len(names),
+            "id": TIME,
+            "name": "ms, lower is better",
+            "nameLocation": "end",
+            "nameTruncate": {"maxWidth": 150},
+            "nameTextStyle": {"align": "left"},
+        }
+    )
     ranked = sorted(measured, key=lambda t: -(t.time_ms or 0))
     fast = max(1, math.ceil(len(ranked) * FASTEST_SHARE))
     return {
@@ -132,7 +142,7 @@ def parallel(trials: Sequence[DrawnTrial], order: Sequence[str], selection: Sele
         "tooltip": {"show": False},
         "parallel": {
             "left": 32,
-            "right": 72,
+            "right": 128,
             "top": 36,
             "bottom": 24,
             "parallelAxisDefault": {

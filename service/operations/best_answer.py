@@ -12,7 +12,7 @@ from tilewright.kernels.space import Configuration
 from tilewright.service.errors import NoConfigurationError
 from tilewright.service.operations.answers import BestAnswer, LaunchAnswer, Match, ProblemAnswer
 from tilewright.service.operations.catalog import compiler_flags
-from tilewright.service.operations.results import gain, library_answer
+from tilewright.service.operations.results import gain, library_fields
 from tilewright.service.operations.staleness import Standing
 from tilewright.service.operations.stored_best import StoredBest
 from tilewright.tuner import roofline
@@ -104,8 +104,8 @@ def stored_fields(asked: Asked, best: StoredBest, match: Match, standing: Standi
         "gain_over_default": gain(best.default_ms, best),
         "gain_over_slowest": gain(best.slowest_ms, best),
         "expected_loss": 0.0 if match is Match.EXACT else None,
-        "library": library_answer(best),
-        "environment": best.environment,
+        "library": library_fields(best),
+        "environment": dict(best.environment),
         "verified_at": best.verified_at,
         "accuracy": asked.accuracy,
         "bound_ratio": best.bound_ratio,

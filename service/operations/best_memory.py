@@ -161,10 +161,10 @@ class BestMemory:
         self._models = {row.slug: Model(row.id, row.slug, limits_of(row)) for row in rows}
 
     def _replace(self, session: Session, ids: Collection[int]) -> None:
-        for row_id, kernel, problem, row in _rows_now(session, ids):
-            shelf = self._shelves.get((kernel, problem.device_model))
+        for kernel, row, current in _rows_now(session, ids):
+            shelf = self._shelves.get((kernel, row.device_model))
             if shelf is not None:
-                shelf.replace(row_id, problem, row)
+                shelf.replace(row, is_current=current)
 
 
 def _pieces(session: Session, kernel: str, slug: str) -> Iterator[list[StoredBest]]:
@@ -179,13 +179,12 @@ def _pieces(session: Session, kernel: str, slug: str) -> Iterator[list[StoredBes
         yield [stored_best(row) for row in rows]
 
 
-def _rows_now(session: Session, ids: Collection[int]) -> Iterator[tuple[int, str, StoredBest, StoredBest | None]]:
-    """Id, kernel, where it belongs, and the row itself where it is current; rows that are gone are left out."""
+def _rows_now(session: Session, ids: Collection[int]) -> Iterator[tuple[str, StoredBest, bool]]:
+    """Kernel, row, and whether it is current; those that are gone are left out."""
     query = full_rows(models.Kernel.name, is_current(), current=False)
     query = query.join(models.Kernel, models.Kernel.id == models.Problem.kernel_id)
     for row in session.execute(query.where(models.BestConfiguration.id.in_(ids))):
-        found = stored_best(row)
-        yield found.id, row[-2], found, found if row[-1] else None
+        yield row[-2], stored_best(row), row[-1]
 
 
 def _bests_of(session: Session, studies: Collection[int]) -> set[int]:

@@ -147,14 +147,14 @@ def similar_shapes(
             models.Kernel.name == kernel.name,
             models.Problem.dtype == like.dtype,
             models.Problem.options == dict(like.options),
-            *_has_axes(kernel.axes),
+            _has_no_other_axes(kernel.axes),
             and_(there.kind == model.kind, there.id != model.id) if transferred else there.id == model.id,
             *wanted.conditions(),
         )
         .order_by(best.id.desc())
         .limit(MAX_RANKED)
     )
-    rows = [tuple(row) for row in session.execute(query)]
+    rows = [tuple(row) for row in session.execute(query) if None not in row]  # of a kernel that had fewer axes once
     offsets = {kind: _model_distance(model, *kind) for kind in {row[2:4] for row in rows}}
     return Tuned(
         ids=np.array([row[0] for row in rows], dtype=np.int64),
@@ -164,10 +164,9 @@ def similar_shapes(
     )
 
 
-def _has_axes(axes: Sequence[str]) -> list[ColumnElement[bool]]:
-    """Conditions on a joined problem: these axes and no others, which the kernel may have had once."""
-    shape, names = models.Problem.shape, cast(list(axes), ARRAY(Text))
-    return [shape.has_all(names), shape.op("-", return_type=JSONB())(names) == {}]
+def _has_no_other_axes(axes: Sequence[str]) -> ColumnElement[bool]:
+    """Whether a joined problem has none but these; the kernel may have had others once."""
+    return models.Problem.shape.op("-", return_type=JSONB())(cast(list(axes), ARRAY(Text))) == {}
 
 
 def _model_distance(model: models.DeviceModel, multiprocessors: int, compute_capability: str) -> float:

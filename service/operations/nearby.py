@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilewright.kernels.problem import Problem
-from tilewright.service.operations.best_rows import MAX_RANKED, TRIED
+from tilewright.service.operations.best_rows import TRIED
 from tilewright.service.operations.predictions import Remembered
 
 
@@ -40,23 +40,22 @@ class Nearby:
         times_ms = np.array([row.time_ms for row in rows])
         return cls(ids, np.ascontiguousarray(log_sizes), times_ms, [row.key for row in rows], predicted)
 
-    def changed(self, gone: int | None, new: Near | None, sizes: Sequence[int], predicted: Remembered) -> Nearby | None:
-        """The same without the row of that id and with the new one; None where all must be looked at again."""
-        ids, log_sizes, times_ms, keys = self.ids, self.log_sizes, self.times_ms, self.keys
-        if len(ids) >= MAX_RANKED:
-            return None
-        if gone is not None:
-            places = np.flatnonzero(ids == gone)
-            ids, times_ms = np.delete(ids, places), np.delete(times_ms, places)
-            log_sizes = np.delete(log_sizes, places, axis=1)
-            keys = [key for place, key in enumerate(keys) if place not in set(places.tolist())]
-        if new is not None:
-            place = int(np.searchsorted(-ids, -new.row_id))
-            ids = np.insert(ids, place, new.row_id)
-            times_ms = np.insert(times_ms, place, new.time_ms)
-            log_sizes = np.insert(log_sizes, place, np.log(np.array(sizes, dtype=np.float64)), axis=1)
-            keys = [*keys[:place], new.key, *keys[place:]]
-        return Nearby(ids, log_sizes, times_ms, keys, predicted)
+    def with_row(self, row: Near, sizes: Sequence[int], predicted: Remembered) -> Nearby:
+        """The same with this row too."""
+        place = int(np.searchsorted(-self.ids, -row.row_id))
+        return Nearby(
+            np.insert(self.ids, place, row.row_id),
+            np.insert(self.log_sizes, place, np.log(np.array(sizes, dtype=np.float64)), axis=1),
+            np.insert(self.times_ms, place, row.time_ms),
+            [*self.keys[:place], row.key, *self.keys[place:]],
+            predicted,
+        )
+
+    def without_row(self, row_id: int, predicted: Remembered) -> Nearby:
+        """The same without this row."""
+        kept = self.ids != row_id
+        keys = [key for key, is_kept in zip(self.keys, kept, strict=True) if is_kept]
+        return Nearby(self.ids[kept], self.log_sizes[:, kept], self.times_ms[kept], keys, predicted)
 
     def nearest(self, problem: Problem) -> Iterator[int]:
         """Places of the nearest, TRIED at most; the first, which most questions take, is found in less time."""
@@ -72,5 +71,7 @@ class Nearby:
         yield from (place for place in ranked if place != first)
 
     def _ranked(self, distances: NDArray[np.float64], places: NDArray[np.intp]) -> list[int]:
+        if len(places) == 1:
+            return [int(places[0])]
         order = np.lexsort((self.ids[places], self.times_ms[places], distances[places]))
         return [int(place) for place in places[order]]

@@ -61,10 +61,15 @@ class Observer:
 
     def look(self) -> Observed | None:
         """What was seen in the last five seconds; None where the database did not answer."""
-        with self._lock:  # whoever comes while one looks waits for what that one sees
+        # Whoever comes while another looks takes what was seen before: waiting would hold the threads of requests.
+        if not self._lock.acquire(blocking=self._seen_s == float("-inf")):
+            return self._seen
+        try:
             if self.clock() - self._seen_s >= BELIEVED_S:
                 self._seen, self._seen_s = self._look(), self.clock()
             return self._seen
+        finally:
+            self._lock.release()
 
     def _look(self) -> Observed | None:
         try:

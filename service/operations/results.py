@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import Field
 from sqlalchemy import Select, func, select, true
@@ -60,17 +60,23 @@ class ResultAnswer(Answer):
     stands_in_for: int | None = Field(description="The retracted result in whose place it was put.")
 
 
-def library_answer(row: models.BestConfiguration | StoredBest) -> LibraryAnswer | None:
+def library_fields(row: models.BestConfiguration | StoredBest) -> dict[str, Any] | None:
     """The library's side of a best configuration, or None where no library was timed beside it."""
     if row.library_ms is None or row.library_name is None:
         return None
-    return LibraryAnswer(
-        name=row.library_name,
-        time_ms=row.library_ms,
-        faster=bool(row.library_faster),
-        speedup=row.library_ms / row.time_ms,
-        bound_ratio=row.library_bound_ratio,
-    )
+    return {
+        "name": row.library_name,
+        "time_ms": row.library_ms,
+        "faster": bool(row.library_faster),
+        "speedup": row.library_ms / row.time_ms,
+        "bound_ratio": row.library_bound_ratio,
+    }
+
+
+def library_answer(row: models.BestConfiguration) -> LibraryAnswer | None:
+    """The same as an answer."""
+    fields = library_fields(row)
+    return None if fields is None else LibraryAnswer(**fields)
 
 
 def gain(over_ms: float | None, row: models.BestConfiguration | StoredBest) -> float | None:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from pydantic_core import to_json
 
+from tilewright.kernels.errors import InvalidProblemError
 from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.problem import Limits, OptionValue, Problem
 from tilewright.service.operations.answers import Match
@@ -104,17 +105,17 @@ class Shelf:
         shape = dict(zip(self.kernel.axes, self._key.unpack(key)[1:], strict=True))
         return [self.packer.unpack(record, shape, like.dtype, like.options) for record in records]
 
-    def _packed(self, row: StoredBest) -> bytes:
-        problem = self.kernel.problem(row.shape, row.dtype, row.options)
+    def _packed(self, row: StoredBest, problem: Problem) -> bytes:
         asked = Asked(self.kernel, problem, self.model.slug, self.model.limits)
         return self.packer.pack(row, standing_of(asked, row) if asked.is_member(row.configuration) else None)
 
     def fill(self, rows: Iterable[StoredBest]) -> None:
         """Puts many rows in; by distance they are found after `arrange`."""
         for row in rows:
-            key = self._key_of(row)
-            if key is not None:
-                self._records[key] = (*self._records.get(key, ()), self._packed(row))
+            problem = self._problem_of(row)
+            if problem is not None:
+                key = self._key_of(problem)
+                self._records[key] = (*self._records.get(key, ()), self._packed(row, problem))
 
     def arrange(self) -> None:
         """Makes everything findable by distance."""
@@ -127,47 +128,49 @@ class Shelf:
             sizes = [self._sizes(row.key) for row in newest]
             self._nearby[manner] = Nearby.of(newest, sizes, self._remembered([row.row_id for row in newest]))
 
-    def replace(self, row_id: int, problem: StoredBest, row: StoredBest | None) -> None:
-        """Puts the row in, or takes it away where there is none any more; `problem` says where it belongs."""
-        key = self._key_of(problem)
-        if key is None:
+    def replace(self, row: StoredBest, *, is_current: bool) -> None:
+        """Puts the row in where it is current, else takes it away."""
+        problem = self._problem_of(row)
+        if problem is None:
             return
+        key = self._key_of(problem)
         before = self._records.get(key, ())
-        kept = tuple(record for record in before if self.packer.row_id(record) != row_id)
-        after = kept if row is None else (*kept, self._packed(row))
+        kept = tuple(record for record in before if self.packer.row_id(record) != row.id)
+        after = (*kept, self._packed(row, problem)) if is_current else kept
         if after:
             self._records[key] = after
         else:
             self._records.pop(key, None)
-        if row is None or len(before) != len(after):
-            self._rearrange(key, row_id if len(kept) < len(before) else None, row)
+        if len(before) != len(after):
+            self._rearrange(Near(row.id, key, row.time_ms), is_new=is_current)
 
-    def _rearrange(self, key: bytes, gone: int | None, row: StoredBest | None) -> None:
-        manner = self._key.unpack(key)[0]
+    def _rearrange(self, row: Near, *, is_new: bool) -> None:
+        manner = self._key.unpack(row.key)[0]
         nearby = self._nearby.get(manner)
-        if nearby is None:
+        if nearby is None or len(nearby.keys) >= MAX_RANKED:
             self.arrange()
-            return
-        ids = nearby.ids[nearby.ids != gone] if gone is not None else nearby.ids
-        new = None if row is None else Near(row.id, key, row.time_ms)
-        if new is not None:
-            ids = np.sort(np.append(ids, new.row_id))[::-1]
-        changed = nearby.changed(gone, new, self._sizes(key), self._remembered(ids))
-        if changed is None:
-            self.arrange()
+        elif is_new:
+            ids = np.sort(np.append(nearby.ids, row.row_id))[::-1]
+            self._nearby[manner] = nearby.with_row(row, self._sizes(row.key), self._remembered(ids))
         else:
-            self._nearby[manner] = changed
+            ids = nearby.ids[nearby.ids != row.row_id]
+            self._nearby[manner] = nearby.without_row(row.row_id, self._remembered(ids))
 
     def _remembered(self, ids: Iterable[int]) -> Remembered:
         return Remembered(self.kernel, self.model.limits, ids)
 
-    def _key_of(self, row: StoredBest) -> bytes | None:
-        """The key of the row's problem; None where the kernel's declaration has no such problem any more."""
-        if set(row.shape) != set(self.kernel.axes) or set(row.options) != {o.name for o in self.kernel.options}:
+    def _problem_of(self, row: StoredBest) -> Problem | None:
+        """The row's problem; None where nobody can ask for it any more, as the kernel is declared now."""
+        if set(row.options) != {option.name for option in self.kernel.options}:
             return None
-        manner = row.dtype, tuple((option.name, row.options[option.name]) for option in self.kernel.options)
-        number = self._manners.setdefault(manner, len(self._manners))
-        return self._key.pack(number, *(row.shape[axis] for axis in self.kernel.axes))
+        try:
+            return self.kernel.problem(row.shape, row.dtype, row.options)
+        except InvalidProblemError:
+            return None
+
+    def _key_of(self, problem: Problem) -> bytes:
+        number = self._manners.setdefault((problem.dtype, problem.option_items), len(self._manners))
+        return self._key.pack(number, *(size for _, size in problem.axes))
 
     def _sizes(self, key: bytes) -> tuple[int, ...]:
         return self._key.unpack(key)[1:]

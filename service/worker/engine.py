@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 import uuid
 from collections.abc import Awaitable, Callable
@@ -21,6 +22,8 @@ from tilewright.service.store.patience import PATIENCE_S
 from tilewright.service.store.session import KEEPALIVE
 
 __all__ = ["Handler", "TryAgainError", "enqueue", "make_app"]
+
+logger = logging.getLogger(__name__)
 
 Handler = Callable[[uuid.UUID, int], Awaitable[None]]
 """Runs one job: its id, and the id of the engine's entry."""
@@ -61,6 +64,10 @@ class _PatientConnector(procrastinate.PsycopgConnector):
             try:
                 await super().execute_query_async(query, **arguments)
             except ConnectorException as error:
+                if isinstance(error.__cause__, psycopg.errors.RaiseException):
+                    # Given away while this host stood still, or ended by an attempt whose answer was lost: not ours.
+                    logger.warning("An entry of the engine had ended already: %s", error.__cause__.diag.message_primary)
+                    return
                 if not isinstance(error.__cause__, psycopg.OperationalError) or time.monotonic() > deadline:
                     raise
                 await asyncio.sleep(RECONNECT_S)

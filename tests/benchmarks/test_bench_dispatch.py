@@ -14,7 +14,7 @@ def test_the_page_on_the_launcher_says_what_was_measured():
     page = (ROOT / "docs/launcher.md").read_text(encoding="utf-8")
     stated = {
         name: (middle, over)
-        for name, middle, over in re.findall(r"^\| `(.+?)` \| ([\d.]+) \| ([-+][\d.]+|) \|", page, re.M)
+        for name, middle, over in re.findall(r"^\| `(.+?)` \| ([\d.]+) \| ([-+][\d.]+|) \|", page, re.MULTILINE)
     }
     for row in measured["rows"]:
         name = row["call"].removeprefix("PyCUDA ")

@@ -148,7 +148,7 @@ def tabs(chromium, address: str) -> Iterator[Callable]:
         tab = context.new_page()
         tab.expected = set()  # statuses that the test provokes
         tab.on("console", lambda said: note(tab, said))
-        tab.on("pageerror", lambda error: complaints.append(f"exception: {error}"))
+        tab.on("pageerror", lambda error: complaints.append(f"exception: {error.stack or error}"))
         tab.on("request", note_stranger)
         tab.on("requestfailed", note_failure)
         tab.goto(path)

@@ -16,6 +16,7 @@ from sqlalchemy.orm import Session
 from tilewright.kernels.problem import Limits
 from tilewright.service.operations import registry
 from tilewright.service.store import models
+from tilewright.tuner import roofline
 from tilewright.tuner.device import DeviceModel, Environment
 from tilewright.tuner.recordings import Recording, read_recording
 
@@ -199,6 +200,7 @@ class Filler:
                 outcome=entry.outcome,
                 time_ms=time_ms,
                 warm_ms=time_ms,
+                **self._rates(read, time_ms),
                 wall_s=compile_s + sum(samples) / 1e3,
                 log=entry.log,
                 compile_ms=entry.compile_ms,
@@ -206,6 +208,18 @@ class Filler:
         job.trials_done = len(read.entries)
         self.session.flush()
         return study.id
+
+    @staticmethod
+    def _rates(read: Recording, time_ms: float | None) -> dict[str, float]:
+        """GFLOP/s and GB/s of a kernel that is ours; of others nobody knows the work."""
+        declared = registry.catalogue().by_name.get(read.kernel)
+        if declared is None or time_ms is None:
+            return {}
+        problem = declared.problem(read.shape, read.dtype, read.options)
+        return {
+            "gflops": roofline.gflops(declared.flops(problem), time_ms),
+            "gb_per_s": roofline.gb_per_s(declared.bytes_moved(problem), time_ms),
+        }
 
     def _problem(self, read: Recording) -> models.Problem:
         if read.kernel in registry.catalogue().by_name:

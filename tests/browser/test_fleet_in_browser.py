@@ -210,7 +210,9 @@ def test_what_is_asked_for_is_tuned_from_its_row_and_from_the_top(open_tab, comm
     expect(tab.get_by_label("Each job: trials")).to_have_value("7")  # a refresh keeps what was typed
     row = tab.locator("tbody tr", has_text="m=256")
     expect(row.get_by_role("link", name="its job")).to_be_visible()
-    tab.get_by_role("button", name="Tune the top 10").click()
+    tab.get_by_label("of the top").fill("50")
+    tab.get_by_role("button", name="Tune the top").click()
+    expect(tab.locator("#action-result")).to_have_text("1 queued, 1 under way already.")
     expect(tab.get_by_role("link", name="its job")).to_have_count(2)
     tab.go_back()
     expect(tab.locator("tbody tr")).to_have_count(3)
@@ -232,6 +234,30 @@ def test_jobs_are_filtered_without_a_reload_and_the_address_says_so(open_tab, co
     expect(tab.get_by_role("link", name="failed")).to_have_attribute("aria-current", "true")
     tab.go_back()
     expect(tab.locator("#jobs tbody tr")).to_have_count(2)
+
+
+def test_an_answer_that_comes_after_another_filter_was_chosen_is_dropped(open_tab, commit, expect):
+    commit(of_everything)
+    tab = open_tab("/jobs")
+    held = []
+
+    def hold(route):  # the refresh of the whole list
+        held.append(route)
+
+    tab.route(re.compile(r"/jobs$"), hold)
+    tab.evaluate(NOTE_END, "/jobs")
+    with tab.expect_request(re.compile(r"/jobs$")):
+        tab.evaluate("htmx.trigger('#jobs', 'refresh', {}, false)")
+    tab.get_by_role("link", name="failed").click()
+    expect(tab.locator("#jobs tbody tr")).to_have_count(1)
+    held[0].continue_()
+    expect(tab.locator("body")).to_have_attribute("data-ended", "/jobs")
+    expect(tab.locator("#jobs tbody tr")).to_have_count(1)
+
+
+NOTE_END = """(path) => document.addEventListener("htmx:finally:request", ({ detail }) => {
+  if (detail.ctx.request.action === path) document.body.dataset.ended = path;
+})"""
 
 
 def test_pages_say_when_the_server_no_longer_answers_for_them(open_tab, commit, expect):

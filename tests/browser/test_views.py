@@ -100,7 +100,7 @@ def drag_last_axis(tab):
     plot = tab.locator("#parallel .plot")
     plot.scroll_into_view_if_needed()
     box = plot.bounding_box()
-    x, top, bottom = box["x"] + box["width"] - 72, box["y"] + 40, box["y"] + box["height"] - 28
+    x, top, bottom = box["x"] + box["width"] - 128, box["y"] + 40, box["y"] + box["height"] - 28
     tab.mouse.move(x, (top + bottom) / 2)
     tab.mouse.down()
     tab.mouse.move(x, top + 20, steps=5)

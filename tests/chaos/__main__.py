@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import platform
 import shutil
@@ -62,6 +63,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cycles", type=int, default=200)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--seconds", type=float, default=math.inf, help="begin no further cycle after so many")
     parser.add_argument("--out", type=Path)
     parser.add_argument("--keep", action="store_true", help="leave the folder with the logs")
     arguments = parser.parse_args()
@@ -70,7 +72,7 @@ def main() -> int:
     os.environ["TILEWRIGHT_DATA_DIR"] = str(folder / "data")
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # all that was started is stopped
     begun = time.monotonic()
-    report = chaos(folder, arguments.seed, arguments.cycles, say)
+    report = chaos(folder, arguments.seed, arguments.cycles, seconds=arguments.seconds, say=say)
     report.numbers["wall_s"] = round(time.monotonic() - begun, 1)
     show(report)
     if arguments.out:
@@ -78,7 +80,6 @@ def main() -> int:
             "command": f"make chaos CYCLES={arguments.cycles} SEED={arguments.seed}",
             "environment": about,
             "seed": arguments.seed,
-            "cycles": arguments.cycles,
             **report.numbers,
             "violations": report.violations,
         }

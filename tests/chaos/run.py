@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 import time
 from collections import Counter
@@ -26,10 +27,10 @@ from tilewright.service.store.models import JobState
 Say = Callable[[str], object]
 
 LOOK_S = 0.2
-PROGRESS_S = 120.0
+PROGRESS_S = 240.0
 """Longer without a new trial or an ended job, and work has not gone on. Starting a worker and its job takes some 4 s of
-CPU time; on a busy machine ten times as long."""
-SETTLE_S = 180.0
+CPU time; on a busy machine twenty times as long."""
+SETTLE_S = 400.0
 CALM_S = 4.0
 """Before schedules are paused, so that what was due in the last fault has been dealt with."""
 
@@ -52,14 +53,17 @@ class Chaos:
         self.by_kind: Counter[str] = Counter()
         self.went_on_s: list[float] = []
 
-    def run(self, cycles: list[list[Blow]]) -> None:
-        """All of it."""
+    def run(self, cycles: list[list[Blow]], seconds: float) -> None:
+        """All of it; no further cycle begins after so many seconds."""
         with Client(f"http://127.0.0.1:{self.world.port}") as client:
             self._until(client.is_ready, 120, "the API never became ready")
         self._until(self._has_devices, 120, "the workers never registered")
         made = self.callers.schedules()
         self.callers.start()
+        end = time.monotonic() + seconds
         for number, blows in enumerate(cycles):
+            if time.monotonic() > end:
+                break
             self._cycle(number, blows)
         self.callers.stop()
         self._keep_looking(CALM_S)
@@ -163,26 +167,32 @@ def _figures(session: Any) -> dict[str, Any]:
         .group_by(models.TuningJob.error)
     )
     outcomes = session.execute(select(models.Trial.outcome, func.count()).group_by(models.Trial.outcome))
+    late = func.extract("epoch", func.max(models.ScheduleFire.created_at - models.ScheduleFire.fire_at))
     return {
         "jobs": {state.value: count for state, count in states},
         "why_jobs_failed": dict(errors.all()),
         "trials": {outcome.value: count for outcome, count in outcomes},
         "bests": session.scalar(select(func.count(models.BestConfiguration.id))),
         "due_times": session.scalar(select(func.count(models.ScheduleFire.id))),
+        "most_late_s": round(float(session.scalar(late)), 1),
         "jobs_of_schedules": session.scalar(select(func.count()).where(models.TuningJob.schedule_id.is_not(None))),
         "jobs_with_several_epochs": session.scalar(select(func.count()).where(models.TuningJob.epoch > 1)),
         "most_epochs_of_a_job": session.scalar(select(func.max(models.TuningJob.epoch))),
     }
 
 
-def chaos(folder: Path, seed: int, cycles: int, say: Say = str) -> Report:
-    """The report of so many cycles, whose faults the seed decides."""
+def chaos(folder: Path, seed: int, cycles: int, *, seconds: float = math.inf, say: Say = str) -> Report:
+    """The report of so many cycles, whose faults the seed decides; of fewer where the time is over before."""
     with running(folder) as world:
         run = Chaos(world, seed, say)
         with closing(run.callers):
-            run.run(plan(seed, cycles))
+            run.run(plan(seed, cycles), seconds)
         told, begun = run.callers.told, world.witness.begun()
-        numbers: dict[str, Any] = {"by_kind": dict(run.by_kind), "devices": len(world.workers)}
+        numbers: dict[str, Any] = {
+            "cycles": len(run.went_on_s),
+            "by_kind": dict(run.by_kind),
+            "devices": len(world.workers),
+        }
         numbers |= run.numbers | {
             "requests_acknowledged": len(told.jobs),
             "requests_repeated_until_heard": dict(told.refusals),

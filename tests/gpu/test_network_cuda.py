@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from contextlib import closing
 
 import numpy as np
 import pytest
@@ -20,9 +21,8 @@ SIZES = [(784, 100, 100, 10), (33, 17, 5)]
 def device(gpu):
     from tilewright.tuner.cuda import CudaDevice  # noqa: PLC0415 - PyCUDA is only where GPUs are
 
-    device = CudaDevice(gpu)
-    yield device
-    device.close()
+    with closing(CudaDevice(gpu)) as device:
+        yield device
 
 
 @pytest.fixture(autouse=True)

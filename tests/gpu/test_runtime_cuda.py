@@ -461,6 +461,7 @@ def test_preparing_compiles_and_loads_ahead(torch, drv, runtime):
     np.testing.assert_allclose(C.cpu().numpy(), a @ b, **TOLERANCE)
 
 
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 def test_a_forked_child_is_told(torch, runtime):
     a, b = operands()
     A, B, C = torch.from_numpy(a).cuda(), torch.from_numpy(b).cuda(), torch.zeros(M, N, device="cuda")

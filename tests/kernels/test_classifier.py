@@ -3,6 +3,7 @@
 import dataclasses
 import math
 import shutil
+from contextlib import closing
 
 import numpy as np
 import pytest
@@ -19,17 +20,13 @@ SMALL = Configuration.of("rows", {"ROWS": 2, "WARPS": 2, "OUTPUTS": 4, "VECTOR_W
 
 @pytest.fixture(scope="module")
 def device(tmp_path_factory):
-    device = CpuDevice(cache=tmp_path_factory.mktemp("host-programs"))
-    yield device
-    device.close()
+    with closing(CpuDevice(cache=tmp_path_factory.mktemp("host-programs"))) as device:
+        yield device
 
 
 def verified(device, kernel, problem, configuration):
-    bench = device.bench(kernel, problem, seed=5)
-    try:
+    with closing(device.bench(kernel, problem, seed=5)) as bench:
         return bench.verify_each_kind(bench.compile(configuration))
-    finally:
-        bench.close()
 
 
 @pytest.mark.parametrize(

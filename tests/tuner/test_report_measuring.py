@@ -121,7 +121,18 @@ def test_a_wrong_result_of_the_host_is_found(monkeypatch):
 def test_a_host_step_that_would_take_too_long_is_left_out():
     host = HostSteps(KERNEL, limit_s=0.001)
     assert host.allows("loop", KERNEL.problem({"m": 8, "n": 8, "k": 8}))
-    assert not host.allows("loop", KERNEL.problem({"m": 512, "n": 512, "k": 512}))
+    large = KERNEL.problem({"m": 512, "n": 512, "k": 512})
+    assert not host.allows("loop", large)
+    assert not host.allows("blas", large)
+    host.close()
+
+
+def test_what_a_short_call_took_says_how_long_the_next_size_takes():
+    host = HostSteps(KERNEL, limit_s=0.1)
+    larger = KERNEL.problem({"m": 256, "n": 256, "k": 256})
+    assert not host.allows("blas", larger)
+    time, _ = host.time("blas", KERNEL.problem({"m": 64, "n": 64, "k": 64}), seed=1)
+    assert host.allows("blas", larger) == (time.median_ms * 4**3 <= 100)
     host.close()
 
 

@@ -273,6 +273,7 @@ def test_threads_share_a_launcher(runtime):
     assert not wrong
 
 
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")  # NumPy's threads
 def test_a_forked_child_launches_on_the_cpu_even_while_a_lock_was_held(runtime):
     launch = runtime.best("gemm", m=M, n=N, k=K)
     a, b, c = operands()

@@ -74,8 +74,7 @@ class HostSteps:
         times = rounds_ms(call, time.thread_time if place == "loop" else time.perf_counter)
         interval = statistics.median_interval(times)
         median_ms = statistics.median(times)
-        if median_ms > 1e3 * _ROUND_S:  # shorter calls say nothing about long ones
-            self._gflops[place] = self.kernel.flops(problem) / median_ms / 1e6
+        self._gflops[place] = self.kernel.flops(problem) / median_ms / 1e6
         return Time(median_ms, interval.low, interval.high, len(times)), ratio
 
     def _checked(self, problem: Problem, arrays: Arrays, out: HostArray) -> float:

@@ -56,6 +56,8 @@ document.addEventListener("htmx:before:request", ({ detail: { ctx } }) => {
   const { request, sourceElement } = ctx;
   if (request.method === "GET") return;
   request.body = body(sourceElement);
+  const top = sourceElement.elements?.namedItem("top");
+  if (top && sourceElement.dataset.body === "budget") request.action += `${request.action.includes("?") ? "&" : "?"}top=${encodeURIComponent(top.value)}`;
   request.headers.Accept = "application/json";
   if (request.body === null) delete request.headers["Content-Type"];
   else request.headers["Content-Type"] = "application/json";
@@ -105,6 +107,17 @@ function refuse(element, said) {
   form.querySelector("[aria-invalid]")?.focus();
 }
 
+/** What became of each problem of the demand that was to be tuned. */
+function counted(items) {
+  const count = (is, text) => { const found = items.filter(is).length; return found ? [`${found} ${text}`] : []; };
+  const refused = items.filter((item) => item.refused).map((item) => `${item.problem.kernel}: ${item.refused}`);
+  return [
+    ...count((item) => item.is_new, "queued"),
+    ...count((item) => item.job_id && !item.is_new, "under way already"),
+    ...count((item) => item.refused, `refused (${[...new Set(refused)].join(" ")})`),
+  ].join(", ") || "Nothing is asked for";
+}
+
 /** The body of an answer; one that is not ours (a proxy's page) says only how it ended. */
 function spoken({ text, response }) {
   try { return text ? JSON.parse(text) : {}; } catch { return { detail: `The answer was not understood (status ${response.status}).` }; }
@@ -120,7 +133,7 @@ document.addEventListener("htmx:after:request", ({ detail: { ctx } }) => {
     location.assign(element.dataset.then.replace("{id}", said.id));
     return;
   } else {
-    tell(element.dataset.done || "", said.id && element.dataset.path?.replace("{id}", said.id));
+    tell(element.dataset.done || (said.items ? `${counted(said.items)}.` : ""), said.id && element.dataset.path?.replace("{id}", said.id));
     if (request.method === "DELETE") document.getElementById("action-result").focus(); // what had the focus goes
   }
   for (const section of document.querySelectorAll("[hx-select]")) htmx.trigger(section, "refresh", {}, false);

@@ -4,17 +4,25 @@ const ENDED = new Set(["done", "failed", "cancelled"]);
 const streams = new Set();
 
 const say = (text) => { document.getElementById("connection").textContent = text; };
-const sayLive = () => say(streams.size ? "● live" : "");
+const sayLive = () => say(streams.size && !document.hidden ? "● live" : "");
 const sayOld = (reason) => say(`No answer (${reason}); what is shown may be old.`);
 
 document.addEventListener("htmx:before:request", (event) => {
   if (document.hidden && event.detail.ctx.sourceEvent.type === "every") event.preventDefault();
 });
 
+/** Whether the section has been given another address since it was asked for: a filter was chosen meanwhile. */
+function isLate({ sourceElement, request }) {
+  if (sourceElement.getAttribute("hx-select") !== `#${sourceElement.id}`) return false;
+  const { pathname, search } = new URL(sourceElement.getAttribute("hx-get"), location);
+  return pathname + search !== request.action;
+}
+
 /** Only an answer that holds the section is put in its place: neither an error's page nor that of signing in. */
 document.addEventListener("htmx:before:swap", (event) => {
   const { ctx, tasks } = event.detail;
   if (!ctx.select) return;
+  if (isLate(ctx)) { event.preventDefault(); return; }
   const isThere = tasks.some(({ type, fragment }) => type === "main" && fragment.childElementCount > 0);
   if (ctx.response.status === 200 && isThere) { sayLive(); return; }
   event.preventDefault();

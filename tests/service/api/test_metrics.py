@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import httpx
 import pytest
 from caller import Caller
-from factories import SHAPE, TILED_16, TILED_32, Rows
+from factories import H200, SHAPE, TILED_16, TILED_32, Rows
 from prometheus_client.parser import text_string_to_metric_families
 from sqlalchemy import event
 
@@ -83,6 +85,16 @@ def test_lookups_count_by_match_and_each_shape_of_a_batch(client):
     metrics = scraped(client)
     lookups = {match: metrics["tilewright_lookups_total", ("match", match)] for match in ("exact", "nearest", "none")}
     assert lookups == {"exact": 3, "nearest": 1, "none": 0}
+
+
+def test_a_lookup_without_an_answer_counts_as_none(client):
+    nothing_fits = replace(H200, slug="tiny", limits=replace(H200.limits, max_threads_per_block=0))
+    with transaction() as session:
+        Rows(session).device(nothing_fits)
+    response = client.get(BEST, params={"device_model": "tiny", "shape": "m=256,n=100,k=784"})
+    assert response.json()["type"] == "/problems/no-configuration"
+    client.get(BEST, params={"device_model": "nosuch", "shape": "m=256,n=100,k=784"})
+    assert scraped(client)["tilewright_lookups_total", ("match", "none")] == 1
 
 
 def test_what_the_database_knows_is_the_same_from_every_process(client):
@@ -170,6 +182,27 @@ def test_a_storm_of_scrapes_asks_the_database_once(client):
 
     asyncio.run(storm())
     assert len([one for one in statements if "pg_database_size" in one]) == 1
+
+
+def test_nobody_waits_for_a_slow_look_but_the_first(client):
+    slow, go_on = threading.Event(), threading.Event()
+
+    class Slow(Observer):
+        def _look(self):
+            if self._seen is not None:
+                slow.set()
+                assert go_on.wait(10)
+            return super()._look()
+
+    observer = Slow(clock=iter(range(0, 1000, 10)).__next__)
+    first = observer.look()
+    looking = threading.Thread(target=observer.look)
+    looking.start()
+    assert slow.wait(10)
+    assert observer.look() is first
+    go_on.set()
+    looking.join()
+    assert observer.look() is not first
 
 
 def test_metrics_of_the_process_are_told_while_the_database_is_away():

@@ -10,6 +10,7 @@ from test_predicted_answers import ASKED, SHAPES, TRIED, ask, shape_of, tune  # 
 
 from tilewright.service.operations import predictors
 from tilewright.service.operations.predictors import QUICK_TRIALS, Predictors
+from tilewright.service.store import models
 from tilewright.service.store.session import sqlalchemy_url
 
 NEAR = ASKED | {"m": ASKED["m"] + 2}
@@ -96,3 +97,12 @@ def test_a_fit_that_fails_is_tried_again(rows):
     with pytest.raises(ZeroDivisionError):
         kept.fitted(rows.session, "one", (1,), fails, lambda older: True)
     assert kept.fitted(rows.session, "one", (1,), lambda session: (None, 1), lambda older: True).ids == (1,)
+
+
+@pytest.mark.parametrize("shape", [{"m": 700, "n": 600}, {"m": 700, "n": 600, "k": 500, "batch": 2}])
+def test_what_was_tuned_when_the_kernel_had_other_axes_is_near_to_nothing(rows, shape):
+    best = rows.best({"m": 701, "n": 600, "k": 500})
+    assert ask(rows).match == "nearest"
+    rows.session.get_one(models.Problem, best.problem_id).shape = shape
+    rows.session.commit()
+    assert ask(rows).match == "default"

@@ -66,6 +66,8 @@ def served(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     monkeypatch.setenv("TILEWRIGHT_TEST_EXPORT", str(fleet.folder / "export.json"))
     with ending_jobs(fleet):
         yield url
+    tracebacks = (fleet.folder / "api.log").read_text().split("Traceback (most recent call last)")[1:]
+    print(*[trace[-3000:] for trace in tracebacks[:3]], sep="\n---\n")  # noqa: T201 - beside what schemathesis says
     process.terminate()
     assert process.wait(30) == -signal.SIGTERM  # uvicorn ends in order, then as the signal would have it
 

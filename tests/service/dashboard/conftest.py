@@ -11,7 +11,11 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.pool import NullPool
 
 from tilewright.service.app import create_app
+from tilewright.service.operations import keys
+from tilewright.service.operations.caller import Scope
+from tilewright.service.operations.requests import KeyRequest
 from tilewright.service.operations.transaction import transaction
+from tilewright.service.settings import settings
 from tilewright.service.store import session as store_session
 from tilewright.service.store.models import Base
 from tilewright.service.store.session import sqlalchemy_url
@@ -64,3 +68,19 @@ def commit(client: Caller) -> Callable:
             return make(Rows(session))
 
     return commit
+
+
+@pytest.fixture
+def as_key(client, commit, monkeypatch):
+    """Opens pages with a key of a scope, on a server that demands keys."""
+    monkeypatch.setenv("TILEWRIGHT_REQUIRE_KEYS", "true")
+    settings.cache_clear()
+    client.app = create_app()
+
+    def as_key(scope: Scope, path: str):
+        made = commit(lambda rows: keys.create_key(rows.session, KeyRequest(name=f"k-{scope}", scope=scope)))
+        return client.get(path, headers={"Authorization": f"Bearer {made.token}"})
+
+    yield as_key
+    monkeypatch.undo()
+    settings.cache_clear()

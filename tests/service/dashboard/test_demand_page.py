@@ -9,7 +9,9 @@ from factories import H100, SHAPE
 from tilewright.service.operations import demand
 from tilewright.service.operations.answers import ProblemAnswer
 from tilewright.service.operations.demand import Wanted
+from tilewright.service.operations.demand_answers import answered
 from tilewright.service.operations.requests import JobRequest
+from tilewright.service.operations.transaction import transaction
 from tilewright.service.store import models
 
 
@@ -55,8 +57,10 @@ def test_most_asked_for_comes_first_with_the_answer_it_gets_meanwhile(page, comm
     assert "○ default" in third
     assert re.search(r"\d+ s ago", first)
     assert 'href="/v1/demand?format=csv"' in shown
-    assert 'hx-post="/v1/demand:tune?top=10"' in shown
-    assert len(lines(page("/demand?kernel=softmax"))) == 1
+    assert 'hx-post="/v1/demand:tune"' in shown
+    only = page("/demand?kernel=softmax")
+    assert len(lines(only)) == 1
+    assert 'hx-post="/v1/demand:tune?kernel=softmax"' in only
     assert len(lines(page("/demand?device_model=nvidia-h100"))) == 1
 
 
@@ -73,6 +77,26 @@ def test_button_of_a_row_sends_a_job_that_the_api_takes_and_then_leads_to_it(cli
     shown = page("/demand")
     assert f'href="/jobs/{made.json()["id"]}"' in shown
     assert "data-problem" not in shown
+
+
+def test_answers_from_memory_are_those_of_the_database(client, commit):
+    def make(rows):
+        rows.best(SHAPE)
+        asked(rows, SHAPE | {"m": 512}, 3)
+        asked(rows, SHAPE | {"m": 8}, 2)
+        asked(rows, {"m": 64, "n": 10}, 1, kernel="softmax")
+
+    commit(make)
+    memory, name = client.app.state.best, ("gemm", "nvidia-h200")
+    with transaction() as session:
+        rows = demand.demand(session).items
+        found = answered(session, rows)
+        assert [row.match for row in found] == ["nearest", "nearest", "default"]
+        memory.learn_models(session)
+        memory.put(name, memory.filled(session, name, lambda: None))
+        memory.confirm()
+        assert memory.find(*name, SHAPE | {"m": 8}, "float32", rows[1].problem.options) is not None
+        assert answered(session, rows, memory) == found
 
 
 def test_what_nothing_answers_any_more_says_why_and_offers_no_button(page, commit):

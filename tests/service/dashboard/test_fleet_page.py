@@ -7,11 +7,11 @@ from datetime import timedelta
 import pytest
 from factories import H200, NEW, SHAPE
 from sqlalchemy import Engine, event, func
+from test_demand_page import asked
 
-from tilewright.service.app import create_app
-from tilewright.service.operations import fleet, keys, registry, webhooks
+from tilewright.service.operations import fleet, registry, webhooks
 from tilewright.service.operations.caller import Scope
-from tilewright.service.operations.requests import KeyRequest, WebhookRequest
+from tilewright.service.operations.requests import WebhookRequest
 from tilewright.service.settings import settings
 from tilewright.service.store import models
 from tilewright.service.store.models import DeliveryState, DeviceState, JobState
@@ -175,22 +175,6 @@ def test_last_errors_lead_to_the_job_and_to_the_messages_of_the_webhook(page, co
     assert "arrived" in page("/webhooks/ci")
 
 
-@pytest.fixture
-def as_key(client, commit, monkeypatch):
-    """Opens pages with a key of a scope, on a server that demands keys."""
-    monkeypatch.setenv("TILEWRIGHT_REQUIRE_KEYS", "true")
-    settings.cache_clear()
-    client.app = create_app()
-
-    def as_key(scope: Scope, path: str):
-        made = commit(lambda rows: keys.create_key(rows.session, KeyRequest(name=f"k-{scope}", scope=scope)))
-        return client.get(path, headers={"Authorization": f"Bearer {made.token}"})
-
-    yield as_key
-    monkeypatch.undo()
-    settings.cache_clear()
-
-
 @pytest.mark.parametrize(("scope", "sees"), [(Scope.READ, False), (Scope.TUNE, False), (Scope.ADMIN, True)])
 def test_only_an_admin_is_offered_buttons_and_shown_webhooks(as_key, commit, scope, sees):
     commit(failed_with_message)
@@ -198,6 +182,21 @@ def test_only_an_admin_is_offered_buttons_and_shown_webhooks(as_key, commit, sco
     assert ("hx-post" in shown) is sees
     assert ("webhooks/ci" in shown) is sees
     assert ("needs a key with the scope admin" in shown) is not sees
+
+
+@pytest.mark.parametrize(
+    ("path", "offered"), [("/schedules", "New schedule"), ("/schedules/new", "<form"), ("/demand", "Tune this")]
+)
+def test_who_may_not_change_anything_is_told_which_key_may(as_key, commit, path, offered):
+    def make(rows):
+        rows.device()
+        asked(rows, SHAPE)
+
+    commit(make)
+    for scope in (Scope.READ, Scope.TUNE):
+        shown = as_key(scope, path).text
+        assert (offered in shown) is (scope is Scope.TUNE)
+        assert ("needs a key with the scope tune" in shown) is (scope is Scope.READ)
 
 
 def test_messages_of_webhooks_are_not_shown_to_other_keys(as_key, commit):

@@ -1,5 +1,6 @@
 """What holds for every page: its policy, its files, its words."""
 
+import re
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -69,6 +70,15 @@ def test_templates_and_styles_name_no_other_host():
     for file in [*own, *(Path(STATIC).parent / "templates").iterdir()]:
         text = file.read_text(encoding="utf-8").replace('xmlns="http://www.w3.org/2000/svg"', "")
         assert "://" not in text, file
+
+
+def test_templates_hold_no_code_that_htmx_would_evaluate():
+    """The content policy admits none; a filter of a trigger (`click[…]`) would be code too."""
+    for file in (Path(STATIC).parent / "templates").iterdir():
+        text = file.read_text(encoding="utf-8")
+        assert "hx-on" not in text, file
+        assert not re.search(r'hx-[a-z:]+="\s*(js|javascript):', text), file
+        assert not re.search(r'hx-trigger="[^"{]*\[', text), file
 
 
 @pytest.mark.parametrize(

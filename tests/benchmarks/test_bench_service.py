@@ -1,0 +1,98 @@
+"""make bench-service: what its load counts, and that its synthetic rows are legal ones."""
+
+import asyncio
+import json
+
+import pytest
+
+from tilewright.service.operations.find_best import find_best
+
+
+@pytest.fixture
+def load(benchmark_module):
+    return benchmark_module("service_load")
+
+
+def measured(load, job, first_takes_s=0.0):
+    """What the generator measures on a server that answers one at a time and takes its time over the first."""
+
+    async def serve_and_load():
+        turn, waits, callers = asyncio.Lock(), iter([first_takes_s]), []
+
+        async def answer(reader, writer):
+            callers.append(asyncio.current_task())
+            try:
+                while True:
+                    await reader.readuntil(b"\r\n\r\n")
+                    async with turn:
+                        await asyncio.sleep(next(waits, 0))
+                        body = b'{"match":"nearest","rest":1}'
+                        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body))
+            except asyncio.IncompleteReadError:
+                writer.close()
+                await writer.wait_closed()
+
+        server = await asyncio.start_server(answer, "127.0.0.1", 0)
+        async with server:
+            found = await load.run(job | {"port": server.sockets[0].getsockname()[1]})
+            await asyncio.gather(*callers)
+            return found
+
+    return asyncio.run(serve_and_load())
+
+
+def test_in_an_open_loop_latency_counts_from_when_a_question_was_due(load):
+    found = measured(load, {"path": "/", "per_second": 200, "seconds": 0.5}, first_takes_s=0.3)
+    assert found["statuses"] == {"200": found["answers"]}
+    assert found["answers"] == pytest.approx(100, rel=0.5)
+    assert found["p50_ms"] > 20  # most came while the first was still being answered, and waited for it
+    assert found["worst_ms"] >= 290
+
+
+def test_in_a_closed_loop_each_caller_waits_for_its_answer(load):
+    found = measured(load, {"path": "/", "connections": 3, "seconds": 0.2})
+    assert found["matches"] == {"nearest": found["answers"]}
+    assert found["per_second"] * 0.2 == pytest.approx(found["answers"], rel=0.5)
+
+
+def test_questions_are_of_all_rows_and_a_part_of_unknown_shapes(load):
+    shapes = [{"m": 9000 + place, "n": 1, "k": 2} for place in range(5)]
+    job = {"port": 1, "kernel": "gemm", "models": ["a", "b"], "shapes": shapes, "unknown_share": 0.2}
+    asked = load.questions(job)
+    lines = [next(asked).split(b"\r\n")[0].decode() for _ in range(500)]
+    known = [line for line in lines if "m%3D900" in line and "%2Cn%3D1%2Ck%3D2" in line]
+    assert 350 < len(known) < 450
+    assert len(set(known)) == 10
+
+
+def test_synthetic_rows_are_legal_and_named_as_such(session, benchmark_module):
+    filled = benchmark_module("service_fill").fill(session, 100)
+    assert (len(filled), len(filled.shapes)) == (100, 2)
+    for shape in filled.shapes:
+        found = find_best(session, "gemm", "synthetic-07", shape)
+        assert found.match == "exact"
+        assert found.environment.driver.endswith("(synthetic)")
+        assert found.ci_ms[0] < found.time_ms < found.ci_ms[1]
+
+
+def test_a_part_measured_again_replaces_its_rows_only(benchmark_module, tmp_path):
+    service = benchmark_module("service")
+    path = tmp_path / "service.json"
+    service.write(path, service.with_parts({"rows": []}, {"batch": [{"part": "batch", "value": 1}]}))
+    again = service.with_parts(service.read(path), {"rate": [{"part": "rate", "value": 2}]})
+    again = service.with_parts(again, {"batch": [{"part": "batch", "value": 3}]})
+    service.write(path, again)
+    rows = json.loads(path.read_text())["rows"]
+    assert [(row["part"], row["value"]) for row in rows] == [("rate", 2), ("batch", 3)]
+    assert all("load_average" in row for row in rows)
+
+
+def test_growth_has_an_interval(benchmark_module):
+    jobs = benchmark_module("service_jobs")
+    steady = [(float(second), 100.0 + second % 2) for second in range(200)]
+    growing = [(second, mb + second / 36) for second, mb in steady]
+    low, high = jobs._slope_row("steady", steady)["interval"]
+    assert low <= 0 <= high
+    row = jobs._slope_row("growing", growing)
+    assert row["value"] == pytest.approx(100, rel=0.1)
+    assert (row["met"], jobs._slope_row("steady", steady)["met"]) == (False, True)
