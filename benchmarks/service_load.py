@@ -107,7 +107,12 @@ async def open_loop(job: Job, tally: Tally) -> None:
     async def one(request: bytes, due: float) -> None:
         connection = idle.pop() if idle else await Connection.open(job["port"])
         sent = time.perf_counter()
-        status, body = await connection.ask(request)
+        try:
+            status, body = await connection.ask(request)
+        except (asyncio.IncompleteReadError, ConnectionError):  # the server ends what is idle for five seconds
+            connection.close()
+            connection = await Connection.open(job["port"])
+            status, body = await connection.ask(request)
         tally.note(status, body, 1e3 * (time.perf_counter() - due), 1e3 * (sent - due))
         idle.append(connection)
 

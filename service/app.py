@@ -45,6 +45,10 @@ from tilewright.service.operations.observed import Observer
 from tilewright.service.settings import settings
 
 
+GARBAGE_AFTER = 20_000
+"""Containers made and not freed before a look for cycles among them; Python's 700 is two or three requests."""
+
+
 @contextlib.asynccontextmanager
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     """Does the maintenance chores, sends the messages of webhooks and writes down demand beside the requests."""
@@ -56,7 +60,9 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     beside = (Maintenance(), WebhookSender(), app.state.demand, BestWatch(app.state.best))
     for one in beside:
         one.start()
-    gc.freeze()  # what is here stays: looking through it for garbage would hold up requests
+    # What is here stays, and a request leaves next to no cycles: looking for garbage often would only hold it up.
+    gc.freeze()
+    gc.set_threshold(GARBAGE_AFTER, 10, 10)
     try:
         yield
     finally:

@@ -39,7 +39,8 @@ def main(arguments: Sequence[str]) -> int:
     """Writes or compares."""
     changed = [path for path, text in pages().items() if not path.exists() or path.read_text(encoding="utf-8") != text]
     if "--check" in arguments:
-        print("\n".join(f"{path.relative_to(DOCS.parent)} is not current: make references" for path in changed))
+        for path in changed:
+            print(f"{path.relative_to(DOCS.parent)} is not current: make references")
         return int(bool(changed))
     for path in changed:
         path.write_text(pages()[path], encoding="utf-8")

@@ -174,7 +174,7 @@ def _figures(session: Any) -> dict[str, Any]:
         "trials": {outcome.value: count for outcome, count in outcomes},
         "bests": session.scalar(select(func.count(models.BestConfiguration.id))),
         "due_times": session.scalar(select(func.count(models.ScheduleFire.id))),
-        "most_late_s": round(float(session.scalar(late)), 1),
+        "most_late_s": round(float(session.scalar(select(late)) or 0), 1),
         "jobs_of_schedules": session.scalar(select(func.count()).where(models.TuningJob.schedule_id.is_not(None))),
         "jobs_with_several_epochs": session.scalar(select(func.count()).where(models.TuningJob.epoch > 1)),
         "most_epochs_of_a_job": session.scalar(select(func.max(models.TuningJob.epoch))),
