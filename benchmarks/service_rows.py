@@ -82,13 +82,16 @@ def serve(host: Host, name: str, rows: int) -> Served:
 def warm_up(api: Program, filled: Filled) -> float:
     """Seconds from the first question until every row is in memory."""
     began = time.perf_counter()
-    unknown = dict.fromkeys(filled.shapes[0], 7)
-    for model in filled.models:
-        api.get(best_path(model, unknown))
-    until(lambda: in_memory(api) >= len(filled), 10 * READY_S)
+
+    def has_all() -> bool:
+        for model in filled.models:  # asked again: a process that just started does not know its models yet
+            api.get(best_path(model, filled.shapes[0]))
+        return in_memory(api) >= len(filled)
+
+    until(has_all, 10 * READY_S, every_s=1.0)
     took_s = time.perf_counter() - began
     for model in filled.models:  # finds out that nothing can be predicted
-        api.get(best_path(model, unknown))
+        api.get(best_path(model, dict.fromkeys(filled.shapes[0], 7)))
     return took_s
 
 
@@ -186,8 +189,7 @@ def replicas(host: Host, one: Served) -> Row:
     """Seconds from the commit of a new best until both API processes hand it out; the worst of REPEATS."""
     second = host.api(one.url)
     model, apis = one.filled.models[0], (one.api, second)
-    second.get(best_path(model, one.filled.shapes[0]))
-    until(lambda: in_memory(second), READY_S)
+    until(lambda: second.get(best_path(model, one.filled.shapes[0])) and in_memory(second), READY_S)
     took_s = []
     with psycopg.connect(one.url) as connection, httpx.Client() as client:
         for place in range(REPEATS):

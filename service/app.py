@@ -44,7 +44,6 @@ from tilewright.service.operations.best_watch import BestWatch
 from tilewright.service.operations.observed import Observer
 from tilewright.service.settings import settings
 
-
 GARBAGE_AFTER = 20_000
 """Containers made and not freed before a look for cycles among them; Python's 700 is two or three requests."""
 
