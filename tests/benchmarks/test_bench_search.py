@@ -79,7 +79,15 @@ def test_a_lead_is_over_the_best_of_the_others_at_each_mark(bench):
     assert (warm["prior"], warm["at"]["10"]["over"], warm["at"]["10"]["by"]) == ("other", SAMPLERS[0], 0.05)
 
 
+def test_the_recordings_of_the_project_are_replayed_too(bench):
+    own = sorted(path.name for path in bench.OWN_RECORDINGS.iterdir())
+    assert len(own) == 2
+    assert all(len(bench.recorded(bench.OWN_RECORDINGS / name).evaluations) == 5000 for name in own)
+
+
 def test_the_file_is_taken_up_where_it_was_left(bench, recording, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(bench, "OWN_RECORDINGS", tmp_path / "none")
+    bench.OWN_RECORDINGS.mkdir()
     out = tmp_path / "search.json"
     arguments = ["search.py", str(recording), "--out", str(out), "--trials", "10", "--repeats", "2", "--others", "1"]
     monkeypatch.setattr("sys.argv", [*arguments, "--processes", "1", "--samplers", "random"])
