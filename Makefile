@@ -67,7 +67,7 @@ gpu-test: ## The tests on an NVIDIA GPU
 
 browser-test: ## The dashboard in a real Chromium (CHROMIUM=/path names one)
 	@$(PREPARE) dev
-	@$(IN) pytest -m browser -q
+	@$(IN) pytest -m browser -q -n $(WORKERS) --dist loadfile
 
 test-faults: ## The tests that kill, freeze and restart parts of the system (minutes)
 	@$(PREPARE) dev

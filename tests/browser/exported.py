@@ -12,6 +12,8 @@ from tilewright.tuner.device import DeviceModel, Environment
 
 H200 = Path(__file__).parents[2] / "benchmarks" / "results" / "h200"
 MAIN_JOB, KERNELS = H200 / "main_job.json", H200 / "kernels.json"
+EARLIER = H200 / "main_job_before_tensor_cores.json"
+"""The main job with both compilers, some hours before."""
 
 
 def device_model(described: dict) -> DeviceModel:

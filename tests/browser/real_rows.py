@@ -9,7 +9,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from exported import KERNELS, MAIN_JOB, Settled, device_model, settled_by_kernels, settled_by_main_job
+from exported import EARLIER, KERNELS, MAIN_JOB, Settled, device_model, settled_by_kernels, settled_by_main_job
 from sqlalchemy import select, text
 from sqlalchemy.orm import Session
 
@@ -136,7 +136,7 @@ class Filler:
     def h200(self) -> None:
         """All exported H200 results; of one problem the later supersede the earlier."""
         model = device_model(json.loads(KERNELS.read_text(encoding="utf-8"))["device_model"])
-        self.settled(model, [*settled_by_main_job(), *settled_by_kernels()])
+        self.settled(model, [*settled_by_main_job(EARLIER), *settled_by_main_job(), *settled_by_kernels()])
 
     def settled(self, model: DeviceModel, winners: Iterable[Settled]) -> None:
         """Studies with the trials that were kept, and the winners as the best configurations."""
