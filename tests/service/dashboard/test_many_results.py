@@ -30,7 +30,12 @@ PATHS = (
     "/history?kernel=gemm&shape=m%3D1500,n%3D100,k%3D784",
     "/ask?kernel=gemm&device_model=nvidia-h200&shape=m%3D1500,n%3D100,k%3D784",
     "/ask?kernel=gemm&device_model=nvidia-h200&shape=m%3D999,n%3D100,k%3D784",
+    "/jobs",
+    "/fleet",
+    "/demand",
+    "/schedules",
 )
+OWN = ("charts.js", "live.js", "actions.js", "copy.js", "style.css")
 # The newest studies get trials enough to predict from: as many as a prediction reads.
 TRIALS = """
 INSERT INTO trials (study_id, number, job_id, job_revision, epoch, kernel_variant_id, configuration,
@@ -56,7 +61,7 @@ def many(client, commit):
 
 def test_pages_over_many_results_are_quick_and_light(page, many):
     """The median of five, warm; bytes with the scripts and the style sheet, all gzipped."""
-    scripts = ("vendor/echarts.min.js", "charts.js", "live.js", "actions.js", "style.css")
+    scripts = ("vendor/echarts.min.js", "vendor/htmx.min.js", "vendor/htmx-sse.min.js", *OWN)
     shared = sum(len(gzip.compress((STATIC / name).read_bytes())) for name in scripts)
     slow, heavy, figures = [], [], {}
     for path in PATHS:
