@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import zlib
 from collections.abc import Iterator
@@ -25,6 +26,7 @@ from tilewright.service.operations.exchange_incoming import target_of
 from tilewright.service.operations.exchange_report import ImportAnswer
 from tilewright.service.operations.transaction import transaction
 from tilewright.service.settings import settings
+from tilewright.tuner.optuna_storage import write_storage
 
 CHUNK = 1 << 16
 SHOWN = 20
@@ -37,6 +39,7 @@ class ExportFormat(StrEnum):
     TILEWRIGHT = "tilewright"
     T4 = "t4"
     KERNEL_TUNER = "kernel-tuner"
+    OPTUNA = "optuna"
 
 
 def export(
@@ -45,16 +48,19 @@ def export(
     device_model: Annotated[str | None, typer.Option("--device-model", help="Only this device model.")] = None,
     trials: Annotated[bool, typer.Option("--trials", help="All trials of each study.")] = False,
     format_: Annotated[
-        ExportFormat, typer.Option("--format", help="t4 and kernel-tuner hold one study's trials.")
+        ExportFormat, typer.Option("--format", help="All but the first hold one study; optuna is a SQLite file.")
     ] = ExportFormat.TILEWRIGHT,
-    study: Annotated[int | None, typer.Option("--study", min=1, help="The study, for t4 and kernel-tuner.")] = None,
+    study: Annotated[int | None, typer.Option("--study", min=1, help="The study, for all but the first.")] = None,
     variant: Annotated[str | None, typer.Option("--variant", help="For kernel-tuner: of this variant.")] = None,
     cursor: Annotated[str | None, typer.Option("--cursor", help="next_cursor of the document before.")] = None,
     out: Annotated[Path | None, typer.Option("--out", help="A file; default: standard output.")] = None,
 ) -> None:
     """Write what was measured here as a document."""
     if (study is None) != (format_ is ExportFormat.TILEWRIGHT):
-        raise CommandError("--study goes with --format t4 or kernel-tuner, and they with it", ExitCode.USAGE)
+        raise CommandError("--study goes with --format t4, kernel-tuner or optuna, and they with it", ExitCode.USAGE)
+    if format_ is ExportFormat.OPTUNA:
+        _write_storage(study or 0, out)
+        return
     if settings().url:
         with ExchangeClient(settings().url or "", key=settings().key) as client:
             query = {"kernel": kernel, "device_model": device_model, "trials": trials or None, "cursor": cursor}
@@ -150,6 +156,20 @@ def _bundles(device_model: str | None, *, with_sources: bool) -> dict[str, str]:
     with connect(), transaction() as session:
         slugs = [device_model] if device_model else [model.slug for model in registry.device_models(session)]
         return {slug: bundle_of(session, slug, with_sources=with_sources) for slug in slugs}
+
+
+def _write_storage(study: int, out: Path | None) -> None:
+    """Writes the study's trials as an Optuna storage; of its T4 document, which the API gives too."""
+    if out is None:
+        raise CommandError("--out: name the SQLite file that --format optuna writes", ExitCode.USAGE)
+    if settings().url:
+        with ExchangeClient(settings().url or "", key=settings().key) as client:
+            document = b"".join(client.export(format=ExportFormat.T4.value, study_id=study)).decode()
+    else:
+        with connect():
+            document = "".join(exchange_foreign_export.export_t4(study))
+    count = write_storage(json.loads(document), out, f"study {study}")
+    note(f"{count} trials in {out}: optuna-dashboard sqlite:///{out}")
 
 
 def _local_export(

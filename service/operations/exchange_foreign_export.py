@@ -22,19 +22,11 @@ from tilewright.service.operations.transaction import transaction
 from tilewright.service.operations.trial_times import ranking_samples
 from tilewright.service.store import models
 from tilewright.tuner.outcome import Outcome
+from tilewright.tuner.t4 import INVALIDITY
 
 PIECE = 500
 """Trials of one transaction."""
 
-T4_WORDS = {
-    Outcome.MEASURED: "correct",
-    Outcome.CONSTRAINT_VIOLATED: "constraints",
-    Outcome.COMPILE_FAILED: "compile",
-    Outcome.LAUNCH_FAILED: "runtime",
-    Outcome.WRONG_RESULT: "correctness",
-    Outcome.TIMED_OUT: "timeout",
-    Outcome.DEVICE_LOST: "runtime",
-}
 KERNEL_TUNER_WORDS = {
     Outcome.CONSTRAINT_VIOLATED: "InvalidConfig",
     Outcome.COMPILE_FAILED: "CompilationFailedConfig",
@@ -111,7 +103,7 @@ def _t4_row(row: models.Trial) -> dict[str, Any]:
         "configuration": row.configuration,
         "objectives": ["time"],
         "times": {"compilation": row.compile_ms or 0.0, "runtimes": ranking_samples(row)},
-        "invalidity": T4_WORDS[row.outcome],
+        "invalidity": INVALIDITY[row.outcome],
         "correctness": 1 if row.outcome is Outcome.MEASURED else 0,
         "measurements": [{"name": n, "value": v, "unit": unit} for n, v, unit in figures if v is not None],
     }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 
+import optuna
 import pytest
 from sqlalchemy import select
 from test_commands import one_error_line
@@ -104,6 +105,18 @@ def test_a_study_is_written_for_other_tools(run, tuned, tmp_path):
     assert "nothing was stored" in ran.err
 
 
+def test_a_study_becomes_an_optuna_storage(run, tuned, tmp_path):
+    path = tmp_path / "study.db"
+    assert run("export", "--format", "optuna", "--study", str(tuned), "--out", str(path)).status == 0
+    assert [p.name for p in tmp_path.iterdir()] == ["study.db"]
+    storage = optuna.storages.RDBStorage(f"sqlite:///{path}")
+    [trial] = optuna.load_study(study_name=f"study {tuned}", storage=storage).trials
+    storage.engine.dispose()
+    assert (trial.state.name, trial.value) == ("COMPLETE", 2.0)
+    assert trial.params == {"variant": "tiled", "TILE_WIDTH": 8}
+    assert trial.user_attrs == {"outcome": "correct"}
+
+
 def test_rows_that_are_left_out_are_named_with_their_reason(run, tuned, tmp_path):
     document = json.loads(run("export").out)
     document["studies"][0]["trials"][0]["bound_ratio"] = 3.0
@@ -142,6 +155,7 @@ def test_what_cannot_be_imported_is_one_line(run, at_most_4096, tmp_path, conten
     [
         (["export", "--format", "t4"], 2, ["--study"]),
         (["export", "--study", "1"], 2, ["--study"]),
+        (["export", "--format", "optuna", "--study", "1"], 2, ["--out"]),
         (["export", "--format", "t4", "--study", "999"], 3, ["study"]),
         (["import", "/nonexistent.json"], 1, ["/nonexistent.json"]),
         (["bundle"], 2, ["--out"]),
