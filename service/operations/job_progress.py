@@ -6,7 +6,7 @@ import uuid
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import case, func, select, update
+from sqlalchemy import ColumnElement, case, func, select, update
 from sqlalchemy.orm import Session
 
 from tilewright.service.errors import FencedError
@@ -122,9 +122,7 @@ def note_crash(session: Session, job_id: uuid.UUID, epoch: int, error: str) -> b
         epoch,
         crashes=table.crashes + 1,
         error=error,
-        state=case((again, JobState.QUEUED), else_=JobState.FAILED),
-        phase=case((again, "queued"), else_="finished"),
-        finished_at=case((again, None), else_=func.now()),
+        **_queued_or_failed(again),
     )
     return _waits_again(session, job_id)
 
@@ -140,9 +138,7 @@ def note_lost_device(session: Session, job_id: uuid.UUID, epoch: int, device: st
         devices_lost=table.devices_lost + 1,
         error=f"The device {device} stopped answering under it.",
         worker=case((again, None), else_=table.worker),
-        state=case((again, JobState.QUEUED), else_=JobState.FAILED),
-        phase=case((again, "queued"), else_="finished"),
-        finished_at=case((again, None), else_=func.now()),
+        **_queued_or_failed(again),
     )
     return _waits_again(session, job_id)
 
@@ -169,6 +165,15 @@ def end_job(
     )
     announce(session, job_id)
     return standing
+
+
+def _queued_or_failed(again: ColumnElement[bool]) -> dict[str, Any]:
+    """The columns of a job that waits in its queue `again`, or else has failed."""
+    return {
+        "state": case((again, JobState.QUEUED), else_=JobState.FAILED),
+        "phase": case((again, "queued"), else_="finished"),
+        "finished_at": case((again, None), else_=func.now()),
+    }
 
 
 def _waits_again(session: Session, job_id: uuid.UUID) -> bool:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import http.server
 import json
 import socket
@@ -15,67 +13,26 @@ from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
+from made_bundles import GEMM, OTHER, PLACE, PROBLEM, SHAPE, bundle_file, choose, result
 
 from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.problem import Limits
 from tilewright.kernels.space import Configuration
 from tilewright.tuner.runtime import (
-    BrokenBundleError,
     BundleWarning,
     LaunchError,
     Runtime,
     ServiceAddressError,
     ServiceWarning,
-    UntrustedBundleError,
     UntunedWarning,
     best,
 )
 from tilewright.tuner.runtime.answers import FRESH_S, AnswerCache
-from tilewright.tuner.runtime.bundle import Bundle
 from tilewright.tuner.runtime.choice import Place, default_choice
 from tilewright.tuner.runtime.runtime import default_runtime
 from tilewright.tuner.runtime.service import MAX_REPORTS
 
-GEMM = catalogue().get("gemm")
-SHAPE = {"m": 64, "n": 48, "k": 80}
-PROBLEM = GEMM.problem(SHAPE)
-OTHER = GEMM.problem({"m": 32, "n": 32, "k": 32})
-PLACE = Place("test-gpu", Limits(compute_capability=(9, 0), multiprocessors=132, memory_bytes=1 << 33))
-CUBIN = b"\x7fELF a cubin"
 OWN_KERNEL = Path(__file__).parents[2] / "examples" / "convolution2d"
-
-
-def result(width=8, problem=PROBLEM, **changes):
-    """A result as docs/exchange.md describes it."""
-    found = {
-        **problem.as_json(),
-        "variant": "tiled",
-        "configuration": {"TILE_WIDTH": width},
-        "source": GEMM.source_hash("tiled"),
-        "time_ms": 0.5,
-        "library": {"name": "cuBLAS", "time_ms": 0.25, "faster": True},
-        "cubin": hashlib.sha256(CUBIN).hexdigest(),
-    }
-    return found | changes
-
-
-def bundle_file(folder, *results, **changes):
-    """A folder of one bundle with right sums."""
-    document = {
-        "format": "tilewright-bundle/1",
-        "device_model": {"slug": PLACE.slug},
-        "results": list(results),
-        "cubins": {hashlib.sha256(CUBIN).hexdigest(): base64.b64encode(CUBIN).decode()},
-    } | changes
-    folder.mkdir(exist_ok=True)
-    (folder / "test-gpu.json").write_text(json.dumps(document))
-    sums(folder)
-    return folder
-
-
-def sums(folder):
-    digest = hashlib.sha256((folder / "test-gpu.json").read_bytes()).hexdigest()
-    (folder / "SHA256SUMS").write_text(f"{digest}  test-gpu.json\n")
 
 
 @pytest.fixture
@@ -123,10 +80,6 @@ def serving(reply, status=200):
         server.shutdown()
         thread.join()
         server.server_close()
-
-
-def choose(runtime, problem=PROBLEM, place=PLACE):
-    return runtime.choose(GEMM, problem, place)
 
 
 @contextmanager
@@ -304,80 +257,6 @@ def test_an_address_that_is_none_is_refused(answers, url):
 def test_a_key_of_two_lines_is_refused(answers):
     with pytest.raises(ServiceAddressError, match="TILEWRIGHT_KEY"):
         Runtime(url="http://127.0.0.1:1", key="a\nb", answers=answers)
-
-
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        ({"format": "tilewright-bundle/2"}, r"is no tilewright-bundle/1; it says 'tilewright-bundle/2'"),
-        ({"format": None}, "is no tilewright-bundle/1"),
-        ({"device_model": {}}, "lacks a part"),
-        ({"results": [{"kernel": "gemm"}]}, "lacks a part"),
-        ({"results": [result(configuration={"TILE_WIDTH": "8; int main"})]}, "lacks a part"),
-        ({"results": 7}, "lacks a part"),
-        ({"cubins": []}, "lacks a part"),
-    ],
-)
-def test_a_bundle_of_another_version_or_with_parts_missing_is_refused(tmp_path, changes, words):
-    folder = bundle_file(tmp_path / "b", result(), **changes)
-    with pytest.raises(BrokenBundleError, match=words):
-        Runtime(bundle=folder)
-
-
-def test_a_damaged_bundle_is_refused(tmp_path):
-    folder = bundle_file(tmp_path / "b", result())
-    path = folder / "test-gpu.json"
-    path.write_bytes(path.read_bytes().replace(b'"TILE_WIDTH": 8', b'"TILE_WIDTH": 4'))
-    with pytest.raises(BrokenBundleError, match="is not what SHA256SUMS says"):
-        Runtime(bundle=folder)
-    path.write_bytes(b"{")
-    sums(folder)
-    with pytest.raises(BrokenBundleError, match="is not JSON"):
-        Runtime(bundle=folder)
-    with pytest.raises(BrokenBundleError, match="No such file"):
-        Runtime(bundle=tmp_path / "nowhere")
-
-
-def test_one_file_is_a_bundle_too_but_never_a_trusted_one(tmp_path):
-    path = bundle_file(tmp_path / "b", result()) / "test-gpu.json"
-    found = choose(Runtime(bundle=path))
-    assert (found.origin, found.cubin) == ("bundle", None)
-    with pytest.raises(UntrustedBundleError, match="not a folder with a signature"):
-        Runtime(bundle=path, public_key=tmp_path / "key.pub")
-
-
-def key_pair(folder, name):
-    """An Ed25519 pair as PEM files."""
-    serialization = pytest.importorskip("cryptography.hazmat.primitives.serialization")
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey  # noqa: PLC0415 - an extra
-
-    key = Ed25519PrivateKey.generate()
-    encoding = serialization.Encoding.PEM
-    public = key.public_key().public_bytes(encoding, serialization.PublicFormat.SubjectPublicKeyInfo)
-    (folder / f"{name}.pub").write_bytes(public)
-    return key, folder / f"{name}.pub"
-
-
-def test_cubins_are_taken_from_a_bundle_that_the_named_key_signed_and_from_no_other(tmp_path):
-    key, public = key_pair(tmp_path, "mine")
-    _, another = key_pair(tmp_path, "another")
-    folder = bundle_file(tmp_path / "b", result())
-    with pytest.raises(BrokenBundleError, match=r"SHA256SUMS\.sig"):
-        Runtime(bundle=folder, public_key=public)
-    (folder / "SHA256SUMS.sig").write_bytes(key.sign((folder / "SHA256SUMS").read_bytes()))
-    assert choose(Runtime(bundle=folder, public_key=public)).cubin == CUBIN
-    assert choose(Runtime(bundle=folder)).cubin is None
-    with pytest.raises(UntrustedBundleError, match="not this key's signature"):
-        Runtime(bundle=folder, public_key=another)
-
-
-@pytest.mark.parametrize("text", ["not base64!", base64.b64encode(b"something else").decode()])
-def test_a_cubin_that_is_not_what_its_hash_says_is_refused(tmp_path, text):
-    name = hashlib.sha256(CUBIN).hexdigest()
-    bundle = Bundle.open(bundle_file(tmp_path / "b", result(), cubins={name: text}))
-    bundle.is_trusted = True
-    with pytest.raises(BrokenBundleError, match=f"the cubin {name} is not"):
-        bundle.find(GEMM, PROBLEM, PLACE)
 
 
 @pytest.mark.parametrize(
