@@ -1,6 +1,7 @@
 """The dashboard as a person uses it."""
 
 import re
+import time
 
 import pytest
 from factories import CPU, H100, NAIVE, SHAPE, TILED_16, TILED_32
@@ -13,11 +14,6 @@ from tilewright.tuner.outcome import Outcome
 pytestmark = pytest.mark.browser
 
 NARROW = 390
-
-
-@pytest.fixture
-def expect():
-    return pytest.importorskip("playwright.sync_api").expect
 
 
 @pytest.fixture
@@ -103,6 +99,15 @@ def test_running_job_is_seen_live_until_it_ends(open_tab, commit, expect):
     expect(tab.locator(".figure")).to_have_text("0.500 ms")
     expect(tab.locator("#job .state")).to_contain_text("done")
     expect(tab.locator("#connection")).to_be_empty()
+
+
+@pytest.mark.parametrize("script", ["htmx-sse.min.js", "live.js"])
+def test_job_is_followed_however_late_a_script_comes(open_tab, commit, expect, script):
+    job_id, _ = commit(running_job)
+    tab = open_tab("/")
+    tab.route(f"**/{script}", lambda route: (time.sleep(1), route.continue_()))
+    tab.goto(f"/jobs/{job_id}")
+    expect(tab.locator("#connection")).to_contain_text("live")
 
 
 def test_a_hidden_page_holds_no_connection_and_catches_up_when_seen(open_tab, commit, expect):

@@ -12,11 +12,6 @@ from drawn_digits import STROKES
 pytestmark = pytest.mark.browser
 
 
-@pytest.fixture
-def expect():
-    return pytest.importorskip("playwright.sync_api").expect
-
-
 def draw(tab, digit, *, scale=1.0, shift=(0.0, 0.0)):
     """The strokes with the mouse, several steps a segment as a hand would."""
     box = tab.locator("#drawing").bounding_box()

@@ -21,11 +21,6 @@ AXE = Path(__file__).parent / "vendor" / "axe.min.js"
 PROBLEMS = "linear m=256,n=100,k=784 float32 activation=relu\ngemm m=64,n=64,k=64 trans_b=true"
 
 
-@pytest.fixture
-def expect():
-    return pytest.importorskip("playwright.sync_api").expect
-
-
 def asked(rows, shape, times=1, device_model="nvidia-h200"):
     options = {option.name: option.default for option in registry.catalogue().get("gemm").options}
     problem = ProblemAnswer(kernel="gemm", shape=shape, dtype="float32", options=options)
