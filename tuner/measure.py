@@ -125,8 +125,10 @@ class _Trial:
         samples, dropped = _ranking_samples(self.bench, executable, self.ranking_l2, plan, incumbent_ms, clock)
         state = self.bench.state()
         side_l2: L2 = "warm" if self.ranking_l2 == "cold" else "cold"
-        # The first sample meets the other state's cache, so it is left out.
-        side = checked_samples(self.bench, executable, side_l2, (1 if dropped else plan.side_samples) + 1)[1:]
+        wanted = 1 if dropped else plan.side_samples
+        # The first warm sample meets a flushed cache, so it is left out; cold ones are flushed one by one.
+        extra = 1 if side_l2 == "warm" else 0
+        side = checked_samples(self.bench, executable, side_l2, wanted + extra)[extra:]
         timings = {self.ranking_l2: timing(samples, self.ranking_l2), side_l2: timing(side, side_l2)}
         return Evaluation(
             Outcome.MEASURED,
