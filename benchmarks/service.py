@@ -27,6 +27,7 @@ from typing import Any
 
 import service_jobs
 import service_rows
+import service_soak
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
@@ -64,7 +65,7 @@ class Parts:
             "enqueue": lambda: [service_jobs.enqueue(self.few(), ENQUEUE_S)],
             "start": lambda: [service_jobs.enqueue_to_start(self._host)],
             "killed": self._killed,
-            "soak": lambda: service_jobs.soak(self._host, self.few(), self._arguments.soak_s),
+            "soak": lambda: service_soak.soak(self._host, self.few(), self._arguments.soak_s),
         }
 
     def _both(self) -> list[Served]:

@@ -49,10 +49,14 @@ class Program:
         text = Path(f"/proc/{self.process.pid}/status").read_text(encoding="ascii")
         return int(re.search(r"^VmRSS:\s+(\d+)", text, re.MULTILINE)[1]) / 1024  # type: ignore[index]
 
-    def cpu_s(self) -> float:
-        """CPU seconds of all its threads so far."""
-        fields = Path(f"/proc/{self.process.pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    def own_mb(self) -> float:
+        """Memory that it allocated, whatever it shares with others: without the pages of files."""
+        text = Path(f"/proc/{self.process.pid}/smaps_rollup").read_text(encoding="ascii")
+        return sum(int(kb) for kb in re.findall(r"^(?:Anonymous|Swap):\s+(\d+)", text, re.MULTILINE)) / 1024
+
+    def cpu_s(self, *, children: bool = False) -> float:
+        """CPU seconds of all its threads so far, with those of its ended children where asked."""
+        return cpu_s(self.process.pid, children=children)
 
     def get(self, path: str) -> httpx.Response:
         """Its answer to a question."""
@@ -127,6 +131,16 @@ class Host:
         self.programs.append(program)
         return program
 
+    def server_cpu_s(self) -> float:
+        """CPU seconds of PostgreSQL so far, its living backends' too."""
+        pid = int((self.folder / "postgres" / "data" / "postmaster.pid").read_text(encoding="utf-8").splitlines()[0])
+        alive = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii").split()
+        total_s = cpu_s(pid, children=True)
+        for child in alive:
+            with suppress(OSError):  # it has just ended
+                total_s += cpu_s(int(child))
+        return total_s
+
     def stop(self) -> None:
         """Everything is gone afterwards."""
         for program in self.programs:
@@ -144,6 +158,12 @@ def host() -> Iterator[Host]:
             yield made
         finally:
             made.stop()
+
+
+def cpu_s(pid: int, *, children: bool = False) -> float:
+    """CPU seconds of a process so far, with those of its ended children where asked (Linux)."""
+    fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+    return sum(int(ticks) for ticks in fields[11 : 15 if children else 13]) / os.sysconf("SC_CLK_TCK")
 
 
 def free_port() -> int:

@@ -19,6 +19,9 @@ from itertools import count
 from typing import Any, Self
 
 Job = dict[str, Any]
+KEPT = 16
+NO_ANSWER = 0
+"""In the place of a status; such a question has no latency."""
 UNKNOWN_SIZES = (1, 8192)
 """Of service_fill too: one of its few shapes is drawn by accident in one of millions of questions."""
 
@@ -102,19 +105,28 @@ async def closed_loop(job: Job, tally: Tally) -> None:
 async def open_loop(job: Job, tally: Tally) -> None:
     """`per_second` questions at random moments (exponential gaps) for `seconds`."""
     asked, chance = questions(job), random.Random(job.get("seed", 0))
-    idle = [await Connection.open(job["port"]) for _ in range(16)]
+    idle = [await Connection.open(job["port"]) for _ in range(KEPT)]
 
     async def one(request: bytes, due: float) -> None:
-        connection = idle.pop() if idle else await Connection.open(job["port"])
         sent = time.perf_counter()
-        try:
-            status, body = await connection.ask(request)
-        except (asyncio.IncompleteReadError, ConnectionError):  # the server ends what is idle for five seconds
-            connection.close()
-            connection = await Connection.open(job["port"])
-            status, body = await connection.ask(request)
-        tally.note(status, body, 1e3 * (time.perf_counter() - due), 1e3 * (sent - due))
-        idle.append(connection)
+        # A kept connection may have ended: the server closes what is idle for five seconds.
+        for kept in ([idle.pop()] if idle else []), []:
+            try:
+                connection = kept[0] if kept else await Connection.open(job["port"])
+            except OSError:  # a host that cannot keep up refuses connections
+                continue
+            try:
+                status, body = await connection.ask(request)
+            except (asyncio.IncompleteReadError, OSError):
+                connection.close()
+                continue
+            tally.note(status, body, 1e3 * (time.perf_counter() - due), 1e3 * (sent - due))
+            if len(idle) < KEPT:  # after a stall there are more than will be used
+                idle.append(connection)
+            else:
+                connection.close()
+            return
+        tally.statuses[NO_ANSWER] += 1
 
     begun = due = time.perf_counter()
     async with asyncio.TaskGroup() as group:

@@ -61,6 +61,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
         one.start()
     # What is here stays, and a request leaves next to no cycles: looking for garbage often would only hold it up.
     gc.freeze()
+    gc.collect()  # of nothing: a look at all comes only after growth by a quarter of what the last such look left
     gc.set_threshold(GARBAGE_AFTER, 10, 10)
     try:
         yield
@@ -83,6 +84,8 @@ def create_app() -> FastAPI:
         redoc_url=None,
         openapi_url="/openapi.json",
         redirect_slashes=False,
+        # It would pass on the address of every request, which may hold a secret; api/metrics.py counts and times.
+        telemetry={"tracing": False, "metrics": False, "logs": False},
     )
     app.state.streams, app.state.demand = Streams(), DemandBuffer()
     app.state.best = BestMemory(settings().best_kept)
@@ -96,7 +99,6 @@ def create_app() -> FastAPI:
     app.mount("/static", GZipMiddleware(StaticFiles(directory=dashboard.STATIC), minimum_size=1024), name="static")
     problems.install(app)
     app.openapi = lambda: openapi.build(app)  # type: ignore[method-assign]
-    app.add_middleware(BestDoor, state=app.state)
-    app.add_middleware(Guard)
+    app.add_middleware(Guard, known=BestDoor(app.state))
     app.add_middleware(Witness, meters=app.state.meters)
     return app

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import tempfile
 import uuid
 from collections.abc import Iterator
@@ -27,6 +28,9 @@ HOME_VARIABLE = "TILEWRIGHT_TEST_POSTGRES_HOME"
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    # A shell that starts pytest in the background ignores SIGINT, and children inherit it; tests press Ctrl-C.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     # The first process makes the folder; processes that xdist starts inherit the variable.
     if HOME_VARIABLE not in os.environ and not hasattr(config, "workerinput"):
         os.environ[HOME_VARIABLE] = tempfile.mkdtemp(prefix="tw-test-")

@@ -39,6 +39,7 @@ class Fleet:
     url: str
     folder: Path
     is_embedded: bool = False  # workers find, and revive, the server in `folder` by themselves
+    patience_s: float = 60  # for what must come, but may take its time; what must be quick says how quick
     workers: list[subprocess.Popen[bytes]] = field(default_factory=list)
     apis: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
@@ -96,7 +97,7 @@ class Fleet:
         with self.session() as session:
             return cancel_job(session, job_id)
 
-    def wait_for_state(self, job_id: uuid.UUID, *states: str, within_s: float = 60):
+    def wait_for_state(self, job_id: uuid.UUID, *states: str, within_s: float | None = None):
         return self.until(lambda: (seen := self.job(job_id)).state in states and seen, within_s)
 
     def wait_for_trials(self, job_id: uuid.UUID, count: int) -> None:
@@ -114,7 +115,7 @@ class Fleet:
         assert self.job(job_id).trials_done == count
 
     def assert_finished(self, job_id: uuid.UUID, count: int, epochs: set[int]) -> None:
-        done = self.wait_for_state(job_id, "done", "failed", within_s=120)
+        done = self.wait_for_state(job_id, "done", "failed", within_s=max(120, self.patience_s))
         assert (done.state, done.error) == ("done", None)
         self.assert_every_trial_once(job_id, count)
         assert {trial.epoch for trial in self.trials(job_id)} == epochs
@@ -143,7 +144,7 @@ class Fleet:
             )
         assert counted == row.trials_done
         assert [best.job_id for best in current] == ([job_id] if row.state is models.JobState.DONE else [])
-        self.until(lambda: not self.engine_entries(job_id), within_s=10)  # finished ones are removed
+        self.until(lambda: not self.engine_entries(job_id))  # finished ones are removed
 
     def engine_entries(self, job_id: uuid.UUID) -> list[str]:
         """States of the job's entries in the engine."""
@@ -153,7 +154,8 @@ class Fleet:
 
     def runner_pids(self, job_id: uuid.UUID) -> list[int]:
         wanted = {b"tilewright.service.worker.runner", str(job_id).encode()}
-        return [pid for pid, words in command_lines() if wanted <= set(words)]
+        found = [pid for pid, words in command_lines() if wanted <= set(words)]
+        return [pid for pid in found if _parent_of(pid) not in found]  # a child has its parent's words until it begins
 
     def evaluation_pids(self) -> list[int]:
         """Host programs at work or waiting for the fleet's runners."""
@@ -190,15 +192,19 @@ class Fleet:
                 )
             )
 
-    def until(self, look: Callable[[], Any], within_s: float = 60) -> Any:
+    def until(self, look: Callable[[], Any], within_s: float | None = None) -> Any:
         """What `look` returns once it is true; a database that is away counts as not yet."""
-        deadline = time.monotonic() + within_s
+        deadline = time.monotonic() + (within_s or self.patience_s)
         while True:
             with suppress(OperationalError):
                 if seen := look():
                     return seen
-            assert time.monotonic() < deadline, (self.folder / "worker.log").read_text()[-4000:]
+            assert time.monotonic() < deadline, self.said()
             time.sleep(0.05)
+
+    def said(self) -> str:
+        """The ends of the logs that there are."""
+        return "\n".join(f"{log.name}: {log.read_text()[-4000:]}" for log in sorted(self.folder.glob("*.log")))
 
     def stop(self) -> None:
         for process in (*self.workers, *self.apis):
@@ -213,6 +219,12 @@ def command_lines() -> Iterator[tuple[int, list[bytes]]]:
     for folder in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
             yield int(folder.name), (folder / "cmdline").read_bytes().split(b"\0")
+
+
+def _parent_of(pid: int) -> int:
+    with suppress(OSError):
+        return int(Path(f"/proc/{pid}/stat").read_text("latin-1").rpartition(")")[2].split()[1])
+    return 0
 
 
 def _environment_of(pid: int) -> bytes:

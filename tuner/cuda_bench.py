@@ -160,7 +160,9 @@ class CudaBench:
             if l2 == "cold":
                 return self.device.times_ms(mine.enqueue, count, before=self._flush)
             if not mine.batch:
-                self._choose_batch(mine)
+                samples = self._choose_batch(mine, count)
+                if samples:
+                    return samples
             step = mine.graph.replay if mine.graph else mine.enqueue
             if mine.launch_ms < _LONG_MS:
                 step()  # keeps the GPU busy while the first sample is being enqueued
@@ -217,16 +219,20 @@ class CudaBench:
     def _value(self, argument: Argument) -> float:
         return self.scalars[argument.name] if isinstance(argument, Scalar) else self.arrays.addresses[argument.name]
 
-    def _choose_batch(self, executable: CudaExecutable) -> None:
+    def _choose_batch(self, executable: CudaExecutable, count: int) -> list[float]:
+        """`count` samples, where the choice gives them: behind the launch it estimates by, where one is a sample."""
+        samples: list[float] = []
         if not executable.is_loaded:  # a first launch may load code
             executable.enqueue()
         # A verifying launch, the first and on other inputs, is timed well enough to tell that no batch is needed: where
         # a launch takes a tenth of a second, a search of seconds is a few dozen of them.
         if executable.launch_ms < _SURELY_LONG_MS:
-            executable.launch_ms = self.device.times_ms(executable.enqueue, 1)[0]
+            executable.launch_ms, *samples = self.device.times_ms(executable.enqueue, 1 + count)
         executable.batch = max(1, min(_MAX_BATCH, math.ceil(SAMPLE_MS / max(executable.launch_ms, 1e-4))))
         if executable.batch > 1:
             executable.graph = self.device.graph(executable.enqueue, executable.batch)
+            return []
+        return samples
 
     def _flush(self) -> None:
         start = int(self._flush_memory)

@@ -42,6 +42,7 @@ class Deadlines:
     verify: float = 60.0
     verify_each_kind: float = 240.0
     sample: float = 60.0
+    forward: float = 5.0  # of a network that was placed: milliseconds
     other: float = 60.0
 
     def of(self, call: str) -> float:

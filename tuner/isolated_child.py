@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
 from tilewright.kernels.catalogue import Catalogue, catalogue
 from tilewright.kernels.kernel import Kernel
@@ -19,6 +19,10 @@ from tilewright.tuner.errors import TrialFailure, TunerError
 from tilewright.tuner.measure import ContextLostError, MeasurementPlan, evaluate
 from tilewright.tuner.outcome import Evaluation, Resources
 from tilewright.tuner.verify import verify_each_kind
+
+if TYPE_CHECKING:
+    from tilewright.tuner.network import Matrix, Network
+    from tilewright.tuner.network_place import Passed, PlacedNetwork
 
 Said = tuple[Literal["done", "broken", "failed", "error", "unexpected", "step"], Any]
 """What the child says: an answer, or before it the step of the call that begins now. "broken": done, and the context
@@ -105,6 +109,7 @@ class _Session:
         self._device, self._finder, self._connection = device, finder, connection
         self._benches: dict[int, Bench] = {}
         self._executables: dict[int, tuple[Bench, Executable]] = {}
+        self._network: PlacedNetwork | None = None
         self._last = 0
 
     def bench(self, name: str, folder: Path, problem: Problem, seed: int) -> int:
@@ -168,10 +173,27 @@ class _Session:
     def state(self, bench: int) -> DeviceState:
         return self._benches[bench].state()
 
+    def place_network(self, network: Network, batch: int, configurations: Mapping[Problem, Configuration]) -> None:
+        from tilewright.tuner.network_place import place_network  # noqa: PLC0415 - the launcher imports this module
+
+        self._drop_network()
+        self._network = place_network(self._device, network, batch, configurations)
+
+    def forward(self, x: Matrix) -> Passed:
+        if self._network is None:
+            raise TunerError("no network was placed in this process")
+        return self._network.forward(x)
+
     def close(self) -> None:
         for bench in list(self._benches):
             self.close_bench(bench)
+        self._drop_network()
         self._device.close()
+
+    def _drop_network(self) -> None:
+        placed, self._network = self._network, None
+        if placed is not None:
+            placed.close()
 
     def _keep(self, bench: Bench, executable: Executable) -> Loaded:
         number = self._next()

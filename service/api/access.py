@@ -78,12 +78,14 @@ class Lock:
 
     async def admit(self, scope: Request, headers: Headers) -> Caller:
         """The caller; raises UnknownCallerError (401), ForbiddenError (403), TooManyRequestsError (429)."""
+        if not self.needs_key and b"authorization" not in [name for name, _ in scope["headers"]]:
+            return THIS_MACHINE  # a cookie from a time with keys is no matter without them
         path, method = scope["path"], scope["method"]
         address = (scope.get("client") or ("socket", 0))[0]
         token, is_key = _token(headers)
         wanted = wanted_scope(method, path)
         is_open = path in _OPEN or path.startswith(_OPEN_FOLDERS)
-        if is_open or not (self.needs_key or is_key):  # a cookie from a time with keys is no matter without them
+        if is_open:
             return THIS_MACHINE if not self.needs_key else Caller("nobody", Scope.READ)
         if token is None:
             if not (self.has_open_reads and wanted is Scope.READ):

@@ -100,7 +100,7 @@ def get_best_of_many(http: Request, kernel: KernelName, request: BatchRequest) -
         )
     http.app.state.meters.note_lookups(answers)
     http.app.state.demand.note(answers, request.device_model)
-    bodies = (one.as_json() if isinstance(one, Found) else one.model_dump_json().encode() for one in answers)
+    bodies = (one.as_json if isinstance(one, Found) else one.model_dump_json().encode() for one in answers)
     return Response(b'{"items":[%b]}' % b",".join(bodies), media_type="application/json")
 
 

@@ -6,7 +6,7 @@ import asyncio
 import ipaddress
 import re
 import secrets
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -52,6 +52,13 @@ IMPORT = "/v1/import"
 _REQUEST_ID = re.compile(r"[A-Za-z0-9_-]{8,64}")
 _JSON = re.compile(r"application/json(\s*;\s*charset=\"?utf-8\"?)?\s*", re.IGNORECASE)
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
+_OF_BODY = frozenset({b"content-length", b"transfer-encoding"})
+"""Without one of them a request has no body (RFC 9112, section 6.3)."""
+
+
+Header = tuple[bytes, bytes]
+Known = tuple[int, Sequence[Header], bytes]
+"""Status, headers and body of a response."""
 
 
 @dataclass(frozen=True)
@@ -86,6 +93,8 @@ class Guard:
     app: ASGIApp
     rules: Rules = field(default_factory=Rules.of_settings)
     lock: Lock = field(default_factory=Lock)
+    known: Callable[[Scope], Known | None] = lambda _scope: None
+    """What needs no application: asked about every request that is let through, and given marks like any response."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request; anything but HTTP (lifespan) passes."""
@@ -93,22 +102,21 @@ class Guard:
             await (self.app(scope, receive, send) if scope["type"] == "lifespan" else _close(send))
             return
         headers = Headers(scope=scope)
-        request_id = _request_id(headers)
+        names = {name for name, _ in scope["headers"]}  # asked first: a look for one header goes through all of them
+        request_id = _request_id(headers) if b"x-request-id" in names else secrets.token_hex(16)
         scope["tilewright.request_id"] = request_id
         scope["tilewright.response_headers"] = {**SECURITY_HEADERS, "X-Request-Id": request_id}
 
         async def send_marked(message: Message) -> None:
             if message["type"] == "http.response.start":
-                given = message.get("headers", ())
-                names = {name.lower() for name, _ in given}
-                marks = [mark for mark in (*_MARKS, (b"x-request-id", request_id.encode())) if mark[0] not in names]
-                message["headers"] = [*given, *marks]
+                message["headers"] = _marked(message.get("headers", ()), request_id)
             await send(message)
 
         try:
-            self._admit(scope, headers)
+            self._admit(scope, names)
             caller = await self.lock.admit(scope, headers)
-            replay = await self._body(headers, receive, self.rules.most_bytes(scope["path"]))
+            if not names.isdisjoint(_OF_BODY):
+                receive = await self._body(headers, receive, self.rules.most_bytes(scope["path"]))
         except refusals.UnknownCallerError as error:
             answer = _sign_in(scope, headers) or problems.response_to(error, "header", request_id)
             await answer(scope, receive, send_marked)
@@ -119,26 +127,31 @@ class Guard:
         except ConnectionResetError:
             return  # the client left before its body was complete
         scope["tilewright.caller"] = caller
+        known = self.known(scope)
+        if known is not None:
+            status, given, body = known
+            await send({"type": "http.response.start", "status": status, "headers": _marked(given, request_id)})
+            await send({"type": "http.response.body", "body": body})
+            return
         if scope["method"] in _SAFE:
-            await self.app(scope, replay, send_marked)
+            await self.app(scope, receive, send_marked)
             return
         with acting_as(caller, f"{scope['method']} {scope['path']}", request_id):
-            await self.app(scope, replay, send_marked)
+            await self.app(scope, receive, send_marked)
 
-    def _admit(self, scope: Scope, headers: Headers) -> None:
-        """Nothing, or the refusal of a request by what stands before its body."""
+    def _admit(self, scope: Scope, names: Collection[bytes]) -> None:
+        """Nothing, or the refusal of a request by what stands before its body; `names` are those of its headers."""
         if self.rules.loopback_only:
             _refuse_other_machines(scope)
             _refuse_forwarded(scope)
-        hosts = headers.getlist("host")
+        hosts = [value for name, value in scope["headers"] if name == b"host"]
         if len(hosts) != 1 or _host_name(hosts[0]) not in self.rules.allowed_hosts:
             raise refusals.WrongHostError("The Host header must name this server: one of the allowed hosts.")
-        own = f"{scope['scheme']}://{hosts[0].lower()}"
-        if any(origin.lower() != own for origin in headers.getlist("origin")):
-            raise refusals.ForeignOriginError("The Origin header names another origin than this server's.")
-        if scope["method"] not in _SAFE and headers.get("sec-fetch-site", "none") not in {"none", "same-origin"}:
-            raise refusals.ForeignOriginError("A page of another site may not send this request.")
-        if b"%00" in scope.get("raw_path", b"") + scope["query_string"] or "\0" in scope["path"]:
+        if b"origin" in names:
+            _refuse_foreign_origins(scope, hosts[0])
+        if b"sec-fetch-site" in names and scope["method"] not in _SAFE:
+            _refuse_other_sites(scope)
+        if b"%00" in scope.get("raw_path", b"") or b"%00" in scope["query_string"] or "\0" in scope["path"]:
             raise RefusedJSONError("", "must not hold U+0000 in its address.")
 
     @staticmethod
@@ -157,6 +170,8 @@ class Guard:
         if body:
             if not _JSON.fullmatch(headers.get("content-type", "")):
                 raise refusals.NotJSONError("The Content-Type of a body must be application/json.")
+            if headers.get("content-encoding", "identity").lower() != "identity":
+                raise refusals.NotJSONError("A body must not be compressed; leave Content-Encoding out.")
             if len(body) > LONG_BODY:
                 await run_in_threadpool(strict_json.check, body)  # others are answered meanwhile
             else:
@@ -193,21 +208,48 @@ def _refuse_forwarded(scope: Scope) -> None:
             raise refusals.ForwardedError(f"The header {name.decode('latin-1')} is refused while no keys are demanded.")
 
 
+def _marked(given: Iterable[Header], request_id: str) -> list[Header]:
+    """The headers of a response with the marks that it has not itself."""
+    marks, has_id = _marks_beside(tuple([name for name, _ in given]))
+    marked = [*given, *marks]
+    if not has_id:
+        marked.append((b"x-request-id", request_id.encode()))
+    return marked
+
+
+@lru_cache(maxsize=REMEMBERED)
+def _marks_beside(names: tuple[bytes, ...]) -> tuple[tuple[Header, ...], bool]:
+    """The marks of a response that has headers of these names, and whether one of them is the request's id."""
+    there = {name.lower() for name in names}
+    return tuple(mark for mark in _MARKS if mark[0] not in there), b"x-request-id" in there
+
+
 @lru_cache(maxsize=REMEMBERED)
 def _is_forwarding(header: bytes) -> bool:
     return FORWARDED.fullmatch(header.lower()) is not None
 
 
+def _refuse_foreign_origins(scope: Scope, host: bytes) -> None:
+    own = f"{scope['scheme']}://{host.decode('latin-1').lower()}"
+    if any(origin.lower() != own for origin in Headers(scope=scope).getlist("origin")):
+        raise refusals.ForeignOriginError("The Origin header names another origin than this server's.")
+
+
+def _refuse_other_sites(scope: Scope) -> None:
+    if Headers(scope=scope)["sec-fetch-site"] not in {"none", "same-origin"}:
+        raise refusals.ForeignOriginError("A page of another site may not send this request.")
+
+
 @lru_cache(maxsize=REMEMBERED)
-def _host_name(host: str) -> str:
+def _host_name(host: bytes) -> str:
     """The name without its port; IPv6 addresses keep their brackets."""
-    found = re.fullmatch(r"(\[[0-9a-fA-F:.]+\]|[^:\[\]]*)(:[0-9]{1,5})?", host)
+    found = re.fullmatch(r"(\[[0-9a-fA-F:.]+\]|[^:\[\]]*)(:[0-9]{1,5})?", host.decode("latin-1"))
     return found[1].lower() if found else ""
 
 
 def _request_id(headers: Headers) -> str:
     """The caller's own id where it is a plain word, else a new one."""
-    given = headers.get("x-request-id", "")
+    given = headers["x-request-id"]
     return given if _REQUEST_ID.fullmatch(given) else secrets.token_hex(16)
 
 

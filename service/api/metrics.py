@@ -124,7 +124,7 @@ class Witness:
             method = scope["method"] if scope["method"] in METHODS else "other"
             route = route_of(scope, status)
             self.meters.note_request(method, route, status, (head_s or ended_s) - began_s)
-            request_log.write(method, route, status, 1e3 * (ended_s - began_s))
+            request_log.write(scope, method, route, status, 1e3 * (ended_s - began_s))
 
 
 def route_of(scope: Scope, status: int) -> str:

@@ -6,12 +6,12 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Any
+from typing import Annotated, Any
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
-from pydantic import BaseModel, Field
+from pydantic import AfterValidator, BaseModel, Field
 from starlette.exceptions import HTTPException
 
 from tilewright.kernels.errors import InvalidProblemError, UnknownNameError
@@ -22,7 +22,9 @@ from tilewright.service.errors import (
     CeilingError,
     ConflictError,
     DatabaseUnavailableError,
+    DeviceUnavailableError,
     InvalidRequestError,
+    NoAnswerError,
     NoConfigurationError,
     NotFoundError,
     ServiceError,
@@ -57,6 +59,12 @@ CONFLICT = ProblemType(
 )
 UNAVAILABLE = ProblemType("unavailable", "The service cannot answer now.", 503, "Try again after Retry-After seconds.")
 NOT_READY = ProblemType("not-ready", "The service is not ready.", 503, "Do what `detail` says, or wait.")
+NO_DEVICE = ProblemType(
+    "device-unavailable", "The device does not take this now.", 503, "Do what `detail` says, or name another device."
+)
+NO_ANSWER = ProblemType(
+    "no-answer", "The device did not answer in time.", 504, "Ask again after Retry-After seconds, or elsewhere."
+)
 INTERNAL = ProblemType(
     "internal-error", "Something went wrong here.", 500, "Report it with the request id; the server's log has the rest."
 )
@@ -74,6 +82,8 @@ BY_ERROR: Mapping[type[Exception], ProblemType] = {
     NoConfigurationError: NO_CONFIGURATION,
     ConflictError: CONFLICT,
     DatabaseUnavailableError: UNAVAILABLE,
+    DeviceUnavailableError: NO_DEVICE,
+    NoAnswerError: NO_ANSWER,
     refusals.TooLargeError: ProblemType("too-large", "The body is too large.", 413, "Send less at a time."),
     refusals.TooSlowError: ProblemType("too-slow", "The body did not arrive in time.", 408, "Send it in one go."),
     refusals.NotJSONError: ProblemType(
@@ -110,12 +120,26 @@ BY_ERROR: Mapping[type[Exception], ProblemType] = {
 OTHER = (NOT_READY, INTERNAL, NO_PATH, METHOD)
 
 
+MOST_FIELDS = 50
+"""Fields of one document: a body of a megabyte can hold a hundred thousand that are wrong."""
+
+LONGEST = 4000
+"""Characters of a sentence or a pointer: both name what the caller sent, which may be as long as the body."""
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]}\u2026"
+
+
+Sentence = Annotated[str, AfterValidator(_cut)]
+
+
 class FieldProblem(BaseModel):
     """One field that was refused."""
 
-    pointer: str = Field(description="JSON pointer into the body (`#/shape/m`), or `#/` and a parameter's name.")
+    pointer: Sentence = Field(description="JSON pointer into the body (`#/shape/m`), or `#/` and a parameter's name.")
     location: str = Field(description="Where the field is: body, query, path or header.")
-    detail: str = Field(description="What is wrong with it.")
+    detail: Sentence = Field(description="What is wrong with it.")
     allowed: str | None = Field(default=None, description="What would be allowed.")
     example: str | None = Field(default=None, description="A value that would do.")
 
@@ -126,7 +150,7 @@ class ProblemDocument(BaseModel):
     type: str
     title: str
     status: int
-    detail: str
+    detail: Sentence
     request_id: str | None = None
     errors: list[FieldProblem] | None = None
 
@@ -151,8 +175,11 @@ def describe(error: Exception, location: str) -> tuple[ProblemType, str, list[Fi
     """Kind, sentence and refused fields of an expected error."""
     kind = next(BY_ERROR[c] for c in type(error).__mro__ if c in BY_ERROR)
     if isinstance(error, RequestValidationError):
-        fields = [_field_of_validation(e) for e in error.errors()]
-        return kind, "; ".join(f"{_readable(f.pointer)}: {f.detail}" for f in fields[:5]), fields
+        refused = error.errors()
+        fields = [_field_of_validation(e) for e in refused[:MOST_FIELDS]]
+        told = [f"{_readable(f.pointer)}: {f.detail}" for f in fields[:5]]
+        untold = len(refused) - len(told)
+        return kind, "; ".join(told) + (f" And {untold} more." if untold else ""), fields
     if isinstance(error, InvalidRequestError | InvalidProblemError):
         reason = error.reason if error.reason.endswith((".", "?")) else f"{error.reason}."
         return kind, f"{error.field}: {reason}", [_field(error.field, location, reason, error.example)]

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 
 from starlette.types import Scope
 
+from tilewright.service import logs
+
 logger = logging.getLogger("tilewright.requests")
 
 QUIET = frozenset({"/health", "/ready", "/metrics", "/static"})
@@ -19,14 +21,19 @@ def facts(scope: Scope) -> Mapping[str, object]:
     return {"request_id": scope.get("tilewright.request_id"), "caller": caller.name if caller else None}
 
 
-def write(method: str, route: str, status: int, duration_ms: float) -> None:
+def write(scope: Scope, method: str, route: str, status: int, duration_ms: float) -> None:
     """Logs an answered request. An address may hold a secret by mistake, in its query above all: it is not told."""
     level = logging.DEBUG if route in QUIET and status < 400 else logging.INFO
     if not logger.isEnabledFor(level):
         return
-    said = {"method": method, "route": route, "status": status, "duration_ms": round(duration_ms, 3)}
+    caller, request_id = scope.get("tilewright.caller"), scope.get("tilewright.request_id")
+    if level == logging.INFO and request_id is not None:
+        name = caller.name if caller else None
+        if logs.write_answered(logger, logs.Answered(request_id, name, method, route, status, duration_ms)):
+            return
+    extra = {"method": method, "route": route, "status": status, "duration_ms": round(duration_ms, 3)}
     # Made by hand: `logger.log` would look through the stack for this line's number, which costs more than the rest.
     record = logger.makeRecord(
-        logger.name, level, __file__, 0, "%s %s %d in %.1f ms", (method, route, status, duration_ms), None, extra=said
+        logger.name, level, __file__, 0, "%s %s %d in %.1f ms", (method, route, status, duration_ms), None, extra=extra
     )
     logger.handle(record)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Protocol, Unpack
 
 from tilewright.service.operations import demand, results, retractions, staleness_comparisons
 from tilewright.service.operations.answers import Page
 from tilewright.service.operations.demand import DemandAnswer, TunedDemand
 from tilewright.service.operations.requests import DemandJobs
-from tilewright.service.operations.results import ResultAnswer
+from tilewright.service.operations.results import ResultAnswer, WhichResults
 from tilewright.service.operations.staleness_comparisons import ComparisonAnswer
 from tilewright.service.operations.transaction import transaction
 
@@ -16,16 +16,7 @@ from tilewright.service.operations.transaction import transaction
 class AsksForResults(Protocol):
     """Part of what a connection does."""
 
-    def results(
-        self,
-        *,
-        kernel: str | None = None,
-        device_model: str | None = None,
-        stale: bool | None = None,
-        improvable: bool | None = None,
-        retracted: bool = False,
-        limit: int = 50,
-    ) -> Page[ResultAnswer]:
+    def results(self, **which: Unpack[WhichResults]) -> Page[ResultAnswer]:
         """The first page of results, newest first."""
 
     def retract(self, result_id: int, reason: str) -> ResultAnswer:
@@ -48,27 +39,10 @@ class AsksForResults(Protocol):
 class LocalResults:
     """The same from the database; each call is one transaction."""
 
-    def results(
-        self,
-        *,
-        kernel: str | None = None,
-        device_model: str | None = None,
-        stale: bool | None = None,
-        improvable: bool | None = None,
-        retracted: bool = False,
-        limit: int = 50,
-    ) -> Page[ResultAnswer]:
+    def results(self, **which: Unpack[WhichResults]) -> Page[ResultAnswer]:
         """The first page of results, newest first."""
         with transaction() as session:
-            return results.results(
-                session,
-                kernel=kernel,
-                device_model=device_model,
-                stale=stale,
-                improvable=improvable,
-                retracted=retracted,
-                limit=limit,
-            )
+            return results.results(session, **which)
 
     def retract(self, result_id: int, reason: str) -> ResultAnswer:
         """The retracted result."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import TypeVar
+from typing import TypeVar, Unpack
 from urllib.parse import urlencode
 
 import httpx
@@ -13,7 +13,7 @@ from pydantic import BaseModel
 from tilewright.service.operations.answers import Page
 from tilewright.service.operations.demand import DemandAnswer, TunedDemand
 from tilewright.service.operations.requests import DemandJobs, RetractionRequest
-from tilewright.service.operations.results import ResultAnswer
+from tilewright.service.operations.results import ResultAnswer, WhichResults
 from tilewright.service.operations.staleness_comparisons import ComparisonAnswer
 
 T = TypeVar("T", bound=BaseModel)
@@ -24,26 +24,9 @@ JSON = {"Content-Type": "application/json"}
 class ResultCalls(ABC):
     """Part of `Client`, whose way of sending it uses."""
 
-    def results(
-        self,
-        *,
-        kernel: str | None = None,
-        device_model: str | None = None,
-        stale: bool | None = None,
-        improvable: bool | None = None,
-        retracted: bool = False,
-        limit: int = 50,
-    ) -> Page[ResultAnswer]:
+    def results(self, **which: Unpack[WhichResults]) -> Page[ResultAnswer]:
         """The first page of results, newest first."""
-        which = _query(
-            kernel=kernel,
-            device_model=device_model,
-            stale=stale,
-            improvable=improvable,
-            retracted=retracted,
-            limit=limit,
-        )
-        return self._get(Page[ResultAnswer], f"/v1/results?{which}")
+        return self._get(Page[ResultAnswer], f"/v1/results?{_query(**which)}")
 
     def retract(self, result_id: int, reason: str) -> ResultAnswer:
         """The retracted result; sent again, the same."""

@@ -18,6 +18,7 @@ from tilewright.service.operations.catalog import kernel_named
 from tilewright.service.operations.compared import MISSING_IN_A, MISSING_IN_B, ComparedRow, Side, compared, environments
 from tilewright.service.operations.history import HistoryEntry, history
 from tilewright.service.operations.matrix import newest_kernel
+from tilewright.service.operations.pages import MAX_ROW_ID
 from tilewright.service.operations.parse import format_options, format_shape, parse_options, parse_shape
 from tilewright.service.operations.registry import catalogue
 from tilewright.service.operations.transaction import transaction
@@ -40,7 +41,7 @@ def parse_side(field: str, model: str | None, environment: str | None, at: str |
     """A side of the form; None while no device model is chosen. Raises InvalidRequestError naming the field."""
     if not model:
         return None
-    if environment and not environment.isdecimal():
+    if environment and not (environment.isdecimal() and int(environment) <= MAX_ROW_ID):
         raise InvalidRequestError(f"{field}_environment", "must be the number of an environment.")
     try:
         moment = datetime.fromisoformat(at) if at else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 from tilewright.kernels.kernel import Kernel, Variant
 from tilewright.kernels.problem import Limits, Problem
 from tilewright.kernels.space import Configuration
-from tilewright.service.errors import NoConfigurationError
+from tilewright.service.errors import InvalidRequestError, NoConfigurationError
 from tilewright.service.operations.answers import BestAnswer, LaunchAnswer, Match, ProblemAnswer
 from tilewright.service.operations.catalog import compiler_flags
 from tilewright.service.operations.results import gain, library_fields
@@ -17,6 +18,9 @@ from tilewright.service.operations.staleness import Standing
 from tilewright.service.operations.stored_best import StoredBest
 from tilewright.tuner import roofline
 from tilewright.tuner.predict import Prediction
+
+MOST_POINTS = 8_000_000
+"""Of spaces that one request has enumerated, before constraints: gemm's take half a second for 1.5 million."""
 
 
 @dataclass(frozen=True)
@@ -27,6 +31,7 @@ class Asked:
     problem: Problem
     slug: str
     limits: Limits
+    running: Sequence[Variant] | None = None  # those of the kernel that the limits admit, where somebody knows
 
     @property
     def accuracy(self) -> str | None:
@@ -36,18 +41,23 @@ class Asked:
 
     def is_member(self, configuration: Configuration) -> bool:
         """Whether the configuration is in the problem's space, checked without enumerating it."""
-        variant = next((v for v in self.usable_variants if v.name == configuration.variant), None)
-        if variant is None:
+        for variant in self.usable_variants:
+            if variant.name == configuration.variant:
+                break
+        else:
             return False
         space, given = variant.space(), dict(configuration.items)
-        if len(space.parameters) != len(given) or any(given.get(p.name) not in p.values for p in space.parameters):
+        # Lists, not generators: half of the time of an answer that is not exact goes by here.
+        if len(space.parameters) != len(given) or False in [given.get(p.name) in p.values for p in space.parameters]:
             return False
         return space.violated(configuration.values, self.problem, self.limits) is None
 
     @cached_property
     def usable_variants(self) -> list[Variant]:
         """The variants that the model and the problem admit."""
-        return self.kernel.usable_variants(self.problem, self.limits)
+        if self.running is None:
+            return self.kernel.usable_variants(self.problem, self.limits)
+        return [variant for variant in self.running if variant.supports(self.problem)]
 
     def launch(self, configuration: Configuration) -> LaunchAnswer:
         """The geometry for the asked problem."""
@@ -147,9 +157,25 @@ def predicted_answer(asked: Asked, prediction: Prediction) -> BestAnswer:
     )
 
 
-def default_answer(asked: Asked) -> BestAnswer:
-    """The kernel's default configuration, never measured here; raises NoConfigurationError where nothing runs."""
-    configuration = _default(asked)
+def default_answers(asked: Sequence[Asked]) -> dict[str, BestAnswer]:
+    """The kernel's own configuration for each, never measured here, by problem hash.
+
+    Raises NoConfigurationError where nothing runs, InvalidRequestError where too many would take too long.
+    """
+    points, found = 0, {}
+    for one in asked:
+        configuration = _declared(one)
+        if configuration is None:
+            if points > MOST_POINTS:
+                reason = f"no default fits {one.problem} and many before it, which takes long; ask for fewer such."
+                raise InvalidRequestError("shapes", reason)
+            points += sum(variant.space().product_size() for variant in one.usable_variants)
+            configuration = _first_feasible(one)
+        found[one.problem.hash] = _default_answer(one, configuration)
+    return found
+
+
+def _default_answer(asked: Asked, configuration: Configuration) -> BestAnswer:
     return BestAnswer(
         match=Match.DEFAULT,
         accuracy=asked.accuracy,
@@ -172,18 +198,17 @@ def default_answer(asked: Asked) -> BestAnswer:
     )
 
 
-def _default(asked: Asked) -> Configuration:
-    """The first of: the default variant's default, another variant's default, anything feasible at all.
+def _declared(asked: Asked) -> Configuration | None:
+    """The default of the default variant, else of another one; None where none fits."""
+    variants = sorted(asked.usable_variants, key=lambda v: v.name != asked.kernel.default_variant)
+    defaults = (variant.space().default() for variant in variants)
+    return next((configuration for configuration in defaults if asked.is_member(configuration)), None)
 
-    Spaces are enumerated only when no default fits, because that takes much longer than the rest of an answer.
-    """
+
+def _first_feasible(asked: Asked) -> Configuration:
+    """Anything feasible at all, by enumerating the space: that takes much longer than the rest of an answer."""
     kernel = asked.kernel
-    usable = sorted(asked.usable_variants, key=lambda v: v.name != kernel.default_variant)
-    for variant in usable:
-        configuration = variant.space().default()
-        if asked.is_member(configuration):
-            return configuration
-    starts = kernel.space(asked.problem, asked.limits).defaults() if usable else []
+    starts = kernel.space(asked.problem, asked.limits).defaults() if asked.usable_variants else []
     if not starts:
         raise NoConfigurationError(f"No variant of {kernel.name} runs {asked.problem} on {asked.slug}.")
     return starts[0]

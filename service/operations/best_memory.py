@@ -21,6 +21,7 @@ from tilewright.service.errors import NoConfigurationError
 from tilewright.service.operations.best_rows import full_rows, is_current
 from tilewright.service.operations.packed_best import Packer
 from tilewright.service.operations.registry import catalogue, limits_of
+from tilewright.service.operations.rendered_best import Templates
 from tilewright.service.operations.shelf import Found, Model, Shelf
 from tilewright.service.operations.stored_best import StoredBest, stored_best
 from tilewright.service.store import models
@@ -48,7 +49,7 @@ class BestMemory:
         self._models: dict[str, Model] = {}
         self._wanted: dict[Name, None] = {}
         self._too_large: set[Name] = set()
-        self._packer = Packer()
+        self._packer, self._templates = Packer(), Templates()
 
     def find(
         self,
@@ -64,6 +65,11 @@ class BestMemory:
             return None if shelf is None else shelf.find(shelf.kernel.problem(shape, dtype, options))
         except (InvalidProblemError, NoConfigurationError):
             return None
+
+    def find_plain(self, kernel: str, device_model: str | None, sizes: Sequence[int], dtype: str) -> Found | None:
+        """The same for sizes in the order of the kernel's axes, with every option at its default."""
+        shelf = self._shelf(kernel, device_model)
+        return None if shelf is None else shelf.find_plain(sizes, dtype)
 
     def find_of(self, kernel: str, device_model: str | None, problem: Problem) -> Found | None:
         """The same for a problem."""
@@ -99,7 +105,8 @@ class BestMemory:
     def forget(self) -> None:
         """Nothing is known any more: changes may have been missed."""
         self._confirmed_at = -math.inf
-        self._shelves, self._models, self._packer = {}, {}, Packer()
+        self._shelves, self._models = {}, {}
+        self._packer, self._templates = Packer(), Templates()
         self._too_large.clear()
 
     def wanted(self) -> Name | None:
@@ -116,7 +123,7 @@ class BestMemory:
             return None
         if model is None or not self._has_room(session, name, model):
             return None
-        shelf = Shelf(kernel, model, self._packer)
+        shelf = Shelf(kernel, model, self._packer, self._templates)
         for rows in _pieces(session, *name):
             shelf.fill(rows)
             meanwhile()

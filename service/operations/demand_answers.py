@@ -50,7 +50,7 @@ def answered(session: Session, rows: Sequence[DemandAnswer], memory: BestMemory 
         asked = (problem.kernel, row.device_model, problem.shape, problem.dtype, problem.options)
         kept = memory.find(*asked) if memory is not None else None
         if kept is not None:
-            found[place] = Known(kept.match, kept.fields["expected_loss"])
+            found[place] = Known(kept.match, kept.expected_loss)
         else:
             options = str(sorted(problem.options.items()))
             groups.setdefault((problem.kernel, row.device_model, problem.dtype, options), []).append(place)

@@ -19,7 +19,7 @@ from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.problem import OptionValue, Problem
 from tilewright.service.errors import InvalidRequestError, NotFoundError
 from tilewright.service.operations.answers import BestAnswer, Match
-from tilewright.service.operations.best_answer import Asked, default_answer, predicted_answer, stored_answer
+from tilewright.service.operations.best_answer import Asked, default_answers, predicted_answer, stored_answer
 from tilewright.service.operations.best_rows import (
     TRIED,
     TRIED_FIRST,
@@ -149,7 +149,7 @@ def _without_exact(
         if match is Match.TRANSFERRED:
             tuned = similar_shapes(session, kernel, problems[0], model, wanted, transferred=True)
         answers |= _first_fitting(session, match, tuned, open_ones)
-    return {p.hash: answers.get(p.hash) or default_answer(asked[p.hash]) for p in problems}
+    return answers | default_answers([asked[p.hash] for p in problems if p.hash not in answers])
 
 
 def _predicted(session: Session, tuned: Tuned, asked: Sequence[Asked]) -> dict[str, BestAnswer]:

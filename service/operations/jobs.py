@@ -6,12 +6,13 @@ import base64
 import binascii
 import uuid
 from collections.abc import Collection, Sequence
+from typing import Any
 
 from sqlalchemy import ColumnElement, and_, case, func, select, update
 from sqlalchemy.orm import Session, joinedload
 
 from tilewright.service.errors import ConflictError, InvalidRequestError, NotFoundError
-from tilewright.service.operations.answers import JobAnswer, Page, TrialAnswer
+from tilewright.service.operations.answers import JobAnswer, Page, ProblemAnswer, TrialAnswer
 from tilewright.service.operations.pages import cursor_of, row_id_of
 from tilewright.service.operations.registry import problem_answer
 from tilewright.service.operations.webhooks import announce
@@ -20,6 +21,10 @@ from tilewright.service.store.models import JobState
 
 OPEN = (JobState.QUEUED, JobState.RUNNING)
 """States from which a job can still go on."""
+
+_SAME = tuple(name for name in JobAnswer.model_fields if name in models.TuningJob.__table__.columns and name != "state")
+COLUMNS = (*_SAME, "state", "budget_trials", "budget_seconds", "budget_target_ms")
+"""Of a job's row, what its answer is made from."""
 
 
 def job(session: Session, job_id: uuid.UUID) -> JobAnswer:
@@ -147,20 +152,24 @@ def _answers(session: Session, rows: Sequence[models.TuningJob]) -> list[JobAnsw
 
 
 def _answer(row: models.TuningJob, best_ms: float | None) -> JobAnswer:
-    same = {name: getattr(row, name) for name in JobAnswer.model_fields if hasattr(row, name)}
-    own = {
-        "state": row.state.value,
-        "problem": problem_answer(row.problem),
-        "device_model": row.device_model.slug if row.device_model else None,
-        "device": row.device.uuid if row.device else None,
-        "budget": {
-            "trials": row.budget_trials,
-            "seconds": row.budget_seconds,
-            "target_ms": row.budget_target_ms,
-        },
-        "best_ms": best_ms,
-    }
-    return JobAnswer(**same | own)
+    slug = row.device_model.slug if row.device_model else None
+    device = row.device.uuid if row.device else None
+    return answer_of(row, problem_answer(row.problem), slug, device, best_ms)
+
+
+def answer_of(
+    row: Any, problem: ProblemAnswer, device_model: str | None, device: str | None, best_ms: float | None
+) -> JobAnswer:
+    """The job as callers see it, from a row with COLUMNS and what it names."""
+    return JobAnswer(
+        **{name: getattr(row, name) for name in _SAME},
+        state=row.state.value,
+        problem=problem,
+        device_model=device_model,
+        device=device,
+        budget={"trials": row.budget_trials, "seconds": row.budget_seconds, "target_ms": row.budget_target_ms},
+        best_ms=best_ms,
+    )
 
 
 def _cursor_of_job(job_id: uuid.UUID) -> str:

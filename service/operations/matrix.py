@@ -219,6 +219,7 @@ def _problems(session: Session, ids: Sequence[int], shown: ColumnElement[str]) -
 def _results(session: Session, ids: Sequence[int]) -> dict[tuple[int, str], list[Known]]:
     best = models.BestConfiguration
     query = with_relations(current_results(select(best), None, None)).where(best.problem_id.in_(ids))
+    query = query.order_by(best.id.desc())  # of several verified at one moment the newest comes first
     found: dict[tuple[int, str], list[Known]] = {}
     rows = session.scalars(query).all()
     limits = {row.device_model_id: limits_of(row.device_model) for row in rows}

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tilewright.kernels.problem import Problem
 from tilewright.service.operations.best_rows import TRIED
 from tilewright.service.operations.predictions import Remembered
 
@@ -57,18 +56,28 @@ class Nearby:
         keys = [key for key, is_kept in zip(self.keys, kept, strict=True) if is_kept]
         return Nearby(self.ids[kept], self.log_sizes[:, kept], self.times_ms[kept], keys, predicted)
 
-    def nearest(self, problem: Problem) -> Iterator[int]:
-        """Places of the nearest, TRIED at most; the first, which most questions take, is found in less time."""
+    def nearest(self, sizes: Sequence[int]) -> Iterator[int]:
+        """Places of the nearest, TRIED at most; those that most questions take are found in less time."""
         if not self.keys:
             return
-        distances = np.zeros(len(self.ids))
-        for sizes, (_, size) in zip(self.log_sizes, problem.axes, strict=True):
-            distances += np.abs(sizes - np.log(size))
-        first = self._ranked(distances, np.flatnonzero(distances == distances.min()))[0]
+        distances = self._distances(sizes)
+        least = distances[distances.argmin()]
+        first = self._ranked(distances, np.flatnonzero(distances == least))[0]
         yield first
-        farthest = np.partition(distances, TRIED - 1)[TRIED - 1] if len(distances) > TRIED else np.inf
-        ranked = self._ranked(distances, np.flatnonzero(distances <= farthest))[:TRIED]
-        yield from (place for place in ranked if place != first)
+        nearer = self._ranked(distances, np.flatnonzero(distances <= 2 * least))[:TRIED]
+        yield from (place for place in nearer if place != first)
+        if len(nearer) < TRIED:
+            farthest = np.partition(distances, TRIED - 1)[TRIED - 1] if len(distances) > TRIED else np.inf
+            yield from self._ranked(distances, np.flatnonzero(distances <= farthest))[len(nearer) : TRIED]
+
+    def _distances(self, sizes: Sequence[int]) -> NDArray[np.float64]:
+        asked = np.log(sizes)
+        distances: NDArray[np.float64] = np.abs(self.log_sizes[0] - asked[0])
+        part = np.empty_like(distances)  # one for all axes: twenty thousand numbers are new pages each time
+        for known, size in zip(self.log_sizes[1:], asked[1:], strict=True):
+            np.abs(np.subtract(known, size, out=part), out=part)
+            distances += part
+        return distances
 
     def _ranked(self, distances: NDArray[np.float64], places: NDArray[np.intp]) -> list[int]:
         if len(places) == 1:

@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from tilewright.kernels.problem import OptionValue
+from tilewright.kernels.space import Configuration
 from tilewright.service.operations.staleness import Standing
 from tilewright.service.operations.stored_best import StoredBest
 
@@ -20,11 +21,22 @@ WHOLE = ("id", "environment_id", "study_id", "trial_number", "ties")
 REAL = ("time_ms", "ci_low_ms", "ci_high_ms", "gflops", "gb_per_s")
 PERHAPS = ("roof_ratio", "default_ms", "slowest_ms", "bound_ratio", "library_ms", "library_bound_ratio")
 _SHARED_BYTES = 4 * (len(SHARED) + 1)
-_LAYOUT = struct.Struct(f"<{len(SHARED) + 1 + len(WHOLE)}i{len(REAL) + len(PERHAPS)}dqb")
+_CONFIGURATION, _STANDING = 4 * SHARED.index("configuration"), 4 * len(SHARED)
+_OWN_LAYOUT = f"{len(WHOLE)}i{len(REAL) + len(PERHAPS)}dqb"
+_LAYOUT = struct.Struct(f"<{len(SHARED) + 1}i{_OWN_LAYOUT}")
+_OWN = struct.Struct(f"<{_OWN_LAYOUT}").unpack_from
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 _FASTER = {None: -1, False: 0, True: 1}
 _IS_FASTER = {number: word for word, number in _FASTER.items()}
+
+
+FIGURES = (
+    "time_ms", "ci_low_ms", "ci_high_ms", "gflops", "gb_per_s", "roof_ratio", "gain_over_default", "gain_over_slowest",
+    "library_ms", "library_speedup", "library_faster", "library_bound_ratio",
+    "verified_at", "bound_ratio", "ties", "study_id", "trial_number",
+)  # fmt: skip
+"""What a row says of itself alone, as its answer says it; the names are those of the answer where it has them."""
 
 
 class Packer:
@@ -40,6 +52,8 @@ class Packer:
         # A standing's facts hold a mapping, which is no key.
         seen = (best.seen.moved, best.seen.tried, tuple(best.seen.space_by_source))
         keys: dict[str, Hashable] = {name: seen if name == "seen" else named[name] for name in SHARED}
+        if best.library_ms is None:
+            keys["library_name"] = named["library_name"] = None  # so that `shared` tells where no library was timed
         return _LAYOUT.pack(
             *(self._number(name, keys[name], named[name]) for name in SHARED),
             self._number("standing", standing, standing),
@@ -95,6 +109,36 @@ class Packer:
         return best, words[standing]
 
     @staticmethod
+    def figures(packed: bytes) -> tuple[float | datetime, ...]:
+        """The row's FIGURES, without unpacking the rest; NaN for what is not known."""
+        (
+            _, _, study_id, trial_number, ties,
+            time_ms, ci_low_ms, ci_high_ms, gflops, gb_per_s,
+            roof_ratio, default_ms, slowest_ms, bound_ratio, library_ms, library_bound_ratio,
+            verified_us, faster,
+        ) = _OWN(packed, _SHARED_BYTES)  # fmt: skip
+        return (
+            time_ms, ci_low_ms, ci_high_ms, gflops, gb_per_s, roof_ratio, default_ms / time_ms, slowest_ms / time_ms,
+            library_ms, library_ms / time_ms, faster == 1, library_bound_ratio,
+            _EPOCH + verified_us * _MICROSECOND, bound_ratio, ties, study_id, trial_number,
+        )  # fmt: skip
+
+    def configuration(self, packed: bytes) -> Configuration:
+        """The row's configuration, without unpacking the rest."""
+        found: Configuration = self._words[_WORD(packed, _CONFIGURATION)[0]]
+        return found
+
+    def standing(self, packed: bytes) -> Standing | None:
+        """The row's standing for its own problem, without unpacking the rest."""
+        found: Standing | None = self._words[_WORD(packed, _STANDING)[0]]
+        return found
+
+    @staticmethod
+    def shared(packed: bytes) -> bytes:
+        """Equal for rows that differ in nothing but their problem, device model and figures, of this packer."""
+        return packed[_CONFIGURATION:_SHARED_BYTES]
+
+    @staticmethod
     def row_id(packed: bytes) -> int:
         """The row's id, without unpacking the rest."""
         found: int = _ROW_ID(packed, _SHARED_BYTES)[0]
@@ -113,7 +157,8 @@ class Packer:
         return number
 
 
-_ROW_ID: Callable[[bytes, int], tuple[int]] = struct.Struct("<i").unpack_from
+_WORD: Callable[[bytes, int], tuple[int]] = struct.Struct("<i").unpack_from
+_ROW_ID = _WORD
 _TIME_MS: Callable[[bytes, int], tuple[float]] = struct.Struct("<d").unpack_from
 
 

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import uuid
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import func, select, update
+from sqlalchemy import func, select
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.orm import Session
 
@@ -17,45 +14,15 @@ from tilewright.kernels.errors import UnknownNameError
 from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.problem import Problem
 from tilewright.service.errors import CeilingError, ConflictError, InvalidRequestError
+from tilewright.service.operations.add_job import Accepted, join_or_add, open_job, sha256
 from tilewright.service.operations.answers import JobAnswer
 from tilewright.service.operations.caller import acting, ceilings
-from tilewright.service.operations.jobs import job
+from tilewright.service.operations.jobs import OPEN, job
 from tilewright.service.operations.registry import catalogue, limits_of, problem_row
 from tilewright.service.operations.requests import JobRequest
 from tilewright.service.settings import settings
 from tilewright.service.store import models
-from tilewright.service.store.engine_queue import enqueue, queue_of_device, queue_of_model
 from tilewright.tuner.search import SAMPLERS
-
-OPEN_STATES = (models.JobState.QUEUED, models.JobState.RUNNING)
-
-
-@dataclass(frozen=True)
-class _Accepted:
-    """A request whose every field was found right."""
-
-    request: JobRequest
-    kernel: Kernel
-    problem: Problem
-    model: models.DeviceModel
-    device: models.Device | None
-
-    @property
-    def queue(self) -> str:
-        return queue_of_device(self.device.uuid) if self.device else queue_of_model(self.model.slug)
-
-    @property
-    def coalesce_hash(self) -> str:
-        """Equal for requests that would do the same work; who asks first sets the priority."""
-        request = self.request
-        work = [
-            self.problem.hash,
-            self.queue,
-            sorted(request.variants) if request.variants else None,
-            request.budget.model_dump(),
-            [request.compiler, request.sampler, request.seed],
-        ]
-        return _sha256(work)
 
 
 def request_job(session: Session, request: JobRequest, *, idempotency_key: str | None = None) -> tuple[JobAnswer, bool]:
@@ -63,22 +30,24 @@ def request_job(session: Session, request: JobRequest, *, idempotency_key: str |
 
     Raises InvalidProblemError or InvalidRequestError naming the field, ConflictError for a key with another body.
     """
-    body_hash = _sha256(request.model_dump(mode="json", exclude={"dry_run"}))
+    body_hash = sha256(request.model_dump(mode="json", exclude={"dry_run"}))
     known = _job_of_key(session, idempotency_key, body_hash)
     if known is not None:
         return job(session, known), False
-    job_id, is_new = _join_or_add(session, _accept(session, request))
+    accepted = _accept(session, request)
+    _check_open_jobs(session, accepted)
+    made, is_new = join_or_add(session, accepted)
     if idempotency_key is not None:
         session.execute(
             insert(models.IdempotencyKey)
-            .values(key=idempotency_key, body_hash=body_hash, job_id=job_id)
+            .values(key=idempotency_key, body_hash=body_hash, job_id=made.id)
             .on_conflict_do_nothing()
         )
         # Another request with this key may have come first and was waited for: its job counts.
         winner = _job_of_key(session, idempotency_key, body_hash)
-        if winner != job_id:
+        if winner != made.id:
             raise ConflictError(f"The idempotency key {idempotency_key!r} is being used by another request right now.")
-    return job(session, job_id), is_new
+    return made, is_new
 
 
 def dry_run(session: Session, request: JobRequest) -> dict[str, Any]:
@@ -116,7 +85,7 @@ def check_place(session: Session, request: JobRequest) -> tuple[models.DeviceMod
     return model, device
 
 
-def _accept(session: Session, request: JobRequest) -> _Accepted:
+def _accept(session: Session, request: JobRequest) -> Accepted:
     try:
         kernel = catalogue().get(request.kernel)
     except UnknownNameError as error:
@@ -134,7 +103,7 @@ def _accept(session: Session, request: JobRequest) -> _Accepted:
         )
     _check_variants(kernel, problem, model, request.variants)
     _check_choices(model, request)
-    return _Accepted(request, kernel, problem, model, device)
+    return Accepted(request, kernel, problem, model, device)
 
 
 def _device(session: Session, request: JobRequest) -> tuple[models.DeviceModel, models.Device | None]:
@@ -208,57 +177,22 @@ def _check_ceilings(request: JobRequest) -> None:
             raise CeilingError(f"This key allows at most {highest:g} {name} a job: set budget.{name} to that or less.")
 
 
-def _check_open_jobs(session: Session) -> None:
-    """Raises CeilingError where the caller's key has as many open jobs as it may; its row orders those who ask."""
+def _check_open_jobs(session: Session, accepted: Accepted) -> None:
+    """Raises CeilingError where the caller's key has as many open jobs as it may, and there is none to be joined.
+
+    The key's row orders those who ask.
+    """
     most, who = ceilings().max_open_jobs, acting()
     if most is None or who is None or who.caller.key_id is None:
+        return
+    if open_job(session, accepted.coalesce_hash) is not None:
         return
     key_id = who.caller.key_id
     session.execute(select(models.ApiKey.id).where(models.ApiKey.id == key_id).with_for_update())
     job = models.TuningJob
-    open_jobs = select(func.count()).where(job.key_id == key_id, job.state.in_(OPEN_STATES))
+    open_jobs = select(func.count()).where(job.key_id == key_id, job.state.in_(OPEN))
     if (session.scalar(open_jobs) or 0) >= most:
         raise CeilingError(f"This key may have {most} jobs queued or running; wait for one, or cancel one.")
-
-
-def _join_or_add(session: Session, accepted: _Accepted) -> tuple[uuid.UUID, bool]:
-    job_table, coalesce_hash = models.TuningJob, accepted.coalesce_hash
-    is_open = job_table.state.in_(OPEN_STATES) & ~job_table.cancel_requested
-    open_one = select(job_table.id).where(job_table.coalesce_hash == coalesce_hash, is_open)
-    if session.scalar(open_one) is None:
-        _check_open_jobs(session)
-    added = insert(job_table).values(**_row_values(session, accepted), coalesce_hash=coalesce_hash)
-    for _ in range(2):  # the open job that the first insert met may be finished before it is read
-        new_id = session.scalar(added.on_conflict_do_nothing().returning(job_table.id))
-        if new_id is not None:
-            engine_id = enqueue(session, new_id, accepted.queue, accepted.request.priority)
-            session.execute(update(job_table).where(job_table.id == new_id).values(engine_id=engine_id))
-            return new_id, True
-        open_id = session.scalar(open_one)
-        if open_id is not None:
-            return open_id, False
-    raise ConflictError("An identical job is just ending; ask again.")
-
-
-def _row_values(session: Session, accepted: _Accepted) -> dict[str, Any]:
-    request, who = accepted.request, acting()
-    known = session.scalar(select(models.Problem.id).where(models.Problem.hash == accepted.problem.hash))
-    return {
-        "id": models.uuid7(),
-        "key_id": who.caller.key_id if who else None,
-        "problem_id": problem_row(session, accepted.problem).id if known is None else known,
-        "device_model_id": accepted.model.id,
-        "device_id": accepted.device.id if accepted.device else None,
-        "queue": accepted.queue,
-        "compiler": request.compiler,
-        "sampler": request.sampler,
-        "seed": request.seed,
-        "variants": request.variants,
-        "budget_trials": request.budget.trials,
-        "budget_seconds": request.budget.seconds,
-        "budget_target_ms": request.budget.target_ms,
-        "priority": request.priority,
-    }
 
 
 def _job_of_key(session: Session, key: str | None, body_hash: str) -> uuid.UUID | None:
@@ -270,7 +204,7 @@ def _job_of_key(session: Session, key: str | None, body_hash: str) -> uuid.UUID 
     return row.job_id
 
 
-def _seconds_per_trial(session: Session, accepted: _Accepted) -> float | None:
+def _seconds_per_trial(session: Session, accepted: Accepted) -> float | None:
     """Mean wall time of this kernel's trials on this device model, of any problem; compiling included."""
     return session.scalar(
         select(func.avg(models.Trial.wall_s))
@@ -279,7 +213,3 @@ def _seconds_per_trial(session: Session, accepted: _Accepted) -> float | None:
         .join(models.Kernel, models.Kernel.id == models.Problem.kernel_id)
         .where(models.Kernel.name == accepted.kernel.name, models.Study.device_model_id == accepted.model.id)
     )
-
-
-def _sha256(value: object) -> str:
-    return hashlib.sha256(json.dumps(value, sort_keys=True, separators=(",", ":")).encode()).hexdigest()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 
 from pydantic import Field
 from sqlalchemy import Select, func, select, true
@@ -58,6 +58,17 @@ class ResultAnswer(Answer):
     retracted_reason: str | None
     retracted_by: str | None = Field(description="Who asked for it; null where later finals did.")
     stands_in_for: int | None = Field(description="The retracted result in whose place it was put.")
+
+
+class WhichResults(TypedDict, total=False):
+    """Which results a page of them holds; what is absent narrows nothing."""
+
+    kernel: str | None
+    device_model: str | None
+    stale: bool | None
+    improvable: bool | None
+    retracted: bool
+    limit: int
 
 
 def library_fields(row: models.BestConfiguration | StoredBest) -> dict[str, Any] | None:

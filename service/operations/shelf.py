@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 from pydantic_core import to_json
 
 from tilewright.kernels.errors import InvalidProblemError
-from tilewright.kernels.kernel import Kernel
+from tilewright.kernels.kernel import MAX_AXIS, Kernel
 from tilewright.kernels.problem import Limits, OptionValue, Problem
 from tilewright.service.operations.answers import Match
-from tilewright.service.operations.best_answer import Asked, predicted_answer, standing_of, stored_fields
+from tilewright.service.operations.best_answer import Asked, predicted_answer, standing_of
 from tilewright.service.operations.best_rows import MAX_RANKED, preferred
 from tilewright.service.operations.nearby import Near, Nearby
 from tilewright.service.operations.packed_best import Packer
 from tilewright.service.operations.predictions import Remembered
+from tilewright.service.operations.rendered_best import Template, Templates, keep, template
 from tilewright.service.operations.staleness import Standing
 from tilewright.service.operations.stored_best import StoredBest
 
@@ -35,22 +36,14 @@ class Model:
     limits: Limits
 
 
-@dataclass(frozen=True)
-class Found:
-    """An answer as the fields of BestAnswer, in their order, which nobody needs to check again."""
+class Found(NamedTuple):
+    """An answer in the same bytes as those of the BestAnswer, and what is counted of it."""
 
     match: Match
     problem: Problem
-    fields: Mapping[str, Any]
-
-    @property
-    def device_model(self) -> str:
-        """The model that it was measured on."""
-        return str(self.fields["device_model"])
-
-    def as_json(self) -> bytes:
-        """The same bytes as those of the BestAnswer."""
-        return to_json(self.fields)
+    device_model: str
+    expected_loss: float | None
+    as_json: bytes
 
 
 @dataclass
@@ -60,53 +53,91 @@ class Shelf:
     kernel: Kernel
     model: Model
     packer: Packer
+    templates: Templates
+    _templates: dict[int, dict[Hashable, Template]] = field(default_factory=dict)
+    _of_defaults: dict[str, int] = field(default_factory=dict)
     _records: dict[bytes, tuple[bytes, ...]] = field(default_factory=dict)  # several: of as many environments
     _manners: dict[Manner, int] = field(default_factory=dict)
     _nearby: dict[int, Nearby] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._key = struct.Struct(f"<H{len(self.kernel.axes)}i")
+        self._slug_as_json = to_json(self.model.slug)
+        self._running = [variant for variant in self.kernel.variants if variant.runs_on(self.model.limits)]
+        self._defaults = tuple((option.name, option.default) for option in self.kernel.options)
 
     def __len__(self) -> int:
         return len(self._records)
 
+    def find_plain(self, sizes: Sequence[int], dtype: str) -> Found | None:
+        """The answer for these sizes, in the order of the axes, with every option at its default."""
+        manner = self._of_defaults.get(dtype)
+        if manner is None or not all([1 <= size <= MAX_AXIS for size in sizes]):  # noqa: C419 - a list is faster
+            return None
+        axes = tuple(zip(self.kernel.axes, sizes, strict=True))
+        return self._find(Problem(self.kernel.name, axes, dtype, self._defaults), sizes, manner)
+
     def find(self, problem: Problem) -> Found | None:
         """The answer that `find_best` gives; None where the database must be asked."""
         manner = self._manners.get((problem.dtype, problem.option_items))
-        if manner is None:
-            return None
-        asked = Asked(self.kernel, problem, self.model.slug, self.model.limits)
-        rows = self._rows(self._key.pack(manner, *(size for _, size in problem.axes)), problem)
-        if rows:
-            best = preferred(self.kernel, [row for row, _ in rows])
-            standing = next(standing for row, standing in rows if row is best)
-            if standing is not None:
-                return Found(Match.EXACT, problem, stored_fields(asked, best, Match.EXACT, standing))
-        nearby = self._nearby.get(manner)
-        return None if nearby is None else self._without_exact(asked, nearby)
+        return None if manner is None else self._find(problem, [size for _, size in problem.axes], manner)
 
-    def _without_exact(self, asked: Asked, nearby: Nearby) -> Found | None:
+    def _find(self, problem: Problem, sizes: Sequence[int], manner: int) -> Found | None:
+        records = self._records.get(self._key.pack(manner, *sizes))
+        if records is not None:
+            record = records[0] if len(records) == 1 else self._preferred(records, problem)
+            if self.packer.standing(record) is not None:
+                return self._exact(problem, sizes, manner, record)
+        nearby = self._nearby.get(manner)
+        return None if nearby is None else self._without_exact(self._asked(problem), sizes, manner, nearby)
+
+    def _exact(self, problem: Problem, sizes: Sequence[int], manner: int, record: bytes) -> Found:
+        kept, shared = self._templates[manner], self.packer.shared(record)
+        made = kept.get(shared)
+        if made is None:
+            row, standing = self.packer.unpack(record, problem.shape, problem.dtype, problem.options)
+            made = template(self._asked(problem), Match.EXACT, row, standing or Standing())
+            keep(kept, shared, made)
+        text = made.filled(problem, (*sizes, *sizes), self.packer.figures(record), self._slug_as_json)
+        return Found(Match.EXACT, problem, self.model.slug, 0.0, text)
+
+    def _without_exact(self, asked: Asked, sizes: Sequence[int], manner: int, nearby: Nearby) -> Found | None:
         is_known, prediction = nearby.predicted.answer(asked.problem)
         if not is_known:
             return None
         if prediction is not None:
-            return Found(Match.PREDICTED, asked.problem, dict(predicted_answer(asked, prediction)))
-        for place in nearby.nearest(asked.problem):
-            row_id = nearby.ids[place]
-            for row, _ in self._rows(nearby.keys[place], asked.problem):
-                if row.id == row_id and asked.is_member(row.configuration):
-                    fields = stored_fields(asked, row, Match.NEAREST, standing_of(asked, row))
-                    return Found(Match.NEAREST, asked.problem, fields)
+            text = predicted_answer(asked, prediction).model_dump_json().encode()
+            return Found(Match.PREDICTED, asked.problem, asked.slug, prediction.expected_loss, text)
+        for place in nearby.nearest(sizes):
+            key, row_id = nearby.keys[place], nearby.ids[place]
+            for record in self._records.get(key, ()):
+                if self.packer.row_id(record) == row_id and asked.is_member(self.packer.configuration(record)):
+                    return self._nearest(asked, sizes, manner, record, self._sizes(key))
         return None
 
-    def _rows(self, key: bytes, like: Problem) -> list[tuple[StoredBest, Standing | None]]:
-        """The rows of the problem of that key, which has the dtype and options of `like`, with their standings."""
-        records = self._records.get(key, ())
-        shape = dict(zip(self.kernel.axes, self._key.unpack(key)[1:], strict=True))
-        return [self.packer.unpack(record, shape, like.dtype, like.options) for record in records]
+    def _nearest(self, asked: Asked, sizes: Sequence[int], manner: int, record: bytes, tuned: Sequence[int]) -> Found:
+        problem, kept = asked.problem, self._templates[manner]
+        # The standing depends on the variants that the asked problem admits.
+        shared = self.packer.shared(record), tuple([variant.name for variant in asked.usable_variants])
+        made = kept.get(shared)
+        if made is None:
+            shape = dict(zip(self.kernel.axes, tuned, strict=True))
+            row, _ = self.packer.unpack(record, shape, problem.dtype, problem.options)
+            made = keep(kept, shared, template(asked, Match.NEAREST, row, standing_of(asked, row)))
+        text = made.filled(problem, (*sizes, *tuned), self.packer.figures(record), self._slug_as_json)
+        return Found(Match.NEAREST, problem, asked.slug, None, text)
+
+    def _asked(self, problem: Problem) -> Asked:
+        return Asked(self.kernel, problem, self.model.slug, self.model.limits, self._running)
+
+    def _preferred(self, records: Sequence[bytes], problem: Problem) -> bytes:
+        """Of records of this problem in several environments the one to use."""
+        rows = [self.packer.unpack(r, problem.shape, problem.dtype, problem.options)[0] for r in records]
+        best = preferred(self.kernel, rows)
+        return next(record for record, row in zip(records, rows, strict=True) if row is best)
 
     def _packed(self, row: StoredBest, problem: Problem) -> bytes:
-        asked = Asked(self.kernel, problem, self.model.slug, self.model.limits)
+        asked = self._asked(problem)
         return self.packer.pack(row, standing_of(asked, row) if asked.is_member(row.configuration) else None)
 
     def fill(self, rows: Iterable[StoredBest]) -> None:
@@ -124,6 +155,9 @@ class Shelf:
             near = (Near(self.packer.row_id(r), key, self.packer.time_ms(r)) for r in records)
             found[self._key.unpack(key)[0]].extend(near)
         for manner, rows in found.items():
+            if not rows:  # the last of them was taken away
+                self._nearby.pop(manner, None)
+                continue
             newest = sorted(rows, key=lambda row: -row.row_id)[:MAX_RANKED]
             sizes = [self._sizes(row.key) for row in newest]
             self._nearby[manner] = Nearby.of(newest, sizes, self._remembered([row.row_id for row in newest]))
@@ -169,7 +203,13 @@ class Shelf:
             return None
 
     def _key_of(self, problem: Problem) -> bytes:
-        number = self._manners.setdefault((problem.dtype, problem.option_items), len(self._manners))
+        number = self._manners.get((problem.dtype, problem.option_items))
+        if number is None:
+            number = len(self._manners)
+            self._templates[number] = self.templates.of((problem.kernel, problem.dtype, problem.option_items))
+            if problem.option_items == self._defaults:
+                self._of_defaults[problem.dtype] = number
+            self._manners[problem.dtype, problem.option_items] = number
         return self._key.pack(number, *(size for _, size in problem.axes))
 
     def _sizes(self, key: bytes) -> tuple[int, ...]:

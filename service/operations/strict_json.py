@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 MAX_DEPTH = 32
 MAX_INTEGER = 2**63 - 1
 """What the database's widest integer holds."""
+
+_HALF_A_PAIR = re.compile("[\ud800-\udfff]")
 
 
 class MalformedJSONError(ValueError):
@@ -46,8 +49,8 @@ def read(body: bytes) -> Any:
         raise MalformedJSONError("The body is not UTF-8.") from None
     except json.JSONDecodeError as error:
         raise MalformedJSONError(f"{error.msg} at line {error.lineno}, column {error.colno}.") from None
-    for pointer, depth, part in _walk(value):
-        _check_part(pointer, depth, part)
+    for path, part in _walk(value):
+        _check_part(path, part)
     return value
 
 
@@ -56,32 +59,52 @@ def escape(name: str) -> str:
     return name.replace("~", "~0").replace("/", "~1")
 
 
-def _check_part(pointer: str, depth: int, part: Any) -> None:
-    if depth > MAX_DEPTH:
+def _check_part(path: Sequence[str | int], part: Any) -> None:
+    if len(path) > MAX_DEPTH:
         raise RefusedJSONError("", f"is nested deeper than {MAX_DEPTH} levels.")
     if isinstance(part, _TwiceNamed):
-        raise RefusedJSONError(pointer, f"names the member {part.member!r} twice.")
+        raise RefusedJSONError(_pointer(path), f"names the member {part.member!r} twice.")
     if isinstance(part, float) and part in {float("inf"), float("-inf")}:
-        raise RefusedJSONError(pointer, "is larger than any number that can be stored.")
+        raise RefusedJSONError(_pointer(path), "is larger than any number that can be stored.")
     if isinstance(part, int) and abs(part) > MAX_INTEGER:
-        raise RefusedJSONError(pointer, f"must lie between -{MAX_INTEGER} and {MAX_INTEGER}.")
+        raise RefusedJSONError(_pointer(path), f"must lie between -{MAX_INTEGER} and {MAX_INTEGER}.")
     names = part if isinstance(part, dict) else [part] if isinstance(part, str) else []
     if any("\0" in text for text in names):
-        raise RefusedJSONError(pointer, "holds the character U+0000, which cannot be stored.")
-    if any("\ud800" <= character <= "\udfff" for text in names for character in text):
-        raise RefusedJSONError(pointer, "holds half of a surrogate pair, which is no character.")
+        raise RefusedJSONError(_pointer(path), "holds the character U+0000, which cannot be stored.")
+    if any(_HALF_A_PAIR.search(text) for text in names):
+        raise RefusedJSONError(_pointer(path), "holds half of a surrogate pair, which is no character.")
 
 
-def _walk(value: Any) -> Iterator[tuple[str, int, Any]]:
-    """Every part with its pointer and depth, parents first, without recursion."""
-    waiting: list[tuple[str, int, Any]] = [("", 0, value)]
+def _walk(value: Any) -> Iterator[tuple[Sequence[str | int], Any]]:
+    """Every part with its names and places from the outside in, parents first and in their order, without recursion.
+
+    The path is one list that changes: a pointer for each part would take as much memory as the longest name times the
+    number of parts.
+    """
+    path: list[str | int] = []
+    yield path, value
+    waiting = [_members(value)]
     while waiting:
-        pointer, depth, part = waiting.pop()
-        yield pointer, depth, part
-        if isinstance(part, dict):
-            waiting += [(f"{pointer}/{escape(name)}", depth + 1, inner) for name, inner in part.items()]
-        elif isinstance(part, list):
-            waiting += [(f"{pointer}/{place}", depth + 1, inner) for place, inner in enumerate(part)]
+        for name, part in waiting[-1]:
+            path.append(name)
+            yield path, part
+            if isinstance(part, dict | list):
+                waiting.append(_members(part))
+                break
+            path.pop()
+        else:
+            waiting.pop()
+            del path[-1:]
+
+
+def _members(value: Any) -> Iterator[tuple[str | int, Any]]:
+    if isinstance(value, dict):
+        return iter(value.items())
+    return enumerate(value) if isinstance(value, list) else iter(())
+
+
+def _pointer(path: Sequence[str | int]) -> str:
+    return "".join(f"/{escape(str(name))}" for name in path)
 
 
 def _no_constant(name: str) -> Any:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from sqlalchemy import event
+from sqlalchemy import event, insert
 from sqlalchemy.orm import ORMExecuteState, Session
 
 from tilewright.service.operations.caller import Acting, acting
@@ -16,6 +16,8 @@ from tilewright.service.store.session import session_scope
 
 UNRECORDED = frozenset({"audit_entries", "browser_sessions", "demand"})
 """Tables whose rows are no changes that anybody asks about."""
+
+_CHANGED = "tilewright_changed"
 
 
 @contextmanager
@@ -33,23 +35,31 @@ def transaction() -> Iterator[Session]:
         yield session
         session.flush()
         if changed:
-            session.add(_entry(who, changed))
+            session.execute(insert(models.AuditEntry.__table__).values(_entry(who, changed)))  # type: ignore[arg-type]
 
 
-def _entry(who: Acting, changed: Counter[str]) -> models.AuditEntry:
+def note_written(session: Session, table: str) -> None:
+    """Counts a row that a statement of several parts wrote, whose kind does not show."""
+    changed = session.info.get(_CHANGED)
+    if changed is not None:
+        _count(changed, table)
+
+
+def _entry(who: Acting, changed: Counter[str]) -> dict[str, Any]:
     caller = who.caller
-    return models.AuditEntry(
-        actor=caller.name,
-        key_id=caller.key_id,
-        action=who.action,
-        request_id=who.request_id,
-        changed=dict(sorted(changed.items())),
-    )
+    return {
+        "actor": caller.name,
+        "key_id": caller.key_id,
+        "action": who.action,
+        "request_id": who.request_id,
+        "changed": dict(sorted(changed.items())),
+    }
 
 
 def _watch(session: Session) -> Counter[str]:
     """Rows and statements that write, counted by table while the session works."""
     changed: Counter[str] = Counter()
+    session.info[_CHANGED] = changed
 
     @event.listens_for(session, "after_flush")
     def flushed(session: Session, _context: Any) -> None:

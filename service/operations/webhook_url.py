@@ -20,6 +20,7 @@ _CLOSED = tuple(
         "2001::/23",  # Teredo and other protocols: they carry an IPv4 address, which a route may lead anywhere
         "2002::/16",  # 6to4: likewise
         "64:ff9b::/96",  # NAT64: likewise
+        "::ffff:0:0/96",  # an IPv4 address in other words; Python 3.13 calls it what that is, 3.11 private
     )
 )
 _PORTS = {"https": 443, "http": 80}

@@ -1,4 +1,4 @@
-"""What the database tells of changes (NOTIFY, revision 0008), on a connection of its own."""
+"""What the database tells (NOTIFY), on a connection of its own; by default of changes (revision 0009)."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from types import TracebackType
 from typing import Any, Self
 
 import psycopg
+from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
 from tilewright.service.errors import DatabaseUnavailableError
@@ -21,6 +22,9 @@ class Changes:
 
     _connection: psycopg.Connection
 
+    def __init__(self, channel: str = CHANNEL) -> None:
+        self._channel = channel
+
     def __enter__(self) -> Self:
         self._told: list[str] = []
         try:
@@ -29,7 +33,7 @@ class Changes:
             raise DatabaseUnavailableError(f"The database does not answer: {error}") from error
         self._connection.add_notify_handler(self._hear)
         try:
-            self._ask(f"LISTEN {CHANNEL}")
+            self._ask(sql.SQL("LISTEN {}").format(sql.Identifier(self._channel)))
         except DatabaseUnavailableError:
             self._connection.close()
             raise

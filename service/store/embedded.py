@@ -170,6 +170,8 @@ class EmbeddedPostgres:
 
     def _start(self, lock: int) -> None:
         """Start the server, which inherits `lock`; the data are made first where there are none."""
+        if (self.home / "data").exists():  # asked before it may be carried elsewhere: it may be somebody else's
+            self._check_version(self.home / "data")
         identity = choose_identity(self.home)
         self._make_data(identity)
         socket_folder = self._choose_socket_folder(identity)

@@ -5,9 +5,12 @@ from __future__ import annotations
 import hashlib
 import uuid
 from functools import cache
+from typing import Any
 
 import procrastinate
 from procrastinate.exceptions import ConnectorException
+from sqlalchemy import BigInteger, ColumnElement, func, literal_column, text
+from sqlalchemy.dialects.postgresql import ARRAY, array
 from sqlalchemy.orm import Session
 
 from tilewright.service.errors import DatabaseUnavailableError
@@ -44,6 +47,20 @@ def enqueue(session: Session, job_id: uuid.UUID, queue: str, priority: int) -> i
         return deferrer.defer(job_id=str(job_id))
     except ConnectorException as error:
         raise DatabaseUnavailableError(f"The database does not answer: {error.__cause__ or error}") from error
+
+
+def new_entry(job_id: ColumnElement[uuid.UUID], queue: ColumnElement[str], priority: ColumnElement[int]) -> Any:
+    """The same as a part of a statement: its value is the engine's id of an entry that comes with the row."""
+    arguments = func.jsonb_build_object(literal_column("'job_id'"), job_id)
+    nothing: ColumnElement[None] = literal_column("NULL")
+    row = func.row(queue, literal_column(f"'{TUNE}'"), priority, nothing, nothing, arguments, nothing)
+    entries = array([row.op("::")(literal_column("procrastinate_job_to_defer_v1"))])
+    return func.procrastinate_defer_jobs_v1(entries, type_=ARRAY(BigInteger))[1]
+
+
+def drop_entry(session: Session, engine_id: int) -> None:
+    """Takes an entry back that was made in this transaction."""
+    session.execute(text("DELETE FROM procrastinate_jobs WHERE id = :id"), {"id": engine_id})
 
 
 @cache

@@ -26,6 +26,7 @@ from tilewright.service.store.models import DeviceState
 from tilewright.service.store.patience import patiently
 from tilewright.service.store.session import database_url, session_scope
 from tilewright.service.worker.device_lock import DeviceBusyError, FleetLock, alone_on, host_lock
+from tilewright.service.worker.digit_desk import DigitDesk
 from tilewright.service.worker.engine import make_app
 from tilewright.service.worker.intake import Intake, first_of
 from tilewright.service.worker.maintenance import Maintenance
@@ -57,8 +58,8 @@ def run_worker(device_name: str) -> int:
         worker = Worker(entry, model, lock)
         logs.always(worker=worker.name, device=entry.uuid)
         patiently(lambda session: worker.register(session, environment))
-        with Maintenance():
-            asyncio.run(worker.serve())
+        with Maintenance(), DigitDesk(entry) as desk:
+            asyncio.run(worker.serve(desk))
     return worker.status
 
 
@@ -84,10 +85,10 @@ class Worker:
         # Whoever starts a worker on a lost device has looked at it.
         registry.set_device_state(session, entry.uuid, DeviceState.READY)
 
-    async def serve(self) -> None:
+    async def serve(self, desk: DigitDesk) -> None:
         """Runs jobs until a signal says stop: SIGTERM and SIGINT hand the running one back, SIGUSR1 lets it end."""
         intake = Intake()
-        supervision = Supervision(self.entry.name, self.entry.uuid, self.name, intake)
+        supervision = Supervision(self.entry.name, self.entry.uuid, self.name, intake, desk)
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, intake.stopping.set)

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from collections.abc import Callable
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from procrastinate.sql import queries
 from psycopg.rows import dict_row
@@ -24,6 +22,7 @@ from tilewright.service.store.embedded import EmbeddedPostgresError
 from tilewright.service.store.engine_queue import TUNE, enqueue
 from tilewright.service.store.models import JobState
 from tilewright.service.store.session import revive, session_scope
+from tilewright.service.worker.background import Background
 from tilewright.service.worker.engine import DUE
 
 logger = logging.getLogger(__name__)
@@ -72,14 +71,14 @@ def recover_stalled(session: Session) -> None:
 
 def enqueue_forgotten(session: Session) -> None:
     """Open jobs that the engine does not know (a restored backup, an entry removed by hand) are enqueued again."""
-    live = text("SELECT id FROM procrastinate_jobs WHERE status IN ('todo', 'doing')").columns(
-        models.TuningJob.engine_id.label("id")
+    # One statement and one moment: an entry that is made meanwhile cannot be missing where its job is seen.
+    is_unknown = text(
+        "NOT EXISTS (SELECT FROM procrastinate_jobs entry"
+        " WHERE entry.id = tuning_jobs.engine_id AND entry.status IN ('todo', 'doing'))"
     )
-    live_ids = set(session.scalars(live))
     forgotten = session.scalars(
         select(models.TuningJob)
-        .where(models.TuningJob.state.in_([JobState.QUEUED, JobState.RUNNING]))
-        .where(models.TuningJob.engine_id.is_(None) | models.TuningJob.engine_id.not_in(live_ids))
+        .where(models.TuningJob.state.in_([JobState.QUEUED, JobState.RUNNING]), is_unknown)
         .with_for_update(skip_locked=True)
     )
     for job in forgotten:
@@ -121,34 +120,14 @@ def fire_schedules() -> float:
     return min(left_s, LOOK_EVERY_S)
 
 
-class Maintenance:
-    """Fires schedules on time and does the chores, from a thread, from `start` (or `with`) to `stop`."""
+class Maintenance(Background):
+    """Fires schedules on time and does the chores, from `start` (or `with`) to `stop`."""
 
     def __init__(self, pause_s: float | None = None) -> None:
+        super().__init__("maintenance", LONGEST_PAUSE_S)
         self.pause_s = min(LONGEST_PAUSE_S, settings().stalled_after_s / 4) if pause_s is None else pause_s
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._loop, name="maintenance", daemon=True)
 
-    def start(self) -> None:
-        """Starts the thread."""
-        self._thread.start()
-
-    def stop(self) -> None:
-        """Ends the thread after the chore that it is doing."""
-        self._stopping.set()
-        if self._thread.is_alive():
-            self._thread.join(LONGEST_PAUSE_S)
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.stop()
-
-    def _loop(self) -> None:
+    def _work(self) -> None:
         wait_s, chores_s = 0.0, time.monotonic() + self.pause_s
         while not self._stopping.wait(wait_s):
             try:

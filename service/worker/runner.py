@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import signal
 import sys
 import threading
@@ -11,7 +12,7 @@ import uuid
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import NoReturn, TypeVar
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session, joinedload
@@ -30,7 +31,9 @@ from tilewright.service.settings import settings
 from tilewright.service.store import models
 from tilewright.service.store.models import JobState
 from tilewright.service.store.patience import patiently
+from tilewright.service.store.session import engine
 from tilewright.service.worker.device_lock import alone_on
+from tilewright.service.worker.digit_desk import DigitsBetween
 from tilewright.service.worker.exits import Exit
 from tilewright.service.worker.leases import Leases
 from tilewright.service.worker.lifeline import die_with
@@ -87,10 +90,13 @@ class Assignment:
 class Run:
     """One epoch of one job on one opened device."""
 
-    def __init__(self, assignment: Assignment, epoch: int, device: Device, stop: threading.Event) -> None:
+    def __init__(
+        self, assignment: Assignment, epoch: int, device: Device, stop: threading.Event, digits: DigitsBetween
+    ) -> None:
         self.job, self.kernel, self.problem = assignment.job, assignment.kernel, assignment.problem
         self.budget = assignment.budget
         self.epoch, self.device, self.stop = epoch, device, stop
+        self.digits = digits
         self.cancelled = False
         self.dropped: list[Dropped] = []
         self._looked_s = self._started_s = self._heard_s = time.monotonic()
@@ -170,6 +176,8 @@ class Run:
         return StudyState([trial for trial in state.trials if trial.configuration in self.space])
 
     def _others(self) -> list[Trial]:
+        """What other devices added; asked before each trial, which is also when drawings are answered."""
+        self.digits.look()
         if time.monotonic() - self._heard_s < OTHERS_EVERY_S:
             return []
         found = patiently(
@@ -229,8 +237,12 @@ def run(job_id: uuid.UUID, epoch: int, device_name: str, stop: threading.Event) 
     """Runs the job; what the process should exit with."""
     assignment = patiently(lambda session: Assignment.load(session, job_id))
     try:
-        with alone_on(find_device(device_name)), closing(open_device(device_name, assignment.compiler)) as device:
-            job_run = Run(assignment, epoch, device, stop)
+        with (
+            alone_on(find_device(device_name)),
+            closing(open_device(device_name, assignment.compiler)) as device,
+            DigitsBetween(device) as digits,
+        ):
+            job_run = Run(assignment, epoch, device, stop, digits)
             return job_run.settle(job_run.search())
     except (DeviceLostError, NoDeviceError) as lost:  # its worker had it: it fell off since
         logger.error("%s", lost)  # noqa: TRY400 - expected: the sentence says it all
@@ -261,5 +273,14 @@ def main(arguments: list[str]) -> int:
         return Exit.NO_DATABASE
 
 
+def leave(status: int) -> NoReturn:
+    """Ends the process at once: the interpreter takes a quarter of a second to, which the next job would wait for."""
+    engine().dispose()
+    logging.shutdown()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
+
+
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    leave(main(sys.argv[1:]))

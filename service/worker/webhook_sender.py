@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import threading
 import time
-from types import TracebackType
-from typing import Self
 
 from sqlalchemy.exc import SQLAlchemyError
 
@@ -16,6 +13,7 @@ from tilewright.service.errors import DatabaseUnavailableError
 from tilewright.service.operations import deliveries
 from tilewright.service.operations.deliveries import Claimed
 from tilewright.service.store.session import session_scope
+from tilewright.service.worker.background import Background
 from tilewright.service.worker.pinned_post import post
 
 logger = logging.getLogger(__name__)
@@ -26,32 +24,15 @@ STOP_S = 2.0
 """What attempts may still take when the process is asked to stop."""
 
 
-class WebhookSender:
+class WebhookSender(Background):
     """Delivers from `start` (or `with`) to `stop`. Any number of processes may: each attempt is one's alone."""
 
     def __init__(self, look_every_s: float = LOOK_EVERY_S) -> None:
+        super().__init__("webhooks", 2 * (STOP_S + look_every_s))
         self._look_every_s = look_every_s
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=lambda: asyncio.run(self._loop()), name="webhooks", daemon=True)
 
-    def start(self) -> None:
-        """Starts the thread."""
-        self._thread.start()
-
-    def stop(self) -> None:
-        """Ends the thread after the attempts that it is making."""
-        self._stopping.set()
-        if self._thread.is_alive():
-            self._thread.join(2 * (STOP_S + self._look_every_s))
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.stop()
+    def _work(self) -> None:
+        asyncio.run(self._loop())
 
     async def _loop(self) -> None:
         under_way: dict[asyncio.Task[None], int] = {}  # attempt -> its webhook

@@ -87,12 +87,47 @@ def test_a_part_measured_again_replaces_its_rows_only(benchmark_module, tmp_path
     assert all("load_average" in row for row in rows)
 
 
-def test_growth_has_an_interval(benchmark_module):
-    jobs = benchmark_module("service_jobs")
-    steady = [(float(second), 100.0 + second % 2) for second in range(200)]
-    growing = [(second, mb + second / 36) for second, mb in steady]
-    low, high = jobs._slope_row("steady", steady)["interval"]
+def series(seconds, mb_of):
+    """Memory every second, which goes up and down by a MiB beside what `mb_of` says."""
+    return [(float(second), mb_of(second) + second % 2) for second in range(seconds)]
+
+
+def test_warming_up_is_told_from_growth(benchmark_module):
+    soak = benchmark_module("service_soak")
+    warmed = soak.growth_row("warmed", series(3600, lambda second: 100 + min(second, 1200) / 60))
+    assert (warmed["met"], warmed["first_half_mib"]) == (True, pytest.approx(20, abs=1))
+    low, high = warmed["interval"]
     assert low <= 0 <= high
-    row = jobs._slope_row("growing", growing)
-    assert row["value"] == pytest.approx(100, rel=0.1)
-    assert (row["met"], jobs._slope_row("steady", steady)["met"]) == (False, True)
+    growing = soak.growth_row("growing", series(3600, lambda second: 100 + second / 60))
+    assert (growing["met"], growing["value"]) == (False, pytest.approx(60, rel=0.05))
+    assert growing["second_half_mib"] == pytest.approx(30, abs=1)
+    assert len(growing["series_mib"]) == soak.SERIES
+
+
+def test_a_short_or_a_noisy_run_is_judged_neither_flat_nor_growing(benchmark_module):
+    soak = benchmark_module("service_soak")
+    assert soak.growth_row("short", series(600, lambda second: 100 + second / 60))["met"] is None
+    noisy = series(1800, lambda second: 100 + 20 * ((second // 60 * 7919) % 13))
+    assert soak.growth_row("noisy", noisy)["met"] is None
+
+
+def test_questions_that_are_not_answered_are_counted_and_end_nothing(load):
+    async def refuse_and_load():
+        callers = []
+
+        async def hang_up(_reader, writer):
+            callers.append(asyncio.current_task())
+            writer.close()
+            await writer.wait_closed()
+
+        server = await asyncio.start_server(hang_up, "127.0.0.1", 0)
+        async with server:
+            tally = load.Tally()
+            job = {"path": "/", "per_second": 200, "seconds": 0.2, "port": server.sockets[0].getsockname()[1]}
+            await load.open_loop(job, tally)
+            await asyncio.gather(*callers)
+            return tally
+
+    tally = asyncio.run(refuse_and_load())
+    assert set(tally.statuses) == {load.NO_ANSWER}
+    assert tally.latencies_ms == []

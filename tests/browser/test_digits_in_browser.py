@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 from test_views import NARROW, serious
 
+from tilewright.service.operations.fleet import drain_device
+
 sys.path.insert(0, str(Path(__file__).parents[1] / "tuner"))
 from drawn_digits import STROKES
 
@@ -111,3 +113,55 @@ def test_the_page_is_accessible_fits_and_asks_no_other_host(open_tab, address, s
     assert serious(tab) == []
     assert asked
     assert all(url.startswith(address) for url in asked)
+
+
+@pytest.fixture
+def working(configured, fleet):
+    """A worker of the CPU device, on the application's own database; its device's UUID."""
+    fleet.start_worker()
+    return fleet.wait_for_device()
+
+
+def test_a_device_is_chosen_and_answers_while_the_drawing_grows(open_tab, working, expect):
+    tab = open_tab("/digits")
+    tab.expected = {503, 504}  # while it prepares the network
+    place = tab.get_by_label("Computed by")
+    expect(place.locator("option")).to_have_count(2)
+    place.select_option(working)
+    draw(tab, 3)
+    expect(tab.locator("#where")).to_contain_text("cpu:", timeout=60_000)
+    expect(tab.locator("#answer")).to_contain_text(" 3, ")
+    expect(tab.locator("#layers li")).to_have_count(4)
+    expect(tab.locator("#layers")).to_contain_text("linear m=1 n=100 k=784: ")
+    asked = []
+    tab.on("request", lambda request: asked.append(request.post_data_json) if request.method == "POST" else None)
+    draw(tab, 6)  # over it, no answer is waited for
+    expect(tab.locator("#answer")).not_to_contain_text(" 3, ")
+    assert len(asked) > 1
+    assert {question["on"] for question in asked} == {working}
+
+    assert f"on={working}" in tab.url  # the page can be shared, and comes back as it was
+    tab.reload()
+    expect(place).to_have_value(working)
+    draw(tab, 1)
+    expect(tab.locator("#where")).to_contain_text("cpu:", timeout=60_000)
+    assert serious(tab) == []
+    assert tab.evaluate("document.documentElement.scrollWidth") <= 1280
+    place.select_option("api")  # asks again by itself
+    expect(tab.locator("#where")).to_contain_text("NumPy")
+    expect(tab.locator("#layers li")).to_have_count(0)
+    assert "on=" not in tab.url
+
+
+def test_a_device_that_is_gone_leaves_the_list_and_the_server_answers(open_tab, working, fleet, expect):
+    tab = open_tab(f"/digits?on={working}")
+    tab.expected = {503, 504}
+    place = tab.get_by_label("Computed by")
+    expect(place).to_have_value(working)
+    with fleet.session() as session:
+        drain_device(session, working)
+    draw(tab, 1)
+    expect(tab.locator("#answer")).to_contain_text("drained", timeout=15_000)
+    expect(place.locator("option")).to_have_count(1, timeout=15_000)  # it looks every ten seconds
+    expect(tab.locator("#answer")).to_contain_text(" 1, ")
+    expect(tab.locator("#where")).to_contain_text("NumPy")

@@ -5,11 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
+from contracts.host_compiler import needs_cpp_library
 
 from tilewright.kernels.kernel import Kernel
-from tilewright.tuner.cpu_compile import find_compiler
-from tilewright.tuner.errors import NoCompilerError
 
 # Asynchronous copies for the host: a copy poisons its target when it starts and arrives when its group is waited for.
 # Without clusters, so BY_CLUSTER is 0 here.
@@ -58,11 +56,8 @@ inline void synchronize_cluster() {}
 
 
 def register_on_host(kernel: Kernel, folder: Path) -> Kernel:
-    """The kernel with this one variant, its sources copied to the folder; skips the test without a C++ compiler."""
-    try:
-        find_compiler()
-    except NoCompilerError:
-        pytest.skip("needs a C++ compiler")
+    """The kernel with this one variant, its sources copied to the folder; skips the test without C++'s library."""
+    needs_cpp_library()
     here = folder / kernel.name
     here.mkdir()
     # The kernel's own headers come before those beside it, as in the catalogue.

@@ -57,7 +57,7 @@ inline void multiply_bf16(float (&sum)[4], const unsigned (&a)[4], const unsigne
 
 
 def tensor_on_host(kernel: Kernel, variants: Iterable[Variant], folder: Path) -> Kernel:
-    """The kernel with these variants, its sources copied to the folder; skips the test without a C++ compiler."""
+    """The kernel with these variants, its sources copied to the folder; skips the test without C++'s library."""
     here = register_on_host(kernel, folder).folder
     (here / "tensor_core.cuh").write_text(HOST_TENSOR_CORE, encoding="utf-8")
     ours = tuple(replace(variant, requires=frozenset()) for variant in variants)

@@ -61,4 +61,4 @@ class Recovery:
             ]
             return sorted(after)[skip] if len(after) > skip else None
 
-        return self.is_over(fleet.until(first, within_s=120))
+        return self.is_over(fleet.until(first))

@@ -12,7 +12,7 @@ from recovery import Recovery
 from tilewright.service.client import Client
 from tilewright.service.operations.requests import BudgetRequest, JobRequest
 
-pytestmark = [pytest.mark.faults, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.faults, pytest.mark.timeout(600)]
 
 
 def test_a_killed_api_loses_no_job_and_its_readers_miss_no_event(working, gate):
@@ -27,7 +27,7 @@ def test_a_killed_api_loses_no_job_and_its_readers_miss_no_event(working, gate):
 
     def follow(job_id):
         with Client(f"http://127.0.0.1:{port}") as reader:
-            heard.extend((datetime.now(UTC), event) for event in reader.events(job_id, reconnects=60))
+            heard.extend((datetime.now(UTC), event) for event in reader.events(job_id, reconnects=240))
 
     with Client(f"http://127.0.0.1:{port}") as client:
         working.until(client.is_ready)
@@ -49,7 +49,7 @@ def test_a_killed_api_loses_no_job_and_its_readers_miss_no_event(working, gate):
         working.start_api(port)
         working.until(client.is_ready)
         assert client.request_job(request, idempotency_key="once") == (client.job(job.id), False)
-        following.join(60)
+        following.join(working.patience_s)
         assert not following.is_alive()
         working.assert_finished(job.id, 12, {1})
         numbers = [event.data["number"] for _, event in heard if event.event == "trial"]

@@ -14,7 +14,7 @@ from tilewright.service.operations.requests import BudgetRequest, ScheduleReques
 from tilewright.service.operations.schedules import create_schedule
 from tilewright.service.store import models
 
-pytestmark = [pytest.mark.faults, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.faults, pytest.mark.timeout(600)]
 
 HOUR_S = 3600
 
@@ -47,7 +47,7 @@ def test_a_job_and_a_schedule_live_through_a_clock_that_jumps_an_hour_ahead_and_
             fleet.start_worker(**gate.environment)
         return fleet.job(job_id).state not in {"queued", "running"}
 
-    fleet.until(ended, within_s=120)
+    fleet.until(ended)
     assert fleet.job(job_id).state == "done"
     fleet.assert_every_trial_once(job_id, 8)
     fleet.assert_nothing_lost_or_doubled(job_id)
@@ -64,7 +64,7 @@ def test_a_job_and_a_schedule_live_through_a_clock_that_jumps_an_hour_ahead_and_
     assert len(late()) == 1
     clock.jump(0)
     after = fleet.request(trials=3, shape=gate.shape | {"m": gate.shape["m"] + 400})
-    assert fleet.wait_for_state(after, "done", "failed", within_s=120).state == "done"
+    assert fleet.wait_for_state(after, "done", "failed").state == "done"
     fleet.assert_nothing_lost_or_doubled(after)
     times = [fire.fire_at for fire in _fires(fleet, schedule_id)]
     assert len(times) == len(set(times))

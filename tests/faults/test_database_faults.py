@@ -13,7 +13,7 @@ from fleet import server_pid
 from recovery import Recovery
 from sqlalchemy import text
 
-pytestmark = [pytest.mark.faults, pytest.mark.timeout(200)]
+pytestmark = [pytest.mark.faults, pytest.mark.timeout(600)]
 
 DOWN_S = 3.0
 

@@ -14,7 +14,7 @@ from tilewright.tuner.cache import CubinCache
 from tilewright.tuner.compile import Compiled
 from tilewright.tuner.outcome import Resources
 
-pytestmark = [pytest.mark.faults, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.faults, pytest.mark.timeout(600)]
 
 
 def test_a_job_goes_on_when_the_disk_of_compiled_programs_is_full(fleet, gate, small_disk):
@@ -75,7 +75,7 @@ def test_a_job_waits_for_room_when_the_databases_disk_is_full(small_disk, reques
     fleet.wait_for_trials(job_id, 2)
     disk.fill()
     gate.open()
-    fleet.until(lambda: "No space left on device" in (fleet.folder / "worker.log").read_text(), within_s=150)
+    fleet.until(lambda: "No space left on device" in (fleet.folder / "worker.log").read_text())
     with pytest.raises(OperationalError, match="No space left on device"), fleet.session() as session:
         session.execute(text("CREATE TABLE ballast AS SELECT repeat('x', 1000) FROM generate_series(1, 100000)"))
     disk.make_room()

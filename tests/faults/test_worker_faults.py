@@ -14,7 +14,7 @@ from sqlalchemy import select
 from tilewright.service.operations.requests import BudgetRequest
 from tilewright.service.store import models
 
-pytestmark = [pytest.mark.faults, pytest.mark.timeout(200)]
+pytestmark = [pytest.mark.faults, pytest.mark.timeout(600)]
 
 ROW_SUM = Path(__file__).parent / "row_sum"
 IMPATIENT = QUICK | {"TILEWRIGHT_STOP_GRACE_S": "1"}
@@ -50,7 +50,7 @@ def test_sigterm_hands_the_job_back_and_ends_cleanly(working, gate):
     fault.strikes()
     worker = working.workers[0]
     worker.terminate()
-    assert worker.wait(30) == 0
+    assert worker.wait(working.patience_s) == 0
     waiting = working.job(job_id)
     assert (waiting.state, waiting.phase, waiting.worker) == ("queued", "queued", None)
     working.start_worker(**gate.environment)
@@ -161,7 +161,7 @@ def test_a_frozen_worker_that_thaws_is_fenced_off_and_leaves_the_entry_alone(wor
     working.wait_for_trials(job_id, 7)
     for pid in (runner, frozen.pid):
         os.kill(pid, signal.SIGCONT)
-    assert frozen.wait(60) == 75
+    assert frozen.wait(working.patience_s) == 75
     working.assert_finished(job_id, 14, {1, 2})
     working.assert_nothing_lost_or_doubled(job_id)
     assert working.workers[1].poll() is None
@@ -182,7 +182,7 @@ def test_a_second_worker_on_a_device_is_refused_on_the_same_host_and_on_another(
     fault.strikes()
     here = working.start_worker(**gate.environment)
     there = working.start_worker(**gate.environment, TILEWRIGHT_DATA_DIR=str(elsewhere))
-    assert (here.wait(30), there.wait(30)) == (1, 1)
+    assert (here.wait(working.patience_s), there.wait(working.patience_s)) == (1, 1)
     fault.is_over()
     said = (working.folder / "worker.log").read_text()
     assert "Another process of this host holds the device CPU-" in said

@@ -7,6 +7,7 @@ from contextlib import closing
 
 import numpy as np
 import pytest
+from contracts.host_compiler import SANITIZING, checked
 
 from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.problem import UNIT_ROUNDOFF, Limits
@@ -45,10 +46,11 @@ def test_corners_of_the_space_are_right(device, shape, dtype):
         assert [found.wrong for found in verified(device, CLASSIFIER, problem, configuration)] in ([0] * 4, [0] * 2)
 
 
+@SANITIZING
 @pytest.mark.parametrize("mode", ["address", "thread"])
 def test_the_source_is_clean_under_sanitizers(device, mode):
     bench = device.bench(CLASSIFIER, CLASSIFIER.problem({"m": 9, "k": 38, "h": 20, "n": 5}), seed=5)
-    assert bench.check(SMALL, mode).is_clean
+    assert checked(bench, SMALL, mode).is_clean
     bench.close()
 
 

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from contracts.host_compiler import needs_cpp_library
 
 from tests.kernels.hopper_on_host import HEADERS
 from tilewright.kernels.gemm.declaration import KERNEL
@@ -14,8 +15,6 @@ from tilewright.kernels.space import Configuration
 from tilewright.tuner import cpu_bench
 from tilewright.tuner.arrays import random_arrays
 from tilewright.tuner.cpu import CpuDevice
-from tilewright.tuner.cpu_compile import find_compiler
-from tilewright.tuner.errors import NoCompilerError
 
 
 def on_host(kernel, variants, folder):
@@ -32,10 +31,7 @@ def on_host(kernel, variants, folder):
 @pytest.fixture(scope="module", autouse=True)
 def compiler():
     """Nothing here goes without one."""
-    try:
-        return find_compiler()
-    except NoCompilerError:
-        pytest.skip("needs a C++ compiler")
+    needs_cpp_library()
 
 
 @pytest.fixture(scope="module")

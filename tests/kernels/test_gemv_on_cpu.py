@@ -7,6 +7,7 @@ import shutil
 import zlib
 
 import pytest
+from contracts.host_compiler import SANITIZING, checked
 
 from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.space import Configuration
@@ -75,13 +76,14 @@ def test_split_work_is_right_in_both_dtypes(device, limits, configuration, shape
         assert found.wrong == 0
 
 
+@SANITIZING
 @pytest.mark.parametrize("mode", ["address", "thread"])
 @pytest.mark.parametrize(
     ("configuration", "shape", "trans_a"), [(ROWS_SPLIT, (13, 2047), False), (TERMS_SPLIT, (13, 501), True)]
 )
 def test_split_work_is_clean_under_sanitizers(device, configuration, shape, trans_a, mode):
     bench = device.bench(GEMV, problem_of(shape, trans_a=trans_a), seed=5)
-    report = bench.check(configuration, mode)
+    report = checked(bench, configuration, mode)
     bench.close()
     assert report.is_clean, report.log
 

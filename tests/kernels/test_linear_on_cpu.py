@@ -4,6 +4,7 @@ import dataclasses
 import shutil
 
 import pytest
+from contracts.host_compiler import SANITIZING, checked
 
 from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.linear.reference import ACTIVATIONS
@@ -58,13 +59,14 @@ def test_corners_of_the_space_are_right_in_other_shapes(device, variant, shape):
         assert verified(device, LINEAR, problem, configuration).wrong == 0
 
 
+@SANITIZING
 @pytest.mark.parametrize("mode", ["address", "thread"])
 def test_strided_loads_are_clean_under_sanitizers(device, mode):
     """The other variants' machinery is gemm's; this one loads by its own pattern."""
     problem = LINEAR.problem(ODD, "float32", {"activation": "gelu"})
     assert STRIDED in LINEAR.space(problem, device.model.limits)
     bench = device.bench(LINEAR, problem, seed=5)
-    assert bench.check(STRIDED, mode).is_clean
+    assert checked(bench, STRIDED, mode).is_clean
     bench.close()
 
 

@@ -5,6 +5,7 @@ import shutil
 
 import numpy as np
 import pytest
+from contracts.host_compiler import SANITIZING, checked
 
 from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.space import Configuration
@@ -59,11 +60,12 @@ def test_large_and_masked_elements_are_right(device, monkeypatch, variant, dtype
     assert verified(device, SOFTMAX, problem, CONFIGURATIONS[variant]).wrong == 0
 
 
+@SANITIZING
 @pytest.mark.parametrize("variant", CONFIGURATIONS)
 @pytest.mark.parametrize("mode", ["address", "thread"])
 def test_variants_are_clean_under_sanitizers(device, variant, mode):
     bench = device.bench(SOFTMAX, SOFTMAX.problem({"m": 9, "n": 203}), seed=5)
-    assert bench.check(CONFIGURATIONS[variant], mode).is_clean
+    assert checked(bench, CONFIGURATIONS[variant], mode).is_clean
     bench.close()
 
 

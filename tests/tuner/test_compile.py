@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 from concurrent.futures import Future
 from dataclasses import replace
 
@@ -125,6 +127,39 @@ def endless():
       for (int j = 0; j < 4096; ++j) x[j] = v[j];
     }"""
     return replace(WORK, source=source)
+
+
+FREES_AND_TAKES_AGAIN = """
+import ctypes, resource, sys
+from tilewright.tuner.compile_pool import keep_freed_memory
+libc = ctypes.CDLL(None)
+libc.malloc.restype, libc.free.argtypes = ctypes.c_void_p, [ctypes.c_void_p]
+
+def page_faults():
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    blocks = [libc.malloc(100_000) for _ in range(200)]
+    for block in blocks:
+        ctypes.memset(block, 1, 100_000)
+    for block in blocks:
+        libc.free(block)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+kept = sys.argv[1] == "kept" and keep_freed_memory()
+page_faults()
+print(int(kept), page_faults())
+"""
+
+
+def test_a_worker_keeps_what_one_compilation_frees_for_the_next():
+    def run(how):
+        command = [sys.executable, "-c", FREES_AND_TAKES_AGAIN, how]
+        return map(int, subprocess.run(command, capture_output=True, text=True, check=True).stdout.split())
+
+    is_kept, faults = run("kept")
+    if not is_kept:
+        pytest.skip("this C library has no mallopt")
+    _, usual = run("given back")
+    assert faults < usual / 10
 
 
 def test_the_second_time_comes_from_the_cache(tmp_path):

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from contracts.host_compiler import SANITIZING, needs_line_numbers
 
 from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.kernel import Reference
@@ -64,12 +65,14 @@ def compiled(kernel):
 
 
 def test_the_example_computes_right_under_the_sanitizers_too(device):
+    needs_line_numbers()
     report = computed(small(own_kernel(EXAMPLE)), device)
     assert (report.ok, report.findings) == (True, [])
     assert report.verified >= 1
     assert report.sanitized == 2
 
 
+@SANITIZING
 def test_a_wrong_result_is_found_and_said_with_its_configuration(folder, device):
     change(folder / "problem.cuh", "f[a * FILTER_COLUMNS] * x", "f[0] * x")
     report = computed(small(own_kernel(folder)), device)
@@ -79,12 +82,14 @@ def test_a_wrong_result_is_found_and_said_with_its_configuration(folder, device)
     assert re.search(r"tiled BLOCK_X=32 .* h=9,w=35,r=3,s=2; \d+ components are out of bounds", found.where)
 
 
+@SANITIZING
 def test_a_missing_barrier_is_found_by_its_line(folder, device):
     change(folder / "tiled.cu", "  __syncthreads();\n", "")
     report = computed(small(own_kernel(folder)), device)
     races = [one for one in report.findings if one.part == "memory"]
     assert races
     assert not report.ok
+    needs_line_numbers()
     assert any("filter[i] = f[i]" in one.where or "tile[" in one.where for one in races)
 
 

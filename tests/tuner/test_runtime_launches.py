@@ -10,6 +10,7 @@ import threading
 
 import numpy as np
 import pytest
+from foreign_arrays import OnlyDlpack
 
 from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.errors import InvalidProblemError, UnknownNameError
@@ -330,16 +331,6 @@ def test_a_scalar_of_an_array_package_is_no_array(launch):
 
 
 def test_an_array_that_offers_only_dlpack_is_used_in_place(runtime):
-    class OnlyDlpack:
-        def __init__(self, array):
-            self.array = array
-
-        def __dlpack__(self, **words):
-            return self.array.__dlpack__(**words)
-
-        def __dlpack_device__(self):
-            return self.array.__dlpack_device__()
-
     a, b, c = operands()
     result = runtime.best("gemm", m=M, n=N, k=K)(OnlyDlpack(a.T.copy().T), OnlyDlpack(b), OnlyDlpack(c))
     assert result.array is c

@@ -222,7 +222,14 @@ def test_an_old_answer_serves_where_nobody_gives_a_new_one(tmp_path):
         assert choose(Runtime(url=url, answers=answers)).origin == "cache"
 
 
-@pytest.mark.parametrize("damage", [b"", b"{", b"[]", b'{"format": 1}', b'{"answered_at": "x"}', b"\xff"])
+DAMAGED = [
+    *(b"", b"{", b"[]", b'{"format": 1}', b'{"answered_at": "x"}', b"\xff", b"[" * 100_000),
+    b'{"answered_at": ' + b"9" * 400 + b"}",
+    b'{"answered_at": 1, "format": "", "problem": "", "answer": null}',
+]
+
+
+@pytest.mark.parametrize("damage", DAMAGED, ids=lambda damage: damage[:16])
 def test_a_damaged_answer_is_no_answer(answers, damage):
     answers.put(PROBLEM, PLACE, answer())
     (path,) = answers.folder.glob("*/*.json")

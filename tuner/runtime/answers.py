@@ -43,7 +43,7 @@ class AnswerCache:
             source_hash = stored["answer"]["source_hash"]
         except OSError:
             return None
-        except (ValueError, KeyError, TypeError):  # another version's, or damaged
+        except (ValueError, KeyError, TypeError, OverflowError, RecursionError):  # another version's, or damaged
             with contextlib.suppress(OSError):
                 path.unlink()
             return None

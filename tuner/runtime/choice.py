@@ -42,6 +42,8 @@ class Choice:
 
         Raises ValueError or TypeError where they are not of those kinds.
         """
+        if not isinstance(facts, Mapping):
+            raise TypeError("no object of facts")
         values, time_ms, library = facts.get("configuration"), facts.get("time_ms"), facts.get("library")
         if not isinstance(values, Mapping) or not isinstance(time_ms, int | float | None):
             raise TypeError("configuration or time_ms is missing, or of another kind")

@@ -94,7 +94,7 @@ class Service:
         """What came of a question, as a value: it is carried between threads."""
         try:
             answer = self._get(problem, place)
-        except (OSError, HTTPException, ValueError) as error:
+        except (OSError, HTTPException, ValueError, RecursionError) as error:
             return error
         if answer is not None:
             self._answered(problem, place, answer)

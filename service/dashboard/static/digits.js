@@ -1,13 +1,15 @@
 // Drawing a digit, and what the network makes of it while it grows. The answer comes from the API: POST /v1/digits.
 
-const ASK_EVERY_MS = 120, STEPS = 28, SURE = 0.6;
+import { HERE, chosen, follow, silence, tell } from "./digit-places.js";
+
+const ASK_EVERY_MS = 120, AGAIN_MS = 1000, MOST_AGAIN = 15, STEPS = 28, SURE = 0.6;
 const canvas = document.getElementById("drawing"), pen = canvas.getContext("2d");
 const answer = document.getElementById("answer"), cells = document.getElementById("cells");
 const samples = Number(canvas.dataset.samples);
 const small = Object.assign(document.createElement("canvas"), { width: samples, height: samples });
 const reduced = small.getContext("2d", { willReadFrequently: true });
 
-let strokes = [], asking = false, askAgain = false;
+let strokes = [], asking = null, askAgain = false, again = 0; // asking: how to stop the question that is on its way
 const key = { x: 0.5, y: 0.2, isDown: false, isShown: false };
 
 /** All strokes and the keyboard's pen, in the colours of the page. */
@@ -47,23 +49,37 @@ function pixels() {
 /** Asks for the newest state of the drawing; while an answer is on its way, once more after it. */
 async function ask() {
   if (asking) { askAgain = true; return; }
-  asking = true;
+  const mine = asking = new AbortController(), on = chosen();
+  let pauseMs = ASK_EVERY_MS;
   try {
     const said = await fetch("/v1/digits", {
-      method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify({ pixels: pixels() }),
+      method: "POST", headers: { "Content-Type": "application/json" }, signal: mine.signal,
+      body: JSON.stringify({ pixels: pixels(), on }),
     });
     const found = await said.json();
+    // A device that prepares the network, or is in the middle of a trial: it answers soon.
+    if (said.status >= 503 && on !== HERE && (again += 1) <= MOST_AGAIN) { askAgain = true; pauseMs = AGAIN_MS; }
     if (!said.ok) throw new Error(found.detail ?? `status ${said.status}`);
+    again = 0;
     if (strokes.length) show(found); // else it was cleared meanwhile
   } catch (error) {
-    answer.textContent = `No answer: ${error.message}`;
+    if (error.name !== "AbortError") { answer.textContent = `No answer: ${error.message}`; silence(); }
   }
-  await new Promise((resolve) => setTimeout(resolve, ASK_EVERY_MS));
-  asking = false;
-  if (askAgain) { askAgain = false; if (strokes.length) ask(); }
+  if (!mine.signal.aborted) await new Promise((resolve) => setTimeout(resolve, pauseMs));
+  if (asking === mine) asking = null;
+  if (!asking && askAgain) { askAgain = false; if (strokes.length) ask(); }
 }
 
-function show({ digit, probabilities, cells: counts }) {
+/** Another place is to answer: what the last one was asked is no matter any more. */
+function moved() {
+  asking?.abort();
+  asking = null;
+  again = 0;
+  if (strokes.length) ask();
+}
+
+function show({ digit, probabilities, cells: counts, computed }) {
+  tell(computed);
   const percent = (share) => (share > 0.9995 ? "over 99.9 %" : `${(100 * share).toFixed(1)} %`);
   const word = `${probabilities[digit] < SURE ? "Perhaps" : "It is"} ${digit}, ${percent(probabilities[digit])}`;
   if (answer.textContent !== word) answer.textContent = word;
@@ -81,13 +97,14 @@ function line(place, share, text, isBest) {
   row.classList.toggle("best", isBest);
 }
 
-function changed() { draw(); ask(); }
+function changed() { again = 0; draw(); ask(); }
 
 function clear() {
   strokes = [];
   askAgain = key.isDown = false;
   draw();
   answer.textContent = answer.dataset.empty;
+  silence();
   for (let place = 0; place < 10; place += 1) line(place, 0, "–", false);
   cells.getContext("2d").clearRect(0, 0, 8, 8);
   cells.setAttribute("aria-label", "Nothing yet");
@@ -134,4 +151,5 @@ canvas.addEventListener("keydown", (event) => {
   if (strokes.length) changed(); else draw();
 });
 document.getElementById("clear").addEventListener("click", clear);
+follow(moved);
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);

@@ -1,11 +1,11 @@
 """Answers from memory: the same bytes as from the database, as soon as a change is committed, or none at all."""
 
-import time
 from contextlib import contextmanager
 from dataclasses import replace
 
 import pytest
-from factories import CPU, H100, NEW, OLD, SHAPE, TILED_16, TILED_32, Rows
+from every_best import WIDE, commit_every_best, until
+from factories import NEW, OLD, SHAPE, TILED_16, Rows
 from sqlalchemy import func, text
 
 from tilewright.kernels.catalogue import catalogue
@@ -20,17 +20,6 @@ from tilewright.service.store.session import session_scope
 
 GEMM = catalogue().get("gemm")
 BEST = "/v1/kernels/gemm/best"
-WITHIN_S = 10.0
-WIDE = {"TILE_M": 64, "TILE_N": 64, "TILE_K": 16, "WPT_M": 4, "WPT_N": 4, "VECTOR_WIDTH": 4, "MIN_BLOCKS": 1}
-
-
-def until(holds):
-    """What `holds` returns once it is true; for at most WITHIN_S."""
-    deadline = time.monotonic() + WITHIN_S
-    while not (found := holds()):
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
-    return found
 
 
 def find(memory, shape=SHAPE, model="nvidia-h200", dtype="float32", **options):
@@ -39,7 +28,7 @@ def find(memory, shape=SHAPE, model="nvidia-h200", dtype="float32", **options):
 
 def answer(memory, *asked, **more):
     found = find(memory, *asked, **more)
-    return None if found is None else BestAnswer(**found.fields)
+    return None if found is None else BestAnswer.model_validate_json(found.as_json)
 
 
 def told(memory, *asked, **more):
@@ -71,17 +60,7 @@ def from_database(shape=SHAPE, model="nvidia-h200", dtype="float32", **options):
 @pytest.fixture
 def tuned(memory):
     """Results of every kind that answers differ by, in memory."""
-    with committed() as rows:
-        rows.best(library_ms=3.0)
-        rows.best(SHAPE | {"m": 512}, environment=OLD, time_ms=1 / 3)
-        rows.best(SHAPE | {"m": 512}, environment=NEW, time_ms=0.7)
-        rows.best(SHAPE | {"m": 300}, source="an older source")
-        rows.best({"m": 1024, "n": 1024, "k": 1024}, configuration=Configuration.of("wpt", WIDE))
-        rows.best({"m": 2048, "n": 2048, "k": 2048}, configuration=TILED_32)
-        rows.best(options={"accuracy": "fp32-fma", "trans_b": True})
-        rows.best(SHAPE | {"n": 7}, dtype="float64")
-        rows.best(SHAPE, model=H100)
-        rows.best(SHAPE | {"m": 9}, model=CPU)
+    commit_every_best()
     until(lambda: answer(memory))
     return memory
 
@@ -101,7 +80,7 @@ SAME = [
 def test_memory_and_database_give_the_same_bytes(tuned):
     for asked in SAME:
         expected = from_database(**asked)  # which also finds out whether anything can be predicted
-        assert until(lambda a=asked: find(tuned, **a)).as_json().decode() == expected.model_dump_json(), asked
+        assert until(lambda a=asked: find(tuned, **a)).as_json.decode() == expected.model_dump_json(), asked
 
 
 LEFT = [
@@ -141,7 +120,7 @@ def test_what_was_predicted_once_is_remembered(memory):
     assert answer(memory, asked) is None
     expected = from_database(asked)
     assert expected.match == "predicted"
-    assert until(lambda: find(memory, asked)).as_json().decode() == expected.model_dump_json()
+    assert until(lambda: find(memory, asked)).as_json.decode() == expected.model_dump_json()
     assert answer(memory, SHAPE | {"m": 701}) is None
 
 
@@ -249,6 +228,19 @@ def test_a_retracted_best_is_not_handed_out(tuned):
 
     see(tuned, withdraw, SHAPE | {"m": 255})
     assert told(tuned).library is None
+
+
+def test_the_first_result_with_other_options_is_seen_after_the_last_with_some_is_gone(tuned):
+    def withdraw(rows):
+        gone = "UPDATE best_configurations b SET retracted_at = now() FROM problems p"
+        rows.session.execute(text(f"{gone} WHERE p.id = b.problem_id AND p.dtype = 'float64'"))
+
+    assert told(tuned, SHAPE | {"n": 7}, dtype="float64").match == "exact"
+    see(tuned, withdraw)
+    until(lambda: answer(tuned, SHAPE | {"n": 7}, dtype="float64") is None)
+    with committed() as rows:
+        rows.best(options={"trans_b": True})
+    until(lambda: (found := answer(tuned, trans_b=True)) and found.match == "exact")
 
 
 def test_a_variant_that_was_tried_is_not_unseen_any_more(tuned):

@@ -4,13 +4,13 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from desk import ENVIRONMENT, MODEL, SHAPE, measured, request
-from sqlalchemy import func, select, text
+from sqlalchemy import event, func, select, text
 
 from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.errors import InvalidProblemError
 from tilewright.service.errors import ConflictError, InvalidRequestError
 from tilewright.service.operations import registry
-from tilewright.service.operations.jobs import cancel_job
+from tilewright.service.operations.jobs import cancel_job, job
 from tilewright.service.operations.request_job import dry_run, request_job
 from tilewright.service.operations.requests import BudgetRequest
 from tilewright.service.store import models
@@ -56,6 +56,25 @@ def test_other_work_is_another_job(session, other):
     second, is_new = request_job(session, request(**other))
     assert is_new
     assert second.id != first.id
+
+
+def test_the_answer_about_a_new_job_is_what_a_look_at_it_says(session):
+    made, _ = request_job(session, request(device="GPU-1", variants=["naive"], seed=3))
+    assert made == job(session, made.id)
+    other, is_new = request_job(session, request(device="GPU-1", variants=["naive"], seed=4))  # its problem is known
+    assert (is_new, other) == (True, job(session, other.id))
+
+
+def test_a_new_job_of_a_known_problem_takes_two_statements(session):
+    request_job(session, request())
+    said = []
+    listening = (session.get_bind(), "before_cursor_execute", lambda *told: said.append(told[2]))
+    event.listen(*listening)
+    try:
+        assert request_job(session, request(seed=1))[1]
+    finally:
+        event.remove(*listening)
+    assert [statement.split()[0] for statement in said] == ["SELECT", "WITH"]
 
 
 def test_an_ended_job_is_not_joined(session):

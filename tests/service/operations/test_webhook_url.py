@@ -6,7 +6,6 @@ import pytest
 
 from tilewright.service.errors import InvalidRequestError
 from tilewright.service.operations.webhook_url import check_url, is_public
-from tilewright.service.settings import settings
 
 NOT_PUBLIC = [
     "127.0.0.1",
@@ -38,15 +37,6 @@ NOT_PUBLIC = [
     "fec0::1",
     "ff02::1",
 ]
-
-
-@pytest.fixture
-def private_allowed(monkeypatch):
-    monkeypatch.setenv("TILEWRIGHT_WEBHOOK_PRIVATE_ADDRESSES", "true")
-    settings.cache_clear()
-    yield
-    monkeypatch.undo()
-    settings.cache_clear()
 
 
 @pytest.mark.parametrize("address", NOT_PUBLIC)

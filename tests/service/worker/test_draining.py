@@ -140,9 +140,13 @@ TWO_DEVICES = """
 from dataclasses import replace
 from tilewright.tuner import devices
 
-one = devices.list_devices()[-1]
-both = [replace(one, name="cpu"), replace(one, name="cpu:b", uuid="CPU-b")]
-devices.list_devices = lambda: both
+listed = devices.list_devices
+
+def both():  # only when asked: to look for ziglang a Python is started, which runs this file too
+    one = listed()[-1]
+    return [replace(one, name="cpu"), replace(one, name="cpu:b", uuid="CPU-b")]
+
+devices.list_devices = both
 """
 
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import threading
 
 import pytest
-from sqlalchemy import text
+from sqlalchemy import event, text
 
 from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.problem import Limits
@@ -12,7 +12,7 @@ from tilewright.service.operations.jobs import cancel_job, job
 from tilewright.service.operations.request_job import request_job
 from tilewright.service.operations.requests import JobRequest
 from tilewright.service.store import models
-from tilewright.service.store.session import session_scope
+from tilewright.service.store.session import engine, session_scope
 from tilewright.service.worker.maintenance import CHORE_LOCK, Maintenance, do_chores
 from tilewright.tuner.device import DeviceModel, Environment
 
@@ -115,3 +115,35 @@ def test_the_thread_does_chores_until_it_is_stopped(job_id, monkeypatch):
     with Maintenance(pause_s=0.01) as maintenance:
         assert done.wait(10)
     assert not maintenance._thread.is_alive()
+
+
+def test_a_job_without_an_entry_gets_one_and_the_others_keep_theirs(job_id):
+    with session_scope() as session:
+        lost = request_job(session, JobRequest(kernel="gemm", shape={"m": 9, "n": 8, "k": 8}))[0].id
+        other = request_job(session, JobRequest(kernel="gemm", shape={"m": 10, "n": 8, "k": 8}))[0].id
+        session.execute(text("DELETE FROM procrastinate_jobs WHERE args->>'job_id' = :job"), {"job": str(lost)})
+        session.get_one(models.TuningJob, other).engine_id = None
+    before = entries()
+    assert do_chores()
+    assert do_chores()
+    with session_scope() as session:
+        held = {one: session.get_one(models.TuningJob, one).engine_id for one in (job_id, lost, other)}
+    assert held[job_id] == before[0][0]
+    made = {number for number, _ in entries()} - {number for number, _ in before}
+    assert made == {held[lost], held[other]}
+
+
+def test_the_chores_ask_the_same_however_long_the_queue_is(job_id):
+    def asked():
+        said = []
+        listening = (engine(), "before_cursor_execute", lambda *told: said.append(told[2]))
+        event.listen(*listening)
+        assert do_chores()
+        event.remove(*listening)
+        return said
+
+    few = asked()
+    with session_scope() as session:
+        for size in range(16, 20):
+            request_job(session, JobRequest(kernel="gemm", shape={"m": size, "n": 8, "k": 8}))
+    assert asked() == few

@@ -36,15 +36,6 @@ MODEL = DeviceModel("test-gpu", "Test GPU", "cuda", Limits((9, 0), 132, 1 << 30)
 
 
 @pytest.fixture
-def private_allowed(monkeypatch):
-    monkeypatch.setenv("TILEWRIGHT_WEBHOOK_PRIVATE_ADDRESSES", "true")
-    settings.cache_clear()
-    yield
-    monkeypatch.undo()
-    settings.cache_clear()
-
-
-@pytest.fixture
 def receiver() -> Iterator[SimpleNamespace]:
     """A server on a loopback port that keeps what it is told, and answers with `status`."""
     seen = SimpleNamespace(requests=[], status=204, headers={}, came=threading.Event())

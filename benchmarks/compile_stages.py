@@ -1,0 +1,124 @@
+"""Where the compiler's time goes: gemm `register` at 2048 cubed for an H200, stage by stage. Needs NVRTC, and no GPU.
+
+    python benchmarks/compile_stages.py --out before.json
+    python benchmarks/compile_stages.py --against before.json
+
+Configurations are drawn uniformly from the whole space and compiled one after the other in this process, as a pool's
+worker does it: the CPU time of each is the least of some rounds. The stages' shares are NVRTC's own (`--time`, wall
+time). With `--against`, the cubins of an earlier run are compared bit by bit: who makes the sources cheaper to compile
+sees at once whether the machine code is still the same.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import hashlib
+import json
+import tempfile
+import time
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tilewright.kernels.catalogue import catalogue
+from tilewright.kernels.kernel import Kernel
+from tilewright.kernels.problem import Limits, Problem
+from tilewright.kernels.space import Configuration
+from tilewright.tuner import nvrtc
+from tilewright.tuner.compile import NVRTC_OPTIONS, Compilation, compile_nvrtc
+from tilewright.tuner.compile_pool import keep_freed_memory
+
+H200 = Limits((9, 0), 132, 140 << 30, max_shared_bytes=227 << 10, shared_bytes_per_multiprocessor=228 << 10)
+STAGES = {"CUDA C++ Frontend": "front_end", "NVVM Optimizer": "optimizer", "PTX Translation": "ptxas"}
+EMPTY = 'extern "C" __global__ void gemm() {}'
+Row = dict[str, Any]
+
+
+def drawn(kernel: Kernel, problem: Problem, variant: str, count: int, seed: int) -> list[Configuration]:
+    """Distinct configurations, uniform over the variant's whole space on an H200."""
+    space = kernel.space(problem, H200, [variant])
+    places = np.random.default_rng(seed).choice(len(space), min(count, len(space)), replace=False)
+    return [space.feasible[int(place)] for place in places]
+
+
+def cpu_ms(works: Sequence[Compilation], rounds: int) -> tuple[list[float], list[str]]:
+    """The least CPU time of each, in ms, over rounds that each take all of them; and their cubins' SHA-256."""
+    least, digests = [float("inf")] * len(works), [""] * len(works)
+    for _ in range(rounds):
+        for place, work in enumerate(works):
+            begun = time.process_time()
+            compiled = compile_nvrtc(work.source, dict(work.definitions), work.arch, work.entry)
+            least[place] = min(least[place], (time.process_time() - begun) * 1e3)
+            digests[place] = hashlib.sha256(compiled.cubin).hexdigest()
+    return least, digests
+
+
+def shares(works: Sequence[Compilation]) -> dict[str, float]:
+    """The part of each stage in the whole time, by NVRTC's own clock."""
+    with tempfile.TemporaryDirectory() as folder:
+        table = Path(folder) / "stages.csv"
+        for work in works:
+            macros = [f"-D{name}={value}" for name, value in work.definitions]
+            options = [f"--gpu-architecture={work.arch}", *NVRTC_OPTIONS, f"--time={table}", *macros]
+            nvrtc.compile_cubin(work.source, options)
+        spent = dict.fromkeys(STAGES.values(), 0.0)
+        with table.open(encoding="utf-8") as lines:
+            for line in csv.reader(lines):  # file, stage, number, unit; and headings
+                words = [word.strip() for word in line]
+                if len(words) > 1 and words[1] in STAGES:
+                    spent[STAGES[words[1]]] += float(words[2])
+    return {stage: round(ms / sum(spent.values()), 3) for stage, ms in spent.items()}
+
+
+def measured(works: Sequence[Compilation], rounds: int) -> Row:
+    """Total, stages and cubins of these compilations."""
+    empty = Compilation(EMPTY, (), works[0].arch, "gemm")
+    (floor_ms,), _ = cpu_ms([empty], max(3, rounds))
+    times_ms, digests = cpu_ms(works, rounds)
+    return {
+        "configurations": len(works),
+        "empty_kernel_cpu_ms": round(floor_ms, 1),
+        "mean_cpu_ms": round(sum(times_ms) / len(times_ms), 1),
+        "median_cpu_ms": round(float(np.median(times_ms)), 1),
+        "slowest_cpu_ms": round(max(times_ms), 1),
+        "shares": shares(works),
+        "cubins": digests,
+    }
+
+
+def main() -> None:
+    """Measures, prints a row and compares."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--configurations", type=int, default=40)
+    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--shape", default="2048x2048x2048", help="m x n x k")
+    parser.add_argument("--variant", default="register")
+    parser.add_argument("--arch", default="sm_90")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--against", type=Path, help="an earlier run's file, of the same configurations")
+    parser.add_argument("--out", type=Path)
+    arguments = parser.parse_args()
+    kernel = catalogue().get("gemm")
+    problem = kernel.problem(dict(zip(kernel.axes, map(int, arguments.shape.split("x")), strict=True)))
+    chosen = drawn(kernel, problem, arguments.variant, arguments.configurations, arguments.seed)
+    works = [Compilation.of(kernel, problem, configuration, arguments.arch, "nvrtc") for configuration in chosen]
+    keep_freed_memory()
+    nvrtc.compile_cubin(EMPTY, [f"--gpu-architecture={arguments.arch}"])  # what is loaded once
+    document = {"written_at": datetime.now(UTC).isoformat(timespec="seconds"), "nvrtc": nvrtc.version()}
+    document |= {name: str(getattr(arguments, name)) for name in ("shape", "variant", "arch", "seed")}
+    row = document | measured(works, arguments.rounds)
+    print(json.dumps({name: value for name, value in row.items() if name != "cubins"}))
+    if arguments.against:
+        before = json.loads(arguments.against.read_text(encoding="utf-8"))
+        same = sum(one == other for one, other in zip(row["cubins"], before["cubins"], strict=True))
+        print(f"{same} of {len(works)} cubins are the same, {before['mean_cpu_ms']} ms before")
+    if arguments.out:
+        arguments.out.write_text(json.dumps(row, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

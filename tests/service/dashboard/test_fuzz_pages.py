@@ -1,0 +1,41 @@
+"""Every page with addresses that are meant to harm: shown or refused, never failed, and nothing of the inside told."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from urllib.parse import quote
+
+import pytest
+from hostile import QUERIES, TEXTS
+
+from tilewright.service import dashboard
+from tilewright.service.dashboard.rendering import PageRoute
+
+INSIDE = ("Traceback", "sqlalchemy", "psycopg", "site-packages", "tilewright/service")
+RIGHT = QUERIES | {"kernel": "gemm", "device_model": "nvidia-h200", "slug": "nvidia-h200", "schedule_id": "1"}
+
+
+def page_routes() -> list[PageRoute]:
+    modules = [
+        importlib.import_module(f"{dashboard.__name__}.{m.name}") for m in pkgutil.iter_modules(dashboard.__path__)
+    ]
+    routers = [module.router for module in modules if hasattr(module, "router")]
+    found = {route.path: route for router in routers for route in router.routes if isinstance(route, PageRoute)}
+    return list(found.values())
+
+
+@pytest.mark.parametrize("route", page_routes(), ids=lambda route: route.path)
+def test_no_address_fails_a_page_or_tells_of_the_inside(client, commit, route):
+    best = commit(lambda rows: rows.best(library_ms=2.0))
+    right = RIGHT | {"name": "gemm", "job_id": str(best.job_id), "study_id": "1", "number": "0"}
+    named = [field.name for field in route.dependant.path_params]
+    asked = {field.alias: right[field.alias] for field in route.dependant.query_params if field.alias in right}
+    tried = [({}, {})]
+    tried += [({name: text}, {}) for name in named for text in TEXTS]
+    tried += [({}, {field.alias: text}) for field in route.dependant.query_params for text in TEXTS]
+    for parts, query in tried:
+        path = route.path.format(**{name: quote(parts.get(name, right[name]), safe="") for name in named})
+        answer = client.get(path, params=asked | query, headers={"Accept": "text/html"})
+        assert answer.status_code < 500, (parts, query, answer.text)
+        assert not any(word in answer.text for word in INSIDE), (parts, query)
