@@ -10,26 +10,9 @@ from tilewright.service.operations.fleet import drain_device
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tuner"))
 from drawn_digits import STROKES
+from drawn_strokes import draw
 
 pytestmark = pytest.mark.browser
-
-
-def draw(tab, digit, *, scale=1.0, shift=(0.0, 0.0)):
-    """The strokes with the mouse, several steps a segment as a hand would."""
-    box = tab.locator("#drawing").bounding_box()
-    for stroke in STROKES[digit]:
-        points = [
-            (
-                box["x"] + box["width"] * ((x - 0.5) * scale + 0.5 + shift[0]),
-                box["y"] + box["height"] * ((y - 0.5) * scale + 0.5 + shift[1]),
-            )
-            for x, y in stroke
-        ]
-        tab.mouse.move(*points[0])
-        tab.mouse.down()
-        for x, y in points[1:]:
-            tab.mouse.move(x, y, steps=6)
-        tab.mouse.up()
 
 
 def test_every_digit_drawn_with_the_mouse_is_recognised(open_tab, expect):
