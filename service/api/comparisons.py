@@ -10,7 +10,7 @@ from pydantic import AwareDatetime, Field
 from tilewright.service.api.csv_pages import CSV_TOO, Format, rendered
 from tilewright.service.api.examples import FIELD_EXAMPLES as EXAMPLE
 from tilewright.service.api.openapi import refuses
-from tilewright.service.api.parameters import MAX_ROW_ID, KernelName, PageQuery, ProblemQuery
+from tilewright.service.api.parameters import KernelName, PageQuery, ProblemQuery
 from tilewright.service.api.parameters import Query as StrictQuery
 from tilewright.service.api.problems import INVALID, NOT_FOUND, UNAVAILABLE
 from tilewright.service.operations.answers import Page
@@ -18,6 +18,7 @@ from tilewright.service.operations.catalog import kernel_named
 from tilewright.service.operations.compared import ComparedAnswer, Side, compared
 from tilewright.service.operations.history import HistoryEntry, history
 from tilewright.service.operations.matrix import ProblemRow, matrix
+from tilewright.service.operations.pages import MAX_ROW_ID
 from tilewright.service.operations.parse import parse_options, parse_shape
 from tilewright.service.operations.transaction import transaction
 

@@ -17,7 +17,7 @@ from pydantic import Field, ValidationError
 from tilewright.service.api.best import NOT_MODIFIED, is_among
 from tilewright.service.api.examples import FIELD_EXAMPLES as EXAMPLE
 from tilewright.service.api.openapi import Responses, refuses
-from tilewright.service.api.parameters import MAX_ROW_ID, IfNoneMatch
+from tilewright.service.api.parameters import IfNoneMatch
 from tilewright.service.api.parameters import Query as QueryString
 from tilewright.service.api.problems import BY_ERROR, CONFLICT, INVALID, NOT_FOUND, UNAVAILABLE
 from tilewright.service.api.refusals import TooManyStreamsError
@@ -28,6 +28,7 @@ from tilewright.service.operations.exchange_document import MAX_STUDIES
 from tilewright.service.operations.exchange_import import import_document
 from tilewright.service.operations.exchange_incoming import ORIGIN, Target, target_of
 from tilewright.service.operations.exchange_report import ImportAnswer
+from tilewright.service.operations.pages import MAX_ROW_ID
 from tilewright.service.operations.transaction import transaction
 
 router = APIRouter(prefix="/v1", tags=["exchange"])

@@ -9,8 +9,7 @@ from fastapi import Header, Path
 from pydantic import BaseModel, ConfigDict, Field
 
 from tilewright.service.api.examples import FIELD_EXAMPLES as EXAMPLE
-
-MAX_ROW_ID = 2**31 - 1
+from tilewright.service.operations.pages import MAX_ROW_ID
 
 KernelName = Annotated[str, Path(max_length=64, description="A kernel's name.", examples=[EXAMPLE["kernel"]])]
 JobId = Annotated[UUID, Path(description="A job's id.", examples=[EXAMPLE["job_id"]])]

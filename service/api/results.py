@@ -9,10 +9,11 @@ from pydantic import Field
 
 from tilewright.service.api.csv_pages import CSV_TOO, rendered
 from tilewright.service.api.openapi import refuses
-from tilewright.service.api.parameters import MAX_ROW_ID, ResultQuery
+from tilewright.service.api.parameters import ResultQuery
 from tilewright.service.api.problems import INVALID, NOT_FOUND, UNAVAILABLE
 from tilewright.service.operations import retractions
 from tilewright.service.operations.answers import Page
+from tilewright.service.operations.pages import MAX_ROW_ID
 from tilewright.service.operations.requests import RetractionRequest
 from tilewright.service.operations.results import ResultAnswer, result, results
 from tilewright.service.operations.transaction import transaction

@@ -9,10 +9,11 @@ from pydantic import Field
 
 from tilewright.service.api.csv_pages import CSV_TOO, rendered
 from tilewright.service.api.openapi import Responses, refuses
-from tilewright.service.api.parameters import MAX_ROW_ID, ListQuery, PageQuery
+from tilewright.service.api.parameters import ListQuery, PageQuery
 from tilewright.service.api.problems import CONFLICT, INVALID, NOT_FOUND, UNAVAILABLE
 from tilewright.service.operations import schedules, staleness_comparisons
 from tilewright.service.operations.answers import FireAnswer, JobAnswer, Page, ScheduleAnswer
+from tilewright.service.operations.pages import MAX_ROW_ID
 from tilewright.service.operations.requests import ScheduleRequest
 from tilewright.service.operations.staleness_comparisons import ComparisonAnswer, Verdict
 from tilewright.service.operations.transaction import transaction

@@ -17,6 +17,7 @@ from tilewright.service.operations import registry, schedules
 from tilewright.service.operations.answers import ScheduleAnswer
 from tilewright.service.operations.caller import Scope
 from tilewright.service.operations.due_times import DueTimes, zone_names
+from tilewright.service.operations.pages import MAX_ROW_ID
 from tilewright.service.operations.registry import catalogue
 from tilewright.service.operations.requests import DEFAULT_PRIORITY
 from tilewright.service.operations.schedules import NEXT_FIRES
@@ -24,7 +25,6 @@ from tilewright.service.operations.transaction import transaction
 
 router = APIRouter(include_in_schema=False, route_class=PageRoute)
 
-MAX_ROW_ID = 2**31 - 1
 REFRESH_SECONDS = 30
 
 TARGETS = {
