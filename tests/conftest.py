@@ -16,6 +16,8 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.orm import Session
 from sqlalchemy.pool import NullPool
 
+from tilewright.service.operations import predictions
+from tilewright.service.operations.predictors import Predictors
 from tilewright.service.store import schema
 from tilewright.service.store import session as store_session
 from tilewright.service.store.embedded import EmbeddedPostgres
@@ -56,6 +58,12 @@ def _own_data_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]
         for name in ("TILEWRIGHT_DATABASE_URL", "TILEWRIGHT_URL"):
             patch.delenv(name, raising=False)
         yield
+
+
+@pytest.fixture(autouse=True)
+def _own_predictors(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process fits to row ids, which are unique in its database alone: every test's database numbers from one."""
+    monkeypatch.setattr(predictions, "_PREDICTORS", Predictors())
 
 
 @pytest.fixture(scope="session")
