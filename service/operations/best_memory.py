@@ -48,6 +48,7 @@ class BestMemory:
         self._shelves: dict[Name, Shelf] = {}
         self._models: dict[str, Model] = {}
         self._wanted: dict[Name, None] = {}
+        self._filling: Name | None = None
         self._too_large: set[Name] = set()
         self._packer, self._templates = Packer(), Templates()
 
@@ -92,7 +93,9 @@ class BestMemory:
 
     def _want(self, kernel: str, slug: str | None) -> None:
         name = (kernel, slug or "")
-        if slug in self._models and name not in self._too_large and len(self._wanted) <= len(self._models) * 64:
+        if name == self._filling or name in self._too_large:
+            return
+        if slug in self._models and len(self._wanted) <= len(self._models) * 64:
             self._wanted[name] = None
 
     def __len__(self) -> int:
@@ -106,6 +109,7 @@ class BestMemory:
         """Nothing is known any more: changes may have been missed."""
         self._confirmed_at = -math.inf
         self._shelves, self._models = {}, {}
+        self._filling = None
         self._packer, self._templates = Packer(), Templates()
         self._too_large.clear()
 
@@ -115,7 +119,17 @@ class BestMemory:
 
     def filled(self, session: Session, name: Name, meanwhile: Callable[[], None]) -> Shelf | None:
         """The shelf as it is in one moment; None where there can be none. `meanwhile` is called between pieces."""
+        self._filling = name  # who asks for it meanwhile does not want it once more
         self._wanted.pop(name, None)
+        shelf = None
+        try:
+            shelf = self._shelf_of(session, name, meanwhile)
+        finally:
+            if shelf is None:
+                self._filling = None
+        return shelf
+
+    def _shelf_of(self, session: Session, name: Name, meanwhile: Callable[[], None]) -> Shelf | None:
         model = self._models.get(name[1])
         try:
             kernel = catalogue().get(name[0])
@@ -133,6 +147,7 @@ class BestMemory:
     def put(self, name: Name, shelf: Shelf) -> None:
         """From here on it answers."""
         self._shelves[name] = shelf
+        self._filling = None
 
     def _has_room(self, session: Session, name: Name, model: Model) -> bool:
         kept = sum(len(shelf) for other, shelf in self._shelves.items() if other != name)

@@ -306,6 +306,27 @@ def test_while_the_database_is_silent_nothing_is_answered(client):
     assert answer(memory) is None
 
 
+def test_who_asks_while_a_shelf_is_filled_does_not_have_it_filled_again(client):
+    memory, name = BestMemory(1000), ("gemm", "nvidia-h200")
+    with committed() as rows:
+        rows.best()
+    with session_scope() as session:
+        memory.learn_models(session)
+        memory.confirm()
+        assert (find(memory), memory.wanted()) == (None, name)
+        shelf = memory.filled(session, name, lambda: find(memory))
+        assert (find(memory), memory.wanted()) == (None, None)
+        memory.put(name, shelf)
+        assert find(memory).match == "exact"
+        with pytest.raises(ZeroDivisionError):
+            memory.filled(session, name, lambda: 1 / 0)
+    memory.forget()
+    with session_scope() as session:
+        memory.learn_models(session)
+    memory.confirm()
+    assert (find(memory), memory.wanted()) == (None, name)
+
+
 def test_a_shelf_that_there_is_no_room_for_stays_in_the_database(client, caplog):
     memory = BestMemory(1)
     with committed() as rows:
