@@ -27,10 +27,11 @@ PICKED = (
 """Entries of the suite whose rows are shown, in every arithmetic that they were measured in."""
 
 
-def readme_section(document: dict[str, Any]) -> str:
-    """Both tables and the caption, between the README's markers."""
+def readme_sections(document: dict[str, Any]) -> dict[str, str]:
+    """What stands between the README's markers: at its top the summary with the caption, further down the rows."""
     rows = [row for row in document["rows"] if row.get("speedup")]
-    return "\n".join([*_summary(rows), "", *_picked(rows), "", caption(document), ""])
+    summary = [*_summary(rows), "", caption(document), ""]
+    return {"kernels": "\n".join(summary), "kernel rows": "\n".join([*_picked(rows), ""])}
 
 
 def caption(document: dict[str, Any]) -> str:
@@ -48,11 +49,13 @@ def caption(document: dict[str, Any]) -> str:
 
 
 def put_into(readme: Path, document: dict[str, Any]) -> None:
-    """Replaces what stands between the markers `<!-- kernels…` and `<!-- /kernels`; ValueError where they are not."""
-    before, marker, rest = readme.read_text(encoding="utf-8").partition("<!-- kernels")
-    comment, end, old = rest.partition("-->\n")
-    after = old[old.index("<!-- /kernels") :]
-    readme.write_text(before + marker + comment + end + readme_section(document) + after, encoding="utf-8")
+    """Replaces what stands between `<!-- NAME: …` and `<!-- /NAME` of each section; ValueError where they are not."""
+    text = readme.read_text(encoding="utf-8")
+    for name, section in readme_sections(document).items():
+        before, marker, rest = text.partition(f"<!-- {name}:")
+        comment, end, old = rest.partition("-->\n")
+        text = before + marker + comment + end + section + old[old.index(f"<!-- /{name}") :]
+    readme.write_text(text, encoding="utf-8")
 
 
 def _summary(rows: Sequence[Row]) -> list[str]:

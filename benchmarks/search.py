@@ -179,6 +179,7 @@ def main() -> None:
     parser.add_argument("recordings", type=Path, nargs="*")
     parser.add_argument("--repeats", type=int, default=100, help="of our default and of Kernel Tuner's strategies")
     parser.add_argument("--others", type=int, default=20, help="repeats of our other samplers, which take longer")
+    parser.add_argument("--spaces", nargs="*", help="only rows about these, by the names of their files")
     parser.add_argument("--samplers", nargs="*", help="only these, Kernel Tuner's as kernel_tuner:STRATEGY")
     parser.add_argument("--trials", type=int, default=200)
     parser.add_argument("--processes", type=int, default=2)
@@ -195,6 +196,7 @@ def main() -> None:
         rows = json.loads(chosen.out.read_text(encoding="utf-8"))["rows"]
     wanted = tasks(paths, chosen.repeats, chosen.others, chosen.trials)
     wanted = [task for task in wanted if not chosen.samplers or task.sampler in chosen.samplers]
+    wanted = [task for task in wanted if not chosen.spaces or _name(task.path) in chosen.spaces]
     heads = [{key: row[key] for key in ("space", "sampler", "prior", "repeats")} for row in rows]
     missing = [task for task in wanted if task.head() not in heads]
     print(f"{len(missing)} of {len(wanted)} rows to make", flush=True)

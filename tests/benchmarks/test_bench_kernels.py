@@ -221,14 +221,14 @@ def test_the_readme_shows_means_and_some_rows(benchmark_module, tmp_path):
         "device_model": {"name": "NVIDIA H200"},
         "written_at": "2026-11-21T12:00:00+00:00",
     }
-    section = readme.readme_section(document)
-    assert "| gemm | fp32-fma | 2 | 1.15 | 1.10 | 1.21 |" in section
-    assert section.count("| 4096, 4096, 4096 (trans_b) |") == 2
-    assert "with the fastest call of cuBLAS 13.1.0" in section
-    page = tmp_path / "README.md"
-    page.write_text("before\n<!-- kernels: made -->\nold\n<!-- /kernels -->\nafter\n")
+    sections = readme.readme_sections(document)
+    assert "| gemm | fp32-fma | 2 | 1.15 | 1.10 | 1.21 |" in sections["kernels"]
+    assert "with the fastest call of cuBLAS 13.1.0" in sections["kernels"]
+    assert sections["kernel rows"].count("| 4096, 4096, 4096 (trans_b) |") == 2
+    page, around = tmp_path / "README.md", "before\n<!-- {0}: made -->\n{1}<!-- /{0} -->\nafter\n"
+    page.write_text("".join(around.format(name, "old\n") for name in sections))
     readme.put_into(page, document)
-    assert page.read_text() == f"before\n<!-- kernels: made -->\n{section}<!-- /kernels -->\nafter\n"
+    assert page.read_text() == "".join(around.format(*section) for section in sections.items())
     page.write_text("no markers\n")
     with pytest.raises(ValueError, match="substring"):
         readme.put_into(page, document)
