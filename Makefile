@@ -15,7 +15,7 @@ PREPARE = set -e; python="$(PYTHON)"; \
 IN = "$(VENV)/bin/python" -m
 WORKERS ?= 2
 SHAPE ?= m=256,n=100,k=784
-RECORDED ?= ../shared/data/recorded
+RECORDED ?= $(wildcard ../shared/data/recorded)
 REPEATS ?= 100
 SOAK_S ?= 120
 MAIN_JOB = benchmarks/results/h200/main_job.json
@@ -104,7 +104,7 @@ bench-network: ## The digits network in every way there is, on the GPU; needs Py
 
 bench-search: ## Replay recorded spaces through our searches and Kernel Tuner's, no GPU (RECORDED=folder, REPEATS=100, RESUME=1)
 	@$(PREPARE) bench
-	@"$(VENV)/bin/python" benchmarks/search.py "$(RECORDED)" --repeats $(REPEATS) $(if $(RESUME),--resume)
+	@"$(VENV)/bin/python" benchmarks/search.py $(if $(RECORDED),"$(RECORDED)") --repeats $(REPEATS) $(if $(RESUME),--resume)
 
 bench-service: ## The service under load on this machine, CPU only; writes benchmarks/results (SOAK_S=120, 3600 for the hour; ONLY="rate batch")
 	@$(PREPARE) run
@@ -141,7 +141,7 @@ references: ## Write docs/rest.md and the tables in docs/cli.md and docs/setting
 
 screenshots: ## Write docs/screenshots from real results: H200, a recording (RECORDED=folder), this CPU; needs Chromium
 	@$(PREPARE) dev
-	@"$(VENV)/bin/python" tools/screenshots.py "$(RECORDED)"
+	@"$(VENV)/bin/python" tools/screenshots.py $(if $(RECORDED),"$(RECORDED)")
 
 lock: ## Write requirements/*.lock anew (needs uv; UPGRADE=1 takes the newest versions)
 	@python="$(PYTHON)"; "$$python" tools/lock.py
