@@ -10,6 +10,7 @@ import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
+import hypothesis
 import pytest
 from sqlalchemy import Engine, create_engine, text
 from sqlalchemy.engine import make_url
@@ -27,6 +28,12 @@ pytest.register_assert_rewrite("fleet", "deployed", "contracts.device")
 from fleet import Fleet  # noqa: E402
 
 HOME_VARIABLE = "TILEWRIGHT_TEST_POSTGRES_HOME"
+
+# A machine with much else to do stands still for longer than an example may take.
+hypothesis.settings.register_profile(
+    "unhurried", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("unhurried")
 
 
 def pytest_configure(config: pytest.Config) -> None:

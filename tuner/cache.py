@@ -101,11 +101,12 @@ class CubinCache:
 def folder_size(folder: Path) -> tuple[int, int]:
     """How many files lie in a cache and their bytes; 0 and 0 where there is none. 30,000 files take about 0.1 s."""
     files = size = 0
-    for path in folder.rglob("*"):
-        with contextlib.suppress(OSError):  # another process evicts
-            status = path.stat()
-            if stat.S_ISREG(status.st_mode):
-                files, size = files + 1, size + status.st_size
+    for root, _, names in os.walk(folder):  # which passes over folders that vanish: compilers have theirs here
+        for name in names:
+            with contextlib.suppress(OSError):  # another process evicts
+                status = Path(root, name).lstat()
+                if stat.S_ISREG(status.st_mode):
+                    files, size = files + 1, size + status.st_size
     return files, size
 
 

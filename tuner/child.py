@@ -23,8 +23,8 @@ _BOOT = (
     "from tilewright.tuner.child import run; run(int(sys.argv[2]), int(sys.argv[3]))"
 )
 HELD: set[int] = set()
-"""Descriptors that children which die with their parent keep open as well: a lock on a device stays held as long as any
-process lives that can use the device, however its parent went."""
+"""Descriptors that children which use the device keep open as well: a lock on it stays held as long as any process
+lives that can use it, however its parent went."""
 
 _PR_SET_PDEATHSIG = 1
 _KILL_WAIT_S = 10.0
@@ -38,17 +38,22 @@ class Child:
     """A started child and the parent's end of its pipe.
 
     With `dies_with_parent` the kernel kills the child, whatever it does, when the thread that started it ends.
-    Without it the child notices only when it next reads the pipe.
+    Without it the child notices only when it next reads the pipe. One that `uses_device` holds what is HELD.
     """
 
     def __init__(
-        self, function: Callable[..., None], arguments: tuple[Any, ...] = (), *, dies_with_parent: bool = False
+        self,
+        function: Callable[..., None],
+        arguments: tuple[Any, ...] = (),
+        *,
+        dies_with_parent: bool = False,
+        uses_device: bool = False,
     ) -> None:
         ours, theirs = socket.socketpair()
         with theirs:
             self.process = subprocess.Popen(
                 [sys.executable, "-c", _BOOT, json.dumps(sys.path), str(theirs.fileno()), str(int(dies_with_parent))],
-                pass_fds=(theirs.fileno(), *(HELD if dies_with_parent else ())),
+                pass_fds=(theirs.fileno(), *(HELD if uses_device else ())),
                 stdin=subprocess.DEVNULL,
             )
         self.connection = Connection(ours.detach())

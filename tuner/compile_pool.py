@@ -113,7 +113,10 @@ class CompilePool:
             while True:
                 taken.append(self._idle.get_nowait())
         for child in taken:
-            self._idle.put(child or Child(serve))
+            started = child
+            with contextlib.suppress(OSError):  # no process to be had: the first compilation tries again, and tells
+                started = child or _started()
+            self._idle.put(started)
 
     def _in_worker(self, work: Compilation) -> Compiled:
         child = self._idle.get()
@@ -121,7 +124,7 @@ class CompilePool:
         try:
             # An idle worker may have been killed (out of memory, say) and nobody noticed: one more try with a new one.
             for _ in range(2):
-                child = child or Child(serve)
+                child = child or _started()
                 try:
                     answer = self._ask(child, work)
                 except (EOFError, OSError):
@@ -168,6 +171,11 @@ def keep_freed_memory() -> bool:
     if mallopt is None:
         return False
     return bool(mallopt(_M_TRIM_THRESHOLD, _KEPT_BYTES) and mallopt(_M_TOP_PAD, _GROWTH_BYTES))
+
+
+def _started() -> Child:
+    """A worker; one whose compiler hangs must not outlive the process that would have stopped it."""
+    return Child(serve, dies_with_parent=True)
 
 
 def _answer(work: Compilation) -> Compiled | TrialFailure | NoCompilerError:

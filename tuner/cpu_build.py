@@ -7,6 +7,8 @@ import functools
 import hashlib
 import os
 import platform
+import shutil
+import stat
 import tempfile
 import threading
 import time
@@ -34,6 +36,9 @@ MAX_CACHE_BYTES = 1 << 29
 
 _FIRST_TIMEOUT_S = 300.0
 """For what a compiler does once: ziglang builds the C library's stubs then."""
+
+_SCRATCH, _LEFT_BEHIND_S = ".new-", 3600.0
+"""What a compilation's own folder begins with; one so old is nobody's, as no compiler may take as long."""
 
 _MIN_FREE_BYTES = 1 << 26
 """With less than 64 MiB free a folder counts as full: a link that runs out of space would look like a bad kernel."""
@@ -72,7 +77,7 @@ class HostBuilder:
         if mode == LIBRARY:
             text += (HOST_FOLDER / "library.inc").read_text(encoding="utf-8")
         started = time.perf_counter()
-        path, is_new = self._kept(f"{text}{mode}", "", lambda folder, out: self._link(folder, out, text, mode))
+        path, is_new = self._kept(mode, text, "", lambda folder, out: self._link(folder, out, text, mode))
         return path, (time.perf_counter() - started) * 1e3 if is_new else 0.0
 
     def close(self) -> None:
@@ -81,9 +86,9 @@ class HostBuilder:
             self._private.cleanup()
             self._private = None
 
-    def _kept(self, content: str, suffix: str, make: Callable[[Path, Path], None]) -> tuple[Path, bool]:
+    def _kept(self, mode: str, content: str, suffix: str, make: Callable[[Path, Path], None]) -> tuple[Path, bool]:
         """The file of that content, made where it is not there yet, and whether it had to be made."""
-        identity = f"{self.compiler}{host_identity()}{shim_hash()}{content}"
+        identity = f"{self.compiler}{self.compiler.flags(mode)}{host_identity()}{shim_hash()}{content}{mode}"
         key = hashlib.sha256(identity.encode()).hexdigest()
         for folder in (self._cache, *([Path(self._private.name)] if self._private else [])):
             path = folder / (key + suffix)
@@ -116,7 +121,7 @@ class HostBuilder:
                 raise NoCompilerError(f"{self.compiler.name} {self.compiler.version} makes no {mode} programs: {log}")
 
         if mode not in self._proved:
-            self._kept(f"empty {mode}", ".proof", make)
+            self._kept(mode, "empty", ".proof", make)
             self._proved.add(mode)
 
     def _compile(self, scratch: Path, out: Path, text: str, mode: str, timeout_s: float) -> str | None:
@@ -137,7 +142,7 @@ class HostBuilder:
             if log is not None:
                 raise NoCompilerError(f"{self.compiler.name} {self.compiler.version} cannot build the host shim: {log}")
 
-        return self._kept(f"{name} {mode}", ".o", make)[0]
+        return self._kept(mode, name, ".o", make)[0]
 
     def _run(self, arguments: list[str], scratch: Path, timeout_s: float) -> str | None:
         """None where the compiler succeeded, else its log."""
@@ -165,7 +170,7 @@ class HostBuilder:
 
 def _made(path: Path, make: Callable[[Path, Path], None]) -> Path:
     """The path, when its file is there: complete or not at all."""
-    with tempfile.TemporaryDirectory(prefix=".new-", dir=path.parent, ignore_cleanup_errors=True) as scratch:
+    with tempfile.TemporaryDirectory(prefix=_SCRATCH, dir=path.parent, ignore_cleanup_errors=True) as scratch:
         make(Path(scratch), Path(scratch) / "made")
         (Path(scratch) / "made").replace(path)
     return path
@@ -189,19 +194,25 @@ def is_usable(folder: Path) -> bool:
 
 
 def evict(folder: Path, max_bytes: int = MAX_CACHE_BYTES) -> None:
-    """Removes the files used longest ago until the folder holds at most 9/10 of `max_bytes`, if it is over."""
+    """Removes the files used longest ago until the folder holds at most 9/10 of `max_bytes`, if it is over.
+
+    Scratch folders that a killed process left go in any case.
+    """
     files = []
     for path in folder.iterdir():
         with contextlib.suppress(FileNotFoundError):  # another process evicts too
             status = path.stat()
-            files.append((status.st_mtime, status.st_size, path))
+            if not stat.S_ISDIR(status.st_mode):
+                files.append((status.st_mtime, status.st_size, path))
+            elif path.name.startswith(_SCRATCH) and time.time() - status.st_mtime > _LEFT_BEHIND_S:
+                shutil.rmtree(path, ignore_errors=True)
     total = sum(size for _, size, _ in files)
     if total <= max_bytes:
         return
     for _, size, path in sorted(files):
         if total <= max_bytes * 9 // 10:
             break
-        with contextlib.suppress(OSError):  # a folder in use by another process stays
+        with contextlib.suppress(OSError):
             path.unlink()
             total -= size
 

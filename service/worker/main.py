@@ -133,7 +133,7 @@ class Worker:
                 self.status = 1
                 intake.stopping.set()
                 return
-            except (DatabaseUnavailableError, SQLAlchemyError) as error:
+            except (DatabaseUnavailableError, SQLAlchemyError, OSError) as error:
                 logger.warning("No heartbeat now: %s", error)
             await asyncio.sleep(settings().heartbeat_s)
 

@@ -33,7 +33,7 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-LOOK_EVERY_S = 0.5
+LOOK_EVERY_S, KILL_LOOK_S = 0.5, 0.05
 LAST_LINES = 12
 """Of what a crashed runner said, so many lines become the job's error."""
 LONGEST_LINE = 1 << 20
@@ -186,8 +186,9 @@ class _Runner:
     async def kill(self) -> None:
         """Ends it at once."""
         self._signal(signal.SIGKILL)
-        assert self._process is not None  # noqa: S101 - started
-        await self._process.wait()
+        # `wait()` alone would also wait for whoever else has the pipe: a compiler that hangs, a stuck device process.
+        while not await self.ended(KILL_LOOK_S):
+            pass
 
     def last_words(self) -> str:
         """One sentence about how it ended, with the last lines that it said."""

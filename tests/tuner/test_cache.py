@@ -4,11 +4,12 @@ import errno
 import logging
 import os
 import threading
+from pathlib import Path
 
 import pytest
 
 from tilewright.tuner import cache as cache_module
-from tilewright.tuner.cache import CubinCache, default_folder
+from tilewright.tuner.cache import CubinCache, default_folder, folder_size
 from tilewright.tuner.compile import Compiled
 from tilewright.tuner.outcome import Resources
 
@@ -77,6 +78,39 @@ def test_the_least_recently_used_go_first(tmp_path):
     cache.max_bytes = 340_000
     cache.evict()
     assert [cache.get(key) is not None for key in keys] == [True, False, False, True, True]
+
+
+def test_a_folder_whose_parts_vanish_meanwhile_is_counted(tmp_path, monkeypatch):
+    (tmp_path / "kept").write_bytes(bytes(100))
+    scratch, scandir = tmp_path / "scratch", os.scandir
+
+    class Listed:
+        """Of a folder, whose scratch folder goes after it was listed and before it is entered."""
+
+        def __init__(self, folder):
+            if Path(folder) == tmp_path:
+                scratch.mkdir()
+            with scandir(folder) as entries:
+                self.entries = list(entries)
+            if Path(folder) == tmp_path:
+                scratch.rmdir()
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *error):
+            pass
+
+        def __iter__(self):
+            return self
+
+        def __next__(self):
+            if not self.entries:
+                raise StopIteration
+            return self.entries.pop()
+
+    monkeypatch.setattr(os, "scandir", Listed)
+    assert folder_size(tmp_path) == (1, 100)
 
 
 def test_a_cache_below_its_limit_keeps_everything(cache):

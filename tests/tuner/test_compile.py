@@ -4,14 +4,18 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from concurrent.futures import Future
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from tilewright.kernels.problem import Limits
 from tilewright.tuner import compile as compile_module
+from tilewright.tuner import compile_pool
 from tilewright.tuner.cache import CubinCache
+from tilewright.tuner.child import Child
 from tilewright.tuner.compile import Compilation, Compiled, arch_of, compile_nvrtc, read_resources
 from tilewright.tuner.compile_pool import CompilePool
 from tilewright.tuner.cuda_model import limits_of, model_of, slug_of
@@ -99,6 +103,41 @@ def test_a_killed_worker_is_replaced(pool):
         os.kill(pid, signal.SIGKILL)
     assert pool.compile(WORK).resources.shared_bytes == 1024
     assert set(pool.worker_pids()) - set(pids)
+
+
+def test_where_no_process_can_be_started_at_first_the_compilation_tries_again(monkeypatch):
+    refused = []
+
+    def child(*arguments, **how):
+        if len(refused) < 2:
+            refused.append(BlockingIOError("no more processes"))
+            raise refused[-1]
+        return Child(*arguments, **how)
+
+    monkeypatch.setattr(compile_pool, "Child", child)
+    with CompilePool(2, timeout_s=60.0) as pool:
+        pool.start()
+        while len(refused) < 2:
+            time.sleep(0.01)
+        assert pool.compile(WORK).resources.shared_bytes == 1024
+
+
+def test_a_compiler_that_hangs_does_not_outlive_the_process_that_would_stop_it():
+    script = (
+        "import sys, time; sys.path.insert(0, sys.argv[1]); from test_compile import WORK, endless\n"
+        "from tilewright.tuner.compile_pool import CompilePool\n"
+        "pool = CompilePool(1); pool.compile(WORK); (pid,) = pool.worker_pids(); pool.submit(endless())\n"
+        "print(pid, flush=True); time.sleep(60)"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", script, str(Path(__file__).parent)], stdout=subprocess.PIPE, text=True
+    ) as process:
+        pid = int(process.stdout.readline())
+        process.kill()
+    until_s = time.monotonic() + 10
+    while Path(f"/proc/{pid}").exists():
+        assert time.monotonic() < until_s
+        time.sleep(0.02)
 
 
 def test_a_compile_that_does_not_end_is_stopped_and_the_pool_goes_on():

@@ -3,6 +3,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from contracts.row_sum import PROBLEM, ROW_SUM, configuration
 
 from tilewright.tuner import cpu_build, cpu_compile, cpu_scratch
 from tilewright.tuner.cpu import CpuDevice
-from tilewright.tuner.cpu_compile import find_compiler, translation_unit
+from tilewright.tuner.cpu_compile import MODES, find_compiler, translation_unit
 from tilewright.tuner.errors import NoCompilerError, OutOfMemoryError
 from tilewright.tuner.outcome import Outcome
 
@@ -53,6 +54,24 @@ def test_the_cache_drops_what_was_used_longest_ago(tmp_path):
         os.utime(tmp_path / name, (1e9 - age_s, 1e9 - age_s))
     cpu_build.evict(tmp_path, max_bytes=250)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["middle", "newest"]
+
+
+def test_what_a_killed_process_was_making_goes_when_nobody_can_be_making_it_any_more(tmp_path):
+    for name, age_s in ((".new-left", 7200), (".new-at-work", 60), ("somebody's", 7200)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "kernel.cpp").write_bytes(bytes(100))
+        os.utime(tmp_path / name, (time.time() - age_s,) * 2)
+    cpu_build.evict(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".new-at-work", "somebody's"]
+
+
+def test_other_flags_make_other_programs(tmp_path, monkeypatch):
+    builder = cpu_build.HostBuilder(find_compiler(), tmp_path)
+    before, _ = builder.program(ROW_SUM, PROBLEM, configuration("good"))
+    monkeypatch.setitem(MODES, "fast", ("-O2",))
+    after, took_ms = builder.program(ROW_SUM, PROBLEM, configuration("good"))
+    assert after != before
+    assert took_ms > 0
 
 
 def test_two_processes_may_fill_one_cache(tmp_path):

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import threading
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -18,7 +19,7 @@ from tilewright.kernels.space import Configuration
 from tilewright.tuner.errors import NoDeviceError
 from tilewright.tuner.runtime import ArgumentError, LaunchError, Runtime, WrongDeviceError
 from tilewright.tuner.runtime.launcher import stream_handle
-from tilewright.tuner.runtime.views import contiguous_strides
+from tilewright.tuner.runtime.views import READERS, contiguous_strides
 
 pytestmark = pytest.mark.filterwarnings("ignore::tilewright.tuner.runtime.UntunedWarning")
 
@@ -308,6 +309,23 @@ def test_a_stream_of_any_kind_is_reduced_to_its_handle():
     assert (stream_handle(5), stream_handle(protocol)) == (5, 78)
     with pytest.raises(LaunchError, match="stream: str is no CUDA stream"):
         stream_handle("default")
+
+
+@pytest.mark.parametrize("device", [0, 1])
+def test_an_array_in_host_memory_never_passes_for_one_on_a_gpu(device):
+    host = np.ones((4, 8), np.float32)
+
+    class ndarray:  # noqa: N801 - as CuPy names its own
+        __module__ = "cupy"
+        __cuda_array_interface__ = {}  # noqa: RUF012
+        dtype, shape, strides = host.dtype, host.shape, host.strides
+        data = SimpleNamespace(ptr=1 << 40, device_id=device)
+
+    on_host, on_gpu = READERS[np.ndarray], READERS[ndarray]
+    assert on_gpu.read(ndarray())[1] != on_host.read(host)[1]
+    host.flags.writeable = False
+    assert on_gpu.read(ndarray())[1] != on_host.read(host)[1]
+    assert not on_host.layout(on_host.read(host)[1]).is_writable
 
 
 def test_strides_of_an_array_that_lies_in_order():

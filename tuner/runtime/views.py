@@ -124,12 +124,14 @@ def _layout_pycuda(picture: Any) -> Layout:
 
 
 def _read_numpy(array: Any) -> tuple[int, Hashable]:
-    return array.ctypes.data, (array.dtype, array.shape, array.strides, array.flags.writeable)
+    # In words: True would equal CuPy's 1 for a GPU, and the picture of an array in host memory that of one there.
+    access = "writable" if array.flags.writeable else "read-only"
+    return array.ctypes.data, (array.dtype, array.shape, array.strides, access)
 
 
 def _layout_numpy(picture: Any) -> Layout:
-    dtype, shape, strides, is_writable = picture
-    return _in_bytes("cpu", dtype, shape, strides, is_writable=is_writable)
+    dtype, shape, strides, access = picture
+    return _in_bytes("cpu", dtype, shape, strides, is_writable=access == "writable")
 
 
 def _read_interface(array: Any) -> tuple[int, Hashable]:

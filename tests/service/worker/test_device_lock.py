@@ -47,7 +47,10 @@ def test_the_fleet_lock_is_taken_again_after_its_connection_broke(configured):
     with FleetLock("GPU-1") as held:
         with session_scope() as session:
             session.execute(
-                text("SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND granted")
+                text(
+                    "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND granted "
+                    "AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
+                )
             )
         with pytest.raises(Exception, match=r"terminat|closed"):
             held.keep()

@@ -15,7 +15,7 @@ from tilewright.tuner.child import HELD, Child
 def test_a_child_that_outlives_its_runner_holds_the_device(host_wide):
     gpu = f"GPU-{uuid.uuid4()}"
     with host_lock(gpu, "measuring", host_wide=host_wide):
-        child = Child(time.sleep, (60,), dies_with_parent=True)
+        child = Child(time.sleep, (60,), dies_with_parent=True, uses_device=True)
         bystander = Child(time.sleep, (60,))
     try:
         assert not HELD

@@ -5,7 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import os
+import signal
 import sys
+import time
 import uuid
 
 import pytest
@@ -46,6 +49,30 @@ async def heard() -> list[str]:
     await runner._listen()
     await runner._process.wait()
     return runner.last_words().splitlines()
+
+
+async def killed() -> tuple[int | None, float]:
+    """The status of a killed runner and the seconds that killing took, while a child of it holds its stderr."""
+    script = (
+        "import subprocess, sys, time; subprocess.Popen(['sleep', '20']); print('up', file=sys.stderr); time.sleep(20)"
+    )
+    runner = _Runner(uuid.uuid4(), 1, "cpu")
+    runner._process = process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", script, stderr=asyncio.subprocess.PIPE, start_new_session=True
+    )
+    await process.stderr.readline()
+    began = time.monotonic()
+    await runner.kill()
+    took_s = time.monotonic() - began
+    os.killpg(process.pid, signal.SIGKILL)
+    await process.stderr.read()  # to its end, which closes it
+    return runner.status, took_s
+
+
+def test_killing_a_runner_waits_for_nothing_that_it_started():
+    status, took_s = asyncio.run(killed())
+    assert status == -signal.SIGKILL
+    assert took_s < 10
 
 
 @pytest.mark.parametrize("log_format", ["text", "json"], indirect=True)
