@@ -7,7 +7,6 @@ import hashlib
 import json
 import logging
 import os
-import stat
 import tempfile
 from dataclasses import asdict
 from pathlib import Path
@@ -99,14 +98,19 @@ class CubinCache:
 
 
 def folder_size(folder: Path) -> tuple[int, int]:
-    """How many files lie in a cache and their bytes; 0 and 0 where there is none. 30,000 files take about 0.1 s."""
-    files = size = 0
-    for root, _, names in os.walk(folder):  # which passes over folders that vanish: compilers have theirs here
-        for name in names:
-            with contextlib.suppress(OSError):  # another process evicts
-                status = Path(root, name).lstat()
-                if stat.S_ISREG(status.st_mode):
-                    files, size = files + 1, size + status.st_size
+    """How many files lie in a cache and their bytes; 0 and 0 where there is none. 30,000 files take about 0.1 s.
+
+    Takes no memory for what it finds: a worker that made a list of it grew by 2 to 4 MiB an hour beside its cache.
+    """
+    files, size, folders = 0, 0, [os.fspath(folder)]
+    while folders:
+        with contextlib.suppress(OSError), os.scandir(folders.pop()) as entries:  # folders vanish: compilers have some
+            for entry in entries:
+                with contextlib.suppress(OSError):  # another process evicts
+                    if entry.is_dir(follow_symlinks=False):
+                        folders.append(entry.path)
+                    elif entry.is_file(follow_symlinks=False):
+                        files, size = files + 1, size + entry.stat(follow_symlinks=False).st_size
     return files, size
 
 
