@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from tilewright.kernels.space import Configuration
 from tilewright.tuner import statistics
-from tilewright.tuner.device import Bench
+from tilewright.tuner.device import Bench, Executable, Verification
 from tilewright.tuner.errors import TrialFailure
 from tilewright.tuner.measure import DEFAULT_PLAN, ContextLostError, MeasurementPlan
-from tilewright.tuner.rounds import Contestant, Steadiness, play
+from tilewright.tuner.rounds import Contestant, Steadiness, once_more, play
 from tilewright.tuner.verify import is_right, verify_every_kind
 
 
@@ -105,11 +105,11 @@ def _enter(
     beside = [default] if configurations and default is not None and default not in configurations else []
     for configuration in [*configurations, *beside]:
         try:
-            executable = bench.compile(configuration)
+            executable = once_more(bench.compile, configuration)
             contestants.append(Contestant(configuration, executable, competes=configuration in configurations))
         except TrialFailure as failure:
             _drop(configuration, failure, dropped)
-    library = bench.library() if contestants else None
+    library = once_more(bench.library) if contestants else None
     if library is not None:
         contestants.append(Contestant(None, library, competes=False))
     return contestants
@@ -130,7 +130,7 @@ def _verified(bench: Bench, ranked: list[Contestant], dropped: list[Dropped]) ->
     for place, contestant in enumerate(ranked):
         assert contestant.configuration is not None  # noqa: S101 - the library is not ranked here
         try:
-            verification = verify_every_kind(bench, contestant.executable) or bench.verify(contestant.executable)
+            verification = once_more(_verification, bench, contestant.executable)
         except TrialFailure as failure:
             _drop(contestant.configuration, failure, dropped)
             continue
@@ -139,6 +139,11 @@ def _verified(bench: Bench, ranked: list[Contestant], dropped: list[Dropped]) ->
             return ranked[place:]
         dropped.append(Dropped(contestant.configuration, verification.message()))
     return []
+
+
+def _verification(bench: Bench, executable: Executable) -> Verification:
+    """With every kind of inputs, where the bench has them."""
+    return verify_every_kind(bench, executable) or bench.verify(executable)
 
 
 def _finalists(ranked: list[Contestant]) -> tuple[Finalist, ...]:
@@ -163,13 +168,13 @@ def _library_time(bench: Bench, library: Contestant | None, ranked: list[Contest
     if ranked:
         _, interval = statistics.ratio_interval(library.rounds_ms, ranked[0].rounds_ms)
         faster = interval.high < 1
-    name = bench.library_name() or "library"
+    name = once_more(bench.library_name) or "library"
     return LibraryTime(name, library.time_ms, library.ci_ms, faster, _library_bound_ratio(bench, library))
 
 
 def _library_bound_ratio(bench: Bench, library: Contestant) -> float | None:
     try:
-        verification = verify_every_kind(bench, library.executable)
+        verification = once_more(verify_every_kind, bench, library.executable)
     except TrialFailure as failure:
         _drop(None, failure, [])
         return None

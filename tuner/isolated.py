@@ -113,7 +113,7 @@ class IsolatedDevice:
         """Starts a child where there is none; raises DeviceLostError when that fails a second time."""
         while self._child is None:
             self.generation += 1
-            self._child = Child(serve, (self._opener, self._finder), dies_with_parent=True)
+            self._child = Child(serve, (self._opener, self._finder), dies_with_parent=True, uses_device=True)
             try:
                 facts = self._receive("open")
             except TrialFailure as failure:
@@ -132,7 +132,8 @@ class IsolatedDevice:
         try:
             self._child.connection.send((name, arguments))
         except OSError:
-            raise self._died(name) from None
+            # It died since the last call, which is not the doing of what this one would have run.
+            raise self._died(name, Outcome.DEVICE_LOST) from None
         return self._receive(name)
 
     def _receive(self, name: str) -> Any:
@@ -162,13 +163,12 @@ class IsolatedDevice:
                 raise TrialFailure(Outcome.TIMED_OUT, f"{name} had not ended after {deadline_s:g} s and was killed")
             said: Said = child.connection.recv()
         except (EOFError, OSError):
-            raise self._died(name) from None
+            raise self._died(name, Outcome.LAUNCH_FAILED if name in _LAUNCHES else Outcome.DEVICE_LOST) from None
         return said
 
-    def _died(self, name: str) -> TrialFailure:
+    def _died(self, name: str, outcome: Outcome) -> TrialFailure:
         status = None if self._child is None else self._child.join(5.0)
         self._end()
-        outcome = Outcome.LAUNCH_FAILED if name in _LAUNCHES else Outcome.DEVICE_LOST
         how = signal.Signals(-status).name if status is not None and status < 0 else f"exit status {status}"
         return TrialFailure(outcome, f"the device's process died in {name} ({how})")
 

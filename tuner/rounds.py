@@ -5,12 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import ParamSpec, TypeVar
 
 from tilewright.kernels.space import Configuration
 from tilewright.tuner import statistics
 from tilewright.tuner.device import Bench, Executable
 from tilewright.tuner.errors import TrialFailure
 from tilewright.tuner.measure import MeasurementPlan, checked_samples
+from tilewright.tuner.outcome import Outcome
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 @dataclass
@@ -92,7 +97,7 @@ def _rounds(
         shift = number % max(1, len(contestants))
         for contestant in contestants[shift:] + contestants[:shift]:
             try:
-                samples = checked_samples(bench, contestant.executable, ranking_l2, plan.final_samples)
+                samples = once_more(checked_samples, bench, contestant.executable, ranking_l2, plan.final_samples)
             except TrialFailure as failure:
                 drop(contestant, failure)
                 contestants.remove(contestant)
@@ -100,8 +105,21 @@ def _rounds(
             if number >= 0:
                 contestant.rounds_ms.append(statistics.median(samples))
         if number >= 0 and contestants:
-            clocks_mhz.append(bench.state().clock_mhz)
+            clocks_mhz.append(once_more(bench.state).clock_mhz)
     return clocks_mhz
+
+
+def once_more(call: Callable[P, T], *arguments: P.args, **options: P.kwargs) -> T:
+    """What the call gives, which is made a second time where the device's process was lost outside of a launch.
+
+    That happens to whoever has the turn, while what fell in the finals is barred. The second call finds a new process.
+    """
+    try:
+        return call(*arguments, **options)
+    except TrialFailure as failure:
+        if failure.outcome is not Outcome.DEVICE_LOST or failure.sticky:
+            raise
+    return call(*arguments, **options)
 
 
 def _steadiness(

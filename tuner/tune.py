@@ -10,10 +10,10 @@ from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.space import Configuration, SearchSpace
 from tilewright.tuner.ahead import Claim, Proposals
 from tilewright.tuner.device import Bench
-from tilewright.tuner.errors import DeviceLostError
+from tilewright.tuner.errors import DeviceLostError, TunerError
 from tilewright.tuner.finals import Dropped, Finalist, LibraryTime, Standing, finals
 from tilewright.tuner.measure import DEFAULT_PLAN, Clock, ContextLostError, MeasurementPlan, evaluate
-from tilewright.tuner.outcome import Outcome
+from tilewright.tuner.outcome import Evaluation, Outcome
 from tilewright.tuner.search import SAMPLERS, Prior, make_searcher
 from tilewright.tuner.study import Budget, Progress, StoppedBy, StudyState, Trial, TuneResult
 
@@ -46,10 +46,12 @@ def tune(
     """The settled winner of a search over `space` within `budget`; `on_trial` hears of every trial as it ends.
 
     `prior` trials are known to the search and never evaluated again; new numbers follow theirs. Of the budget,
-    `already_done` trials and `already_s` seconds are spent. `barred` configurations cannot become finalists.
+    `already_done` trials and `already_s` seconds are spent. `barred` configurations cannot become finalists;
+    they count as tried, and their times for nothing: not for the target, not in the race, not in the search.
     `priors` are records made elsewhere. `others` gives the trials that devices of the same model have added to the
     study since it was last asked; it is asked before every proposal, and what it gives counts for nobody's budget.
     `claim` says whether a proposal is this search's to try; others may have it under way.
+    A trial that lost the device's process outside of a launch is made a second time, in a new one, and recorded once.
     Raises ContextLostError when a configuration broke the device's context (its trial was handed to `on_trial`
     first; go on in a new process), DeviceLostError when the device was lost in two trials running.
     """
@@ -66,6 +68,7 @@ def tune(
         already_done=already_done,
         priors=priors,
         claim=claim,
+        barred=barred,
     )
     try:
         stopped_by = study.search(on_trial, should_stop, others, clock() - already_s)
@@ -73,7 +76,7 @@ def tune(
         study.proposals.close()
     dropped: tuple[Dropped, ...] = ()
     while stopped_by != "cancelled":
-        out = barred | {fallen.configuration for fallen in dropped}
+        out = barred.union(fallen.configuration for fallen in dropped)
         default = study.default if study.default_ms is not None and study.default not in out else None
         standing = finals(bench, study.leaders(out), kernel.ranking_l2, plan, default=default, should_stop=should_stop)
         if standing is None:
@@ -102,6 +105,7 @@ class _Study:
         already_done: int,
         priors: Sequence[Prior],
         claim: Claim,
+        barred: frozenset[Configuration],
     ) -> None:
         self.bench, self.kernel, self.space, self.budget, self.plan, self.clock = (
             bench,
@@ -111,7 +115,8 @@ class _Study:
             plan,
             clock,
         )
-        self.trials = sorted(prior.trials, key=lambda trial: trial.number)
+        self.barred = barred
+        self.trials = [self._counted(trial) for trial in sorted(prior.trials, key=lambda trial: trial.number)]
         self.done = already_done
         # The default first: gains are stated against it. Then where each other variant's author would start.
         self.default = kernel.default_configuration(space) if len(space) else None
@@ -190,33 +195,53 @@ class _Study:
     def _hear(self, trials: Trials) -> None:
         for trial in trials:
             if trial.configuration in self.space:
-                self.trials.append(trial)
                 self.elsewhere.add(trial.configuration)
-                self.proposals.tell(trial.configuration, trial.evaluation)
+                self._learn(trial)
+
+    def _learn(self, trial: Trial) -> None:
+        counted = self._counted(trial)
+        self.trials.append(counted)
+        self.proposals.tell(counted.configuration, counted.evaluation)
+
+    def _counted(self, trial: Trial) -> Trial:
+        """As it counts here: what is barred was verified once and is wrong, so its time is nothing to be beaten."""
+        evaluation = trial.evaluation
+        if trial.configuration not in self.barred or evaluation.time_ms is None:
+            return trial
+        wrong = replace(evaluation, outcome=Outcome.WRONG_RESULT, warm=None, cold=None, log="barred from the finals")
+        return replace(trial, evaluation=wrong)
 
     def _run(self, configuration: Configuration, on_trial: OnTrial, started: float) -> None:
-        begun, best = self.clock(), self.best
-        incumbent_ms = None if best is None else best.evaluation.time_ms
-        broken: ContextLostError | None = None
-        try:
-            evaluation = evaluate(
-                self.bench, configuration, self.kernel.ranking_l2, self.plan, incumbent_ms, clock=self.clock
-            )
-        except ContextLostError as error:
-            if error.evaluation is None:
-                raise
-            evaluation, broken = error.evaluation, error
+        begun = self.clock()
+        evaluation, broken = self._evaluate(configuration)
+        if evaluation.outcome is Outcome.DEVICE_LOST and broken is None:
+            # Its process was lost outside of a launch, mostly for want of memory: the next call finds a new one.
+            try:
+                evaluation, broken = self._evaluate(configuration)
+            except DeviceLostError as error:
+                broken = error  # which the trial is evidence of
         before, self.before = self.before, evaluation.outcome
         number = 1 + max((trial.number for trial in self.trials), default=-1)
         trial = Trial(number, configuration, evaluation, begun - started, self.clock() - begun)
-        self.trials.append(trial)
         self.done += 1
-        self.proposals.tell(configuration, evaluation)
+        self._learn(trial)
         on_trial(Progress(trial, self.best, self.done, self.budget))
         if evaluation.outcome is before is Outcome.DEVICE_LOST:
             raise DeviceLostError(evaluation.log) from broken
         if broken is not None:
             raise broken
+
+    def _evaluate(self, configuration: Configuration) -> tuple[Evaluation, TunerError | None]:
+        """What to record, and what the configuration broke."""
+        incumbent_ms = None if self.best is None else self.best.evaluation.time_ms
+        try:
+            return evaluate(
+                self.bench, configuration, self.kernel.ranking_l2, self.plan, incumbent_ms, clock=self.clock
+            ), None
+        except ContextLostError as error:
+            if error.evaluation is None:
+                raise
+            return error.evaluation, error
 
 
 def _time_ms(trial: Trial) -> float:

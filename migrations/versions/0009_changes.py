@@ -9,8 +9,9 @@ down_revision = "0008"
 branch_labels = None
 depends_on = None
 
-# Statement triggers: an import of many rows is one message a device model. NOTIFY is delivered at the commit, in the
-# order of commits, and a transaction's equal messages are one. Of a statement up to 50 rows are named one by one.
+# Statement triggers: a statement that changes many rows is one message a device model. (An import inserts row by row,
+# which is a message each.) NOTIFY is delivered at the commit, in the order of commits, and a transaction's equal
+# messages are one. Of a statement up to 50 rows are named one by one.
 BESTS = """
 CREATE FUNCTION tilewright_tell_bests() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN

@@ -7,9 +7,11 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property, partial
 from http.cookies import CookieError, SimpleCookie
+from typing import TypeVar
 
-from starlette.concurrency import run_in_threadpool
+from anyio import CapacityLimiter, to_thread
 from starlette.datastructures import Headers
 from starlette.types import Scope as Request
 
@@ -22,13 +24,26 @@ from tilewright.service.settings import settings
 
 COOKIE = sessions.COOKIE
 BELIEVED_S = 5.0
-"""How long an accepted token is not looked up again: so long a revoked key may go on in this process."""
+"""How long an accepted token is not looked up again: so long may a key that another process revoked go on here."""
 
 REMEMBERED = 4096
 """Tokens and addresses kept in memory; the least recent ones are forgotten first."""
 
 WRONG_PER_MINUTE = 30
-"""Tokens that are not in force, from one address, before it has to wait. Guessing is hopeless; this keeps it quiet."""
+"""Tokens that are not in force, from one address, before more of them are answered with 429.
+
+Guessing is hopeless; this keeps it quiet. Whoever shows a key in force is let in all the same: behind a proxy everybody
+has one address, and one who guesses must not keep the others out.
+"""
+
+GUESSES_AT_ONCE = 2
+"""Tokens looked up at a time of addresses that have shown too many wrong ones: the rest of a flood waits here, where it
+takes neither the threads nor the connections that requests are served with. A look-up takes about a millisecond."""
+
+LOCK = "tilewright.lock"
+"""Under this name of its scope a request has the lock of its application."""
+
+T = TypeVar("T")
 
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 _OPEN = frozenset({"/health", "/ready", "/sign-in", "/v1/session", "/favicon.ico"})
@@ -78,10 +93,11 @@ class Lock:
 
     async def admit(self, scope: Request, headers: Headers) -> Caller:
         """The caller; raises UnknownCallerError (401), ForbiddenError (403), TooManyRequestsError (429)."""
+        scope[LOCK] = self
         if not self.needs_key and b"authorization" not in [name for name, _ in scope["headers"]]:
             return THIS_MACHINE  # a cookie from a time with keys is no matter without them
         path, method = scope["path"], scope["method"]
-        address = (scope.get("client") or ("socket", 0))[0]
+        address = address_of(scope)
         token, is_key = _token(headers)
         wanted = wanted_scope(method, path)
         is_open = path in _OPEN or path.startswith(_OPEN_FOLDERS)
@@ -98,25 +114,59 @@ class Lock:
         self._limit(self._rates, caller.name)
         return caller
 
+    async def look_up(self, find: Callable[[], T | None], address: str, *, is_known: bool = False) -> T:
+        """What `find` finds in a thread: who shows a token. A token that `is_known` was in force a moment ago.
+
+        Raises UnknownCallerError where it finds nothing, TooManyRequestsError where it often found nothing before.
+        """
+        is_guessing = not is_known and self._wrong.wait_s(address, take=False) > 0
+        found = await to_thread.run_sync(find, limiter=self._guesses if is_guessing else None)
+        if found is None:
+            self._limit(self._wrong, address)
+            raise refusals.UnknownCallerError("No key in force has this token.")
+        return found
+
+    def forget(self) -> None:
+        """Everybody is looked up again: a key or a session has ended. What is being looked up now is not kept."""
+        self._believed = OrderedDict()
+
+    @cached_property
+    def _guesses(self) -> CapacityLimiter:
+        return CapacityLimiter(GUESSES_AT_ONCE)
+
     async def _owner(self, token: str, address: str, *, is_key: bool) -> Caller:
-        name = keys.hash_of(token)
-        found, since = self._believed.pop(name, (None, -math.inf))
+        believed, name = self._believed, keys.hash_of(token)
+        found, since = believed.get(name, (None, -math.inf))
         if found is None or self._clock() - since > BELIEVED_S:
-            self._limit(self._wrong, address, take=False)
-            found, since = await run_in_threadpool(_look_up, token, is_key=is_key), self._clock()
-            if found is None:
-                self._limit(self._wrong, address)
-                raise refusals.UnknownCallerError("No key in force has this token.")
-        self._believed[name] = (found, since)
-        while len(self._believed) > REMEMBERED:
-            self._believed.popitem(last=False)
+            find, since = partial(_look_up, token, is_key=is_key), self._clock()
+            try:
+                found = await self.look_up(find, address, is_known=found is not None)
+            except (refusals.UnknownCallerError, refusals.TooManyRequestsError):
+                believed.pop(name, None)
+                raise
+            believed[name] = (found, since)
+        believed.move_to_end(name)
+        while len(believed) > REMEMBERED:
+            believed.popitem(last=False)
         return found.caller
 
     @staticmethod
-    def _limit(buckets: Buckets, name: str, *, take: bool = True) -> None:
-        wait_s = buckets.wait_s(name, take=take)
+    def _limit(buckets: Buckets, name: str) -> None:
+        wait_s = buckets.wait_s(name)
         if wait_s > 0:
             raise refusals.TooManyRequestsError(math.ceil(wait_s))
+
+
+def address_of(scope: Request) -> str:
+    """Where a request comes from: whose wrong tokens are counted together."""
+    address: str = (scope.get("client") or ("socket", 0))[0]
+    return address
+
+
+def lock_of(scope: Request) -> Lock:
+    """The lock that has let a request in."""
+    lock: Lock = scope[LOCK]
+    return lock
 
 
 def _look_up(token: str, *, is_key: bool) -> Found | None:

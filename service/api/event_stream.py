@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from functools import cached_property
 from uuid import UUID
 
 from anyio import CapacityLimiter, to_thread
 from fastapi import Response
 from fastapi.responses import StreamingResponse
+from starlette.types import Receive, Scope, Send
 
 from tilewright.service.api.refusals import TooManyStreamsError
 from tilewright.service.errors import DatabaseUnavailableError
@@ -28,12 +29,27 @@ FINISHED = frozenset({"done", "failed", "cancelled"})
 _HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 
 
+class _StreamingResponse(StreamingResponse):
+    """Gives its place back at the end, also where the reader left before anything was read from the stream."""
+
+    def __init__(self, stream: AsyncIterator[str], give_back: Callable[[], None]) -> None:
+        super().__init__(stream, media_type=MEDIA_TYPE, headers=_HEADERS)
+        self._give_back = give_back
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """The response, to its end."""
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._give_back()
+
+
 class Streams:
     """The open event streams of one application."""
 
     def __init__(self, max_streams: int = MAX_STREAMS, poll_s: float = POLL_SECONDS) -> None:
         self._max_streams, self._poll_s = max_streams, poll_s
-        self._open = 0
+        self._taken: set[object] = set()
 
     @cached_property
     def _readers(self) -> CapacityLimiter:
@@ -42,16 +58,23 @@ class Streams:
 
     async def follow(self, job_id: UUID, after: int) -> Response:
         """The stream, or 204 where nothing can follow; raises NotFoundError, TooManyStreamsError."""
-        if self._open >= self._max_streams:
+        if len(self._taken) >= self._max_streams:
             raise TooManyStreamsError(f"{self._max_streams} event streams are open, which is as many as are allowed.")
-        events, is_over = await to_thread.run_sync(_first, job_id, after, limiter=self._readers)
-        if is_over and not events:
+        place = object()
+        self._taken.add(place)  # before anything is waited for: others ask meanwhile
+        is_followed = False
+        try:
+            events, is_over = await to_thread.run_sync(_first, job_id, after, limiter=self._readers)
+            is_followed = bool(events) or not is_over
+        finally:
+            if not is_followed:
+                self._taken.discard(place)
+        if not is_followed:
             return Response(status_code=204)
-        return StreamingResponse(self._stream(job_id, after, events), media_type=MEDIA_TYPE, headers=_HEADERS)
+        return _StreamingResponse(self._stream(job_id, after, events, place), lambda: self._taken.discard(place))
 
-    async def _stream(self, job_id: UUID, after: int, events: list[JobEvent]) -> AsyncIterator[str]:
+    async def _stream(self, job_id: UUID, after: int, events: list[JobEvent], place: object) -> AsyncIterator[str]:
         clock = asyncio.get_running_loop().time
-        self._open += 1
         try:
             spoke_at = clock()
             yield "retry: 1000\n\n"
@@ -69,7 +92,7 @@ class Streams:
         except DatabaseUnavailableError:
             return  # the reader connects again after its last event, and is told then
         finally:
-            self._open -= 1
+            self._taken.discard(place)
 
 
 def _first(job_id: UUID, after: int) -> tuple[list[JobEvent], bool]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Query, Request, Response
 from pydantic import Field
 
 from tilewright.service.api import refusals
-from tilewright.service.api.access import COOKIE, session_token
+from tilewright.service.api.access import COOKIE, address_of, lock_of, session_token
 from tilewright.service.api.openapi import refuses
 from tilewright.service.api.parameters import PageQuery
 from tilewright.service.api.problems import BY_ERROR, CONFLICT, INVALID, NOT_FOUND, UNAVAILABLE
@@ -49,18 +50,22 @@ def list_keys() -> Page[KeyAnswer]:
 
 
 @router.post("/keys/{name}/rotate", operation_id="rotate_key", status_code=201, responses=OF_ONE)
-def rotate_key(name: Name, request: RotationRequest, response: Response) -> NewKeyAnswer:
+def rotate_key(name: Name, body: RotationRequest, request: Request, response: Response) -> NewKeyAnswer:
     """A new token for the key; the old one stays good for `grace_s` seconds."""
     response.headers["Cache-Control"] = "no-store"
     with transaction() as session:
-        return keys.rotate_key(session, name, request.grace_s)
+        made = keys.rotate_key(session, name, body.grace_s)
+    lock_of(request.scope).forget()
+    return made
 
 
 @router.delete("/keys/{name}", operation_id="revoke_key", responses=OF_ONE)
-def revoke_key(name: Name) -> Page[KeyAnswer]:
+def revoke_key(name: Name, request: Request) -> Page[KeyAnswer]:
     """Put the key out of force, at once in this process and within five seconds in the others; its sessions end."""
     with transaction() as session:
-        return Page(items=keys.revoke_key(session, name))
+        revoked = keys.revoke_key(session, name)
+    lock_of(request.scope).forget()
+    return Page(items=revoked)
 
 
 @router.get("/audit", operation_id="list_audit_entries", responses=refuses(INVALID, UNAVAILABLE))
@@ -76,12 +81,9 @@ def list_audit_entries(query: Annotated[AuditQuery, Query()]) -> Page[AuditAnswe
     status_code=204,
     responses=refuses(INVALID, BY_ERROR[refusals.UnknownCallerError], UNAVAILABLE),
 )
-def open_session(body: SessionRequest, request: Request, response: Response) -> None:
+async def open_session(body: SessionRequest, request: Request, response: Response) -> None:
     """Exchange a key for a cookie of twelve hours that scripts cannot read and other sites cannot send."""
-    with transaction() as session:
-        token = sessions.open_session(session, body.key)
-    if token is None:
-        raise refusals.UnknownCallerError("No key in force has this token.")
+    token = await lock_of(request.scope).look_up(partial(_open, body.key), address_of(request.scope))
     response.set_cookie(
         COOKIE,
         token,
@@ -98,5 +100,12 @@ def close_session(request: Request, response: Response) -> None:
     token = session_token(request.headers)
     if token is not None:
         with transaction() as session:
-            sessions.close_session(session, token)
+            is_closed = sessions.close_session(session, token)
+        if is_closed:  # else anybody could have everybody looked up again, again and again
+            lock_of(request.scope).forget()
     response.delete_cookie(COOKIE, httponly=True, samesite="strict")
+
+
+def _open(key: str) -> str | None:
+    with transaction() as session:
+        return sessions.open_session(session, key)

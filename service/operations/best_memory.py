@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import math
 import time
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 from sqlalchemy import func, select
@@ -183,10 +184,13 @@ class BestMemory:
         self._models = {row.slug: Model(row.id, row.slug, limits_of(row)) for row in rows}
 
     def _replace(self, session: Session, ids: Collection[int]) -> None:
+        changed: dict[Name, list[tuple[StoredBest, bool]]] = defaultdict(list)
         for kernel, row, current in _rows_now(session, ids):
-            shelf = self._shelves.get((kernel, row.device_model))
+            changed[kernel, row.device_model].append((row, current))
+        for name, rows in changed.items():
+            shelf = self._shelves.get(name)
             if shelf is not None:
-                shelf.replace(row, is_current=current)
+                shelf.replace(rows)
 
 
 def _pieces(session: Session, kernel: str, slug: str) -> Iterator[list[StoredBest]]:

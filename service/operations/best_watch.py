@@ -5,8 +5,6 @@ from __future__ import annotations
 import logging
 import threading
 
-from sqlalchemy.exc import SQLAlchemyError
-
 from tilewright.service.errors import DatabaseUnavailableError
 from tilewright.service.operations.best_memory import BELIEVED_S, BestMemory
 from tilewright.service.operations.transaction import transaction
@@ -52,8 +50,8 @@ class BestWatch:
                     self._follow(changes)
             except DatabaseUnavailableError as error:
                 logger.warning("Answers come from the database, not from memory. %s", error)
-            except SQLAlchemyError:
-                # Tables of another version, or rows that nobody here can read: it must not end the thread.
+            except Exception:
+                # Tables of another version, rows that nobody here can read, whatever it is: it must not end the thread.
                 logger.exception("Answers come from the database, not from memory.")
             self.memory.forget()
             self._stopping.wait(AGAIN_S)

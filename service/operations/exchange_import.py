@@ -37,7 +37,7 @@ PIECE = 500
 
 
 class _RolledBackError(Exception):
-    """Ends the transaction of a dry run."""
+    """Ends the transaction of a dry run, or of an import that takes nothing over."""
 
 
 def import_document(body: bytes, target: Target, *, dry_run: bool = False) -> ImportAnswer:
@@ -49,7 +49,7 @@ def import_document(body: bytes, target: Target, *, dry_run: bool = False) -> Im
     report = Report()
     with suppress(_RolledBackError), transaction() as session:
         import_studies(session, incoming, report)
-        if dry_run:
+        if dry_run or not report.studies:  # device models and problems that nothing was taken over for are not kept
             raise _RolledBackError
     return report.answer(incoming.format, incoming.origin, hashlib.sha256(body).hexdigest(), dry_run=dry_run)
 

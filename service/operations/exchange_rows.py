@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from functools import cached_property
 
-from sqlalchemy import func, select, tuple_
+from sqlalchemy import func, or_, select, tuple_
 from sqlalchemy.dialects.postgresql import insert as insert_new
 from sqlalchemy.orm import Session
 
@@ -176,10 +176,11 @@ def known(session: Session, study_ids: Collection[int]) -> Known:
     ):
         hashes[study_id].add(digest)
     standing, retracted = {}, set()
+    counts = or_(best.superseded_by_id.is_(None), best.retracted_at.is_not(None))
     for row in session.execute(
         select(trial.study_id, trial.configuration_hash, best.id, best.time_ms, best.verified_at, best.retracted_at)
         .join(best.trial)
-        .where(trial.study_id.in_(study_ids), best.superseded_by_id.is_(None))
+        .where(trial.study_id.in_(study_ids), counts)
     ):
         if row.retracted_at is not None:
             retracted.add((row.study_id, row.configuration_hash))

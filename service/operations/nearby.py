@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tilewright.service.operations.best_rows import TRIED
+from tilewright.service.operations.best_rows import MAX_RANKED, TRIED
 from tilewright.service.operations.predictions import Remembered
 
 
@@ -39,22 +39,26 @@ class Nearby:
         times_ms = np.array([row.time_ms for row in rows])
         return cls(ids, np.ascontiguousarray(log_sizes), times_ms, [row.key for row in rows], predicted)
 
-    def with_row(self, row: Near, sizes: Sequence[int], predicted: Remembered) -> Nearby:
-        """The same with this row too."""
-        place = int(np.searchsorted(-self.ids, -row.row_id))
+    def changed(
+        self,
+        gone: Collection[int],
+        new: Sequence[Near],
+        sizes: Sequence[Sequence[int]],
+        remembered: Callable[[Iterable[int]], Remembered],
+    ) -> Nearby:
+        """The same without the rows of these ids and with new ones of these sizes: the newest MAX_RANKED of them."""
+        kept = np.flatnonzero(np.isin(self.ids, list(gone), invert=True))
+        log_sizes = np.log(np.array(sizes, dtype=np.float64).reshape(len(new), len(self.log_sizes))).T
+        ids = np.concatenate((self.ids[kept], np.array([row.row_id for row in new], dtype=np.int64)))
+        order = np.argsort(-ids)[:MAX_RANKED]
+        keys = [*(self.keys[place] for place in kept.tolist()), *(row.key for row in new)]
         return Nearby(
-            np.insert(self.ids, place, row.row_id),
-            np.insert(self.log_sizes, place, np.log(np.array(sizes, dtype=np.float64)), axis=1),
-            np.insert(self.times_ms, place, row.time_ms),
-            [*self.keys[:place], row.key, *self.keys[place:]],
-            predicted,
+            ids[order],
+            np.ascontiguousarray(np.concatenate((self.log_sizes[:, kept], log_sizes), axis=1)[:, order]),
+            np.concatenate((self.times_ms[kept], [row.time_ms for row in new]))[order],
+            [keys[place] for place in order],
+            remembered(ids[order]),
         )
-
-    def without_row(self, row_id: int, predicted: Remembered) -> Nearby:
-        """The same without this row."""
-        kept = self.ids != row_id
-        keys = [key for key, is_kept in zip(self.keys, kept, strict=True) if is_kept]
-        return Nearby(self.ids[kept], self.log_sizes[:, kept], self.times_ms[kept], keys, predicted)
 
     def nearest(self, sizes: Sequence[int]) -> Iterator[int]:
         """Places of the nearest, TRIED at most; those that most questions take are found in less time."""

@@ -135,7 +135,7 @@ Tried = tuple[Configuration, float, int | None]
 
 
 def _trials(session: Session, kernel: Kernel, studies: Collection[int]) -> dict[int, list[Tried]]:
-    """By study what was measured, with its registers; less what fell in a job's finals."""
+    """By study what was measured, with its registers; less what fell in a job's finals or was retracted."""
     trial = models.Trial
     current = kernel_variant_ids(session, kernel).values()
     rows = session.execute(
@@ -152,8 +152,14 @@ def _trials(session: Session, kernel: Kernel, studies: Collection[int]) -> dict[
     return found
 
 
-def _with_fallen(session: Session, studies: Collection[int]) -> Sequence[int]:
-    """Those of the studies in which a finalist failed at last."""
-    job = models.TuningJob
+def _with_fallen(session: Session, studies: Collection[int]) -> set[int]:
+    """Those of the studies in which a finalist failed at last, or from which a best was retracted."""
+    job, best, trial = models.TuningJob, models.BestConfiguration, models.Trial
     has_fallen = func.jsonb_array_length(func.coalesce(job.result["dropped"], literal([], JSONB))) > 0
-    return [s for s in session.scalars(select(job.study_id).where(job.study_id.in_(studies), has_fallen)) if s]
+    fallen = session.scalars(select(job.study_id).where(job.study_id.in_(studies), has_fallen))
+    retracted = session.scalars(
+        select(trial.study_id)
+        .join(best, best.trial_id == trial.id)
+        .where(trial.study_id.in_(studies), best.retracted_at.is_not(None))
+    )
+    return {study for study in (*fallen, *retracted) if study is not None}

@@ -81,6 +81,7 @@ def _put_in_place(session: Session, row: models.BestConfiguration, study_id: int
     study = session.get_one(models.Study, study_id)
     said: dict[str, Any] = found.job.result or {}
     library: dict[str, Any] = said.get("library") or {}
+    library_at_most_ms = (library.get("ci_ms") or [library.get("time_ms")])[-1]  # an imported one has no interval
     session.add(
         models.BestConfiguration(
             problem_id=row.problem_id,
@@ -100,7 +101,7 @@ def _put_in_place(session: Session, row: models.BestConfiguration, study_id: int
             library_name=library.get("name"),
             library_ms=library.get("time_ms"),
             # Rounds are not kept, so that two intervals must decide: beyond both, as between the library and a winner.
-            library_faster=library["ci_ms"][1] < found.ci_ms[0] if library else None,
+            library_faster=library_at_most_ms < found.ci_ms[0] if library else None,
             library_bound_ratio=library.get("bound_ratio"),
             bound_ratio=found.bound_ratio,
             verified_at=found.verified_at,

@@ -13,8 +13,9 @@ from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session, joinedload
 
-from tilewright.service.errors import ConflictError, InvalidRequestError, NotFoundError
+from tilewright.service.errors import CeilingError, ConflictError, InvalidRequestError, NotFoundError
 from tilewright.service.operations.answers import FireAnswer, JobAnswer, Page, ProblemAnswer, ScheduleAnswer
+from tilewright.service.operations.caller import ceilings
 from tilewright.service.operations.due_times import DueTimes
 from tilewright.service.operations.firing import MAX_OPEN_JOBS, fire_by_hand, fire_due, first_due
 from tilewright.service.operations.jobs import OPEN, job
@@ -42,8 +43,9 @@ NEXT_FIRES = 5
 def create_schedule(session: Session, request: ScheduleRequest) -> ScheduleAnswer:
     """The new schedule; the same request again answers with the same one.
 
-    Raises InvalidRequestError or InvalidProblemError naming the field, ConflictError for a name that is taken.
+    Raises CeilingError, InvalidRequestError or InvalidProblemError naming the field, ConflictError for a taken name.
     """
+    _check_open_jobs()
     checked = check_schedule(session, request)
     now: datetime = session.scalars(select(func.clock_timestamp())).one()
     table = models.Schedule
@@ -62,10 +64,10 @@ def create_schedule(session: Session, request: ScheduleRequest) -> ScheduleAnswe
 def change_schedule(session: Session, schedule_id: int, request: ScheduleRequest) -> ScheduleAnswer:
     """The schedule as the request says; what it has made stays, and no due time comes again.
 
-    Raises NotFoundError, InvalidRequestError or InvalidProblemError naming the field, ConflictError for a name that is
-    taken.
+    Raises NotFoundError, CeilingError, InvalidRequestError or InvalidProblemError naming the field, ConflictError.
     """
     row = _locked(session, schedule_id)
+    _check_open_jobs()
     checked = check_schedule(session, request)
     before = (row.cron, row.time_zone, row.enabled)
     try:
@@ -82,6 +84,13 @@ def change_schedule(session: Session, schedule_id: int, request: ScheduleRequest
     session.execute(delete(models.ScheduledProblem).where(models.ScheduledProblem.schedule_id == schedule_id))
     _add_problems(session, schedule_id, checked.problem_ids)
     return schedule(session, schedule_id)
+
+
+def _check_open_jobs() -> None:
+    """Raises CeilingError where the caller's key may have only so many open jobs: a schedule's are nobody's."""
+    most = ceilings().max_open_jobs
+    if most is not None:
+        raise CeilingError(f"This key may have {most} jobs queued or running; a schedule's jobs would be beside these.")
 
 
 def _add_problems(session: Session, schedule_id: int, problem_ids: Sequence[int]) -> None:
@@ -106,8 +115,10 @@ def schedule(session: Session, schedule_id: int) -> ScheduleAnswer:
 
 
 def set_enabled(session: Session, schedule_id: int, enabled: bool) -> ScheduleAnswer:
-    """The schedule paused or going on; raises NotFoundError. What was due in the pause does not fire."""
+    """The schedule paused or going on; raises NotFoundError, CeilingError. What was due in the pause does not fire."""
     row = _locked(session, schedule_id)
+    if enabled:
+        _check_open_jobs()
     if row.enabled != enabled:
         row.enabled, row.next_at = enabled, first_due(session, row) if enabled else None
         session.flush()
@@ -123,9 +134,11 @@ def delete_schedule(session: Session, schedule_id: int) -> None:
 def run_now(session: Session, schedule_id: int) -> list[JobAnswer]:
     """The jobs of one fire outside the due times, whatever is open, also of a paused schedule.
 
-    Raises NotFoundError, and ConflictError where too many of its jobs are open.
+    Raises NotFoundError, CeilingError, and ConflictError where too many of its jobs are open.
     """
-    made = fire_by_hand(session, _locked(session, schedule_id))
+    row = _locked(session, schedule_id)
+    _check_open_jobs()
+    made = fire_by_hand(session, row)
     if made is None:
         raise ConflictError(f"The schedule has too many open jobs; at most {MAX_OPEN_JOBS} may be. Cancel some first.")
     session.flush()

@@ -52,6 +52,8 @@ def find_session(session: Session, token: str) -> Found | None:
     return Found(keys.caller_of(row.key), row.expires_at)
 
 
-def close_session(session: Session, token: str) -> None:
-    """Ends it; one that is over already is no matter."""
-    session.execute(delete(models.BrowserSession).where(models.BrowserSession.token_hash == keys.hash_of(token)))
+def close_session(session: Session, token: str) -> bool:
+    """Ends it, and whether there was one; that it is over already is no matter."""
+    browser = models.BrowserSession
+    ended = delete(browser).where(browser.token_hash == keys.hash_of(token)).returning(browser.token_hash)
+    return session.scalar(ended) is not None

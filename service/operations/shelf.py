@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import struct
+from collections import defaultdict
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-import numpy as np
 from pydantic_core import to_json
 
 from tilewright.kernels.errors import InvalidProblemError
@@ -44,6 +44,14 @@ class Found(NamedTuple):
     device_model: str
     expected_loss: float | None
     as_json: bytes
+
+
+@dataclass
+class Change:
+    """What changes of the rows with one dtype and the same options, by row id."""
+
+    new: dict[int, Near] = field(default_factory=dict)
+    gone: dict[int, Near] = field(default_factory=dict)
 
 
 @dataclass
@@ -150,45 +158,75 @@ class Shelf:
 
     def arrange(self) -> None:
         """Makes everything findable by distance."""
-        found: dict[int, list[Near]] = {number: [] for number in self._manners.values()}
+        found: dict[int, list[tuple[int, bytes, bytes]]] = {number: [] for number in self._manners.values()}
         for key, records in self._records.items():
-            near = (Near(self.packer.row_id(r), key, self.packer.time_ms(r)) for r in records)
-            found[self._key.unpack(key)[0]].extend(near)
+            found[self._manner(key)].extend((self.packer.row_id(record), key, record) for record in records)
         for manner, rows in found.items():
-            if not rows:  # the last of them was taken away
-                self._nearby.pop(manner, None)
-                continue
-            newest = sorted(rows, key=lambda row: -row.row_id)[:MAX_RANKED]
-            sizes = [self._sizes(row.key) for row in newest]
+            self._arrange(manner, rows)
+
+    def _arrange(self, manner: int, rows: list[tuple[int, bytes, bytes]]) -> None:
+        """Makes these rows, all of a manner, findable by distance: ids with keys and records."""
+        rows.sort(reverse=True)
+        newest = [Near(row_id, key, self.packer.time_ms(record)) for row_id, key, record in rows[:MAX_RANKED]]
+        sizes = [self._sizes(row.key) for row in newest]
+        if newest:
             self._nearby[manner] = Nearby.of(newest, sizes, self._remembered([row.row_id for row in newest]))
+        else:  # the last of them was taken away
+            self._nearby.pop(manner, None)
 
-    def replace(self, row: StoredBest, *, is_current: bool) -> None:
-        """Puts the row in where it is current, else takes it away."""
-        problem = self._problem_of(row)
-        if problem is None:
-            return
-        key = self._key_of(problem)
-        before = self._records.get(key, ())
-        kept = tuple(record for record in before if self.packer.row_id(record) != row.id)
-        after = (*kept, self._packed(row, problem)) if is_current else kept
-        if after:
-            self._records[key] = after
+    def replace(self, rows: Iterable[tuple[StoredBest, bool]]) -> None:
+        """Puts the rows in that are said to be current, and takes the others away.
+
+        The new ones come first and the old ones go last, so that whoever asks meanwhile finds the one or the other.
+        """
+        changes: dict[int, Change] = defaultdict(Change)
+        for row, is_current in rows:
+            problem = self._problem_of(row)
+            if problem is None:
+                continue
+            key = self._key_of(problem)
+            before = self._records.get(key, ())
+            others = tuple(record for record in before if self.packer.row_id(record) != row.id)
+            is_known = len(others) < len(before)
+            if is_current:
+                self._records[key] = (*others, self._packed(row, problem))
+            if is_current == is_known:
+                continue
+            change = changes[self._manner(key)]
+            (change.new if is_current else change.gone)[row.id] = Near(row.id, key, row.time_ms)
+        for manner, change in changes.items():
+            self._rearrange(manner, change)
+            for near in change.gone.values():
+                self._take_away(near)
+
+    def _take_away(self, near: Near) -> None:
+        kept = tuple(record for record in self._records[near.key] if self.packer.row_id(record) != near.row_id)
+        if kept:
+            self._records[near.key] = kept
         else:
-            self._records.pop(key, None)
-        if len(before) != len(after):
-            self._rearrange(Near(row.id, key, row.time_ms), is_new=is_current)
+            del self._records[near.key]
 
-    def _rearrange(self, row: Near, *, is_new: bool) -> None:
-        manner = self._key.unpack(row.key)[0]
+    def _rearrange(self, manner: int, change: Change) -> None:
+        """Makes what has changed in a manner findable by distance; reads all its rows only where there is no other way.
+
+        Of more than MAX_RANKED rows the older ones are not ranked: they are no matter but where newer ones leave room.
+        """
         nearby = self._nearby.get(manner)
-        if nearby is None or len(nearby.keys) >= MAX_RANKED:
-            self.arrange()
-        elif is_new:
-            ids = np.sort(np.append(nearby.ids, row.row_id))[::-1]
-            self._nearby[manner] = nearby.with_row(row, self._sizes(row.key), self._remembered(ids))
-        else:
-            ids = nearby.ids[nearby.ids != row.row_id]
-            self._nearby[manner] = nearby.without_row(row.row_id, self._remembered(ids))
+        oldest = -1 if nearby is None or len(nearby.keys) < MAX_RANKED else int(nearby.ids[-1])
+        new = [near for near in change.new.values() if near.row_id > oldest]
+        gone = [row_id for row_id in change.gone if row_id >= oldest]
+        if nearby is not None and (oldest < 0 or len(new) >= len(gone)):
+            if new or gone:
+                sizes = [self._sizes(near.key) for near in new]
+                self._nearby[manner] = nearby.changed(gone, new, sizes, self._remembered)
+            return
+        rows = (
+            (self.packer.row_id(record), key, record)
+            for key, records in self._records.items()
+            if self._manner(key) == manner
+            for record in records
+        )
+        self._arrange(manner, [row for row in rows if row[0] not in change.gone])
 
     def _remembered(self, ids: Iterable[int]) -> Remembered:
         return Remembered(self.kernel, self.model.limits, ids)
@@ -211,6 +249,10 @@ class Shelf:
                 self._of_defaults[problem.dtype] = number
             self._manners[problem.dtype, problem.option_items] = number
         return self._key.pack(number, *(size for _, size in problem.axes))
+
+    def _manner(self, key: bytes) -> int:
+        number: int = self._key.unpack(key)[0]
+        return number
 
     def _sizes(self, key: bytes) -> tuple[int, ...]:
         return self._key.unpack(key)[1:]

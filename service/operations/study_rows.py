@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from datetime import datetime
 from typing import Any
 
 from sqlalchemy import ColumnElement, func, select
@@ -87,16 +88,37 @@ def is_newest_source(variant_id: InstrumentedAttribute[int]) -> ColumnElement[bo
 
 
 def barred(session: Session, study_id: int) -> frozenset[Configuration]:
-    """Configurations of this study that failed in the finals of an earlier job, or whose publication was retracted."""
-    results = session.scalars(
-        select(models.TuningJob.result).where(
-            models.TuningJob.study_id == study_id, models.TuningJob.result.is_not(None)
+    """Configurations that failed in the finals of an earlier job of this study, or whose publication was retracted.
+
+    Both hold for the source that they were found with: a corrected one is tried and judged anew.
+    """
+    return _dropped(session, study_id) | _retracted(session, study_id)
+
+
+def _dropped(session: Session, study_id: int) -> frozenset[Configuration]:
+    job, trial = models.TuningJob, models.Trial
+    rows = session.execute(
+        select(job.result["dropped"].label("dropped"), job.finished_at).where(
+            job.study_id == study_id, job.result.is_not(None), job.finished_at.is_not(None)
         )
     )
-    dropped = (entry for result in results if result for entry in result.get("dropped", ()))
-    return frozenset(Configuration.from_json(entry["configuration"]) for entry in dropped) | _retracted(
-        session, study_id
+    last: dict[Configuration, datetime] = {}  # when the last job that dropped it ended
+    for row in rows:
+        for entry in row.dropped or ():
+            configuration = Configuration.from_json(entry["configuration"])
+            last[configuration] = max(row.finished_at, last.get(configuration, row.finished_at))
+    if not last:
+        return frozenset()
+    # Finalists have trials; one that was added since, of a newer source or by an import, was not in those finals.
+    trials = session.execute(
+        select(trial.configuration, trial.created_at).where(
+            trial.study_id == study_id,
+            trial.configuration.in_([configuration.as_json() for configuration in last]),
+            is_newest_source(trial.kernel_variant_id),
+        )
     )
+    known = ((Configuration.from_json(row.configuration), row.created_at) for row in trials)
+    return frozenset(configuration for configuration, created_at in known if created_at <= last[configuration])
 
 
 def _retracted(session: Session, study_id: int) -> frozenset[Configuration]:

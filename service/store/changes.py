@@ -48,7 +48,9 @@ class Changes:
         Raises DatabaseUnavailableError where the database does not answer.
         """
         if not self._told:
-            select.select([self._connection.fileno()], [], [], at_most_s)
+            arrival = select.poll()  # select() takes no descriptor beyond 1023
+            arrival.register(self._connection.fileno(), select.POLLIN)
+            arrival.poll(at_most_s * 1000)
         self._ask("SELECT 1")  # whatever was sent before its answer has arrived with it
         told, self._told = self._told, []
         return told

@@ -3,6 +3,7 @@ import pytest
 
 from tilewright.kernels.space import Configuration
 from tilewright.tuner.device import DeviceState, Verification
+from tilewright.tuner.errors import TrialFailure
 from tilewright.tuner.finals import finals
 from tilewright.tuner.measure import ContextLostError, MeasurementPlan
 from tilewright.tuner.outcome import Outcome
@@ -73,6 +74,42 @@ def test_a_finalist_that_breaks_the_context_is_named():
     with pytest.raises(ContextLostError) as caught:
         finals(bench_of([1.0, 1.1, 1.2], sticky=A), [A, B, C], "warm")
     assert (caught.value.configuration, caught.value.evaluation) == (A, None)
+
+
+class LosingBench(made.BenchWithLibrary):
+    """Its process is lost so many times in a row when that call is first made."""
+
+    def __init__(self, recording, call, times, **kwargs):
+        super().__init__(recording, **kwargs)
+        self.left = times
+        setattr(self, call, lambda *arguments: self.lose_or(getattr(super(LosingBench, self), call), arguments))
+
+    def lose_or(self, call, arguments):
+        if self.left:
+            self.left -= 1
+            raise TrialFailure(Outcome.DEVICE_LOST, "died while idle")
+        return call(*arguments)
+
+
+def losing(call, times, **kwargs):
+    entries = {A: made.entry(1.0, seed=1), B: made.entry(1.05, seed=2)}
+    return LosingBench(made.of(entries, v=TILES), call, times, **kwargs)
+
+
+@pytest.mark.parametrize("call", ["compile", "sample", "state", "verify", "library", "library_name"])
+def test_a_process_lost_between_launches_costs_nobody_a_place(call):
+    standing = finals(losing(call, 1, library_ms=0.9), [A, B], "warm")
+    assert standing.dropped == ()
+    assert [finalist.configuration for finalist in standing.finalists] == [A, B]
+    assert all(len(finalist.samples_ms) == MeasurementPlan().final_rounds for finalist in standing.finalists)
+    assert standing.library.name == "madeBLAS 1.0"
+
+
+@pytest.mark.parametrize("call", ["compile", "sample", "verify"])
+def test_who_loses_the_process_twice_running_is_dropped(call):
+    standing = finals(losing(call, 2), [A, B], "warm")
+    assert len(standing.dropped) == 1
+    assert "device_lost" in standing.dropped[0].reason
 
 
 def test_a_stop_between_rounds_leaves_no_standing():

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import os
 import signal
 import subprocess
@@ -16,13 +17,14 @@ from tilewright.tuner.ahead import CompilesAhead, CompilesMany
 from tilewright.tuner.compile_pool import CompilePool
 from tilewright.tuner.device import Verification
 from tilewright.tuner.errors import DeviceLostError, NoDeviceError, OutOfMemoryError, TrialFailure
+from tilewright.tuner.finals import finals
 from tilewright.tuner.isolated import ChildFailedError, Deadlines, IsolatedDevice, PrecompilingBench
-from tilewright.tuner.measure import evaluate
+from tilewright.tuner.measure import MeasurementPlan, evaluate
 from tilewright.tuner.outcome import Outcome
 
 KERNEL = make_kernel()
 PROBLEM = KERNEL.problem({"n": 8})
-QUICK = Deadlines(verify=0.3)
+QUICK = Deadlines(verify=2.0)
 
 
 def configuration(behaviour):
@@ -60,6 +62,14 @@ def test_answers_come_from_another_process(device, bench):
     assert bench.state().clock_mhz == device.child_pid != os.getpid()
 
 
+def test_a_bench_of_a_process_that_is_gone_can_be_closed(device, bench):
+    bench.verify(bench.compile(configuration("well")))
+    os.kill(device.child_pid, signal.SIGKILL)
+    bench.close()
+    again = device.bench(KERNEL, PROBLEM, seed=7)
+    assert again.verify(again.compile(configuration("well"))).wrong == 0
+
+
 def test_a_failure_that_breaks_nothing_keeps_the_child(device, bench):
     before = device.child_pid
     with pytest.raises(TrialFailure, match="line 1: error") as failure:
@@ -72,7 +82,7 @@ def test_a_failure_that_breaks_nothing_keeps_the_child(device, bench):
 @pytest.mark.parametrize(
     ("behaviour", "outcome", "log"),
     [
-        ("hang", Outcome.TIMED_OUT, "verify had not ended after 0.3 s"),
+        ("hang", Outcome.TIMED_OUT, "verify had not ended after 2 s"),
         ("crash", Outcome.LAUNCH_FAILED, "died in verify (SIGSEGV)"),
         ("sticky", Outcome.LAUNCH_FAILED, "illegal address"),
     ],
@@ -103,6 +113,36 @@ def test_a_child_killed_while_idle_is_noticed_and_replaced(device, bench):
         bench.state()
     assert failure.value.outcome is Outcome.DEVICE_LOST
     assert bench.state().clock_mhz == device.child_pid
+
+
+def kill_idle(device):
+    os.kill(device.child_pid, signal.SIGKILL)
+    os.waitid(os.P_PID, device.child_pid, os.WEXITED | os.WNOWAIT)  # a call that comes while it dies would be blamed
+
+
+def test_a_child_killed_while_idle_is_not_held_against_what_would_have_run_next(device, bench):
+    executable = bench.compile(configuration("well"))
+    kill_idle(device)
+    with pytest.raises(TrialFailure, match=r"died in sample \(SIGKILL\)") as failure:
+        bench.sample(executable, "warm", 1)
+    assert failure.value.outcome is Outcome.DEVICE_LOST
+    assert bench.sample(executable, "warm", 1) == [7.5]
+
+
+@pytest.mark.parametrize("place", [1, MeasurementPlan().final_rounds])  # before a sample, before the verification
+def test_a_child_killed_while_idle_costs_no_finalist_its_place(device, bench, monkeypatch, place):
+    state, asked = bench.state, itertools.count(1)
+
+    def state_and_death():
+        found = state()
+        if next(asked) == place:
+            kill_idle(device)
+        return found
+
+    monkeypatch.setattr(bench, "state", state_and_death)
+    standing = finals(bench, [configuration("well")], "warm")
+    assert standing.dropped == ()
+    assert [finalist.configuration for finalist in standing.finalists] == [configuration("well")]
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -246,7 +286,7 @@ def test_a_whole_trial_is_one_call_and_leaves_nothing_behind(tmp_path, device, b
 @pytest.mark.parametrize(
     ("behaviour", "outcome", "log"),
     [
-        ("hang", Outcome.TIMED_OUT, "verify had not ended after 0.3 s"),
+        ("hang", Outcome.TIMED_OUT, "verify had not ended after 2 s"),
         ("crash", Outcome.LAUNCH_FAILED, "died in verify (SIGSEGV)"),
         ("sticky", Outcome.LAUNCH_FAILED, "illegal address"),
         ("crash_in_compile", Outcome.DEVICE_LOST, "died in compile"),

@@ -1,5 +1,7 @@
 """Keys: what each scope may do, how they are found, rotated and revoked, and what is recorded of changes."""
 
+import asyncio
+import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
@@ -12,8 +14,10 @@ from sqlalchemy import func, select, update
 
 from tilewright.service.api import access
 from tilewright.service.api.access import Buckets, wanted_scope
+from tilewright.service.api.refusals import TooManyRequestsError
 from tilewright.service.app import create_app
 from tilewright.service.operations import keys
+from tilewright.service.operations.caller import Caller as CallerOfKey
 from tilewright.service.operations.caller import Scope
 from tilewright.service.operations.requests import KeyRequest
 from tilewright.service.operations.transaction import transaction
@@ -190,11 +194,91 @@ def test_too_many_requests_wait_as_long_as_they_are_told(keyed, monkeypatch):
     assert 1 <= int(answers[-1].headers["retry-after"]) <= 15
 
 
-def test_who_guesses_tokens_has_to_wait(keyed):
-    found = [keyed.get("/v1/kernels", **bearer(f"tw_guess-{n}")).status_code for n in range(20)]
-    assert found[0] == 401
-    assert found[-1] == 429
-    assert keyed.get("/v1/kernels", **bearer(key())).status_code == 429, "the address waits, whatever it shows"
+def guess(keyed, count=20):
+    return [keyed.get("/v1/kernels", **bearer(f"tw_guess-{n}")).status_code for n in range(count)]
+
+
+def test_who_guesses_tokens_has_to_wait_and_keeps_no_good_key_out(keyed):
+    found = guess(keyed)
+    assert (found[0], found[-1]) == (401, 429)
+    assert keyed.get("/v1/kernels", **bearer(key())).status_code == 200, "behind a proxy all have one address"
+    assert guess(keyed, 1) == [429]
+
+
+def test_wrong_tokens_at_the_sign_in_count_like_others(keyed):
+    found = [keyed.post("/v1/session", json={"key": f"tw_guess-{n}"}) for n in range(20)]
+    assert (found[0].status_code, found[-1].status_code) == (401, 429)
+    assert int(found[-1].headers["retry-after"]) >= 1
+    assert guess(keyed, 1) == [429]
+    assert keyed.post("/v1/session", json={"key": key()}).status_code == 204
+
+
+def test_of_a_flood_of_guesses_few_are_looked_up_at_a_time(keyed, monkeypatch):
+    looking, most = [], []
+
+    def look(token, *, is_key):
+        looking.append(token)
+        most.append(len(looking))
+        time.sleep(0.002)  # as long as a look-up takes
+        looking.remove(token)
+
+    monkeypatch.setattr(access, "_look_up", look)
+    lock = access.Lock(clock=lambda: 0.0)
+
+    async def flood(count):
+        seen = await asyncio.gather(
+            *[lock._owner(f"{n}", "here", is_key=True) for n in range(count)], return_exceptions=True
+        )
+        return [type(error) for error in seen]
+
+    asyncio.run(flood(access.WRONG_PER_MINUTE))
+    most.clear()
+    assert set(asyncio.run(flood(40))) == {TooManyRequestsError}
+    assert (max(most), len(most)) == (access.GUESSES_AT_ONCE, 40)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        ("DELETE", "/v1/keys/guest", None),
+        ("POST", "/v1/keys/guest/rotate", {"grace_s": 0}),
+        ("DELETE", "/v1/session", None),
+    ],
+)
+def test_what_ended_here_is_not_believed_here_any_more(keyed, method, path, body):
+    token, admin = key("guest"), key("boss", scope=Scope.ADMIN)
+    if path == "/v1/session":
+        cookie = keyed.post("/v1/session", json={"key": token}).headers["set-cookie"].split(";")[0]
+        guest = {"headers": {"Cookie": cookie}}
+        ends = guest
+    else:
+        guest, ends = bearer(token), bearer(admin)
+    assert keyed.get("/v1/kernels", **guest).status_code == 200
+    assert keyed.request(method, path, **ends, **({"json": body} if body else {})).status_code < 300
+    assert keyed.get("/v1/kernels", **guest).status_code == 401
+
+
+def test_a_token_that_was_being_looked_up_when_it_was_revoked_is_not_believed(keyed, monkeypatch):
+    looked_up = []
+
+    def look(token, *, is_key):
+        looked_up.append(token)
+        lock.forget()  # in the middle of it
+        return keys.Found(CallerOfKey("key ci", Scope.READ), None)
+
+    monkeypatch.setattr(access, "_look_up", look)
+    lock = access.Lock(clock=lambda: 0.0)
+    for _ in range(2):
+        asyncio.run(lock._owner("token", "here", is_key=True))
+    assert len(looked_up) == 2
+
+
+def test_signing_out_without_a_session_has_nobody_looked_up_again(keyed, monkeypatch):
+    of = bearer(key())
+    assert keyed.get("/v1/kernels", **of).status_code == 200
+    keyed.request("DELETE", "/v1/session", headers={"Cookie": f"{access.COOKIE}=tw_nobody"})
+    monkeypatch.setattr(access, "_look_up", None)
+    assert keyed.get("/v1/kernels", **of).status_code == 200
 
 
 @given(

@@ -10,12 +10,14 @@ from sqlalchemy import func, text
 
 from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.space import Configuration
+from tilewright.service.operations import best_watch
 from tilewright.service.operations.answers import BestAnswer
 from tilewright.service.operations.best_memory import BELIEVED_S, BestMemory
 from tilewright.service.operations.best_watch import BestWatch
 from tilewright.service.operations.find_best import find_best
 from tilewright.service.operations.retractions import retract
 from tilewright.service.store import models
+from tilewright.service.store.changes import Changes
 from tilewright.service.store.session import session_scope
 
 GEMM = catalogue().get("gemm")
@@ -341,10 +343,27 @@ def test_a_shelf_that_there_is_no_room_for_stays_in_the_database(client, caplog)
 def test_a_killed_connection_is_made_again_and_no_change_is_missed(tuned):
     with session_scope() as session:
         session.execute(
-            text("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE 'SELECT 1%' AND pid <> :own"),
+            text(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+                "WHERE datname = current_database() AND query LIKE 'SELECT 1%' AND pid <> :own"
+            ),
             {"own": session.scalar(text("SELECT pg_backend_pid()"))},
         )
     with committed() as rows:
         rows.best(SHAPE | {"m": 800}, time_ms=0.5)
         rows.session.execute(func.pg_sleep(0))
     until(lambda: (found := answer(tuned, SHAPE | {"m": 800})) and found.match == "exact")
+
+
+def test_no_error_ends_the_thread(tuned, monkeypatch):
+    monkeypatch.setattr(best_watch, "AGAIN_S", 0.01)
+    wait, failures = Changes.wait, ["one"]
+
+    def fails_once(changes, at_most_s):
+        if failures:
+            raise ValueError(failures.pop())
+        return wait(changes, at_most_s)
+
+    monkeypatch.setattr(Changes, "wait", fails_once)
+    until(lambda: not failures)
+    assert told(tuned) == from_database()

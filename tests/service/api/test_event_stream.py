@@ -12,13 +12,16 @@ import uvicorn
 from caller import Caller
 from factories import NAIVE, TILED_16, Rows
 from sqlalchemy import func
+from starlette.requests import ClientDisconnect
 
 from tilewright.service.api.event_stream import Streams
 from tilewright.service.api.refusals import TooManyStreamsError
 from tilewright.service.app import create_app
 from tilewright.service.client.events import parse_events
+from tilewright.service.errors import NotFoundError
 from tilewright.service.operations.transaction import transaction
 from tilewright.service.store import models
+from tilewright.service.store.models import uuid7
 
 
 @contextmanager
@@ -114,6 +117,37 @@ def test_more_streams_than_allowed_are_refused_and_a_closed_one_makes_room(clien
         await (await streams.follow(job_id, 0)).body_iterator.aclose()
 
     asyncio.run(crowd())
+
+
+def test_of_many_who_ask_at_once_no_more_than_allowed_get_a_stream(client):
+    job_id, _ = running_job()
+
+    async def crowd():
+        streams = Streams(max_streams=2)
+        found = await asyncio.gather(*[streams.follow(job_id, 0) for _ in range(6)], return_exceptions=True)
+        return sum(isinstance(one, TooManyStreamsError) for one in found)
+
+    assert asyncio.run(crowd()) == 4
+
+
+def test_who_gets_no_stream_or_leaves_before_it_begins_takes_no_place(client):
+    job_id, study_id = running_job()
+    scope = {"type": "http", "asgi": {"spec_version": "2.4"}}
+
+    async def gone(message):
+        raise OSError
+
+    async def come_and_go():
+        streams = Streams(max_streams=1)
+        with pytest.raises(NotFoundError):
+            await streams.follow(uuid7(), 0)
+        with pytest.raises(ClientDisconnect):
+            await (await streams.follow(job_id, 0))(scope, None, gone)
+        finish(job_id, study_id)
+        assert (await streams.follow(job_id, 1000)).status_code == 204
+        return await streams.follow(job_id, 0)
+
+    assert asyncio.run(come_and_go()).status_code == 200
 
 
 def test_silence_is_filled_so_that_nobody_hangs_up(client, monkeypatch):

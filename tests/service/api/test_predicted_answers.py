@@ -2,11 +2,12 @@
 
 import pytest
 from factories import H100, LIMITS
-from sqlalchemy import event
+from sqlalchemy import event, func
 
 from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.space import Configuration
 from tilewright.service.operations.find_best import find_best, find_best_batch
+from tilewright.service.operations.retractions import retract
 from tilewright.service.store import models
 from tilewright.tuner.outcome import Outcome
 
@@ -136,8 +137,18 @@ def test_what_fell_in_the_finals_is_not_proposed(rows, tune):
         best = tune(shape_of(*shape))
         job = rows.session.get_one(models.TuningJob, best.job_id)
         job.result = {"dropped": [{"configuration": wide.as_json(), "reason": "wrong"}]}
+        job.finished_at = func.now()
     rows.session.flush()
     assert ask(rows).configuration == {"TILE_WIDTH": 24}
+
+
+def test_what_was_retracted_everywhere_is_not_proposed_although_others_stand_in(rows, tune):
+    retracted = [tune(shape_of(*shape)) for shape in SHAPES]
+    for best in retracted:
+        retract(rows.session, best.id, "wrong")
+    assert ask(rows, shape_of(*SHAPES[0])).configuration == {"TILE_WIDTH": 24}  # a stand-in
+    found = ask(rows)
+    assert (found.match, found.configuration) == ("predicted", {"TILE_WIDTH": 24})
 
 
 def test_a_configuration_that_was_only_tried_where_it_failed_is_no_candidate(rows, tune):

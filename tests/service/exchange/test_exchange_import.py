@@ -19,6 +19,7 @@ from tilewright.service.operations.exchange_report import ImportAnswer, Reason
 from tilewright.service.operations.find_best import find_best
 from tilewright.service.operations.registry import catalogue
 from tilewright.service.operations.results import results
+from tilewright.service.operations.retractions import retract
 from tilewright.service.operations.transaction import transaction
 from tilewright.service.store import models
 from tilewright.service.store.models import Base
@@ -147,6 +148,55 @@ def test_a_best_that_was_retracted_here_does_not_come_back(document, device):
     assert answer.best == 0
     assert len(pointers(answer, Reason.NO_BETTER)) == 2
     assert best().match is not Match.EXACT
+
+
+def only_study(document, **best):
+    """The document's first study alone, its best changed."""
+    document = copy.deepcopy(document)
+    document["studies"] = document["studies"][:1]
+    document["studies"][0]["best"] |= best
+    return document
+
+
+def retract_best(result_id):
+    with transaction() as session:
+        retract(session, result_id, "seen wrong here")
+
+
+def current():
+    with transaction() as session:
+        return Results(session).current()
+
+
+def test_an_imported_best_that_was_timed_beside_a_library_may_be_retracted(document, device):
+    take(document)
+    assert document["studies"][0]["best"]["library"]["time_ms"] == pytest.approx(0.55)
+    retract_best(current()[0].id)
+    stand_in = current()[-1]
+    assert (stand_in.time_ms, stand_in.library_ms) == (1.0, pytest.approx(0.55))
+    assert stand_in.library_faster
+
+
+def test_what_was_superseded_before_it_was_retracted_does_not_come_back_either(document, device):
+    slow = only_study(document, trial=1, time_ms=1.0, ci_ms=[0.99, 1.01])
+    take(slow)
+    superseded = current()[0].id
+    take(only_study(document))
+    retract_best(superseded)
+    while current():
+        retract_best(current()[0].id)
+    again = take(slow)
+    assert (again.best, pointers(again, Reason.NO_BETTER)) == (0, ["/studies/0/best"])
+    assert current() == []
+
+
+def test_an_import_that_takes_nothing_over_leaves_nothing(document):
+    for study in document["studies"]:
+        for trial in study["trials"]:
+            trial["source_hash"] = "0" * 64
+    answer = take(document)
+    assert (answer.studies, answer.reasons) == (0, {Reason.UNKNOWN_SOURCE: 10})
+    assert rows() == {}
 
 
 def change(document, place, **of):

@@ -40,7 +40,10 @@ def test_the_order_is_that_of_the_whole_list(count, most):
 
 
 def test_where_nothing_is_left_nothing_is_near():
-    nothing = Remembered(GEMM, LIMITS, ())
-    nearby = Nearby.of([Near(1, b"", 1.0)], [(1, 2, 3)], nothing).without_row(1, nothing)
+    def remembered(ids):
+        return Remembered(GEMM, LIMITS, ids)
+
+    nearby = Nearby.of([Near(1, b"", 1.0)], [(1, 2, 3)], remembered(())).changed({1}, [], [], remembered)
     assert list(nearby.nearest((1, 1, 1))) == []
-    assert list(nearby.with_row(Near(2, b"", 1.0), (4, 5, 6), nothing).nearest((1, 1, 1))) == [0]
+    again = nearby.changed((), [Near(2, b"", 1.0)], [(4, 5, 6)], remembered)
+    assert list(again.nearest((1, 1, 1))) == [0]

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from datetime import timedelta
+
 import pytest
 from desk import measured, request
-from sqlalchemy import select
+from sqlalchemy import func, select, update
 
 from tilewright.kernels.space import Configuration
 from tilewright.service.errors import NotFoundError
@@ -16,7 +19,7 @@ from tilewright.service.operations.retractions import retract
 from tilewright.service.operations.study_rows import barred
 from tilewright.service.store import models
 from tilewright.service.store.models import JobState
-from tilewright.tuner.finals import Finalist, LibraryTime
+from tilewright.tuner.finals import Dropped, Finalist, LibraryTime
 from tilewright.tuner.outcome import Evaluation, Outcome
 from tilewright.tuner.tune import TuneResult
 
@@ -28,7 +31,7 @@ def finalist(configuration: Configuration, time_ms: float) -> Finalist:
 def settled(*finalists: Finalist) -> TuneResult:
     library = LibraryTime("cuBLAS", 1.5, (1.49, 1.51), faster=False)
     return TuneResult(
-        best=finalists[0],
+        best=finalists[0] if finalists else None,
         finalists=finalists,
         library=library,
         default_ms=2.0,
@@ -134,21 +137,50 @@ def test_a_superseded_one_is_retracted_without_touching_what_stands(session, des
     assert current(session).id == newer.id
 
 
+def correct(session, trial: models.Trial) -> models.KernelVariant:
+    """A newer source of the trial's variant."""
+    used = session.get_one(models.KernelVariant, trial.kernel_variant_id)
+    corrected = models.KernelVariant(kernel_id=used.kernel_id, name=used.name, source_hash="f" * 64, source="corrected")
+    session.add(corrected)
+    session.flush()
+    return corrected
+
+
 def test_with_a_changed_source_the_configuration_may_be_tried_and_published_anew(session, desk, best):
     retract(session, best.id, "wrong")
-    used = session.get_one(models.KernelVariant, session.get_one(models.Trial, best.trial_id).kernel_variant_id)
-    session.add(
-        models.KernelVariant(kernel_id=used.kernel_id, name=used.name, source_hash="f" * 64, source="corrected")
-    )
-    session.flush()
+    correct(session, session.get_one(models.Trial, best.trial_id))
     assert barred(session, desk.study.id) == frozenset()
 
 
-def test_trials_of_an_older_source_do_not_stand_in(session, desk, best):
-    used = session.get_one(models.KernelVariant, session.get_one(models.Trial, best.trial_id).kernel_variant_id)
-    session.add(
-        models.KernelVariant(kernel_id=used.kernel_id, name=used.name, source_hash="f" * 64, source="corrected")
-    )
+@pytest.fixture
+def fallen(session, desk) -> models.Trial:
+    """The trial of a configuration that a job dropped in its finals."""
+    found = replace(settled(finalist(desk.configurations[1], 1.7)), dropped=(Dropped(desk.configurations[0], "wrong"),))
+    job_progress.end_job(session, desk.job_id, desk.epoch, JobState.DONE, result=job_result(found))
+    assert barred(session, desk.study.id) == frozenset([desk.configurations[0]])
+    return session.scalars(select(models.Trial).where(models.Trial.number == 0)).one()
+
+
+def test_what_fell_in_the_finals_may_be_tried_anew_once_its_source_is_corrected(session, desk, fallen, take):
+    corrected = correct(session, fallen)
+    assert barred(session, desk.study.id) == frozenset()
+    newer = take(wanted=request(seed=3))
+    variant_ids = newer.context.variant_ids | {corrected.name: corrected.id}
+    newer.context = replace(newer.context, variant_ids=variant_ids)
+    fallen.configuration_hash = "of the older source"
     session.flush()
+    trial_of_it = newer.record(0, measured(1.1)).number
+    later = update(models.Trial).where(models.Trial.number == trial_of_it)
+    session.execute(later.values(created_at=func.now() + timedelta(seconds=1)))
+    assert barred(session, desk.study.id) == frozenset()  # also while it has a trial, which those finals did not see
+    dropped = replace(settled(), dropped=(Dropped(desk.configurations[0], "still wrong"),))
+    job_progress.end_job(session, newer.job_id, newer.epoch, JobState.DONE, result=job_result(dropped))
+    newer.row.finished_at += timedelta(seconds=2)
+    session.flush()
+    assert barred(session, desk.study.id) == frozenset([desk.configurations[0]])
+
+
+def test_trials_of_an_older_source_do_not_stand_in(session, desk, best):
+    correct(session, session.get_one(models.Trial, best.trial_id))
     retract(session, best.id, "wrong")
     assert current(session) is None

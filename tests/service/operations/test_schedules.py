@@ -9,8 +9,9 @@ from sqlalchemy import delete, func, select, text, update
 from sqlalchemy.exc import IntegrityError
 
 from tilewright.kernels.errors import InvalidProblemError
-from tilewright.service.errors import ConflictError, InvalidRequestError, NotFoundError
+from tilewright.service.errors import CeilingError, ConflictError, InvalidRequestError, NotFoundError
 from tilewright.service.operations import firing, registry
+from tilewright.service.operations.caller import Caller, Ceilings, Scope, acting_as
 from tilewright.service.operations.jobs import cancel_job
 from tilewright.service.operations.request_job import request_job
 from tilewright.service.operations.requests import BudgetRequest, JobRequest, ScheduleRequest
@@ -59,6 +60,43 @@ def fired_at(session, schedule_id: int, outcome: str = "fired") -> list[datetime
 
 def seconds(*offsets: int) -> list[datetime]:
     return [BASE + timedelta(seconds=offset) for offset in offsets]
+
+
+# --- whose key allows only so many open jobs
+
+
+@pytest.fixture
+def limited():
+    """Inside its block the caller may have a single open job."""
+    key = Caller("key ci", Scope.TUNE, models.uuid7(), Ceilings(max_open_jobs=1))
+    return lambda: acting_as(key, "test")
+
+
+def test_a_key_with_a_ceiling_on_open_jobs_gets_none_from_schedules(session, limited):
+    made = create_schedule(session, wanted())
+    set_enabled(session, made.id, enabled=False)
+    for ask in (
+        lambda: create_schedule(session, wanted(name="another")),
+        lambda: change_schedule(session, made.id, wanted(problems=[GEMM, SMALL])),
+        lambda: set_enabled(session, made.id, enabled=True),
+        lambda: run_now(session, made.id),
+    ):
+        with limited(), pytest.raises(CeilingError, match="may have 1 jobs"):
+            ask()
+    assert [one.name for one in schedules(session)] == [made.name]
+    assert jobs_of(session, made.id) == []
+    with limited():
+        set_enabled(session, made.id, enabled=False)
+        delete_schedule(session, made.id)
+
+
+def test_a_key_with_ceilings_on_budgets_alone_may_make_schedules_within_them(session):
+    key = Caller("key ci", Scope.TUNE, models.uuid7(), Ceilings(max_trials=20))
+    with acting_as(key, "test"):
+        with pytest.raises(CeilingError, match="20 trials"):
+            create_schedule(session, wanted(budget=BudgetRequest(trials=21)))
+        made = create_schedule(session, wanted(budget=BudgetRequest(trials=20)))
+        assert len(run_now(session, made.id)) == 1
 
 
 # --- created, listed, changed
