@@ -100,7 +100,7 @@ def _answer(
         "curl": snippets.curl(base_url, path),
         "client": snippets.python_client(base_url, found),
         "pycuda": _pycuda(declared, found, model),
-        "command": snippets.command_line(found),
+        "command": snippets.tune_command(found.problem, found.device_model),
         "study_path": f"/studies/{found.study_id}" if found.study_id is not None else None,
     }
 

@@ -12,6 +12,7 @@ from tilewright.service.dashboard import words
 from tilewright.service.dashboard.chart_parts import Options, axis, chart, point, time_axis
 from tilewright.service.dashboard.charts import Bar
 from tilewright.service.dashboard.rendering import PageRoute, address, page
+from tilewright.service.dashboard.snippets import tune_command
 from tilewright.service.errors import InvalidRequestError
 from tilewright.service.operations import registry
 from tilewright.service.operations.catalog import kernel_named
@@ -33,6 +34,12 @@ SIGNS = {
     MISSING_IN_A: "\N{EM DASH}",
     MISSING_IN_B: "\N{EM DASH}",
 }
+SHOWN_ROWS = 100
+"""Ten times as many take the page a second."""
+
+DATA_ROWS = 1000
+"""The most that the API answers with."""
+
 COLOURS = ("--series-1", "--series-2", "--series-3", "--series-4")
 SYMBOLS = ("circle", "rect", "triangle", "diamond")
 
@@ -70,7 +77,7 @@ def compare(
         kernel = kernel or newest_kernel(session) or "gemm"
         models = registry.device_models(session)
         known = environments(session, kernel)
-        found = compared(session, kernel, first, second) if first and second else None
+        found = compared(session, kernel, first, second, limit=SHOWN_ROWS) if first and second else None
     times = {name: side.at.isoformat() for name, side in (("a_at", first), ("b_at", second)) if side and side.at}
     return page(
         "compare.html",
@@ -80,10 +87,12 @@ def compare(
         environments=known,
         chosen=query | {"a_at": a_at, "b_at": b_at},
         found=found,
+        data_rows=DATA_ROWS,
+        total=sum(found.counts.values()) if found else 0,
         both=sum(found.counts.get(v, 0) for v in ("better", "same", "worse")) if found else 0,
         counts=[(SIGNS[v], v, found.counts.get(v, 0)) for v in SIGNS] if found else [],
         rows=[_line(row) for row in found.items] if found else [],
-        data=address(f"/v1/kernels/{kernel}/compare", query | times),
+        data=address(f"/v1/kernels/{kernel}/compare", query | times | {"limit": DATA_ROWS}),
     )
 
 
@@ -116,6 +125,7 @@ def history_page(
     query = {"shape": shape, "dtype": dtype, "options": options, "device_model": device_model}
     with transaction() as session:
         found = history(session, problem, device_model=device_model or None)
+        models = registry.device_models(session)
     return page(
         "history.html",
         problem=problem,
@@ -124,6 +134,7 @@ def history_page(
             for entry in reversed(found.items)
         ],
         chart=history_chart(found.items),
+        command=tune_command(problem, device_model or next((model.slug for model in models), None)),
         ask=address("/ask", {"kernel": kernel, **query}),
         data=address(f"/v1/kernels/{kernel}/history", query),
     )

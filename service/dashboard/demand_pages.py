@@ -61,7 +61,6 @@ def demand_list(
         top=TOP,
         trials=TRIALS,
         priority=DEFAULT_PRIORITY,
-        tune_top=address("/v1/demand:tune", filters),
         source=address("/demand", filters | {"cursor": cursor}),
         data=address("/v1/demand", filters | {"cursor": cursor}),
         first=address("/demand", filters) if cursor else None,

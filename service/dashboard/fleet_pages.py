@@ -24,7 +24,7 @@ SHOWN_MESSAGES = 50
 
 STATES = {
     "lost": ("✗", "Its worker must be started again, once somebody has looked at the device."),
-    "silent": ("○", "Its worker has stopped speaking; its job goes to another device."),
+    "silent": ("○", "Its worker has stopped speaking."),
     "draining": ("◐", "It ends its job and takes no other."),
     "drained": ("❚❚", "It takes no job until it is resumed."),
     "at work": ("▶", ""),
@@ -90,6 +90,8 @@ def device_line(device: DeviceAnswer, model_name: str, job: Any = None) -> dict[
     """One row of the fleet. `job`: the JobAnswer of what it is running."""
     state = device_state(device)
     mark, meaning = STATES[state]
+    if state == "silent" and device.job:
+        meaning = "Its worker has stopped speaking; its job goes to another device."
     return {
         "device": device,
         "model_name": model_name,

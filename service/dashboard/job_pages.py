@@ -6,14 +6,15 @@ from collections.abc import Sequence
 from typing import Annotated, Any
 from uuid import UUID
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Query, Request
 from fastapi.responses import HTMLResponse
 
 from tilewright.service.dashboard import views, words
 from tilewright.service.dashboard.charts import Curve
-from tilewright.service.dashboard.rendering import PageRoute, address, page
+from tilewright.service.dashboard.rendering import PageRoute, address, may, page
 from tilewright.service.operations import jobs, studies
 from tilewright.service.operations.answers import JobAnswer
+from tilewright.service.operations.caller import Scope
 from tilewright.service.operations.transaction import transaction
 
 router = APIRouter(include_in_schema=False, route_class=PageRoute)
@@ -65,7 +66,7 @@ def job_list(
 
 
 @router.get("/jobs/{job_id}")
-def job_page(job_id: UUID) -> HTMLResponse:
+def job_page(request: Request, job_id: UUID) -> HTMLResponse:
     """One job: how far it is, the best so far, its newest trials; then what it came to."""
     with transaction() as session:
         job = jobs.job(session, job_id)
@@ -80,6 +81,7 @@ def job_page(job_id: UUID) -> HTMLResponse:
         line=views.job_line(job),
         budget=views.budget_text(job.budget),
         is_open=views.is_open(job),
+        can_tune=may(request, Scope.TUNE),
         total=summary.total,
         outcomes=views.outcome_counts(summary.outcomes),
         curve=Curve.of(summary.improvements, summary.total),

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tilewright.service.dashboard import words
-from tilewright.service.dashboard.chart_parts import Options, axis, chart, point, rounded
+from tilewright.service.dashboard.chart_parts import ON_ANYTHING, Options, axis, chart, point
 from tilewright.service.operations.parse import format_shape
 from tilewright.service.operations.results import ResultAnswer
 
@@ -29,11 +29,12 @@ def roofline(results: Sequence[ResultAnswer], details: Mapping[str, Any]) -> Opt
     ridge = [peak / slope for peak in peaks.values() for slope in slopes.values() if slope]
     across = _powers([*(x for x, _ in points), *ridge])
     up = _powers([*(y for _, y in points), *(_default(r) or r.gflops for r in shown), *peaks.values()])
-    series = [*_roofs(peaks, slopes, across, up), *_arrows(shown), *_points(shown)]
+    roofs, found = _roofs(peaks, slopes, across, up), [*_arrows(shown), *_points(shown)]
     return chart(
         x=axis("arithmetic intensity, FLOP per byte moved", kind="log", logBase=10, min=across[0], max=across[1]),
         y=axis("GFLOP/s", kind="log", direction="higher", logBase=10, min=up[0], max=up[1]),
-        series=series,
+        series=[*roofs, *found],
+        legend=[one["name"] for one in found],  # the roofs have labels
     )
 
 
@@ -64,31 +65,34 @@ def _roofs(
     for dtype, peak in peaks.items():
         start = peak / widest if widest else across[0]
         says = f"peak {dtype}: {words.number(peak)} GFLOP/s, data sheet"
-        lines.append(_line(f"peak {dtype}", [(start, peak), (across[1], peak)], says, "solid"))
+        lines.append(_line(f"peak {dtype}", [(start, peak), (across[1], peak)], says, "solid", label="{a}"))
     for source, slope in slopes.items():
         if slope:
             low = max(across[0], up[0] / slope)
             says = f"memory: {words.number(slope)} GB/s, {source}"
             kind = "solid" if source == "data sheet" else "dashed"
-            lines.append(_line(f"memory, {source}", [(low, low * slope), (top / slope, top)], says, kind))
+            label = "memory" if slope == widest else None  # two would lie on each other
+            lines.append(_line(f"memory, {source}", [(low, low * slope), (top / slope, top)], says, kind, label=label))
     return lines
 
 
-def _line(name: str, ends: Sequence[tuple[float, float]], says: str, kind: str) -> Options:
+def _line(name: str, ends: Sequence[tuple[float, float]], says: str, kind: str, *, label: str | None) -> Options:
+    """A roof, labelled at its end; above the points, which would hide the label."""
     return {
         "name": name,
         "type": "line",
+        "z": 3,
         "symbol": "none",
         "lineStyle": {"color": "--text", "width": 1.5, "type": kind},
         "itemStyle": {"color": "--text"},
         "endLabel": {
-            "show": name.startswith("peak"),
-            "formatter": "{a}",
-            "color": "--quiet",
+            "show": label is not None,
+            "formatter": label,
+            **ON_ANYTHING,
             "align": "right",
             "offset": [-10, -10],
         },
-        "data": [point((rounded(x), rounded(y)), says) for x, y in ends],
+        "data": [point(end, says) for end in ends],
     }
 
 

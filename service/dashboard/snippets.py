@@ -7,10 +7,12 @@ import shlex
 from textwrap import dedent, indent
 
 from tilewright.kernels.kernel import Kernel, Scalar
+from tilewright.kernels.problem import Problem
 from tilewright.kernels.space import Configuration
 from tilewright.service.dashboard import words
-from tilewright.service.operations.answers import BestAnswer
+from tilewright.service.operations.answers import BestAnswer, ProblemAnswer
 from tilewright.service.operations.parse import format_shape
+from tilewright.service.operations.registry import catalogue
 
 ELEMENT_BYTES = {"float32": 4, "float64": 8}
 
@@ -86,12 +88,18 @@ pycuda.autoinit.context.synchronize()
     return lines.rstrip() + "\n\n" + indent("\n".join(allocations), "") + "\n\n" + call
 
 
-def command_line(answer: BestAnswer) -> str:
-    """The command that tunes exactly this problem."""
-    problem = answer.problem
+def tune_command(problem: ProblemAnswer | Problem, device_model: str | None, variant: str | None = None) -> str:
+    """The command that tunes exactly this problem, perhaps only there or with one variant."""
     said = ["tilewright", "tune", problem.kernel, "--shape", format_shape(words.ordered_shape(problem))]
     if problem.dtype != "float32":
         said += ["--dtype", problem.dtype]
     for option in filter(None, words.unusual_options(problem).split(",")):
         said += ["--option", option]
-    return shlex.join([*said, "--device-model", answer.device_model])
+    said += ["--device-model", device_model] if device_model else []
+    return shlex.join([*said, "--variant", variant] if variant else said)
+
+
+def tune_example(kernel: str, device_model: str | None = None) -> str | None:
+    """The command that tunes the kernel's example; None where this server does not have the kernel."""
+    declared = catalogue().by_name.get(kernel)
+    return tune_command(declared.problem(declared.example_shape), device_model) if declared else None

@@ -8,8 +8,8 @@ from statistics import fmean
 from typing import Any, Literal
 
 from tilewright.service.dashboard import words
-from tilewright.service.dashboard.chart_parts import FAILED_SYMBOLS, Options, axis, chart, point, time_axis
-from tilewright.service.operations.study_space import TIME, Drawing, DrawnTrial, Selection
+from tilewright.service.dashboard.chart_parts import FAILED_SYMBOLS, ON_ANYTHING, Options, axis, chart, point, time_axis
+from tilewright.service.operations.study_space import TIME, Drawing, DrawnTrial, Fastest, Selection
 
 Over = Literal["trials", "time"]
 FASTEST_SHARE = 0.05
@@ -18,9 +18,6 @@ BIN_LIMIT = 24
 
 LABELLED_COLUMNS = 7
 """Of a heat map whose cells hold their times; in more the tooltip says them."""
-
-ABOVE_LINES = {"color": "--text", "textBorderColor": "--ground", "textBorderWidth": 3}
-"""Labels of an axis that lines run across."""
 
 
 def says(trial: DrawnTrial) -> str:
@@ -119,7 +116,7 @@ def parallel(trials: Sequence[DrawnTrial], order: Sequence[str], selection: Sele
             "name": name,
             "type": "category",
             "data": [str(value) for value in values[name]],
-            "axisLabel": {"interval": 0 if len(values[name]) <= BIN_LIMIT else "auto", **ABOVE_LINES},
+            "axisLabel": {"interval": 0 if len(values[name]) <= BIN_LIMIT else "auto", **ON_ANYTHING},
         }
         for place, name in enumerate(names)
     ]
@@ -211,20 +208,24 @@ def importance(shares: Mapping[str, float]) -> Options | None:
     )
 
 
-def slice_of(trials: Sequence[DrawnTrial], parameter: str, study_path: str) -> Options | None:
-    """Time over one parameter's values: every trial a dot, each value's fastest joined by a line."""
+def slice_of(
+    trials: Sequence[DrawnTrial], fastest: Iterable[Fastest], parameter: str, study_path: str
+) -> Options | None:
+    """Time over one parameter's values: the trials as dots, each value's fastest of all joined by a line."""
     own = [t for t in trials if t.time_ms and parameter in t.values]
-    if not own:
+    least: dict[int, float] = {}
+    for one in fastest:
+        if one.time_ms and parameter in one.values:
+            value = one.values[parameter]
+            least[value] = min(one.time_ms, least.get(value, math.inf))
+    if not least:
         return None
-    fastest: dict[int, DrawnTrial] = {}
-    for trial in sorted(own, key=lambda t: -(t.time_ms or 0)):
-        fastest[trial.values[parameter]] = trial
-    names = [str(value) for value in sorted(fastest)]
+    values = sorted(least)
     dots = [point((str(t.values[parameter]), t.time_ms or 0), says(t), f"{study_path}/trials/{t.number}") for t in own]
-    best = [point((str(value), fastest[value].time_ms or 0), says(fastest[value])) for value in sorted(fastest)]
+    best = [point((str(v), least[v]), f"{parameter}={v}\nfastest: {words.number(least[v])} ms") for v in values]
     return chart(
-        x=axis(parameter, kind="category", data=names),
-        y=time_axis([t.time_ms for t in own if t.time_ms]),
+        x=axis(parameter, kind="category", data=[str(value) for value in values]),
+        y=time_axis([*(t.time_ms for t in own if t.time_ms), *least.values()]),
         series=[
             {
                 "name": "trials",
@@ -244,31 +245,30 @@ def slice_of(trials: Sequence[DrawnTrial], parameter: str, study_path: str) -> O
     )
 
 
-def heat_map(trials: Sequence[DrawnTrial], across: str, up: str) -> Options | None:
+def heat_map(fastest: Iterable[Fastest], across: str, up: str) -> Options | None:
     """The fastest time of every pair of values; pairs that only failed carry a mark, pairs never tried stay empty."""
-    fastest: dict[tuple[int, int], float | None] = {}
-    for t in trials:
-        if across in t.values and up in t.values:
-            pair = (t.values[across], t.values[up])
-            known = fastest.get(pair)
-            fastest[pair] = min(filter(None, (known, t.time_ms)), default=None)
-    times = [time_ms for time_ms in fastest.values() if time_ms]
+    pairs: dict[tuple[int, int], float | None] = {}
+    for one in fastest:
+        if across in one.values and up in one.values:
+            pair = (one.values[across], one.values[up])
+            pairs[pair] = min(filter(None, (pairs.get(pair), one.time_ms)), default=None)
+    times = [time_ms for time_ms in pairs.values() if time_ms]
     if not times or across == up:
         return None
-    columns, rows = sorted({a for a, _ in fastest}), sorted({b for _, b in fastest})
+    columns, rows = sorted({a for a, _ in pairs}), sorted({b for _, b in pairs})
     best = min(times)
-    cells = [
+    cells: list[Options] = [
         {
             "value": [columns.index(a), rows.index(b), round(best / time_ms, 4)],
             "name": f"{across}={a} {up}={b}: {words.number(time_ms)} ms",
-            "label": {"formatter": words.number(time_ms), "color": "--ground" if best / time_ms > 0.62 else "--text"},
+            "label": {"formatter": words.number(time_ms), **ON_ANYTHING},
         }
-        for (a, b), time_ms in fastest.items()
+        for (a, b), time_ms in pairs.items()
         if time_ms
     ]
     failed = [
         {"value": [columns.index(a), rows.index(b)], "name": f"{across}={a} {up}={b}: every trial failed"}
-        for (a, b), time_ms in fastest.items()
+        for (a, b), time_ms in pairs.items()
         if not time_ms
     ]
     return chart(

@@ -3,20 +3,32 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Query, Request
 from fastapi.responses import HTMLResponse
 
 from tilewright.service.dashboard import study_charts, views, words
-from tilewright.service.dashboard.rendering import PageRoute, address, page
+from tilewright.service.dashboard.rendering import PageRoute, address, may, page
+from tilewright.service.dashboard.snippets import tune_command
 from tilewright.service.errors import InvalidRequestError, NotFoundError
 from tilewright.service.operations import studies
 from tilewright.service.operations.answers import JobAnswer, StudyAnswer, TrialAnswer
+from tilewright.service.operations.caller import Scope
 from tilewright.service.operations.parse import format_options, format_shape
 from tilewright.service.operations.registry import catalogue
-from tilewright.service.operations.study_space import Drawing, DrawnTrial, Selection, drawing, open_jobs, selected
+from tilewright.service.operations.study_space import (
+    Drawing,
+    DrawnTrial,
+    Fastest,
+    Selection,
+    drawing,
+    fastest_by,
+    open_jobs,
+    selected,
+)
 from tilewright.service.operations.transaction import transaction
 
 router = APIRouter(include_in_schema=False, route_class=PageRoute)
@@ -45,8 +57,33 @@ def parse_selection(text: str | None) -> dict[str, tuple[float, float]]:
     return found
 
 
+@dataclass(frozen=True)
+class Parameters:
+    """Of a variant: which vary, how much each matters, and which are drawn."""
+
+    varied: Sequence[str]
+    shares: Mapping[str, float]
+    across: str | None
+    up: str | None
+    slice_by: str | None
+
+    @classmethod
+    def of(cls, own: Sequence[DrawnTrial], across: str | None, up: str | None, slice_by: str | None) -> Parameters:
+        """Those asked for are drawn, else those that matter most."""
+        shares = study_charts.importances(own)
+        varied = list(study_charts.parameters_of(own))
+        first, second, *_ = [*shares, *(name for name in varied if name not in shares), None, None]
+        return cls(varied, shares, across or first, up or second, slice_by or first)
+
+    def drawn_of(self, own: Sequence[DrawnTrial]) -> list[str]:
+        """Each once, without names that these trials do not know."""
+        known = {name for trial in own for name in trial.values}
+        return [name for name in dict.fromkeys((self.across, self.up, self.slice_by)) if name in known]
+
+
 @router.get("/studies/{study_id}")
 def study(
+    request: Request,
     study_id: int,
     *,
     sort: studies.Order = "fastest",
@@ -70,6 +107,10 @@ def study(
             session, study_id=study_id, order=sort, limit=SHOWN_TRIALS, skip=skip, where=where
         )
         running = open_jobs(session, study_id)
+        own = [trial for trial in drawn.trials if trial.variant == chosen]
+        parameters = Parameters.of(own, across, up, slice_by)
+        drawn_parameters = parameters.drawn_of(own)
+        fastest = fastest_by(session, study_id, chosen, drawn_parameters) if chosen and drawn_parameters else []
     path = f"/studies/{study_id}"
     state = {"variant": variant, "select": select, "across": across, "up": up, "slice": slice_by}
 
@@ -77,7 +118,6 @@ def study(
         return address(path, {"sort": sort if sort != "fastest" else None, **state, **changed})
 
     last = max(1, -(-total // SHOWN_TRIALS))
-    own = [trial for trial in drawn.trials if trial.variant == chosen]
     return page(
         "study.html",
         refresh_s=5 if running else None,
@@ -86,15 +126,16 @@ def study(
         at=at,
         sort=sort,
         jobs=[_progress(job) for job in running],
+        can_tune=may(request, Scope.TUNE),
         improvement=_improvement(drawn),
-        charts=_charts(found, drawn, own, chosen, selection, (across, up, slice_by)),
+        charts=_charts(found, drawn, own, fastest, parameters, selection),
         drawn=drawn,
         variant=chosen,
         selection=selection,
         trials=views.trial_lines(found.problem.kernel, trials, path),
         outcomes=views.outcome_counts(found.outcomes),
         total=total,
-        command=command(found),
+        command=tune_command(found.problem, found.device_model),
         page=number,
         pages=last,
         previous=at(page=number - 1) if number > 1 else None,
@@ -116,16 +157,13 @@ def _charts(
     found: StudyAnswer,
     drawn: Drawing,
     own: Sequence[DrawnTrial],
-    variant: str | None,
+    fastest: Sequence[Fastest],
+    parameters: Parameters,
     selection: Selection,
-    asked: tuple[str | None, str | None, str | None],
 ) -> dict[str, Any]:
     path = f"/studies/{found.id}"
-    shares = study_charts.importances(own)
-    varied = list(study_charts.parameters_of(own))
-    ranked = [*shares, *(name for name in varied if name not in shares)]
-    first, second = (*ranked, None, None)[:2]
-    across, up, slice_by = asked[0] or first, asked[1] or second, asked[2] or first
+    across, up, slice_by = parameters.across, parameters.up, parameters.slice_by
+    variant, varied = own[0].variant if own else None, parameters.varied
     declared = catalogue().by_name.get(found.problem.kernel)
     variants = {v.name: v for v in declared.variants} if declared else {}
     order = [p.name for p in variants[variant].parameters] if variant in variants else []
@@ -135,9 +173,9 @@ def _charts(
         "parallel": study_charts.parallel(
             own, [*(n for n in order if n in varied), *(n for n in varied if n not in order)], selection
         ),
-        "importance": study_charts.importance(shares),
-        "slice": study_charts.slice_of(own, slice_by, path) if slice_by else None,
-        "heat": study_charts.heat_map(own, across, up) if across and up else None,
+        "importance": study_charts.importance(parameters.shares),
+        "slice": study_charts.slice_of(own, fastest, slice_by, path) if slice_by else None,
+        "heat": study_charts.heat_map(fastest, across, up) if across and up else None,
         "names": varied,
         "across": across,
         "up": up,
@@ -154,37 +192,21 @@ def _improvement(drawn: Drawing) -> float | None:
 
 
 def _progress(job: JobAnswer) -> dict[str, Any]:
-    """A running job in short, with the seconds that it may still take."""
+    """A running job in short, with about how many seconds its budget still lasts."""
+    return views.job_line(job) | {"id": job.id, "left_s": _left_s(job), "can_cancel": not job.cancel_requested}
+
+
+def _left_s(job: JobAnswer) -> float | None:
+    """At the rate so far; None before the first trial and once the budget is used up: the finals have none."""
+    if job.phase == "finals":
+        return None
     trials, seconds = job.budget.get("trials"), job.budget.get("seconds")
     left = []
     if trials and job.trials_done:
-        left.append(job.elapsed_s / job.trials_done * max(trials - job.trials_done, 0))
+        left.append(job.elapsed_s / job.trials_done * (trials - job.trials_done))
     if seconds:
-        left.append(max(seconds - job.elapsed_s, 0.0))
-    return views.job_line(job) | {
-        "id": job.id,
-        "left_s": min(left) if left else None,
-        "can_cancel": not job.cancel_requested,
-    }
-
-
-def command(found: StudyAnswer, variant: str | None = None) -> str:
-    """The command line that adds to the study."""
-    problem = found.problem
-    words_said = [f"tilewright tune {problem.kernel} --shape {format_shape(words.ordered_shape(problem))}"]
-    if problem.dtype != "float32":
-        words_said.append(f"--dtype {problem.dtype}")
-    words_said += [f"--option {format_options({name: value})}" for name, value in _unusual(found).items()]
-    words_said.append(f"--device-model {found.device_model}")
-    if variant:
-        words_said.append(f"--variant {variant}")
-    return " ".join(words_said)
-
-
-def _unusual(found: StudyAnswer) -> dict[str, bool | str]:
-    declared = catalogue().by_name.get(found.problem.kernel)
-    usual = {option.name: option.default for option in declared.options} if declared else {}
-    return {name: value for name, value in found.problem.options.items() if usual.get(name) != value}
+        left.append(seconds - job.elapsed_s)
+    return min(left) if left and min(left) > 0 else None
 
 
 @router.get("/studies/{study_id}/trials/{number}")
@@ -205,7 +227,7 @@ def trial(study_id: int, number: int) -> HTMLResponse:
         source_hash=source_hash,
         source_path=_source_path(found, answer, source_hash),
         flags=_flags(found, answer),
-        command=command(found, answer.variant),
+        command=tune_command(found.problem, found.device_model, answer.variant),
     )
 
 

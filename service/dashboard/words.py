@@ -9,6 +9,7 @@ from typing import Any
 
 from markupsafe import Markup
 
+from tilewright.kernels.problem import Problem
 from tilewright.service.operations.answers import EnvironmentAnswer, ProblemAnswer
 from tilewright.service.operations.parse import format_options, format_shape
 from tilewright.service.operations.registry import catalogue
@@ -104,14 +105,14 @@ def problem_text(problem: ProblemAnswer) -> str:
     return " ".join(part for part in parts if part)
 
 
-def ordered_shape(problem: ProblemAnswer) -> dict[str, int]:
+def ordered_shape(problem: ProblemAnswer | Problem) -> dict[str, int]:
     """The shape in the order of the kernel's axes, which the database does not keep."""
     declared = catalogue().by_name.get(problem.kernel)
     axes = [axis for axis in declared.axes if axis in problem.shape] if declared else []
     return {axis: problem.shape[axis] for axis in [*axes, *(a for a in problem.shape if a not in axes)]}
 
 
-def unusual_options(problem: ProblemAnswer) -> str:
+def unusual_options(problem: ProblemAnswer | Problem) -> str:
     """The options that differ from their defaults, as text."""
     declared = catalogue().by_name.get(problem.kernel)
     usual = {option.name: option.default for option in declared.options} if declared else {}

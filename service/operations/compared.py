@@ -13,6 +13,7 @@ from sqlalchemy import CTE, ColumnElement, Subquery, case, func, literal, or_, s
 from sqlalchemy.dialects.postgresql import distinct_on
 from sqlalchemy.orm import Session, joinedload
 
+from tilewright.service.errors import InvalidRequestError
 from tilewright.service.operations.answers import Answer, EnvironmentAnswer, ProblemAnswer
 from tilewright.service.operations.registry import environment_answer, problem_answer
 from tilewright.service.operations.staleness_comparisons import DRIFT, Verdict
@@ -65,7 +66,12 @@ class ChosenEnvironment(Answer):
 
 
 def compared(session: Session, kernel: str, a: Side, b: Side, *, limit: int = 100) -> ComparedAnswer:
-    """The comparison; at most `limit` rows of it, counts and mean over all."""
+    """The comparison; at most `limit` rows of it, counts and mean over all.
+
+    Raises InvalidRequestError where a side's environment is none of its device model's.
+    """
+    for name, side in (("a", a), ("b", b)):
+        _check_environment(session, f"{name}_environment", side)
     rows = _joined(_side(kernel, a, "a"), _side(kernel, b, "b"))
     place = case((rows.c.verdict == Verdict.SAME.value, 2), (rows.c.speedup.is_(None), 1), else_=0)
     change = func.abs(func.ln(func.coalesce(rows.c.speedup, 1.0)))
@@ -82,6 +88,17 @@ def compared(session: Session, kernel: str, a: Side, b: Side, *, limit: int = 10
         counts={verdict: count for verdict, (count, _) in totals.items()},
         items=[_row(row, problems, studies) for row in picked],
     )
+
+
+def _check_environment(session: Session, field: str, side: Side) -> None:
+    """In an environment of another device model every problem would count as missing."""
+    if side.environment_id is None:
+        return
+    study, model = models.Study, models.DeviceModel
+    query = select(study.id).join(model, model.id == study.device_model_id)
+    query = query.where(model.slug == side.device_model, study.environment_id == side.environment_id).limit(1)
+    if session.scalar(query) is None:
+        raise InvalidRequestError(field, f"{side.environment_id} is no environment of {side.device_model}.")
 
 
 def _totals(rows: CTE) -> ColumnElement[Any]:

@@ -53,6 +53,14 @@ class Drawing:
         return len(self.trials) < self.total
 
 
+@dataclass(frozen=True)
+class Fastest:
+    """The fastest of the trials with these values; no time where none of them was measured."""
+
+    values: Mapping[str, int]
+    time_ms: float | None
+
+
 def drawing(session: Session, study_id: int) -> Drawing:
     """What there is to draw of a study; empty for one without trials."""
     table = models.Trial
@@ -109,6 +117,22 @@ def drawing(session: Session, study_id: int) -> Drawing:
         total=rows[0].total if rows else 0,
         variants={row.name: row.trials for row in counted},
     )
+
+
+def fastest_by(session: Session, study_id: int, variant: str, parameters: Sequence[str]) -> list[Fastest]:
+    """The fastest of all trials of the variant, drawn or not, for every combination of these parameters' values."""
+    table = models.Trial
+    columns = [table.configuration[name].astext.label(f"value_{place}") for place, name in enumerate(parameters)]
+    query = (
+        select(func.min(table.time_ms), *columns)
+        .join(models.KernelVariant, models.KernelVariant.id == table.kernel_variant_id)
+        .where(table.study_id == study_id, models.KernelVariant.name == variant)
+        .group_by(*(column.name for column in columns))
+    )
+    return [
+        Fastest({name: int(text) for name, text in zip(parameters, texts, strict=True) if text is not None}, time_ms)
+        for time_ms, *texts in session.execute(query)
+    ]
 
 
 def selected(selection: Selection, variant: str | None) -> list[ColumnElement[bool]]:

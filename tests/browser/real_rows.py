@@ -142,7 +142,7 @@ class Filler:
         """Studies with the trials that were kept, and the winners as the best configurations."""
         for won in sorted(winners, key=lambda won: won.verified_at):
             device = self.device(model, won.environment, "gpu-host")
-            device.heartbeat_at = won.verified_at  # nobody is at work there now
+            device.heartbeat_at = device.worker_started_at = won.verified_at  # nobody is at work there now
             declared = registry.catalogue().get(won.kernel)
             problem = registry.problem_row(self.session, declared.problem(won.shape, won.dtype, won.options))
             when = {"created_at": won.verified_at, "finished_at": won.verified_at}
@@ -181,7 +181,7 @@ class Filler:
         """The study of a recording, in the order in which it was recorded; a foreign kernel is declared as it is."""
         known = select(models.Device).join(models.Device.model).where(models.DeviceModel.slug == model.slug)
         device = self.session.scalars(known.limit(1)).one_or_none() or self.device(model, environment, "recorded")
-        device.heartbeat_at = min(device.heartbeat_at, RECORDED_AT)
+        device.heartbeat_at = device.worker_started_at = min(device.heartbeat_at, RECORDED_AT)
         environment_id = registry.environment_row(self.session, environment).id
         problem = self._problem(read)
         study, job = self.study(problem, device, environment_id, len(read.entries))

@@ -250,9 +250,67 @@ def test_an_answer_that_comes_after_another_filter_was_chosen_is_dropped(open_ta
     expect(tab.locator("#jobs tbody tr")).to_have_count(1)
 
 
-NOTE_END = """(path) => document.addEventListener("htmx:finally:request", ({ detail }) => {
-  if (detail.ctx.request.action === path) document.body.dataset.ended = path;
-})"""
+def test_a_refusal_to_cancel_is_said_and_stays(open_tab, commit, expect):
+    job_id, _ = commit(running)
+    tab = open_tab(f"/jobs/{job_id}")
+    tab.expected = {409}
+    tab.on("dialog", lambda dialog: dialog.accept())
+    refusal = {"title": "Conflict", "status": 409, "detail": "The job is done already; there is nothing to cancel."}
+    tab.route("**/cancel", lambda route: route.fulfill(status=409, json=refusal))
+    tab.evaluate(NOTE_END, f"/jobs/{job_id}")
+    tab.get_by_role("button", name="Cancel").click()
+    expect(tab.locator("body")).to_have_attribute("data-ended", f"/jobs/{job_id}")
+    expect(tab.locator("#action-result")).to_have_text(refusal["detail"])
+
+
+def test_refused_budget_stays_marked_and_typed_while_demand_is_refreshed(open_tab, commit, expect):
+    tab = open_tab("/demand")
+    expect(tab.locator("#each")).to_be_hidden()  # nothing to tune
+    commit(of_everything)
+    refresh(tab, expect, "/demand")
+    expect(tab.locator("#each")).to_be_visible()
+    tab.expected = {422}
+    tab.get_by_label("Each job: trials").fill("-3")
+    tab.evaluate(NOTE_END, "/demand")
+    tab.get_by_role("button", name="Tune this gemm m=256,n=33").click()
+    expect(tab.locator("body")).to_have_attribute("data-ended", "/demand")
+    for _ in range(2):
+        expect(tab.locator("#error-trials")).to_be_visible()
+        expect(tab.get_by_label("Each job: trials")).to_have_value("-3")
+        refresh(tab, expect, "/demand")
+    tab.get_by_label("Each job: trials").fill("3")
+    tab.get_by_role("button", name="Tune this gemm m=256,n=33").click()
+    expect(tab.locator("#action-result")).to_contain_text("Queued gemm m=256,n=33")
+    expect(tab.locator("#error-trials")).to_have_count(0)
+
+
+def test_buttons_that_copy_outlive_a_refresh_and_are_not_there_without_scripts(open_tab, expect):
+    tab = open_tab("/demand")
+    button = tab.locator("#demand").get_by_role("button", name="Copy")
+    expect(button).to_have_count(1)
+    button.focus()
+    refresh(tab, expect, "/demand")
+    expect(button).to_be_focused()
+    button.click()
+    expect(tab.locator("#demand .copyable button")).to_have_text(re.compile("Copied|Selected"))
+    without = open_tab("/demand", java_script_enabled=False)
+    expect(without.locator("#demand pre")).to_be_visible()
+    expect(without.get_by_role("button", name="Copy")).to_have_count(0)
+
+
+def refresh(tab, expect, path):
+    """What a page's own clock does with the section of that address; returns when its answer is in its place."""
+    tab.evaluate(NOTE_END, path)
+    tab.evaluate("htmx.trigger('[hx-select][id]:not(form)', 'refresh', {}, false)")
+    expect(tab.locator("body")).to_have_attribute("data-ended", path)
+
+
+NOTE_END = """(path) => {
+  delete document.body.dataset.ended;
+  document.addEventListener("htmx:finally:request", ({ detail }) => {
+    if (detail.ctx.request.action === path) document.body.dataset.ended = path;
+  });
+}"""
 
 
 def test_pages_say_when_the_server_no_longer_answers_for_them(open_tab, commit, expect):

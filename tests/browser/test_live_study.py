@@ -1,7 +1,10 @@
 """A study whose job is under way, as a person follows it."""
 
+import re
+
 import pytest
 from factories import TILED_16, TILED_32, Rows
+from test_views import drag_last_axis
 
 from tilewright.service.operations.transaction import transaction
 from tilewright.service.store import models
@@ -9,19 +12,21 @@ from tilewright.service.store import models
 pytestmark = pytest.mark.browser
 
 
-def test_running_study_moves_by_itself_says_what_is_left_and_is_cancelled(open_tab, commit, expect):
-    def make(rows):
-        study, problem, device = rows.study()
-        job = rows.job(problem, device, study, models.JobState.RUNNING, 2)
-        job.elapsed_s, job.budget_trials = 10.0, 10
-        rows.trial(study, job, TILED_16, 2.0)
-        rows.trial(study, job, TILED_32, 1.5)
-        return study.id, job.id
+def running(rows):
+    """Ids of a study and of its job, which has made two of ten trials in ten seconds."""
+    study, problem, device = rows.study()
+    job = rows.job(problem, device, study, models.JobState.RUNNING, 2)
+    job.elapsed_s, job.budget_trials = 10.0, 10
+    rows.trial(study, job, TILED_16, 2.0)
+    rows.trial(study, job, TILED_32, 1.5)
+    return study.id, job.id
 
-    study_id, job_id = commit(make)
+
+def test_running_study_moves_by_itself_says_what_is_left_and_is_cancelled(open_tab, commit, expect):
+    study_id, job_id = commit(running)
     tab = open_tab(f"/studies/{study_id}")
     tab.on("dialog", lambda dialog: dialog.accept())
-    expect(tab.locator("#summary")).to_contain_text("at most 40 s left")
+    expect(tab.locator("#summary")).to_contain_text("about 40 s left")
     with transaction() as session:
         job = session.get_one(models.TuningJob, job_id)
         rows = Rows(session, {study_id: 2})
@@ -30,3 +35,21 @@ def test_running_study_moves_by_itself_says_what_is_left_and_is_cancelled(open_t
     expect(tab.locator("#trials tbody tr")).to_have_count(3)
     tab.get_by_role("button", name="Cancel").click()
     expect(tab.locator("#summary")).to_contain_text("stopping after the running trial")
+
+
+def test_brush_stays_while_a_running_study_is_drawn_again(open_tab, commit, expect):
+    study_id, _ = commit(running)
+    tab = open_tab(f"/studies/{study_id}")
+    tab.evaluate(NOTE_SELECTION)
+    drag_last_axis(tab)
+    tab.wait_for_url(re.compile(r"select=time"))
+    expect(tab.locator("#trials p").first).to_contain_text("selected of 2")
+    expect(tab.locator("body")).to_have_attribute("data-drawn", re.compile("time"))
+    expect(tab.locator("#trials p").first).to_contain_text("selected of 2")
+
+
+# What the charts are drawn from, after each refresh.
+NOTE_SELECTION = """() => document.addEventListener("htmx:after:swap", () => {
+  const options = JSON.parse(document.getElementById("parallel-options").textContent);
+  document.body.dataset.drawn = Object.keys(options.selection).join();
+})"""

@@ -56,8 +56,8 @@ document.addEventListener("htmx:before:request", ({ detail: { ctx } }) => {
   const { request, sourceElement } = ctx;
   if (request.method === "GET") return;
   request.body = body(sourceElement);
-  const top = sourceElement.elements?.namedItem("top");
-  if (top && sourceElement.dataset.body === "budget") request.action += `${request.action.includes("?") ? "&" : "?"}top=${encodeURIComponent(top.value)}`;
+  const asked = [...(sourceElement.elements ?? [])].filter((field) => "query" in field.dataset);
+  if (asked.length) request.action += `?${new URLSearchParams(asked.map(({ name, value }) => [name, value]))}`;
   request.headers.Accept = "application/json";
   if (request.body === null) delete request.headers["Content-Type"];
   else request.headers["Content-Type"] = "application/json";

@@ -91,7 +91,7 @@ function select(selection) {
   history.replaceState(null, "", address);
   for (const section of document.querySelectorAll("[data-follows-address]")) {
     section.setAttribute("hx-get", address.pathname + address.search);
-    htmx.trigger(section, "refresh", {}, false);
+    if (section.dataset.followsAddress === "now") htmx.trigger(section, "refresh", {}, false);
   }
 }
 

@@ -1,5 +1,5 @@
-// A button beside every command and program that copies it; where the browser admits no copying (a server that is not
-// this machine's, without TLS) it selects the text instead.
+// The buttons beside commands and programs copy them; where the browser admits no copying (a server that is not this
+// machine's, without TLS) they select the text instead.
 
 const SAID_MS = 2000;
 
@@ -14,14 +14,11 @@ async function copy(button, code) {
   setTimeout(() => { button.textContent = "Copy"; }, SAID_MS);
 }
 
-for (const code of document.querySelectorAll("main pre > code")) {
-  const box = document.createElement("div");
-  const button = document.createElement("button");
-  box.className = "copyable";
-  button.type = "button";
-  button.textContent = "Copy";
-  button.addEventListener("click", () => copy(button, code));
-  const text = code.parentElement;
-  text.replaceWith(box);
-  box.append(text, button);
-}
+document.addEventListener("click", ({ target }) => {
+  const button = target.closest(".copyable > button");
+  if (button) copy(button, button.parentElement.querySelector("code"));
+});
+
+// The server sends them hidden, as without this script they would do nothing. A section that is refreshed sends them so
+// again: what shows them stands outside of it, so that none loses the focus.
+document.documentElement.classList.add("copies");

@@ -4,6 +4,7 @@ import pytest
 from factories import H100, H200, NEW, OLD, SHAPE, TILED_32
 from sqlalchemy import select
 
+from tilewright.service.dashboard import compare_page
 from tilewright.service.dashboard.words import TIMES
 from tilewright.service.operations.staleness_comparisons import Timed, compare
 from tilewright.service.operations.transaction import transaction
@@ -75,6 +76,39 @@ def test_a_side_that_is_wrong_is_refused(page, query):
     assert "This address is not right" in page(f"/compare?{query}", 422)
 
 
+@pytest.mark.parametrize("side", ["a", "b"])
+def test_an_environment_of_another_device_model_is_refused_by_its_field(client, page, commit, side):
+    def make(rows):
+        rows.best(model=H200, environment=OLD)
+        rows.best(model=H100, environment=NEW)
+        return rows.session.scalars(select(models.Environment.id).where(models.Environment.driver == NEW.driver)).one()
+
+    foreign = commit(make)
+    query = f"a=nvidia-h200&b=nvidia-h200&{side}_environment={foreign}"
+    said = f"{side}_environment: {foreign} is no environment of nvidia-h200"
+    assert said in page(f"/compare?kernel=gemm&{query}", 422)
+    refused = client.get(f"/v1/kernels/gemm/compare?{query}")
+    assert refused.status_code == 422
+    assert f"{side}_environment" in refused.text
+
+
+def test_more_problems_than_are_shown_are_counted(client, page, commit, monkeypatch):
+    commit(lambda rows: [rows.best(SHAPE | {"m": m}) for m in (1, 2, 3)])
+    path = "/compare?kernel=gemm&a=nvidia-h200&b=nvidia-h200"
+    assert "largest changes" not in page(path)
+    monkeypatch.setattr(compare_page, "SHOWN_ROWS", 2)
+    shown = page(path)
+    assert "The 2 largest changes of 3 problems; the data below have 3." in shown
+    link = shown.split('Data: <a href="')[1].split('"')[0].replace("&amp;", "&")
+    assert len(client.get(link).json()["items"]) == 3
+
+
+def test_the_data_have_as_many_rows_as_the_api_gives(client):
+    path = "/v1/kernels/gemm/compare?a=x&b=y&limit="
+    assert client.get(f"{path}{compare_page.DATA_ROWS}").status_code == 200
+    assert client.get(f"{path}{compare_page.DATA_ROWS + 1}").status_code == 422
+
+
 def test_history_says_what_changed_and_whether_it_is_faster(client, page, two_environments):
     shown = page("/history?kernel=gemm&shape=m%3D100,n%3D100,k%3D784")
     newest = shown.split("<tbody>")[1].split("<tr>")[1]
@@ -99,5 +133,5 @@ def test_history_of_nothing_leads_on(page, commit):
     with transaction():
         commit(lambda rows: rows.device())
     shown = page("/history?kernel=gemm&shape=m%3D1,n%3D2,k%3D3")
-    assert "tilewright tune gemm --shape m=1,n=2,k=3" in shown
+    assert "tilewright tune gemm --shape m=1,n=2,k=3 --device-model nvidia-h200" in shown
     assert "This address is not right" in page("/history?kernel=gemm&shape=m%3D0,n%3D2,k%3D3", 422)

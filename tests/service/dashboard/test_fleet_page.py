@@ -80,12 +80,26 @@ def test_states_are_told_apart(page, commit):
     assert "Resume" in line_of(shown, "GPU-drained")
     assert "○ silent" in line_of(shown, "GPU-silent")
     assert "10 min ago" in line_of(shown, "GPU-silent")
+    assert "goes to another device" not in line_of(shown, "GPU-silent")  # it has none
     assert "✗ lost" in line_of(shown, "GPU-lost")
     assert "started again" in line_of(shown, "GPU-lost")
     assert "◐ draining" in line_of(shown, uuid)
     assert re.findall(r"<li><b>(\d+)</b> (\w+)</li>", shown) == [
         ("1", name) for name in ("lost", "silent", "draining", "drained", "idle")
     ]
+
+
+def test_job_of_a_device_that_fell_silent_is_said_to_go_elsewhere(page, commit):
+    uuid, _ = commit(working)
+
+    def falls_silent(rows):
+        device = rows.session.query(models.Device).filter_by(uuid=uuid).one()
+        device.heartbeat_at = func.now() - timedelta(seconds=10 * settings().stalled_after_s)
+
+    commit(falls_silent)
+    line = line_of(page("/fleet"), uuid)
+    assert "○ silent" in line
+    assert "its job goes to another device" in line
 
 
 def test_more_devices_and_jobs_take_no_more_statements(page, commit):
@@ -182,6 +196,15 @@ def test_only_an_admin_is_offered_buttons_and_shown_webhooks(as_key, commit, sco
     assert ("hx-post" in shown) is sees
     assert ("webhooks/ci" in shown) is sees
     assert ("needs a key with the scope admin" in shown) is not sees
+
+
+@pytest.mark.parametrize("place", ["/jobs/{job}", "/studies/1"])
+def test_only_who_may_tune_is_offered_to_cancel(as_key, commit, place):
+    _, job = commit(working)
+    for scope in (Scope.READ, Scope.TUNE):
+        shown = as_key(scope, place.format(job=job)).text
+        assert ("hx-post" in shown) is (scope is Scope.TUNE)
+        assert ("needs a key with the scope tune" in shown) is (scope is Scope.READ)
 
 
 @pytest.mark.parametrize(

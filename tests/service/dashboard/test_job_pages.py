@@ -45,6 +45,13 @@ def test_curve_takes_only_improvements_and_goes_on_to_the_last_trial(page, commi
     assert Curve.of([(2, 2.0), (3, 0.5)], 3).path in shown
 
 
+def test_what_became_of_an_action_is_said_outside_of_what_is_refreshed(page, commit):
+    job_id = commit(running)
+    before, live = page(f"/jobs/{job_id}").split('<div id="job"')
+    assert 'id="action-result"' in before
+    assert 'id="action-result"' not in live
+
+
 def test_queued_job_says_what_it_waits_for(page, commit):
     def queued(rows):
         _, problem, device = rows.study()

@@ -42,6 +42,17 @@ def test_a_point_says_what_it_is_and_leads_to_its_study(found):
     assert spot["href"] == f"/studies/{found[0].study_id}"
 
 
+def test_roofs_have_labels_that_points_do_not_hide_and_stay_out_of_the_legend(found):
+    chart = roofline(found, DETAILS)
+    roofs = [one for one in chart["series"] if one["type"] == "line"]
+    assert [one["name"] for one in roofs] == ["peak float32", "memory, data sheet", "memory, measured"]
+    for one in roofs:
+        assert one["z"] > series(chart, "gemm").get("z", 2)
+        assert one["endLabel"]["textBorderColor"] == "--ground"
+    assert [one["endLabel"]["formatter"] for one in roofs if one["endLabel"]["show"]] == ["{a}", "memory"]
+    assert chart["legend"]["data"] == ["from the default", "gemm"]
+
+
 def test_axes_are_logarithmic_between_powers_of_ten_and_say_their_direction(found):
     chart = roofline(found, DETAILS)
     assert (chart["xAxis"]["min"], chart["xAxis"]["max"]) == (10, 100)

@@ -3,10 +3,12 @@
 import json
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from tilewright.service.dashboard import study_charts
 from tilewright.service.dashboard.chart_parts import time_axis
-from tilewright.service.operations.study_space import Drawing, DrawnTrial
+from tilewright.service.operations.study_space import Drawing, DrawnTrial, Fastest
 
 PATH = "/studies/7"
 
@@ -24,6 +26,17 @@ TRIALS = [
     trial(5, 1.0, A=4, B=1, SAME=4),
 ]
 DRAWING = Drawing(TRIALS, [TRIALS[0], TRIALS[2], TRIALS[5]], 6, {"tiled": 6})
+
+
+BY_A_AND_B = [
+    Fastest({"A": 1, "B": 1}, 8.0),
+    Fastest({"A": 1, "B": 2}, None),
+    Fastest({"A": 2, "B": 1}, 4.0),
+    Fastest({"A": 2, "B": 2}, 3.5),  # by a trial that is not drawn
+    Fastest({"A": 4, "B": 2}, None),
+    Fastest({"A": 4, "B": 1}, 1.0),
+    Fastest({"A": 8, "B": 1}, 9.0),  # by trials of which none is drawn
+]
 
 
 def series(chart, name):
@@ -74,7 +87,8 @@ def test_nothing_to_compare_is_no_chart():
     assert study_charts.parallel(TRIALS[:1], ["A"], {}) is None
     assert study_charts.best_so_far(Drawing([], [], 0, {}), PATH, "trials") is None
     assert study_charts.importance({}) is None
-    assert study_charts.heat_map(TRIALS, "A", "A") is None
+    assert study_charts.heat_map(BY_A_AND_B, "A", "A") is None
+    assert study_charts.slice_of(TRIALS[1:2], BY_A_AND_B[1:2], "A", PATH) is None
 
 
 def test_importance_is_the_share_of_variance_that_a_parameter_explains():
@@ -85,18 +99,30 @@ def test_importance_is_the_share_of_variance_that_a_parameter_explains():
     assert shares["B"] == pytest.approx(0)
 
 
-def test_slice_joins_the_fastest_of_each_value():
-    chart = study_charts.slice_of(TRIALS, "A", PATH)
-    assert chart["xAxis"]["data"] == ["1", "2", "4"]
-    assert [p["value"] for p in series(chart, "fastest of each value")["data"]] == [["1", 8.0], ["2", 4.0], ["4", 1.0]]
+def test_slice_joins_the_fastest_of_each_value_drawn_or_not():
+    chart = study_charts.slice_of(TRIALS, BY_A_AND_B, "A", PATH)
+    assert chart["xAxis"]["data"] == ["1", "2", "4", "8"]
+    fastest = [p["value"] for p in series(chart, "fastest of each value")["data"]]
+    assert fastest == [["1", 8.0], ["2", 3.5], ["4", 1.0], ["8", 9.0]]
+    assert len(series(chart, "trials")["data"]) == 4
+    assert chart["yAxis"]["max"] > 9
 
 
 def test_heat_map_marks_pairs_that_only_failed():
-    chart = study_charts.heat_map(TRIALS, "A", "B")
+    chart = study_charts.heat_map(BY_A_AND_B, "A", "B")
     assert [cell["value"] for cell in series(chart, "failed")["data"]] == [[0, 1], [2, 1]]
     shares = {tuple(cell["value"][:2]): cell["value"][2] for cell in series(chart, "fastest")["data"]}
     assert shares[2, 0] == 1.0
     assert shares[0, 0] == 0.125
+    assert set(shares) == {(0, 0), (1, 0), (1, 1), (2, 0), (3, 0)}
+
+
+def test_figures_of_the_heat_map_are_readable_on_every_colour():
+    cells = series(study_charts.heat_map(BY_A_AND_B, "A", "B"), "fastest")["data"]
+    for cell in cells:
+        label = cell["label"]
+        assert (label["color"], label["textBorderColor"]) == ("--text", "--ground")
+        assert label["textBorderWidth"] >= 2
 
 
 @pytest.mark.parametrize(
@@ -108,13 +134,26 @@ def test_time_axes_end_at_readable_numbers(times, kind, low, high):
     assert (axis["type"], axis["min"], axis["max"]) == (kind, low, high)
 
 
+@given(low=st.floats(1e-6, 1e6), ratio=st.floats(1, 1e4), inner=st.lists(st.floats(0, 1), max_size=3))
+@example(low=0.9008, ratio=0.9013 / 0.9008, inner=[])
+@example(low=1.0, ratio=1 + 2**-52, inner=[])
+def test_every_time_lies_inside_its_axis(low, ratio, inner):
+    times = [low, low * ratio, *(low + (low * ratio - low) * share for share in inner)]
+    axis = time_axis(times)
+    if axis["type"] == "log":
+        assert axis["min"] <= min(times)
+    else:
+        assert axis["min"] < min(times)
+    assert max(times) < axis["max"]
+
+
 def test_charts_are_plain_data_and_name_colours_only():
     charts = [
         study_charts.best_so_far(DRAWING, PATH, "trials"),
         study_charts.parallel(TRIALS, ["A", "B"], {}),
         study_charts.importance(study_charts.importances(TRIALS)),
-        study_charts.slice_of(TRIALS, "A", PATH),
-        study_charts.heat_map(TRIALS, "A", "B"),
+        study_charts.slice_of(TRIALS, BY_A_AND_B, "A", PATH),
+        study_charts.heat_map(BY_A_AND_B, "A", "B"),
     ]
     text = json.dumps(charts, allow_nan=False)
     assert "#" not in text

@@ -1,0 +1,75 @@
+"""Commands that pages offer to copy: the command line takes them as they stand, and they tune what is looked at."""
+
+import html
+import re
+import shlex
+
+import pytest
+from factories import H100, SHAPE
+from typer.main import get_command
+
+from tilewright.service.cli.application import app
+from tilewright.service.operations.parse import parse_options, parse_shape
+from tilewright.service.operations.registry import catalogue
+from tilewright.service.store import models
+
+HISTORY = "/history?kernel=gemm&shape=m%3D1,n%3D2,k%3D3"
+
+
+def tuned(page: str) -> dict[str, str]:
+    """The arguments of the page's command that tunes, which must be one that the command line takes."""
+    (said,) = re.findall(r"<code>(tilewright tune .*?)</code></pre>", page)
+    _, name, *words = shlex.split(html.unescape(said))
+    command = get_command(app).commands[name]
+    return command.make_context(name, words).params
+
+
+@pytest.mark.parametrize(
+    ("path", "kernel"),
+    [
+        ("/?kernel=softmax", "softmax"),
+        ("/compare?kernel=softmax&a=nvidia-h200&b=nvidia-h200", "softmax"),
+        ("/device-models/nvidia-h200?kernel=softmax", "softmax"),
+        ("/device-models/nvidia-h200", "gemm"),
+        ("/results?device_model=nvidia-h200", "gemm"),
+    ],
+)
+def test_where_nothing_is_tuned_the_example_of_the_kernel_is_offered(page, commit, path, kernel):
+    commit(lambda rows: [rows.device(), rows.device(H100)])
+    found = tuned(page(path).split('id="jobs-title"')[0])
+    assert found["kernel"] == kernel
+    assert parse_shape(found["shape"]) == catalogue().get(kernel).example_shape
+    assert found["device_model"] == "nvidia-h200" or path.startswith("/?")
+
+
+@pytest.mark.parametrize("path", ["/?kernel=foreign", "/compare?kernel=foreign&a=nvidia-h200&b=nvidia-h200"])
+def test_of_a_kernel_that_only_a_worker_has_no_command_is_offered(page, commit, path):
+    def make(rows):
+        rows.device()
+        rows.session.add(models.Kernel(name="foreign", declaration={"axes": ["m"], "options": [], "variants": []}))
+
+    commit(make)
+    shown = page(path).split('id="jobs-title"')[0]
+    assert "foreign" in shown
+    assert "tilewright tune" not in shown
+
+
+def test_a_problem_without_history_is_tuned_as_it_was_asked_for(page, commit):
+    commit(lambda rows: [rows.device(), rows.device(H100)])
+    path = f"{HISTORY}&dtype=float64&options=trans_a%3Dtrue,beta_zero%3Dfalse&device_model=nvidia-h100"
+    found = tuned(page(path))
+    assert parse_shape(found["shape"]) == {"m": 1, "n": 2, "k": 3}
+    assert (found["dtype"], found["device_model"]) == ("float64", "nvidia-h100")
+    asked = {"trans_a": True, "beta_zero": False}
+    usual = {option.name: option.default for option in catalogue().get("gemm").options}
+    assert parse_options(found["option"]) == {name: value for name, value in asked.items() if usual[name] != value}
+
+
+def test_a_study_and_its_trials_go_on_with_their_problem(page, commit):
+    commit(lambda rows: rows.best(SHAPE, options={"trans_b": True}))
+    for path, variant in (("/studies/1", None), ("/studies/1/trials/0", ["tiled"])):
+        found = tuned(page(path))
+        assert parse_shape(found["shape"]) == SHAPE
+        assert parse_options(found["option"]) == {"trans_b": True}
+        assert found["device_model"] == "nvidia-h200"
+        assert (found["variant"] or None) == variant
