@@ -76,7 +76,7 @@ def tune(
         study.proposals.close()
     dropped: tuple[Dropped, ...] = ()
     while stopped_by != "cancelled":
-        out = barred.union(fallen.configuration for fallen in dropped)
+        out = frozenset(fallen.configuration for fallen in dropped)
         default = study.default if study.default_ms is not None and study.default not in out else None
         standing = finals(bench, study.leaders(out), kernel.ranking_l2, plan, default=default, should_stop=should_stop)
         if standing is None:
@@ -152,13 +152,13 @@ class _Study:
             if configuration not in self.elsewhere:
                 self._run(configuration, on_trial, started)
 
-    def leaders(self, barred: frozenset[Configuration]) -> list[Configuration]:
+    def leaders(self, out: frozenset[Configuration]) -> list[Configuration]:
         """The finalists-to-be: the fastest feasible trials, close enough to the fastest, one per configuration."""
         fit: dict[Configuration, float] = {}
         for trial in self.trials:
             if (
                 trial.evaluation.time_ms is not None
-                and trial.configuration not in barred
+                and trial.configuration not in out
                 and trial.configuration in self.space
             ):
                 fit[trial.configuration] = min(trial.evaluation.time_ms, fit.get(trial.configuration, float("inf")))

@@ -15,7 +15,7 @@ from tilewright.service.api.parameters import Query as StrictQuery
 from tilewright.service.api.problems import INVALID, NOT_FOUND, UNAVAILABLE
 from tilewright.service.operations.answers import Page
 from tilewright.service.operations.catalog import kernel_named
-from tilewright.service.operations.compared import ComparedAnswer, Side, compared
+from tilewright.service.operations.compared import MOST_ROWS, ComparedAnswer, Side, compared
 from tilewright.service.operations.history import HistoryEntry, history
 from tilewright.service.operations.matrix import ProblemRow, matrix
 from tilewright.service.operations.pages import MAX_ROW_ID
@@ -71,7 +71,7 @@ class CompareQuery(StrictQuery):
     b_environment: int | None = Field(default=None, ge=1, le=MAX_ROW_ID, description="Only of this one.", examples=[2])
     a_at: AwareDatetime | None = Field(default=None, description="As the results stood then.")
     b_at: AwareDatetime | None = Field(default=None, description="As the results stood then.")
-    limit: int = Field(default=100, ge=1, le=1000, description="Most rows; counts and mean are over all.")
+    limit: int = Field(default=100, ge=1, le=MOST_ROWS, description="Most rows; counts and mean are over all.")
     format: Format = Field(default="json", description="csv: a line an item.", examples=[EXAMPLE["format"]])
 
 

@@ -16,7 +16,15 @@ from tilewright.service.dashboard.snippets import tune_command
 from tilewright.service.errors import InvalidRequestError
 from tilewright.service.operations import registry
 from tilewright.service.operations.catalog import kernel_named
-from tilewright.service.operations.compared import MISSING_IN_A, MISSING_IN_B, ComparedRow, Side, compared, environments
+from tilewright.service.operations.compared import (
+    MISSING_IN_A,
+    MISSING_IN_B,
+    MOST_ROWS,
+    ComparedRow,
+    Side,
+    compared,
+    environments,
+)
 from tilewright.service.operations.history import HistoryEntry, history
 from tilewright.service.operations.matrix import newest_kernel
 from tilewright.service.operations.pages import MAX_ROW_ID
@@ -36,9 +44,6 @@ SIGNS = {
 }
 SHOWN_ROWS = 100
 """Ten times as many take the page a second."""
-
-DATA_ROWS = 1000
-"""The most that the API answers with."""
 
 COLOURS = ("--series-1", "--series-2", "--series-3", "--series-4")
 SYMBOLS = ("circle", "rect", "triangle", "diamond")
@@ -87,12 +92,12 @@ def compare(
         environments=known,
         chosen=query | {"a_at": a_at, "b_at": b_at},
         found=found,
-        data_rows=DATA_ROWS,
+        data_rows=MOST_ROWS,
         total=sum(found.counts.values()) if found else 0,
         both=sum(found.counts.get(v, 0) for v in ("better", "same", "worse")) if found else 0,
         counts=[(SIGNS[v], v, found.counts.get(v, 0)) for v in SIGNS] if found else [],
         rows=[_line(row) for row in found.items] if found else [],
-        data=address(f"/v1/kernels/{kernel}/compare", query | times | {"limit": DATA_ROWS}),
+        data=address(f"/v1/kernels/{kernel}/compare", query | times | {"limit": MOST_ROWS}),
     )
 
 
@@ -125,7 +130,7 @@ def history_page(
     query = {"shape": shape, "dtype": dtype, "options": options, "device_model": device_model}
     with transaction() as session:
         found = history(session, problem, device_model=device_model or None)
-        models = registry.device_models(session)
+        models = [] if found.items else registry.device_models(session)  # for the command of an empty page
     return page(
         "history.html",
         problem=problem,

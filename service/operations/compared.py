@@ -65,6 +65,10 @@ class ChosenEnvironment(Answer):
     environment: EnvironmentAnswer
 
 
+MOST_ROWS = 1000
+"""Of one answer."""
+
+
 def compared(session: Session, kernel: str, a: Side, b: Side, *, limit: int = 100) -> ComparedAnswer:
     """The comparison; at most `limit` rows of it, counts and mean over all.
 
