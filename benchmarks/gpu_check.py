@@ -25,7 +25,7 @@ from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.errors import InvalidProblemError
 from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.problem import Limits, Problem
-from tilewright.kernels.space import Configuration, Values, VariantSpace
+from tilewright.kernels.space import Configuration, SearchSpace, VariantSpace
 from tilewright.tuner.device import L2, Bench, Device, Executable
 from tilewright.tuner.devices import open_device
 from tilewright.tuner.errors import TrialFailure
@@ -66,16 +66,11 @@ def problems(kernel: Kernel) -> Iterator[Problem]:
 def draw(
     space: VariantSpace, problem: Problem, limits: Limits, count: int, generator: random.Random
 ) -> list[Configuration]:
-    """The default where it is feasible, and random feasible configurations, `count` in all where so many are found."""
-    found: list[Configuration] = []
-    for attempt in range(400 * count):
-        point = {p.name: generator.choice(p.values) if attempt else p.default for p in space.parameters}
-        configuration = Configuration.of(space.variant, point)
-        if configuration not in found and space.violated(Values(point), problem, limits) is None:
-            found.append(configuration)
-        if len(found) == count:
-            break
-    return found
+    """The default where it is feasible, and random feasible configurations, `count` in all where there are so many."""
+    feasible = SearchSpace((space,), problem, limits).feasible
+    default = [space.default()] if space.default() in feasible else []
+    places = generator.sample(range(len(feasible)), min(count + 1, len(feasible)))
+    return [*default, *(c for c in map(feasible.__getitem__, places) if c not in default)][:count]
 
 
 def check(

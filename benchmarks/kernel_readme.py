@@ -40,7 +40,8 @@ def caption(document: dict[str, Any]) -> str:
     libraries = sorted({str(r["library"]).partition(" (")[0] for r in document["rows"] if r.get("library")})
     return (
         f"One {document['device_model']['name']}, driver {environment['driver']}, CUDA {environment['toolkit']}; "
-        f"{budget['seconds']:g} s of search a row; {document['written_at'][:10]}. Speed-ups are medians of paired, "
+        f"{budget['seconds']:g} s of search a row (more where a launch takes long); {document['written_at'][:10]}. "
+        "Speed-ups are medians of paired, "
         f"interleaved rounds with the fastest call of {', '.join(libraries)} (TF32 off, but for accuracy tf32), with "
         "warm L2 for `gemm` and `linear` and cold L2 for `gemv`; `linear` is held against the library's product "
         "followed by one kernel for bias and activation. Made by `make bench-kernels`; every row is in "

@@ -5,19 +5,19 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
 
 from suite import Entry, source_hash
 
+from tilewright.kernels.space import Configuration
 from tilewright.tuner import roofline, statistics
 from tilewright.tuner.device import L2, Bench, Device, Executable
 from tilewright.tuner.errors import TrialFailure, TunerError
-from tilewright.tuner.finals import Finalist
 from tilewright.tuner.measure import checked_samples
-from tilewright.tuner.tune import Budget, Progress, TuneResult, tune
+from tilewright.tuner.tune import Budget, Progress, Trial, TuneResult, tune
 from tilewright.tuner.verify import verify_each_kind
 
 SEED = 1
@@ -26,6 +26,10 @@ SAMPLES = 2  # a round
 HEATED_ROUNDS = 6  # the least with a 95 % interval
 HEATED_MS = 1000.0
 """A round of either side where a row is timed at sustained clocks: the card has long settled on them after a second."""
+
+NEAR, HEATED_CANDIDATES, HEATED_FINALISTS, HEATED_CHOICES = 1.12, 16, 4, 3
+"""Whom a row at sustained clocks chooses from: so many of the fastest trials up to so far behind the best, and those
+that are left of them after the first round. What needs less power can win: the clock falls as far as power demands."""
 
 Row = dict[str, Any]
 
@@ -65,35 +69,33 @@ def measure(device: Device, entry: Entry, budget: Budget) -> Row:
 
 def _measured(device: Device, entry: Entry, budget: Budget) -> Row:
     kernel, problem = entry.declared, entry.problem
-    outcomes: Counter[str] = Counter()
-    ended_s = 0.0
+    trials: list[Trial] = []
 
     def on_trial(progress: Progress) -> None:
-        nonlocal ended_s
-        outcomes[str(progress.trial.evaluation.outcome)] += 1
-        ended_s = progress.trial.started_s + progress.trial.wall_s
+        trials.append(progress.trial)
 
     bench = device.bench(kernel, problem, SEED)
     try:
         space = kernel.space(problem, device.model.limits)
         result = tune(bench, kernel, space, budget, seed=SEED, on_trial=on_trial)
         found = {
-            "trials": outcomes.total(),
-            "outcomes": dict(outcomes),
+            "trials": len(trials),
+            "outcomes": dict(Counter(str(trial.evaluation.outcome) for trial in trials)),
             "space_size": len(space),
-            "search_s": round(ended_s, 2),
+            "search_s": round(trials[-1].started_s + trials[-1].wall_s, 2) if trials else 0.0,
             "stopped_by": result.stopped_by,
         }
         if result.best is None:
             return found | {"reason": "no configuration was measured and verified"}
-        return found | _final_row(device, bench, entry, result, result.best)
+        chosen = heated_choice(bench, trials) if entry.sustained else result.best.configuration
+        return found | _final_row(device, bench, entry, result, chosen)
     finally:
         bench.close()
 
 
-def _final_row(device: Device, bench: Bench, entry: Entry, result: TuneResult, best: Finalist) -> Row:
+def _final_row(device: Device, bench: Bench, entry: Entry, result: TuneResult, chosen: Configuration) -> Row:
     kernel, problem = entry.declared, entry.problem
-    ours, library = bench.compile(best.configuration), bench.library()
+    ours, library = bench.compile(chosen), bench.library()
     ranking: L2 = "cold" if kernel.ranking_l2 == "cold" else "warm"
     states: dict[str, Row] = {l2: paired(bench, ours, library, l2) for l2 in ("warm", "cold")}
     if entry.sustained:
@@ -101,8 +103,9 @@ def _final_row(device: Device, bench: Bench, entry: Entry, result: TuneResult, b
     state = bench.state()
     times = states.get("sustained") or states[ranking]
     return {
-        "variant": best.configuration.variant,
-        "configuration": best.configuration.as_json(),
+        "variant": chosen.variant,
+        "variant_source_hash": kernel.source_hash(chosen.variant),
+        "configuration": chosen.as_json(),
         "l2": ranking,
         **times,
         **states,
@@ -132,13 +135,26 @@ def _errors(bench: Bench, ours: Executable, library: Executable | None) -> Row:
 
 def sustained(bench: Bench, ours: Executable, library: Executable | None) -> Row:
     """As `paired`, with rounds of HEATED_MS or more for each side, each counted as a whole: nothing has cooled down."""
+    return _taking_turns(HEATED_ROUNDS, lambda one: _heated_ms(bench, one), ours, library)
 
-    def heated(executable: Executable) -> float:
-        one_ms = statistics.median(checked_samples(bench, executable, "warm", SAMPLES))
-        samples = checked_samples(bench, executable, "warm", math.ceil(HEATED_MS / one_ms))
-        return sum(samples) / len(samples)
 
-    return _taking_turns(HEATED_ROUNDS, heated, ours, library)
+def heated_choice(bench: Bench, trials: Sequence[Trial]) -> Configuration:
+    """The fastest at sustained clocks of those trials that were nearly the fastest in short rounds."""
+    times_ms = {t.configuration: t.evaluation.time_ms for t in trials if t.evaluation.time_ms is not None}
+    near = [c for c in sorted(times_ms, key=times_ms.__getitem__) if times_ms[c] <= NEAR * min(times_ms.values())]
+    heated_ms: dict[Configuration, list[float]] = {c: [] for c in near[:HEATED_CANDIDATES]}
+    for number in range(HEATED_CHOICES):
+        for configuration in sorted(heated_ms, key=lambda c: statistics.median(heated_ms[c] or [0.0])):
+            heated_ms[configuration].append(_heated_ms(bench, bench.compile(configuration)))
+        ranked = sorted(heated_ms, key=lambda c: statistics.median(heated_ms[c]))
+        heated_ms = {c: heated_ms[c] for c in ranked[: HEATED_FINALISTS if number == 0 else None]}
+    return ranked[0]
+
+
+def _heated_ms(bench: Bench, executable: Executable) -> float:
+    one_ms = statistics.median(checked_samples(bench, executable, "warm", SAMPLES))
+    samples = checked_samples(bench, executable, "warm", math.ceil(HEATED_MS / one_ms))
+    return sum(samples) / len(samples)
 
 
 def paired(bench: Bench, ours: Executable, library: Executable | None, l2: str) -> Row:

@@ -1,6 +1,6 @@
 """Tunes every shape of suite.json with one budget, times the winners against the library, writes and prints the table.
 
-    python benchmarks/kernels.py [--resume] [--only square-4096 --only gemv --only tf32] [--seconds 6] [--out FILE]
+    python benchmarks/kernels.py [--resume] [--only square-4096 --only gemv --only tf32] [--seconds 10] [--out FILE]
     python benchmarks/kernels.py --table benchmarks/results/h200/kernels.json [--readme]
     python benchmarks/kernels.py --merge PART.json --merge PART.json [--out FILE]
 
@@ -30,13 +30,18 @@ from kernel_report import report, table
 from kernel_rows import Row, measure, row_head
 from suite import Entry, read_suite
 
-from tilewright.tuner.device import Device
+from tilewright.tuner import roofline
+from tilewright.tuner.device import Device, DeviceModel
 from tilewright.tuner.devices import open_device
 from tilewright.tuner.tune import Budget
 
-TRIALS, SECONDS = 5000, 6.0
+TRIALS, SECONDS = 5000, 10.0
 """The search of every row, whichever comes first. Setting up, the finals and the rounds beside the library come on top:
-about 3 s, and 15 s more where a row is timed at sustained clocks; all 73 rows take about 12 minutes."""
+about 3 s, and 15 s more where a row is timed at sustained clocks; all 73 rows take about 16 minutes."""
+
+LAUNCHES = 3000
+"""Where so many launches at the roof of the CUDA cores take longer than the seconds, the search gets that time instead:
+a trial of a product of 16 ms costs some twenty launches, and a search of a few dozen trials says little."""
 
 RESULTS = Path(__file__).with_name("results")
 README = Path("README.md")
@@ -58,14 +63,14 @@ def main() -> int:
         print(report(document, names))
         return 0
     chosen = select(suite, arguments.only)
-    budget = Budget(trials=arguments.trials, seconds=arguments.seconds)
     rates = bandwidth.measured()
     print(json.dumps(rates), file=sys.stderr, flush=True)
     device = open_device("cuda:0")
     path = arguments.out or default_path(device.model.slug)
-    document = read_document(path) | facts(device, rates, budget)
+    document = read_document(path) | facts(device, rates, arguments)
     deadline = time.monotonic() + arguments.stop_after
     for entry in chosen:
+        budget = budget_of(entry, device.model, arguments)
         head = row_head(entry, budget, device)
         if arguments.resume and is_fresh(document["rows"], head):
             continue
@@ -85,12 +90,23 @@ def main() -> int:
     return int(any("reason" in row for row in document["rows"]))
 
 
+def budget_of(entry: Entry, model: DeviceModel, arguments: argparse.Namespace) -> Budget:
+    """The trials and seconds of the command line; more seconds where launches of the shape are long."""
+    kernel, problem = entry.declared, entry.problem
+    flops = kernel.flops(problem)
+    roof = roofline.roof_gflops(model, entry.dtype, flops, kernel.bytes_moved(problem))
+    least_s = 0.0 if roof is None else flops / roof / 1e9
+    seconds = max(arguments.seconds, arguments.launches * least_s)
+    return Budget(trials=arguments.trials, seconds=round(seconds, 1))
+
+
 def parse(words: Sequence[str]) -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", action="append", default=[], help="rows with this name; may be repeated")
     parser.add_argument("--trials", type=int, default=TRIALS)
     parser.add_argument("--seconds", type=float, default=SECONDS)
+    parser.add_argument("--launches", type=float, default=LAUNCHES, help="that the seconds must allow for, at the roof")
     parser.add_argument("--resume", action="store_true")
     parser.add_argument("--stop-after", type=float, default=float("inf"), metavar="SECONDS")
     parser.add_argument("--out", type=Path, help="instead of benchmarks/results/<device>/kernels.json")
@@ -139,7 +155,7 @@ def read_document(path: Path) -> dict[str, Any]:
     return document
 
 
-def facts(device: Device, rates: dict[str, Any], budget: Budget) -> dict[str, Any]:
+def facts(device: Device, rates: dict[str, Any], arguments: argparse.Namespace) -> dict[str, Any]:
     """What holds for the run as a whole."""
     model = asdict(device.model)
     model["limits"]["features"] = sorted(device.model.limits.features)
@@ -149,7 +165,7 @@ def facts(device: Device, rates: dict[str, Any], budget: Budget) -> dict[str, An
         "device_model": model,
         "environment": asdict(device.environment) | {"hash": device.environment.hash},
         "bandwidth": rates,
-        "budget": {"trials": budget.trials, "seconds": budget.seconds},
+        "budget": {name: getattr(arguments, name) for name in ("trials", "seconds", "launches")},
     }
 
 

@@ -9,6 +9,10 @@ in rounds, by turns. The ratio is the winner's time over the prediction's: 1 is 
 
 State, all trials included, is written beside FILE after every shape, as FILE.state; `--resume` goes on from it,
 `--stop-after` begins no further shape after so many seconds. The table comes last.
+
+Several GPUs of one model share the work: `--part 1/2 --tuned-only` on one and `--part 2/2 --tuned-only` on the other
+tune half of the shapes each, then `--part …/2 --records ONE.state --records OTHER.state` compares with half of the
+unseen ones each, and `--merge ONE --merge OTHER --out FILE` makes one file of both.
 """
 
 from __future__ import annotations
@@ -38,20 +42,30 @@ RESULTS = Path(__file__).with_name("results")
 def main() -> int:
     """Reads the command line; 0 when every unseen shape has its row."""
     arguments = parse(sys.argv[1:])
+    if arguments.merge:
+        return merge(arguments.merge, arguments.out)
     kernel = catalogue().get(arguments.kernel)
     device = open_device(arguments.device)
     path = arguments.out or RESULTS / device.model.slug.removeprefix("nvidia-") / "predict.json"
     kept = path.with_name(path.name + ".state")
     state = read_state(kept) if arguments.resume else {"records": [], "rows": []}
+    for one in arguments.records:
+        state["records"] += read_state(one)["records"]
     state |= facts(device, kernel, arguments)
     run = Run(device, kernel, state, kept, time.monotonic() + arguments.stop_after)
     shapes = random_shapes(kernel, arguments.tuned + arguments.unseen, arguments.largest)
+    part, of = arguments.part
+    tuned, unseen = shapes[: arguments.tuned][part - 1 :: of], shapes[arguments.tuned :][part - 1 :: of]
     try:
-        run.survey(shapes[: arguments.tuned], arguments.seconds)
-        run.compare(shapes[arguments.tuned :], arguments.trials)
+        if not arguments.records:
+            run.survey(tuned, arguments.seconds)
+        if not arguments.tuned_only:
+            run.compare(unseen, arguments.trials)
     finally:
         device.close()
-    if len(state["rows"]) < arguments.unseen:
+    if arguments.tuned_only:
+        return int(len(state["records"]) < len(tuned))
+    if len(state["rows"]) < len(unseen):
         print("stopped by --stop-after; go on with --resume", file=sys.stderr)
         return 1
     records = [{**record, "tried": len(record["tried"])} for record in state["records"]]
@@ -59,6 +73,29 @@ def main() -> int:
     write(path, state)
     print(table(state))
     return 0
+
+
+def merge(parts: Sequence[Path], out: Path) -> int:
+    """Puts the rows of several GPUs that had the same records into one file."""
+    states = [read_state(part) for part in parts]
+    whole = states[0] | {
+        "command": [state["command"] for state in states],
+        "rows": [row for state in states for row in state["rows"]],
+    }
+    if any(state["records"] != whole["records"] for state in states):
+        sys.exit("the parts had different records to predict from")
+    whole["summary"] = summary(whole["rows"])
+    write(out, whole)
+    print(table(whole))
+    return 0
+
+
+def part_of(text: str) -> tuple[int, int]:
+    """Which part of how many, from "1/2"; ValueError where that is none."""
+    part, of = map(int, text.split("/"))
+    if not 1 <= part <= of:
+        raise ValueError(text)
+    return part, of
 
 
 def parse(words: Sequence[str]) -> argparse.Namespace:
@@ -71,10 +108,17 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=SECONDS, help="of search for each tuned shape")
     parser.add_argument("--trials", type=int, default=TRIALS, help="of the job that a prediction is compared with")
     parser.add_argument("--largest", type=int, default=LARGEST, help="size of an axis")
+    parser.add_argument("--part", type=part_of, default=(1, 1), metavar="K/N", help="of the shapes every N-th")
+    parser.add_argument("--tuned-only", action="store_true", help="compare nothing: another run has --records for it")
+    parser.add_argument("--records", action="append", default=[], type=Path, metavar="STATE", help="tune no shapes")
+    parser.add_argument("--merge", action="append", default=[], type=Path, metavar="FILE", help="a part's results")
     parser.add_argument("--resume", action="store_true")
     parser.add_argument("--stop-after", type=float, default=float("inf"), metavar="SECONDS")
     parser.add_argument("--out", type=Path, help="instead of benchmarks/results/<device>/predict.json")
-    return parser.parse_args(words)
+    arguments = parser.parse_args(words)
+    if arguments.merge and not arguments.out:
+        parser.error("--merge needs --out")
+    return arguments
 
 
 def facts(device: Device, kernel: Kernel, arguments: argparse.Namespace) -> State:

@@ -77,9 +77,10 @@ def _unusual(dtype: str) -> list[str]:
 
 
 def source_hash(kernel: Kernel) -> str:
-    """SHA-256 over the files that decide what can be tuned: the kernel's folder and the headers beside it."""
-    files = [path for path in sorted(kernel.folder.iterdir()) if path.suffix in {".cu", ".cuh", ".py"}]
+    """SHA-256 over what decides what can be tuned: the kernel's declaration, and its variants with their headers."""
     digest = hashlib.sha256()
-    for path in [*files, *sorted(kernel.folder.parent.glob("*.cuh"))]:
+    for path in sorted(kernel.folder.glob("*.py")):
         digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
+    for variant, source in sorted(kernel.source_hashes.items()):
+        digest.update(f"{variant} {source}\0".encode())
     return digest.hexdigest()

@@ -55,8 +55,6 @@ struct Operand {
   template <unsigned I>
   static constexpr unsigned long long FROM = static_cast<unsigned long long>(DOWN<I>) * LEADING + ALONG<I>;
 
-  template <unsigned I>
-  __device__ __forceinline__ bool is_mine() const { return LINES % LINES_AT_ONCE == 0 || line + DOWN<I> < LINES; }
   // A vector is inside the matrix or outside as a whole, because lines divide into vectors.
   template <unsigned I>
   __device__ __forceinline__ bool is_inside() const {
@@ -71,7 +69,9 @@ struct Operand {
   __device__ __forceinline__ void begin_one(unsigned offset) {
     constexpr unsigned BYTES = WIDTH * REAL_BYTES, INTO_BYTES = INTO<I> * REAL_BYTES;
     constexpr bool MAY_BE_OUTSIDE = EXTENT < TILE_X || LAST;
-    if (!is_mine<I>()) return;
+    if constexpr (LINES % LINES_AT_ONCE != 0) {
+      if (line + DOWN<I> >= LINES) return;
+    }
     if constexpr (BY_QUADS) {
       const bool inside = !MAY_BE_OUTSIDE || is_inside<I>();
       held[I] = inside ? load_pack<WIDTH>(source + FROM<I>) : Pack<WIDTH>{};
@@ -96,9 +96,12 @@ struct Operand {
       begin_some<I + COUNT / 2, COUNT - COUNT / 2, LAST>(offset);
     }
   }
-  // The next step sets out for that buffer.
+  // The next step sets out for that buffer. The copies of a last step that is cut off are not even instantiated where
+  // there is none: they took a twentieth of the compiler's time.
   __device__ __forceinline__ void begin(unsigned buffer) {
-    if (K % TILE_K == 0 || p + TILE_K <= K) {
+    if constexpr (K % TILE_K == 0) {
+      begin_some<0, COPIES, false>(buffer * TILE_BYTES);
+    } else if (p + TILE_K <= K) {
       begin_some<0, COPIES, false>(buffer * TILE_BYTES);
     } else {
       begin_some<0, COPIES, true>(buffer * TILE_BYTES);
@@ -108,7 +111,9 @@ struct Operand {
   template <unsigned I, unsigned COUNT>
   __device__ __forceinline__ void end_some(REAL* into) const {
     if constexpr (COUNT == 1) {
-      if (!is_mine<I>()) return;
+      if constexpr (LINES % LINES_AT_ONCE != 0) {
+        if (line + DOWN<I> >= LINES) return;
+      }
 #pragma unroll
       for (unsigned j = 0; j < WIDTH; ++j) into[INTO<I> + j * TILE_X] = held[I].lane[j];
     } else {

@@ -59,16 +59,19 @@ __device__ __forceinline__ void add_split(
         add_quad(total, load_cluster(address_in(from + number * (STRIDE * REAL_BYTES), block)));
       }
       if (SPLIT == 1) write(number, total);
-      else store_pack<QUAD>(sums + (cluster * SHARE_QUADS + i) * STRIDE, total);
+      else store_global<QUAD>(sums + (cluster * SHARE_QUADS + i) * STRIDE, total);
     }
     synchronize_cluster();   // a block's shared memory ends with it
   } else {
 #pragma unroll
     for (unsigned number = 0; number < THREAD_QUADS; ++number) {
-      store_pack<QUAD>(sums + (cluster * SHARE_QUADS + number) * STRIDE, quad_of(sum, number));
+      store_global<QUAD>(sums + (cluster * SHARE_QUADS + number) * STRIDE, quad_of(sum, number));
     }
   }
   if constexpr (SPLIT > 1) {
+    // No more than there can be: to unroll further took the compiler a tenth of its time. Not in the pragma itself, where
+    // nvcc expands no macros.
+    constexpr int PARTS_AT_ONCE = SPLIT < 16 ? SPLIT : 16;
     const unsigned clusters = parts / CLUSTER;
     if (!arrives_last(start, group, clusters)) return;
 #pragma unroll 2
@@ -76,7 +79,7 @@ __device__ __forceinline__ void add_split(
       const unsigned number = i * CLUSTER + in_cluster;
       if (THREAD_QUADS % CLUSTER != 0 && number >= THREAD_QUADS) break;
       Pack<QUAD> total = {};
-#pragma unroll 16
+#pragma unroll PARTS_AT_ONCE
       for (unsigned part = 0; part < clusters; ++part) {
         add_quad(total, load_written(sums + (part * SHARE_QUADS + i) * STRIDE));
       }

@@ -34,6 +34,7 @@ SAMPLE_MS = 0.2
 """A warm sample lasts at least this long: events resolve half a microsecond, and recording one takes as much again."""
 
 _MAX_BATCH = 256
+_SURELY_LONG_MS = 5.0
 _LONG_MS = 1.0  # the few microseconds that Python takes to launch are below 1 % of a sample from here on
 
 
@@ -140,8 +141,7 @@ class CudaBench:
         with self.device.launching():
             self.arrays.reset_written()
             self.device.synchronize()
-            mine.enqueue()
-            self.device.synchronize()
+            mine.launch_ms = self.device.times_ms(mine.enqueue, 1)[0]
             mine.is_loaded = True
             found = self.arrays.inspect()
             trespasses = found.trespasses() + (mine.workspace.trespasses() if mine.workspace else [])
@@ -160,7 +160,9 @@ class CudaBench:
             if l2 == "cold":
                 return self.device.times_ms(mine.enqueue, count, before=self._flush)
             if not mine.batch:
-                self._choose_batch(mine)
+                samples = self._choose_batch(mine, count)
+                if samples:
+                    return samples
             step = mine.graph.replay if mine.graph else mine.enqueue
             if mine.launch_ms < _LONG_MS:
                 step()  # keeps the GPU busy while the first sample is being enqueued
@@ -217,13 +219,20 @@ class CudaBench:
     def _value(self, argument: Argument) -> float:
         return self.scalars[argument.name] if isinstance(argument, Scalar) else self.arrays.addresses[argument.name]
 
-    def _choose_batch(self, executable: CudaExecutable) -> None:
+    def _choose_batch(self, executable: CudaExecutable, count: int) -> list[float]:
+        """`count` samples, where the choice gives them: behind the launch it estimates by, where one is a sample."""
+        samples: list[float] = []
         if not executable.is_loaded:  # a first launch may load code
             executable.enqueue()
-        executable.launch_ms = self.device.times_ms(executable.enqueue, 1)[0]
+        # A verifying launch, the first and on other inputs, is timed well enough to tell that no batch is needed: where
+        # a launch takes a tenth of a second, a search of seconds is a few dozen of them.
+        if executable.launch_ms < _SURELY_LONG_MS:
+            executable.launch_ms, *samples = self.device.times_ms(executable.enqueue, 1 + count)
         executable.batch = max(1, min(_MAX_BATCH, math.ceil(SAMPLE_MS / max(executable.launch_ms, 1e-4))))
         if executable.batch > 1:
             executable.graph = self.device.graph(executable.enqueue, executable.batch)
+            return []
+        return samples
 
     def _flush(self) -> None:
         start = int(self._flush_memory)

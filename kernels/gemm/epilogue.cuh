@@ -13,6 +13,6 @@ struct Epilogue {
     for (unsigned i = 0; i < WIDTH; ++i) {
       out.lane[i] = BETA_ZERO ? alpha * sum.lane[i] : alpha * sum.lane[i] + beta * out.lane[i];
     }
-    store_pack<WIDTH>(target, out);
+    store_global<WIDTH>(target, out);
   }
 };

@@ -9,6 +9,6 @@ struct Epilogue {
     Pack<WIDTH> out = load_pack<WIDTH>(bias + column);
 #pragma unroll
     for (unsigned i = 0; i < WIDTH; ++i) out.lane[i] = activate(sum.lane[i] + out.lane[i]);
-    store_pack<WIDTH>(Y + static_cast<size_t>(row) * N + column, out);
+    store_global<WIDTH>(Y + static_cast<size_t>(row) * N + column, out);
   }
 };

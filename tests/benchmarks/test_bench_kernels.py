@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -86,6 +88,21 @@ def test_a_row_is_kept_only_where_a_new_one_would_repeat_it(kernels):
         assert not kernels.is_fresh(rows, head | {key: value})
     assert not kernels.is_fresh([HEAD | {"name": "x", "reason": "DeviceLostError"}], head)
     assert not kernels.is_fresh(rows, head | {"name": "y"})
+
+
+def test_a_shape_of_long_launches_gets_a_longer_search(benchmark_module, kernels):
+    suite = {entry.row: entry for entry in benchmark_module("suite").read_suite()}
+    model = replace(CpuDevice().model, datasheet_gflops={"float32": 50_000.0}, datasheet_gb_per_s=4000.0)
+    words = kernels.parse(["--seconds", "8", "--trials", "70", "--launches", "1000"])
+
+    def seconds(row, model=model):
+        budget = kernels.budget_of(suite[row], model, words)
+        assert budget.trials == 70
+        return budget.seconds
+
+    assert seconds("square-8192/fp32") == pytest.approx(1000 * 2 * 8192**3 / 50e12, abs=0.1)
+    assert seconds("square-4096/fp32-fma") == seconds("gemv-4096x8192") == 8
+    assert seconds("square-8192/fp32", replace(model, datasheet_gflops={})) == 8
 
 
 def test_rows_keep_the_suites_order_and_replace_their_former_selves(kernels):
@@ -250,6 +267,29 @@ def test_a_heated_row_is_timed_in_rounds_of_their_own_length(benchmark_module, m
     assert (
         sum(count * executable >= 8.0 for executable, _, count in asked if executable == 2.0) == rows.HEATED_ROUNDS + 1
     )
+
+
+def test_at_sustained_clocks_what_is_nearly_the_fastest_can_win(benchmark_module, monkeypatch):
+    rows = benchmark_module("kernel_rows")
+    monkeypatch.setattr(rows, "HEATED_MS", 4.0)
+    hot_ms = {"throttled": 1.4, "frugal": 1.2, "close": 1.3, "slow": 1.0}
+    short_ms = {"throttled": 1.0, "frugal": 1.05, "close": 1.02, "slow": 1.5}
+    asked = []
+
+    class Hot:
+        def compile(self, configuration):
+            return configuration
+
+        def sample(self, executable, l2, count):
+            asked.append(executable)
+            return [hot_ms[executable]] * count
+
+    trials = [SimpleNamespace(configuration=c, evaluation=SimpleNamespace(time_ms=t)) for c, t in short_ms.items()]
+    trials.append(SimpleNamespace(configuration="failed", evaluation=SimpleNamespace(time_ms=None)))
+    assert rows.heated_choice(Hot(), trials) == "frugal"
+    assert set(asked) == {"throttled", "frugal", "close"}
+    monkeypatch.setattr(rows, "HEATED_CANDIDATES", 2)
+    assert rows.heated_choice(Hot(), trials) == "close"
 
 
 def test_an_entry_becomes_a_row_on_a_real_device(benchmark_module):

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import math
 import time
+from pathlib import Path
 
 import pytest
 
@@ -86,3 +87,49 @@ def test_a_run_goes_on_where_it_stopped(rows, predict, tmp_path):
     for place, record in enumerate(best):
         space = SOFTMAX.space(record.problem, device.model.limits)
         assert all(b.ranked[0] in record.times_ms for b in best[:place] if b.ranked[0] in space)
+
+
+def test_two_devices_share_the_tuning_and_then_the_comparing(predict, tmp_path, capsys, monkeypatch):
+    common = [
+        "predict.py",
+        "--device",
+        "cpu",
+        "--kernel",
+        "softmax",
+        "--largest",
+        "64",
+        "--tuned",
+        "5",
+        "--unseen",
+        "2",
+    ]
+    one, two, whole = (tmp_path / name for name in ("one.json", "two.json", "whole.json"))
+
+    def run(*words):
+        monkeypatch.setattr("sys.argv", [*common, *map(str, words)])
+        return predict.main()
+
+    states = [Path(f"{path}.state") for path in (one, two)]
+    for part, path in (("1/2", one), ("2/2", two)):
+        assert run("--part", part, "--tuned-only", "--seconds", 0.2, "--out", path) == 0
+    assert [len(predict.read_state(path)["records"]) for path in states] == [3, 2]
+    told = [word for path in states for word in ("--records", path)]
+    for part, path in (("1/2", one), ("2/2", two)):
+        assert run("--part", part, "--trials", 2, *told, "--out", path.with_suffix(".rows")) == 0
+    parts = [path.with_suffix(".rows") for path in (one, two)]
+    assert run("--merge", parts[0], "--merge", parts[1], "--out", whole) == 0
+    found = predict.read_state(whole)
+    assert found["rows"] == [row for path in parts for row in predict.read_state(path)["rows"]]
+    assert len({tuple(row["shape"].values()) for row in found["rows"]}) == 2
+    assert found["summary"] == predict.summary(found["rows"])
+    assert capsys.readouterr().out.endswith(predict.table(found) + "\n")
+    predict.write(parts[1], {**predict.read_state(parts[1]), "records": []})
+    with pytest.raises(SystemExit, match="different records"):
+        run("--merge", parts[0], "--merge", parts[1], "--out", whole)
+
+
+@pytest.mark.parametrize("words", [["--part", "3/2"], ["--part", "0/2"], ["--part", "x"], ["--merge", "a.json"]])
+def test_parts_that_there_are_not_and_a_merge_into_nothing_are_refused(predict, words, capsys):
+    with pytest.raises(SystemExit):
+        predict.parse(words)
+    assert words[0] in capsys.readouterr().err

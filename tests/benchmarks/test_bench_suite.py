@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from types import SimpleNamespace
 
 import pytest
 
@@ -71,18 +72,18 @@ def test_the_large_cubes_are_timed_at_sustained_clocks_where_that_is_asked_for(s
     ]
 
 
-def test_the_source_hash_changes_with_any_source(benchmark_module, tmp_path):
+def test_the_source_hash_changes_with_the_kernels_own_sources_and_with_no_others(benchmark_module, tmp_path):
     module = benchmark_module("suite")
 
-    class Folder:
-        folder = tmp_path / "some"
+    def hash_of(**sources):
+        return module.source_hash(SimpleNamespace(folder=tmp_path, source_hashes=sources))
 
-    Folder.folder.mkdir()
-    (Folder.folder / "a.cu").write_text("1")
-    first = module.source_hash(Folder)
-    (tmp_path / "shared.cuh").write_text("2")
-    second = module.source_hash(Folder)
-    (Folder.folder / "notes.txt").write_text("3")
-    assert first != second == module.source_hash(Folder)
-    (Folder.folder / "a.cu").write_text("4")
-    assert module.source_hash(Folder) != second
+    (tmp_path / "declaration.py").write_text("1")
+    first = hash_of(naive="a", tiled="b")
+    assert first == hash_of(tiled="b", naive="a")
+    assert first != hash_of(naive="a", tiled="c")
+    assert first != hash_of(naive="a", wpt="b")
+    (tmp_path / "notes.txt").write_text("3")
+    assert hash_of(naive="a", tiled="b") == first
+    (tmp_path / "declaration.py").write_text("4")
+    assert hash_of(naive="a", tiled="b") != first

@@ -97,7 +97,8 @@ def settled_by_kernels(path: Path = KERNELS) -> list[Settled]:
         clocks = {name: row[name] for name in ("clock_mhz", "temperature_c", "gflops", "gb_per_s", "bound_ratio")}
         found.append(
             Settled(
-                **{name: row[name] for name in ("kernel", "shape", "dtype", "options", "source_hash", "search_s")},
+                **{name: row[name] for name in ("kernel", "shape", "dtype", "options", "search_s")},
+                source_hash=row.get("variant_source_hash"),
                 environment=measured_in,
                 configuration=row["configuration"],
                 trials=[

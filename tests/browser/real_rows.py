@@ -77,6 +77,7 @@ class Filler:
     def __init__(self, session: Session) -> None:
         self.session = session
         self._variants: dict[tuple[str, str, str | None], int] = {}
+        self._trials: dict[tuple[int, str], models.Trial] = {}
         registry.register_kernels(session, registry.catalogue())
 
     def device(self, model: DeviceModel, environment: Environment, host: str) -> models.Device:
@@ -105,12 +106,15 @@ class Filler:
         return study, job
 
     def trial(self, study, job, kernel: str, configuration: dict, *, outcome="measured", source_hash=None, **of):
-        """One trial; `of` holds its other columns."""
+        """One trial, that of before where another job has had it; `of` holds its other columns."""
         job.revision += 1
         source = (kernel, configuration["variant"], source_hash)
         if source not in self._variants:
             self._variants[source] = variant_id(self.session, *source)
         said = json.dumps([configuration, source_hash], sort_keys=True)
+        configuration_hash = hashlib.sha256(said.encode()).hexdigest()
+        if (study.id, configuration_hash) in self._trials:
+            return self._trials[study.id, configuration_hash]
         row = models.Trial(
             study_id=study.id,
             number=study.next_number,
@@ -119,13 +123,14 @@ class Filler:
             epoch=0,
             kernel_variant_id=self._variants[source],
             configuration=configuration,
-            configuration_hash=hashlib.sha256(said.encode()).hexdigest(),
+            configuration_hash=configuration_hash,
             outcome=outcome,
             ranking_l2="warm",
             **of,
         )
         study.next_number += 1
         self.session.add(row)
+        self._trials[study.id, configuration_hash] = row
         return row
 
     def main_job(self, path: Path = MAIN_JOB) -> None:

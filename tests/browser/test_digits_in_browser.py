@@ -1,5 +1,6 @@
 """The drawing page as a person uses it: strokes of a mouse, a finger, the keys; what it says is what was drawn."""
 
+import re
 import sys
 from pathlib import Path
 
@@ -19,7 +20,8 @@ def test_every_digit_drawn_with_the_mouse_is_recognised(open_tab, expect):
     tab = open_tab("/digits")
     for digit in STROKES:
         draw(tab, digit)
-        expect(tab.locator("#answer")).to_contain_text(f" {digit}, ")
+        # Answers come while the drawing grows: what half of it looks like is not what this is about.
+        expect(tab.locator("#answer")).to_have_text(re.compile(rf" {digit}, (over 99\.9|[5-9]\d\.\d) %$"))
         expect(tab.locator("tr.best th")).to_have_text([str(digit)])
         assert tab.locator(f"#digit-{digit} meter").evaluate("meter => meter.value") > 0.5
         tab.get_by_role("button", name="Clear").click()

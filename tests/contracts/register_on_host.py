@@ -34,6 +34,11 @@ template <unsigned BYTES, unsigned INTO, long long FROM>
 inline void copy_async(unsigned target, const void* source) {
   copy_async_or_zero<BYTES, INTO, FROM>(target, source, true);
 }
+template <unsigned WIDTH>
+inline void store_global(REAL* target, const Pack<WIDTH>& pack) {
+  if ((size_t)target % sizeof(Pack<WIDTH>)) __builtin_trap();
+  store_pack<WIDTH>(target, pack);
+}
 inline void commit_copies() {
   HostQueue& queue = host_queues[threadIdx.x];
   queue.groups.push_back(std::move(queue.open));

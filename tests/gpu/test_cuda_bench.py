@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import ctypes
 import itertools
+import math
 import re
 import statistics
 
@@ -158,6 +159,26 @@ def test_replayed_batches_agree_with_single_launches(device):
     single = statistics.median(device.times_ms(executable.enqueue, 9)[2:])
     assert batched == pytest.approx(single, rel=0.15)
     bench.close()
+
+
+def test_the_launch_that_tells_a_batch_of_one_is_followed_by_the_samples(bench):
+    device, size = bench.device, 1 << 26
+    memory = device.allocate(size)
+    fills = math.ceil(0.5 / min(device.times_ms(lambda: device.fill(int(memory), size, 0), 5)))
+    launches = 0
+
+    def enqueue():
+        nonlocal launches
+        launches += 1
+        for _ in range(fills):
+            device.fill(int(memory), size, 0)
+
+    executable = bench.executable(enqueue)
+    samples = bench.sample(executable, "warm", 3)
+    assert executable.batch == 1
+    assert launches == 1 + 1 + 3  # one to load it, one to estimate by
+    more = bench.sample(executable, "warm", 9)
+    assert statistics.median(samples) == pytest.approx(statistics.median(more), rel=0.1)
 
 
 def test_a_cold_cache_costs_a_memory_bound_kernel_time(device):

@@ -32,7 +32,14 @@ def device(gpu, request):
 
 
 def served(kernel, problems, limits):
-    return {f"{v.name} {p.dtype}" for p in problems for v in kernel.usable_variants(p, limits)}
+    """Variants and dtypes with a feasible configuration for one of the problems."""
+    found = set()
+    for problem in problems:
+        for variant in kernel.usable_variants(problem, limits):
+            pair = f"{variant.name} {problem.dtype}"
+            if pair not in found and len(kernel.space(problem, limits, [variant.name])):
+                found.add(pair)
+    return found
 
 
 def some_problems(kernel, problems, limits, least):

@@ -16,6 +16,11 @@ inline unsigned __byte_perm(unsigned x, unsigned y, unsigned selector) {
   for (int i = 0; i < 4; ++i) result |= (unsigned)(both >> (selector >> 4 * i & 7) * 8 & 0xff) << 8 * i;
   return result;
 }
+template <unsigned WIDTH>
+inline void store_global(REAL* target, const Pack<WIDTH>& pack) {
+  if ((size_t)target % sizeof(Pack<WIDTH>)) __builtin_trap();
+  store_pack<WIDTH>(target, pack);
+}
 struct HostCopy { unsigned target; const void* source; unsigned size, bytes; };
 static std::vector<HostCopy> host_copies[1024];
 inline void host_copy(unsigned target, const void* source, unsigned size, unsigned bytes) {
