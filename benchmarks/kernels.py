@@ -1,6 +1,6 @@
 """Tunes every shape of suite.json with one budget, times the winners against the library, writes and prints the table.
 
-    python benchmarks/kernels.py [--resume] [--only square-4096 --only gemv --only tf32] [--seconds 10] [--out FILE]
+    python benchmarks/kernels.py [--resume] [--only square-4096 --only gemv --only tf32] [--seconds 8] [--out FILE]
     python benchmarks/kernels.py --table benchmarks/results/h200/kernels.json [--readme]
     python benchmarks/kernels.py --merge PART.json --merge PART.json [--out FILE]
 
@@ -35,7 +35,7 @@ from tilewright.tuner.device import Device, DeviceModel
 from tilewright.tuner.devices import open_device
 from tilewright.tuner.tune import Budget
 
-TRIALS, SECONDS = 5000, 10.0
+TRIALS, SECONDS = 5000, 8.0
 """The search of every row, whichever comes first. Setting up, the finals and the rounds beside the library come on top:
 about 3 s, and 15 s more where a row is timed at sustained clocks; all 73 rows take about 16 minutes."""
 

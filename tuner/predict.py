@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.problem import Limits, Problem
 from tilewright.kernels.space import Configuration
-from tilewright.tuner.predict_features import Features
+from tilewright.tuner.predict_features import Features, work_of
 from tilewright.tuner.predict_model import Smooth
 
 FEWEST_SHAPES = 4
@@ -27,7 +27,7 @@ FEWEST_SHAPES = 4
 MOST_ROWS = 9000
 """Trials that are fitted to, shared out evenly among shapes."""
 
-NEIGHBOURS, EACH = 16, 16
+NEIGHBOURS, EACH = 16, 24
 """The nearest shapes, and how many of the fastest configurations of each are candidates; of the others, the fastest."""
 
 SLOW, BEYOND = 0.5, 0.3
@@ -115,7 +115,7 @@ class Predictor:
         best = int(np.argmin(expected + CAUTION * deviation))
         chosen = candidates[best]
         near = next(self._records[i] for i in order if chosen in self._records[i].times_ms)
-        time_ms = math.exp(float(expected[best])) * _work(self._kernel, problem)
+        time_ms = math.exp(float(expected[best])) * work_of(self._kernel, problem)
         return Prediction(chosen, time_ms, self._expected_loss(distances), near.problem)
 
     @property
@@ -141,7 +141,7 @@ class Predictor:
         """What is fitted: the logarithm of time over work."""
         times_ms = np.array([record.times_ms[c] for c in sample])
         slow = np.maximum(np.log(times_ms / record.best_ms) - SLOW, 0.0)
-        return np.asarray(np.log(times_ms / _work(self._kernel, record.problem)) - (1 - BEYOND) * slow)
+        return np.asarray(np.log(times_ms / work_of(self._kernel, record.problem)) - (1 - BEYOND) * slow)
 
     def _loss(self, left_out: int, sample: Sequence[Configuration], rows: Array, values: Array) -> float:
         """Of the choice for a tuned shape by all others, among candidates that were measured for it.
@@ -161,7 +161,3 @@ class Predictor:
 
 def _log_shape(problem: Problem) -> Array:
     return np.log2(np.array([size for _, size in problem.axes], dtype=np.float64))
-
-
-def _work(kernel: Kernel, problem: Problem) -> float:
-    return float(max(kernel.flops(problem), kernel.bytes_moved(problem), 1))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +14,7 @@ from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.problem import Limits, Problem
 from tilewright.kernels.space import Configuration
 from tilewright.tuner.occupancy import blocks_per_multiprocessor
+from tilewright.tuner.predict_tiles import Tiles
 
 MOST_ZEROS = 5
 """Powers of two in an axis size that count: vectors, warps and tiles up to 32."""
@@ -23,26 +25,38 @@ ANOTHER_VARIANT = 2.0
 
 @dataclass(frozen=True)
 class Features:
-    """Rows of numbers for configurations of one kernel on one device; a column means the same in each row."""
+    """Rows of numbers for configurations of one kernel on one device; a column means the same in each row.
+
+    All problems have one dtype and the same options.
+    """
 
     kernel: Kernel
     limits: Limits
     registers: Mapping[Configuration, int] = field(default_factory=dict)  # of a thread, where a compiler told
 
-    def rows(self, problem: Problem, configurations: Sequence[Configuration]) -> NDArray[np.float64]:
-        """A row a configuration: the shape, the launch and the parameters, most as powers of two."""
-        shape = [*(math.log2(size) for _, size in problem.axes), *(float(_zeros(size)) for _, size in problem.axes)]
-        return np.array([[*shape, *self._launch(problem, c), *self._parameters(c)] for c in configurations])
+    @cached_property
+    def tiles(self) -> Tiles:
+        """What is known of the kernel's tiles."""
+        return Tiles(self.kernel)
 
-    def _launch(self, problem: Problem, configuration: Configuration) -> list[float]:
-        """Waves and how full the last one is, work of a thread, what a multiprocessor holds."""
+    def rows(self, problem: Problem, configurations: Sequence[Configuration]) -> NDArray[np.float64]:
+        """A row a configuration: the shape, the launch, the tiles and the parameters, most as powers of two."""
+        work = work_of(self.kernel, problem)
+        shape = [*(math.log2(size) for _, size in problem.axes), *(float(_zeros(size)) for _, size in problem.axes)]
+        shape += [math.log2(work), math.log2((1 + self.kernel.flops(problem)) / (1 + self.kernel.bytes_moved(problem)))]
+        return np.array([[*shape, *self._launch(problem, c, work), *self._parameters(c)] for c in configurations])
+
+    def _launch(self, problem: Problem, configuration: Configuration, work: int) -> list[float]:
+        """Waves and how full the last one is, work of a thread, what a multiprocessor holds, the workspace."""
         variant, limits = self.kernel.variant(configuration.variant), self.limits
         launch = variant.launch(configuration.values, problem)
         shared_bytes = variant.static_shared_bytes(configuration.values, problem) + launch.shared_bytes
         registers = self.registers.get(configuration, 0)
         resident = max(1, blocks_per_multiprocessor(registers, shared_bytes, launch.threads, limits))
         blocks = math.prod(launch.grid)
-        work = max(self.kernel.flops(problem), self.kernel.bytes_moved(problem), 1)
+        at_once = min(blocks, resident * limits.multiprocessors)
+        threads = limits.multiprocessors * limits.max_threads_per_multiprocessor
+        workspace_bytes = variant.workspace_bytes(configuration.values, problem)
         return [
             math.log2(blocks / (resident * limits.multiprocessors)),
             _idle(blocks / (resident * limits.multiprocessors)),
@@ -50,17 +64,42 @@ class Features:
             math.log2(work / (blocks * launch.threads)),
             math.log2(launch.threads),
             math.log2(resident * launch.threads / limits.max_threads_per_multiprocessor),
+            math.log2(at_once * launch.threads / threads),
             math.log2(1 + shared_bytes),
+            math.log2(1 + workspace_bytes),
+            math.log2(1 + workspace_bytes / max(1, self.kernel.bytes_moved(problem))),
+            *self._tiling(problem, configuration, work, at_once),
+        ]
+
+    def _tiling(self, problem: Problem, configuration: Configuration, work: int, at_once: int) -> list[float]:
+        """How large tiles are and how many, what sticks out at the edges, how full the last round of them is."""
+        tiling = self.tiles.tiling(problem, configuration)
+        padded = tiling.count * work_of(self.kernel, tiling.whole) / work
+        return [
+            *(math.log2(1 + tile) for tile in self.tiles.extents(problem, configuration)),
+            math.log2(tiling.count),
+            math.log2(padded),
+            _idle(tiling.parts / at_once),
+            _idle(tiling.parts / self.limits.multiprocessors),
         ]
 
     def _parameters(self, configuration: Configuration) -> list[float]:
         """Every parameter of the kernel by name, 0 where the variant has none of it; then the variants."""
-        values = configuration.values
-        numbers = [math.copysign(math.log2(1 + abs(v)), v) for v in (values.get(name, 0) for name in self._names())]
-        return [*numbers, *(ANOTHER_VARIANT * (v.name == configuration.variant) for v in self.kernel.variants)]
+        row = [0.0] * len(self._columns)
+        for name, value in configuration.items:
+            if name in self._columns:
+                row[self._columns[name]] = math.copysign(math.log2(1 + abs(value)), value)
+        return [*row, *(ANOTHER_VARIANT * (v.name == configuration.variant) for v in self.kernel.variants)]
 
-    def _names(self) -> list[str]:
-        return sorted({parameter.name for variant in self.kernel.variants for parameter in variant.parameters})
+    @cached_property
+    def _columns(self) -> dict[str, int]:
+        names = {parameter.name for variant in self.kernel.variants for parameter in variant.parameters}
+        return {name: column for column, name in enumerate(sorted(names))}
+
+
+def work_of(kernel: Kernel, problem: Problem) -> int:
+    """What a time is divided by: operations or bytes, whichever are more."""
+    return max(kernel.flops(problem), kernel.bytes_moved(problem), 1)
 
 
 def _zeros(size: int) -> int:

@@ -87,6 +87,34 @@ def test_the_expected_loss_is_of_the_size_of_the_loss(predictor):
     assert real / 4 < expected < max(4 * real, 0.1)
 
 
+def persistent_ms(problem, configuration):
+    """A made device on which 132 blocks take tiles in turns, so that only whole rounds of tiles count."""
+    c, (m, n, k) = configuration.values, (problem.shape[axis] for axis in "mnk")
+    rows = 64 * c.BLOCKS_R * c.CONSUMERS
+    tile_m, tile_n = (c.TILE_S, rows) if c.SHARED_A else (rows, c.TILE_S)
+    rounds = math.ceil(math.ceil(m / tile_m) * math.ceil(n / tile_n) * c.SPLIT_K / 132)
+    return 0.003 + rounds * 2e-8 * k / c.SPLIT_K * tile_m * tile_n * (1 + 32 / min(tile_m, tile_n))
+
+
+def test_rounds_of_tiles_are_foreseen_where_the_grid_is_always_the_same():
+    def problem_and_space():
+        problem = problem_of(*(round(2 ** generator.uniform(8, 12)) for _ in range(3)))
+        return problem, GEMM.space(problem, LIMITS, ["tensor3xtf32_sm90"])
+
+    generator, tuned, losses = random.Random(5), [], []
+    for _ in range(24):
+        problem, space = problem_and_space()
+        chosen = {space.feasible[generator.randrange(len(space))] for _ in range(40)}
+        tuned.append(Record(problem, {c: persistent_ms(problem, c) for c in sorted(chosen)}, {}))
+    predictor = Predictor(GEMM, LIMITS, tuned)
+    for _ in range(12):
+        problem, space = problem_and_space()
+        found = predictor.predict(problem, space.__contains__)
+        best_ms = min(persistent_ms(problem, c) for c in space.feasible)
+        losses.append(persistent_ms(problem, found.configuration) / best_ms)
+    assert np.exp(np.log(losses).mean()) < 1.08
+
+
 def test_every_tuned_shape_has_a_loss_from_the_others(predictor, records):
     assert list(predictor.losses) == [r.problem for r in records]
     assert all(loss >= 0 for loss in predictor.losses.values())
@@ -139,6 +167,13 @@ def test_a_feature_that_never_changes_counts_for_nothing():
     model = Smooth.fit(rows, 3 * rows[:, 0])
     value, _ = model(np.array([[0.5, 7.0]]))
     assert value[0] == pytest.approx(1.5, abs=0.05)
+
+
+def test_a_feature_that_hardly_changes_does_not_lead():
+    is_wide = np.arange(40) % 2
+    model = Smooth.fit(np.column_stack([is_wide, 0.03 * is_wide]), 0.3 * is_wide)
+    value, _ = model(np.array([[0.0, 0.03]]))
+    assert value[0] == pytest.approx(0.0, abs=0.05)
 
 
 @pytest.mark.parametrize("kernel", catalogue().kernels(), ids=lambda k: k.name)

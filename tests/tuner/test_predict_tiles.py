@@ -1,0 +1,93 @@
+from dataclasses import replace
+
+import pytest
+
+from tilewright.kernels.catalogue import catalogue
+from tilewright.kernels.problem import Limits
+from tilewright.kernels.space import Configuration
+from tilewright.kernels.variant import Launch, Variant
+from tilewright.tuner.predict_features import Features
+from tilewright.tuner.predict_tiles import LARGEST, Tiles
+
+LIMITS = Limits(compute_capability=(9, 0), multiprocessors=132, memory_bytes=140 * 2**30, max_shared_bytes=227 * 1024)
+GEMM = catalogue().get("gemm")
+PROBLEM = GEMM.problem({"m": 1000, "n": 700, "k": 500})
+
+
+def default_of(variant, **values):
+    default = GEMM.variant(variant).space().default()
+    return Configuration.of(variant, {**default.values, **values})
+
+
+def launched_as(launch):
+    """gemm with one variant that launches so."""
+    kernel = replace(GEMM, variants=(Variant("made", "made.cu", launch),))
+    return Tiles(kernel), Configuration("made", ())
+
+
+@pytest.mark.parametrize(
+    ("configuration", "extents"),
+    [
+        (default_of("tiled", TILE_WIDTH=24), (24, 24, 0)),
+        (default_of("naive", BLOCK_X=32, BLOCK_Y=8), (8, 32, 0)),
+        (default_of("wpt", TILE_M=128, TILE_N=64), (128, 64, 0)),
+        (default_of("register", WARPS_M=2, LANES_M=2, WPT_M=8, WARPS_N=1, WPT_N=4, SHARE_K=16), (32, 64, 0)),
+        (default_of("tensor3xtf32_sm90", BLOCKS_R=2, CONSUMERS=2, TILE_S=64, SHARED_A=1, SPLIT_K=2), (64, 256, 0)),
+    ],
+    ids=lambda value: getattr(value, "variant", ""),
+)
+def test_tiles_are_what_the_launch_divides_by(configuration, extents):
+    assert Tiles(GEMM).extents(PROBLEM, configuration) == extents
+
+
+def test_tiles_are_counted_where_the_grid_stops_growing():
+    persistent = default_of("tensor3xtf32_sm90", BLOCKS=132, BLOCKS_R=1, CONSUMERS=1, TILE_S=64, SHARED_A=1, SPLIT_K=2)
+    assert GEMM.variant(persistent.variant).launch(persistent.values, PROBLEM).grid == (132, 1, 1)
+    tiling = Tiles(GEMM).tiling(PROBLEM, persistent)
+    assert (tiling.count, tiling.parts) == (16 * 11, 2 * 16 * 11)
+    assert tiling.whole.shape == {"m": 64, "n": 64, "k": 500}
+
+
+def test_what_is_launched_once_is_one_tile():
+    tiles, configuration = launched_as(lambda _c, _p: Launch((7, 1, 1), (32, 1, 1)))
+    assert tiles.extents(PROBLEM, configuration) == (0, 0, 0)
+    tiling = tiles.tiling(PROBLEM, configuration)
+    assert (tiling.count, tiling.parts, tiling.whole) == (1, 7, PROBLEM)
+
+
+def test_the_largest_tile_that_is_asked_about_is_found_and_a_larger_one_counts_as_none():
+    for width, found in ((LARGEST - 1, LARGEST - 1), (LARGEST, 0)):
+        tiles, configuration = launched_as(lambda _c, p, w=width: Launch((-(-p.shape["m"] // w), 1, 1), (32, 1, 1)))
+        assert tiles.extents(PROBLEM, configuration) == (found, 0, 0)
+
+
+def test_a_launch_that_small_shapes_break_divides_nothing():
+    tiles, configuration = launched_as(lambda _c, p: Launch((1000 // (p.shape["k"] // 2), 1, 1), (32, 1, 1)))
+    assert tiles.extents(PROBLEM, configuration) == (0, 0, 0)
+    assert tiles.tiling(PROBLEM, configuration).parts == 4
+
+
+def test_a_launch_is_asked_for_its_tiles_once():
+    asked = []
+
+    def launch(_c, problem):
+        asked.append(problem)
+        return Launch((-(-problem.shape["m"] // 48), 1, 1), (32, 1, 1))
+
+    tiles, configuration = launched_as(launch)
+    assert tiles.extents(PROBLEM, configuration) == (48, 0, 0)
+    before = len(asked)
+    assert tiles.extents(GEMM.problem({"m": 5, "n": 6, "k": 7}), configuration) == (48, 0, 0)
+    assert len(asked) == before
+
+
+def test_a_round_more_of_tiles_is_a_feature_though_the_grid_is_the_same():
+    configuration = default_of(
+        "tensor3xtf32_sm90", BLOCKS=132, BLOCKS_R=1, CONSUMERS=1, TILE_S=64, SHARED_A=1, SPLIT_K=1
+    )
+    full, one_more = (
+        Features(GEMM, LIMITS).rows(GEMM.problem({"m": m, "n": 64, "k": 512}), [configuration])[0]
+        for m in (64 * 132, 64 * 133)
+    )
+    # Twice the rounds for all but the same work: by blocks at once, and by multiprocessor.
+    assert sum(abs(one_more - full) > 0.9) == 2
