@@ -163,16 +163,13 @@ def _check_choices(model: models.DeviceModel, request: JobRequest) -> None:
         raise InvalidRequestError("budget.trials", f"must be at most {allowed.max_trials}.", "100")
     if request.budget.seconds is not None and request.budget.seconds > allowed.max_seconds:
         raise InvalidRequestError("budget.seconds", f"must be at most {allowed.max_seconds:g}.", "60")
-    _check_ceilings(request)
+    check_budget_ceilings(request.budget.trials, request.budget.seconds)
 
 
-def _check_ceilings(request: JobRequest) -> None:
+def check_budget_ceilings(trials: int | None, seconds: float | None) -> None:
     """Raises CeilingError where the budget is beyond what the caller's key allows, or does not say how far it goes."""
-    budget, most = request.budget, ceilings()
-    for name, asked, highest in (
-        ("trials", budget.trials, most.max_trials),
-        ("seconds", budget.seconds, most.max_seconds),
-    ):
+    most = ceilings()
+    for name, asked, highest in (("trials", trials, most.max_trials), ("seconds", seconds, most.max_seconds)):
         if highest is not None and (asked is None or asked > highest):
             raise CeilingError(f"This key allows at most {highest:g} {name} a job: set budget.{name} to that or less.")
 

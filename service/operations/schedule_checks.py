@@ -10,10 +10,11 @@ from typing import Any
 from sqlalchemy.orm import Session
 
 from tilewright.kernels.errors import InvalidProblemError
-from tilewright.service.errors import InvalidRequestError, NotFoundError
+from tilewright.service.errors import CeilingError, InvalidRequestError, NotFoundError
+from tilewright.service.operations.caller import ceilings
 from tilewright.service.operations.catalog import kernel_named
 from tilewright.service.operations.due_times import DueTimes
-from tilewright.service.operations.request_job import check_job, check_place
+from tilewright.service.operations.request_job import check_budget_ceilings, check_job, check_place
 from tilewright.service.operations.requests import JobRequest, ScheduleRequest
 from tilewright.service.store import models
 from tilewright.service.store.models import Overlap, Target
@@ -52,6 +53,17 @@ def check_schedule(session: Session, request: ScheduleRequest) -> CheckedSchedul
         "budget_target_ms": request.budget.target_ms,
     }
     return CheckedSchedule(times, request.model_dump(include=same) | own, problem_ids)
+
+
+def check_caller(trials: int | None, seconds: float | None) -> None:
+    """Raises CeilingError where the caller's key may not ask for jobs of this budget, or only for so many at a time.
+
+    A schedule's jobs are counted to no key, so that one with a ceiling on open jobs can have none from schedules.
+    """
+    most = ceilings().max_open_jobs
+    if most is not None:
+        raise CeilingError(f"This key may have {most} jobs queued or running; a schedule's jobs would be beside these.")
+    check_budget_ceilings(trials, seconds)
 
 
 def check_problems(

@@ -13,16 +13,15 @@ from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session, joinedload
 
-from tilewright.service.errors import CeilingError, ConflictError, InvalidRequestError, NotFoundError
+from tilewright.service.errors import ConflictError, InvalidRequestError, NotFoundError
 from tilewright.service.operations.answers import FireAnswer, JobAnswer, Page, ProblemAnswer, ScheduleAnswer
-from tilewright.service.operations.caller import ceilings
 from tilewright.service.operations.due_times import DueTimes
 from tilewright.service.operations.firing import MAX_OPEN_JOBS, fire_by_hand, fire_due, first_due
 from tilewright.service.operations.jobs import OPEN, job
 from tilewright.service.operations.pages import cursor_of, row_id_of
 from tilewright.service.operations.registry import problem_answer
 from tilewright.service.operations.requests import ScheduleRequest
-from tilewright.service.operations.schedule_checks import check_schedule
+from tilewright.service.operations.schedule_checks import check_caller, check_schedule
 from tilewright.service.store import models
 
 __all__ = [
@@ -45,7 +44,7 @@ def create_schedule(session: Session, request: ScheduleRequest) -> ScheduleAnswe
 
     Raises CeilingError, InvalidRequestError or InvalidProblemError naming the field, ConflictError for a taken name.
     """
-    _check_open_jobs()
+    check_caller(request.budget.trials, request.budget.seconds)
     checked = check_schedule(session, request)
     now: datetime = session.scalars(select(func.clock_timestamp())).one()
     table = models.Schedule
@@ -67,7 +66,7 @@ def change_schedule(session: Session, schedule_id: int, request: ScheduleRequest
     Raises NotFoundError, CeilingError, InvalidRequestError or InvalidProblemError naming the field, ConflictError.
     """
     row = _locked(session, schedule_id)
-    _check_open_jobs()
+    check_caller(request.budget.trials, request.budget.seconds)
     checked = check_schedule(session, request)
     before = (row.cron, row.time_zone, row.enabled)
     try:
@@ -84,13 +83,6 @@ def change_schedule(session: Session, schedule_id: int, request: ScheduleRequest
     session.execute(delete(models.ScheduledProblem).where(models.ScheduledProblem.schedule_id == schedule_id))
     _add_problems(session, schedule_id, checked.problem_ids)
     return schedule(session, schedule_id)
-
-
-def _check_open_jobs() -> None:
-    """Raises CeilingError where the caller's key may have only so many open jobs: a schedule's are nobody's."""
-    most = ceilings().max_open_jobs
-    if most is not None:
-        raise CeilingError(f"This key may have {most} jobs queued or running; a schedule's jobs would be beside these.")
 
 
 def _add_problems(session: Session, schedule_id: int, problem_ids: Sequence[int]) -> None:
@@ -118,7 +110,7 @@ def set_enabled(session: Session, schedule_id: int, enabled: bool) -> ScheduleAn
     """The schedule paused or going on; raises NotFoundError, CeilingError. What was due in the pause does not fire."""
     row = _locked(session, schedule_id)
     if enabled:
-        _check_open_jobs()
+        check_caller(row.budget_trials, row.budget_seconds)
     if row.enabled != enabled:
         row.enabled, row.next_at = enabled, first_due(session, row) if enabled else None
         session.flush()
@@ -137,7 +129,7 @@ def run_now(session: Session, schedule_id: int) -> list[JobAnswer]:
     Raises NotFoundError, CeilingError, and ConflictError where too many of its jobs are open.
     """
     row = _locked(session, schedule_id)
-    _check_open_jobs()
+    check_caller(row.budget_trials, row.budget_seconds)
     made = fire_by_hand(session, row)
     if made is None:
         raise ConflictError(f"The schedule has too many open jobs; at most {MAX_OPEN_JOBS} may be. Cancel some first.")

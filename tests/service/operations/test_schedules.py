@@ -65,6 +65,26 @@ def test_a_key_with_ceilings_on_budgets_alone_may_make_schedules_within_them(ses
         assert len(run_now(session, made.id)) == 1
 
 
+@pytest.mark.parametrize(
+    ("budget", "most"),
+    [
+        (BudgetRequest(trials=21), Ceilings(max_trials=20)),
+        (BudgetRequest(seconds=9), Ceilings(max_trials=20)),
+        (BudgetRequest(trials=5, seconds=9), Ceilings(max_seconds=8)),
+    ],
+)
+def test_a_schedule_of_somebody_else_runs_for_a_key_only_within_its_ceilings(session, budget, most):
+    made = create_schedule(session, wanted(budget=budget, enabled=False))
+    with acting_as(Caller("key ci", Scope.TUNE, models.uuid7(), most), "test"):
+        with pytest.raises(CeilingError, match="This key allows at most"):
+            run_now(session, made.id)
+        with pytest.raises(CeilingError, match="This key allows at most"):
+            set_enabled(session, made.id, enabled=True)
+    assert jobs_of(session, made.id) == []
+    assert not schedules(session)[0].enabled
+    assert len(run_now(session, made.id)) == 1
+
+
 # --- created, listed, changed
 
 
