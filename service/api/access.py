@@ -7,6 +7,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from functools import cached_property, partial
 from http.cookies import CookieError, SimpleCookie
 from typing import TypeVar
@@ -137,7 +138,7 @@ class Lock:
     async def _owner(self, token: str, address: str, *, is_key: bool) -> Caller:
         believed, name = self._believed, keys.hash_of(token)
         found, since = believed.get(name, (None, -math.inf))
-        if found is None or self._clock() - since > BELIEVED_S:
+        if found is None or self._clock() - since > BELIEVED_S or has_ended(found.expires_at):
             find, since = partial(_look_up, token, is_key=is_key), self._clock()
             try:
                 found = await self.look_up(find, address, is_known=found is not None)
@@ -155,6 +156,11 @@ class Lock:
         wait_s = buckets.wait_s(name)
         if wait_s > 0:
             raise refusals.TooManyRequestsError(math.ceil(wait_s))
+
+
+def has_ended(expires_at: datetime | None) -> bool:
+    """Whether that moment has passed, by this machine's clock; the database's has the last word."""
+    return expires_at is not None and expires_at <= datetime.now(UTC)
 
 
 def address_of(scope: Request) -> str:

@@ -273,6 +273,21 @@ def test_a_token_that_was_being_looked_up_when_it_was_revoked_is_not_believed(ke
     assert len(looked_up) == 2
 
 
+@pytest.mark.parametrize(("ends_in_s", "lookups"), [(-1, 2), (3600, 1)])
+def test_a_token_is_looked_up_again_once_its_end_has_come(keyed, monkeypatch, ends_in_s, lookups):
+    looked_up = []
+
+    def look(token, *, is_key):
+        looked_up.append(token)
+        return keys.Found(CallerOfKey("key ci", Scope.READ), datetime.now(UTC) + timedelta(seconds=ends_in_s))
+
+    monkeypatch.setattr(access, "_look_up", look)
+    lock = access.Lock(clock=lambda: 0.0)
+    for _ in range(2):
+        asyncio.run(lock._owner("token", "here", is_key=True))
+    assert len(looked_up) == lookups
+
+
 def test_signing_out_without_a_session_has_nobody_looked_up_again(keyed, monkeypatch):
     of = bearer(key())
     assert keyed.get("/v1/kernels", **of).status_code == 200
