@@ -7,6 +7,7 @@ import pytest
 from every_best import WIDE, commit_every_best, until
 from factories import NEW, OLD, SHAPE, TILED_16, Rows
 from sqlalchemy import func, text
+from test_predicted_answers import supersede
 
 from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.space import Configuration
@@ -108,15 +109,22 @@ def test_many_random_questions_are_answered_as_the_database_answers_them(tuned):
             assert told(tuned, shape) == expected
 
 
-def test_what_was_predicted_once_is_remembered(memory):
+def tune_four(rows):
+    """Enough tuned shapes to predict from; the bests, whose configuration is the fastest of each."""
     tried = [Configuration.of("naive", {"BLOCK_X": x, "BLOCK_Y": y}) for x in (16, 32, 64) for y in (2, 4, 8)]
+    bests = [rows.best(SHAPE | {"m": m}, time_ms=m / 100) for m in (256, 512, 1024, 2048)]
+    for best in bests:
+        trial = rows.trial_of(best)
+        study = rows.session.get_one(models.Study, trial.study_id)
+        job = rows.session.get_one(models.TuningJob, trial.job_id)
+        for place, configuration in enumerate(tried):
+            rows.trial(study, job, configuration, 2 * best.time_ms + place / 50)
+    return bests
+
+
+def test_what_was_predicted_once_is_remembered(memory):
     with committed() as rows:
-        for m in (256, 512, 1024, 2048):
-            trial = rows.trial_of(rows.best(SHAPE | {"m": m}, time_ms=m / 100))
-            study = rows.session.get_one(models.Study, trial.study_id)
-            job = rows.session.get_one(models.TuningJob, trial.job_id)
-            for place, configuration in enumerate(tried):
-                rows.trial(study, job, configuration, (m + place) / 50)
+        tune_four(rows)
     until(lambda: answer(memory))
     asked = SHAPE | {"m": 700}
     assert answer(memory, asked) is None
@@ -124,6 +132,25 @@ def test_what_was_predicted_once_is_remembered(memory):
     assert expected.match == "predicted"
     assert until(lambda: find(memory, asked)).as_json.decode() == expected.model_dump_json()
     assert answer(memory, SHAPE | {"m": 701}) is None
+
+
+def test_a_prediction_from_what_was_superseded_and_then_retracted_is_forgotten(memory):
+    with committed() as rows:
+        bests = tune_four(rows)
+        for best in bests:
+            supersede(rows, best, Configuration.of("naive", {"BLOCK_X": 16, "BLOCK_Y": 2}))
+        superseded = [best.id for best in bests]
+    until(lambda: answer(memory))
+    asked = SHAPE | {"m": 700}
+    assert from_database(asked).configuration == {"TILE_WIDTH": 16}
+    assert told(memory, asked).configuration == {"TILE_WIDTH": 16}
+    with committed() as rows:
+        for result_id in superseded:
+            retract(rows.session, result_id, "wrong")
+    until(lambda: answer(memory, asked) is None)
+    expected = from_database(asked)
+    assert (expected.match, expected.variant) == ("predicted", "naive")
+    assert told(memory, asked) == expected
 
 
 def test_a_question_that_names_an_environment_goes_to_the_database(client, tuned):

@@ -6,10 +6,21 @@ import pytest
 from factories import Rows
 from sqlalchemy import create_engine, func, text
 from sqlalchemy.orm import Session
-from test_predicted_answers import ASKED, SHAPES, TRIED, ask, shape_of, tune  # noqa: F401 - `tune` is a fixture
+from test_predicted_answers import (
+    ASKED,
+    SHAPES,
+    TRIED,
+    ask,
+    count_fits,
+    shape_of,
+    supersede,
+    tune,  # noqa: F401 - a fixture
+)
 
+from tilewright.kernels.space import Configuration
 from tilewright.service.operations import predictors
 from tilewright.service.operations.predictors import QUICK_TRIALS, Predictors
+from tilewright.service.operations.retractions import retract
 from tilewright.service.store import models
 from tilewright.service.store.session import sqlalchemy_url
 
@@ -63,6 +74,21 @@ def test_what_is_retracted_counts_no_more_at_once(rows, tuned, tune):  # noqa: F
     near.retracted_at = func.now()
     rows.session.commit()
     assert predicted_from(rows) != NEAR
+
+
+def test_no_older_fit_stands_in_that_was_made_with_what_is_retracted(rows, tuned, tune):  # noqa: F811
+    """What stands stays the same but for a newer best: the retracted one was superseded before the first fit."""
+    near = tune(NEAR)
+    supersede(rows, near, Configuration.of("tiled", {"TILE_WIDTH": 24}))
+    rows.session.commit()
+    wide = ask(rows)
+    assert (wide.tuned_problem.shape, wide.configuration) == (NEAR, {"TILE_WIDTH": 32})
+    fitted = count_fits(rows)
+    retract(rows.session, near.id, "wrong")
+    tune(NEAR | {"m": 4096})
+    rows.session.commit()
+    ask(rows)
+    assert len(fitted) == 1  # before the answer
 
 
 def test_an_older_fit_answers_while_another_thread_fits(rows):

@@ -2,7 +2,7 @@
 
 import pytest
 from factories import H100, LIMITS
-from sqlalchemy import event, func
+from sqlalchemy import event, func, select
 
 from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.space import Configuration
@@ -147,6 +147,32 @@ def test_what_was_retracted_everywhere_is_not_proposed_although_others_stand_in(
     for best in retracted:
         retract(rows.session, best.id, "wrong")
     assert ask(rows, shape_of(*SHAPES[0])).configuration == {"TILE_WIDTH": 24}  # a stand-in
+    found = ask(rows)
+    assert (found.match, found.configuration) == ("predicted", {"TILE_WIDTH": 24})
+
+
+def supersede(rows, best, configuration):
+    """Puts the best of the same study in its place that this trial of it would be."""
+    trial = models.Trial
+    at = rows.trial_of(best).study_id
+    tried = rows.session.scalars(select(trial).where(trial.study_id == at)).all()
+    better = next(row for row in tried if row.configuration == configuration.as_json())
+    named = ("problem_id", "device_model_id", "environment_id", "job_id", "l2", "gflops", "gb_per_s")
+    best.superseded_by_id = rows.session.scalar(select(func.nextval("best_configurations_id_seq")))
+    rows.session.flush()
+    times = dict.fromkeys(("time_ms", "ci_low_ms", "ci_high_ms"), better.time_ms)
+    copied = {name: getattr(best, name) for name in named}
+    rows.session.add(models.BestConfiguration(id=best.superseded_by_id, trial_id=better.id, **copied, **times))
+    rows.session.flush()
+
+
+def test_what_was_superseded_before_it_was_retracted_is_not_predicted_from_either(rows, tune):
+    superseded = [tune(shape_of(*shape)) for shape in SHAPES]
+    for best in superseded:
+        supersede(rows, best, Configuration.of("tiled", {"TILE_WIDTH": 24}))
+    assert ask(rows).configuration == {"TILE_WIDTH": 32}  # which every study has a trial of
+    for best in superseded:
+        retract(rows.session, best.id, "wrong")
     found = ask(rows)
     assert (found.match, found.configuration) == ("predicted", {"TILE_WIDTH": 24})
 

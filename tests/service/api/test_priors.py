@@ -1,9 +1,12 @@
 """What a study learns from others: near shapes and older environments of its device model; nothing else."""
 
+import math
+
 import pytest
 from factories import H100, H200, OLD
 from hypothesis import given
 from hypothesis import strategies as st
+from sqlalchemy import func, select
 from sqlalchemy.orm import joinedload
 
 from tilewright.kernels.space import Configuration
@@ -46,6 +49,48 @@ def test_what_is_too_far_too_short_or_of_another_device_is_left_out(rows):
     studied(rows, {**SHAPE, "n": 512}, options={"trans_b": True})
     studied(rows, {**SHAPE, "k": 512}, model=H200, environment=OLD)
     studied(rows, model=H100)
+    assert found(rows, mine) == []
+
+
+def told(rows, study):
+    """What the only prior of the study says of each configuration."""
+    [prior] = found(rows, study)
+    return dict(prior.entries)
+
+
+def drop_in_finals(rows, study, configuration):
+    job = rows.session.scalars(select(models.TuningJob).where(models.TuningJob.study_id == study.id)).one()
+    job.result = {"dropped": [{"configuration": configuration.as_json(), "reason": "wrong result"}]}
+    job.finished_at = func.now()
+    rows.session.flush()
+
+
+def retract_best_of(rows, study, configuration):
+    best = rows.best(SHAPE, model=H100)  # moved to the study's trial
+    trial = models.Trial
+    its = select(trial).where(trial.study_id == study.id, trial.configuration == configuration.as_json())
+    best.trial_id = rows.session.scalars(its).one().id
+    best.retracted_at = func.now()
+    rows.session.flush()
+
+
+@pytest.mark.parametrize("bar", [drop_in_finals, retract_best_of])
+@pytest.mark.parametrize("there", [{"environment": OLD}, {"shape": {**SHAPE, "m": 2048}}])
+def test_what_is_barred_in_its_study_counts_as_failed_and_its_time_for_nothing(rows, bar, there):
+    mine = studied(rows, trials=0)
+    other = studied(rows, trials=FEWEST_TRIALS + 1, **there)
+    assert told(rows, mine)[TRIED[1]] == 1.5
+    bar(rows, other, TRIED[0])
+    learnt = told(rows, mine)
+    assert learnt[TRIED[0]] == math.inf
+    assert (learnt[TRIED[1]], learnt[TRIED[2]]) == (1.0, pytest.approx(4 / 3))
+
+
+def test_what_is_barred_is_none_of_the_trials_that_make_a_prior(rows):
+    mine = studied(rows, trials=0)
+    other = studied(rows, environment=OLD)
+    assert len(found(rows, mine)) == 1
+    drop_in_finals(rows, other, TRIED[0])
     assert found(rows, mine) == []
 
 
