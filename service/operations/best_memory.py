@@ -19,7 +19,7 @@ from sqlalchemy.orm import Session
 from tilewright.kernels.errors import InvalidProblemError, UnknownNameError
 from tilewright.kernels.problem import OptionValue, Problem
 from tilewright.service.errors import NoConfigurationError
-from tilewright.service.operations.best_rows import full_rows, is_current
+from tilewright.service.operations.best_rows import count_retracted, full_rows, is_current
 from tilewright.service.operations.packed_best import Packer
 from tilewright.service.operations.registry import catalogue, limits_of
 from tilewright.service.operations.rendered_best import Templates
@@ -138,7 +138,7 @@ class BestMemory:
             return None
         if model is None or not self._has_room(session, name, model):
             return None
-        shelf = Shelf(kernel, model, self._packer, self._templates)
+        shelf = Shelf(kernel, model, self._packer, self._templates, count_retracted(session, name[0], model.id))
         for rows in _pieces(session, *name):
             shelf.fill(rows)
             meanwhile()
@@ -185,12 +185,17 @@ class BestMemory:
 
     def _replace(self, session: Session, ids: Collection[int]) -> None:
         changed: dict[Name, list[tuple[StoredBest, bool]]] = defaultdict(list)
-        for kernel, row, current in _rows_now(session, ids):
+        with_retracted: set[Name] = set()
+        for kernel, row, current, retracted in _rows_now(session, ids):
             changed[kernel, row.device_model].append((row, current))
+            if retracted:
+                with_retracted.add((kernel, row.device_model))
         for name, rows in changed.items():
             shelf = self._shelves.get(name)
             if shelf is not None:
                 shelf.replace(rows)
+                if name in with_retracted:
+                    shelf.forget_predictions(count_retracted(session, name[0], shelf.model.id))
 
 
 def _pieces(session: Session, kernel: str, slug: str) -> Iterator[list[StoredBest]]:
@@ -205,12 +210,13 @@ def _pieces(session: Session, kernel: str, slug: str) -> Iterator[list[StoredBes
         yield [stored_best(row) for row in rows]
 
 
-def _rows_now(session: Session, ids: Collection[int]) -> Iterator[tuple[str, StoredBest, bool]]:
-    """Kernel, row, and whether it is current; those that are gone are left out."""
-    query = full_rows(models.Kernel.name, is_current(), current=False)
+def _rows_now(session: Session, ids: Collection[int]) -> Iterator[tuple[str, StoredBest, bool, bool]]:
+    """Kernel, row, whether it is current, and whether it was retracted; those that are gone are left out."""
+    best = models.BestConfiguration
+    query = full_rows(models.Kernel.name, is_current(), best.retracted_at.is_not(None), current=False)
     query = query.join(models.Kernel, models.Kernel.id == models.Problem.kernel_id)
-    for row in session.execute(query.where(models.BestConfiguration.id.in_(ids))):
-        yield row[-2], stored_best(row), row[-1]
+    for row in session.execute(query.where(best.id.in_(ids))):
+        yield row[-3], stored_best(row), row[-2], row[-1]
 
 
 def _bests_of(session: Session, studies: Collection[int]) -> set[int]:

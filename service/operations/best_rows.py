@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sqlalchemy import BigInteger, ColumnElement, Text, and_, cast, select
+from sqlalchemy import BigInteger, ColumnElement, Text, and_, cast, func, select
 from sqlalchemy.dialects.postgresql import ARRAY, JSONB
 from sqlalchemy.orm import Session
 
@@ -94,6 +94,14 @@ def preferred(kernel: Kernel, rows: Sequence[StoredBest]) -> StoredBest:
         return row.environment.origin is not None, stale, -row.environment_id if stale else 0, row.time_ms
 
     return min(rows, key=rank)
+
+
+def count_retracted(session: Session, kernel: str, model_id: int) -> int:
+    """How many bests of the kernel on the device model were retracted, superseded ones too; it only grows."""
+    best = models.BestConfiguration
+    query = select(func.count()).select_from(best).join(best.problem).join(models.Problem.kernel)
+    query = query.where(best.device_model_id == model_id, best.retracted_at.is_not(None), models.Kernel.name == kernel)
+    return session.scalar(query) or 0
 
 
 def rows_by_id(session: Session, ids: Collection[int]) -> dict[int, StoredBest]:

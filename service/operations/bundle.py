@@ -36,7 +36,7 @@ PIECE = 500
 def bundle(session: Session, device_model: str | None, *, with_sources: bool = False) -> str:
     """The document for a device model (None: the only one there is); raises NotFoundError, InvalidRequestError."""
     slug = device_model if device_model is not None else only_device_model(session)
-    row = device_model_row(session, slug, None)
+    row = device_model_row(session, slug)
     if row is None:
         raise NotFoundError("device model", slug, [known.slug for known in device_models(session)])
     kernels: dict[str, Any] = {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -9,8 +10,7 @@ from tilewright.kernels.space import Configuration
 from tilewright.service.operations.best_answer import Asked
 from tilewright.service.operations.exchange_document import TrialPart
 from tilewright.service.operations.exchange_report import Reason
-from tilewright.service.operations.exchange_rows import KernelRow
-from tilewright.service.store import models
+from tilewright.service.operations.exchange_rows import Source
 from tilewright.tuner import roofline
 from tilewright.tuner.device import DeviceModel
 from tilewright.tuner.verify import C_DEFAULT
@@ -24,9 +24,8 @@ class Place:
     """Where a study's rows belong, and what decides about them."""
 
     asked: Asked
-    model: models.DeviceModel
     described: DeviceModel
-    kernel: KernelRow
+    sources: Collection[Source]  # that were ever registered, and today's
 
     @property
     def work(self) -> tuple[int, int]:
@@ -54,7 +53,7 @@ def refusal(part: TrialPart, place: Place, *, is_verified: bool) -> tuple[Reason
     """Why this row is not taken, or None."""
     if part.variant not in place.usable:
         return Reason.UNKNOWN_VARIANT, f"{part.variant} is none of {', '.join(place.usable) or '(none)'}"
-    if (part.variant, part.source_hash) not in place.kernel.variant_ids:
+    if (part.variant, part.source_hash) not in place.sources:
         return Reason.UNKNOWN_SOURCE, f"{part.variant} never had a source with the hash {part.source_hash[:12]} here"
     if not place.asked.is_member(Configuration.of(part.variant, part.configuration)):
         return Reason.OUTSIDE_THE_SPACE, "the space of this problem on this device model has no such configuration"

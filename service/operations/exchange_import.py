@@ -3,18 +3,20 @@
 What is imported keeps to studies of its own: their environment names the origin. No study that is measured here gets
 an imported trial, so no search, no finals and no best configuration of this installation can be misled by one.
 A best is taken over only from `tilewright/1`, where its error was bounded; one that was measured here goes before it.
+Kernels, device models, environments and problems are added with the first study of theirs that has a row to add.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
 from sqlalchemy.orm import Session
 
 from tilewright.kernels.errors import InvalidProblemError, UnknownNameError
+from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.space import Configuration
 from tilewright.service.errors import ConflictError
 from tilewright.service.operations import exchange_rows, exchange_write
@@ -24,12 +26,11 @@ from tilewright.service.operations.exchange_document import BestPart
 from tilewright.service.operations.exchange_incoming import Incoming, IncomingStudy, Target
 from tilewright.service.operations.exchange_read import read_document
 from tilewright.service.operations.exchange_report import ImportAnswer, Reason, Report
-from tilewright.service.operations.exchange_rows import KernelRow, Known, NewTrial, Space, StudyKey
+from tilewright.service.operations.exchange_rows import KernelRow, Known, NewTrial, Source, Space, StudyKey
 from tilewright.service.operations.exchange_write import Addition, NewBest, job_result
-from tilewright.service.operations.registry import catalogue, device_model_of, limits_of
+from tilewright.service.operations.registry import catalogue, device_model_of
 from tilewright.service.operations.transaction import transaction
-from tilewright.service.store import models
-from tilewright.tuner.device import Environment
+from tilewright.tuner.device import DeviceModel, Environment
 from tilewright.tuner.verify import C_DEFAULT
 
 PIECE = 500
@@ -49,7 +50,7 @@ def import_document(body: bytes, target: Target, *, dry_run: bool = False) -> Im
     report = Report()
     with suppress(_RolledBackError), transaction() as session:
         import_studies(session, incoming, report)
-        if dry_run or not report.studies:  # device models and problems that nothing was taken over for are not kept
+        if dry_run or not report.studies:  # today's sources that nothing was taken over for are not kept
             raise _RolledBackError
     return report.answer(incoming.format, incoming.origin, hashlib.sha256(body).hexdigest(), dry_run=dry_run)
 
@@ -70,6 +71,7 @@ class _Admitted:
     incoming: IncomingStudy
     place: Place
     key: StudyKey
+    kernel: KernelRow
     trials: dict[int, NewTrial]
     best: BestPart | None
 
@@ -84,8 +86,10 @@ class _Importer:
     session: Session
     incoming: Incoming
     report: Report
+    _sources: dict[str, Collection[Source]] = field(default_factory=dict)
     _kernels: dict[str, KernelRow] = field(default_factory=dict)
-    _models: dict[str, models.DeviceModel | None] = field(default_factory=dict)
+    _models: dict[str, DeviceModel | None] = field(default_factory=dict)
+    _model_ids: dict[str, int] = field(default_factory=dict)
     _environments: dict[Environment, int] = field(default_factory=dict)
     _space_hashes: dict[tuple[str, ...], str] = field(default_factory=dict)
     _seen: set[StudyKey] = field(default_factory=set)
@@ -121,16 +125,19 @@ class _Importer:
             detail = f"{incoming.device_model} is neither known here nor described in the document"
             self.report.skip(incoming.pointer, Reason.UNKNOWN_DEVICE_MODEL, detail)
             return None
-        if kernel.name not in self._kernels:
-            self._kernels[kernel.name] = exchange_rows.kernel_row(self.session, kernel)
-        asked = Asked(kernel, problem, model.slug, limits_of(model))
-        return Place(asked, model, device_model_of(model), self._kernels[kernel.name])
+        if kernel.name not in self._sources:
+            self._sources[kernel.name] = exchange_rows.kernel_sources(self.session, kernel)
+        asked = Asked(kernel, problem, incoming.device_model, model.limits)
+        return Place(asked, model, self._sources[kernel.name])
 
-    def _model(self, slug: str) -> models.DeviceModel | None:
+    def _model(self, slug: str) -> DeviceModel | None:
+        """As it is known here, or else as the document describes it."""
         if slug not in self._models:
-            described = self.incoming.device_models.get(slug)
-            added = described.device_model() if described else None
-            self._models[slug] = exchange_rows.device_model_row(self.session, slug, added)
+            row, described = exchange_rows.device_model_row(self.session, slug), self.incoming.device_models.get(slug)
+            if row is not None:
+                self._models[slug] = device_model_of(row)
+            else:
+                self._models[slug] = None if described is None else described.device_model()
         return self._models[slug]
 
     def _admitted(self, placed: Sequence[tuple[IncomingStudy, Place]]) -> list[_Admitted]:
@@ -142,16 +149,18 @@ class _Importer:
                 found.append((incoming, place, trials, self._best(incoming, trials, place)))
         if not found:
             return []
-        problems = {place.asked.problem.hash: (place.kernel.id, place.asked.problem) for _, place, _, _ in found}
+        asked = [place.asked for _, place, _, _ in found]
+        problems = {one.problem.hash: (self._kernel(one.kernel).id, one.problem) for one in asked}
         ids = exchange_rows.problem_ids(self.session, problems)
         admitted = []
         for incoming, place, trials, best in found:
-            key = (ids[place.asked.problem.hash], place.model.id, self._environment_id(incoming.environment))
+            environment = self._environment_id(incoming.environment)
+            key = (ids[place.asked.problem.hash], self._model_id(place), environment)
             if key in self._seen:
                 self.report.skip(incoming.pointer, Reason.TWICE, "the document has this study before")
                 continue
             self._seen.add(key)
-            admitted.append(_Admitted(incoming, place, key, trials, best))
+            admitted.append(_Admitted(incoming, place, key, self._kernel(place.asked.kernel), trials, best))
         return admitted
 
     def _trials(self, incoming: IncomingStudy, place: Place) -> Iterator[tuple[int, NewTrial]]:
@@ -164,8 +173,7 @@ class _Importer:
             if refused is not None:
                 self._skip(incoming, row, *refused)
                 continue
-            variant_id = place.kernel.variant_ids[part.variant, part.source_hash]
-            trial = NewTrial(Configuration.of(part.variant, part.configuration), part, variant_id)
+            trial = NewTrial(Configuration.of(part.variant, part.configuration), part)
             if trial.hash in seen:
                 self._skip(incoming, row, Reason.TWICE, "the document has this configuration before")
                 continue
@@ -183,6 +191,17 @@ class _Importer:
             self._skip_best(incoming, Reason.IMPOSSIBLE_TIME, f"{best.time_ms:g} ms is beyond the device's peak")
             return None
         return best
+
+    def _kernel(self, kernel: Kernel) -> KernelRow:
+        if kernel.name not in self._kernels:
+            self._kernels[kernel.name] = exchange_rows.kernel_row(self.session, kernel)
+        return self._kernels[kernel.name]
+
+    def _model_id(self, place: Place) -> int:
+        slug = place.asked.slug
+        if slug not in self._model_ids:
+            self._model_ids[slug] = exchange_rows.device_model_id(self.session, slug, place.described)
+        return self._model_ids[slug]
 
     def _environment_id(self, environment: Environment) -> int:
         if environment not in self._environments:
@@ -212,7 +231,7 @@ class _Importer:
             return None
         origin = {"origin": self.incoming.origin, "format": self.incoming.format}
         result = {"imported": origin} | job_result(best)
-        return Addition(one.key, study_id, first, new, best, one.place.work, result)
+        return Addition(one.key, study_id, first, new, best, one.kernel.variant_ids, one.place.work, result)
 
     def _new_best(self, one: _Admitted, study_id: int, known: Known) -> NewBest | None:
         """The best, where it may take the place of what stands in its study; where not, that is noted."""

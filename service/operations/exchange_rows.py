@@ -27,13 +27,21 @@ IMPORT_LOCK = 7_411_520_366
 """Of PostgreSQL's advisory locks: one import at a time. An arbitrary number."""
 
 
+Source = tuple[str, str]
+"""A variant's name and the hash of a state of its source."""
+
+
 @dataclass(frozen=True)
 class NewTrial:
-    """A trial that may be added, and the row of the source that it was measured with."""
+    """A trial that may be added."""
 
     configuration: Configuration
     part: TrialPart
-    kernel_variant_id: int
+
+    @property
+    def source(self) -> Source:
+        """What it was measured with."""
+        return self.part.variant, self.part.source_hash
 
     @cached_property
     def hash(self) -> str:
@@ -51,7 +59,17 @@ class KernelRow:
     """A kernel's row, and those of its sources, by variant and hash, every state that was ever registered."""
 
     id: int
-    variant_ids: Mapping[tuple[str, str], int]
+    variant_ids: Mapping[Source, int]
+
+
+def kernel_sources(session: Session, kernel: Kernel) -> set[Source]:
+    """Every source of the kernel that was ever registered, and today's; nothing is added."""
+    table = models.KernelVariant
+    query = select(table.name, table.source_hash).join(models.Kernel, models.Kernel.id == table.kernel_id)
+    registered = {
+        (row.name, row.source_hash) for row in session.execute(query.where(models.Kernel.name == kernel.name))
+    }
+    return registered | {(variant.name, kernel.source_hash(variant.name)) for variant in kernel.variants}
 
 
 def kernel_row(session: Session, kernel: Kernel) -> KernelRow:
@@ -66,26 +84,30 @@ def kernel_row(session: Session, kernel: Kernel) -> KernelRow:
     return KernelRow(kernel_id, {(name, source_hash): row_id for name, source_hash, row_id in rows})
 
 
-def device_model_row(session: Session, slug: str, described: DeviceModel | None) -> models.DeviceModel | None:
-    """The device model of that slug, added as `described` where it is not known; None where nobody describes it."""
+def device_model_row(session: Session, slug: str) -> models.DeviceModel | None:
+    """The device model of that slug; None where it is not known."""
+    return session.scalars(select(models.DeviceModel).where(models.DeviceModel.slug == slug)).one_or_none()
+
+
+def device_model_id(session: Session, slug: str, described: DeviceModel) -> int:
+    """Row id of the device model of that slug, added as `described` where it is not known."""
     table = models.DeviceModel
-    if described is not None:
-        details = asdict(described)
-        details["limits"]["features"] = sorted(described.limits.features)
-        session.execute(
-            insert_new(table)
-            .values(
-                slug=slug,
-                name=described.name,
-                kind=described.kind,
-                compute_capability="{}.{}".format(*described.limits.compute_capability),
-                multiprocessors=described.limits.multiprocessors,
-                memory_bytes=described.limits.memory_bytes,
-                details=details,
-            )
-            .on_conflict_do_nothing()
+    details = asdict(described)
+    details["limits"]["features"] = sorted(described.limits.features)
+    session.execute(
+        insert_new(table)
+        .values(
+            slug=slug,
+            name=described.name,
+            kind=described.kind,
+            compute_capability="{}.{}".format(*described.limits.compute_capability),
+            multiprocessors=described.limits.multiprocessors,
+            memory_bytes=described.limits.memory_bytes,
+            details=details,
         )
-    return session.scalars(select(table).where(table.slug == slug)).one_or_none()
+        .on_conflict_do_nothing()
+    )
+    return session.scalars(select(table.id).where(table.slug == slug)).one()
 
 
 def environment_id(session: Session, environment: Environment, origin: str) -> int:

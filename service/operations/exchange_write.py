@@ -11,7 +11,7 @@ from sqlalchemy import func, insert, select, tuple_, update
 from sqlalchemy.orm import Session
 
 from tilewright.service.operations.exchange_document import BestPart
-from tilewright.service.operations.exchange_rows import NewTrial, Standing, StudyKey
+from tilewright.service.operations.exchange_rows import NewTrial, Source, Standing, StudyKey
 from tilewright.service.store import models
 from tilewright.service.store.models import JobState
 
@@ -31,13 +31,17 @@ class NewBest:
 
 @dataclass(frozen=True)
 class Addition:
-    """What one study gets: trials from the number `first` on, and a best. `work`: FLOPs and bytes of one launch."""
+    """What one study gets: trials from the number `first` on, and a best.
+
+    `variant_ids`: of the sources that the trials were measured with. `work`: FLOPs and bytes of one launch.
+    """
 
     key: StudyKey
     study_id: int
     first: int
     trials: Sequence[NewTrial]
     best: NewBest | None
+    variant_ids: Mapping[Source, int]
     work: tuple[int, int]
     result: Mapping[str, Any]
 
@@ -137,7 +141,7 @@ def _trial(trial: NewTrial, one: Addition, place: int) -> dict[str, Any]:
         "number": one.first + place,
         "job_revision": place + 1,
         "epoch": 0,
-        "kernel_variant_id": trial.kernel_variant_id,
+        "kernel_variant_id": one.variant_ids[trial.source],
         "configuration": trial.configuration.as_json(),
         "configuration_hash": trial.hash,
         "ranking_l2": part.l2,

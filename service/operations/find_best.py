@@ -141,7 +141,7 @@ def _without_exact(
     model = _model(session, slug)
     asked = {p.hash: Asked(kernel, p, slug, limits_of(model)) for p in problems}
     tuned = similar_shapes(session, kernel, problems[0], model, wanted, transferred=False)
-    answers = _predicted(session, tuned, list(asked.values()))
+    answers = _predicted(session, model, tuned, list(asked.values()))
     for match in (Match.NEAREST, Match.TRANSFERRED):
         open_ones = [asked[p.hash] for p in problems if p.hash not in answers]
         if not open_ones:
@@ -152,10 +152,12 @@ def _without_exact(
     return answers | default_answers([asked[p.hash] for p in problems if p.hash not in answers])
 
 
-def _predicted(session: Session, tuned: Tuned, asked: Sequence[Asked]) -> dict[str, BestAnswer]:
+def _predicted(
+    session: Session, model: models.DeviceModel, tuned: Tuned, asked: Sequence[Asked]
+) -> dict[str, BestAnswer]:
     """Answers for the problems that a prediction could be made for."""
     admits = {one.problem: one.is_member for one in asked}
-    found = predictions(session, asked[0].kernel, asked[0].limits, tuned, admits)
+    found = predictions(session, asked[0].kernel, asked[0].limits, model.id, tuned, admits)
     return {one.problem.hash: predicted_answer(one, found[one.problem]) for one in asked if one.problem in found}
 
 

@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.problem import Limits, Problem
 from tilewright.kernels.space import Configuration
-from tilewright.service.operations.best_rows import Tuned
+from tilewright.service.operations.best_rows import Tuned, count_retracted
 from tilewright.service.operations.predictors import Predictors
 from tilewright.service.operations.registry import kernel_variant_ids
 from tilewright.service.operations.staleness import source_keys
@@ -34,17 +34,19 @@ def predictions(
     session: Session,
     kernel: Kernel,
     limits: Limits,
+    model_id: int,
     tuned: Tuned,
     asked: Mapping[Problem, Callable[[Configuration], bool]],
 ) -> dict[Problem, Prediction]:
     """A prediction for each problem where the tuned shapes allow one; all share dtype and options.
 
-    `asked` says of each problem which configurations it admits, `tuned` holds the best rows of one device model.
+    `asked` says of each problem which configurations it admits, `tuned` holds the best rows of that device model.
     """
     if not asked or not enough(len(tuned.ids)):
         return {}
     ids = tuple(int(i) for i in tuned.ids[:MOST_SHAPES])  # the newest come first
-    series = _series(kernel, limits, next(iter(asked)))
+    retracted = count_retracted(session, kernel.name, model_id)  # before the trials are read: see _series
+    series = _series(kernel, limits, next(iter(asked)), retracted)
     fitted = _PREDICTORS.fitted(
         session,
         series,
@@ -62,9 +64,9 @@ def predictions(
 class Remembered:
     """What `predictions` said before of the problems of one kernel, dtype and options on one device model."""
 
-    def __init__(self, kernel: Kernel, limits: Limits, ids: Iterable[int]) -> None:
-        """`ids`: of the best rows, the newest first."""
-        self._kernel, self._limits = kernel, limits
+    def __init__(self, kernel: Kernel, limits: Limits, retracted: int, ids: Iterable[int]) -> None:
+        """`ids`: of the best rows, the newest first. `retracted`: as `count_retracted` counts them."""
+        self._kernel, self._limits, self._retracted = kernel, limits, retracted
         self._ids = tuple(int(i) for i in islice(ids, MOST_SHAPES))
         self._says_nothing = not enough(len(self._ids))
 
@@ -72,14 +74,15 @@ class Remembered:
         """Whether it is known what `predictions` says of the problem, and that."""
         if self._says_nothing:
             return True, None
-        series = _series(self._kernel, self._limits, problem)
+        series = _series(self._kernel, self._limits, problem, self._retracted)
         is_known, fitted, prediction = _PREDICTORS.known(series, self._ids, problem)
         self._says_nothing = fitted is not None and fitted.predictor is None
         return is_known, prediction
 
 
-def _series(kernel: Kernel, limits: Limits, like: Problem) -> Hashable:
-    return kernel.name, tuple(source_keys(kernel).values()), limits, like.dtype, like.option_items
+def _series(kernel: Kernel, limits: Limits, like: Problem, retracted: int) -> Hashable:
+    # A superseded best that is retracted leaves those that stand as they were, but the fits to its study have its time.
+    return kernel.name, tuple(source_keys(kernel).values()), limits, like.dtype, like.option_items, retracted
 
 
 def _may_stand_in(session: Session, older: Sequence[int], ids: Sequence[int]) -> bool:

@@ -1,5 +1,6 @@
 """What the database holds that a new study may learn from before its own trials: older environments, near shapes.
 
+What was retracted there, or fell in the finals, counts as failed: its time is that of a wrong result.
 Not other device models: replayed, such a prior helped one search a lot and held another back for a hundred trials
 (docs/measuring.md, section 7), and nothing tells them apart beforehand.
 """
@@ -14,7 +15,7 @@ from sqlalchemy.orm import Session
 
 from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.problem import Problem
-from tilewright.service.operations.study_rows import prior_trials
+from tilewright.service.operations.study_rows import barred, prior_trials
 from tilewright.service.store import models
 from tilewright.tuner.search import Prior
 
@@ -82,8 +83,8 @@ def _near(session: Session, kernel: Kernel, problem: Problem, study: models.Stud
 def _made(session: Session, kernel: Kernel, wanted: list[tuple[str, int, float]]) -> list[Prior]:
     made = []
     for source, study_id, similarity in wanted:
-        trials = prior_trials(session, study_id, kernel).trials
+        trials, out = prior_trials(session, study_id, kernel).trials, barred(session, study_id)
         told = [(trial.configuration, trial.evaluation) for trial in trials]
-        if sum(evaluation.time_ms is not None for _, evaluation in told) >= FEWEST_TRIALS:
-            made.append(Prior.of(f"{source}, study {study_id}", told, similarity))
+        if sum(evaluation.time_ms is not None and c not in out for c, evaluation in told) >= FEWEST_TRIALS:
+            made.append(Prior.of(f"{source}, study {study_id}", told, similarity, out))
     return made

@@ -62,6 +62,7 @@ class Shelf:
     model: Model
     packer: Packer
     templates: Templates
+    retracted: int = 0  # bests, as `count_retracted` counts them
     _templates: dict[int, dict[Hashable, Template]] = field(default_factory=dict)
     _of_defaults: dict[str, int] = field(default_factory=dict)
     _records: dict[bytes, tuple[bytes, ...]] = field(default_factory=dict)  # several: of as many environments
@@ -199,6 +200,12 @@ class Shelf:
             for near in change.gone.values():
                 self._take_away(near)
 
+    def forget_predictions(self, retracted: int) -> None:
+        """Remembers no prediction that was made when fewer bests had been retracted."""
+        self.retracted = retracted
+        for manner, nearby in list(self._nearby.items()):
+            self._nearby[manner] = nearby.changed((), [], [], self._remembered)
+
     def _take_away(self, near: Near) -> None:
         kept = tuple(record for record in self._records[near.key] if self.packer.row_id(record) != near.row_id)
         if kept:
@@ -229,7 +236,7 @@ class Shelf:
         self._arrange(manner, [row for row in rows if row[0] not in change.gone])
 
     def _remembered(self, ids: Iterable[int]) -> Remembered:
-        return Remembered(self.kernel, self.model.limits, ids)
+        return Remembered(self.kernel, self.model.limits, self.retracted, ids)
 
     def _problem_of(self, row: StoredBest) -> Problem | None:
         """The row's problem; None where nobody can ask for it any more, as the kernel is declared now."""

@@ -196,6 +196,12 @@ def test_a_prior_of_trials_is_relative_to_their_best():
     assert [slowdown for _, slowdown in Prior.of("here", [*trials, failed]).entries] == [3.0, 1.0, 2.0, math.inf]
 
 
+def test_what_is_barred_counts_as_failed_in_a_prior_and_not_as_its_best():
+    trials = [(Configuration.of("v", {"P": p}), measured(2.0 * p)) for p in (3, 1, 2)]
+    prior = Prior.of("here", trials, barred={trials[1][0]})
+    assert [slowdown for _, slowdown in prior.entries] == [1.5, math.inf, 1.0]
+
+
 @pytest.mark.parametrize("sampler", ["gp", "forest", "tpe"])
 def test_a_corner_that_only_fails_is_left(sampler):
     searcher = make_searcher(sampler, space_of([[20, 20]]), [], seed=3)

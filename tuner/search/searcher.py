@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -32,10 +32,13 @@ class Prior:
             raise ValueError(f"prior {self.source}: times are over the record's best, so none is below 1")
 
     @classmethod
-    def of(cls, source: str, told: Sequence[Told], similarity: float = 0.8) -> Prior:
-        """The prior that these trials make."""
-        best_ms = min((e.time_ms for _, e in told if e.time_ms is not None), default=1.0)
-        entries = [(c, float("inf") if e.time_ms is None else e.time_ms / best_ms) for c, e in told]
+    def of(
+        cls, source: str, told: Sequence[Told], similarity: float = 0.8, barred: Collection[Configuration] = ()
+    ) -> Prior:
+        """The prior that these trials make. What is `barred` was found wrong since: it counts as failed."""
+        times_ms = [(c, None if c in barred else e.time_ms) for c, e in told]
+        best_ms = min((time_ms for _, time_ms in times_ms if time_ms is not None), default=1.0)
+        entries = [(c, float("inf") if time_ms is None else time_ms / best_ms) for c, time_ms in times_ms]
         return cls(source, entries, similarity)
 
 

@@ -199,51 +199,6 @@ def test_an_import_that_takes_nothing_over_leaves_nothing(document):
     assert rows() == {}
 
 
-def stored(column) -> list[Any]:
-    with transaction() as session:
-        return sorted(session.scalars(select(column)))
-
-
-def elsewhere(document):
-    """The document's second study moved to another device model, kernel and driver, which nobody here has."""
-    described = copy.deepcopy(document["device_models"][0]) | {"slug": "other-gpu", "name": "Other GPU"}
-    document["device_models"].append(described)
-    other = document["studies"][1]
-    other["device_model"] = "other-gpu"
-    other["problem"] |= {"kernel": "gemv", "shape": {"m": 128, "n": 48}, "options": {}}
-    other["environment"]["driver"] = "999.9"
-    return other
-
-
-@pytest.mark.parametrize("known", [False, True])
-def test_of_what_is_refused_entirely_nothing_is_left_beside_what_is_taken(document, known):
-    """Not with a device of this installation, and not on one that has never seen a worker."""
-    if known:
-        with transaction() as session:
-            Results(session).device()
-    before = stored(models.Kernel.name)
-    elsewhere(document)
-    answer = take(document)
-    assert (answer.studies, answer.best) == (1, 1)
-    assert answer.reasons == {Reason.UNKNOWN_VARIANT: 5}
-    assert stored(models.DeviceModel.slug) == [MODEL.slug]
-    assert stored(models.Kernel.name) == (before or ["gemm"])
-    kernels = set(stored(models.KernelVariant.kernel_id))
-    assert len(kernels) == len(before or ["gemm"])
-    assert {len(stored(table.id)) for table in (models.Study, models.Problem)} == {1}
-    assert "999.9" not in stored(models.Environment.driver)
-
-
-def test_a_device_model_with_one_row_that_is_taken_is_kept(document):
-    other = elsewhere(document)
-    other["problem"] = document["studies"][0]["problem"] | {"shape": {"m": 256, "n": 48, "k": 80}}
-    for trial in other["trials"][1:]:
-        trial["source_hash"] = "0" * 64
-    other["best"] = None
-    assert take(document).trials == 6
-    assert stored(models.DeviceModel.slug) == sorted([MODEL.slug, "other-gpu"])
-
-
 def change(document, place, **of):
     document["studies"][0]["trials"][place] |= of
 

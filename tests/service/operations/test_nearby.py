@@ -28,7 +28,7 @@ def test_the_order_is_that_of_the_whole_list(count, most):
     sizes = shapes(count, most, seed=count)
     times_ms = [float(1 + place % 7) for place in range(count)]
     rows = [Near(row_id, b"", time_ms) for row_id, time_ms in zip(range(count, 0, -1), times_ms, strict=True)]
-    nearby = Nearby.of(rows, sizes, Remembered(GEMM, LIMITS, ()))
+    nearby = Nearby.of(rows, sizes, Remembered(GEMM, LIMITS, 0, ()))
     tuned = Tuned(
         nearby.ids, np.log(np.array(sizes, dtype=np.float64)), np.zeros(count), np.array(times_ms, dtype=np.float64)
     )
@@ -41,7 +41,7 @@ def test_the_order_is_that_of_the_whole_list(count, most):
 
 def test_where_nothing_is_left_nothing_is_near():
     def remembered(ids):
-        return Remembered(GEMM, LIMITS, ids)
+        return Remembered(GEMM, LIMITS, 0, ids)
 
     nearby = Nearby.of([Near(1, b"", 1.0)], [(1, 2, 3)], remembered(())).changed({1}, [], [], remembered)
     assert list(nearby.nearest((1, 1, 1))) == []
