@@ -2,6 +2,7 @@
 
 import math
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -14,8 +15,11 @@ from tilewright.tuner.outcome import Outcome
 
 def children():
     """Process ids of this process's children."""
-    tasks = Path("/proc/self/task").glob("*/children")
-    return {int(pid) for task in tasks for pid in task.read_text().split()}
+    found = set()
+    for task in Path("/proc/self/task").glob("*/children"):
+        with suppress(FileNotFoundError, ProcessLookupError):  # a thread that has ended since
+            found |= {int(pid) for pid in task.read_text().split()}
+    return found
 
 
 def outcome_of(bench, wanted):

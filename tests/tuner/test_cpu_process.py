@@ -20,7 +20,7 @@ run_limited(["sh", "-c", "sh -c 'echo $$ > $0; while :; do :; done' \\"$0\\"; tr
 def is_running(pid: int) -> bool:
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):  # the second where it ends between opening and reading
         return False
 
 

@@ -239,7 +239,7 @@ def _is_alive(pid):
     """Running and no zombie: the orphan's new parent may take its time to collect it."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):  # the second where it ends between opening and reading
         return False
 
 

@@ -273,7 +273,9 @@ def test_root_without_namespaces_runs_it_as_a_system_user_and_takes_the_data_alo
             assert ask(server, "SELECT x FROM kept") == 7
         owners = set()
         for pid in processes_of(server):
-            with contextlib.suppress(FileNotFoundError):  # a background process that has ended since
+            with contextlib.suppress(
+                FileNotFoundError, ProcessLookupError
+            ):  # a background process that has ended since
                 owners.add(Path(f"/proc/{pid}").stat().st_uid)
         assert owners == {pwd.getpwnam("nobody").pw_uid}
         assert server._data.is_relative_to(system_folder)
@@ -289,9 +291,9 @@ def test_nothing_listens_on_tcp(server):
     server.ensure()
     inodes = set()
     for pid in processes_of(server):
-        with contextlib.suppress(FileNotFoundError):  # a background process of the server has ended since
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # a background process has ended since
             for descriptor in Path(f"/proc/{pid}/fd").iterdir():
-                with contextlib.suppress(FileNotFoundError):  # closed since it was listed
+                with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # closed since it was listed
                     inodes.add(str(descriptor.readlink()))
     sockets = {name[len("socket:[") : -1] for name in inodes if name.startswith("socket:[")}
     listening = set()
