@@ -91,7 +91,7 @@ TAKES_INPUT = [
 
 def validate(label, mode, app):
     @settings(
-        max_examples=10,
+        max_examples=6,
         derandomize=True,
         deadline=None,
         database=None,

@@ -185,7 +185,7 @@ def places(value: Any, path: str = "") -> list[str]:
 
 
 FUZZ = settings(
-    max_examples=60,
+    max_examples=40,
     deadline=None,
     derandomize=True,
     database=None,
