@@ -18,7 +18,7 @@ from tilewright.tuner.device import L2, Bench, Device, Executable
 from tilewright.tuner.errors import TrialFailure, TunerError
 from tilewright.tuner.measure import checked_samples
 from tilewright.tuner.tune import Budget, Progress, Trial, TuneResult, tune
-from tilewright.tuner.verify import verify_each_kind
+from tilewright.tuner.verify import verify_each_kind, verify_every_kind
 
 SEED = 1
 ROUNDS = 15  # the 95 % interval then cuts three rounds from each end
@@ -87,7 +87,12 @@ def _measured(device: Device, entry: Entry, budget: Budget) -> Row:
         }
         if result.best is None:
             return found | {"reason": "no configuration was measured and verified"}
-        chosen = heated_choice(bench, trials) if entry.sustained else result.best.configuration
+        chosen: Configuration | None = result.best.configuration
+        if entry.sustained:
+            out = {fallen.configuration for fallen in result.dropped}
+            chosen = heated_choice(bench, [trial for trial in trials if trial.configuration not in out])
+        if chosen is None:
+            return found | {"reason": "no configuration was right with every kind of inputs"}
         return found | _final_row(device, bench, entry, result, chosen)
     finally:
         bench.close()
@@ -138,8 +143,11 @@ def sustained(bench: Bench, ours: Executable, library: Executable | None) -> Row
     return _taking_turns(HEATED_ROUNDS, lambda one: _heated_ms(bench, one), ours, library)
 
 
-def heated_choice(bench: Bench, trials: Sequence[Trial]) -> Configuration:
-    """The fastest at sustained clocks of those trials that were nearly the fastest in short rounds."""
+def heated_choice(bench: Bench, trials: Sequence[Trial]) -> Configuration | None:
+    """The fastest at sustained clocks of those trials that were nearly the fastest in short rounds.
+
+    It is right with every kind of inputs, as what wins the finals is; None where none is.
+    """
     times_ms = {t.configuration: t.evaluation.time_ms for t in trials if t.evaluation.time_ms is not None}
     near = [c for c in sorted(times_ms, key=times_ms.__getitem__) if times_ms[c] <= NEAR * min(times_ms.values())]
     heated_ms: dict[Configuration, list[float]] = {c: [] for c in near[:HEATED_CANDIDATES]}
@@ -148,7 +156,12 @@ def heated_choice(bench: Bench, trials: Sequence[Trial]) -> Configuration:
             heated_ms[configuration].append(_heated_ms(bench, bench.compile(configuration)))
         ranked = sorted(heated_ms, key=lambda c: statistics.median(heated_ms[c]))
         heated_ms = {c: heated_ms[c] for c in ranked[: HEATED_FINALISTS if number == 0 else None]}
-    return ranked[0]
+    return next((c for c in ranked if _is_right(bench, c)), None)
+
+
+def _is_right(bench: Bench, configuration: Configuration) -> bool:
+    found = verify_every_kind(bench, bench.compile(configuration))
+    return found is None or not found.wrong
 
 
 def _heated_ms(bench: Bench, executable: Executable) -> float:

@@ -49,8 +49,8 @@ def main() -> int:
     path = arguments.out or RESULTS / device.model.slug.removeprefix("nvidia-") / "predict.json"
     kept = path.with_name(path.name + ".state")
     state = read_state(kept) if arguments.resume else {"records": [], "rows": []}
-    for one in arguments.records:
-        state["records"] += read_state(one)["records"]
+    if arguments.records:  # on --resume the state has them already
+        state["records"] = [record for one in arguments.records for record in read_state(one)["records"]]
     state |= facts(device, kernel, arguments)
     run = Run(device, kernel, state, kept, time.monotonic() + arguments.stop_after)
     shapes = random_shapes(kernel, arguments.tuned + arguments.unseen, arguments.largest)

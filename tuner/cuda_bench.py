@@ -220,19 +220,19 @@ class CudaBench:
         return self.scalars[argument.name] if isinstance(argument, Scalar) else self.arrays.addresses[argument.name]
 
     def _choose_batch(self, executable: CudaExecutable, count: int) -> list[float]:
-        """`count` samples, where the choice gives them: behind the launch it estimates by, where one is a sample."""
-        samples: list[float] = []
+        """`count` samples, where a sample is a single launch; the fastest of those made here decides."""
         if not executable.is_loaded:  # a first launch may load code
             executable.enqueue()
-        # A verifying launch, the first and on other inputs, is timed well enough to tell that no batch is needed: where
-        # a launch takes a tenth of a second, a search of seconds is a few dozen of them.
-        if executable.launch_ms < _SURELY_LONG_MS:
-            executable.launch_ms, *samples = self.device.times_ms(executable.enqueue, 1 + count)
+        # Where the verifying launch took long there is none to spare: a search of seconds is a few dozen such launches.
+        # It does not decide: Python may have stood still between the events, and a batch too small shows long times.
+        to_spare = 1 if executable.launch_ms < _SURELY_LONG_MS else 0
+        samples = self.device.times_ms(executable.enqueue, to_spare + count)
+        executable.launch_ms = min(samples)
         executable.batch = max(1, min(_MAX_BATCH, math.ceil(SAMPLE_MS / max(executable.launch_ms, 1e-4))))
         if executable.batch > 1:
             executable.graph = self.device.graph(executable.enqueue, executable.batch)
             return []
-        return samples
+        return samples[to_spare:]
 
     def _flush(self) -> None:
         start = int(self._flush_memory)

@@ -287,6 +287,14 @@ def test_at_sustained_clocks_what_is_nearly_the_fastest_can_win(benchmark_module
     trials = [SimpleNamespace(configuration=c, evaluation=SimpleNamespace(time_ms=t)) for c, t in short_ms.items()]
     trials.append(SimpleNamespace(configuration="failed", evaluation=SimpleNamespace(time_ms=None)))
     assert rows.heated_choice(Hot(), trials) == "frugal"
+    monkeypatch.setattr(rows, "_is_right", lambda _bench, configuration: configuration != "frugal")
+    assert rows.heated_choice(Hot(), trials) == "close"
+    monkeypatch.setattr(rows, "_is_right", lambda _bench, _configuration: False)
+    assert rows.heated_choice(Hot(), trials) is None
+    monkeypatch.undo()
+    monkeypatch.setattr(rows, "HEATED_MS", 4.0)
+    asked.clear()
+    assert rows.heated_choice(Hot(), trials) == "frugal"
     assert set(asked) == {"throttled", "frugal", "close"}
     monkeypatch.setattr(rows, "HEATED_CANDIDATES", 2)
     assert rows.heated_choice(Hot(), trials) == "close"
