@@ -19,7 +19,7 @@ from tilewright.service.operations.transaction import transaction
 from tilewright.service.settings import settings
 from tilewright.service.store import models
 from tilewright.service.store.models import JobState
-from tilewright.service.store.session import engine
+from tilewright.service.store.session import made_engine
 
 logger = logging.getLogger(__name__)
 
@@ -91,9 +91,10 @@ class Connections:
 
 def connections() -> Connections:
     """Those of this process; none before the first was made."""
-    if not engine.cache_info().currsize:
+    made = made_engine()
+    if made is None:
         return Connections(0, 0)
-    pool = engine().pool
+    pool = made.pool
     assert isinstance(pool, QueuePool)  # noqa: S101 - for the type checker: what engines have unless told otherwise
     return Connections(pool.checkedout(), pool.checkedout() + pool.checkedin())
 

@@ -34,7 +34,8 @@ class CheckedSchedule:
 
 
 def check_schedule(session: Session, request: ScheduleRequest) -> CheckedSchedule:
-    """The request, ready to be stored; raises InvalidRequestError or InvalidProblemError naming the field."""
+    """The request, ready to be stored; raises CeilingError, InvalidRequestError or InvalidProblemError."""
+    check_caller(request.budget.trials, request.budget.seconds)
     times = DueTimes.of(request.cron, request.time_zone)
     named = Target(request.target) is Target.PROBLEMS
     problem_ids, model, device = check_problems(session, request) if named else check_target(session, request)

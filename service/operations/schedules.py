@@ -44,7 +44,6 @@ def create_schedule(session: Session, request: ScheduleRequest) -> ScheduleAnswe
 
     Raises CeilingError, InvalidRequestError or InvalidProblemError naming the field, ConflictError for a taken name.
     """
-    check_caller(request.budget.trials, request.budget.seconds)
     checked = check_schedule(session, request)
     now: datetime = session.scalars(select(func.clock_timestamp())).one()
     table = models.Schedule
@@ -66,7 +65,6 @@ def change_schedule(session: Session, schedule_id: int, request: ScheduleRequest
     Raises NotFoundError, CeilingError, InvalidRequestError or InvalidProblemError naming the field, ConflictError.
     """
     row = _locked(session, schedule_id)
-    check_caller(request.budget.trials, request.budget.seconds)
     checked = check_schedule(session, request)
     before = (row.cron, row.time_zone, row.enabled)
     try:

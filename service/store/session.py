@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 
-from sqlalchemy import Engine, create_engine
+from sqlalchemy import Engine, create_engine, event
 from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.orm import Session
@@ -36,6 +37,9 @@ KEEPALIVE: dict[str, int | str] = {
 }
 
 
+_making = threading.Lock()  # `cache` lets threads that come at once make one each, with a pool that nobody closes
+
+
 class _Chosen:
     """The address that `configure` set, if any."""
 
@@ -43,12 +47,17 @@ class _Chosen:
 
 
 def configure(url: str | None) -> None:
-    """Makes this process use the database at `url`; None goes back to the settings. Open connections are dropped."""
-    if engine.cache_info().currsize:
-        engine().dispose()
-    engine.cache_clear()
-    database_url.cache_clear()
-    _Chosen.url = url
+    """Makes this process use the database at `url`; None goes back to the settings. Open connections are dropped.
+
+    A connection that a thread still works with is closed as soon as that thread gives it back.
+    """
+    with _making:
+        if (made := _made()) is not None:
+            event.listen(made.pool, "checkin", lambda _, record: record.invalidate())
+            made.dispose()
+        _engine.cache_clear()
+        database_url.cache_clear()
+        _Chosen.url = url
 
 
 @cache
@@ -65,9 +74,24 @@ def sqlalchemy_url(url: str) -> str:
     return url.replace("postgresql://", "postgresql+psycopg://", 1)
 
 
-@cache
 def engine() -> Engine:
-    """The engine of this process."""
+    """The engine of this process, one for all its threads."""
+    with _making:
+        return _engine()
+
+
+def made_engine() -> Engine | None:
+    """The same, None where nobody asked for it yet."""
+    with _making:
+        return _made()
+
+
+def _made() -> Engine | None:
+    return _engine() if _engine.cache_info().currsize else None
+
+
+@cache
+def _engine() -> Engine:
     return create_engine(
         sqlalchemy_url(database_url()),
         pool_pre_ping=True,

@@ -9,9 +9,18 @@ from contracts.host_compiler import needs_cpp_library
 
 from tilewright.kernels.kernel import Kernel
 
+HOST_STORE = r"""
+template <unsigned WIDTH>
+inline void store_global(REAL* target, const Pack<WIDTH>& pack) {
+  if ((size_t)target % sizeof(Pack<WIDTH>)) __builtin_trap();
+  store_pack<WIDTH>(target, pack);
+}
+"""
+
 # Asynchronous copies for the host: a copy poisons its target when it starts and arrives when its group is waited for.
 # Without clusters, so BY_CLUSTER is 0 here.
-HOST_COPIES = r"""
+HOST_COPIES = (
+    r"""
 #include <cstring>
 #include <deque>
 #include <vector>
@@ -34,11 +43,6 @@ template <unsigned BYTES, unsigned INTO, long long FROM>
 inline void copy_async(unsigned target, const void* source) {
   copy_async_or_zero<BYTES, INTO, FROM>(target, source, true);
 }
-template <unsigned WIDTH>
-inline void store_global(REAL* target, const Pack<WIDTH>& pack) {
-  if ((size_t)target % sizeof(Pack<WIDTH>)) __builtin_trap();
-  store_pack<WIDTH>(target, pack);
-}
 inline void commit_copies() {
   HostQueue& queue = host_queues[threadIdx.x];
   queue.groups.push_back(std::move(queue.open));
@@ -58,6 +62,8 @@ inline unsigned address_in(unsigned address, unsigned) { return address; }
 inline Pack<16 / REAL_BYTES> load_cluster(unsigned) { return {}; }
 inline void synchronize_cluster() {}
 """
+    + HOST_STORE
+)
 
 
 def register_on_host(kernel: Kernel, folder: Path) -> Kernel:

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from contracts.hopper_on_host import HEADERS
 from contracts.host_compiler import needs_cpp_library
 
-from tests.kernels.hopper_on_host import HEADERS
 from tilewright.kernels.gemm.declaration import KERNEL
 from tilewright.kernels.gemm.tensor_sm90_space import TENSOR1XTF32_SM90, TENSOR3XTF32_SM90
 from tilewright.kernels.linear.declaration import KERNEL as LINEAR

@@ -3,9 +3,9 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
+from processes import is_running
 
 from tilewright.tuner.cpu_process import run_limited
 
@@ -15,13 +15,6 @@ from tilewright.tuner.cpu_process import run_limited
 os.cpu_count = lambda: 0.05  # two seconds of CPU time, however long they take
 run_limited(["sh", "-c", "sh -c 'echo $$ > $0; while :; do :; done' \\"$0\\"; true", sys.argv[1]], timeout_s=20)
 """
-
-
-def is_running(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except (FileNotFoundError, ProcessLookupError):  # the second where it ends between opening and reading
-        return False
 
 
 @pytest.fixture

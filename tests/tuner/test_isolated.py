@@ -7,8 +7,8 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
+import processes
 import pytest
 from misbehaving_device import Absent, Opener, make_kernel
 
@@ -230,17 +230,9 @@ bench.verify(executable)
     parent.kill()
     parent.communicate()
     deadline = time.monotonic() + 10
-    while _is_alive(child_pid) and time.monotonic() < deadline:
+    while processes.is_running(child_pid) and time.monotonic() < deadline:
         os.sched_yield()
-    assert not _is_alive(child_pid)
-
-
-def _is_alive(pid):
-    """Running and no zombie: the orphan's new parent may take its time to collect it."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except (FileNotFoundError, ProcessLookupError):  # the second where it ends between opening and reading
-        return False
+    assert not processes.is_running(child_pid)
 
 
 @pytest.fixture

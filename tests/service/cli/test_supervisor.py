@@ -6,9 +6,9 @@ import subprocess
 import sys
 import threading
 import time
-from pathlib import Path
 
 import pytest
+from processes import is_running
 
 from tilewright.service.cli.supervisor import Program, Supervisor
 
@@ -99,15 +99,7 @@ def test_programs_end_when_their_supervisor_is_killed(tmp_path):
     finally:
         process.kill()
         process.wait()
-    wait_until(lambda: not is_alive(pid))
-
-
-def is_alive(pid):
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-    return state != "Z"  # a zombie waits for init, it does not run
+    wait_until(lambda: not is_running(pid))
 
 
 LEAVES = """

@@ -4,6 +4,8 @@ Copies poison their target when they start and arrive when the thread arrives wi
 lets other warps run. Products are computed at once, from the swizzled tile that the descriptor names.
 """
 
+from contracts.register_on_host import HOST_STORE
+
 ASYNC_COPY = r"""
 #include <vector>
 inline unsigned shared_address(const void* pointer) { return (unsigned)((const char*)pointer - host_dynamic_shared); }
@@ -15,11 +17,6 @@ inline unsigned __byte_perm(unsigned x, unsigned y, unsigned selector) {
   unsigned result = 0;
   for (int i = 0; i < 4; ++i) result |= (unsigned)(both >> (selector >> 4 * i & 7) * 8 & 0xff) << 8 * i;
   return result;
-}
-template <unsigned WIDTH>
-inline void store_global(REAL* target, const Pack<WIDTH>& pack) {
-  if ((size_t)target % sizeof(Pack<WIDTH>)) __builtin_trap();
-  store_pack<WIDTH>(target, pack);
 }
 struct HostCopy { unsigned target; const void* source; unsigned size, bytes; };
 static std::vector<HostCopy> host_copies[1024];
@@ -175,7 +172,7 @@ inline void pin(unsigned&) {}
 """
 
 HEADERS = {
-    "async_copy.cuh": ASYNC_COPY,
+    "async_copy.cuh": ASYNC_COPY + HOST_STORE,
     "mbarrier.cuh": MBARRIER,
     "wgmma.cuh": WGMMA,
     "warpgroup_ptx.cuh": WARPGROUP_PTX,
