@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import socket
 import threading
 
 from tilewright.service.errors import DatabaseUnavailableError
@@ -28,19 +29,26 @@ class BestWatch:
     def __init__(self, memory: BestMemory) -> None:
         self.memory = memory
         self._stopping = threading.Event()
+        self._wake: socket.socket | None = None
+        self._woken: socket.socket | None = None
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
         """Starts the thread."""
         self._stopping.clear()
+        self._wake, self._woken = socket.socketpair()  # a wait for changes ends when the first is closed
         self._thread = threading.Thread(target=self._loop, name="best", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
         """Ends the thread; nothing is answered from memory any more."""
         self._stopping.set()
+        if self._wake is not None:
+            self._wake.close()
         if self._thread is not None:
             self._thread.join(STOP_S)
+        if self._woken is not None and not (self._thread and self._thread.is_alive()):
+            self._woken.close()
         self.memory.forget()
 
     def _loop(self) -> None:
@@ -67,7 +75,7 @@ class BestWatch:
                 self._fill(changes, name)
 
     def _look(self, changes: Changes, at_most_s: float) -> list[str]:
-        told = changes.wait(at_most_s)
+        told = changes.wait(at_most_s, self._woken)
         if told:
             with transaction() as session:
                 self.memory.follow(session, told)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import select
+import socket
 from types import TracebackType
 from typing import Any, Self
 
@@ -42,14 +43,17 @@ class Changes:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._connection.close()
 
-    def wait(self, at_most_s: float) -> list[str]:
+    def wait(self, at_most_s: float, also: socket.socket | None = None) -> list[str]:
         """What was told since the last call, after a wait for something; all that was committed before it returned.
 
-        Raises DatabaseUnavailableError where the database does not answer.
+        The wait ends too when there is something to read from `also`, or its end. Raises DatabaseUnavailableError
+        where the database does not answer.
         """
         if not self._told:
             arrival = select.poll()  # select() takes no descriptor beyond 1023
-            arrival.register(self._connection.fileno(), select.POLLIN)
+            for heard in (self._connection, also):
+                if heard is not None:
+                    arrival.register(heard.fileno(), select.POLLIN)
             arrival.poll(at_most_s * 1000)
         self._ask("SELECT 1")  # whatever was sent before its answer has arrived with it
         told, self._told = self._told, []

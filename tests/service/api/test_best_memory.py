@@ -1,5 +1,6 @@
 """Answers from memory: the same bytes as from the database, as soon as a change is committed, or none at all."""
 
+import threading
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -78,6 +79,19 @@ SAME = [
     {"accuracy": "fp32-fma", "trans_b": True},
     {"dtype": "float64"},
 ]
+
+
+def test_a_watch_that_waits_for_changes_stops_at_once(client, monkeypatch):
+    begun = []
+    wait = Changes.wait
+    monkeypatch.setattr(Changes, "wait", lambda *of: begun.append(of) or wait(*of))
+    monkeypatch.setattr(best_watch, "LOOK_EVERY_S", 60)  # for so long it would wait
+    watch = BestWatch(client.app.state.best)
+    for times in (1, 2):  # it may be started again
+        watch.start()
+        until(lambda times=times: len(begun) == times)
+        watch.stop()
+        assert not [thread for thread in threading.enumerate() if thread.name == "best"]
 
 
 def test_memory_and_database_give_the_same_bytes(tuned):
@@ -386,10 +400,10 @@ def test_no_error_ends_the_thread(tuned, monkeypatch):
     monkeypatch.setattr(best_watch, "AGAIN_S", 0.01)
     wait, failures = Changes.wait, ["one"]
 
-    def fails_once(changes, at_most_s):
+    def fails_once(*of):
         if failures:
             raise ValueError(failures.pop())
-        return wait(changes, at_most_s)
+        return wait(*of)
 
     monkeypatch.setattr(Changes, "wait", fails_once)
     until(lambda: not failures)

@@ -99,7 +99,7 @@ def test_up_once_tunes_through_the_api_prints_the_best_and_leaves_nothing_runnin
     assert processes_of(machine) == []
 
 
-def test_a_second_run_finds_its_data_and_the_printed_curl_line_answers(machine):
+def test_a_second_run_finds_its_data_and_the_printed_curl_line_answers_and_a_third_finds_the_port_taken(machine):
     once = tilewright(machine, "up", *TUNE, "--once")
     assert once.returncode == 0, once.stderr
     (line,) = (line for line in once.stdout.splitlines() if line.startswith("ask for it"))
@@ -107,16 +107,12 @@ def test_a_second_run_finds_its_data_and_the_printed_curl_line_answers(machine):
     with running(machine):
         answer = httpx.get(address, trust_env=False).json()
         listed = tilewright(machine, "jobs", "--json")
+        third = tilewright(machine, "up")
     assert answer["match"] == "exact"
     assert answer["time_ms"] > 0
     assert {job["state"] for job in json.loads(listed.stdout)["items"]} == {"done"}
-
-
-def test_a_second_up_says_that_the_port_is_taken(machine):
-    with running(machine):
-        second = tilewright(machine, "up")
-    assert second.returncode == 1
-    assert "Is Tilewright running already?" in second.stderr
+    assert third.returncode == 1
+    assert "Is Tilewright running already?" in third.stderr
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])

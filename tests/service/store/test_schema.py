@@ -1,8 +1,14 @@
 from __future__ import annotations
 
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
+from importlib import resources
+from pathlib import Path
 
 import pytest
+from alembic.config import Config
+from alembic.script import ScriptDirectory
 from sqlalchemy import create_engine, inspect, text
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.pool import NullPool
@@ -23,6 +29,20 @@ def test_upgrade_makes_every_table_and_the_engines_too(empty_database_url):
     schema.upgrade(empty_database_url)
     assert set(Base.metadata.tables) | {"procrastinate_jobs", schema.VERSION_TABLE} <= tables(empty_database_url)
     assert schema.at_head(empty_database_url)
+
+
+def test_the_names_of_files_tell_the_one_head_that_the_revisions_have():
+    config = Config()
+    config.set_main_option("script_location", str(resources.files("tilewright.migrations")).replace("%", "%%"))
+    config.set_main_option("path_separator", "os")
+    revisions = ScriptDirectory.from_config(config)
+    assert revisions.get_heads() == [schema.head()]
+    assert all(Path(one.path).name.startswith(f"{one.revision}_") for one in revisions.walk_revisions())
+
+
+def test_importing_what_asks_for_the_head_does_not_import_alembic():
+    code = "import sys, tilewright.service.app, tilewright.service.worker.main; sys.exit('alembic' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 def test_downgrade_takes_our_tables_away_and_upgrade_brings_them_back(empty_database_url):
