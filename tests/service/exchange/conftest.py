@@ -38,38 +38,13 @@ def exchange_engine(exchange_database: str) -> Iterator[Engine]:
     engine.dispose()
 
 
-@pytest.fixture
-def empty(exchange_engine: Engine) -> Callable[[], None]:
-    def empty() -> None:
-        with exchange_engine.begin() as connection:
-            for table in reversed(Base.metadata.sorted_tables):
-                connection.execute(table.delete())
-
-    return empty
+def _empty(engine: Engine) -> None:
+    with engine.begin() as connection:
+        for table in reversed(Base.metadata.sorted_tables):
+            connection.execute(table.delete())
 
 
-@pytest.fixture
-def database(exchange_database: str, empty: Callable[[], None]) -> Iterator[str]:
-    """An empty database that `transaction()` goes to."""
-    store_session.configure(exchange_database)
-    yield exchange_database
-    store_session.configure(None)
-    empty()
-
-
-@pytest.fixture
-def export(database: str) -> Callable[..., dict[str, Any]]:
-    """The `tilewright/1` document of what the database holds."""
-
-    def export(**wanted: Any) -> dict[str, Any]:
-        return json.loads("".join(exchange_export.export_studies(Wanted(**wanted))))
-
-    return export
-
-
-@pytest.fixture
-def measured(database: str) -> Results:
-    """Two tuned problems, five trials each, of a device that this installation has."""
+def _measure() -> Results:
     with transaction() as session:
         results = Results(session)
         results.tune({"m": 64, "n": 48, "k": 80}, best_ms=0.5)
@@ -77,12 +52,51 @@ def measured(database: str) -> Results:
     return results
 
 
+def _export(**wanted: Any) -> str:
+    return "".join(exchange_export.export_studies(Wanted(**wanted)))
+
+
 @pytest.fixture
-def document(measured: Results, export: Callable[..., dict[str, Any]], empty: Callable[[], None]) -> dict[str, Any]:
-    """What another installation exported, with all trials; the database is empty again."""
-    found = export(trials=True)
-    empty()
-    return found
+def database(exchange_database: str, exchange_engine: Engine) -> Iterator[str]:
+    """An empty database that `transaction()` goes to."""
+    store_session.configure(exchange_database)
+    yield exchange_database
+    store_session.configure(None)
+    _empty(exchange_engine)
+
+
+@pytest.fixture
+def empty(exchange_engine: Engine) -> Callable[[], None]:
+    return lambda: _empty(exchange_engine)
+
+
+@pytest.fixture
+def export(database: str) -> Callable[..., dict[str, Any]]:
+    """The `tilewright/1` document of what the database holds."""
+    return lambda **wanted: json.loads(_export(**wanted))
+
+
+@pytest.fixture
+def measured(database: str) -> Results:
+    """Two tuned problems, five trials each, of a device that this installation has."""
+    return _measure()
+
+
+@pytest.fixture(scope="session")
+def exported(exchange_database: str, exchange_engine: Engine) -> str:
+    """What another installation exported, with all trials: made once, which takes a fifth of a second."""
+    store_session.configure(exchange_database)
+    _measure()
+    text = _export(trials=True)
+    store_session.configure(None)
+    _empty(exchange_engine)
+    return text
+
+
+@pytest.fixture
+def document(exported: str, database: str) -> dict[str, Any]:
+    """The same, read; the database is empty."""
+    return json.loads(exported)
 
 
 @pytest.fixture
