@@ -39,7 +39,13 @@ def register_kernels(session: Session, declared: Catalogue) -> None:
             )
             .returning(models.Kernel.id)
         ).scalar_one()
-        session.execute(insert(models.KernelVariant).values(source_rows(kernel, kernel_id)).on_conflict_do_nothing())
+        table = models.KernelVariant
+        query = select(table.name, table.source_hash).where(table.kernel_id == kernel_id)
+        known = set(session.execute(query))
+        # A megabyte of sources that nearly every start would send in vain; another process may be adding them too.
+        new = [row for row in source_rows(kernel, kernel_id) if (row["name"], row["source_hash"]) not in known]
+        if new:
+            session.execute(insert(table).values(new).on_conflict_do_nothing())
 
 
 def source_rows(kernel: Kernel, kernel_id: int) -> list[dict[str, Any]]:

@@ -37,9 +37,12 @@ class Rows:
 
     session: Session
     _numbers: dict[int, int] = field(default_factory=dict)
+    _has_kernels: bool = False
 
     def device(self, model=H200, environment=NEW, uuid=None) -> models.Device:
-        registry.register_kernels(self.session, registry.catalogue())
+        if not self._has_kernels:  # takes longer than all else
+            registry.register_kernels(self.session, registry.catalogue())
+            self._has_kernels = True
         return registry.register_device(self.session, model, uuid or f"GPU-{model.slug}", "host", 0, environment)
 
     def study(self, shape=SHAPE, *, model=H200, environment=NEW, kernel="gemm", dtype="float32", options=None):

@@ -1,10 +1,11 @@
 from __future__ import annotations
 
+from contextlib import contextmanager
 from datetime import timedelta
 
 import pytest
 from desk import LIMITS, MODEL, SHAPE
-from sqlalchemy import func, select, update
+from sqlalchemy import event, func, select, update
 
 from tilewright.kernels.catalogue import Catalogue, catalogue
 from tilewright.service.errors import NotFoundError
@@ -56,6 +57,24 @@ def test_a_changed_source_is_a_new_row_beside_the_old_one(session, device):
     after = registry.kernel_variant_ids(session, catalogue().get("gemm"))
     assert session.scalar(count) == there + 1
     assert {name for name in before if after[name] != before[name]} == {"wpt"}
+
+
+def test_sources_that_are_there_are_not_sent_again(session, device):
+    sent = []
+    with monitored(session, sent):
+        registry.register_kernels(session, catalogue())
+    assert sent
+    assert not [statement for statement in sent if statement.startswith("INSERT INTO kernel_variants")]
+
+
+@contextmanager
+def monitored(session, sent):
+    def note(_connection, _cursor, statement, *_more):
+        sent.append(statement)
+
+    event.listen(session.connection(), "before_cursor_execute", note)
+    yield
+    event.remove(session.connection(), "before_cursor_execute", note)
 
 
 def test_equal_problems_share_a_row(session, device):
