@@ -76,11 +76,7 @@ def _own_predictors(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(scope="session")
 def postgres_url() -> str:
     """The server's own database; tests make theirs beside it."""
-    url = EmbeddedPostgres(Path(os.environ[HOME_VARIABLE]) / "postgres").ensure()
-    for setting in ("fsync", "synchronous_commit", "full_page_writes"):  # nobody wants these data after a crash
-        _administer(url, f"ALTER SYSTEM SET {setting} = off")
-    _administer(url, "SELECT pg_reload_conf()")
-    return url
+    return EmbeddedPostgres(Path(os.environ[HOME_VARIABLE]) / "postgres").ensure()
 
 
 def _at(url: str, database: str) -> str:

@@ -14,12 +14,13 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
-from tilewright.service.cli.connection import embedded_server, is_at_head
+from tilewright.service.cli.connection import embedded_server
 from tilewright.service.cli.failure import CommandError
 from tilewright.service.cli.listening import require_free_port
 from tilewright.service.client import Client
 from tilewright.service.errors import DatabaseUnavailableError
 from tilewright.service.settings import settings
+from tilewright.service.store import schema
 from tilewright.service.store.session import database_url
 from tilewright.tuner import cache, compile, cpu_compile, nvml, nvrtc  # noqa: A004 - the module's name
 from tilewright.tuner.errors import NoCompilerError
@@ -62,7 +63,7 @@ def database() -> Check:
     kind = "the one that TILEWRIGHT_DATABASE_URL names" if server is None else f"embedded, in {server.home}"
     try:
         with _running_database():
-            behind = "" if is_at_head() else "; its tables are made by: tilewright db upgrade"
+            behind = "" if schema.at_head() else "; its tables are made by: tilewright db upgrade"
     except (DatabaseUnavailableError, OSError) as error:
         remedy = "Check TILEWRIGHT_DATABASE_URL and the server there." if server is None else "See the message above."
         reason = " ".join(str(error).split())

@@ -8,8 +8,6 @@ from contextlib import contextmanager
 from typing import Protocol
 from uuid import UUID
 
-from sqlalchemy.exc import OperationalError
-
 from tilewright.service.cli.output import note
 from tilewright.service.cli.result_calls import AsksForResults, LocalResults
 from tilewright.service.client import Client
@@ -223,19 +221,10 @@ def prepare_database() -> None:
     """
     server = embedded_server()
     if server is None:
-        if not is_at_head():
+        if not schema.at_head():
             raise DatabaseUnavailableError("The database is not at this version's tables. Run: tilewright db upgrade")
         return
     if not server.running():
         note(f"starting the embedded PostgreSQL in {server.home}")
         server.ensure()
-    if not is_at_head():
-        schema.upgrade()
-
-
-def is_at_head() -> bool:
-    """Whether the tables are this version's; raises DatabaseUnavailableError."""
-    try:
-        return schema.at_head()
-    except OperationalError as error:
-        raise DatabaseUnavailableError(f"The database does not answer: {error.orig}") from error
+    schema.upgrade()

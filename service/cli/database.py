@@ -8,7 +8,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 import typer
 
-from tilewright.service.cli.connection import is_at_head, prepare_database
+from tilewright.service.cli.connection import prepare_database
 from tilewright.service.cli.failure import CommandError, ExitCode
 from tilewright.service.cli.output import JsonFlag, data, note, print_facts, print_json
 from tilewright.service.operations import retention
@@ -24,9 +24,8 @@ app = typer.Typer(help="The database: upgrade, current, url, prune.", no_args_is
 @app.command()
 def upgrade(as_json: JsonFlag = False) -> None:
     """Bring the tables to this version; nothing happens where they are."""
-    was_current = is_at_head()
-    if not was_current:
-        schema.upgrade()
+    was_current = schema.at_head()
+    schema.upgrade()
     if as_json:
         print_json({"at_head": True, "changed": not was_current})
     else:
@@ -36,7 +35,7 @@ def upgrade(as_json: JsonFlag = False) -> None:
 @app.command()
 def current(as_json: JsonFlag = False) -> None:
     """Say whether the tables are at this version; exit code 1 where not."""
-    at_head = is_at_head()
+    at_head = schema.at_head()
     if as_json:
         print_json({"at_head": at_head})
     else:

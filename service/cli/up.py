@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from tilewright.service.cli.arguments import DtypeOption, JobLimits, KernelOptions, job_request
-from tilewright.service.cli.connection import LocalConnection, embedded_server, is_at_head
+from tilewright.service.cli.connection import LocalConnection, embedded_server
 from tilewright.service.cli.failure import CommandError, ExitCode
 from tilewright.service.cli.listening import require_free_port
 from tilewright.service.cli.machine import chosen_devices
@@ -87,8 +87,7 @@ class Installation:
             note(f"starting PostgreSQL in {self.server.home}")
             self.started_database = True
         database_url()
-        if not is_at_head():
-            schema.upgrade()
+        schema.upgrade()
 
     def wait_for_worker(self, client: Client) -> DeviceAnswer:
         """The first of our devices whose worker has spoken since the start."""

@@ -29,8 +29,8 @@ class BestWatch:
     def __init__(self, memory: BestMemory) -> None:
         self.memory = memory
         self._stopping = threading.Event()
-        self._wake: socket.socket | None = None
-        self._woken: socket.socket | None = None
+        self._wake: socket.socket
+        self._woken: socket.socket
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
@@ -43,26 +43,27 @@ class BestWatch:
     def stop(self) -> None:
         """Ends the thread; nothing is answered from memory any more."""
         self._stopping.set()
-        if self._wake is not None:
-            self._wake.close()
         if self._thread is not None:
+            self._wake.close()
             self._thread.join(STOP_S)
-        if self._woken is not None and not (self._thread and self._thread.is_alive()):
-            self._woken.close()
         self.memory.forget()
 
     def _loop(self) -> None:
-        while not self._stopping.is_set():
-            try:
-                with Changes() as changes:
-                    self._follow(changes)
-            except DatabaseUnavailableError as error:
-                logger.warning("Answers come from the database, not from memory. %s", error)
-            except Exception:
-                # Tables of another version, rows that nobody here can read, whatever it is: it must not end the thread.
-                logger.exception("Answers come from the database, not from memory.")
-            self.memory.forget()
-            self._stopping.wait(AGAIN_S)
+        with self._woken:
+            while not self._stopping.is_set():
+                self._listen()
+                self.memory.forget()
+                self._stopping.wait(AGAIN_S)
+
+    def _listen(self) -> None:
+        try:
+            with Changes() as changes:
+                self._follow(changes)
+        except DatabaseUnavailableError as error:
+            logger.warning("Answers come from the database, not from memory. %s", error)
+        except Exception:
+            # Tables of another version, rows that nobody here can read, whatever it is: it must not end the thread.
+            logger.exception("Answers come from the database, not from memory.")
 
     def _follow(self, changes: Changes) -> None:
         self.memory.forget()  # only now is every later change heard of

@@ -39,26 +39,21 @@ def register_kernels(session: Session, declared: Catalogue) -> None:
             )
             .returning(models.Kernel.id)
         ).scalar_one()
-        table = models.KernelVariant
-        query = select(table.name, table.source_hash).where(table.kernel_id == kernel_id)
-        known = set(session.execute(query))
-        # A megabyte of sources that nearly every start would send in vain; another process may be adding them too.
-        new = [row for row in source_rows(kernel, kernel_id) if (row["name"], row["source_hash"]) not in known]
-        if new:
-            session.execute(insert(table).values(new).on_conflict_do_nothing())
+        add_sources(session, kernel, kernel_id)
 
 
-def source_rows(kernel: Kernel, kernel_id: int) -> list[dict[str, Any]]:
-    """Today's source of each variant, as rows to be inserted."""
-    return [
-        {
-            "kernel_id": kernel_id,
-            "name": variant.name,
-            "source_hash": kernel.source_hash(variant.name),
-            "source": kernel.source(variant.name),
-        }
-        for variant in kernel.variants
+def add_sources(session: Session, kernel: Kernel, kernel_id: int) -> None:
+    """Stores today's source of each variant, where it is not there yet."""
+    table = models.KernelVariant
+    known = set(session.execute(select(table.name, table.source_hash).where(table.kernel_id == kernel_id)))
+    # A megabyte of sources that nearly every start would send in vain; another process may be adding them too.
+    new = [
+        {"kernel_id": kernel_id, "name": name, "source_hash": source_hash, "source": kernel.source(name)}
+        for name, source_hash in ((variant.name, kernel.source_hash(variant.name)) for variant in kernel.variants)
+        if (name, source_hash) not in known
     ]
+    if new:
+        session.execute(insert(table).values(new).on_conflict_do_nothing())
 
 
 def register_device(

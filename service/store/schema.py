@@ -13,9 +13,8 @@ from sqlalchemy.pool import NullPool
 
 from tilewright.service.store.session import KEEPALIVE, answering, database_url, sqlalchemy_url
 
-if (
-    TYPE_CHECKING
-):  # Alembic takes an eighth of a second to import, and most processes find their tables as they want them
+# Alembic takes an eighth of a second to import, and most processes find their tables as they want them.
+if TYPE_CHECKING:
     from alembic.config import Config
 
 VERSION_TABLE = "tilewright_version"
@@ -28,6 +27,8 @@ def upgrade(url: str | None = None, revision: str = "head") -> None:
 
     Any number of processes may call it at once: they take turns, and the later ones find nothing to do.
     """
+    if revision == "head" and at_head(url):
+        return
     from alembic import command  # noqa: PLC0415
 
     with _exclusively(url) as connection:

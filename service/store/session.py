@@ -37,13 +37,12 @@ KEEPALIVE: dict[str, int | str] = {
 }
 
 
-_making = threading.Lock()  # `cache` lets threads that come at once make one each, with a pool that nobody closes
-
-
 class _Chosen:
-    """The address that `configure` set, if any."""
+    """The address that `configure` set, if any, and the engine that was made for the one in use."""
 
     url: str | None = None
+    engine: Engine | None = None
+    making = threading.Lock()  # threads that come at once must not make one each, with a pool that nobody closes
 
 
 def configure(url: str | None) -> None:
@@ -51,13 +50,12 @@ def configure(url: str | None) -> None:
 
     A connection that a thread still works with is closed as soon as that thread gives it back.
     """
-    with _making:
-        if (made := _made()) is not None:
-            event.listen(made.pool, "checkin", lambda _, record: record.invalidate())
-            made.dispose()
-        _engine.cache_clear()
+    with _Chosen.making:
+        if _Chosen.engine is not None:
+            event.listen(_Chosen.engine.pool, "checkin", lambda _, record: record.invalidate())
+            _Chosen.engine.dispose()
         database_url.cache_clear()
-        _Chosen.url = url
+        _Chosen.url, _Chosen.engine = url, None
 
 
 @cache
@@ -76,22 +74,18 @@ def sqlalchemy_url(url: str) -> str:
 
 def engine() -> Engine:
     """The engine of this process, one for all its threads."""
-    with _making:
-        return _engine()
+    with _Chosen.making:
+        if _Chosen.engine is None:
+            _Chosen.engine = _new_engine()
+        return _Chosen.engine
 
 
 def made_engine() -> Engine | None:
     """The same, None where nobody asked for it yet."""
-    with _making:
-        return _made()
+    return _Chosen.engine
 
 
-def _made() -> Engine | None:
-    return _engine() if _engine.cache_info().currsize else None
-
-
-@cache
-def _engine() -> Engine:
+def _new_engine() -> Engine:
     return create_engine(
         sqlalchemy_url(database_url()),
         pool_pre_ping=True,

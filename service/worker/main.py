@@ -162,8 +162,7 @@ def main(arguments: list[str]) -> int:
     """`python -m tilewright.service.worker.main DEVICE`: migrates the database if needed, then serves."""
     (device_name,) = arguments
     try:
-        if not schema.at_head():
-            schema.upgrade()
+        schema.upgrade()
         return run_worker(device_name)
     except (ServiceError, TunerError) as error:
         sys.stderr.write(f"{error}\n")

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from dataclasses import replace
 from types import SimpleNamespace
@@ -8,6 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from tilewright.tuner.cpu import CpuDevice
+from tilewright.tuner.device import Verification
 from tilewright.tuner.tune import Budget
 
 HEAD = {
@@ -284,15 +286,18 @@ def test_at_sustained_clocks_what_is_nearly_the_fastest_can_win(benchmark_module
             asked.append(executable)
             return [hot_ms[executable]] * count
 
+        def verify(self, executable):
+            return Verification(ratios.get(executable, 0.5), wrong=0)
+
+    ratios = {}
     trials = [SimpleNamespace(configuration=c, evaluation=SimpleNamespace(time_ms=t)) for c, t in short_ms.items()]
     trials.append(SimpleNamespace(configuration="failed", evaluation=SimpleNamespace(time_ms=None)))
     assert rows.heated_choice(Hot(), trials) == "frugal"
-    monkeypatch.setattr(rows, "_is_right", lambda _bench, configuration: configuration != "frugal")
+    ratios["frugal"] = math.inf  # what holds a NaN
     assert rows.heated_choice(Hot(), trials) == "close"
-    monkeypatch.setattr(rows, "_is_right", lambda _bench, _configuration: False)
+    ratios |= dict.fromkeys(hot_ms, math.inf)
     assert rows.heated_choice(Hot(), trials) is None
-    monkeypatch.undo()
-    monkeypatch.setattr(rows, "HEATED_MS", 4.0)
+    ratios.clear()
     asked.clear()
     assert rows.heated_choice(Hot(), trials) == "frugal"
     assert set(asked) == {"throttled", "frugal", "close"}

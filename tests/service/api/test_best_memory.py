@@ -1,6 +1,5 @@
 """Answers from memory: the same bytes as from the database, as soon as a change is committed, or none at all."""
 
-import threading
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -79,19 +78,6 @@ SAME = [
     {"accuracy": "fp32-fma", "trans_b": True},
     {"dtype": "float64"},
 ]
-
-
-def test_a_watch_that_waits_for_changes_stops_at_once(client, monkeypatch):
-    begun = []
-    wait = Changes.wait
-    monkeypatch.setattr(Changes, "wait", lambda *of: begun.append(of) or wait(*of))
-    monkeypatch.setattr(best_watch, "LOOK_EVERY_S", 60)  # for so long it would wait
-    watch = BestWatch(client.app.state.best)
-    for times in (1, 2):  # it may be started again
-        watch.start()
-        until(lambda times=times: len(begun) == times)
-        watch.stop()
-        assert not [thread for thread in threading.enumerate() if thread.name == "best"]
 
 
 def test_memory_and_database_give_the_same_bytes(tuned):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -56,13 +57,22 @@ def _export(**wanted: Any) -> str:
     return "".join(exchange_export.export_studies(Wanted(**wanted)))
 
 
+@contextmanager
+def _at(url: str, engine: Engine) -> Iterator[None]:
+    """`transaction()` goes there, and the database is empty afterwards."""
+    store_session.configure(url)
+    try:
+        yield
+    finally:
+        store_session.configure(None)
+        _empty(engine)
+
+
 @pytest.fixture
 def database(exchange_database: str, exchange_engine: Engine) -> Iterator[str]:
     """An empty database that `transaction()` goes to."""
-    store_session.configure(exchange_database)
-    yield exchange_database
-    store_session.configure(None)
-    _empty(exchange_engine)
+    with _at(exchange_database, exchange_engine):
+        yield exchange_database
 
 
 @pytest.fixture
@@ -85,12 +95,9 @@ def measured(database: str) -> Results:
 @pytest.fixture(scope="session")
 def exported(exchange_database: str, exchange_engine: Engine) -> str:
     """What another installation exported, with all trials: made once, which takes a fifth of a second."""
-    store_session.configure(exchange_database)
-    _measure()
-    text = _export(trials=True)
-    store_session.configure(None)
-    _empty(exchange_engine)
-    return text
+    with _at(exchange_database, exchange_engine):
+        _measure()
+        return _export(trials=True)
 
 
 @pytest.fixture

@@ -3,11 +3,9 @@ from __future__ import annotations
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from importlib import resources
 from pathlib import Path
 
 import pytest
-from alembic.config import Config
 from alembic.script import ScriptDirectory
 from sqlalchemy import create_engine, inspect, text
 from sqlalchemy.exc import IntegrityError
@@ -32,10 +30,7 @@ def test_upgrade_makes_every_table_and_the_engines_too(empty_database_url):
 
 
 def test_the_names_of_files_tell_the_one_head_that_the_revisions_have():
-    config = Config()
-    config.set_main_option("script_location", str(resources.files("tilewright.migrations")).replace("%", "%%"))
-    config.set_main_option("path_separator", "os")
-    revisions = ScriptDirectory.from_config(config)
+    revisions = ScriptDirectory.from_config(schema._config(None))
     assert revisions.get_heads() == [schema.head()]
     assert all(Path(one.path).name.startswith(f"{one.revision}_") for one in revisions.walk_revisions())
 

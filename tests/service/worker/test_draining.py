@@ -103,7 +103,7 @@ def test_jobs_are_taken_by_priority_and_in_turn_among_equals(working):
     fleet, uuid = working
     drain(fleet, uuid)
     fleet.until(lambda: "Drained" in (fleet.folder / "worker.log").read_text())
-    priorities = [5, 0, 9, 5]
+    priorities = [5, 0, 9, 5, 9]
     jobs = [fleet.request(trials=1, seed=seed, priority=priority) for seed, priority in enumerate(priorities)]
     drain(fleet, uuid, back=True)
     for job in jobs:
@@ -111,7 +111,7 @@ def test_jobs_are_taken_by_priority_and_in_turn_among_equals(working):
     with fleet.session() as session:
         table = models.TuningJob
         began = session.scalars(select(table.id).order_by(table.started_at)).all()
-    assert list(began) == [jobs[place] for place in (2, 0, 3, 1)]
+    assert list(began) == [jobs[place] for place in (2, 4, 0, 3, 1)]
 
 
 def test_a_lost_device_is_marked_and_its_job_moves_on_to_another_of_the_model(fleet, tmp_path):
