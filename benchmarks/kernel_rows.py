@@ -18,7 +18,7 @@ from tilewright.tuner.device import L2, Bench, Device, Executable
 from tilewright.tuner.errors import TrialFailure, TunerError
 from tilewright.tuner.measure import checked_samples
 from tilewright.tuner.tune import Budget, Progress, Trial, TuneResult, tune
-from tilewright.tuner.verify import is_right, verify_each_kind, verify_every_kind
+from tilewright.tuner.verify import is_right, verify_each_kind, verify_thoroughly
 
 SEED = 1
 ROUNDS = 15  # the 95 % interval then cuts three rounds from each end
@@ -160,8 +160,7 @@ def heated_choice(bench: Bench, trials: Sequence[Trial]) -> Configuration | None
 
 
 def _is_right(bench: Bench, configuration: Configuration) -> bool:
-    executable = bench.compile(configuration)
-    return is_right(verify_every_kind(bench, executable) or bench.verify(executable))
+    return is_right(verify_thoroughly(bench, bench.compile(configuration)))
 
 
 def _heated_ms(bench: Bench, executable: Executable) -> float:

@@ -1,18 +1,22 @@
 """How good predicted answers are: tunes some shapes, predicts for others, and times these predictions beside tuning.
 
-    python benchmarks/predict.py [--kernel gemm] [--tuned 60] [--unseen 20] [--seconds 0.8] [--trials 200] [--out FILE]
+    python benchmarks/predict.py [--kernel gemm] [--tuned 60] [--unseen 20] [--trials 200] [--seconds 60] [--out FILE]
 
-Sizes are log-uniform, from a seed. Each of the tuned shapes gets a search of so many seconds, without finals, and
-tries what was best for the nearest shapes tuned before it. Each unseen one gets the configuration that is predicted
-from these, then a job of so many trials with finals; its winner, the prediction and the nearest shape's best are timed
-in rounds, by turns. The ratio is the winner's time over the prediction's: 1 is as good as tuned, less is worse.
+Sizes are log-uniform, from a seed. Each of the tuned shapes gets a search of so many trials (and seconds, at most),
+without finals, which starts with what was best for the nearest shapes tuned before it, as a job's does; then each tries
+what was best for the nearest of all, as the next job of a schedule would first. Each unseen one gets the configuration
+that is predicted from these, then a job of so many trials with finals; its winner, the prediction and the nearest
+shape's best are timed in rounds, by turns. The ratio is the winner's time over the prediction's: 1 is as good as tuned,
+less is worse.
 
 State, all trials included, is written beside FILE after every shape, as FILE.state; `--resume` goes on from it,
 `--stop-after` begins no further shape after so many seconds. The table comes last.
 
-Several GPUs of one model share the work: `--part 1/2 --tuned-only` on one and `--part 2/2 --tuned-only` on the other
-tune half of the shapes each, then `--part …/2 --records ONE.state --records OTHER.state` compares with half of the
-unseen ones each, and `--merge ONE --merge OTHER --out FILE` makes one file of both.
+Several GPUs of one model share the work: `--part 1/2 --step tune` on one and `--part 2/2 --step tune` on the other
+tune half of the shapes each, the same with `--step share --known ONE.state --known OTHER.state --resume` lets each half
+try the winners of both, `--part …/2 --records ONE.state --records OTHER.state` compares with half of the unseen ones
+each, and `--merge ONE --merge OTHER --out FILE` makes one file of both. With `--winners FILE` of an earlier run, the
+winners of its jobs are timed instead of being found again.
 """
 
 from __future__ import annotations
@@ -33,9 +37,10 @@ from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.kernel import Kernel
 from tilewright.tuner.device import Device
 from tilewright.tuner.devices import open_device
+from tilewright.tuner.tune import Budget
 
 TUNED, UNSEEN = 60, 20
-SECONDS, TRIALS = 0.8, 200
+SECONDS, TRIALS = 60.0, 200
 RESULTS = Path(__file__).with_name("results")
 
 
@@ -52,19 +57,23 @@ def main() -> int:
     if arguments.records:  # on --resume the state has them already
         state["records"] = [record for one in arguments.records for record in read_state(one)["records"]]
     state |= facts(device, kernel, arguments)
-    run = Run(device, kernel, state, kept, time.monotonic() + arguments.stop_after)
+    earlier = [row for one in arguments.winners for row in read_state(one)["rows"]]
+    run = Run(device, kernel, state, kept, time.monotonic() + arguments.stop_after, earlier)
     shapes = random_shapes(kernel, arguments.tuned + arguments.unseen, arguments.largest)
     part, of = arguments.part
     tuned, unseen = shapes[: arguments.tuned][part - 1 :: of], shapes[arguments.tuned :][part - 1 :: of]
     try:
-        if not arguments.records:
-            run.survey(tuned, arguments.seconds)
-        if not arguments.tuned_only:
+        if not arguments.records and arguments.step != "share":
+            run.survey(tuned, Budget(trials=arguments.trials, seconds=arguments.seconds))
+        if not arguments.records and arguments.step != "tune":
+            run.share([row for one in arguments.known for row in read_state(one)["records"]] or state["records"])
+        if arguments.step is None:
             run.compare(unseen, arguments.trials)
     finally:
         device.close()
-    if arguments.tuned_only:
-        return int(len(state["records"]) < len(tuned))
+    if arguments.step is not None:
+        done = [row for row in state["records"] if arguments.step == "tune" or "shared" in row]
+        return int(len(done) < len(tuned))
     if len(state["rows"]) < len(unseen):
         print("stopped by --stop-after; go on with --resume", file=sys.stderr)
         return 1
@@ -105,12 +114,14 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--device", default="cuda:0")
     parser.add_argument("--tuned", type=int, default=TUNED)
     parser.add_argument("--unseen", type=int, default=UNSEEN)
-    parser.add_argument("--seconds", type=float, default=SECONDS, help="of search for each tuned shape")
-    parser.add_argument("--trials", type=int, default=TRIALS, help="of the job that a prediction is compared with")
+    parser.add_argument("--seconds", type=float, default=SECONDS, help="for a tuned shape's search, at most")
+    parser.add_argument("--trials", type=int, default=TRIALS, help="of each search, also of the jobs to compare with")
     parser.add_argument("--largest", type=int, default=LARGEST, help="size of an axis")
     parser.add_argument("--part", type=part_of, default=(1, 1), metavar="K/N", help="of the shapes every N-th")
-    parser.add_argument("--tuned-only", action="store_true", help="compare nothing: another run has --records for it")
+    parser.add_argument("--step", choices=("tune", "share"), help="this alone: another run has --records for the rest")
+    parser.add_argument("--known", action="append", default=[], type=Path, metavar="STATE", help="whose winners to try")
     parser.add_argument("--records", action="append", default=[], type=Path, metavar="STATE", help="tune no shapes")
+    parser.add_argument("--winners", action="append", default=[], type=Path, metavar="FILE", help="jobs made before")
     parser.add_argument("--merge", action="append", default=[], type=Path, metavar="FILE", help="a part's results")
     parser.add_argument("--resume", action="store_true")
     parser.add_argument("--stop-after", type=float, default=float("inf"), metavar="SECONDS")

@@ -7,7 +7,7 @@ import math
 import random
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,14 +21,13 @@ from tilewright.tuner.device import L2, Bench, Device
 from tilewright.tuner.measure import ContextLostError, checked_samples, evaluate
 from tilewright.tuner.outcome import Evaluation
 from tilewright.tuner.predict import Predictor, Record
-from tilewright.tuner.tune import Budget, Progress, tune
+from tilewright.tuner.tune import MOST_STARTS, Budget, Progress, tune
 
 SEED = 20260
 SMALLEST, LARGEST = 32, 4096
 MULTIPLES = (1, 8, 64)
 """A size is rounded to a multiple of one of these, by chance: most real sizes are round, some are not."""
 
-NEIGHBOURS = 8
 ROUNDS = 11
 SAMPLES = 2
 
@@ -62,20 +61,36 @@ class Run:
     state: State
     path: Path
     deadline: float  # on the monotonic clock: no shape is begun after it
+    earlier: Sequence[State] = ()  # rows of a run before: their jobs' winners, for shapes that need no job then
 
-    def survey(self, shapes: Sequence[Shape], seconds: float) -> None:
-        """Adds a record of each shape that has none yet, by a search of so many seconds."""
+    def survey(self, shapes: Sequence[Shape], budget: Budget) -> None:
+        """Adds a record of each shape that has none yet, by a search within the budget."""
         for shape in shapes[len(self.state["records"]) :]:
             if time.monotonic() >= self.deadline or self.state["rows"]:
                 return
             problem, begun = self.kernel.problem(shape), time.monotonic()
-            tried = self._searched(problem, seconds)
-            measured = {c: e for c, e in tried.items() if e.time_ms is not None}
-            entries = [[c.as_json(), e.time_ms, e.resources.registers] for c, e in measured.items()]
+            tried = self._searched(problem, budget)
+            entries = written(tried)
             wall_s = round(time.monotonic() - begun, 2)
             self.state["records"].append({"shape": shape, "tried": entries, "wall_s": wall_s})
             write(self.path, self.state)
-            print(f"{problem}: {len(measured)} of {len(tried)} measured, {wall_s} s", file=sys.stderr, flush=True)
+            print(f"{problem}: {len(entries)} of {len(tried)} measured, {wall_s} s", file=sys.stderr, flush=True)
+
+    def share(self, known: Sequence[State]) -> None:
+        """Has each shape that has a record here try the best of the nearest known ones, once."""
+        records = [record_of(self.kernel, row) for row in known if row["tried"]]
+        for row in [row for row in self.state["records"] if "shared" not in row]:
+            if time.monotonic() >= self.deadline or self.state["rows"]:
+                return
+            problem = self.kernel.problem(row["shape"])
+            space = self.kernel.space(problem, self.device.model.limits)
+            has = {Configuration.from_json(c) for c, *_ in row["tried"]}
+            wanted = [c for c in winners(records, problem) if c in space and c not in has][:MOST_STARTS]
+            entries = written(self._evaluated(problem, wanted))
+            row["tried"] += entries
+            row["shared"] = len(entries)
+            write(self.path, self.state)
+            print(f"{problem}: {len(entries)} of others", file=sys.stderr, flush=True)
 
     def compare(self, shapes: Sequence[Shape], trials: int) -> None:
         """Adds a row for each unseen shape that has none yet, with a job of so many trials to compare with."""
@@ -100,8 +115,8 @@ class Run:
         """What was measured, as a predictor takes it."""
         return [record_of(self.kernel, row) for row in self.state["records"] if row["tried"]]
 
-    def _searched(self, problem: Problem, seconds: float) -> dict[Configuration, Evaluation]:
-        """What became of each configuration of the search and of the best ones of the nearest shapes before."""
+    def _searched(self, problem: Problem, budget: Budget) -> dict[Configuration, Evaluation]:
+        """What became of each configuration of a search that starts with the best of the nearest shapes before."""
         space = self.kernel.space(problem, self.device.model.limits)
         tried: dict[Configuration, Evaluation] = {}
 
@@ -109,27 +124,28 @@ class Run:
             tried[progress.trial.configuration] = progress.trial.evaluation
 
         bench = self.device.bench(self.kernel, problem, SEED)
-        until = time.monotonic() + seconds
-        # A search that is cancelled has no finals: a record needs none.
-        budget, is_over = Budget(seconds=seconds + 60), lambda: time.monotonic() >= until
+        until = time.monotonic() + (budget.seconds or float("inf"))
+        starts = winners(self.records(), problem)
+
+        def is_over() -> bool:  # a search that is cancelled has no finals: a record needs none
+            return time.monotonic() >= until or len(tried) >= (budget.trials or float("inf"))
+
         try:
-            tune(bench, self.kernel, space, budget, seed=SEED, on_trial=on_trial, should_stop=is_over)
-            self._try_winners(bench, problem, space, tried)
+            tune(bench, self.kernel, space, budget, seed=SEED, on_trial=on_trial, should_stop=is_over, starts=starts)
         except ContextLostError as error:
             print(f"{problem}: {error.configuration} broke the context", file=sys.stderr)
         finally:
             bench.close()
         return tried
 
-    def _try_winners(
-        self, bench: Bench, problem: Problem, space: SearchSpace, tried: dict[Configuration, Evaluation]
-    ) -> None:
-        nearest = [record.ranked[0] for record in near(self.records(), problem)[:NEIGHBOURS]]
-        winners = [c for c in dict.fromkeys(nearest) if c in space and c not in tried]
-        if isinstance(bench, CompilesAhead):
-            bench.compile_ahead(winners)
-        for configuration in winners:
-            tried[configuration] = evaluate(bench, configuration, self.kernel.ranking_l2)
+    def _evaluated(self, problem: Problem, wanted: Sequence[Configuration]) -> dict[Configuration, Evaluation]:
+        bench = self.device.bench(self.kernel, problem, SEED)
+        try:
+            if isinstance(bench, CompilesAhead):
+                bench.compile_ahead(wanted)
+            return {c: evaluate(bench, c, self.kernel.ranking_l2) for c in wanted}
+        finally:
+            bench.close()
 
     def _compared(
         self, problem: Problem, space: SearchSpace, predictor: Predictor, nearest: Configuration | None, trials: int
@@ -141,10 +157,7 @@ class Run:
         chosen["predicted"] = chosen["nearest"] if prediction is None else prediction.configuration
         bench = self.device.bench(self.kernel, problem, SEED)
         try:
-            best = tune(bench, self.kernel, space, Budget(trials=trials), seed=SEED).best
-            if best is None:
-                raise SystemExit(f"{problem}: nothing was measured")
-            chosen["tuned"] = best.configuration
+            chosen["tuned"] = self._winner(problem) or self._tuned(bench, problem, space, trials)
             times_ms = by_turns(bench, self.kernel, chosen)
         finally:
             bench.close()
@@ -159,6 +172,26 @@ class Run:
             "configurations": {name: configuration.as_json() for name, configuration in chosen.items()},
             "predict_ms": predict_ms,
         }
+
+    def _winner(self, problem: Problem) -> Configuration | None:
+        found = (row["configurations"]["tuned"] for row in self.earlier if row["shape"] == dict(problem.shape))
+        return next((Configuration.from_json(configuration) for configuration in found), None)
+
+    def _tuned(self, bench: Bench, problem: Problem, space: SearchSpace, trials: int) -> Configuration:
+        best = tune(bench, self.kernel, space, Budget(trials=trials), seed=SEED).best
+        if best is None:
+            raise SystemExit(f"{problem}: nothing was measured")
+        return best.configuration
+
+
+def written(tried: Mapping[Configuration, Evaluation]) -> list[Any]:
+    """The measured ones as a record has them: configuration, time in ms, registers."""
+    return [[c.as_json(), e.time_ms, e.resources.registers] for c, e in tried.items() if e.time_ms is not None]
+
+
+def winners(records: Sequence[Record], problem: Problem) -> list[Configuration]:
+    """The best of each record, the nearest first, each once."""
+    return list(dict.fromkeys(record.ranked[0] for record in near(records, problem)))
 
 
 def record_of(kernel: Kernel, row: State) -> Record:

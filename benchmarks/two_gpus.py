@@ -121,6 +121,9 @@ class Checks:
                 "search_s": both_search_s,
                 "best_ms": min(j.best_ms for j in ended if j.best_ms is not None),
                 "trials_of_each": [sum(t["job_id"] == str(j.id) for t in trials) for j in ended],
+                "jobs": [
+                    _times(j) | {"last_trial": _last(trials, j), "epoch": j.epoch, "result": j.result} for j in ended
+                ],
             },
             "studies": len({trial["study_id"] for trial in trials}),
             "numbers_without_gap_or_repetition": numbers == list(range(len(numbers))),
@@ -211,6 +214,11 @@ def _times(job: JobAnswer) -> dict[str, Any]:
     assert job.finished_at is not None  # noqa: S101
     took_s = (job.finished_at - job.started_at).total_seconds()
     return {"begin": job.started_at.isoformat(), "end": job.finished_at.isoformat(), "took_s": round(took_s, 2)}
+
+
+def _last(trials: list[dict[str, Any]], job: JobAnswer) -> str:
+    """When the job's last trial was stored: what comes after it is finals and the rest."""
+    return max(str(trial["created_at"]) for trial in trials if trial["job_id"] == str(job.id))
 
 
 def _search_s(trials: list[dict[str, Any]]) -> float:

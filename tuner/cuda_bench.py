@@ -34,6 +34,7 @@ SAMPLE_MS = 0.2
 """A warm sample lasts at least this long: events resolve half a microsecond, and recording one takes as much again."""
 
 _MAX_BATCH = 256
+_ENOUGH = 0.75  # of SAMPLE_MS: a sample that turns out shorter was of too few launches
 _SURELY_LONG_MS = 5.0
 _LONG_MS = 1.0  # the few microseconds that Python takes to launch are below 1 % of a sample from here on
 
@@ -42,7 +43,7 @@ _LONG_MS = 1.0  # the few microseconds that Python takes to launch are below 1 %
 class CudaExecutable:
     """A loaded configuration, or the library's call; `enqueue` launches it once on the device's stream.
 
-    `batch` launches make one warm sample, by `graph` where they are several; `launch_ms` is the first estimate.
+    `batch` launches make one warm sample, by `graph` where they are several, for an estimated `launch_ms`.
     `is_loaded`: it was launched before.
     """
 
@@ -58,6 +59,10 @@ class CudaExecutable:
     def close(self) -> None:
         """Frees graph and workspace; not to be launched any more."""
         self.workspace = None
+        self.close_graph()
+
+    def close_graph(self) -> None:
+        """Frees the graph."""
         if self.graph is not None:
             self.graph.close()
             self.graph = None
@@ -163,10 +168,11 @@ class CudaBench:
                 samples = self._choose_batch(mine, count)
                 if samples:
                     return samples
-            step = mine.graph.replay if mine.graph else mine.enqueue
-            if mine.launch_ms < _LONG_MS:
-                step()  # keeps the GPU busy while the first sample is being enqueued
-            return [time_ms / mine.batch for time_ms in self.device.times_ms(step, count)]
+            while True:
+                samples = self._batches(mine, count)
+                if mine.batch == _MAX_BATCH or min(samples) * mine.batch >= _ENOUGH * SAMPLE_MS:
+                    return samples
+                self._set_batch(mine, min(samples))  # more than before
 
     def library(self) -> CudaExecutable | None:
         """The fastest of the library's calls on the same arrays; they are timed when it is first asked for."""
@@ -220,19 +226,31 @@ class CudaBench:
         return self.scalars[argument.name] if isinstance(argument, Scalar) else self.arrays.addresses[argument.name]
 
     def _choose_batch(self, executable: CudaExecutable, count: int) -> list[float]:
-        """`count` samples, where a sample is a single launch; the fastest of those made here decides."""
+        """Settles how many launches make a sample at first; `count` samples, if it took these for it."""
         if not executable.is_loaded:  # a first launch may load code
             executable.enqueue()
-        # Where the verifying launch took long there is none to spare: a search of seconds is a few dozen such launches.
-        # It does not decide: Python may have stood still between the events, and a batch too small shows long times.
-        to_spare = 1 if executable.launch_ms < _SURELY_LONG_MS else 0
-        samples = self.device.times_ms(executable.enqueue, to_spare + count)
-        executable.launch_ms = min(samples)
-        executable.batch = max(1, min(_MAX_BATCH, math.ceil(SAMPLE_MS / max(executable.launch_ms, 1e-4))))
+        if executable.launch_ms >= _SURELY_LONG_MS:  # none to spare: a search of seconds is a few dozen such launches
+            samples = self.device.times_ms(executable.enqueue, count)
+            if min(samples) >= SAMPLE_MS:  # else Python stood still in the verifying launch
+                executable.batch = 1
+                return samples
+        # While the cache is being flushed, launch and events are enqueued: Python's time is no part of the launch's.
+        self._set_batch(executable, self.device.times_ms(executable.enqueue, 1, before=self._flush)[0])
+        return []
+
+    def _set_batch(self, executable: CudaExecutable, launch_ms: float) -> None:
+        executable.close_graph()
+        executable.launch_ms = launch_ms
+        executable.batch = max(1, min(_MAX_BATCH, math.ceil(SAMPLE_MS / max(launch_ms, 1e-4))))
         if executable.batch > 1:
             executable.graph = self.device.graph(executable.enqueue, executable.batch)
-            return []
-        return samples[to_spare:]
+
+    def _batches(self, executable: CudaExecutable, count: int) -> list[float]:
+        """The mean launch of each of `count` batches, in ms."""
+        step = executable.graph.replay if executable.graph else executable.enqueue
+        if executable.launch_ms < _LONG_MS:
+            step()  # keeps the GPU busy while the first sample is being enqueued
+        return [time_ms / executable.batch for time_ms in self.device.times_ms(step, count)]
 
     def _flush(self) -> None:
         start = int(self._flush_memory)

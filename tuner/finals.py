@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 from tilewright.kernels.space import Configuration
 from tilewright.tuner import statistics
-from tilewright.tuner.device import Bench, Executable, Verification
+from tilewright.tuner.device import Bench
 from tilewright.tuner.errors import TrialFailure
 from tilewright.tuner.measure import DEFAULT_PLAN, ContextLostError, MeasurementPlan
 from tilewright.tuner.rounds import Contestant, Steadiness, once_more, play
-from tilewright.tuner.verify import is_right, verify_every_kind
+from tilewright.tuner.verify import is_right, verify_every_kind, verify_thoroughly
 
 
 @dataclass(frozen=True)
@@ -130,7 +130,7 @@ def _verified(bench: Bench, ranked: list[Contestant], dropped: list[Dropped]) ->
     for place, contestant in enumerate(ranked):
         assert contestant.configuration is not None  # noqa: S101 - the library is not ranked here
         try:
-            verification = once_more(_verification, bench, contestant.executable)
+            verification = once_more(verify_thoroughly, bench, contestant.executable)
         except TrialFailure as failure:
             _drop(contestant.configuration, failure, dropped)
             continue
@@ -139,11 +139,6 @@ def _verified(bench: Bench, ranked: list[Contestant], dropped: list[Dropped]) ->
             return ranked[place:]
         dropped.append(Dropped(contestant.configuration, verification.message()))
     return []
-
-
-def _verification(bench: Bench, executable: Executable) -> Verification:
-    """With every kind of inputs, where the bench has them."""
-    return verify_every_kind(bench, executable) or bench.verify(executable)
 
 
 def _finalists(ranked: list[Contestant]) -> tuple[Finalist, ...]:

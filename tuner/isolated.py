@@ -9,6 +9,7 @@ The child dies with the thread that started it (PR_SET_PDEATHSIG): use a device 
 
 from __future__ import annotations
 
+import logging
 import signal
 from dataclasses import dataclass
 from typing import Any
@@ -22,6 +23,8 @@ from tilewright.tuner.errors import DeviceLostError, TrialFailure, TunerError
 from tilewright.tuner.isolated_bench import IsolatedBench, PrecompilingBench
 from tilewright.tuner.isolated_child import FindKernel, OpensDevice, Said, find_kernel, serve
 from tilewright.tuner.outcome import Outcome
+
+log = logging.getLogger(__name__)
 
 _MAX_LOSSES = 2
 _LAUNCHES = frozenset({"verify", "verify_each_kind", "sample"})
@@ -159,6 +162,7 @@ class IsolatedDevice:
         assert child is not None  # noqa: S101 - both callers of _receive have just used it
         try:
             if not child.connection.poll(deadline_s):
+                log.warning("%s had not ended after %g s: the device's process is killed.", name, deadline_s)
                 self._end()
                 raise TrialFailure(Outcome.TIMED_OUT, f"{name} had not ended after {deadline_s:g} s and was killed")
             said: Said = child.connection.recv()

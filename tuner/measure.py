@@ -27,6 +27,7 @@ class MeasurementPlan:
     precision: float = 0.01  # stop when the interval's half width is 1 % of the median
     max_samples: int = 21  # the interval of 21 samples covers the middle 11
     single_margin: float = 0.25  # one or two samples: out when 25 % behind, far beyond a cold start's 9 %
+    alone_ms: float = 10.0  # a shorter sample may be the host's standing still: out only when a second one agrees
     race_margin: float = 0.05  # more samples: out when the interval is 5 % behind
     side_samples: int = 3  # of the L2 state that does not rank
     limit_s: float = 5.0  # wall seconds of sampling after which no further sample is asked for
@@ -124,16 +125,17 @@ class _Trial:
             return self.failed(Outcome.WRONG_RESULT, verification.message())
         samples, dropped = _ranking_samples(self.bench, executable, self.ranking_l2, plan, incumbent_ms, clock)
         state = self.bench.state()
-        side_l2: L2 = "warm" if self.ranking_l2 == "cold" else "cold"
-        wanted = 1 if dropped else plan.side_samples
-        # The first warm sample meets a flushed cache, so it is left out; cold ones are flushed one by one.
-        extra = 1 if side_l2 == "warm" else 0
-        side = checked_samples(self.bench, executable, side_l2, wanted + extra)[extra:]
-        timings = {self.ranking_l2: timing(samples, self.ranking_l2), side_l2: timing(side, side_l2)}
+        timings: dict[str, Timing] = {self.ranking_l2: timing(samples, self.ranking_l2)}
+        if not dropped:  # nobody asks how slow a slow one is in the other state, and a launch of it takes longest
+            side_l2: L2 = "warm" if self.ranking_l2 == "cold" else "cold"
+            # The first warm sample meets a flushed cache, so it is left out; cold ones are flushed one by one.
+            extra = 1 if side_l2 == "warm" else 0
+            side = checked_samples(self.bench, executable, side_l2, plan.side_samples + extra)[extra:]
+            timings[side_l2] = timing(side, side_l2)
         return Evaluation(
             Outcome.MEASURED,
-            warm=timings["warm"],
-            cold=timings["cold"],
+            warm=timings.get("warm"),
+            cold=timings.get("cold"),
             ranking_l2=self.ranking_l2,
             resources=self.resources,
             bound_ratio=self.bound_ratio,
@@ -178,6 +180,8 @@ def _ranking_samples(
         )
 
     first = checked_samples(bench, executable, l2, 1)
+    if lost(first) and first[0] < plan.alone_ms:
+        first += checked_samples(bench, executable, l2, 1)
     if lost(first) or clock() >= deadline:
         return first, lost(first)
     window = plan.settle_window

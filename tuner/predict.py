@@ -1,14 +1,15 @@
 """The configuration that should be fastest for a problem that was never tuned, from the trials of problems that were.
 
-Candidates are the fastest configurations of the nearest tuned shapes. A function of shape, launch and parameters,
-fitted to all trials, says what time each would take (`predict_model`, `predict_features`). How much slower than
-the best such a choice is, is found on each tuned shape as if it had not been tuned (leave one shape out).
+Candidates are the fastest configurations of the nearest tuned shapes, then what differs from the best of them in one
+parameter, over and over. A function of shape, launch and parameters, fitted to all trials, says what time each would
+take (`predict_model`, `predict_features`). How much slower than the best such a choice is, is found on each tuned shape
+as if it had not been tuned (leave one shape out).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -30,6 +31,11 @@ MOST_ROWS = 9000
 NEIGHBOURS, EACH = 16, 24
 """The nearest shapes, and how many of the fastest configurations of each are candidates; of the others, the fastest."""
 
+MOST_ROUNDS, CHANGED, CHANGED_OF_VARIANT, CHANGED_WITHIN = 8, 4, 3, 0.3
+"""Rounds of changes, and how many configurations each round changes: the best ones, and those of each variant, unless
+their logarithm of time is farther behind than this. What was fastest elsewhere may not fit: of 300 candidates of an
+H200's 38 did at (448, 184, 3328), and the one chosen takes 1.4 times as long as what a job found there."""
+
 SLOW, BEYOND = 0.5, 0.3
 """What exceeds this logarithm of time over the shape's best counts by this part: how slow is slow matters little."""
 
@@ -40,6 +46,8 @@ OCTAVES = 2.0
 """Distance in powers of two over which what one shape tells of another falls to a third."""
 
 Array = NDArray[np.float64]
+Expected = tuple[float, float]
+"""Of a configuration the expected value with caution, which decides, and without."""
 
 
 def enough(shapes: int) -> bool:
@@ -80,7 +88,7 @@ class Prediction:
     configuration: Configuration
     time_ms: float
     expected_loss: float
-    near: Problem  # the nearest tuned problem for which the configuration was measured
+    near: Problem  # the nearest tuned problem for which it was measured, of all where it was for none
 
 
 class Predictor:
@@ -111,12 +119,40 @@ class Predictor:
         candidates = [c for c in self._candidates(order) if is_admitted(c)]
         if not candidates:
             return None
-        expected, deviation = self._model(self._features.rows(problem, candidates))
-        best = int(np.argmin(expected + CAUTION * deviation))
-        chosen = candidates[best]
-        near = next(self._records[i] for i in order if chosen in self._records[i].times_ms)
-        time_ms = math.exp(float(expected[best])) * work_of(self._kernel, problem)
+        chosen, expected = self._search(problem, is_admitted, candidates)
+        tried = (self._records[i] for i in order if chosen in self._records[i].times_ms)
+        time_ms = math.exp(expected) * work_of(self._kernel, problem)
+        near = next(tried, self._records[order[0]])
         return Prediction(chosen, time_ms, self._expected_loss(distances), near.problem)
+
+    def _search(
+        self, problem: Problem, is_admitted: Callable[[Configuration], bool], candidates: Sequence[Configuration]
+    ) -> tuple[Configuration, float]:
+        """The best of the candidates and of what comes of them by changes, with its expected value."""
+        found: dict[Configuration, Expected] = {}
+        changed: set[Configuration] = set()
+        new = list(candidates)
+        for _ in range(MOST_ROUNDS):
+            values, deviations = self._model(self._features.rows(problem, new))
+            cautious = values + CAUTION * deviations
+            found |= zip(new, zip(cautious.tolist(), values.tolist(), strict=True), strict=True)
+            best = [c for c in _leaders(found) if c not in changed]
+            changed.update(best)
+            changes = dict.fromkeys(change for configuration in best for change in self._changes(configuration))
+            new = [c for c in changes if c not in found and is_admitted(c)]
+            if not new:
+                break
+        chosen = min(found, key=lambda c: found[c][0])
+        return chosen, found[chosen][1]
+
+    def _changes(self, configuration: Configuration) -> Iterator[Configuration]:
+        """Those that differ in the value of one parameter."""
+        values = {p.name: p.values for p in self._kernel.variant(configuration.variant).parameters}
+        for place, (name, value) in enumerate(configuration.items):
+            before, after = configuration.items[:place], configuration.items[place + 1 :]
+            for other in values.get(name, ()):
+                if other != value:
+                    yield Configuration(configuration.variant, (*before, (name, other), *after))
 
     @property
     def losses(self) -> dict[Problem, float]:
@@ -157,6 +193,18 @@ class Predictor:
         expected, deviation = self._model.without(rows, values)
         chosen = sample[min(open_to_choice, key=lambda i: expected[i] + CAUTION * deviation[i])]
         return record.times_ms[chosen] / record.best_ms - 1
+
+
+def _leaders(found: Mapping[Configuration, Expected]) -> list[Configuration]:
+    """The best few, then the best few of each variant that is not too far behind."""
+    ranked = sorted(found, key=lambda c: found[c][0])
+    limit = found[ranked[0]][0] + CHANGED_WITHIN
+    by_variant: dict[str, list[Configuration]] = {}
+    for configuration in ranked:
+        if found[configuration][0] <= limit:
+            by_variant.setdefault(configuration.variant, []).append(configuration)
+    of_variants = (c for own in by_variant.values() for c in own[:CHANGED_OF_VARIANT])
+    return list(dict.fromkeys([*ranked[:CHANGED], *of_variants]))
 
 
 def _log_shape(problem: Problem) -> Array:

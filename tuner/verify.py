@@ -76,6 +76,11 @@ def verify_every_kind(bench: Bench, executable: Executable) -> Verification | No
     return None if found is None else reduce(worse, found)
 
 
+def verify_thoroughly(bench: Bench, executable: Executable) -> Verification:
+    """With every kind of inputs, where the bench has them, else once."""
+    return verify_every_kind(bench, executable) or bench.verify(executable)
+
+
 def _ratios(
     out: NDArray[np.floating], value: NDArray[np.float64], magnitude: NDArray[np.float64], factor: float
 ) -> NDArray[np.float64]:

@@ -58,7 +58,7 @@ def worker(
 ) -> None:
     """Run jobs on a device of this machine until SIGTERM (its job is handed back) or SIGUSR1 (it ends first)."""
     end_with_supervisor()
-    # For the processes that it starts: a search multiplies small matrices, which several threads only slow down.
+    # For the processes that it starts, a compiler for each core: each would have a thread of BLAS for each core too.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     prepare_database()
     chosen = chosen_devices(device, every=everything)

@@ -152,10 +152,7 @@ def similar_shapes(
         .join(best.environment)
         .where(
             is_current(),
-            models.Kernel.name == kernel.name,
-            models.Problem.dtype == like.dtype,
-            models.Problem.options == dict(like.options),
-            _has_no_other_axes(kernel.axes),
+            *alike(kernel, like),
             and_(there.kind == model.kind, there.id != model.id) if transferred else there.id == model.id,
             *wanted.conditions(),
         )
@@ -170,6 +167,16 @@ def similar_shapes(
         offsets=np.array([offsets[row[2:4]] for row in rows], dtype=np.float64),
         times_ms=np.array([row[1] for row in rows], dtype=np.float64),
     )
+
+
+def alike(kernel: Kernel, like: Problem) -> list[ColumnElement[bool]]:
+    """Conditions on joined `kernels` and `problems`: the kernel, dtype and options of `like`, and no other axes."""
+    return [
+        models.Kernel.name == kernel.name,
+        models.Problem.dtype == like.dtype,
+        models.Problem.options == dict(like.options),
+        _has_no_other_axes(kernel.axes),
+    ]
 
 
 def _has_no_other_axes(axes: Sequence[str]) -> ColumnElement[bool]:

@@ -1,5 +1,7 @@
 """What the database holds that a new study may learn from before its own trials: older environments, near shapes.
 
+Trials of the nearest two make priors; what was best for more of them is tried first. A model's guess is as good as the
+trials that two shapes share: winners tried elsewhere too are what predictions for a third shape rest on.
 What was retracted there, or fell in the finals, counts as failed: its time is that of a wrong result.
 Not other device models: replayed, such a prior helped one search a lot and held another back for a hundred trials
 (docs/measuring.md, section 7), and nothing tells them apart beforehand.
@@ -15,6 +17,8 @@ from sqlalchemy.orm import Session
 
 from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.problem import Problem
+from tilewright.kernels.space import Configuration
+from tilewright.service.operations.best_rows import EnvironmentFilter, alike, similar_shapes
 from tilewright.service.operations.study_rows import barred, prior_trials
 from tilewright.service.store import models
 from tilewright.tuner.search import Prior
@@ -31,6 +35,9 @@ FARTHEST = 4.0
 MOST_OF_EACH = 2
 FEWEST_TRIALS = 8
 
+MOST_WINNERS = 64
+"""Of the nearest shapes; a search tries a few of them, after those that its study has or its space has not."""
+
 Shape = Mapping[str, int]
 
 
@@ -38,6 +45,20 @@ def priors(session: Session, kernel: Kernel, problem: Problem, study: models.Stu
     """At most four priors for the study, the most similar first."""
     found = [*_older(session, kernel, study), *_near(session, kernel, problem, study)]
     return sorted(found, key=lambda prior: -prior.similarity)
+
+
+def winners(session: Session, kernel: Kernel, problem: Problem, study: models.Study) -> list[Configuration]:
+    """What is best on the study's device model for this problem and the nearest others, the nearest first.
+
+    Of every environment: a start is measured like any other trial.
+    """
+    best = models.BestConfiguration
+    model = session.get_one(models.DeviceModel, study.device_model_id)
+    tuned = similar_shapes(session, kernel, problem, model, EnvironmentFilter(), transferred=False)
+    ids = tuned.nearest(problem, MOST_WINNERS)
+    rows = session.execute(select(best.id, models.Trial.configuration).join(best.trial).where(best.id.in_(ids)))
+    found = {row.id: Configuration.from_json(row.configuration) for row in rows}
+    return list(dict.fromkeys(found[number] for number in ids))
 
 
 def distance(one: Shape, other: Shape) -> float:
@@ -65,15 +86,14 @@ def _near(session: Session, kernel: Kernel, problem: Problem, study: models.Stud
         .join(models.Problem, models.Problem.id == models.Study.problem_id)
         .join(models.Kernel, models.Kernel.id == models.Problem.kernel_id)
         .where(
-            models.Kernel.name == kernel.name,
-            models.Problem.dtype == problem.dtype,
-            models.Problem.options == dict(problem.options),
+            *alike(kernel, problem),
             models.Problem.id != study.problem_id,
             models.Study.device_model_id == study.device_model_id,
             models.Study.environment_id == study.environment_id,
         )
     )
-    far = [(distance(problem.shape, row.shape), row.id) for row in session.execute(wanted)]
+    same_axes = (row for row in session.execute(wanted) if row.shape.keys() == problem.shape.keys())
+    far = [(distance(problem.shape, row.shape), row.id) for row in same_axes]
     nearest = sorted(pair for pair in far if pair[0] <= FARTHEST)[:MOST_OF_EACH]
     return _made(
         session, kernel, [("near shape", study_id, NEAR_SHAPE * 2 ** (-d / HALVED_EVERY)) for d, study_id in nearest]

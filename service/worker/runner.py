@@ -140,6 +140,7 @@ class Run:
         while True:
             prior = patiently(self._prior)
             learnt = patiently(lambda s: priors.priors(s, self.kernel, self.problem, self.study))
+            starts = patiently(lambda s: priors.winners(s, self.kernel, self.problem, self.study))
             bench = self.device.bench(self.kernel, self.problem, self.job.seed)
             try:
                 result = tune(
@@ -158,6 +159,7 @@ class Run:
                     others=self._others,
                     claim=self.leases.claim,
                     priors=learnt,
+                    starts=starts,
                 )
             except ContextLostError as lost:
                 logger.warning("The device's context was lost by %s; going on in a new one.", lost)

@@ -8,8 +8,10 @@ import pytest
 
 from tilewright.kernels.catalogue import catalogue
 from tilewright.tuner.cpu import CpuDevice
+from tilewright.tuner.tune import Budget
 
 SOFTMAX = catalogue().get("softmax")
+TRIED = Budget(trials=40, seconds=0.3)
 
 
 @pytest.fixture(scope="module")
@@ -64,15 +66,15 @@ def test_a_run_goes_on_where_it_stopped(rows, predict, tmp_path):
     path, device = tmp_path / "predict.json.state", CpuDevice()
     shapes = rows.random_shapes(SOFTMAX, 5, largest=64)
     first = rows.Run(device, SOFTMAX, {"records": [], "rows": []}, path, time.monotonic() + 600)
-    first.survey(shapes[:2], seconds=0.3)
+    first.survey(shapes[:2], TRIED)
     state = predict.read_state(path)
     assert [record["shape"] for record in state["records"]] == shapes[:2]
     over = rows.Run(device, SOFTMAX, state, path, time.monotonic())
-    over.survey(shapes[:4], seconds=0.3)
+    over.survey(shapes[:4], TRIED)
     over.compare(shapes[4:], trials=2)
     assert len(state["records"]) == 2
     again = rows.Run(device, SOFTMAX, state, path, time.monotonic() + 600)
-    again.survey(shapes[:4], seconds=0.3)
+    again.survey(shapes[:4], TRIED)
     again.compare(shapes[4:], trials=2)
     again.compare(shapes[4:], trials=2)
     (found,) = predict.read_state(path)["rows"]
@@ -87,6 +89,23 @@ def test_a_run_goes_on_where_it_stopped(rows, predict, tmp_path):
     for place, record in enumerate(best):
         space = SOFTMAX.space(record.problem, device.model.limits)
         assert all(b.ranked[0] in record.times_ms for b in best[:place] if b.ranked[0] in space)
+
+
+def test_in_the_end_every_shape_has_tried_what_was_best_for_the_others(rows, tmp_path):
+    device, shapes = CpuDevice(), rows.random_shapes(SOFTMAX, 4, largest=64)
+    state = {"records": [], "rows": []}
+    run = rows.Run(device, SOFTMAX, state, tmp_path / "state", time.monotonic() + 600)
+    run.survey(shapes, Budget(trials=4))
+    before = [len(record["tried"]) for record in state["records"]]
+    best = [record.ranked[0] for record in run.records()]
+    run.share(state["records"])
+    for record in run.records():
+        space = SOFTMAX.space(record.problem, device.model.limits)
+        assert all(c in record.times_ms for c in best if c in space)
+    after = [len(record["tried"]) for record in state["records"]]
+    assert [a - b for a, b in zip(after, before, strict=True)] == [record["shared"] for record in state["records"]]
+    run.share(state["records"])
+    assert [len(record["tried"]) for record in state["records"]] == after
 
 
 def test_two_devices_share_the_tuning_and_then_the_comparing(predict, tmp_path, capsys, monkeypatch):
@@ -111,12 +130,21 @@ def test_two_devices_share_the_tuning_and_then_the_comparing(predict, tmp_path, 
 
     states = [Path(f"{path}.state") for path in (one, two)]
     for part, path in (("1/2", one), ("2/2", two)):
-        assert run("--part", part, "--tuned-only", "--seconds", 0.2, "--out", path) == 0
+        assert run("--part", part, "--step", "tune", "--trials", 12, "--out", path) == 0
     assert [len(predict.read_state(path)["records"]) for path in states] == [3, 2]
+    known = [word for path in states for word in ("--known", path)]
+    for part, path in (("1/2", one), ("2/2", two)):
+        assert run("--part", part, "--step", "share", *known, "--resume", "--out", path) == 0
+    records = [record for path in states for record in predict.read_state(path)["records"]]
+    assert all("shared" in record for record in records)
     told = [word for path in states for word in ("--records", path)]
     for part, path in (("1/2", one), ("2/2", two)):
         assert run("--part", part, "--trials", 2, *told, "--out", path.with_suffix(".rows")) == 0
     parts = [path.with_suffix(".rows") for path in (one, two)]
+    jobs = [row["configurations"]["tuned"] for row in predict.read_state(parts[0])["rows"]]
+    once_more = tmp_path / "again.rows"
+    assert run("--part", "1/2", "--trials", 50, *told, "--winners", parts[0], "--out", once_more) == 0
+    assert [row["configurations"]["tuned"] for row in predict.read_state(once_more)["rows"]] == jobs
     assert run("--merge", parts[0], "--merge", parts[1], "--out", whole) == 0
     found = predict.read_state(whole)
     assert found["rows"] == [row for path in parts for row in predict.read_state(path)["rows"]]

@@ -176,7 +176,7 @@ def test_the_launch_that_tells_a_batch_of_one_is_followed_by_the_samples(bench):
     executable = bench.executable(enqueue)
     samples = bench.sample(executable, "warm", 3)
     assert executable.batch == 1
-    assert launches == 1 + 1 + 3  # one to load it, one to estimate by
+    assert launches == 1 + 1 + 1 + 3  # one to load it, one to estimate by, one that keeps the GPU busy
     more = bench.sample(executable, "warm", 9)
     assert statistics.median(samples) == pytest.approx(statistics.median(more), rel=0.1)
 

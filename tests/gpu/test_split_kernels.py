@@ -23,19 +23,21 @@ def device(gpu):
 
 
 def outputs_of_launches(device, kernel, problem, variant, wanted):
-    """The output of a first launch, of a second, and of one after a timing, at each of two configurations as wanted."""
+    """Outputs from the same inputs, of each of two configurations as wanted: two after each other, one after a timing.
+
+    Before each, launches with all other kinds of inputs were right.
+    """
     bench = device.bench(kernel, problem, 3)
     feasible = [c for c in kernel.space(problem, device.model.limits, [variant]).feasible if wanted(c.values)]
     assert feasible, f"no such configuration of {variant}"
     for configuration in (feasible[0], feasible[-1]):
         executable = bench.compile(configuration)
         found = []
-        for _ in range(2):
-            assert bench.verify(executable).wrong == 0, configuration
+        for number in range(3):
+            if number == 2:
+                bench.sample(executable, "warm", 3)
+            assert [each.wrong for each in bench.verify_each_kind(executable)] == [0] * len(bench.arrays.kinds)
             found.append(bench.output())
-        bench.sample(executable, "warm", 3)
-        assert bench.verify(executable).wrong == 0, configuration
-        found.append(bench.output())
         yield configuration, found
     bench.close()
 

@@ -1,34 +1,114 @@
-"""How many launches make a sample, as the CUDA bench finds out; the device is made, its times are told."""
+"""How many launches make a sample, as the CUDA bench finds out; the GPU is made, with a host that is slow at times."""
 
-from types import SimpleNamespace
+import contextlib
+import math
 
 import pytest
 
-from tilewright.tuner.cuda_bench import CudaBench
+from tilewright.tuner.cuda_bench import SAMPLE_MS, CudaBench, CudaExecutable
+
+KIND = "normal"
+PYTHON_MS = 0.02  # between two calls that enqueue something
 
 
-def chosen(verifying_ms, *times_ms, count=3):
-    """What became of an executable with these launches: its samples, its batch, and how many launches were timed."""
-    told, timed = iter(times_ms), []
+class MadeGpu:
+    """A device with one kernel that takes `launch_ms`; the host stands still in calls of `times_ms` as told."""
 
-    def take(_enqueue, launches):
-        timed.append(launches)
-        return [next(told) for _ in range(launches)]
+    def __init__(self, launch_ms, stalls=()):
+        self.launch_ms, self.stalls = launch_ms, dict(stalls)
+        self.launches, self.calls, self.graphs = 0, 0, []
 
+    @contextlib.contextmanager
+    def launching(self):
+        yield
+
+    def enqueue(self):
+        self.launches += 1
+        return self.launch_ms
+
+    def graph(self, enqueue, count):
+        made = MadeGraph(self, count)
+        self.graphs.append(made)
+        return made
+
+    def times_ms(self, step, count, *, before=None):
+        """As the events would tell: what Python takes shows where the GPU has nothing to do."""
+        stall, self.calls = self.stalls.get(self.calls, 0.0), self.calls + 1
+        gap = 0.0 if before is not None else PYTHON_MS
+        return [max(step(), gap) + (stall if place == 0 else 0.0) for place in range(count)]
+
+
+class MadeGraph:
+    def __init__(self, gpu, count):
+        self.gpu, self.count, self.is_closed = gpu, count, False
+
+    def replay(self):
+        assert not self.is_closed
+        return sum(self.gpu.enqueue() for _ in range(self.count))
+
+    def close(self):
+        self.is_closed = True
+
+
+class MadeArrays:
+    kinds = (KIND,)
+
+    def use(self, kind):
+        assert kind == KIND
+
+
+def sampled(launch_ms, count=3, *, verifying_ms=None, stalls=()):
+    """The samples, the executable and the device."""
+    gpu = MadeGpu(launch_ms, stalls)
     bench = CudaBench.__new__(CudaBench)
-    bench.device = SimpleNamespace(times_ms=take, graph=lambda _enqueue, batch: f"{batch} launches")
-    executable = SimpleNamespace(enqueue=None, is_loaded=True, launch_ms=verifying_ms, batch=0, graph=None)
-    return bench._choose_batch(executable, count), executable.batch, timed, executable.graph
+    bench.device, bench.arrays, bench._executables = gpu, MadeArrays(), []
+    executable = bench.executable(gpu.enqueue)
+    executable.is_loaded, executable.launch_ms = True, launch_ms if verifying_ms is None else verifying_ms
+    return bench.sample(executable, "warm", count), executable, gpu
+
+
+@pytest.mark.parametrize("launch_ms", [0.0023, 0.0059, 0.05, 0.19])
+def test_samples_of_a_short_kernel_last_long_enough_and_have_nothing_of_pythons(launch_ms):
+    samples, executable, _ = sampled(launch_ms)
+    assert samples == pytest.approx([launch_ms] * 3)
+    assert executable.batch == math.ceil(SAMPLE_MS / launch_ms)
+
+
+def test_no_more_launches_than_there_may_be_make_a_sample():
+    samples, executable, gpu = sampled(0.0005)
+    assert samples == pytest.approx([0.0005] * 3)
+    assert executable.batch == 256
+    assert len(gpu.graphs) == 1
+
+
+@pytest.mark.parametrize("stall_ms", [0.05, 0.18, 0.5, 30.0])
+def test_a_batch_that_a_stall_made_too_small_is_chosen_again(stall_ms):
+    samples, executable, gpu = sampled(0.004, stalls={0: stall_ms})
+    assert samples == pytest.approx([0.004] * 3)
+    assert executable.batch * 0.004 >= 0.75 * SAMPLE_MS
+    assert [graph.is_closed for graph in gpu.graphs] == [True] * (len(gpu.graphs) - 1) + [False]
 
 
 def test_a_launch_that_took_long_to_verify_has_none_to_spare():
-    assert chosen(9.0, 8.0, 8.1, 8.2) == ([8.0, 8.1, 8.2], 1, [3], None)
+    samples, executable, gpu = sampled(8.0)
+    assert samples == [8.0] * 3
+    assert (executable.batch, gpu.launches) == (1, 3)
 
 
-def test_the_first_of_the_others_is_no_sample():
-    assert chosen(0.5, 0.9, 0.4, 0.5, 0.6) == ([0.4, 0.5, 0.6], 1, [4], None)
+def test_a_short_launch_is_batched_although_verifying_it_was_held_up():
+    samples, executable, _ = sampled(0.01, verifying_ms=9.0)
+    assert samples == pytest.approx([0.01] * 3)
+    assert executable.batch == 20
 
 
-@pytest.mark.parametrize("times_ms", [(0.01, 0.01, 0.01), (7.0, 0.01, 0.02)])
-def test_a_short_launch_is_batched_although_verifying_it_was_held_up(times_ms):
-    assert chosen(9.0, *times_ms) == ([], 20, [3], "20 launches")
+def test_what_is_longer_than_a_sample_is_launched_by_itself():
+    samples, executable, gpu = sampled(0.4)
+    assert samples == [0.4] * 3
+    assert (executable.batch, executable.graph, gpu.launches) == (1, None, 5)
+
+
+def test_an_executable_that_is_closed_frees_its_graph():
+    _, executable, gpu = sampled(0.01)
+    assert isinstance(executable, CudaExecutable)
+    executable.close()
+    assert [graph.is_closed for graph in gpu.graphs] == [True]

@@ -54,12 +54,25 @@ def test_a_cold_start_is_left_out_of_the_time():
     assert max(evaluation.warm.samples_ms) <= 2.08
 
 
-def test_far_behind_the_incumbent_one_sample_is_enough():
+def test_far_behind_the_incumbent_two_short_samples_are_enough():
     bench = bench_of(made.entry(2.0))
     evaluation = evaluate(bench, ONE, "warm", incumbent_ms=1.0)
-    assert len(evaluation.warm.samples_ms) == 1
+    assert len(evaluation.warm.samples_ms) == 2
     assert evaluation.time_ms == pytest.approx(2.0, rel=0.01)
-    assert bench.drawn_ms < 3 * 3.1  # one warm sample, two cold ones
+    assert evaluation.cold is None  # of what is out of the race, the other state is no news
+    assert bench.drawn_ms == pytest.approx(4.0, rel=0.01)
+
+
+def test_a_long_sample_needs_no_second_one():
+    bench = bench_of(made.entry(20.0))
+    assert len(evaluate(bench, ONE, "warm", incumbent_ms=10.0).warm.samples_ms) == 1
+    assert bench.drawn_ms == pytest.approx(20.0, rel=0.01)
+
+
+def test_one_sample_in_which_the_host_stood_still_loses_no_race():
+    evaluation = evaluate(bench_of(warm([9.0] + [1.0] * 40)), ONE, "warm", incumbent_ms=1.01)
+    assert evaluation.time_ms == 1.0
+    assert evaluation.cold is not None
 
 
 def test_racing_drops_the_clearly_slower_and_never_the_faster():

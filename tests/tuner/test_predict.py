@@ -132,6 +132,19 @@ def test_it_names_the_nearest_problem_that_its_configuration_was_measured_for(pr
     assert prediction.time_ms == pytest.approx(records[3].times_ms[prediction.configuration], rel=0.5)
 
 
+@pytest.mark.parametrize("shape", [(700, 900, 300), (64, 2000, 500), (3000, 100, 1000)])
+def test_where_little_of_what_was_tried_fits_what_nobody_tried_is_found(predictor, records, shape):
+    problem = problem_of(*shape)
+    space = GEMM.space(problem, LIMITS, VARIANTS)
+    tried = {c for record in records for c in record.times_ms}
+    only = max((r.ranked[0] for r in records if r.ranked[0] in space), key=lambda c: time_ms(problem, c))
+    found = predictor.predict(problem, lambda c: c == only or (c in space and c not in tried))
+    assert found.configuration not in tried
+    assert time_ms(problem, found.configuration) < 0.8 * time_ms(problem, only)
+    nearest = min(records, key=lambda r: sum(abs(np.log(np.divide(tuple(r.problem.shape.values()), shape)))))
+    assert found.near == nearest.problem
+
+
 def test_nothing_admitted_is_nothing_predicted(predictor):
     assert predictor.predict(problem_of(64, 64, 64), lambda _c: False) is None
 

@@ -4,6 +4,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import made_recordings as made
 import pytest
+from threadpoolctl import threadpool_info
 
 from tilewright.kernels.space import Configuration
 from tilewright.tuner.ahead import CompilesAhead, CompilesMany
@@ -11,6 +12,7 @@ from tilewright.tuner.errors import DeviceLostError
 from tilewright.tuner.measure import ContextLostError
 from tilewright.tuner.outcome import Outcome
 from tilewright.tuner.replay import ReplayBench, replay, replay_kernel
+from tilewright.tuner.search import Prior
 from tilewright.tuner.tune import Budget, StudyState, tune
 
 BEST = Configuration.of("fine", {"TILE": 16, "UNROLL": 4})
@@ -57,6 +59,59 @@ def test_the_default_is_measured_first_then_the_other_variants_starts():
     assert run.trials[1].configuration.variant != default.variant
     assert run.result.default_ms == pytest.approx(run.trials[0].evaluation.time_ms, rel=0.01)
     assert default not in {f.configuration for f in run.result.finalists}
+
+
+def starts_tried(starts, trials, **kwargs):
+    """Those of them that came right after the default, of a search of so many trials."""
+    run = Run(made.valley(), Budget(trials=trials), sampler="random", starts=starts, **kwargs).go()
+    tried = [t.configuration for t in run.trials]
+    assert tried[0] == run.kernel.default_configuration(run.space)
+    return [c for c, start in zip(tried[1:], starts, strict=False) if c == start]
+
+
+def test_starts_that_are_named_come_right_after_the_default_and_take_a_tenth_of_the_trials():
+    space = Run(made.valley(), Budget(trials=1)).space
+    starts = [*list(space.feasible)[-30:-10], BEST]
+    default = Run(made.valley(), Budget(trials=1)).kernel.default_configuration(space)
+    starts = [start for start in starts if start != default]
+    assert starts_tried(starts, 40) == starts[:4]
+    assert starts_tried(starts, 9) == []
+    assert starts_tried(starts, 60) == starts[:6]
+
+
+def test_of_any_number_of_starts_sixteen_are_tried_and_none_that_the_space_lacks_or_the_study_has():
+    run = Run(made.valley(), Budget(seconds=1e9))
+    foreign = Configuration.of("fine", {"TILE": 5, "UNROLL": 4})
+    some = [c for c in run.space.feasible if c != run.kernel.default_configuration(run.space)]
+    earlier = Run(made.valley(), Budget(trials=50), sampler="random", starts=some).go()
+    known = [t.configuration for t in earlier.trials]
+    rest = [c for c in some if c not in known]
+    kwargs = {"prior": StudyState(earlier.trials), "sampler": "random", "starts": [foreign, *known, *some]}
+    again = Run(made.valley(), Budget(seconds=1e9), **kwargs).go()
+    assert [t.configuration for t in again.trials][: len(rest)][:14] == rest[:14]
+    first = Run(made.valley(), Budget(seconds=1e9), sampler="random", starts=[foreign, *some]).go()
+    assert [t.configuration for t in first.trials][1:17] == some[:16]
+    assert [t.configuration for t in first.trials][17:] != some[16:]
+
+
+def test_a_search_with_a_prior_tries_the_named_starts_and_then_what_the_prior_says():
+    told = [(t.configuration, t.evaluation) for t in Run(made.valley(), Budget(trials=40)).go().trials]
+    named = [c for c, _ in told][-3:]
+    run = Run(made.valley(), Budget(trials=30), priors=[Prior.of("elsewhere", told)], starts=named).go()
+    tried = [t.configuration for t in run.trials]
+    assert tried[1:4] == named
+    assert BEST in tried[:8]
+
+
+def test_a_search_multiplies_on_one_thread_and_leaves_the_others_as_they_were():
+    def threads():
+        return [library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"]
+
+    before, during = threads(), []
+    Run(made.valley(), Budget(trials=8), on_trial=lambda _progress: during.append(threads())).go()
+    assert before, "NumPy has a BLAS"
+    assert during == [[1] * len(before)] * 8
+    assert threads() == before
 
 
 def test_a_trial_budget_is_kept():

@@ -44,7 +44,7 @@ def test_nobody_is_raced_against_its_time(heard):
     found = run(Budget(trials=20), **told)
     assert max(samples_per_trial(found)) >= 7
     assert all(progress.best.configuration != WRONG for progress in found.progress)
-    assert min(samples_per_trial(run(Budget(trials=20), barred=frozenset(), **told))) == 1
+    assert min(samples_per_trial(run(Budget(trials=20), barred=frozenset(), **told))) <= 2
 
 
 def test_it_is_never_tried_again_and_its_number_is_kept():

@@ -12,7 +12,7 @@ from tilewright.tuner.errors import TrialFailure, TunerError
 from tilewright.tuner.measure import MeasurementPlan
 from tilewright.tuner.report.rows import Time
 from tilewright.tuner.rounds import Contestant, play
-from tilewright.tuner.verify import is_right, verify_every_kind
+from tilewright.tuner.verify import is_right, verify_every_kind, verify_thoroughly
 
 LIBRARY = "library"
 
@@ -65,7 +65,7 @@ def _enter(bench: Bench, configuration: Configuration) -> Contestant | str:
     """A contestant that is right with every kind of inputs, or why there is none."""
     try:
         executable = bench.compile(configuration)
-        verification = verify_every_kind(bench, executable) or bench.verify(executable)
+        verification = verify_thoroughly(bench, executable)
     except TrialFailure as failure:
         _refuse_if_sticky(failure)
         return f"{failure.outcome}: {failure.log[:200]}"

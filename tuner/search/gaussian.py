@@ -32,8 +32,9 @@ record that covers a poor corner only held the 2080 Ti's search back: 0.933 of t
 0.946 without it; with six 0.946."""
 
 TRUSTED, HEARD = 4, 20
-"""With priors, so many trials are proposed with them, then every second one up to so many, then none. A record that
-covers a poor corner of the space predicts well in that corner, and would keep the search there."""
+"""With priors, so many trials beside the starts that were named are proposed with them, then every second one up to
+so many, then none. A record that covers a poor corner of the space predicts well in that corner, and would keep the
+search there."""
 
 
 class GaussianSampler(ModelSampler):
@@ -51,7 +52,9 @@ class GaussianSampler(ModelSampler):
         self._trends = [trend for trend in trends if trend.usable]
         # The first start is what gains are stated against. Of a variant in a record, that says more than its default.
         recorded = {variant for trend in self._trends for variant in trend.variants}
-        self._starts = [start for start in self._starts if start.variant not in recorded or start == starts[0]]
+        defaults = set(space.defaults()) - {*starts[:1]}
+        self._starts = [start for start in self._starts if start not in defaults or start.variant not in recorded]
+        self._named = sum(start not in defaults for start in self._starts[1:])
         self._expected = np.full(len(self.features), LENGTH)
         if self._trends:
             self._expected = np.mean([self._expected, *(trend.lengths for trend in self._trends)], axis=0)
@@ -71,7 +74,7 @@ class GaussianSampler(ModelSampler):
         return not self._hears_priors() and self.drawn < DRAWS_WITH_PRIORS
 
     def _hears_priors(self) -> bool:
-        count = len(self.seen)
+        count = len(self.seen) - self._named
         return count < TRUSTED or (count < HEARD and count % 2 == 0)
 
     def scores(self) -> tuple[NDArray[np.intp], Array32, Array32]:

@@ -11,7 +11,7 @@ from sqlalchemy.orm import joinedload
 
 from tilewright.kernels.space import Configuration
 from tilewright.service.operations import registry
-from tilewright.service.operations.priors import FEWEST_TRIALS, distance, priors
+from tilewright.service.operations.priors import FEWEST_TRIALS, distance, priors, winners
 from tilewright.service.store import models
 
 SHAPE = {"m": 1024, "n": 1024, "k": 1024}
@@ -103,3 +103,41 @@ def test_distance_is_one_and_tells_a_row_from_a_column(a, b, c, d):
     assert distance(one, other) == pytest.approx(distance(other, one))
     assert distance(one, one) == 0
     assert distance({"m": 1, "n": 4096}, {"m": 4096, "n": 1}) == 24
+
+
+def starts(rows, study):
+    """What a search of the study begins with."""
+    kernel = registry.catalogue().get("gemm")
+    loaded = rows.session.get_one(models.Study, study.id)
+    return winners(rows.session, kernel, kernel.problem(SHAPE), loaded)
+
+
+def test_winners_of_the_nearest_shapes_come_first_each_once_and_of_every_environment(rows):
+    mine = studied(rows, trials=0)
+    rows.best({**SHAPE, "m": 64}, configuration=TRIED[0])
+    rows.best({**SHAPE, "m": 2048}, configuration=TRIED[1])
+    rows.best({**SHAPE, "n": 64, "k": 64}, configuration=TRIED[1])
+    rows.best(SHAPE, environment=OLD, configuration=TRIED[2])
+    assert starts(rows, mine) == [TRIED[2], TRIED[1], TRIED[0]]
+
+
+def test_what_was_retracted_or_won_elsewhere_is_nobodys_start(rows):
+    mine = studied(rows, trials=0)
+    rows.best({**SHAPE, "m": 2048}, model=H100, configuration=TRIED[0])
+    rows.best({**SHAPE, "n": 512}, options={"trans_b": True}, configuration=TRIED[1])
+    rows.best({**SHAPE, "k": 512}, configuration=TRIED[2]).retracted_at = func.now()
+    rows.session.flush()
+    assert starts(rows, mine) == []
+
+
+@pytest.mark.parametrize("shape", [{"m": 1024, "n": 1024}, {**SHAPE, "batch": 8}])
+def test_what_was_tuned_when_the_kernel_had_other_axes_teaches_nothing(rows, shape):
+    mine = studied(rows, trials=0)
+    near = {**SHAPE, "k": 512}
+    other = studied(rows, near)
+    rows.session.get_one(models.Problem, other.problem_id).shape = shape
+    best = rows.best({**SHAPE, "k": 256}, configuration=TRIED[0])
+    rows.session.get_one(models.Problem, best.problem_id).shape = {**shape, "m": 512}
+    rows.session.flush()
+    assert found(rows, mine) == []
+    assert starts(rows, mine) == []
