@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -48,14 +49,25 @@ class Part:
         """The row of this configuration, or None where it is not feasible."""
         if configuration.variant != self.variant or len(configuration.items) != len(self.domains):
             return None
-        values, low, high = configuration.values, 0, len(self.ranks)
-        for place, (name, domain) in enumerate(self.domains.items()):
-            if values.get(name) not in domain:
+        values, low, high = dict(configuration.items), 0, len(self.ranks)
+        for column, (name, ranks) in zip(self._columns, self._rank_of.items(), strict=True):
+            rank = ranks.get(values.get(name))
+            if rank is None:
                 return None
-            rank = np.int16(domain.index(values[name]))
-            column = self.ranks[low:high, place]
-            low, high = low + int(np.searchsorted(column, rank)), low + int(np.searchsorted(column, rank, "right"))
+            low = bisect_left(column, rank, low, high)
+            high = bisect_right(column, rank, low, high)
+            if low == high:
+                return None
         return low if low < high else None
+
+    @cached_property
+    def _columns(self) -> list[memoryview]:
+        """Of `ranks`; a bisection reads a dozen numbers, each in a fifth of the time that an array would take."""
+        return [self.ranks[:, place].data for place in range(len(self.domains))]
+
+    @cached_property
+    def _rank_of(self) -> dict[str, dict[int | None, int]]:
+        return {name: {value: rank for rank, value in enumerate(values)} for name, values in self.domains.items()}
 
     def distances(self, wanted: Configuration) -> NDArray[np.int64]:
         """Steps along the parameters' lists from `wanted` to each row; one not listed counts as the first."""
@@ -87,7 +99,7 @@ class Feasible(Sequence[Configuration]):
         if isinstance(place, slice):
             return tuple(self[i] for i in range(*place.indices(len(self))))
         wanted = range(len(self))[place]  # raises IndexError, and counts from the end where it is negative
-        number = int(np.searchsorted(self._starts, wanted, "right")) - 1
+        number = bisect_right(self._starts, wanted) - 1
         row = wanted - self._starts[number]
         return next(self.parts[number].configurations(row, row + 1))
 

@@ -14,6 +14,7 @@ from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.problem import Limits, Problem
 from tilewright.kernels.space import Configuration
 from tilewright.tuner.occupancy import blocks_per_multiprocessor
+from tilewright.tuner.predict_registers import Registers
 from tilewright.tuner.predict_tiles import Tiles
 
 MOST_ZEROS = 5
@@ -44,14 +45,18 @@ class Features:
         work = work_of(self.kernel, problem)
         shape = [*(math.log2(size) for _, size in problem.axes), *(float(_zeros(size)) for _, size in problem.axes)]
         shape += [math.log2(work), math.log2((1 + self.kernel.flops(problem)) / (1 + self.kernel.bytes_moved(problem)))]
-        return np.array([[*shape, *self._launch(problem, c, work), *self._parameters(c)] for c in configurations])
+        return np.array(
+            [
+                [*shape, *self._launch(problem, c, work, registers), *self.parameters(c)]
+                for c, registers in zip(configurations, self._registers.of(configurations), strict=True)
+            ]
+        )
 
-    def _launch(self, problem: Problem, configuration: Configuration, work: int) -> list[float]:
+    def _launch(self, problem: Problem, configuration: Configuration, work: int, registers: int) -> list[float]:
         """Waves and how full the last one is, work of a thread, what a multiprocessor holds, the workspace."""
         variant, limits = self.kernel.variant(configuration.variant), self.limits
         launch = variant.launch(configuration.values, problem)
         shared_bytes = variant.static_shared_bytes(configuration.values, problem) + launch.shared_bytes
-        registers = self.registers.get(configuration, 0)
         resident = max(1, blocks_per_multiprocessor(registers, shared_bytes, launch.threads, limits))
         blocks = math.prod(launch.grid)
         at_once = min(blocks, resident * limits.multiprocessors)
@@ -83,13 +88,17 @@ class Features:
             _idle(tiling.parts / self.limits.multiprocessors),
         ]
 
-    def _parameters(self, configuration: Configuration) -> list[float]:
+    def parameters(self, configuration: Configuration) -> list[float]:
         """Every parameter of the kernel by name, 0 where the variant has none of it; then the variants."""
         row = [0.0] * len(self._columns)
         for name, value in configuration.items:
             if name in self._columns:
                 row[self._columns[name]] = math.copysign(math.log2(1 + abs(value)), value)
         return [*row, *(ANOTHER_VARIANT * (v.name == configuration.variant) for v in self.kernel.variants)]
+
+    @cached_property
+    def _registers(self) -> Registers:
+        return Registers(self.registers, self.parameters)
 
     @cached_property
     def _columns(self) -> dict[str, int]:

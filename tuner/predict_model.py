@@ -44,11 +44,11 @@ class Smooth:
     inverse: Array  # of the normal equations' matrix
 
     @classmethod
-    def fit(cls, rows: Array, values: Array, seed: int = 0) -> Smooth:
+    def fit(cls, rows: Array, values: Array, seed: int = 0, *, most_centres: int = CENTRES) -> Smooth:
         """The function through these values, one a row; features are scaled to a standard deviation of at most 1."""
         mean, deviation = rows.mean(axis=0), rows.std(axis=0)
         scale = np.where(deviation < UNCHANGED, np.inf, np.maximum(deviation, LEAST))
-        chosen = np.random.default_rng(seed).permutation(len(rows))[:CENTRES]
+        chosen = np.random.default_rng(seed).permutation(len(rows))[:most_centres]
         centres = (rows[chosen] - mean) / scale
         return cls._through(float(values.mean()), mean, scale, centres, rows, values)
 

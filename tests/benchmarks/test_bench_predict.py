@@ -118,7 +118,7 @@ def test_two_devices_share_the_tuning_and_then_the_comparing(predict, tmp_path, 
         "--largest",
         "64",
         "--tuned",
-        "5",
+        "4",
         "--unseen",
         "2",
     ]
@@ -130,8 +130,8 @@ def test_two_devices_share_the_tuning_and_then_the_comparing(predict, tmp_path, 
 
     states = [Path(f"{path}.state") for path in (one, two)]
     for part, path in (("1/2", one), ("2/2", two)):
-        assert run("--part", part, "--step", "tune", "--trials", 12, "--out", path) == 0
-    assert [len(predict.read_state(path)["records"]) for path in states] == [3, 2]
+        assert run("--part", part, "--step", "tune", "--trials", 8, "--out", path) == 0
+    assert [len(predict.read_state(path)["records"]) for path in states] == [2, 2]
     known = [word for path in states for word in ("--known", path)]
     for part, path in (("1/2", one), ("2/2", two)):
         assert run("--part", part, "--step", "share", *known, "--resume", "--out", path) == 0
