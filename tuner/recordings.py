@@ -117,8 +117,10 @@ def _kernel_tuner(data: Mapping[str, Any]) -> Recording:
     for row in data["cache"].values():
         configuration = Configuration.of(ONLY_VARIANT, {name: row[name] for name in names})
         failed = _FOREIGN_OUTCOMES.get(row["time"]) if isinstance(row["time"], str) else None
-        entries[configuration] = _entry(failed, row.get("times", ()), row.get("compile_time", 0.0))
-    shape = {f"size_{i}": int(size) for i, size in enumerate(data["problem_size"])}
+        entries[configuration] = _entry(failed, row.get("times") or [row["time"]], row.get("compile_time", 0.0))
+    # Kernel Tuner takes a number for a problem of one axis.
+    sizes = data["problem_size"] if isinstance(data["problem_size"], list) else [data["problem_size"]]
+    shape = {f"size_{i}": int(size) for i, size in enumerate(sizes)}
     return Recording(data["kernel_name"], data["device_name"], shape, entries, {ONLY_VARIANT: parameters})
 
 

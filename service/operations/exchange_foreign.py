@@ -218,7 +218,7 @@ def _problem(target: Target, own: OwnPart | None, kernel_name: Any, problem_size
 
 def _shape_of(kernel: Kernel, problem_size: Any) -> dict[str, int] | None:
     """The axes by place, where there are as many whole numbers."""
-    sizes: Iterable[Any] = problem_size if isinstance(problem_size, list) else ()
+    sizes: Iterable[Any] = problem_size if isinstance(problem_size, list) else [problem_size]
     sizes = [size for size in sizes if type(size) is int]
     return dict(zip(kernel.axes, sizes, strict=True)) if len(sizes) == len(kernel.axes) else None
 

@@ -61,6 +61,16 @@ def test_a_kernel_tuner_cache_is_read_finished_or_not(tmp_path, finished, zipped
     assert device.model.slug == "replay:made-device"
 
 
+def test_a_kernel_tuner_cache_may_have_one_axis_and_a_single_time(tmp_path):
+    path = tmp_path / "cache.json"
+    row = {"THREADS": 32, "UNROLL": 1, "time": 2.0, "compile_time": 5.0}
+    path.write_text(json.dumps(KERNEL_TUNER | {"problem_size": 20_000_000, "cache": {"32,1": row}}), encoding="utf-8")
+    recording = read_recording(path)
+    assert recording.shape == {"size_0": 20_000_000}
+    device, kernel, problem = replay(recording)
+    assert evaluate(device.bench(kernel, problem, seed=0), configuration(32, 1), "warm").time_ms == 2.0
+
+
 def test_a_t4_file_is_read(tmp_path):
     path = tmp_path / "row_sum_A100_T4.json"
     path.write_text(json.dumps(T4), encoding="utf-8")
