@@ -13,7 +13,8 @@ import importlib.util
 import json
 import math
 import os
-from collections.abc import Sequence
+import sys
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -24,6 +25,7 @@ from typing import Any
 import numpy as np
 from search_replay import KERNEL_TUNER, Run, recorded, search, search_kernel_tuner
 
+from tilewright.tuner.recordings import UnreadableRecordingError
 from tilewright.tuner.search import SAMPLERS
 
 MARKS = (10, 25, 50, 100, 200)
@@ -128,12 +130,23 @@ def leads(rows: Sequence[Row]) -> list[Row]:
     return found
 
 
-def tasks(paths: Sequence[Path], repeats: int, others: int, trials: int) -> list[Task]:
-    """Every row, the ones that the goals are about first."""
+def readable(paths: Sequence[Path]) -> tuple[dict[Path, int], list[str]]:
+    """How many variants each recording has, and what is wrong with those that cannot be read."""
+    variants, errors = dict[Path, int](), list[str]()
+    for path in paths:
+        try:
+            variants[path] = len(recorded(path).space.spaces)
+        except UnreadableRecordingError as error:
+            errors.append(str(error))
+    return variants, errors
+
+
+def tasks(paths: Mapping[Path, int], repeats: int, others: int, trials: int) -> list[Task]:
+    """Every row, the ones that the goals are about first; `paths` with their numbers of variants."""
     by_name = {_name(path): path for path in paths}
     strategies = [KERNEL_TUNER + s for s in STRATEGIES] if importlib.util.find_spec("kernel_tuner") else []
     found = [Task(path, SAMPLERS[0], None, repeats, trials) for path in paths]
-    single = [path for path in paths if len(recorded(path).space.spaces) == 1]  # Kernel Tuner knows no variants
+    single = [path for path, variants in paths.items() if variants == 1]  # Kernel Tuner knows no variants
     found += [Task(path, strategy, None, repeats, trials) for strategy in strategies for path in single]
     found += [
         Task(by_name[on], SAMPLERS[0], by_name[prior], repeats, trials)
@@ -173,8 +186,11 @@ def line(row: Row) -> str:
     return f"| {row['space']} | {name} | {row['repeats']} | {fractions} | {medians} | {row['proposer_ms']:.1f} |"
 
 
-def main() -> None:
-    """Reads the command line, makes the rows that are missing in worker processes, writes the file after each."""
+def main() -> int:
+    """Reads the command line, makes the rows that are missing in worker processes, writes the file after each.
+
+    Returns 1 where a recording could not be read: it is named, and the others have their rows.
+    """
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("recordings", type=Path, nargs="*")
     parser.add_argument("--repeats", type=int, default=100, help="of our default and of Kernel Tuner's strategies")
@@ -194,7 +210,10 @@ def main() -> None:
     rows: list[Row] = []
     if chosen.resume and chosen.out.exists():
         rows = json.loads(chosen.out.read_text(encoding="utf-8"))["rows"]
-    wanted = tasks(paths, chosen.repeats, chosen.others, chosen.trials)
+    variants, unread = readable(paths)
+    for error in unread:
+        print(f"left out: {error}", file=sys.stderr)
+    wanted = tasks(variants, chosen.repeats, chosen.others, chosen.trials)
     wanted = [task for task in wanted if not chosen.samplers or task.sampler in chosen.samplers]
     wanted = [task for task in wanted if not chosen.spaces or _name(task.path) in chosen.spaces]
     heads = [{key: row[key] for key in ("space", "sampler", "prior", "repeats")} for row in rows]
@@ -207,6 +226,7 @@ def main() -> None:
             rows = [row, *(old for old in rows if any(old[key] != row[key] for key in ("space", "sampler", "prior")))]
             print(line(row), flush=True)
             write(chosen.out, rows, chosen.trials)
+    return 1 if unread else 0
 
 
 def _inside(folder: Path) -> list[Path]:
@@ -214,4 +234,4 @@ def _inside(folder: Path) -> list[Path]:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -80,6 +80,15 @@ class Part:
                 steps += np.abs(self.ranks[:, place] - (domain.index(value) if value in domain else 0))
         return steps
 
+    def changes(self, wanted: Configuration) -> NDArray[np.int64]:
+        """In how many parameters each row differs from `wanted`."""
+        if wanted.variant != self.variant:
+            return np.full(len(self.ranks), ANOTHER_VARIANT, dtype=np.int64)
+        counts = np.zeros(len(self.ranks), dtype=np.int64)
+        for place, name in enumerate(self.domains):
+            counts += self.ranks[:, place] != self._rank_of[name].get(wanted.values.get(name), -1)
+        return counts
+
 
 class Feasible(Sequence[Configuration]):
     """Configurations in the order of their parts, compared by value and made anew each time they are asked for."""
@@ -137,6 +146,10 @@ class Feasible(Sequence[Configuration]):
     def distances(self, wanted: Configuration) -> NDArray[np.int64]:
         """Steps from `wanted` to each configuration; another variant's are farther than any of its own."""
         return np.concatenate([np.zeros(0, dtype=np.int64), *(part.distances(wanted) for part in self.parts)])
+
+    def changes(self, wanted: Configuration) -> NDArray[np.int64]:
+        """In how many parameters each configuration differs from `wanted`; another variant's in more than it has."""
+        return np.concatenate([np.zeros(0, dtype=np.int64), *(part.changes(wanted) for part in self.parts)])
 
 
 class Positions(Mapping[Configuration, int]):

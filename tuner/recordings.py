@@ -112,10 +112,11 @@ def _parse(text: str) -> dict[str, Any]:
 
 def _kernel_tuner(data: Mapping[str, Any]) -> Recording:
     names = list(data["tune_params_keys"])
-    parameters = tuple(Parameter(n, tuple(data["tune_params"][n]), data["tune_params"][n][0]) for n in names)
+    values = {name: tuple(_whole(name, value) for value in data["tune_params"][name]) for name in names}
+    parameters = tuple(Parameter(name, values[name], values[name][0]) for name in names)
     entries = {}
     for row in data["cache"].values():
-        configuration = Configuration.of(ONLY_VARIANT, {name: row[name] for name in names})
+        configuration = Configuration.of(ONLY_VARIANT, {name: _whole(name, row[name]) for name in names})
         failed = _FOREIGN_OUTCOMES.get(row["time"]) if isinstance(row["time"], str) else None
         entries[configuration] = _entry(failed, row.get("times") or [row["time"]], row.get("compile_time", 0.0))
     # Kernel Tuner takes a number for a problem of one axis.
@@ -128,7 +129,9 @@ def _t4(data: Mapping[str, Any], path: Path) -> Recording:
     entries = {}
     for row in data["results"]:
         named = {"variant": ONLY_VARIANT, **row["configuration"]}
-        configuration = Configuration.of(named["variant"], {n: v for n, v in named.items() if n != "variant"})
+        configuration = Configuration.of(
+            named["variant"], {name: _whole(name, value) for name, value in named.items() if name != "variant"}
+        )
         failed = None if row["invalidity"] == "correct" else _FOREIGN_OUTCOMES[row["invalidity"]]
         entries[configuration] = _entry(failed, row["times"].get("runtimes", ()), row["times"].get("compilation", 0.0))
     # T4 itself names neither kernel nor device: the file's name usually does, and our own metadata.
@@ -156,6 +159,13 @@ def _ours(data: Mapping[str, Any]) -> Recording:
         dtype=problem["dtype"],
         options=problem["options"],
     )
+
+
+def _whole(name: str, value: Any) -> int:
+    """A parameter's value; a switch counts as 0 and 1."""
+    if isinstance(value, str) or int(value) != value:
+        raise TypeError(f"{name} is {value!r} somewhere; only whole numbers are understood")
+    return int(value)
 
 
 def _entry(failed: Outcome | None, times: Sequence[float], compile_ms: float) -> Entry:

@@ -85,6 +85,20 @@ def test_the_recordings_of_the_project_are_replayed_too(bench):
     assert all(len(bench.recorded(bench.OWN_RECORDINGS / name).evaluations) == 5000 for name in own)
 
 
+def test_a_recording_that_cannot_be_read_is_named_and_the_others_have_their_rows(
+    bench, recording, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.setattr(bench, "OWN_RECORDINGS", tmp_path / "none")
+    bench.OWN_RECORDINGS.mkdir()
+    (tmp_path / "torn.json").write_text("{", encoding="utf-8")
+    out = tmp_path / "out" / "search.json"
+    arguments = ["--trials", "10", "--repeats", "1", "--others", "1", "--processes", "1", "--samplers", "random"]
+    monkeypatch.setattr("sys.argv", ["search.py", str(tmp_path), *arguments, "--out", str(out)])
+    assert bench.main() == 1
+    assert f"left out: {tmp_path / 'torn.json'}" in capsys.readouterr().err
+    assert [row["space"] for row in json.loads(out.read_text(encoding="utf-8"))["rows"]] == ["made_T4"]
+
+
 def test_the_file_is_taken_up_where_it_was_left(bench, recording, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(bench, "OWN_RECORDINGS", tmp_path / "none")
     bench.OWN_RECORDINGS.mkdir()

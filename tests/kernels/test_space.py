@@ -80,6 +80,29 @@ def test_nearest_is_feasible_unseen_and_itself_where_it_may_be(space, data):
             assert nearest.variant == wanted.variant
 
 
+@given(spaces(), st.data())
+def test_changes_are_the_parameters_that_differ(space, data):
+    variant = data.draw(st.sampled_from(space.spaces))
+    wanted = {p.name: data.draw(st.sampled_from([*p.values, 99])) for p in variant.parameters}  # 99 is no value
+    found = space.feasible.changes(Configuration.of(variant.variant, wanted))
+    assert len(found) == len(space)
+    for configuration, count in zip(space.feasible, found, strict=True):
+        differing = sum(wanted.get(name) != value for name, value in configuration.items)
+        assert count == differing if configuration.variant == variant.variant else count > len(wanted)
+
+
+@given(spaces(), st.data())
+def test_a_place_is_where_the_configuration_stands_and_none_is_without_one(space, data):
+    feasible = list(space.feasible)
+    assert [space.feasible.position(c) for c in feasible] == list(range(len(feasible)))
+    variant = data.draw(st.sampled_from(space.spaces))
+    values = {p.name: data.draw(st.sampled_from([*p.values, 99])) for p in variant.parameters}
+    any_point = Configuration.of(variant.variant, values)
+    assert (any_point in space.feasible) == (any_point in feasible)
+    assert Configuration.of("no such variant", values) not in space.feasible
+    assert Configuration.of(variant.variant, values | {"MORE": 1}) not in space.feasible
+
+
 @given(spaces())
 def test_starts_are_feasible_and_one_a_variant(space):
     starts = space.defaults()

@@ -71,6 +71,24 @@ def test_a_kernel_tuner_cache_may_have_one_axis_and_a_single_time(tmp_path):
     assert evaluate(device.bench(kernel, problem, seed=0), configuration(32, 1), "warm").time_ms == 2.0
 
 
+@pytest.mark.parametrize("value", ["ring", 1.5, None])
+def test_a_value_that_is_no_whole_number_is_named(tmp_path, value):
+    path, other = tmp_path / "cache.json", tmp_path / "T4.json"
+    path.write_text(json.dumps(KERNEL_TUNER | {"tune_params": {"THREADS": [32, value], "UNROLL": [1]}}))
+    row = {"configuration": {"THREADS": value}, "times": {"runtimes": [1.0]}, "invalidity": "correct"}
+    other.write_text(json.dumps(T4 | {"results": [row]}))
+    for one in (path, other):
+        with pytest.raises(UnreadableRecordingError, match="THREADS" if value else "TypeError"):
+            read_recording(one)
+
+
+def test_switches_are_numbers(tmp_path):
+    path = tmp_path / "T4.json"
+    row = {"configuration": {"PADDED": True, "TILE": 2.0}, "times": {"runtimes": [1.0]}, "invalidity": "correct"}
+    path.write_text(json.dumps(T4 | {"results": [row]}))
+    assert list(read_recording(path).entries) == [Configuration.of("recorded", {"PADDED": 1, "TILE": 2})]
+
+
 def test_a_t4_file_is_read(tmp_path):
     path = tmp_path / "row_sum_A100_T4.json"
     path.write_text(json.dumps(T4), encoding="utf-8")

@@ -1,0 +1,41 @@
+import random
+
+from tilewright.kernels.problem import Limits, Problem
+from tilewright.kernels.space import SearchSpace, VariantSpace, choice
+from tilewright.tuner.outcome import Evaluation, Outcome, Timing
+from tilewright.tuner.search import make_searcher
+from tilewright.tuner.search.gaussian import NEAR_EVERY, NEAR_FROM
+
+LIMITS = Limits(compute_capability=(9, 0), multiprocessors=1, memory_bytes=1 << 30)
+
+
+def space_of(*sizes):
+    parameters = tuple(choice(f"P{place}", *range(1, size + 1)) for place, size in enumerate(sizes))
+    return SearchSpace((VariantSpace("only", parameters),), Problem("made", (("n", 64),), "float32", ()), LIMITS)
+
+
+def proposals(space, trials, seed):
+    """Each proposal of a search over times without any order, with the best configuration known when it was made."""
+    generator, searcher = random.Random(seed), make_searcher("gp", space, [], seed)
+    times_ms = {}
+    for _ in range(trials):
+        proposal = searcher.propose()
+        yield proposal, min(times_ms, key=times_ms.get, default=None)
+        times_ms[proposal] = 1 + generator.random()
+        timing = Timing(times_ms[proposal], 0.0, (times_ms[proposal],), "warm")
+        searcher.tell(proposal, Evaluation(Outcome.MEASURED, warm=timing))
+
+
+def changed(one, other):
+    return sum(a != b for a, b in zip(one.items, other.items, strict=True))
+
+
+def test_every_fourth_proposal_changes_one_parameter_of_the_best_so_far():
+    apart = [changed(p, best) if best else None for p, best in proposals(space_of(9, 9, 9), 64, seed=3)]
+    assert set(apart[NEAR_FROM + NEAR_EVERY - 1 :: NEAR_EVERY]) == {1}
+    assert set(apart[NEAR_FROM::NEAR_EVERY]) - {1}  # others go where they like
+
+
+def test_a_best_whose_neighbours_were_all_tried_holds_nobody_up():
+    found = [proposal for proposal, _ in proposals(space_of(4, 4, 3), 48, seed=5)]
+    assert len(set(found)) == 48
