@@ -39,6 +39,7 @@ class Features:
     """
 
     def __init__(self, space: SearchSpace) -> None:
+        self.spaces = space.spaces
         self._space = space
         self.variants = [s.variant for s in space.spaces] if len(space.spaces) > 1 else []
         values: dict[str, set[int]] = {}
@@ -52,7 +53,7 @@ class Features:
 
     def covers(self, configuration: Configuration) -> bool:
         """Whether the space has this variant, and the configuration most of that variant's varying parameters."""
-        for variant in self._space.spaces:
+        for variant in self.spaces:
             if variant.variant == configuration.variant:
                 varying = [p.name for p in variant.parameters if len(p.values) > 1]
                 return 2 * sum(name in configuration.values for name in varying) > len(varying)
@@ -66,7 +67,7 @@ class Features:
 
     def of_all(self) -> NDArray[np.float32]:
         """The points of the space's configurations, in its order."""
-        blocks = [self._block(s.variant) for s in self._space.spaces]
+        blocks = [self._block(s.variant) for s in self.spaces]
         return np.concatenate([np.zeros((0, len(self)), dtype=np.float32), *blocks])
 
     def _block(self, variant: str) -> NDArray[np.float32]:

@@ -33,6 +33,7 @@ class PriorTrend:
         points = np.array([features.of(c) for c, _ in known])
         # Of what is the same throughout a record it says nothing: here the loss is then taken not to depend on it.
         self._varies = np.ptp(points, axis=0) > 0
+        self.is_narrow = self._left_something_out(features)
         points = points[:, self._varies]
         losses = np.array([1 - 1 / slowdown for _, slowdown in known])
         expected = np.full(points.shape[1], LENGTH)
@@ -46,6 +47,12 @@ class PriorTrend:
         whitened = self._unfactor @ (losses - self._mean)
         self._weights = self._unfactor.T @ whitened
         self._variance = scale_variance(float(whitened @ whitened), len(points))
+
+    def _left_something_out(self, features: Features) -> bool:
+        """Whether a parameter of a recorded variant, of several values in this space, was the same in every entry."""
+        recorded = {p.name for space in features.spaces if space.variant in self.variants for p in space.parameters}
+        varied = zip(features.columns, self._varies, strict=False)  # after the columns come the variants
+        return not all(varies for column, varies in varied if column.parameter in recorded)
 
     def at(self, points: NDArray[np.floating]) -> Array:
         """The predicted loss at these points."""
