@@ -180,7 +180,8 @@ def _comparison(compute: Operation) -> Callable[[Lanes, object], Any]:
             raise Unsuitable
         true = compute(self.numbers, right[0])
         count = np.count_nonzero(true)
-        return Lanes(true, 1) if 0 < count < len(true) else count > 0
+        # A plain bool: NumPy's own adds and divides in other ways than Python's.
+        return Lanes(true, 1) if 0 < count < len(true) else bool(count)
 
     return operation
 

@@ -107,6 +107,20 @@ def test_a_constraint_that_needs_another_one_first_is_not_asked_too_early_in_eff
         len(space_of(range(1, 9), divides))
 
 
+@pytest.mark.parametrize(
+    "constraint",
+    [
+        lambda c, _p, _d: (c.PA > 0) + (c.PB < 9) == 2,
+        lambda c, _p, _d: ((c.PA != 9) - (c.PB == 9)) * c.PA > 2,
+        lambda c, _p, _d: type(c.PA > 0) is bool or c.PA < 3,
+        forgiving(lambda c: c.PB < 5 or (c.PA > 0) // (c.PA > 9)),
+    ],
+)
+def test_a_comparison_that_says_the_same_of_all_points_is_a_plain_bool(constraint):
+    space = space_of(range(1, 9), constraint)
+    assert list(space.feasible) == list(brute_force(space))
+
+
 def test_what_a_constraint_reads_may_depend_on_what_it_has_read():
     def holds(c, _p, _d):
         return c.PA == 1 or (c.PB > 2 if c.PA < 5 else c["PC"] < c.PD)
