@@ -74,10 +74,9 @@ class Part:
         if wanted.variant != self.variant:
             return np.full(len(self.ranks), ANOTHER_VARIANT, dtype=np.int64)
         steps = np.zeros(len(self.ranks), dtype=np.int64)
-        for place, (name, domain) in enumerate(self.domains.items()):
+        for place, (name, ranks) in enumerate(self._rank_of.items()):
             if name in wanted.values:
-                value = wanted.values[name]
-                steps += np.abs(self.ranks[:, place] - (domain.index(value) if value in domain else 0))
+                steps += np.abs(self.ranks[:, place] - ranks.get(wanted.values[name], 0))
         return steps
 
     def changes(self, wanted: Configuration) -> NDArray[np.int64]:
@@ -85,8 +84,8 @@ class Part:
         if wanted.variant != self.variant:
             return np.full(len(self.ranks), ANOTHER_VARIANT, dtype=np.int64)
         counts = np.zeros(len(self.ranks), dtype=np.int64)
-        for place, name in enumerate(self.domains):
-            counts += self.ranks[:, place] != self._rank_of[name].get(wanted.values.get(name), -1)
+        for place, (name, ranks) in enumerate(self._rank_of.items()):
+            counts += self.ranks[:, place] != ranks.get(wanted.values.get(name), -1)
         return counts
 
 

@@ -163,7 +163,7 @@ def _ours(data: Mapping[str, Any]) -> Recording:
 
 def _whole(name: str, value: Any) -> int:
     """A parameter's value; a switch counts as 0 and 1."""
-    if isinstance(value, str) or int(value) != value:
+    if not isinstance(value, int | float) or value % 1:  # infinity and NaN leave NaN
         raise TypeError(f"{name} is {value!r} somewhere; only whole numbers are understood")
     return int(value)
 

@@ -1,5 +1,6 @@
 import gzip
 import json
+import math
 from pathlib import Path
 
 import made_recordings as made
@@ -71,7 +72,7 @@ def test_a_kernel_tuner_cache_may_have_one_axis_and_a_single_time(tmp_path):
     assert evaluate(device.bench(kernel, problem, seed=0), configuration(32, 1), "warm").time_ms == 2.0
 
 
-@pytest.mark.parametrize("value", ["ring", 1.5, None])
+@pytest.mark.parametrize("value", ["ring", 1.5, None, math.inf, math.nan])
 def test_a_value_that_is_no_whole_number_is_named(tmp_path, value):
     path, other = tmp_path / "cache.json", tmp_path / "T4.json"
     path.write_text(json.dumps(KERNEL_TUNER | {"tune_params": {"THREADS": [32, value], "UNROLL": [1]}}))

@@ -39,8 +39,7 @@ class Features:
     """
 
     def __init__(self, space: SearchSpace) -> None:
-        self.spaces = space.spaces
-        self._space = space
+        self.space = space
         self.variants = [s.variant for s in space.spaces] if len(space.spaces) > 1 else []
         values: dict[str, set[int]] = {}
         for variant in space.spaces:
@@ -53,7 +52,7 @@ class Features:
 
     def covers(self, configuration: Configuration) -> bool:
         """Whether the space has this variant, and the configuration most of that variant's varying parameters."""
-        for variant in self.spaces:
+        for variant in self.space.spaces:
             if variant.variant == configuration.variant:
                 varying = [p.name for p in variant.parameters if len(p.values) > 1]
                 return 2 * sum(name in configuration.values for name in varying) > len(varying)
@@ -67,11 +66,11 @@ class Features:
 
     def of_all(self) -> NDArray[np.float32]:
         """The points of the space's configurations, in its order."""
-        blocks = [self._block(s.variant) for s in self.spaces]
+        blocks = [self._block(s.variant) for s in self.space.spaces]
         return np.concatenate([np.zeros((0, len(self)), dtype=np.float32), *blocks])
 
     def _block(self, variant: str) -> NDArray[np.float32]:
-        ranks, parameters = self._space.ranks[variant], self._space.variant(variant).parameters
+        ranks, parameters = self.space.ranks[variant], self.space.variant(variant).parameters
         place = {p.name: j for j, p in enumerate(parameters)}
         block = np.full((len(ranks), len(self)), ABSENT, dtype=np.float32)
         for j, column in enumerate(self.columns):

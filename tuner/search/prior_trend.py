@@ -50,7 +50,7 @@ class PriorTrend:
 
     def _left_something_out(self, features: Features) -> bool:
         """Whether a parameter of a recorded variant, of several values in this space, was the same in every entry."""
-        recorded = {p.name for space in features.spaces if space.variant in self.variants for p in space.parameters}
+        recorded = {p.name for variant in self.variants for p in features.space.variant(variant).parameters}
         varied = zip(features.columns, self._varies, strict=False)  # after the columns come the variants
         return not all(varies for column, varies in varied if column.parameter in recorded)
 
