@@ -6,8 +6,8 @@ Sizes are log-uniform, from a seed. Each of the tuned shapes gets a search of so
 without finals, which starts with what was best for the nearest shapes tuned before it, as a job's does; then each tries
 what was best for the nearest of all, as the next job of a schedule would first. Each unseen one gets the configuration
 that is predicted from these, then a job of so many trials with finals; its winner, the prediction and the nearest
-shape's best are timed in rounds, by turns. The ratio is the winner's time over the prediction's: 1 is as good as tuned,
-less is worse.
+shape's best are verified, then timed in rounds, by turns. The ratio is the winner's time over the prediction's: 1 is as
+good as tuned, less is worse, and 0 is one that failed.
 
 State, all trials included, is written beside FILE after every shape, as FILE.state; `--resume` goes on from it,
 `--stop-after` begins no further shape after so many seconds. The table comes last.
@@ -77,7 +77,8 @@ def main() -> int:
     if len(state["rows"]) < len(unseen):
         print("stopped by --stop-after; go on with --resume", file=sys.stderr)
         return 1
-    records = [{**record, "tried": len(record["tried"])} for record in state["records"]]
+    counted = ("tried", "failed")
+    records = [record | {name: len(record[name]) for name in counted} for record in state["records"]]
     state |= {"summary": summary(state["rows"]), "records": records}
     write(path, state)
     print(table(state))

@@ -19,7 +19,7 @@ from tilewright.tuner import statistics
 from tilewright.tuner.ahead import CompilesAhead
 from tilewright.tuner.device import L2, Bench, Device
 from tilewright.tuner.measure import ContextLostError, checked_samples, evaluate
-from tilewright.tuner.outcome import Evaluation
+from tilewright.tuner.outcome import Evaluation, Outcome
 from tilewright.tuner.predict import Predictor, Record
 from tilewright.tuner.tune import MOST_STARTS, Budget, Progress, tune
 
@@ -72,7 +72,8 @@ class Run:
             tried = self._searched(problem, budget)
             entries = written(tried)
             wall_s = round(time.monotonic() - begun, 2)
-            self.state["records"].append({"shape": shape, "tried": entries, "wall_s": wall_s})
+            record = {"shape": shape, "tried": entries, "failed": failures(tried), "wall_s": wall_s}
+            self.state["records"].append(record)
             write(self.path, self.state)
             print(f"{problem}: {len(entries)} of {len(tried)} measured, {wall_s} s", file=sys.stderr, flush=True)
 
@@ -86,8 +87,10 @@ class Run:
             space = self.kernel.space(problem, self.device.model.limits)
             has = {Configuration.from_json(c) for c, *_ in row["tried"]}
             wanted = [c for c in winners(records, problem) if c in space and c not in has][:MOST_STARTS]
-            entries = written(self._evaluated(problem, wanted))
+            tried = self._evaluated(problem, wanted)
+            entries = written(tried)
             row["tried"] += entries
+            row["failed"] += failures(tried)
             row["shared"] = len(entries)
             write(self.path, self.state)
             print(f"{problem}: {len(entries)} of others", file=sys.stderr, flush=True)
@@ -158,14 +161,19 @@ class Run:
         bench = self.device.bench(self.kernel, problem, SEED)
         try:
             chosen["tuned"] = self._winner(problem) or self._tuned(bench, problem, space, trials)
-            times_ms = by_turns(bench, self.kernel, chosen)
+            outcomes = {name: evaluate(bench, c, self.kernel.ranking_l2).outcome for name, c in chosen.items()}
+            if outcomes["tuned"] is not Outcome.MEASURED:
+                raise SystemExit(f"{problem}: what the job found is now {outcomes['tuned']}")
+            right = {name: c for name, c in chosen.items() if outcomes[name] is Outcome.MEASURED}
+            times_ms = by_turns(bench, self.kernel, right)
         finally:
             bench.close()
         return {
             "shape": dict(problem.shape),
             "match": "nearest" if prediction is None else "predicted",
-            "ratio": statistics.ratio_interval(times_ms["tuned"], times_ms["predicted"])[0],
-            "nearest_ratio": statistics.ratio_interval(times_ms["tuned"], times_ms["nearest"])[0],
+            "ratio": _ratio(times_ms, "predicted"),
+            "nearest_ratio": _ratio(times_ms, "nearest"),
+            "outcomes": outcomes,
             "expected_loss": None if prediction is None else prediction.expected_loss,
             "expected_ms": None if prediction is None else prediction.time_ms,
             "times_ms": {name: statistics.median(rounds) for name, rounds in times_ms.items()},
@@ -184,9 +192,20 @@ class Run:
         return best.configuration
 
 
+def _ratio(times_ms: Mapping[str, Sequence[float]], name: str) -> float:
+    """The time of what the job found over this one's; 0 for one that was not measured, which is of no use."""
+    return statistics.ratio_interval(times_ms["tuned"], times_ms[name])[0] if name in times_ms else 0.0
+
+
 def written(tried: Mapping[Configuration, Evaluation]) -> list[Any]:
     """The measured ones as a record has them: configuration, time in ms, registers."""
     return [[c.as_json(), e.time_ms, e.resources.registers] for c, e in tried.items() if e.time_ms is not None]
+
+
+def failures(tried: Mapping[Configuration, Evaluation]) -> list[Any]:
+    """The others as a record has them, but for those that the problem has no room for."""
+    told = (Outcome.MEASURED, Outcome.CONSTRAINT_VIOLATED)
+    return [c.as_json() for c, e in tried.items() if e.outcome not in told]
 
 
 def winners(records: Sequence[Record], problem: Problem) -> list[Configuration]:
@@ -198,7 +217,8 @@ def record_of(kernel: Kernel, row: State) -> Record:
     """The record that a predictor takes, from one written."""
     tried = [(Configuration.from_json(c), time_ms, registers) for c, time_ms, registers in row["tried"]]
     registers = {c: count for c, _, count in tried if count}
-    return Record(kernel.problem(row["shape"]), {c: time_ms for c, time_ms, _ in tried}, registers)
+    failed = frozenset(Configuration.from_json(c) for c in row["failed"])
+    return Record(kernel.problem(row["shape"]), {c: time_ms for c, time_ms, _ in tried}, registers, failed)
 
 
 def near(records: Sequence[Record], problem: Problem) -> list[Record]:
@@ -232,5 +252,5 @@ def write(path: Path, state: State) -> None:
 
 
 def geometric_mean(ratios: Sequence[float]) -> float:
-    """Of one number or more, all positive."""
-    return math.exp(sum(map(math.log, ratios)) / len(ratios))
+    """Of one number or more, none below 0."""
+    return math.exp(sum(map(math.log, ratios)) / len(ratios)) if min(ratios) > 0 else 0.0

@@ -57,11 +57,15 @@ def enough(shapes: int) -> bool:
 
 @dataclass(frozen=True)
 class Record:
-    """A tuned problem: the measured time of each configuration in ms, and registers where a compiler told."""
+    """A tuned problem: the measured time of each configuration in ms, and registers where a compiler told.
+
+    `failed`: what did not compile, crashed, hung or computed a wrong result.
+    """
 
     problem: Problem
     times_ms: Mapping[Configuration, float]
     registers: Mapping[Configuration, int]
+    failed: frozenset[Configuration] = frozenset()
 
     @cached_property
     def ranked(self) -> tuple[Configuration, ...]:
@@ -98,6 +102,8 @@ class Predictor:
         """Fits to the records; raises ValueError where there are fewer than FEWEST_SHAPES with a measured trial."""
         self._kernel = kernel
         self._records = [record for record in records if record.times_ms]
+        # What failed for one problem may do so for another, and nobody verifies a prediction before it is used.
+        self._failed = frozenset[Configuration]().union(*(record.failed for record in records))
         if not enough(len(self._records)):
             raise ValueError(f"{len(self._records)} tuned shapes are too few to predict from")
         registers = {c: count for record in reversed(self._records) for c, count in record.registers.items()}
@@ -113,13 +119,20 @@ class Predictor:
         )
 
     def predict(self, problem: Problem, is_admitted: Callable[[Configuration], bool]) -> Prediction | None:
-        """The candidate that the problem admits with the least expected time; None where it admits none."""
+        """The candidate that the problem admits with the least expected time; None where it admits none.
+
+        What failed for any of the tuned problems is no candidate.
+        """
+
+        def is_open(configuration: Configuration) -> bool:
+            return configuration not in self._failed and is_admitted(configuration)
+
         distances = self._distances(problem)
         order = [int(i) for i in np.argsort(distances, kind="stable")]
-        candidates = [c for c in self._candidates(order) if is_admitted(c)]
+        candidates = [c for c in self._candidates(order) if is_open(c)]
         if not candidates:
             return None
-        chosen, expected = self._search(problem, is_admitted, candidates)
+        chosen, expected = self._search(problem, is_open, candidates)
         tried = (self._records[i] for i in order if chosen in self._records[i].times_ms)
         time_ms = math.exp(expected) * work_of(self._kernel, problem)
         near = next(tried, self._records[order[0]])
@@ -186,7 +199,7 @@ class Predictor:
         """
         record = self._records[left_out]
         order = [int(i) for i in np.argsort(self._distances(record.problem), kind="stable") if i != left_out]
-        candidates = set(self._candidates(order))
+        candidates = set(self._candidates(order)) - self._failed
         open_to_choice = [i for i, c in enumerate(sample) if c in candidates]
         if len(open_to_choice) < 2:
             open_to_choice = list(range(len(sample)))

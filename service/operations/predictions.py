@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import islice
 
 from sqlalchemy import func, literal, select
@@ -123,35 +124,48 @@ def _records(session: Session, kernel: Kernel, ids: Sequence[int]) -> list[Recor
     for row in rows:
         studies.setdefault(kernel.problem(row.shape, row.dtype, row.options), row.study_id)
     trials = _trials(session, kernel, set(studies.values()))
-    return [
-        Record(
-            problem,
-            {configuration: time_ms for configuration, time_ms, _ in trials[study]},
-            {configuration: registers for configuration, _, registers in trials[study] if registers},
-        )
-        for problem, study in studies.items()
-        if len(trials[study]) >= FEWEST_TRIALS
-    ]
+    records = [trials[study].record(problem) for problem, study in studies.items()]
+    return [record for record in records if len(record.times_ms) >= FEWEST_TRIALS]
 
 
-Tried = tuple[Configuration, float, int | None]
+@dataclass
+class _Trials:
+    """What became of the configurations of one study."""
+
+    failed: set[Configuration]
+    times_ms: dict[Configuration, float] = field(default_factory=dict)
+    registers: dict[Configuration, int] = field(default_factory=dict)
+
+    def add(self, configuration: Configuration, time_ms: float | None, registers: int | None) -> None:
+        """Takes one trial."""
+        if time_ms is None:
+            self.failed.add(configuration)
+        elif configuration not in self.failed:
+            self.times_ms[configuration] = time_ms
+            if registers:
+                self.registers[configuration] = registers
+
+    def record(self, problem: Problem) -> Record:
+        """As a predictor takes them."""
+        return Record(problem, self.times_ms, self.registers, frozenset(self.failed))
 
 
-def _trials(session: Session, kernel: Kernel, studies: Collection[int]) -> dict[int, list[Tried]]:
-    """By study what was measured, with its registers; less what fell in a job's finals or was retracted."""
+def _trials(session: Session, kernel: Kernel, studies: Collection[int]) -> dict[int, _Trials]:
+    """By study what was measured, and what failed: in a trial, in a job's finals, or as a best that was retracted."""
     trial = models.Trial
     current = kernel_variant_ids(session, kernel).values()
     rows = session.execute(
         select(trial.study_id, trial.configuration, trial.time_ms, trial.registers).where(
-            trial.study_id.in_(studies), trial.kernel_variant_id.in_(current), trial.outcome == Outcome.MEASURED
+            trial.study_id.in_(studies),
+            trial.kernel_variant_id.in_(current),
+            trial.outcome != Outcome.CONSTRAINT_VIOLATED,  # which says nothing of other problems
         )
     )
-    fallen = {study: barred(session, study) for study in _with_fallen(session, studies)}
-    found: dict[int, list[Tried]] = {study: [] for study in studies}
+    found = {study: _Trials(set()) for study in studies}
+    for study in _with_fallen(session, studies):
+        found[study].failed |= barred(session, study)
     for row in rows:
-        configuration = Configuration.from_json(row.configuration)
-        if row.time_ms is not None and configuration not in fallen.get(row.study_id, ()):
-            found[row.study_id].append((configuration, row.time_ms, row.registers))
+        found[row.study_id].add(Configuration.from_json(row.configuration), row.time_ms, row.registers)
     return found
 
 

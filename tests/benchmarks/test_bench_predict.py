@@ -6,12 +6,15 @@ from pathlib import Path
 
 import pytest
 
+import tilewright.tuner.tune as tune_module
 from tilewright.kernels.catalogue import catalogue
+from tilewright.kernels.space import Configuration
 from tilewright.tuner.cpu import CpuDevice
+from tilewright.tuner.outcome import Evaluation, Outcome
 from tilewright.tuner.tune import Budget
 
 SOFTMAX = catalogue().get("softmax")
-TRIED = Budget(trials=40, seconds=0.3)
+TRIED = Budget(trials=8)
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +65,8 @@ def test_the_summary_is_of_ratios_and_the_table_ends_with_it(predict):
     assert "geometric mean 0.600, minimum 0.400" in printed[-1]
 
 
-def test_a_run_goes_on_where_it_stopped(rows, predict, tmp_path):
+def test_a_run_goes_on_where_it_stopped(rows, predict, tmp_path, monkeypatch):
+    monkeypatch.setattr(tune_module, "SHARE_OF_BUDGET", 2)  # so that few trials are enough for all starts
     path, device = tmp_path / "predict.json.state", CpuDevice()
     shapes = rows.random_shapes(SOFTMAX, 5, largest=64)
     first = rows.Run(device, SOFTMAX, {"records": [], "rows": []}, path, time.monotonic() + 600)
@@ -106,6 +110,14 @@ def test_in_the_end_every_shape_has_tried_what_was_best_for_the_others(rows, tmp
     assert [a - b for a, b in zip(after, before, strict=True)] == [record["shared"] for record in state["records"]]
     run.share(state["records"])
     assert [len(record["tried"]) for record in state["records"]] == after
+
+
+def test_a_prediction_that_fails_is_worth_nothing(rows):
+    configuration = Configuration.of("warp", {"ROWS": 4})
+    assert rows.failures({configuration: Evaluation(Outcome.WRONG_RESULT)}) == [configuration.as_json()]
+    assert rows.failures({configuration: Evaluation(Outcome.CONSTRAINT_VIOLATED)}) == []
+    assert rows._ratio({"tuned": [1.0, 1.0]}, "predicted") == 0
+    assert rows.geometric_mean([0.0, 1.0]) == 0
 
 
 def test_two_devices_share_the_tuning_and_then_the_comparing(predict, tmp_path, capsys, monkeypatch):

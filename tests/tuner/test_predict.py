@@ -1,5 +1,6 @@
 import math
 import random
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -143,6 +144,18 @@ def test_where_little_of_what_was_tried_fits_what_nobody_tried_is_found(predicto
     assert time_ms(problem, found.configuration) < 0.8 * time_ms(problem, only)
     nearest = min(records, key=lambda r: sum(abs(np.log(np.divide(tuple(r.problem.shape.values()), shape)))))
     assert found.near == nearest.problem
+
+
+def test_what_failed_for_one_problem_is_predicted_for_none(predictor, records):
+    problem = problem_of(700, 900, 300)
+    space, barred = GEMM.space(problem, LIMITS, VARIANTS), set()
+    for _ in range(3):
+        again = Predictor(GEMM, LIMITS, [*records[:-1], replace(records[-1], failed=frozenset(barred))])
+        chosen = again.predict(problem, space.__contains__).configuration
+        assert chosen not in barred
+        barred.add(chosen)
+    everything = replace(records[0], times_ms={}, failed=frozenset(space.feasible))
+    assert Predictor(GEMM, LIMITS, [*records, everything]).predict(problem, space.__contains__) is None
 
 
 def test_nothing_admitted_is_nothing_predicted(predictor):

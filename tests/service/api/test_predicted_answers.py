@@ -186,6 +186,28 @@ def test_a_configuration_that_was_only_tried_where_it_failed_is_no_candidate(row
     assert ask(rows).configuration == {"TILE_WIDTH": 24}
 
 
+@pytest.mark.parametrize("outcome", set(Outcome) - {Outcome.MEASURED, Outcome.CONSTRAINT_VIOLATED}, ids=str)
+def test_what_failed_for_one_shape_is_proposed_for_none(rows, tune, outcome):
+    wide = Configuration.of("tiled", {"TILE_WIDTH": 32})
+    for shape in SHAPES:
+        tune(shape_of(*shape))
+    assert ask(rows).configuration == dict(wide.items)
+    best = tune(shape_of(600, 600, 600))
+    trial = rows.trial_of(best)
+    trial.outcome, trial.time_ms = outcome, None
+    rows.session.flush()
+    assert ask(rows).configuration == {"TILE_WIDTH": 24}
+
+
+def test_what_did_not_fit_one_shape_may_fit_another(rows, tune):
+    for shape in SHAPES:
+        tune(shape_of(*shape))
+    trial = rows.trial_of(tune(shape_of(600, 600, 600)))
+    trial.outcome, trial.time_ms = Outcome.CONSTRAINT_VIOLATED, None
+    rows.session.flush()
+    assert ask(rows).configuration == {"TILE_WIDTH": 32}
+
+
 def test_a_batch_is_predicted_shape_by_shape(rows, tune):
     for shape in SHAPES:
         tune(shape_of(*shape))
