@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tilewright.kernels.space import Configuration
 from tilewright.tuner import statistics
@@ -12,6 +13,8 @@ from tilewright.tuner.errors import TrialFailure
 from tilewright.tuner.measure import DEFAULT_PLAN, ContextLostError, MeasurementPlan
 from tilewright.tuner.rounds import Contestant, Steadiness, once_more, play
 from tilewright.tuner.verify import is_right, verify_every_kind, verify_thoroughly
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -50,10 +53,14 @@ class Dropped:
 
 @dataclass(frozen=True)
 class Standing:
-    """How the finals ended: finalists best first, library, the default's time there, who failed, how steady it was."""
+    """How the finals ended: finalists best first, library, the default's time there, who failed, how steady it was.
+
+    `library_failure`: what kept the library's time or its error from being known; None where there is no library.
+    """
 
     finalists: tuple[Finalist, ...] = ()
     library: LibraryTime | None = None
+    library_failure: str | None = None
     default_ms: float | None = None
     dropped: tuple[Dropped, ...] = ()
     steadiness: Steadiness | None = None  # None where nobody was timed
@@ -74,32 +81,55 @@ def finals(
     `default` runs beside them, so that the gain over it is stated from the same minutes, and cannot win.
     Raises ContextLostError, without an evaluation, when a finalist broke the device's context.
     """
-    dropped: list[Dropped] = []
-    contestants = _enter(bench, configurations, default, dropped)
+    fallen = _Fallen()
+    contestants = _enter(bench, configurations, default, fallen)
     steadiness = play(
         bench,
         contestants,
         ranking_l2,
         plan,
         should_stop=should_stop,
-        drop=lambda contestant, failure: _drop(contestant.configuration, failure, dropped),
+        drop=lambda contestant, failure: fallen.add(contestant.configuration, failure),
     )
     if steadiness is None:
         return None
     ranked = sorted((c for c in contestants if c.competes), key=lambda c: c.time_ms)
-    ranked = _verified(bench, ranked, dropped)
-    library = next((c for c in contestants if c.configuration is None), None)
+    ranked = _verified(bench, ranked, fallen)
+    called = next((c for c in contestants if c.configuration is None), None)
+    library = None if called is None else _library_time(bench, called, ranked, fallen)
     return Standing(
         finalists=_finalists(ranked),
-        library=_library_time(bench, library, ranked),
+        library=library,
+        library_failure=fallen.library,
         default_ms=next((c.time_ms for c in contestants if c.configuration == default is not None), None),
-        dropped=tuple(dropped),
+        dropped=tuple(fallen.dropped),
         steadiness=steadiness if contestants else None,
     )
 
 
+@dataclass
+class _Fallen:
+    """Who left the finals before their end, and why."""
+
+    dropped: list[Dropped] = field(default_factory=list)
+    library: str | None = None
+
+    def add(self, configuration: Configuration | None, failure: TrialFailure) -> None:
+        """Notes the failure of a finalist, or of the library (None); raises where it broke the context."""
+        reason = f"{failure.outcome}: {failure.log}"
+        if configuration is None:
+            if failure.sticky:
+                raise failure  # nothing that a configuration could be blamed for
+            log.warning("The library left the finals: %s", reason)
+            self.library = reason
+        elif failure.sticky:
+            raise ContextLostError(configuration, None) from failure
+        else:
+            self.dropped.append(Dropped(configuration, reason))
+
+
 def _enter(
-    bench: Bench, configurations: Sequence[Configuration], default: Configuration | None, dropped: list[Dropped]
+    bench: Bench, configurations: Sequence[Configuration], default: Configuration | None, fallen: _Fallen
 ) -> list[Contestant]:
     contestants: list[Contestant] = []
     beside = [default] if configurations and default is not None and default not in configurations else []
@@ -108,36 +138,30 @@ def _enter(
             executable = once_more(bench.compile, configuration)
             contestants.append(Contestant(configuration, executable, competes=configuration in configurations))
         except TrialFailure as failure:
-            _drop(configuration, failure, dropped)
-    library = once_more(bench.library) if contestants else None
-    if library is not None:
-        contestants.append(Contestant(None, library, competes=False))
+            fallen.add(configuration, failure)
+    if contestants:
+        try:
+            library = once_more(bench.library)
+        except TrialFailure as failure:
+            fallen.add(None, failure)
+        else:
+            contestants += [] if library is None else [Contestant(None, library, competes=False)]
     return contestants
 
 
-def _drop(configuration: Configuration | None, failure: TrialFailure, dropped: list[Dropped]) -> None:
-    if configuration is None:
-        if failure.sticky:
-            raise failure  # the library broke the context: nothing that a configuration could be blamed for
-        return
-    if failure.sticky:
-        raise ContextLostError(configuration, None) from failure
-    dropped.append(Dropped(configuration, f"{failure.outcome}: {failure.log}"))
-
-
-def _verified(bench: Bench, ranked: list[Contestant], dropped: list[Dropped]) -> list[Contestant]:
+def _verified(bench: Bench, ranked: list[Contestant], fallen: _Fallen) -> list[Contestant]:
     """The contestants from the first one on that is right with every kind of inputs."""
     for place, contestant in enumerate(ranked):
         assert contestant.configuration is not None  # noqa: S101 - the library is not ranked here
         try:
             verification = once_more(verify_thoroughly, bench, contestant.executable)
         except TrialFailure as failure:
-            _drop(contestant.configuration, failure, dropped)
+            fallen.add(contestant.configuration, failure)
             continue
         contestant.bound_ratio = verification.bound_ratio
         if is_right(verification):
             return ranked[place:]
-        dropped.append(Dropped(contestant.configuration, verification.message()))
+        fallen.dropped.append(Dropped(contestant.configuration, verification.message()))
     return []
 
 
@@ -156,21 +180,16 @@ def _finalists(ranked: list[Contestant]) -> tuple[Finalist, ...]:
     )
 
 
-def _library_time(bench: Bench, library: Contestant | None, ranked: list[Contestant]) -> LibraryTime | None:
-    if library is None:
-        return None
+def _library_time(bench: Bench, library: Contestant, ranked: list[Contestant], fallen: _Fallen) -> LibraryTime:
     faster = True  # than nothing
     if ranked:
         _, interval = statistics.ratio_interval(library.rounds_ms, ranked[0].rounds_ms)
         faster = interval.high < 1
-    name = once_more(bench.library_name) or "library"
-    return LibraryTime(name, library.time_ms, library.ci_ms, faster, _library_bound_ratio(bench, library))
-
-
-def _library_bound_ratio(bench: Bench, library: Contestant) -> float | None:
+    name, bound_ratio = None, None
     try:
+        name = once_more(bench.library_name)
         verification = once_more(verify_every_kind, bench, library.executable)
+        bound_ratio = None if verification is None else verification.bound_ratio
     except TrialFailure as failure:
-        _drop(None, failure, [])
-        return None
-    return None if verification is None else verification.bound_ratio
+        fallen.add(None, failure)
+    return LibraryTime(name or "library", library.time_ms, library.ci_ms, faster, bound_ratio)

@@ -105,8 +105,18 @@ def _rounds(
             if number >= 0:
                 contestant.rounds_ms.append(statistics.median(samples))
         if number >= 0 and contestants:
-            clocks_mhz.append(once_more(bench.state).clock_mhz)
+            clocks_mhz.append(_clock_mhz(bench))
     return clocks_mhz
+
+
+def _clock_mhz(bench: Bench) -> int | None:
+    """None where the device does not tell it, or not in time: a clock that nobody knows is no reason to end a job."""
+    try:
+        return once_more(bench.state).clock_mhz
+    except TrialFailure as failure:
+        if failure.sticky:
+            raise
+        return None
 
 
 def once_more(call: Callable[P, T], *arguments: P.args, **options: P.kwargs) -> T:

@@ -45,6 +45,7 @@ class Trial:
 class TuneResult:
     """The settled winner (None where nothing was measured), all finalists best first, the library beside.
 
+    `library_failure`: what kept the library's time or its error from being known; None where there is no library.
     `default_ms` and `slowest_ms` are medians of the default configuration (None: it failed; in the finals where it ran
     there) and of the slowest trial.
     """
@@ -57,6 +58,7 @@ class TuneResult:
     stopped_by: StoppedBy
     dropped: tuple[Dropped, ...] = ()  # verified in their trials, failed in the finals: retract them
     steadiness: Steadiness | None = None  # of the device during the finals
+    library_failure: str | None = None
 
 
 @dataclass(frozen=True)

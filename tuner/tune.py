@@ -198,6 +198,7 @@ class _Study:
             stopped_by=stopped_by,
             dropped=standing.dropped,
             steadiness=standing.steadiness,
+            library_failure=standing.library_failure,
         )
 
     def _spent(self, started: float, should_stop: ShouldStop) -> StoppedBy | None:

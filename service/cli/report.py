@@ -76,7 +76,7 @@ def _gain(best: BestAnswer) -> str:
 def _library(best: BestAnswer) -> str:
     library = best.library
     if library is None:
-        return "none on this device"
+        return "none was timed"
     if library.faster:
         verdict = f"use the library here: it is {1 / library.speedup:.2f} times as fast as this kernel"
     else:

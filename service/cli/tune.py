@@ -135,3 +135,6 @@ def show_result(job: JobAnswer, best: BestAnswer | None, *, as_json: bool, url: 
         raise CommandError(said, ExitCode.NOTHING_FOUND)
     if not as_json:
         print_best(best, url=url)
+    failure = (job.result or {}).get("library_failure")
+    if failure:
+        warn(f"the library left the finals: {failure}")

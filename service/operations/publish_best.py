@@ -10,6 +10,7 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session, joinedload
 
 from tilewright.kernels.space import Configuration
+from tilewright.service.operations.record_trial import storable
 from tilewright.service.operations.registry import device_model_of
 from tilewright.service.store import models
 from tilewright.tuner.outcome import Outcome
@@ -73,9 +74,10 @@ def job_result(result: TuneResult) -> dict[str, Any]:
             "speedup": _ratio(library.time_ms, best),
             "bound_ratio": _finite(library.bound_ratio),
         },
+        "library_failure": None if result.library_failure is None else storable(result.library_failure),
         "ties": _ties(result),
         "finalists": [_finalist(finalist) | {"ties": finalist.ties} for finalist in result.finalists],
-        "dropped": [{"configuration": d.configuration.as_json(), "reason": d.reason} for d in result.dropped],
+        "dropped": [{"configuration": d.configuration.as_json(), "reason": storable(d.reason)} for d in result.dropped],
         "steadiness": None if result.steadiness is None else asdict(result.steadiness),
     }
 
@@ -103,7 +105,7 @@ def _retract_if_dropped(standing: models.BestConfiguration, result: TuneResult) 
     for dropped in result.dropped:
         if dropped.configuration == configuration:
             standing.retracted_at = func.now()
-            standing.retracted_reason = dropped.reason.replace("\0", "")
+            standing.retracted_reason = storable(dropped.reason)
 
 
 def _displaces(session: Session, result: TuneResult, standing: models.BestConfiguration) -> bool:

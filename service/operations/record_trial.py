@@ -25,6 +25,11 @@ MAX_LOG = 64 * 1024
 """Characters of a trial's log that are kept: a template error of a C++ compiler may run to megabytes."""
 
 
+def storable(log: str) -> str:
+    """What is kept of what a compiler or a device said; PostgreSQL takes no text with a zero character, in JSON too."""
+    return log.replace("\0", "\N{REPLACEMENT CHARACTER}")[:MAX_LOG]
+
+
 @dataclass(frozen=True)
 class TrialContext:
     """What all trials of one run of one job have in common."""
@@ -108,7 +113,7 @@ def _measured(evaluation: Evaluation) -> dict[str, Any]:
         "clock_mhz": evaluation.clock_mhz,
         "temperature_c": evaluation.temperature_c,
         # PostgreSQL's text holds no NUL; a crashed compiler may print one.
-        "log": evaluation.log.replace("\0", "\N{REPLACEMENT CHARACTER}")[:MAX_LOG],
+        "log": storable(evaluation.log),
     }
     for l2, timing in (("warm", evaluation.warm), ("cold", evaluation.cold)):
         if timing is not None:

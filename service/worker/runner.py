@@ -26,7 +26,7 @@ from tilewright.service.errors import DatabaseUnavailableError, FencedError
 from tilewright.service.operations import job_progress, priors, registry, study_rows
 from tilewright.service.operations.job_progress import Spent
 from tilewright.service.operations.publish_best import job_result, publish_best
-from tilewright.service.operations.record_trial import TrialContext, record_trial
+from tilewright.service.operations.record_trial import TrialContext, record_trial, storable
 from tilewright.service.settings import settings
 from tilewright.service.store import models
 from tilewright.service.store.models import JobState
@@ -251,7 +251,7 @@ def run(job_id: uuid.UUID, epoch: int, device_name: str, stop: threading.Event) 
         return Exit.DEVICE_LOST
     except TunerError as error:
         # Out of memory, no compiler, no device: trying again would meet the same.
-        reason = str(error).replace("\0", "")
+        reason = storable(str(error))
         end(job_id, epoch, lambda s: job_progress.end_job(s, job_id, epoch, JobState.FAILED, error=reason))
         return Exit.ENDED
 

@@ -49,6 +49,7 @@ class Opener:
     marks: Path
     refuses_after: int = 1_000_000  # from this opening on, the process is killed while it opens the device
     kind: str = "cpu"
+    library_hangs: bool = False
 
     def open(self):
         (self.marks / f"opened-{os.getpid()}").touch()
@@ -120,7 +121,8 @@ class MisbehavingBench:
         return [self.seed + 0.5] * count
 
     def library(self):
-        return None
+        if self.opener.library_hangs:
+            threading.Event().wait()
 
     def library_name(self):
         return None

@@ -79,21 +79,21 @@ def test_a_finalist_that_breaks_the_context_is_named():
 class LosingBench(made.BenchWithLibrary):
     """Its process is lost so many times in a row when that call is first made."""
 
-    def __init__(self, recording, call, times, **kwargs):
+    def __init__(self, recording, call, times, outcome=Outcome.DEVICE_LOST, **kwargs):
         super().__init__(recording, **kwargs)
-        self.left = times
+        self.left, self.outcome = times, outcome
         setattr(self, call, lambda *arguments: self.lose_or(getattr(super(LosingBench, self), call), arguments))
 
     def lose_or(self, call, arguments):
         if self.left:
             self.left -= 1
-            raise TrialFailure(Outcome.DEVICE_LOST, "died while idle")
+            raise TrialFailure(self.outcome, "as made")
         return call(*arguments)
 
 
-def losing(call, times, **kwargs):
+def losing(call, times, outcome=Outcome.DEVICE_LOST, **kwargs):
     entries = {A: made.entry(1.0, seed=1), B: made.entry(1.05, seed=2)}
-    return LosingBench(made.of(entries, v=TILES), call, times, **kwargs)
+    return LosingBench(made.of(entries, v=TILES), call, times, outcome, **kwargs)
 
 
 @pytest.mark.parametrize("call", ["compile", "sample", "state", "verify", "library", "library_name"])
@@ -110,6 +110,27 @@ def test_who_loses_the_process_twice_running_is_dropped(call):
     standing = finals(losing(call, 2), [A, B], "warm")
     assert len(standing.dropped) == 1
     assert "device_lost" in standing.dropped[0].reason
+
+
+@pytest.mark.parametrize("times", [1, 100])
+@pytest.mark.parametrize("call", ["library", "library_name"])
+def test_a_library_that_hangs_leaves_the_finals_and_costs_nobody_a_place(call, times, caplog):
+    standing = finals(losing(call, times, Outcome.TIMED_OUT, library_ms=0.9), [A, B], "warm")
+    assert [finalist.configuration for finalist in standing.finalists] == [A, B]
+    assert standing.library_failure == "timed_out: as made"
+    assert (standing.library is None) == (call == "library")
+    assert "The library left the finals: timed_out" in caplog.text
+
+
+def test_a_clock_that_nobody_tells_costs_nobody_a_place():
+    standing = finals(losing("state", 100, Outcome.TIMED_OUT, library_ms=0.9), [A, B], "warm")
+    assert (standing.dropped, len(standing.finalists), standing.library.name) == ((), 2, "madeBLAS 1.0")
+    assert standing.steadiness.clock_drift is None
+
+
+def test_no_library_is_no_failure_of_one():
+    standing = finals(bench_of([1.0, 1.1, 1.2]), [A, B, C], "warm")
+    assert (standing.library, standing.library_failure) == (None, None)
 
 
 def test_a_stop_between_rounds_leaves_no_standing():

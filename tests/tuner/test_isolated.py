@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import closing
 
 import processes
 import pytest
@@ -150,6 +151,15 @@ def test_a_child_killed_while_idle_costs_no_finalist_its_place(device, bench, mo
     standing = finals(bench, [configuration("well")], "warm")
     assert standing.dropped == ()
     assert [finalist.configuration for finalist in standing.finalists] == [configuration("well")]
+
+
+def test_a_library_that_hangs_costs_no_finalist_its_place(tmp_path):
+    opener = Opener(tmp_path, library_hangs=True)
+    with closing(IsolatedDevice(opener, finder=make_kernel, deadlines=Deadlines(other=2.0))) as device:
+        standing = finals(device.bench(KERNEL, PROBLEM, seed=7), [configuration("well")], "warm")
+    assert standing.dropped == ()
+    assert [finalist.configuration for finalist in standing.finalists] == [configuration("well")]
+    assert standing.library_failure == "timed_out: library had not ended after 2 s and was killed"
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -84,6 +84,19 @@ def test_ended_job_shows_its_finals_and_is_not_followed(page, commit):
     assert "1 other" in shown
 
 
+def test_a_library_that_left_the_finals_is_named_with_its_reason(page, commit):
+    def done(rows):
+        study, problem, device = rows.study()
+        job = rows.job(problem, device, study)
+        gains = {"gain_over_default": 2.0, "gain_over_slowest": 5.0}
+        outcome = {"library": None, "library_failure": "timed_out: no answer <in> time", "ties": 0}
+        job.result = {"stopped_by": "trials", "best": {"time_ms": 0.5}} | gains | outcome
+        return job.id
+
+    shown = page(f"/jobs/{commit(done)}")
+    assert "no library was timed <small>timed_out: no answer &lt;in&gt; time</small>" in shown
+
+
 def test_jobs_are_filtered_by_state(page, commit):
     commit(lambda rows: rows.best())
     commit(running)

@@ -11,6 +11,7 @@ from sqlalchemy import select
 from tilewright.kernels.space import Configuration
 from tilewright.service.operations import job_progress
 from tilewright.service.operations.publish_best import job_result, publish_best
+from tilewright.service.operations.record_trial import MAX_LOG
 from tilewright.service.operations.study_rows import barred
 from tilewright.service.store import models
 from tilewright.service.store.models import JobState
@@ -131,6 +132,17 @@ def test_a_job_says_in_json_what_it_gained(session, desk):
     assert Configuration.from_json(said["best"]["configuration"]) == desk.configurations[0]
     nothing = job_result(result(default_ms=None, slowest_ms=None))
     assert (nothing["best"], nothing["gain_over_default"]) == (None, None)
+
+
+def test_what_failed_in_the_finals_is_stored_whatever_was_said(session, desk):
+    dropped = (Dropped(desk.configurations[0], "wrong\0" + "x" * 2 * MAX_LOG),)
+    settled = result(finalist(desk.configurations[1], 1.0), dropped=dropped, library_failure="timed_out: no\0 answer")
+    job_progress.end_job(session, desk.job_id, desk.epoch, JobState.DONE, result=job_result(settled))
+    session.expire_all()
+    said = session.get_one(models.TuningJob, desk.job_id).result
+    assert said["dropped"][0]["reason"].startswith("wrong\N{REPLACEMENT CHARACTER}xx")
+    assert len(said["dropped"][0]["reason"]) == MAX_LOG
+    assert said["library_failure"] == "timed_out: no\N{REPLACEMENT CHARACTER} answer"
 
 
 def test_a_configuration_dropped_once_is_barred_from_later_finals(session, desk, take):
