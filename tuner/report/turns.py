@@ -43,16 +43,18 @@ def times(
             found[key] = Measured(left_out=entered)
         else:
             contestants[key] = entered
-    called = bench.library() if library else None
+    try:
+        called = bench.library() if library else None
+    except TrialFailure as failure:
+        called, found[LIBRARY] = None, Measured(left_out=_reason(failure))
     if called is not None:
         contestants[LIBRARY] = Contestant(None, called, competes=False)
         contestants[LIBRARY].bound_ratio = _library_ratio(bench, contestants[LIBRARY])
     playing = list(contestants.values())
 
     def drop(contestant: Contestant, failure: TrialFailure) -> None:
-        _refuse_if_sticky(failure)
         key = next(key for key, one in contestants.items() if one is contestant)
-        found[key] = Measured(left_out=f"{failure.outcome}: {failure.log[:200]}")
+        found[key] = Measured(left_out=_reason(failure))
 
     play(bench, playing, l2, plan, should_stop=lambda: False, drop=drop)
     for key, one in contestants.items():
@@ -67,8 +69,7 @@ def _enter(bench: Bench, configuration: Configuration) -> Contestant | str:
         executable = bench.compile(configuration)
         verification = verify_thoroughly(bench, executable)
     except TrialFailure as failure:
-        _refuse_if_sticky(failure)
-        return f"{failure.outcome}: {failure.log[:200]}"
+        return _reason(failure)
     if not is_right(verification):
         return verification.message()
     contestant = Contestant(configuration, executable, competes=True)
@@ -80,11 +81,13 @@ def _library_ratio(bench: Bench, library: Contestant) -> float | None:
     try:
         verification = verify_every_kind(bench, library.executable)
     except TrialFailure as failure:
-        _refuse_if_sticky(failure)
+        _reason(failure)
         return None
     return None if verification is None else verification.bound_ratio
 
 
-def _refuse_if_sticky(failure: TrialFailure) -> None:
+def _reason(failure: TrialFailure) -> str:
+    """Why a contestant is left out; raises BrokenStepError where it broke the context for all that follow."""
     if failure.sticky:
         raise BrokenStepError(f"{failure.outcome}: {failure.log}") from failure
+    return f"{failure.outcome}: {failure.log[:200]}"
