@@ -155,11 +155,11 @@ def test_a_child_killed_while_idle_costs_no_finalist_its_place(device, bench, mo
 
 def test_a_library_that_hangs_costs_no_finalist_its_place(tmp_path):
     opener = Opener(tmp_path, library_hangs=True)
-    with closing(IsolatedDevice(opener, finder=make_kernel, deadlines=Deadlines(other=2.0))) as device:
+    with closing(IsolatedDevice(opener, finder=make_kernel, deadlines=Deadlines(library=1.0))) as device:
         standing = finals(device.bench(KERNEL, PROBLEM, seed=7), [configuration("well")], "warm")
     assert standing.dropped == ()
     assert [finalist.configuration for finalist in standing.finalists] == [configuration("well")]
-    assert standing.library_failure == "timed_out: library had not ended after 2 s and was killed"
+    assert standing.library_failure == "timed_out: library had not ended after 1 s and was killed"
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -331,3 +331,9 @@ def test_compiled_configurations_are_told_from_those_under_way(tmp_path, copy_so
     bench.drop([configuration("sticky"), configuration("hang")])
     assert evaluate(bench, configuration("sticky"), "warm").outcome is Outcome.LAUNCH_FAILED  # asked for all the same
     device.close()
+
+
+def test_a_call_without_a_deadline_of_its_own_has_that_of_its_like():
+    deadlines = Deadlines(compile=1.0, library=2.0, other=3.0)
+    calls = ("compile", "load", "library", "library_name", "close_bench")
+    assert [deadlines.of(call) for call in calls] == [1.0, 1.0, 2.0, 2.0, 3.0]
