@@ -11,13 +11,17 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from contracts.row_sum import PROBLEM as ROW_SUM_PROBLEM
+from contracts.row_sum import ROW_SUM
 from foreign_arrays import OnlyDlpack
 
-from tilewright.kernels.catalogue import catalogue
+from tilewright.kernels.catalogue import Catalogue, catalogue
 from tilewright.kernels.errors import InvalidProblemError, UnknownNameError
 from tilewright.kernels.space import Configuration
 from tilewright.tuner.errors import NoDeviceError
-from tilewright.tuner.runtime import ArgumentError, LaunchError, Runtime, WrongDeviceError
+from tilewright.tuner.runtime import ArgumentError, LaunchError, Runtime, UntunedWarning, WrongDeviceError
+from tilewright.tuner.runtime.answers import AnswerCache
+from tilewright.tuner.runtime.host import host_place
 from tilewright.tuner.runtime.launcher import stream_handle
 from tilewright.tuner.runtime.views import READERS, contiguous_strides
 
@@ -355,3 +359,33 @@ def test_an_array_that_offers_only_dlpack_is_used_in_place(runtime):
     np.testing.assert_allclose(c, a @ b, rtol=1e-4, atol=1e-5)
     with pytest.raises(ArgumentError, match=r"^A: is DLPack type 0, 32 bits"):
         runtime.best("gemm", m=M, n=N, k=K)(OnlyDlpack(a.astype(np.int32)), b, c)
+
+
+@pytest.fixture
+def broken_first(cache, tmp_path):
+    """row_sum, of which the service is said to have predicted a configuration that does not compile."""
+    answers = AnswerCache(tmp_path)
+    facts = {"variant": "broken", "configuration": {"THREADS": 128}, "match": "predicted"}
+    answers.put(ROW_SUM_PROBLEM, host_place(), facts | {"source_hash": ROW_SUM.source_hash("broken")})
+    return Runtime(kernels=Catalogue({"row_sum": ROW_SUM}), answers=answers)
+
+
+def test_what_does_not_compile_gives_way_to_the_default_with_one_warning(broken_first):
+    launch = broken_first.best("row_sum", m=37, n=300)
+    assert launch.choice("cpu").configuration.variant == "broken"
+    x, y = np.random.default_rng(1).standard_normal((37, 300), np.float32), np.full(37, np.nan, np.float32)
+    launchers = [launch, launch, broken_first.best("row_sum", m=37, n=300, device="cpu")]
+    with pytest.warns(UntunedWarning, match="does not compile") as said:
+        assert [each(x, y) is y for each in launchers] == [True] * 3
+    np.testing.assert_allclose(y, x.sum(axis=1, dtype=np.float64), rtol=1e-4, atol=1e-4)
+    assert len(said) == 1
+    assert said[0].filename == __file__
+    assert (launch.choice("cpu").origin, launch.choice("cpu").configuration.variant) == ("default", "good")
+
+
+def test_what_was_pinned_is_not_replaced(cache):
+    runtime = Runtime(
+        kernels=Catalogue({"row_sum": ROW_SUM}), pinned={ROW_SUM_PROBLEM: Configuration.of("broken", {"THREADS": 128})}
+    )
+    with pytest.raises(LaunchError, match="does not compile"):
+        runtime.best("row_sum", m=37, n=300, device="cpu")(np.ones((37, 300), np.float32), np.ones(37, np.float32))

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 from tilewright.kernels.errors import UnknownNameError
 from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.problem import Limits, Problem
 from tilewright.kernels.space import Configuration
 from tilewright.tuner.runtime.errors import LaunchError
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,16 @@ class Choice:
             time_ms,
             bool(library["faster"]) if isinstance(library, Mapping) and "faster" in library else None,
         )
+
+
+class Chooses(Protocol):
+    """Where configurations come from: `runtime.Runtime`."""
+
+    def choose(self, kernel: Kernel, problem: Problem, place: Place, /) -> Choice:
+        """The configuration for a problem on a device model."""
+
+    def loaded(self, kernel: Kernel, problem: Problem, place: Place, load: Callable[[Choice], T], /) -> T:
+        """What `load` makes of it, or of the kernel's default where it cannot be used; raises LaunchError."""
 
 
 def is_admitted(kernel: Kernel, problem: Problem, limits: Limits, configuration: Configuration) -> bool:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ctypes
 import struct
-from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
@@ -20,7 +19,7 @@ from tilewright.tuner.cuda_driver import DriverError, call, function
 from tilewright.tuner.devices import default_compiler
 from tilewright.tuner.errors import TrialFailure
 from tilewright.tuner.runtime.arguments import check_addresses
-from tilewright.tuner.runtime.choice import Choice, Place
+from tilewright.tuner.runtime.choice import Choice, Chooses
 from tilewright.tuner.runtime.contexts import (
     OF_THREAD,
     Allocation,
@@ -44,14 +43,12 @@ _MAX_DYNAMIC_SHARED_BYTES = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 _MOST_KNOWN = 256
 """Combinations of addresses of which a launch remembers the allocations: about 2 kB each."""
 
-Choose = Callable[[Kernel, Problem, Place], Choice]
-
 
 class CudaLaunches:
     """Launches of one problem; `only` is the GPU's number where the caller named one."""
 
-    def __init__(self, kernel: Kernel, problem: Problem, choose: Choose, only: int | None = None) -> None:
-        self._kernel, self._problem, self._choose, self._only = kernel, problem, choose, only
+    def __init__(self, kernel: Kernel, problem: Problem, choices: Chooses, only: int | None = None) -> None:
+        self._kernel, self._problem, self._choices, self._only = kernel, problem, choices, only
         self._loaded: dict[int, LoadedKernel] = {}
         self._lock = Lock()
         self._ask_context, self._ask_memory = quick("cuCtxGetId"), quick("cuPointerGetAttribute")
@@ -113,8 +110,12 @@ class CudaLaunches:
                     raise WrongDeviceError(
                         f"the launcher is for cuda:{self._only}, but the current context is on cuda:{ordinal}"
                     )
-                choice = self._choose(self._kernel, self._problem, gpu_place(ordinal))
-                self._loaded[number] = LoadedKernel(self._kernel, self._problem, choice, ordinal)
+                self._loaded[number] = self._choices.loaded(
+                    self._kernel,
+                    self._problem,
+                    gpu_place(ordinal),
+                    lambda choice: LoadedKernel(self._kernel, self._problem, choice, ordinal),
+                )
             return self._loaded[number]
 
 

@@ -10,14 +10,12 @@ from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.problem import Problem
 from tilewright.tuner.errors import NoDeviceError
 from tilewright.tuner.runtime import arguments, gpu, host
-from tilewright.tuner.runtime.choice import Choice, Place
+from tilewright.tuner.runtime.choice import Choice, Chooses, Place
 from tilewright.tuner.runtime.contexts import current_ordinal
 from tilewright.tuner.runtime.cuda import CudaLaunches
 from tilewright.tuner.runtime.errors import ArgumentError, LaunchError, WrongDeviceError
 from tilewright.tuner.runtime.forks import Lock
 from tilewright.tuner.runtime.views import READERS
-
-Choose = Callable[[Kernel, Problem, Place], Choice]
 
 
 class _Launches(Protocol):
@@ -45,9 +43,9 @@ class Launcher:
     `device`: None for wherever the arrays are, "cpu", or "cuda:N" for that GPU only.
     """
 
-    def __init__(self, kernel: Kernel, problem: Problem, device: str | None, choose: Choose) -> None:
+    def __init__(self, kernel: Kernel, problem: Problem, device: str | None, choices: Chooses) -> None:
         self.kernel, self.problem, self.device = kernel, problem, device
-        self._choose = choose
+        self._choices = choices
         self._tensors = tuple(tensor.name for tensor in kernel.tensors)
         self._count, self._output = len(self._tensors), self._tensors.index(kernel.output.name)
         self._scalars = tuple(arguments.default_scalars(kernel, problem).values())
@@ -89,7 +87,7 @@ class Launcher:
 
     def choice(self, device: str | None = None) -> Choice:
         """The configuration for arrays as asked on that device, and where it comes from."""
-        return self._choose(self.kernel, self.problem, place_of(self._device(device)))
+        return self._choices.choose(self.kernel, self.problem, place_of(self._device(device)))
 
     def _device(self, wanted: str | None) -> str:
         """What was named, else the current GPU, else the CPU where there is no driver."""
@@ -126,11 +124,12 @@ class Launcher:
             key = problem, device if device == self.device else device.partition(":")[0]
             if key not in self._on:
                 if device == "cpu":
-                    choice = self._choose(self.kernel, problem, host.host_place())
-                    self._on[key] = host.HostFunction(self.kernel, problem, choice)
+                    self._on[key] = self._choices.loaded(
+                        self.kernel, problem, host.host_place(), lambda c: host.HostFunction(self.kernel, problem, c)
+                    )
                 else:
                     only = _ordinal(self.device) if self.device else None
-                    self._on[key] = CudaLaunches(self.kernel, problem, self._choose, only)
+                    self._on[key] = CudaLaunches(self.kernel, problem, self._choices, only)
             return self._on[key]
 
     def _sorted_out(self, arrays: Sequence[Any], named: Mapping[str, Any]) -> tuple[tuple[Any, ...], tuple[float, ...]]:

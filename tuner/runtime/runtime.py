@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from tilewright.kernels.catalogue import Catalogue, catalogue
 from tilewright.kernels.errors import InvalidProblemError
@@ -22,6 +22,8 @@ from tilewright.tuner.runtime.errors import LaunchError, ServiceWarning, Untuned
 from tilewright.tuner.runtime.forks import Lock
 from tilewright.tuner.runtime.launcher import Launcher, resolved
 from tilewright.tuner.runtime.service import Service
+
+T = TypeVar("T")
 
 SERVICE_LIMIT_S = 2.0
 
@@ -71,7 +73,7 @@ class Runtime:
         if found is None:
             declared = self._catalogue.get(kernel)
             problem = _problem(declared, dtype, named)
-            found = Launcher(declared, problem, resolved(device) if device else None, self.choose)
+            found = Launcher(declared, problem, resolved(device) if device else None, self)
             if device and 0 not in problem.shape.values():
                 found.choice()
             found = self._launchers.setdefault(question, found)
@@ -86,6 +88,25 @@ class Runtime:
             if key not in self._choices:
                 self._choices[key] = self._chosen(kernel, problem, place)
             return self._choices[key]
+
+    def loaded(self, kernel: Kernel, problem: Problem, place: Place, load: Callable[[Choice], T]) -> T:
+        """What `load` makes of the chosen configuration, or of the kernel's default where that raises LaunchError.
+
+        A prediction was compiled by nobody, and what was measured by another version of the compiler. From then on the
+        default is the choice, with one warning. What the application pinned is not replaced.
+        """
+        choice = self.choose(kernel, problem, place)
+        try:
+            return load(choice)
+        except LaunchError as error:
+            default = default_choice(kernel, problem, place)
+            if choice.origin == "pinned" or choice.configuration == default.configuration:
+                raise
+            warn(f"{error}\nThe default configuration of {problem} is used. Tune it: tilewright tune", UntunedWarning)
+            made = load(default)
+        with self._lock:
+            self._choices[problem, place.slug] = default
+        return made
 
     def _chosen(self, kernel: Kernel, problem: Problem, place: Place) -> Choice:
         if problem in self._pinned:
