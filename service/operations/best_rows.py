@@ -160,7 +160,7 @@ def similar_shapes(
         .limit(MAX_RANKED)
     )
     rows = [tuple(row) for row in session.execute(query) if None not in row]  # of a kernel that had fewer axes once
-    offsets = {kind: _model_distance(model, *kind) for kind in {row[2:4] for row in rows}}
+    offsets = {kind: model_distance(model, *kind) for kind in {row[2:4] for row in rows}}
     return Tuned(
         ids=np.array([row[0] for row in rows], dtype=np.int64),
         log_shapes=np.log(np.array([row[4:] for row in rows], dtype=np.float64).reshape(-1, len(sizes))),
@@ -184,7 +184,7 @@ def _has_no_other_axes(axes: Sequence[str]) -> ColumnElement[bool]:
     return models.Problem.shape.op("-", return_type=JSONB())(cast(list(axes), ARRAY(Text))) == {}
 
 
-def _model_distance(model: models.DeviceModel, multiprocessors: int, compute_capability: str) -> float:
+def model_distance(model: models.DeviceModel, multiprocessors: int, compute_capability: str) -> float:
     """How unlike two models are: the logarithm of their ratio in multiprocessors and in compute capability."""
     return abs(math.log(multiprocessors / model.multiprocessors)) + abs(
         math.log(_capability(compute_capability) / _capability(model.compute_capability))

@@ -1,24 +1,29 @@
-"""What the database holds that a new study may learn from before its own trials: older environments, near shapes.
+"""What the database holds that a new study may learn from before its own trials: see `priors`.
 
 Trials of the nearest two make priors; what was best for more of them is tried first. A model's guess is as good as the
 trials that two shapes share: winners tried elsewhere too are what predictions for a third shape rest on.
 What was retracted there, or fell in the finals, counts as failed: its time is that of a wrong result.
-Not other device models: replayed, such a prior helped one search a lot and held another back for a hundred trials
-(docs/measuring.md, section 7), and nothing tells them apart beforehand.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
-from sqlalchemy import select
+from sqlalchemy import ColumnElement, select
 from sqlalchemy.orm import Session
 
 from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.problem import Problem
 from tilewright.kernels.space import Configuration
-from tilewright.service.operations.best_rows import EnvironmentFilter, alike, similar_shapes
+from tilewright.service.operations.best_rows import (
+    MAX_RANKED,
+    EnvironmentFilter,
+    alike,
+    model_distance,
+    similar_shapes,
+)
 from tilewright.service.operations.study_rows import barred, prior_trials
 from tilewright.service.store import models
 from tilewright.tuner.search import Prior
@@ -28,6 +33,9 @@ OLDER_ENVIRONMENT = 0.95
 
 NEAR_SHAPE, HALVED_EVERY = 0.9, 4.0
 """Similarity of another shape: this, halved for so many powers of two that its axes differ by in all."""
+
+OTHER_MODEL = 0.8
+"""Similarity of another device model, at the same shape: that of the replays in docs/measuring.md, section 7."""
 
 FARTHEST = 4.0
 """Powers of two; beyond that another shape says too little."""
@@ -42,8 +50,13 @@ Shape = Mapping[str, int]
 
 
 def priors(session: Session, kernel: Kernel, problem: Problem, study: models.Study) -> list[Prior]:
-    """At most four priors for the study, the most similar first."""
+    """At most four priors for the study, the most similar first.
+
+    From its own device model: the same problem in older environments, near shapes in the same one. Where there is
+    neither, the same problem or near shapes on the most similar other models of its kind.
+    """
     found = [*_older(session, kernel, study), *_near(session, kernel, problem, study)]
+    found = found or _elsewhere(session, kernel, problem, study)
     return sorted(found, key=lambda prior: -prior.similarity)
 
 
@@ -81,23 +94,62 @@ def _older(session: Session, kernel: Kernel, study: models.Study) -> list[Prior]
 
 
 def _near(session: Session, kernel: Kernel, problem: Problem, study: models.Study) -> list[Prior]:
+    there = models.Study
+    near = _within_reach(
+        session,
+        kernel,
+        problem,
+        there.problem_id != study.problem_id,
+        there.device_model_id == study.device_model_id,
+        there.environment_id == study.environment_id,
+    )
+    nearest = sorted((one.distance, one.study_id) for one in near)[:MOST_OF_EACH]
+    return _made(session, kernel, [("near shape", number, NEAR_SHAPE * _share(far)) for far, number in nearest])
+
+
+def _elsewhere(session: Session, kernel: Kernel, problem: Problem, study: models.Study) -> list[Prior]:
+    there, own = models.DeviceModel, session.get_one(models.DeviceModel, study.device_model_id)
+    newest: dict[tuple[int, int], tuple[float, int, _Near]] = {}
+    for one in _within_reach(session, kernel, problem, there.kind == own.kind, there.id != own.id):
+        unlike = one.distance + model_distance(own, one.model.multiprocessors, one.model.compute_capability)
+        newest.setdefault((one.model.id, one.problem_id), (unlike, one.study_id, one))
+    nearest = [one for _, _, one in sorted(newest.values(), key=lambda ranked: ranked[:2])[:MOST_OF_EACH]]
+    wanted = [(one.model.name, one.study_id, OTHER_MODEL * _share(one.distance)) for one in nearest]
+    return _made(session, kernel, wanted)
+
+
+@dataclass(frozen=True)
+class _Near:
+    """A study of a problem that differs little: by so many powers of two in all."""
+
+    distance: float
+    study_id: int
+    problem_id: int
+    model: models.DeviceModel
+
+
+def _within_reach(
+    session: Session, kernel: Kernel, problem: Problem, *conditions: ColumnElement[bool]
+) -> Iterator[_Near]:
+    """Studies whose problem is this one or differs little from it, the newest first."""
     wanted = (
-        select(models.Study.id, models.Problem.shape)
+        select(models.Study.id, models.Problem.id, models.Problem.shape, models.DeviceModel)
         .join(models.Problem, models.Problem.id == models.Study.problem_id)
         .join(models.Kernel, models.Kernel.id == models.Problem.kernel_id)
-        .where(
-            *alike(kernel, problem),
-            models.Problem.id != study.problem_id,
-            models.Study.device_model_id == study.device_model_id,
-            models.Study.environment_id == study.environment_id,
-        )
+        .join(models.DeviceModel, models.DeviceModel.id == models.Study.device_model_id)
+        .where(*alike(kernel, problem), *conditions)
+        .order_by(models.Study.id.desc())
+        .limit(MAX_RANKED)
     )
-    same_axes = (row for row in session.execute(wanted) if row.shape.keys() == problem.shape.keys())
-    far = [(distance(problem.shape, row.shape), row.id) for row in same_axes]
-    nearest = sorted(pair for pair in far if pair[0] <= FARTHEST)[:MOST_OF_EACH]
-    return _made(
-        session, kernel, [("near shape", study_id, NEAR_SHAPE * 2 ** (-d / HALVED_EVERY)) for d, study_id in nearest]
-    )
+    for study_id, problem_id, shape, model in session.execute(wanted):
+        if shape.keys() == problem.shape.keys():
+            found = _Near(distance(problem.shape, shape), study_id, problem_id, model)
+            if found.distance <= FARTHEST:
+                yield found
+
+
+def _share(far: float) -> float:
+    return math.exp2(-far / HALVED_EVERY)
 
 
 def _made(session: Session, kernel: Kernel, wanted: list[tuple[str, int, float]]) -> list[Prior]:

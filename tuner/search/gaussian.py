@@ -46,6 +46,11 @@ NEAR_FROM, NEAR_EVERY = 24, 4
 often is not: beside a trial at 0.9 the best one may be a step away and expected to be no better. On 16 recordings the
 fraction of the optimum after 150 and 200 trials rose by 0.008 and 0.012 (docs/measuring.md, section 7)."""
 
+NEAR_FROM_WITH_PRIORS = 100
+"""The same with priors: the best of the first trials is where these point to, which may be the wrong hill. From 24 on,
+the A4000's record held the A100's convolution back by 0.068 +- 0.039 after 100 trials; so +0.016 +- 0.037 (96 repeats).
+"""
+
 
 class GaussianSampler(ModelSampler):
     """Models the loss by a Gaussian process and takes the candidate with the highest expected improvement.
@@ -97,7 +102,8 @@ class GaussianSampler(ModelSampler):
             trends = trends.without_priors()
         mean, deviation = surrogate.predict(self.losses(self._taken), trends)
         wanted = log_expected_improvement(mean, deviation)
-        if len(self.seen) >= NEAR_FROM and len(self.seen) % NEAR_EVERY == NEAR_EVERY - 1:
+        since = NEAR_FROM_WITH_PRIORS if self._trends else NEAR_FROM
+        if len(self.seen) >= since and len(self.seen) % NEAR_EVERY == NEAR_EVERY - 1:
             near = self._free_beside_best()
             wanted = np.where(near, wanted, -np.inf) if near.any() else wanted
         return self.candidates, wanted, mean

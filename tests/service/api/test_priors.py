@@ -1,9 +1,10 @@
-"""What a study learns from others: near shapes and older environments of its device model; nothing else."""
+"""What a study learns from others: near shapes and older environments of its device model, else other models."""
 
 import math
+from dataclasses import replace
 
 import pytest
-from factories import H100, H200, OLD
+from factories import CPU, H100, H200, OLD, T4
 from hypothesis import given
 from hypothesis import strategies as st
 from sqlalchemy import func, select
@@ -11,7 +12,7 @@ from sqlalchemy.orm import joinedload
 
 from tilewright.kernels.space import Configuration
 from tilewright.service.operations import registry
-from tilewright.service.operations.priors import FEWEST_TRIALS, distance, priors, winners
+from tilewright.service.operations.priors import FEWEST_TRIALS, OTHER_MODEL, distance, priors, winners
 from tilewright.service.store import models
 
 SHAPE = {"m": 1024, "n": 1024, "k": 1024}
@@ -42,14 +43,35 @@ def test_the_most_similar_come_first_and_each_says_where_it_is_from(rows):
     assert min(slowdown for _, slowdown in learnt[0].entries) == 1.0
 
 
-def test_what_is_too_far_too_short_or_of_another_device_is_left_out(rows):
+def test_what_is_too_far_too_short_or_of_another_kind_of_device_is_left_out(rows):
     mine = studied(rows, trials=0)
     studied(rows, {"m": 1024, "n": 64, "k": 64})
     studied(rows, {**SHAPE, "n": 2048}, trials=FEWEST_TRIALS - 1)
     studied(rows, {**SHAPE, "n": 512}, options={"trans_b": True})
     studied(rows, {**SHAPE, "k": 512}, model=H200, environment=OLD)
-    studied(rows, model=H100)
+    studied(rows, model=CPU)
+    studied(rows, {**SHAPE, "k": 32}, model=H100)
     assert found(rows, mine) == []
+
+
+def test_other_models_are_heard_where_the_own_one_has_nothing_the_most_similar_first(rows):
+    mine = studied(rows, trials=0)
+    far = studied(rows, {**SHAPE, "m": 4096}, model=H100)
+    studied(rows, model=H100, environment=OLD)
+    same = studied(rows, model=H100)  # of two environments the newer study
+    learnt = found(rows, mine)
+    assert [prior.source for prior in learnt] == [f"{H100.name}, study {same.id}", f"{H100.name}, study {far.id}"]
+    assert [prior.similarity for prior in learnt] == [OTHER_MODEL, pytest.approx(OTHER_MODEL / math.sqrt(2))]
+    near = studied(rows, {**SHAPE, "m": 2048})
+    assert [prior.source for prior in found(rows, mine)] == [f"near shape, study {near.id}"]
+
+
+def test_of_other_models_the_most_similar_two_are_heard(rows):
+    mine = studied(rows, trials=0)
+    small = replace(H100, slug="small", name="Small", limits=replace(H100.limits, multiprocessors=8))
+    for model in (small, H100, T4):
+        studied(rows, model=model)
+    assert [prior.source.split(",")[0] for prior in found(rows, mine)] == [H100.name, T4.name]
 
 
 def told(rows, study):
