@@ -16,6 +16,7 @@ from sqlalchemy import Engine, create_engine, text
 from sqlalchemy.engine import make_url
 from sqlalchemy.orm import Session
 from sqlalchemy.pool import NullPool
+from threadpoolctl import threadpool_limits
 
 from tilewright.service.operations import predictions
 from tilewright.service.operations.predictors import Predictors
@@ -26,6 +27,8 @@ from tilewright.service.store.session import sqlalchemy_url
 
 pytest.register_assert_rewrite("fleet", "deployed", "contracts.device")
 from fleet import Fleet  # noqa: E402
+
+threadpool_limits(limits=1, user_api="blas")  # on busy cores its threads wait for each other: 108 s instead of 2
 
 HOME_VARIABLE = "TILEWRIGHT_TEST_POSTGRES_HOME"
 

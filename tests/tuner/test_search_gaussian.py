@@ -5,7 +5,7 @@ from tilewright.kernels.space import SearchSpace, VariantSpace, choice
 from tilewright.tuner.outcome import Evaluation, Outcome, Timing
 from tilewright.tuner.search import Prior, make_searcher
 from tilewright.tuner.search.features import Features
-from tilewright.tuner.search.gaussian import NEAR_EVERY, NEAR_FROM
+from tilewright.tuner.search.gaussian import NEAR_EVERY, NEAR_FROM, NEAR_FROM_WITH_PRIORS
 from tilewright.tuner.search.prior_trend import PriorTrend
 
 LIMITS = Limits(compute_capability=(9, 0), multiprocessors=1, memory_bytes=1 << 30)
@@ -36,6 +36,14 @@ def test_every_fourth_proposal_changes_one_parameter_of_the_best_so_far():
     apart = [changed(p, best) if best else None for p, best in proposals(space_of(9, 9, 9), 64, seed=3)]
     assert set(apart[NEAR_FROM + NEAR_EVERY - 1 :: NEAR_EVERY]) == {1}
     assert set(apart[NEAR_FROM::NEAR_EVERY]) - {1}  # others go where they like
+
+
+def test_with_a_prior_that_begins_later():
+    space = space_of(9, 9, 9)
+    search = proposals(space, NEAR_FROM_WITH_PRIORS + 24, seed=3, priors=[prior_of(space.feasible[::3])])
+    apart = [changed(p, best) if best else None for p, best in search]
+    assert set(apart[NEAR_FROM + NEAR_EVERY - 1 : NEAR_FROM_WITH_PRIORS : NEAR_EVERY]) - {1}
+    assert set(apart[NEAR_FROM_WITH_PRIORS + NEAR_EVERY - 1 :: NEAR_EVERY]) == {1}
 
 
 def test_a_best_whose_neighbours_were_all_tried_holds_nobody_up():
