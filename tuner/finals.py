@@ -142,10 +142,10 @@ def _enter(
     if contestants:
         try:
             library = once_more(bench.library)
+            if library is not None:
+                contestants.append(Contestant(None, library, competes=False))
         except TrialFailure as failure:
             fallen.add(None, failure)
-        else:
-            contestants += [] if library is None else [Contestant(None, library, competes=False)]
     return contestants
 
 
