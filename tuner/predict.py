@@ -20,13 +20,16 @@ from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.problem import Limits, Problem
 from tilewright.kernels.space import Configuration
 from tilewright.tuner.predict_features import Features, work_of
-from tilewright.tuner.predict_model import Smooth
+from tilewright.tuner.predict_model import CENTRES, Smooth
 
 FEWEST_SHAPES = 4
 """Tuned shapes below which nothing is predicted: leaving one out must leave some."""
 
 MOST_ROWS = 9000
 """Trials that are fitted to, shared out evenly among shapes."""
+
+TRIALS_A_CENTRE, FEWEST_CENTRES = 8, 16
+"""Trials to each centre of a term of the function: with more centres a fit takes longer and is no better."""
 
 NEIGHBOURS, EACH = 16, 24
 """The nearest shapes, and how many of the fastest configurations of each are candidates; of the others, the fastest."""
@@ -113,7 +116,9 @@ class Predictor:
         samples = [record.sample(share) for record in self._records]
         rows = [self._features.rows(r.problem, sample) for r, sample in zip(self._records, samples, strict=True)]
         values = [self._values(r, sample) for r, sample in zip(self._records, samples, strict=True)]
-        self._model = Smooth.fit(np.concatenate(rows), np.concatenate(values))
+        groups = self._features.groups(self._records[0].problem, samples[0][0])
+        most_centres = min(CENTRES, max(FEWEST_CENTRES, sum(map(len, samples)) // TRIALS_A_CENTRE))
+        self._model = Smooth.fit(np.concatenate(rows), np.concatenate(values), most_centres=most_centres, groups=groups)
         self._losses = np.array(
             [self._loss(i, *held) for i, held in enumerate(zip(samples, rows, values, strict=True))]
         )

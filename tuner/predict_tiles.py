@@ -6,8 +6,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from tilewright.kernels.kernel import Kernel
-from tilewright.kernels.problem import Problem
+from tilewright.kernels.kernel import Kernel, Tensor
+from tilewright.kernels.problem import OptionValue, Problem
 from tilewright.kernels.space import Configuration
 
 Extents = tuple[int, ...]
@@ -15,6 +15,10 @@ Extents = tuple[int, ...]
 
 LARGEST = 2**14
 """An axis that needs no second tile at this size counts as not divided."""
+
+
+PROBED = 64
+"""A size, and twice it, that tensors are asked about."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +40,7 @@ class Tiles:
     kernel: Kernel
     _extents: dict[Configuration, Extents] = field(default_factory=dict)
     _asked: dict[tuple[str, int], Problem] = field(default_factory=dict)
+    _spanned: dict[tuple[tuple[str, OptionValue], ...], list[tuple[bool, ...]]] = field(default_factory=dict)
 
     def extents(self, problem: Problem, configuration: Configuration) -> Extents:
         """By axis the largest size that takes no more blocks than size 1 does, the other axes being 1."""
@@ -56,6 +61,25 @@ class Tiles:
         parts = count * max(1, self._blocks(least, configuration))
         whole = _resized(problem, [tile or size for size, tile in zip(sizes, extents, strict=True)])
         return Tiling(count, parts, whole)
+
+    def sharing(self, problem: Problem, configuration: Configuration) -> list[int]:
+        """Of each of the kernel's tensors how many tiles need the same part of it: those along axes it has not."""
+        extents = self.extents(problem, configuration)
+        tiles = [-(-size // tile) if tile else 1 for (_, size), tile in zip(problem.axes, extents, strict=True)]
+        if problem.option_items not in self._spanned:
+            self._spanned[problem.option_items] = [self._spans(tensor, problem) for tensor in self.kernel.tensors]
+        spanned = self._spanned[problem.option_items]
+        return [math.prod(n for n, has in zip(tiles, spans, strict=True) if not has) for spans in spanned]
+
+    def _spans(self, tensor: Tensor, like: Problem) -> tuple[bool, ...]:
+        """Which axes its shape depends on."""
+        sizes = [PROBED] * len(like.axes)
+        others = ([*sizes[:i], 2 * PROBED, *sizes[i + 1 :]] for i in range(len(sizes)))
+        try:
+            usual, *shapes = (tuple(tensor.shape(_resized(like, asked))) for asked in (sizes, *others))
+        except (ArithmeticError, LookupError, ValueError):  # a shape that is not defined for such sizes
+            return (True,) * len(sizes)
+        return tuple(shape != usual for shape in shapes)
 
     def _blocks(self, problem: Problem, configuration: Configuration) -> int:
         launch = self.kernel.variant(configuration.variant).launch

@@ -8,7 +8,6 @@ import pytest
 from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.problem import Limits
 from tilewright.tuner.predict import FEWEST_SHAPES, Predictor, Record
-from tilewright.tuner.predict_features import Features
 from tilewright.tuner.predict_model import Smooth
 
 LIMITS = Limits(compute_capability=(9, 0), multiprocessors=132, memory_bytes=140 * 2**30, max_shared_bytes=227 * 1024)
@@ -188,6 +187,22 @@ def test_left_out_rows_are_predicted_as_by_a_fit_without_them():
     assert (deviation > 0).all()
 
 
+def test_a_sum_of_functions_of_few_features_is_learnt_from_fewer_rows():
+    generator = np.random.default_rng(5)
+
+    def made(rows):
+        return np.sin(rows[:, 0]) * rows[:, 1] + np.cos(rows[:, 2])
+
+    rows, others = generator.normal(size=(400, 12)), generator.normal(size=(200, 12))
+    values = made(rows) + 0.1 * generator.normal(size=400)
+    groups = [[0, 1], [2, 3], list(range(12))]
+    errors = [
+        np.sqrt(np.mean((model(others)[0] - made(others)) ** 2))
+        for model in (Smooth.fit(rows, values), Smooth.fit(rows, values, groups=groups))
+    ]
+    assert errors[1] < 0.6 * errors[0]
+
+
 def test_a_feature_that_never_changes_counts_for_nothing():
     rows = np.column_stack([np.linspace(-1, 1, 40), np.full(40, 7.0)])
     model = Smooth.fit(rows, 3 * rows[:, 0])
@@ -200,13 +215,3 @@ def test_a_feature_that_hardly_changes_does_not_lead():
     model = Smooth.fit(np.column_stack([is_wide, 0.03 * is_wide]), 0.3 * is_wide)
     value, _ = model(np.array([[0.0, 0.03]]))
     assert value[0] == pytest.approx(0.0, abs=0.05)
-
-
-@pytest.mark.parametrize("kernel", catalogue().kernels(), ids=lambda k: k.name)
-def test_features_are_finite_and_alike_for_every_variant(kernel):
-    problem = kernel.problem(kernel.example_shape, kernel.dtypes[0])
-    for limits in (LIMITS, Limits((0, 0), 1, 2**32, features=frozenset())):
-        starts = kernel.space(problem, limits).defaults()
-        rows = Features(kernel, limits).rows(problem, starts)
-        assert np.isfinite(rows).all()
-        assert len({tuple(row) for row in rows}) == len(starts)

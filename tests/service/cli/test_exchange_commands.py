@@ -7,69 +7,9 @@ import json
 
 import optuna
 import pytest
-from sqlalchemy import select
 from test_commands import one_error_line
 
-from tilewright.kernels.space import Configuration
-from tilewright.service.operations import registry
-from tilewright.service.operations.record_trial import configuration_hash
 from tilewright.service.settings import settings
-from tilewright.service.store import models
-from tilewright.service.store.models import JobState
-from tilewright.service.store.session import session_scope
-from tilewright.tuner.outcome import Outcome
-
-SHAPE = {"m": 64, "n": 32, "k": 48}
-
-
-@pytest.fixture
-def tuned(registered) -> int:
-    """The id of a study with one verified trial, which is its best."""
-    kernel = registry.catalogue().get("gemm")
-    configuration = Configuration.of("tiled", {"TILE_WIDTH": 8})
-    with session_scope() as session:
-        device = session.scalars(select(models.Device)).one()
-        problem = registry.problem_row(session, kernel.problem(SHAPE))
-        key = {"problem_id": problem.id, "device_model_id": device.model_id}
-        study = models.Study(**key, environment_id=device.environment_id, space_hash="s", space_size=9, next_number=1)
-        session.add(study)
-        session.flush()
-        job = models.TuningJob(**key, study_id=study.id, queue="q", budget_trials=1, state=JobState.DONE)
-        session.add(job)
-        session.flush()
-        trial = models.Trial(
-            study_id=study.id,
-            number=0,
-            job_id=job.id,
-            job_revision=1,
-            epoch=0,
-            kernel_variant_id=registry.kernel_variant_ids(session, kernel)["tiled"],
-            configuration=configuration.as_json(),
-            configuration_hash=configuration_hash(kernel, configuration),
-            outcome=Outcome.MEASURED,
-            time_ms=2.0,
-            ranking_l2="warm",
-            warm_ms=2.0,
-            bound_ratio=0.5,
-        )
-        session.add(trial)
-        session.flush()
-        session.add(
-            models.BestConfiguration(
-                **key,
-                environment_id=device.environment_id,
-                trial_id=trial.id,
-                job_id=job.id,
-                time_ms=2.0,
-                ci_low_ms=1.9,
-                ci_high_ms=2.1,
-                l2="warm",
-                gflops=1.0,
-                gb_per_s=1.0,
-                bound_ratio=0.5,
-            )
-        )
-        return study.id
 
 
 @pytest.fixture

@@ -1,0 +1,46 @@
+"""What `tune` says of the job that it waited for."""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+from sqlalchemy import update
+
+from tilewright.service.store.models import JobState, TuningJob
+from tilewright.service.store.session import session_scope
+
+GEMM = ("tune", "gemm", "--shape", "m=64,n=32,k=48")
+
+
+def end_queued(state: JobState, **values: Any) -> None:
+    """Ends the one job that is queued as its worker would, once there is one."""
+    until, found = time.monotonic() + 30, 0
+    queued = update(TuningJob).where(TuningJob.state == JobState.QUEUED)
+    while not found and time.monotonic() < until:
+        with session_scope() as session:
+            found = session.execute(queued.values(state=state, **values)).rowcount
+        time.sleep(0.05)
+
+
+@pytest.mark.parametrize("failure", [None, "timed_out: library had not ended after 240 s and was killed"])
+def test_it_says_when_the_library_left_the_finals(run, tuned, failure):
+    with ThreadPoolExecutor(1) as worker:
+        ended = worker.submit(end_queued, JobState.DONE, result={"library_failure": failure})
+        ran = run(*GEMM)
+        ended.result()
+    assert ran.status == 0
+    assert "2 ms" in ran.out
+    assert ("the library left the finals" in ran.err) == (failure is not None)
+    assert failure is None or failure in ran.err
+
+
+def test_a_job_that_failed_is_one_line_and_a_status(run, tuned):
+    with ThreadPoolExecutor(1) as worker:
+        ended = worker.submit(end_queued, JobState.FAILED, error="the device was lost")
+        ran = run(*GEMM)
+        ended.result()
+    assert (ran.status, ran.out) == (1, "")
+    assert ran.err.splitlines()[-1] == "error the job failed: the device was lost"

@@ -1,0 +1,75 @@
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from tilewright.kernels.catalogue import catalogue
+from tilewright.kernels.kernel import Tensor
+from tilewright.kernels.problem import Limits
+from tilewright.kernels.space import Configuration
+from tilewright.tuner.predict_features import Features
+from tilewright.tuner.predict_tiles import Tiles
+
+LIMITS = Limits((9, 0), 132, 140 * 2**30, max_shared_bytes=227 * 1024, shared_bytes_per_multiprocessor=228 * 1024)
+GEMM = catalogue().get("gemm")
+
+
+def tile_of(m, n):
+    default = GEMM.variant("wpt").space().default()
+    return Configuration.of("wpt", {**default.values, "TILE_M": m, "TILE_N": n})
+
+
+@pytest.mark.parametrize("kernel", catalogue().kernels(), ids=lambda k: k.name)
+def test_features_are_finite_and_alike_for_every_variant(kernel):
+    problem = kernel.problem(kernel.example_shape, kernel.dtypes[0])
+    for limits in (LIMITS, Limits((0, 0), 1, 2**32, features=frozenset())):
+        starts = kernel.space(problem, limits).defaults()
+        rows = Features(kernel, limits).rows(problem, starts)
+        assert np.isfinite(rows).all()
+        assert len({tuple(row) for row in rows}) == len(starts)
+
+
+@pytest.mark.parametrize("kernel", catalogue().kernels(), ids=lambda k: k.name)
+def test_groups_tell_shape_launch_tiles_and_parameters_apart(kernel):
+    problem = kernel.problem(kernel.example_shape, kernel.dtypes[0])
+    features = Features(kernel, LIMITS)
+    starts = kernel.space(problem, LIMITS).defaults()
+    rows = features.rows(problem, starts)
+    shape, launch, tiles, both, parameters, everything = features.groups(problem, starts[0])
+    variant = parameters[-len(kernel.variants) :]
+    assert everything == list(range(rows.shape[1]))
+    assert sorted({*shape, *launch, *tiles, *parameters}) == everything
+    assert set(both) == {*launch, *tiles}
+    assert all(set(variant) <= set(group) for group in (shape, launch, tiles, both, parameters))
+    plain = [column for column in shape if column not in variant]
+    assert (rows[:, plain] == rows[0, plain]).all()  # of one problem all rows have the same
+    np.testing.assert_array_equal(rows[:, parameters], [features.parameters(start) for start in starts])
+
+
+def test_a_tensor_is_needed_by_the_tiles_along_the_axes_that_it_lacks():
+    problem = GEMM.problem({"m": 1000, "n": 700, "k": 500})
+    sharing = dict(zip([t.name for t in GEMM.tensors], Tiles(GEMM).sharing(problem, tile_of(64, 128)), strict=True))
+    assert sharing == {"A": 6, "B": 16, "C": 1}
+
+
+def test_a_shape_that_is_not_defined_for_small_sizes_shares_nothing():
+    def shape(problem):
+        return (1 // max(0, problem.shape["m"] - 500),)
+
+    odd = Tensor("A", "input", shape)
+    kernel = replace(GEMM, arguments=(odd, *GEMM.arguments[1:]))
+    problem = kernel.problem({"m": 1000, "n": 700, "k": 500})
+    assert Tiles(kernel).sharing(problem, tile_of(64, 128))[0] == 1
+
+
+@pytest.mark.parametrize(("n", "vector"), [(376, 4), (374, 2), (375, 1)])
+def test_rows_that_begin_at_no_multiple_of_a_vector_take_more_copies(n, vector):
+    features, configuration = Features(GEMM, LIMITS), tile_of(64, 128)
+    problem = GEMM.problem({"m": 1765, "n": n, "k": 392})
+    copies = features._copies(problem, configuration)
+    of_a, of_b = copies[0:3], copies[3:6]
+    assert (of_a[0], of_b[0]) == (2.0, math.log2(vector))
+    assert of_b[1] - of_b[2] == pytest.approx(math.log2(vector))
+    wide, high = (features._copies(problem, tile_of(*tile))[-2] for tile in ((64, 128), (128, 64)))
+    assert (high < wide) == (n % 4 != 0)  # tiles that share B are worth more where its rows are copied in pieces
