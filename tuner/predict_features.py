@@ -24,9 +24,6 @@ MOST_ZEROS = 5
 VECTOR_BYTES = 16
 """What one instruction copies at most; where a row begins at no multiple of it, it takes more of them."""
 
-VECTOR_BYTES = 16
-"""The most that one instruction of a thread copies."""
-
 ANOTHER_VARIANT = 2.0
 """How unlike two variants are, in standard deviations of a feature."""
 

@@ -89,9 +89,13 @@ class Tiles:
         def blocks(size: int) -> int:
             return self._blocks(self._line(problem, axis, size), configuration)
 
-        fewest = blocks(1)
-        if blocks(LARGEST) <= fewest:
+        fewest, most = blocks(1), blocks(LARGEST)
+        if most <= fewest:
             return 0
+        # As many tiles as blocks, mostly: two questions then, where halving an interval takes ten.
+        tile = -(-LARGEST * fewest // most)
+        if blocks(tile) <= fewest < blocks(tile + 1):
+            return tile
         low, high = 1, 2
         while blocks(high) <= fewest:
             low, high = high, 2 * high
