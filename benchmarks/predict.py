@@ -59,9 +59,10 @@ def main() -> int:
     state |= facts(device, kernel, arguments)
     earlier = [row for one in arguments.winners for row in read_state(one)["rows"]]
     run = Run(device, kernel, state, kept, time.monotonic() + arguments.stop_after, earlier)
-    shapes = random_shapes(kernel, arguments.tuned + arguments.unseen, arguments.largest)
+    passed_over = arguments.tuned + arguments.skip
+    shapes = random_shapes(kernel, passed_over + arguments.unseen, arguments.largest)
     part, of = arguments.part
-    tuned, unseen = shapes[: arguments.tuned][part - 1 :: of], shapes[arguments.tuned :][part - 1 :: of]
+    tuned, unseen = shapes[: arguments.tuned][part - 1 :: of], shapes[passed_over:][part - 1 :: of]
     try:
         if not arguments.records and arguments.step != "share":
             run.survey(tuned, Budget(trials=arguments.trials, seconds=arguments.seconds))
@@ -115,6 +116,7 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--device", default="cuda:0")
     parser.add_argument("--tuned", type=int, default=TUNED)
     parser.add_argument("--unseen", type=int, default=UNSEEN)
+    parser.add_argument("--skip", type=int, default=0, help="unseen shapes to pass over")
     parser.add_argument("--seconds", type=float, default=SECONDS, help="for a tuned shape's search, at most")
     parser.add_argument("--trials", type=int, default=TRIALS, help="of each search, also of the jobs to compare with")
     parser.add_argument("--largest", type=int, default=LARGEST, help="size of an axis")
@@ -144,6 +146,7 @@ def facts(device: Device, kernel: Kernel, arguments: argparse.Namespace) -> Stat
         "seed": SEED,
         "sizes": [SMALLEST, arguments.largest],
         "tuned": arguments.tuned,
+        "passed_over": arguments.skip,
         "seconds": arguments.seconds,
         "trials": arguments.trials,
     }
