@@ -192,15 +192,20 @@ CONSTRAINTS = (
 )
 
 
+def has_enough_terms(p: Problem) -> bool:
+    """Whether k is large enough for the split's error, and for the ring of steps to be of use."""
+    return p.shape["k"] * C_BOUND**2 >= ERROR_UNITS[0] ** 2
+
+
 def fp32_is_supported(p: Problem) -> bool:
     """Whether the split's error is within the FP32 bound, in float32 and where tensor cores are allowed."""
-    enough_terms = p.shape["k"] * C_BOUND**2 >= ERROR_UNITS[0] ** 2
-    return p.dtype == "float32" and p.options["accuracy"] in {"fp32", "tf32"} and enough_terms
+    return p.dtype == "float32" and p.options["accuracy"] in {"fp32", "tf32"} and has_enough_terms(p)
 
 
 def tf32_is_supported(p: Problem) -> bool:
-    """Whether TF32 is asked for."""
-    return p.dtype == "float32" and p.options["accuracy"] == "tf32"
+    """Whether TF32 is asked for, of a problem that fills more than half of the smallest tile and two steps."""
+    fills_a_tile = 2 * max(p.shape["m"], p.shape["n"]) > min(TILES_S[1])
+    return p.dtype == "float32" and p.options["accuracy"] == "tf32" and has_enough_terms(p) and fills_a_tile
 
 
 TENSOR3XTF32_SM90 = Variant(

@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import NoReturn, TypeVar
@@ -35,6 +35,7 @@ from tilewright.service.store.session import engine
 from tilewright.service.worker.device_lock import alone_on
 from tilewright.service.worker.digit_desk import DigitsBetween
 from tilewright.service.worker.exits import Exit
+from tilewright.service.worker.first_guess import FirstGuess
 from tilewright.service.worker.leases import Leases
 from tilewright.service.worker.lifeline import die_with
 from tilewright.tuner.compile import Compiler
@@ -91,12 +92,18 @@ class Run:
     """One epoch of one job on one opened device."""
 
     def __init__(
-        self, assignment: Assignment, epoch: int, device: Device, stop: threading.Event, digits: DigitsBetween
+        self,
+        assignment: Assignment,
+        epoch: int,
+        device: Device,
+        stop: threading.Event,
+        digits: DigitsBetween,
+        first: Sequence[Configuration],
     ) -> None:
         self.job, self.kernel, self.problem = assignment.job, assignment.kernel, assignment.problem
         self.budget = assignment.budget
         self.epoch, self.device, self.stop = epoch, device, stop
-        self.digits = digits
+        self.digits, self.first = digits, first
         self.cancelled = False
         self.dropped: list[Dropped] = []
         self._looked_s = self._started_s = self._heard_s = time.monotonic()
@@ -159,7 +166,7 @@ class Run:
                     others=self._others,
                     claim=self.leases.claim,
                     priors=learnt,
-                    starts=starts,
+                    starts=[*self.first, *starts],
                 )
             except ContextLostError as lost:
                 logger.warning("The device's context was lost by %s; going on in a new one.", lost)
@@ -239,12 +246,16 @@ def run(job_id: uuid.UUID, epoch: int, device_name: str, stop: threading.Event) 
     """Runs the job; what the process should exit with."""
     assignment = patiently(lambda session: Assignment.load(session, job_id))
     try:
+        entry = find_device(device_name)
+        kernel, problem, job = assignment.kernel, assignment.problem, assignment.job
+        guess = None if job.trials_done else FirstGuess(kernel, problem, entry.uuid, job.variants)
         with (
-            alone_on(find_device(device_name)),
+            alone_on(entry),
             closing(open_device(device_name, assignment.compiler)) as device,
             DigitsBetween(device) as digits,
         ):
-            job_run = Run(assignment, epoch, device, stop, digits)
+            first = guess.starts() if guess else []  # waited for before the job's seconds count
+            job_run = Run(assignment, epoch, device, stop, digits, first)
             return job_run.settle(job_run.search())
     except (DeviceLostError, NoDeviceError) as lost:  # its worker had it: it fell off since
         logger.error("%s", lost)  # noqa: TRY400 - expected: the sentence says it all

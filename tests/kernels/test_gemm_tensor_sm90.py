@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.gemm import tensor_sm90_space as space
 from tilewright.kernels.gemm.declaration import KERNEL
 from tilewright.kernels.gemm.tensor_sm90_space import TENSOR1XTF32_SM90, TENSOR3XTF32_SM90
@@ -193,3 +194,17 @@ def test_configurations_compile_to_what_the_space_says(name, sizes, layout):
         assert compiled.resources.registers * launch.threads <= H200.registers_per_multiprocessor
         # ptxas says so where it makes each product wait for the one before it.
         assert "serialized" not in compiled.log, configuration
+
+
+@pytest.mark.parametrize("kernel", ["gemm", "linear"])
+@pytest.mark.parametrize("accuracy", ["fp32", "tf32"])
+@pytest.mark.parametrize(
+    "sizes", [(300, 300, 1), (300, 300, 63), (300, 300, 64), (5, 7, 100), (16, 16, 64), (17, 16, 64), (16, 17, 64)]
+)
+def test_what_is_usable_has_something_to_launch(kernel, accuracy, sizes):
+    declared = catalogue().get(kernel)
+    problem = declared.problem(dict(zip(declared.axes, sizes, strict=True)), "float32", {"accuracy": accuracy})
+    for limits in (H200, replace(H200, max_shared_bytes=48 * 1024)):
+        usable = {variant.name for variant in declared.usable_variants(problem, limits)}
+        assert {c.variant for c in declared.space(problem, limits).feasible} == usable
+        assert ("tensor3xtf32_sm90" in usable) == (sizes[2] >= 64)

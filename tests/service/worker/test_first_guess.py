@@ -1,0 +1,67 @@
+"""What a job tries first: a prediction, where there is one in time."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from tilewright.kernels.catalogue import catalogue
+from tilewright.kernels.space import Configuration
+from tilewright.service.errors import NotFoundError
+from tilewright.service.operations.find_best import find_best
+from tilewright.service.worker import first_guess
+from tilewright.service.worker.first_guess import FirstGuess
+
+GEMM = catalogue().get("gemm")
+FOUND = Configuration.of("tiled", {"TILE_WIDTH": 8})
+SHAPES = [{"m": m, "n": n, "k": k} for m, n, k in ((16, 24, 32), (24, 16, 16), (32, 32, 8), (8, 48, 24))]
+ASKED = {"m": 20, "n": 28, "k": 20}
+
+
+def begun() -> FirstGuess:
+    return FirstGuess(GEMM, GEMM.problem(ASKED), "CPU-1", None)
+
+
+@pytest.mark.usefixtures("configured")
+@pytest.mark.parametrize("found", [FOUND, None])
+def test_what_is_found_is_the_one_start(monkeypatch, found):
+    monkeypatch.setattr(first_guess, "guess", lambda *_: found)
+    assert begun().starts() == ([] if found is None else [FOUND])
+
+
+@pytest.mark.usefixtures("configured")
+def test_a_late_guess_is_not_waited_for(monkeypatch, caplog):
+    caplog.set_level("INFO")
+    is_over = threading.Event()
+    monkeypatch.setattr(first_guess, "MOST_S", 0.05)
+    monkeypatch.setattr(first_guess, "guess", lambda *_: FOUND if is_over.wait(30) else None)
+    guessing = begun()
+    assert guessing.starts() == []
+    assert "the search begins without" in caplog.text
+    is_over.set()
+
+
+@pytest.mark.usefixtures("configured")
+def test_a_job_goes_on_without_a_guess_that_fails(monkeypatch, caplog):
+    def fail(*_):
+        raise NotFoundError("device", "CPU-1")
+
+    monkeypatch.setattr(first_guess, "guess", fail)
+    assert begun().starts() == []
+    assert "There is no prediction" in caplog.text
+
+
+def test_a_job_first_tries_the_default_and_then_what_was_predicted(fleet):
+    fleet.start_worker()
+    fleet.wait_for_device()
+    for shape in SHAPES:
+        fleet.wait_for_state(fleet.request(trials=10, shape=shape, variants=["naive", "tiled"]), "done", within_s=60)
+    with fleet.session() as session:
+        predicted = find_best(session, "gemm", None, ASKED)
+    assert predicted.match == "predicted"
+    job = fleet.request(trials=10, shape=ASKED, variants=["naive", "tiled"])
+    fleet.wait_for_state(job, "done", within_s=60)
+    default, second, *_ = (Configuration.from_json(trial.configuration) for trial in fleet.trials(job))
+    expected = Configuration.of(predicted.variant, predicted.configuration)
+    assert expected in (default, second)
