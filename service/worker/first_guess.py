@@ -12,7 +12,9 @@ from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.problem import Problem
 from tilewright.kernels.space import Configuration
 from tilewright.service.operations.priors import guess
+from tilewright.service.store import models
 from tilewright.service.store.patience import patiently
+from tilewright.tuner.ahead import SHARE_OF_BUDGET
 
 logger = logging.getLogger(__name__)
 
@@ -22,6 +24,12 @@ MOST_S = 4.0
 
 class FirstGuess:
     """A prediction made in a thread of its own while the device is opened; a job never fails for want of it."""
+
+    @classmethod
+    def of(cls, job: models.TuningJob, kernel: Kernel, problem: Problem, device: str) -> FirstGuess | None:
+        """None where the job has begun already, or has too few trials to spend one on what others found."""
+        has_room = job.budget_trials is None or job.budget_trials >= SHARE_OF_BUDGET
+        return cls(kernel, problem, device, job.variants) if has_room and not job.trials_done else None
 
     def __init__(self, kernel: Kernel, problem: Problem, device: str, variants: Sequence[str] | None) -> None:
         self._until = time.monotonic() + MOST_S

@@ -247,8 +247,7 @@ def run(job_id: uuid.UUID, epoch: int, device_name: str, stop: threading.Event) 
     assignment = patiently(lambda session: Assignment.load(session, job_id))
     try:
         entry = find_device(device_name)
-        kernel, problem, job = assignment.kernel, assignment.problem, assignment.job
-        guess = None if job.trials_done else FirstGuess(kernel, problem, entry.uuid, job.variants)
+        guess = FirstGuess.of(assignment.job, assignment.kernel, assignment.problem, entry.uuid)
         with (
             alone_on(entry),
             closing(open_device(device_name, assignment.compiler)) as device,

@@ -10,6 +10,7 @@ from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.space import Configuration
 from tilewright.service.errors import NotFoundError
 from tilewright.service.operations.find_best import find_best
+from tilewright.service.store.models import TuningJob
 from tilewright.service.worker import first_guess
 from tilewright.service.worker.first_guess import FirstGuess
 
@@ -50,6 +51,17 @@ def test_a_job_goes_on_without_a_guess_that_fails(monkeypatch, caplog):
     monkeypatch.setattr(first_guess, "guess", fail)
     assert begun().starts() == []
     assert "There is no prediction" in caplog.text
+
+
+@pytest.mark.usefixtures("configured")
+@pytest.mark.parametrize(
+    ("trials", "done", "is_made"), [(10, 0, True), (None, 0, True), (9, 0, False), (10, 1, False), (None, 3, False)]
+)
+def test_a_job_that_could_not_try_it_asks_for_none(monkeypatch, trials, done, is_made):
+    monkeypatch.setattr(first_guess, "guess", lambda *_: FOUND)
+    job = TuningJob(budget_trials=trials, trials_done=done)
+    made = FirstGuess.of(job, GEMM, GEMM.problem(ASKED), "CPU-1")
+    assert ([] if made is None else made.starts()) == ([FOUND] if is_made else [])
 
 
 def test_a_job_first_tries_the_default_and_then_what_was_predicted(fleet):
