@@ -73,7 +73,7 @@ class Features:
         return (
             self._shape(problem),
             [
-                *self._launch(problem, launch.threads, blocks, resident),
+                *self._launch(problem, launch.threads, blocks, resident, at_once),
                 math.log2(1 + shared_bytes),
                 math.log2(1 + workspace_bytes),
                 math.log2(1 + workspace_bytes / max(1, self.kernel.bytes_moved(problem))),
@@ -90,10 +90,9 @@ class Features:
         work = work_of(self.kernel, problem)
         return [*map(math.log2, sizes), *zeros, math.log2(work), math.log2((1 + flops) / (1 + bytes_moved))]
 
-    def _launch(self, problem: Problem, threads: int, blocks: int, resident: int) -> list[float]:
+    def _launch(self, problem: Problem, threads: int, blocks: int, resident: int, at_once: int) -> list[float]:
         """Waves and how full the last one is, work of a thread, what a multiprocessor holds and all of them do."""
         multiprocessors, room = self.limits.multiprocessors, self.limits.max_threads_per_multiprocessor
-        at_once = min(blocks, resident * multiprocessors)
         return [
             math.log2(blocks / (resident * multiprocessors)),
             _idle(blocks / (resident * multiprocessors)),

@@ -14,8 +14,8 @@ from tilewright.tuner.predict_model import Smooth
 FEWEST_TOLD = 16
 """Compiled configurations below which nothing is estimated."""
 
-MOST_TOLD, CENTRES = 2000, 256
-"""Compiled configurations that an estimate rests on, and of how many bumps it is made."""
+MOST_TOLD = 2000
+"""Compiled configurations that an estimate rests on."""
 
 
 @dataclass(frozen=True)
@@ -50,4 +50,4 @@ class Registers:
         chosen = told[:: -(-len(told) // MOST_TOLD)]
         rows = np.array([self.parameters(configuration) for configuration, _ in chosen])
         counts = [count for _, count in chosen]
-        return Smooth.fit(rows, np.log(counts), most_centres=CENTRES), min(counts), max(counts)
+        return Smooth.fit(rows, np.log(counts)), min(counts), max(counts)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from tilewright.kernels.kernel import Kernel, Tensor
-from tilewright.kernels.problem import OptionValue, Problem
+from tilewright.kernels.problem import Problem
 from tilewright.kernels.space import Configuration
 
 Extents = tuple[int, ...]
@@ -40,7 +40,7 @@ class Tiles:
     kernel: Kernel
     _extents: dict[Configuration, Extents] = field(default_factory=dict)
     _asked: dict[tuple[str, int], Problem] = field(default_factory=dict)
-    _spanned: dict[tuple[tuple[str, OptionValue], ...], list[tuple[bool, ...]]] = field(default_factory=dict)
+    _spanned: dict[str, tuple[bool, ...]] = field(default_factory=dict)  # by tensor
 
     def extents(self, problem: Problem, configuration: Configuration) -> Extents:
         """By axis the largest size that takes no more blocks than size 1 does, the other axes being 1."""
@@ -56,7 +56,7 @@ class Tiles:
     def tiling(self, problem: Problem, configuration: Configuration) -> Tiling:
         """How many tiles and parts the problem has."""
         extents, sizes = self.extents(problem, configuration), [size for _, size in problem.axes]
-        count = math.prod(-(-size // tile) for size, tile in zip(sizes, extents, strict=True) if tile)
+        count = math.prod(self._along(problem, configuration))
         least = _resized(problem, [1 if tile else size for size, tile in zip(sizes, extents, strict=True)])
         parts = count * max(1, self._blocks(least, configuration))
         whole = _resized(problem, [tile or size for size, tile in zip(sizes, extents, strict=True)])
@@ -64,22 +64,26 @@ class Tiles:
 
     def sharing(self, problem: Problem, configuration: Configuration) -> list[int]:
         """Of each of the kernel's tensors how many tiles need the same part of it: those along axes it has not."""
-        extents = self.extents(problem, configuration)
-        tiles = [-(-size // tile) if tile else 1 for (_, size), tile in zip(problem.axes, extents, strict=True)]
-        if problem.option_items not in self._spanned:
-            self._spanned[problem.option_items] = [self._spans(tensor, problem) for tensor in self.kernel.tensors]
-        spanned = self._spanned[problem.option_items]
+        tiles = self._along(problem, configuration)
+        spanned = (self._spans(tensor, problem) for tensor in self.kernel.tensors)
         return [math.prod(n for n, has in zip(tiles, spans, strict=True) if not has) for spans in spanned]
+
+    def _along(self, problem: Problem, configuration: Configuration) -> list[int]:
+        """How many tiles there are along each axis."""
+        extents = self.extents(problem, configuration)
+        return [-(-size // tile) if tile else 1 for (_, size), tile in zip(problem.axes, extents, strict=True)]
 
     def _spans(self, tensor: Tensor, like: Problem) -> tuple[bool, ...]:
         """Which axes its shape depends on."""
-        sizes = [PROBED] * len(like.axes)
-        others = ([*sizes[:i], 2 * PROBED, *sizes[i + 1 :]] for i in range(len(sizes)))
-        try:
-            usual, *shapes = (tuple(tensor.shape(_resized(like, asked))) for asked in (sizes, *others))
-        except (ArithmeticError, LookupError, ValueError):  # a shape that is not defined for such sizes
-            return (True,) * len(sizes)
-        return tuple(shape != usual for shape in shapes)
+        if tensor.name not in self._spanned:
+            sizes = [PROBED] * len(like.axes)
+            others = ([*sizes[:i], 2 * PROBED, *sizes[i + 1 :]] for i in range(len(sizes)))
+            try:
+                usual, *shapes = (tuple(tensor.shape(_resized(like, asked))) for asked in (sizes, *others))
+                self._spanned[tensor.name] = tuple(shape != usual for shape in shapes)
+            except (ArithmeticError, LookupError, ValueError):  # a shape that is not defined for such sizes
+                self._spanned[tensor.name] = (True,) * len(sizes)
+        return self._spanned[tensor.name]
 
     def _blocks(self, problem: Problem, configuration: Configuration) -> int:
         launch = self.kernel.variant(configuration.variant).launch

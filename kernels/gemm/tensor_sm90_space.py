@@ -101,9 +101,14 @@ def registers_suffice(c: Values, _p: Problem, _d: Limits) -> bool:
     return (c.BLOCKS_R + (1 if c.PRODUCTS == 3 else 0)) * c.TILE_S // 2 <= MOST_SUMS
 
 
+def k_covers_error(p: Problem, small_bf16: int) -> bool:
+    """Whether k is large enough for the error of the split with such small products."""
+    return p.shape["k"] * C_BOUND**2 >= ERROR_UNITS[small_bf16] ** 2
+
+
 def error_stays_within_bound(c: Values, p: Problem, _d: Limits) -> bool:
     """Whether sqrt(k) covers the error of a single product, as where one product is all that counts of a sum."""
-    return p.shape["k"] * C_BOUND**2 >= ERROR_UNITS[c.SMALL_BF16] ** 2
+    return k_covers_error(p, c.SMALL_BF16)
 
 
 def lines_pair_up(c: Values, _p: Problem, _d: Limits) -> bool:
@@ -192,20 +197,15 @@ CONSTRAINTS = (
 )
 
 
-def has_enough_terms(p: Problem) -> bool:
-    """Whether k is large enough for the split's error, and for the ring of steps to be of use."""
-    return p.shape["k"] * C_BOUND**2 >= ERROR_UNITS[0] ** 2
-
-
 def fp32_is_supported(p: Problem) -> bool:
     """Whether the split's error is within the FP32 bound, in float32 and where tensor cores are allowed."""
-    return p.dtype == "float32" and p.options["accuracy"] in {"fp32", "tf32"} and has_enough_terms(p)
+    return p.dtype == "float32" and p.options["accuracy"] in {"fp32", "tf32"} and k_covers_error(p, 0)
 
 
 def tf32_is_supported(p: Problem) -> bool:
-    """Whether TF32 is asked for, of a problem that fills more than half of the smallest tile and two steps."""
+    """Whether TF32 is asked for, of a problem for which a configuration is left by the constraints on k and tiles."""
     fills_a_tile = 2 * max(p.shape["m"], p.shape["n"]) > min(TILES_S[1])
-    return p.dtype == "float32" and p.options["accuracy"] == "tf32" and has_enough_terms(p) and fills_a_tile
+    return p.dtype == "float32" and p.options["accuracy"] == "tf32" and k_covers_error(p, 0) and fills_a_tile
 
 
 TENSOR3XTF32_SM90 = Variant(

@@ -26,7 +26,7 @@ KEPT_PREDICTORS, KEPT_ANSWERS = 8, 4096
 """What a process keeps: a predictor of 60 shapes of gemm takes 35 to 45 MB, most of it the function's matrix."""
 
 QUICK_TRIALS = 500
-"""A fit to no more is made while the caller waits: that takes some 100 ms, and to all of 60 shapes over a second."""
+"""A fit to no more is made while the caller waits: that takes some 100 ms, and to all of 60 shapes over two seconds."""
 
 Ids = tuple[int, ...]
 Fit = Callable[[Session], tuple[Predictor | None, int]]
