@@ -22,9 +22,8 @@ MOST_TOLD = 2000
 class Registers:
     """Registers by configuration. `told` has what was compiled, `parameters` a configuration's parameters as numbers.
 
-    Without an estimate one that nobody compiled would seem to leave room for as many blocks as there are threads: of
-    5,000 recorded configurations of gemm's `register` at 2048 cubed, fitted to 400, times were then foreseen within
-    10 % (root mean square of the logarithm), with an estimate within 6 %, and within 5 % where all were compiled.
+    Without an estimate one that nobody compiled would seem to leave room for as many blocks as there are threads
+    (docs/measuring.md, section 9).
     """
 
     told: Mapping[Configuration, int]
