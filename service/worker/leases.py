@@ -6,6 +6,7 @@ import hashlib
 import logging
 import time
 from collections import deque
+from contextlib import suppress
 from types import TracebackType
 from typing import Self
 
@@ -46,6 +47,9 @@ class Leases:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        if self._connection is not None:
+            with suppress(SQLAlchemyError):  # the server lets go of a closed connection's locks only some time later
+                self._connection.execute(text("SELECT pg_advisory_unlock_all()"))
         self._drop()
 
     def _ask(self, question: str, configuration: Configuration) -> bool:
