@@ -16,7 +16,7 @@ from tilewright.service.operations.bundle import as_text
 from tilewright.service.operations.registry import catalogue
 from tilewright.tuner.bundle_folder import MAX_FILE_BYTES
 from tilewright.tuner.cache import CubinCache, compiled_by
-from tilewright.tuner.compile import Compilation, arch_of
+from tilewright.tuner.compilation import Compilation, arch_of
 from tilewright.tuner.errors import TrialFailure
 
 

@@ -11,8 +11,8 @@ from sqlalchemy.orm import Session, joinedload
 from tilewright.kernels.problem import Problem
 from tilewright.service.operations.answers import Answer, EnvironmentAnswer, Page
 from tilewright.service.operations.registry import environment_answer
-from tilewright.service.operations.results import split_configuration
 from tilewright.service.operations.staleness_comparisons import Timed, compare
+from tilewright.service.operations.stored_best import split_configuration
 from tilewright.service.store import models
 
 MAX_ENTRIES = 500

@@ -20,13 +20,8 @@ from tilewright.service.operations.catalog import kernel as kernel_declared
 from tilewright.service.operations.families import family
 from tilewright.service.operations.pages import cursor_of, row_id_of
 from tilewright.service.operations.registry import catalogue, limits_of, problem_answer
-from tilewright.service.operations.results import (
-    ResultAnswer,
-    current_results,
-    result_answers,
-    split_configuration,
-    with_relations,
-)
+from tilewright.service.operations.results import ResultAnswer, current_results, result_answers, with_relations
+from tilewright.service.operations.stored_best import split_configuration
 from tilewright.service.store import models
 from tilewright.service.store.models import JobState
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
+from typing import Any, TypedDict, TypeVar
 
 from pydantic import Field
 from sqlalchemy import Select, func, select, true
@@ -16,10 +16,8 @@ from tilewright.service.operations.answers import Answer, EnvironmentAnswer, Lib
 from tilewright.service.operations.pages import MAX_ROW_ID, cursor_of, row_id_of
 from tilewright.service.operations.registry import environment_answer, problem_answer
 from tilewright.service.operations.staleness import Standing, only_stale, perhaps_improvable, standings
+from tilewright.service.operations.stored_best import StoredBest, split_configuration
 from tilewright.service.store import models
-
-if TYPE_CHECKING:
-    from tilewright.service.operations.stored_best import StoredBest
 
 Row = TypeVar("Row")
 
@@ -93,11 +91,6 @@ def library_answer(row: models.BestConfiguration) -> LibraryAnswer | None:
 def gain(over_ms: float | None, row: models.BestConfiguration | StoredBest) -> float | None:
     """How many times longer `over_ms` is than the best's time; None where nothing was measured."""
     return over_ms / row.time_ms if over_ms is not None else None
-
-
-def split_configuration(stored: dict[str, str | int]) -> tuple[str, dict[str, int]]:
-    """Variant and parameter values of a stored configuration."""
-    return str(stored["variant"]), {name: int(value) for name, value in stored.items() if name != "variant"}
 
 
 def results(

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from sqlalchemy import ColumnElement, Select, and_, false, func, or_, select
 from sqlalchemy.orm import InstrumentedAttribute, Session, aliased
@@ -20,10 +20,14 @@ from tilewright.kernels.problem import Limits
 from tilewright.service.operations.registry import catalogue, limits_of
 from tilewright.service.store import models
 
-if TYPE_CHECKING:
-    from tilewright.service.operations.stored_best import Source
-
 Row = TypeVar("Row")
+
+
+class Source(NamedTuple):
+    """One state of a variant's source."""
+
+    name: str
+    source_hash: str
 
 
 class StaleReason(StrEnum):

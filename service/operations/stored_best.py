@@ -14,19 +14,11 @@ from sqlalchemy.orm import InstrumentedAttribute, aliased
 from tilewright.kernels.problem import OptionValue
 from tilewright.kernels.space import Configuration
 from tilewright.service.operations.answers import EnvironmentAnswer
-from tilewright.service.operations.results import split_configuration
-from tilewright.service.operations.staleness import Seen
+from tilewright.service.operations.staleness import Seen, Source
 from tilewright.service.store import models
 
 KEPT_TEXTS = 1 << 16
 """JSON texts of which the value is kept: configurations recur in thousands of rows, options in all of them."""
-
-
-class Source(NamedTuple):
-    """One state of a variant's source."""
-
-    name: str
-    source_hash: str
 
 
 class StoredBest(NamedTuple):
@@ -109,6 +101,11 @@ def stored_best(row: Sequence[Any]) -> StoredBest:
         row[8],
         *row[_REST],
     )
+
+
+def split_configuration(stored: Mapping[str, str | int]) -> tuple[str, dict[str, int]]:
+    """Variant and parameter values of a stored configuration."""
+    return str(stored["variant"]), {name: int(value) for name, value in stored.items() if name != "variant"}
 
 
 @lru_cache(maxsize=KEPT_TEXTS)

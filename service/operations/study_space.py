@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 
 from tilewright.service.operations.answers import JobAnswer
 from tilewright.service.operations.jobs import OPEN, job
-from tilewright.service.operations.results import split_configuration
+from tilewright.service.operations.stored_best import split_configuration
 from tilewright.service.store import models
 
 MAX_DRAWN = 1200

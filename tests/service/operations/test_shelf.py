@@ -15,8 +15,8 @@ from tilewright.service.operations.answers import EnvironmentAnswer, Match
 from tilewright.service.operations.packed_best import Packer
 from tilewright.service.operations.rendered_best import Templates
 from tilewright.service.operations.shelf import Model, Shelf
-from tilewright.service.operations.staleness import Seen
-from tilewright.service.operations.stored_best import Source, StoredBest
+from tilewright.service.operations.staleness import Seen, Source
+from tilewright.service.operations.stored_best import StoredBest
 
 GEMM = catalogue().get("gemm")
 MODEL = Model(1, "gpu", Limits(compute_capability=(9, 0), multiprocessors=132, memory_bytes=10**11))
