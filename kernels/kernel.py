@@ -1,6 +1,6 @@
 """What a kernel declares: axes, dtypes, options, arguments, variants, work counts and its reference.
 
-One import for declarations: the names of `variant.py` are here too.
+One import for declarations: the names of `variant.py` and `reference.py` are here too.
 """
 
 from __future__ import annotations
@@ -11,18 +11,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property, lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tilewright.kernels.errors import InvalidProblemError, UnknownNameError
 from tilewright.kernels.problem import ITEM_BYTES, Limits, OptionValue, Problem
+from tilewright.kernels.reference import Arrays, ProductReference, Reference
 from tilewright.kernels.space import Configuration, SearchSpace
 from tilewright.kernels.variant import Launch, Variant
-
-if TYPE_CHECKING:
-    from tilewright.kernels.product import ProductReference
 
 REAL = {"float32": "float", "float64": "double"}
 """The C type that `REAL` stands for in a source, by dtype."""
@@ -76,20 +72,6 @@ class Scalar:
 Argument = Tensor | Scalar
 
 
-@dataclass(frozen=True)
-class Reference:
-    """The right answer in float64 and what its error is measured against.
-
-    |out - value| <= c * sqrt(terms) * unit_roundoff * magnitude, component by component.
-    """
-
-    value: NDArray[np.float64]
-    magnitude: NDArray[np.float64]
-    terms: int
-    unit_roundoff: float | None = None  # None: the dtype's; an option may allow coarser arithmetic
-
-
-Arrays = Mapping[str, NDArray[np.floating]]
 ReferenceFunction = Callable[[Problem, Arrays, Mapping[str, float]], Reference]
 
 
@@ -289,6 +271,7 @@ __all__ = [
     "Kernel",
     "Launch",
     "Option",
+    "ProductReference",
     "Reference",
     "ReferenceFunction",
     "Scalar",

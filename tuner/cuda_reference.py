@@ -12,14 +12,14 @@ import numpy as np
 from tilewright.kernels.accuracy import admitted_roundoff
 from tilewright.kernels.kernel import Kernel, Launch
 from tilewright.kernels.problem import Problem
-from tilewright.kernels.product import ProductReference
+from tilewright.kernels.reference import ProductReference
 from tilewright.tuner.arrays import HostArray
 from tilewright.tuner.errors import OutOfMemoryError
 from tilewright.tuner.library import WORKSPACE_BYTES, Cublas, LibraryError, has_call, product_of
 from tilewright.tuner.verify import bound_factor
 
 if TYPE_CHECKING:
-    from tilewright.tuner.cuda import CudaDevice, Function
+    from tilewright.tuner.cuda_context import CudaContext, Function
 
 _SMALL_FLOPS = 1e8
 """Below it NumPy has its answer before the library has its handle: 10 ms."""
@@ -45,7 +45,7 @@ class CudaReferences:
     """
 
     def __init__(
-        self, device: CudaDevice, kernel: Kernel, problem: Problem, scalars: Mapping[str, float], widen: Function
+        self, device: CudaContext, kernel: Kernel, problem: Problem, scalars: Mapping[str, float], widen: Function
     ) -> None:
         self._device, self._kernel, self._problem, self._scalars = device, kernel, problem, scalars
         self._widen = widen

@@ -8,7 +8,7 @@ from tilewright.kernels.gemv.reference import gemv_reference, terms
 from tilewright.kernels.gemv.wide_spaces import COLUMNS, SPLIT, rows_lie_apart
 from tilewright.kernels.kernel import Kernel, Launch, Option, Scalar, Tensor, Variant
 from tilewright.kernels.problem import Limits, Problem
-from tilewright.kernels.product import ProductReference
+from tilewright.kernels.reference import ProductReference
 from tilewright.kernels.space import Constraint, Values, powers_of_two
 
 

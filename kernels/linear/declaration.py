@@ -13,7 +13,7 @@ from tilewright.kernels.linear.reference import ACTIVATIONS, activated, linear_r
 from tilewright.kernels.linear.tensor_sm90_variants import LINEAR_TENSOR1XTF32_SM90, LINEAR_TENSOR3XTF32_SM90
 from tilewright.kernels.linear.tensor_variants import LINEAR_TENSOR1XTF32, LINEAR_TENSOR3XTF32
 from tilewright.kernels.problem import Limits, Problem
-from tilewright.kernels.product import ProductReference
+from tilewright.kernels.reference import ProductReference
 from tilewright.kernels.space import Constraint, Values, powers_of_two
 
 STRIDED_IS = {"VECTOR_WIDTH": 1, "MIN_BLOCKS": 1}  # what `wpt_strided` fixes of the parameters of `wpt`
