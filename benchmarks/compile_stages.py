@@ -29,7 +29,8 @@ from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.problem import Limits, Problem
 from tilewright.kernels.space import Configuration
 from tilewright.tuner import nvrtc
-from tilewright.tuner.compile import NVRTC_OPTIONS, Compilation, compile_nvrtc
+from tilewright.tuner.compilation import NVRTC_OPTIONS, Compilation
+from tilewright.tuner.compile import compile_nvrtc
 from tilewright.tuner.compile_pool import keep_freed_memory
 
 H200 = Limits((9, 0), 132, 140 << 30, max_shared_bytes=227 << 10, shared_bytes_per_multiprocessor=228 << 10)

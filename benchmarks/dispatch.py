@@ -27,7 +27,8 @@ import pycuda.gpuarray
 
 from tilewright.kernels.catalogue import catalogue
 from tilewright.tuner import nvml
-from tilewright.tuner.compile import Compilation, arch_of, compile_now
+from tilewright.tuner.compilation import Compilation, arch_of
+from tilewright.tuner.compile import compile_now
 from tilewright.tuner.devices import default_compiler
 from tilewright.tuner.runtime import Launcher, Runtime, UntunedWarning
 from tilewright.tuner.runtime.launcher import place_of

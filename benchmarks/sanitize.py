@@ -24,7 +24,7 @@ from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.problem import Limits, Problem
 from tilewright.kernels.space import Configuration
 from tilewright.tuner.cache import CubinCache
-from tilewright.tuner.compile import Compilation, arch_of
+from tilewright.tuner.compilation import Compilation, arch_of
 from tilewright.tuner.compile_pool import CompilePool
 from tilewright.tuner.device import Device
 from tilewright.tuner.devices import DeviceSpec, find_device

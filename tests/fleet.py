@@ -153,7 +153,7 @@ class Fleet:
             return list(session.scalars(query, {"job": str(job_id)}))
 
     def runner_pids(self, job_id: uuid.UUID) -> list[int]:
-        wanted = {b"tilewright.service.worker.runner", str(job_id).encode()}
+        wanted = {b"tilewright.service.worker.job_process", str(job_id).encode()}
         found = [pid for pid, words in command_lines() if wanted <= set(words)]
         return [pid for pid in found if _parent_of(pid) not in found]  # a child has its parent's words until it begins
 

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import platformdirs
 
-from tilewright.tuner.compile import Compilation, Compiled, compile_now
+from tilewright.tuner.compilation import Compilation, Compiled
+from tilewright.tuner.compile import compile_now
 from tilewright.tuner.outcome import Resources
 
 log = logging.getLogger(__name__)

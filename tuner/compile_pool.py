@@ -15,7 +15,8 @@ from typing import Self
 from tilewright.tuner import nvrtc
 from tilewright.tuner.cache import CubinCache
 from tilewright.tuner.child import Child
-from tilewright.tuner.compile import Compilation, Compiled, compile_now
+from tilewright.tuner.compilation import Compilation, Compiled
+from tilewright.tuner.compile import compile_now
 from tilewright.tuner.errors import NoCompilerError, TrialFailure
 from tilewright.tuner.outcome import Outcome
 

@@ -19,7 +19,7 @@ from tilewright.tuner.device import Verification
 from tilewright.tuner.verify import C_DEFAULT
 
 if TYPE_CHECKING:
-    from tilewright.tuner.cuda import CudaDevice, Function
+    from tilewright.tuner.cuda_context import CudaContext, Function
 
 GUARD_BYTES = 1 << 18
 """Before and after every array: a tile that overhangs by 64 rows of 1,024 floats stays inside."""
@@ -49,7 +49,7 @@ class Inspection:
 class CheckKernels:
     """The functions of cuda_check.cu for one dtype, loaded."""
 
-    def __init__(self, device: CudaDevice, dtype: str) -> None:
+    def __init__(self, device: CudaContext, dtype: str) -> None:
         source = Path(__file__).with_name("cuda_check.cu").read_text(encoding="utf-8")
         cubin = device.compile(device.compilation(source, {"REAL": REAL[dtype]}, "compare")).cubin
         self.compare: Function = device.load(cubin, "compare", "PPPddQP")
@@ -76,7 +76,7 @@ class ProblemArrays:
     """
 
     def __init__(
-        self, device: CudaDevice, kernel: Kernel, problem: Problem, seed: int, scalars: Mapping[str, float]
+        self, device: CudaContext, kernel: Kernel, problem: Problem, seed: int, scalars: Mapping[str, float]
     ) -> None:
         self.device, self.kernel, self.problem, self._seed = device, kernel, problem, seed
         self.kinds = input_kinds(kernel, problem)

@@ -15,7 +15,7 @@ from tilewright.kernels.problem import Problem
 from tilewright.kernels.space import Configuration
 from tilewright.tuner import nvml
 from tilewright.tuner.arrays import HostArray, scalar_values
-from tilewright.tuner.compile import Compiled
+from tilewright.tuner.compilation import Compiled
 from tilewright.tuner.cuda_arrays import CHECK_LAUNCH, ProblemArrays, needed_bytes
 from tilewright.tuner.cuda_graph import LaunchGraph
 from tilewright.tuner.cuda_workspace import Workspace
@@ -28,7 +28,7 @@ from tilewright.tuner.outcome import Outcome, Resources
 from tilewright.tuner.verify import worse
 
 if TYPE_CHECKING:
-    from tilewright.tuner.cuda import CudaDevice
+    from tilewright.tuner.cuda_context import CudaContext
 
 SAMPLE_MS = 0.2
 """A warm sample lasts at least this long: events resolve half a microsecond, and recording one takes as much again."""
@@ -71,7 +71,7 @@ class CudaExecutable:
 class CudaBench:
     """See `device.Bench`. The arrays stay on the GPU from here to `close`."""
 
-    def __init__(self, device: CudaDevice, kernel: Kernel, problem: Problem, seed: int) -> None:
+    def __init__(self, device: CudaContext, kernel: Kernel, problem: Problem, seed: int) -> None:
         self.device, self.kernel, self.problem = device, kernel, problem
         flush_bytes = 2 * device.model.l2_bytes // 16 * 16
         needed, free = needed_bytes(kernel, problem) + flush_bytes + WORKSPACE_BYTES, device.free_bytes()

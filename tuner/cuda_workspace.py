@@ -9,13 +9,13 @@ import numpy as np
 from tilewright.tuner.cuda_arrays import CHECK_LAUNCH, GUARD_BYTES, POISON, CheckKernels
 
 if TYPE_CHECKING:
-    from tilewright.tuner.cuda import CudaDevice
+    from tilewright.tuner.cuda_context import CudaContext
 
 
 class Workspace:
     """Device memory, zero at first, between guard bands; freed with the object."""
 
-    def __init__(self, device: CudaDevice, checks: CheckKernels, size_bytes: int) -> None:
+    def __init__(self, device: CudaContext, checks: CheckKernels, size_bytes: int) -> None:
         self._device, self._checks, self._size = device, checks, (size_bytes + 15) // 16 * 16
         self._memory: Any = device.allocate(self._size + 2 * GUARD_BYTES + 8)
         self.address = int(self._memory) + GUARD_BYTES

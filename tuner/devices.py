@@ -10,7 +10,7 @@ from typing import Literal
 
 from tilewright.tuner import nvml, nvrtc
 from tilewright.tuner.cache import CubinCache
-from tilewright.tuner.compile import Compiler
+from tilewright.tuner.compilation import Compiler
 from tilewright.tuner.compile_pool import CompilePool
 from tilewright.tuner.cpu import CpuDevice
 from tilewright.tuner.device import Device

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.problem import Problem
 from tilewright.kernels.space import Configuration
-from tilewright.tuner.compile import Compilation, Compiled, Compiler, arch_of
+from tilewright.tuner.compilation import Compilation, Compiled, Compiler, arch_of
 from tilewright.tuner.device import L2, DeviceState, Executable, Verification
 from tilewright.tuner.errors import TrialFailure
 from tilewright.tuner.isolated_child import Loaded
@@ -21,7 +21,7 @@ from tilewright.tuner.measure import MeasurementPlan
 from tilewright.tuner.outcome import Evaluation, Resources
 
 if TYPE_CHECKING:
-    from tilewright.tuner.isolated import IsolatedDevice
+    from tilewright.tuner.isolated_process import DeviceProcess
 
 
 @dataclass(eq=False)
@@ -39,7 +39,7 @@ class IsolatedExecutable:
 class IsolatedBench:
     """See `device.Bench`; set up again, with the same inputs, whenever its device has a new child."""
 
-    def __init__(self, device: IsolatedDevice, kernel: Kernel, problem: Problem, seed: int) -> None:
+    def __init__(self, device: DeviceProcess, kernel: Kernel, problem: Problem, seed: int) -> None:
         self._device, self._kernel, self._problem, self._seed = device, kernel, problem, seed
         self._number = self._generation = 0
         self._dropped: list[tuple[int, int]] = []
@@ -165,7 +165,7 @@ class IsolatedBench:
 class PrecompilingBench(IsolatedBench):
     """Compiles in the device's pool, so that a killed child costs no compiling; `ahead.CompilesMany`."""
 
-    def __init__(self, device: IsolatedDevice, kernel: Kernel, problem: Problem, seed: int) -> None:
+    def __init__(self, device: DeviceProcess, kernel: Kernel, problem: Problem, seed: int) -> None:
         if device.pool is None:
             raise ValueError("a device without a pool cannot compile ahead")
         self._pool = device.pool

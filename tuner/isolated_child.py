@@ -4,25 +4,21 @@ from __future__ import annotations
 
 import os
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from tilewright.kernels.catalogue import Catalogue, catalogue
 from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.problem import Problem
 from tilewright.kernels.space import Configuration
-from tilewright.tuner.compile import Compiled
+from tilewright.tuner.compilation import Compiled
 from tilewright.tuner.device import L2, Bench, Device, DeviceState, Executable, Verification
 from tilewright.tuner.errors import TrialFailure, TunerError
 from tilewright.tuner.measure import ContextLostError, MeasurementPlan, evaluate
 from tilewright.tuner.outcome import Evaluation, Resources
 from tilewright.tuner.verify import verify_each_kind
-
-if TYPE_CHECKING:
-    from tilewright.tuner.network import Matrix, Network
-    from tilewright.tuner.network_place import Passed, PlacedNetwork
 
 Said = tuple[Literal["done", "broken", "failed", "error", "unexpected", "step"], Any]
 """What the child says: an answer, or before it the step of the call that begins now. "broken": done, and the context
@@ -37,6 +33,23 @@ class OpensDevice(Protocol):
 
     def open(self) -> Device:
         """Opens it in the calling process."""
+
+
+class Extension(Protocol):
+    """Something other than tuning that is kept ready in the device's process, such as a network."""
+
+    def call(self, argument: Any) -> Any:
+        """Its answer, which travels to the parent."""
+
+    def close(self) -> None:
+        """Frees what the device holds of it."""
+
+
+class OpensExtension(Protocol):
+    """A picklable description of an extension: unpickling imports its module, so nothing here needs to know it."""
+
+    def open(self, device: Device) -> Extension:
+        """Opens it on the device that this process has; raises TunerError or TrialFailure."""
 
 
 @runtime_checkable
@@ -109,7 +122,7 @@ class _Session:
         self._device, self._finder, self._connection = device, finder, connection
         self._benches: dict[int, Bench] = {}
         self._executables: dict[int, tuple[Bench, Executable]] = {}
-        self._network: PlacedNetwork | None = None
+        self._extension: Extension | None = None
         self._last = 0
 
     def bench(self, name: str, folder: Path, problem: Problem, seed: int) -> int:
@@ -173,27 +186,25 @@ class _Session:
     def state(self, bench: int) -> DeviceState:
         return self._benches[bench].state()
 
-    def place_network(self, network: Network, batch: int, configurations: Mapping[Problem, Configuration]) -> None:
-        from tilewright.tuner.network_place import place_network  # noqa: PLC0415 - the launcher imports this module
+    def extend(self, opener: OpensExtension) -> None:
+        self._drop_extension()
+        self._extension = opener.open(self._device)
 
-        self._drop_network()
-        self._network = place_network(self._device, network, batch, configurations)
-
-    def forward(self, x: Matrix) -> Passed:
-        if self._network is None:
-            raise TunerError("no network was placed in this process")
-        return self._network.forward(x)
+    def call_extension(self, argument: Any) -> Any:
+        if self._extension is None:
+            raise TunerError("no extension is open in this process")
+        return self._extension.call(argument)
 
     def close(self) -> None:
         for bench in list(self._benches):
             self.close_bench(bench)
-        self._drop_network()
+        self._drop_extension()
         self._device.close()
 
-    def _drop_network(self) -> None:
-        placed, self._network = self._network, None
-        if placed is not None:
-            placed.close()
+    def _drop_extension(self) -> None:
+        open_one, self._extension = self._extension, None
+        if open_one is not None:
+            open_one.close()
 
     def _keep(self, bench: Bench, executable: Executable) -> Loaded:
         number = self._next()

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
+from tilewright.kernels.kernel import Kernel
+from tilewright.kernels.problem import Problem
 from tilewright.tuner import statistics
 from tilewright.tuner.device import L2, Executable, Verification
 from tilewright.tuner.errors import TrialFailure
@@ -14,7 +16,8 @@ from tilewright.tuner.library_layer import LayerEnd, is_layer
 from tilewright.tuner.library_lt import CublasLt
 
 if TYPE_CHECKING:
-    from tilewright.tuner.cuda_bench import CudaBench
+    from tilewright.tuner.cuda_arrays import ProblemArrays
+    from tilewright.tuner.cuda_context import CudaContext
 
 ROUNDS = 5
 """Of one sample each, in turn. Enough to order calls that differ by more than noise, which is all that matters."""
@@ -31,6 +34,22 @@ class TimesCalls(Protocol):
 
     def sample(self, executable: Executable, l2: L2, count: int) -> list[float]:
         """See `device.Bench`."""
+
+
+class HasCalls(TimesCalls, Protocol):
+    """A bench on a GPU whose problem the library may compute."""
+
+    device: CudaContext
+    kernel: Kernel
+    problem: Problem
+    arrays: ProblemArrays
+    scalars: dict[str, float]
+
+    def executable(self, enqueue: Callable[[], None]) -> Executable:
+        """What launches that once, for `verify` and `sample`."""
+
+    def forget(self, executable: Executable) -> None:
+        """Frees what the bench holds for it."""
 
 
 @dataclass
@@ -82,7 +101,7 @@ def _sampled(bench: TimesCalls, candidate: Candidate, l2: L2, count: int) -> boo
 class CudaLibrary:
     """cuBLAS and cuBLASLt for one bench's problem, sharing a workspace. Made and closed in the bench's context."""
 
-    def __init__(self, bench: CudaBench) -> None:
+    def __init__(self, bench: HasCalls) -> None:
         self._bench = bench
         self._memory: Any = bench.device.allocate(WORKSPACE_BYTES)
         stream, workspace = bench.device.stream.handle, int(self._memory)

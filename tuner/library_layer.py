@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 from tilewright.kernels.kernel import REAL, Kernel, Launch
 from tilewright.kernels.problem import Problem
-from tilewright.tuner.compile import Compilation
+from tilewright.tuner.compilation import Compilation
 from tilewright.tuner.library import LibraryCall
 
 if TYPE_CHECKING:
-    from tilewright.tuner.cuda import CudaDevice
+    from tilewright.tuner.cuda_context import CudaContext
 
 _ENTRY = "add_bias_activate"
 _VECTOR_BYTES = 16
@@ -46,7 +46,7 @@ def layer_definitions(problem: Problem) -> dict[str, str]:
 class LayerEnd:
     """The second kernel, compiled and loaded for one problem."""
 
-    def __init__(self, device: CudaDevice, kernel: Kernel, problem: Problem, addresses: Mapping[str, int]) -> None:
+    def __init__(self, device: CudaContext, kernel: Kernel, problem: Problem, addresses: Mapping[str, int]) -> None:
         work: Compilation = device.compilation(layer_source(kernel), layer_definitions(problem), _ENTRY)
         self._function = device.load(device.compile(work).cubin, _ENTRY, "PP")
         self._arguments = addresses["b"], addresses[kernel.output.name]

@@ -42,10 +42,10 @@ class Passed:
 
 
 class PlacedNetwork(Protocol):
-    """A network of one batch size on one device, used from one thread."""
+    """A network of one batch size on one device, used from one thread; an `Extension` of an isolated device."""
 
-    def forward(self, x: Matrix) -> Passed:
-        """The pass of `x` (batch, inputs) float32, row-major, in the host's memory."""
+    def call(self, x: Matrix) -> Passed:
+        """The forward pass of `x` (batch, inputs) float32, row-major, in the host's memory."""
 
     def close(self) -> None:
         """Frees what the device holds of it."""
@@ -55,6 +55,19 @@ def problems(network: Network, batch: int) -> list[Problem]:
     """What its launches are: a `linear` for each layer, then `softmax`."""
     launched = cast("list[Any]", LaunchedNetwork(network, batch, choose=Runtime().best).launches)
     return [launcher.problem for launcher in launched]
+
+
+@dataclass(frozen=True)
+class NetworkExtension:
+    """A network that an isolated device is to keep ready: `device.call("extend", …)`, then `call_extension` a pass."""
+
+    network: Network
+    batch: int
+    configurations: Mapping[Problem, Configuration]
+
+    def open(self, device: Device) -> PlacedNetwork:
+        """See `place_network`."""
+        return place_network(device, self.network, self.batch, self.configurations)
 
 
 def place_network(
@@ -72,7 +85,7 @@ def place_network(
     else:
         placed = _OnHost(network, batch, runtime)
     x = np.random.default_rng(0).random((batch, network.sizes[0]), np.float32)
-    error = float(np.abs(placed.forward(x).probabilities - network.forward(x)).max())
+    error = float(np.abs(placed.call(x).probabilities - network.forward(x)).max())
     if not error <= TOLERANCE:  # nor NaN
         placed.close()
         raise WrongNetworkError(f"the network's kernels are wrong: a probability is {error:.2g} from NumPy's")
@@ -86,7 +99,7 @@ class _OnHost:
         self._launched = LaunchedNetwork(network, batch, choose=runtime.best)
         self._shape = batch, network.sizes[-1]
 
-    def forward(self, x: Matrix) -> Passed:
+    def call(self, x: Matrix) -> Passed:
         began = time.perf_counter()
         probabilities = np.full(self._shape, np.nan, np.float32)
         self._launched(x, probabilities)
@@ -107,7 +120,7 @@ class _OnCuda:
             self._y = self._placed(np.full(self._shape, np.nan, np.float32))
             self._graph = ForwardGraph(launched, self._x, self._y, device.stream.handle)
 
-    def forward(self, x: Matrix) -> Passed:
+    def call(self, x: Matrix) -> Passed:
         began = time.perf_counter()
         probabilities = np.empty(self._shape, np.float32)
         with self._device.launching():

@@ -12,7 +12,7 @@ from tilewright.kernels.own import corners, example, limits_of, odd_shapes, opti
 from tilewright.kernels.problem import Limits, Problem
 from tilewright.kernels.space import Configuration, SearchSpace
 from tilewright.tuner.arrays import random_arrays, scalar_values
-from tilewright.tuner.compile import Compilation, Compiled, arch_of
+from tilewright.tuner.compilation import Compilation, Compiled, arch_of
 from tilewright.tuner.compile_pool import CompilePool
 from tilewright.tuner.cpu import CpuDevice
 from tilewright.tuner.cpu_bench import CpuBench

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from tilewright.kernels.kernel import Launch
 
 if TYPE_CHECKING:
-    from tilewright.tuner.cuda import CudaDevice
+    from tilewright.tuner.cuda_context import CudaContext
 
 LARGE_BYTES, SMALL_BYTES = 1 << 30, 1 << 28
 """The larger read has the smaller part in starting and ending."""
@@ -24,7 +24,7 @@ Geometry = tuple[int, int, int]
 GEOMETRIES: Sequence[Geometry] = tuple(itertools.product((4, 8, 16), (256, 512, 1024), (1, 2, 4, 8, 16)))
 
 
-def best_reads(device: CudaDevice) -> list[tuple[float, str]]:
+def best_reads(device: CudaContext) -> list[tuple[float, str]]:
     """GB/s and geometry of the fastest read of LARGE_BYTES, and of SMALL_BYTES; medians, out of memory each time."""
     buffers = {size: device.allocate(size + 16) for size in (LARGE_BYTES, SMALL_BYTES)}
     for size, buffer in buffers.items():

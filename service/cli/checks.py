@@ -22,7 +22,7 @@ from tilewright.service.errors import DatabaseUnavailableError
 from tilewright.service.settings import settings
 from tilewright.service.store import schema
 from tilewright.service.store.session import database_url
-from tilewright.tuner import cache, compile, cpu_compile, nvml, nvrtc  # noqa: A004 - the module's name
+from tilewright.tuner import cache, compilation, cpu_compile, nvml, nvrtc
 from tilewright.tuner.errors import NoCompilerError
 
 MIN_FREE_BYTES = 1 << 30
@@ -104,7 +104,7 @@ def nvrtc_compiler() -> Check:
 def nvcc_compiler() -> Check:
     """nvcc, which PyCUDA's compiler calls."""
     try:
-        return Check(name="nvcc", state=State.OK, found=compile.compiler_version("pycuda"))
+        return Check(name="nvcc", state=State.OK, found=compilation.compiler_version("pycuda"))
     except NoCompilerError as error:
         return Check(name="nvcc", state=State.ABSENT, found="none", remedy=str(error))
 

@@ -14,7 +14,7 @@ from tilewright.service.cli.failure import CommandError, ExitCode
 from tilewright.service.cli.output import JsonFlag, data, note, print_json, print_table
 from tilewright.service.operations.parse import SHAPE_EXAMPLE, parse_shape
 from tilewright.service.settings import settings
-from tilewright.tuner.compile import arch_of
+from tilewright.tuner.compilation import arch_of
 from tilewright.tuner.own_check import check_kernel
 from tilewright.tuner.own_report import Finding, Report
 

@@ -20,7 +20,7 @@ from tilewright.service.worker.device_lock import DeviceBusyError
 from tilewright.tuner import digits
 from tilewright.tuner.errors import TrialFailure, TunerError
 from tilewright.tuner.isolated import IsolatedDevice
-from tilewright.tuner.network_place import Passed, problems
+from tilewright.tuner.network_place import NetworkExtension, Passed, problems
 
 logger = logging.getLogger(__name__)
 
@@ -60,7 +60,7 @@ class DigitAnswers:
         cells = np.array(task.cells, np.float32).reshape(1, digits.CELLS, digits.CELLS)
         try:
             device = self._prepared()
-            passed: Passed = device.call("forward", digits.images(cells))
+            passed: Passed = device.call("call_extension", digits.images(cells))
         except (TrialFailure, TunerError, DeviceBusyError, OSError) as error:
             reason = error.log if isinstance(error, TrialFailure) else str(error)
             logger.warning("The digits network does not run: %s", reason)
@@ -96,5 +96,5 @@ class DigitAnswers:
 
     def _place(self, device: IsolatedDevice, layers: list[Layer]) -> None:
         configurations = {layer.problem: layer.configuration for layer in layers}
-        device.call("place_network", digits.trained(), 1, configurations)
+        device.call("extend", NetworkExtension(digits.trained(), 1, configurations))
         self._layers, self._placed = layers, (device, device.generation)

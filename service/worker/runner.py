@@ -1,4 +1,4 @@
-"""The child process of one job: owns the study loop and its writes. `python -m … JOB EPOCH DEVICE PARENT_PID`."""
+"""The child process of one job: owns the study loop and its writes."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Sequence
-from contextlib import closing
+from contextlib import AbstractContextManager, ExitStack, closing
 from dataclasses import dataclass, replace
-from typing import NoReturn, TypeVar
+from typing import NoReturn, Protocol, TypeVar
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session, joinedload
@@ -33,12 +33,11 @@ from tilewright.service.store.models import JobState
 from tilewright.service.store.patience import patiently
 from tilewright.service.store.session import engine
 from tilewright.service.worker.device_lock import alone_on
-from tilewright.service.worker.digit_desk import DigitsBetween
 from tilewright.service.worker.exits import Exit
 from tilewright.service.worker.first_guess import FirstGuess
 from tilewright.service.worker.leases import Leases
 from tilewright.service.worker.lifeline import die_with
-from tilewright.tuner.compile import Compiler
+from tilewright.tuner.compilation import Compiler
 from tilewright.tuner.device import Device
 from tilewright.tuner.devices import find_device, open_device
 from tilewright.tuner.errors import DeviceLostError, NoDeviceError, TunerError
@@ -54,6 +53,17 @@ LOOK_EVERY_S = 1.0
 """How often the job's row is asked whether to stop, where no trial's write tells it anyway."""
 OTHERS_EVERY_S = 0.25
 """How often the study is asked for what other devices of the model have added to it."""
+
+
+class BetweenTrials(Protocol):
+    """Something that a device does besides the job that has it, in the time between two trials."""
+
+    def look(self) -> None:
+        """Does what has come since the last look. Never raises: a job does not end of it."""
+
+
+WhileOpen = Callable[[Device], AbstractContextManager[BetweenTrials]]
+"""Makes such a thing for the device of a job, for as long as the job has it."""
 
 
 @dataclass(frozen=True)
@@ -97,13 +107,13 @@ class Run:
         epoch: int,
         device: Device,
         stop: threading.Event,
-        digits: DigitsBetween,
+        between: Sequence[BetweenTrials],
         first: Sequence[Configuration],
     ) -> None:
         self.job, self.kernel, self.problem = assignment.job, assignment.kernel, assignment.problem
         self.budget = assignment.budget
         self.epoch, self.device, self.stop = epoch, device, stop
-        self.digits, self.first = digits, first
+        self.between, self.first = between, first
         self.cancelled = False
         self.dropped: list[Dropped] = []
         self._looked_s = self._started_s = self._heard_s = time.monotonic()
@@ -185,8 +195,9 @@ class Run:
         return StudyState([trial for trial in state.trials if trial.configuration in self.space])
 
     def _others(self) -> list[Trial]:
-        """What other devices added; asked before each trial, which is also when drawings are answered."""
-        self.digits.look()
+        """What other devices added; asked before each trial, which is also when `between` has its turn."""
+        for guest in self.between:
+            guest.look()
         if time.monotonic() - self._heard_s < OTHERS_EVERY_S:
             return []
         found = patiently(
@@ -242,7 +253,7 @@ def end(job_id: uuid.UUID, epoch: int, write: Callable[[Session], object]) -> No
             raise
 
 
-def run(job_id: uuid.UUID, epoch: int, device_name: str, stop: threading.Event) -> Exit:
+def run(job_id: uuid.UUID, epoch: int, device_name: str, stop: threading.Event, guests: Sequence[WhileOpen]) -> Exit:
     """Runs the job; what the process should exit with."""
     assignment = patiently(lambda session: Assignment.load(session, job_id))
     try:
@@ -251,10 +262,11 @@ def run(job_id: uuid.UUID, epoch: int, device_name: str, stop: threading.Event) 
         with (
             alone_on(entry),
             closing(open_device(device_name, assignment.compiler)) as device,
-            DigitsBetween(device) as digits,
+            ExitStack() as stack,
         ):
+            between = [stack.enter_context(guest(device)) for guest in guests]
             first = guess.starts() if guess else []  # waited for before the job's seconds count
-            job_run = Run(assignment, epoch, device, stop, digits, first)
+            job_run = Run(assignment, epoch, device, stop, between, first)
             return job_run.settle(job_run.search())
     except (DeviceLostError, NoDeviceError) as lost:  # its worker had it: it fell off since
         logger.error("%s", lost)  # noqa: TRY400 - expected: the sentence says it all
@@ -266,8 +278,8 @@ def run(job_id: uuid.UUID, epoch: int, device_name: str, stop: threading.Event) 
         return Exit.ENDED
 
 
-def main(arguments: list[str]) -> int:
-    """The process: ends with its worker, stops after the running trial on SIGTERM."""
+def main(arguments: list[str], guests: Sequence[WhileOpen]) -> int:
+    """The process: ends with its worker, stops after the running trial on SIGTERM; `guests` act between trials."""
     job_id, epoch, device_name, parent_pid = arguments
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda _number, _frame: stop.set())
@@ -276,7 +288,7 @@ def main(arguments: list[str]) -> int:
     logs.configure()
     logs.always(job=job_id, device=device_name)
     try:
-        return run(uuid.UUID(job_id), int(epoch), device_name, stop)
+        return run(uuid.UUID(job_id), int(epoch), device_name, stop, guests)
     except FencedError as fenced:
         logger.warning("%s", fenced)
         return Exit.FENCED
@@ -292,7 +304,3 @@ def leave(status: int) -> NoReturn:
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(status)
-
-
-if __name__ == "__main__":
-    leave(main(sys.argv[1:]))

@@ -162,7 +162,7 @@ class _Runner:
         self._process = await asyncio.create_subprocess_exec(
             sys.executable,
             "-m",
-            "tilewright.service.worker.runner",
+            "tilewright.service.worker.job_process",
             str(self.job_id),
             str(self.epoch),
             self.device_name,

@@ -166,7 +166,7 @@ def running(folder: Path) -> Iterator[World]:
 
 def _runners(worker: int) -> list[int]:
     own = set(_descendants(worker))
-    return [pid for pid, words in command_lines() if pid in own and b"tilewright.service.worker.runner" in words]
+    return [pid for pid, words in command_lines() if pid in own and b"tilewright.service.worker.job_process" in words]
 
 
 def _freeze(pids: list[int]) -> Undo:

@@ -11,7 +11,7 @@ from sqlalchemy.exc import OperationalError
 
 from tilewright.kernels.catalogue import catalogue
 from tilewright.tuner.cache import CubinCache
-from tilewright.tuner.compile import Compiled
+from tilewright.tuner.compilation import Compiled
 from tilewright.tuner.outcome import Resources
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(600)]

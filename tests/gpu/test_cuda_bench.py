@@ -12,7 +12,8 @@ import pytest
 from tilewright.kernels.catalogue import catalogue
 from tilewright.tuner import cuda_reference, verify
 from tilewright.tuner.arrays import KINDS, random_arrays
-from tilewright.tuner.compile import arch_of, compile_nvrtc
+from tilewright.tuner.compilation import arch_of
+from tilewright.tuner.compile import compile_nvrtc
 from tilewright.tuner.occupancy import blocks_per_multiprocessor
 
 pytestmark = pytest.mark.gpu

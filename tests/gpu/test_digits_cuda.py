@@ -18,7 +18,7 @@ from tilewright.service.store import session as store_session
 from tilewright.tuner import digits, nvml
 from tilewright.tuner.devices import DeviceSpec, default_compiler
 from tilewright.tuner.isolated import IsolatedDevice
-from tilewright.tuner.network_place import problems
+from tilewright.tuner.network_place import NetworkExtension, problems
 
 pytestmark = pytest.mark.gpu
 FIRST_LAYER = {"kernel": "linear", "shape": {"m": 1, "n": 100, "k": 784}, "options": {"activation": "relu"}}
@@ -33,10 +33,10 @@ def test_the_network_is_replayed_as_a_graph_between_the_trials_of_a_bench(gpu):
         layers = safe_layers(model.slug, model.limits, problems(network, 1))
         bench = device.bench(gemm, problem, seed=0)
         executable = bench.compile(gemm.default_configuration(gemm.space(problem, model.limits)))
-        device.call("place_network", network, 1, {layer.problem: layer.configuration for layer in layers})
+        device.call("extend", NetworkExtension(network, 1, {layer.problem: layer.configuration for layer in layers}))
         for seed in range(5):
             x = np.random.default_rng(seed).random((1, network.sizes[0]), np.float32)
-            passed = device.call("forward", x)
+            passed = device.call("call_extension", x)
             np.testing.assert_allclose(passed.probabilities, network.forward(x), atol=1e-5)
             assert 0 < passed.kernels_us < passed.pass_us
             assert bench.verify(executable).wrong == 0

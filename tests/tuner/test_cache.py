@@ -10,7 +10,7 @@ import pytest
 
 from tilewright.tuner import cache as cache_module
 from tilewright.tuner.cache import CubinCache, default_folder, folder_size
-from tilewright.tuner.compile import Compiled
+from tilewright.tuner.compilation import Compiled
 from tilewright.tuner.outcome import Resources
 
 KEY = "ab" + "0" * 62

@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from tilewright.kernels.problem import Limits
-from tilewright.tuner import compile as compile_module
-from tilewright.tuner import compile_pool
+from tilewright.tuner import compilation, compile_pool
 from tilewright.tuner.cache import CubinCache
 from tilewright.tuner.child import Child
-from tilewright.tuner.compile import Compilation, Compiled, arch_of, compile_nvrtc, read_resources
+from tilewright.tuner.compilation import Compilation, Compiled, arch_of, read_resources
+from tilewright.tuner.compile import compile_nvrtc
 from tilewright.tuner.compile_pool import CompilePool
 from tilewright.tuner.cuda_model import limits_of, model_of, slug_of
 from tilewright.tuner.errors import NoCompilerError, TrialFailure
@@ -228,7 +228,7 @@ def test_the_key_changes_with_everything_that_the_cubin_depends_on(monkeypatch):
         replace(WORK, entry="other"),
     ]
     keys = {work.key() for work in (WORK, *changed)}
-    monkeypatch.setattr(compile_module, "compiler_version", lambda _compiler: "99.9")
+    monkeypatch.setattr(compilation, "compiler_version", lambda _compiler: "99.9")
     keys.add(WORK.key())
     assert len(keys) == 6
     assert WORK.key() == replace(WORK).key()
@@ -236,9 +236,9 @@ def test_the_key_changes_with_everything_that_the_cubin_depends_on(monkeypatch):
 
 def test_a_missing_nvcc_says_what_to_do(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
-    compile_module.compiler_version.cache_clear()
+    compilation.compiler_version.cache_clear()
     with pytest.raises(NoCompilerError, match="install the CUDA toolkit, or use --compiler nvrtc"):
-        compile_module.compiler_version("pycuda")
+        compilation.compiler_version("pycuda")
 
 
 def test_arch_names():

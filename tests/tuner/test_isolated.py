@@ -105,7 +105,7 @@ def test_a_lost_child_is_the_trials_outcome_and_the_next_call_finds_a_new_one(de
 def test_the_log_says_that_a_hanging_child_was_killed_and_in_which_call(bench, caplog):
     with pytest.raises(TrialFailure):
         bench.verify(bench.compile(configuration("hang")))
-    [said] = [record.getMessage() for record in caplog.records if record.name == "tilewright.tuner.isolated"]
+    [said] = [record.getMessage() for record in caplog.records if record.name == "tilewright.tuner.isolated_process"]
     assert said == "verify had not ended after 2 s: the device's process is killed."
 
 

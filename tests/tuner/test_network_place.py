@@ -15,7 +15,7 @@ from tilewright.tuner.devices import DeviceSpec
 from tilewright.tuner.errors import TrialFailure, TunerError
 from tilewright.tuner.isolated import IsolatedDevice
 from tilewright.tuner.network import Network
-from tilewright.tuner.network_place import WrongNetworkError, place_network, problems
+from tilewright.tuner.network_place import NetworkExtension, WrongNetworkError, place_network, problems
 from tilewright.tuner.runtime.choice import Place, default_choice
 from tilewright.tuner.runtime.errors import LaunchError
 
@@ -61,16 +61,16 @@ def test_a_configuration_that_the_space_does_not_have_is_refused():
 
 def test_a_device_in_another_process_computes_it_and_a_new_process_is_to_be_told_again():
     with closing(IsolatedDevice(DeviceSpec("cpu"))) as device:
-        with pytest.raises(TunerError, match="no network"):
-            device.call("forward", X)
-        device.call("place_network", NETWORK, 2, safe(NETWORK, 2, device.model))
-        passed = device.call("forward", X)
+        with pytest.raises(TunerError, match="no extension"):
+            device.call("call_extension", X)
+        device.call("extend", NetworkExtension(NETWORK, 2, safe(NETWORK, 2, device.model)))
+        passed = device.call("call_extension", X)
         np.testing.assert_allclose(passed.probabilities, NETWORK.forward(X), atol=2e-6)
         assert passed.kernels_us is None
         assert passed.pass_us > 0
         os.kill(device.child_pid, signal.SIGKILL)
         with pytest.raises(TrialFailure, match="SIGKILL"):
-            device.call("forward", X)
+            device.call("call_extension", X)
         device.ensure_child()
-        with pytest.raises(TunerError, match="no network"):
-            device.call("forward", X)
+        with pytest.raises(TunerError, match="no extension"):
+            device.call("call_extension", X)

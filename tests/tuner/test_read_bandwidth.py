@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from tilewright.tuner import read_bandwidth
-from tilewright.tuner.compile import Compilation, compile_now
+from tilewright.tuner.compilation import Compilation
+from tilewright.tuner.compile import compile_now
 
 SOURCE = Path(read_bandwidth.__file__).with_name("read.cu").read_text(encoding="utf-8")
 

@@ -103,7 +103,7 @@ def test_a_desk_holds_the_device_only_while_no_job_has_it(desk, registered, monk
 def test_a_device_whose_process_dies_is_opened_anew(desk, registered):
     answered(registered.uuid, 6)
     os.kill(desk._device.child_pid, signal.SIGKILL)
-    with pytest.raises(DeviceUnavailableError, match="died in forward"):
+    with pytest.raises(DeviceUnavailableError, match="died in call_extension"):
         recognise(drawing(6, registered.uuid))
     assert answered(registered.uuid, 6).digit == 6
 

@@ -1,0 +1,14 @@
+"""A job's process, put together: the runner, and what a device does between its trials.
+
+`python -m tilewright.service.worker.job_process JOB EPOCH DEVICE PARENT_PID`
+"""
+
+from __future__ import annotations
+
+import sys
+
+from tilewright.service.worker import runner
+from tilewright.service.worker.digit_desk import DigitsBetween
+
+if __name__ == "__main__":
+    runner.leave(runner.main(sys.argv[1:], [DigitsBetween]))
