@@ -1,4 +1,4 @@
-"""The README's two tables of kernels.json: what each arithmetic comes to over the suite, and some rows of it."""
+"""The tables of kernels.json in README.md and docs/results.md: what each arithmetic comes to, and some rows."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PICKED = (
 
 
 def readme_sections(document: dict[str, Any]) -> dict[str, str]:
-    """What stands between the README's markers: at its top the summary with the caption, further down the rows."""
+    """What stands between markers: in README.md the summary with the caption, in docs/results.md the rows."""
     rows = [row for row in document["rows"] if row.get("speedup")]
     summary = [*_summary(rows), "", caption(document), ""]
     return {"kernels": "\n".join(summary), "kernel rows": "\n".join([*_picked(rows), ""])}
@@ -49,14 +49,20 @@ def caption(document: dict[str, Any]) -> str:
     )
 
 
-def put_into(readme: Path, document: dict[str, Any]) -> None:
-    """Replaces what stands between `<!-- NAME: …` and `<!-- /NAME` of each section; ValueError where they are not."""
-    text = readme.read_text(encoding="utf-8")
-    for name, section in readme_sections(document).items():
+def put_into(page: Path, document: dict[str, Any]) -> None:
+    """Replaces what stands between `<!-- NAME: …` and `<!-- /NAME` of each section that the page has.
+
+    Raises ValueError where it has none, or one without an end.
+    """
+    text = page.read_text(encoding="utf-8")
+    sections = {name: made for name, made in readme_sections(document).items() if f"<!-- {name}:" in text}
+    if not sections:
+        raise ValueError(f"{page} has no section of kernels.json")
+    for name, section in sections.items():
         before, marker, rest = text.partition(f"<!-- {name}:")
         comment, end, old = rest.partition("-->\n")
         text = before + marker + comment + end + section + old[old.index(f"<!-- /{name}") :]
-    readme.write_text(text, encoding="utf-8")
+    page.write_text(text, encoding="utf-8")
 
 
 def _summary(rows: Sequence[Row]) -> list[str]:

@@ -44,7 +44,7 @@ LAUNCHES = 3000
 a trial of a product of 16 ms costs some twenty launches, and a search of a few dozen trials says little."""
 
 RESULTS = Path(__file__).with_name("results")
-README = Path("README.md")
+PAGES = (Path("README.md"), Path("docs/results.md"))
 SAME = ("kernel", "dtype", "options", "shape", "budget", "source_hash", "environment_hash", "device_model")
 """What a row must share with the one that would be measured now, to be kept on --resume."""
 
@@ -59,7 +59,8 @@ def main() -> int:
     if arguments.table:
         document = read_document(arguments.table)
         if arguments.readme:
-            put_into(README, document)
+            for page in PAGES:
+                put_into(page, document)
         print(report(document, names))
         return 0
     chosen = select(suite, arguments.only)
@@ -112,7 +113,9 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--out", type=Path, help="instead of benchmarks/results/<device>/kernels.json")
     parser.add_argument("--table", type=Path, help="only print what this file holds")
     parser.add_argument("--merge", type=Path, action="append", default=[], help="a file with a part of the rows")
-    parser.add_argument("--readme", action="store_true", help="with --table: put its table into README.md")
+    parser.add_argument(
+        "--readme", action="store_true", help="with --table: put its tables into the pages"
+    )
     return parser.parse_args(words)
 
 

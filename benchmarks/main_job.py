@@ -2,7 +2,7 @@
 
 tilewright up                                                        # in one terminal, on the GPU host
 python benchmarks/main_job.py --out benchmarks/results/h200/main_job.json
-python benchmarks/main_job.py --table benchmarks/results/h200/main_job.json    # the README's table, as Markdown
+python benchmarks/main_job.py --table benchmarks/results/h200/main_job.json    # the table of docs/results.md
 """
 
 from __future__ import annotations
@@ -170,21 +170,21 @@ def caption(document: dict[str, Any]) -> str:
         f"{environment['runtime']}; "
         f"{trials} trials a problem; {day}. Times are medians of the finals: interleaved rounds with "
         f"{', '.join(libraries)} in full FP32 (TF32 off), `gemm` with warm and `gemv` with cold L2. "
-        "Made by `make bench-main-job`; the data are in [main_job.json](benchmarks/results/h200/main_job.json)."
+        "Made by `make bench-main-job`; the data are in [main_job.json](../benchmarks/results/h200/main_job.json)."
     )
 
 
 def readme_section(document: dict[str, Any]) -> str:
-    """The table and its caption, between the README's markers."""
+    """The table and its caption, between the page's markers."""
     return f"{table(document)}\n\n{caption(document)}\n"
 
 
-def put_into(readme: Path, document: dict[str, Any]) -> None:
+def put_into(page: Path, document: dict[str, Any]) -> None:
     """Replaces what stands between the markers `<!-- main_job…` and `<!-- /main_job`."""
-    before, marker, rest = readme.read_text(encoding="utf-8").partition("<!-- main_job")
+    before, marker, rest = page.read_text(encoding="utf-8").partition("<!-- main_job")
     comment, end, _ = rest.partition("-->\n")
     after = rest[rest.index("<!-- /main_job") :]
-    readme.write_text(before + marker + comment + end + readme_section(document) + after, encoding="utf-8")
+    page.write_text(before + marker + comment + end + readme_section(document) + after, encoding="utf-8")
 
 
 def main() -> None:
@@ -193,13 +193,13 @@ def main() -> None:
     parser.add_argument("--url", default="http://127.0.0.1:8000")
     parser.add_argument("--trials", type=int, default=TRIALS)
     parser.add_argument("--out", type=Path)
-    parser.add_argument("--readme", type=Path, help="results whose table goes into README.md")
+    parser.add_argument("--readme", type=Path, help="results whose table goes into docs/results.md")
     chosen = parser.parse_args()
     if chosen.out:
         with Client(chosen.url) as client:
             export(client, chosen.trials, chosen.out)
     if chosen.readme:
-        put_into(Path("README.md"), json.loads(chosen.readme.read_text(encoding="utf-8")))
+        put_into(Path("docs/results.md"), json.loads(chosen.readme.read_text(encoding="utf-8")))
     shown = chosen.readme or chosen.out
     if shown:
         print(table(json.loads(shown.read_text(encoding="utf-8"))))

@@ -1,4 +1,4 @@
-"""The README's figures are those of the committed results, and its two commands exist."""
+"""The figures of README.md and docs/results.md are those of the committed results; the two commands exist."""
 
 import json
 import sys
@@ -20,7 +20,7 @@ def main_job(monkeypatch):
 
 
 def test_the_table_is_made_from_the_results(main_job):
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
     section = text.partition("<!-- main_job")[2].partition("-->\n")[2].partition("<!-- /main_job")[0]
     assert section == main_job.readme_section(json.loads(RESULTS.read_text(encoding="utf-8")))
 
@@ -29,7 +29,7 @@ def test_the_kernels_tables_are_made_from_the_results(monkeypatch):
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
     import kernel_readme  # noqa: PLC0415 - benchmarks is no package
 
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    text = "".join((ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "docs/results.md"))
     results = json.loads(RESULTS.with_name("kernels.json").read_text(encoding="utf-8"))
     for name, made in kernel_readme.readme_sections(results).items():
         section = text.partition(f"<!-- {name}:")[2].partition("-->\n")[2].partition(f"<!-- /{name}")[0]
@@ -50,3 +50,7 @@ def test_every_problem_of_the_main_job_has_a_row(main_job):
 def test_the_two_commands_are_targets_of_the_makefile(target):
     assert f"\n{target}: ##" in (ROOT / "Makefile").read_text(encoding="utf-8")
     assert f"\nmake {target} " in (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def test_the_readme_fits_three_screens():
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 150

@@ -249,7 +249,7 @@ def test_the_readme_shows_means_and_some_rows(benchmark_module, tmp_path):
     readme.put_into(page, document)
     assert page.read_text() == "".join(around.format(*section) for section in sections.items())
     page.write_text("no markers\n")
-    with pytest.raises(ValueError, match="substring"):
+    with pytest.raises(ValueError, match="has no section"):
         readme.put_into(page, document)
 
 
