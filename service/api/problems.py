@@ -234,7 +234,7 @@ def _request_id(request: Request) -> str | None:
 async def _expected(request: Request, error: Exception) -> JSONResponse:
     if not any(c in BY_ERROR for c in type(error).__mro__):
         return await _unexpected(request, error)
-    location = "body" if request.method in {"POST", "PUT"} else "query"
+    location = "body" if request.method in {"POST", "PUT", "PATCH"} else "query"
     return response_to(error, location, _request_id(request))
 
 

@@ -14,7 +14,7 @@ from tilewright.service.api.problems import CONFLICT, INVALID, NOT_FOUND, UNAVAI
 from tilewright.service.operations import schedules, staleness_comparisons
 from tilewright.service.operations.answers import FireAnswer, JobAnswer, Page, ScheduleAnswer
 from tilewright.service.operations.pages import MAX_ROW_ID
-from tilewright.service.operations.requests import ScheduleRequest
+from tilewright.service.operations.requests import ScheduleChanges, ScheduleRequest
 from tilewright.service.operations.staleness_comparisons import ComparisonAnswer, Verdict
 from tilewright.service.operations.transaction import transaction
 
@@ -78,6 +78,17 @@ def change_schedule(schedule_id: ScheduleId, request: ScheduleRequest) -> Schedu
     """Replace all that it says. Jobs that it has made go on as they are, and no due time comes twice."""
     with transaction() as session:
         return schedules.change_schedule(session, schedule_id, request)
+
+
+@router.patch(
+    "/{schedule_id}",
+    operation_id="edit_schedule",
+    responses=refuses(INVALID, NOT_FOUND, CONFLICT, UNAVAILABLE),
+)
+def edit_schedule(schedule_id: ScheduleId, changes: ScheduleChanges) -> ScheduleAnswer:
+    """Change the named fields and leave the others. Lists and the budget are replaced as a whole."""
+    with transaction() as session:
+        return schedules.edit_schedule(session, schedule_id, changes)
 
 
 @router.delete("/{schedule_id}", operation_id="delete_schedule", status_code=204, responses=OF_ONE)

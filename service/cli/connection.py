@@ -25,7 +25,7 @@ from tilewright.service.operations.answers import (
     TrialAnswer,
 )
 from tilewright.service.operations.caller import COMMAND_LINE, acting_as
-from tilewright.service.operations.requests import JobRequest, ScheduleRequest
+from tilewright.service.operations.requests import JobRequest, ScheduleChanges, ScheduleRequest
 from tilewright.service.operations.transaction import transaction
 from tilewright.service.settings import settings
 from tilewright.service.store import schema
@@ -57,6 +57,9 @@ class Connection(AsksForResults, Protocol):
 
     def create_schedule(self, request: ScheduleRequest) -> ScheduleAnswer:
         """The schedule; sent again, the same one."""
+
+    def edit_schedule(self, schedule_id: int, changes: ScheduleChanges) -> ScheduleAnswer:
+        """The schedule with those fields changed."""
 
     def schedules(self) -> list[ScheduleAnswer]:
         """Every schedule, by name."""
@@ -134,6 +137,11 @@ class LocalConnection(LocalResults):
         """The schedule; asked for again, the same one."""
         with transaction() as session:
             return schedules.create_schedule(session, request)
+
+    def edit_schedule(self, schedule_id: int, changes: ScheduleChanges) -> ScheduleAnswer:
+        """The schedule with those fields changed."""
+        with transaction() as session:
+            return schedules.edit_schedule(session, schedule_id, changes)
 
     def schedules(self) -> list[ScheduleAnswer]:
         """Every schedule, by name."""

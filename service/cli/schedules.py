@@ -1,7 +1,8 @@
-"""`schedules`: list, show, create, pause, resume, delete, run."""
+"""`schedules`: list, show, create, edit, pause, resume, delete, run."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from enum import StrEnum
 from typing import Annotated, Any
@@ -18,7 +19,7 @@ from tilewright.service.errors import NotFoundError
 from tilewright.service.operations.answers import ScheduleAnswer
 from tilewright.service.operations.due_times import CRON_EXAMPLE
 from tilewright.service.operations.parse import parse_options, parse_shape
-from tilewright.service.operations.requests import DEFAULT_PRIORITY, ScheduleRequest
+from tilewright.service.operations.requests import DEFAULT_PRIORITY, ScheduleChanges, ScheduleRequest
 from tilewright.service.operations.staleness_comparisons import Verdict
 
 PROBLEM_EXAMPLE = "gemm m=256,n=100,k=784 float32 trans_b=true"
@@ -44,9 +45,29 @@ class TargetName(StrEnum):
     DEMAND = "demand"
 
 
+Problems = Annotated[
+    list[str] | None,
+    typer.Option("--problem", help=f'Kernel, shape, then dtype and options, like "{PROBLEM_EXAMPLE}"; repeatable.'),
+]
+Cron = typer.Option("--cron", help=f'Six fields: second minute hour day month weekday, like "{CRON_EXAMPLE}".')
+Target = typer.Option("--target", help="What to tune: --problem, or what is found at each due time.")
+Top = typer.Option("--top", min=1, max=100, help="Most problems of one fire that are found.")
+KernelName = Annotated[str | None, typer.Option("--kernel", help="Find only problems of this kernel.")]
+TimeZone = typer.Option("--time-zone", help="IANA name in which the times are meant.")
+DeviceName = Annotated[str | None, typer.Option("--device", help="Only this device, as for tune.")]
+DeviceModel = Annotated[str | None, typer.Option("--device-model", help="Any device of this model.")]
+Trials = Annotated[int | None, typer.Option("--trials", help="Trials of each job.")]
+Seconds = Annotated[float | None, typer.Option("--seconds", help="Seconds of searching of each job.")]
+TargetMs = Annotated[float | None, typer.Option("--target-ms", help="Stop at the first trial this fast.")]
+Variants = Annotated[list[str] | None, typer.Option("--variant", help="Only this variant; repeatable.")]
+Compiler = Annotated[CompilerName | None, typer.Option("--compiler", help="For CUDA devices.")]
+Priority = typer.Option("--priority", min=0, max=9, help="9 goes first.")
+Overlap = typer.Option("--overlap", help="When due while an earlier job of it is open.")
+
+
 @app.callback(invoke_without_command=True)
 def schedules(context: typer.Context, as_json: JsonFlag = False) -> None:
-    """Schedules: list, show, create, pause, resume, delete, run. Alone: all of them."""
+    """Schedules: list, show, create, edit, pause, resume, delete, run. Alone: all of them."""
     if context.invoked_subcommand is None:
         _list(as_json=as_json)
 
@@ -68,31 +89,21 @@ def show(wanted: Wanted, as_json: JsonFlag = False) -> None:
 def create(
     name: Annotated[str, typer.Argument(metavar="NAME", help="A name of its own.")],
     *,
-    cron: Annotated[
-        str,
-        typer.Option("--cron", help=f'Six fields: second minute hour day month weekday, like "{CRON_EXAMPLE}".'),
-    ],
-    problem: Annotated[
-        list[str] | None,
-        typer.Option("--problem", help=f'Kernel, shape, then dtype and options, like "{PROBLEM_EXAMPLE}"; repeatable.'),
-    ] = None,
-    target: Annotated[
-        TargetName, typer.Option("--target", help="What to tune: --problem, or what is found at each due time.")
-    ] = TargetName.PROBLEMS,
-    top: Annotated[int, typer.Option("--top", min=1, max=100, help="Most problems of one fire that are found.")] = 20,
-    kernel: Annotated[str | None, typer.Option("--kernel", help="Find only problems of this kernel.")] = None,
-    time_zone: Annotated[str, typer.Option("--time-zone", help="IANA name in which the times are meant.")] = "UTC",
-    device: Annotated[str | None, typer.Option("--device", help="Only this device, as for tune.")] = None,
-    device_model: Annotated[str | None, typer.Option("--device-model", help="Any device of this model.")] = None,
-    trials: Annotated[int | None, typer.Option("--trials", help="Trials of each job.")] = None,
-    seconds: Annotated[float | None, typer.Option("--seconds", help="Seconds of searching of each job.")] = None,
-    target_ms: Annotated[float | None, typer.Option("--target-ms", help="Stop at the first trial this fast.")] = None,
-    variant: Annotated[list[str] | None, typer.Option("--variant", help="Only this variant; repeatable.")] = None,
-    compiler: Annotated[CompilerName | None, typer.Option("--compiler", help="For CUDA devices.")] = None,
-    priority: Annotated[int, typer.Option("--priority", min=0, max=9, help="9 goes first.")] = DEFAULT_PRIORITY,
-    overlap: Annotated[
-        OverlapName, typer.Option("--overlap", help="When due while an earlier job of it is open.")
-    ] = OverlapName.SKIP,
+    cron: Annotated[str, Cron],
+    problem: Problems = None,
+    target: Annotated[TargetName, Target] = TargetName.PROBLEMS,
+    top: Annotated[int, Top] = 20,
+    kernel: KernelName = None,
+    time_zone: Annotated[str, TimeZone] = "UTC",
+    device: DeviceName = None,
+    device_model: DeviceModel = None,
+    trials: Trials = None,
+    seconds: Seconds = None,
+    target_ms: TargetMs = None,
+    variant: Variants = None,
+    compiler: Compiler = None,
+    priority: Annotated[int, Priority] = DEFAULT_PRIORITY,
+    overlap: Annotated[OverlapName, Overlap] = OverlapName.SKIP,
     paused: Annotated[bool, typer.Option("--paused", help="Create it paused.")] = False,
     as_json: JsonFlag = False,
 ) -> None:
@@ -106,7 +117,7 @@ def create(
             "cron": cron,
             "time_zone": time_zone,
             "target": target.value,
-            "problems": [_problem(place, text) for place, text in enumerate(problem or [])],
+            "problems": _parsed(problem or []),
             "top": top,
             "kernel": kernel,
             "device_model": device_model,
@@ -119,6 +130,51 @@ def create(
     with connect() as connection:
         made = connection.create_schedule(request)
     _print(made, as_json=as_json)
+
+
+@app.command()
+def edit(
+    wanted: Wanted,
+    *,
+    name: Annotated[str | None, typer.Option("--name", help="A new name.")] = None,
+    cron: Annotated[str | None, Cron] = None,
+    problem: Problems = None,
+    target: Annotated[TargetName | None, Target] = None,
+    top: Annotated[int | None, Top] = None,
+    kernel: KernelName = None,
+    time_zone: Annotated[str | None, TimeZone] = None,
+    device: DeviceName = None,
+    device_model: DeviceModel = None,
+    trials: Trials = None,
+    seconds: Seconds = None,
+    target_ms: TargetMs = None,
+    variant: Variants = None,
+    compiler: Compiler = None,
+    priority: Annotated[int | None, Priority] = None,
+    overlap: Annotated[OverlapName | None, Overlap] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Change what is named and leave the rest. --problem and --variant replace all that there were."""
+    same = {"name": name, "cron": cron, "top": top, "kernel": kernel, "time_zone": time_zone, "priority": priority}
+    changes: dict[str, Any] = {field: value for field, value in same.items() if value is not None}
+    budget = {"trials": trials, "seconds": seconds, "target_ms": target_ms}
+    budget = {field: value for field, value in budget.items() if value is not None}
+    changes |= {field: one.value for field, one in (("compiler", compiler), ("overlap", overlap)) if one is not None}
+    changes |= {"variants": variant} if variant else {}
+    if target is not None or problem:  # what only the other kind of target has goes
+        found = target not in {None, TargetName.PROBLEMS}
+        changes |= {"target": target.value if target else "problems"}
+        changes |= {"problems": [], "variants": None} if found and not problem else {"kernel": kernel}
+        changes |= {"problems": _parsed(problem)} if problem else {}
+    if device or device_model:  # a device tells its model; a model alone frees from the device
+        changes |= {"device": uuid_of(device) if device else None, "device_model": device_model}
+    if not changes and not budget:
+        raise CommandError("Name what to change, for instance --cron or --trials: see --help", ExitCode.USAGE)
+    with connect() as connection:
+        before = _named(connection, wanted)
+        changes |= {"budget": before.budget | budget} if budget else {}
+        changed = connection.edit_schedule(before.id, ScheduleChanges.model_validate(changes))
+    _print(changed, as_json=as_json)
 
 
 @app.command()
@@ -250,6 +306,10 @@ def _named(connection: Connection, wanted: str) -> ScheduleAnswer:
     if not by:
         raise NotFoundError("schedule", wanted, [one.name for one in found])
     return by[0]
+
+
+def _parsed(problems: Sequence[str]) -> list[dict[str, Any]]:
+    return [_problem(place, text) for place, text in enumerate(problems)]
 
 
 def _problem(place: int, text: str) -> dict[str, Any]:

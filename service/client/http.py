@@ -29,7 +29,7 @@ from tilewright.service.operations.answers import (
     TrialAnswer,
 )
 from tilewright.service.operations.parse import format_options, format_shape
-from tilewright.service.operations.requests import JobRequest, ScheduleRequest
+from tilewright.service.operations.requests import JobRequest, ScheduleChanges, ScheduleRequest
 
 T = TypeVar("T", bound=BaseModel)
 
@@ -123,6 +123,12 @@ class Client(ResultCalls):
         """The schedule; sent again, the same one."""
         body = request.model_dump_json(exclude_none=True)
         response = self._send("POST", "/v1/schedules", headers=JSON, content=body)
+        return self._read(ScheduleAnswer, response.content)
+
+    def edit_schedule(self, schedule_id: int, changes: ScheduleChanges) -> ScheduleAnswer:
+        """The schedule with those fields changed and the others as they are."""
+        body = changes.model_dump_json(exclude_unset=True)
+        response = self._send("PATCH", f"/v1/schedules/{schedule_id}", headers=JSON, content=body)
         return self._read(ScheduleAnswer, response.content)
 
     def schedules(self) -> list[ScheduleAnswer]:

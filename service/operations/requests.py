@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, Strict, model_validator
 
@@ -11,6 +11,10 @@ from tilewright.tuner.search import SAMPLERS
 
 DEFAULT_PRIORITY = 5
 """Of 0 to 9: there is room for what can wait, and for what cannot."""
+
+
+NAME_PATTERN = r"^\w[\w .,:+()/@#-]*$"
+"""Of schedules."""
 
 
 class Request(BaseModel):
@@ -97,7 +101,7 @@ class ScheduleRequest(Request):
     name: str = Field(
         min_length=1,
         max_length=64,
-        pattern=r"^\w[\w .,:+()/@#-]*$",
+        pattern=NAME_PATTERN,
         description="Unique. Letters, digits, spaces and . , : + ( ) / @ # _ -",
     )
     cron: str = Field(max_length=128, description="Six fields: second minute hour day month weekday.")
@@ -124,6 +128,22 @@ class ScheduleRequest(Request):
         default="skip", description="What to do at a due time while an earlier job of this schedule is open."
     )
     enabled: bool = Field(default=True, description="False: created paused.")
+
+
+def _only_what_is_sent(schema: dict[str, Any]) -> None:
+    """Changes have no defaults: what a caller leaves out stays as it is."""
+    for field in schema["properties"].values():
+        field.pop("default", None)
+    schema["examples"] = [{"cron": "0 30 3 * * *", "budget": {"trials": 80}}]
+
+
+class ScheduleChanges(ScheduleRequest):
+    """Some fields of a schedule; the others stay. Lists and the budget are replaced as a whole."""
+
+    model_config = ConfigDict(json_schema_extra=_only_what_is_sent)
+
+    name: str = Field(default="", min_length=1, max_length=64, pattern=NAME_PATTERN, description="Unique.")
+    cron: str = Field(default="", max_length=128, description="Six fields: second minute hour day month weekday.")
 
 
 class DemandJobs(Request):

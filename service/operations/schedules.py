@@ -20,7 +20,7 @@ from tilewright.service.operations.firing import MAX_OPEN_JOBS, fire_by_hand, fi
 from tilewright.service.operations.jobs import OPEN, job
 from tilewright.service.operations.pages import cursor_of, row_id_of
 from tilewright.service.operations.registry import problem_answer
-from tilewright.service.operations.requests import ScheduleRequest
+from tilewright.service.operations.requests import ScheduleChanges, ScheduleRequest
 from tilewright.service.operations.schedule_checks import check_caller, check_schedule
 from tilewright.service.store import models
 
@@ -28,6 +28,7 @@ __all__ = [
     "change_schedule",
     "create_schedule",
     "delete_schedule",
+    "edit_schedule",
     "fire_due",
     "fires",
     "run_now",
@@ -81,6 +82,14 @@ def change_schedule(session: Session, schedule_id: int, request: ScheduleRequest
     session.execute(delete(models.ScheduledProblem).where(models.ScheduledProblem.schedule_id == schedule_id))
     _add_problems(session, schedule_id, checked.problem_ids)
     return schedule(session, schedule_id)
+
+
+def edit_schedule(session: Session, schedule_id: int, changes: ScheduleChanges) -> ScheduleAnswer:
+    """The schedule with those fields changed, judged as a new one is; raises what `change_schedule` raises."""
+    _locked(session, schedule_id)
+    stored = schedule(session, schedule_id).model_dump(include=set(ScheduleRequest.model_fields), exclude_none=True)
+    whole = ScheduleRequest.model_validate(stored | changes.model_dump(exclude_unset=True))
+    return change_schedule(session, schedule_id, whole)
 
 
 def _add_problems(session: Session, schedule_id: int, problem_ids: Sequence[int]) -> None:

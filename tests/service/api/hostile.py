@@ -42,7 +42,7 @@ VALUES: tuple[Any, ...] = (
 """For every place of a body."""
 
 SOME_VALUES = VALUES[::6]
-TRIED_ELSEWHERE = frozenset({"change_schedule", "import_results"})
+TRIED_ELSEWHERE = frozenset({"change_schedule", "edit_schedule", "import_results"})
 """A schedule's body is tried where one is made; tests/service/exchange says more of documents to import."""
 
 RAW = (
@@ -102,6 +102,7 @@ BODIES: Mapping[str, Any] = {
     "retract_result": {"reason": "Wrong beyond the bound."},
     "create_schedule": SCHEDULE | {"name": "weekly"},
     "change_schedule": SCHEDULE,
+    "edit_schedule": SCHEDULE,
     "create_webhook": {"name": "other", "url": "https://ci.example/hook", "states": ["done"]},
     "recognise_digit": {"pixels": [[255] * 8] + [[0, 0, 0, 255, 255, 0, 0, 0]] * 7},
     "open_session": {"key": "tw_of_nobody_at_all"},

@@ -94,6 +94,55 @@ def test_a_change_is_judged_as_a_new_one_is(client):
     assert client.get(where).json() == before
 
 
+def test_an_edit_changes_what_it_names_leaves_the_rest_and_is_recorded(client):
+    where = client.post(AT, json=SCHEDULE | {"priority": 7}).headers["location"]
+    before = client.get(where).json()
+    edited = client.request("PATCH", where, json={"cron": "0 30 3 * * *", "budget": {"seconds": 9.0}})
+    assert edited.status_code == 200, edited.text
+    changed = {"cron", "budget", "next_at", "next_fires"}
+    assert {name: edited.json()[name] for name in before if name not in changed} == {
+        name: value for name, value in before.items() if name not in changed
+    }
+    assert edited.json()["cron"] == "0 30 3 * * *"
+    assert edited.json()["budget"] == {"trials": None, "seconds": 9.0, "target_ms": None}
+    assert edited.json()["next_fires"] != before["next_fires"]
+    entry = client.get("/v1/audit").json()["items"][0]
+    assert (entry["action"], entry["changed"]["schedules"] > 0) == (f"PATCH {where}", True)
+
+    found = client.request("PATCH", where, json={"target": "stale", "problems": [], "top": 3}).json()
+    assert (found["target"], found["problems"], found["top"]) == ("stale", [], 3)
+    assert client.request("PATCH", where, json={"top": 4}).json()["target"] == "stale"
+
+
+@pytest.mark.parametrize(
+    ("changes", "pointer"),
+    [
+        ({"cron": "* * * * *"}, "#/cron"),
+        ({"name": ""}, "#/name"),
+        ({"cron": None}, "#/cron"),
+        ({"budget": {}}, "#/budget"),
+        ({"problems": SCHEDULE["problems"] * 2}, "#/problems/1"),
+        ({"target": "stale"}, "#/problems"),
+        ({"device_model": "nvidia-nosuch"}, "#/device_model"),
+        ({"trials": 3}, "#/trials"),
+    ],
+)
+def test_an_edit_that_is_wrong_is_named_and_changes_nothing(client, changes, pointer):
+    where = client.post(AT, json=SCHEDULE).headers["location"]
+    before = client.get(where).json()
+    assert the_field(client.request("PATCH", where, json=changes)) == ("body", pointer)
+    assert client.get(where).json() == before
+
+
+def test_an_edit_of_nothing_and_of_a_taken_name(client):
+    where = client.post(AT, json=SCHEDULE).headers["location"]
+    client.post(AT, json=SCHEDULE | {"name": "other"})
+    refused(client.request("PATCH", where, json={"name": "other"}), 409, "conflict")
+    refused(client.request("PATCH", f"{AT}/99", json={"priority": 1}), 404, "not-found")
+    before = client.get(where).json()
+    assert client.request("PATCH", where, json={}).json() == before
+
+
 def test_the_same_body_again_is_the_same_schedule_and_another_with_its_name_a_conflict(client):
     first = client.post(AT, json=SCHEDULE)
     again = client.post(AT, json=SCHEDULE)

@@ -78,6 +78,31 @@ def test_the_life_of_a_schedule(run, registered):
         assert len(session.scalars(select(TuningJob)).all()) == 2
 
 
+def test_an_edit_changes_what_is_named_and_leaves_the_rest(run, registered):
+    before = run(*CREATE, "--trials", "5", "--overlap", "queue", "--json").json
+    edited = run("schedules", "edit", "nightly", "--seconds", "60", "--time-zone", "Europe/Berlin", "--json")
+    assert edited.status == 0, edited.err
+    assert edited.json["budget"] == {"trials": 5, "seconds": 60.0, "target_ms": None}
+    same = ("id", "cron", "problems", "overlap", "priority", "enabled", "device_model")
+    assert [edited.json[name] for name in same] == [before[name] for name in same]
+    assert edited.json["time_zone"] == "Europe/Berlin"
+
+    found = run("schedules", "edit", "nightly", "--target", "stale", "--top", "3", "--name", "weekly", "--json").json
+    assert (found["target"], found["top"], found["problems"], found["name"]) == ("stale", 3, [], "weekly")
+    back = run("schedules", "edit", "weekly", "--problem", PROBLEM, "--json").json
+    assert (back["target"], back["problems"]) == ("problems", before["problems"])
+
+    for arguments, words in (
+        (["nightly"], ["nightly", "weekly"]),
+        (["weekly", "--cron", "* * * * *"], ["cron", "six fields"]),
+        (["weekly"], ["--cron"]),
+    ):
+        refused = run("schedules", "edit", *arguments, *([] if arguments != ["nightly"] else ["--top", "2"]))
+        assert (refused.status != 0, refused.out) == (True, "")
+        assert all(word in refused.err for word in words), refused.err
+    assert run("schedules", "show", "weekly", "--json").json == back
+
+
 def test_a_schedule_that_is_not_there_is_exit_code_3_with_those_that_are(run, registered):
     run(*CREATE)
     for command in ("show", "pause", "resume", "delete", "run"):

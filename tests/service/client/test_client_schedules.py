@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from tilewright.service.client import ApiProblemError
-from tilewright.service.operations.requests import BudgetRequest, ScheduleRequest
+from tilewright.service.operations.requests import BudgetRequest, ScheduleChanges, ScheduleRequest
 
 NIGHTLY = ScheduleRequest(
     name="nightly",
@@ -22,6 +22,8 @@ def test_the_life_of_a_schedule(client, registered):
     (job,) = client.run_now(made.id)
     assert client.schedule(made.id).last_jobs == [job.id]
     assert client.set_enabled(made.id, enabled=True).next_fires == made.next_fires
+    edited = client.edit_schedule(made.id, ScheduleChanges(budget=BudgetRequest(trials=4)))
+    assert (edited.budget["trials"], edited.problems, edited.cron) == (4, made.problems, made.cron)
     client.delete_schedule(made.id)
     assert client.schedules() == []
     with pytest.raises(ApiProblemError, match="schedule"):
