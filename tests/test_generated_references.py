@@ -54,6 +54,17 @@ def test_every_operation_parameter_status_and_schema_is_there(made):
         assert all(f"`{word}`" in sections[name] for word in words), name
 
 
+def test_the_help_groups_commands_as_the_page_does():
+    page = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
+    sections = re.findall(r"^## (.+)\n((?:(?!^## ).*\n)*)", page, re.MULTILINE)
+    told = {title: set(re.findall(r"^### tilewright (\w+)$", text, re.MULTILINE)) for title, text in sections}
+    group = get_command(app)
+    shown: dict[str, set[str]] = {}
+    for name in group.list_commands(group.make_context("tilewright", [], resilient_parsing=True)):
+        shown.setdefault(group.commands[name].rich_help_panel, set()).add(name)
+    assert list(shown.items()) == list(told.items())
+
+
 def test_every_option_of_every_command_is_there_and_explained(references, made):
     sections = dict(re.findall(r"^### (.+)\n((?:(?!^###? ).*\n)*)", made["cli.md"], re.MULTILINE))
     seen = 0

@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from tilewright import __version__
 from tilewright.service import logs
@@ -38,8 +39,37 @@ EPILOG = (
     "Exit codes: 0 done, 1 failed, 2 usage, 3 nothing found, 4 no device, 130 interrupted."
 )
 
+SECTIONS = (
+    "Run",
+    "Ask",
+    "Jobs",
+    "Results",
+    "Demand",
+    "Schedules",
+    "Access",
+    "Webhooks",
+    "What there is",
+    "Exchange",
+    "This machine",
+)
+"""The headings of docs/cli.md, under which the help shows the commands."""
+
+
+class InSections(TyperGroup):
+    """Shows commands section by section: Typer by itself would show all groups behind all single commands."""
+
+    def list_commands(self, ctx: Any) -> list[str]:  # typer keeps the type of a context to itself
+        """The names in the order of their sections."""
+
+        def section(name: str) -> int:
+            return SECTIONS.index(getattr(self.commands[name], "rich_help_panel"))  # noqa: B009 - not of the base class
+
+        return sorted(super().list_commands(ctx), key=section)
+
+
 app = typer.Typer(
     name="tilewright",
+    cls=InSections,
     help="Finds, verifies and serves the best configuration of CUDA kernels, per GPU and problem.",
     epilog=EPILOG,
     pretty_exceptions_enable=False,
@@ -62,27 +92,27 @@ def tilewright(
         logs.configure_command()
 
 
-app.command("up")(up.up)
-app.command("serve")(serve.serve)
-app.command("worker")(serve.worker)
-app.command("tune")(tune.tune)
-app.command("best")(best.best)
-app.add_typer(results.app, name="results")
-app.add_typer(demand.app, name="demand")
-app.add_typer(jobs.app, name="jobs")
-app.add_typer(schedules.app, name="schedules")
-app.command("devices")(devices.devices)
-app.command("drain")(draining.drain)
-app.command("resume")(draining.resume)
-app.add_typer(kernels.app, name="kernels")
-app.command("report")(ladder.report)
-app.command("export")(exchange.export)
-app.command("import")(exchange.import_results)
-app.command("bundle")(exchange.bundle)
-app.command("doctor")(doctor.doctor)
-app.add_typer(keys.app, name="keys")
-app.add_typer(webhooks.app, name="webhooks")
-app.add_typer(database.app, name="db")
+app.command("up", rich_help_panel="Run")(up.up)
+app.command("serve", rich_help_panel="Run")(serve.serve)
+app.command("worker", rich_help_panel="Run")(serve.worker)
+app.command("tune", rich_help_panel="Ask")(tune.tune)
+app.command("best", rich_help_panel="Ask")(best.best)
+app.add_typer(jobs.app, name="jobs", rich_help_panel="Jobs")
+app.add_typer(results.app, name="results", rich_help_panel="Results")
+app.command("report", rich_help_panel="Results")(ladder.report)
+app.add_typer(demand.app, name="demand", rich_help_panel="Demand")
+app.add_typer(schedules.app, name="schedules", rich_help_panel="Schedules")
+app.add_typer(keys.app, name="keys", rich_help_panel="Access")
+app.add_typer(webhooks.app, name="webhooks", rich_help_panel="Webhooks")
+app.command("devices", rich_help_panel="What there is")(devices.devices)
+app.command("drain", rich_help_panel="What there is")(draining.drain)
+app.command("resume", rich_help_panel="What there is")(draining.resume)
+app.add_typer(kernels.app, name="kernels", rich_help_panel="What there is")
+app.command("export", rich_help_panel="Exchange")(exchange.export)
+app.command("import", rich_help_panel="Exchange")(exchange.import_results)
+app.command("bundle", rich_help_panel="Exchange")(exchange.bundle)
+app.command("doctor", rich_help_panel="This machine")(doctor.doctor)
+app.add_typer(database.app, name="db", rich_help_panel="This machine")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

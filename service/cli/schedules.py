@@ -164,8 +164,8 @@ def edit(
     if target is not None or problem:  # what only the other kind of target has goes
         found = target not in {None, TargetName.PROBLEMS}
         changes |= {"target": target.value if target else "problems"}
-        changes |= {"problems": [], "variants": None} if found and not problem else {"kernel": kernel}
-        changes |= {"problems": _parsed(problem)} if problem else {}
+        other: dict[str, Any] = {"problems": [], "variants": None} if found else {"kernel": kernel}
+        changes |= other | ({"problems": _parsed(problem)} if problem else {})
     if device or device_model:  # a device tells its model; a model alone frees from the device
         changes |= {"device": uuid_of(device) if device else None, "device_model": device_model}
     if not changes and not budget:
