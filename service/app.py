@@ -39,6 +39,7 @@ from tilewright.service.api.event_stream import Streams
 from tilewright.service.api.guard import Guard
 from tilewright.service.api.metrics import Meters, Witness
 from tilewright.service.dashboard import pages
+from tilewright.service.dashboard.error_pages import ErrorPages
 from tilewright.service.operations.best_memory import BestMemory
 from tilewright.service.operations.best_watch import BestWatch
 from tilewright.service.operations.observed import Observer
@@ -77,7 +78,8 @@ def create_app() -> FastAPI:
         summary="The best known configuration of a CUDA kernel, per problem and GPU.",
         description=(
             "Lists are pages: pass `next_cursor` back as `cursor`. Every refusal is a problem document (RFC 9457) "
-            "whose `type` is an address that says what to do. Inside `/v1` changes are only additions."
+            "whose `type` is an address that says what to do; who asks for text/html, not JSON, gets a page. "
+            "Inside `/v1` changes are only additions."
         ),
         lifespan=_lifespan,
         docs_url=None,  # FastAPI's pages load scripts from other hosts, which the content policy forbids
@@ -100,5 +102,6 @@ def create_app() -> FastAPI:
     problems.install(app)
     app.openapi = lambda: openapi.build(app)  # type: ignore[method-assign]
     app.add_middleware(Guard, known=BestDoor(app.state))
+    app.add_middleware(ErrorPages, remedies={kind.uri: kind.remedy for kind in problems.all_types()})
     app.add_middleware(Witness, meters=app.state.meters)
     return app

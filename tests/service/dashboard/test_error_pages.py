@@ -1,0 +1,78 @@
+"""A browser gets refusals as pages, a program as problem documents."""
+
+import re
+
+import pytest
+
+from tilewright.service.operations import jobs
+from tilewright.service.settings import settings
+
+BROWSER = "text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,image/webp,*/*;q=0.8"
+JOB = "/v1/jobs/0190a000-0000-7000-8000-000000000000"
+
+
+def asked(client, path, accept=BROWSER, method="GET", **more):
+    return client.request(method, path, headers={"Accept": accept, **more.pop("headers", {})}, **more)
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "words"),
+    [
+        ("/nowhere", 404, ["There is nothing at this address", "/nowhere"]),
+        ("/<b>x</b>", 404, ["&lt;b&gt;"]),
+        (JOB, 404, ["There is no job", "Use one of the known names"]),
+        ("/v1/jobs/3", 422, ["job_id", "Correct the named fields"]),
+        ("/v1/kernels/gemm/best?shape=m", 422, ["shape"]),
+        ("/static/nowhere.css", 404, ["There is nothing at this address"]),
+        ("/schedules/3/edit", 404, ["There is no schedule"]),
+        ("/v1/jobs/%00", 422, ["U+0000"]),
+    ],
+)
+def test_a_browser_is_shown_a_page_and_a_program_the_document(client, path, status, words):
+    shown = asked(client, path)
+    assert (shown.status_code, shown.headers["content-type"]) == (status, "text/html; charset=utf-8")
+    assert shown.text.count("<h1>") == 1
+    assert 'href="/static/style.css"' in shown.text
+    assert "<b>x" not in shown.text
+    assert all(word in shown.text for word in words), shown.text
+    assert "default-src 'none'" in shown.headers["content-security-policy"]
+    assert len(shown.content) == int(shown.headers["content-length"])
+    if path.startswith("/schedules"):  # a page of the dashboard, whose refusals always were pages
+        return
+    for accept in ("*/*", "application/json", "application/problem+json, text/html;q=0.5"):
+        told = asked(client, path, accept)
+        assert (told.status_code, told.headers["content-type"]) == (status, "application/problem+json")
+        assert told.json()["status"] == status
+
+
+def test_a_method_that_is_not_taken_keeps_its_headers(client):
+    shown = asked(client, "/v1/jobs", method="DELETE")
+    assert (shown.status_code, shown.headers["allow"]) == (405, "GET, POST")
+    assert "<h1>This address takes another method</h1>" in shown.text
+
+
+@pytest.mark.parametrize("path", ["/", JOB])
+def test_a_failure_here_is_a_page_with_the_request_id_and_no_word_of_the_error(client, monkeypatch, path):
+    def broken(*_arguments, **_more):
+        raise RuntimeError("secret words")
+
+    monkeypatch.setattr(jobs, "job", broken)
+    monkeypatch.setattr("tilewright.service.dashboard.overview_page.transaction", broken)
+    shown = asked(client, path, headers={"X-Request-Id": "abcdefgh1"})
+    assert (shown.status_code, shown.headers["content-type"]) == (500, "text/html; charset=utf-8")
+    assert re.search(r"request <code>abcdefgh1</code>", shown.text)
+    assert "secret words" not in shown.text
+    assert "default-src 'none'" in shown.headers["content-security-policy"]
+    assert shown.headers["x-request-id"] == "abcdefgh1"
+    told = asked(client, path, "application/json")
+    assert (told.status_code, told.headers["content-type"]) == (500, "application/problem+json")
+
+
+def test_what_the_guard_refuses_is_a_page_too(client):
+    shown = asked(client, "/", headers={"Host": "elsewhere.example"})
+    assert (shown.status_code, "<h1>This server does not answer to that Host</h1>" in shown.text) == (421, True)
+
+
+def test_other_answers_are_left_as_they_are(client):
+    assert asked(client, "/health").json() == {"status": "ok"}
+    assert settings().require_keys is False
