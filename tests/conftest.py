@@ -65,6 +65,7 @@ def _own_data_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]
     """No test touches the data of the person who runs it."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TILEWRIGHT_DATA_DIR", str(tmp_path_factory.mktemp("data")))
+        patch.setenv("TILEWRIGHT_STATE_DIR", str(tmp_path_factory.mktemp("state")))
         for name in ("TILEWRIGHT_DATABASE_URL", "TILEWRIGHT_URL"):
             patch.delenv(name, raising=False)
         yield

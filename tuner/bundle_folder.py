@@ -9,6 +9,8 @@ import hashlib
 import importlib
 import os
 import re
+from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,9 @@ SUMS, SIGNATURE = "SHA256SUMS", "SHA256SUMS.sig"
 MAX_FILE_BYTES = 256 << 20
 MAX_FILES = 1000
 MAX_KEY_BYTES = 16 << 10
+
+_MADE = re.compile(r"# made ([0-9]{4}(-[0-9]{2}){2}T[0-9]{2}(:[0-9]{2}){2}Z)")
+"""The first line of the sums of a signed folder; for `sha256sum` it is a comment."""
 
 _LINE = re.compile(r"([0-9a-f]{64})  ([A-Za-z0-9][A-Za-z0-9._-]{0,127}\.json)")
 
@@ -31,12 +36,29 @@ class UntrustedBundleError(BrokenBundleError):
     """The bundle is not signed by the key that was named."""
 
 
+class OlderBundleError(UntrustedBundleError):
+    """A newer bundle of the same key has been used here."""
+
+
 class SigningKeyError(TunerError):
     """The file holds no such key, or nothing here can use it."""
 
 
-def checked_files(folder: Path, public_key: Path | None) -> dict[str, bytes]:
-    """The contents by name, all as they were made; raises BrokenBundleError.
+@dataclass(frozen=True)
+class CheckedFolder:
+    """The contents by name, all as they were made. `date`: of making, where a signature covers it, else empty."""
+
+    contents: dict[str, bytes]
+    date: str = ""
+
+
+def made_line(moment: datetime) -> str:
+    """What a signed folder's sums begin with, for a moment in UTC."""
+    return f"# made {moment:%Y-%m-%dT%H:%M:%SZ}\n"
+
+
+def checked_files(folder: Path, public_key: Path | None) -> CheckedFolder:
+    """The files; raises BrokenBundleError where one is not as it was made.
 
     With a key the sums must be signed by it, else UntrustedBundleError: sums alone only tell of accidents.
     """
@@ -44,7 +66,9 @@ def checked_files(folder: Path, public_key: Path | None) -> dict[str, bytes]:
     if public_key is not None and not is_signed(sums, read_file(folder / SIGNATURE, 64), public_key):
         raise UntrustedBundleError(f"{SIGNATURE} is not this key's signature of {SUMS}.")
     contents: dict[str, bytes] = {}
-    for line in sums.decode("ascii", "replace").splitlines():
+    lines = sums.decode("ascii", "replace").splitlines()
+    made = _MADE.fullmatch(lines[0]) if lines else None
+    for line in lines[1:] if made else lines:
         found = _LINE.fullmatch(line)
         if found is None or len(contents) >= MAX_FILES:
             raise BrokenBundleError(f"{SUMS} has a line that is no sum of a file in this folder.")
@@ -54,7 +78,13 @@ def checked_files(folder: Path, public_key: Path | None) -> dict[str, bytes]:
         contents[found[2]] = content
     if not contents:
         raise BrokenBundleError(f"{SUMS} names no file.")
-    return contents
+    return CheckedFolder(contents, made[1] if made and public_key is not None else "")
+
+
+def key_id(public_key: Path) -> str:
+    """A name for the key in a file: the SHA-256 of its 32 bytes. Raises SigningKeyError."""
+    key = load_key("load_pem_public_key", public_key, "Ed25519PublicKey")
+    return hashlib.sha256(key.public_bytes_raw()).hexdigest()
 
 
 def is_signed(content: bytes, signature: bytes, public_key: Path) -> bool:

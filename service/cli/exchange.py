@@ -130,12 +130,15 @@ def bundle(
     sign: Annotated[Path | None, typer.Option("--sign", help="An Ed25519 private key, PEM.")] = None,
     check: Annotated[Path | None, typer.Option("--check", help="Check this folder instead.")] = None,
     public_key: Annotated[Path | None, typer.Option("--public-key", help="Check the signature by it, PEM.")] = None,
+    allow_older: Annotated[
+        bool, typer.Option("--allow-older", help="Go back on purpose: accept a folder older than the last one here.")
+    ] = False,
 ) -> None:
     """Write a file for each device model with all that applications need at run time, or check such a folder."""
     if (out is None) == (check is None):
         raise CommandError("one of --out FOLDER and --check FOLDER is needed", ExitCode.USAGE)
     if check is not None:
-        names = check_bundles(check, public_key)
+        names = check_bundles(check, public_key, allow_older=allow_older)
         signed = "" if public_key is None else ", signed by that key"
         note(f"{len(names)} as made{signed}: {', '.join(names)}")
         return

@@ -10,12 +10,14 @@ import re
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 
 from tilewright.service.errors import InvalidRequestError
 from tilewright.service.operations import strict_json
 from tilewright.tuner import bundle_folder
-from tilewright.tuner.bundle_folder import FORMAT, SIGNATURE, SUMS, BrokenBundleError, SigningKeyError
+from tilewright.tuner.bundle_folder import FORMAT, SIGNATURE, SUMS, BrokenBundleError, SigningKeyError, made_line
+from tilewright.tuner.runtime.bundle_dates import files_not_older
 
 __all__ = ["BrokenBundleError", "check_bundles", "file_name", "is_signed", "sign", "write_bundles"]
 
@@ -31,7 +33,9 @@ def write_bundles(folder: Path, documents: Mapping[str, str], private_key: Path 
     if len(names) != len(documents):
         raise InvalidRequestError("device_model", "two slugs give the same file name; make their bundles apart.")
     lines = [f"{hashlib.sha256(content).hexdigest()}  {name}\n" for name, content in sorted(names.items())]
-    sums = "".join(lines).encode()
+    # A signature covers the date, so that an old folder with a good signature is known as old.
+    head = made_line(datetime.now(UTC)) if private_key is not None else ""
+    sums = (head + "".join(lines)).encode()
     signature = sign(sums, private_key) if private_key is not None else None
     folder.mkdir(parents=True, exist_ok=True)
     contents = names | {SUMS: sums} | ({SIGNATURE: signature} if signature is not None else {})
@@ -42,13 +46,14 @@ def write_bundles(folder: Path, documents: Mapping[str, str], private_key: Path 
     return [folder / name for name in contents]
 
 
-def check_bundles(folder: Path, public_key: Path | None) -> list[str]:
+def check_bundles(folder: Path, public_key: Path | None, *, allow_older: bool = False) -> list[str]:
     """The names of the files, all as they were made; raises BrokenBundleError.
 
-    With a key the sums must be signed by it: sums alone only tell of accidents.
+    With a key the sums must be signed by it, since sums alone only tell of accidents, and the folder may be no older
+    than what was used or checked here before, unless `allow_older` says so.
     """
     with _bad_keys_refused():
-        contents = bundle_folder.checked_files(folder, public_key)
+        contents = files_not_older(folder, public_key, allow_older=allow_older).contents
     for name, content in contents.items():
         _check_format(name, content)
     return list(contents)

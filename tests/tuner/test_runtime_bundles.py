@@ -8,8 +8,9 @@ import hashlib
 import pytest
 from made_bundles import CUBIN, GEMM, PLACE, PROBLEM, bundle_file, choose, result, sums
 
-from tilewright.tuner.runtime import BrokenBundleError, Runtime, UntrustedBundleError
+from tilewright.tuner.runtime import BrokenBundleError, BundleWarning, OlderBundleError, Runtime, UntrustedBundleError
 from tilewright.tuner.runtime.bundle import Bundle
+from tilewright.tuner.runtime.runtime import default_runtime
 
 
 @pytest.mark.parametrize(
@@ -75,6 +76,68 @@ def test_cubins_are_taken_from_a_bundle_that_the_named_key_signed_and_from_no_ot
     assert choose(Runtime(bundle=folder)).cubin is None
     with pytest.raises(UntrustedBundleError, match="not this key's signature"):
         Runtime(bundle=folder, public_key=another)
+
+
+def dated(folder, key, date):
+    """A signed folder of one result that was made at that moment."""
+    bundle_file(folder, result())
+    head = f"# made {date}\n" if date else ""
+    (folder / "SHA256SUMS").write_text(head + (folder / "SHA256SUMS").read_text())
+    (folder / "SHA256SUMS.sig").write_bytes(key.sign((folder / "SHA256SUMS").read_bytes()))
+    return folder
+
+
+@pytest.mark.parametrize("old", ["2026-11-22T23:59:59Z", ""])
+def test_a_signed_bundle_that_is_older_than_the_last_one_is_refused_until_allowed(tmp_path, monkeypatch, old):
+    monkeypatch.setenv("TILEWRIGHT_STATE_DIR", str(tmp_path / "state"))
+    key, public = key_pair(tmp_path, "mine")
+    stale = dated(tmp_path / "stale", key, old)
+    assert choose(Runtime(bundle=stale, public_key=public)).cubin == CUBIN  # nothing newer is known yet
+    fresh = dated(tmp_path / "fresh", key, "2026-11-23T00:00:00Z")
+    for _ in range(2):
+        assert choose(Runtime(bundle=fresh, public_key=public)).cubin == CUBIN
+    with pytest.raises(OlderBundleError, match=r"2026-11-23T00:00:00Z .*--allow-older"):
+        Runtime(bundle=stale, public_key=public)
+    assert choose(Runtime(bundle=stale)).cubin is None  # no trust is asked for, none is given
+    other_key, other_public = key_pair(tmp_path, "another")
+    assert Runtime(bundle=dated(tmp_path / "b", other_key, old), public_key=other_public)
+
+    assert Runtime(bundle=stale, public_key=public, allow_older_bundle=True)
+    assert Runtime(bundle=stale, public_key=public)
+    assert Runtime(bundle=fresh, public_key=public)
+    monkeypatch.setenv("TILEWRIGHT_BUNDLE", str(stale))
+    monkeypatch.setenv("TILEWRIGHT_BUNDLE_KEY", str(public))
+    with pytest.raises(OlderBundleError):
+        default_runtime.__wrapped__()
+    monkeypatch.setenv("TILEWRIGHT_ALLOW_OLDER_BUNDLE", "1")
+    assert default_runtime.__wrapped__()
+
+
+def test_a_date_that_is_not_signed_protects_nothing_and_a_wrong_one_is_no_sum(tmp_path):
+    key, public = key_pair(tmp_path, "mine")
+    folder = dated(tmp_path / "b", key, "2026-11-23T00:00:00Z")
+    sums = folder / "SHA256SUMS"
+    sums.write_text(sums.read_text().replace("2026", "2027"))
+    with pytest.raises(UntrustedBundleError, match="not this key's signature"):
+        Runtime(bundle=folder, public_key=public)
+    sums.write_text(sums.read_text().replace("# made", "# by"))
+    with pytest.raises(BrokenBundleError, match="no sum of a file"):
+        Runtime(bundle=folder)
+
+
+def test_where_no_date_can_be_kept_it_is_said_and_a_damaged_file_is_named(tmp_path, monkeypatch):
+    key, public = key_pair(tmp_path, "mine")
+    folder = dated(tmp_path / "b", key, "2026-11-23T00:00:00Z")
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("TILEWRIGHT_STATE_DIR", str(tmp_path / "file"))
+    with pytest.warns(BundleWarning, match="TILEWRIGHT_STATE_DIR"):
+        Runtime(bundle=folder, public_key=public)
+    monkeypatch.setenv("TILEWRIGHT_STATE_DIR", str(tmp_path / "state"))
+    Runtime(bundle=folder, public_key=public)
+    (kept,) = (tmp_path / "state" / "bundles").iterdir()
+    kept.write_text("[")
+    with pytest.raises(BrokenBundleError, match=r"is damaged; remove it"):
+        Runtime(bundle=folder, public_key=public)
 
 
 @pytest.mark.parametrize("text", ["not base64!", base64.b64encode(b"something else").decode()])

@@ -3,7 +3,7 @@
 Importing it starts nothing and needs no GPU: the driver is looked for when arrays of a GPU come.
 """
 
-from tilewright.tuner.bundle_folder import BrokenBundleError, SigningKeyError, UntrustedBundleError
+from tilewright.tuner.bundle_folder import BrokenBundleError, OlderBundleError, SigningKeyError, UntrustedBundleError
 from tilewright.tuner.runtime.choice import Choice
 from tilewright.tuner.runtime.errors import (
     ArgumentError,
@@ -28,6 +28,7 @@ __all__ = [
     "ForkedError",
     "LaunchError",
     "Launcher",
+    "OlderBundleError",
     "Runtime",
     "ServiceAddressError",
     "ServiceWarning",

@@ -18,9 +18,9 @@ from tilewright.tuner.bundle_folder import (
     MAX_FILE_BYTES,
     BrokenBundleError,
     UntrustedBundleError,
-    checked_files,
     read_file,
 )
+from tilewright.tuner.runtime.bundle_dates import files_not_older
 from tilewright.tuner.runtime.choice import Choice, Place, is_admitted
 from tilewright.tuner.runtime.errors import BundleWarning, warn
 
@@ -38,13 +38,14 @@ class Bundle:
     _told: set[str] = field(default_factory=set, repr=False)
 
     @classmethod
-    def open(cls, path: Path, public_key: Path | None = None) -> Bundle:
+    def open(cls, path: Path, public_key: Path | None = None, *, allow_older: bool = False) -> Bundle:
         """A folder that `tilewright bundle` wrote, or one of its files; raises BrokenBundleError.
 
-        With a key the folder must be signed by it (UntrustedBundleError); a single file has no signature.
+        With a key the folder must be signed by it (UntrustedBundleError), and without `allow_older` be no older than
+        what was used here before (OlderBundleError); a single file has no signature.
         """
         if path.is_dir():
-            contents = checked_files(path, public_key)
+            contents = files_not_older(path, public_key, allow_older=allow_older).contents
         elif public_key is not None:
             raise UntrustedBundleError(f"{path.name} is not a folder with a signature, which the key asks for.")
         else:

@@ -31,9 +31,10 @@ SERVICE_LIMIT_S = 2.0
 class Runtime:
     """Launchers, and the sources that they get their configurations from.
 
-    `bundle` is what `tilewright bundle` wrote; with `public_key` it must be signed by that key, and its cubins are
-    loaded instead of compiling. `url` and `key` name a service: it is asked, for at most `service_limit_s`, where there
-    is no bundle. `report_misses` lets it know in the background what was not tuned. `pinned` goes before everything.
+    `bundle` is what `tilewright bundle` wrote; with `public_key` it must be signed by that key and, without
+    `allow_older_bundle`, be no older than what was used here before, and its cubins are loaded instead of compiling.
+    `url` and `key` name a service: it is asked, for at most `service_limit_s`, where there is no bundle.
+    `report_misses` lets it know in the background what was not tuned. `pinned` goes before everything.
     """
 
     def __init__(
@@ -41,6 +42,7 @@ class Runtime:
         *,
         bundle: Path | str | None = None,
         public_key: Path | str | None = None,
+        allow_older_bundle: bool = False,
         url: str | None = None,
         key: str | None = None,
         service_limit_s: float = SERVICE_LIMIT_S,
@@ -50,7 +52,8 @@ class Runtime:
         kernels: Catalogue | None = None,
     ) -> None:
         self._catalogue = kernels or catalogue()
-        self._bundle = Bundle.open(Path(bundle), Path(public_key) if public_key else None) if bundle else None
+        key_file = Path(public_key) if public_key else None
+        self._bundle = Bundle.open(Path(bundle), key_file, allow_older=allow_older_bundle) if bundle else None
         self._answers = answers or AnswerCache()
         self._service = Service(url, key, service_limit_s, self._answered) if url else None
         self._report_misses = report_misses
@@ -157,11 +160,16 @@ def default_runtime() -> Runtime:
     return Runtime(
         bundle=said("TILEWRIGHT_BUNDLE") or None,
         public_key=said("TILEWRIGHT_BUNDLE_KEY") or None,
+        allow_older_bundle=_is_on("TILEWRIGHT_ALLOW_OLDER_BUNDLE"),
         url=said("TILEWRIGHT_URL") or None,
         key=said("TILEWRIGHT_KEY") or None,
-        report_misses=said("TILEWRIGHT_REPORT_MISSES", "").lower() in {"1", "true", "yes", "on"},
+        report_misses=_is_on("TILEWRIGHT_REPORT_MISSES"),
         kernels=Catalogue.load(folders) if folders else None,
     )
+
+
+def _is_on(variable: str) -> bool:
+    return os.environ.get(variable, "").lower() in {"1", "true", "yes", "on"}
 
 
 def _problem(kernel: Kernel, dtype: str, named: Mapping[str, Any]) -> Problem:

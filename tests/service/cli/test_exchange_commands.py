@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import gzip
 import json
+import subprocess
+from pathlib import Path
 
 import optuna
 import pytest
 from test_commands import one_error_line
 
+from tilewright.service.operations.bundle_folder import sign
 from tilewright.service.settings import settings
 
 
@@ -120,6 +123,26 @@ def test_bundles_are_written_and_checked(run, tuned, tmp_path):
     ran = run("bundle", "--check", str(tmp_path / "b"))
     assert ran.status == 1
     one_error_line(ran, path.name)
+
+
+def test_an_older_signed_folder_is_refused_until_it_is_allowed(run, tuned, tmp_path):
+    key, public = (str(tmp_path / name) for name in ("key.pem", "key.pub"))
+    for command in (["genpkey", "-algorithm", "ed25519", "-out", key], ["pkey", "-in", key, "-pubout", "-out", public]):
+        subprocess.run(["openssl", *command], check=True, capture_output=True)
+    for name in ("old", "new"):
+        assert run("bundle", "--out", str(tmp_path / name), "--sign", key).status == 0
+    sums = tmp_path / "old" / "SHA256SUMS"
+    sums.write_text("# made 2026-01-01T00:00:00Z\n" + sums.read_text().split("\n", 1)[1])
+    sums.with_suffix(".sig").write_bytes(sign(sums.read_bytes(), Path(key)))
+
+    def check(name, *more):
+        return run("bundle", "--check", str(tmp_path / name), "--public-key", public, *more)
+
+    assert [check(name).status for name in ("old", "new")] == [0, 0]
+    ran = check("old")
+    assert ran.status == 1
+    one_error_line(ran, "2026-01-01T00:00:00Z", "--allow-older")
+    assert [check("old", "--allow-older").status, check("old").status, check("new").status] == [0, 0, 0]
 
 
 def test_a_failed_export_leaves_the_file_that_was_there(run, registered, tmp_path):

@@ -6,6 +6,7 @@ import hashlib
 import json
 import shutil
 import subprocess
+from datetime import UTC, datetime
 
 import pytest
 from tuned_results import LIMITS, MODEL, SHAPE, Results
@@ -183,6 +184,9 @@ def test_a_signed_folder_passes_here_and_for_openssl(measured, keys, tmp_path):
     verify = ["openssl", "pkeyutl", "-verify", "-pubin", "-inkey", public, "-rawin"]
     verify += ["-in", folder / "SHA256SUMS", "-sigfile", folder / "SHA256SUMS.sig"]
     subprocess.run(verify, check=True, capture_output=True)
+    # Its first line is the date, which `sha256sum` takes for a comment.
+    assert (folder / "SHA256SUMS").read_text().startswith(f"# made {datetime.now(UTC):%Y-}")
+    subprocess.run(["sha256sum", "--check", "--strict", "SHA256SUMS"], cwd=folder, check=True, capture_output=True)
 
 
 def test_right_sums_under_a_wrong_signature_are_refused(measured, keys, tmp_path):
