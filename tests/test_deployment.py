@@ -77,6 +77,19 @@ def test_an_image_installs_from_locks_with_hashes_and_runs_as_nobody_special(nam
     assert "devel" not in text
 
 
+BY_DIGEST = re.compile(r"[a-z]+:[0-9][0-9A-Za-z.-]+@sha256:[0-9a-f]{64}")
+
+
+def test_images_of_others_are_named_by_digest(compose):
+    bases = {words[0] for name in DOCKERFILES for kind, words in instructions(name) if kind == "ARG"}
+    assert len(bases) == 1  # both images stand on the same Python
+    assert BY_DIGEST.fullmatch(bases.pop().removeprefix("PYTHON="))
+    for name in DOCKERFILES:
+        assert {words[0] for kind, words in instructions(name) if kind == "FROM"} == {"${PYTHON}"}
+    for service in compose["services"].values():
+        assert "build" in service or BY_DIGEST.fullmatch(service["image"])
+
+
 @pytest.mark.parametrize("name", DOCKERFILES)
 def test_an_image_s_command_is_one_of_ours(name):
     found = dict(instructions(name))
@@ -128,6 +141,26 @@ def test_compose_keeps_the_three_running_and_watches_them(compose):
         assert service["init"] is True, name
         assert service["restart"] == "always", name
         assert service["healthcheck"]["test"][0] == "CMD", name
+
+
+def test_compose_gives_no_service_more_than_it_needs(compose):
+    for name, service in compose["services"].items():
+        assert service["cap_drop"] == ["ALL"], name
+        assert "cap_add" not in service, name
+        assert service["security_opt"] == ["no-new-privileges:true"], name
+        assert service["read_only"] is True, name
+        assert "/tmp" in service["tmpfs"], name
+        assert service["pids_limit"] > 0, name
+        assert service["mem_limit"], name
+        image = service["image"]
+        assert service.get("user") == ("postgres" if image.startswith("postgres:") else None), name
+        assert "restart" in service, name
+    writes = [volume.partition(":")[0] for volume in compose["services"]["postgres"]["volumes"] if ":ro" not in volume]
+    assert writes == ["postgres"]
+    assert [one.partition(":")[0] for one in compose["services"]["postgres"]["tmpfs"]] == [
+        "/tmp",
+        "/var/run/postgresql",
+    ]
 
 
 def test_compose_gives_a_worker_longer_to_stop_than_its_job_may_take(compose):
