@@ -9,12 +9,16 @@ import pytest
 from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.space import Configuration
 from tilewright.tuner.cpu import CpuDevice
-from tilewright.tuner.report import host_steps
+from tilewright.tuner.report import choices, host_steps
 from tilewright.tuner.report.choices import Known, KnownFileError, read_known, step_space
 from tilewright.tuner.report.host_steps import HostSteps, WrongHostResultError
 from tilewright.tuner.report.ladders import GEMM, LADDERS, Ladder
 from tilewright.tuner.report.measuring import LadderRun
+from tilewright.tuner.report.pages import files
+from tilewright.tuner.report.rows import from_json
 from tilewright.tuner.report.scales import scale_of
+from tilewright.tuner.report.sentences import findings
+from tilewright.tuner.tune import Budget, tune
 
 KERNEL = catalogue().get("gemm")
 SHAPE = {"m": 24, "n": 16, "k": 20}
@@ -32,7 +36,8 @@ def ladder(*keys: str) -> Ladder:
 
 
 def tiny(of: Ladder, **changes: object):
-    return replace(scale_of(of, "cpu", quick=True, shape=SHAPE), **({"sizes": (8,)} | changes))
+    changed = {"sizes": (8,), "rectangles": ()} | changes
+    return replace(scale_of(of, "cpu", quick=True, shape=SHAPE), **changed)
 
 
 def test_a_report_has_every_step_measured_or_left_out_for_a_reason(device):
@@ -70,9 +75,53 @@ def test_a_known_configuration_is_taken_and_named(device):
 def test_a_search_says_how_far_it_went_and_late_sizes_are_named(device):
     steps = ladder("tiled")
     report = LadderRun(device, steps, tiny(steps, search_trials=1, total_s=0.0)).report()
-    assert report.steps[0].chosen.startswith("searched: 1 of 5 configurations in")
+    assert report.steps[0].chosen.startswith("searched too little: 1 of 5 configurations in")
+    assert report.steps[0].is_short
+    assert "Searched too little to stand for what it can do: tiled (1 of 5" in " ".join(findings(report))
     assert report.sweep == ()
     assert any("Sizes from 8 on were left out" in note for note in report.notes)
+
+
+def test_a_search_without_time_measures_the_default_and_is_named_as_short(device):
+    steps = ladder("tiled")
+    (short,) = LadderRun(device, steps, tiny(steps, sizes=(), search_trials=40, search_s=1e-9)).report().steps
+    assert short.chosen.startswith("searched too little: 1 of 5 configurations")
+    assert (short.is_short, short.name) == (True, "tiled (searched too little)")
+    assert short.time is not None
+
+
+def test_a_search_whose_time_is_up_early_goes_on_to_the_least_number(device, monkeypatch):
+    budgets = []
+
+    def hurried(*arguments, **named):
+        bench, kernel, space, budget = arguments
+        budgets.append(budget)
+        return tune(bench, kernel, space, Budget(trials=1) if len(budgets) == 1 else budget, **named)
+
+    monkeypatch.setattr(choices, "tune", hurried)
+    steps = ladder("tiled")
+    (found,) = LadderRun(device, steps, tiny(steps, sizes=(), search_trials=40, search_s=60.0)).report().steps
+    assert found.chosen.startswith("searched: 5 of 5 configurations")
+    assert budgets == [Budget(trials=40, seconds=60.0), Budget(trials=4, seconds=480.0)]
+
+
+def test_float64_edges_and_rectangles_are_swept_too(device):
+    steps = replace(ladder("tiled", "tiled_checked", "tiled_float64", "cpu_blas", "library"), compared=())
+    report = LadderRun(device, steps, tiny(steps, rectangles=({"m": 16, "n": 2, "k": 16},))).report()
+    by_key = {step.key: step for step in report.steps}
+    assert dict(by_key["tiled_checked"].shape) == {"m": 25, "n": 17, "k": 21}
+    swept = {(row.size, row.key): row.work.flops for row in report.sweep}
+    at_8 = dict.fromkeys([(8, key) for key in ("tiled", "tiled_float64", "cpu_blas", "library")], 2 * 8**3)
+    assert swept == at_8 | {(9, "tiled_checked"): 2 * 9**3}
+    shapes = {row.key: tuple(row.shape.values()) for row in report.rectangles}
+    plain = (16, 2, 16)
+    assert shapes == dict.fromkeys(("tiled", "tiled_float64", "cpu_blas", "library"), plain) | {
+        "tiled_checked": (17, 3, 17)
+    }
+    assert from_json(json.loads(json.dumps(report.as_json()))) == report
+    page = files(report)
+    assert "| 16 x 2 x 16 | tiled |" in page["gemm.md"]
+    assert "16 x 2 x 16,tiled," in page["gemm-sizes.csv"]
 
 
 def test_work_per_thread_is_along_one_axis_or_along_both(device):

@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from xml.etree import ElementTree as ET
@@ -11,14 +12,15 @@ from xml.etree import ElementTree as ET
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from made_ladder import SIZES, made_report
+from made_ladder import SIZES, made_report, time_of
 
 from tilewright.tuner.report import pages, tables
 from tilewright.tuner.report.axes import log_axis, tick_text
 from tilewright.tuner.report.charts import HEIGHT, WIDTH
 from tilewright.tuner.report.figures import crossings, figures
+from tilewright.tuner.report.pages import files
 from tilewright.tuner.report.rows import from_json
-from tilewright.tuner.report.sentences import findings
+from tilewright.tuner.report.sentences import findings, reasons
 
 REPORTS = Path(__file__).parents[2] / "docs" / "reports"
 FETCHING = {"src", "href", "data", "action", "poster", "srcset", "xlink:href", "background"}
@@ -158,6 +160,26 @@ def test_findings_state_the_tiles_beside_the_prediction():
     (line,) = (line for line in findings(made_report()) if "tiles of 16" in line)
     assert "1/16" in line
     assert "1/10.0" in line
+
+
+def test_a_reason_that_the_table_contradicts_is_corrected():
+    slower = made_report(
+        kind="cpu",
+        steps=tuple(replace(s, time=time_of(1.0)) if s.key == "tiled" else s for s in made_report().steps),
+    )
+    said = dict(reasons(slower))
+    assert said["tiled"].startswith(
+        "One sentence. And another. Here it is not so: it takes 2.000 times as long as naive, "
+    )
+    assert "CPU" in said["tiled"]
+    assert said["library"].endswith("Measured: 8.000 times as fast as naive.")  # the fastest step, not the one before
+    assert said["naive"] == "One sentence. And another."  # the first on the device is held against nothing
+    for text in files(slower).values():
+        assert "Why each step is faster" not in text
+    told = dict(reasons(made_report()))
+    assert told["tiled"].endswith("Measured: 2.000 times as fast as naive.")
+    alike = tuple(replace(s, time=time_of(0.5)) if s.key == "tiled" else s for s in made_report().steps)
+    assert dict(reasons(made_report(steps=alike)))["tiled"].endswith("as fast as naive, within the noise.")
 
 
 def test_files_appear_whole_or_not_at_all(tmp_path, monkeypatch):

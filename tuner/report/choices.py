@@ -19,11 +19,18 @@ from tilewright.tuner.errors import TunerError
 from tilewright.tuner.measure import DEFAULT_PLAN, evaluate
 from tilewright.tuner.report.ladders import Step
 from tilewright.tuner.report.scales import SEARCH_PLAN, Scale
+from tilewright.tuner.study import Progress, StudyState, Trial, TuneResult
 from tilewright.tuner.tune import Budget, tune
 
 SEED = 1
 _FEW = 50
 """A step with no more configurations than this keeps the table's at every size."""
+
+LEAST_TRIALS = 12
+"""With fewer a search says nothing of its step: it goes on past its time, and is named where that was not enough."""
+
+_MOST_TIMES = 8
+"""How many times its time a search may take to come to the least trials."""
 
 _FEW_PLAN = replace(DEFAULT_PLAN, least_samples=3, warm_up_samples=6, max_samples=5, side_samples=1, limit_s=0.2)
 """To tell a few configurations apart that differ by more than noise; the rounds that are reported follow."""
@@ -52,10 +59,11 @@ class Known:
 
 @dataclass(frozen=True)
 class Choice:
-    """A step's configuration, and in words how it came to be chosen."""
+    """A step's configuration, and in words how it came to be chosen; `is_short`: of too few that were tried."""
 
     configuration: Configuration
     chosen: str
+    is_short: bool = False
 
 
 def step_kernel(kernel: Kernel, step: Step) -> Kernel:
@@ -89,19 +97,29 @@ def choose(
                 return Choice(one.configuration, f"known: {one.source}")
     if not step.is_searched or not scale.search_trials:
         return Choice(default, "as declared")
-    begun, trials = time.monotonic(), 0
+    begun = time.monotonic()
+    trials: list[Trial] = []
 
-    def heard(_progress: object) -> None:
-        nonlocal trials
-        trials += 1
+    def heard(progress: Progress) -> None:
+        trials.append(progress.trial)
         on_trial()
 
-    budget = Budget(trials=scale.search_trials, seconds=scale.search_s)
-    result = tune(bench, mine, space, budget, seed=SEED, on_trial=heard, plan=SEARCH_PLAN)
+    def search(most: int, seconds: float | None) -> TuneResult:
+        budget, prior = Budget(trials=most - len(trials), seconds=seconds), StudyState(list(trials))
+        return tune(bench, mine, space, budget, seed=SEED, prior=prior, on_trial=heard, plan=SEARCH_PLAN)
+
+    least = min(LEAST_TRIALS, len(space))
+    result = search(scale.search_trials, scale.search_s)
+    if len(trials) < min(least, scale.search_trials):
+        result = search(least, _MOST_TIMES * scale.search_s)
+    if not trials:
+        result = search(1, None)  # the default, however long it takes
     if result.best is None:
         return None
-    spent = f"{trials} of {len(space)} configurations in {time.monotonic() - begun:.1f} s"
-    return Choice(result.best.configuration, f"searched: {spent}")
+    is_short = len(trials) < least
+    words = "searched too little" if is_short else "searched"
+    spent = f"{words}: {len(trials)} of {len(space)} configurations in {time.monotonic() - begun:.1f} s"
+    return Choice(result.best.configuration, spent, is_short)
 
 
 def at_size(

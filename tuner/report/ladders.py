@@ -30,6 +30,8 @@ class Step:
     admits: Callable[[Values], bool] = field(default=lambda _values: True, repr=False)
     is_searched: bool = True
     sweeps: bool = True
+    than: str = ""
+    beyond: int = 0
 
 
 @dataclass(frozen=True)
@@ -83,7 +85,17 @@ _TILED_DOUBLE = Step(
     "on this generation's data-centre GPUs, a 32nd or a 64th on most others.",
     ("tiled",),
     dtype="float64",
-    sweeps=False,
+    than="tiled",
+)
+_TILED_CHECKED = Step(
+    "tiled_checked",
+    "tiled, bounds checked",
+    "device",
+    "The tiled kernel where no size divides into tiles: one more along every axis. Every load and store is compared "
+    "with the matrices' edges, which the compiler can leave out elsewhere, and the last tiles are nearly empty.",
+    ("tiled",),
+    than="tiled",
+    beyond=1,
 )
 
 GEMM = Ladder(
@@ -116,6 +128,7 @@ GEMM = Ladder(
             "gains little: each multiply-add still reads two numbers, and this is what holds it up.",
             ("tiled",),
         ),
+        _TILED_CHECKED,
         _TILED_DOUBLE,
         Step(
             "wpt_1d",
@@ -126,7 +139,6 @@ GEMM = Ladder(
             "other's waiting.",
             ("wpt",),
             admits=one_dimensional,
-            sweeps=False,
         ),
         Step(
             "wpt_2d",
@@ -155,7 +167,7 @@ GEMM = Ladder(
         ),
         _LIBRARY,
     ),
-    compared=(("naive", "tiled"), ("tiled", "library")),
+    compared=(("naive", "tiled"), ("tiled", "wpt_1d"), ("wpt_1d", "wpt_2d"), ("tiled", "library")),
 )
 
 GEMV = Ladder(
@@ -239,6 +251,7 @@ LINEAR = Ladder(
             "before Y is written once. Reading shared memory twice for each multiply-add is what holds it up.",
             ("tiled",),
         ),
+        _TILED_CHECKED,
         _TILED_DOUBLE,
         Step(
             "wpt_strided",
@@ -248,7 +261,6 @@ LINEAR = Ladder(
             "But each thread loads a run of neighbours by itself, so that a warp's loads are spread over many lines "
             "of memory.",
             ("wpt_strided",),
-            sweeps=False,
         ),
         Step(
             "wpt",

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.kernel import Kernel
@@ -19,11 +20,26 @@ from tilewright.tuner.report.ladders import Ladder, Step
 from tilewright.tuner.report.moves import moves
 from tilewright.tuner.report.rows import Moves, Report, StepRow, SweepRow, Work
 from tilewright.tuner.report.scales import Scale
+from tilewright.tuner.report.tables import shape_text
 from tilewright.tuner.report.traffic import Counted, Watched, counted, predicted_bytes, tile_of
 from tilewright.tuner.report.turns import Measured, times
 
 HOST = ("loop", "blas")
 OnProgress = Callable[[float, str], None]
+
+
+class Kind(NamedTuple):
+    """Steps that are measured on one bench: the problem's dtype, and what is added to its sizes."""
+
+    dtype: str = "float32"
+    beyond: int = 0
+
+
+PLAIN = Kind()
+
+
+def _kind(step: Step) -> Kind:
+    return Kind(step.dtype, step.beyond)
 
 
 @dataclass
@@ -42,20 +58,25 @@ class LadderRun:
     def __post_init__(self) -> None:
         self.kernel: Kernel = catalogue().get(self.ladder.kernel)
         self.host = HostSteps(self.kernel, self.scale.host_s)
-        dtypes = {step.dtype for step in self.ladder.steps if step.place == "device"}
+        self._kinds = tuple(dict.fromkeys(_kind(step) for step in self.ladder.steps if step.place not in HOST))
         steps = [step for step in self.ladder.steps if step.place != "library"]
-        self._done, self._parts = 0.0, len(steps) + len(dtypes) + len(self.scale.sizes) + 2.0  # counters and writing
+        swept = len(self.scale.sizes) + len(self.scale.rectangles)
+        self._done, self._parts = 0.0, len(steps) + len(self._kinds) + swept + 2.0  # counters and writing
         self._deadline = time.monotonic() + self.scale.total_s
         self._choices: dict[str, Choice] = {}
         self._found: dict[str, Measured] = {}
-        self._moves: dict[str, Moves | None] = {}
+        self._moves: dict[Kind, Moves | None] = {}
 
     def report(self) -> Report:
         """The whole report; raises TunerError where the device cannot go on."""
         try:
-            for dtype in dict.fromkeys(step.dtype for step in self.ladder.steps if step.place not in HOST):
-                self._at_table(dtype)
-            sweep = self._sweep()
+            for kind in self._kinds:
+                self._at_table(kind)
+            sweep = self._sweep(
+                [(size, self.scale.swept_shape(size), f"Sizes from {size}") for size in self.scale.sizes]
+            )
+            shapes = [(0, shape, f"The shapes from {shape_text(shape)}") for shape in self.scale.rectangles]
+            rectangles = self._sweep(shapes)
             self._host_steps(sweep)
             found = self._counted()
         finally:
@@ -79,38 +100,41 @@ class LadderRun:
             sweep=tuple(sweep),
             compared=self.ladder.compared,
             notes=tuple(self.notes),
+            rectangles=tuple(rectangles),
         )
 
     def _tell(self, done: float, what: str) -> None:
         self._done = max(self._done, done)
         self.on_progress(min(1.0, self._done / self._parts), what)
 
-    def _problem(self, dtype: str) -> Problem:
-        return self.scale.problem(self.kernel, dtype, self.ladder.options)
+    def _problem(self, kind: Kind, shape: Mapping[str, int] | None = None) -> Problem:
+        """The problem of these steps at a shape, the table's where none is named."""
+        grown = {axis: size + kind.beyond for axis, size in (shape or self.scale.shape).items()}
+        return self.kernel.problem(grown, kind.dtype, self.ladder.options)
 
-    def _device_steps(self, dtype: str) -> list[Step]:
-        return [step for step in self.ladder.steps if step.place == "device" and step.dtype == dtype]
+    def _device_steps(self, kind: Kind) -> list[Step]:
+        return [step for step in self.ladder.steps if step.place == "device" and _kind(step) == kind]
 
-    def _at_table(self, dtype: str) -> None:
-        """Chooses and times all device steps of a dtype, and the library, on one bench."""
-        problem = self._problem(dtype)
+    def _at_table(self, kind: Kind) -> None:
+        """Chooses and times all device steps of a kind, and the library, on one bench."""
+        problem = self._problem(kind)
         bench = self.device.bench(self.kernel, problem, SEED)
         try:
-            for step in self._device_steps(dtype):
+            for step in self._device_steps(kind):
                 self._tell(self._done + 1, f"{step.title}: a configuration")
                 self._choose(bench, step, problem)
-            contestants = {step.key: self._choices[step.key].configuration for step in self._chosen(dtype)}
-            self._tell(self._done + 1, f"{dtype}: rounds in turn")
-            with_library = dtype == "float32"
+            contestants = {step.key: self._choices[step.key].configuration for step in self._chosen(kind)}
+            self._tell(self._done + 1, f"{kind.dtype}: rounds in turn")
+            with_library = kind == PLAIN
             self._found |= times(bench, contestants, self.kernel.ranking_l2, self.scale.rounds, library=with_library)
             if with_library:
                 self.notes.append(f"The library: {bench.library_name() or 'none for this problem'}.")
         finally:
             bench.close()
-        self._moves[dtype] = moves(self.device, self.kernel, problem)
+        self._moves[kind] = moves(self.device, self.kernel, problem)
 
-    def _chosen(self, dtype: str) -> list[Step]:
-        return [step for step in self._device_steps(dtype) if step.key in self._choices]
+    def _chosen(self, kind: Kind) -> list[Step]:
+        return [step for step in self._device_steps(kind) if step.key in self._choices]
 
     def _choose(self, bench: Bench, step: Step, problem: Problem) -> None:
         space = step_space(self.kernel, step, problem, self.device.model)
@@ -125,44 +149,63 @@ class LadderRun:
         else:
             self._choices[step.key] = choice
 
-    def _sweep(self) -> list[SweepRow]:
+    def _sweep(self, shapes: Sequence[tuple[int, Mapping[str, int], str]]) -> list[SweepRow]:
+        """Every step that sweeps at each shape; with a size 0 the rows hold the shape."""
         rows: list[SweepRow] = []
-        for size in self.scale.sizes:
+        for size, shape, named in shapes:
             if time.monotonic() > self._deadline:
-                self.notes.append(f"Sizes from {size} on were left out: the report's time was up.")
+                self.notes.append(f"{named} on were left out: the report's time was up.")
                 break
-            self._tell(self._done + 1, f"size {size}")
-            problem = self.scale.swept_problem(self.kernel, size, self.ladder.options)
+            self._tell(self._done + 1, f"size {size or shape_text(shape)}")
             try:
-                rows += self._at_size(size, problem)
+                rows += self._host_rows(size, shape)
+                for kind in self._kinds:
+                    rows += self._device_rows(size, shape, kind)
             except OutOfMemoryError as error:
-                self.notes.append(f"Sizes from {size} on were left out: {error}.")
+                self.notes.append(f"{named} on were left out: {error}.")
                 break
         return rows
 
-    def _at_size(self, size: int, problem: Problem) -> list[SweepRow]:
-        work = self._work(problem)
-        rows = [
-            SweepRow(size, step.key, work, found.time, found.bound_ratio)
+    def _host_rows(self, size: int, shape: Mapping[str, int]) -> list[SweepRow]:
+        problem = self._problem(PLAIN, shape)
+        told = None if size else dict(problem.shape)
+        return [
+            SweepRow(size, step.key, self._work(problem), found.time, found.bound_ratio, shape=told)
             for step in self.ladder.steps
             if step.place in HOST and (found := self._on_host(step, problem)).time is not None
         ]
+
+    def _device_rows(self, size: int, shape: Mapping[str, int], kind: Kind) -> list[SweepRow]:
+        problem = self._problem(kind, shape)
+        if not any(step.sweeps for step in self._chosen(kind)) and kind != PLAIN:
+            return []
         bench = self.device.bench(self.kernel, problem, SEED)
         try:
-            configurations = self._at_this_size(bench, problem)
-            by_step = times(bench, configurations, self.kernel.ranking_l2, self.scale.sweep_rounds, library=True)
+            configurations = self._at_this_size(bench, problem, kind)
+            l2, rounds = self.kernel.ranking_l2, self.scale.sweep_rounds
+            by_step = times(bench, configurations, l2, rounds, library=kind == PLAIN)
         finally:
             bench.close()
         moved = moves(self.device, self.kernel, problem)
-        for key, found in by_step.items():
-            if found.time is not None:
-                text = str(configurations.get(key, ""))
-                rows.append(SweepRow(size, key, work, found.time, found.bound_ratio, text, moved))
-        return rows
+        at, told = (size + kind.beyond, None) if size else (0, dict(problem.shape))
+        return [
+            SweepRow(
+                at,
+                key,
+                self._work(problem),
+                found.time,
+                found.bound_ratio,
+                str(configurations.get(key, "")),
+                moved,
+                told,
+            )
+            for key, found in by_step.items()
+            if found.time is not None
+        ]
 
-    def _at_this_size(self, bench: Bench, problem: Problem) -> dict[str, Configuration]:
+    def _at_this_size(self, bench: Bench, problem: Problem, kind: Kind) -> dict[str, Configuration]:
         found = {}
-        for step in self._chosen("float32"):
+        for step in self._chosen(kind):
             if step.sweeps:
                 space = step_space(self.kernel, step, problem, self.device.model)
                 chosen = self._choices[step.key].configuration
@@ -186,10 +229,10 @@ class LadderRun:
             if step.place not in HOST:
                 continue
             self._tell(self._done + 1, step.title)
-            found = self._on_host(step, self._problem(step.dtype))
+            found = self._on_host(step, self._problem(PLAIN))
             last = max((row for row in sweep if row.key == step.key), key=lambda row: row.size, default=None)
             if found.time is None and last is not None:
-                problem = self.scale.swept_problem(self.kernel, last.size, self.ladder.options)
+                problem = self._problem(PLAIN, self.scale.swept_shape(last.size))
                 found = Measured(last.time, last.bound_ratio, problem=problem)
             self._found[step.key] = found
 
@@ -201,18 +244,18 @@ class LadderRun:
         self._tell(self._done + 1, "bytes, by ncu")
         watched = [
             Watched(
-                self._problem(dtype),
-                list(dict.fromkeys(self._choices[step.key].configuration for step in self._chosen(dtype))),
-                library=dtype == "float32",
+                self._problem(kind),
+                list(dict.fromkeys(self._choices[step.key].configuration for step in self._chosen(kind))),
+                library=kind == PLAIN,
             )
-            for dtype in ("float64", "float32")  # the library's launches come last
-            if self._chosen(dtype)
+            for kind in sorted(self._kinds, key=lambda kind: kind == PLAIN)  # the library's launches come last
+            if self._chosen(kind)
         ]
         return counted(self.device.uuid, watched)
 
     def _row(self, step: Step, found: Counted) -> StepRow:
         measured = self._found.get(step.key, Measured(left_out="there is none here"))
-        problem = measured.problem or self._problem(step.dtype)
+        problem = measured.problem or self._problem(_kind(step))
         row = StepRow(
             key=step.key,
             title=step.title,
@@ -224,11 +267,12 @@ class LadderRun:
             time=measured.time,
             left_out=measured.left_out,
             bound_ratio=measured.bound_ratio,
+            than=step.than,
             peak_gflops=facts.peak_gflops(self.device.model, step),
         )
         if step.place in HOST:
             return row
-        row = replace(row, moves=self._moves.get(step.dtype))
+        row = replace(row, moves=self._moves.get(_kind(step)))
         choice = self._choices.get(step.key)
         if choice is None:
             return replace(row, traffic=found.library if step.place == "library" else None)
@@ -238,9 +282,10 @@ class LadderRun:
             row,
             configuration=str(configuration),
             chosen=choice.chosen,
+            is_short=choice.is_short,
             tile=tile,
             predicted_bytes=predicted_bytes(problem, tile) if tile else None,
-            traffic=found.steps.get((step.dtype, configuration)),
+            traffic=found.steps.get((step.dtype, configuration)) if not step.beyond else None,
         )
 
     def _work(self, problem: Problem) -> Work:

@@ -13,7 +13,7 @@ import jinja2
 from tilewright.tuner.report import tables
 from tilewright.tuner.report.figures import figures
 from tilewright.tuner.report.rows import Report
-from tilewright.tuner.report.sentences import findings, protocol, title_of
+from tilewright.tuner.report.sentences import findings, protocol, reasons, title_of
 from tilewright.tuner.report.tables import Table
 
 _PREDICTED = (
@@ -65,6 +65,7 @@ def _rendered(template: str, report: Report) -> str:
         report=report,
         title=title_of(report),
         findings=findings(report),
+        reasons=reasons(report),
         protocol=protocol(report),
         sections=_sections(report),
         details=_details(report),
@@ -121,4 +122,8 @@ def _details(report: Report) -> list[Section]:
         columns = [column for column in tables.SWEEP if column.name != "configuration"]
         text = f"{' = '.join(report.swept)}; other sizes as in the first table."
         found.append(Section("Every size", text, tables.table(columns, report.sweep, report)))
+    if report.rectangles:
+        text = "Each axis in turn an eighth of the others; configurations chosen as in the sweep."
+        columns = [column for column in tables.SWEEP if column.name != "configuration"]
+        found.append(Section("Rectangular shapes", text, tables.table(columns, report.rectangles, report)))
     return found

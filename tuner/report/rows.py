@@ -62,6 +62,7 @@ class StepRow:
 
     `configuration` and `chosen` (how it was found) are of device steps. `tile`: rows and columns of the output that
     share what is fetched. `bound_ratio`: worst error against the float64 reference over its bound with c = 1.
+    `is_short`: so few configurations were tried that it stands for no search. `than`: see `ladders.Step`.
     """
 
     key: str
@@ -81,6 +82,13 @@ class StepRow:
     predicted_bytes: float | None = None
     moves: Moves | None = None
     traffic: Traffic | None = None
+    is_short: bool = False
+    than: str = ""
+
+    @property
+    def name(self) -> str:
+        """The title, and whether the step was searched too little to stand for it."""
+        return f"{self.title} (searched too little)" if self.is_short else self.title
 
     @property
     def gflops(self) -> float | None:
@@ -112,7 +120,7 @@ class StepRow:
 
 @dataclass(frozen=True)
 class SweepRow:
-    """One step at one size of the sweep; on the device with what its transfers took."""
+    """One step at one size of the sweep, or of one `shape`; on the device with what its transfers took."""
 
     size: int
     key: str
@@ -121,6 +129,7 @@ class SweepRow:
     bound_ratio: float | None
     configuration: str = ""
     moves: Moves | None = None
+    shape: Mapping[str, int] | None = None
 
     @property
     def gflops(self) -> float:
@@ -170,6 +179,7 @@ class Report:
     sweep: tuple[SweepRow, ...]
     compared: tuple[tuple[str, str], ...] = ()  # pairs of steps, the first of which the second is compared with
     notes: tuple[str, ...] = field(default=())
+    rectangles: tuple[SweepRow, ...] = ()
 
     def titles(self) -> dict[str, str]:
         """Titles of the steps by key."""
@@ -231,13 +241,14 @@ def fastest_sizes(report: Report, keys: Sequence[str], *, transfers: bool) -> li
 def from_json(data: Mapping[str, Any]) -> Report:
     """The report that `as_json` gave; raises KeyError or TypeError where it is not one."""
     steps = tuple(StepRow(**(step | _parts(step, tile=True))) for step in data["steps"])
-    sweep = tuple(SweepRow(**(row | _parts(row))) for row in data["sweep"])
-    whole: dict[str, Any] = {"bandwidth": Bandwidth(**data["bandwidth"]), "steps": steps, "sweep": sweep}
+    swept = {name: tuple(SweepRow(**(row | _parts(row))) for row in data.get(name, ())) for name in _SWEPT}
+    whole: dict[str, Any] = {"bandwidth": Bandwidth(**data["bandwidth"]), "steps": steps, **swept}
     whole |= {name: tuple(data[name]) for name in ("notes", "swept")}
     whole["compared"] = tuple((over, under) for over, under in data["compared"])
     return Report(**(dict(data) | whole))
 
 
+_SWEPT = ("sweep", "rectangles")  # reports of before have no rectangles
 _NESTED: Mapping[str, Any] = {"work": Work, "time": Time, "moves": Moves, "traffic": Traffic}
 
 

@@ -18,6 +18,7 @@ class Scale:
 
     `search_s`, `search_trials`: what the search of one step may take, its finals come on top; no trials: no search.
     `draws`: configurations that a step tries at random at each size of the sweep; none: it keeps the table's.
+    `rectangles`: shapes of the size of the table's that are not square, measured like the sweep.
     `host_s`: a host step that would take longer is left out. `total_s`: no further size is begun after it.
     """
 
@@ -31,14 +32,15 @@ class Scale:
     total_s: float
     rounds: MeasurementPlan
     sweep_rounds: MeasurementPlan
+    rectangles: tuple[Mapping[str, int], ...] = ()
 
     def problem(self, kernel: Kernel, dtype: str, options: Mapping[str, OptionValue]) -> Problem:
         """The problem of the table."""
         return kernel.problem(self.shape, dtype, options)
 
-    def swept_problem(self, kernel: Kernel, size: int, options: Mapping[str, OptionValue]) -> Problem:
-        """The sweep's problem of that size, in float32."""
-        return kernel.problem({**self.shape, **dict.fromkeys(self.swept, size)}, "float32", options)
+    def swept_shape(self, size: int) -> Mapping[str, int]:
+        """The sweep's shape of that size."""
+        return {**self.shape, **dict.fromkeys(self.swept, size)}
 
 
 _ALL = ("m", "n", "k")
@@ -67,6 +69,13 @@ _SHAPES: Mapping[tuple[str, str, bool], tuple[dict[str, int], tuple[int, ...], t
 """By kernel, kind of device and whether it has to be quick. The CPU device computes a GPU's kernels on one thread."""
 
 
+def _rectangles(kernel: str, shape: Mapping[str, int]) -> tuple[Mapping[str, int], ...]:
+    """Each axis in turn an eighth of the others; of linear the sweep's shapes are rectangular already."""
+    size = max(shape.values())
+    axes = {} if kernel == "linear" else shape
+    return tuple({axis: max(1, size // 8) if axis == short else size for axis in shape} for short in axes)
+
+
 _DRAWS = {"gemm": 1, "gemv": 4, "linear": 1}
 """Of gemv all variants are one step, and they compile in half the time."""
 
@@ -85,11 +94,12 @@ def scale_of(
         shape=dict(shape or usual),
         sizes=sizes,
         swept=swept,
-        search_s=1.0 if quick else 2.5,
+        search_s=1.0 if quick else 2.5 if kind == "cuda" else 6.0,
         search_trials=0 if quick else 40,
         draws=0 if quick else _DRAWS[ladder.kernel],
         host_s=0.1 if quick else 2.0,
         total_s=seconds or (30.0 if quick else 120.0),
         rounds=_QUICK_ROUNDS if quick else _ROUNDS,
         sweep_rounds=_QUICK_ROUNDS if quick else _SWEEP_ROUNDS,
+        rectangles=_rectangles(ladder.kernel, shape or usual),
     )

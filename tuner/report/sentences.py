@@ -12,16 +12,61 @@ from tilewright.tuner.report.tables import number, shape_text
 
 def findings(report: Report) -> list[str]:
     """The most that can be said in a few lines."""
-    return [*_fastest(report), *_climb(report), *_crossings(report), *_compared(report), *_tiles(report)]
+    found = [*_fastest(report), *_climb(report), *_short(report)]
+    return [*found, *_crossings(report), *_compared(report), *_tiles(report)]
+
+
+def reasons(report: Report) -> list[tuple[str, str]]:
+    """By step's name why it should be faster, and whether it was: a page never says other than its table."""
+    return [(step.name, " ".join([step.reason, *_measured(report, step)])) for step in report.steps]
+
+
+def _measured(report: Report, step: StepRow) -> Iterator[str]:
+    before = _before(report, step)
+    if before is None or before.time is None or step.time is None:
+        return
+    ratio = (_ms(before) / before.work.flops) / (_ms(step) / step.work.flops)  # for the same work, if sizes differ
+    same = before.time.low_ms <= step.time.high_ms and step.time.low_ms <= before.time.high_ms
+    if same and step.work == before.work:
+        yield f"Measured: as fast as {before.name}, within the noise."
+    elif ratio >= 1:
+        yield f"Measured: {number(ratio)} times as fast as {before.name}."
+    else:
+        so = "Measured:" if step.than else "Here it is not so:" if step.place == "device" else "Here"
+        why = ", on one thread of a CPU, where what a GPU gains by it is not there" if report.kind == "cpu" else ""
+        yield f"{so} it takes {number(1 / ratio)} times as long as {before.name}{'' if step.than else why}."
+
+
+def _before(report: Report, step: StepRow) -> StepRow | None:
+    """What a step is held against: the one it names, the one before it, or for the library the fastest step."""
+    timed = [s for s in report.steps if s.time is not None]
+    if step.than:
+        return next((s for s in timed if s.key == step.than), None)
+    alike = [s for s in timed if s.key != step.key and s.shape == step.shape and s.dtype == step.dtype and not s.than]
+    if step.place == "library":
+        return min((s for s in alike if s.place == "device"), key=_ms, default=None)
+    kind = {"device"} if step.place == "device" else {"loop", "blas"}
+    keys = [s.key for s in report.steps]
+    earlier = [s for s in alike if s.place in kind and keys.index(s.key) < keys.index(step.key)]
+    return earlier[-1] if earlier else None
+
+
+def _short(report: Report) -> Iterator[str]:
+    short = [f"{step.title} ({step.chosen.partition(': ')[2]})" for step in report.steps if step.is_short]
+    if short:
+        yield (
+            f"Searched too little to stand for what it can do: {', '.join(short)}. Tune the problem first "
+            "(tilewright tune): a report takes what is known to be best."
+        )
 
 
 def _fastest(report: Report) -> Iterator[str]:
-    steps = [s for s in report.steps if s.time is not None and s.place == "device" and s.dtype == "float32"]
+    steps = [s for s in _timed_steps(report) if not s.than]
     if not steps:
         return
     best = min(steps, key=_ms)
     rate = f"{number(best.gflops)} GFLOP/s" if report.unit == "gflops" else f"{number(best.gb_per_s)} GB/s"
-    text = f"At {shape_text(best.shape)} the fastest step is {best.title}: {number(_ms(best))} ms, {rate}"
+    text = f"At {shape_text(best.shape)} the fastest step is {best.name}: {number(_ms(best))} ms, {rate}"
     library = next((s for s in report.steps if s.place == "library" and s.time is not None), None)
     if library is not None:
         text += f", {number(_ms(library) / _ms(best))} times as fast as the library"
@@ -29,7 +74,7 @@ def _fastest(report: Report) -> Iterator[str]:
 
 
 def _climb(report: Report) -> Iterator[str]:
-    steps = [s for s in report.steps if s.time is not None and s.place == "device" and s.dtype == "float32"]
+    steps = [s for s in _timed_steps(report) if not s.than]
     if len(steps) > 1:
         gains = (f"{b.title} {number(_ms(a) / _ms(b))}" for a, b in pairwise(steps))
         yield f"Each step in times of the one before it: {', '.join(gains)}."
@@ -94,6 +139,10 @@ def protocol(report: Report) -> str:
         "checked on their first 32 rows. In the sweep a step with many configurations has, at each size, one that is "
         "known, or the fastest of a few: the table's, its authors', and some drawn at random."
     )
+
+
+def _timed_steps(report: Report) -> list[StepRow]:
+    return [s for s in report.steps if s.time is not None and s.place == "device" and s.dtype == "float32"]
 
 
 def _ms(step: StepRow) -> float:

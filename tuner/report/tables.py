@@ -92,7 +92,7 @@ def _over_first(row: StepRow, report: Report) -> float | None:
     return first.time.median_ms / row.time.median_ms
 
 
-STEP = Column[StepRow]("step", "step", lambda row, _r: row.title, is_word=True)
+STEP = Column[StepRow]("step", "step", lambda row, _r: row.name, is_word=True)
 RESULTS: Sequence[Column[StepRow]] = (
     STEP,
     Column("dtype", "type", lambda row, _r: row.dtype, is_word=True),
@@ -146,7 +146,7 @@ REMARKS: Sequence[Column[StepRow]] = (
     Column("left_out", "left out", lambda row, _r: row.left_out, is_word=True),
 )
 SWEEP: Sequence[Column[SweepRow]] = (
-    Column("size", "size", lambda row, _r: str(row.size)),
+    Column("size", "size", lambda row, _r: shape_text(row.shape) if row.shape else str(row.size)),
     Column("step", "step", lambda row, report: report.titles()[row.key], is_word=True),
     Column("time_ms", "time (ms)", lambda row, _r: number(row.time.median_ms)),
     Column("time_low_ms", "95 % from", lambda row, _r: number(row.time.low_ms)),
@@ -190,8 +190,8 @@ def steps_csv(report: Report) -> str:
 
 
 def sweep_csv(report: Report) -> str:
-    """Every step at every size."""
-    return _csv(SWEEP, report.sweep, report)
+    """Every step at every size and every rectangular shape."""
+    return _csv(SWEEP, [*report.sweep, *report.rectangles], report)
 
 
 def _csv(columns: Sequence[Column[Row]], rows: Sequence[Row], report: Report) -> str:
