@@ -3,7 +3,8 @@
     python benchmarks/network.py [--seconds 4] [--out FILE]
     python benchmarks/network.py --table benchmarks/results/h200/network.json [--docs]
 
-Needs PyTorch beside the project's own packages. Kernels are tuned first, a search a layer and variant. The sum of
+On a GPU it needs PyTorch beside the project's own packages. Without a GPU, or with --device cpu, the steps run on the
+CPU device, beside the loop and BLAS. Kernels are tuned first, a search a layer and variant. The sum of
 kernel times is CUPTI's, by torch.profiler, for PyTorch's kernels and ours alike; all take turns in one trace.
 """
 
@@ -24,18 +25,29 @@ import network_table
 import network_times
 import network_tuning
 import numpy as np
-from network_paths import DevicePath, HostPath, blas, compiled, eager, graphed, launched, loop, uncaptured
+from network_paths import (
+    DevicePath,
+    HostPath,
+    blas,
+    compiled,
+    eager,
+    graphed,
+    launched,
+    launched_on_cpu,
+    loop,
+    uncaptured,
+)
 
 from tilewright.tuner import digits, statistics
 from tilewright.tuner.cpu_build import cpu_information
 from tilewright.tuner.device import Device
-from tilewright.tuner.devices import open_device
+from tilewright.tuner.devices import list_devices, open_device
 from tilewright.tuner.network import Matrix, Network
 from tilewright.tuner.tune import Budget
 
 BATCH, SECONDS = 256, 4.0
 HELD_OUT = Path(__file__).parents[1] / "tests" / "data" / "digits_held_out.npz"
-RESULTS = Path(__file__).parent / "results" / "h200" / "network.json"
+RESULTS = Path(__file__).parent / "results"
 DOCS = Path("docs/network.md")
 
 Row = dict[str, Any]
@@ -52,7 +64,8 @@ def main() -> None:
         return
     network = digits.trained()
     x, labels = batch_of_digits(arguments.batch)
-    device = open_device("cuda:0")
+    device = open_device(arguments.device)
+    is_gpu = device.model.kind == "cuda"
     facts = {
         "device": device.model.name,
         "environment": asdict(device.environment),
@@ -64,9 +77,16 @@ def main() -> None:
     steps = configurations(device, network, arguments)
     device.close()
     document = header(network, arguments) | facts
-    measure(document, network, x, labels, steps, arguments.compile)
-    arguments.out.parent.mkdir(parents=True, exist_ok=True)
-    arguments.out.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    exact = reference(network, x)
+    with loop(network, x) as looped:
+        document["rows"] = [host_row(way, exact, labels) for way in (looped, blas(network, x))]
+    if is_gpu:
+        measure(document, network, x, labels, steps, arguments.compile)
+    else:
+        document["rows"] += [host_row(launched_on_cpu(network, x, step), exact, labels) for step in steps]
+    out = arguments.out or RESULTS / ("h200/network.json" if is_gpu else "network_cpu.json")
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
     print(network_table.table(document))
 
 
@@ -91,7 +111,10 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=SECONDS, help="of each search")
     parser.add_argument("--steps", type=Path, help="tuned configurations: read if the file is there, else written")
     parser.add_argument("--compile", action="append", help="modes of torch.compile (default: default, max-autotune)")
-    parser.add_argument("--out", type=Path, default=RESULTS)
+    parser.add_argument(
+        "--device", default=list_devices()[0].name, help="cuda:0 or cpu; default: the first GPU, else cpu"
+    )
+    parser.add_argument("--out", type=Path, help=f"default: in {RESULTS.name}/, h200/network.json or network_cpu.json")
     parser.add_argument("--table", type=Path, help="only print what this file holds")
     parser.add_argument("--docs", action="store_true", help=f"with --table: put its table into {DOCS}")
     return parser.parse_args()
@@ -108,7 +131,8 @@ def header(network: Network, arguments: argparse.Namespace) -> Row:
     """What the figures are worth nothing without."""
     return {
         "written_at": datetime.now(UTC).isoformat(timespec="seconds"),
-        "command": f"python benchmarks/network.py --batch {arguments.batch} --seconds {arguments.seconds:g}",
+        "command": f"python benchmarks/network.py --batch {arguments.batch} --seconds {arguments.seconds:g}"
+        + (" --device cpu" if arguments.device == "cpu" else ""),
         "sizes": list(network.sizes),
         "batch": arguments.batch,
         "flops": network.flops(arguments.batch),
@@ -119,16 +143,17 @@ def header(network: Network, arguments: argparse.Namespace) -> Row:
 
 
 def measure(
-    document: Row, network: Network, x: Matrix, labels: Any, steps: Sequence[network_tuning.Step], modes: Any
+    document: Row,
+    network: Network,
+    x: Matrix,
+    labels: Any,
+    steps: Sequence[network_tuning.Step],
+    modes: Any,
 ) -> None:
-    """Adds the rows and the facts about PyTorch to the document."""
+    """Adds the GPU's rows and the facts about PyTorch to the document."""
     import torch  # noqa: PLC0415 - the tuner's processes are done with the GPU first
 
     exact = reference(network, x)
-    document["rows"] = []
-    with loop(network, x) as looped:
-        for way in (looped, blas(network, x)):
-            document["rows"].append(host_row(way, exact, labels))
     document["torch"] = {
         "version": torch.__version__,
         "cuda": torch.version.cuda,

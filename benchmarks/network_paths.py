@@ -86,6 +86,14 @@ def blas(network: Network, x: Matrix) -> HostPath:
     return HostPath("cpu_blas", "CPU, BLAS", lambda: network.forward(x), note)
 
 
+def launched_on_cpu(network: Network, x: Matrix, step: Step) -> HostPath:
+    """The network by the step's configurations, through the launcher, on the CPU device and NumPy's arrays."""
+    ours = LaunchedNetwork(network, len(x), choose=Runtime(pinned=step.pinned).best, fused=step.is_fused)
+    probabilities = np.zeros((len(x), network.sizes[-1]), np.float32)
+    label = step.label[:1].upper() + step.label[1:]
+    return HostPath(step.name, label, lambda: ours(x, probabilities))
+
+
 def launched(torch: Any, network: Network, x: Any, step: Step) -> DevicePath:
     """The network by the step's configurations, through the launcher, as a CUDA graph on torch's current stream."""
     choose, label = Runtime(pinned=step.pinned).best, step.label[:1].upper() + step.label[1:]

@@ -13,6 +13,8 @@ Row = Mapping[str, Any]
 
 def table(document: Mapping[str, Any]) -> str:
     """The rows, the caption, and what the steps had no variant for."""
+    if "torch" not in document:
+        return table_of_cpu(document)
     lines = [
         "| way | kernels | sum of kernels (us) | over eager | a pass (us) | with transfers (us) | error | accuracy |",
         "|---|---:|---:|---:|---:|---:|---:|---:|",
@@ -25,6 +27,24 @@ def table(document: Mapping[str, Any]) -> str:
         if row.get("absent"):
             lines += ["", f"{row['label']}: no such variant for {', '.join(row['absent'])}, where the tuned one runs."]
     return "\n".join(lines)
+
+
+def table_of_cpu(document: Mapping[str, Any]) -> str:
+    """The rows of a machine without a GPU: whole passes by the clock, and no ratio to what ran elsewhere."""
+    rows = [
+        f"| {row['label']} | {figure(row['pass_us'])} | {row['max_error']:.1e} | {row['accuracy']:.4f} |"
+        for row in document["rows"]
+    ]
+    sizes = "-".join(map(str, document["sizes"]))
+    notes = "; ".join(f"{row['label']}: {row['note']}" for row in document["rows"] if row.get("note"))
+    words = (
+        f"**CPU device**: {document['device']}, {document['environment']['compiler']} "
+        f"{document['environment']['compiler_version']}. {sizes}, batch {document['batch']}, float32; "
+        f"{document['cpu_cores']} cores ({notes}). {document['written_at'][:10]}, `{document['command']}`. Wall time, "
+        "medians with half the 95 % interval of the median. The CUDA sources run on one thread: the rows show that the "
+        "steps are right, not what they gain on a GPU."
+    )
+    return "\n".join(["| way | a pass (us) | error | accuracy |", "|---|---:|---:|---:|", *rows, "", words])
 
 
 def verdict(rows: Sequence[Row]) -> list[str]:

@@ -92,7 +92,7 @@ def tuned_steps(device: Device, network: Network, batch: int, budget: Budget) ->
             step.pinned[last] = softmax.configuration
         for problem in layers:  # a layer that the step has no variant for takes the tuned one, and the table says so
             step.pinned.setdefault(problem, tuned.pinned[problem])
-    return [*steps, tuned]
+    return [*(step for step in steps if len(step.absent) < len(layers)), tuned]
 
 
 def fused_step(device: Device, tuned: Step, network: Network, batch: int, budget: Budget) -> list[Step]:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 
 import numpy as np
 import pytest
 
 from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.problem import Limits
+from tilewright.tuner.cpu import CpuDevice
 from tilewright.tuner.network import Network
+from tilewright.tuner.tune import Budget
 
 H200 = Limits((9, 0), 132, 140 * 2**30, max_shared_bytes=227 * 1024, shared_bytes_per_multiprocessor=228 * 1024)
 
@@ -31,6 +34,26 @@ def test_the_loop_computes_the_network(benchmark_module, network):
     wrong = bench.checked(paths.blas(network, x).run(), bench.reference(network, x), labels + 1)
     assert wrong["max_error"] < 1e-6
     assert wrong["accuracy"] == 0
+
+
+def test_without_a_gpu_the_steps_run_on_the_cpu_device_and_the_table_says_so(benchmark_module, network):
+    paths, bench, tuning = (benchmark_module(name) for name in ("network_paths", "network", "network_tuning"))
+    x = np.random.default_rng(1).standard_normal((9, 20)).astype(np.float32)
+    device = CpuDevice()
+    try:
+        steps = tuning.tuned_steps(device, network, 9, Budget(trials=1))
+        environment = asdict(device.environment)
+    finally:
+        device.close()
+    assert [step.name for step in steps] == ["tiled", "wpt_strided", "wpt", "tuned"]  # the others need PTX
+    labels, exact = network.forward(x).argmax(axis=1), bench.reference(network, x)
+    rows = [bench.host_row(paths.launched_on_cpu(network, x, step), exact, labels) for step in steps]
+    assert all(row["max_error"] < 1e-6 and row["accuracy"] == 1 and row["pass_us"]["low"] > 0 for row in rows)
+    document = {name: value for name, value in DOCUMENT.items() if name != "torch"}
+    text = benchmark_module("network_table").table(document | {"rows": rows, "environment": environment})
+    assert "**CPU device**" in text
+    assert text.count("| 1.0000 |") == 4
+    assert "eager" not in text
 
 
 def test_a_batch_holds_the_held_out_digits_in_order(benchmark_module):
