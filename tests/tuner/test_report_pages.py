@@ -18,6 +18,7 @@ from tilewright.tuner.report import pages, tables
 from tilewright.tuner.report.axes import log_axis, tick_text
 from tilewright.tuner.report.charts import HEIGHT, WIDTH
 from tilewright.tuner.report.figures import crossings, figures
+from tilewright.tuner.report.ladders import LADDERS
 from tilewright.tuner.report.pages import files
 from tilewright.tuner.report.rows import from_json
 from tilewright.tuner.report.sentences import findings, reasons
@@ -134,6 +135,14 @@ def test_pictures_are_xml_and_stay_in_their_frame():
             for x, y in re.findall(r"[ML](-?[\d.]+) (-?[\d.]+)", path.attrib["d"]):
                 assert -8 <= float(x) <= WIDTH + 8
                 assert -8 <= float(y) <= HEIGHT + 8
+
+
+@pytest.mark.parametrize("ladder", LADDERS.values(), ids=lambda ladder: ladder.kernel)
+def test_every_step_of_a_ladder_has_a_colour(ladder):
+    page = files(made_report())["gemm.html"]
+    for slot in range(len(ladder.steps)):
+        assert page.count(f"--s{slot}: #") == 2  # light and dark
+        assert f".s{slot} {{ stroke: var(--s{slot}); }}" in page
 
 
 def test_a_series_is_drawn_in_full():
