@@ -100,9 +100,14 @@ def test_a_search_whose_time_is_up_early_goes_on_to_the_least_number(device, mon
 
     monkeypatch.setattr(choices, "tune", hurried)
     steps = ladder("tiled")
-    (found,) = LadderRun(device, steps, tiny(steps, sizes=(), search_trials=40, search_s=60.0)).report().steps
+    scale = tiny(steps, sizes=(), search_trials=40, search_s=60.0, total_s=1e6)
+    (found,) = LadderRun(device, steps, scale).report().steps
     assert found.chosen.startswith("searched: 5 of 5 configurations")
     assert budgets == [Budget(trials=40, seconds=60.0), Budget(trials=4, seconds=480.0)]
+
+    budgets.clear()  # where half of the report's time is over, the sweep gets the rest
+    (short,) = LadderRun(device, steps, replace(scale, total_s=1e-9)).report().steps
+    assert (short.is_short, len(budgets)) == (True, 1)
 
 
 def test_float64_edges_and_rectangles_are_swept_too(device):

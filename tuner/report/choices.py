@@ -86,9 +86,13 @@ def choose(
     scale: Scale,
     known: Sequence[Known] = (),
     *,
+    longest_s: float = float("inf"),
     on_trial: Callable[[], None] = lambda: None,
 ) -> Choice | None:
-    """The step's configuration for the table's problem; None where none works."""
+    """The step's configuration for the table's problem; None where none works.
+
+    A search that tried too few goes on for at most `longest_s`, so that the steps after it get their time too.
+    """
     mine = step_kernel(kernel, step)
     default = mine.default_configuration(space)
     if step.is_searched:
@@ -110,8 +114,9 @@ def choose(
 
     least = min(LEAST_TRIALS, len(space))
     result = search(scale.search_trials, scale.search_s)
-    if len(trials) < min(least, scale.search_trials):
-        result = search(least, _MOST_TIMES * scale.search_s)
+    more_s = min(_MOST_TIMES * scale.search_s, longest_s)
+    if len(trials) < min(least, scale.search_trials) and more_s > 0:
+        result = search(least, more_s)
     if not trials:
         result = search(1, None)  # the default, however long it takes
     if result.best is None:

@@ -63,6 +63,7 @@ class LadderRun:
         swept = len(self.scale.sizes) + len(self.scale.rectangles)
         self._done, self._parts = 0.0, len(steps) + len(self._kinds) + swept + 2.0  # counters and writing
         self._deadline = time.monotonic() + self.scale.total_s
+        self._unsearched = sum(step.place == "device" and step.is_searched for step in steps)
         self._choices: dict[str, Choice] = {}
         self._found: dict[str, Measured] = {}
         self._moves: dict[Kind, Moves | None] = {}
@@ -137,13 +138,17 @@ class LadderRun:
         return [step for step in self._device_steps(kind) if step.key in self._choices]
 
     def _choose(self, bench: Bench, step: Step, problem: Problem) -> None:
+        self._unsearched -= step.is_searched
         space = step_space(self.kernel, step, problem, self.device.model)
         if not len(space):
             needs = sorted({need for name in step.variants for need in self.kernel.variant(name).requires})
             here = f"needs {', '.join(needs)}, which this device has not" if needs else "does not serve this shape here"
             self._found[step.key] = Measured(left_out=here)
             return
-        choice = choose(bench, self.kernel, step, space, self.scale, self.known)
+        # Half of the time is the sweep's; of the rest every step may take as much as those that are still to come.
+        left_s = self._deadline - self.scale.total_s / 2 - time.monotonic()
+        longest_s = left_s / (self._unsearched + 1)
+        choice = choose(bench, self.kernel, step, space, self.scale, self.known, longest_s=longest_s)
         if choice is None:
             self._found[step.key] = Measured(left_out="no configuration of it was right and could be timed")
         else:
