@@ -10,8 +10,9 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, ModuleType
 
 from tilewright.kernels.errors import InvalidProblemError, KernelError, UnknownNameError
 from tilewright.kernels.kernel import REAL, Kernel, Variant
@@ -87,20 +88,31 @@ def _modules(extra_folders: Iterable[Path]) -> Iterable[tuple[Path, ModuleType]]
         yield folder, _import_from(folder.resolve())
 
 
+class _FreshLoader(SourceFileLoader):
+    """Reads the file itself: kept bytecode is of the same second and size, which an edited file may be too."""
+
+    def get_code(self, fullname: str) -> CodeType:
+        path = self.get_filename(fullname)
+        code: CodeType = self.source_to_code(self.get_data(path), path)
+        return code
+
+
 def _import_from(folder: Path) -> ModuleType:
     path = folder / "declaration.py"
     if not path.is_file():
         raise BrokenDeclarationError(folder, "there is no such file")
     name = f"tilewright_declaration_{hashlib.sha256(str(path).encode()).hexdigest()[:16]}"
-    spec = importlib.util.spec_from_file_location(name, path)
+    spec = importlib.util.spec_from_file_location(name, path, loader=_FreshLoader(name, str(path)))
     if spec is None or spec.loader is None:
         raise BrokenDeclarationError(folder, "Python cannot import it")
-    module = importlib.util.module_from_spec(spec)
+    module, before = importlib.util.module_from_spec(spec), sys.modules.get(name)
     sys.modules[name] = module  # dataclasses and pickle look a class's module up there
     try:
         spec.loader.exec_module(module)
     except Exception as error:
         del sys.modules[name]
+        if before is not None:
+            sys.modules[name] = before
         raise BrokenDeclarationError(folder, f"importing it raised {type(error).__name__}: {error}") from error
     return module
 

@@ -9,7 +9,7 @@ import hashlib
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache, cached_property, lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -183,7 +183,15 @@ class Kernel:
 
     def source(self, variant: str) -> str:
         """The variant's source with its own headers inlined, as the compilers get it."""
-        return _read_source(self.folder, self.variant(variant).source)
+        name = self.variant(variant).source
+        if name not in self._sources:
+            self._sources[name] = _read_source(self.folder, name)
+        return self._sources[name]
+
+    @cached_property
+    def _sources(self) -> dict[str, str]:
+        """What has been read, by file: a kernel keeps the sources that it was loaded with."""
+        return {}
 
     def source_hash(self, variant: str) -> str:
         """SHA-256 of `source(variant)`, hexadecimal."""
@@ -252,7 +260,6 @@ def _dotted(compute_capability: tuple[int, int]) -> str:
     return "{}.{}".format(*compute_capability)
 
 
-@cache
 def _read_source(folder: Path, name: str) -> str:
     text = (folder / name).read_text(encoding="utf-8")
     return _INCLUDE.sub(lambda found: _read_header(folder, found[1]), text)

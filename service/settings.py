@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from functools import cache
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Any, Literal
 
 from platformdirs import user_data_path
-from pydantic import Field
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic import Field, field_validator
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+from tilewright.kernels.folders import folders_of
 
 
 class Settings(BaseSettings):
@@ -39,7 +41,10 @@ class Settings(BaseSettings):
     url: str | None = Field(
         default=None, description="API that the command line talks to. Not set: this machine's database."
     )
-    kernel_folders: list[Path] = Field(default_factory=list, description="Folders with kernels of your own.")
+    kernel_folders: Annotated[list[Path], NoDecode] = Field(
+        default_factory=list,
+        description="Folders with kernels of your own: a path, several with `:` between, or a JSON list.",
+    )
     heartbeat_s: float = Field(default=10, gt=0, description="How often a worker says that it lives.")
     stalled_after_s: float = Field(
         default=60, gt=0, description="Silence after which a worker's job is given to another."
@@ -73,6 +78,11 @@ class Settings(BaseSettings):
     )
     max_trials: int = Field(default=100_000, gt=0, description="Largest trial budget of one job.")
     max_seconds: float = Field(default=24 * 3600, gt=0, description="Largest time budget of one job, seconds.")
+
+    @field_validator("kernel_folders", mode="before")
+    @classmethod
+    def _folders(cls, given: Any) -> Any:
+        return folders_of(given) if isinstance(given, str) else given
 
 
 @cache

@@ -182,16 +182,16 @@ def test_a_mistake_in_the_example_is_found(example):
 
 
 def test_the_example_kernel_is_loaded_by_its_setting(example, monkeypatch):
-    (line,) = re.findall(r"^export (TILEWRIGHT_KERNEL_FOLDERS)='(.*)'$", page("adding-a-kernel.md"), re.MULTILINE)
+    (line,) = re.findall(r"^export (TILEWRIGHT_KERNEL_FOLDERS)=(\S+)", page("adding-a-kernel.md"), re.MULTILINE)
     monkeypatch.setenv(line[0], line[1].replace("/srv/kernels/axpy", str(example)))
     settings.cache_clear()
-    registry.catalogue.cache_clear()
+    registry.watched_catalogue.cache_clear()
     try:
         assert registry.catalogue().get("axpy").variants[0].name == "strided"
     finally:
         monkeypatch.undo()
         settings.cache_clear()
-        registry.catalogue.cache_clear()
+        registry.watched_catalogue.cache_clear()
 
 
 def test_a_default_that_the_source_does_not_have_is_refused_as_the_page_says(example):

@@ -116,7 +116,8 @@ class IsolatedBench:
         """A child that has this bench; told at this point what is no longer used."""
         self._device.ensure_child()
         if self._generation != self._device.generation:
-            arguments = (self._kernel.name, self._kernel.folder, self._problem, self._seed)
+            kernel = self._kernel
+            arguments = (kernel.name, kernel.folder, kernel.source_hashes, self._problem, self._seed)
             self._number = self._device.call("bench", *arguments)
             self._generation = self._device.generation
         dropped = [number for generation, number in self._dropped if generation == self._generation]

@@ -125,9 +125,11 @@ class _Session:
         self._extension: Extension | None = None
         self._last = 0
 
-    def bench(self, name: str, folder: Path, problem: Problem, seed: int) -> int:
-        number = self._next()
-        self._benches[number] = self._device.bench(self._finder(name, folder), problem, seed)
+    def bench(self, name: str, folder: Path, hashes: Mapping[str, str], problem: Problem, seed: int) -> int:
+        kernel, number = self._finder(name, folder), self._next()
+        if kernel.source_hashes != hashes:
+            raise TunerError(f"The sources of {name} were edited while this ran. Run it again to measure the new ones.")
+        self._benches[number] = self._device.bench(kernel, problem, seed)
         return number
 
     def close_bench(self, bench: int) -> None:

@@ -178,6 +178,15 @@ class BestMemory:
         if self._shelves and (of["best"] or of["study"]):
             self._replace(session, of["best"] | _bests_of(session, of["study"]))
 
+    def renew(self) -> None:
+        """Takes away the shelves of kernels that were read again from their folders; they are filled anew."""
+        declared = catalogue().by_name
+        for name, shelf in list(self._shelves.items()):
+            if declared.get(name[0]) is not shelf.kernel:
+                del self._shelves[name]
+                self._templates.forget(name[0])
+                self._wanted[name] = None
+
     def learn_models(self, session: Session) -> None:
         """The device models as they are now."""
         rows = session.scalars(select(models.DeviceModel))

@@ -70,6 +70,7 @@ class BestWatch:
         with transaction() as session:
             self.memory.learn_models(session)
         while not self._stopping.is_set():
+            self.memory.renew()
             name = self.memory.wanted()
             self._look(changes, LOOK_EVERY_S if name is None else 0)
             if name is not None:

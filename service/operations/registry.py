@@ -15,6 +15,7 @@ from sqlalchemy.orm import Session, joinedload
 from tilewright.kernels.catalogue import Catalogue
 from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.problem import Limits, Problem
+from tilewright.kernels.watched import WatchedCatalogue
 from tilewright.service.errors import NotFoundError
 from tilewright.service.operations.answers import DeviceAnswer, DeviceModelAnswer, EnvironmentAnswer, ProblemAnswer
 from tilewright.service.settings import settings
@@ -23,9 +24,14 @@ from tilewright.tuner.device import DeviceModel, Environment
 
 
 @cache
+def watched_catalogue() -> WatchedCatalogue:
+    """The one of this process, over the folders that the settings name."""
+    return WatchedCatalogue(settings().kernel_folders)
+
+
 def catalogue() -> Catalogue:
-    """The kernels of this package and of the folders that the settings name."""
-    return Catalogue.load(settings().kernel_folders)
+    """The kernels of this package and of the folders that the settings name, as these are now."""
+    return watched_catalogue().now()
 
 
 def register_kernels(session: Session, declared: Catalogue) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 from pydantic_core import to_json
 
 from tilewright.kernels.kernel import Launch
-from tilewright.kernels.problem import Problem
+from tilewright.kernels.problem import OptionValue, Problem
 from tilewright.kernels.space import Values
 from tilewright.service.operations.answers import Match
 from tilewright.service.operations.best_answer import Asked, stored_fields
@@ -23,6 +23,9 @@ from tilewright.service.operations.stored_best import StoredBest
 
 KEPT = 4096
 """Texts kept at one time, of two or three kB: one for each configuration, environment and standing asked for."""
+
+Kind = tuple[str, str, tuple[tuple[str, OptionValue], ...]]
+"""A kernel's name, a dtype, and every option with its value."""
 
 _MARK = re.compile(rb'"\\u0000(\d+)\\u0000"|\\u0000(\d+)\\u0000')
 
@@ -48,11 +51,16 @@ class Templates:
     """Those of one process. Any thread may ask."""
 
     def __init__(self) -> None:
-        self._kept: dict[Hashable, dict[Hashable, Template]] = {}
+        self._kept: dict[Kind, dict[Hashable, Template]] = {}
 
-    def of(self, kind: Hashable) -> dict[Hashable, Template]:
+    def of(self, kind: Kind) -> dict[Hashable, Template]:
         """The templates of a kernel, dtype and options, which the caller may add to by `keep`."""
         return self._kept.setdefault(kind, {})
+
+    def forget(self, kernel: str) -> None:
+        """Keeps none of this kernel: it has changed."""
+        for kind in [kind for kind in self._kept if kind[0] == kernel]:
+            del self._kept[kind]
 
     def __len__(self) -> int:
         return sum(len(kept) for kept in list(self._kept.values()))

@@ -73,10 +73,11 @@ class Worker:
         self.status = 0
         self._cache = cache.default_folder() if entry.kind == "cuda" else cpu_build.default_cache()
         self._cache_counted_s = float("-inf")
+        self._registered = registry.catalogue()
 
     def register(self, session: Session, environment: Environment) -> None:
         """Stores the kernels, the device, its model and environment, and this worker's name with them."""
-        registry.register_kernels(session, registry.catalogue())
+        registry.register_kernels(session, self._registered)
         entry, host = self.entry, socket.gethostname()
         ordinal = int(entry.name.partition(":")[2]) if entry.kind == "cuda" else 0
         registry.register_device(
@@ -141,6 +142,10 @@ class Worker:
         self.lock.keep()
         with session_scope() as session:
             takes_jobs = registry.heartbeat(session, self.entry.uuid)
+            declared = registry.catalogue()
+            if declared is not self._registered:  # somebody has edited a folder of kernels
+                registry.register_kernels(session, declared)
+        self._registered = declared
         if time.monotonic() - self._cache_counted_s > CACHE_COUNTED_EVERY_S:
             files, size = cache.folder_size(self._cache)
             with session_scope() as session:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from contextlib import closing
+from functools import partial
 
 import processes
 import pytest
@@ -17,7 +18,7 @@ from tilewright.kernels.space import Configuration
 from tilewright.tuner.ahead import CompilesAhead, CompilesMany
 from tilewright.tuner.compile_pool import CompilePool
 from tilewright.tuner.device import Verification
-from tilewright.tuner.errors import DeviceLostError, NoDeviceError, OutOfMemoryError, TrialFailure
+from tilewright.tuner.errors import DeviceLostError, NoDeviceError, OutOfMemoryError, TrialFailure, TunerError
 from tilewright.tuner.finals import finals
 from tilewright.tuner.isolated import ChildFailedError, Deadlines, IsolatedDevice, PrecompilingBench
 from tilewright.tuner.measure import MeasurementPlan, evaluate
@@ -337,3 +338,20 @@ def test_a_call_without_a_deadline_of_its_own_has_that_of_its_like():
     deadlines = Deadlines(compile=1.0, library=2.0, other=3.0)
     calls = ("compile", "load", "library", "library_name", "close_bench")
     assert [deadlines.of(call) for call in calls] == [1.0, 1.0, 2.0, 2.0, 3.0]
+
+
+def test_a_child_that_reads_other_sources_than_its_parent_measures_nothing(tmp_path, monkeypatch):
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "copy.cu").write_text(f"// {folder}")
+    device = IsolatedDevice(Opener(tmp_path), finder=partial(_found_in, tmp_path / "b"))
+    kernel = make_kernel(folder=tmp_path / "a")
+    try:
+        with pytest.raises(TunerError, match="sources of copy were edited"):
+            device.bench(kernel, kernel.problem({"n": 8}), seed=1)
+    finally:
+        device.close()
+
+
+def _found_in(folder, name, _folder):
+    return make_kernel(name, folder)

@@ -315,14 +315,14 @@ def test_the_environment_describes_the_runtime_of_best(tmp_path, monkeypatch):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setenv("TILEWRIGHT_BUNDLE", str(bundle_file(tmp_path / "b", result())))
-    monkeypatch.setenv("TILEWRIGHT_KERNEL_FOLDERS", json.dumps([str(OWN_KERNEL)]))
+    monkeypatch.setenv("TILEWRIGHT_KERNEL_FOLDERS", str(OWN_KERNEL))
     default_runtime.cache_clear()
     try:
         assert default_runtime().choose(GEMM, PROBLEM, PLACE).origin == "bundle"
         assert best("convolution2d", h=8, w=8, r=3, s=3).kernel.folder == OWN_KERNEL
-        monkeypatch.setenv("TILEWRIGHT_KERNEL_FOLDERS", "/a/folder")
+        monkeypatch.setenv("TILEWRIGHT_KERNEL_FOLDERS", '["/a/folder"')
         default_runtime.cache_clear()
-        with pytest.raises(LaunchError, match="TILEWRIGHT_KERNEL_FOLDERS: must be a JSON list"):
+        with pytest.raises(LaunchError, match="TILEWRIGHT_KERNEL_FOLDERS: this is not a JSON list"):
             best("gemm", **SHAPE)
     finally:
         default_runtime.cache_clear()

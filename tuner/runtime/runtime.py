@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -12,6 +11,7 @@ from typing import Any, TypeVar
 
 from tilewright.kernels.catalogue import Catalogue, catalogue
 from tilewright.kernels.errors import InvalidProblemError
+from tilewright.kernels.folders import folders_of
 from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.problem import OptionValue, Problem
 from tilewright.kernels.space import Configuration
@@ -154,9 +154,9 @@ def default_runtime() -> Runtime:
     """Made when first asked for; raises BrokenBundleError, ServiceAddressError, LaunchError for a wrong setting."""
     said = os.environ.get
     try:
-        folders = [Path(folder) for folder in json.loads(said("TILEWRIGHT_KERNEL_FOLDERS") or "[]")]
-    except (ValueError, TypeError) as error:
-        raise LaunchError(f"TILEWRIGHT_KERNEL_FOLDERS: must be a JSON list of folders ({error})") from error
+        folders = folders_of(said("TILEWRIGHT_KERNEL_FOLDERS") or "")
+    except ValueError as error:
+        raise LaunchError(f"TILEWRIGHT_KERNEL_FOLDERS: {error}") from error
     return Runtime(
         bundle=said("TILEWRIGHT_BUNDLE") or None,
         public_key=said("TILEWRIGHT_BUNDLE_KEY") or None,

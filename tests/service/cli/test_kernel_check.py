@@ -19,11 +19,11 @@ def configured(monkeypatch, registered):
     """The API and the worker have the example's folder in their settings; its kernel is registered."""
     monkeypatch.setenv("TILEWRIGHT_KERNEL_FOLDERS", f'["{EXAMPLE}"]')
     settings.cache_clear()
-    registry.catalogue.cache_clear()
+    registry.watched_catalogue.cache_clear()
     with store_session.session_scope() as session:
         registry.register_kernels(session, registry.catalogue())
     yield registered
-    registry.catalogue.cache_clear()
+    registry.watched_catalogue.cache_clear()
 
 
 def test_the_example_is_fit_and_needs_no_database(run, unreachable):
