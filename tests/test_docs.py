@@ -14,7 +14,7 @@ import pytest
 import typer
 
 from tilewright.kernels.catalogue import BrokenDeclarationError, Catalogue, catalogue
-from tilewright.service.cli.application import app
+from tilewright.service.cli.application import program
 from tilewright.service.operations import registry
 from tilewright.service.settings import Settings, settings
 from tilewright.tuner.cpu import CpuDevice
@@ -69,7 +69,7 @@ def commands(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ..
         yield from commands(child, (*path, name))
 
 
-PROGRAM = typer.main.get_command(app)
+PROGRAM = typer.main.get_command(program())
 
 
 def test_every_command_has_its_heading_with_an_example_and_no_other_has():

@@ -10,7 +10,7 @@ import pytest
 from typer.main import get_command
 
 from tilewright.service.app import create_app
-from tilewright.service.cli.application import app
+from tilewright.service.cli.application import program
 
 ROOT = Path(__file__).parents[1]
 
@@ -68,7 +68,7 @@ def test_the_help_groups_commands_as_the_page_does():
 def test_every_option_of_every_command_is_there_and_explained(references, made):
     sections = dict(re.findall(r"^### (.+)\n((?:(?!^###? ).*\n)*)", made["cli.md"], re.MULTILINE))
     seen = 0
-    for name, command in references.commands(get_command(app)):
+    for name, command in references.commands(get_command(program())):
         for one in command.params:
             if one.name == "help":
                 continue

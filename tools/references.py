@@ -18,7 +18,7 @@ from typing import Any
 from typer.main import get_command
 
 from tilewright.service.app import create_app
-from tilewright.service.cli.application import app as command_line
+from tilewright.service.cli.application import program
 from tilewright.service.settings import Settings
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -84,7 +84,7 @@ def commands(command: Any, words: Sequence[str] = ("tilewright",)) -> Iterator[t
 
 def with_commands(text: str) -> str:
     """The page with a current table of options under each command's heading."""
-    for name, command in commands(get_command(command_line)):
+    for name, command in commands(get_command(program())):
         if not re.search(rf"^### {re.escape(name)}$", text, re.MULTILINE):
             text = f"{text.rstrip()}\n\n### {name}\n\n{_sentence(command.help or '')}\n"
         text = _with_block(text, f"### {name}", OPTIONS, _options(command))

@@ -8,7 +8,7 @@ import pytest
 from factories import H100, SHAPE
 from typer.main import get_command
 
-from tilewright.service.cli.application import app
+from tilewright.service.cli.application import program
 from tilewright.service.operations.parse import parse_options, parse_shape
 from tilewright.service.operations.registry import catalogue
 from tilewright.service.store import models
@@ -20,7 +20,7 @@ def tuned(page: str) -> dict[str, str]:
     """The arguments of the page's command that tunes, which must be one that the command line takes."""
     (said,) = re.findall(r"<code>(tilewright tune .*?)</code></pre>", page)
     _, name, *words = shlex.split(html.unescape(said))
-    command = get_command(app).commands[name]
+    command = get_command(program()).commands[name]
     return command.make_context(name, words).params
 
 
