@@ -44,6 +44,7 @@ from tilewright.service.operations.best_memory import BestMemory
 from tilewright.service.operations.best_watch import BestWatch
 from tilewright.service.operations.observed import Observer
 from tilewright.service.settings import settings
+from tilewright.tuner.runtime.local_service import NotedAddress
 
 GARBAGE_AFTER = 20_000
 """Containers made and not freed before a look for cycles among them; Python's 700 is two or three requests."""
@@ -56,8 +57,9 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     from tilewright.service.worker.maintenance import Maintenance  # noqa: PLC0415
     from tilewright.service.worker.webhook_sender import WebhookSender  # noqa: PLC0415
 
-    beside: tuple[Maintenance | WebhookSender | DemandBuffer | BestWatch, ...]
-    beside = (Maintenance(), WebhookSender(), app.state.demand, BestWatch(app.state.best))
+    address = NotedAddress(settings().data_dir, settings().host, settings().port)
+    beside: tuple[Maintenance | WebhookSender | DemandBuffer | BestWatch | NotedAddress, ...]
+    beside = (Maintenance(), WebhookSender(), app.state.demand, BestWatch(app.state.best), address)
     for one in beside:
         one.start()
     # What is here stays, and a request leaves next to no cycles: looking for garbage often would only hold it up.

@@ -389,3 +389,26 @@ def test_what_was_pinned_is_not_replaced(cache):
     )
     with pytest.raises(LaunchError, match="does not compile"):
         runtime.best("row_sum", m=37, n=300, device="cpu")(np.ones((37, 300), np.float32), np.ones(37, np.float32))
+
+
+def test_the_choice_for_arrays_is_that_of_their_layout(cache):
+    """A transposed view is another problem, with a configuration of its own."""
+    shape = {"m": M, "n": N, "k": K}
+    wide = Configuration.of("tiled", {"TILE_WIDTH": 16})
+    pinned = {GEMM.problem(shape): TILED, GEMM.problem(shape, "float32", {"trans_b": True}): wide}
+    launch = Runtime(pinned=pinned).best("gemm", **shape)
+    a, b, c = operands()
+    turned = np.ascontiguousarray(b.T).T
+    assert launch.choice(a, b, c).configuration == launch.choice("cpu").configuration == TILED
+    assert launch.choice(a, turned, c).configuration == wide
+    assert launch.choice(A=a, B=turned, C=c, device="cpu").configuration == wide
+    with pytest.raises(ArgumentError, match="C: is missing"):
+        launch.choice(a, b)
+
+
+def test_only_a_dtype_that_there_is_is_proposed(runtime, launch):
+    a, b, c = operands()
+    with pytest.raises(ArgumentError, match=r'Convert it to float32, or ask best\(…, dtype="float64"\)$'):
+        launch(a.astype("f8"), b, c)
+    with pytest.raises(ArgumentError, match="Convert it to float32: gemm computes in float32, float64$"):
+        launch(a.astype("f2"), b, c)

@@ -9,6 +9,7 @@ import threading
 import time
 import warnings
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
@@ -29,6 +30,7 @@ from tilewright.tuner.runtime import (
 )
 from tilewright.tuner.runtime.answers import FRESH_S, AnswerCache
 from tilewright.tuner.runtime.choice import Place, default_choice
+from tilewright.tuner.runtime.local_service import NotedAddress, local_address
 from tilewright.tuner.runtime.runtime import default_runtime
 from tilewright.tuner.runtime.service import MAX_REPORTS
 
@@ -332,3 +334,43 @@ def test_the_same_question_gives_the_same_launcher():
     runtime = Runtime()
     assert runtime.best("gemm", **SHAPE) is runtime.best("gemm", **SHAPE)
     assert runtime.best("gemm", **SHAPE) is not runtime.best("gemm", **SHAPE, trans_b=True)
+
+
+def test_the_warning_names_the_options_and_the_whole_command(answers):
+    problem = GEMM.problem(SHAPE, "float64", {"trans_b": True})
+    with pytest.warns(UntunedWarning) as said:
+        Runtime(answers=answers).choose(GEMM, problem, PLACE)
+    shape = ",".join(f"{axis}={size}" for axis, size in problem.axes)
+    (told,) = said
+    assert str(told.message) == (
+        f"nothing is known of gemm {shape} float64 trans_b=true on {PLACE.slug}: its default configuration is used. "
+        f"Tune it: tilewright tune gemm --shape {shape} --dtype float64 --option trans_b=true "
+        f"--device-model {PLACE.slug}"
+    )
+
+
+def test_no_default_is_promised_where_none_exists(answers):
+    tiny = replace(PLACE, limits=replace(PLACE.limits, max_threads_per_block=1, max_grid=(1, 1, 1)))
+    with warned() as said, pytest.raises(LaunchError, match="has no configuration"):
+        Runtime(answers=answers).choose(GEMM, PROBLEM, tiny)
+    assert said == []
+
+
+def test_an_api_of_this_machine_is_found_by_its_data_folder_while_it_runs(tmp_path, monkeypatch):
+    monkeypatch.setenv("TILEWRIGHT_DATA_DIR", str(tmp_path))
+    assert local_address() is None
+    processes = [NotedAddress(tmp_path, "0.0.0.0", 4321) for _ in range(2)]
+    for process in processes:
+        process.start()
+    assert local_address() == "http://127.0.0.1:4321"
+    processes[0].stop()
+    assert local_address() == "http://127.0.0.1:4321"
+    processes[1].stop()
+    assert local_address() is None  # the file is there, and nobody behind it
+    assert NotedAddress(tmp_path, "::", 1).address == "http://[::1]:1"
+
+
+def test_a_data_folder_that_cannot_be_written_is_logged(tmp_path, caplog):
+    (tmp_path / "file").write_text("")
+    NotedAddress(tmp_path / "file" / "data", "127.0.0.1", 1).start()
+    assert "do not find this API" in caplog.text

@@ -25,7 +25,7 @@ def laid_out(kernel: Kernel, problem: Problem, layouts: Sequence[Layout]) -> Pro
     """
     options = dict(problem.options)
     for tensor, layout in zip(kernel.tensors, layouts, strict=True):
-        _check_kind(tensor, problem, layout)
+        _check_kind(kernel, tensor, problem, layout)
         if 0 in layout.shape:
             continue
         if layout.strides != contiguous_strides(layout.shape) and not _is_contiguous(layout.shape, layout.strides):
@@ -94,12 +94,12 @@ def scalars_of(kernel: Kernel, problem: Problem, given: Mapping[str, float]) -> 
     return tuple(values.values())
 
 
-def _check_kind(tensor: Tensor, problem: Problem, layout: Layout) -> None:
+def _check_kind(kernel: Kernel, tensor: Tensor, problem: Problem, layout: Layout) -> None:
     if layout.dtype != problem.dtype:
+        ask = f', or ask best(…, dtype="{layout.dtype}")'
+        fix = ask if layout.dtype in kernel.dtypes else f": {kernel.name} computes in {', '.join(kernel.dtypes)}"
         raise ArgumentError(
-            tensor.name,
-            f"is {layout.dtype}, the problem is {problem.dtype}",
-            f'Convert it, or ask best(…, dtype="{layout.dtype}")',
+            tensor.name, f"is {layout.dtype}, the problem is {problem.dtype}", f"Convert it to {problem.dtype}{fix}"
         )
     wanted = tuple(tensor.shape(problem))
     if layout.shape != wanted:

@@ -15,7 +15,7 @@ from tilewright.tuner.runtime.contexts import current_ordinal
 from tilewright.tuner.runtime.cuda import CudaLaunches
 from tilewright.tuner.runtime.errors import ArgumentError, LaunchError, WrongDeviceError
 from tilewright.tuner.runtime.forks import Lock
-from tilewright.tuner.runtime.views import READERS
+from tilewright.tuner.runtime.views import READERS, Reader
 
 
 class _Launches(Protocol):
@@ -85,9 +85,21 @@ class Launcher:
         if isinstance(launches, CudaLaunches):
             launches.prepare(_ordinal(name))
 
-    def choice(self, device: str | None = None) -> Choice:
-        """The configuration for arrays as asked on that device, and where it comes from."""
-        return self._choices.choose(self.kernel, self.problem, place_of(self._device(device)))
+    def choice(self, *arrays: Any, device: str | None = None, **named: Any) -> Choice:
+        """The configuration that is launched on such arrays, and where it comes from.
+
+        Transposed views have another one. Without arrays: for row-major ones on that device, whose name may also stand
+        alone, as in `choice("cuda:0")`.
+        """
+        if len(arrays) == 1 and isinstance(arrays[0], str):
+            arrays, device = (), arrays[0]
+        if not arrays and not named:
+            return self._choices.choose(self.kernel, self.problem, place_of(self._device(device)))
+        arrays, _ = self._sorted_out(arrays, named)
+        readers = [READERS[type(array)] for array in arrays]
+        problem, kind, ordinal = self._laid_out(readers, [r.read(a)[1] for r, a in zip(readers, arrays, strict=True)])
+        where = kind if ordinal is None else f"{kind}:{ordinal}"
+        return self._choices.choose(self.kernel, problem, place_of(self._device(device or where)))
 
     def _device(self, wanted: str | None) -> str:
         """What was named, else the current GPU, else the CPU where there is no driver."""
@@ -101,15 +113,20 @@ class Launcher:
 
     def _planned(self, arrays: Sequence[Any], pictures: list[Hashable]) -> _Plan:
         readers = [READERS[type(array)] for array in arrays]
-        layouts = [reader.layout(picture) for reader, picture in zip(readers, pictures, strict=True)]
-        problem = arguments.laid_out(self.kernel, self.problem, layouts)
-        kind, ordinal = arguments.one_place(self.kernel, layouts)
-        self._check_device(kind, ordinal)
+        problem, kind, ordinal = self._laid_out(readers, pictures)
         launch = _nothing if self._is_empty else self._launches(problem, self.device or kind).launch
         stream = readers[0].stream if kind == "cuda" else _nothing
         plan = _Plan(pictures, launch, stream, ordinal if all(r.keeps_memory for r in readers) else None)
         self._plans[tuple(pictures)] = plan
         return plan
+
+    def _laid_out(self, readers: Sequence[Reader], pictures: Sequence[Hashable]) -> tuple[Problem, str, int | None]:
+        """The problem as these arrays lie, and where they are: "cpu" or "cuda" with the GPU's number, if they tell."""
+        layouts = [reader.layout(picture) for reader, picture in zip(readers, pictures, strict=True)]
+        problem = arguments.laid_out(self.kernel, self.problem, layouts)
+        kind, ordinal = arguments.one_place(self.kernel, layouts)
+        self._check_device(kind, ordinal)
+        return problem, kind, ordinal
 
     def _check_device(self, kind: str, ordinal: int | None) -> None:
         is_elsewhere = self.device is not None and (

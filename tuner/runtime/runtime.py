@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cache
@@ -21,6 +22,7 @@ from tilewright.tuner.runtime.choice import Choice, Place, default_choice, is_ad
 from tilewright.tuner.runtime.errors import LaunchError, ServiceWarning, UntunedWarning, warn
 from tilewright.tuner.runtime.forks import Lock
 from tilewright.tuner.runtime.launcher import Launcher, resolved
+from tilewright.tuner.runtime.local_service import local_address
 from tilewright.tuner.runtime.service import Service
 
 T = TypeVar("T")
@@ -105,8 +107,12 @@ class Runtime:
             default = default_choice(kernel, problem, place)
             if choice.origin == "pinned" or choice.configuration == default.configuration:
                 raise
-            warn(f"{error}\nThe default configuration of {problem} is used. Tune it: tilewright tune", UntunedWarning)
             made = load(default)
+            warn(
+                f"{error}\nThe default configuration of {_words(kernel, problem)} is used. "
+                f"Tune it: {_tune_command(kernel, problem, place)}",
+                UntunedWarning,
+            )
         with self._lock:
             self._choices[problem, place.slug] = default
         return made
@@ -120,13 +126,15 @@ class Runtime:
             found = self._asked(kernel, problem, place) or self._answers.get(kernel, problem, place, even_old=True)
         elif found is None and self._service and self._report_misses:
             self._service.report(problem, place)
-        if found is None or found.match == "default":
+        is_known = found is not None and found.match != "default"
+        found = found or default_choice(kernel, problem, place)  # raises where there is none, before one is promised
+        if not is_known:
             warn(
-                f"nothing is known of {problem} on {place.slug}: its default configuration is used. "
-                "Tune it: tilewright tune",
+                f"nothing is known of {_words(kernel, problem)} on {place.slug}: its default configuration is used. "
+                f"Tune it: {_tune_command(kernel, problem, place)}",
                 UntunedWarning,
             )
-        return found or default_choice(kernel, problem, place)
+        return found
 
     def _asked(self, kernel: Kernel, problem: Problem, place: Place) -> Choice | None:
         answer = self._service.ask(problem, place) if self._service else None
@@ -161,7 +169,7 @@ def default_runtime() -> Runtime:
         bundle=said("TILEWRIGHT_BUNDLE") or None,
         public_key=said("TILEWRIGHT_BUNDLE_KEY") or None,
         allow_older_bundle=_is_on("TILEWRIGHT_ALLOW_OLDER_BUNDLE"),
-        url=said("TILEWRIGHT_URL") or None,
+        url=said("TILEWRIGHT_URL") or local_address(),
         key=said("TILEWRIGHT_KEY") or None,
         report_misses=_is_on("TILEWRIGHT_REPORT_MISSES"),
         kernels=Catalogue.load(folders) if folders else None,
@@ -186,6 +194,25 @@ def _problem(kernel: Kernel, dtype: str, named: Mapping[str, Any]) -> Problem:
             f"shape.{empty[0]}", "of an empty sum there is nothing to launch; fill the output with 0", f"{empty[0]}=1"
         )
     return problem
+
+
+def _given_options(kernel: Kernel, problem: Problem) -> list[str]:
+    """The options that are not at their defaults, as `name=value`."""
+    values = {option.name: problem.options[option.name] for option in kernel.options}
+    given = ((option.name, values[option.name]) for option in kernel.options if values[option.name] != option.default)
+    return [f"{name}={str(value).lower() if isinstance(value, bool) else value}" for name, value in given]
+
+
+def _words(kernel: Kernel, problem: Problem) -> str:
+    return " ".join([str(problem), *_given_options(kernel, problem)])
+
+
+def _tune_command(kernel: Kernel, problem: Problem, place: Place) -> str:
+    """The command line that tunes it, whole."""
+    words = ["tilewright tune", kernel.name, "--shape", ",".join(f"{axis}={size}" for axis, size in problem.axes)]
+    words += [] if problem.dtype == "float32" else ["--dtype", problem.dtype]
+    words += [word for option in _given_options(kernel, problem) for word in ("--option", option)]
+    return " ".join([*words, "--device-model", shlex.quote(place.slug)])
 
 
 def _pinned(kernel: Kernel, problem: Problem, place: Place, configuration: Configuration) -> Choice:

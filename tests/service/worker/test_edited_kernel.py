@@ -10,6 +10,7 @@ from sqlalchemy import select
 from tilewright.service.client import ApiUnreachableError, Client
 from tilewright.service.operations.requests import BudgetRequest, JobRequest
 from tilewright.service.store import models
+from tilewright.tuner.runtime.local_service import local_address
 
 SHAPE = {"h": 13, "w": 21, "r": 3, "s": 3}
 
@@ -21,7 +22,7 @@ def answers(client):
         return None
 
 
-def test_a_running_api_and_worker_follow_an_edited_source(fleet):
+def test_a_running_api_and_worker_follow_an_edited_source(fleet, monkeypatch):
     folder = fleet.folder / "convolution2d"
     shutil.copytree(Path(__file__).parents[3] / "examples/convolution2d", folder)
     with closing(socket.create_server(("127.0.0.1", 0))) as free:
@@ -31,6 +32,9 @@ def test_a_running_api_and_worker_follow_an_edited_source(fleet):
     fleet.start_api(port, TILEWRIGHT_KERNEL_FOLDERS=str(folder))
     with Client(f"http://127.0.0.1:{port}") as client:
         fleet.until(lambda: answers(client))
+        with monkeypatch.context() as patch:
+            patch.setenv("TILEWRIGHT_DATA_DIR", str(fleet.folder))
+            assert local_address() == client.url  # where the launcher finds it
         model = client.device_models()[0].slug
         source = folder / "direct.cu"
 

@@ -1,0 +1,40 @@
+"""What the tests need that somebody has installed who runs only some of them."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+
+# What pytest-benchmark says when it is loaded beside xdist, which the settings turn into an error.
+PLUGIN = """
+import warnings
+
+import pytest
+
+
+@pytest.fixture
+def benchmark():
+    pass
+
+
+def pytest_configure(config):
+    warnings.warn("Benchmarks are automatically disabled because xdist plugin is active.", UserWarning, stacklevel=1)
+"""
+
+
+def test_gpu_tests_are_collected_without_schemathesis_and_beside_pytest_benchmark(tmp_path):
+    (tmp_path / "like_benchmark.py").write_text(PLUGIN)
+    script = (
+        f"import sys; sys.path.insert(0, {str(tmp_path)!r})\n"
+        "class Absent:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name.partition('.')[0] == 'schemathesis': raise ModuleNotFoundError(name)\n"
+        "sys.meta_path.insert(0, Absent())\n"
+        "import pytest; sys.exit(pytest.main(sys.argv[1:]))"
+    )
+    folders = ["tests/gpu", "tests/service/api", "tests/benchmarks"]
+    words = ["-p", "no:schemathesis", "-p", "like_benchmark", "-n", "0", "-q", "-m", "gpu", "--collect-only", *folders]
+    ran = subprocess.run([sys.executable, "-c", script, *words], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stdout[-2000:] + ran.stderr[-2000:]
+    assert "tests/gpu/test_every_kernel.py::" in ran.stdout
