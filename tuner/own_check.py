@@ -11,6 +11,7 @@ from tilewright.kernels.kernel import Kernel, Variant
 from tilewright.kernels.own import corners, example, limits_of, odd_shapes, option_values, spread
 from tilewright.kernels.problem import Limits, Problem
 from tilewright.kernels.space import Configuration, SearchSpace
+from tilewright.tuner import nvrtc
 from tilewright.tuner.arrays import random_arrays, scalar_values
 from tilewright.tuner.compilation import Compilation, Compiled, arch_of
 from tilewright.tuner.compile_pool import CompilePool
@@ -18,6 +19,7 @@ from tilewright.tuner.cpu import CpuDevice
 from tilewright.tuner.cpu_bench import CpuBench
 from tilewright.tuner.cpu_check import CHECKS
 from tilewright.tuner.errors import NoCompilerError, TrialFailure
+from tilewright.tuner.own_parameters import check_parameters
 from tilewright.tuner.own_report import Finding, Report, SpaceSize
 from tilewright.tuner.verify import compare, is_right
 
@@ -123,12 +125,16 @@ def check_kernel(
 ) -> Report:
     """The report, filled: spaces, then compiling by NVRTC, then results on the CPU; `say` hears what is begun.
 
-    Raises NoCompilerError where NVRTC or a C++ compiler is needed and missing.
+    Without NVRTC nothing is compiled for GPUs, which is noted. Raises NoCompilerError where a C++ compiler is missing.
     """
     shapes = shapes or odd_shapes(kernel)
+    check_parameters(kernel, report)
     check_spaces(kernel, capabilities, report)
     check_reference(kernel, shapes, report)
-    if compile_it:
+    if compile_it and not nvrtc.is_available():
+        left_out = "not compiled for GPUs: NVRTC is not installed. Install it: pip install nvidia-cuda-nvrtc"
+        report.add([Finding("note", "compile", "", left_out)])
+    elif compile_it:
         say(f"compiling for {', '.join(map(arch_of, capabilities))}")
         pool = CompilePool()
         try:
@@ -143,6 +149,10 @@ def check_kernel(
             check_results(kernel, shapes, report, device, configurations)
         finally:
             device.close()
+        if not report.verified:
+            where = "; ".join(map(_words, shapes))
+            nothing = "nothing was computed. Give a --shape that has a configuration, or leave this out with --no-run"
+            report.add([Finding("error", "result", where, nothing)])
     return report
 
 

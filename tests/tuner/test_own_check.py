@@ -215,3 +215,35 @@ def test_the_same_at_two_places_is_one_finding_that_counts_them():
         "compile: first: registers spill to memory",
     ]
     assert not report.ok
+
+
+def test_nothing_computed_is_an_error(device, monkeypatch):
+    none = Constraint("never", lambda _c, p, _d: p.shape["h"] != SHAPE["h"])
+    kernel = own_kernel(EXAMPLE)
+    kernel = replace(kernel, variants=tuple(replace(v, constraints=(*v.constraints, none)) for v in kernel.variants))
+    report = check_kernel(kernel, Report(kernel.name), capabilities=[(9, 0)], shapes=[SHAPE], compile_it=False)
+    assert not report.ok
+    (error,) = [finding for finding in report.findings if finding.severity == "error"]
+    assert str(error) == (
+        "result: h=9,w=35,r=3,s=2: nothing was computed. "
+        "Give a --shape that has a configuration, or leave this out with --no-run"
+    )
+
+
+def test_without_nvrtc_the_rest_is_checked_and_what_is_left_out_is_noted(monkeypatch):
+    monkeypatch.setattr(nvrtc, "is_available", lambda: False)
+    kernel = small(own_kernel(EXAMPLE))
+    report = check_kernel(kernel, Report(kernel.name), capabilities=[(9, 0)], shapes=[SHAPE], configurations=1)
+    assert report.ok
+    assert report.verified
+    assert "not compiled for GPUs: NVRTC is not installed" in str(report.findings[0])
+
+
+def test_a_scalar_that_the_source_takes_as_an_int_is_an_error(folder):
+    change(folder / "direct.cu", "convolution2d(const REAL* __restrict__ x", "convolution2d(int x")
+    report = check_kernel(
+        own_kernel(folder), Report("convolution2d"), capabilities=[(9, 0)], compile_it=False, run_it=False
+    )
+    (found,) = [finding for finding in report.findings if finding.severity == "error"]
+    assert (found.part, found.places) == ("declaration", 2)  # in both dtypes
+    assert "parameter 1 is `int x`" in found.message

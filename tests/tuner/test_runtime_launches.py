@@ -410,5 +410,5 @@ def test_only_a_dtype_that_there_is_is_proposed(runtime, launch):
     a, b, c = operands()
     with pytest.raises(ArgumentError, match=r'Convert it to float32, or ask best\(…, dtype="float64"\)$'):
         launch(a.astype("f8"), b, c)
-    with pytest.raises(ArgumentError, match="Convert it to float32: gemm computes in float32, float64$"):
+    with pytest.raises(ArgumentError, match=r"Convert it to float32: gemm computes in float32, float64$"):
         launch(a.astype("f2"), b, c)

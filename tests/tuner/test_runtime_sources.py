@@ -359,7 +359,10 @@ def test_no_default_is_promised_where_none_exists(answers):
 def test_an_api_of_this_machine_is_found_by_its_data_folder_while_it_runs(tmp_path, monkeypatch):
     monkeypatch.setenv("TILEWRIGHT_DATA_DIR", str(tmp_path))
     assert local_address() is None
-    processes = [NotedAddress(tmp_path, "0.0.0.0", 4321) for _ in range(2)]
+    processes = [
+        NotedAddress(tmp_path, "0.0.0.0", 4321)  # noqa: S104 - compared only
+        for _ in range(2)
+    ]
     for process in processes:
         process.start()
     assert local_address() == "http://127.0.0.1:4321"
