@@ -166,9 +166,13 @@ class ProblemArrays:
 
     def _verification(self, found: list[int]) -> Verification:
         ratio = struct.unpack("<d", struct.pack("<Q", found[0]))[0]
-        shape = self.kernel.output.shape(self.problem)
-        first = None if found[2] == _NOTHING_WRONG else tuple(int(i) for i in np.unravel_index(found[2], shape))
-        return Verification(bound_ratio=ratio, wrong=found[1], first_wrong=first, inputs=self.case.kind)
+        if found[2] == _NOTHING_WRONG:
+            return Verification(bound_ratio=ratio, wrong=found[1], inputs=self.case.kind)
+        first = tuple(int(i) for i in np.unravel_index(found[2], self.kernel.output.shape(self.problem)))
+        got, expected = np.zeros(1, self.problem.dtype), np.zeros(1, np.float64)
+        self.device.download(self.addresses[self.kernel.output.name] + found[2] * got.itemsize, got)
+        self.device.download(int(self.case.reference.value) + found[2] * expected.itemsize, expected)
+        return Verification(ratio, found[1], first, self.case.kind, float(got[0]), float(expected[0]))
 
     def _bands(self, name: str) -> tuple[int, int]:
         return self.addresses[name] - GUARD_BYTES, self.addresses[name] + self._sizes[name]

@@ -65,10 +65,14 @@ class Verification:
     wrong: int  # components over the bound
     first_wrong: tuple[int, ...] | None = None
     inputs: str = "normal"  # the kind that was computed with, see arrays.KINDS
+    got: float | None = None  # the component there; NaN where nothing was written
+    expected: float | None = None  # the reference's
 
     def message(self) -> str:
         """One sentence for the trial's log."""
         where = f", first at {self.first_wrong}" if self.first_wrong is not None else ""
+        if self.got is not None and self.expected is not None:
+            where += f": got {self.got:.9g}, expected {self.expected:.9g}"
         inputs = "" if self.inputs == "normal" else f" with {self.inputs} inputs"
         worst = f"worst error is {self.bound_ratio:.3g} of its bound"
         return f"{self.wrong} components are out of bounds{inputs}{where}; {worst}"

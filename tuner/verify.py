@@ -61,8 +61,10 @@ def compare(out: NDArray[np.floating], reference: Reference, dtype: str, c: floa
         if count and first is None:
             first = start + int(np.argmax(over))
         wrong += count
-    where = None if first is None else tuple(int(i) for i in np.unravel_index(first, out.shape))
-    return Verification(bound_ratio=worst, wrong=wrong, first_wrong=where)
+    if first is None:
+        return Verification(bound_ratio=worst, wrong=wrong)
+    where = tuple(int(i) for i in np.unravel_index(first, out.shape))
+    return Verification(worst, wrong, where, got=float(flat_out[first]), expected=float(value[first]))
 
 
 def verify_each_kind(bench: Bench, executable: Executable) -> tuple[Verification, ...] | None:

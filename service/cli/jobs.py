@@ -74,7 +74,7 @@ def trials(
     if as_json:
         print_json(page)
         return
-    columns = ("trial", "outcome", "time ms", "GFLOP/s", "registers", "configuration")
+    columns = ("trial", "outcome", "time ms", "GFLOP/s", "registers", "configuration", "what is wrong")
     print_table(columns, [_trial_row(trial) for trial in page.items], nothing="This job has no trials yet.")
     _more(page.next_cursor)
 
@@ -126,7 +126,14 @@ def _more(cursor: str | None) -> None:
 
 def _trial_row(trial: TrialAnswer) -> tuple[object, ...]:
     values = " ".join([trial.variant, *(f"{name}={value}" for name, value in trial.configuration.items())])
-    return trial.number, trial.outcome, _number(trial.time_ms), _number(trial.gflops), trial.registers, values
+    figures = _number(trial.time_ms), _number(trial.gflops), trial.registers
+    return trial.number, trial.outcome, *figures, values, _reason(trial)
+
+
+def _reason(trial: TrialAnswer) -> str | None:
+    """Why it has no time: the line of its log that says what is wrong."""
+    lines = trial.log.splitlines() if trial.time_ms is None else []
+    return next((line for line in lines if "error" in line), lines[0] if lines else None)
 
 
 def _number(value: float | None) -> str | None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -23,13 +24,17 @@ from tilewright.service.errors import ServiceError
 from tilewright.service.operations.answers import Match
 from tilewright.service.operations.parse import parse_shape
 from tilewright.service.settings import settings
-from tilewright.service.worker.device_lock import host_lock
+from tilewright.service.worker.device_lock import DeviceBusyError, host_lock
+from tilewright.service.worker.digit_desk import KEPT_S
 from tilewright.tuner.device import DeviceModel
 from tilewright.tuner.devices import DeviceEntry, DeviceSpec, default_compiler, find_device, list_devices
 from tilewright.tuner.report.choices import Known, read_known
 from tilewright.tuner.report.ladders import LADDERS, Ladder
 from tilewright.tuner.report.rows import Report
 from tilewright.tuner.report.scales import Scale, scale_of
+
+WAIT_S = KEPT_S + 10.0
+"""How long a report waits for the device: a worker lets go of it KEPT_S after a drawing, or some seconds later."""
 
 OnProgress = Callable[[float, str], None]
 
@@ -67,7 +72,7 @@ def report(  # noqa: PLR0917 - Typer reads options from parameters
     scale = scale_of(ladder, entry.kind, quick=quick, shape=asked, seconds=seconds)
     scale.problem(catalogue().get(kernel), "float32", ladder.options)  # a wrong shape is told before anything runs
     configurations = [one for path in known or () for one in read_known(path)]
-    with host_lock(entry.physical_uuid, "measuring", wait_s=0, host_wide=entry.kind == "cuda"), _progress() as told:
+    with _alone_on(entry), _progress() as told:
         made = _measured(entry, ladder, scale, configurations, counters=counters, told=told)
     paths = write(made, out)
     if as_json:
@@ -81,6 +86,18 @@ def _device(name: str | None) -> DeviceEntry:
     """The device of that name; the first there is where none is named, which is a GPU where there is one."""
     entries = list_devices()
     return find_device(entries[0].name if name is None and entries else name or "cuda:0", entries)
+
+
+def _alone_on(entry: DeviceEntry) -> ExitStack:
+    """Holds the device until it is closed; waits as long as a worker may keep it after a drawing of a digit."""
+    take = partial(host_lock, entry.physical_uuid, "measuring", host_wide=entry.kind == "cuda")
+    held = ExitStack()
+    try:
+        held.enter_context(take(wait_s=0))
+    except DeviceBusyError:
+        note(f"{entry.name} is in use, by a job or for digits just drawn: waiting for it, {WAIT_S:g} s at most")
+        held.enter_context(take(wait_s=WAIT_S))
+    return held
 
 
 def _measured(

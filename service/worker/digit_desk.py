@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 
 KEPT_S = 20.0
 """How long an idle worker keeps a device open after a drawing: opening a GPU takes about a second. Meanwhile other
-programs that measure, as `tilewright report` does, find it taken."""
+programs that measure find it taken; `tilewright report` waits."""
 LOOK_EVERY_S = 2.0
 """How often an idle desk asks whether to close the device; a drawing it hears of at once."""
 AGAIN_S = 5.0

@@ -62,6 +62,8 @@ def test_single_wrong_components_are_counted_and_found(bench, value):
     found = bench.arrays.inspect().verification
     expected = verify.compare(out, reference_of(bench), "float32")
     assert (found.wrong, found.first_wrong) == (2, (5, 7)) == (expected.wrong, expected.first_wrong)
+    assert found.got == pytest.approx(expected.got, nan_ok=True)
+    assert found.expected == pytest.approx(expected.expected)
     assert found.bound_ratio == pytest.approx(expected.bound_ratio, rel=1e-12)
 
 

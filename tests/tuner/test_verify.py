@@ -34,7 +34,8 @@ def test_a_dropped_term_is_found_and_located():
     verification = compare(out, reference, "float32")
     assert verification.wrong == 1
     assert verification.first_wrong == (5, 7)
-    assert "first at (5, 7)" in verification.message()
+    got, expected = f"{out[5, 7]:.9g}", f"{reference.value[5, 7]:.9g}"
+    assert f"first at (5, 7): got {got}, expected {expected}" in verification.message()
 
 
 @pytest.mark.parametrize(("bounds", "wrong"), [(1.9, 0), (2.1, 1)])

@@ -92,7 +92,7 @@ class Launcher:
         alone, as in `choice("cuda:0")`.
         """
         if len(arrays) == 1 and isinstance(arrays[0], str):
-            arrays, device = (), arrays[0]
+            return self.choice(device=arrays[0])
         if not arrays and not named:
             return self._choices.choose(self.kernel, self.problem, place_of(self._device(device)))
         arrays, _ = self._sorted_out(arrays, named)

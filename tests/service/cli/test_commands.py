@@ -2,10 +2,12 @@ from __future__ import annotations
 
 import json
 from datetime import timedelta
+from types import SimpleNamespace
 
 import pytest
 from sqlalchemy import select
 
+from tilewright.service.cli import jobs
 from tilewright.service.settings import settings
 from tilewright.service.store import session as store_session
 from tilewright.service.store.models import Device, TuningJob
@@ -108,6 +110,17 @@ def test_a_wrong_setting_is_named_as_it_is_set(run, unreachable, monkeypatch):
     ran = run("jobs")
     assert ran.status == 2
     one_error_line(ran, "TILEWRIGHT_PORT", "eighty")
+
+
+def test_a_wrong_trial_is_listed_with_what_is_wrong():
+    log = "2 components are out of bounds, first at (5, 7): got nan, expected 1.5; worst error is inf of its bound"
+    trial = SimpleNamespace(
+        number=3, outcome="wrong_result", time_ms=None, gflops=None, registers=None, variant="naive", log=log
+    )
+    trial.configuration = {"BLOCK_X": 8}
+    assert jobs._trial_row(trial) == (3, "wrong_result", None, None, None, "naive BLOCK_X=8", log)
+    trial.log = "1 warning\naxpy.cu(3): error: expected a ;\n"
+    assert jobs._trial_row(trial)[-1] == "axpy.cu(3): error: expected a ;"
 
 
 def test_a_job_is_queued_shown_listed_and_cancelled(run, registered):

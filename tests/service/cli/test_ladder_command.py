@@ -8,13 +8,17 @@ import re
 import signal
 import subprocess
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from tilewright.kernels.space import Configuration
+from tilewright.service.cli import ladder
 from tilewright.service.operations.transaction import transaction
+from tilewright.service.worker.device_lock import DeviceBusyError, host_lock
 from tilewright.tuner.cpu import CpuDevice
+from tilewright.tuner.devices import find_device
 
 SHAPE = "m=24,n=16,k=20"
 
@@ -77,3 +81,29 @@ def test_ctrl_c_leaves_nothing_behind(tmp_path):
         reporting.stderr.read()
         assert reporting.wait(timeout=30) == 130
     assert not out.exists()
+
+
+def test_a_report_waits_for_a_device_that_a_worker_has_just_computed_a_drawing_on(monkeypatch):
+    entry, said, desk = find_device("cpu"), [], ExitStack()
+    desk.enter_context(host_lock(entry.physical_uuid, "measuring"))
+
+    def note(text):
+        said.append(text)
+        desk.close()  # as a worker does some seconds after the last drawing
+
+    monkeypatch.setattr(ladder, "note", note)
+    taken = host_lock(entry.physical_uuid, "measuring", wait_s=0)
+    with ladder._alone_on(entry), pytest.raises(DeviceBusyError), taken:
+        pass
+    assert said == ["cpu is in use, by a job or for digits just drawn: waiting for it, 30 s at most"]
+    with host_lock(entry.physical_uuid, "measuring", wait_s=0):
+        pass
+
+
+def test_a_report_gives_a_device_up_that_stays_taken(run, monkeypatch):
+    monkeypatch.setattr(ladder, "WAIT_S", 0.2)
+    with host_lock(find_device("cpu").physical_uuid, "measuring"):
+        ran = run("report", "gemm", "--device", "cpu", "--quick", "--shape", SHAPE)
+    assert ran.status == 1
+    assert "waiting for it" in ran.err
+    assert "holds the device" in ran.err

@@ -151,6 +151,9 @@ def test_study_lists_trials_fastest_or_newest_first_with_failures_marked(page, c
     assert order(page(f"/studies/{study_id}?sort=newest")) == ["2", "1", "0"]
     assert views.MARKS["wrong_result"] in fastest
     assert "first at &lt;3&gt;" in fastest
+    wrong = page(f"/studies/{study_id}/trials/2")
+    assert re.search(r"<h2>What is wrong</h2>\s.*first at &lt;3&gt;", wrong)
+    assert "<h2>Compiler log</h2>" in page(f"/studies/{study_id}/trials/1")
     assert "There is no page 3" in page(f"/studies/{study_id}?page=3")
 
 
