@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import platform
 import re
 import uuid
@@ -11,6 +10,7 @@ from pathlib import Path
 
 from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.problem import Limits, Problem
+from tilewright.tuner import host_memory
 from tilewright.tuner.cpu_bench import CpuBench
 from tilewright.tuner.cpu_build import HostBuilder, cpu_information
 from tilewright.tuner.cpu_compile import find_compiler, shim_hash
@@ -45,7 +45,7 @@ class CpuDevice:
             limits=Limits(
                 compute_capability=(0, 0),
                 multiprocessors=1,
-                memory_bytes=available_memory_bytes(),
+                memory_bytes=host_memory.available_bytes(),
                 max_shared_bytes=48 * 1024,
                 features=frozenset(),
             ),
@@ -74,7 +74,7 @@ class CpuDevice:
             kernel,
             problem,
             seed,
-            memory_bytes=available_memory_bytes(),
+            memory_bytes=host_memory.available_bytes(),
             cache_bytes=max(cache_bytes(2), cache_bytes(3)) or 1 << 24,
         )
         bench.run_timeout_s = self.run_timeout_s
@@ -105,19 +105,6 @@ def cache_bytes(level: int) -> int:
         if found == str(level) and kind != "Instruction":
             return int(size.rstrip("KM")) << (20 if size.endswith("M") else 10)
     return 0
-
-
-def available_memory_bytes() -> int:
-    """Memory that this process may still take: the machine's available part, or less in a container with a limit."""
-    available = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    try:
-        found = re.search(r"^MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text(), re.MULTILINE)
-        available = int(found[1]) * 1024 if found else available
-        limit = Path("/sys/fs/cgroup/memory.max").read_text().strip()
-        used = Path("/sys/fs/cgroup/memory.current").read_text().strip()
-    except OSError:
-        return available
-    return available if limit == "max" else max(0, min(available, int(limit) - int(used)))
 
 
 def _machine_id() -> str:

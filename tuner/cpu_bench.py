@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 from tilewright.kernels.kernel import Kernel, Launch, Reference, Scalar, Tensor
 from tilewright.kernels.problem import Problem
 from tilewright.kernels.space import Configuration
-from tilewright.tuner.arrays import KINDS, input_kinds, random_arrays, scalar_values
+from tilewright.tuner.arrays import input_kinds, random_arrays, scalar_values
 from tilewright.tuner.cpu_build import HostBuilder
 from tilewright.tuner.cpu_check import CheckReport, check_program
 from tilewright.tuner.cpu_library import LibraryCall, library_call
@@ -38,8 +39,8 @@ _MAX_WARM_PROGRAMS = 6
 """Sampling processes that stay loaded: those that the finals time in turn (four finalists, the default, the library).
 Each holds a copy of the arrays."""
 
-_COPIES = 1 + len(KINDS) + _MAX_WARM_PROGRAMS
-"""Copies of the arrays at one time: here, in files for each kind of inputs, and in processes."""
+_WIDE_BYTES = 8
+"""Of a number in a reference, which is in float64 whatever the kernel computes in."""
 
 _SLOWEST_GFLOPS = 0.1
 """The deadline of a launch grows with the problem: a kernel slower than this is given up."""
@@ -70,13 +71,18 @@ class CpuBench:
     def __init__(
         self, builder: HostBuilder, kernel: Kernel, problem: Problem, seed: int, *, memory_bytes: int, cache_bytes: int
     ) -> None:
-        needed = kernel.memory_bytes(problem) * _COPIES
+        evicted_bytes = min(2 * cache_bytes, _MAX_EVICTED_BYTES)
+        needed = needed_bytes(kernel, problem) + _MAX_WARM_PROGRAMS * evicted_bytes
         if needed > memory_bytes:
-            raise OutOfMemoryError(f"{problem} takes {needed / 1e9:.3g} GB here, {memory_bytes / 1e9:.3g} GB are free")
+            raise OutOfMemoryError(
+                f"Tuning {problem} on the CPU device takes {needed / 1e9:.3g} GB (arrays, their copies in files and "
+                f"processes, references in float64), and {memory_bytes / 1e9:.3g} GB are free. Choose a smaller shape, "
+                "or give this machine or container more memory"
+            )
         self.run_timeout_s = 10.0
         self.kernel, self.problem = kernel, problem
         self._builder = builder
-        self._evicted_bytes = min(2 * cache_bytes, _MAX_EVICTED_BYTES)
+        self._evicted_bytes = evicted_bytes
         self._warm: OrderedDict[Path | LibraryCall, Conversation] = OrderedDict()
         self._ahead: dict[Configuration, Future[Program]] = {}
         # One core is left to what is being timed.
@@ -227,6 +233,22 @@ class CpuBench:
         out = np.fromfile(path, dtype=self.problem.dtype).reshape(shape)
         path.unlink()
         return out
+
+
+def needed_bytes(kernel: Kernel, problem: Problem) -> int:
+    """Memory that a bench of the problem takes at its fullest, in all its processes and its files in memory.
+
+    Each kind of inputs has files and a reference (values and magnitudes), each process a copy of the arrays. The last
+    reference to be made has, beside its inputs, those and its results in float64, and their absolute values.
+    """
+    inputs = sum(math.prod(t.shape(problem)) for t in kernel.tensors if t.is_read(problem))
+    outputs = math.prod(kernel.output.shape(problem))
+    kinds = len(input_kinds(kernel, problem))
+    files = (kinds * inputs + 2 * outputs) * problem.item_bytes
+    references = kinds * outputs * 2 * _WIDE_BYTES
+    processes = (_MAX_WARM_PROGRAMS + 1) * kernel.memory_bytes(problem)  # one more verifies
+    making = inputs * problem.item_bytes + (inputs + outputs) * 2 * _WIDE_BYTES
+    return files + references + processes + making
 
 
 def _program(executable: Executable) -> Program:

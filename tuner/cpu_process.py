@@ -18,7 +18,8 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from tilewright.tuner.errors import TrialFailure, TunerError
+from tilewright.tuner import host_memory
+from tilewright.tuner.errors import OutOfMemoryError, TrialFailure, TunerError
 from tilewright.tuner.outcome import Outcome
 
 EXIT_USAGE = 64
@@ -38,6 +39,7 @@ class Ended:
     code: int | None
     output: str
     errors: str
+    lacked_memory: bool = False  # the kernel killed it, and has killed for want of memory since it began
 
     @property
     def log(self) -> str:
@@ -50,6 +52,7 @@ def run_limited(command: Sequence[str], timeout_s: float, environment: Mapping[s
 
     It, and each of what it starts, also ends by itself after the most CPU time that fits into `timeout_s`.
     """
+    kills_before = host_memory.kills()
     process = subprocess.Popen(
         [*_LIMITING, str(math.ceil(timeout_s * (os.cpu_count() or 1)) + 1), *command],
         stdin=subprocess.DEVNULL,
@@ -70,7 +73,7 @@ def run_limited(command: Sequence[str], timeout_s: float, environment: Mapping[s
         except BaseException:
             _kill_session(process)
             raise
-    return Ended(process.returncode, output, errors)
+    return Ended(process.returncode, output, errors, _lacked_memory(process.returncode, kills_before))
 
 
 def output_of(command: Sequence[str], timeout_s: float) -> str:
@@ -87,6 +90,11 @@ def failure(ended: Ended, timeout_s: float) -> TrialFailure | TunerError:
         return TrialFailure(Outcome.TIMED_OUT, f"killed after {timeout_s:.3g} s\n{ended.log}".strip())
     if ended.code == EXIT_USAGE:
         return TunerError(f"the host runner refused: {ended.errors.strip()}")
+    if ended.lacked_memory:
+        return OutOfMemoryError(
+            "This machine or container ran out of memory, and the kernel killed a process of the CPU device. Choose a "
+            "smaller shape, free memory or raise the limit"
+        )
     if ended.code < 0:
         name = signal.Signals(-ended.code).name
         return TrialFailure(Outcome.LAUNCH_FAILED, f"ended by {name}\n{ended.log}".strip())
@@ -99,6 +107,7 @@ class Conversation:
     def __init__(self, command: Sequence[str], environment: Mapping[str, str] | None = None) -> None:
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process; a pipe could fill up
         self._unread = b""
+        self._kills_before = host_memory.kills()
         self._process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
@@ -150,7 +159,16 @@ class Conversation:
         self._errors.seek(0)
         errors = self._errors.read(LOG_CHARACTERS).decode(errors="replace")
         self._errors.close()
-        return Ended(None if timed_out else code, self._unread.decode(errors="replace"), errors)
+        said = self._unread.decode(errors="replace")
+        return (
+            Ended(None, said, errors)
+            if timed_out
+            else Ended(code, said, errors, _lacked_memory(code, self._kills_before))
+        )
+
+
+def _lacked_memory(code: int, kills_before: int) -> bool:
+    return code == -signal.SIGKILL and host_memory.kills() > kills_before
 
 
 def _kill_session(process: subprocess.Popen[str] | subprocess.Popen[bytes]) -> None:

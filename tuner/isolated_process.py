@@ -14,10 +14,21 @@ import signal
 from dataclasses import dataclass
 from typing import Any
 
+<<<<<<< ours
 from tilewright.tuner.child import Child, UnkillableError
 from tilewright.tuner.compile_pool import CompilePool
 from tilewright.tuner.device import DeviceModel, Environment
 from tilewright.tuner.errors import DeviceLostError, TrialFailure, TunerError
+=======
+from tilewright.kernels.kernel import Kernel
+from tilewright.kernels.problem import Problem
+from tilewright.tuner import host_memory
+from tilewright.tuner.child import Child, UnkillableError
+from tilewright.tuner.compile_pool import CompilePool
+from tilewright.tuner.device import DeviceModel, Environment
+from tilewright.tuner.errors import DeviceLostError, OutOfMemoryError, TrialFailure, TunerError
+from tilewright.tuner.isolated_bench import IsolatedBench, PrecompilingBench
+>>>>>>> theirs
 from tilewright.tuner.isolated_child import FindKernel, OpensDevice, Said, find_kernel, serve
 from tilewright.tuner.outcome import Outcome
 
@@ -66,7 +77,7 @@ class DeviceProcess:
         self._opener, self._finder, self.pool = opener, finder, pool
         self._deadlines = deadlines or Deadlines()
         self._child: Child | None = None
-        self._losses = 0
+        self._losses = self._kills_before = 0
         self.generation = 0
         self._facts: tuple[str, DeviceModel, Environment] | None = None
         self.ensure_child()
@@ -103,6 +114,7 @@ class DeviceProcess:
         """Starts a child where there is none; raises DeviceLostError when that fails a second time."""
         while self._child is None:
             self.generation += 1
+            self._kills_before = host_memory.kills()
             self._child = Child(serve, (self._opener, self._finder), dies_with_parent=True, uses_device=True)
             try:
                 facts = self._receive("open")
@@ -160,6 +172,11 @@ class DeviceProcess:
     def _died(self, name: str, outcome: Outcome) -> TrialFailure:
         status = None if self._child is None else self._child.join(5.0)
         self._end()
+        if status == -signal.SIGKILL and host_memory.kills() > self._kills_before:
+            raise OutOfMemoryError(
+                f"This machine or container ran out of memory in {name}, and the kernel killed the device's process. "
+                "Choose a smaller shape, free memory or raise the limit"
+            )
         how = signal.Signals(-status).name if status is not None and status < 0 else f"exit status {status}"
         return TrialFailure(outcome, f"the device's process died in {name} ({how})")
 

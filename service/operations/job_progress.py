@@ -6,7 +6,7 @@ import uuid
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import ColumnElement, case, func, select, update
+from sqlalchemy import ColumnElement, and_, case, func, select, update
 from sqlalchemy.orm import Session
 
 from tilewright.service.errors import FencedError
@@ -112,10 +112,13 @@ def hand_back(session: Session, job_id: uuid.UUID, epoch: int) -> Standing:
     return _change(session, job_id, epoch, state=JobState.QUEUED, phase="queued", worker=None)
 
 
-def note_crash(session: Session, job_id: uuid.UUID, epoch: int, error: str) -> bool:
-    """Whether the job may be tried again; else it has failed with the error. Raises FencedError."""
+def note_crash(session: Session, job_id: uuid.UUID, epoch: int, error: str, *, repeat: bool = True) -> bool:
+    """Whether the job is tried again; else it has failed with the error. Raises FencedError.
+
+    Not `repeat`: it would end in the same way.
+    """
     table = models.TuningJob
-    again = table.crashes + 1 < MAX_CRASHES
+    again = and_(repeat, table.crashes + 1 < MAX_CRASHES)
     _change(
         session,
         job_id,

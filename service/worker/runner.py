@@ -42,6 +42,7 @@ from tilewright.tuner.device import Device
 from tilewright.tuner.devices import find_device, open_device
 from tilewright.tuner.errors import DeviceLostError, NoDeviceError, TunerError
 from tilewright.tuner.finals import Dropped
+from tilewright.tuner.host_memory import be_killed_first
 from tilewright.tuner.measure import ContextLostError
 from tilewright.tuner.tune import Budget, Progress, StudyState, Trial, TuneResult, tune
 
@@ -285,6 +286,7 @@ def main(arguments: list[str], guests: Sequence[WhileOpen]) -> int:
     signal.signal(signal.SIGTERM, lambda _number, _frame: stop.set())
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the worker decides
     die_with(int(parent_pid))
+    be_killed_first()
     logs.configure()
     logs.always(job=job_id, device=device_name)
     try:

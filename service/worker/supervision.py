@@ -28,6 +28,7 @@ from tilewright.service.worker.digit_desk import DigitDesk
 from tilewright.service.worker.engine import RETRY_AFTER_S, TryAgainError
 from tilewright.service.worker.exits import Exit
 from tilewright.service.worker.intake import Intake
+from tilewright.tuner import host_memory
 
 logger = logging.getLogger(__name__)
 
@@ -36,6 +37,10 @@ T = TypeVar("T")
 LOOK_EVERY_S, KILL_LOOK_S = 0.5, 0.05
 LAST_LINES = 12
 """Of what a crashed runner said, so many lines become the job's error."""
+NO_MEMORY = (
+    "The kernel killed the job's process because this machine or container ran out of memory. The job is not tried "
+    "again, because it would take as much; its trials are kept. Choose a smaller shape or provide more memory."
+)
 LONGEST_LINE = 1 << 20
 """Bytes of a line that are waited for: the runner writes shorter ones, a compiler that it calls may not."""
 
@@ -127,8 +132,8 @@ class Supervision:
             if wish is JobState.QUEUED or status == Exit.STOPPED:
                 await _in_thread(lambda session: job_progress.hand_back(session, job_id, epoch))
                 raise TryAgainError("handed back")
-            reason = runner.last_words()
-            if await _in_thread(lambda session: job_progress.note_crash(session, job_id, epoch, reason)):
+            reason, repeat = runner.last_words(), not runner.lacked_memory
+            if await _in_thread(lambda session: job_progress.note_crash(session, job_id, epoch, reason, repeat=repeat)):
                 raise TryAgainError(reason, RETRY_AFTER_S)
         except FencedError:
             row_epoch, state = await _in_thread(partial(_epoch_and_state, job_id))
@@ -151,6 +156,12 @@ class _Runner:
         self._process: asyncio.subprocess.Process | None = None
         self._said: deque[str] = deque(maxlen=LAST_LINES)
         self._reader: asyncio.Task[None] | None = None
+        self._kills_before = host_memory.kills()
+
+    @property
+    def lacked_memory(self) -> bool:
+        """Whether the kernel has killed for want of memory since it was started, and SIGKILL ended it."""
+        return self.status == -signal.SIGKILL and host_memory.kills() > self._kills_before
 
     @property
     def status(self) -> int | None:
@@ -192,6 +203,8 @@ class _Runner:
 
     def last_words(self) -> str:
         """One sentence about how it ended, with the last lines that it said."""
+        if self.lacked_memory:
+            return NO_MEMORY
         status = self.status or 0
         how = f"signal {signal.Signals(-status).name}" if status < 0 else f"status {status}"
         return "\n".join([f"The runner ended with {how}.", *self._said])

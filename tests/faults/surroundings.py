@@ -6,6 +6,7 @@ import errno
 import os
 import shutil
 import subprocess
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -92,6 +93,38 @@ class Network:
     def remove(self) -> None:
         for command in (["ip", "link", "delete", f"{self.name}h"], ["ip", "netns", "delete", self.name]):
             subprocess.run(command, capture_output=True, check=False)
+
+
+@dataclass
+class MemoryGroup:
+    """A control group with so much memory, of whichever version this machine has."""
+
+    folder: Path
+
+    @classmethod
+    def make(cls, name: str, megabytes: int) -> MemoryGroup:
+        mount = Path("/sys/fs/cgroup")
+        is_first = (mount / "memory").is_dir()
+        folder = (mount / "memory" if is_first else mount) / name
+        limit = folder / ("memory.limit_in_bytes" if is_first else "memory.max")
+        try:
+            folder.mkdir()
+            limit.write_text(str(megabytes << 20))
+        except OSError as error:
+            pytest.skip(f"a control group for memory cannot be made here: {error}")
+        return cls(folder)
+
+    @property
+    def inside(self) -> tuple[str, ...]:
+        """Put before a command that is to run there."""
+        return ("sh", "-c", 'echo $$ > "$0" && exec "$@"', str(self.folder / "cgroup.procs"))
+
+    def remove(self) -> None:
+        """Waits for the last process to be gone from it."""
+        deadline = time.monotonic() + 30
+        while (self.folder / "cgroup.procs").read_text() and time.monotonic() < deadline:
+            time.sleep(0.1)
+        self.folder.rmdir()
 
 
 CLOCK = """
