@@ -78,7 +78,8 @@ def finals(
     """The standing after `plan.final_rounds` interleaved rounds, the winner verified afresh; None when stopped.
 
     Rounds during which the device changed (a clock, a neighbour) are played again, and then its standing says so.
-    `default` runs beside them, so that the gain over it is stated from the same minutes, and cannot win.
+    `default` takes part even where its trial is far behind: the gain over it is stated from the same minutes, and
+    nothing slower than it wins.
     Raises ContextLostError, without an evaluation, when a finalist broke the device's context.
     """
     fallen = _Fallen()
@@ -93,7 +94,7 @@ def finals(
     )
     if steadiness is None:
         return None
-    ranked = sorted((c for c in contestants if c.competes), key=lambda c: c.time_ms)
+    ranked = sorted((c for c in contestants if c.configuration is not None), key=lambda c: c.time_ms)
     ranked = _verified(bench, ranked, fallen)
     called = next((c for c in contestants if c.configuration is None), None)
     library = None if called is None else _library_time(bench, called, ranked, fallen)
@@ -136,14 +137,14 @@ def _enter(
     for configuration in [*configurations, *beside]:
         try:
             executable = once_more(bench.compile, configuration)
-            contestants.append(Contestant(configuration, executable, competes=configuration in configurations))
+            contestants.append(Contestant(configuration, executable))
         except TrialFailure as failure:
             fallen.add(configuration, failure)
     if contestants:
         try:
             library = once_more(bench.library)
             if library is not None:
-                contestants.append(Contestant(None, library, competes=False))
+                contestants.append(Contestant(None, library))
         except TrialFailure as failure:
             fallen.add(None, failure)
     return contestants

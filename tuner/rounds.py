@@ -20,11 +20,10 @@ T = TypeVar("T")
 
 @dataclass
 class Contestant:
-    """Who takes part, and the median of each round; the library has no configuration and does not compete."""
+    """Who takes part, and the median of each round; the library has no configuration and cannot win."""
 
     configuration: Configuration | None
     executable: Executable
-    competes: bool
     rounds_ms: list[float] = field(default_factory=list)
     bound_ratio: float | None = None
 

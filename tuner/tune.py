@@ -89,11 +89,13 @@ def tune(
     while stopped_by != "cancelled":
         out = frozenset(fallen.configuration for fallen in dropped)
         default = study.default if study.default_ms is not None and study.default not in out else None
-        standing = finals(bench, study.leaders(out), kernel.ranking_l2, plan, default=default, should_stop=should_stop)
+        leaders = study.leaders(out)
+        standing = finals(bench, leaders, kernel.ranking_l2, plan, default=default, should_stop=should_stop)
         if standing is None:
             break
         dropped += standing.dropped
-        if standing.finalists or not standing.dropped:  # else all leaders fell: the next ones stand in
+        fallen = {one.configuration for one in standing.dropped}
+        if not leaders or not fallen.issuperset(leaders):  # else all leaders fell: the next ones stand in
             return study.result(replace(standing, dropped=dropped), stopped_by)
     return study.result(Standing(dropped=dropped), "cancelled")
 

@@ -15,6 +15,7 @@ from tilewright.service.operations.registry import device_model_of
 from tilewright.service.store import models
 from tilewright.tuner.outcome import Outcome
 from tilewright.tuner.roofline import roof_gflops
+from tilewright.tuner.statistics import ratio_interval
 from tilewright.tuner.tune import Finalist, TuneResult
 
 
@@ -23,9 +24,9 @@ def publish_best(
 ) -> models.BestConfiguration | None:
     """The new best row, or None where the standing one stays.
 
-    Published is only what the finals settled, from a measured and verified trial. It takes the place of the standing
-    best when both were timed side by side, when it is faster, or when the standing one's source is no longer the
-    newest: a job limited to some variants does not displace the winner of all.
+    Published is only what the finals settled, from a measured and verified trial. The best of the same environment
+    that stands already gives way to a winner that is faster beyond the noise, and to any where its own source is no
+    longer the newest. Noise, and a job limited to some variants, do not displace the winner of all.
     """
     standing = _standing_best(session, study)
     if standing is not None:
@@ -109,10 +110,19 @@ def _retract_if_dropped(standing: models.BestConfiguration, result: TuneResult) 
 
 
 def _displaces(session: Session, result: TuneResult, standing: models.BestConfiguration) -> bool:
-    configuration = Configuration.from_json(standing.trial.configuration)
-    if any(finalist.configuration == configuration for finalist in result.finalists):
-        return True
-    return (result.best is not None and result.best.time_ms < standing.time_ms) or _is_outdated(session, standing)
+    return _is_faster(result, standing) or _is_outdated(session, standing)
+
+
+def _is_faster(result: TuneResult, standing: models.BestConfiguration) -> bool:
+    """Beyond the noise: round by round where both were in the finals, else by their intervals, of different hours."""
+    winner, configuration = result.best, Configuration.from_json(standing.trial.configuration)
+    beside = next((finalist for finalist in result.finalists if finalist.configuration == configuration), None)
+    if winner is None:
+        return False
+    if beside is None or beside.configuration == winner.configuration:
+        return winner.ci_ms[1] < standing.ci_low_ms
+    _, ratio = ratio_interval(winner.samples_ms, beside.samples_ms)
+    return ratio.high < 1
 
 
 def _is_outdated(session: Session, standing: models.BestConfiguration) -> bool:

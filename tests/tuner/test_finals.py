@@ -143,12 +143,18 @@ def test_nobody_to_settle_is_an_empty_standing():
     assert (standing.finalists, standing.library) == ((), None)
 
 
-def test_the_default_is_timed_beside_and_cannot_win():
+def test_a_default_whose_trial_was_far_behind_competes_and_can_win():
     bench = bench_of([1.0, 1.1, 0.8], drift=0.01)
     standing = finals(bench, [A, B], "warm", default=C)
-    assert [f.configuration for f in standing.finalists] == [A, B]
-    assert standing.default_ms / standing.finalists[0].time_ms == pytest.approx(0.8, rel=0.03)
-    assert bench.verified == [A]
+    assert [f.configuration for f in standing.finalists] == [C, A, B]
+    assert standing.default_ms == standing.finalists[0].time_ms
+    assert bench.verified == [C]
+
+
+def test_a_slower_default_is_timed_beside_the_winner():
+    standing = finals(bench_of([1.0, 1.1, 2.0], drift=0.01), [A, B], "warm", default=C)
+    assert [f.configuration for f in standing.finalists] == [A, B, C]
+    assert standing.default_ms / standing.finalists[0].time_ms == pytest.approx(2.0, rel=0.03)
 
 
 def test_a_default_that_leads_is_a_finalist_like_any_other():

@@ -48,7 +48,7 @@ def times(
     except TrialFailure as failure:
         called, found[LIBRARY] = None, Measured(left_out=_reason(failure))
     if called is not None:
-        contestants[LIBRARY] = Contestant(None, called, competes=False)
+        contestants[LIBRARY] = Contestant(None, called)
         contestants[LIBRARY].bound_ratio = _library_ratio(bench, contestants[LIBRARY])
     playing = list(contestants.values())
 
@@ -72,7 +72,7 @@ def _enter(bench: Bench, configuration: Configuration) -> Contestant | str:
         return _reason(failure)
     if not is_right(verification):
         return verification.message()
-    contestant = Contestant(configuration, executable, competes=True)
+    contestant = Contestant(configuration, executable)
     contestant.bound_ratio = verification.bound_ratio
     return contestant
 

@@ -85,9 +85,41 @@ def test_a_new_winner_supersedes_the_old_one_which_stays_on_record(session, desk
     assert (old.superseded_by_id, old.time_ms) == (new.id, 0.9)
 
 
-def test_the_same_winner_timed_again_is_the_newer_truth_even_if_slower(session, desk):
-    publish(session, desk, result(finalist(desk.configurations[0], 0.9)))
-    assert publish(session, desk, result(finalist(desk.configurations[0], 0.95))) is current(session)
+def rounds(configuration: Configuration, *samples_ms: float) -> Finalist:
+    """A finalist with these rounds; the interval is their range."""
+    middle = sorted(samples_ms)[len(samples_ms) // 2]
+    return Finalist(configuration, middle, (min(samples_ms), max(samples_ms)), samples_ms, ties=False)
+
+
+@pytest.mark.parametrize(("again_ms", "replaces"), [(0.95, False), (0.89, False), (0.8, True)])
+def test_the_same_winner_timed_again_replaces_only_a_slower_time(session, desk, again_ms, replaces):
+    old = publish(session, desk, result(finalist(desk.configurations[0], 0.9)))
+    new = publish(session, desk, result(finalist(desk.configurations[0], again_ms)))
+    assert (new is not None) is replaces
+    assert current(session) is (new if replaces else old)
+
+
+def test_a_winner_within_the_noise_of_the_standing_best_beside_it_displaces_nothing(session, desk):
+    first, second = desk.configurations[:2]
+    old = publish(session, desk, result(finalist(first, 0.9)))
+    noisy = rounds(second, *[0.80, 0.92] * 5, 0.80), rounds(first, *[0.92, 0.81] * 5, 0.92)
+    assert publish(session, desk, result(*noisy)) is None
+    assert current(session) is old
+
+
+def test_a_winner_that_is_faster_round_by_round_displaces_the_best_though_the_machine_is_slower_today(session, desk):
+    first, second = desk.configurations[:2]
+    publish(session, desk, result(finalist(first, 0.9)))
+    drifting = [1.0 + 0.01 * number for number in range(11)]
+    new = publish(session, desk, result(rounds(second, *drifting), rounds(first, *[1.05 * ms for ms in drifting])))
+    assert current(session) is new
+
+
+def test_a_winner_of_other_finals_must_leave_both_intervals_behind(session, desk):
+    old = publish(session, desk, result(finalist(desk.configurations[0], 0.9)))
+    assert publish(session, desk, result(finalist(desk.configurations[1], 0.89))) is None
+    assert current(session) is old
+    assert publish(session, desk, result(finalist(desk.configurations[1], 0.8))) is current(session)
 
 
 def test_a_slower_winner_of_a_part_of_the_space_displaces_nothing(session, desk):

@@ -119,7 +119,7 @@ def test_it_is_barred_from_later_finals_and_never_published_from_its_trial_again
 
 
 def test_what_was_published_twice_from_one_trial_is_retracted_both_times(session, desk, best, take):
-    newer = publish(session, take(wanted=request(seed=3)), finalist(desk.configurations[0], 0.95))
+    newer = publish(session, take(wanted=request(seed=3)), finalist(desk.configurations[0], 0.8))
     retract(session, best.id, "wrong")
     session.refresh(newer)
     assert newer.retracted_reason == "wrong"
