@@ -160,7 +160,7 @@ def fleet(database_url: str, tmp_path: Path) -> Iterator[Fleet]:
 def embedded(fleet: Fleet) -> Iterator[tuple[Fleet, EmbeddedPostgres]]:
     """A fleet on an embedded server of its own, which the processes themselves bring back when it dies."""
     server = EmbeddedPostgres(fleet.folder / "postgres")
-    fleet.url = server.ensure()
+    fleet.url = server.enter()  # so that an API which ends does not stop it
     fleet.is_embedded = True
     schema.upgrade(fleet.url)
     yield fleet, server

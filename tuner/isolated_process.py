@@ -14,21 +14,11 @@ import signal
 from dataclasses import dataclass
 from typing import Any
 
-<<<<<<< ours
-from tilewright.tuner.child import Child, UnkillableError
-from tilewright.tuner.compile_pool import CompilePool
-from tilewright.tuner.device import DeviceModel, Environment
-from tilewright.tuner.errors import DeviceLostError, TrialFailure, TunerError
-=======
-from tilewright.kernels.kernel import Kernel
-from tilewright.kernels.problem import Problem
 from tilewright.tuner import host_memory
 from tilewright.tuner.child import Child, UnkillableError
 from tilewright.tuner.compile_pool import CompilePool
 from tilewright.tuner.device import DeviceModel, Environment
 from tilewright.tuner.errors import DeviceLostError, OutOfMemoryError, TrialFailure, TunerError
-from tilewright.tuner.isolated_bench import IsolatedBench, PrecompilingBench
->>>>>>> theirs
 from tilewright.tuner.isolated_child import FindKernel, OpensDevice, Said, find_kernel, serve
 from tilewright.tuner.outcome import Outcome
 

@@ -165,10 +165,40 @@ def tilewright(
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The exit code, after running one command; errors are one line on stderr."""
+    """The exit code, after running one command; errors are one line on stderr.
+
+    An embedded PostgreSQL that nobody else uses is stopped then, also where a program that was killed left it behind.
+    """
     words = sys.argv[1:] if arguments is None else list(arguments)
+    needed = _needed(words)
+    if not needed:
+        return _run(words, needed)
+    from tilewright.service.cli.supervisor import terminable  # noqa: PLC0415 - reads the settings
+
     try:
-        status = program(_needed(words))(args=words, prog_name="tilewright", standalone_mode=False)
+        with terminable():  # a SIGTERM must not pass the end of this block by
+            return _run(words, needed)
+    finally:
+        _leave_servers()
+
+
+def _leave_servers() -> None:
+    """Ends this process's use of an embedded PostgreSQL, where the command had any."""
+    if "tilewright.service.store.embedded" not in sys.modules:
+        return
+    from tilewright.service.cli.output import warn  # noqa: PLC0415
+    from tilewright.service.errors import DatabaseUnavailableError  # noqa: PLC0415
+    from tilewright.service.store.embedded import leave_servers  # noqa: PLC0415
+
+    try:
+        leave_servers()
+    except DatabaseUnavailableError as error:
+        warn(str(error))
+
+
+def _run(words: Sequence[str], needed: Collection[str]) -> int:
+    try:
+        status = program(needed)(args=words, prog_name="tilewright", standalone_mode=False)
         sys.stdout.flush()
     except BrokenPipeError:
         from tilewright.service.cli.output import silence_stdout  # noqa: PLC0415 - nothing else may need it

@@ -234,5 +234,4 @@ def prepare_database() -> None:
         return
     if not server.running():
         note(f"starting the embedded PostgreSQL in {server.home}")
-        server.ensure()
     schema.upgrade()

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 import typer
 
-from tilewright.service.cli.connection import prepare_database
+from tilewright.service.cli.connection import embedded_server, prepare_database
 from tilewright.service.cli.failure import CommandError, ExitCode
 from tilewright.service.cli.output import JsonFlag, data, note, print_facts, print_json
 from tilewright.service.operations import retention
@@ -18,7 +18,7 @@ from tilewright.service.settings import settings
 from tilewright.service.store import schema
 from tilewright.service.store.session import database_url
 
-app = typer.Typer(help="The database: upgrade, current, url, prune.", no_args_is_help=True)
+app = typer.Typer(help="The database: upgrade, current, url, stop, prune.", no_args_is_help=True)
 
 
 @app.command()
@@ -46,9 +46,34 @@ def current(as_json: JsonFlag = False) -> None:
 
 @app.command()
 def url(as_json: JsonFlag = False) -> None:
-    """Print the database's address, for psql and for others; a password in it is left out."""
+    """Print the database's address, for psql and for others; a password in it is left out.
+
+    An embedded PostgreSQL that was not running is started, and keeps running until `tilewright db stop`.
+    """
+    server = embedded_server()
+    was_running = server is None or server.running()
     address = without_password(database_url())
+    if server is not None and not was_running:
+        server.keep()
+        note("PostgreSQL keeps running for whoever uses this address; stop it: tilewright db stop")
     print_json({"url": address}) if as_json else data.print(address)
+
+
+@app.command()
+def stop(as_json: JsonFlag = False) -> None:
+    """Stop the embedded PostgreSQL; exit code 1 while up, serve or a worker uses it."""
+    server = embedded_server()
+    if server is None:
+        raise CommandError(
+            "TILEWRIGHT_DATABASE_URL names a PostgreSQL of your own; Tilewright did not start it", ExitCode.USAGE
+        )
+    was_running = server.running()
+    if not server.stop_if_unused():
+        raise CommandError("PostgreSQL is in use: stop tilewright up, serve and worker first, and it stops with them")
+    if as_json:
+        print_json({"was_running": was_running})
+    else:
+        note("PostgreSQL is stopped" if was_running else "PostgreSQL was not running")
 
 
 @app.command()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from contextlib import suppress
 from typing import Annotated
 
 import typer
@@ -35,18 +36,19 @@ def serve(host: HostOption = None, port: PortOption = None) -> None:
     choose_address(host, port)
     prepare_database()
     logs.configure()
-    uvicorn.run(
-        "tilewright.service.app:create_app",
-        factory=True,
-        host=settings().host,
-        port=settings().port,
-        log_config=None,
-        access_log=False,  # api/request_log.py writes the line of each request
-        # Event streams end when their reader does; those still open must not hold up a stop.
-        timeout_graceful_shutdown=5,
-        proxy_headers=False,
-        server_header=False,
-    )
+    with suppress(KeyboardInterrupt):  # uvicorn's word for having been stopped, in order
+        uvicorn.run(
+            "tilewright.service.app:create_app",
+            factory=True,
+            host=settings().host,
+            port=settings().port,
+            log_config=None,
+            access_log=False,  # api/request_log.py writes the line of each request
+            # Event streams end when their reader does; those still open must not hold up a stop.
+            timeout_graceful_shutdown=5,
+            proxy_headers=False,
+            server_header=False,
+        )
 
 
 def worker(

@@ -57,7 +57,6 @@ class Installation:
 
     devices: list[DeviceEntry]
     server: EmbeddedPostgres | None
-    started_database: bool = False
     heard_before: dict[str, datetime] = field(default_factory=dict)  # last heartbeats of workers that are gone by now
     supervisor: Supervisor = field(init=False)
 
@@ -85,7 +84,6 @@ class Installation:
         """Returns when the database answers and its tables are current."""
         if self.server is not None and not self.server.running():
             note(f"starting PostgreSQL in {self.server.home}")
-            self.started_database = True
         database_url()
         schema.upgrade()
 
@@ -109,13 +107,11 @@ class Installation:
                 self.server.ensure()
 
     def stop(self) -> None:
-        """Everything that was started is stopped; a second Ctrl-C makes it quick."""
+        """API and workers are stopped, a second Ctrl-C makes it quick; the command's end stops the database."""
         try:
             self.supervisor.stop(settings().stop_grace_s + STOP_MARGIN_S)
         except KeyboardInterrupt:
             self.supervisor.kill()
-        if self.started_database and self.server is not None:
-            self.server.stop()
 
     def _wait_for(self, condition: Callable[[], bool], programs: list[Program], within_s: float) -> None:
         """Returns when it holds; CommandError with the end of a log when it never will."""

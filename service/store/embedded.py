@@ -1,9 +1,12 @@
 """An embedded PostgreSQL: the programs come in a wheel, the data lies in the user's data folder.
 
-A server started here outlives the process that started it, until `stop`. Whether one lives is never guessed from a
-process id, which may be stale or belong to somebody else by now. `server.lock` says it: the server and all of its
-children inherit the open, locked file, so the kernel lets go of the lock when the last of them is gone, however
-it went. Whether the server can be used is found out by connecting to it.
+A server started here outlives the process that started it, until `stop`. Programs that `enter` share the lock
+`users.lock`, which the kernel takes from each that ends, however it ends; the last one that leaves in order stops the
+server, whoever started it.
+
+Whether a server lives is never guessed from a process id, which may be stale or belong to somebody else by now.
+`server.lock` says it: the server and all of its children inherit the open, locked file, so the kernel lets go of the
+lock when the last of them is gone, however it went. Whether the server can be used is found out by connecting to it.
 """
 
 from __future__ import annotations
@@ -34,9 +37,9 @@ from tilewright.service.store.embedded_identity import (
     choose_identity,
     cluster_folder,
 )
-from tilewright.service.store.embedded_lock import locked, try_lock
+from tilewright.service.store.embedded_lock import locked, share, try_lock
 
-__all__ = ["DATABASE", "EmbeddedPostgres", "EmbeddedPostgresError", "binary", "default_home"]
+__all__ = ["DATABASE", "EmbeddedPostgres", "EmbeddedPostgresError", "binary", "default_home", "leave_servers"]
 
 DATABASE = "tilewright"
 SUPERUSER = "postgres"
@@ -61,6 +64,10 @@ SERVER_SETTINGS = {
 }
 
 
+_entered: dict[Path, int] = {}
+"""Descriptors that hold `users.lock` for this process, by home."""
+
+
 def default_home() -> Path:
     """Folder of the embedded server: `postgres` in TILEWRIGHT_DATA_DIR or in the user's data folder."""
     chosen = os.environ.get("TILEWRIGHT_DATA_DIR")
@@ -83,6 +90,30 @@ class EmbeddedPostgres:
             with locked(self.home / "start.lock"):
                 self._bring_up()
         return self._address()
+
+    def enter(self) -> str:
+        """As `ensure`, and counts this process among the server's users until it ends or leaves."""
+        self._make_home()
+        if self.home not in _entered:
+            _entered[self.home] = share(self.home / "users.lock")
+        return self.ensure()
+
+    def keep(self) -> None:
+        """From now on nobody's leaving stops the server; only `stop` does."""
+        (self.home / "kept").touch()
+
+    def stop_if_unused(self) -> bool:
+        """Whether nobody uses the server; it is stopped then."""
+        if not self.home.is_dir():
+            return True
+        lock = try_lock(self.home / "users.lock")
+        if lock is None:
+            return False
+        try:
+            self.stop()
+        finally:
+            os.close(lock)
+        return True
 
     def running(self) -> bool:
         """Whether the server accepts connections now."""
@@ -177,7 +208,8 @@ class EmbeddedPostgres:
         socket_folder = self._choose_socket_folder(identity)
         # Nobody lives who could own these; a process id in them may by now be anybody's, and PostgreSQL would
         # refuse to start as long as that process lives.
-        for stale in (self._data / "postmaster.pid", socket_folder / SOCKET, socket_folder / f"{SOCKET}.lock"):
+        left_by_it = (self._data / "postmaster.pid", socket_folder / SOCKET, socket_folder / f"{SOCKET}.lock")
+        for stale in (*left_by_it, self.home / "kept"):
             stale.unlink(missing_ok=True)
         log = identity.folder / "log"
         if log.exists() and log.stat().st_size > LOG_BYTES:
@@ -278,6 +310,15 @@ class EmbeddedPostgres:
         except OSError:
             return f"It left no log in {log}."
         return f"The end of {log}:\n" + "\n".join(lines)
+
+
+def leave_servers() -> None:
+    """Ends this process's use of every server that it entered, and stops those that nobody else uses or keeps."""
+    while _entered:
+        home, descriptor = _entered.popitem()
+        os.close(descriptor)
+        if not (home / "kept").exists():
+            EmbeddedPostgres(home).stop_if_unused()
 
 
 def _is_private(folder: Path) -> bool:

@@ -35,5 +35,12 @@ def try_lock(path: Path) -> int | None:
     return descriptor
 
 
+def share(path: Path) -> int:
+    """A descriptor that holds the lock `path` beside others who share it; waits while somebody holds it alone."""
+    descriptor = _open(path)
+    fcntl.flock(descriptor, fcntl.LOCK_SH)
+    return descriptor
+
+
 def _open(path: Path) -> int:
     return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)

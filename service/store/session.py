@@ -63,7 +63,7 @@ def database_url() -> str:
     """`postgresql://…` as libpq takes it: configured, set, or of the embedded server, started if needed."""
     chosen = _Chosen.url or settings().database_url
     if chosen is None:
-        return EmbeddedPostgres(settings().data_dir / "postgres").ensure()
+        return EmbeddedPostgres(settings().data_dir / "postgres").enter()
     return chosen.replace("postgresql+psycopg://", "postgresql://", 1).replace("postgres://", "postgresql://", 1)
 
 

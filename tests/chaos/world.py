@@ -67,7 +67,7 @@ class World:
     def __init__(self, folder: Path) -> None:
         self.witness = Witness.at(folder / "witness")
         self.server = EmbeddedPostgres(folder / "data" / "postgres")
-        self.fleet = Fleet(self.server.ensure(), folder / "data", is_embedded=True)
+        self.fleet = Fleet(self.server.enter(), folder / "data", is_embedded=True)
         schema.upgrade(self.fleet.url)
         self.port = free_port()
         self.prefixes: list[tuple[str, ...]] = [()]

@@ -16,6 +16,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import httpx
+import psycopg
 import pytest
 
 from tilewright.service.client import Client
@@ -114,6 +115,56 @@ def test_a_second_run_finds_its_data_and_the_printed_curl_line_answers_and_a_thi
     assert third.returncode == 1
     assert "Is Tilewright running already?" in third.stderr
     assert process.returncode == 0  # SIGTERM is no failure either
+    assert processes_of(machine) == []
+
+
+def wait_until(condition):
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        threading.Event().wait(0.1)
+
+
+def test_a_killed_up_leaves_no_postgresql_behind(machine):
+    with running(machine) as process:
+        process.kill()
+    wait_until(lambda: processes_of(machine) == [])
+
+
+def test_a_postgresql_whose_every_user_was_killed_is_stopped_by_the_next_up_that_stops(machine):
+    with running(machine) as process:
+        programs = [int(path.name) for path in Path("/proc").glob("[0-9]*") if is_program_of(machine, path)]
+        for pid in (process.pid, *programs):  # up first, so that it starts none of them again
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+    server = EmbeddedPostgres(Path(machine["TILEWRIGHT_DATA_DIR"]) / "postgres")
+    assert server.running()
+    with running(machine):
+        pass
+    assert processes_of(machine) == []
+
+
+def is_program_of(machine, process):
+    """Whether it is an interpreter that works for this machine."""
+    with suppress(OSError):
+        mine = f"TILEWRIGHT_DATA_DIR={machine['TILEWRIGHT_DATA_DIR']}".encode() in (process / "environ").read_bytes()
+        return mine and b"tilewright" in (process / "cmdline").read_bytes()
+    return False
+
+
+def test_a_command_leaves_no_postgresql_running_unless_it_hands_out_the_address(machine):
+    assert tilewright(machine, "devices").returncode == 0
+    assert processes_of(machine) == []
+    told = tilewright(machine, "db", "url")
+    assert "tilewright db stop" in told.stderr
+    assert tilewright(machine, "devices").returncode == 0
+    with psycopg.connect(told.stdout.strip()) as connection:
+        assert connection.execute("SELECT 1").fetchone() == (1,)
+    with running(machine):
+        refused = tilewright(machine, "db", "stop")
+    assert (refused.returncode, "in use" in refused.stderr) == (1, True)
+    stopped = tilewright(machine, "db", "stop", "--json")
+    assert json.loads(stopped.stdout) == {"was_running": True}
     assert processes_of(machine) == []
 
 

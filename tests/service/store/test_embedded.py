@@ -93,6 +93,58 @@ def test_server_outlives_the_process_that_started_it(server):
     assert server.running()
 
 
+USER = """
+import pathlib, sys
+from tilewright.service.store.embedded import EmbeddedPostgres, leave_servers
+EmbeddedPostgres(pathlib.Path(sys.argv[1])).enter()
+print("in", flush=True)
+sys.stdin.readline()
+leave_servers()
+"""
+
+
+@contextlib.contextmanager
+def user(server):
+    """A process that uses the server, and leaves in order at the end of the block."""
+    with subprocess.Popen(
+        [sys.executable, "-c", USER, server.home], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            assert process.stdout.readline() == "in\n"
+            yield process
+        finally:
+            process.stdin.close()
+            process.wait(60)
+
+
+def test_the_last_user_to_leave_stops_the_server(server):
+    with user(server):
+        with user(server):
+            assert not server.stop_if_unused()
+        assert server.running()
+    assert processes_of(server) == []
+    assert server.stop_if_unused()
+
+
+def test_a_killed_user_counts_no_more_and_its_server_is_stopped_by_the_next(server):
+    with user(server) as killed:
+        killed.kill()
+    assert server.running()
+    with user(server):
+        pass
+    assert processes_of(server) == []
+
+
+def test_a_kept_server_outlives_its_users_until_it_is_stopped(server):
+    with user(server):
+        server.keep()
+    assert server.running()
+    assert server.stop_if_unused()
+    with user(server):  # another start is not kept
+        pass
+    assert processes_of(server) == []
+
+
 def test_many_starters_get_one_server(server):
     command = [sys.executable, "-c", STARTER, server.home]
     starters = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(4)]
