@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import re
 import uuid
@@ -14,9 +15,14 @@ from tilewright.tuner import host_memory
 from tilewright.tuner.cpu_bench import CpuBench
 from tilewright.tuner.cpu_build import HostBuilder, cpu_information
 from tilewright.tuner.cpu_compile import find_compiler, shim_hash
+from tilewright.tuner.cpu_scratch import remove_abandoned
 from tilewright.tuner.device import DeviceModel, Environment
 
 _TRADE_MARKS = re.compile(r"\((?:R|TM|C)\)|\bprocessor\b|\bcpu\b|@.*$", re.IGNORECASE)
+
+
+CPU_NAME_VARIABLE = "TILEWRIGHT_CPU_NAME"
+"""Set by `tilewright worker --name` for the worker and its runners: which of this host's CPU devices they are."""
 
 
 class CpuDevice:
@@ -32,8 +38,10 @@ class CpuDevice:
 
     @property
     def uuid(self) -> str:
-        """The same on every start on this host."""
-        return f"CPU-{uuid.uuid5(uuid.NAMESPACE_OID, f'{_machine_id()} {cpu_name()}')}"
+        """The same on every start on this host, and another one for each name that a worker of it was given."""
+        name = os.environ.get(CPU_NAME_VARIABLE)
+        words = [_machine_id(), cpu_name(), *([name] if name else [])]
+        return f"CPU-{uuid.uuid5(uuid.NAMESPACE_OID, ' '.join(words))}"
 
     @cached_property
     def model(self) -> DeviceModel:
@@ -69,6 +77,7 @@ class CpuDevice:
 
     def bench(self, kernel: Kernel, problem: Problem, seed: int) -> CpuBench:
         """A bench with fresh random inputs."""
+        remove_abandoned()  # they take the memory that this one needs
         bench = CpuBench(
             self._builder,
             kernel,

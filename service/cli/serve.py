@@ -12,10 +12,12 @@ import uvicorn
 
 from tilewright.service import logs
 from tilewright.service.cli.connection import prepare_database
+from tilewright.service.cli.failure import CommandError, ExitCode
 from tilewright.service.cli.machine import chosen_devices
 from tilewright.service.cli.output import note
 from tilewright.service.cli.supervisor import Supervisor, end_with_supervisor, terminable, worker_program
 from tilewright.service.settings import settings
+from tilewright.tuner.cpu import CPU_NAME_VARIABLE
 
 HostOption = Annotated[str | None, typer.Option("--host", help="Address to listen on, for TILEWRIGHT_HOST.")]
 PortOption = Annotated[
@@ -57,8 +59,18 @@ def worker(
         typer.Option("--device", help="cuda:0, cpu or a UUID. Default: the first GPU, else cpu."),
     ] = None,
     everything: Annotated[bool, typer.Option("--all", help="One worker for each device of this machine.")] = False,
+    name: Annotated[
+        str | None,
+        typer.Option("--name", help="With --device cpu: a further CPU device of this name, to rehearse a fleet."),
+    ] = None,
 ) -> None:
     """Run jobs on a device of this machine until SIGTERM (its job is handed back) or SIGUSR1 (it ends first)."""
+    if name is not None:
+        if device != ["cpu"] or everything:
+            raise CommandError(
+                "--name is for one CPU device: tilewright worker --device cpu --name NAME", ExitCode.USAGE
+            )
+        os.environ[CPU_NAME_VARIABLE] = name
     end_with_supervisor()
     # For the processes that it starts, a compiler for each core: each would have a thread of BLAS for each core too.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")

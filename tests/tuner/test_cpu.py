@@ -1,5 +1,6 @@
 import ctypes
 import json
+import os
 import time
 
 import numpy as np
@@ -11,10 +12,10 @@ from contracts.row_sum import PROBLEM, ROW_SUM, configuration
 from tilewright.kernels.gemm.declaration import KERNEL as GEMM
 from tilewright.kernels.gemv.declaration import KERNEL as GEMV
 from tilewright.kernels.linear.declaration import KERNEL as LINEAR
-from tilewright.tuner import cpu_library
+from tilewright.tuner import cpu_bench, cpu_library, cpu_scratch
 from tilewright.tuner.arrays import KINDS, random_arrays
 from tilewright.tuner.cpu import CpuDevice, slug_of
-from tilewright.tuner.errors import TrialFailure, TunerError
+from tilewright.tuner.errors import OutOfMemoryError, TrialFailure, TunerError
 from tilewright.tuner.outcome import Outcome
 
 
@@ -269,3 +270,31 @@ def test_the_library_of_a_layer_computes_the_layer(tmp_path, activation):
         run()
     found = np.ctypeslib.as_array(outputs[-1], (5, 7))
     assert np.allclose(found, LINEAR.reference(problem, arrays, {}).value, rtol=1e-12, atol=1e-15)
+
+
+def test_a_named_cpu_device_is_another_one_of_the_same_model(cache, monkeypatch):
+    plain = CpuDevice(cache=cache)
+    alone = plain.uuid
+    monkeypatch.setenv("TILEWRIGHT_CPU_NAME", "second")
+    named = CpuDevice(cache=cache)
+    assert named.uuid != alone
+    assert named.uuid == CpuDevice(cache=cache).uuid
+    assert named.model.slug == plain.model.slug
+
+
+def test_room_that_a_killed_process_held_is_free_before_the_next_bench(monkeypatch, tmp_path):
+    left = tmp_path / "tilewright-bench-left"
+    left.mkdir()
+    os.utime(left, (0, 0))
+    monkeypatch.setattr(cpu_scratch, "_roots", lambda: (tmp_path, tmp_path))
+    cpu_scratch.remove_abandoned()
+    assert not left.exists()
+
+
+def test_a_problem_is_refused_with_what_it_takes_and_what_to_do(cache):
+    device, problem = CpuDevice(cache=cache), GEMM.problem({"m": 64, "n": 64, "k": 64})
+    needed = cpu_bench.needed_bytes(GEMM, problem)
+    assert needed > 16.8 * GEMM.memory_bytes(problem)  # what such jobs were seen to take
+    with pytest.raises(OutOfMemoryError, match=r"references in float64.* GB are free\. Choose a smaller shape"):
+        cpu_bench.CpuBench(device._builder, GEMM, problem, 0, memory_bytes=needed - 1, cache_bytes=0)
+    cpu_bench.CpuBench(device._builder, GEMM, problem, 0, memory_bytes=needed, cache_bytes=0).close()

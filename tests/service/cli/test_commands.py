@@ -47,6 +47,7 @@ def one_error_line(ran, *words):
         (["up", "--tune", "nosuch"], ["nosuch", "gemm"]),
         (["up", "--tune", "gemm", "--seconds", "-1"], ["budget.seconds"]),
         (["jobs", "show", "17"], ["17", "Example"]),
+        (["worker", "--name", "second"], ["--name", "--device cpu"]),
     ],
 )
 def test_bad_input_is_one_line_and_exit_code_2(run, unreachable, arguments, words):
