@@ -123,7 +123,7 @@ COMMANDS = {
         "doctor:doctor",
         "Look this machine over; exit code 0 where `tilewright up` can run, 4 where only a device is missing.",
     ),
-    "db": Command("This machine", "database:app", "The database: upgrade, current, url, prune."),
+    "db": Command("This machine", "database:app", "The database: upgrade, current, url, stop, prune."),
 }
 """Section by section; a test compares each help with what the command itself says."""
 

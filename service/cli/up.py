@@ -134,7 +134,9 @@ def up(
     dtype: DtypeOption = "float32",
     option: KernelOptions = None,
     trials: Annotated[int, typer.Option("--trials", min=1, help="At most so many trials.")] = FIRST_TRIALS,
-    seconds: Annotated[float, typer.Option("--seconds", help="At most so many seconds of searching.")] = FIRST_SECONDS,
+    seconds: Annotated[
+        float, typer.Option("--seconds", help="At most so many seconds; preparing counts, finals come on top.")
+    ] = FIRST_SECONDS,
     device: Annotated[
         list[str] | None, typer.Option("--device", help="cuda:0 or cpu; repeatable. Default: every GPU, else cpu.")
     ] = None,

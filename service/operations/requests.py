@@ -27,7 +27,11 @@ class BudgetRequest(Request):
     """When to stop: whichever comes first; at least one is set."""
 
     trials: int | None = Field(default=None, gt=0, description="Trials of this job.")
-    seconds: float | None = Field(default=None, gt=0, description="Seconds of searching.")
+    seconds: float | None = Field(
+        default=None,
+        gt=0,
+        description="Seconds of preparing (device, inputs, float64 reference) and searching; finals come on top.",
+    )
     target_ms: float | None = Field(default=None, gt=0, description="Stop at the first trial this fast.")
 
     @model_validator(mode="after")

@@ -29,10 +29,14 @@ class FirstGuess:
     def of(cls, job: models.TuningJob, kernel: Kernel, problem: Problem, device: str) -> FirstGuess | None:
         """None where the job has begun already, or has too few trials to spend one on what others found."""
         has_room = job.budget_trials is None or job.budget_trials >= SHARE_OF_BUDGET
-        return cls(kernel, problem, device, job.variants) if has_room and not job.trials_done else None
+        wait_s = MOST_S if job.budget_seconds is None else min(MOST_S, job.budget_seconds / SHARE_OF_BUDGET)
+        return cls(kernel, problem, device, job.variants, wait_s) if has_room and not job.trials_done else None
 
-    def __init__(self, kernel: Kernel, problem: Problem, device: str, variants: Sequence[str] | None) -> None:
-        self._until = time.monotonic() + MOST_S
+    def __init__(
+        self, kernel: Kernel, problem: Problem, device: str, variants: Sequence[str] | None, wait_s: float = MOST_S
+    ) -> None:
+        self._wait_s = wait_s
+        self._until = time.monotonic() + wait_s
         self._found: Future[Configuration | None] = Future()
 
         def find() -> None:
@@ -48,7 +52,7 @@ class FirstGuess:
         try:
             found = self._found.result(max(0.0, self._until - time.monotonic()))
         except TimeoutError:
-            logger.info("A prediction took longer than %g s; the search begins without.", MOST_S)
+            logger.info("A prediction took longer than %g s; the search begins without.", self._wait_s)
             return []
         except Exception as error:  # noqa: BLE001 - see above
             logger.warning("There is no prediction (%s); the search begins without.", error)

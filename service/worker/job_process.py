@@ -9,6 +9,7 @@ import sys
 
 from tilewright.service.worker import runner
 from tilewright.service.worker.digit_desk import DigitsBetween
+from tilewright.service.worker.ending import leave
 
 if __name__ == "__main__":
-    runner.leave(runner.main(sys.argv[1:], [DigitsBetween]))
+    leave(runner.main(sys.argv[1:], [DigitsBetween]))

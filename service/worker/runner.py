@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import logging
-import os
 import signal
-import sys
 import threading
 import time
 import uuid
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing
 from dataclasses import dataclass, replace
-from typing import NoReturn, Protocol, TypeVar
+from typing import Protocol
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session, joinedload
@@ -31,8 +29,8 @@ from tilewright.service.settings import settings
 from tilewright.service.store import models
 from tilewright.service.store.models import JobState
 from tilewright.service.store.patience import patiently
-from tilewright.service.store.session import engine
 from tilewright.service.worker.device_lock import alone_on
+from tilewright.service.worker.ending import Preparation, end
 from tilewright.service.worker.exits import Exit
 from tilewright.service.worker.first_guess import FirstGuess
 from tilewright.service.worker.leases import Leases
@@ -47,8 +45,6 @@ from tilewright.tuner.measure import ContextLostError
 from tilewright.tuner.tune import Budget, Progress, StudyState, Trial, TuneResult, tune
 
 logger = logging.getLogger(__name__)
-
-T = TypeVar("T")
 
 LOOK_EVERY_S = 1.0
 """How often the job's row is asked whether to stop, where no trial's write tells it anyway."""
@@ -109,15 +105,17 @@ class Run:
         device: Device,
         stop: threading.Event,
         between: Sequence[BetweenTrials],
+        *,
         first: Sequence[Configuration],
+        preparation: Preparation,
     ) -> None:
         self.job, self.kernel, self.problem = assignment.job, assignment.kernel, assignment.problem
         self.budget = assignment.budget
         self.epoch, self.device, self.stop = epoch, device, stop
-        self.between, self.first = between, first
+        self.between, self.first, self.preparation = between, first, preparation
         self.cancelled = False
         self.dropped: list[Dropped] = []
-        self._looked_s = self._started_s = self._heard_s = time.monotonic()
+        self._looked_s = self._heard_s = time.monotonic()
         self._heard = -1  # the highest number among trials of others
         self.leases: Leases
         limits = device.model.limits
@@ -145,8 +143,8 @@ class Run:
 
     @property
     def elapsed_s(self) -> float:
-        """Measuring seconds of this job in this study, over all epochs."""
-        return self.spent_s + time.monotonic() - self._started_s
+        """Seconds of this job in this study, over all epochs: those of preparing and those of measuring."""
+        return self.spent_s + time.monotonic() - self.preparation.begun_s
 
     def search(self) -> TuneResult:
         """The settled result, over as many processes of the device as its configurations break."""
@@ -160,6 +158,7 @@ class Run:
             learnt = patiently(lambda s: priors.priors(s, self.kernel, self.problem, self.study))
             starts = patiently(lambda s: priors.winners(s, self.kernel, self.problem, self.study))
             bench = self.device.bench(self.kernel, self.problem, self.job.seed)
+            self.preparation.is_over()
             try:
                 result = tune(
                     bench,
@@ -215,11 +214,12 @@ class Run:
         state = JobState.CANCELLED if result.stopped_by == "cancelled" else JobState.DONE
 
         def write(session: Session) -> None:
+            said = job_result(result)
             if state is JobState.DONE:
                 job = session.get_one(models.TuningJob, self.job.id)
-                publish_best(session, job, session.get_one(models.Study, self.study.id), result)
-            left = study_rows.left_studies(session, self.job.id, self.study.id)
-            said = job_result(result) | {"left_studies": left}
+                best = publish_best(session, job, session.get_one(models.Study, self.study.id), result)
+                said["published"] = best is not None
+            said["left_studies"] = study_rows.left_studies(session, self.job.id, self.study.id)
             job_progress.end_job(session, self.job.id, self.epoch, state, result=said)
 
         end(self.job.id, self.epoch, write)
@@ -244,16 +244,6 @@ class Run:
         return self.cancelled or self.stop.is_set()
 
 
-def end(job_id: uuid.UUID, epoch: int, write: Callable[[Session], object]) -> None:
-    """Does the write that ends the job; raises FencedError. One that was committed unheard counts as done."""
-    try:
-        patiently(write)
-    except FencedError:
-        row = patiently(lambda session: session.get_one(models.TuningJob, job_id))
-        if row.epoch != epoch or row.finished_at is None:
-            raise
-
-
 def run(job_id: uuid.UUID, epoch: int, device_name: str, stop: threading.Event, guests: Sequence[WhileOpen]) -> Exit:
     """Runs the job; what the process should exit with."""
     assignment = patiently(lambda session: Assignment.load(session, job_id))
@@ -262,12 +252,13 @@ def run(job_id: uuid.UUID, epoch: int, device_name: str, stop: threading.Event, 
         guess = FirstGuess.of(assignment.job, assignment.kernel, assignment.problem, entry.uuid)
         with (
             alone_on(entry),
+            Preparation(assignment.job, epoch) as preparation,
             closing(open_device(device_name, assignment.compiler)) as device,
             ExitStack() as stack,
         ):
             between = [stack.enter_context(guest(device)) for guest in guests]
-            first = guess.starts() if guess else []  # waited for before the job's seconds count
-            job_run = Run(assignment, epoch, device, stop, between, first)
+            first = guess.starts() if guess else []
+            job_run = Run(assignment, epoch, device, stop, between, first=first, preparation=preparation)
             return job_run.settle(job_run.search())
     except (DeviceLostError, NoDeviceError) as lost:  # its worker had it: it fell off since
         logger.error("%s", lost)  # noqa: TRY400 - expected: the sentence says it all
@@ -297,12 +288,3 @@ def main(arguments: list[str], guests: Sequence[WhileOpen]) -> int:
     except DatabaseUnavailableError as away:
         logger.error("%s", away)  # noqa: TRY400 - expected: the sentence says it all
         return Exit.NO_DATABASE
-
-
-def leave(status: int) -> NoReturn:
-    """Ends the process at once: the interpreter takes a quarter of a second to, which the next job would wait for."""
-    engine().dispose()
-    logging.shutdown()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(status)

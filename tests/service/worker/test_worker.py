@@ -34,6 +34,15 @@ def test_a_worker_takes_jobs_one_after_the_other_and_publishes_their_best(workin
     assert [trial.number for trial in working.trials(second)] == [4]
 
 
+def test_seconds_that_are_over_while_the_job_is_prepared_end_it(working):
+    job_id = working.request(budget=BudgetRequest(seconds=0.001))
+    done = working.wait_for_state(job_id, "done", "failed")
+    assert (done.error, done.trials_done, done.stopped_by) == (None, 0, "seconds")
+    assert done.why_stopped == "its time was over before the first trial"
+    assert "seconds were over before its first trial" in (working.folder / "worker.log").read_text()
+    working.until(lambda: not working.engine_entries(job_id))
+
+
 def test_cancel_stops_after_the_running_trial_and_keeps_the_trials(working):
     job_id = working.request(trials=30)
     working.wait_for_trials(job_id, 2)

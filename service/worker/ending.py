@@ -1,0 +1,95 @@
+"""How a runner's job ends, and then its process."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Callable
+from types import TracebackType
+from typing import NoReturn, Self
+
+from sqlalchemy.orm import Session
+
+from tilewright.service.errors import DatabaseUnavailableError, FencedError
+from tilewright.service.operations import job_progress
+from tilewright.service.operations.publish_best import job_result
+from tilewright.service.store import models
+from tilewright.service.store.models import JobState
+from tilewright.service.store.patience import patiently
+from tilewright.service.store.session import engine
+from tilewright.service.worker.exits import Exit
+from tilewright.tuner.study import TuneResult
+
+logger = logging.getLogger(__name__)
+
+_NOTHING_TRIED = TuneResult(None, (), None, None, None, "seconds")
+
+
+def end(job_id: uuid.UUID, epoch: int, write: Callable[[Session], object]) -> None:
+    """Does the write that ends the job; raises FencedError. One that was committed unheard counts as done."""
+    try:
+        patiently(write)
+    except FencedError:
+        row = patiently(lambda session: session.get_one(models.TuningJob, job_id))
+        if row.epoch != epoch or row.finished_at is None:
+            raise
+
+
+def leave(status: int) -> NoReturn:
+    """Ends the process at once: the interpreter takes a quarter of a second to, which the next job would wait for."""
+    engine().dispose()
+    logging.shutdown()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
+
+
+class Preparation:
+    """The time before a job's first trial, which its seconds bound too: the job, and this process, end with them.
+
+    A float64 reference is one call into NumPy that nothing interrupts, so a thread keeps the time. A job that has made
+    trials in another process is spared: it is to have its finals.
+    """
+
+    def __init__(self, job: models.TuningJob, epoch: int) -> None:
+        self.begun_s = time.monotonic()
+        self._job_id, self._epoch = job.id, epoch
+        limited = job.budget_seconds is not None and not job.trials_done
+        self._timer = threading.Timer(job.budget_seconds or 0.0, self._give_up) if limited else None
+
+    def __enter__(self) -> Self:
+        if self._timer is not None:
+            self._timer.daemon = True
+            self._timer.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.is_over()
+
+    def is_over(self) -> None:
+        """Everything is ready, and trials begin; does not return where the time was over first."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer.join()
+
+    def _give_up(self) -> None:
+        result = job_result(_NOTHING_TRIED)
+
+        def write(session: Session) -> None:
+            job_progress.end_job(session, self._job_id, self._epoch, JobState.DONE, result=result)
+
+        logger.warning("The job's seconds were over before its first trial.")
+        status = Exit.ENDED
+        try:
+            end(self._job_id, self._epoch, write)
+        except FencedError:
+            status = Exit.FENCED
+        except DatabaseUnavailableError:
+            status = Exit.NO_DATABASE
+        leave(status)
