@@ -11,7 +11,7 @@ from tilewright.service.cli.arguments import describe
 from tilewright.service.cli.connection import connect
 from tilewright.service.cli.failure import CommandError, ExitCode
 from tilewright.service.cli.output import JsonFlag, data, note, print_facts, print_json, print_table
-from tilewright.service.cli.report import milliseconds
+from tilewright.service.cli.report import milliseconds, trials_done
 from tilewright.service.operations.answers import JobAnswer, TrialAnswer
 
 app = typer.Typer(help="Tuning jobs: list, show, cancel, trials.")
@@ -91,8 +91,8 @@ def print_job(job: JobAnswer) -> None:
             ("budget", budget),
             ("variants", ", ".join(job.variants or [])),
             ("compiler", job.compiler),
-            ("trials", job.trials_done),
-            ("measuring", f"{job.elapsed_s:.1f} s"),
+            ("trials", trials_done(job)),
+            ("preparing and measuring", f"{job.elapsed_s:.1f} s"),
             ("best", None if job.best_ms is None else milliseconds(job.best_ms)),
             ("worker", job.worker),
             ("created", f"{job.created_at:%Y-%m-%d %H:%M:%S %Z}"),
@@ -111,7 +111,7 @@ def _list(state: str | None, limit: int, cursor: str | None, *, as_json: bool) -
     print_table(
         ("id", "state", "problem", "device", "trials", "best ms"),
         [
-            (job.id, job.state, describe(job.problem), job.device_model, job.trials_done, _number(job.best_ms))
+            (job.id, job.state, describe(job.problem), job.device_model, trials_done(job), _number(job.best_ms))
             for job in page.items
         ],
         nothing="No jobs yet. Start one: tilewright tune gemm --shape m=256,n=100,k=784",

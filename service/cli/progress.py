@@ -37,12 +37,15 @@ def follow(
             job = read()
             display.show(job)
             if job.state in FINISHED:
-                return job
+                break
             if job.state == "queued" and clock() - asked_s > WAITING_AFTER_S:
                 asked_s, before, reason = clock(), reason, why_waiting(job)
                 if reason and reason != before:
                     warn(reason)
             sleep(POLL_S)
+    if job.why_stopped:
+        note(f"no more trials than that: {job.why_stopped}")
+    return job
 
 
 def _share(job: JobAnswer) -> float:
@@ -62,12 +65,8 @@ class _Bar:
     """A bar that fills with the budget."""
 
     def __init__(self) -> None:
-        columns = (
-            TextColumn("{task.description}"),
-            BarColumn(),
-            TextColumn("{task.fields[said]}"),
-            TimeElapsedColumn(),
-        )
+        # 80 columns hold this: what the job is about was said in a line of its own.
+        columns = (BarColumn(bar_width=20), TextColumn("{task.fields[said]}"), TimeElapsedColumn())
         self._progress = Progress(*columns, console=notes, transient=False)
         self._task: TaskID | None = None
 

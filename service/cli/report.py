@@ -7,7 +7,7 @@ import shlex
 from tilewright.service.cli.arguments import describe, given_options
 from tilewright.service.cli.output import data, print_facts
 from tilewright.service.client import Client
-from tilewright.service.operations.answers import BestAnswer, Match
+from tilewright.service.operations.answers import BestAnswer, JobAnswer, Match
 
 
 def print_best(best: BestAnswer, *, url: str | None = None) -> None:
@@ -26,6 +26,13 @@ def print_best(best: BestAnswer, *, url: str | None = None) -> None:
             ("ask for it", curl_line(best, url) if url else None),
         ]
     )
+
+
+def trials_done(job: JobAnswer) -> str:
+    """`24 of 40 (every configuration has been tried)`."""
+    trials = job.budget.get("trials")
+    done = f"{job.trials_done} of {trials:.0f}" if trials else str(job.trials_done)
+    return f"{done} ({job.why_stopped})" if job.why_stopped else done
 
 
 def curl_line(best: BestAnswer, url: str) -> str:

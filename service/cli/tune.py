@@ -46,7 +46,10 @@ def tune(
         str | None, typer.Option("--device-model", help="Any device of this model. Default: the only one there is.")
     ] = None,
     trials: Annotated[int | None, typer.Option("--trials", help="Stop after so many trials.")] = None,
-    seconds: Annotated[float | None, typer.Option("--seconds", help="Stop after so many seconds of searching.")] = None,
+    seconds: Annotated[
+        float | None,
+        typer.Option("--seconds", help="Stop after so many seconds; preparing counts, finals come on top."),
+    ] = None,
     target_ms: Annotated[float | None, typer.Option("--target-ms", help="Stop at the first trial this fast.")] = None,
     variant: Annotated[list[str] | None, typer.Option("--variant", help="Only this variant; repeatable.")] = None,
     compiler: Annotated[CompilerName | None, typer.Option("--compiler", help="For CUDA devices.")] = None,
@@ -131,10 +134,13 @@ def show_result(job: JobAnswer, best: BestAnswer | None, *, as_json: bool, url: 
     if job.state == "cancelled":
         raise CommandError(f"the job was cancelled after {job.trials_done} trials, which are kept")
     if best is None or best.time_ms is None:
-        said = f"no configuration was measured. Every trial and its reason: tilewright jobs trials {job.id}"
+        why = f": {job.why_stopped}" if job.why_stopped and not job.trials_done else ""
+        said = f"no configuration was measured{why}. Every trial and its reason: tilewright jobs trials {job.id}"
         raise CommandError(said, ExitCode.NOTHING_FOUND)
     if not as_json:
         print_best(best, url=url)
+    if (job.result or {}).get("published") is False:
+        note("the best that was known before stays: this job found nothing faster beyond the noise")
     failure = (job.result or {}).get("library_failure")
     if failure:
         warn(f"the library left the finals: {failure}")

@@ -140,6 +140,7 @@ def job_line(job: JobAnswer) -> dict[str, Any]:
         "is_stopping": job.cancel_requested and job.state == "running",
         "trials_done": job.trials_done,
         "trials": int(trials) if trials else None,
+        "why_stopped": job.why_stopped,
         "best_ms": job.best_ms,
         "error": job.error,
         "created_at": job.created_at,

@@ -123,6 +123,15 @@ class BestAnswer(Answer):
     trial_number: int | None = None
 
 
+_WHY_STOPPED = {
+    "seconds": "its time was over",
+    "target": "the target time was reached",
+    "exhausted": "every configuration has been tried",
+    "cancelled": "it was cancelled",
+}
+"""What there is to say beside a number of trials; a job that made all its trials needs no reason."""
+
+
 class JobAnswer(Answer):
     """A tuning job as it stands."""
 
@@ -146,11 +155,23 @@ class JobAnswer(Answer):
     cancel_requested: bool
     error: str | None
     result: dict[str, Any] | None
+    stopped_by: str | None = Field(
+        default=None,
+        description="Why a finished job made no more trials: trials, seconds, target (each of its budget), exhausted "
+        "(every configuration has been tried), cancelled or import; null before.",
+    )
     schedule_id: int | None = Field(None, description="The schedule that made it.")
     fire_at: datetime | None = Field(None, description="The due time that it was made for.")
     created_at: datetime
     started_at: datetime | None
     finished_at: datetime | None
+
+    @property
+    def why_stopped(self) -> str | None:
+        """The same as words; None where it made all its trials or goes on."""
+        if self.stopped_by == "seconds" and not self.trials_done:
+            return "its time was over before the first trial"
+        return _WHY_STOPPED.get(self.stopped_by or "")
 
 
 class ScheduleAnswer(Answer):

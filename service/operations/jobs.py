@@ -169,6 +169,7 @@ def answer_of(
         device=device,
         budget={"trials": row.budget_trials, "seconds": row.budget_seconds, "target_ms": row.budget_target_ms},
         best_ms=best_ms,
+        stopped_by=(row.result or {}).get("stopped_by"),
     )
 
 

@@ -1,7 +1,17 @@
 from __future__ import annotations
 
+import fcntl
+import os
+import pty
+import re
+import struct
+import subprocess
+import sys
+import termios
+from contextlib import suppress
 from datetime import UTC, datetime
 from itertools import count
+from pathlib import Path
 from uuid import UUID
 
 import pytest
@@ -12,8 +22,9 @@ from tilewright.service.operations.answers import JobAnswer, ProblemAnswer
 PROBLEM = ProblemAnswer(kernel="gemm", shape={"m": 2, "n": 3, "k": 4}, dtype="float32", options={})
 
 
-def job(state, phase, trials_done=0, best_ms=None):
+def job(state, phase, trials_done=0, best_ms=None, **more):
     return JobAnswer(
+        **more,
         id=UUID(int=7),
         state=state,
         phase=phase,
@@ -67,6 +78,49 @@ def test_a_job_that_nobody_takes_up_is_explained_once_per_reason(capsys):
     waiting = [job("queued", "queued")] * 30
     _, lines = seen(capsys, [*waiting, job("cancelled", "finished")], lambda _job: next(reasons))
     assert [line for line in lines if line.startswith("note")] == ["note no worker is running", "note busy"]
+
+
+@pytest.mark.parametrize(
+    ("stopped_by", "reason"),
+    [
+        ("exhausted", "every configuration has been tried"),
+        ("seconds", "its time was over"),
+        ("target", "the target time was reached"),
+        ("trials", None),
+    ],
+)
+def test_why_there_are_no_more_trials_is_said(capsys, stopped_by, reason):
+    _, lines = seen(capsys, [job("done", "finished", 4, 1.25, stopped_by=stopped_by)])
+    assert lines[1:] == ([f"no more trials than that: {reason}"] if reason else [])
+
+
+SHOW = """
+import sys
+sys.path.insert(0, sys.argv[1])
+from test_progress import job
+from tilewright.service.cli.progress import follow
+states = iter([job("queued", "queued"), *(job("running", "searching", n, 0.01234) for n in range(10))])
+follow(lambda: next(states, job("done", "finished", 10, 0.0123)), sleep=lambda _s: None)
+"""
+
+
+def test_the_bar_is_one_line_on_a_terminal_of_80_columns():
+    terminal, stderr = pty.openpty()
+    fcntl.ioctl(stderr, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+    words = [sys.executable, "-c", SHOW, str(Path(__file__).parent)]
+    environment = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "80"}
+    with subprocess.Popen(words, stderr=stderr, env=environment) as shown:
+        os.close(stderr)
+        said = b""
+        with suppress(OSError):  # how a terminal ends
+            while part := os.read(terminal, 4096):
+                said += part
+    os.close(terminal)
+    assert shown.returncode == 0
+    plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", said.decode())
+    lines = [line for line in re.split(r"[\r\n]+", plain) if line]
+    assert max(map(len, lines)) <= 80
+    assert any(re.fullmatch(r"[━╸╺]{20} finished: 10 of 10 trials, best 0.0123 ms 0:00:\d\d", line) for line in lines)
 
 
 @pytest.mark.parametrize("state", ["done", "failed", "cancelled"])

@@ -82,16 +82,17 @@ def test_a_parameter_that_no_trial_has_draws_nothing(page, study_id):
 @pytest.mark.parametrize(
     ("phase", "budget", "done", "says"),
     [
-        ("searching", (10, None), 2, "about 40 s left"),
-        ("searching", (10, 25.0), 2, "about 15 s left"),
+        ("searching", (10, None), 2, "about 1 min 0 s left"),
+        ("searching", (10, 25.0), 2, "about 35 s left"),
         ("searching", (None, 25.0), 0, "about 15 s left"),
         ("searching", (10, None), 0, None),
-        ("searching", (10, None), 10, None),
-        ("searching", (100, 9.0), 2, None),
-        ("finals", (10, None), 8, None),
+        ("searching", (10, None), 10, "about 4.0 s left"),
+        ("searching", (100, 9.0), 2, "about 20 s left"),
+        ("finals", (10, None), 8, "about 5.0 s left"),
+        ("searching", (None, 5.0), 0, None),
     ],
 )
-def test_a_running_job_says_how_long_its_budget_lasts(page, commit, phase, budget, done, says):
+def test_a_running_job_says_how_long_its_budget_and_its_finals_last(page, commit, phase, budget, done, says):
     def make(rows):
         study, problem, device = rows.study()
         job = rows.job(problem, device, study, models.JobState.RUNNING, done)
