@@ -6,7 +6,7 @@ import uuid
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import ColumnElement, and_, case, func, select, update
+from sqlalchemy import ColumnElement, and_, case, func, literal, select, update
 from sqlalchemy.orm import Session
 
 from tilewright.service.errors import FencedError
@@ -118,7 +118,7 @@ def note_crash(session: Session, job_id: uuid.UUID, epoch: int, error: str, *, r
     Not `repeat`: it would end in the same way.
     """
     table = models.TuningJob
-    again = and_(repeat, table.crashes + 1 < MAX_CRASHES)
+    again = and_(literal(repeat), table.crashes + 1 < MAX_CRASHES)
     _change(
         session,
         job_id,
