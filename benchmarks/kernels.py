@@ -113,9 +113,7 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--out", type=Path, help="instead of benchmarks/results/<device>/kernels.json")
     parser.add_argument("--table", type=Path, help="only print what this file holds")
     parser.add_argument("--merge", type=Path, action="append", default=[], help="a file with a part of the rows")
-    parser.add_argument(
-        "--readme", action="store_true", help="with --table: put its tables into the pages"
-    )
+    parser.add_argument("--readme", action="store_true", help="with --table: put its tables into the pages")
     return parser.parse_args(words)
 
 

@@ -57,7 +57,9 @@ TimeZone = typer.Option("--time-zone", help="IANA name in which the times are me
 DeviceName = Annotated[str | None, typer.Option("--device", help="Only this device, as for tune.")]
 DeviceModel = Annotated[str | None, typer.Option("--device-model", help="Any device of this model.")]
 Trials = Annotated[int | None, typer.Option("--trials", help="Trials of each job.")]
-Seconds = Annotated[float | None, typer.Option("--seconds", help="Seconds of each job; preparing counts, finals come on top.")]
+Seconds = Annotated[
+    float | None, typer.Option("--seconds", help="Seconds of each job; preparing counts, finals come on top.")
+]
 TargetMs = Annotated[float | None, typer.Option("--target-ms", help="Stop at the first trial this fast.")]
 Variants = Annotated[list[str] | None, typer.Option("--variant", help="Only this variant; repeatable.")]
 Compiler = Annotated[CompilerName | None, typer.Option("--compiler", help="For CUDA devices.")]
