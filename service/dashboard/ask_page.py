@@ -29,6 +29,7 @@ HOW = {
     Match.PREDICTED: "Predicted from the trials of near shapes; this one was never tuned; its time is expected.",
     Match.NEAREST: "Nearest: the configuration of the nearest tuned shape; its time is of that shape.",
     Match.TRANSFERRED: "Transferred: the configuration of the nearest shape tuned on a similar device model.",
+    Match.ESTIMATED: "Estimated: every tuned shape is far; of their configurations this one should be fastest here.",
     Match.DEFAULT: "Default: nothing near is known. The kernel's own default configuration, never measured for this.",
 }
 

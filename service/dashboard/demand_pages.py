@@ -28,6 +28,7 @@ MATCHES = {
     "predicted": ("≈", "from the trials of other shapes"),
     "nearest": ("→", "the nearest tuned shape's"),
     "transferred": ("⇄", "a similar device model's"),
+    "estimated": ("~", "a far shape's, by an estimate"),
     "default": ("○", "the kernel's own: nothing near is known"),
     "exact": ("✓", "tuned since"),
 }

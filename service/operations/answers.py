@@ -23,13 +23,15 @@ class Match(StrEnum):
 
     `exact`: tuned for this problem. `predicted`: from the trials of tuned shapes; `expected_loss` says how well that
     does. `nearest`: the tuned shape at the smallest distance. `transferred`: the same from a similar device model.
-    `default`: the kernel's own, nothing is known.
+    `estimated`: every tuned shape is far; of theirs and the default this one should be fastest, by an estimate.
+    `default`: the kernel's own: nothing is known, or by that estimate nothing known is faster.
     """
 
     EXACT = "exact"
     PREDICTED = "predicted"
     NEAREST = "nearest"
     TRANSFERRED = "transferred"
+    ESTIMATED = "estimated"
     DEFAULT = "default"
 
 

@@ -77,8 +77,11 @@ def _problem_answer(problem: Problem) -> ProblemAnswer:
 
 def stored_answer(asked: Asked, best: StoredBest, match: Match) -> BestAnswer | None:
     """The answer that this row gives, or None where its configuration does not fit the asked problem."""
-    if not asked.is_member(best.configuration):
-        return None
+    return answer_by(asked, best, match) if asked.is_member(best.configuration) else None
+
+
+def answer_by(asked: Asked, best: StoredBest, match: Match) -> BestAnswer:
+    """The same for a row whose configuration fits the asked problem."""
     return BestAnswer(**stored_fields(asked, best, match, standing_of(asked, best)))
 
 
@@ -164,7 +167,7 @@ def default_answers(asked: Sequence[Asked]) -> dict[str, BestAnswer]:
     """
     points, found = 0, {}
     for one in asked:
-        configuration = _declared(one)
+        configuration = declared_default(one)
         if configuration is None:
             if points > MOST_POINTS:
                 reason = f"no default fits {one.problem} and many before it, which takes long; ask for fewer such."
@@ -198,7 +201,7 @@ def _default_answer(asked: Asked, configuration: Configuration) -> BestAnswer:
     )
 
 
-def _declared(asked: Asked) -> Configuration | None:
+def declared_default(asked: Asked) -> Configuration | None:
     """The default of the default variant, else of another one; None where none fits."""
     variants = sorted(asked.usable_variants, key=lambda v: v.name != asked.kernel.default_variant)
     defaults = (variant.space().default() for variant in variants)

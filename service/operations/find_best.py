@@ -2,13 +2,15 @@
 
 Matches are tried in this order: `exact`; `predicted` from the trials of tuned shapes with the same dtype and options;
 `nearest`, of those the one at the smallest logarithmic distance; `transferred`, the same on a similar model of the same
-kind; `default`, the kernel's own.
+kind; `default`, the kernel's own. Where all of them are far, an estimate decides between the nearest few, then called
+`estimated`, and the default (`far_best.py`).
 A stored configuration is handed out only where it is a member of the asked problem's space today.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import islice
 from typing import TypeVar
 
 from sqlalchemy import select
@@ -19,7 +21,13 @@ from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.problem import OptionValue, Problem
 from tilewright.service.errors import InvalidRequestError, NotFoundError
 from tilewright.service.operations.answers import BestAnswer, Match
-from tilewright.service.operations.best_answer import Asked, default_answers, predicted_answer, stored_answer
+from tilewright.service.operations.best_answer import (
+    Asked,
+    answer_by,
+    default_answers,
+    predicted_answer,
+    stored_answer,
+)
 from tilewright.service.operations.best_rows import (
     TRIED,
     TRIED_FIRST,
@@ -30,8 +38,10 @@ from tilewright.service.operations.best_rows import (
     similar_shapes,
 )
 from tilewright.service.operations.catalog import kernel_named
+from tilewright.service.operations.far_best import COMPARED, choose, is_near
 from tilewright.service.operations.predictions import predictions
 from tilewright.service.operations.registry import limits_of
+from tilewright.service.operations.stored_best import StoredBest
 from tilewright.service.store import models
 
 T = TypeVar("T")
@@ -148,7 +158,7 @@ def _without_exact(
             break
         if match is Match.TRANSFERRED:
             tuned = similar_shapes(session, kernel, problems[0], model, wanted, transferred=True)
-        answers |= _first_fitting(session, match, tuned, open_ones)
+        answers |= _by_distance(session, match, tuned, open_ones)
     return answers | default_answers([asked[p.hash] for p in problems if p.hash not in answers])
 
 
@@ -161,17 +171,28 @@ def _predicted(
     return {one.problem.hash: predicted_answer(one, found[one.problem]) for one in asked if one.problem in found}
 
 
-def _first_fitting(session: Session, match: Match, tuned: Tuned, asked: Sequence[Asked]) -> dict[str, BestAnswer]:
-    """For each problem the answer of the nearest tuned one whose configuration fits it, where there is one."""
-    places = {a.problem.hash: tuned.nearest(a.problem, TRIED) for a in asked}
+def _by_distance(session: Session, match: Match, tuned: Tuned, asked: Sequence[Asked]) -> dict[str, BestAnswer]:
+    """For each problem the answer by the nearest tuned ones whose configuration fits it, where there is one."""
+    places = {one.problem.hash: tuned.nearest(one.problem, TRIED) for one in asked}
+    fitting: dict[str, list[StoredBest]] = {one.problem.hash: [] for one in asked}
     found: dict[str, BestAnswer] = {}
     for tried in (slice(TRIED_FIRST), slice(TRIED_FIRST, None)):
-        open_ones = [one for one in asked if one.problem.hash not in found]
+        open_ones = [o for o in asked if o.problem.hash not in found and len(fitting[o.problem.hash]) < COMPARED]
         rows = rows_by_id(session, {i for one in open_ones for i in places[one.problem.hash][tried]})
         for one in open_ones:
-            for row_id in places[one.problem.hash][tried]:
-                answer = stored_answer(one, rows[row_id], match) if row_id in rows else None
-                if answer is not None:
-                    found[one.problem.hash] = answer
-                    break
+            fit = fitting[one.problem.hash]
+            known = (rows[row_id] for row_id in places[one.problem.hash][tried] if row_id in rows)
+            fit += islice((row for row in known if one.is_member(row.configuration)), COMPARED - len(fit))
+            if fit and is_near(*([of[axis] for axis in one.kernel.axes] for of in (one.problem.shape, fit[0].shape))):
+                found[one.problem.hash] = answer_by(one, fit[0], match)
+    for one in asked:
+        if fitting[one.problem.hash] and one.problem.hash not in found:
+            found |= _from_afar(one, fitting[one.problem.hash])
     return found
+
+
+def _from_afar(asked: Asked, rows: Sequence[StoredBest]) -> dict[str, BestAnswer]:
+    chosen = choose(asked, rows)
+    if chosen is None:
+        return default_answers([asked])
+    return {asked.problem.hash: answer_by(asked, chosen, Match.ESTIMATED)}

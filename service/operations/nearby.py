@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tilewright.service.operations.best_rows import MAX_RANKED, TRIED
 from tilewright.service.operations.predictions import Remembered
+
+DEFAULT = -1
+KEPT_CHOICES = 4096
+"""Of shapes far from all tuned ones, by sizes the place of the row, or DEFAULT: whoever asks again need not wait."""
 
 
 @dataclass(frozen=True)
@@ -30,6 +34,7 @@ class Nearby:
     times_ms: NDArray[np.float64]
     keys: Sequence[bytes]
     predicted: Remembered
+    chosen: dict[tuple[int, ...], int] = field(default_factory=dict, repr=False)
 
     @classmethod
     def of(cls, rows: Sequence[Near], sizes: Sequence[Sequence[int]], predicted: Remembered) -> Nearby:
@@ -73,6 +78,12 @@ class Nearby:
         if len(nearer) < TRIED:
             farthest = np.partition(distances, TRIED - 1)[TRIED - 1] if len(distances) > TRIED else np.inf
             yield from self._ranked(distances, np.flatnonzero(distances <= farthest))[len(nearer) : TRIED]
+
+    def keep_choice(self, sizes: Sequence[int], place: int) -> None:
+        """Keeps for those who ask again whose configuration was chosen for these sizes; DEFAULT: nobody's."""
+        if len(self.chosen) >= KEPT_CHOICES:
+            self.chosen.clear()
+        self.chosen[tuple(sizes)] = place
 
     def _distances(self, sizes: Sequence[int]) -> NDArray[np.float64]:
         asked = np.log(sizes)

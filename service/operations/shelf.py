@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import struct
 from collections import defaultdict
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import NamedTuple
 
 from pydantic_core import to_json
@@ -14,14 +15,16 @@ from tilewright.kernels.errors import InvalidProblemError
 from tilewright.kernels.kernel import MAX_AXIS, Kernel
 from tilewright.kernels.problem import Limits, OptionValue, Problem
 from tilewright.service.operations.answers import Match
-from tilewright.service.operations.best_answer import Asked, predicted_answer, standing_of
+from tilewright.service.operations.best_answer import Asked, default_answers, predicted_answer, standing_of
 from tilewright.service.operations.best_rows import MAX_RANKED, preferred
-from tilewright.service.operations.nearby import Near, Nearby
+from tilewright.service.operations.far_best import COMPARED, choose, is_near
+from tilewright.service.operations.nearby import DEFAULT, Near, Nearby
 from tilewright.service.operations.packed_best import Packer
 from tilewright.service.operations.predictions import Remembered
 from tilewright.service.operations.rendered_best import Template, Templates, keep, template
 from tilewright.service.operations.staleness import Standing
 from tilewright.service.operations.stored_best import StoredBest
+from tilewright.tuner.predict_tiles import Tiles
 
 Manner = tuple[str, tuple[tuple[str, OptionValue], ...]]
 """A dtype with every option and its value."""
@@ -68,6 +71,7 @@ class Shelf:
     _records: dict[bytes, tuple[bytes, ...]] = field(default_factory=dict)  # several: of as many environments
     _manners: dict[Manner, int] = field(default_factory=dict)
     _nearby: dict[int, Nearby] = field(default_factory=dict)
+    _tiles: dict[int, Tiles] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._key = struct.Struct(f"<H{len(self.kernel.axes)}i")
@@ -117,24 +121,60 @@ class Shelf:
         if prediction is not None:
             text = predicted_answer(asked, prediction).model_dump_json().encode()
             return Found(Match.PREDICTED, asked.problem, asked.slug, prediction.expected_loss, text)
-        for place in nearby.nearest(sizes):
+        place = nearby.chosen.get(tuple(sizes))
+        if place is not None:
+            return self._from_afar(asked, sizes, manner, nearby, place)
+        fitting = self._fitting(asked, nearby, nearby.nearest(sizes))
+        first = next(fitting, None)
+        if first is None:
+            return None
+        tuned = self._sizes(nearby.keys[first[0]])
+        if is_near(sizes, tuned):
+            return self._stored(Match.NEAREST, asked, sizes, manner, first[1], tuned)
+        place = self._choose(asked, manner, nearby, [first, *islice(fitting, COMPARED - 1)])
+        nearby.keep_choice(sizes, place)
+        return self._from_afar(asked, sizes, manner, nearby, place)
+
+    def _fitting(self, asked: Asked, nearby: Nearby, places: Iterable[int]) -> Iterator[tuple[int, bytes]]:
+        """Those of the places whose configuration fits the asked problem, with their records."""
+        for place in places:
             key, row_id = nearby.keys[place], nearby.ids[place]
             for record in self._records.get(key, ()):
                 if self.packer.row_id(record) == row_id and asked.is_member(self.packer.configuration(record)):
-                    return self._nearest(asked, sizes, manner, record, self._sizes(key))
+                    yield place, record
+
+    def _choose(self, asked: Asked, manner: int, nearby: Nearby, fitting: Sequence[tuple[int, bytes]]) -> int:
+        """The place of what should be fastest, or DEFAULT."""
+        rows = [self._unpacked(record, self._sizes(nearby.keys[place]), asked.problem) for place, record in fitting]
+        chosen = choose(asked, rows, self._tiles.setdefault(manner, Tiles(self.kernel)))
+        return next((place for (place, _), row in zip(fitting, rows, strict=True) if row is chosen), DEFAULT)
+
+    def _from_afar(self, asked: Asked, sizes: Sequence[int], manner: int, nearby: Nearby, place: int) -> Found | None:
+        """The answer by what an estimate has chosen; None where that is being taken away."""
+        if place == DEFAULT:
+            text = default_answers([asked])[asked.problem.hash].model_dump_json().encode()
+            return Found(Match.DEFAULT, asked.problem, asked.slug, None, text)
+        for _, record in self._fitting(asked, nearby, [place]):
+            return self._stored(Match.ESTIMATED, asked, sizes, manner, record, self._sizes(nearby.keys[place]))
         return None
 
-    def _nearest(self, asked: Asked, sizes: Sequence[int], manner: int, record: bytes, tuned: Sequence[int]) -> Found:
+    def _stored(
+        self, match: Match, asked: Asked, sizes: Sequence[int], manner: int, record: bytes, tuned: Sequence[int]
+    ) -> Found:
+        """The answer by a record of another problem."""
         problem, kept = asked.problem, self._templates[manner]
         # The standing depends on the variants that the asked problem admits.
-        shared = self.packer.shared(record), tuple([variant.name for variant in asked.usable_variants])
+        shared = match, self.packer.shared(record), tuple([variant.name for variant in asked.usable_variants])
         made = kept.get(shared)
         if made is None:
-            shape = dict(zip(self.kernel.axes, tuned, strict=True))
-            row, _ = self.packer.unpack(record, shape, problem.dtype, problem.options)
-            made = keep(kept, shared, template(asked, Match.NEAREST, row, standing_of(asked, row)))
+            row = self._unpacked(record, tuned, problem)
+            made = keep(kept, shared, template(asked, match, row, standing_of(asked, row)))
         text = made.filled(problem, (*sizes, *tuned), self.packer.figures(record), self._slug_as_json)
-        return Found(Match.NEAREST, problem, asked.slug, None, text)
+        return Found(match, problem, asked.slug, None, text)
+
+    def _unpacked(self, record: bytes, tuned: Sequence[int], like: Problem) -> StoredBest:
+        shape = dict(zip(self.kernel.axes, tuned, strict=True))
+        return self.packer.unpack(record, shape, like.dtype, like.options)[0]
 
     def _asked(self, problem: Problem) -> Asked:
         return Asked(self.kernel, problem, self.model.slug, self.model.limits, self._running)

@@ -75,6 +75,10 @@ SAME = [
     {"shape": SHAPE | {"m": 301}},
     {"shape": {"k": 784, "n": 100, "m": 256}},
     {"shape": {"m": 1023, "n": 1023, "k": 1023}},  # the nearest does not fit
+    {"shape": {"m": 7, "n": 12345, "k": 784}},  # far from all: by an estimate
+    {"shape": {"m": 2**20, "n": 2**20, "k": 2**20}},
+    {"shape": {"m": 1, "n": 1, "k": 1}},
+    {"shape": {"m": 1, "n": 3, "k": 2**24}},
     {"accuracy": "fp32-fma", "trans_b": True},
     {"dtype": "float64"},
 ]
