@@ -58,7 +58,7 @@ def test_the_help_groups_commands_as_the_page_does():
     page = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
     sections = re.findall(r"^## (.+)\n((?:(?!^## ).*\n)*)", page, re.MULTILINE)
     told = {title: set(re.findall(r"^### tilewright (\w+)$", text, re.MULTILINE)) for title, text in sections}
-    group = get_command(app)
+    group = get_command(program())
     shown: dict[str, set[str]] = {}
     for name in group.list_commands(group.make_context("tilewright", [], resilient_parsing=True)):
         shown.setdefault(group.commands[name].rich_help_panel, set()).add(name)

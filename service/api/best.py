@@ -17,6 +17,7 @@ from tilewright.service.api.problems import INVALID, NO_CONFIGURATION, NOT_FOUND
 from tilewright.service.operations.answers import BestAnswer
 from tilewright.service.operations.find_best import MAX_SHAPES, find_best, find_best_batch
 from tilewright.service.operations.parse import parse_options, parse_shape
+from tilewright.service.operations.registry import default_device_model
 from tilewright.service.operations.requests import Request as RequestBody
 from tilewright.service.operations.shelf import Found
 from tilewright.service.operations.transaction import transaction
@@ -69,8 +70,9 @@ def get_best(
             driver=query.driver,
             toolkit=query.toolkit,
         )
+        device_model = query.device_model or default_device_model(session)
     request.app.state.meters.note_lookups([answer])
-    request.app.state.demand.note([answer], query.device_model)
+    request.app.state.demand.note([answer], device_model)
     status, headers, body = represented(answer.model_dump_json().encode(), if_none_match)
     response = Response(body, status_code=status)
     response.raw_headers = headers
@@ -98,8 +100,9 @@ def get_best_of_many(http: Request, kernel: KernelName, request: BatchRequest) -
             toolkit=request.toolkit,
             known=None if request.driver or request.toolkit else known,
         )
+        device_model = request.device_model or default_device_model(session)
     http.app.state.meters.note_lookups(answers)
-    http.app.state.demand.note(answers, request.device_model)
+    http.app.state.demand.note(answers, device_model)
     bodies = (one.as_json if isinstance(one, Found) else one.model_dump_json().encode() for one in answers)
     return Response(b'{"items":[%b]}' % b",".join(bodies), media_type="application/json")
 

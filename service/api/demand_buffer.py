@@ -44,7 +44,7 @@ class DemandBuffer:
         return len(self._counts)
 
     def note(self, answers: Iterable[BestAnswer | Found], device_model: str | None) -> None:
-        """Counts the answers that are not exact; `device_model` as it was asked for, None where there is only one."""
+        """Counts the answers that are not exact; `device_model` as it was asked for, None: that of the answers."""
         for answer in answers:
             if answer.match is not Match.EXACT:
                 self._add(Wanted.of(answer.problem, device_model or answer.device_model), 1)

@@ -86,7 +86,7 @@ class BundleQuery(QueryString):
     """Which bundle."""
 
     device_model: str | None = Field(
-        default=None, max_length=128, description="Slug; may be left out while there is only one."
+        default=None, max_length=128, description="Slug; may be left out while only one has devices."
     )
     sources: bool = Field(default=False, description="With the text of each source.")
 

@@ -94,7 +94,7 @@ class BestQuery(ProblemQuery):
     device_model: str | None = Field(
         default=None,
         max_length=128,
-        description="Slug; may be left out while there is only one.",
+        description="Slug; may be left out while only one has devices.",
         examples=[EXAMPLE["device_model"]],
     )
     driver: str | None = Field(default=None, max_length=64, description="Only results of this driver.")

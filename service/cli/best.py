@@ -22,7 +22,7 @@ def best(
     kernel: KernelArgument,
     shape: ShapeOption,
     device_model: Annotated[
-        str | None, typer.Option("--device-model", help="Slug, like nvidia-h200. Default: the only one there is.")
+        str | None, typer.Option("--device-model", help="Slug, like nvidia-h200. Default: the only one with devices.")
     ] = None,
     dtype: DtypeOption = "float32",
     option: KernelOptions = None,
@@ -41,9 +41,14 @@ def best(
         print_best(answer, url=settings().url)
 
 
-def only_device_model(connection: Connection) -> str:
-    """The slug of the one device model that is registered; else a CommandError that lists them."""
-    models = [model.slug for model in connection.device_models()]
+def only_device_model(connection: Connection, *, to_measure: bool = False) -> str:
+    """The slug of the one device model that has devices, else a CommandError that lists them.
+
+    Where none has any, of the only one that is known, but not `to_measure`.
+    """
+    models = sorted({device.model for device in connection.devices()})
+    if not models and not to_measure:
+        models = [model.slug for model in connection.device_models()]
     if not models:
         raise CommandError(NO_DEVICE, ExitCode.NO_DEVICE)
     if len(models) > 1:

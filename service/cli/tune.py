@@ -43,7 +43,7 @@ def tune(
         str | None, typer.Option("--device", help="Only this device: cuda:0 or cpu of this machine, or a UUID.")
     ] = None,
     device_model: Annotated[
-        str | None, typer.Option("--device-model", help="Any device of this model. Default: the only one there is.")
+        str | None, typer.Option("--device-model", help="Any device of this model. Default: the only one with devices.")
     ] = None,
     trials: Annotated[int | None, typer.Option("--trials", help="Stop after so many trials.")] = None,
     seconds: Annotated[
@@ -64,7 +64,7 @@ def tune(
     limits = JobLimits(trials, seconds, target_ms, variant or (), compiler, priority)
     with connect() as connection:
         if device is None and device_model is None:
-            device_model = only_device_model(connection)
+            device_model = only_device_model(connection, to_measure=True)
         elif not connection.device_models():
             raise CommandError(NO_DEVICE, ExitCode.NO_DEVICE)
         uuid = uuid_of(device) if device else None

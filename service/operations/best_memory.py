@@ -12,16 +12,17 @@ import math
 import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from tilewright.kernels.errors import InvalidProblemError, UnknownNameError
 from tilewright.kernels.problem import OptionValue, Problem
-from tilewright.service.errors import NoConfigurationError
+from tilewright.service.errors import InvalidRequestError, NoConfigurationError
 from tilewright.service.operations.best_rows import count_retracted, full_rows, is_current
 from tilewright.service.operations.packed_best import Packer
-from tilewright.service.operations.registry import catalogue, limits_of
+from tilewright.service.operations.registry import catalogue, default_device_model, limits_of
 from tilewright.service.operations.rendered_best import Templates
 from tilewright.service.operations.shelf import Found, Model, Shelf
 from tilewright.service.operations.stored_best import StoredBest, stored_best
@@ -48,6 +49,7 @@ class BestMemory:
         self._confirmed_at = -math.inf
         self._shelves: dict[Name, Shelf] = {}
         self._models: dict[str, Model] = {}
+        self._default: str | None = None  # the device model that is meant where none is named
         self._wanted: dict[Name, None] = {}
         self._filling: Name | None = None
         self._too_large: set[Name] = set()
@@ -85,8 +87,7 @@ class BestMemory:
         """The shelf, if it may be believed; where there is none it will be filled."""
         if self._clock() - self._confirmed_at > BELIEVED_S:
             return None
-        known = self._models
-        slug = next(iter(known)) if device_model is None and len(known) == 1 else device_model
+        slug = self._default if device_model is None else device_model
         shelf = self._shelves.get((kernel, slug or ""))
         if shelf is None:
             self._want(kernel, slug)
@@ -109,7 +110,7 @@ class BestMemory:
     def forget(self) -> None:
         """Nothing is known any more: changes may have been missed."""
         self._confirmed_at = -math.inf
-        self._shelves, self._models = {}, {}
+        self._shelves, self._models, self._default = {}, {}, None
         self._filling = None
         self._packer, self._templates = Packer(), Templates()
         self._too_large.clear()
@@ -191,6 +192,9 @@ class BestMemory:
         """The device models as they are now."""
         rows = session.scalars(select(models.DeviceModel))
         self._models = {row.slug: Model(row.id, row.slug, limits_of(row)) for row in rows}
+        with suppress(InvalidRequestError):
+            self._default = None
+            self._default = default_device_model(session)
 
     def _replace(self, session: Session, ids: Collection[int]) -> None:
         changed: dict[Name, list[tuple[StoredBest, bool]]] = defaultdict(list)

@@ -22,8 +22,7 @@ from tilewright.service.operations.best_answer import Asked, stored_answer
 from tilewright.service.operations.best_rows import EnvironmentFilter, exact_rows
 from tilewright.service.operations.exchange_export import compact
 from tilewright.service.operations.exchange_rows import device_model_row
-from tilewright.service.operations.find_best import only_device_model
-from tilewright.service.operations.registry import catalogue, device_models, limits_of
+from tilewright.service.operations.registry import catalogue, default_device_model, device_models, limits_of
 from tilewright.service.store import models
 from tilewright.tuner.bundle_folder import FORMAT
 
@@ -34,8 +33,8 @@ PIECE = 500
 
 
 def bundle(session: Session, device_model: str | None, *, with_sources: bool = False) -> str:
-    """The document for a device model (None: the only one there is); raises NotFoundError, InvalidRequestError."""
-    slug = device_model if device_model is not None else only_device_model(session)
+    """The document for a device model (None: the only one with devices); raises NotFoundError, InvalidRequestError."""
+    slug = device_model if device_model is not None else default_device_model(session)
     row = device_model_row(session, slug)
     if row is None:
         raise NotFoundError("device model", slug, [known.slug for known in device_models(session)])

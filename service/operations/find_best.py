@@ -40,7 +40,7 @@ from tilewright.service.operations.best_rows import (
 from tilewright.service.operations.catalog import kernel_named
 from tilewright.service.operations.far_best import COMPARED, choose, is_near
 from tilewright.service.operations.predictions import predictions
-from tilewright.service.operations.registry import limits_of
+from tilewright.service.operations.registry import default_device_model, limits_of
 from tilewright.service.operations.stored_best import StoredBest
 from tilewright.service.store import models
 
@@ -61,7 +61,7 @@ def find_best(
     driver: str | None = None,
     toolkit: str | None = None,
 ) -> BestAnswer:
-    """The best known configuration for one problem; `device_model` None means the only one there is.
+    """The best known configuration for one problem; `device_model` None means the only one with devices.
 
     Raises NotFoundError for an unknown kernel or device model, InvalidProblemError for anything else in the problem,
     NoConfigurationError where no variant runs on that model.
@@ -114,7 +114,7 @@ def _find(
     problems: Sequence[Problem],
     wanted: EnvironmentFilter,
 ) -> list[BestAnswer]:
-    slug = device_model if device_model is not None else only_device_model(session)
+    slug = device_model if device_model is not None else default_device_model(session)
     answers: dict[str, BestAnswer] = {}
     for problem, row, model in exact_rows(session, kernel, slug, problems, wanted):
         answer = stored_answer(Asked(kernel, problem, slug, limits_of(model)), row, Match.EXACT)
@@ -124,16 +124,6 @@ def _find(
     if missing:
         answers |= _without_exact(session, kernel, slug, missing, wanted)
     return [answers[problem.hash] for problem in problems]
-
-
-def only_device_model(session: Session) -> str:
-    """The slug of the only device model; raises InvalidRequestError where there are several, or none yet."""
-    slugs = session.scalars(select(models.DeviceModel.slug).order_by(models.DeviceModel.id).limit(10)).all()
-    if len(slugs) == 1:
-        return slugs[0]
-    if not slugs:
-        raise InvalidRequestError("device_model", "no device is known yet; start a worker.", "nvidia-h200")
-    raise InvalidRequestError("device_model", f"several are known, name one of {', '.join(slugs)}.", slugs[0])
 
 
 def _model(session: Session, slug: str) -> models.DeviceModel:

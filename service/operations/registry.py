@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from functools import cache
 from typing import Any
 
-from sqlalchemy import func, select, update
+from sqlalchemy import ColumnElement, func, select, update
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.orm import Session, joinedload
 
@@ -16,7 +16,7 @@ from tilewright.kernels.catalogue import Catalogue
 from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.problem import Limits, Problem
 from tilewright.kernels.watched import WatchedCatalogue
-from tilewright.service.errors import NotFoundError
+from tilewright.service.errors import InvalidRequestError, NotFoundError
 from tilewright.service.operations.answers import DeviceAnswer, DeviceModelAnswer, EnvironmentAnswer, ProblemAnswer
 from tilewright.service.settings import settings
 from tilewright.service.store import models
@@ -144,6 +144,29 @@ def device_models(session: Session) -> list[DeviceModelAnswer]:
     """Every product that a worker ever registered, by slug."""
     rows = session.scalars(select(models.DeviceModel).order_by(models.DeviceModel.slug))
     return [DeviceModelAnswer.model_validate(row) for row in rows]
+
+
+def has_device() -> ColumnElement[bool]:
+    """Whether a worker registered a device of the model; imports bring models without."""
+    return select(models.Device.id).where(models.Device.model_id == models.DeviceModel.id).exists()
+
+
+def default_device_model(session: Session) -> str:
+    """The slug that is meant where none is named: the only model with devices, or the only one where none has any.
+
+    Raises InvalidRequestError, which names them, where there are several, or none yet.
+    """
+    rows = session.execute(select(models.DeviceModel.slug, has_device()).order_by(models.DeviceModel.slug)).all()
+    return only_slug([slug for slug, has_one in rows if has_one] or [slug for slug, _ in rows])
+
+
+def only_slug(slugs: Sequence[str]) -> str:
+    """The only one of these device models; raises InvalidRequestError, which names them, where that is not so."""
+    if not slugs:
+        raise InvalidRequestError("device_model", "no device has registered yet; start a worker first.", "nvidia-h200")
+    if len(slugs) > 1:
+        raise InvalidRequestError("device_model", f"there are several; name one of {', '.join(slugs[:10])}.", slugs[0])
+    return slugs[0]
 
 
 def devices(session: Session) -> list[DeviceAnswer]:

@@ -18,7 +18,7 @@ from tilewright.service.operations.add_job import Accepted, join_or_add, open_jo
 from tilewright.service.operations.answers import JobAnswer
 from tilewright.service.operations.caller import acting, ceilings
 from tilewright.service.operations.jobs import OPEN, job
-from tilewright.service.operations.registry import catalogue, limits_of, problem_row
+from tilewright.service.operations.registry import catalogue, has_device, limits_of, only_slug, problem_row
 from tilewright.service.operations.requests import JobRequest
 from tilewright.service.settings import settings
 from tilewright.service.store import models
@@ -112,10 +112,11 @@ def _device(session: Session, request: JobRequest) -> tuple[models.DeviceModel, 
         model = session.scalars(named).one_or_none()
         if model is not None:
             return model, None
-    rows = session.scalars(select(models.DeviceModel).order_by(models.DeviceModel.slug)).all()
+    found = session.execute(select(models.DeviceModel, has_device()).order_by(models.DeviceModel.slug)).all()
+    rows = [row for row, _ in found]
     slugs = [row.slug for row in rows]
     if not rows:
-        raise InvalidRequestError("device_model", "no device has registered yet; start a worker first.")
+        only_slug(slugs)  # which raises
     device = None
     if request.device is not None:
         device = session.scalars(select(models.Device).where(models.Device.uuid == request.device)).one_or_none()
@@ -130,9 +131,8 @@ def _device(session: Session, request: JobRequest) -> tuple[models.DeviceModel, 
         if request.device_model not in {None, model.slug}:
             raise InvalidRequestError("device", f"it is a {model.slug}, not a {request.device_model}.", device.uuid)
         return model, device
-    if request.device_model is None and len(rows) > 1:
-        raise InvalidRequestError("device_model", f"name one of {', '.join(slugs)}.", slugs[0])
-    return next(row for row in rows if request.device_model in {None, row.slug}), None
+    slug = request.device_model or only_slug([row.slug for row, has_one in found if has_one])
+    return next(row for row in rows if row.slug == slug), None
 
 
 def _a_device(session: Session) -> str | None:

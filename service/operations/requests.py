@@ -63,7 +63,7 @@ class JobRequest(Request):
     dtype: str = Field(default="float32", max_length=16)
     options: dict[str, bool | str] = Field(default_factory=dict, max_length=16)
     device_model: str | None = Field(
-        default=None, max_length=128, description="Slug; not set: the only model there is."
+        default=None, max_length=128, description="Slug; not set: the only model with devices."
     )
     device: str | None = Field(default=None, max_length=128, description="UUID of the one device that may run it.")
     budget: BudgetRequest = BudgetRequest(trials=100)
@@ -121,7 +121,7 @@ class ScheduleRequest(Request):
     top: int = Field(default=20, ge=1, le=100, description="Most problems of one fire that are looked for.")
     kernel: str | None = Field(default=None, max_length=64, description="Look only for problems of this kernel.")
     device_model: str | None = Field(
-        default=None, max_length=128, description="Slug; not set: the only model there is."
+        default=None, max_length=128, description="Slug; not set: the only model with devices."
     )
     device: str | None = Field(default=None, max_length=128, description="UUID of the one device that may run it.")
     budget: BudgetRequest = Field(default=BudgetRequest(trials=100), description="Of every job.")

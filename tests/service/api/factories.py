@@ -8,6 +8,7 @@ from sqlalchemy.orm import Session
 from tilewright.kernels.problem import Limits
 from tilewright.kernels.space import Configuration
 from tilewright.service.operations import registry
+from tilewright.service.operations.exchange_rows import device_model_id
 from tilewright.service.operations.record_trial import configuration_hash
 from tilewright.service.store import models
 from tilewright.tuner.device import DeviceModel, Environment
@@ -44,6 +45,10 @@ class Rows:
             registry.register_kernels(self.session, registry.catalogue())
             self._has_kernels = True
         return registry.register_device(self.session, model, uuid or f"GPU-{model.slug}", "host", 0, environment)
+
+    def model_alone(self, model) -> None:
+        """The model as an import brings it: without a device."""
+        device_model_id(self.session, model.slug, model)
 
     def study(self, shape=SHAPE, *, model=H200, environment=NEW, kernel="gemm", dtype="float32", options=None):
         device = self.device(model, environment)

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 from every_best import WIDE, commit_every_best, until
-from factories import NEW, OLD, SHAPE, TILED_16, Rows
+from factories import H100, NEW, OLD, SHAPE, TILED_16, Rows
 from sqlalchemy import func, text
 from test_predicted_answers import supersede
 
@@ -219,6 +219,16 @@ def test_the_only_device_model_may_be_left_out(memory):
     with committed() as rows:
         rows.best()
     until(lambda: answer(memory, model=None))
+
+
+def test_an_imported_model_is_not_meant_and_that_of_a_new_device_may_be(memory):
+    with committed() as rows:
+        rows.best()
+        rows.model_alone(H100)
+    assert until(lambda: answer(memory, model=None)).device_model == "nvidia-h200"
+    with committed() as rows:
+        rows.device(H100)
+    until(lambda: answer(memory) and not answer(memory, model=None))
 
 
 def see(memory, change, *asked):

@@ -169,11 +169,20 @@ def test_batch_names_the_shape_that_is_wrong(rows):
     assert caught.value.field == "shapes.1.m"
 
 
-def test_device_model_may_be_left_out_while_there_is_one(rows):
+def test_device_model_may_be_left_out_while_one_has_devices(rows):
     rows.best()
+    rows.model_alone(T4)
     assert ask(rows.session, model=None).match == "exact"
     rows.device(H100)
     with pytest.raises(InvalidRequestError, match="nvidia-h100"):
+        ask(rows.session, model=None)
+
+
+def test_of_models_without_devices_the_only_one_is_meant(rows):
+    rows.model_alone(T4)
+    assert ask(rows.session, model=None).device_model == "nvidia-t4"
+    rows.model_alone(H100)
+    with pytest.raises(InvalidRequestError, match="nvidia-h100, nvidia-t4"):
         ask(rows.session, model=None)
 
 

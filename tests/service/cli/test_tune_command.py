@@ -8,9 +8,13 @@ from typing import Any
 
 import pytest
 from sqlalchemy import update
+from test_commands import one_error_line
 
+from tilewright.kernels.problem import Limits
+from tilewright.service.operations.exchange_rows import device_model_id
 from tilewright.service.store.models import JobState, TuningJob
 from tilewright.service.store.session import session_scope
+from tilewright.tuner.device import DeviceModel
 
 GEMM = ("tune", "gemm", "--shape", "m=64,n=32,k=48")
 
@@ -44,3 +48,25 @@ def test_a_job_that_failed_is_one_line_and_a_status(run, tuned):
         ended.result()
     assert (ran.status, ran.out) == (1, "")
     assert ran.err.splitlines()[-1] == "error the job failed: the device was lost"
+
+
+def test_an_imported_device_model_is_not_tuned_on_nor_asked_about(run, registered):
+    limits = Limits((8, 0), multiprocessors=108, memory_bytes=40 << 30)
+    with session_scope() as session:
+        foreign = DeviceModel("nvidia-a100", "NVIDIA A100", "cuda", limits, 1 << 20, {}, None)
+        device_model_id(session, foreign.slug, foreign)
+    asked = ("gemm", "--shape", "m=64,n=48,k=80")
+    assert run("best", *asked, "--json").json["device_model"] == "cpu:test-processor"
+    assert run("tune", *asked, "--no-wait", "--json").json["job"]["device_model"] == "cpu:test-processor"
+
+
+def test_without_a_device_of_its_own_an_imported_model_is_asked_about_and_not_tuned_on(run, local):
+    limits = Limits((8, 0), multiprocessors=108, memory_bytes=40 << 30)
+    with session_scope() as session:
+        foreign = DeviceModel("nvidia-a100", "NVIDIA A100", "cuda", limits, 1 << 20, {}, None)
+        device_model_id(session, foreign.slug, foreign)
+    asked = ("gemm", "--shape", "m=64,n=48,k=80")
+    assert run("best", *asked, "--json").json["device_model"] == "nvidia-a100"
+    refused = run("tune", *asked, "--no-wait")
+    assert refused.status == 4
+    one_error_line(refused, "tilewright worker")
