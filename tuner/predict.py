@@ -69,6 +69,7 @@ class Record:
     times_ms: Mapping[Configuration, float]
     registers: Mapping[Configuration, int]
     failed: frozenset[Configuration] = frozenset()
+    origin: str | None = None  # the installation that measured it, where that is another
 
     @cached_property
     def ranked(self) -> tuple[Configuration, ...]:
@@ -96,6 +97,7 @@ class Prediction:
     time_ms: float
     expected_loss: float
     near: Problem  # the nearest tuned problem for which it was measured, of all where it was for none
+    origins: tuple[str, ...] = ()  # other installations that measured some of what it rests on
 
 
 class Predictor:
@@ -141,7 +143,8 @@ class Predictor:
         tried = (self._records[i] for i in order if chosen in self._records[i].times_ms)
         time_ms = math.exp(expected) * work_of(self._kernel, problem)
         near = next(tried, self._records[order[0]])
-        return Prediction(chosen, time_ms, self._expected_loss(distances), near.problem)
+        origins = tuple(sorted({record.origin for record in self._records if record.origin is not None}))
+        return Prediction(chosen, time_ms, self._expected_loss(distances), near.problem, origins)
 
     def _search(
         self, problem: Problem, is_admitted: Callable[[Configuration], bool], candidates: Sequence[Configuration]

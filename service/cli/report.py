@@ -23,6 +23,7 @@ def print_best(best: BestAnswer, *, url: str | None = None) -> None:
             ("accuracy", _accuracy(best)),
             ("found by", _match(best)),
             ("verified", _verified(best)),
+            ("origin", _origin(best)),
             ("ask for it", curl_line(best, url) if url else None),
         ]
     )
@@ -110,6 +111,12 @@ def _match(best: BestAnswer) -> str:
     if best.expected_loss:
         loss = f", expected {100 * best.expected_loss:.0f} % above the best possible time"
     return f"{best.match.value} match{source}{loss}{''.join(f', {mark}' for mark in marks)}"
+
+
+def _origin(best: BestAnswer) -> str | None:
+    if not best.origins:
+        return None
+    return f"{'imported' if best.environment else 'rests on results imported'} from {', '.join(best.origins)}"
 
 
 def _verified(best: BestAnswer) -> str | None:

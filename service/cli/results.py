@@ -55,7 +55,7 @@ def list_results(
         print_json(found)
         return
     print_table(
-        ("id", "problem", "device", "variant", "ms", "stale", "untried", "retracted"),
+        ("id", "problem", "device", "variant", "ms", "origin", "stale", "untried", "retracted"),
         [_line(one) for one in found],
         nothing="There are no such results.",
     )
@@ -84,6 +84,7 @@ def _line(one: ResultAnswer) -> tuple[object, ...]:
         one.device_model,
         one.variant,
         f"{one.time_ms:.4g}",
+        one.environment.origin,
         stale,
         untried,
         one.retracted_reason,

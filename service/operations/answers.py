@@ -103,6 +103,9 @@ class BestAnswer(Answer):
     )
     library: LibraryAnswer | None
     environment: EnvironmentAnswer | None
+    origins: list[str] = Field(
+        default=[], description="Other installations that measured it, or some of what it was predicted from."
+    )
     verified_at: datetime | None
     accuracy: str | None = Field(
         default=None, description="The arithmetic admitted; null where the kernel has no choice."

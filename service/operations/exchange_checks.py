@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 
 from tilewright.kernels.space import Configuration
 from tilewright.service.operations.best_answer import Asked
@@ -18,6 +19,19 @@ from tilewright.tuner.verify import C_DEFAULT
 OVER_PEAK = 1.1
 """How far over the data sheet's FLOP/s a time may be: clocks may be higher than the sheet's."""
 
+LEAST_MS = {"cuda": 2e-4, "cpu": 1e-5}
+"""No launch takes less: some 400 cycles of a GPU pass between a read of memory and the write that needs it, and a call
+on a CPU takes tens of nanoseconds. The least that was recorded on an H200 is 15 times as much."""
+
+GHZ = {"cuda": 4.0, "cpu": 7.0}
+MOST_FLOPS, MOST_BYTES = {"cuda": 4096, "cpu": 128}, {"cuda": 256, "cpu": 256}
+"""Of a multiprocessor in a cycle, or of a core, since times of the CPU device are of one thread: twice what tensor cores
+of compute capability 9.0 do in TF32, and what caches give. No device of 2026 has more, nor a higher clock."""
+
+GAP, FEWEST = 10.0, 20
+"""In a study of so many times, a few that are faster than all the rest by this factor were not measured. In the eight
+recordings of docs/measuring.md, random parts of 8 to 50 times have gaps up to 3.1 in their fastest quarter."""
+
 
 @dataclass(frozen=True)
 class Place:
@@ -26,6 +40,7 @@ class Place:
     asked: Asked
     described: DeviceModel
     sources: Collection[Source]  # that were ever registered, and today's
+    least_ms: float = 0.0  # by the other times of the study
 
     @property
     def work(self) -> tuple[int, int]:
@@ -43,10 +58,33 @@ class Place:
         problem = self.asked.problem
         return roofline.roof_gflops(self.described, problem.dtype, self.work[0], 1, self.asked.accuracy)
 
-    def is_impossible(self, time_ms: float) -> bool:
-        """Whether no device of the model can be that fast."""
+    @cached_property
+    def floor_ms(self) -> float:
+        """What no device takes less than, data sheet or not: of its kind, with as many multiprocessors."""
+        (flops, bytes_moved), kind = self.work, self.described.kind
+        units = self.described.limits.multiprocessors if kind == "cuda" else 1
+        cycles = max(flops / MOST_FLOPS[kind], bytes_moved / MOST_BYTES[kind]) / units
+        return max(LEAST_MS[kind], cycles / GHZ[kind] / 1e6)
+
+    def impossible(self, time_ms: float) -> str | None:
+        """Why no device of the model can be that fast, or None."""
         peak = self.peak_gflops
-        return peak is not None and roofline.gflops(self.work[0], time_ms) > OVER_PEAK * peak
+        if peak is not None and roofline.gflops(self.work[0], time_ms) > OVER_PEAK * peak:
+            return f"{time_ms:g} ms is beyond the device's peak"
+        if time_ms < self.floor_ms:
+            return f"{time_ms:g} ms: no device of its kind takes less than {self.floor_ms:.3g} ms"
+        if time_ms < self.least_ms:
+            return f"{time_ms:g} ms: the study's other times begin at {self.least_ms:.3g} ms, {GAP:g} times as much"
+        return None
+
+
+def least_of(times_ms: Collection[float]) -> float:
+    """The least of a study's times that may be believed: above a gap in the fastest quarter that none of them fills."""
+    ranked = sorted(times_ms)
+    if len(ranked) < FEWEST:
+        return 0.0
+    fastest = pairwise(ranked[: 1 + len(ranked) // 4])
+    return max((slower for faster, slower in fastest if slower > GAP * faster), default=0.0)
 
 
 def refusal(part: TrialPart, place: Place, *, is_verified: bool) -> tuple[Reason, str] | None:
@@ -63,9 +101,8 @@ def refusal(part: TrialPart, place: Place, *, is_verified: bool) -> tuple[Reason
 def _refused_time(part: TrialPart, time_ms: float, place: Place, *, is_verified: bool) -> tuple[Reason, str] | None:
     if is_verified and not is_proven(part.bound_ratio):
         return Reason.NOT_VERIFIED, f"its bound ratio is not at most {C_DEFAULT:g}"
-    if place.is_impossible(time_ms):
-        return Reason.IMPOSSIBLE_TIME, f"{time_ms:g} ms is beyond the device's peak"
-    return None
+    detail = place.impossible(time_ms)
+    return None if detail is None else (Reason.IMPOSSIBLE_TIME, detail)
 
 
 def is_proven(bound_ratio: float | None) -> bool:

@@ -21,7 +21,7 @@ from tilewright.kernels.space import Configuration
 from tilewright.service.errors import ConflictError
 from tilewright.service.operations import exchange_rows, exchange_write
 from tilewright.service.operations.best_answer import Asked
-from tilewright.service.operations.exchange_checks import Place, figures, is_proven, refusal
+from tilewright.service.operations.exchange_checks import Place, figures, is_proven, least_of, refusal
 from tilewright.service.operations.exchange_document import BestPart
 from tilewright.service.operations.exchange_incoming import Incoming, IncomingStudy, Target
 from tilewright.service.operations.exchange_read import read_document
@@ -128,7 +128,8 @@ class _Importer:
         if kernel.name not in self._sources:
             self._sources[kernel.name] = exchange_rows.kernel_sources(self.session, kernel)
         asked = Asked(kernel, problem, incoming.device_model, model.limits)
-        return Place(asked, model, self._sources[kernel.name])
+        times_ms = [part.time_ms for part in incoming.trials.values() if part.time_ms is not None]
+        return Place(asked, model, self._sources[kernel.name], least_of(times_ms))
 
     def _model(self, slug: str) -> DeviceModel | None:
         """As it is known here, or else as the document describes it."""
@@ -187,8 +188,8 @@ class _Importer:
         if not is_proven(best.bound_ratio):
             self._skip_best(incoming, Reason.NOT_VERIFIED, f"its bound ratio is not at most {C_DEFAULT:g}")
             return None
-        if place.is_impossible(best.time_ms):
-            self._skip_best(incoming, Reason.IMPOSSIBLE_TIME, f"{best.time_ms:g} ms is beyond the device's peak")
+        if (detail := place.impossible(best.time_ms)) is not None:
+            self._skip_best(incoming, Reason.IMPOSSIBLE_TIME, detail)
             return None
         return best
 

@@ -113,18 +113,25 @@ def _records(session: Session, kernel: Kernel, ids: Sequence[int]) -> list[Recor
     """The measured trials behind these best rows, as today's sources got them; of one problem the newest study."""
     best, trial = models.BestConfiguration, models.Trial
     rows = session.execute(
-        select(best.id, models.Problem.shape, models.Problem.dtype, models.Problem.options, trial.study_id)
+        select(
+            best.id,
+            models.Problem.shape,
+            models.Problem.dtype,
+            models.Problem.options,
+            trial.study_id,
+            models.Environment.origin,
+        )
         .join(best.problem)
         .join(best.trial)
         .join(best.environment)
         .where(best.id.in_(ids))
         .order_by(models.Environment.origin.is_not(None), best.id.desc())  # measured here before imported
     ).all()
-    studies: dict[Problem, int] = {}
+    studies: dict[Problem, tuple[int, str | None]] = {}
     for row in rows:
-        studies.setdefault(kernel.problem(row.shape, row.dtype, row.options), row.study_id)
-    trials = _trials(session, kernel, set(studies.values()))
-    records = [trials[study].record(problem) for problem, study in studies.items()]
+        studies.setdefault(kernel.problem(row.shape, row.dtype, row.options), (row.study_id, row.origin))
+    trials = _trials(session, kernel, {study for study, _ in studies.values()})
+    records = [trials[study].record(problem, origin) for problem, (study, origin) in studies.items()]
     return [record for record in records if len(record.times_ms) >= FEWEST_TRIALS]
 
 
@@ -145,9 +152,9 @@ class _Trials:
             if registers:
                 self.registers[configuration] = registers
 
-    def record(self, problem: Problem) -> Record:
+    def record(self, problem: Problem, origin: str | None) -> Record:
         """As a predictor takes them."""
-        return Record(problem, self.times_ms, self.registers, frozenset(self.failed))
+        return Record(problem, self.times_ms, self.registers, frozenset(self.failed), origin)
 
 
 def _trials(session: Session, kernel: Kernel, studies: Collection[int]) -> dict[int, _Trials]:

@@ -1,7 +1,7 @@
 """find_best for shapes that nobody tuned, once there are enough that somebody did."""
 
 import pytest
-from factories import H100, LIMITS
+from factories import H100, LIMITS, OLD
 from sqlalchemy import event, func, select
 
 from tilewright.kernels.catalogue import catalogue
@@ -74,6 +74,18 @@ def test_a_predicted_answer_says_what_to_expect_and_where_it_comes_from(rows, tu
     assert found.improvable
     assert found.launch.grid == (22 * 19, 1, 1)
     assert "-DSHAPE_M=700" in found.flags
+
+
+def test_a_prediction_names_the_origins_of_imported_results_that_it_rests_on(rows, tune):
+    for shape in SHAPES[:3]:
+        tune(shape_of(*shape))
+    best = tune(shape_of(*SHAPES[3]), environment=OLD)
+    rows.session.get_one(models.Environment, best.environment_id).origin = "lab-7"
+    rows.session.flush()
+    found = ask(rows)
+    assert (found.match, found.environment, found.origins) == ("predicted", None, ["lab-7"])
+    assert ask(rows, shape_of(*SHAPES[3])).origins == ["lab-7"]
+    assert ask(rows, shape_of(*SHAPES[0])).origins == []
 
 
 def test_an_exact_answer_is_never_predicted(rows, tune):

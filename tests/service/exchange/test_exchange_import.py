@@ -309,3 +309,46 @@ def test_the_size_of_pieces_changes_nothing(document, device, monkeypatch, piece
     monkeypatch.setattr(exchange_import, "PIECE", piece)
     assert take(document).best == 2
     assert take(document).reasons == {Reason.ALREADY_HERE: 12}
+
+
+def unlisted(document: Any) -> Any:
+    """The document with a device model that has no data sheet."""
+    document["device_models"][0] |= {"datasheet_gflops": {}, "datasheet_gb_per_s": None}
+    return document
+
+
+@pytest.mark.parametrize("time_ms", [1e-6, 1.9e-4])
+def test_without_a_data_sheet_too_no_time_is_below_what_any_device_needs(document, time_ms):
+    for study in unlisted(document)["studies"]:
+        study["trials"][0]["warm_ms"] = time_ms
+        study["best"] |= {"time_ms": time_ms, "ci_ms": [time_ms, time_ms]}
+    answer = take(document)
+    assert answer.best == 0
+    assert answer.reasons == {Reason.IMPOSSIBLE_TIME: 2}
+    assert best().match is not Match.EXACT
+
+
+def test_a_large_problem_needs_the_time_of_its_work(document):
+    """At 8192 cubed 132 multiprocessors of any make need more than half a millisecond; an H200 takes 7.8."""
+    study = unlisted(document)["studies"][0]
+    study["problem"]["shape"] = {"m": 8192, "n": 8192, "k": 8192}
+    study["trials"][0]["warm_ms"] = 0.4
+    answer = take(document)
+    assert "/studies/0/trials/0" in pointers(answer, Reason.IMPOSSIBLE_TIME)
+    assert "no device" in answer.rows[0].detail
+
+
+@pytest.mark.parametrize(("least_ms", "taken"), [(0.01, False), (0.06, True)])
+def test_a_time_far_from_all_others_of_its_study_was_not_measured(document, least_ms, taken):
+    study = unlisted(document)["studies"][0]
+    measured = study["trials"][0]
+    for place in range(30):
+        values = {"BLOCK_X": 2 ** (2 + place % 6), "BLOCK_Y": 2 ** (place // 6)}
+        naive = next(t for t in study["trials"] if t["variant"] == "naive")
+        more = {"variant": "naive", "configuration": values, "source_hash": naive["source_hash"]}
+        study["trials"].append(measured | more | {"warm_ms": 0.5 + place / 100})
+    measured["warm_ms"] = least_ms
+    study["best"] |= {"time_ms": least_ms, "ci_ms": [least_ms, least_ms]}
+    answer = take(document)
+    assert ("/studies/0/trials/0" in pointers(answer, Reason.IMPOSSIBLE_TIME)) is not taken
+    assert (best().time_ms == least_ms) is taken
