@@ -66,7 +66,15 @@ class ImportQuery(QueryString):
     shape: str | None = Field(default=None, max_length=512, description="Of a foreign file.")
     dtype: str | None = Field(default=None, max_length=16, description="Of a foreign file.")
     options: str | None = Field(default=None, max_length=512, description="Of a foreign file.")
-    device_model: str | None = Field(default=None, max_length=128, description="Slug, of a foreign file.")
+    device_model: str | None = Field(
+        default=None, max_length=128, description="Slug or product name, of a foreign file."
+    )
+    limits: str | None = Field(
+        default=None,
+        max_length=512,
+        description="Of a device model that is not known: compute_capability, multiprocessors, memory_gib, and where "
+        "known clock_mhz, gb_per_s, l2_mib.",
+    )
     variant: str | None = Field(default=None, max_length=64, description="Of a foreign file; default: by parameters.")
     rename: str | None = Field(
         default=None, max_length=2048, description="Foreign names of parameters: `block_size_x=BLOCK_X`."

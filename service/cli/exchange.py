@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from tilewright.service.cli.connection import connect
 from tilewright.service.cli.failure import CommandError, ExitCode
-from tilewright.service.cli.output import JsonFlag, data, note, print_facts, print_json, print_table, warn
+from tilewright.service.cli.output import JsonFlag, data, note, print_facts, print_json, warn
 from tilewright.service.client.exchange import ExchangeClient
 from tilewright.service.operations import exchange_export, exchange_foreign_export, registry
 from tilewright.service.operations.bundle import bundle as bundle_of
@@ -23,14 +23,12 @@ from tilewright.service.operations.bundle_cubins import with_cubins
 from tilewright.service.operations.bundle_folder import check_bundles, write_bundles
 from tilewright.service.operations.exchange_import import import_document
 from tilewright.service.operations.exchange_incoming import target_of
-from tilewright.service.operations.exchange_report import ImportAnswer
+from tilewright.service.operations.exchange_report import ImportAnswer, Reason
 from tilewright.service.operations.transaction import transaction
 from tilewright.service.settings import settings
 from tilewright.tuner.optuna_storage import write_storage
 
 CHUNK = 1 << 16
-SHOWN = 20
-"""Rows that were left out which are named; `--json` names more."""
 
 
 class ExportFormat(StrEnum):
@@ -84,7 +82,18 @@ def import_results(
     option: Annotated[
         list[str] | None, typer.Option("--option", metavar="NAME=VALUE", help="Of the kernel; repeatable.")
     ] = None,
-    device_model: Annotated[str | None, typer.Option("--device-model", help="Slug, of a foreign file.")] = None,
+    device_model: Annotated[
+        str | None, typer.Option("--device-model", help="Of a foreign file: a slug or product name, like nvidia-a100.")
+    ] = None,
+    limits: Annotated[
+        str | None,
+        typer.Option(
+            "--limits",
+            metavar="NAME=VALUE,…",
+            help="Of a device model that is not known: compute_capability, multiprocessors, memory_gib, and where "
+            "known clock_mhz, gb_per_s, l2_mib.",
+        ),
+    ] = None,
     variant: Annotated[str | None, typer.Option("--variant", help="Of a foreign file; default: by parameters.")] = None,
     rename: Annotated[
         list[str] | None,
@@ -101,6 +110,7 @@ def import_results(
         "dtype": dtype,
         "options": ",".join(option) if option else None,
         "device_model": device_model,
+        "limits": limits,
         "variant": variant,
         "rename": ",".join(rename) if rename else None,
     }
@@ -117,6 +127,7 @@ def import_results(
         with connect():
             answer = import_document(body, target, dry_run=dry_run)
     _print_import(answer, as_json=as_json)
+    _check_import(answer)
 
 
 def bundle(
@@ -235,10 +246,22 @@ def _print_import(answer: ImportAnswer, *, as_json: bool) -> None:
             ("format", answer.format),
             ("origin", answer.origin),
             ("added", f"{answer.studies} studies, {answer.trials} trials, {answer.best} best configurations"),
-            ("left out", ", ".join(f"{count} {reason.value}" for reason, count in answer.reasons.items()) or "nothing"),
+            ("left out", None if answer.reasons else "nothing"),
+            *(("left out", _reason(answer, reason, count)) for reason, count in answer.reasons.items()),
         ]
     )
-    if answer.rows:
-        print_table(("row", "reason", "detail"), [(r.pointer, r.reason.value, r.detail) for r in answer.rows[:SHOWN]])
     if answer.dry_run:
         note("a dry run: nothing was stored")
+
+
+def _reason(answer: ImportAnswer, reason: Reason, count: int) -> str:
+    first = next(row for row in answer.rows if row.reason is reason)
+    return f"{count} {reason.value}, the first at {first.pointer or '/'}: {first.detail}"
+
+
+def _check_import(answer: ImportAnswer) -> None:
+    """Raises CommandError for an import that brought nothing, now or before."""
+    if answer.studies or Reason.ALREADY_HERE in answer.reasons:
+        return
+    counts = ", ".join(f"{count} {reason.value}" for reason, count in answer.reasons.items())
+    raise CommandError(f"nothing was imported: {counts or 'the document has no results'}")

@@ -25,7 +25,7 @@ on a CPU takes tens of nanoseconds. The least that was recorded on an H200 is 15
 
 GHZ = {"cuda": 4.0, "cpu": 7.0}
 MOST_FLOPS, MOST_BYTES = {"cuda": 4096, "cpu": 128}, {"cuda": 256, "cpu": 256}
-"""Of a multiprocessor in a cycle, or of a core, since times of the CPU device are of one thread: twice what tensor cores
+"""Of a multiprocessor in a cycle, or of a core, as times of the CPU device are of one thread: twice what tensor cores
 of compute capability 9.0 do in TF32, and what caches give. No device of 2026 has more, nor a higher clock."""
 
 GAP, FEWEST = 10.0, 20
@@ -65,6 +65,12 @@ class Place:
         units = self.described.limits.multiprocessors if kind == "cuda" else 1
         cycles = max(flops / MOST_FLOPS[kind], bytes_moved / MOST_BYTES[kind]) / units
         return max(LEAST_MS[kind], cycles / GHZ[kind] / 1e6)
+
+    @property
+    def least_launch_ms(self) -> float:
+        """What one launch takes at least, by the peak where that is known."""
+        peak = self.peak_gflops
+        return max(self.floor_ms, 0.0 if peak is None else self.work[0] / peak / 1e6)
 
     def impossible(self, time_ms: float) -> str | None:
         """Why no device of the model can be that fast, or None."""

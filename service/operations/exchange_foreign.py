@@ -21,7 +21,9 @@ from tilewright.service.operations.exchange_document import MAX_TRIALS, OwnPart,
 from tilewright.service.operations.exchange_incoming import Incoming, IncomingStudy, Target, Unread, refused
 from tilewright.service.operations.registry import catalogue
 from tilewright.service.operations.strict_json import escape
-from tilewright.tuner.device import Environment
+from tilewright.tuner.cuda_model import slug_of
+from tilewright.tuner.device import DeviceModel, Environment
+from tilewright.tuner.known_models import known_model, model_of_product, product_of
 from tilewright.tuner.outcome import Outcome
 from tilewright.tuner.recordings import foreign_outcome
 
@@ -51,6 +53,7 @@ class _Rows:
     trials: dict[int, TrialPart] = field(default_factory=dict)
     pointers: dict[int, str] = field(default_factory=dict)
     unread: list[Unread] = field(default_factory=list)
+    _names: dict[str, str] = field(default_factory=dict)
 
     def add(self, pointer: str, configuration: Any, outcome: Outcome, time_ms: float | None, compile_ms: Any) -> None:
         """The row as a trial."""
@@ -75,15 +78,24 @@ class _Rows:
     def _configuration(self, configuration: Any) -> tuple[str, dict[str, int]]:
         if not isinstance(configuration, dict):
             raise _NoRowError("the configuration is no object")
-        values: dict[str, Any] = {
-            self.target.rename.get(str(name), str(name)): value for name, value in configuration.items()
-        }
+        values: dict[str, Any] = {self._ours(str(name)): value for name, value in configuration.items()}
         if len(values) != len(configuration):
             raise _NoRowError("two parameters are renamed to the same")
         named = values.pop("variant", None) or self.target.variant
         if not all(type(value) is int for value in values.values()):
             raise _NoRowError("a value is no whole number")
-        return str(named) if named else self._variant_with(values), values
+        return same_name(str(named), self._variants) if named else self._variant_with(values), values
+
+    def _ours(self, name: str) -> str:
+        """Our name of a foreign file's parameter, whatever its case."""
+        if name not in self._names:
+            renamed = self.target.rename.get(same_name(name, self.target.rename), name)
+            self._names[name] = same_name(renamed, (p.name for v in self.kernel.variants for p in v.parameters))
+        return self._names[name]
+
+    @property
+    def _variants(self) -> list[str]:
+        return [variant.name for variant in self.kernel.variants]
 
     def _variant_with(self, values: Mapping[str, int]) -> str:
         """The only variant with these parameters."""
@@ -118,7 +130,7 @@ def read_kernel_tuner(data: Mapping[str, Any], target: Target) -> Incoming:
             rows.add(pointer, *_kernel_tuner_row(row, names))
         except _NoRowError as error:
             rows.unread.append(Unread(pointer, str(error)))
-    return _incoming(KERNEL_TUNER, target, own, problem, rows)
+    return _incoming(KERNEL_TUNER, target, own, problem, rows, data.get("device_name"))
 
 
 def _kernel_tuner_row(row: Any, names: Sequence[str]) -> _Row:
@@ -200,8 +212,9 @@ def _own(part: Any) -> OwnPart | None:
 
 def _problem(target: Target, own: OwnPart | None, kernel_name: Any, problem_size: Any) -> ProblemPart:
     """What was tuned: as the caller says, else as the file does."""
-    name = target.kernel or (own.problem.kernel if own else kernel_name)
     known = [kernel.name for kernel in catalogue().kernels()]
+    name = target.kernel or (own.problem.kernel if own else kernel_name)
+    name = same_name(name, known) if isinstance(name, str) else name
     if name not in known:
         given = f"the file says {str(name)[:40]!r}; " if name else ""
         raise InvalidRequestError("kernel", f"{given}name one of {', '.join(known)}.", known[0])
@@ -223,10 +236,33 @@ def _shape_of(kernel: Kernel, problem_size: Any) -> dict[str, int] | None:
     return dict(zip(kernel.axes, sizes, strict=True)) if len(sizes) == len(kernel.axes) else None
 
 
-def _incoming(name: str, target: Target, own: OwnPart | None, problem: ProblemPart, rows: _Rows) -> Incoming:
-    slug = target.device_model or (own.device_model if own else None)
-    if slug is None:
-        raise InvalidRequestError("device_model", "the file does not say it by its slug; name it.", "nvidia-h200")
+def same_name(name: str, known: Iterable[str]) -> str:
+    """The known name that is the same but for its case; the name itself where there is none."""
+    return next((one for one in known if one.casefold() == name.casefold()), name)
+
+
+def _device_model(name: str, limits: Mapping[str, str] | None) -> tuple[str, DeviceModel | None]:
+    """The slug that is meant, and the model by what the caller says of it or else by the known products."""
+    try:
+        model = known_model(name) if limits is None else model_of_product(name, product_of(limits))
+    except ValueError as error:
+        example = "compute_capability=8.0,multiprocessors=108,memory_gib=40"
+        raise InvalidRequestError("limits", f"{error}.", example) from None
+    return (_plain_slug(name), None) if model is None else (model.slug, model)
+
+
+def _plain_slug(name: str) -> str:
+    """`cpu:…` has a colon; what people write has capitals and spaces."""
+    return name.lower() if ":" in name else slug_of(name)
+
+
+def _incoming(
+    name: str, target: Target, own: OwnPart | None, problem: ProblemPart, rows: _Rows, device_name: Any = None
+) -> Incoming:
+    named = target.device_model or (own.device_model if own else device_name)
+    if not isinstance(named, str) or not _plain_slug(named):
+        raise InvalidRequestError("device_model", "the file does not say it; name it.", "nvidia-h200")
+    slug, described = _device_model(named, target.limits)
     study = IncomingStudy(
         pointer="",
         problem=problem,
@@ -237,4 +273,4 @@ def _incoming(name: str, target: Target, own: OwnPart | None, problem: ProblemPa
         unread=rows.unread,
         row_pointers=rows.pointers,
     )
-    return Incoming(name, target.origin, [study])
+    return Incoming(name, target.origin, [study], {} if described is None else {slug: described})

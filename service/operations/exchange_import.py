@@ -122,7 +122,10 @@ class _Importer:
             return None
         model = self._model(incoming.device_model)
         if model is None:
-            detail = f"{incoming.device_model} is neither known here nor described in the document"
+            detail = (
+                f"{incoming.device_model} is neither known here nor described in the document; of T4 and Kernel Tuner "
+                "files limits may be given, or a product be named that is known: nvidia-a100"
+            )
             self.report.skip(incoming.pointer, Reason.UNKNOWN_DEVICE_MODEL, detail)
             return None
         if kernel.name not in self._sources:
@@ -135,10 +138,7 @@ class _Importer:
         """As it is known here, or else as the document describes it."""
         if slug not in self._models:
             row, described = exchange_rows.device_model_row(self.session, slug), self.incoming.device_models.get(slug)
-            if row is not None:
-                self._models[slug] = device_model_of(row)
-            else:
-                self._models[slug] = None if described is None else described.device_model()
+            self._models[slug] = described if row is None else device_model_of(row)
         return self._models[slug]
 
     def _admitted(self, placed: Sequence[tuple[IncomingStudy, Place]]) -> list[_Admitted]:

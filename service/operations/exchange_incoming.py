@@ -11,17 +11,15 @@ from pydantic import Field, ValidationError
 from tilewright.service.errors import InvalidRequestError
 from tilewright.service.operations.exchange_document import (
     BestPart,
-    DeviceModelPart,
     Name,
     ProblemPart,
-    Slug,
     Text,
     TrialPart,
 )
 from tilewright.service.operations.exchange_report import printable
 from tilewright.service.operations.parse import parse_options, parse_shape
 from tilewright.service.operations.requests import Request
-from tilewright.tuner.device import Environment
+from tilewright.tuner.device import DeviceModel, Environment
 
 ORIGIN = Annotated[
     str,
@@ -33,6 +31,10 @@ ORIGIN = Annotated[
 ]
 
 
+PRODUCT = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9 :._+()-]{0,127}$")]
+"""A device model's slug, or what people call it."""
+
+
 class Target(Request):
     """What the caller says about a document. A foreign one does not say itself what it was measured for."""
 
@@ -41,7 +43,8 @@ class Target(Request):
     shape: dict[Name, int] | None = None
     dtype: Name | None = None
     options: dict[Name, bool | Text] | None = None
-    device_model: Slug | None = None
+    device_model: PRODUCT | None = None
+    limits: dict[Name, Text] | None = Field(default=None, max_length=16)
     variant: Name | None = None
     rename: dict[Name, Name] = Field(default_factory=dict, max_length=64)
 
@@ -56,6 +59,8 @@ def target_of(said: Mapping[str, str | None]) -> Target:
         given["shape"] = parse_shape(given["shape"])
     if "options" in given:
         given["options"] = parse_options(given["options"])
+    if "limits" in given:
+        given["limits"] = parse_options(given["limits"])
     if "rename" in given:
         given["rename"] = parse_options(given["rename"])
     return Target.model_validate(given)
@@ -96,7 +101,7 @@ class Incoming:
     format: str
     origin: str
     studies: Sequence[IncomingStudy]
-    device_models: Mapping[str, DeviceModelPart] = field(default_factory=dict)
+    device_models: Mapping[str, DeviceModel] = field(default_factory=dict)
 
 
 def refused(error: ValidationError, pointer: str = "") -> InvalidRequestError:

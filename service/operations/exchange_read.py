@@ -63,7 +63,7 @@ def _ours(body: bytes, target: Target) -> Incoming:
         document = Document.model_validate_json(body)
     except ValidationError as error:
         raise refused(error) from None
-    described = {part.slug: part for part in document.device_models}
+    described = {part.slug: part.device_model() for part in document.device_models}
     studies = [
         IncomingStudy(
             pointer=f"/studies/{place}",

@@ -56,7 +56,7 @@ class ImportAnswer(Answer):
     best: int = Field(description="Best configurations added.")
     skipped: int = Field(description="Rows left out.")
     reasons: dict[Reason, int] = Field(description="The same by reason.")
-    rows: list[SkippedRow] = Field(description=f"The first {MAX_ROWS} of them.")
+    rows: list[SkippedRow] = Field(description=f"The first {MAX_ROWS} of them, and the first of each reason.")
 
 
 @dataclass
@@ -72,7 +72,7 @@ class Report:
     def skip(self, pointer: str, reason: Reason, detail: str) -> None:
         """Notes a row that is left out."""
         self._reasons[reason] += 1
-        if len(self._rows) < MAX_ROWS:
+        if len(self._rows) < MAX_ROWS or self._reasons[reason] == 1:
             self._rows.append(SkippedRow(pointer=printable(pointer), reason=reason, detail=printable(detail)))
 
     def answer(self, document_format: str, origin: str, sha256: str, *, dry_run: bool) -> ImportAnswer:

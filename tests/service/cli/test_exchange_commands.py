@@ -9,10 +9,13 @@ from pathlib import Path
 
 import optuna
 import pytest
+from sqlalchemy import select
 from test_commands import one_error_line
 
 from tilewright.service.operations.bundle_folder import sign
 from tilewright.service.settings import settings
+from tilewright.service.store import models
+from tilewright.service.store.session import session_scope
 
 
 @pytest.fixture
@@ -65,9 +68,70 @@ def test_rows_that_are_left_out_are_named_with_their_reason(run, tuned, tmp_path
     document["studies"][0]["trials"][0]["bound_ratio"] = 3.0
     (tmp_path / "d.json").write_text(json.dumps(document))
     ran = run("import", str(tmp_path / "d.json"))
-    assert ran.status == 0
-    assert "/studies/0/trials/0" in ran.out
-    assert "not-verified" in ran.out
+    assert ran.status == 1
+    assert "1 not-verified, the first at /studies/0/trials/0" in ran.out
+    assert ran.err == "error nothing was imported: 1 not-verified\n"
+
+
+CACHE = {
+    "device_name": "NVIDIA GeForce RTX 2080 Ti",
+    "kernel_name": "GEMM",
+    "problem_size": [4096, 4096, 4096],
+    "tune_params_keys": ["tile_width"],
+    "cache": {str(width): {"tile_width": width, "time": 400.0 / width} for width in (8, 16, 32)},
+}
+
+
+@pytest.mark.parametrize(
+    ("more", "model", "multiprocessors"),
+    [
+        ([], "nvidia-geforce-rtx-2080-ti", 68),
+        (["--device-model", "RTX_2080_Ti"], "nvidia-geforce-rtx-2080-ti", 68),
+        (["--device-model", "NVIDIA A100"], "nvidia-a100", 108),
+        (
+            ["--device-model", "Mine 1", "--limits", "compute_capability=8.0,multiprocessors=5,memory_gib=1"],
+            "mine-1",
+            5,
+        ),
+    ],
+)
+def test_a_cache_of_a_device_that_is_not_here_comes_in_by_one_command(
+    run, registered, tmp_path, more, model, multiprocessors
+):
+    (tmp_path / "cache.json").write_text(json.dumps(CACHE))
+    ran = run("import", str(tmp_path / "cache.json"), *more)
+    assert (ran.status, ran.err) == (0, "")
+    assert "1 studies, 3 trials" in ran.out
+    with session_scope() as session:
+        found = session.scalars(select(models.DeviceModel).where(models.DeviceModel.slug == model)).one()
+    assert found.multiprocessors == multiprocessors
+
+
+@pytest.mark.parametrize(
+    ("limits", "words"),
+    [
+        ("multiprocessors=5", ["compute_capability", "memory_gib"]),
+        ("compute_capability=x,multiprocessors=5,memory_gib=1", ["number"]),
+        ("compute_capability=6.0,multiprocessors=5,memory_gib=1", ["8.0"]),
+        ("compute_capability=8.0,multiprocessors=0,memory_gib=1", ["range"]),
+        ("compute_capability=8.0,multiprocessors=5,memory_gib=1,colour=red", ["clock_mhz"]),
+    ],
+)
+def test_limits_that_are_not_are_one_line(run, registered, tmp_path, limits, words):
+    (tmp_path / "cache.json").write_text(json.dumps(CACHE))
+    ran = run("import", str(tmp_path / "cache.json"), "--device-model", "mine", "--limits", limits)
+    assert ran.status == 2
+    one_error_line(ran, *words)
+
+
+def test_results_show_where_they_were_imported_from(run, tuned, tmp_path):
+    document = json.loads(run("export").out)
+    document["studies"][0]["problem"]["shape"]["m"] *= 2
+    (tmp_path / "d.json").write_text(json.dumps(document))
+    assert run("import", str(tmp_path / "d.json"), "--origin", "lab-7").status == 0
+    assert "lab-7" in run("results").out
+    shape = ",".join(f"{axis}={size}" for axis, size in document["studies"][0]["problem"]["shape"].items())
+    assert "imported from lab-7" in run("best", "gemm", "--shape", shape).out
 
 
 @pytest.mark.parametrize(
