@@ -58,6 +58,12 @@ class Settings(BaseSettings):
     demand_kept: int = Field(
         default=1000, gt=0, description="Problems of demand that are kept for each kernel and device model."
     )
+    demand_most_ms: float = Field(
+        default=50.0,
+        gt=0,
+        description="Schedules take no problem from demand of which one launch must take longer than this, by the "
+        "device's peak or, where that is not known, by what no device of its kind exceeds.",
+    )
     best_kept: int = Field(
         default=1_000_000,
         ge=0,

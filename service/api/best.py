@@ -72,7 +72,7 @@ def get_best(
         )
         device_model = query.device_model or default_device_model(session)
     request.app.state.meters.note_lookups([answer])
-    request.app.state.demand.note([answer], device_model)
+    request.app.state.demand.note([answer], device_model, request.scope.get("tilewright.caller"))
     status, headers, body = represented(answer.model_dump_json().encode(), if_none_match)
     response = Response(body, status_code=status)
     response.raw_headers = headers
@@ -102,7 +102,7 @@ def get_best_of_many(http: Request, kernel: KernelName, request: BatchRequest) -
         )
         device_model = request.device_model or default_device_model(session)
     http.app.state.meters.note_lookups(answers)
-    http.app.state.demand.note(answers, device_model)
+    http.app.state.demand.note(answers, device_model, http.scope.get("tilewright.caller"))
     bodies = (one.as_json if isinstance(one, Found) else one.model_dump_json().encode() for one in answers)
     return Response(b'{"items":[%b]}' % b",".join(bodies), media_type="application/json")
 

@@ -49,7 +49,7 @@ class BestDoor:
         if found is None:
             return None
         self._state.meters.note_lookups((found,))
-        self._state.demand.note((found,), model)
+        self._state.demand.note((found,), model, scope.get("tilewright.caller"))
         scope["route"] = ROUTE  # what it is counted and logged as
         return represented(found.as_json, tags[0].decode("latin-1") if tags else None)
 

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import logging
+import math
 import threading
+import time
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from sqlalchemy.exc import SQLAlchemyError
 
 from tilewright.service.errors import DatabaseUnavailableError
 from tilewright.service.operations import demand
 from tilewright.service.operations.answers import BestAnswer, Match
+from tilewright.service.operations.caller import Caller, Scope
 from tilewright.service.operations.demand import Wanted
 from tilewright.service.operations.shelf import Found
 from tilewright.service.operations.transaction import transaction
@@ -20,6 +23,9 @@ logger = logging.getLogger(__name__)
 
 FLUSH_EVERY_S = 2.0
 """A process that is killed loses the counts of this long at most, and of the write under way."""
+
+COUNTED_EVERY_S = 60.0
+"""An answer's max-age: a caller who may only read counts no oftener for a problem, so that one cannot outweigh many."""
 
 MAX_BUFFERED = 10_000
 """Problems held between two writes, some 10 MB; beyond, the least recent are forgotten."""
@@ -34,7 +40,9 @@ STOP_S = 5.0
 class DemandBuffer:
     """Counts by problem and device model; safe for several threads."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._asked: OrderedDict[tuple[str, Wanted], float] = OrderedDict()
         self._counts: OrderedDict[Wanted, int] = OrderedDict()
         self._lock = threading.Lock()
         self._stopping = threading.Event()
@@ -43,11 +51,28 @@ class DemandBuffer:
     def __len__(self) -> int:
         return len(self._counts)
 
-    def note(self, answers: Iterable[BestAnswer | Found], device_model: str | None) -> None:
+    def note(
+        self, answers: Iterable[BestAnswer | Found], device_model: str | None, caller: Caller | None = None
+    ) -> None:
         """Counts the answers that are not exact; `device_model` as it was asked for, None: that of the answers."""
         for answer in answers:
             if answer.match is not Match.EXACT:
-                self._add(Wanted.of(answer.problem, device_model or answer.device_model), 1)
+                wanted = Wanted.of(answer.problem, device_model or answer.device_model)
+                if not self._is_repeated(wanted, caller):
+                    self._add(wanted, 1)
+
+    def _is_repeated(self, wanted: Wanted, caller: Caller | None) -> bool:
+        """Whether a caller who may only read asks again while the answer before is good."""
+        if caller is None or caller.scope is not Scope.READ:
+            return False
+        asked, now = (caller.name, wanted), self._clock()
+        with self._lock:
+            last = self._asked.pop(asked, -math.inf)
+            is_repeated = now - last < COUNTED_EVERY_S
+            self._asked[asked] = last if is_repeated else now
+            if len(self._asked) > MAX_BUFFERED:
+                self._asked.popitem(last=False)
+        return is_repeated
 
     def _add(self, wanted: Wanted, times: int) -> None:
         with self._lock:

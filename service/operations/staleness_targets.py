@@ -11,12 +11,15 @@ from sqlalchemy.orm import Session, aliased, joinedload
 
 from tilewright.kernels.errors import InvalidProblemError
 from tilewright.service.errors import CeilingError, InvalidRequestError, NotFoundError
+from tilewright.service.operations.best_answer import Asked
 from tilewright.service.operations.demand import unmet
+from tilewright.service.operations.exchange_checks import Place
 from tilewright.service.operations.jobs import OPEN
-from tilewright.service.operations.registry import catalogue, problem_row
+from tilewright.service.operations.registry import catalogue, device_model_of, problem_row
 from tilewright.service.operations.request_job import check_job
 from tilewright.service.operations.requests import BudgetRequest, JobRequest
 from tilewright.service.operations.staleness import only_stale, perhaps_improvable, standings
+from tilewright.service.settings import settings
 from tilewright.service.store import models
 from tilewright.service.store.models import Target
 
@@ -89,14 +92,22 @@ def _improvable(session: Session, schedule: models.Schedule) -> Iterator[int]:
 
 
 def _demanded(session: Session, schedule: models.Schedule) -> Iterator[int]:
-    """Problems that are asked for and not known, the most asked for first."""
+    """Problems that are asked for and not known, the most asked for first, and none that takes very long.
+
+    Whoever may read may ask for anything, and as often as they like.
+    """
     demand = models.Demand
     kernels = {kernel.name: kernel for kernel in catalogue().kernels()}
     mine = demand.device_model_id == schedule.device_model_id
+    model = device_model_of(schedule.device_model)
     for row in unmet(session, [mine], kernel=schedule.kernel, limit=LOOKED_AT * (schedule.top or 0)):
         if row.kernel not in kernels or not _is_tunable(session, schedule, row.kernel, row):
             continue
-        problem_id = problem_row(session, kernels[row.kernel].problem(row.shape, row.dtype, row.options)).id
+        problem = kernels[row.kernel].problem(row.shape, row.dtype, row.options)
+        asked = Asked(kernels[row.kernel], problem, model.slug, model.limits)
+        if Place(asked, model, ()).least_launch_ms > settings().demand_most_ms:
+            continue
+        problem_id = problem_row(session, problem).id
         if session.scalar(select(models.Problem.id).where(models.Problem.id == problem_id, *_is_free(schedule))):
             yield problem_id
 

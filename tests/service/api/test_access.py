@@ -328,3 +328,14 @@ def test_waiting_as_long_as_told_is_enough():
         pass
     now += wait_s
     assert buckets.wait_s("one") == 0
+
+
+@pytest.mark.parametrize(("scope", "counted"), [("read", 1), ("tune", 3)])
+def test_a_read_key_weighs_once_a_minute_in_the_demand_for_a_problem(keyed, scope, counted):
+    device()
+    token = key(scope=scope)
+    for _ in range(3):
+        assert keyed.get("/v1/kernels/gemm/best?shape=m=256,n=100,k=784", **bearer(token)).status_code == 200
+    keyed.app.state.demand.flush()
+    (row,) = keyed.get("/v1/demand", **bearer(token)).json()["items"]
+    assert row["count"] == counted

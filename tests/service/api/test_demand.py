@@ -1,19 +1,23 @@
 """Demand: counted beside the request, bounded, listed by traffic, tuned in one call."""
 
 import pytest
-from factories import H100, SHAPE, Rows
+from factories import H100, LIMITS, SHAPE, Rows
 from sqlalchemy import func, select, update
 
+from tilewright.kernels.catalogue import catalogue
 from tilewright.service.api import demand_buffer
 from tilewright.service.api.demand_buffer import DemandBuffer
 from tilewright.service.errors import DatabaseUnavailableError
 from tilewright.service.operations import demand
+from tilewright.service.operations.best_answer import Asked, default_answers
+from tilewright.service.operations.caller import Caller, Scope
 from tilewright.service.operations.demand import Wanted
 from tilewright.service.settings import settings
 from tilewright.service.store import models
 from tilewright.service.store import session as store_session
 from tilewright.service.store.session import session_scope
 
+GEMM = catalogue().get("gemm")
 BEST = "/v1/kernels/gemm/best"
 
 
@@ -105,6 +109,26 @@ def test_the_buffer_forgets_the_least_recent_beyond_its_size(monkeypatch):
     for m in (1, 2, 3, 1, 4):
         buffer._add(wanted(m), 1)
     assert dict(buffer._counts) == {wanted(3): 1, wanted(1): 2, wanted(4): 1}
+
+
+def test_who_may_only_read_counts_once_a_minute_for_a_problem():
+    clock = [0.0]
+    buffer = DemandBuffer(lambda: clock[0])
+    answer = default_answers([Asked(GEMM, GEMM.problem(SHAPE), "nvidia-h200", LIMITS)]).popitem()[1]
+
+    def ask(name: str, scope: Scope, times: int) -> int:
+        before = sum(buffer._counts.values())
+        for _ in range(times):
+            buffer.note([answer], None, Caller(name, scope))
+        return sum(buffer._counts.values()) - before
+
+    assert ask("key ci", Scope.READ, 50) == 1
+    assert ask("key web", Scope.READ, 50) == 1
+    clock[0] = 59.0
+    assert ask("key ci", Scope.READ, 50) == 0
+    clock[0] = 60.0
+    assert ask("key ci", Scope.READ, 50) == 1
+    assert ask("key tuner", Scope.TUNE, 50) == 50
 
 
 def test_counts_survive_a_database_that_is_away(client, device):

@@ -116,6 +116,15 @@ def test_the_top_of_demand_is_found_by_traffic_less_what_cannot_be_tuned(session
     assert [shape["m"] for shape in problems(session, top)] == [24]
 
 
+def test_demand_alone_tunes_nothing_that_takes_very_long(session, best):
+    long = Wanted(MODEL.slug, "gemm", (("m", 60_000), ("n", 60_000), ("k", 60_000)), "float32", ())
+    session.execute(update(models.DeviceModel).values(memory_bytes=1 << 40))
+    demand.count(session, {long: 10_000, wanted(8): 1})
+    assert [shape["m"] for shape in problems(session, looking_for(session, "demand", top=5))] == [8]
+    named = looking_for(session, "problems", problems=[{"kernel": "gemm", "shape": dict(long.shape)}])
+    assert [shape["m"] for shape in problems(session, named)] == [60_000]
+
+
 def test_only_the_kernel_that_was_named_is_looked_at(session, best):
     move_on(session)
     assert problems(session, looking_for(session, "stale", kernel="gemv")) == []
