@@ -45,7 +45,7 @@ def choose(asked: Asked, rows: Sequence[StoredBest], tiles: Tiles | None = None)
 
 
 def _expected_ms(asked: Asked, rows: Sequence[StoredBest], tiles: Tiles) -> Iterator[float]:
-    """For the asked problem, of each row and then of the default, where one was timed."""
+    """For the asked problem, of each row and then of the default, where one of the same variant was timed."""
     kernel = asked.kernel
 
     def carried(time_ms: float, tuned: Problem, there: Configuration, here: Configuration) -> float:
@@ -58,6 +58,8 @@ def _expected_ms(asked: Asked, rows: Sequence[StoredBest], tiles: Tiles) -> Iter
     default = declared_default(asked)
     for row, tuned in zip(rows, problems, strict=True):
         there = declared_default(Asked(kernel, tuned, asked.slug, asked.limits))
-        if default is not None and there is not None and row.default_ms is not None:
+        if default is None or there is None or row.default_ms is None:
+            continue
+        if default.variant == there.variant:  # estimates leave out what one source does better than another
             yield carried(row.default_ms, tuned, there, default)
             return

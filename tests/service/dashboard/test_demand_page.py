@@ -99,7 +99,7 @@ def test_answers_from_memory_are_those_of_the_database(client, commit):
     with transaction() as session:
         rows = demand.demand(session).items
         found = answered(session, rows)
-        assert [row.match for row in found] == ["nearest", "nearest", "default"]
+        assert [row.match for row in found] == ["nearest", "estimated", "default"]
         memory.learn_models(session)
         memory.put(name, memory.filled(session, name, lambda: None))
         memory.confirm()
