@@ -16,6 +16,7 @@ import tilewright
 from tilewright.service import dashboard
 from tilewright.service.api import (
     best,
+    browser_session,
     comparisons,
     demand,
     devices,
@@ -97,7 +98,7 @@ def create_app() -> FastAPI:
     held = Gauge("tilewright_best_in_memory", "Best configurations in memory.", registry=app.state.meters.registry)
     held.set_function(app.state.best.__len__)
     looks = (best, comparisons, demand, kernels, studies, devices, results)
-    for module in (*looks, jobs, schedules, keys, webhooks, exchange, digits, health, metrics_page):
+    for module in (*looks, jobs, schedules, keys, browser_session, webhooks, exchange, digits, health, metrics_page):
         app.include_router(module.router)
     app.include_router(pages.router)
     app.mount("/static", GZipMiddleware(StaticFiles(directory=dashboard.STATIC), minimum_size=1024), name="static")

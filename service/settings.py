@@ -7,10 +7,20 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from platformdirs import user_data_path
-from pydantic import Field, field_validator
+from pydantic import AfterValidator, AnyHttpUrl, Field, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from tilewright.kernels.folders import folders_of
+
+
+def _origin(text: str, settings: ValidationInfo) -> str:
+    """The address as browsers write it in `Origin`: small letters, no default port, nothing after the host."""
+    url = AnyHttpUrl(text)
+    if url.path not in {None, "/"} or url.query or url.fragment or url.username or url.password:
+        raise ValueError("must be a scheme and a host alone, such as https://tiles.example; there are no sub-paths")
+    if not settings.data.get("require_keys"):
+        raise ValueError("needs TILEWRIGHT_REQUIRE_KEYS=true: behind a proxy everybody comes from the proxy's machine")
+    return str(url).rstrip("/")
 
 
 class Settings(BaseSettings):
@@ -32,6 +42,11 @@ class Settings(BaseSettings):
     )
     require_keys: bool = Field(
         default=False, description="Answer other machines too, but only to access keys. Off: this machine, no keys."
+    )
+    public_url: Annotated[str, AfterValidator(_origin)] | None = Field(
+        default=None,
+        description="Address that browsers use where a proxy stands in front, such as https://tiles.example. "
+        "Needs require_keys; its host is allowed.",
     )
     open_reads: bool = Field(default=False, description="With require_keys: let everybody read without a key.")
     requests_per_minute: float = Field(

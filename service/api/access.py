@@ -47,7 +47,7 @@ LOCK = "tilewright.lock"
 T = TypeVar("T")
 
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
-_OPEN = frozenset({"/health", "/ready", "/sign-in", "/v1/session", "/favicon.ico"})
+_OPEN = frozenset({"/health", "/ready", "/sign-in", "/sign-out", "/v1/session", "/favicon.ico"})
 _OPEN_FOLDERS = ("/static/", "/problems/")
 _ASKING = ("/best:batch", "/v1/digits")
 """Ends of addresses that are posted to because the question is long; they change nothing."""

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
-from urllib.parse import urlencode
+from urllib.parse import urlsplit
 
 from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import Headers
@@ -22,6 +22,7 @@ from tilewright.service.api.access import Lock
 from tilewright.service.api.strict_json import MalformedJSONError, RefusedJSONError
 from tilewright.service.errors import ServiceError
 from tilewright.service.operations.caller import acting_as
+from tilewright.service.operations.sessions import sign_in_path
 from tilewright.service.settings import settings
 
 SECURITY_HEADERS: Mapping[str, str] = {
@@ -48,10 +49,14 @@ REMEMBERED = 256
 """Addresses, names of headers and hosts whose examination is not repeated: every request has the same few."""
 
 IMPORT = "/v1/import"
+STATIC = "/static/"
+FORMS = frozenset({"/sign-in", "/sign-out"})
+"""Posted to by the browser itself, without a script; all other bodies are JSON, which no foreign form can send."""
 
 _REQUEST_ID = re.compile(r"[A-Za-z0-9_-]{8,64}")
 _JSON = re.compile(r"application/json(\s*;\s*charset=\"?utf-8\"?)?\s*", re.IGNORECASE)
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
+_FORM = re.compile(r"application/x-www-form-urlencoded(\s*;\s*charset=\"?utf-8\"?)?\s*", re.IGNORECASE)
 _OF_BODY = frozenset({b"content-length", b"transfer-encoding"})
 """Without one of them a request has no body (RFC 9112, section 6.3)."""
 
@@ -69,21 +74,35 @@ class Rules:
     max_body_bytes: int
     loopback_only: bool = True  # and no forwarded headers: as long as no keys are demanded
     max_import_bytes: int = 1 << 24
+    public_origin: str | None = None
 
     @classmethod
     def of_settings(cls) -> Rules:
         """The rules of this process's settings."""
-        hosts = frozenset(host.lower() for host in settings().allowed_hosts)
+        hosts, public = {host.lower() for host in settings().allowed_hosts}, settings().public_url
+        if public is not None:
+            hosts.add(_host_name(urlsplit(public).netloc.encode()))
         return cls(
-            hosts,
+            frozenset(hosts),
             settings().max_body_bytes,
             loopback_only=not settings().require_keys,
             max_import_bytes=settings().max_import_bytes,
+            public_origin=public,
         )
 
     def most_bytes(self, path: str) -> int:
         """How large a body may be that is sent there."""
         return max(self.max_body_bytes, self.max_import_bytes) if path == IMPORT else self.max_body_bytes
+
+    def origins(self, scheme: str, host: bytes) -> set[str]:
+        """Those whose pages may call this server under that Host: the public one, else what the request itself says.
+
+        Under the public name no other: a page without TLS could have been written by whoever sits on the line.
+        """
+        public = self.public_origin
+        if public is not None and _host_name(urlsplit(public).netloc.encode()) == _host_name(host):
+            return {public}
+        return {f"{scheme}://{host.decode('latin-1').lower()}"} | ({public} if public else set())
 
 
 @dataclass
@@ -116,7 +135,8 @@ class Guard:
             self._admit(scope, names)
             caller = await self.lock.admit(scope, headers)
             if not names.isdisjoint(_OF_BODY):
-                receive = await self._body(headers, receive, self.rules.most_bytes(scope["path"]))
+                most, is_form = self.rules.most_bytes(scope["path"]), scope["path"] in FORMS
+                receive = await self._body(headers, receive, most, is_form=is_form)
         except refusals.UnknownCallerError as error:
             answer = _sign_in(scope, headers) or problems.response_to(error, "header", request_id)
             await answer(scope, receive, send_marked)
@@ -147,15 +167,24 @@ class Guard:
         hosts = [value for name, value in scope["headers"] if name == b"host"]
         if len(hosts) != 1 or _host_name(hosts[0]) not in self.rules.allowed_hosts:
             raise refusals.WrongHostError("The Host header must name this server: one of the allowed hosts.")
-        if b"origin" in names:
-            _refuse_foreign_origins(scope, hosts[0])
+        # Browsers send an Origin with scripts too, which are nobody's secret.
+        if b"origin" in names and not (scope["method"] in _SAFE and scope["path"].startswith(STATIC)):
+            self._refuse_foreign_origins(scope, hosts[0])
         if b"sec-fetch-site" in names and scope["method"] not in _SAFE:
             _refuse_other_sites(scope)
         if b"%00" in scope.get("raw_path", b"") or b"%00" in scope["query_string"] or "\0" in scope["path"]:
             raise RefusedJSONError("", "must not hold U+0000 in its address.")
 
+    def _refuse_foreign_origins(self, scope: Scope, host: bytes) -> None:
+        own = self.rules.origins(scope["scheme"], host)
+        if any(origin.lower() not in own for origin in Headers(scope=scope).getlist("origin")):
+            raise refusals.ForeignOriginError(
+                "The Origin header names another origin than this server's. "
+                "Behind a proxy, TILEWRIGHT_PUBLIC_URL must be the address that browsers use."
+            )
+
     @staticmethod
-    async def _body(headers: Headers, receive: Receive, most: int) -> Receive:
+    async def _body(headers: Headers, receive: Receive, most: int, *, is_form: bool) -> Receive:
         """A `receive` that hands out the whole, checked body; raises for one that is refused."""
         length = headers.get("content-length", "0")
         if length == "0" and "transfer-encoding" not in headers:
@@ -168,10 +197,13 @@ class Guard:
         except TimeoutError:
             raise refusals.TooSlowError(f"The body did not arrive within {BODY_SECONDS:.0f} s.") from None
         if body:
-            if not _JSON.fullmatch(headers.get("content-type", "")):
-                raise refusals.NotJSONError("The Content-Type of a body must be application/json.")
+            if not (_FORM if is_form else _JSON).fullmatch(headers.get("content-type", "")):
+                kind = "application/x-www-form-urlencoded" if is_form else "application/json"
+                raise refusals.NotJSONError(f"The Content-Type of this body must be {kind}.")
             if headers.get("content-encoding", "identity").lower() != "identity":
                 raise refusals.NotJSONError("A body must not be compressed; leave Content-Encoding out.")
+            if is_form:
+                return _replay(body, receive)
             if len(body) > LONG_BODY:
                 await run_in_threadpool(strict_json.check, body)  # others are answered meanwhile
             else:
@@ -184,8 +216,8 @@ def _sign_in(scope: Scope, headers: Headers) -> Response | None:
     if scope["method"] not in _SAFE or "text/html" not in headers.get("accept", ""):
         return None
     query = f"?{scope['query_string'].decode('latin-1')}" if scope["query_string"] else ""
-    wanted = urlencode({"next": scope["path"] + query})
-    return RedirectResponse(f"/sign-in?{wanted}", status_code=303, headers={"Cache-Control": "no-store"})
+    where = sign_in_path(scope["path"] + query)
+    return RedirectResponse(where, status_code=303, headers={"Cache-Control": "no-store"})
 
 
 def _refuse_other_machines(scope: Scope) -> None:
@@ -227,12 +259,6 @@ def _marks_beside(names: tuple[bytes, ...]) -> tuple[tuple[Header, ...], bool]:
 @lru_cache(maxsize=REMEMBERED)
 def _is_forwarding(header: bytes) -> bool:
     return FORWARDED.fullmatch(header.lower()) is not None
-
-
-def _refuse_foreign_origins(scope: Scope, host: bytes) -> None:
-    own = f"{scope['scheme']}://{host.decode('latin-1').lower()}"
-    if any(origin.lower() != own for origin in Headers(scope=scope).getlist("origin")):
-        raise refusals.ForeignOriginError("The Origin header names another origin than this server's.")
 
 
 def _refuse_other_sites(scope: Scope) -> None:

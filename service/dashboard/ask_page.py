@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 from tilewright.kernels.errors import InvalidProblemError
 from tilewright.kernels.kernel import Kernel
 from tilewright.service.dashboard import snippets, views, words
-from tilewright.service.dashboard.rendering import PageRoute, page
+from tilewright.service.dashboard.rendering import PageRoute, own_url, page
 from tilewright.service.errors import InvalidRequestError, NoConfigurationError, NotFoundError
 from tilewright.service.operations import catalog, registry
 from tilewright.service.operations.answers import BestAnswer, DeviceModelAnswer, Match
@@ -89,7 +89,7 @@ def _answer(
         values=found.configuration,
         source_hash=found.source_hash,
     )
-    base_url = str(request.base_url).rstrip("/")
+    base_url = own_url(request)
     path = _path(found)
     model = next((model for model in models if model.slug == slug), None)
     return {

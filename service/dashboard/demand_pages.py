@@ -8,7 +8,7 @@ from fastapi import APIRouter, Query, Request
 from fastapi.responses import HTMLResponse
 
 from tilewright.service.dashboard import views, words
-from tilewright.service.dashboard.rendering import PageRoute, address, may, page
+from tilewright.service.dashboard.rendering import PageRoute, address, may, own_url, page
 from tilewright.service.operations import registry
 from tilewright.service.operations.caller import Scope
 from tilewright.service.operations.demand import demand
@@ -57,7 +57,7 @@ def demand_list(
         kernels=sorted(catalogue().by_name),
         models=models,
         rows=[demand_line(row) for row in answers],
-        base_url=str(request.base_url).rstrip("/"),
+        base_url=own_url(request),
         can_tune=may(request, Scope.TUNE),
         top=TOP,
         trials=TRIALS,

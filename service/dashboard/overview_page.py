@@ -9,7 +9,7 @@ from fastapi.responses import HTMLResponse
 
 from tilewright.service.dashboard import job_pages, matrix_view
 from tilewright.service.dashboard.matrix_view import Colour
-from tilewright.service.dashboard.rendering import PageRoute, address, page
+from tilewright.service.dashboard.rendering import PageRoute, address, own_url, page
 from tilewright.service.operations import jobs, registry
 from tilewright.service.operations.families import FAMILIES
 from tilewright.service.operations.matrix import ProblemRow, matrix, newest_kernel
@@ -74,7 +74,7 @@ def overview(
         groups=matrix_view.groups(_only(found.items, device_model or None), colour),
         first=address("/", kept) if cursor else None,
         next=address("/", kept | {"cursor": found.next_cursor}) if found.next_cursor else None,
-        base_url=str(request.base_url).rstrip("/"),
+        base_url=own_url(request),
         **job_pages.in_short(recent.items),
     )
 

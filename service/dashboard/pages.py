@@ -20,7 +20,7 @@ from tilewright.service.dashboard import (
     study_pages,
     views,
 )
-from tilewright.service.dashboard.rendering import PageRoute, address, page
+from tilewright.service.dashboard.rendering import PageRoute, address, own_url, page
 from tilewright.service.dashboard.roofline_chart import roofline
 from tilewright.service.errors import NotFoundError
 from tilewright.service.operations import catalog, registry, studies
@@ -58,7 +58,7 @@ def newest(request: Request, kernel: Name = None, device_model: Name = None) -> 
         kernels=sorted(catalogue().by_name),
         models=models,
         sections=views.sections(chosen, devices, found),
-        curl=views.curl_line(str(request.base_url).rstrip("/"), ordered),
+        curl=views.curl_line(own_url(request), ordered),
     )
 
 

@@ -59,6 +59,11 @@ def may(request: Request, wanted: Scope) -> bool:
     return caller.scope.allows(wanted)
 
 
+def own_url(request: Request) -> str:
+    """Where the caller's programs reach this server: for commands that are copied."""
+    return settings().public_url or str(request.base_url).rstrip("/")
+
+
 def address(path: str, query: Mapping[str, Any]) -> str:
     """A path with those parts of the query that say something."""
     said = {name: value for name, value in query.items() if value not in (None, "")}

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from urllib.parse import urlencode
 
 from sqlalchemy import delete, func, or_, select
 from sqlalchemy.orm import Session, joinedload
@@ -14,6 +17,28 @@ from tilewright.service.store import models
 COOKIE = "tilewright_session"
 LASTS = timedelta(hours=12)
 """A working day; then the key is shown again."""
+
+_OWN_PATH = re.compile(r"/(?![/\\])[^\x00-\x20\x7f\\]*")
+
+
+class SignInProblem(StrEnum):
+    """Why the form is shown again; its value stands in the address."""
+
+    WRONG_KEY = "wrong-key"
+    TOO_OFTEN = "too-often"
+
+
+def own_path(wanted: str) -> str:
+    """The address to go on to after signing in: the wanted one where it is of this server, else the first page."""
+    return wanted if _OWN_PATH.fullmatch(wanted) else "/"
+
+
+def sign_in_path(wanted: str = "/", problem: SignInProblem | None = None) -> str:
+    """The address of the form that leads on to the wanted one, and says what went wrong."""
+    said = {"next": wanted} if wanted != "/" else {}
+    if problem:
+        said["problem"] = problem.value
+    return f"/sign-in?{urlencode(said)}" if said else "/sign-in"
 
 
 def open_session(session: Session, key_token: str) -> str | None:

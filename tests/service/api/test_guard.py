@@ -128,6 +128,37 @@ def test_own_origin_is_let_through(echo):
     assert echo.post("/echo", json={}, headers={"Origin": BASE_URL}).status_code == 200
 
 
+PUBLIC = Rules(
+    frozenset({"127.0.0.1", "tiles.example"}), 1000, loopback_only=False, public_origin="https://tiles.example"
+)
+
+
+@pytest.mark.parametrize(
+    ("host", "origin", "status"),
+    [
+        ("tiles.example", "https://tiles.example", 200),
+        ("127.0.0.1:8000", "https://tiles.example", 200),  # a proxy that does not hand the Host on
+        ("127.0.0.1:8000", "http://127.0.0.1:8000", 200),  # a browser on the machine itself
+        ("tiles.example", "http://tiles.example", 403),
+        ("tiles.example:8000", "http://tiles.example:8000", 403),
+        ("tiles.example", "https://tiles.example:8443", 403),
+        ("tiles.example", "null", 403),
+        ("tiles.example", "https://evil.example", 403),
+    ],
+)
+def test_behind_a_proxy_the_public_origin_counts(echo, host, origin, status):
+    echo.app.user_middleware[0].kwargs["rules"] = PUBLIC
+    answer = echo.post("/echo", json={}, headers={"Host": host, "Origin": origin})
+    assert answer.status_code == status, answer.text
+
+
+def test_scripts_and_styles_are_given_to_any_origin_and_nothing_else_is(echo):
+    foreign = {"Origin": "https://evil.example"}
+    refused(echo.get("/static/nothing.js", headers=foreign), 404, "no-such-path")
+    refused(echo.post("/static/nothing.js", headers=foreign), 403, "foreign-origin")
+    refused(echo.get("/echo", headers=foreign), 403, "foreign-origin")
+
+
 def test_other_sites_may_not_post_without_origin(echo):
     refused(echo.post("/echo", json={}, headers={"Sec-Fetch-Site": "cross-site"}), 403, "foreign-origin")
 

@@ -7,7 +7,6 @@ import json
 import shutil
 import socket
 import ssl
-import subprocess
 import threading
 import time
 from collections.abc import Iterator
@@ -17,6 +16,7 @@ from types import SimpleNamespace
 
 import pytest
 from sqlalchemy import select
+from tls_proxy import certificate_of
 
 from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.problem import Limits
@@ -204,18 +204,7 @@ def _over_http(url: str):
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory) -> Path:
     """A certificate of hooks.example and its key, in one file."""
-    file = tmp_path_factory.mktemp("certificate") / "both.pem"
-    made = subprocess.run(
-        [
-            *("openssl", "req", "-x509", "-nodes", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1"),
-            *("-days", "2", "-subj", "/CN=hooks.example", "-addext", "subjectAltName=DNS:hooks.example"),
-            *("-keyout", "-"),
-        ],
-        check=True,
-        capture_output=True,
-    )
-    file.write_bytes(made.stdout)
-    return file
+    return certificate_of("hooks.example", tmp_path_factory.mktemp("certificate"))
 
 
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl makes the certificate")

@@ -1,0 +1,71 @@
+"""The documented set-up: keys, and a proxy with TLS in front; the way in and out, with JavaScript and without."""
+
+import re
+import shutil
+from urllib.parse import urlsplit
+
+import pytest
+from conftest import serving, tabs
+from tls_proxy import certificate_of, tls_proxy
+
+from tilewright.service.operations import keys
+from tilewright.service.operations.caller import Scope
+from tilewright.service.operations.requests import KeyRequest
+from tilewright.service.operations.transaction import transaction
+from tilewright.service.settings import settings
+
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl makes the certificate"),
+]
+
+
+@pytest.fixture
+def proxied(configured, monkeypatch, tmp_path):
+    """A service behind the proxy, and the token of its only key."""
+    with tls_proxy(certificate_of("localhost", tmp_path)) as proxy:
+        monkeypatch.setenv("TILEWRIGHT_REQUIRE_KEYS", "true")
+        monkeypatch.setenv("TILEWRIGHT_PUBLIC_URL", f"https://localhost:{proxy.port}")
+        settings.cache_clear()
+        with transaction() as session:
+            token = keys.create_key(session, KeyRequest(name="ci", scope=Scope.TUNE)).token
+        with serving() as inner:
+            proxy.behind = (urlsplit(inner).hostname, urlsplit(inner).port)
+            yield proxy, token
+        monkeypatch.undo()
+        settings.cache_clear()
+
+
+@pytest.mark.parametrize("scripts", [True, False], ids=["javascript", "no javascript"])
+def test_a_key_leads_in_and_stands_in_no_address(proxied, chromium, expect, scripts):
+    proxy, token = proxied
+    with tabs(chromium, f"https://localhost:{proxy.port}") as open_tab:
+        tab = open_tab("/jobs?state=done", ignore_https_errors=True, java_script_enabled=scripts)
+        tab.wait_for_url(re.compile(r"/sign-in\?next="))
+        tab.get_by_label("Access key").fill(token)
+        tab.keyboard.press("Enter")
+        tab.wait_for_url(re.compile(r"/jobs\?state=done$"))
+        (cookie,) = tab.context.cookies()
+        assert (cookie["secure"], cookie["httpOnly"], cookie["sameSite"]) == (True, True, "Strict")
+        tab.get_by_role("link", name="Sign in or out").click()
+        expect(tab.locator("#signed-in")).to_contain_text("with the scope tune")
+        tab.get_by_role("button", name="Sign out").click()
+        expect(tab.locator("#signed-in")).to_have_count(0)
+        assert tab.context.cookies() == []
+    assert not [line for line in proxy.seen if token in line]
+    assert any(line.startswith("POST /sign-in ") for line in proxy.seen)
+
+
+def test_a_signed_in_browser_can_change_things(proxied, chromium):
+    proxy, token = proxied
+    with tabs(chromium, f"https://localhost:{proxy.port}") as open_tab:
+        tab = open_tab("/sign-in?next=/schedules", ignore_https_errors=True)
+        tab.get_by_label("Access key").fill(token)
+        tab.get_by_role("button", name="Sign in").click()
+        tab.wait_for_url(re.compile(r"/schedules$"))
+        tab.expected = {422}
+        status = tab.evaluate(
+            "fetch('/v1/jobs', {method: 'POST', headers: {'Content-Type': 'application/json'}, body: '{}'})"
+            ".then(answer => answer.status)"
+        )
+    assert status == 422, "judged by its content, and not refused for its origin"
