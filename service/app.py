@@ -8,8 +8,6 @@ import gc
 from collections.abc import AsyncIterator
 
 from fastapi import FastAPI
-from fastapi.middleware.gzip import GZipMiddleware
-from fastapi.staticfiles import StaticFiles
 from prometheus_client import Gauge
 
 import tilewright
@@ -41,6 +39,7 @@ from tilewright.service.api.guard import Guard
 from tilewright.service.api.metrics import Meters, Witness
 from tilewright.service.dashboard import pages
 from tilewright.service.dashboard.error_pages import ErrorPages
+from tilewright.service.dashboard.packed_files import PackedFiles
 from tilewright.service.operations.best_memory import BestMemory
 from tilewright.service.operations.best_watch import BestWatch
 from tilewright.service.operations.observed import Observer
@@ -101,7 +100,7 @@ def create_app() -> FastAPI:
     for module in (*looks, jobs, schedules, keys, browser_session, webhooks, exchange, digits, health, metrics_page):
         app.include_router(module.router)
     app.include_router(pages.router)
-    app.mount("/static", GZipMiddleware(StaticFiles(directory=dashboard.STATIC), minimum_size=1024), name="static")
+    app.mount("/static", PackedFiles(directory=dashboard.STATIC), name="static")
     problems.install(app)
     app.openapi = lambda: openapi.build(app)  # type: ignore[method-assign]
     app.add_middleware(Guard, known=BestDoor(app.state))

@@ -48,6 +48,9 @@ T = TypeVar("T")
 
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 _OPEN = frozenset({"/health", "/ready", "/sign-in", "/sign-out", "/v1/session", "/favicon.ico"})
+_CHEAP = frozenset({"/health", "/ready", "/favicon.ico"})
+"""Not counted, so that whoever floods a proxy cannot have the service taken for dead; nor are the open folders."""
+
 _OPEN_FOLDERS = ("/static/", "/problems/")
 _ASKING = ("/best:batch", "/v1/digits")
 """Ends of addresses that are posted to because the question is long; they change nothing."""
@@ -70,16 +73,19 @@ class Buckets:
     clock: Callable[[], float] = time.monotonic
     _left: OrderedDict[str, tuple[float, float]] = field(default_factory=OrderedDict)  # name -> (tokens, when)
 
-    def wait_s(self, name: str, *, take: bool = True) -> float:
-        """0 where the caller may go on, which counts if it is to `take`; else the seconds until it may."""
+    def wait_s(self, name: str, *, take: bool = True, count: int = 1) -> float:
+        """0 where the caller may go on, which counts if it is to `take`; else the seconds until it may.
+
+        `count`: as how many requests it counts, but never as more than may be sent at once.
+        """
         now, most = self.clock(), max(1.0, self.per_minute / 2)
         tokens, when = self._left.pop(name, (most, now))
-        tokens = min(most, tokens + (now - when) * self.per_minute / 60)
-        is_allowed = tokens >= 1
-        self._left[name] = (tokens - 1 if is_allowed and take else tokens, now)
+        tokens, needed = min(most, tokens + (now - when) * self.per_minute / 60), min(most, count)
+        is_allowed = tokens >= needed
+        self._left[name] = (tokens - needed if is_allowed and take else tokens, now)
         while len(self._left) > REMEMBERED:
             self._left.popitem(last=False)
-        return 0.0 if is_allowed else (1 - tokens) * 60 / self.per_minute
+        return 0.0 if is_allowed else (needed - tokens) * 60 / self.per_minute
 
 
 class Lock:
@@ -103,11 +109,15 @@ class Lock:
         wanted = wanted_scope(method, path)
         is_open = path in _OPEN or path.startswith(_OPEN_FOLDERS)
         if is_open:
-            return THIS_MACHINE if not self.needs_key else Caller("nobody", Scope.READ)
+            if not self.needs_key:
+                return THIS_MACHINE
+            if path in _OPEN - _CHEAP:
+                self._limit(self._rates, _stranger(address))
+            return Caller("nobody", Scope.READ)
         if token is None:
             if not (self.has_open_reads and wanted is Scope.READ):
                 raise refusals.UnknownCallerError("This server answers only to access keys.")
-            caller = Caller(f"reader {address}", Scope.READ)
+            caller = Caller(_stranger(address), Scope.READ)
         else:
             caller = await self._owner(token, address, is_key=is_key)
         if not caller.scope.allows(wanted):
@@ -126,6 +136,10 @@ class Lock:
             self._limit(self._wrong, address)
             raise refusals.UnknownCallerError("No key in force has this token.")
         return found
+
+    def charge(self, scope: Request, size: int) -> None:
+        """Counts a stranger's body as a request for each kilobyte of it; raises TooManyRequestsError."""
+        self._limit(self._rates, _stranger(address_of(scope)), size // 1024)
 
     def forget(self) -> None:
         """Everybody is looked up again: a key or a session has ended. What is being looked up now is not kept."""
@@ -152,8 +166,8 @@ class Lock:
         return found.caller
 
     @staticmethod
-    def _limit(buckets: Buckets, name: str) -> None:
-        wait_s = buckets.wait_s(name)
+    def _limit(buckets: Buckets, name: str, count: int = 1) -> None:
+        wait_s = buckets.wait_s(name, count=count)
         if wait_s > 0:
             raise refusals.TooManyRequestsError(math.ceil(wait_s))
 
@@ -167,6 +181,10 @@ def address_of(scope: Request) -> str:
     """Where a request comes from: whose wrong tokens are counted together."""
     address: str = (scope.get("client") or ("socket", 0))[0]
     return address
+
+
+def _stranger(address: str) -> str:
+    return f"reader {address}"
 
 
 def lock_of(scope: Request) -> Lock:

@@ -21,7 +21,7 @@ from tilewright.service.api import problems, refusals, strict_json
 from tilewright.service.api.access import Lock
 from tilewright.service.api.strict_json import MalformedJSONError, RefusedJSONError
 from tilewright.service.errors import ServiceError
-from tilewright.service.operations.caller import acting_as
+from tilewright.service.operations.caller import Caller, acting_as
 from tilewright.service.operations.sessions import sign_in_path
 from tilewright.service.settings import settings
 
@@ -45,6 +45,10 @@ BODY_SECONDS = 30.0
 # sees a broken connection instead of the refusal.
 DRAINED_BYTES = 16 << 20
 LONG_BODY = 1 << 17
+STRANGERS_BYTES = 1 << 16
+"""Largest body of a caller without a key, where reads are open: a batch of a thousand shapes, a drawing of 64 x 64."""
+OPEN_BYTES = {"/v1/session": 1 << 10, "/sign-in": 1 << 13, "/sign-out": 1 << 10}
+"""The same where everybody may post: a key, in the form an address to go on to as well. A kilobyte: 170 members."""
 REMEMBERED = 256
 """Addresses, names of headers and hosts whose examination is not repeated: every request has the same few."""
 
@@ -90,8 +94,10 @@ class Rules:
             public_origin=public,
         )
 
-    def most_bytes(self, path: str) -> int:
+    def most_bytes(self, path: str, *, is_stranger: bool) -> int:
         """How large a body may be that is sent there."""
+        if path in OPEN_BYTES or is_stranger:
+            return min(self.max_body_bytes, OPEN_BYTES.get(path, STRANGERS_BYTES))
         return max(self.max_body_bytes, self.max_import_bytes) if path == IMPORT else self.max_body_bytes
 
     def origins(self, scheme: str, host: bytes) -> set[str]:
@@ -135,8 +141,7 @@ class Guard:
             self._admit(scope, names)
             caller = await self.lock.admit(scope, headers)
             if not names.isdisjoint(_OF_BODY):
-                most, is_form = self.rules.most_bytes(scope["path"]), scope["path"] in FORMS
-                receive = await self._body(headers, receive, most, is_form=is_form)
+                receive = await self._body(scope, headers, receive, caller)
         except refusals.UnknownCallerError as error:
             answer = _sign_in(scope, headers) or problems.response_to(error, "header", request_id)
             await answer(scope, receive, send_marked)
@@ -183,9 +188,9 @@ class Guard:
                 "Behind a proxy, TILEWRIGHT_PUBLIC_URL must be the address that browsers use."
             )
 
-    @staticmethod
-    async def _body(headers: Headers, receive: Receive, most: int, *, is_form: bool) -> Receive:
+    async def _body(self, scope: Scope, headers: Headers, receive: Receive, caller: Caller) -> Receive:
         """A `receive` that hands out the whole, checked body; raises for one that is refused."""
+        most, is_form = self.rules.most_bytes(scope["path"], is_stranger=caller.is_stranger), scope["path"] in FORMS
         length = headers.get("content-length", "0")
         if length == "0" and "transfer-encoding" not in headers:
             return receive
@@ -197,6 +202,8 @@ class Guard:
         except TimeoutError:
             raise refusals.TooSlowError(f"The body did not arrive within {BODY_SECONDS:.0f} s.") from None
         if body:
+            if caller.is_stranger:
+                self.lock.charge(scope, len(body))
             if not (_FORM if is_form else _JSON).fullmatch(headers.get("content-type", "")):
                 kind = "application/x-www-form-urlencoded" if is_form else "application/json"
                 raise refusals.NotJSONError(f"The Content-Type of this body must be {kind}.")

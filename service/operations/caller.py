@@ -41,6 +41,11 @@ class Caller:
     key_id: UUID | None = None
     ceilings: Ceilings = Ceilings()
 
+    @property
+    def is_stranger(self) -> bool:
+        """Whether nobody stands for it: it asks from elsewhere and shows no key."""
+        return self.key_id is None and self.scope is not Scope.ADMIN
+
 
 @dataclass(frozen=True)
 class Acting:

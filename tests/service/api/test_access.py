@@ -38,6 +38,13 @@ def keyed(client, monkeypatch) -> Iterator[Caller]:
     settings.cache_clear()
 
 
+@pytest.fixture
+def slow_rate(keyed, monkeypatch) -> None:
+    """Two requests at once, four a minute, in applications that are made afterwards."""
+    monkeypatch.setenv("TILEWRIGHT_REQUESTS_PER_MINUTE", "4")
+    settings.cache_clear()
+
+
 def key(name: str = "ci", **of) -> str:
     with transaction() as session:
         return keys.create_key(session, KeyRequest(name=name, **of)).token
@@ -245,14 +252,56 @@ def test_a_change_is_recorded_with_its_author_and_a_refused_one_is_not(keyed):
     assert tuner not in str(entries)
 
 
-def test_too_many_requests_wait_as_long_as_they_are_told(keyed, monkeypatch):
-    monkeypatch.setenv("TILEWRIGHT_REQUESTS_PER_MINUTE", "4")
-    settings.cache_clear()
+@pytest.mark.usefixtures("slow_rate")
+def test_too_many_requests_wait_as_long_as_they_are_told(keyed):
     hurried = Caller(create_app(), peer=keyed.peer)
     of = bearer(key())
     answers = [hurried.get("/v1/kernels", **of) for _ in range(4)]
     assert [a.status_code for a in answers] == [200, 200, 429, 429]
     assert 1 <= int(answers[-1].headers["retry-after"]) <= 15
+
+
+@pytest.mark.parametrize(("path", "most"), [("/v1/session", 1 << 10), ("/sign-in", 1 << 13), ("/health", 1 << 16)])
+def test_a_body_is_small_where_everybody_may_post(keyed, path, most):
+    kind = "application/x-www-form-urlencoded" if path == "/sign-in" else "application/json"
+    for size, is_taken in [(most, True), (most + 1, False)]:
+        body = b'{"a":"' + b"x" * (size - 8) + b'"}'
+        answer = keyed.post(path, content=body, headers={"Content-Type": kind})
+        assert (answer.status_code != 413) is is_taken, answer.text
+
+
+@pytest.mark.usefixtures("slow_rate")
+@pytest.mark.parametrize(
+    ("method", "path", "answers"),
+    [
+        ("POST", "/v1/session", [422, 422, 429]),
+        ("POST", "/sign-in", [415, 415, 429]),
+        ("GET", "/sign-in", [200, 200, 429]),
+        ("GET", "/health", [200, 200, 200]),
+        ("GET", "/static/style.css", [200, 200, 200]),
+    ],
+)
+def test_who_signs_in_without_a_key_is_counted_and_who_looks_for_life_is_not(keyed, method, path, answers):
+    hurried = Caller(create_app(), peer=keyed.peer)
+    body = {"json": {}} if method == "POST" else {}
+    assert [hurried.request(method, path, **body).status_code for _ in answers] == answers
+    assert hurried.get("/v1/kernels", **bearer(key())).status_code == 200, "a key has a rate of its own"
+
+
+@pytest.mark.usefixtures("slow_rate")
+def test_a_long_body_of_one_without_a_key_counts_as_many_requests(keyed, monkeypatch):
+    monkeypatch.setenv("TILEWRIGHT_OPEN_READS", "true")
+    monkeypatch.setenv("TILEWRIGHT_REQUESTS_PER_MINUTE", "20")  # ten at once
+    settings.cache_clear()
+    reader = Caller(create_app(), peer=keyed.peer)
+    long = {"content": b'{"shapes": [' + b" " * 6000 + b"]}", "headers": {"Content-Type": "application/json"}}
+    answers = [reader.post("/v1/kernels/gemm/best:batch", **long).status_code for _ in range(2)]
+    assert answers == [422, 429], "five and one, and of the four that are left one"
+    large = {**long, "content": b" " * ((1 << 16) + 1)}
+    assert Caller(create_app(), peer=keyed.peer).post("/v1/kernels/gemm/best:batch", **large).status_code == 413
+    with_key = large["headers"] | bearer(key())["headers"]
+    answer = reader.post("/v1/kernels/gemm/best:batch", content=b'{"shapes": []}' + b" " * (1 << 17), headers=with_key)
+    assert answer.status_code == 422, "a key may send what the settings allow"
 
 
 def guess(keyed, count=20):

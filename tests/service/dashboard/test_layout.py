@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from factories import TILED_16
 
-from tilewright.service.dashboard import STATIC, words
+from tilewright.service.dashboard import STATIC, packed_files, words
 from tilewright.service.store.models import JobState
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -29,6 +29,20 @@ def paths(commit):
         *("/", "/results", "/jobs", "/kernels", "/kernels/gemm", "/device-models/nvidia-h200", "/schedules"),
         *(f"/jobs/{done}", f"/jobs/{running}", f"/studies/{study}", f"/studies/{study}/trials/0"),
     ]
+
+
+def test_a_long_static_file_is_compressed_once_and_means_the_same(client, monkeypatch):
+    path, packed = "/static/vendor/echarts.min.js", {"Accept-Encoding": "gzip"}
+    first = client.get(path, headers=packed)
+    monkeypatch.setattr(packed_files.gzip, "compress", None)
+    again, plain = client.get(path, headers=packed), client.get(path, headers={"Accept-Encoding": "identity"})
+    assert first.headers["content-encoding"] == again.headers["content-encoding"] == "gzip"
+    assert first.content == again.content == plain.content == (STATIC / "vendor/echarts.min.js").read_bytes()
+    assert int(again.headers["content-length"]) < len(plain.content) / 2
+    assert (again.headers["content-type"], again.headers["vary"]) == (plain.headers["content-type"], "Accept-Encoding")
+    known = client.get(path, headers=packed | {"If-None-Match": again.headers["etag"]})
+    assert (known.status_code, known.content) == (304, b"")
+    assert "content-encoding" not in client.get("/static/icon.svg", headers=packed).headers
 
 
 def test_pages_hold_no_inline_script_or_style(client, page, paths):
