@@ -17,6 +17,8 @@ _CLOSED = tuple(
     ipaddress.ip_network(network)
     for network in (
         "192.0.0.0/24",  # protocols' own (RFC 6890); Python 3.11 calls it public
+        "192.88.99.0/24",  # relays of 6to4 (RFC 7526), which hand on to where a packet says
+        "3fff::/20",  # documentation (RFC 9637), newer than Python 3.11
         "2001::/23",  # Teredo and other protocols: they carry an IPv4 address, which a route may lead anywhere
         "2002::/16",  # 6to4: likewise
         "64:ff9b::/96",  # NAT64: likewise

@@ -18,6 +18,7 @@ NOT_PUBLIC = [
     "169.254.169.254",  # where clouds keep the keys of their machines
     "100.64.0.1",
     "192.0.0.8",
+    "192.88.99.1",
     "198.18.0.1",
     "224.0.0.1",
     "240.0.0.1",
@@ -29,6 +30,8 @@ NOT_PUBLIC = [
     "::ffff:8.8.8.8",
     "64:ff9b::7f00:1",
     "2002:7f00:1::",
+    "3fff::1",
+    "3fff:fff:ffff::1",
     "64:ff9b::7f00:1",
     "2001:0:7f00:1::",
     "fc00::1",
@@ -44,7 +47,9 @@ def test_what_is_not_of_the_open_internet_is_known(address):
     assert not is_public(ipaddress.ip_address(address))
 
 
-@pytest.mark.parametrize("address", ["8.8.8.8", "192.88.98.1", "172.32.0.1", "2606:4700::1111", "2a00:1450::1"])
+@pytest.mark.parametrize(
+    "address", ["8.8.8.8", "192.88.98.1", "192.88.100.1", "172.32.0.1", "2606:4700::1111", "2a00:1450::1"]
+)
 def test_public_addresses_are_public(address):
     assert is_public(ipaddress.ip_address(address))
 

@@ -158,6 +158,27 @@ def test_nothing_is_sent_to_an_address_that_was_allowed_once(receiver, ended_job
     assert receiver.requests == []
 
 
+@pytest.mark.usefixtures("private_allowed")
+def test_a_name_that_turns_to_a_closed_address_between_two_attempts_is_not_called(receiver, ended_job, monkeypatch):
+    """DNS rebinding: what was judged at one attempt is judged again at the next. Here 127.0.0.2 alone is allowed."""
+    with session_scope() as session:
+        webhooks.create_webhook(session, WebhookRequest(name="ci", url=f"http://rebind.example:{receiver.port}/"))
+    ended_job()
+    answers, look_up = iter(["127.0.0.2"]), socket.getaddrinfo
+
+    def turning(host, port, *arguments, **names):
+        return look_up(next(answers, "127.0.0.1") if host == "rebind.example" else host, port, *arguments, **names)
+
+    monkeypatch.setattr(socket, "getaddrinfo", turning)
+    monkeypatch.setattr(deliveries, "PAUSES_S", (0.05,))
+    monkeypatch.setattr(pinned_post, "is_allowed", lambda address: str(address) == "127.0.0.2")
+    with WebhookSender(look_every_s=0.02):
+        row = wait_for_state("failed")
+    assert row.attempts == 2, "nobody listens on 127.0.0.2"
+    assert "127.0.0.1 is no public address" in row.error
+    assert receiver.requests == []
+
+
 @pytest.mark.parametrize("host", ["localhost", "2130706433", "0x7f.1", "127.1"])
 def test_a_name_that_leads_to_this_machine_is_refused(receiver, host):
     attempted = send(f"https://{host}:{receiver.port}/")
@@ -228,10 +249,11 @@ def test_the_certificate_is_that_of_the_name_although_an_address_is_dialled(
 
 
 @pytest.mark.usefixtures("private_allowed")
-def test_a_redirection_is_not_followed(receiver):
-    receiver.status, receiver.headers = 302, {"Location": f"http://127.0.0.1:{receiver.port}/elsewhere"}
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+def test_a_redirection_is_not_followed(receiver, status):
+    receiver.status, receiver.headers = status, {"Location": f"http://127.0.0.1:{receiver.port}/elsewhere"}
     attempted = send(f"http://127.0.0.1:{receiver.port}/")
-    assert (attempted.status_code, attempted.is_delivered) == (302, False)
+    assert (attempted.status_code, attempted.is_delivered) == (status, False)
     assert [path for path, _, _ in receiver.requests] == ["/"]
 
 
