@@ -39,7 +39,7 @@ SECURITY_HEADERS: Mapping[str, str] = {
 
 _MARKS = (*((n.lower().encode(), v.encode()) for n, v in SECURITY_HEADERS.items()), (b"cache-control", b"no-cache"))
 
-FORWARDED = re.compile(rb"forwarded|x-forwarded-.*|x-real-ip|via")
+FORWARDED = re.compile(rb"forwarded|x-forwarded-.*|(x-real|x-client|cf-connecting|true-client)-ip|via")
 BODY_SECONDS = 30.0
 # A body that is too large is still read up to here and thrown away: a client that is cut off while it sends
 # sees a broken connection instead of the refusal.

@@ -163,7 +163,13 @@ def test_other_sites_may_not_post_without_origin(echo):
     refused(echo.post("/echo", json={}, headers={"Sec-Fetch-Site": "cross-site"}), 403, "foreign-origin")
 
 
-@pytest.mark.parametrize("header", ["Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Real-IP", "Via"])
+@pytest.mark.parametrize(
+    "header",
+    [
+        *("Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Real-IP", "Via"),
+        *("CF-Connecting-IP", "X-Client-IP", "True-Client-IP"),
+    ],
+)
 def test_forwarded_requests_are_refused(echo, header):
     document = refused(echo.get("/nothing", headers={header: "127.0.0.1"}), 403, "forwarded")
     assert header.lower() in document["detail"].lower()
