@@ -94,7 +94,7 @@ class Lock:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self.needs_key, self.has_open_reads = settings().require_keys, settings().open_reads
         self._clock = clock
-        self._believed: OrderedDict[str, tuple[Found, float]] = OrderedDict()
+        self._believed: OrderedDict[tuple[str, bool], tuple[Found, float]] = OrderedDict()
         self._rates = Buckets(settings().requests_per_minute, clock)
         self._wrong = Buckets(WRONG_PER_MINUTE, clock)
 
@@ -150,7 +150,7 @@ class Lock:
         return CapacityLimiter(GUESSES_AT_ONCE)
 
     async def _owner(self, token: str, address: str, *, is_key: bool) -> Caller:
-        believed, name = self._believed, keys.hash_of(token)
+        believed, name = self._believed, (keys.hash_of(token), is_key)  # a session's token is no key, nor is a key one
         found, since = believed.get(name, (None, -math.inf))
         if found is None or self._clock() - since > BELIEVED_S or has_ended(found.expires_at):
             find, since = partial(_look_up, token, is_key=is_key), self._clock()
@@ -185,6 +185,12 @@ def address_of(scope: Request) -> str:
 
 def _stranger(address: str) -> str:
     return f"reader {address}"
+
+
+def is_still_let_in(scope: Request) -> bool:
+    """Whether the token that an open request showed is in force still; asks the database."""
+    token, is_key = _token(Headers(scope=scope))
+    return token is None or not (lock_of(scope).needs_key or is_key) or _look_up(token, is_key=is_key) is not None
 
 
 def lock_of(scope: Request) -> Lock:

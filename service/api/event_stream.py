@@ -15,13 +15,20 @@ from starlette.types import Receive, Scope, Send
 
 from tilewright.service.api.refusals import TooManyStreamsError
 from tilewright.service.errors import DatabaseUnavailableError
+from tilewright.service.operations.caller import THIS_MACHINE, Caller
 from tilewright.service.operations.job_events import JobEvent, events_after
 from tilewright.service.operations.jobs import job
 from tilewright.service.operations.transaction import transaction
 
 MEDIA_TYPE = "text/event-stream"
 MAX_STREAMS = 100
+OF_ONE_CALLER = 25
+"""Places that one key, or one address without a key, may take: a single caller must not keep all others out."""
+
 POLL_SECONDS = 0.25
+LOOK_UP_SECONDS = 0.5
+"""How often the reader's key or session is looked up: a stream ends within a second of what let it in."""
+
 KEEP_ALIVE_SECONDS = 15.0
 """Proxies and clients take silence of a minute for a broken connection."""
 
@@ -44,39 +51,65 @@ class _StreamingResponse(StreamingResponse):
             self._give_back()
 
 
+class _Place:
+    """One of the places, until it is given back, which may be done twice."""
+
+    def __init__(self, taken: list[str], name: str) -> None:
+        self._taken, self._name = taken, name
+        taken.append(name)
+
+    def give_back(self) -> None:
+        """Makes room for another stream."""
+        if self._name:
+            self._taken.remove(self._name)
+        self._name = ""
+
+
 class Streams:
     """The open event streams of one application."""
 
     def __init__(self, max_streams: int = MAX_STREAMS, poll_s: float = POLL_SECONDS) -> None:
         self._max_streams, self._poll_s = max_streams, poll_s
-        self._taken: set[object] = set()
+        self._taken: list[str] = []  # the names of callers, one for each place
 
     @cached_property
     def _readers(self) -> CapacityLimiter:
         # Apart from the threads that serve requests, so that many streams cannot starve those.
         return CapacityLimiter(4)
 
-    async def follow(self, job_id: UUID, after: int) -> Response:
-        """The stream, or 204 where nothing can follow; raises NotFoundError, TooManyStreamsError."""
+    async def follow(
+        self,
+        job_id: UUID,
+        after: int,
+        caller: Caller = THIS_MACHINE,
+        is_still_let_in: Callable[[], bool] = lambda: True,
+    ) -> Response:
+        """The stream, or 204 where nothing can follow; raises NotFoundError, TooManyStreamsError.
+
+        It ends when `is_still_let_in`, which may ask the database, says that its reader is not.
+        """
         if len(self._taken) >= self._max_streams:
             raise TooManyStreamsError(f"{self._max_streams} event streams are open, which is as many as are allowed.")
-        place = object()
-        self._taken.add(place)  # before anything is waited for: others ask meanwhile
+        if caller is not THIS_MACHINE and self._taken.count(caller.name) >= OF_ONE_CALLER:
+            raise TooManyStreamsError(f"{caller.name} has {OF_ONE_CALLER} event streams open, as many as one may have.")
+        place = _Place(self._taken, caller.name)  # before anything is waited for: others ask meanwhile
         is_followed = False
         try:
             events, is_over = await to_thread.run_sync(_first, job_id, after, limiter=self._readers)
             is_followed = bool(events) or not is_over
         finally:
             if not is_followed:
-                self._taken.discard(place)
+                place.give_back()
         if not is_followed:
             return Response(status_code=204)
-        return _StreamingResponse(self._stream(job_id, after, events, place), lambda: self._taken.discard(place))
+        return _StreamingResponse(self._stream(job_id, after, events, place, is_still_let_in), place.give_back)
 
-    async def _stream(self, job_id: UUID, after: int, events: list[JobEvent], place: object) -> AsyncIterator[str]:
+    async def _stream(
+        self, job_id: UUID, after: int, events: list[JobEvent], place: _Place, is_still_let_in: Callable[[], bool]
+    ) -> AsyncIterator[str]:
         clock = asyncio.get_running_loop().time
         try:
-            spoke_at = clock()
+            spoke_at = looked_up_at = clock()
             yield "retry: 1000\n\n"
             while True:
                 for event in events:
@@ -88,11 +121,15 @@ class Streams:
                     yield ": still there\n\n"
                     spoke_at = clock()
                 await asyncio.sleep(self._poll_s)
+                if clock() - looked_up_at > LOOK_UP_SECONDS:
+                    if not await to_thread.run_sync(is_still_let_in, limiter=self._readers):
+                        return  # the reader connects again, and is told why it may not
+                    looked_up_at = clock()
                 events = await to_thread.run_sync(_next, job_id, after, limiter=self._readers)
         except DatabaseUnavailableError:
             return  # the reader connects again after its last event, and is told then
         finally:
-            self._taken.discard(place)
+            place.give_back()
 
 
 def _first(job_id: UUID, after: int) -> tuple[list[JobEvent], bool]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import JSONResponse, StreamingResponse
 from pydantic import BaseModel, Field
 
+from tilewright.service.api import access
 from tilewright.service.api.csv_pages import CSV_TOO, rendered
 from tilewright.service.api.event_stream import MEDIA_TYPE, Streams
 from tilewright.service.api.openapi import Responses, refuses
@@ -123,7 +125,8 @@ def list_job_trials(
 async def follow_job(request: Request, job_id: JobId, last_event_id: LastEventId = None) -> Response:
     """Every trial and change of state as it happens, taken up after `Last-Event-ID`."""
     streams: Streams = request.app.state.streams
-    return await streams.follow(job_id, last_event_id or 0)
+    caller, is_still_let_in = request.scope["tilewright.caller"], partial(access.is_still_let_in, request.scope)
+    return await streams.follow(job_id, last_event_id or 0, caller, is_still_let_in)
 
 
 @router.post(

@@ -213,6 +213,17 @@ def test_a_session_ends_when_its_browser_signs_out(keyed):
         assert session.scalar(select(func.count()).select_from(models.BrowserSession)) == 0
 
 
+@pytest.mark.parametrize("cached", [False, True])
+def test_a_sessions_token_is_no_key_and_a_key_no_session(keyed, cached):
+    token = key()
+    cookie = keyed.post("/v1/session", json={"key": token}).headers["set-cookie"].split(";")[0]
+    if cached:
+        assert keyed.get("/v1/kernels", headers={"Cookie": cookie}).status_code == 200
+        assert keyed.get("/v1/kernels", **bearer(token)).status_code == 200
+    assert keyed.get("/v1/kernels", **bearer(cookie.partition("=")[2])).status_code == 401
+    assert keyed.get("/v1/kernels", headers={"Cookie": f"{access.COOKIE}={token}"}).status_code == 401
+
+
 def test_one_name_is_in_force_once(client):
     assert client.post("/v1/keys", json={"name": "ci"}).status_code == 201
     assert client.post("/v1/keys", json={"name": "ci"}).status_code == 409

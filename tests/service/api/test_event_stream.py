@@ -3,6 +3,7 @@
 import asyncio
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -19,7 +20,12 @@ from tilewright.service.api.refusals import TooManyStreamsError
 from tilewright.service.app import create_app
 from tilewright.service.client.events import parse_events
 from tilewright.service.errors import NotFoundError
+from tilewright.service.operations import keys, sessions
+from tilewright.service.operations.caller import Caller as CallerOfKey
+from tilewright.service.operations.caller import Scope
+from tilewright.service.operations.requests import KeyRequest
 from tilewright.service.operations.transaction import transaction
+from tilewright.service.settings import settings
 from tilewright.service.store import models
 from tilewright.service.store.models import uuid7
 
@@ -128,6 +134,57 @@ def test_of_many_who_ask_at_once_no_more_than_allowed_get_a_stream(client):
         return sum(isinstance(one, TooManyStreamsError) for one in found)
 
     assert asyncio.run(crowd()) == 4
+
+
+def test_one_key_leaves_room_for_others(client, monkeypatch):
+    monkeypatch.setattr("tilewright.service.api.event_stream.OF_ONE_CALLER", 2)
+    job_id, _ = running_job()
+    greedy, other = (CallerOfKey(f"key {name}", Scope.READ, uuid7()) for name in ("greedy", "other"))
+
+    async def crowd():
+        streams = Streams(max_streams=5)
+        open_ones = [await streams.follow(job_id, 0, greedy) for _ in range(2)]
+        with pytest.raises(TooManyStreamsError, match="key greedy has 2"):
+            await streams.follow(job_id, 0, greedy)
+        open_ones += [await streams.follow(job_id, 0, other)]
+        body = open_ones[0].body_iterator
+        await anext(body)
+        await body.aclose()
+        open_ones += [await streams.follow(job_id, 0, greedy)]
+        return [await streams.follow(job_id, 0) for _ in range(2)]  # this machine's
+
+    assert len(asyncio.run(crowd())) == 2
+
+
+@pytest.mark.parametrize("ended", ["key", "session"])
+def test_a_stream_ends_with_what_let_it_in_whichever_process_ended_that(client, monkeypatch, ended):
+    monkeypatch.setenv("TILEWRIGHT_REQUIRE_KEYS", "true")
+    settings.cache_clear()
+    job_id, _ = running_job()
+    with transaction() as session:
+        token = keys.create_key(session, KeyRequest(name="ci")).token
+        cookie = sessions.open_session(session, token)
+    header = {"Authorization": f"Bearer {token}"} if ended == "key" else {"Cookie": f"{sessions.COOKIE}={cookie}"}
+    try:
+        with (
+            served(create_app()) as url,
+            httpx.stream(
+                "GET", f"{url}/v1/jobs/{job_id}/events", headers=header, timeout=20, trust_env=False
+            ) as answer,
+        ):
+            lines = seen.iter_lines()
+            assert any(line.startswith("data:") for line in lines)
+            with transaction() as session:  # as another process would
+                if ended == "key":
+                    keys.revoke_key(session, "ci")
+                else:
+                    sessions.close_session(session, cookie)
+            start_s = time.monotonic()
+            assert list(parse_events(lines)) == []
+            assert time.monotonic() - start_s < 10, "the job goes on: without a look-up the stream would too"
+    finally:
+        monkeypatch.undo()
+        settings.cache_clear()
 
 
 def test_who_gets_no_stream_or_leaves_before_it_begins_takes_no_place(client):
