@@ -36,6 +36,10 @@ class CeilingError(ServiceError):
     """More than who asks may ask for."""
 
 
+class NotOwnerError(ServiceError):
+    """It belongs to another key."""
+
+
 class FencedError(ServiceError):
     """Another worker took the job over; this one must stop without a further write."""
 

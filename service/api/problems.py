@@ -27,6 +27,7 @@ from tilewright.service.errors import (
     NoAnswerError,
     NoConfigurationError,
     NotFoundError,
+    NotOwnerError,
     ServiceError,
 )
 
@@ -64,6 +65,9 @@ NO_DEVICE = ProblemType(
 )
 NO_ANSWER = ProblemType(
     "no-answer", "The device did not answer in time.", 504, "Ask again after Retry-After seconds, or elsewhere."
+)
+FORBIDDEN = ProblemType(
+    "forbidden", "The key does not allow this.", 403, "Use a key with the scope that `detail` names."
 )
 INTERNAL = ProblemType(
     "internal-error", "Something went wrong here.", 500, "Report it with the request id; the server's log has the rest."
@@ -104,9 +108,8 @@ BY_ERROR: Mapping[type[Exception], ProblemType] = {
     refusals.UnknownCallerError: ProblemType(
         "unknown-caller", "A key is needed.", 401, "Send `Authorization: Bearer` and a key, or sign in at /sign-in."
     ),
-    refusals.ForbiddenError: ProblemType(
-        "forbidden", "The key does not allow this.", 403, "Use a key with the scope that `detail` names."
-    ),
+    refusals.ForbiddenError: FORBIDDEN,
+    NotOwnerError: FORBIDDEN,
     refusals.TooManyRequestsError: ProblemType(
         "too-many-requests", "Too many requests.", 429, "Wait for the seconds that Retry-After names."
     ),

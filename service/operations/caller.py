@@ -34,12 +34,16 @@ class Ceilings:
 
 @dataclass(frozen=True)
 class Caller:
-    """Who asks. `key_id` is None on this machine, where no key is needed."""
+    """Who asks. `key_id` and `key_name` are None on this machine, where no key is needed.
+
+    What belongs to a caller belongs to its key's name, so that it stays whoever's it was when the key is rotated.
+    """
 
     name: str
     scope: Scope
     key_id: UUID | None = None
     ceilings: Ceilings = Ceilings()
+    key_name: str | None = None
 
     @property
     def is_stranger(self) -> bool:

@@ -13,6 +13,7 @@ from sqlalchemy.orm import Session, joinedload
 
 from tilewright.service.errors import ConflictError, InvalidRequestError, NotFoundError
 from tilewright.service.operations.answers import JobAnswer, Page, ProblemAnswer, TrialAnswer
+from tilewright.service.operations.ownership import check_owner
 from tilewright.service.operations.pages import cursor_of, row_id_of
 from tilewright.service.operations.registry import problem_answer
 from tilewright.service.operations.webhooks import announce
@@ -64,9 +65,12 @@ def jobs(session: Session, *, state: str | None = None, limit: int = 50, cursor:
 def cancel_job(session: Session, job_id: uuid.UUID) -> JobAnswer:
     """The job, cancelled now if nobody had begun it, else asked to stop after the running trial.
 
-    Raises NotFoundError, and ConflictError for a job that has ended otherwise.
+    Raises NotFoundError, NotOwnerError, and ConflictError for a job that has ended otherwise.
     """
     table = models.TuningJob
+    owner = func.coalesce(table.key_id, models.Schedule.key_id)  # a schedule's jobs belong to who made it
+    asked_by = select(owner).select_from(table).outerjoin(models.Schedule, models.Schedule.id == table.schedule_id)
+    check_owner(session, "job", session.scalar(asked_by.where(table.id == job_id)))
     is_queued = table.state == JobState.QUEUED
     changed = session.scalar(
         update(table)

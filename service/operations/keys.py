@@ -127,7 +127,7 @@ def touch(session: Session, row: models.ApiKey) -> None:
 def caller_of(row: models.ApiKey) -> Caller:
     """Who shows this key."""
     ceilings = Ceilings(row.max_trials, row.max_seconds, row.max_open_jobs)
-    return Caller(f"key {row.name}", Scope(row.scope), row.id, ceilings)
+    return Caller(f"key {row.name}", Scope(row.scope), row.id, ceilings, row.name)
 
 
 def hash_of(token: str) -> str:

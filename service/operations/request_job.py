@@ -40,7 +40,7 @@ def request_job(session: Session, request: JobRequest, *, idempotency_key: str |
     if idempotency_key is not None:
         session.execute(
             insert(models.IdempotencyKey)
-            .values(key=idempotency_key, body_hash=body_hash, job_id=made.id)
+            .values(owner=_owner(), key=idempotency_key, body_hash=body_hash, job_id=made.id)
             .on_conflict_do_nothing()
         )
         # Another request with this key may have come first and was waited for: its job counts.
@@ -177,28 +177,34 @@ def check_budget_ceilings(trials: int | None, seconds: float | None) -> None:
 def _check_open_jobs(session: Session, accepted: Accepted) -> None:
     """Raises CeilingError where the caller's key has as many open jobs as it may, and there is none to be joined.
 
-    The key's row orders those who ask.
+    Counted are the jobs of all keys of its name: it may have been rotated. The keys' rows order those who ask.
     """
     most, who = ceilings().max_open_jobs, acting()
-    if most is None or who is None or who.caller.key_id is None:
+    if most is None or who is None or who.caller.key_name is None:
         return
     if open_job(session, accepted.coalesce_hash) is not None:
         return
-    key_id = who.caller.key_id
-    session.execute(select(models.ApiKey.id).where(models.ApiKey.id == key_id).with_for_update())
-    job = models.TuningJob
-    open_jobs = select(func.count()).where(job.key_id == key_id, job.state.in_(OPEN))
+    key, job = models.ApiKey, models.TuningJob
+    same = select(key.id).where(key.name == who.caller.key_name).order_by(key.id)
+    keys = session.scalars(same.with_for_update()).all()
+    open_jobs = select(func.count()).where(job.key_id.in_(keys), job.state.in_(OPEN))
     if (session.scalar(open_jobs) or 0) >= most:
         raise CeilingError(f"This key may have {most} jobs queued or running; wait for one, or cancel one.")
 
 
 def _job_of_key(session: Session, key: str | None, body_hash: str) -> uuid.UUID | None:
-    row = session.get(models.IdempotencyKey, key) if key is not None else None
+    row = session.get(models.IdempotencyKey, (_owner(), key)) if key is not None else None
     if row is None:
         return None
     if row.body_hash != body_hash:
         raise ConflictError(f"The idempotency key {key!r} was used before, with another body.")
     return row.job_id
+
+
+def _owner() -> str:
+    """Whose idempotency keys count: the same word of two callers stands for two jobs."""
+    who = acting()
+    return (who.caller.key_name if who else None) or ""
 
 
 def _seconds_per_trial(session: Session, accepted: Accepted) -> float | None:

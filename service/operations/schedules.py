@@ -15,9 +15,11 @@ from sqlalchemy.orm import Session, joinedload
 
 from tilewright.service.errors import ConflictError, InvalidRequestError, NotFoundError
 from tilewright.service.operations.answers import FireAnswer, JobAnswer, Page, ProblemAnswer, ScheduleAnswer
+from tilewright.service.operations.caller import acting
 from tilewright.service.operations.due_times import DueTimes
 from tilewright.service.operations.firing import MAX_OPEN_JOBS, fire_by_hand, fire_due, first_due
 from tilewright.service.operations.jobs import OPEN, job
+from tilewright.service.operations.ownership import check_owner
 from tilewright.service.operations.pages import cursor_of, row_id_of
 from tilewright.service.operations.registry import problem_answer
 from tilewright.service.operations.requests import ScheduleChanges, ScheduleRequest
@@ -47,10 +49,14 @@ def create_schedule(session: Session, request: ScheduleRequest) -> ScheduleAnswe
     """
     checked = check_schedule(session, request)
     now: datetime = session.scalars(select(func.clock_timestamp())).one()
-    table = models.Schedule
+    table, who = models.Schedule, acting()
     new_id = session.scalar(
         insert(table)
-        .values(**checked.columns, next_at=checked.times.after(now) if request.enabled else None)
+        .values(
+            **checked.columns,
+            key_id=who.caller.key_id if who else None,
+            next_at=checked.times.after(now) if request.enabled else None,
+        )
         .on_conflict_do_nothing()
         .returning(table.id)
     )
@@ -63,7 +69,8 @@ def create_schedule(session: Session, request: ScheduleRequest) -> ScheduleAnswe
 def change_schedule(session: Session, schedule_id: int, request: ScheduleRequest) -> ScheduleAnswer:
     """The schedule as the request says; what it has made stays, and no due time comes again.
 
-    Raises NotFoundError, CeilingError, InvalidRequestError or InvalidProblemError naming the field, ConflictError.
+    Raises NotFoundError, NotOwnerError, CeilingError, ConflictError, InvalidRequestError or InvalidProblemError naming
+    the field.
     """
     row = _locked(session, schedule_id)
     checked = check_schedule(session, request)
@@ -114,7 +121,10 @@ def schedule(session: Session, schedule_id: int) -> ScheduleAnswer:
 
 
 def set_enabled(session: Session, schedule_id: int, enabled: bool) -> ScheduleAnswer:
-    """The schedule paused or going on; raises NotFoundError, CeilingError. What was due in the pause does not fire."""
+    """The schedule paused or going on; raises NotFoundError, NotOwnerError, CeilingError.
+
+    What was due in the pause does not fire.
+    """
     row = _locked(session, schedule_id)
     if enabled:
         check_caller(row.budget_trials, row.budget_seconds)
@@ -125,7 +135,10 @@ def set_enabled(session: Session, schedule_id: int, enabled: bool) -> ScheduleAn
 
 
 def delete_schedule(session: Session, schedule_id: int) -> None:
-    """The schedule and the record of its fires are gone; its jobs stay, open ones too. Raises NotFoundError."""
+    """The schedule and the record of its fires are gone; its jobs stay, open ones too.
+
+    Raises NotFoundError, NotOwnerError.
+    """
     session.delete(_locked(session, schedule_id))
     session.flush()
 
@@ -133,7 +146,7 @@ def delete_schedule(session: Session, schedule_id: int) -> None:
 def run_now(session: Session, schedule_id: int) -> list[JobAnswer]:
     """The jobs of one fire outside the due times, whatever is open, also of a paused schedule.
 
-    Raises NotFoundError, CeilingError, and ConflictError where too many of its jobs are open.
+    Raises NotFoundError, NotOwnerError, CeilingError, and ConflictError where too many of its jobs are open.
     """
     row = _locked(session, schedule_id)
     check_caller(row.budget_trials, row.budget_seconds)
@@ -169,7 +182,7 @@ def _taken(name: str) -> ConflictError:
 
 
 def _locked(session: Session, schedule_id: int) -> models.Schedule:
-    """The row, which nobody can fire or change meanwhile; raises NotFoundError."""
+    """The row, which nobody can fire or change meanwhile; raises NotFoundError, NotOwnerError."""
     table = models.Schedule
     row = session.scalars(
         select(table)
@@ -180,6 +193,7 @@ def _locked(session: Session, schedule_id: int) -> models.Schedule:
     ).one_or_none()
     if row is None:
         raise NotFoundError("schedule", str(schedule_id))
+    check_owner(session, "schedule", row.key_id)
     return row
 
 

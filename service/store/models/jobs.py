@@ -126,11 +126,13 @@ class TuningJob(Base):
 
 
 class IdempotencyKey(Base):
-    """A caller's key and what it stands for: the same key with another body is refused. Several may name one job."""
+    """A caller's word and what it stands for: the same with another body is refused. Several may name one job."""
 
     __tablename__ = "idempotency_keys"
     __table_args__ = (Index(None, "created_at"),)
 
+    # The name of the access key that said it; empty: this machine.
+    owner: Mapped[str] = mapped_column(primary_key=True, server_default="")
     key: Mapped[str] = mapped_column(primary_key=True)
     body_hash: Mapped[str]
     job_id: Mapped[uuid.UUID] = mapped_column(ForeignKey("tuning_jobs.id"), index=True)

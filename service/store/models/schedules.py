@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from datetime import datetime
 from enum import StrEnum
 
@@ -75,6 +76,7 @@ class Schedule(Base):
     enabled: Mapped[bool] = mapped_column(server_default=text("true"))
     next_at: Mapped[datetime | None]
     last_fire_at: Mapped[datetime | None]  # newest due time dealt with; run now leaves it alone
+    key_id: Mapped[uuid.UUID | None] = mapped_column(ForeignKey("api_keys.id"))  # that made it
     created_at: Mapped[datetime] = mapped_column(server_default=func.now())
 
     device_model: Mapped[DeviceModel] = relationship(lazy="raise")

@@ -251,6 +251,65 @@ def test_ceilings_hold_for_budgets_and_for_open_jobs(keyed):
     assert keyed.post("/v1/jobs", json=other, **bearer(key("large", scope=Scope.TUNE))).status_code == 202
 
 
+def test_rotation_gives_no_new_ceiling_and_takes_no_job_away(keyed):
+    device()
+    old = key("small", scope=Scope.TUNE, max_trials=20, max_open_jobs=1)
+    made = keyed.post("/v1/jobs", json=JOB, **bearer(old)).json()
+    with transaction() as session:
+        new = bearer(keys.rotate_key(session, "small", grace_s=60).token)
+    other = JOB | {"shape": SHAPE | {"m": 512}}
+    assert keyed.post("/v1/jobs", json=other, **new).json()["type"] == "/problems/over-ceiling"
+    assert keyed.post(f"/v1/jobs/{made['id']}/cancel", **new).json()["state"] == "cancelled"
+    assert keyed.post("/v1/jobs", json=other, **new).status_code == 202
+
+
+def test_a_job_is_cancelled_by_who_asked_for_it_and_by_admins(keyed):
+    device()
+    mine, other, admin = (bearer(key(n, scope=s)) for n, s in [("a", "tune"), ("b", "tune"), ("c", "admin")])
+    job_id = keyed.post("/v1/jobs", json=JOB, **mine).json()["id"]
+    refused = keyed.post(f"/v1/jobs/{job_id}/cancel", **other)
+    assert (refused.status_code, refused.json()["type"]) == (403, "/problems/forbidden")
+    assert "the key 'a'" in refused.json()["detail"]
+    assert keyed.get(f"/v1/jobs/{job_id}", **other).json()["state"] == "queued"
+    assert keyed.post(f"/v1/jobs/{job_id}/cancel", **admin).status_code == 200
+    nobodys = keyed.post("/v1/jobs", json=JOB, **mine).json()["id"]
+    with session_scope() as session:
+        session.execute(update(models.TuningJob).values(key_id=None))  # as of a time without keys
+    assert keyed.post(f"/v1/jobs/{nobodys}/cancel", **other).status_code == 200
+
+
+def test_a_schedule_and_its_jobs_are_changed_by_who_made_it_and_by_admins(keyed):
+    device()
+    mine, other, admin = (bearer(key(n, scope=s)) for n, s in [("a", "tune"), ("b", "tune"), ("c", "admin")])
+    body = {"name": "nightly", "cron": "0 0 2 * * *", "problems": [{"kernel": "gemm", "shape": SHAPE}]}
+    body |= {"budget": {"trials": 10}}
+    path = f"/v1/schedules/{keyed.post('/v1/schedules', json=body, **mine).json()['id']}"
+    changes = [("PUT", path, {"json": body}), *(("POST", f"{path}/{what}", {}) for what in ("pause", "resume", "run"))]
+    for method, address, sent in [*changes, ("DELETE", path, {})]:
+        headers = {"headers": other["headers"]}
+        assert keyed.request(method, address, **sent, **headers).json()["type"] == "/problems/forbidden", address
+    (job,) = keyed.post(f"{path}/run", **mine).json()["items"]
+    assert keyed.post(f"/v1/jobs/{job['id']}/cancel", **other).status_code == 403
+    assert keyed.post(f"/v1/jobs/{job['id']}/cancel", **mine).status_code == 200
+    for method, address, sent in changes:
+        assert keyed.request(method, address, **sent, **admin).is_success, address
+    assert keyed.request("DELETE", path, **mine).status_code == 204
+
+
+def test_idempotency_keys_are_the_callers_own(keyed):
+    device()
+    first, second = (bearer(key(name, scope=Scope.TUNE)) for name in ("a", "b"))
+
+    def ask(of, trials):
+        headers = of["headers"] | {"Idempotency-Key": "nightly"}
+        return keyed.post("/v1/jobs", json=JOB | {"budget": {"trials": trials}}, headers=headers)
+
+    mine, others = ask(first, 10), ask(second, 11)
+    assert (mine.status_code, others.status_code) == (202, 202)
+    assert mine.json()["id"] != others.json()["id"]
+    assert (ask(first, 10).json()["id"], ask(first, 11).status_code) == (mine.json()["id"], 409)
+
+
 def test_a_change_is_recorded_with_its_author_and_a_refused_one_is_not(keyed):
     device()
     tuner, admin = key("tuner", scope=Scope.TUNE), key("boss", scope=Scope.ADMIN)

@@ -172,7 +172,7 @@ def test_a_stream_ends_with_what_let_it_in_whichever_process_ended_that(client, 
                 "GET", f"{url}/v1/jobs/{job_id}/events", headers=header, timeout=20, trust_env=False
             ) as answer,
         ):
-            lines = seen.iter_lines()
+            lines = answer.iter_lines()
             assert any(line.startswith("data:") for line in lines)
             with transaction() as session:  # as another process would
                 if ended == "key":

@@ -9,9 +9,9 @@ from sqlalchemy import func, select
 
 from tilewright.kernels.errors import InvalidProblemError
 from tilewright.service.errors import CeilingError, ConflictError, InvalidRequestError, NotFoundError
-from tilewright.service.operations import registry
+from tilewright.service.operations import keys, registry
 from tilewright.service.operations.caller import Caller, Ceilings, Scope, acting_as
-from tilewright.service.operations.requests import BudgetRequest
+from tilewright.service.operations.requests import BudgetRequest, KeyRequest
 from tilewright.service.operations.schedules import (
     change_schedule,
     create_schedule,
@@ -57,8 +57,8 @@ def test_a_key_with_a_ceiling_on_open_jobs_gets_none_from_schedules(session, lim
 
 
 def test_a_key_with_ceilings_on_budgets_alone_may_make_schedules_within_them(session):
-    key = Caller("key ci", Scope.TUNE, models.uuid7(), Ceilings(max_trials=20))
-    with acting_as(key, "test"):
+    token = keys.create_key(session, KeyRequest(name="ci", scope=Scope.TUNE, max_trials=20)).token
+    with acting_as(keys.find_key(session, token).caller, "test"):
         with pytest.raises(CeilingError, match="20 trials"):
             create_schedule(session, wanted(budget=BudgetRequest(trials=21)))
         made = create_schedule(session, wanted(budget=BudgetRequest(trials=20)))
