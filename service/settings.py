@@ -93,6 +93,9 @@ class Settings(BaseSettings):
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         default="info", description="The least that is worth a line of the log."
     )
+    max_connections: int = Field(
+        default=1000, gt=0, description="Connections to an API process at a time; never more than half its descriptors."
+    )
     max_body_bytes: int = Field(default=1 << 20, gt=0, description="Largest request body.")
     max_import_bytes: int = Field(
         default=1 << 24, gt=0, le=1 << 30, description="Largest document that is imported, unpacked."

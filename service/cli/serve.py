@@ -11,6 +11,7 @@ import typer
 import uvicorn
 
 from tilewright.service import logs
+from tilewright.service.api import wire
 from tilewright.service.cli.connection import prepare_database
 from tilewright.service.cli.failure import CommandError, ExitCode
 from tilewright.service.cli.machine import chosen_devices
@@ -44,6 +45,10 @@ def serve(host: HostOption = None, port: PortOption = None) -> None:
             factory=True,
             host=settings().host,
             port=settings().port,
+            http=wire.protocol(),
+            loop="tilewright.service.api.wire:new_loop",
+            ws="none",
+            backlog=wire.backlog(),
             log_config=None,
             access_log=False,  # api/request_log.py writes the line of each request
             # Event streams end when their reader does; those still open must not hold up a stop.

@@ -63,7 +63,9 @@ def test_example_of_a_job_is_accepted(client):
     assert client.post("/v1/jobs", json=example).status_code == 202
 
 
-CONFIG = pytest.importorskip("schemathesis.config").SchemathesisConfig.from_path(Path(__file__).parent / "schemathesis.toml")
+CONFIG = pytest.importorskip("schemathesis.config").SchemathesisConfig.from_path(
+    Path(__file__).parent / "schemathesis.toml"
+)
 SCHEMA = schemathesis.openapi.from_dict(document(), config=CONFIG)
 OPERATIONS = {found.ok().label: found.ok() for found in SCHEMA.get_all_operations()}
 CHECKS = [

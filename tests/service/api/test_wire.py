@@ -1,0 +1,204 @@
+"""Connections, with either parser: what no two readers may take for different requests, and an end to waiting."""
+
+import asyncio
+import errno
+import logging
+import re
+import resource
+import select
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, suppress
+
+import pytest
+import uvicorn
+
+from tilewright.service.api import wire
+from tilewright.service.api.wire_httptools import HttptoolsConnection
+
+PARSERS = (wire.H11Connection, HttptoolsConnection)
+GET = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"
+POST = b"POST / HTTP/1.1\r\nHost: a\r\n"
+CHUNKED = POST + b"Transfer-Encoding: chunked\r\n\r\n"
+LARGE = b"x" * (16 << 20)
+gone = threading.Event()
+
+
+async def echo(scope, receive, send):
+    """Answers with what it read; /large with more than buffers hold, /unread before the body is there."""
+    body, more = b"", scope["path"] != "/unread"
+    while more:
+        message = await receive()
+        body, more = body + message.get("body", b""), message.get("more_body", False)
+    body = LARGE if scope["path"] == "/large" else body
+    head = [(b"content-length", b"%d" % len(body))]
+    await send({"type": "http.response.start", "status": 200, "headers": head})
+    await send({"type": "http.response.body", "body": body[:-1], "more_body": True})
+    await send({"type": "http.response.body", "body": body[-1:]})  # waits for the first part to be read
+    if scope["path"] == "/large":
+        gone.set()
+
+
+Connect = Callable[[bytes], socket.socket]
+
+
+@pytest.fixture(params=PARSERS)
+def connect(request: pytest.FixtureRequest) -> Iterator[Connect]:
+    """Opens connections to a real server with one of the parsers, and sends."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    config = uvicorn.Config(
+        echo, http=request.param, loop="tilewright.service.api.wire:new_loop", lifespan="off", log_config=None
+    )
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
+    thread.start()
+    with ExitStack() as opened:
+
+        def connect(sent: bytes) -> socket.socket:
+            made = opened.enter_context(socket.create_connection(listener.getsockname(), timeout=20))
+            made.sendall(sent)
+            return made
+
+        yield connect
+        server.should_exit = True
+    thread.join(10)
+    listener.close()
+    assert not thread.is_alive()
+
+
+def answers(connection: socket.socket) -> list[int]:
+    """The statuses of all that comes until the server closes the connection."""
+    said = b""
+    with suppress(ConnectionResetError):
+        while part := connection.recv(1 << 16):
+            said += part
+    return [int(status) for status in re.findall(rb"HTTP/1\.1 (\d+)", said)]
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        POST + b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        POST + b"Transfer-Encoding: chunked\r\nContent-Length: 5\r\n\r\n0\r\n\r\n",
+        b"GET / HTTP/1.1\nHost: a\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: a\nX: b\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: a\r\n\n",
+        b"GET / HTTP/1.1\nHost: a\n\n",
+        b"\nGET / HTTP/1.1\r\nHost: a\r\n\r\n",
+        CHUNKED + b"1\na\r\n0\r\n\r\n",
+        CHUNKED + b"1\r\na\n0\r\n\r\n",
+        CHUNKED + b"0\n\r\n",
+        CHUNKED + b"0\r\nX: y\n\r\n",
+        CHUNKED + b"0\r\n\n",
+    ],
+)
+def test_a_request_that_can_be_read_in_two_ways_is_refused_and_the_connection_closed(connect, sent):
+    assert answers(connect(sent + GET)) == [400]
+
+
+def test_the_same_byte_by_byte(connect):
+    connection = connect(b"")
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    for byte in b"GET / HTTP/1.1\r\nHost: a\nX: b":
+        connection.sendall(bytes([byte]))
+    connection.sendall(b"\r\n\r\n")
+    assert answers(connection) == [400]
+
+
+def test_bodies_may_hold_any_bytes_and_requests_follow_each_other(connect):
+    body = b"\n\r\n\n"
+    chunked = CHUNKED + b"4\r\n" + body + b"\r\n0\r\n\r\n"
+    last = POST + b"Connection: close\r\nContent-Length: 4\r\n\r\n" + body
+    assert answers(connect(GET + chunked + last)) == [200, 200, 200]
+
+
+def test_half_a_head_is_not_waited_for(connect, monkeypatch):
+    monkeypatch.setattr(wire, "HEAD_S", 0.3)
+    assert answers(connect(GET[:-2])) == [408]
+    assert answers(connect(b"")) == [408]
+
+
+def test_a_head_that_comes_byte_by_byte_has_no_more_time(connect, monkeypatch):
+    monkeypatch.setattr(wire, "HEAD_S", 0.5)
+    connection = connect(GET + b"GET / HTTP/1.1\r\nX: ")
+    statuses: list[int] = []
+    reading = threading.Thread(target=lambda: statuses.extend(answers(connection)))
+    reading.start()
+    while reading.is_alive():  # as long as the server takes it
+        try:
+            connection.sendall(b"x")
+        except OSError:
+            break
+        reading.join(0.05)
+    reading.join(20)
+    assert statuses[0] == 200  # a kept connection, not a new one
+    assert statuses[1:] in ([408], [])  # or a reset came before the word was read
+
+
+def test_a_body_that_nobody_reads_is_not_waited_for_either(connect, monkeypatch):
+    monkeypatch.setattr(wire, "HEAD_S", 0.3)
+    connection = connect(b"POST /unread HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\n")
+    assert connection.recv(1 << 16).startswith(b"HTTP/1.1 200")
+    connection.sendall(b"x")
+    assert answers(connection) == [408]
+
+
+def test_an_answer_that_is_not_read_ends(connect, monkeypatch):
+    monkeypatch.setattr(wire, "UNREAD_S", 0.3)
+    gone.clear()
+    connection = connect(b"GET /large HTTP/1.1\r\nHost: a\r\n\r\n")
+    assert gone.wait(20)
+    received = 0
+    with suppress(ConnectionResetError):
+        while part := connection.recv(1 << 20):
+            received += len(part)
+    assert received < len(LARGE)
+
+
+def test_a_head_may_not_be_longer_than_a_limit(connect):
+    connection = connect(b"GET / HTTP/1.1\r\nX: ")
+    with suppress(OSError):  # refused already
+        for _ in range(100):
+            connection.sendall(b"x" * 4096)
+    assert answers(connection) in ([400], [431], [])
+
+
+def test_a_flood_of_half_open_connections_leaves_room_for_a_request(connect, monkeypatch):
+    monkeypatch.setattr(wire, "most_connections", lambda: 20)
+    flood = [connect(GET[:-2]) for _ in range(60)]
+    for _ in range(3):
+        assert answers(connect(POST + b"Connection: close\r\nContent-Length: 2\r\n\r\nab")) == [200]
+    ended = select.poll()
+    for one in flood:
+        ended.register(one, select.POLLRDHUP)
+    while len(ended.poll(20_000)) < 40:  # without waiting for their time
+        pass
+
+
+def test_requests_under_way_are_not_ended_for_others(connect, monkeypatch):
+    monkeypatch.setattr(wire, "most_connections", lambda: 3)
+    begun = [connect(POST + b"Connection: close\r\nContent-Length: 2\r\n\r\na") for _ in range(3)]
+    # Until the server has them all, which it shows by refusing another.
+    while answers(connect(POST + b"Connection: close\r\nContent-Length: 1\r\n\r\na")) != [503]:
+        pass
+    for one in begun:
+        one.sendall(b"b")
+        assert answers(one) == [200]
+
+
+def test_at_most_half_of_the_descriptors_are_for_connections(monkeypatch):
+    monkeypatch.setattr(resource, "getrlimit", lambda _of: (256, 256))
+    assert (wire.most_connections.__wrapped__(), wire.backlog()) == (128, 64)
+
+
+def test_a_shortage_of_descriptors_is_told_once(caplog):
+    loop = asyncio.new_event_loop()
+    complain = wire.Complaints()
+    context = {"message": "socket.accept() out of system resource", "exception": OSError(errno.EMFILE, "too many")}
+    with caplog.at_level(logging.WARNING):
+        for _ in range(100):
+            complain(loop, context)
+        complain(loop, {"message": "something else", "exception": ValueError("else")})
+    loop.close()
+    assert [record.levelname for record in caplog.records] == ["WARNING", "ERROR"]
