@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -30,11 +31,11 @@ _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 @dataclass
 class Program:
-    """One program: its name, its arguments after the interpreter's, and its file for all that it prints."""
+    """One program: its name, its arguments after the interpreter's, and its file for all that it prints; None: ours."""
 
     name: str
     arguments: Sequence[str]
-    log: Path
+    log: Path | None
     process: subprocess.Popen[bytes] | None = None
     started_s: float = 0.0
     deaths: int = 0  # in a row, each before it was healthy
@@ -48,10 +49,17 @@ class Program:
     def log_tail(self, lines: int = 8) -> str:
         """The last lines that it printed."""
         try:
-            said = self.log.read_text(encoding="utf-8", errors="replace").splitlines()
+            said = self.log.read_text(encoding="utf-8", errors="replace").splitlines() if self.log else []
         except FileNotFoundError:
             return ""
         return "\n".join(logs.plain(line) for line in said[-lines:])
+
+    def rotate_log(self) -> None:
+        """Puts a log aside that is too long. It is copied and emptied: the program goes on writing to the same file."""
+        with contextlib.suppress(FileNotFoundError):
+            if self.log is not None and self.log.stat().st_size > LOG_BYTES:
+                shutil.copyfile(self.log, self.log.with_suffix(".log.previous"))
+                os.truncate(self.log, 0)
 
 
 class Supervisor:
@@ -113,6 +121,7 @@ class Supervisor:
     def _watch(self) -> None:
         while not self._stopping.wait(CHECK_S):
             for program in self.programs:
+                program.rotate_log()
                 self._look_after(program)
             if self._draining and not any(program.is_running for program in self.programs):
                 self.drained.set()
@@ -156,16 +165,18 @@ def terminable() -> Iterator[None]:
 
 
 def _start(program: Program, environment: Mapping[str, str]) -> None:
-    program.log.parent.mkdir(parents=True, exist_ok=True)
-    if program.log.exists() and program.log.stat().st_size > LOG_BYTES:
-        program.log.replace(program.log.with_suffix(".log.previous"))
-    with program.log.open("ab") as log:
+    with contextlib.ExitStack() as opened:
+        log = None
+        if program.log is not None:
+            program.log.parent.mkdir(parents=True, exist_ok=True)
+            program.rotate_log()
+            log = opened.enter_context(program.log.open("ab"))
         # A session of its own: Ctrl-C reaches the supervisor alone, which then stops the programs in order.
         program.process = subprocess.Popen(
             [sys.executable, *program.arguments],
             stdin=subprocess.DEVNULL,
             stdout=log,
-            stderr=subprocess.STDOUT,
+            stderr=log and subprocess.STDOUT,
             env=dict(environment),
             start_new_session=True,
         )
@@ -174,7 +185,8 @@ def _start(program: Program, environment: Mapping[str, str]) -> None:
 
 def _say_death(program: Program, status: int, pause_s: float) -> None:
     how = f"signal {signal.Signals(-status).name}" if status < 0 else f"status {status}"
-    warn(f"{program.name} ended with {how}; it starts again in {pause_s:.1f} s. Its log: {program.log}")
+    where = f" Its log: {program.log}" if program.log else ""
+    warn(f"{program.name} ended with {how}; it starts again in {pause_s:.1f} s.{where}")
 
 
 def end_with_supervisor() -> None:

@@ -10,6 +10,7 @@ import time
 import pytest
 from processes import is_running
 
+from tilewright.service.cli import supervisor as supervisor_module
 from tilewright.service.cli.supervisor import Program, Supervisor
 
 FOREVER = "import threading; print('up', flush=True); threading.Event().wait()"
@@ -61,6 +62,18 @@ def test_pauses_grow_while_a_program_keeps_dying(supervised):
     wait_until(lambda: len(deaths) >= 3)
     assert deaths[:3] == [(3, 0.5), (3, 1.0), (3, 2.0)]
     assert program.deaths >= 3
+
+
+def test_a_log_is_put_aside_while_its_program_runs(supervised, monkeypatch):
+    monkeypatch.setattr(supervisor_module, "LOG_BYTES", 1000)
+    _, program, deaths = supervised("import time\nwhile True: print('up' * 50, flush=True); time.sleep(0.001)")
+    previous = program.log.with_suffix(".log.previous")
+    wait_until(previous.exists)
+    size = previous.stat().st_size
+    wait_until(lambda: previous.stat().st_size != size)  # not once only
+    assert program.process.poll() is None
+    assert deaths == []
+    assert b"\0" not in program.log.read_bytes()  # it went on where the file then ended
 
 
 def test_stopping_ends_what_runs_and_starts_nothing_more(supervised):
