@@ -8,7 +8,6 @@ import gc
 from collections.abc import AsyncIterator
 
 from fastapi import FastAPI
-from prometheus_client import Gauge
 
 import tilewright
 from tilewright.service import dashboard
@@ -29,6 +28,7 @@ from tilewright.service.api import (
     problems,
     results,
     schedules,
+    siblings,
     studies,
     webhooks,
 )
@@ -36,7 +36,7 @@ from tilewright.service.api.best_door import BestDoor
 from tilewright.service.api.demand_buffer import DemandBuffer
 from tilewright.service.api.event_stream import Streams
 from tilewright.service.api.guard import Guard
-from tilewright.service.api.metrics import Meters, Witness
+from tilewright.service.api.metrics import LOOK_EVERY_S, Meters, Witness
 from tilewright.service.dashboard import pages
 from tilewright.service.dashboard.error_pages import ErrorPages
 from tilewright.service.dashboard.packed_files import PackedFiles
@@ -66,10 +66,19 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     gc.freeze()
     gc.collect()  # of nothing: a look at all comes only after growth by a quarter of what the last such look left
     gc.set_threshold(GARBAGE_AFTER, 10, 10)
+    looking = asyncio.create_task(_look(app.state.meters))
     try:
         yield
     finally:
+        looking.cancel()
         await asyncio.gather(*(asyncio.to_thread(one.stop) for one in beside))
+
+
+async def _look(meters: Meters) -> None:
+    """Keeps the gauges fresh that siblings tell of."""
+    while siblings.folder() is not None:
+        meters.look()
+        await asyncio.sleep(LOOK_EVERY_S)
 
 
 def create_app() -> FastAPI:
@@ -94,8 +103,7 @@ def create_app() -> FastAPI:
     app.state.streams, app.state.demand = Streams(), DemandBuffer()
     app.state.best = BestMemory(settings().best_kept)
     app.state.meters, app.state.observer = Meters(), Observer()
-    held = Gauge("tilewright_best_in_memory", "Best configurations in memory.", registry=app.state.meters.registry)
-    held.set_function(app.state.best.__len__)
+    app.state.meters.gauge("tilewright_best_in_memory", "Best configurations in memory.", app.state.best.__len__)
     looks = (best, comparisons, demand, kernels, studies, devices, results)
     for module in (*looks, jobs, schedules, keys, browser_session, webhooks, exchange, digits, health, metrics_page):
         app.include_router(module.router)

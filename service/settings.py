@@ -36,6 +36,9 @@ class Settings(BaseSettings):
     )
     host: str = Field(default="127.0.0.1", description="Address that the API listens on.")
     port: int = Field(default=8000, ge=1, le=65535, description="Port that the API listens on.")
+    api_processes: int = Field(
+        default=1, ge=1, le=64, description="Processes that serve the API on that one address; about one a core."
+    )
     allowed_hosts: list[str] = Field(
         default_factory=lambda: ["127.0.0.1", "localhost", "[::1]"],
         description="Host names that a request may carry; all others are refused (DNS rebinding).",

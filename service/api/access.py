@@ -6,7 +6,7 @@ import math
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property, partial
 from http.cookies import CookieError, SimpleCookie
@@ -17,6 +17,7 @@ from starlette.datastructures import Headers
 from starlette.types import Scope as Request
 
 from tilewright.service.api import refusals
+from tilewright.service.api.siblings import Bell, Pairs
 from tilewright.service.operations import keys, sessions
 from tilewright.service.operations.caller import THIS_MACHINE, Caller, Scope
 from tilewright.service.operations.keys import Found
@@ -28,7 +29,7 @@ BELIEVED_S = 5.0
 """How long an accepted token is not looked up again: so long may a key that another process revoked go on here."""
 
 REMEMBERED = 4096
-"""Tokens and addresses kept in memory; the least recent ones are forgotten first."""
+"""Tokens kept in memory; the least recent ones are forgotten first."""
 
 WRONG_PER_MINUTE = 30
 """Tokens that are not in force, from one address, before more of them are answered with 429.
@@ -70,22 +71,30 @@ class Buckets:
     """Requests a minute for each of many callers, half a minute's worth at once; bounded in memory."""
 
     per_minute: float
-    clock: Callable[[], float] = time.monotonic
-    _left: OrderedDict[str, tuple[float, float]] = field(default_factory=OrderedDict)  # name -> (tokens, when)
+    clock: Callable[[], float] = time.monotonic  # the same for all processes of a machine
+    name: str = "buckets"
+    """Those of all API processes of an address that have the same name are one."""
+
+    def __post_init__(self) -> None:
+        self._left = Pairs(self.name)  # tokens and when, by caller
 
     def wait_s(self, name: str, *, take: bool = True, count: int = 1) -> float:
         """0 where the caller may go on, which counts if it is to `take`; else the seconds until it may.
 
         `count`: as how many requests it counts, but never as more than may be sent at once.
         """
-        now, most = self.clock(), max(1.0, self.per_minute / 2)
-        tokens, when = self._left.pop(name, (most, now))
-        tokens, needed = min(most, tokens + (now - when) * self.per_minute / 60), min(most, count)
-        is_allowed = tokens >= needed
-        self._left[name] = (tokens - needed if is_allowed and take else tokens, now)
-        while len(self._left) > REMEMBERED:
-            self._left.popitem(last=False)
-        return 0.0 if is_allowed else (needed - tokens) * 60 / self.per_minute
+        now, most, wait_s = self.clock(), max(1.0, self.per_minute / 2), 0.0
+        needed = min(most, count)
+
+        def step(tokens: float, when: float) -> tuple[float, float]:
+            nonlocal wait_s
+            tokens = min(most, tokens + max(0.0, now - when) * self.per_minute / 60)
+            is_allowed = tokens >= needed
+            wait_s = 0.0 if is_allowed else (needed - tokens) * 60 / self.per_minute
+            return (tokens - needed if is_allowed and take else tokens), max(now, when)
+
+        self._left.change(name, (most, now), step)
+        return wait_s
 
 
 class Lock:
@@ -95,8 +104,9 @@ class Lock:
         self.needs_key, self.has_open_reads = settings().require_keys, settings().open_reads
         self._clock = clock
         self._believed: OrderedDict[tuple[str, bool], tuple[Found, float]] = OrderedDict()
-        self._rates = Buckets(settings().requests_per_minute, clock)
-        self._wrong = Buckets(WRONG_PER_MINUTE, clock)
+        self._rates = Buckets(settings().requests_per_minute, clock, "rates")
+        self._wrong = Buckets(WRONG_PER_MINUTE, clock, "wrong-tokens")
+        self._ended = Bell("ended-keys")
 
     async def admit(self, scope: Request, headers: Headers) -> Caller:
         """The caller; raises UnknownCallerError (401), ForbiddenError (403), TooManyRequestsError (429)."""
@@ -143,13 +153,15 @@ class Lock:
 
     def forget(self) -> None:
         """Everybody is looked up again: a key or a session has ended. What is being looked up now is not kept."""
-        self._believed = OrderedDict()
+        self._ended.ring()
 
     @cached_property
     def _guesses(self) -> CapacityLimiter:
         return CapacityLimiter(GUESSES_AT_ONCE)
 
     async def _owner(self, token: str, address: str, *, is_key: bool) -> Caller:
+        if self._ended.was_rung():  # here, or in another process of this address
+            self._believed = OrderedDict()
         believed, name = self._believed, (keys.hash_of(token), is_key)  # a session's token is no key, nor is a key one
         found, since = believed.get(name, (None, -math.inf))
         if found is None or self._clock() - since > BELIEVED_S or has_ended(found.expires_at):

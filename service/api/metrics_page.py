@@ -24,7 +24,7 @@ class _Text(PlainTextResponse):
 def get_metrics(request: Request) -> PlainTextResponse:
     """Metrics in Prometheus' text format; those of the database are looked up at most every five seconds."""
     state = request.app.state
-    text = generate_latest(state.meters.registry) + generate_latest(_Registered(state.observer.look()))
+    text = state.meters.text() + generate_latest(_Registered(state.observer.look()))
     return PlainTextResponse(text, headers={"Content-Type": CONTENT_TYPE_LATEST, "Cache-Control": "no-store"})
 
 

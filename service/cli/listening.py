@@ -9,8 +9,7 @@ from tilewright.service.cli.failure import CommandError
 
 def require_free_port(host: str, port: int) -> None:
     """Raises CommandError, with the remedy, where the address cannot be listened on."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.socket(family, socket.SOCK_STREAM) as probe:
+    with socket.socket(_family(host), socket.SOCK_STREAM) as probe:
         # As uvicorn does: connections that are still closing are no hindrance.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -20,3 +19,16 @@ def require_free_port(host: str, port: int) -> None:
                 f"cannot listen on {host}:{port} ({error.strerror or error}). Is Tilewright running already? "
                 f"Else choose another port: --port {port % 65535 + 1}"
             ) from error
+
+
+def common_port(host: str, port: int) -> socket.socket:
+    """A socket at an address that several processes listen on: the kernel gives each its part of the connections."""
+    bound = socket.socket(_family(host), socket.SOCK_STREAM)
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    bound.bind((host.strip("[]"), port))
+    return bound
+
+
+def _family(host: str) -> socket.AddressFamily:
+    return socket.AF_INET6 if ":" in host else socket.AF_INET

@@ -1,0 +1,102 @@
+"""What the processes of one address have in common: memory in files of a folder that `serve` made for them."""
+
+from __future__ import annotations
+
+import fcntl
+import mmap
+import os
+import secrets
+import struct
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import lru_cache
+from hashlib import blake2b
+from pathlib import Path
+
+FOLDER = "TILEWRIGHT_SIBLINGS"
+"""The environment variable that names the folder; not set where a process is alone."""
+
+WAYS, SETS = 8, 512
+"""A name has eight places of 4096; the least recent of the eight is forgotten for a new one."""
+
+_SET = struct.Struct("<" + "Qdd" * WAYS)
+_SLOT = struct.Struct("<Qdd")
+_NUMBER = struct.Struct("<Q")
+
+
+def folder() -> Path | None:
+    """The common folder; None where this process is alone."""
+    name = os.environ.get(FOLDER)
+    return Path(name) if name else None
+
+
+class Memory:
+    """Bytes that all siblings see, zero at first; those of this process alone where it has none."""
+
+    def __init__(self, name: str, size: int) -> None:
+        where = folder()
+        self._descriptor = -1 if where is None else os.open(where / name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        if where is not None:
+            os.ftruncate(self._descriptor, size)  # of a file that is so long already it changes nothing
+        self.bytes = mmap.mmap(self._descriptor, size)
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Nobody else changes it meanwhile; a sibling that is killed inside lets go."""
+        if self._descriptor < 0:
+            yield
+            return
+        fcntl.flock(self._descriptor, fcntl.LOCK_EX)
+        try:
+            yield
+        finally:
+            fcntl.flock(self._descriptor, fcntl.LOCK_UN)
+
+
+class Pairs:
+    """Two numbers for each of the names last asked for."""
+
+    def __init__(self, name: str) -> None:
+        self._memory = Memory(name, SETS * _SET.size)
+
+    def change(self, name: str, new: tuple[float, float], step: Callable[[float, float], tuple[float, float]]) -> None:
+        """Puts what `step` makes of the name's numbers, or of `new` ones, in their place; the second is when."""
+        key = _key(name)
+        start = key % SETS * _SET.size
+        with self._memory.locked():
+            held = _SET.unpack_from(self._memory.bytes, start)
+            keys = held[::3]
+            if key in keys:
+                place = keys.index(key)
+                new = held[3 * place + 1], held[3 * place + 2]
+            else:
+                whens = [when if used else float("-inf") for used, when in zip(keys, held[2::3], strict=True)]
+                place = whens.index(min(whens))
+            _SLOT.pack_into(self._memory.bytes, start + place * _SLOT.size, key, *step(*new))
+
+
+class Bell:
+    """Rung by one, heard once by each sibling."""
+
+    def __init__(self, name: str) -> None:
+        self._memory = Memory(name, _NUMBER.size)
+        self._heard = self._last()
+
+    def ring(self) -> None:
+        """All hear it, this process too. No number comes twice, so that two who ring at once are no matter."""
+        _NUMBER.pack_into(self._memory.bytes, 0, secrets.randbits(64))
+
+    def was_rung(self) -> bool:
+        """Whether it was rung since this was last asked."""
+        last, heard = self._last(), self._heard
+        self._heard = last
+        return last != heard
+
+    def _last(self) -> int:
+        number: int = _NUMBER.unpack_from(self._memory.bytes)[0]
+        return number
+
+
+@lru_cache(maxsize=4096)
+def _key(name: str) -> int:
+    return int.from_bytes(blake2b(name.encode(), digest_size=8).digest(), "little") or 1
