@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import signal
 from collections.abc import AsyncIterator
 
 from fastapi import FastAPI
@@ -46,6 +47,7 @@ from tilewright.service.operations.observed import Observer
 from tilewright.service.settings import settings
 from tilewright.tuner.runtime.local_service import NotedAddress
 
+CHECK_S = 0.2
 GARBAGE_AFTER = 20_000
 """Containers made and not freed before a look for cycles among them; Python's 700 is two or three requests."""
 
@@ -66,12 +68,22 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     gc.freeze()
     gc.collect()  # of nothing: a look at all comes only after growth by a quarter of what the last such look left
     gc.set_threshold(GARBAGE_AFTER, 10, 10)
+    if siblings.folder() is not None and siblings.listen_on(settings().host, settings().port):
+        await _until_warm(app.state.best)
     looking = asyncio.create_task(_look(app.state.meters))
     try:
         yield
     finally:
         looking.cancel()
         await asyncio.gather(*(asyncio.to_thread(one.stop) for one in beside))
+
+
+async def _until_warm(memory: BestMemory) -> None:
+    """Returns when requests are answered from memory. Until then the siblings answer them, and a stop need not wait."""
+    before = signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    while memory.what_is_missing() is not None:  # noqa: ASYNC110 - a thread fills it, which knows no event loop
+        await asyncio.sleep(CHECK_S)
+    signal.signal(signal.SIGTERM, before)
 
 
 async def _look(meters: Meters) -> None:

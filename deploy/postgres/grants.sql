@@ -49,6 +49,7 @@ FROM (VALUES
   ('schedule_fires',       'INSERT, UPDATE, DELETE',   'INSERT, UPDATE, DELETE'),
   ('comparisons',          'INSERT, UPDATE',           'INSERT, UPDATE'),
   ('demand',               'INSERT, UPDATE, DELETE',   ''),
+  ('asked_shelves',        'INSERT, UPDATE, DELETE',   ''),
   ('api_keys',             'INSERT, UPDATE',           ''),
   ('browser_sessions',     'INSERT, DELETE',           ''),
   ('audit_entries',        'INSERT',                   ''),

@@ -39,8 +39,8 @@ async def get_health() -> HealthAnswer:
 
 @router.get("/ready", operation_id="get_readiness", response_model=HealthAnswer, responses=refuses(problems.NOT_READY))
 def get_readiness(request: Request) -> HealthAnswer | JSONResponse:
-    """That the database answers and is migrated to this version."""
-    missing = what_is_missing()
+    """That the database answers, is migrated to this version, and what was asked about lately is in memory."""
+    missing = what_is_missing() or request.app.state.best.what_is_missing()
     if missing is not None:
         request_id = str(request.scope.get("tilewright.request_id", ""))
         return problems.response(problems.NOT_READY, missing, request_id=request_id or None)

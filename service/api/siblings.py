@@ -6,6 +6,7 @@ import fcntl
 import mmap
 import os
 import secrets
+import socket
 import struct
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -28,6 +29,12 @@ def folder() -> Path | None:
     """The common folder; None where this process is alone."""
     name = os.environ.get(FOLDER)
     return Path(name) if name else None
+
+
+def listen_on(host: str, port: int) -> bool:
+    """Whether one of them takes connections there already."""
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
+        return probe.connect_ex((host.strip("[]"), port)) == 0
 
 
 class Memory:

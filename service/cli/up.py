@@ -22,6 +22,7 @@ from tilewright.service.cli.supervisor import CLI, Program, Supervisor, terminab
 from tilewright.service.cli.tune import best_of, show_result, submit, watch
 from tilewright.service.client import Client
 from tilewright.service.operations.answers import DeviceAnswer, ProblemAnswer
+from tilewright.service.operations.best_memory import EXPECTED_FOR_S
 from tilewright.service.operations.catalog import kernel_named
 from tilewright.service.operations.parse import format_shape, parse_options, parse_shape
 from tilewright.service.settings import settings
@@ -35,7 +36,7 @@ FIRST_PROBLEM = {"m": 256, "n": 100, "k": 784}
 
 # `up --tune` has to end within two minutes on two cores, start included, so the search gets well under one.
 FIRST_TRIALS, FIRST_SECONDS = 40, 60.0
-READY_WITHIN_S = 60.0
+READY_WITHIN_S = 60.0 + EXPECTED_FOR_S  # it reads into memory what was asked about lately
 WORKER_WITHIN_S = 90.0  # a worker first measures what its device can do
 QUICK_DEATHS = 3  # so many in a row, and waiting longer is of no use
 CHECK_S = 0.2

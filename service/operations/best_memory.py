@@ -20,6 +20,7 @@ from sqlalchemy.orm import Session
 from tilewright.kernels.errors import InvalidProblemError, UnknownNameError
 from tilewright.kernels.problem import OptionValue, Problem
 from tilewright.service.errors import InvalidRequestError, NoConfigurationError
+from tilewright.service.operations.asked_shelves import Name
 from tilewright.service.operations.best_rows import count_retracted, full_rows, is_current
 from tilewright.service.operations.packed_best import Packer
 from tilewright.service.operations.registry import catalogue, default_device_model, limits_of
@@ -36,8 +37,8 @@ BELIEVED_S = 1.0
 PIECE = 500
 """Rows that are read at once: some milliseconds, in which no request is answered."""
 
-Name = tuple[str, str]
-"""A kernel and the slug of a device model."""
+EXPECTED_FOR_S = 600.0
+"""How long what was asked about lately is waited for at most: one shelf that cannot be read must not stop the rest."""
 
 
 class BestMemory:
@@ -54,6 +55,10 @@ class BestMemory:
         self._filling: Name | None = None
         self._too_large: set[Name] = set()
         self._packer, self._templates = Packer(), Templates()
+        self._expected: dict[Name, None] | None = {}
+        self._expected_since = -math.inf
+        self.asked: set[Name] = set()
+        """Shelves that were asked about, until somebody writes them down and takes them out."""
 
     def find(
         self,
@@ -88,16 +93,18 @@ class BestMemory:
         if self._clock() - self._confirmed_at > BELIEVED_S:
             return None
         slug = self._default if device_model is None else device_model
-        shelf = self._shelves.get((kernel, slug or ""))
+        name = (kernel, slug or "")
+        shelf = self._shelves.get(name)
         if shelf is None:
-            self._want(kernel, slug)
+            self._want(name)
+        else:
+            self.asked.add(name)
         return shelf
 
-    def _want(self, kernel: str, slug: str | None) -> None:
-        name = (kernel, slug or "")
+    def _want(self, name: Name) -> None:
         if name == self._filling or name in self._too_large:
             return
-        if slug in self._models and len(self._wanted) <= len(self._models) * 64:
+        if name[1] in self._models and len(self._wanted) <= len(self._models) * 64:
             self._wanted[name] = None
 
     def __len__(self) -> int:
@@ -114,6 +121,28 @@ class BestMemory:
         self._filling = None
         self._packer, self._templates = Packer(), Templates()
         self._too_large.clear()
+
+    def prepare(self) -> None:
+        """From here on it is not there yet; what was asked about lately is to be told by `expect`."""
+        self._expected, self._expected_since = None, self._clock()
+
+    def expect(self, names: Sequence[Name]) -> None:
+        """Wants the shelves that were asked about lately."""
+        for name in names:
+            self._want(name)
+        self._expected = dict.fromkeys(name for name in names if name in self._wanted)
+
+    def what_is_missing(self) -> str | None:
+        """One sentence about what is still to be read of what was asked about lately, or None when all is there."""
+        expected = self._expected
+        if self._clock() - self._expected_since > EXPECTED_FOR_S:
+            return None
+        if expected is None:
+            return "It has not asked the database yet what to read into memory."
+        left = [name for name in list(expected) if name == self._filling or name in self._wanted]
+        if not left:
+            return None
+        return f"It reads results into memory: {len(left)} of {len(expected)} kernels on device models are left."
 
     def wanted(self) -> Name | None:
         """A shelf that was asked for and is not there, or is to be filled again."""

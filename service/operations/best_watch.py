@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import logging
+import math
 import socket
 import threading
+import time
 
 from tilewright.service.errors import DatabaseUnavailableError
+from tilewright.service.operations.asked_shelves import Name, asked_lately, note_asked
 from tilewright.service.operations.best_memory import BELIEVED_S, BestMemory
 from tilewright.service.operations.transaction import transaction
 from tilewright.service.store.changes import Changes
@@ -18,6 +21,9 @@ LOOK_EVERY_S = BELIEVED_S / 5
 
 AGAIN_S = 1.0
 """How soon to try again where the database is away, or of another version."""
+
+NOTE_EVERY_S = 3600.0
+"""How often it is written down that a shelf was asked about."""
 
 STOP_S = 5.0
 """How long a stopping process waits for a shelf that is being filled."""
@@ -32,10 +38,12 @@ class BestWatch:
         self._wake: socket.socket
         self._woken: socket.socket
         self._thread: threading.Thread | None = None
+        self._noted: dict[Name, float] = {}
 
     def start(self) -> None:
         """Starts the thread."""
         self._stopping.clear()
+        self.memory.prepare()
         self._wake, self._woken = socket.socketpair()  # a wait for changes ends when the first is closed
         self._thread = threading.Thread(target=self._loop, name="best", daemon=True)
         self._thread.start()
@@ -69,6 +77,7 @@ class BestWatch:
         self.memory.forget()  # only now is every later change heard of
         with transaction() as session:
             self.memory.learn_models(session)
+            self.memory.expect(asked_lately(session))
         while not self._stopping.is_set():
             self.memory.renew()
             name = self.memory.wanted()
@@ -82,7 +91,18 @@ class BestWatch:
             with transaction() as session:
                 self.memory.follow(session, told)
         self.memory.confirm()
+        self._note_asked()
         return told
+
+    def _note_asked(self) -> None:
+        """Writes down what was asked about, each shelf once in a while."""
+        now = time.monotonic()
+        asked, self.memory.asked = self.memory.asked, set()
+        due = {name for name in asked if now - self._noted.get(name, -math.inf) > NOTE_EVERY_S}
+        if due:
+            self._noted.update(dict.fromkeys(due, now))
+            with transaction() as session:
+                note_asked(session, due)
 
     def _fill(self, changes: Changes, name: tuple[str, str]) -> None:
         """The shelf is of one moment; what was told since then is done to it too before anybody asks it."""

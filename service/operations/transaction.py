@@ -14,7 +14,7 @@ from tilewright.service.operations.caller import Acting, acting
 from tilewright.service.store import models
 from tilewright.service.store.session import session_scope
 
-UNRECORDED = frozenset({"audit_entries", "browser_sessions", "demand"})
+UNRECORDED = frozenset({"asked_shelves", "audit_entries", "browser_sessions", "demand"})
 """Tables whose rows are no changes that anybody asks about."""
 
 _CHANGED = "tilewright_changed"

@@ -3,7 +3,7 @@
 from tilewright.service.store.models.access import ApiKey, AuditEntry, BrowserSession
 from tilewright.service.store.models.comparisons import Comparison
 from tilewright.service.store.models.declarative import Base, uuid7
-from tilewright.service.store.models.demand import Demand
+from tilewright.service.store.models.demand import AskedShelf, Demand
 from tilewright.service.store.models.devices import Device, DeviceModel, DeviceState, Environment
 from tilewright.service.store.models.jobs import IdempotencyKey, JobState, Study, TuningJob
 from tilewright.service.store.models.problems import Kernel, KernelVariant, Problem
@@ -20,6 +20,7 @@ from tilewright.service.store.models.webhooks import DeliveryState, Webhook, Web
 
 __all__ = [
     "ApiKey",
+    "AskedShelf",
     "AuditEntry",
     "Base",
     "BestConfiguration",

@@ -1,4 +1,4 @@
-"""What was asked for and not known."""
+"""What was asked for: problems that were not known, and whose best configurations an API keeps in memory."""
 
 from __future__ import annotations
 
@@ -38,3 +38,13 @@ class Demand(Base):
     last_asked_at: Mapped[datetime] = mapped_column(server_default=func.now())
 
     device_model: Mapped[DeviceModel] = relationship(lazy="raise")
+
+
+class AskedShelf(Base):
+    """A kernel on a device model whose best configurations were asked for: an API that starts reads them first."""
+
+    __tablename__ = "asked_shelves"
+
+    kernel: Mapped[str] = mapped_column(primary_key=True)
+    device_model_id: Mapped[int] = mapped_column(ForeignKey("device_models.id"), primary_key=True)
+    asked_at: Mapped[datetime] = mapped_column(server_default=func.now())

@@ -1,22 +1,27 @@
 """Answers from memory: the same bytes as from the database, as soon as a change is committed, or none at all."""
 
+import threading
 from contextlib import contextmanager
 from dataclasses import replace
 
 import pytest
+from caller import Caller
 from every_best import WIDE, commit_every_best, until
 from factories import H100, NEW, OLD, SHAPE, TILED_16, Rows
-from sqlalchemy import func, text
+from sqlalchemy import func, select, text, update
 from test_predicted_answers import supersede
 
 from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.space import Configuration
+from tilewright.service.app import create_app
 from tilewright.service.operations import best_watch
 from tilewright.service.operations.answers import BestAnswer
-from tilewright.service.operations.best_memory import BELIEVED_S, BestMemory
+from tilewright.service.operations.asked_shelves import asked_lately, note_asked
+from tilewright.service.operations.best_memory import BELIEVED_S, EXPECTED_FOR_S, BestMemory
 from tilewright.service.operations.best_watch import BestWatch
 from tilewright.service.operations.find_best import find_best
 from tilewright.service.operations.retractions import retract
+from tilewright.service.operations.shelf import Shelf
 from tilewright.service.store import models
 from tilewright.service.store.changes import Changes
 from tilewright.service.store.session import session_scope
@@ -408,3 +413,58 @@ def test_no_error_ends_the_thread(tuned, monkeypatch):
     monkeypatch.setattr(Changes, "wait", fails_once)
     until(lambda: not failures)
     assert told(tuned) == from_database()
+
+
+def test_what_was_asked_about_is_read_by_the_next_process_before_it_is_ready(client):
+    commit_every_best()
+    before = client.app.state.best
+    assert client.get("/ready").status_code == 200
+    watch = BestWatch(before)
+    watch.start()
+    until(lambda: find(before))
+    until(noted)
+    watch.stop()
+
+    after, let_go = create_app(), threading.Event()
+    watch = BestWatch(after.state.best)
+    piece = Shelf.fill
+
+    def held_up(shelf, rows):
+        assert let_go.wait(20)
+        piece(shelf, rows)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Shelf, "fill", held_up)
+        watch.start()
+        refused = until(lambda: "1 of 1" in (said := Caller(after).get("/ready")).text and said)
+        assert (refused.status_code, refused.json()["type"]) == (503, "/problems/not-ready")
+        let_go.set()
+        until(lambda: Caller(after).get("/ready").status_code == 200)
+    assert len(after.state.best) > 0  # though nobody asked this process
+    watch.stop()
+
+
+def noted():
+    with session_scope() as session:
+        return asked_lately(session)
+
+
+def test_what_cannot_be_read_is_not_waited_for_for_ever(client):
+    now = 0.0
+    memory = BestMemory(1000, clock=lambda: now)
+    assert memory.what_is_missing() is None  # nobody watches it
+    memory.prepare()
+    assert "has not asked" in memory.what_is_missing()
+    now = EXPECTED_FOR_S + 1
+    assert memory.what_is_missing() is None
+
+
+def test_shelves_that_nobody_asked_about_lately_are_forgotten(client):
+    commit_every_best()
+    with session_scope() as session:
+        note_asked(session, [("gemm", "nvidia-h200"), ("gemm", "gone")])
+        assert asked_lately(session) == [("gemm", "nvidia-h200")]
+        session.execute(update(models.AskedShelf).values(asked_at=func.now() - text("INTERVAL '8 days'")))
+        assert asked_lately(session) == []
+        note_asked(session, [])
+        assert session.scalar(select(func.count()).select_from(models.AskedShelf)) == 0
