@@ -9,6 +9,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -127,6 +128,12 @@ def open_tab(chromium, address: str) -> Iterator[Callable]:
     """Opens tabs on a database of the test's own; see `tabs`."""
     with tabs(chromium, address) as open_tab:
         yield open_tab
+
+
+@pytest.fixture
+def tabs_at(chromium) -> Callable:
+    """The same at another address than the application's own, such as that of a proxy."""
+    return partial(tabs, chromium)
 
 
 @pytest.fixture

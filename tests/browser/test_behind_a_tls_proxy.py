@@ -5,7 +5,6 @@ import shutil
 from urllib.parse import urlsplit
 
 import pytest
-from conftest import serving, tabs
 from tls_proxy import certificate_of, tls_proxy
 
 from tilewright.service.operations import keys
@@ -22,24 +21,23 @@ pytestmark = [
 
 @pytest.fixture
 def proxied(configured, monkeypatch, tmp_path):
-    """A service behind the proxy, and the token of its only key."""
+    """The proxy and the token of the only key. Stands before `address`: the application reads its settings once."""
     with tls_proxy(certificate_of("localhost", tmp_path)) as proxy:
         monkeypatch.setenv("TILEWRIGHT_REQUIRE_KEYS", "true")
         monkeypatch.setenv("TILEWRIGHT_PUBLIC_URL", f"https://localhost:{proxy.port}")
         settings.cache_clear()
         with transaction() as session:
             token = keys.create_key(session, KeyRequest(name="ci", scope=Scope.TUNE)).token
-        with serving() as inner:
-            proxy.behind = (urlsplit(inner).hostname, urlsplit(inner).port)
-            yield proxy, token
+        yield proxy, token
         monkeypatch.undo()
         settings.cache_clear()
 
 
 @pytest.mark.parametrize("scripts", [True, False], ids=["javascript", "no javascript"])
-def test_a_key_leads_in_and_stands_in_no_address(proxied, chromium, expect, scripts):
+def test_a_key_leads_in_and_stands_in_no_address(proxied, address, tabs_at, expect, scripts):
     proxy, token = proxied
-    with tabs(chromium, f"https://localhost:{proxy.port}") as open_tab:
+    proxy.behind = (urlsplit(address).hostname, urlsplit(address).port)
+    with tabs_at(f"https://localhost:{proxy.port}") as open_tab:
         tab = open_tab("/jobs?state=done", ignore_https_errors=True, java_script_enabled=scripts)
         tab.wait_for_url(re.compile(r"/sign-in\?next="))
         tab.get_by_label("Access key").fill(token)
@@ -56,9 +54,10 @@ def test_a_key_leads_in_and_stands_in_no_address(proxied, chromium, expect, scri
     assert any(line.startswith("POST /sign-in ") for line in proxy.seen)
 
 
-def test_a_signed_in_browser_can_change_things(proxied, chromium):
+def test_a_signed_in_browser_can_change_things(proxied, address, tabs_at):
     proxy, token = proxied
-    with tabs(chromium, f"https://localhost:{proxy.port}") as open_tab:
+    proxy.behind = (urlsplit(address).hostname, urlsplit(address).port)
+    with tabs_at(f"https://localhost:{proxy.port}") as open_tab:
         tab = open_tab("/sign-in?next=/schedules", ignore_https_errors=True)
         tab.get_by_label("Access key").fill(token)
         tab.get_by_role("button", name="Sign in").click()
