@@ -27,7 +27,7 @@ from tilewright.service.store.embedded import EmbeddedPostgres
 
 T = TypeVar("T")
 HERE = Path(__file__).parent
-READY_S = 120.0
+READY_S = 600.0
 QUICK_STOP_S = 10.0
 IN_MEMORY = re.compile(r"^tilewright_best_in_memory ([0-9.e+]+)$", re.MULTILINE)
 
@@ -100,11 +100,11 @@ class Host:
             connection.execute("VACUUM ANALYZE")
         return address, filled
 
-    def api(self, url: str, **settings: str) -> Program:
-        """An API process as `tilewright serve` starts it, ready."""
+    def api(self, url: str, *, wait_for: str = "/ready", **settings: str) -> Program:
+        """An API process as `tilewright serve` starts it, ready; with `wait_for="/health"` as soon as it answers."""
         port = free_port()
         program = self.start(url, "-m", "tilewright.service.cli", "serve", "--port", str(port), port=port, **settings)
-        until(lambda: answers(program, "/ready"), READY_S)
+        until(lambda: answers(program, wait_for), READY_S)
         return program
 
     def constant(self, body: bytes) -> Program:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import httpx
 import psycopg
 from service_fill import KERNEL, Filled
-from service_host import READY_S, Host, Program, best_path, in_memory, load, until
+from service_host import READY_S, Host, Program, answers, best_path, in_memory, load, until
 
 from tilewright.tuner.statistics import median_interval
 
@@ -148,6 +148,76 @@ def _ratio_row(name: str, ours: Sequence[float], others: Sequence[float], sign: 
         "goal": f"{sign} {goal}",
         "met": value >= goal if sign == ">=" else value <= goal,
     }
+
+
+def by_workers(host: Host, one: Served, counts: Sequence[int], rounds: int, seconds: float) -> list[Row]:
+    """Requests a second with so many API processes, in rounds that take turns; ratios are of one round each."""
+    served = {count: _with_workers(host, one, count) for count in counts}
+    measured: dict[int, list[dict[str, Any]]] = {count: [] for count in counts}
+    for number in range(rounds):
+        for count in counts if number % 2 else reversed(counts):
+            job = served[count].job(number + 1, seconds)
+            measured[count].append(load(job))
+    rates = {count: [each["per_second"] for each in measured[count]] for count in counts}
+    rows = [_workers_row(count, measured[count], rates[count]) for count in counts]
+    few = min(counts)
+    ratios = (count for count in counts if count != few)
+    rows += [_ratio_row(f"best, {n} processes / {few}", rates[n], rates[few], ">=", 0.0) for n in ratios]
+    for row in rows:
+        row["goal"] = row["met"] = None
+    for each in served.values():
+        each.api.end()
+    return rows
+
+
+def _with_workers(host: Host, one: Served, count: int) -> Served:
+    """The same results behind so many processes, all of which have them in memory."""
+    api = host.api(one.url, TILEWRIGHT_API_PROCESSES=str(count))
+    until(lambda: in_memory(api) >= count * len(one.filled), READY_S, every_s=0.5)
+    return replace(one, api=api)
+
+
+def _workers_row(count: int, measured: Sequence[Mapping[str, Any]], rate: Sequence[float]) -> Row:
+    return {
+        "name": f"GET best with {count} API process{'es' if count > 1 else ''}: rate",
+        "value": round(statistics.median(rate), 1),
+        "unit": "requests/s",
+        "rounds": [round(each, 1) for each in rate],
+        "p50_ms": round(statistics.median(each["p50_ms"] for each in measured), 2),
+        "p99_ms": round(statistics.median(each["p99_ms"] for each in measured), 2),
+        "statuses": measured[-1]["statuses"],
+        "generator_cpu_share": round(statistics.median(each["generator_cpu_share"] for each in measured), 2),
+    }
+
+
+def cold(host: Host, one: Served, seconds: float) -> list[Row]:
+    """Rate and p99 of a process that just started, beside those after it is ready; and how long that took."""
+    api = host.api(one.url, wait_for="/health")
+    began = time.perf_counter()
+    fresh = replace(one, api=api)
+    rows = []
+    for when in ("cold", "ready"):
+        if when == "ready":
+            until(lambda: answers(api, "/ready"), READY_S, every_s=0.5)
+            ready_s = time.perf_counter() - began
+        measured = load(fresh.job(7, seconds))
+        rows.append(
+            {
+                "name": f"GET best, {one.rows} rows, {when}: p99",
+                "value": round(measured["p99_ms"], 1),
+                "unit": "ms",
+                "goal": None,
+                "met": None,
+                "p50_ms": round(measured["p50_ms"], 1),
+                "worst_ms": round(measured["worst_ms"], 1),
+                "per_second": round(measured["per_second"], 1),
+                "statuses": measured["statuses"],
+                "in_memory": in_memory(api),
+            }
+        )
+    rows[-1]["seconds_until_ready"] = round(ready_s, 1)
+    api.end()
+    return rows
 
 
 def latency(one: Served, seconds: float) -> Row:

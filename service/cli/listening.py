@@ -23,7 +23,8 @@ def require_free_port(host: str, port: int) -> None:
 
 def common_port(host: str, port: int) -> socket.socket:
     """A socket at an address that several processes listen on: the kernel gives each its part of the connections."""
-    bound = socket.socket(_family(host), socket.SOCK_STREAM)
+    # The protocol by name: event loops turn off Nagle's wait, 40 ms an answer, for sockets that say they are TCP.
+    bound = socket.socket(_family(host), socket.SOCK_STREAM, socket.IPPROTO_TCP)
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
     bound.bind((host.strip("[]"), port))
