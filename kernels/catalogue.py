@@ -17,6 +17,7 @@ from types import CodeType, ModuleType
 from tilewright.kernels.errors import InvalidProblemError, KernelError, UnknownNameError
 from tilewright.kernels.kernel import REAL, Kernel, Variant
 from tilewright.kernels.problem import Limits, Problem
+from tilewright.kernels.source import IncludeError
 from tilewright.kernels.space import SearchSpace
 
 _KERNEL_NAME = re.compile(r"[a-z][a-z0-9_]*")
@@ -159,7 +160,7 @@ def _flaws_of_variant(kernel: Kernel, variant: Variant, example: Problem) -> Ite
         yield f"there is no source {variant.source!r} in {kernel.folder}"
     try:
         source = kernel.source(variant.name)
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, UnicodeDecodeError, IncludeError) as error:
         yield f"its source cannot be read: {error}"
         return
     if not re.search(rf"\b{kernel.entry}\s*\(", source):

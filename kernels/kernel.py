@@ -6,7 +6,6 @@ One import for declarations: the names of `variant.py` and `reference.py` are he
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
@@ -17,6 +16,7 @@ import numpy as np
 from tilewright.kernels.errors import InvalidProblemError, UnknownNameError
 from tilewright.kernels.problem import ITEM_BYTES, Limits, OptionValue, Problem
 from tilewright.kernels.reference import Arrays, ProductReference, Reference
+from tilewright.kernels.source import resolved
 from tilewright.kernels.space import Configuration, SearchSpace
 from tilewright.kernels.variant import Launch, Variant
 
@@ -27,8 +27,6 @@ MAX_AXIS = 2**31 - 1
 
 SPACES_KEPT = 64
 """Search spaces that a process keeps once enumerated; of gemm's, one takes about 200 kB."""
-
-_INCLUDE = re.compile(r'^#include "([A-Za-z0-9_]+\.cuh)"\s*$', re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -182,10 +180,10 @@ class Kernel:
         return next((c for c in starts if c.variant == self.default_variant), starts[0])
 
     def source(self, variant: str) -> str:
-        """The variant's source with its own headers inlined, as the compilers get it."""
+        """The variant's source with the headers that it includes in it, as the compilers get it."""
         name = self.variant(variant).source
         if name not in self._sources:
-            self._sources[name] = _read_source(self.folder, name)
+            self._sources[name] = resolved(self.folder / name, (self.folder.parent,))
         return self._sources[name]
 
     @cached_property
@@ -258,16 +256,6 @@ def _space(variants: tuple[Variant, ...], problem: Problem, limits: Limits) -> S
 
 def _dotted(compute_capability: tuple[int, int]) -> str:
     return "{}.{}".format(*compute_capability)
-
-
-def _read_source(folder: Path, name: str) -> str:
-    text = (folder / name).read_text(encoding="utf-8")
-    return _INCLUDE.sub(lambda found: _read_header(folder, found[1]), text)
-
-
-def _read_header(folder: Path, name: str) -> str:
-    path = folder / name if (folder / name).exists() else folder.parent / name
-    return path.read_text(encoding="utf-8")
 
 
 __all__ = [

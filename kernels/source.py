@@ -1,0 +1,76 @@
+"""A kernel's source as one text: what it includes stands where it is included, to the end and once each."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+
+from tilewright.kernels.errors import KernelError
+
+INCLUDE = Path(__file__).parent / "include"
+"""Tilewright's own headers: what `-I` names where a compiler reads a `.cu` by itself."""
+
+_INCLUDE_LINE = re.compile(r'[ \t]*#[ \t]*include[ \t]*"([^"]+)"[ \t]*(?://.*)?')
+_ONCE_LINE = re.compile(r"[ \t]*#[ \t]*pragma[ \t]+once\b.*")
+_CONDITION_LINE = re.compile(r"[ \t]*#[ \t]*(if|endif)")
+
+
+class IncludeError(KernelError):
+    """A source includes what cannot be put in its place."""
+
+
+@cache
+def resolved(path: Path, folders: Sequence[Path] = ()) -> str:
+    """The text of the file with its headers in it; raises IncludeError, OSError and UnicodeDecodeError.
+
+    A header in quotes is looked for as compilers do: in the folder of the file that includes it, then in `folders`,
+    then among Tilewright's own. What is in none of them, and what stands in angle brackets, is left to the compiler.
+    """
+    return _Inlining((*folders, INCLUDE)).text_of(path, ())
+
+
+class _Inlining:
+    """One source being put together."""
+
+    def __init__(self, folders: Sequence[Path]) -> None:
+        self._folders = folders
+        self._once: dict[Path, bool] = {}  # headers with `#pragma once` that are there, and whether inside an #if
+
+    def text_of(self, path: Path, includers: tuple[Path, ...], *, in_condition: bool = False) -> str:
+        lines: list[str] = []
+        depth, after_header = int(in_condition), False
+        for line in path.read_text(encoding="utf-8").split("\n"):
+            if after_header and not line.strip():
+                continue  # one empty line follows a header, as it always has: the texts of users' kernels stay the same
+            after_header = False
+            if condition := _CONDITION_LINE.match(line):
+                depth += 1 if condition[1] == "if" else -1
+            include = _INCLUDE_LINE.fullmatch(line)
+            header = self._find(path.parent, include[1]) if include else None
+            if include and header is None and include[1].endswith(".cuh"):
+                places = ", ".join(map(str, (path.parent, *self._folders)))
+                raise IncludeError(f'{path} includes "{include[1]}", which is in none of {places}')
+            if header is not None:
+                text = self._included(header, (*includers, path.resolve()), in_condition=depth > 0)
+                lines += [text] if text is not None else []
+                after_header = text is not None
+            elif not (includers and _ONCE_LINE.fullmatch(line)):
+                lines.append(line)
+        return "\n".join(lines)
+
+    def _find(self, here: Path, name: str) -> Path | None:
+        return next((at.resolve() for folder in (here, *self._folders) if (at := folder / name).is_file()), None)
+
+    def _included(self, header: Path, includers: tuple[Path, ...], *, in_condition: bool) -> str | None:
+        """The header's text; None where it is there already."""
+        if header in self._once:
+            if self._once[header] and not in_condition:
+                raise IncludeError(f"{includers[-1]} includes {header}, which is there, but only inside an #if")
+            return None
+        if any(_ONCE_LINE.fullmatch(line) for line in header.read_text(encoding="utf-8").split("\n")):
+            self._once[header] = in_condition
+        if header in includers:
+            raise IncludeError(f"{header} includes itself: give it a `#pragma once`")
+        return self.text_of(header, includers, in_condition=in_condition)
