@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from functools import cache
 from pathlib import Path
 
 from tilewright.kernels.errors import KernelError
@@ -21,7 +20,6 @@ class IncludeError(KernelError):
     """A source includes what cannot be put in its place."""
 
 
-@cache
 def resolved(path: Path, folders: Sequence[Path] = ()) -> str:
     """The text of the file with its headers in it; raises IncludeError, OSError and UnicodeDecodeError.
 

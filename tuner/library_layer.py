@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from tilewright.kernels.kernel import REAL, Kernel, Launch
 from tilewright.kernels.problem import Problem
+from tilewright.kernels.source import resolved
 from tilewright.tuner.compilation import Compilation
 from tilewright.tuner.library import LibraryCall
 
@@ -25,10 +26,9 @@ def is_layer(kernel: Kernel) -> bool:
     return kernel.name == "linear"
 
 
-def layer_source(kernel: Kernel) -> str:
+def layer_source() -> str:
     """The source of the second kernel, with the activation that the layer's own variants use."""
-    activation = (kernel.folder / "activation.cuh").read_text(encoding="utf-8")
-    return activation + Path(__file__).with_name("library_layer.cu").read_text(encoding="utf-8")
+    return resolved(Path(__file__).with_name("library_layer.cu"))
 
 
 def layer_definitions(problem: Problem) -> dict[str, str]:
@@ -36,6 +36,7 @@ def layer_definitions(problem: Problem) -> dict[str, str]:
     runs = _VECTOR_BYTES // problem.item_bytes
     return {
         "REAL": REAL[problem.dtype],
+        "REAL_BYTES": str(problem.item_bytes),
         "SHAPE_M": str(problem.shape["m"]),
         "SHAPE_N": str(problem.shape["n"]),
         "WIDTH": str(runs if problem.shape["n"] % runs == 0 else 1),
@@ -47,7 +48,7 @@ class LayerEnd:
     """The second kernel, compiled and loaded for one problem."""
 
     def __init__(self, device: CudaContext, kernel: Kernel, problem: Problem, addresses: Mapping[str, int]) -> None:
-        work: Compilation = device.compilation(layer_source(kernel), layer_definitions(problem), _ENTRY)
+        work: Compilation = device.compilation(layer_source(), layer_definitions(problem), _ENTRY)
         self._function = device.load(device.compile(work).cubin, _ENTRY, "PP")
         self._arguments = addresses["b"], addresses[kernel.output.name]
         self._launch = Launch(

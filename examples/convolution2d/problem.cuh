@@ -1,5 +1,6 @@
 // The problem: y[i, j] = sum over a, b of f[a, b] * x[i + a, j + b].  y: (h, w), f: (r, s), x: (h + r - 1, w + s - 1),
 // all row-major: x comes with its border, so that every y has all its terms.
+#pragma once
 #ifndef REAL
 #define REAL float
 #endif

@@ -7,8 +7,8 @@
 //   block (32 * WARPS); grid (ceil(m / ROWS))
 // Many sums over one warp, their number halved at each step: Luitjens, "Faster Parallel Reductions on Kepler" (NVIDIA,
 // 2014), for several values at once. Where it pays: small layers, whose launches cost more than their arithmetic.
-#include "real.cuh"
-#include "reduction.cuh"
+#include "common/real.cuh"
+#include "common/reduction.cuh"
 #include "problem.cuh"
 #ifndef ROWS
 #define ROWS 2           // rows of X that a block takes

@@ -1,4 +1,8 @@
-// What becomes of gemm's finished sums: C = alpha sum + beta C. Sources that several kernels share write through it.
+// What becomes of gemm's finished sums: C = alpha sum + beta C. Headers that several kernels share write through it.
+#pragma once
+#include "common/global_memory.cuh"
+#include "problem.cuh"
+
 struct Epilogue {
   REAL alpha, beta;
   REAL* C;

@@ -5,7 +5,8 @@
 //   block (BLOCK_X columns, BLOCK_Y rows)
 //   grid  (column blocks * row blocks): one axis, because y and z end at 65535
 // The first kernel of every CUDA course (CUDA C++ Programming Guide, "Shared Memory", its version without shared memory).
-#include "real.cuh"
+#include "common/integers.cuh"
+#include "common/real.cuh"
 #include "problem.cuh"
 #ifndef BLOCK_X
 #define BLOCK_X 32
@@ -16,7 +17,7 @@
 
 extern "C" __global__ void __launch_bounds__(BLOCK_X * BLOCK_Y)
 gemm(REAL alpha, const REAL* __restrict__ A, const REAL* __restrict__ B, REAL beta, REAL* __restrict__ C) {
-  constexpr unsigned BLOCKS_N = tiles(N, BLOCK_X);
+  constexpr unsigned BLOCKS_N = tw::ceil_div(N, BLOCK_X);
   const unsigned row = blockIdx.x / BLOCKS_N * BLOCK_Y + threadIdx.y;
   const unsigned column = blockIdx.x % BLOCKS_N * BLOCK_X + threadIdx.x;
   if (row >= M || column >= N) return;

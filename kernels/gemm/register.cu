@@ -11,23 +11,15 @@
 //         128ths of a tile's steps. Where those divide a tile, 128 / SHARE_K blocks share it; otherwise the steps of all
 //         tiles are one long walk, in equal pieces that cross from tile to tile, so that any number of blocks has equal
 //         work. Parts of a tile are added up through the shared memory of clusters (BY_CLUSTER) and a workspace, in a
-//         fixed order (split_tile.cuh).
+//         fixed order (common/split_tile.cuh).
 // An operand that is contiguous along k in memory (A, or B with TRANS_B) is turned on the way, by element-wide copies or
 // through registers (HELD); the other moves in the widest copies that its rows divide into. A tile at the edge is moved
 // back inside where the matrix is larger than the tile, and writes only what its neighbour does not; elsewhere, what lies
 // outside is copied as zero.
 // NVIDIA, "CUTLASS: Fast Linear Algebra in CUDA C++" (2017), for the hierarchy of tiles and the two-level pipeline;
 // Osama et al., "Stream-K" (PPoPP 2023), for pieces that cross tiles.
-#include "real.cuh"
-#include "problem.cuh"
-#include "async_copy.cuh"
-#include "warp_grid.cuh"
-#include "split.cuh"
-#include "async_operand.cuh"
-#include "warp_tiles.cuh"
-#include "split_tile.cuh"
 #include "epilogue.cuh"
-#include "warp_product.cuh"
+#include "fma/product.cuh"
 
 extern "C" __global__ void
 #if CLUSTER > 1

@@ -3,16 +3,16 @@
 // TF32.
 //
 // Each operand is split in two TF32 parts and three products are added up, the small ones first, or these two in BF16
-// (split_tf32.cuh says how exact that is). The tensor core cuts off what its sums cannot hold, so every PROMOTE_K terms
+// (mma/split_tf32.cuh says how exact that is). The tensor core cuts off what its sums cannot hold, so every PROMOTE_K terms
 // they are added to sums in FP32 registers; PRODUCTS 1 does without. Steps of TILE_K along k travel by asynchronous
 // copies through a ring of STAGES buffers in shared memory, in the order of the matrix; a warp reads its share of 16
 // terms in 16-byte pieces without bank conflicts, because which terms and which x a lane takes is free
-// (tensor_operand.cuh), and splits it in registers.
+// (mma/operand.cuh), and splits it in registers.
 //   tile  (WARPS_M * WARP_M) x (WARPS_N * WARP_N), a warp WARP_M x WARP_N of it
 //   block (WARPS_M * WARPS_N * 32): one axis
 //   grid  (row tiles * column tiles * SPLIT_K): one axis, in groups of GROUP_M row tiles. SPLIT_K blocks share a tile:
 //         each walks a part of k, then they add up their tiles, through the shared memory of clusters (BY_CLUSTER) and
-//         a workspace, in a fixed order (split_tile.cuh).
+//         a workspace, in a fixed order (common/split_tile.cuh).
 // A tile at the edge is moved back inside where the matrix is larger than the tile, and writes only what its neighbour
 // does not; elsewhere, what lies outside is copied as zero. Rows that do not divide into 16 bytes come in smaller
 // copies.
@@ -21,20 +21,10 @@
 // is computed again by FMAs, term after term, so that it is what FP32 arithmetic gives, at that arithmetic's speed or
 // less. The tensor core takes subnormal parts for zero: below 2^-126 a number counts as zero, and below 2^-114 its low
 // part may, so that a product a b is off by at most 2^-126 |a| or |b|.
-// Ootomo and Yokota (2022), see split_tf32.cuh; NVIDIA, "CUTLASS: Fast Linear Algebra in CUDA C++" (2017), for the
+// Ootomo and Yokota (2022), see mma/split_tf32.cuh; NVIDIA, "CUTLASS: Fast Linear Algebra in CUDA C++" (2017), for the
 // tiles.
-#include "real.cuh"
-#include "problem.cuh"
-#include "async_copy.cuh"
-#include "tensor_work.cuh"
-#include "split.cuh"
-#include "tensor_core.cuh"
-#include "split_tf32.cuh"
-#include "tensor_operand.cuh"
-#include "tensor_tiles.cuh"
-#include "split_tile.cuh"
 #include "epilogue.cuh"
-#include "tensor_product.cuh"
+#include "mma/product.cuh"
 
 extern "C" __global__ void
 #if CLUSTER > 1

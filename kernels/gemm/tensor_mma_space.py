@@ -11,7 +11,7 @@ from tilewright.kernels.space import Constraint, Parameter, Values, choice, powe
 
 REAL_BYTES = 4
 QUAD = 4  # elements of one 16-byte access
-FEWEST_TERMS = 64  # sqrt(k) then covers twice what split_tf32.cuh says that a product may be off
+FEWEST_TERMS = 64  # sqrt(k) then covers twice what mma/split_tf32.cuh says that a product may be off
 FEWEST_TERMS_BF16 = 4356  # covers once what a product may be off with the small products in BF16
 SMALLEST_TILE = 32
 SMALLEST_STEP = 16

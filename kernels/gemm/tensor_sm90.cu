@@ -1,7 +1,7 @@
 // C = alpha op(A) op(B) + beta C, row-major; op transposes where TRANS_A or TRANS_B is 1 (problem.cuh has the layouts).
 //
 // FP32 accuracy on the tensor cores of compute capability 9.0 (PTX for sm_90a). Every number is split in two TF32
-// parts, and three of the four products of parts are added up (PRODUCTS == 3; warpgroup_split.cuh has the arithmetic
+// parts, and three of the four products of parts are added up (PRODUCTS == 3; wgmma/split_tf32.cuh has the arithmetic
 // and its error); sums of STEP_K products are added to FP32 registers, because the tensor core cuts off what it adds.
 // PRODUCTS == 1 takes raw numbers as TF32, for callers who ask for no more.
 //   tile  TILE_S x TILE_R, where TILE_R = 64 * BLOCKS_R * CONSUMERS. One operand, A with SHARED_A and else B, has
@@ -12,32 +12,17 @@
 //   grid  (BLOCKS, or the number of tiles times SPLIT_K where that is less): a block takes work until none is left, and
 //         loads the next tile's numbers while it writes a finished one.
 // With SPLIT_K above 1 up to so many blocks share a tile, and all blocks have equally many steps
-// (warpgroup_finish.cuh): each leaves its sums in the workspace; the last to arrive adds them up, in a fixed order.
+// (wgmma/scheduler.cuh): each leaves its sums in the workspace; the last to arrive adds them up, in a fixed order.
 // Tiles go in groups of GROUP_M row tiles that share columns of B in the L2 cache.
 // Infinities, NaN and numbers above 0.998 of the largest float make a sum infinite or NaN; such a sum is computed again
 // by FMAs, so that it is what FP32 arithmetic gives. Below 2^-112 a number's low part loses bits, at most 2^-136 of it.
 // Ootomo and Yokota, "Recovering single precision accuracy from Tensor Cores while surpassing the FP32 theoretical peak
 // performance" (2022), for the split; NVIDIA, "CUTLASS" 3, for warpgroups with roles of their own.
-#include "real.cuh"
-#include "problem.cuh"
-#include "warpgroup_tiles.cuh"
-#include "async_copy.cuh"
-#include "split.cuh"
-#include "mbarrier.cuh"
-#include "wgmma.cuh"
-#include "warpgroup_ptx.cuh"
-#include "warpgroup_ring.cuh"
-#include "warpgroup_shifted.cuh"
-#include "warpgroup_operands.cuh"
-#include "warpgroup_reader.cuh"
-#include "warpgroup_split.cuh"
-#include "warpgroup_staged.cuh"
-#include "warpgroup_finish.cuh"
-#include "warpgroup_roles.cuh"
 #include "epilogue.cuh"
+#include "wgmma/kernel.cuh"
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
 gemm(REAL alpha, const REAL* __restrict__ A, const REAL* __restrict__ B, REAL beta, REAL* __restrict__ C
      WORKSPACE_PARAMETER) {
-  run_roles(Operands{A, B}, workspace, Epilogue{alpha, beta, C});
+  compute_block(A, B, Epilogue{alpha, beta, C}, workspace);
 }

@@ -61,7 +61,7 @@ def in_order_bytes(tile: int, p: Problem, *, along_k: bool) -> int:
 
 
 def stage_bytes(c: Values, p: Problem) -> int:
-    """A step of both operands; of one the low parts too, and it once more where it is moved (warpgroup_staged.cuh)."""
+    """A step of both operands; of one the low parts too, and it once more where that is moved (staged_convert.cuh)."""
     shared = c.TILE_S * LINE_BYTES
     low = shared if c.PRODUCTS == 3 else 0
     coarse = shared // 2 if c.SMALL_BF16 == 1 else 0

@@ -6,7 +6,8 @@
 //   block (TILE_WIDTH columns, TILE_WIDTH rows)
 //   grid  (column tiles * row tiles): one axis, because y and z end at 65535
 // CUDA C++ Programming Guide, "Shared Memory"; Kirk and Hwu, Programming Massively Parallel Processors, chapter 5.
-#include "real.cuh"
+#include "common/integers.cuh"
+#include "common/real.cuh"
 #include "problem.cuh"
 #ifndef TILE_WIDTH
 #define TILE_WIDTH 16
@@ -17,7 +18,7 @@ gemm(REAL alpha, const REAL* __restrict__ A, const REAL* __restrict__ B, REAL be
   // The odd pitch keeps the columns that transposed operands are written along in different banks.
   __shared__ REAL tile_a[TILE_WIDTH][TILE_WIDTH + 1];   // [row][p]
   __shared__ REAL tile_b[TILE_WIDTH][TILE_WIDTH + 1];   // [p][column]
-  constexpr unsigned TILES_N = tiles(N, TILE_WIDTH);
+  constexpr unsigned TILES_N = tw::ceil_div(N, TILE_WIDTH);
   const unsigned x = threadIdx.x, y = threadIdx.y;
   const unsigned row0 = blockIdx.x / TILES_N * TILE_WIDTH, column0 = blockIdx.x % TILES_N * TILE_WIDTH;
   // x runs along what is contiguous in memory, so that a warp loads whole lines in all four layouts.

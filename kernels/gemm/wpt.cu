@@ -1,15 +1,14 @@
 // C = alpha op(A) op(B) + beta C, row-major; op transposes where TRANS_A or TRANS_B is 1 (problem.cuh has the layouts).
 //
 // More work per thread: a block computes a TILE_M x TILE_N tile of C, a thread WPT_M x WPT_N of it in registers, from
-// double-buffered tiles in shared memory that are filled by vector loads. register_tiles.cuh has the machine, its
+// double-buffered tiles in shared memory that are filled by vector loads. fma/wpt.cuh has the machine, its
 // mapping and its parameters; `linear` has the same one inside.
 //   block ((TILE_M / WPT_M) * (TILE_N / WPT_N)): one axis
 //   grid  (row tiles * column tiles): one axis
 // Volkov and Demmel, "Benchmarking GPUs to Tune Dense Linear Algebra" (SC08); NVIDIA, "CUTLASS: Fast Linear Algebra in
 // CUDA C++" (2017), for the hierarchy of tiles.
-#include "real.cuh"
+#include "fma/wpt.cuh"
 #include "problem.cuh"
-#include "register_tiles.cuh"
 
 // What goes to C for one finished inner product.
 struct Scale {

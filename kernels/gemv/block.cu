@@ -4,8 +4,8 @@
 // and the first warp adds the warps' sums up from shared memory.
 //   block (BLOCK), a multiple of 32; grid (m)
 // Two-level reduction: Luitjens, "Faster Parallel Reductions on Kepler" (NVIDIA, 2014).
-#include "real.cuh"
-#include "reduction.cuh"
+#include "common/real.cuh"
+#include "common/reduction.cuh"
 #include "problem.cuh"
 #ifndef BLOCK
 #define BLOCK 256

@@ -22,9 +22,10 @@
 #ifndef SPLIT
 #define SPLIT 1   // blocks that share an output
 #endif
-#include "real.cuh"
-#include "streaming.cuh"
-#include "split.cuh"
+#include "common/global_memory.cuh"
+#include "common/real.cuh"
+#include "common/split.cuh"
+#include "common/workspace.cuh"
 #include "problem.cuh"
 
 typedef Pack<VECTOR_WIDTH> Vector;
@@ -45,7 +46,7 @@ __device__ __forceinline__ void step(
 #pragma unroll
   for (unsigned u = 0; u < UNROLL; ++u) {
     if (!CHECKED || row + u * SLICES < end) {
-      loaded[u] = load_once<VECTOR_WIDTH>(a + static_cast<size_t>(row + u * SLICES) * M);
+      loaded[u] = load_streaming<VECTOR_WIDTH>(a + static_cast<size_t>(row + u * SLICES) * M);
       factor[u] = x[row + u * SLICES];
     } else {
       loaded[u] = {};
@@ -84,7 +85,8 @@ gemv(REAL alpha, const REAL* __restrict__ A, const REAL* __restrict__ x, REAL be
     if (slice % SLICES_PER_WARP == 0) sums[slice / SLICES_PER_WARP][place * VECTOR_WIDTH + w] = sum[w];
   }
   __syncthreads();
-  REAL* const mine = SPLIT > 1 ? partial_sums(workspace, COLUMN_BLOCKS) + static_cast<size_t>(blockIdx.x) * OUTPUTS : nullptr;
+  REAL* const mine =
+      SPLIT > 1 ? partial_sums(workspace, COLUMN_BLOCKS) + static_cast<size_t>(blockIdx.x) * OUTPUTS : nullptr;
   for (unsigned output = threadIdx.x; output < OUTPUTS; output += THREADS) {
     REAL total = 0;
 #pragma unroll
@@ -93,9 +95,9 @@ gemv(REAL alpha, const REAL* __restrict__ A, const REAL* __restrict__ x, REAL be
     else if (block * OUTPUTS + output < M) write_y(y, block * OUTPUTS + output, alpha, total, beta);
   }
   if constexpr (SPLIT > 1) {
-    if (!arrives_last(workspace, block)) return;
+    if (!arrives_last(workspace, block, SPLIT)) return;
     const REAL* const all = partial_sums(workspace, COLUMN_BLOCKS) + static_cast<size_t>(block) * SPLIT * OUTPUTS;
-    add_parts<OUTPUTS, THREADS>(all, [&](unsigned output, REAL total) {
+    add_parts<SPLIT, OUTPUTS, THREADS>(all, [&](unsigned output, REAL total) {
       const unsigned row = block * OUTPUTS + output;
       if (row < M) write_y(y, row, alpha, total, beta);
     });

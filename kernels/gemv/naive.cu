@@ -4,7 +4,7 @@
 // the slow start that the other variants are measured against, and fine only where n is small. Where A is transposed
 // they read neighbours, and what is missing is loads in flight.
 //   block (BLOCK), grid (ceil(m / BLOCK))
-#include "real.cuh"
+#include "common/real.cuh"
 #include "problem.cuh"
 #ifndef BLOCK
 #define BLOCK 128

@@ -1,4 +1,7 @@
 // The problem: y = alpha op(A) x + beta y, op(A) of m rows and n columns, baked in as constants.
+#pragma once
+#include "common/real.cuh"
+
 #ifndef SHAPE_M
 #define SHAPE_M 1024   // rows of op(A), length of y
 #define SHAPE_N 1024   // columns of op(A), length of x

@@ -25,21 +25,19 @@
 #ifndef SPLIT
 #define SPLIT 1   // blocks that share a row
 #endif
-#include "real.cuh"
-#include "streaming.cuh"
-#include "reduction.cuh"
-#include "split.cuh"
+#include "common/global_memory.cuh"
+#include "common/integers.cuh"
+#include "common/real.cuh"
+#include "common/reduction.cuh"
+#include "common/split.cuh"
+#include "common/workspace.cuh"
 #include "problem.cuh"
 
 typedef Pack<VECTOR_WIDTH> Vector;
 
-__device__ constexpr unsigned greatest_common_divisor(unsigned a, unsigned b) {
-  return b == 0 ? a : greatest_common_divisor(b, a % b);
-}
-
 constexpr unsigned TEAMS = BLOCK / THREADS_PER_ROW;
 constexpr unsigned ALIGNED = alignof(Vector) / REAL_BYTES;   // a Vector may start at every so many elements
-constexpr unsigned PERIOD = ALIGNED / greatest_common_divisor(N, ALIGNED);
+constexpr unsigned PERIOD = ALIGNED / tw::gcd(N, ALIGNED);
 constexpr unsigned STRIDE = ROWS > 1 && PERIOD > TEAMS ? PERIOD : TEAMS;   // between the rows of a team
 constexpr unsigned PHASES = STRIDE / TEAMS;                                // blocks whose rows interleave
 constexpr unsigned ROW_BLOCKS = (M - 1) / (ROWS * STRIDE) * PHASES + PHASES;
@@ -76,7 +74,7 @@ __device__ __forceinline__ void step(
     const size_t at = static_cast<size_t>(vector + u * THREADS_PER_ROW) * VECTOR_WIDTH;
     if (!CHECKED || vector + u * THREADS_PER_ROW < end) {
 #pragma unroll
-      for (unsigned r = 0; r < ROWS; ++r) loaded[u][r] = load_once<VECTOR_WIDTH>(a[r] + at);
+      for (unsigned r = 0; r < ROWS; ++r) loaded[u][r] = load_streaming<VECTOR_WIDTH>(a[r] + at);
       factor[u] = load_x<X_ALIGNED>(x + at);
     } else {
 #pragma unroll
@@ -192,9 +190,9 @@ gemv(REAL alpha, const REAL* __restrict__ A, const REAL* __restrict__ x, REAL be
     }
   }
   if constexpr (SPLIT > 1) {
-    if (!arrives_last(workspace, block)) return;
+    if (!arrives_last(workspace, block, SPLIT)) return;
     const REAL* const all = partial_sums(workspace, ROW_BLOCKS) + static_cast<size_t>(block) * SPLIT * ROWS;
-    add_parts<ROWS, BLOCK>(all, [&](unsigned r, REAL total) {
+    add_parts<SPLIT, ROWS, BLOCK>(all, [&](unsigned r, REAL total) {
       const unsigned row = first + r * STRIDE;
       if (row < M) write_y(y, row, alpha, total, beta);
     });

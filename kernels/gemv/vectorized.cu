@@ -7,9 +7,9 @@
 // comes from the caches, A from memory, and A decides the time.
 //   block (32 * WARPS_PER_ROW * ROWS_PER_BLOCK), grid (ceil(m / ROWS_PER_BLOCK))
 // Vector loads: Luitjens, "CUDA Pro Tip: Increase Performance with Vectorized Memory Access" (NVIDIA, 2013).
-#include "real.cuh"
-#include "streaming.cuh"
-#include "reduction.cuh"
+#include "common/global_memory.cuh"
+#include "common/real.cuh"
+#include "common/reduction.cuh"
 #include "problem.cuh"
 #ifndef VECTOR_WIDTH
 #define VECTOR_WIDTH 4
@@ -51,7 +51,7 @@ __device__ __forceinline__ void walk(
     Vector loaded[UNROLL];   // all loads are issued before the first product waits for one
 #pragma unroll
     for (unsigned u = 0; u < UNROLL; ++u) {
-      loaded[u] = load_once<VECTOR_WIDTH>(a + static_cast<size_t>(v + u * ROW_THREADS) * VECTOR_WIDTH);
+      loaded[u] = load_streaming<VECTOR_WIDTH>(a + static_cast<size_t>(v + u * ROW_THREADS) * VECTOR_WIDTH);
     }
 #pragma unroll
     for (unsigned u = 0; u < UNROLL; ++u) {
@@ -60,7 +60,7 @@ __device__ __forceinline__ void walk(
   }
   for (; v < vectors; v += ROW_THREADS) {
     const size_t at = static_cast<size_t>(v) * VECTOR_WIDTH;
-    add_products<X_ALIGNED>(sum, load_once<VECTOR_WIDTH>(a + at), x + at);
+    add_products<X_ALIGNED>(sum, load_streaming<VECTOR_WIDTH>(a + at), x + at);
   }
 }
 

@@ -4,8 +4,8 @@
 // 32 elements and each element of x serves all these rows; shuffles then add the lanes up.
 //   block (32 * WARPS), grid (ceil(m / (WARPS * ROWS_PER_WARP)))
 // Shuffle reduction: Luitjens, "Faster Parallel Reductions on Kepler" (NVIDIA, 2014).
-#include "real.cuh"
-#include "reduction.cuh"
+#include "common/real.cuh"
+#include "common/reduction.cuh"
 #include "problem.cuh"
 #ifndef WARPS
 #define WARPS 4

@@ -5,6 +5,9 @@
 //   sigmoid  1 / (1 + exp(-z)); exp overflows only where the result is below the smallest normal number, and gives 0
 //   gelu     z Phi(z), Phi the normal distribution function: the exact form by the error function, not the one by tanh.
 //            Phi(z) = (1 + erf(z / sqrt 2)) / 2 loses all digits for negative z; erfc(-z / sqrt 2) / 2 keeps them.
+#pragma once
+#include "common/real.cuh"
+
 __device__ __forceinline__ REAL activate(REAL z) {
 #if defined(ACTIVATION_RELU)
   return z < REAL(0) ? REAL(0) : z;

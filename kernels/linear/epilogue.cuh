@@ -1,4 +1,9 @@
-// What becomes of a layer's finished sums: Y = act(sum + b). Sources that several kernels share write through it.
+// What becomes of a layer's finished sums: Y = act(sum + b). Headers that several kernels share write through it.
+#pragma once
+#include "activation.cuh"
+#include "common/global_memory.cuh"
+#include "problem.cuh"
+
 struct Epilogue {
   const REAL* bias;
   REAL* Y;

@@ -1,4 +1,9 @@
-// The layer around the product of register_tiles.cuh: sums start with the bias and are activated on their way to Y.
+// The layer around the product of fma/wpt.cuh: sums start with the bias and are activated on their way to Y.
+#pragma once
+#include "problem.cuh"
+
+#include "activation.cuh"
+#include "fma/wpt.cuh"
 
 // What goes to Y for one finished sum.
 struct Activate {

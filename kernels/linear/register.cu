@@ -1,26 +1,19 @@
 // Y = act(X W^T + b).  X: (m, k), W: (n, k), b: (n), Y: (m, n), all row-major (problem.cuh, activation.cuh).
 //
 // The CUDA cores kept busy: gemm's `register` with A = X and a transposed B = W, whose opening comment tells how it works
-// (warp_grid.cuh, warp_tiles.cuh, split_tile.cuh, warp_product.cuh). Only what becomes of a finished sum differs: bias
+// (fma/product.cuh). Only what becomes of a finished sum differs: bias
 // and activation are applied to it in its register (epilogue.cuh), once, by the block that has it whole.
 //   tile  (WARPS_M * LANES_M * WPT_M) x (WARPS_N * LANES_N * WPT_N) of Y, LANES_N = 32 / LANES_M
 //   block (WARPS_M * WARPS_N * 32): one axis
 //   grid  one axis; a block walks SHARE_K 128ths of a tile's steps of TILE_K along k
 // NVIDIA, "CUTLASS: Fast Linear Algebra in CUDA C++" (2017), for the hierarchy of tiles and fused epilogues.
-#include "real.cuh"
-#include "problem.cuh"
-#include "activation.cuh"
-#include "async_copy.cuh"
 #ifndef WPT_N
 #define WPT_N 4   // half of gemm's: many layers are small, and smaller tiles are more blocks
 #endif
-#include "warp_grid.cuh"
-#include "split.cuh"
-#include "async_operand.cuh"
-#include "warp_tiles.cuh"
-#include "split_tile.cuh"
+#include "problem.cuh"
+
 #include "epilogue.cuh"
-#include "warp_product.cuh"
+#include "fma/product.cuh"
 
 extern "C" __global__ void
 #if CLUSTER > 1

@@ -9,19 +9,10 @@
 //   grid  (row tiles * column tiles * SPLIT_K): one axis
 // Ootomo and Yokota, "Recovering single precision accuracy from Tensor Cores while surpassing the FP32 theoretical peak
 // performance" (2022), for the split; NVIDIA, "CUTLASS: Fast Linear Algebra in CUDA C++" (2017), for fused epilogues.
-#include "real.cuh"
 #include "problem.cuh"
-#include "activation.cuh"
-#include "async_copy.cuh"
-#include "tensor_work.cuh"
-#include "split.cuh"
-#include "tensor_core.cuh"
-#include "split_tf32.cuh"
-#include "tensor_operand.cuh"
-#include "tensor_tiles.cuh"
-#include "split_tile.cuh"
+
 #include "epilogue.cuh"
-#include "tensor_product.cuh"
+#include "mma/product.cuh"
 
 extern "C" __global__ void
 #if CLUSTER > 1

@@ -5,27 +5,13 @@
 // gemm/tensor_sm90.cu tells how it works. Only what becomes of a finished sum differs: bias and activation are applied
 // to it in its register (epilogue.cuh, activation.cuh), once, by the block that has it whole.
 //   tile  TILE_S x TILE_R of Y or the other way round;  block (THREADS): one axis;  grid (BLOCKS or less): one axis
-#include "real.cuh"
 #include "problem.cuh"
-#include "activation.cuh"
-#include "warpgroup_tiles.cuh"
-#include "async_copy.cuh"
-#include "split.cuh"
-#include "mbarrier.cuh"
-#include "wgmma.cuh"
-#include "warpgroup_ptx.cuh"
-#include "warpgroup_ring.cuh"
-#include "warpgroup_shifted.cuh"
-#include "warpgroup_operands.cuh"
-#include "warpgroup_reader.cuh"
-#include "warpgroup_split.cuh"
-#include "warpgroup_staged.cuh"
-#include "warpgroup_finish.cuh"
-#include "warpgroup_roles.cuh"
+
 #include "epilogue.cuh"
+#include "wgmma/kernel.cuh"
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
 linear(const REAL* __restrict__ X, const REAL* __restrict__ W, const REAL* __restrict__ b, REAL* __restrict__ Y
        WORKSPACE_PARAMETER) {
-  run_roles(Operands{X, W}, workspace, Epilogue{b, Y});
+  compute_block(X, W, Epilogue{b, Y}, workspace);
 }

@@ -7,9 +7,9 @@
 //   block (TILE_WIDTH columns, TILE_WIDTH rows)
 //   grid  (column tiles * row tiles): one axis, because y and z end at 65535
 // CUDA C++ Programming Guide, "Shared Memory"; the first step of three, `wpt_strided` and `wpt` follow.
-#include "real.cuh"
-#include "problem.cuh"
 #include "activation.cuh"
+#include "common/integers.cuh"
+#include "problem.cuh"
 #ifndef TILE_WIDTH
 #define TILE_WIDTH 16
 #endif
@@ -19,7 +19,7 @@ linear(const REAL* __restrict__ X, const REAL* __restrict__ W, const REAL* __res
   // The odd pitch keeps the columns that W is written along in different banks.
   __shared__ REAL tile_x[TILE_WIDTH][TILE_WIDTH + 1];   // [row][p]
   __shared__ REAL tile_w[TILE_WIDTH][TILE_WIDTH + 1];   // [p][column]
-  constexpr unsigned TILES_N = tiles(N, TILE_WIDTH);
+  constexpr unsigned TILES_N = tw::ceil_div(N, TILE_WIDTH);
   const unsigned x = threadIdx.x, y = threadIdx.y;
   const unsigned row0 = blockIdx.x / TILES_N * TILE_WIDTH, column0 = blockIdx.x % TILES_N * TILE_WIDTH;
   const unsigned row = row0 + y, column = column0 + x;

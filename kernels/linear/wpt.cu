@@ -2,16 +2,12 @@
 //
 // More work per thread, coalesced: a block computes a TILE_M x TILE_N tile of Y, a thread WPT_M x WPT_N of it in
 // registers, from double-buffered tiles in shared memory that neighbouring threads fill by neighbouring vectors. It is
-// gemm's `wpt` with A = X and a transposed B = W (register_tiles.cuh); sums start with the bias and are activated on
+// gemm's `wpt` with A = X and a transposed B = W (fma/wpt.cuh); sums start with the bias and are activated on
 // their way to Y (layer.cuh), so that the fused layer costs no pass over Y beside the product.
 //   block ((TILE_M / WPT_M) * (TILE_N / WPT_N)): one axis
 //   grid  (row tiles * column tiles): one axis
 // Volkov and Demmel, "Benchmarking GPUs to Tune Dense Linear Algebra" (SC08); fused epilogues: NVIDIA, "CUTLASS: Fast
 // Linear Algebra in CUDA C++" (2017).
-#include "real.cuh"
-#include "problem.cuh"
-#include "activation.cuh"
-#include "register_tiles.cuh"
 #include "layer.cuh"
 
 extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)

@@ -7,14 +7,10 @@
 // gives neighbouring threads neighbouring elements (coalescing); LOAD_RUNS and the width of a load differ, no more.
 //   block ((TILE_M / WPT_M) * (TILE_N / WPT_N)): one axis
 //   grid  (row tiles * column tiles): one axis
-// Shared memory, registers and order of summation are those of `wpt` (register_tiles.cuh, layer.cuh).
+// Shared memory, registers and order of summation are those of `wpt` (fma/wpt.cuh, layer.cuh).
 // CUDA C++ Best Practices Guide, "Coalesced Access to Global Memory".
 #define LOAD_RUNS 1
 #define VECTOR_WIDTH 1   // a vector load would hide half of the lesson
-#include "real.cuh"
-#include "problem.cuh"
-#include "activation.cuh"
-#include "register_tiles.cuh"
 #include "layer.cuh"
 
 extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)

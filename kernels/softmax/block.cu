@@ -4,9 +4,9 @@
 // in the caches for the other two while rows in flight fit there; each exp is computed twice rather than stored.
 //   block (BLOCK), a multiple of 32; grid (m)
 // The textbook's safe softmax; two-level reduction: Luitjens, "Faster Parallel Reductions on Kepler" (NVIDIA, 2014).
-#include "real.cuh"
-#include "problem.cuh"
 #include "block_row.cuh"
+#include "common/real.cuh"
+#include "problem.cuh"
 
 extern "C" __global__ void __launch_bounds__(BLOCK)
 softmax(const REAL* __restrict__ X, REAL* __restrict__ Y) {

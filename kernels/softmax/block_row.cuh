@@ -1,4 +1,8 @@
 // A block and its row: the walk over it in vectors, and reductions over the block.
+#pragma once
+#include "common/real.cuh"
+#include "problem.cuh"
+
 #ifndef BLOCK
 #define BLOCK 256
 #endif

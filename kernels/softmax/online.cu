@@ -5,9 +5,9 @@
 // the end each thread's sum is brought to the row's largest in the same way, then they are added.
 //   block (BLOCK), a multiple of 32; grid (m)
 // Milakov and Gimelshein, "Online normalizer calculation for softmax" (2018), algorithm 3.
-#include "real.cuh"
-#include "problem.cuh"
 #include "block_row.cuh"
+#include "common/real.cuh"
+#include "problem.cuh"
 
 extern "C" __global__ void __launch_bounds__(BLOCK)
 softmax(const REAL* __restrict__ X, REAL* __restrict__ Y) {

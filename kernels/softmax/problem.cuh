@@ -1,5 +1,8 @@
 // The problem: rows of X, (m, n) row-major, become probabilities, y = exp(x - max) / sum of exp(x - max) over the row,
 // in Y, (m, n) row-major. The largest element is taken off first, so that no exp overflows and the sum is at least 1.
+#pragma once
+#include "common/real.cuh"
+
 #ifndef SHAPE_M
 #define SHAPE_M 4096   // rows
 #define SHAPE_N 1000   // columns: what the probabilities of a row are shared among

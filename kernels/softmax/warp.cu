@@ -5,7 +5,7 @@
 // rows (the ten classes of a last layer) do not leave most of it idle.
 //   block (32 * WARPS); grid (ceil(m / rows of a block)), 32 * WARPS / LANES rows a block
 // Shuffle reduction: Luitjens, "Faster Parallel Reductions on Kepler" (NVIDIA, 2014).
-#include "real.cuh"
+#include "common/real.cuh"
 #include "problem.cuh"
 #ifndef WARPS
 #define WARPS 4

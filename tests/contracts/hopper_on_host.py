@@ -4,10 +4,10 @@ Copies poison their target when they start and arrive when the thread arrives wi
 lets other warps run. Products are computed at once, from the swizzled tile that the descriptor names.
 """
 
-from contracts.register_on_host import HOST_STORE
+from contracts.register_on_host import GLOBAL_MEMORY
 
-ASYNC_COPY = r"""
-#include <vector>
+SHARED_MEMORY = r"""
+#pragma once
 inline unsigned shared_address(const void* pointer) { return (unsigned)((const char*)pointer - host_dynamic_shared); }
 inline char* host_at(unsigned address) { return host_dynamic_shared + (int)address; }
 inline unsigned __float_as_uint(float x) { unsigned bits; memcpy(&bits, &x, 4); return bits; }
@@ -18,6 +18,31 @@ inline unsigned __byte_perm(unsigned x, unsigned y, unsigned selector) {
   for (int i = 0; i < 4; ++i) result |= (unsigned)(both >> (selector >> 4 * i & 7) * 8 & 0xff) << 8 * i;
   return result;
 }
+template <unsigned BEHIND = 0>
+inline void ld_shared(float& x, unsigned address) { memcpy(&x, host_at(address + BEHIND), 4); }
+inline void ld_shared_v2(float& x, float& y, unsigned address) {
+  if (address % 8) __builtin_trap();
+  ld_shared(x, address), ld_shared(y, address + 4);
+}
+inline float4 ld_shared_v4(unsigned address) { return *(float4*)host_at(address); }
+template <unsigned BEHIND>
+inline void st_shared(unsigned address, float x) { memcpy(host_at(address + BEHIND), &x, 4); }
+inline void st_shared_v4(unsigned address, unsigned x, unsigned y, unsigned z, unsigned w) {
+  *(uint4*)host_at(address) = {x, y, z, w};
+}
+inline void ldmatrix_x4(float (&x)[4], unsigned address) {
+  const unsigned lane = threadIdx.x % 32;
+  for (unsigned i = 0; i < 4; ++i) ld_shared(x[i], __shfl_sync(0xffffffffu, address, i * 8 + lane / 4) + lane % 4 * 4);
+}
+template <unsigned BEHIND>
+inline void st_shared_b16(unsigned address, unsigned short x) { *(unsigned short*)host_at(address + BEHIND) = x; }
+"""
+
+CP_ASYNC = r"""
+#pragma once
+#include <vector>
+#include "ptx/mbarrier.cuh"
+#include "ptx/shared_memory.cuh"
 struct HostCopy { unsigned target; const void* source; unsigned size, bytes; };
 static std::vector<HostCopy> host_copies[1024];
 inline void host_copy(unsigned target, const void* source, unsigned size, unsigned bytes) {
@@ -33,56 +58,51 @@ inline void host_finish_copies() {
   host_copies[threadIdx.x].clear();
 }
 template <unsigned BYTES, unsigned INTO, long long FROM>
-inline void copy_async(unsigned target, const void* source) {
+inline void cp_async(unsigned target, const void* source) {
   host_copy(target + INTO, (const char*)source + FROM, BYTES, BYTES);
 }
 template <unsigned BYTES, unsigned INTO>
-inline void copy_async_or_zero(unsigned target, const void* source, bool inside) {
+inline void cp_async_zfill(unsigned target, const void* source, bool inside) {
   host_copy(target + INTO, source, BYTES, inside ? BYTES : 0);
+}
+inline void cp_async_zfill_16(unsigned target, const void* source, unsigned bytes) {
+  host_copy(target, source, 16, bytes);
+}
+inline void cp_async_wait_all() { host_finish_copies(); }
+inline void cp_async_mbarrier_arrive_noinc(unsigned barrier) {
+  host_finish_copies();
+  mbarrier_arrive(barrier);
 }
 """
 
 MBARRIER = r"""
+#pragma once
+#include "ptx/shared_memory.cuh"
 struct HostBarrier { unsigned short expected, pending; unsigned phase; };
 inline HostBarrier& host_barrier(unsigned barrier) { return *(HostBarrier*)host_at(barrier); }
-inline void initialize_barrier(unsigned barrier, unsigned arrivals) {
+inline void mbarrier_init(unsigned barrier, unsigned arrivals) {
   host_barrier(barrier) = {(unsigned short)arrivals, (unsigned short)arrivals, 0};
 }
-inline void publish_barriers() {}
-inline void arrive(unsigned barrier) {
+inline void fence_mbarrier_init() {}
+inline void mbarrier_arrive(unsigned barrier) {
   HostBarrier& it = host_barrier(barrier);
   if (it.pending == 0) __builtin_trap();
   if (--it.pending == 0) it.pending = it.expected, ++it.phase;
 }
-inline void arrive_as_warp(unsigned barrier) {
+inline void mbarrier_arrive_warp(unsigned barrier) {
   __syncwarp();
-  if (threadIdx.x % 32 == 0) arrive(barrier);
+  if (threadIdx.x % 32 == 0) mbarrier_arrive(barrier);
 }
-inline void arrive_with_copies(unsigned barrier) {
-  host_finish_copies();
-  arrive(barrier);
-}
-inline void wait(unsigned barrier, unsigned parity) {
+inline void mbarrier_wait(unsigned barrier, unsigned parity) {
   while (!__any_sync(0xffffffffu, host_barrier(barrier).phase % 2 != parity)) {}
 }
-static HostBarrier host_named[2] = {{128, 128, 0}, {128, 128, 0}};
-inline void synchronize_warpgroup(unsigned warpgroup) {
-  HostBarrier& it = host_named[warpgroup];
-  const unsigned phase = it.phase;
-  __syncwarp();
-  if (--it.pending == 0) it.pending = 128, ++it.phase;
-  while (!__any_sync(0xffffffffu, it.phase != phase)) {}
-}
-inline void show_to_tensor_cores() {}
-struct RingPlace {
-  unsigned stage = 0, parity = 0;
-  inline void advance() {
-    if (++stage == STAGES) stage = 0, parity ^= 1;
-  }
-};
+inline void fence_proxy_async() {}
 """
 
 WGMMA = r"""
+#pragma once
+#include "ptx/shared_memory.cuh"
+enum class ScaleOut { Zero, One };
 constexpr unsigned SUMS = TILE_S / 2;
 inline float host_tf32(unsigned bits) { return __uint_as_float(bits & 0xffffe000u); }
 inline float host_bf16(unsigned bits) { return __uint_as_float(bits << 16); }
@@ -94,7 +114,7 @@ inline unsigned host_swizzled(unsigned long long tile, unsigned line, unsigned b
 }
 // Of a warp's fragments the 16 lines by DEPTH k, as `value(bits, k)` has them of the register that holds them.
 static unsigned host_fragments[32][32][4];   // by warp and lane
-template <bool FIRST, unsigned DEPTH, class Value, class Other>
+template <ScaleOut SCALE, unsigned DEPTH, class Value, class Other>
 inline void host_multiply(float (&sum)[SUMS], const unsigned (&fragment)[4], const Value& value, const Other& other) {
   const unsigned lane = threadIdx.x % 32;
   unsigned (&warp)[32][4] = host_fragments[threadIdx.x / 32];
@@ -108,72 +128,70 @@ inline void host_multiply(float (&sum)[SUMS], const unsigned (&fragment)[4], con
   __syncwarp();
   for (unsigned i = 0; i < SUMS; ++i) {
     const unsigned column = i / 4 * 8 + lane % 4 * 2 + i % 2, line = i / 2 % 2;
-    double total = FIRST ? 0 : sum[i];
+    double total = SCALE == ScaleOut::Zero ? 0 : sum[i];
     for (unsigned k = 0; k < DEPTH; ++k) total += (double)lines[line][k] * other(column, k);
     sum[i] = (float)total;
   }
 }
-template <bool FIRST>
-inline void multiply_tf32(float (&sum)[SUMS], const unsigned (&fragment)[4], unsigned long long tile) {
-  host_multiply<FIRST, 8>(
+template <ScaleOut SCALE>
+inline void wgmma_k8_tf32(float (&sum)[SUMS], const unsigned (&fragment)[4], unsigned long long tile) {
+  host_multiply<SCALE, 8>(
       sum, fragment, [](unsigned bits, unsigned) { return host_tf32(bits); },
       [&](unsigned column, unsigned k) { return host_tf32(*(unsigned*)host_at(host_swizzled(tile, column, k * 4))); });
 }
-template <bool FIRST>
-inline void multiply_bf16(float (&sum)[SUMS], const unsigned (&fragment)[4], unsigned long long tile) {
-  host_multiply<FIRST, 16>(
+template <ScaleOut SCALE>
+inline void wgmma_k16_bf16(float (&sum)[SUMS], const unsigned (&fragment)[4], unsigned long long tile) {
+  host_multiply<SCALE, 16>(
       sum, fragment, [](unsigned bits, unsigned k) { return host_bf16(bits >> k % 2 * 16 & 0xffff); },
       [&](unsigned column, unsigned k) {
         return host_bf16(*(unsigned short*)host_at(host_swizzled(tile, column, k * 2)));
       });
 }
-template <bool NARROW = false>
-inline unsigned long long tile_at(unsigned address) {
-  constexpr unsigned long long EIGHT_LINES = (NARROW ? 512 : 1024) / 16, SWIZZLE = NARROW ? 2 : 1;
+template <unsigned LINE_BYTES = 128>
+inline unsigned long long matrix_descriptor(unsigned address) {
+  constexpr unsigned long long EIGHT_LINES = LINE_BYTES * 8 / 16, SWIZZLE = LINE_BYTES == 128 ? 1 : 2;
   return (address & 0x3ffff) / 16 | 1ull << 16 | EIGHT_LINES << 32 | SWIZZLE << 62;
 }
-inline void begin_products() {}
-inline void commit_products() {}
-inline void wait_products(float (&)[SUMS]) {}
+inline void warpgroup_arrive() {}
+inline void warpgroup_commit_batch() {}
+inline void warpgroup_wait(float (&)[SUMS]) {}
 """
 
-WARPGROUP_PTX = r"""
-inline void copy_async_some(unsigned target, const void* source, unsigned bytes) {
-  host_copy(target, source, 16, bytes);
-}
-inline void wait_for_all_copies() { host_finish_copies(); }
-template <unsigned BEHIND = 0>
-inline void read_one(float& x, unsigned address) { memcpy(&x, host_at(address + BEHIND), 4); }
-inline void read_two(float& x, float& y, unsigned address) {
-  if (address % 8) __builtin_trap();
-  read_one(x, address), read_one(y, address + 4);
-}
-inline float4 read_four(unsigned address) { return *(float4*)host_at(address); }
-template <unsigned BEHIND>
-inline void write_one(unsigned address, float x) { memcpy(host_at(address + BEHIND), &x, 4); }
-inline void write_four(unsigned address, unsigned x, unsigned y, unsigned z, unsigned w) {
-  *(uint4*)host_at(address) = {x, y, z, w};
-}
-inline void read_matrices(float (&x)[4], unsigned address) {
-  const unsigned lane = threadIdx.x % 32;
-  for (unsigned i = 0; i < 4; ++i) read_one(x[i], __shfl_sync(0xffffffffu, address, i * 8 + lane / 4) + lane % 4 * 4);
-}
-inline unsigned host_to_bf16(float x) {
+CONVERT = r"""
+#pragma once
+#include "ptx/shared_memory.cuh"
+inline unsigned short cvt_rn_bf16(float x) {
   const unsigned bits = __float_as_uint(x);
   return x != x ? 0x7fff : (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
 }
-inline unsigned pack_bf16(float first, float second) { return host_to_bf16(second) << 16 | host_to_bf16(first); }
-template <unsigned BEHIND>
-inline void write_bf16(unsigned address, float x) { *(unsigned short*)host_at(address + BEHIND) = host_to_bf16(x); }
-template <unsigned> inline void release_registers() {}
-template <unsigned> inline void take_registers() {}
-inline unsigned thread_number() { return threadIdx.x; }
-inline void pin(unsigned&) {}
+inline unsigned cvt_rn_bf16x2(float first, float second) {
+  return (unsigned)cvt_rn_bf16(second) << 16 | cvt_rn_bf16(first);
+}
+"""
+
+WARPGROUP = r"""
+#pragma once
+#include "ptx/mbarrier.cuh"
+template <unsigned> inline void warpgroup_reg_dealloc() {}
+template <unsigned> inline void warpgroup_reg_alloc() {}
+static HostBarrier host_named[2] = {{128, 128, 0}, {128, 128, 0}};
+inline void warpgroup_sync(unsigned warpgroup) {
+  HostBarrier& it = host_named[warpgroup];
+  const unsigned phase = it.phase;
+  __syncwarp();
+  if (--it.pending == 0) it.pending = 128, ++it.phase;
+  while (!__any_sync(0xffffffffu, it.phase != phase)) {}
+}
+inline unsigned read_tid_x() { return threadIdx.x; }
+inline void fence_operand(unsigned&) {}
 """
 
 HEADERS = {
-    "async_copy.cuh": ASYNC_COPY + HOST_STORE,
-    "mbarrier.cuh": MBARRIER,
-    "wgmma.cuh": WGMMA,
-    "warpgroup_ptx.cuh": WARPGROUP_PTX,
+    "common/global_memory.cuh": GLOBAL_MEMORY,
+    "ptx/convert.cuh": CONVERT,
+    "ptx/cp_async.cuh": CP_ASYNC,
+    "ptx/mbarrier.cuh": MBARRIER,
+    "ptx/shared_memory.cuh": SHARED_MEMORY,
+    "ptx/warpgroup.cuh": WARPGROUP,
+    "ptx/wgmma.cuh": WGMMA,
 }

@@ -6,13 +6,13 @@ from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
-from contracts.register_on_host import register_on_host
+from contracts.host_compiler import needs_cpp_library
+from contracts.register_on_host import HEADERS, beside
 
 from tilewright.kernels.kernel import Kernel, Variant
 
-# Tensor cores for the host: lanes hand one another their parts by shuffles, and sums are made in double and cut off.
-# Inputs are cut to the bits that the tensor core reads.
-HOST_TENSOR_CORE = r"""
+CONVERT = r"""
+#pragma once
 #include <cmath>
 #include <cstring>
 inline float host_float(unsigned bits) { float x; memcpy(&x, &bits, 4); return x; }
@@ -23,7 +23,14 @@ inline unsigned round_bf16(float x) {
   unsigned bits = host_bits(x);
   return std::isfinite(x) ? (bits + 0x7fffu + (bits >> 16 & 1)) >> 16 : bits >> 16;
 }
-inline unsigned pack_bf16(float first, float second) { return round_bf16(second) << 16 | round_bf16(first); }
+inline unsigned cvt_rn_bf16x2(float first, float second) { return round_bf16(second) << 16 | round_bf16(first); }
+"""
+
+# Tensor cores for the host: lanes hand one another their parts by shuffles, and sums are made in double and cut off.
+# Inputs are cut to the bits that the tensor core reads.
+MMA_SYNC = r"""
+#pragma once
+#include "ptx/convert.cuh"
 inline float cut_off(double x) {
   float y = (float)x;
   return std::isfinite(y) && std::fabs((double)y) > std::fabs(x) ? std::nextafterf(y, 0.0f) : y;
@@ -47,10 +54,10 @@ inline void host_multiply(float (&sum)[4], const unsigned (&a)[4], const unsigne
   }
   for (unsigned q = 0; q < 4; ++q) sum[q] = cut_off(total[q]);
 }
-inline void multiply_tf32(float (&sum)[4], const unsigned (&a)[4], const unsigned (&b)[2]) {
+inline void mma_m16n8k8_tf32(float (&sum)[4], const unsigned (&a)[4], const unsigned (&b)[2]) {
   host_multiply<1>(sum, a, b, tf32_of);
 }
-inline void multiply_bf16(float (&sum)[4], const unsigned (&a)[4], const unsigned (&b)[2]) {
+inline void mma_m16n8k16_bf16(float (&sum)[4], const unsigned (&a)[4], const unsigned (&b)[2]) {
   host_multiply<2>(sum, a, b, bf16_of);
 }
 """
@@ -58,7 +65,7 @@ inline void multiply_bf16(float (&sum)[4], const unsigned (&a)[4], const unsigne
 
 def tensor_on_host(kernel: Kernel, variants: Iterable[Variant], folder: Path) -> Kernel:
     """The kernel with these variants, its sources copied to the folder; skips the test without C++'s library."""
-    here = register_on_host(kernel, folder).folder
-    (here / "tensor_core.cuh").write_text(HOST_TENSOR_CORE, encoding="utf-8")
+    needs_cpp_library()
+    here = beside(HEADERS | {"ptx/convert.cuh": CONVERT, "ptx/mma_sync.cuh": MMA_SYNC}, kernel, folder)
     ours = tuple(replace(variant, requires=frozenset()) for variant in variants)
     return replace(kernel, folder=here, variants=ours, default_variant=ours[0].name)

@@ -67,8 +67,6 @@ def test_the_source_is_clean_under_sanitizers(device, mode):
 def test_a_bug_is_found(device, tmp_path, text, bug):
     """The verification that tuning runs sees what one changed line does."""
     shutil.copytree(CLASSIFIER.folder, tmp_path / "classifier")
-    for header in ("real.cuh", "reduction.cuh"):
-        shutil.copy(CLASSIFIER.folder.parent / header, tmp_path)
     path = tmp_path / "classifier" / "rows.cu"
     source = path.read_text()
     assert text in source

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from contracts.hopper_on_host import HEADERS
 from contracts.host_compiler import needs_cpp_library
+from contracts.register_on_host import beside
 
 from tilewright.kernels.gemm.declaration import KERNEL
 from tilewright.kernels.gemm.tensor_sm90_space import TENSOR1XTF32_SM90, TENSOR3XTF32_SM90
@@ -19,11 +20,7 @@ from tilewright.tuner.cpu import CpuDevice
 
 def on_host(kernel, variants, folder):
     """The kernel with these variants, whose instructions work on the host."""
-    folder = folder / kernel.name
-    folder.mkdir()
-    # A kernel's own headers hide those beside its folder.
-    for path in [*kernel.folder.parent.glob("*.cuh"), *kernel.folder.glob("*.cu*")]:
-        (folder / path.name).write_text(HEADERS.get(path.name) or path.read_text(encoding="utf-8"), encoding="utf-8")
+    folder = beside(HEADERS, kernel, folder)
     variants = tuple(replace(v, requires=frozenset(), max_compute_capability=None) for v in variants)
     return replace(kernel, folder=folder, variants=variants, default_variant=variants[0].name)
 

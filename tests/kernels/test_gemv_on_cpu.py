@@ -10,6 +10,7 @@ import pytest
 from contracts.host_compiler import SANITIZING, checked
 
 from tilewright.kernels.catalogue import catalogue
+from tilewright.kernels.source import INCLUDE
 from tilewright.kernels.space import Configuration
 from tilewright.tuner.cpu import CpuDevice
 from tilewright.tuner.verify import C_DEFAULT
@@ -92,9 +93,9 @@ def test_split_work_is_clean_under_sanitizers(device, configuration, shape, tran
     ("configuration", "file", "text", "bug"),
     [
         # Left at SPLIT, the counters make no block the last of the second launch.
-        (ROWS_SPLIT, "../split.cuh", "atomicInc(reinterpret_cast<unsigned*>(start) + group, parts - 1)",
+        (ROWS_SPLIT, "../common/split.cuh", "atomicInc(reinterpret_cast<unsigned*>(start) + group, parts - 1)",
          "atomicAdd(reinterpret_cast<unsigned*>(start) + group, 1u)"),
-        (ROWS_SPLIT, "../split.cuh", "part < SPLIT;", "part < SPLIT - 1;"),
+        (ROWS_SPLIT, "../common/split.cuh", "part < PARTS;", "part < PARTS - 1;"),
         (ROWS_SPLIT, "split.cu", "thread : thread + vectors * VECTOR_WIDTH", "thread : thread + vectors"),
         (ROWS_SPLIT, "split.cu", "block / PHASES * (ROWS * STRIDE)", "block / PHASES * ROWS"),
         (TERMS_SPLIT, "columns.cu", "N - begin < PART ? N", "N - begin < PART ? N - 1"),
@@ -104,8 +105,7 @@ def test_split_work_is_clean_under_sanitizers(device, configuration, shape, tran
 def test_a_bug_is_found(device, tmp_path, configuration, file, text, bug):
     """The verification that tuning runs sees what one changed line does."""
     shutil.copytree(GEMV.folder, tmp_path / "gemv")
-    for header in GEMV.folder.parent.glob("*.cuh"):
-        shutil.copy(header, tmp_path)
+    shutil.copytree(INCLUDE, tmp_path, dirs_exist_ok=True)  # beside the folder, where they are found first
     path = tmp_path / "gemv" / file
     source = path.read_text()
     assert text in source

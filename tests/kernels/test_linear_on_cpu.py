@@ -8,6 +8,7 @@ from contracts.host_compiler import SANITIZING, checked
 
 from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.linear.reference import ACTIVATIONS
+from tilewright.kernels.source import INCLUDE
 from tilewright.kernels.space import Configuration
 from tilewright.tuner.cpu import CpuDevice
 from tilewright.tuner.verify import C_DEFAULT
@@ -80,15 +81,14 @@ def test_strided_loads_are_clean_under_sanitizers(device, mode):
             "erfc(-SQRT_HALF * z)",
             "(REAL(1) + tanh(REAL(0.7978845608) * (z + REAL(0.044715) * z * z * z)))",
         ),
-        ("../register_tiles.cuh", "thread * LOADS + i", "thread * LOADS"),
-        ("../register_tiles.cuh", "(K % TILE_K == 0 || p < K)", "(p + 1 < K)"),
+        ("../fma/wpt.cuh", "thread * LOADS + i", "thread * LOADS"),
+        ("../fma/wpt.cuh", "(K % TILE_K == 0 || p < K)", "(p + 1 < K)"),
     ],
 )
 def test_a_bug_is_found(device, tmp_path, file, text, bug):
     """The verification that tuning runs sees what one changed line does."""
     shutil.copytree(LINEAR.folder, tmp_path / "linear")
-    for header in LINEAR.folder.parent.glob("*.cuh"):
-        shutil.copy(header, tmp_path)
+    shutil.copytree(INCLUDE, tmp_path, dirs_exist_ok=True)  # beside the folder, where they are found first
     path = tmp_path / "linear" / file
     source = path.read_text()
     assert text in source

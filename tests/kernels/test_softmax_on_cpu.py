@@ -81,7 +81,6 @@ def test_variants_are_clean_under_sanitizers(device, variant, mode):
 def test_a_bug_is_found(device, tmp_path, variant, file, text, bug):
     """The verification that tuning runs sees what one changed line does."""
     shutil.copytree(SOFTMAX.folder, tmp_path / "softmax")
-    shutil.copy(SOFTMAX.folder.parent / "real.cuh", tmp_path)
     path = tmp_path / "softmax" / file
     source = path.read_text()
     assert text in source

@@ -1,0 +1,29 @@
+// The distributed shared memory of a cluster of blocks (PTX ISA, "mapa", "barrier.cluster"; compute capability 9.0).
+#pragma once
+#include "common/real.cuh"
+
+// Where `address` of this block lies in the block of that rank.
+__device__ __forceinline__ unsigned mapa(unsigned address, unsigned rank) {
+  unsigned mapped;
+  asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(mapped) : "r"(address), "r"(rank));
+  return mapped;
+}
+
+// Sixteen bytes of any block's shared memory, by what `mapa` gave.
+__device__ __forceinline__ Pack<QUAD> ld_shared_cluster(unsigned address) {
+  Pack<QUAD> pack;
+#if REAL_BYTES == 4
+  asm volatile("ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [%4];"
+               : "=f"(pack.lane[0]), "=f"(pack.lane[1]), "=f"(pack.lane[2]), "=f"(pack.lane[3])
+               : "r"(address) : "memory");
+#else
+  asm volatile("ld.shared::cluster.v2.f64 {%0, %1}, [%2];"
+               : "=d"(pack.lane[0]), "=d"(pack.lane[1]) : "r"(address) : "memory");
+#endif
+  return pack;
+}
+
+// A barrier of all threads of the cluster, after which each sees what the others wrote before it.
+__device__ __forceinline__ void cluster_sync() {
+  asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
+}

@@ -1,0 +1,27 @@
+// What a warpgroup, 128 threads, does as a whole beside products (wgmma.cuh). Compute capability 9.0.
+#pragma once
+
+// A warpgroup's registers, of which all that a block was launched with can be moved between its warpgroups.
+template <unsigned REGISTERS>
+__device__ __forceinline__ void warpgroup_reg_dealloc() {
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(REGISTERS));
+}
+template <unsigned REGISTERS>
+__device__ __forceinline__ void warpgroup_reg_alloc() {
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(REGISTERS));
+}
+
+// Waits for all threads of this warpgroup, which is the block's `warpgroup`-th, at a named barrier.
+__device__ __forceinline__ void warpgroup_sync(unsigned warpgroup) {
+  asm volatile("bar.sync %0, 128;" ::"r"(1 + warpgroup) : "memory");   // 0 is that of __syncthreads
+}
+
+// The thread's number read anew, so that no register holds it, or what follows from it, before.
+__device__ __forceinline__ unsigned read_tid_x() {
+  unsigned thread;
+  asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
+  return thread;
+}
+
+// A value that is computed here, neither earlier nor later.
+__device__ __forceinline__ void fence_operand(unsigned& value) { asm volatile("" : "+r"(value)); }

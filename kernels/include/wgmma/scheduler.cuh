@@ -1,0 +1,45 @@
+// Which tiles, or which steps of them, each block takes.
+#pragma once
+#include "common/work.cuh"
+#include "wgmma/parameters.cuh"
+
+// All that a block does. With SPLIT_K == 1 whole tiles, one for each block of the grid and then the next. Else all
+// steps of all tiles lie in a row, which is cut into as many equal pieces as there are blocks: "stream-K" of Osama et
+// al. (2023). A block then has the end of a tile, whole tiles, and the beginning of another, or, where it is one of
+// many for a tile, a part.
+constexpr unsigned UNITS = tw::ceil_div(K, STEP_K * STEPS_AT_ONCE);   // of a tile; what is never cut
+constexpr unsigned GRID = tw::min(BLOCKS, TILES * SPLIT_K);
+struct TileScheduler {
+  unsigned at, end;   // a tile, or a unit in the row of all
+
+  // The first unit of a block, and the block that has a unit.
+  __device__ __forceinline__ static unsigned start_of(unsigned block) {
+    return static_cast<unsigned>(static_cast<unsigned long long>(block) * (TILES * UNITS) / GRID);
+  }
+  __device__ __forceinline__ static unsigned block_of(unsigned unit) {
+    return static_cast<unsigned>((static_cast<unsigned long long>(unit + 1) * GRID - 1) / (TILES * UNITS));
+  }
+
+  __device__ __forceinline__ TileScheduler()
+      : at(SPLIT_K == 1 ? blockIdx.x : start_of(blockIdx.x)), end(SPLIT_K == 1 ? TILES : start_of(blockIdx.x + 1)) {}
+  __device__ __forceinline__ bool is_valid() const { return at < end; }
+  __device__ __forceinline__ unsigned units() const {
+    return SPLIT_K == 1 ? UNITS : tw::min(UNITS - at % UNITS, end - at);
+  }
+  __device__ __forceinline__ void advance() { at += SPLIT_K == 1 ? GRID : units(); }
+
+  __device__ __forceinline__ Work work() const {
+    Work work = {};
+    work.tile = at;
+    work.parts = 1;
+    if constexpr (SPLIT_K > 1) {
+      work.tile = at / UNITS;
+      work.first_step = at % UNITS * STEPS_AT_ONCE;
+      const unsigned first = block_of(work.tile * UNITS);
+      work.part = blockIdx.x - first;
+      work.parts = block_of(work.tile * UNITS + (UNITS - 1)) - first + 1;
+    }
+    grouped_raster<TILE_M, TILE_N, GROUP_M>(work.tile, work.m, work.n);
+    return work;
+  }
+};
