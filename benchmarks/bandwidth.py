@@ -12,8 +12,8 @@ import subprocess
 import sys
 from typing import Any
 
-from tilewright.tuner.devices import DeviceSpec, find_device
-from tilewright.tuner.read_bandwidth import LARGE_BYTES, best_reads
+from tilewright.tuner.devices.cuda.read_bandwidth import LARGE_BYTES, best_reads
+from tilewright.tuner.devices.local import DeviceSpec, find_device
 
 
 def measured() -> dict[str, Any]:

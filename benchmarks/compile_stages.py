@@ -28,10 +28,10 @@ from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.problem import Limits, Problem
 from tilewright.kernels.space import Configuration
-from tilewright.tuner import nvrtc
-from tilewright.tuner.compilation import NVRTC_OPTIONS, Compilation
-from tilewright.tuner.compile import compile_nvrtc
-from tilewright.tuner.compile_pool import keep_freed_memory
+from tilewright.tuner.compile import nvrtc
+from tilewright.tuner.compile.compilation import NVRTC_OPTIONS, Compilation
+from tilewright.tuner.compile.compiler import compile_nvrtc
+from tilewright.tuner.compile.pool import keep_freed_memory
 
 H200 = Limits((9, 0), 132, 140 << 30, max_shared_bytes=227 << 10, shared_bytes_per_multiprocessor=228 << 10)
 STAGES = {"CUDA C++ Frontend": "front_end", "NVVM Optimizer": "optimizer", "PTX Translation": "ptxas"}

@@ -19,7 +19,7 @@ from typing import Any
 from suite import Entry, read_suite
 
 from tilewright.kernels.space import Configuration
-from tilewright.tuner.devices import DeviceSpec, find_device
+from tilewright.tuner.devices.local import DeviceSpec, find_device
 
 ENTRIES = ("square-4096/fp32-fma", "gemv-16384x16384")
 LAUNCHES = 3  # the last one is profiled

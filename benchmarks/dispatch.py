@@ -26,10 +26,10 @@ import pycuda.driver as drv
 import pycuda.gpuarray
 
 from tilewright.kernels.catalogue import catalogue
-from tilewright.tuner import nvml
-from tilewright.tuner.compilation import Compilation, arch_of
-from tilewright.tuner.compile import compile_now
-from tilewright.tuner.devices import default_compiler
+from tilewright.tuner.compile.compilation import Compilation, arch_of
+from tilewright.tuner.compile.compiler import compile_now
+from tilewright.tuner.devices.cuda import nvml
+from tilewright.tuner.devices.local import default_compiler
 from tilewright.tuner.runtime import Launcher, Runtime, UntunedWarning
 from tilewright.tuner.runtime.launcher import place_of
 

@@ -26,10 +26,10 @@ from tilewright.kernels.errors import InvalidProblemError
 from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.problem import Limits, Problem
 from tilewright.kernels.space import Configuration, SearchSpace, VariantSpace
-from tilewright.tuner.device import L2, Bench, Device, Executable
-from tilewright.tuner.devices import open_device
+from tilewright.tuner.devices.device import L2, Bench, Device, Executable
+from tilewright.tuner.devices.isolated.device import PrecompilingBench
+from tilewright.tuner.devices.local import open_device
 from tilewright.tuner.errors import TrialFailure
-from tilewright.tuner.isolated import PrecompilingBench
 
 _TWO_AXES = "1x1 1x7 7x1 31x33 64x64 100x784 127x129 256x255 1x4099 3001x5 513x1027 1024x1024"
 _THREE_AXES = (

@@ -14,7 +14,7 @@ from suite import Entry, source_hash
 
 from tilewright.kernels.space import Configuration
 from tilewright.tuner import roofline, statistics
-from tilewright.tuner.device import L2, Bench, Device, Executable
+from tilewright.tuner.devices.device import L2, Bench, Device, Executable
 from tilewright.tuner.errors import TrialFailure, TunerError
 from tilewright.tuner.measure import checked_samples
 from tilewright.tuner.tune import Budget, Progress, Trial, TuneResult, tune

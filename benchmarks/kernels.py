@@ -31,8 +31,8 @@ from kernel_rows import Row, measure, row_head
 from suite import Entry, read_suite
 
 from tilewright.tuner import roofline
-from tilewright.tuner.device import Device, DeviceModel
-from tilewright.tuner.devices import open_device
+from tilewright.tuner.devices.device import Device, DeviceModel
+from tilewright.tuner.devices.local import open_device
 from tilewright.tuner.tune import Budget
 
 TRIALS, SECONDS = 5000, 8.0

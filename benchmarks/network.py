@@ -38,11 +38,12 @@ from network_paths import (
     uncaptured,
 )
 
-from tilewright.tuner import digits, statistics
-from tilewright.tuner.cpu_build import cpu_information
-from tilewright.tuner.device import Device
-from tilewright.tuner.devices import list_devices, open_device
-from tilewright.tuner.network import Matrix, Network
+from tilewright.tuner import statistics
+from tilewright.tuner.devices.cpu.build import cpu_information
+from tilewright.tuner.devices.device import Device
+from tilewright.tuner.devices.local import list_devices, open_device
+from tilewright.tuner.network import digits
+from tilewright.tuner.network.network import Matrix, Network
 from tilewright.tuner.tune import Budget
 
 BATCH, SECONDS = 256, 4.0

@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 from network_tuning import Step
 
-from tilewright.tuner.cpu_compile import find_compiler
-from tilewright.tuner.cpu_process import run_limited
+from tilewright.tuner.devices.cpu.compile import find_compiler
+from tilewright.tuner.devices.cpu.process import run_limited
 from tilewright.tuner.errors import TunerError
-from tilewright.tuner.network import Matrix, Network
-from tilewright.tuner.network_launch import ForwardGraph, LaunchedNetwork
+from tilewright.tuner.network.launch import ForwardGraph, LaunchedNetwork
+from tilewright.tuner.network.network import Matrix, Network
 from tilewright.tuner.runtime import Runtime
 
 LOOP_SOURCE = Path(__file__).with_name("network_loop.cpp")

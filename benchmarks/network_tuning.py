@@ -11,9 +11,9 @@ from typing import Any
 from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.problem import Problem
 from tilewright.kernels.space import Configuration
-from tilewright.tuner.device import Device
+from tilewright.tuner.devices.device import Device
 from tilewright.tuner.finals import Finalist
-from tilewright.tuner.network import Network
+from tilewright.tuner.network.network import Network
 from tilewright.tuner.tune import Budget, tune
 
 SEED = 1

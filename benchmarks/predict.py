@@ -35,8 +35,8 @@ from predict_rows import LARGEST, SEED, SMALLEST, Run, State, geometric_mean, ra
 
 from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.kernel import Kernel
-from tilewright.tuner.device import Device
-from tilewright.tuner.devices import open_device
+from tilewright.tuner.devices.device import Device
+from tilewright.tuner.devices.local import open_device
 from tilewright.tuner.tune import Budget
 
 TUNED, UNSEEN = 60, 20

@@ -17,10 +17,10 @@ from tilewright.kernels.problem import Problem
 from tilewright.kernels.space import Configuration, SearchSpace
 from tilewright.tuner import statistics
 from tilewright.tuner.ahead import CompilesAhead
-from tilewright.tuner.device import L2, Bench, Device
+from tilewright.tuner.devices.device import L2, Bench, Device
 from tilewright.tuner.measure import ContextLostError, checked_samples, evaluate
 from tilewright.tuner.outcome import Evaluation, Outcome
-from tilewright.tuner.predict import Predictor, Record
+from tilewright.tuner.predict.predictor import Predictor, Record
 from tilewright.tuner.tune import MOST_STARTS, Budget, Progress, tune
 
 SEED = 20260

@@ -28,9 +28,9 @@ from tilewright.kernels.errors import InvalidProblemError
 from tilewright.kernels.kernel import Kernel, Variant
 from tilewright.kernels.problem import Limits, OptionValue, Problem
 from tilewright.kernels.space import Configuration, SearchSpace
-from tilewright.tuner.device import Bench, Device
-from tilewright.tuner.devices import open_device
-from tilewright.tuner.isolated import PrecompilingBench
+from tilewright.tuner.devices.device import Bench, Device
+from tilewright.tuner.devices.isolated.device import PrecompilingBench
+from tilewright.tuner.devices.local import open_device
 
 KERNELS = ("gemm", "gemv")
 LARGEST = 700

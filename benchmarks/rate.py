@@ -29,8 +29,8 @@ from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.problem import Problem
 from tilewright.kernels.space import Configuration, Constraint, SearchSpace
-from tilewright.tuner.device import Device
-from tilewright.tuner.devices import open_device
+from tilewright.tuner.devices.device import Device
+from tilewright.tuner.devices.local import open_device
 from tilewright.tuner.outcome import Outcome
 from tilewright.tuner.statistics import median
 from tilewright.tuner.tune import Budget, Progress, tune

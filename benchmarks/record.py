@@ -19,12 +19,12 @@ from typing import Any
 from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.problem import Problem
-from tilewright.tuner.device import Device
-from tilewright.tuner.devices import open_device
+from tilewright.tuner.devices.device import Device
+from tilewright.tuner.devices.local import open_device
 from tilewright.tuner.measure import MeasurementPlan
 from tilewright.tuner.outcome import Evaluation, Outcome
-from tilewright.tuner.recordings import read_recording
-from tilewright.tuner.t4 import INVALIDITY
+from tilewright.tuner.recorded.recordings import read_recording
+from tilewright.tuner.recorded.t4 import INVALIDITY
 from tilewright.tuner.tune import Budget, Progress, Trial, tune
 
 SHAPES = ["2048x2048x2048", "16x4096x4096"]

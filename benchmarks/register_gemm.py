@@ -24,10 +24,10 @@ from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.problem import Limits, Problem
 from tilewright.kernels.space import Configuration, Values
-from tilewright.tuner.device import Bench, Device, Executable
-from tilewright.tuner.devices import DeviceSpec, find_device, open_device
+from tilewright.tuner.devices.device import Bench, Device, Executable
+from tilewright.tuner.devices.isolated.device import PrecompilingBench
+from tilewright.tuner.devices.local import DeviceSpec, find_device, open_device
 from tilewright.tuner.errors import TrialFailure
-from tilewright.tuner.isolated import PrecompilingBench
 
 SIZES = (1, 3, 7, 16, 31, 33, 64, 100, 127, 128, 130, 192, 255, 256, 260, 300, 513)
 DEPTHS = (1, 2, 7, 8, 9, 17, 32, 63, 64, 100, 130, 256, 500, 1025)

@@ -23,11 +23,11 @@ from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.problem import Limits, Problem
 from tilewright.kernels.space import Configuration
-from tilewright.tuner.cache import CubinCache
-from tilewright.tuner.compilation import Compilation, arch_of
-from tilewright.tuner.compile_pool import CompilePool
-from tilewright.tuner.device import Device
-from tilewright.tuner.devices import DeviceSpec, find_device
+from tilewright.tuner.compile.cache import CubinCache
+from tilewright.tuner.compile.compilation import Compilation, arch_of
+from tilewright.tuner.compile.pool import CompilePool
+from tilewright.tuner.devices.device import Device
+from tilewright.tuner.devices.local import DeviceSpec, find_device
 
 SMALL = 70_000  # elements of the largest array: the sanitizer slows a launch down by two orders of magnitude
 

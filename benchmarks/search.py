@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 from search_replay import KERNEL_TUNER, Run, recorded, search, search_kernel_tuner
 
-from tilewright.tuner.recordings import UnreadableRecordingError
+from tilewright.tuner.recorded.recordings import UnreadableRecordingError
 from tilewright.tuner.search import SAMPLERS
 
 MARKS = (10, 25, 50, 100, 200)

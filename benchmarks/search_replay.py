@@ -14,8 +14,8 @@ import numpy as np
 
 from tilewright.kernels.space import Configuration, SearchSpace
 from tilewright.tuner.outcome import Evaluation, Outcome, Timing
-from tilewright.tuner.recordings import read_recording
-from tilewright.tuner.replay import replay
+from tilewright.tuner.recorded.recordings import read_recording
+from tilewright.tuner.recorded.replay import replay
 from tilewright.tuner.search import SAMPLERS, Prior, Told, make_searcher
 
 KERNEL_TUNER = "kernel_tuner:"

@@ -17,7 +17,7 @@ from typing import Any
 from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.space import Configuration
 from tilewright.tuner import statistics
-from tilewright.tuner.devices import open_device
+from tilewright.tuner.devices.local import open_device
 from tilewright.tuner.finals import Finalist, finals
 from tilewright.tuner.measure import DEFAULT_PLAN
 from tilewright.tuner.tune import Budget, Progress, tune

@@ -35,7 +35,7 @@ from rich.table import Table
 from service_host import Host, best_path, host
 from service_rows import Row, Served
 
-from tilewright.tuner.cpu import cpu_name
+from tilewright.tuner.devices.cpu.device import cpu_name
 
 RESULT = Path(__file__).with_name("results") / "service.json"
 FEW, MANY = 1000, 1_000_000

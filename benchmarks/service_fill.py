@@ -19,10 +19,10 @@ from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.problem import Limits, Problem
 from tilewright.kernels.space import Configuration
 from tilewright.service.operations import registry
-from tilewright.service.operations.best_answer import Asked
-from tilewright.service.operations.record_trial import configuration_hash
+from tilewright.service.operations.best.answer import Asked
+from tilewright.service.operations.jobs.record_trial import configuration_hash
 from tilewright.service.store import models
-from tilewright.tuner.device import DeviceModel, Environment
+from tilewright.tuner.devices.device import DeviceModel, Environment
 
 KERNEL = "gemm"
 MODELS = 50

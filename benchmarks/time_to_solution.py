@@ -23,7 +23,7 @@ from typing import Any
 from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.problem import Problem
-from tilewright.tuner.devices import open_device
+from tilewright.tuner.devices.local import open_device
 from tilewright.tuner.search import Prior
 from tilewright.tuner.statistics import median
 from tilewright.tuner.tune import Budget, Progress, Trial, tune

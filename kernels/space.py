@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilewright.kernels.configuration import Configuration, Values
-from tilewright.kernels.enumeration import Enumeration
-from tilewright.kernels.feasible import Feasible, Part
+from tilewright.kernels.enumeration.feasible import Feasible, Part
+from tilewright.kernels.enumeration.points import Enumeration
 from tilewright.kernels.problem import Limits, Problem
 
 __all__ = [

@@ -12,7 +12,13 @@ from fastapi import FastAPI
 
 import tilewright
 from tilewright.service import dashboard
-from tilewright.service.api import (
+from tilewright.service.api import openapi, problems
+from tilewright.service.api.demand_buffer import DemandBuffer
+from tilewright.service.api.event_stream import Streams
+from tilewright.service.api.middleware.best_door import BestDoor
+from tilewright.service.api.middleware.guard import Guard
+from tilewright.service.api.middleware.metrics import LOOK_EVERY_S, Meters, Witness
+from tilewright.service.api.routes import (
     best,
     browser_session,
     comparisons,
@@ -24,26 +30,21 @@ from tilewright.service.api import (
     jobs,
     kernels,
     keys,
-    metrics_page,
-    openapi,
-    problems,
     results,
     schedules,
-    siblings,
     studies,
     webhooks,
 )
-from tilewright.service.api.best_door import BestDoor
-from tilewright.service.api.demand_buffer import DemandBuffer
-from tilewright.service.api.event_stream import Streams
-from tilewright.service.api.guard import Guard
-from tilewright.service.api.metrics import LOOK_EVERY_S, Meters, Witness
-from tilewright.service.dashboard import pages
+from tilewright.service.api.routes import (
+    metrics as metrics_page,
+)
+from tilewright.service.api.server import siblings
 from tilewright.service.dashboard.error_pages import ErrorPages
 from tilewright.service.dashboard.packed_files import PackedFiles
-from tilewright.service.operations.best_memory import BestMemory
-from tilewright.service.operations.best_watch import BestWatch
-from tilewright.service.operations.observed import Observer
+from tilewright.service.dashboard.pages import results as pages
+from tilewright.service.operations.best_cache.memory import BestMemory
+from tilewright.service.operations.best_cache.watch import BestWatch
+from tilewright.service.operations.fleet.observed import Observer
 from tilewright.service.settings import settings
 from tilewright.tuner.runtime.local_service import NotedAddress
 

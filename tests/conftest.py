@@ -18,8 +18,8 @@ from sqlalchemy.orm import Session
 from sqlalchemy.pool import NullPool
 from threadpoolctl import threadpool_limits
 
-from tilewright.service.operations import predictions
-from tilewright.service.operations.predictors import Predictors
+from tilewright.service.operations.best import predictions
+from tilewright.service.operations.best.predictors import Predictors
 from tilewright.service.store import schema
 from tilewright.service.store import session as store_session
 from tilewright.service.store.embedded import EmbeddedPostgres

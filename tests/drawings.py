@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tilewright.service.errors import NoAnswerError
-from tilewright.service.operations.digits import DigitAnswer, Drawing, recognise
+from tilewright.service.operations.digits.digits import DigitAnswer, Drawing, recognise
 
 sys.path.insert(0, str(Path(__file__).parent / "tuner"))
 from drawn_digits import ink

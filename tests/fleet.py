@@ -22,8 +22,8 @@ from sqlalchemy.orm import Session
 from sqlalchemy.pool import NullPool
 
 from tilewright.kernels.catalogue import Catalogue
-from tilewright.service.operations.jobs import cancel_job, job
-from tilewright.service.operations.request_job import request_job
+from tilewright.service.operations.jobs.jobs import cancel_job, job
+from tilewright.service.operations.jobs.request import request_job
 from tilewright.service.operations.requests import BudgetRequest, JobRequest
 from tilewright.service.store import models
 from tilewright.service.store.embedded import EmbeddedPostgres
@@ -81,7 +81,7 @@ class Fleet:
     def know(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """Requests may name the kernel of that folder, as those to an API that has it in its settings."""
         catalogue = Catalogue.load([folder])
-        monkeypatch.setattr("tilewright.service.operations.request_job.catalogue", lambda: catalogue)
+        monkeypatch.setattr("tilewright.service.operations.jobs.request.catalogue", lambda: catalogue)
 
     def request(self, trials: int | None = 8, **more: object) -> uuid.UUID:
         budget = more.pop("budget", None) or BudgetRequest(trials=trials)

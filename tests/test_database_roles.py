@@ -23,24 +23,24 @@ from sqlalchemy.exc import ProgrammingError
 
 from tilewright.kernels.problem import Limits, Problem
 from tilewright.service.operations import registry
-from tilewright.service.operations.exchange_import import import_document
-from tilewright.service.operations.exchange_incoming import Target
-from tilewright.service.operations.find_best import find_best
-from tilewright.service.operations.firing import fire_due, forget_old_fires
-from tilewright.service.operations.jobs import cancel_job, job
+from tilewright.service.operations.best.find import find_best
+from tilewright.service.operations.exchange.import_document import import_document
+from tilewright.service.operations.exchange.incoming import Target
+from tilewright.service.operations.fleet.retention import prune_samples
+from tilewright.service.operations.jobs.jobs import cancel_job, job
+from tilewright.service.operations.jobs.request import request_job
 from tilewright.service.operations.registry import devices
-from tilewright.service.operations.request_job import request_job
 from tilewright.service.operations.requests import BudgetRequest, JobRequest, ScheduleProblem, ScheduleRequest
-from tilewright.service.operations.retention import prune_samples
-from tilewright.service.operations.schedules import create_schedule, delete_schedule, set_enabled
+from tilewright.service.operations.schedules.firing import fire_due, forget_old_fires
+from tilewright.service.operations.schedules.schedules import create_schedule, delete_schedule, set_enabled
 from tilewright.service.settings import settings
 from tilewright.service.store import schema
 from tilewright.service.store import session as store_session
 from tilewright.service.store.models import Base
 from tilewright.service.store.session import session_scope
 from tilewright.service.worker.maintenance import do_chores
-from tilewright.tuner.cpu import CpuDevice
-from tilewright.tuner.device import DeviceModel, Environment
+from tilewright.tuner.devices.cpu.device import CpuDevice
+from tilewright.tuner.devices.device import DeviceModel, Environment
 
 
 @pytest.fixture(scope="module")

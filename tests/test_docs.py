@@ -17,7 +17,7 @@ from tilewright.kernels.catalogue import BrokenDeclarationError, Catalogue, cata
 from tilewright.service.cli.application import program
 from tilewright.service.operations import registry
 from tilewright.service.settings import Settings, settings
-from tilewright.tuner.cpu import CpuDevice
+from tilewright.tuner.devices.cpu.device import CpuDevice
 from tilewright.tuner.outcome import Outcome
 
 ROOT = Path(__file__).parents[1]

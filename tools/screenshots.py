@@ -30,7 +30,7 @@ from tilewright.service.operations.transaction import transaction
 from tilewright.service.store import models, schema
 from tilewright.service.store.embedded import EmbeddedPostgres
 from tilewright.service.store.session import configure
-from tilewright.tuner.recordings import read_recording
+from tilewright.tuner.recorded.recordings import read_recording
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "tests" / "browser"))

@@ -23,8 +23,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tilewright.tuner.digits import BLOCK, BOX, CELLS, WEIGHTS, counted, images, interpolation, thresholded
-from tilewright.tuner.network import Network
+from tilewright.tuner.network.digits import BLOCK, BOX, CELLS, WEIGHTS, counted, images, interpolation, thresholded
+from tilewright.tuner.network.network import Network
 
 SIZES = (784, 100, 100, 10)
 HELD_OUT = 360

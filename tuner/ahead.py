@@ -7,7 +7,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Protocol, runtime_checkable
 
 from tilewright.kernels.space import Configuration
-from tilewright.tuner.device import Bench
+from tilewright.tuner.devices.device import Bench
 from tilewright.tuner.outcome import Evaluation
 from tilewright.tuner.search import Searcher
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from tilewright.kernels.space import Configuration
 from tilewright.tuner import statistics
-from tilewright.tuner.device import Bench
+from tilewright.tuner.devices.device import Bench
 from tilewright.tuner.errors import TrialFailure
 from tilewright.tuner.measure import DEFAULT_PLAN, ContextLostError, MeasurementPlan
 from tilewright.tuner.rounds import Contestant, Steadiness, once_more, play

@@ -9,7 +9,7 @@ from typing import Protocol, cast, runtime_checkable
 
 from tilewright.kernels.space import Configuration
 from tilewright.tuner import statistics
-from tilewright.tuner.device import L2, DeviceState, Executable, Verification
+from tilewright.tuner.devices.device import L2, DeviceState, Executable, Verification
 from tilewright.tuner.errors import TrialFailure, TunerError
 from tilewright.tuner.outcome import Evaluation, Outcome, Resources, Timing
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.problem import Problem
-from tilewright.tuner.device import DeviceModel
+from tilewright.tuner.devices.device import DeviceModel
 
 TF32 = "tf32"
 """Among the peaks of a device model: tensor cores on TF32, dense."""

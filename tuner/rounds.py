@@ -9,7 +9,7 @@ from typing import ParamSpec, TypeVar
 
 from tilewright.kernels.space import Configuration
 from tilewright.tuner import statistics
-from tilewright.tuner.device import Bench, Executable
+from tilewright.tuner.devices.device import Bench, Executable
 from tilewright.tuner.errors import TrialFailure
 from tilewright.tuner.measure import MeasurementPlan, checked_samples
 from tilewright.tuner.outcome import Outcome

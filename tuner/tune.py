@@ -11,7 +11,7 @@ from threadpoolctl import threadpool_limits
 from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.space import Configuration, SearchSpace
 from tilewright.tuner.ahead import SHARE_OF_BUDGET, Claim, Proposals
-from tilewright.tuner.device import Bench
+from tilewright.tuner.devices.device import Bench
 from tilewright.tuner.errors import DeviceLostError, TunerError
 from tilewright.tuner.finals import Dropped, Finalist, LibraryTime, Standing, finals
 from tilewright.tuner.measure import DEFAULT_PLAN, Clock, ContextLostError, MeasurementPlan, evaluate

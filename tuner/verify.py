@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from tilewright.kernels.kernel import Reference
 from tilewright.kernels.problem import UNIT_ROUNDOFF
-from tilewright.tuner.device import Bench, Executable, Verification, VerifiesEachKind
+from tilewright.tuner.devices.device import Bench, Executable, Verification, VerifiesEachKind
 
 C_DEFAULT = 2.0
 """How many bounds an error may reach. Rounding errors of a sum of k terms grow like sqrt(k) (Higham and Mary 2019,

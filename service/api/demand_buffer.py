@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterable
 from sqlalchemy.exc import SQLAlchemyError
 
 from tilewright.service.errors import DatabaseUnavailableError
-from tilewright.service.operations import demand
 from tilewright.service.operations.answers import BestAnswer, Match
+from tilewright.service.operations.best_cache.shelf import Found
 from tilewright.service.operations.caller import Caller, Scope
-from tilewright.service.operations.demand import Wanted
-from tilewright.service.operations.shelf import Found
+from tilewright.service.operations.demand import demand
+from tilewright.service.operations.demand.demand import Wanted
 from tilewright.service.operations.transaction import transaction
 
 logger = logging.getLogger(__name__)

@@ -16,8 +16,8 @@ from starlette.types import Receive, Scope, Send
 from tilewright.service.api.refusals import TooManyStreamsError
 from tilewright.service.errors import DatabaseUnavailableError
 from tilewright.service.operations.caller import THIS_MACHINE, Caller
-from tilewright.service.operations.job_events import JobEvent, events_after
-from tilewright.service.operations.jobs import job
+from tilewright.service.operations.jobs.events import JobEvent, events_after
+from tilewright.service.operations.jobs.jobs import job
 from tilewright.service.operations.transaction import transaction
 
 MEDIA_TYPE = "text/event-stream"

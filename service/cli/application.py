@@ -51,7 +51,7 @@ class InSections(TyperGroup):
 
 
 class Command(NamedTuple):
-    """Its section of the help, where it is, as `module:attribute` of this package, and its line in the help."""
+    """Its section of the help, where it is, as `module:attribute` of `commands`, and its line in the help."""
 
     section: str
     place: str
@@ -60,7 +60,9 @@ class Command(NamedTuple):
     def load(self) -> Callable[..., Any] | typer.Typer:
         """The function, or the group of commands."""
         module, _, name = self.place.partition(":")
-        loaded: Callable[..., Any] | typer.Typer = getattr(importlib.import_module(f"{__package__}.{module}"), name)
+        loaded: Callable[..., Any] | typer.Typer = getattr(
+            importlib.import_module(f"{__package__}.commands.{module}"), name
+        )
         return loaded
 
     def stand_in(self) -> Callable[..., Any]:
@@ -89,7 +91,7 @@ COMMANDS = {
     "jobs": Command("Jobs", "jobs:app", "Tuning jobs: list, show, cancel, trials."),
     "report": Command(
         "Results",
-        "ladder:report",
+        "report:report",
         "Measure the steps that a kernel is learnt by, and write a report: HTML, Markdown, CSV. Up to three minutes.",
     ),
     "results": Command("Results", "results:app", "Results: the best configurations as they were measured."),

@@ -22,7 +22,9 @@ from tilewright.service.errors import DatabaseUnavailableError
 from tilewright.service.settings import settings
 from tilewright.service.store import schema
 from tilewright.service.store.session import database_url
-from tilewright.tuner import cache, compilation, cpu_compile, nvml, nvrtc
+from tilewright.tuner.compile import cache, compilation, nvrtc
+from tilewright.tuner.devices.cpu import compile as cpu_compile
+from tilewright.tuner.devices.cuda import nvml
 from tilewright.tuner.errors import NoCompilerError
 
 MIN_FREE_BYTES = 1 << 30

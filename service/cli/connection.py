@@ -12,7 +12,7 @@ from tilewright.service.cli.output import note
 from tilewright.service.cli.result_calls import AsksForResults, LocalResults
 from tilewright.service.client import Client
 from tilewright.service.errors import DatabaseUnavailableError
-from tilewright.service.operations import catalog, find_best, fleet, jobs, registry, request_job, schedules
+from tilewright.service.operations import catalog, registry
 from tilewright.service.operations.answers import (
     BestAnswer,
     DeviceAnswer,
@@ -24,8 +24,13 @@ from tilewright.service.operations.answers import (
     SourceAnswer,
     TrialAnswer,
 )
+from tilewright.service.operations.best import find as find_best
 from tilewright.service.operations.caller import COMMAND_LINE, acting_as
+from tilewright.service.operations.fleet import fleet
+from tilewright.service.operations.jobs import jobs
+from tilewright.service.operations.jobs import request as request_job
 from tilewright.service.operations.requests import JobRequest, ScheduleChanges, ScheduleRequest
+from tilewright.service.operations.schedules import schedules
 from tilewright.service.operations.transaction import transaction
 from tilewright.service.settings import settings
 from tilewright.service.store import schema

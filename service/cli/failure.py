@@ -12,12 +12,7 @@ from pydantic import ValidationError
 from tilewright.kernels.catalogue import BrokenDeclarationError
 from tilewright.kernels.errors import KernelError
 from tilewright.service.client import ApiProblemError
-from tilewright.service.errors import (
-    InvalidRequestError,
-    NoConfigurationError,
-    NotFoundError,
-    ServiceError,
-)
+from tilewright.service.errors import InvalidRequestError, NoConfigurationError, NotFoundError, ServiceError
 from tilewright.tuner.errors import NoCompilerError, NoDeviceError, TunerError
 
 

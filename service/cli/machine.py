@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tilewright.tuner.devices import DeviceEntry, find_device, list_devices
+from tilewright.tuner.devices.local import DeviceEntry, find_device, list_devices
 from tilewright.tuner.errors import NoDeviceError
 
 

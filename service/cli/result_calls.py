@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Protocol, Unpack
 
-from tilewright.service.operations import demand, results, retractions, staleness_comparisons
 from tilewright.service.operations.answers import Page
-from tilewright.service.operations.demand import DemandAnswer, TunedDemand
+from tilewright.service.operations.best import results, retractions
+from tilewright.service.operations.best.results import ResultAnswer, WhichResults
+from tilewright.service.operations.demand import demand
+from tilewright.service.operations.demand.demand import DemandAnswer, TunedDemand
 from tilewright.service.operations.requests import DemandJobs
-from tilewright.service.operations.results import ResultAnswer, WhichResults
-from tilewright.service.operations.staleness_comparisons import ComparisonAnswer
+from tilewright.service.operations.staleness import comparisons as staleness_comparisons
+from tilewright.service.operations.staleness.comparisons import ComparisonAnswer
 from tilewright.service.operations.transaction import transaction
 
 

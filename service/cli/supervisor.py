@@ -17,7 +17,7 @@ from pathlib import Path
 
 from tilewright.service import logs
 from tilewright.service.cli.output import warn
-from tilewright.tuner.devices import DeviceEntry
+from tilewright.tuner.devices.local import DeviceEntry
 
 FIRST_PAUSE_S = 0.5
 LONGEST_PAUSE_S = 30.0

@@ -9,7 +9,7 @@ import httpx
 
 from tilewright.service.client.errors import ApiProblemError, ApiUnreachableError
 from tilewright.service.client.http import JSON, Client
-from tilewright.service.operations.exchange_report import ImportAnswer
+from tilewright.service.operations.exchange.report import ImportAnswer
 
 IMPORT_S = 600.0
 """How long an import may take: it is one transaction, however much it holds."""

@@ -11,10 +11,10 @@ import httpx
 from pydantic import BaseModel
 
 from tilewright.service.operations.answers import Page
-from tilewright.service.operations.demand import DemandAnswer, TunedDemand
+from tilewright.service.operations.best.results import ResultAnswer, WhichResults
+from tilewright.service.operations.demand.demand import DemandAnswer, TunedDemand
 from tilewright.service.operations.requests import DemandJobs, RetractionRequest
-from tilewright.service.operations.results import ResultAnswer, WhichResults
-from tilewright.service.operations.staleness_comparisons import ComparisonAnswer
+from tilewright.service.operations.staleness.comparisons import ComparisonAnswer
 
 T = TypeVar("T", bound=BaseModel)
 

@@ -9,10 +9,10 @@ from typing import Any, Literal
 from tilewright.service.dashboard import words
 from tilewright.service.dashboard.rendering import address
 from tilewright.service.operations.answers import DeviceModelAnswer, Match
-from tilewright.service.operations.families import FAMILIES
-from tilewright.service.operations.matrix import CellAnswer, ProblemRow
+from tilewright.service.operations.best.results import ResultAnswer
 from tilewright.service.operations.parse import format_options, format_shape
-from tilewright.service.operations.results import ResultAnswer
+from tilewright.service.operations.views.families import FAMILIES
+from tilewright.service.operations.views.matrix import CellAnswer, ProblemRow
 
 Colour = Literal["library", "default", "roof"]
 COLOURS: Mapping[Colour, str] = {

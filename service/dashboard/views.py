@@ -11,7 +11,7 @@ from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.problem import Problem
 from tilewright.kernels.space import Configuration
 from tilewright.service.dashboard import words
-from tilewright.service.dashboard.charts import Bar
+from tilewright.service.dashboard.charts.small import Bar
 from tilewright.service.operations.answers import (
     DeviceAnswer,
     DeviceModelAnswer,
@@ -19,8 +19,8 @@ from tilewright.service.operations.answers import (
     JobAnswer,
     TrialAnswer,
 )
+from tilewright.service.operations.best.results import ModelResults, ResultAnswer
 from tilewright.service.operations.parse import format_shape
-from tilewright.service.operations.results import ModelResults, ResultAnswer
 
 OPEN = frozenset({"queued", "running"})
 

@@ -20,7 +20,7 @@ from tilewright.service.errors import InvalidRequestError, NotFoundError
 from tilewright.service.operations.answers import DeviceAnswer, DeviceModelAnswer, EnvironmentAnswer, ProblemAnswer
 from tilewright.service.settings import settings
 from tilewright.service.store import models
-from tilewright.tuner.device import DeviceModel, Environment
+from tilewright.tuner.devices.device import DeviceModel, Environment
 
 
 @cache

@@ -21,7 +21,7 @@ from tilewright.service.errors import ServiceError
 from tilewright.service.settings import settings
 from tilewright.service.store.session import engine
 from tilewright.tuner import child
-from tilewright.tuner.devices import DeviceEntry
+from tilewright.tuner.devices.local import DeviceEntry
 
 # A worker killed a moment ago: the kernel and PostgreSQL need that long to see that its locks are free.
 JUST_KILLED_S = 5.0

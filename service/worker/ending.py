@@ -15,8 +15,8 @@ from typing import NoReturn, Self
 from sqlalchemy.orm import Session
 
 from tilewright.service.errors import DatabaseUnavailableError, FencedError
-from tilewright.service.operations import job_progress
-from tilewright.service.operations.publish_best import job_result
+from tilewright.service.operations.best.publish import job_result
+from tilewright.service.operations.jobs import progress as job_progress
 from tilewright.service.store import models
 from tilewright.service.store.models import JobState
 from tilewright.service.store.patience import patiently

@@ -11,7 +11,7 @@ from concurrent.futures import Future
 from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.problem import Problem
 from tilewright.kernels.space import Configuration
-from tilewright.service.operations.priors import guess
+from tilewright.service.operations.best.priors import guess
 from tilewright.service.store import models
 from tilewright.service.store.patience import patiently
 from tilewright.tuner.ahead import SHARE_OF_BUDGET

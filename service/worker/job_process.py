@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 
 from tilewright.service.worker import runner
-from tilewright.service.worker.digit_desk import DigitsBetween
+from tilewright.service.worker.digits.desk import DigitsBetween
 from tilewright.service.worker.ending import leave
 
 if __name__ == "__main__":

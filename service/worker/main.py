@@ -26,14 +26,15 @@ from tilewright.service.store.models import DeviceState
 from tilewright.service.store.patience import patiently
 from tilewright.service.store.session import database_url, session_scope
 from tilewright.service.worker.device_lock import DeviceBusyError, FleetLock, alone_on, host_lock
-from tilewright.service.worker.digit_desk import DigitDesk
+from tilewright.service.worker.digits.desk import DigitDesk
 from tilewright.service.worker.engine import make_app
 from tilewright.service.worker.intake import Intake, first_of
 from tilewright.service.worker.maintenance import Maintenance
 from tilewright.service.worker.supervision import Supervision
-from tilewright.tuner import cache, cpu_build
-from tilewright.tuner.device import DeviceModel, Environment
-from tilewright.tuner.devices import DeviceEntry, find_device, open_device
+from tilewright.tuner.compile import cache
+from tilewright.tuner.devices.cpu import build as cpu_build
+from tilewright.tuner.devices.device import DeviceModel, Environment
+from tilewright.tuner.devices.local import DeviceEntry, find_device, open_device
 from tilewright.tuner.errors import TunerError
 
 logger = logging.getLogger(__name__)

@@ -14,8 +14,11 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
 from tilewright.service.errors import DatabaseUnavailableError
-from tilewright.service.operations import deliveries, firing, retention, staleness_comparisons
-from tilewright.service.operations.webhooks import announce
+from tilewright.service.operations.fleet import retention
+from tilewright.service.operations.schedules import firing
+from tilewright.service.operations.staleness import comparisons as staleness_comparisons
+from tilewright.service.operations.webhooks import deliveries
+from tilewright.service.operations.webhooks.webhooks import announce
 from tilewright.service.settings import settings
 from tilewright.service.store import models
 from tilewright.service.store.embedded import EmbeddedPostgresError

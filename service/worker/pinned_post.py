@@ -11,8 +11,8 @@ from functools import cache
 import httpx
 
 from tilewright.service.errors import InvalidRequestError
-from tilewright.service.operations.deliveries import Attempted
-from tilewright.service.operations.webhook_url import NOT_PUBLIC, IpAddress, Target, address_of, check_url, is_allowed
+from tilewright.service.operations.webhooks.deliveries import Attempted
+from tilewright.service.operations.webhooks.url import NOT_PUBLIC, IpAddress, Target, address_of, check_url, is_allowed
 
 DEADLINE_S = 10.0
 """For all of it: looking the name up, connecting, sending, and the head of the answer, however slowly it drips."""

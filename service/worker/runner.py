@@ -21,10 +21,13 @@ from tilewright.kernels.problem import Problem
 from tilewright.kernels.space import Configuration, SearchSpace
 from tilewright.service import logs
 from tilewright.service.errors import DatabaseUnavailableError, FencedError
-from tilewright.service.operations import job_progress, priors, registry, study_rows
-from tilewright.service.operations.job_progress import Spent
-from tilewright.service.operations.publish_best import job_result, publish_best
-from tilewright.service.operations.record_trial import TrialContext, record_trial, storable
+from tilewright.service.operations import registry
+from tilewright.service.operations.best import priors
+from tilewright.service.operations.best.publish import job_result, publish_best
+from tilewright.service.operations.jobs import progress as job_progress
+from tilewright.service.operations.jobs.progress import Spent
+from tilewright.service.operations.jobs.record_trial import TrialContext, record_trial, storable
+from tilewright.service.operations.studies import rows as study_rows
 from tilewright.service.settings import settings
 from tilewright.service.store import models
 from tilewright.service.store.models import JobState
@@ -35,12 +38,12 @@ from tilewright.service.worker.exits import Exit
 from tilewright.service.worker.first_guess import FirstGuess
 from tilewright.service.worker.leases import Leases
 from tilewright.service.worker.lifeline import die_with
-from tilewright.tuner.compilation import Compiler
-from tilewright.tuner.device import Device
-from tilewright.tuner.devices import find_device, open_device
+from tilewright.tuner.compile.compilation import Compiler
+from tilewright.tuner.devices.device import Device
+from tilewright.tuner.devices.host_memory import be_killed_first
+from tilewright.tuner.devices.local import find_device, open_device
 from tilewright.tuner.errors import DeviceLostError, NoDeviceError, TunerError
 from tilewright.tuner.finals import Dropped
-from tilewright.tuner.host_memory import be_killed_first
 from tilewright.tuner.measure import ContextLostError
 from tilewright.tuner.tune import Budget, Progress, StudyState, Trial, TuneResult, tune
 

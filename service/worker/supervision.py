@@ -19,16 +19,19 @@ from sqlalchemy.orm import Session
 
 from tilewright.service import logs
 from tilewright.service.errors import DatabaseUnavailableError, FencedError
-from tilewright.service.operations import fleet, job_progress, jobs, registry
+from tilewright.service.operations import registry
+from tilewright.service.operations.fleet import fleet
+from tilewright.service.operations.jobs import jobs
+from tilewright.service.operations.jobs import progress as job_progress
 from tilewright.service.settings import settings
 from tilewright.service.store.models import DeviceState, JobState
 from tilewright.service.store.patience import patiently
 from tilewright.service.store.session import session_scope
-from tilewright.service.worker.digit_desk import DigitDesk
+from tilewright.service.worker.digits.desk import DigitDesk
 from tilewright.service.worker.engine import RETRY_AFTER_S, TryAgainError
 from tilewright.service.worker.exits import Exit
 from tilewright.service.worker.intake import Intake
-from tilewright.tuner import host_memory
+from tilewright.tuner.devices import host_memory
 
 logger = logging.getLogger(__name__)
 

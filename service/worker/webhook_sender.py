@@ -10,8 +10,8 @@ from sqlalchemy.exc import SQLAlchemyError
 
 import tilewright
 from tilewright.service.errors import DatabaseUnavailableError
-from tilewright.service.operations import deliveries
-from tilewright.service.operations.deliveries import Claimed
+from tilewright.service.operations.webhooks import deliveries
+from tilewright.service.operations.webhooks.deliveries import Claimed
 from tilewright.service.store.session import session_scope
 from tilewright.service.worker.background import Background
 from tilewright.service.worker.pinned_post import post

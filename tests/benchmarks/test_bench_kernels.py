@@ -8,8 +8,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from tilewright.tuner.cpu import CpuDevice
-from tilewright.tuner.device import Verification
+from tilewright.tuner.devices.cpu.device import CpuDevice
+from tilewright.tuner.devices.device import Verification
 from tilewright.tuner.tune import Budget
 
 HEAD = {

@@ -7,9 +7,9 @@ import pytest
 
 from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.problem import Limits
-from tilewright.tuner.cpu import CpuDevice
+from tilewright.tuner.devices.cpu.device import CpuDevice
 from tilewright.tuner.outcome import Outcome
-from tilewright.tuner.recordings import read_recording
+from tilewright.tuner.recorded.recordings import read_recording
 from tilewright.tuner.tune import Budget
 
 GEMM = catalogue().get("gemm")

@@ -9,7 +9,7 @@ import pytest
 import tilewright.tuner.tune as tune_module
 from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.space import Configuration
-from tilewright.tuner.cpu import CpuDevice
+from tilewright.tuner.devices.cpu.device import CpuDevice
 from tilewright.tuner.outcome import Evaluation, Outcome
 from tilewright.tuner.tune import Budget
 

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from tilewright.service.operations.find_best import find_best
+from tilewright.service.operations.best.find import find_best
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from datetime import datetime
 from pathlib import Path
 
 from tilewright.kernels.problem import Limits
-from tilewright.tuner.device import DeviceModel, Environment
+from tilewright.tuner.devices.device import DeviceModel, Environment
 
 H200 = Path(__file__).parents[2] / "benchmarks" / "results" / "h200"
 MAIN_JOB, KERNELS = H200 / "main_job.json", H200 / "kernels.json"

@@ -17,8 +17,8 @@ from tilewright.kernels.problem import Limits
 from tilewright.service.operations import registry
 from tilewright.service.store import models
 from tilewright.tuner import roofline
-from tilewright.tuner.device import DeviceModel, Environment
-from tilewright.tuner.recordings import Recording, read_recording
+from tilewright.tuner.devices.device import DeviceModel, Environment
+from tilewright.tuner.recorded.recordings import Recording, read_recording
 
 ROOT = Path(__file__).parents[2]
 NOT_KEPT = "// not kept"

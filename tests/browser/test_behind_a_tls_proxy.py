@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 import pytest
 from tls_proxy import certificate_of, tls_proxy
 
-from tilewright.service.operations import keys
+from tilewright.service.operations.access import keys
 from tilewright.service.operations.caller import Scope
 from tilewright.service.operations.requests import KeyRequest
 from tilewright.service.operations.transaction import transaction

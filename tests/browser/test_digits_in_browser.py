@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from test_views import NARROW, serious
 
-from tilewright.service.operations.fleet import drain_device
+from tilewright.service.operations.fleet.fleet import drain_device
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tuner"))
 from drawn_digits import STROKES

@@ -7,11 +7,13 @@ import pytest
 from factories import CPU, H100, SHAPE, TILED_16
 from sqlalchemy import func
 
-from tilewright.service.operations import demand, registry, webhooks
+from tilewright.service.operations import registry
 from tilewright.service.operations.answers import ProblemAnswer
-from tilewright.service.operations.demand import Wanted
+from tilewright.service.operations.demand import demand
+from tilewright.service.operations.demand.demand import Wanted
 from tilewright.service.operations.requests import WebhookRequest
 from tilewright.service.operations.transaction import transaction
+from tilewright.service.operations.webhooks import webhooks
 from tilewright.service.store import models
 
 pytestmark = pytest.mark.browser

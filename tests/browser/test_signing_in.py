@@ -5,7 +5,7 @@ import re
 import pytest
 from accessible import serious
 
-from tilewright.service.operations import keys
+from tilewright.service.operations.access import keys
 from tilewright.service.operations.caller import Scope
 from tilewright.service.operations.requests import KeyRequest
 from tilewright.service.operations.transaction import transaction

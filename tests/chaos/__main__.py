@@ -21,7 +21,7 @@ from pathlib import Path
 from chaos.plan import SETTINGS
 from chaos.run import Report, chaos
 from tilewright.service.store.embedded_identity import POSTGRES_MAJOR
-from tilewright.tuner.cpu import cpu_name
+from tilewright.tuner.devices.cpu.device import cpu_name
 
 
 def environment() -> dict[str, object]:

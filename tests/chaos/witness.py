@@ -8,7 +8,7 @@ import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
-from tilewright.tuner.cpu_compile import find_compiler
+from tilewright.tuner.devices.cpu.compile import find_compiler
 
 # The last -O counts: how fast the kernels are is of no interest here. The pause makes jobs last without using the CPU,
 # so that faults meet them in the middle.

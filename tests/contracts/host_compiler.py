@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tilewright.kernels.space import Configuration
-from tilewright.tuner.cpu_bench import CpuBench
-from tilewright.tuner.cpu_check import CheckReport
-from tilewright.tuner.cpu_compile import find_compiler
+from tilewright.tuner.devices.cpu.bench import CpuBench
+from tilewright.tuner.devices.cpu.check import CheckReport
+from tilewright.tuner.devices.cpu.compile import find_compiler
 from tilewright.tuner.errors import NoCompilerError
 
 SANITIZING = pytest.mark.timeout(400)

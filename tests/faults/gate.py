@@ -7,7 +7,7 @@ import shlex
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tilewright.tuner.cpu_compile import find_compiler
+from tilewright.tuner.devices.cpu.compile import find_compiler
 
 # Compiling anything but a kernel passes. A compile whose tuner is gone ends.
 SCRIPT = """#!/bin/sh

@@ -11,7 +11,7 @@ from recovery import Recovery
 from sqlalchemy import select
 
 from tilewright.service.operations.requests import BudgetRequest, ScheduleRequest
-from tilewright.service.operations.schedules import create_schedule
+from tilewright.service.operations.schedules.schedules import create_schedule
 from tilewright.service.store import models
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(600)]

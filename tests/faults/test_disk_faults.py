@@ -10,8 +10,8 @@ from sqlalchemy import text
 from sqlalchemy.exc import OperationalError
 
 from tilewright.kernels.catalogue import catalogue
-from tilewright.tuner.cache import CubinCache
-from tilewright.tuner.compilation import Compiled
+from tilewright.tuner.compile.cache import CubinCache
+from tilewright.tuner.compile.compilation import Compiled
 from tilewright.tuner.outcome import Resources
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(600)]

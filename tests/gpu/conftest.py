@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from tilewright.tuner import nvml
+from tilewright.tuner.devices.cuda import nvml
 from tilewright.tuner.runtime import Runtime
 
 

@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 
 from tilewright.kernels.catalogue import catalogue
-from tilewright.tuner import cuda_reference, verify
+from tilewright.tuner import verify
 from tilewright.tuner.arrays import KINDS, random_arrays
-from tilewright.tuner.compilation import arch_of
-from tilewright.tuner.compile import compile_nvrtc
-from tilewright.tuner.occupancy import blocks_per_multiprocessor
+from tilewright.tuner.compile.compilation import arch_of
+from tilewright.tuner.compile.compiler import compile_nvrtc
+from tilewright.tuner.devices.cuda import reference as cuda_reference
+from tilewright.tuner.devices.occupancy import blocks_per_multiprocessor
 
 pytestmark = pytest.mark.gpu
 GEMM, GEMV, LINEAR = (catalogue().get(name) for name in ("gemm", "gemv", "linear"))
@@ -22,7 +23,7 @@ GEMM, GEMV, LINEAR = (catalogue().get(name) for name in ("gemm", "gemv", "linear
 
 @pytest.fixture(scope="module")
 def device(gpu):
-    from tilewright.tuner.cuda import CudaDevice  # noqa: PLC0415 - PyCUDA is only where GPUs are
+    from tilewright.tuner.devices.cuda.device import CudaDevice  # noqa: PLC0415 - PyCUDA is only where GPUs are
 
     device = CudaDevice(gpu)
     yield device

@@ -4,9 +4,9 @@ import pytest
 from contracts.device import DeviceContract, children, outcome_of
 from contracts.row_sum import PROBLEM, ROW_SUM, configuration
 
-from tilewright.tuner.compile_pool import CompilePool
-from tilewright.tuner.devices import DeviceSpec, find_device, list_devices, open_device
-from tilewright.tuner.isolated import Deadlines, IsolatedDevice
+from tilewright.tuner.compile.pool import CompilePool
+from tilewright.tuner.devices.isolated.device import Deadlines, IsolatedDevice
+from tilewright.tuner.devices.local import DeviceSpec, find_device, list_devices, open_device
 from tilewright.tuner.outcome import Outcome
 
 pytestmark = pytest.mark.gpu

@@ -11,14 +11,15 @@ from drawings import answered, drawing
 
 from tilewright.kernels.catalogue import catalogue
 from tilewright.service.errors import NoAnswerError
-from tilewright.service.operations.digit_layers import safe_layers
-from tilewright.service.operations.digits import recognise
+from tilewright.service.operations.digits.digits import recognise
+from tilewright.service.operations.digits.layers import safe_layers
 from tilewright.service.operations.requests import BudgetRequest
 from tilewright.service.store import session as store_session
-from tilewright.tuner import digits, nvml
-from tilewright.tuner.devices import DeviceSpec, default_compiler
-from tilewright.tuner.isolated import IsolatedDevice
-from tilewright.tuner.network_place import NetworkExtension, problems
+from tilewright.tuner.devices.cuda import nvml
+from tilewright.tuner.devices.isolated.device import IsolatedDevice
+from tilewright.tuner.devices.local import DeviceSpec, default_compiler
+from tilewright.tuner.network import digits
+from tilewright.tuner.network.place import NetworkExtension, problems
 
 pytestmark = pytest.mark.gpu
 FIRST_LAYER = {"kernel": "linear", "shape": {"m": 1, "n": 100, "k": 784}, "options": {"activation": "relu"}}

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tilewright.kernels.catalogue import catalogue
-from tilewright.tuner.devices import open_device
+from tilewright.tuner.devices.local import open_device
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(600)]
 

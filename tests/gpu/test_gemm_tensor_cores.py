@@ -21,7 +21,7 @@ SMALL_TILES = {"PROMOTE_K": 16, "STAGES": 2, "TILE_K": 16, "WARP_M": 32, "WARP_N
 
 @pytest.fixture(scope="module")
 def device(gpu):
-    from tilewright.tuner.cuda import CudaDevice  # noqa: PLC0415 - PyCUDA is only where GPUs are
+    from tilewright.tuner.devices.cuda.device import CudaDevice  # noqa: PLC0415 - PyCUDA is only where GPUs are
 
     device = CudaDevice(gpu)
     yield device

@@ -19,7 +19,7 @@ SIZES = {"m": 130, "n": 201, "k": 4400}  # k: from where both small products may
 
 @pytest.fixture(scope="module")
 def device(gpu):
-    from tilewright.tuner.cuda import CudaDevice  # noqa: PLC0415 - PyCUDA is only where GPUs are
+    from tilewright.tuner.devices.cuda.device import CudaDevice  # noqa: PLC0415 - PyCUDA is only where GPUs are
 
     device = CudaDevice(gpu)
     if device.model.limits.compute_capability != (9, 0):

@@ -8,8 +8,8 @@ from contextlib import closing
 import numpy as np
 import pytest
 
-from tilewright.tuner.network import Network
-from tilewright.tuner.network_launch import ForwardGraph, LaunchedNetwork
+from tilewright.tuner.network.launch import ForwardGraph, LaunchedNetwork
+from tilewright.tuner.network.network import Network
 from tilewright.tuner.runtime import Runtime, UntunedWarning
 
 pytestmark = pytest.mark.gpu
@@ -19,7 +19,7 @@ SIZES = [(784, 100, 100, 10), (33, 17, 5)]
 
 @pytest.fixture(scope="module")
 def device(gpu):
-    from tilewright.tuner.cuda import CudaDevice  # noqa: PLC0415 - PyCUDA is only where GPUs are
+    from tilewright.tuner.devices.cuda.device import CudaDevice  # noqa: PLC0415 - PyCUDA is only where GPUs are
 
     with closing(CudaDevice(gpu)) as device:
         yield device

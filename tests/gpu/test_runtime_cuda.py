@@ -11,7 +11,7 @@ from foreign_arrays import OnlyDlpack, OnlyInterface
 from framework_arrays import TOLERANCE, CupyArrays, K, M, N, PycudaArrays, TorchArrays, operands
 
 from tilewright.kernels.catalogue import catalogue
-from tilewright.tuner.cpu_compile import find_compiler
+from tilewright.tuner.devices.cpu.compile import find_compiler
 from tilewright.tuner.errors import NoCompilerError
 from tilewright.tuner.runtime import ArgumentError, Runtime, UntunedWarning
 from tilewright.tuner.runtime.gpu import gpu_place

@@ -15,7 +15,7 @@ GEMM, GEMV, LINEAR = (catalogue().get(name) for name in ("gemm", "gemv", "linear
 
 @pytest.fixture(scope="module")
 def device(gpu):
-    from tilewright.tuner.cuda import CudaDevice  # noqa: PLC0415 - PyCUDA is only where GPUs are
+    from tilewright.tuner.devices.cuda.device import CudaDevice  # noqa: PLC0415 - PyCUDA is only where GPUs are
 
     device = CudaDevice(gpu)
     yield device

@@ -12,7 +12,7 @@ from contracts.host_compiler import SANITIZING, checked
 from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.problem import UNIT_ROUNDOFF, Limits
 from tilewright.kernels.space import Configuration
-from tilewright.tuner.cpu import CpuDevice
+from tilewright.tuner.devices.cpu.device import CpuDevice
 
 CLASSIFIER = catalogue().get("classifier")
 LIMITS = Limits((9, 0), 132, 2**37, max_shared_bytes=227 * 1024, shared_bytes_per_multiprocessor=228 * 1024)

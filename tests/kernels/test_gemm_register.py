@@ -10,9 +10,9 @@ from tilewright.kernels.gemm import register_space
 from tilewright.kernels.gemm.declaration import KERNEL
 from tilewright.kernels.problem import Limits
 from tilewright.kernels.space import SearchSpace, Values
-from tilewright.tuner import nvrtc
-from tilewright.tuner.compile import compile_nvrtc
-from tilewright.tuner.cpu import CpuDevice
+from tilewright.tuner.compile import nvrtc
+from tilewright.tuner.compile.compiler import compile_nvrtc
+from tilewright.tuner.devices.cpu.device import CpuDevice
 
 H200 = Limits((9, 0), 132, 140 * 2**30, max_shared_bytes=227 * 1024, shared_bytes_per_multiprocessor=228 * 1024)
 

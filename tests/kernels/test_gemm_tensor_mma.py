@@ -11,9 +11,10 @@ from tilewright.kernels.gemm import tensor_mma_space as tensor
 from tilewright.kernels.gemm.declaration import KERNEL
 from tilewright.kernels.problem import Limits
 from tilewright.kernels.space import Configuration, SearchSpace, Values
-from tilewright.tuner import cpu_bench, nvrtc
-from tilewright.tuner.compile import compile_nvrtc
-from tilewright.tuner.cpu import CpuDevice
+from tilewright.tuner.compile import nvrtc
+from tilewright.tuner.compile.compiler import compile_nvrtc
+from tilewright.tuner.devices.cpu import bench as cpu_bench
+from tilewright.tuner.devices.cpu.device import CpuDevice
 
 H200 = Limits((9, 0), 132, 140 * 2**30, max_shared_bytes=227 * 1024, shared_bytes_per_multiprocessor=228 * 1024)
 GEMM = replace(KERNEL, variants=(tensor.TENSOR3XTF32, tensor.TENSOR1XTF32), default_variant="tensor3xtf32")

@@ -13,9 +13,9 @@ from tilewright.kernels.gemm.tensor_sm90_space import TENSOR1XTF32_SM90, TENSOR3
 from tilewright.kernels.kernel import Variant
 from tilewright.kernels.problem import Limits, Problem
 from tilewright.kernels.space import Configuration, Values
-from tilewright.tuner import nvrtc
-from tilewright.tuner.compilation import Compilation
-from tilewright.tuner.compile import compile_now
+from tilewright.tuner.compile import nvrtc
+from tilewright.tuner.compile.compilation import Compilation
+from tilewright.tuner.compile.compiler import compile_now
 
 H200 = Limits((9, 0), 132, 140 * 2**30, max_shared_bytes=227 * 1024, shared_bytes_per_multiprocessor=228 * 1024)
 GEMM = replace(KERNEL, variants=(TENSOR3XTF32_SM90, TENSOR1XTF32_SM90))

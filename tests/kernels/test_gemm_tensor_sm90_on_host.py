@@ -13,9 +13,9 @@ from tilewright.kernels.gemm.tensor_sm90_space import TENSOR1XTF32_SM90, TENSOR3
 from tilewright.kernels.linear.declaration import KERNEL as LINEAR
 from tilewright.kernels.linear.tensor_sm90_variants import LINEAR_TENSOR3XTF32_SM90
 from tilewright.kernels.space import Configuration
-from tilewright.tuner import cpu_bench
 from tilewright.tuner.arrays import random_arrays
-from tilewright.tuner.cpu import CpuDevice
+from tilewright.tuner.devices.cpu import bench as cpu_bench
+from tilewright.tuner.devices.cpu.device import CpuDevice
 
 
 def on_host(kernel, variants, folder):

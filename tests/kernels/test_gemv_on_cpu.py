@@ -12,7 +12,7 @@ from contracts.host_compiler import SANITIZING, checked
 from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.source import INCLUDE
 from tilewright.kernels.space import Configuration
-from tilewright.tuner.cpu import CpuDevice
+from tilewright.tuner.devices.cpu.device import CpuDevice
 from tilewright.tuner.verify import C_DEFAULT
 
 GEMV = catalogue().get("gemv")

@@ -10,7 +10,7 @@ from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.linear.reference import ACTIVATIONS
 from tilewright.kernels.source import INCLUDE
 from tilewright.kernels.space import Configuration
-from tilewright.tuner.cpu import CpuDevice
+from tilewright.tuner.devices.cpu.device import CpuDevice
 from tilewright.tuner.verify import C_DEFAULT
 
 LINEAR = catalogue().get("linear")

@@ -12,7 +12,7 @@ from tilewright.kernels.linear.declaration import KERNEL
 from tilewright.kernels.linear.tensor_variants import LINEAR_TENSOR1XTF32, LINEAR_TENSOR3XTF32
 from tilewright.kernels.problem import Limits
 from tilewright.kernels.space import SearchSpace
-from tilewright.tuner.cpu import CpuDevice
+from tilewright.tuner.devices.cpu.device import CpuDevice
 
 H200 = Limits((9, 0), 132, 140 * 2**30, max_shared_bytes=227 * 1024, shared_bytes_per_multiprocessor=228 * 1024)
 

@@ -9,8 +9,8 @@ from contracts.host_compiler import SANITIZING, checked
 
 from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.space import Configuration
-from tilewright.tuner import cpu_bench
-from tilewright.tuner.cpu import CpuDevice
+from tilewright.tuner.devices.cpu import bench as cpu_bench
+from tilewright.tuner.devices.cpu.device import CpuDevice
 
 SOFTMAX = catalogue().get("softmax")
 SMALL_BLOCK = {"BLOCK": 64, "VECTOR_WIDTH": 1, "UNROLL": 2}

@@ -5,11 +5,11 @@ import itertools
 import numpy as np
 
 from tilewright.kernels.space import Configuration, choice
-from tilewright.tuner.device import Verification
+from tilewright.tuner.devices.device import Verification
 from tilewright.tuner.errors import TrialFailure
 from tilewright.tuner.outcome import Outcome, Resources
-from tilewright.tuner.recordings import Entry, Recording
-from tilewright.tuner.replay import ReplayBench
+from tilewright.tuner.recorded.recordings import Entry, Recording
+from tilewright.tuner.recorded.replay import ReplayBench
 
 TILES, UNROLLS = (1, 2, 4, 8, 16, 32, 64, 128), (1, 2, 4, 8)
 

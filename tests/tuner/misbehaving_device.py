@@ -12,7 +12,7 @@ import numpy as np
 
 from tilewright.kernels.kernel import Kernel, Launch, Reference, Tensor, Variant
 from tilewright.kernels.problem import Limits
-from tilewright.tuner.device import DeviceModel, DeviceState, Environment, Verification
+from tilewright.tuner.devices.device import DeviceModel, DeviceState, Environment, Verification
 from tilewright.tuner.errors import NoDeviceError, OutOfMemoryError, TrialFailure
 from tilewright.tuner.outcome import Outcome, Resources
 

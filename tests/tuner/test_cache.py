@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tilewright.tuner import cache as cache_module
-from tilewright.tuner.cache import CubinCache, default_folder, folder_size
-from tilewright.tuner.compilation import Compiled
+from tilewright.tuner.compile import cache as cache_module
+from tilewright.tuner.compile.cache import CubinCache, default_folder, folder_size
+from tilewright.tuner.compile.compilation import Compiled
 from tilewright.tuner.outcome import Resources
 
 KEY = "ab" + "0" * 62

@@ -12,15 +12,16 @@ from pathlib import Path
 import pytest
 
 from tilewright.kernels.problem import Limits
-from tilewright.tuner import compilation, compile_pool
-from tilewright.tuner.cache import CubinCache
 from tilewright.tuner.child import Child
-from tilewright.tuner.compilation import Compilation, Compiled, arch_of, read_resources
-from tilewright.tuner.compile import compile_nvrtc
-from tilewright.tuner.compile_pool import CompilePool
-from tilewright.tuner.cuda_model import limits_of, model_of, slug_of
+from tilewright.tuner.compile import compilation
+from tilewright.tuner.compile import pool as compile_pool
+from tilewright.tuner.compile.cache import CubinCache
+from tilewright.tuner.compile.compilation import Compilation, Compiled, arch_of, read_resources
+from tilewright.tuner.compile.compiler import compile_nvrtc
+from tilewright.tuner.compile.pool import CompilePool
+from tilewright.tuner.devices.cuda.model import limits_of, model_of, slug_of
+from tilewright.tuner.devices.occupancy import blocks_per_multiprocessor, occupancy
 from tilewright.tuner.errors import NoCompilerError, TrialFailure
-from tilewright.tuner.occupancy import blocks_per_multiprocessor, occupancy
 from tilewright.tuner.outcome import Outcome, Resources
 
 SOURCE = """
@@ -125,7 +126,7 @@ def test_where_no_process_can_be_started_at_first_the_compilation_tries_again(mo
 def test_a_compiler_that_hangs_does_not_outlive_the_process_that_would_stop_it():
     script = (
         "import sys, time; sys.path.insert(0, sys.argv[1]); from test_compile import WORK, endless\n"
-        "from tilewright.tuner.compile_pool import CompilePool\n"
+        "from tilewright.tuner.compile.pool import CompilePool\n"
         "pool = CompilePool(1); pool.compile(WORK); (pid,) = pool.worker_pids(); pool.submit(endless())\n"
         "print(pid, flush=True); time.sleep(60)"
     )
@@ -170,7 +171,7 @@ def endless():
 
 FREES_AND_TAKES_AGAIN = """
 import ctypes, resource, sys
-from tilewright.tuner.compile_pool import keep_freed_memory
+from tilewright.tuner.compile.pool import keep_freed_memory
 libc = ctypes.CDLL(None)
 libc.malloc.restype, libc.free.argtypes = ctypes.c_void_p, [ctypes.c_void_p]
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tilewright.kernels.source import INCLUDE, resolved
-from tilewright.tuner import nvrtc
-from tilewright.tuner.compile import OPTIONS
+from tilewright.tuner.compile import nvrtc
+from tilewright.tuner.compile.compiler import OPTIONS
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]

@@ -4,9 +4,9 @@ import pytest
 
 from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.problem import Limits
-from tilewright.tuner import nvrtc
-from tilewright.tuner.compilation import arch_of
-from tilewright.tuner.compile import compile_nvrtc
+from tilewright.tuner.compile import nvrtc
+from tilewright.tuner.compile.compilation import arch_of
+from tilewright.tuner.compile.compiler import compile_nvrtc
 
 pytestmark = pytest.mark.skipif(not nvrtc.is_available(), reason="needs NVRTC (the wheel nvidia-cuda-nvrtc)")
 

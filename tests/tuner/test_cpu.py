@@ -12,9 +12,11 @@ from contracts.row_sum import PROBLEM, ROW_SUM, configuration
 from tilewright.kernels.gemm.declaration import KERNEL as GEMM
 from tilewright.kernels.gemv.declaration import KERNEL as GEMV
 from tilewright.kernels.linear.declaration import KERNEL as LINEAR
-from tilewright.tuner import cpu_bench, cpu_library, cpu_scratch
 from tilewright.tuner.arrays import KINDS, random_arrays
-from tilewright.tuner.cpu import CpuDevice, slug_of
+from tilewright.tuner.devices.cpu import bench as cpu_bench
+from tilewright.tuner.devices.cpu import library as cpu_library
+from tilewright.tuner.devices.cpu import scratch as cpu_scratch
+from tilewright.tuner.devices.cpu.device import CpuDevice, slug_of
 from tilewright.tuner.errors import OutOfMemoryError, TrialFailure, TunerError
 from tilewright.tuner.outcome import Outcome
 

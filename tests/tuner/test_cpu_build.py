@@ -10,9 +10,11 @@ import pytest
 from contracts.device import outcome_of
 from contracts.row_sum import PROBLEM, ROW_SUM, configuration
 
-from tilewright.tuner import cpu_build, cpu_compile, cpu_scratch
-from tilewright.tuner.cpu import CpuDevice
-from tilewright.tuner.cpu_compile import MODES, find_compiler, translation_unit
+from tilewright.tuner.devices.cpu import build as cpu_build
+from tilewright.tuner.devices.cpu import compile as cpu_compile
+from tilewright.tuner.devices.cpu import scratch as cpu_scratch
+from tilewright.tuner.devices.cpu.compile import MODES, find_compiler, translation_unit
+from tilewright.tuner.devices.cpu.device import CpuDevice
 from tilewright.tuner.errors import NoCompilerError, OutOfMemoryError
 from tilewright.tuner.outcome import Outcome
 
@@ -77,7 +79,7 @@ def test_other_flags_make_other_programs(tmp_path, monkeypatch):
 def test_two_processes_may_fill_one_cache(tmp_path):
     script = (
         "import sys; from pathlib import Path; sys.path.insert(0, sys.argv[2])\n"
-        "from contracts.row_sum import *; from tilewright.tuner.cpu import CpuDevice\n"
+        "from contracts.row_sum import *; from tilewright.tuner.devices.cpu.device import CpuDevice\n"
         "device = CpuDevice(cache=Path(sys.argv[1])); bench = device.bench(ROW_SUM, PROBLEM, 1)\n"
         "assert bench.verify(bench.compile(configuration('good'))).wrong == 0\n"
         "bench.close(); device.close()"

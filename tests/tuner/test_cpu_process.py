@@ -7,11 +7,11 @@ import time
 import pytest
 from processes import is_running
 
-from tilewright.tuner.cpu_process import run_limited
+from tilewright.tuner.devices.cpu.process import run_limited
 
 ORPHAN = """
 import os, sys
-from tilewright.tuner.cpu_process import run_limited
+from tilewright.tuner.devices.cpu.process import run_limited
 os.cpu_count = lambda: 0.05  # two seconds of CPU time, however long they take
 run_limited(["sh", "-c", "sh -c 'echo $$ > $0; while :; do :; done' \\"$0\\"; true", sys.argv[1]], timeout_s=20)
 """

@@ -5,7 +5,7 @@ import math
 
 import pytest
 
-from tilewright.tuner.cuda_bench import SAMPLE_MS, CudaBench, CudaExecutable
+from tilewright.tuner.devices.cuda.bench import SAMPLE_MS, CudaBench, CudaExecutable
 
 KIND = "normal"
 PYTHON_MS = 0.02  # between two calls that enqueue something

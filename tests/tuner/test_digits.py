@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from drawn_digits import STROKES, ink
 
-from tilewright.tuner import digits
+from tilewright.tuner.network import digits
 
 HELD_OUT = Path(__file__).parents[1] / "data" / "digits_held_out.npz"
 

@@ -2,7 +2,7 @@ import made_recordings as made
 import pytest
 
 from tilewright.kernels.space import Configuration
-from tilewright.tuner.device import DeviceState, Verification
+from tilewright.tuner.devices.device import DeviceState, Verification
 from tilewright.tuner.errors import TrialFailure
 from tilewright.tuner.finals import finals
 from tilewright.tuner.measure import ContextLostError, MeasurementPlan

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tilewright.tuner import host_memory
-from tilewright.tuner.cpu_process import Ended, failure
+from tilewright.tuner.devices import host_memory
+from tilewright.tuner.devices.cpu.process import Ended, failure
 from tilewright.tuner.errors import OutOfMemoryError, TrialFailure
 
 GIB = 1 << 30
@@ -83,7 +83,7 @@ def test_kills_for_memory_are_counted(machine, files):
 
 def test_a_process_and_its_children_are_offered_to_the_kernel():
     script = (
-        "import subprocess; from tilewright.tuner.host_memory import be_killed_first; be_killed_first();"
+        "import subprocess; from tilewright.tuner.devices.host_memory import be_killed_first; be_killed_first();"
         "subprocess.run(['cat', '/proc/self/oom_score_adj'])"
     )
     said = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout

@@ -16,11 +16,11 @@ from misbehaving_device import Absent, Opener, make_kernel
 
 from tilewright.kernels.space import Configuration
 from tilewright.tuner.ahead import CompilesAhead, CompilesMany
-from tilewright.tuner.compile_pool import CompilePool
-from tilewright.tuner.device import Verification
+from tilewright.tuner.compile.pool import CompilePool
+from tilewright.tuner.devices.device import Verification
+from tilewright.tuner.devices.isolated.device import ChildFailedError, Deadlines, IsolatedDevice, PrecompilingBench
 from tilewright.tuner.errors import DeviceLostError, NoDeviceError, OutOfMemoryError, TrialFailure, TunerError
 from tilewright.tuner.finals import finals
-from tilewright.tuner.isolated import ChildFailedError, Deadlines, IsolatedDevice, PrecompilingBench
 from tilewright.tuner.measure import MeasurementPlan, evaluate
 from tilewright.tuner.outcome import Outcome
 
@@ -106,7 +106,9 @@ def test_a_lost_child_is_the_trials_outcome_and_the_next_call_finds_a_new_one(de
 def test_the_log_says_that_a_hanging_child_was_killed_and_in_which_call(bench, caplog):
     with pytest.raises(TrialFailure):
         bench.verify(bench.compile(configuration("hang")))
-    [said] = [record.getMessage() for record in caplog.records if record.name == "tilewright.tuner.isolated_process"]
+    [said] = [
+        record.getMessage() for record in caplog.records if record.name == "tilewright.tuner.devices.isolated.process"
+    ]
     assert said == "verify had not ended after 2 s: the device's process is killed."
 
 
@@ -233,7 +235,7 @@ import sys; sys.path[:] = {path!r}
 from pathlib import Path
 from misbehaving_device import Opener, make_kernel
 from tilewright.kernels.space import Configuration
-from tilewright.tuner.isolated import IsolatedDevice
+from tilewright.tuner.devices.isolated.device import IsolatedDevice
 device = IsolatedDevice(Opener(Path({marks!r})), finder=make_kernel)
 kernel = make_kernel()
 bench = device.bench(kernel, kernel.problem({{"n": 8}}), 1)

@@ -7,13 +7,14 @@ import numpy as np
 import pytest
 
 from tilewright.kernels.catalogue import catalogue
-from tilewright.tuner import library, library_choice
 from tilewright.tuner.arrays import random_arrays, scalar_values
-from tilewright.tuner.device import Verification
+from tilewright.tuner.devices.device import Verification
 from tilewright.tuner.errors import TrialFailure
-from tilewright.tuner.library import LibraryCall, product_of, version_text
-from tilewright.tuner.library_choice import Candidate, fastest
-from tilewright.tuner.library_lt import _Heuristic
+from tilewright.tuner.library import choice as library_choice
+from tilewright.tuner.library import cublas as library
+from tilewright.tuner.library.choice import Candidate, fastest
+from tilewright.tuner.library.cublas import LibraryCall, product_of, version_text
+from tilewright.tuner.library.cublaslt import _Heuristic
 from tilewright.tuner.outcome import Outcome
 
 FLAGS = (False, True)

@@ -9,8 +9,8 @@ from tilewright.kernels.space import Configuration
 from tilewright.tuner import statistics
 from tilewright.tuner.measure import ContextLostError, MeasurementPlan, evaluate
 from tilewright.tuner.outcome import Outcome
-from tilewright.tuner.recordings import Entry
-from tilewright.tuner.replay import ReplayBench
+from tilewright.tuner.recorded.recordings import Entry
+from tilewright.tuner.recorded.replay import ReplayBench
 
 ONE = Configuration.of("v", {"TILE": 1})
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tilewright.tuner import digits
-from tilewright.tuner.network import Network, NetworkFileError
-from tilewright.tuner.network_launch import LaunchedNetwork
+from tilewright.tuner.network import digits
+from tilewright.tuner.network.launch import LaunchedNetwork
+from tilewright.tuner.network.network import Network, NetworkFileError
 from tilewright.tuner.runtime import ArgumentError, Runtime, UntunedWarning
 
 SIZES = [(784, 100, 100, 10), (17, 5), (40, 33, 9, 12, 3)]

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 from tilewright.kernels.catalogue import catalogue
-from tilewright.tuner.cpu import CpuDevice
-from tilewright.tuner.devices import DeviceSpec
+from tilewright.tuner.devices.cpu.device import CpuDevice
+from tilewright.tuner.devices.isolated.device import IsolatedDevice
+from tilewright.tuner.devices.local import DeviceSpec
 from tilewright.tuner.errors import TrialFailure, TunerError
-from tilewright.tuner.isolated import IsolatedDevice
-from tilewright.tuner.network import Network
-from tilewright.tuner.network_place import NetworkExtension, WrongNetworkError, place_network, problems
+from tilewright.tuner.network.network import Network
+from tilewright.tuner.network.place import NetworkExtension, WrongNetworkError, place_network, problems
 from tilewright.tuner.runtime.choice import Place, default_choice
 from tilewright.tuner.runtime.errors import LaunchError
 

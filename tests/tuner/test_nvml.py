@@ -8,9 +8,9 @@ from types import SimpleNamespace
 import pynvml
 import pytest
 
-from tilewright.tuner import nvml
-from tilewright.tuner.cuda_model import slug_of
-from tilewright.tuner.devices import list_devices
+from tilewright.tuner.devices.cuda import nvml
+from tilewright.tuner.devices.cuda.model import slug_of
+from tilewright.tuner.devices.local import list_devices
 
 A100 = "GPU-5f0c1c3a-8b8e-7f3a-9d4e-2f9a8f1f7a10"
 H100 = "GPU-9a7a1a2e-0d2b-4d2c-a1a4-5f44bb8c9d01"

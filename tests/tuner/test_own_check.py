@@ -12,11 +12,17 @@ from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.kernel import Reference
 from tilewright.kernels.own import odd_shapes, own_kernel
 from tilewright.kernels.space import Constraint
-from tilewright.tuner import nvrtc
-from tilewright.tuner.compile_pool import CompilePool
-from tilewright.tuner.cpu import CpuDevice
-from tilewright.tuner.own_check import check_compiling, check_kernel, check_reference, check_results, check_spaces
-from tilewright.tuner.own_report import Finding, Report
+from tilewright.tuner.compile import nvrtc
+from tilewright.tuner.compile.pool import CompilePool
+from tilewright.tuner.devices.cpu.device import CpuDevice
+from tilewright.tuner.kernel_check.check import (
+    check_compiling,
+    check_kernel,
+    check_reference,
+    check_results,
+    check_spaces,
+)
+from tilewright.tuner.kernel_check.report import Finding, Report
 
 EXAMPLE = Path(__file__).parents[2] / "examples/convolution2d"
 SHAPE = {"h": 9, "w": 35, "r": 3, "s": 2}

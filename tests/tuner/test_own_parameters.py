@@ -6,10 +6,10 @@ import pytest
 
 from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.kernel import Kernel, Launch, Reference, Scalar, Tensor, Variant
-from tilewright.tuner import own_parameters
 from tilewright.tuner.errors import NoCompilerError
-from tilewright.tuner.own_parameters import check_parameters
-from tilewright.tuner.own_report import Report
+from tilewright.tuner.kernel_check import parameters as own_parameters
+from tilewright.tuner.kernel_check.parameters import check_parameters
+from tilewright.tuner.kernel_check.report import Report
 
 RIGHT = "REAL a, const REAL* __restrict__ x, REAL* __restrict__ y"
 HEAD = "#ifndef REAL\n#define REAL float\n#endif\n"

@@ -7,8 +7,8 @@ import pytest
 
 from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.problem import Limits
-from tilewright.tuner.predict import FEWEST_SHAPES, Predictor, Record
-from tilewright.tuner.predict_model import Smooth
+from tilewright.tuner.predict.model import Smooth
+from tilewright.tuner.predict.predictor import FEWEST_SHAPES, Predictor, Record
 
 LIMITS = Limits(compute_capability=(9, 0), multiprocessors=132, memory_bytes=140 * 2**30, max_shared_bytes=227 * 1024)
 GEMM = catalogue().get("gemm")

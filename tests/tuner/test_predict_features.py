@@ -8,8 +8,8 @@ from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.kernel import Tensor
 from tilewright.kernels.problem import Limits
 from tilewright.kernels.space import Configuration
-from tilewright.tuner.predict_features import Features
-from tilewright.tuner.predict_tiles import Tiles
+from tilewright.tuner.predict.features import Features
+from tilewright.tuner.predict.tiles import Tiles
 
 LIMITS = Limits((9, 0), 132, 140 * 2**30, max_shared_bytes=227 * 1024, shared_bytes_per_multiprocessor=228 * 1024)
 GEMM = catalogue().get("gemm")

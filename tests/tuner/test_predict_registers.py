@@ -5,8 +5,8 @@ import pytest
 
 from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.problem import Limits
-from tilewright.tuner.predict_features import Features
-from tilewright.tuner.predict_registers import FEWEST_TOLD, Registers
+from tilewright.tuner.predict.features import Features
+from tilewright.tuner.predict.registers import FEWEST_TOLD, Registers
 
 GEMM = catalogue().get("gemm")
 H200 = Limits((9, 0), 132, 140 << 30, max_shared_bytes=227 << 10, shared_bytes_per_multiprocessor=228 << 10)

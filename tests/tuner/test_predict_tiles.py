@@ -6,8 +6,8 @@ from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.problem import Limits
 from tilewright.kernels.space import Configuration
 from tilewright.kernels.variant import Launch, Variant
-from tilewright.tuner.predict_features import Features
-from tilewright.tuner.predict_tiles import LARGEST, Tiles
+from tilewright.tuner.predict.features import Features
+from tilewright.tuner.predict.tiles import LARGEST, Tiles
 
 LIMITS = Limits(compute_capability=(9, 0), multiprocessors=132, memory_bytes=140 * 2**30, max_shared_bytes=227 * 1024)
 GEMM = catalogue().get("gemm")

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from tilewright.tuner import read_bandwidth
-from tilewright.tuner.compilation import Compilation
-from tilewright.tuner.compile import compile_now
+from tilewright.tuner.compile.compilation import Compilation
+from tilewright.tuner.compile.compiler import compile_now
+from tilewright.tuner.devices.cuda import read_bandwidth
 
 SOURCE = Path(read_bandwidth.__file__).with_name("read.cu").read_text(encoding="utf-8")
 

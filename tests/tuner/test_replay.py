@@ -9,8 +9,8 @@ import pytest
 from tilewright.kernels.space import Configuration
 from tilewright.tuner.measure import evaluate
 from tilewright.tuner.outcome import Evaluation, Outcome
-from tilewright.tuner.recordings import UnreadableRecordingError, read_recording, write_recording
-from tilewright.tuner.replay import ReplayBench, replay
+from tilewright.tuner.recorded.recordings import UnreadableRecordingError, read_recording, write_recording
+from tilewright.tuner.recorded.replay import ReplayBench, replay
 from tilewright.tuner.tune import Budget, tune
 
 RECORDED = Path(__file__).parents[3] / "shared" / "data" / "recorded"

@@ -8,7 +8,7 @@ import pytest
 
 from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.space import Configuration
-from tilewright.tuner.cpu import CpuDevice
+from tilewright.tuner.devices.cpu.device import CpuDevice
 from tilewright.tuner.report import choices, host_steps
 from tilewright.tuner.report.choices import Known, KnownFileError, read_known, step_space
 from tilewright.tuner.report.host_steps import HostSteps, WrongHostResultError

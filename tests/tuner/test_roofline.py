@@ -3,7 +3,7 @@ from dataclasses import replace
 import made_recordings as made
 import pytest
 
-from tilewright.tuner.replay import replay
+from tilewright.tuner.recorded.replay import replay
 from tilewright.tuner.roofline import gb_per_s, gflops, percent_of_roof, roof_gflops
 
 DEVICE, KERNEL, PROBLEM = replay(made.valley())

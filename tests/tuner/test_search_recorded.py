@@ -3,9 +3,9 @@ import pytest
 
 from tilewright.kernels.space import Configuration
 from tilewright.tuner.outcome import Evaluation, Outcome
-from tilewright.tuner.recordings import read_recording
-from tilewright.tuner.replay import replay
-from tilewright.tuner.t4 import write_t4
+from tilewright.tuner.recorded.recordings import read_recording
+from tilewright.tuner.recorded.replay import replay
+from tilewright.tuner.recorded.t4 import write_t4
 from tilewright.tuner.tune import Budget, tune
 
 

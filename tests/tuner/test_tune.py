@@ -11,7 +11,7 @@ from tilewright.tuner.ahead import CompilesAhead, CompilesMany
 from tilewright.tuner.errors import DeviceLostError
 from tilewright.tuner.measure import ContextLostError
 from tilewright.tuner.outcome import Outcome
-from tilewright.tuner.replay import ReplayBench, replay, replay_kernel
+from tilewright.tuner.recorded.replay import ReplayBench, replay, replay_kernel
 from tilewright.tuner.search import Prior
 from tilewright.tuner.tune import Budget, StudyState, tune
 

@@ -8,7 +8,7 @@ from tilewright.kernels.errors import InvalidProblemError
 from tilewright.kernels.kernel import Reference
 from tilewright.kernels.problem import UNIT_ROUNDOFF
 from tilewright.tuner.arrays import KINDS, random_arrays, scalar_values
-from tilewright.tuner.device import Verification
+from tilewright.tuner.devices.device import Verification
 from tilewright.tuner.verify import C_DEFAULT, compare, is_right, tolerance, worse
 
 

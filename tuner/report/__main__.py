@@ -12,7 +12,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from tilewright.tuner.devices import DeviceSpec, find_device
+from tilewright.tuner.devices.local import DeviceSpec, find_device
 from tilewright.tuner.errors import TunerError
 from tilewright.tuner.report.choices import read_known
 from tilewright.tuner.report.ladders import LADDERS

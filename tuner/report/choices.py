@@ -14,7 +14,7 @@ import numpy as np
 from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.problem import OptionValue, Problem
 from tilewright.kernels.space import Configuration, Constraint, SearchSpace
-from tilewright.tuner.device import Bench, DeviceModel
+from tilewright.tuner.devices.device import Bench, DeviceModel
 from tilewright.tuner.errors import TunerError
 from tilewright.tuner.measure import DEFAULT_PLAN, evaluate
 from tilewright.tuner.report.ladders import Step

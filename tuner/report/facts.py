@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
-from tilewright.tuner import nvml
-from tilewright.tuner.cpu import cpu_name
-from tilewright.tuner.device import Device, DeviceModel
-from tilewright.tuner.read_bandwidth import best_reads
+from tilewright.tuner.devices.cpu.device import cpu_name
+from tilewright.tuner.devices.cuda import nvml
+from tilewright.tuner.devices.cuda.read_bandwidth import best_reads
+from tilewright.tuner.devices.device import Device, DeviceModel
 from tilewright.tuner.report.host_steps import blas_name
 from tilewright.tuner.report.ladders import TENSOR, Step
 from tilewright.tuner.report.rows import Bandwidth
 from tilewright.tuner.roofline import SPLIT_COST, TF32
 
 if TYPE_CHECKING:
-    from tilewright.tuner.cuda import CudaDevice
+    from tilewright.tuner.devices.cuda.device import CudaDevice
 
 _COPIED_BYTES = 1 << 26
 _COPIES = 5

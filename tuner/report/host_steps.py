@@ -20,7 +20,7 @@ from tilewright.kernels.kernel import REAL, Kernel
 from tilewright.kernels.problem import Problem
 from tilewright.tuner import statistics
 from tilewright.tuner.arrays import HostArray, random_arrays, scalar_values
-from tilewright.tuner.cpu_compile import find_compiler
+from tilewright.tuner.devices.cpu.compile import find_compiler
 from tilewright.tuner.errors import NoCompilerError, TunerError
 from tilewright.tuner.report.rows import Time
 from tilewright.tuner.verify import compare, is_right

@@ -11,7 +11,7 @@ from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.problem import Problem
 from tilewright.kernels.space import Configuration
-from tilewright.tuner.device import Bench, Device
+from tilewright.tuner.devices.device import Bench, Device
 from tilewright.tuner.errors import NoCompilerError, OutOfMemoryError
 from tilewright.tuner.report import facts
 from tilewright.tuner.report.choices import SEED, Choice, Known, at_size, choose, step_space

@@ -12,7 +12,7 @@ from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.problem import Problem
 from tilewright.tuner import statistics
 from tilewright.tuner.arrays import HostArray
-from tilewright.tuner.cuda_arrays import array_bytes
+from tilewright.tuner.devices.cuda.arrays import array_bytes
 from tilewright.tuner.report.rows import Moves
 
 _ROUNDS = 5

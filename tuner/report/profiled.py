@@ -16,7 +16,7 @@ from typing import Any
 
 from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.space import Configuration
-from tilewright.tuner.devices import DeviceSpec
+from tilewright.tuner.devices.local import DeviceSpec
 from tilewright.tuner.report.choices import SEED
 
 

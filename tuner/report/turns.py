@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tilewright.kernels.problem import Problem
 from tilewright.kernels.space import Configuration
-from tilewright.tuner.device import Bench
+from tilewright.tuner.devices.device import Bench
 from tilewright.tuner.errors import TrialFailure, TunerError
 from tilewright.tuner.measure import MeasurementPlan
 from tilewright.tuner.report.rows import Time

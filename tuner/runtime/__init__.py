@@ -3,7 +3,12 @@
 Importing it starts nothing and needs no GPU: the driver is looked for when arrays of a GPU come.
 """
 
-from tilewright.tuner.bundle_folder import BrokenBundleError, OlderBundleError, SigningKeyError, UntrustedBundleError
+from tilewright.tuner.runtime.bundle_folder import (
+    BrokenBundleError,
+    OlderBundleError,
+    SigningKeyError,
+    UntrustedBundleError,
+)
 from tilewright.tuner.runtime.choice import Choice
 from tilewright.tuner.runtime.errors import (
     ArgumentError,

@@ -13,7 +13,7 @@ from typing import Any
 
 from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.problem import Problem
-from tilewright.tuner.cache import default_folder, write_whole
+from tilewright.tuner.compile.cache import default_folder, write_whole
 from tilewright.tuner.runtime.choice import Choice, Place, is_admitted
 
 log = logging.getLogger(__name__)

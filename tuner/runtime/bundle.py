@@ -13,14 +13,14 @@ from typing import Any
 
 from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.problem import Problem
-from tilewright.tuner.bundle_folder import (
+from tilewright.tuner.runtime.bundle_dates import files_not_older
+from tilewright.tuner.runtime.bundle_folder import (
     FORMAT,
     MAX_FILE_BYTES,
     BrokenBundleError,
     UntrustedBundleError,
     read_file,
 )
-from tilewright.tuner.runtime.bundle_dates import files_not_older
 from tilewright.tuner.runtime.choice import Choice, Place, is_admitted
 from tilewright.tuner.runtime.errors import BundleWarning, warn
 

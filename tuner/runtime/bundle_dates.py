@@ -13,7 +13,13 @@ from pathlib import Path
 
 import platformdirs
 
-from tilewright.tuner.bundle_folder import BrokenBundleError, CheckedFolder, OlderBundleError, checked_files, key_id
+from tilewright.tuner.runtime.bundle_folder import (
+    BrokenBundleError,
+    CheckedFolder,
+    OlderBundleError,
+    checked_files,
+    key_id,
+)
 from tilewright.tuner.runtime.errors import BundleWarning, warn
 
 

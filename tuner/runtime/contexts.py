@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from tilewright.tuner.cuda_driver import call, function
+from tilewright.tuner.devices.cuda.driver import call, function
 from tilewright.tuner.runtime.errors import ContextError, WrongDeviceError
 from tilewright.tuner.runtime.gpu import start
 

@@ -13,10 +13,10 @@ from pathlib import Path
 
 from tilewright.kernels.kernel import Kernel, Launch, Scalar
 from tilewright.kernels.problem import Problem
-from tilewright.tuner.cache import CubinCache, compiled_by, default_folder
-from tilewright.tuner.compilation import Compilation, arch_of
-from tilewright.tuner.cuda_driver import DriverError, call, function
-from tilewright.tuner.devices import default_compiler
+from tilewright.tuner.compile.cache import CubinCache, compiled_by, default_folder
+from tilewright.tuner.compile.compilation import Compilation, arch_of
+from tilewright.tuner.devices.cuda.driver import DriverError, call, function
+from tilewright.tuner.devices.local import default_compiler
 from tilewright.tuner.errors import TrialFailure
 from tilewright.tuner.runtime.arguments import check_addresses
 from tilewright.tuner.runtime.choice import Choice, Chooses

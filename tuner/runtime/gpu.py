@@ -5,8 +5,8 @@ from __future__ import annotations
 import ctypes
 from functools import cache
 
-from tilewright.tuner.cuda_driver import NOT_INITIALIZED, DriverError, call
-from tilewright.tuner.cuda_model import limits_of, slug_of
+from tilewright.tuner.devices.cuda.driver import NOT_INITIALIZED, DriverError, call
+from tilewright.tuner.devices.cuda.model import limits_of, slug_of
 from tilewright.tuner.runtime.choice import Place
 from tilewright.tuner.runtime.errors import ForkedError, WrongDeviceError
 

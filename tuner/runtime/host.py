@@ -11,9 +11,9 @@ import numpy as np
 
 from tilewright.kernels.kernel import Kernel, Scalar
 from tilewright.kernels.problem import Problem
-from tilewright.tuner.cpu import CpuDevice
-from tilewright.tuner.cpu_build import LIBRARY, HostBuilder, default_cache
-from tilewright.tuner.cpu_compile import find_compiler
+from tilewright.tuner.devices.cpu.build import LIBRARY, HostBuilder, default_cache
+from tilewright.tuner.devices.cpu.compile import find_compiler
+from tilewright.tuner.devices.cpu.device import CpuDevice
 from tilewright.tuner.errors import TrialFailure
 from tilewright.tuner.runtime.arguments import check_addresses
 from tilewright.tuner.runtime.choice import Choice, Place

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 
-from tilewright.tuner.cuda_driver import call
+from tilewright.tuner.devices.cuda.driver import call
 from tilewright.tuner.runtime.contexts import allowed_while_capturing
 from tilewright.tuner.runtime.forks import Lock
 from tilewright.tuner.runtime.views import LEGACY_STREAM

@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sqlalchemy import func, select, update
 
-from tilewright.service.api import access
-from tilewright.service.api.access import Buckets, wanted_scope
+from tilewright.service.api.middleware import access
+from tilewright.service.api.middleware.access import Buckets, wanted_scope
 from tilewright.service.api.refusals import TooManyRequestsError
 from tilewright.service.app import create_app
-from tilewright.service.operations import keys
+from tilewright.service.operations.access import keys
 from tilewright.service.operations.caller import Caller as CallerOfKey
 from tilewright.service.operations.caller import Scope
 from tilewright.service.operations.requests import KeyRequest

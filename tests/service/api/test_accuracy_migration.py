@@ -11,8 +11,8 @@ from sqlalchemy import create_engine, text
 from sqlalchemy.pool import NullPool
 
 from tilewright.service.operations.answers import Match
-from tilewright.service.operations.find_best import find_best
-from tilewright.service.operations.request_job import request_job
+from tilewright.service.operations.best.find import find_best
+from tilewright.service.operations.jobs.request import request_job
 from tilewright.service.operations.requests import BudgetRequest, JobRequest
 from tilewright.service.store import schema
 from tilewright.service.store.session import session_scope, sqlalchemy_url

@@ -12,8 +12,8 @@ from every_best import commit_every_best, until
 from factories import OLD, SHAPE
 
 from tilewright.service.app import create_app
-from tilewright.service.operations import keys
-from tilewright.service.operations.best_watch import BestWatch
+from tilewright.service.operations.access import keys
+from tilewright.service.operations.best_cache.watch import BestWatch
 from tilewright.service.operations.requests import KeyRequest
 from tilewright.service.operations.transaction import transaction
 from tilewright.service.settings import settings

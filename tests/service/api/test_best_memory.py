@@ -14,14 +14,14 @@ from test_predicted_answers import supersede
 from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.space import Configuration
 from tilewright.service.app import create_app
-from tilewright.service.operations import best_watch
 from tilewright.service.operations.answers import BestAnswer
-from tilewright.service.operations.asked_shelves import asked_lately, note_asked
-from tilewright.service.operations.best_memory import BELIEVED_S, EXPECTED_FOR_S, BestMemory
-from tilewright.service.operations.best_watch import BestWatch
-from tilewright.service.operations.find_best import find_best
-from tilewright.service.operations.retractions import retract
-from tilewright.service.operations.shelf import Shelf
+from tilewright.service.operations.best.find import find_best
+from tilewright.service.operations.best.retractions import retract
+from tilewright.service.operations.best_cache import watch as best_watch
+from tilewright.service.operations.best_cache.asked_shelves import asked_lately, note_asked
+from tilewright.service.operations.best_cache.memory import BELIEVED_S, EXPECTED_FOR_S, BestMemory
+from tilewright.service.operations.best_cache.shelf import Shelf
+from tilewright.service.operations.best_cache.watch import BestWatch
 from tilewright.service.store import models
 from tilewright.service.store.changes import Changes
 from tilewright.service.store.session import session_scope

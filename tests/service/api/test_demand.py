@@ -8,10 +8,10 @@ from tilewright.kernels.catalogue import catalogue
 from tilewright.service.api import demand_buffer
 from tilewright.service.api.demand_buffer import DemandBuffer
 from tilewright.service.errors import DatabaseUnavailableError
-from tilewright.service.operations import demand
-from tilewright.service.operations.best_answer import Asked, default_answers
+from tilewright.service.operations.best.answer import Asked, default_answers
 from tilewright.service.operations.caller import Caller, Scope
-from tilewright.service.operations.demand import Wanted
+from tilewright.service.operations.demand import demand
+from tilewright.service.operations.demand.demand import Wanted
 from tilewright.service.settings import settings
 from tilewright.service.store import models
 from tilewright.service.store import session as store_session

@@ -9,10 +9,10 @@ import pytest
 from factories import CPU, H100, H200, Rows
 from sqlalchemy import func, text
 
-from tilewright.service.api.access import wanted_scope
+from tilewright.service.api.middleware.access import wanted_scope
 from tilewright.service.app import create_app
-from tilewright.service.operations import digit_post
 from tilewright.service.operations.caller import Scope
+from tilewright.service.operations.digits import post as digit_post
 from tilewright.service.operations.transaction import transaction
 from tilewright.service.store import session as store_session
 from tilewright.service.store.models import DeviceState, JobState

@@ -20,7 +20,7 @@ from tilewright.service.api.refusals import TooManyStreamsError
 from tilewright.service.app import create_app
 from tilewright.service.client.events import parse_events
 from tilewright.service.errors import NotFoundError
-from tilewright.service.operations import keys, sessions
+from tilewright.service.operations.access import keys, sessions
 from tilewright.service.operations.caller import Caller as CallerOfKey
 from tilewright.service.operations.caller import Scope
 from tilewright.service.operations.requests import KeyRequest

@@ -11,9 +11,9 @@ from caller import Caller
 from factories import H200, SHAPE, Rows
 from sqlalchemy import select
 
-from tilewright.service.api import exchange
+from tilewright.service.api.routes import exchange
 from tilewright.service.app import create_app
-from tilewright.service.operations import keys
+from tilewright.service.operations.access import keys
 from tilewright.service.operations.caller import Scope
 from tilewright.service.operations.requests import KeyRequest
 from tilewright.service.operations.transaction import transaction

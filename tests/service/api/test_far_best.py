@@ -9,10 +9,10 @@ from factories import H100, H200, TILED_16, TILED_32
 from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.problem import Limits
 from tilewright.kernels.space import Configuration
-from tilewright.service.operations.far_best import COMPARED, is_near
-from tilewright.service.operations.find_best import find_best
-from tilewright.tuner.estimate import cycles
-from tilewright.tuner.predict_tiles import Tiles
+from tilewright.service.operations.best.far import COMPARED, is_near
+from tilewright.service.operations.best.find import find_best
+from tilewright.tuner.predict.estimate import cycles
+from tilewright.tuner.predict.tiles import Tiles
 
 RECORDED = Path(__file__).parents[3] / "benchmarks" / "results" / "h200" / "kernels.json"
 FAR = {"m": 64, "n": 12345, "k": 64}

@@ -7,7 +7,7 @@ from sqlalchemy import event, func
 from tilewright.kernels.errors import InvalidProblemError
 from tilewright.kernels.space import Configuration
 from tilewright.service.errors import InvalidRequestError, NotFoundError
-from tilewright.service.operations.find_best import find_best, find_best_batch
+from tilewright.service.operations.best.find import find_best, find_best_batch
 from tilewright.service.store import models
 
 BIG = {"m": 4096, "n": 4096, "k": 4096}

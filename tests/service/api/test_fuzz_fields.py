@@ -18,8 +18,9 @@ from sqlalchemy import Engine, text
 
 from tilewright.service.api.problems import LONGEST, MOST_FIELDS
 from tilewright.service.app import create_app
-from tilewright.service.operations import best_answer, strict_json
-from tilewright.service.operations.best_watch import BestWatch
+from tilewright.service.operations import strict_json
+from tilewright.service.operations.best import answer as best_answer
+from tilewright.service.operations.best_cache.watch import BestWatch
 from tilewright.service.operations.transaction import transaction
 from tilewright.service.settings import settings
 from tilewright.service.store import session as store_session

@@ -8,8 +8,9 @@ import pytest
 from caller import BASE_URL, Caller
 from fastapi import FastAPI, Request
 
-from tilewright.service.api import guard, problems
-from tilewright.service.api.guard import Guard, Rules
+from tilewright.service.api import problems
+from tilewright.service.api.middleware import guard
+from tilewright.service.api.middleware.guard import Guard, Rules
 
 RULES = Rules(frozenset({"127.0.0.1", "localhost", "[::1]"}), max_body_bytes=1000)
 

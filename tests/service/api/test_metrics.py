@@ -15,9 +15,9 @@ from factories import H200, SHAPE, TILED_16, TILED_32, Rows
 from prometheus_client.parser import text_string_to_metric_families
 from sqlalchemy import event
 
-from tilewright.service.api.metrics import Meters, Witness
+from tilewright.service.api.middleware.metrics import Meters, Witness
 from tilewright.service.app import create_app
-from tilewright.service.operations.observed import Observer
+from tilewright.service.operations.fleet.observed import Observer
 from tilewright.service.operations.transaction import transaction
 from tilewright.service.settings import settings
 from tilewright.service.store import models

@@ -18,9 +18,9 @@ from test_predicted_answers import (
 )
 
 from tilewright.kernels.space import Configuration
-from tilewright.service.operations import predictors
-from tilewright.service.operations.predictors import QUICK_TRIALS, Predictors
-from tilewright.service.operations.retractions import retract
+from tilewright.service.operations.best import predictors
+from tilewright.service.operations.best.predictors import QUICK_TRIALS, Predictors
+from tilewright.service.operations.best.retractions import retract
 from tilewright.service.store import models
 from tilewright.service.store.session import sqlalchemy_url
 

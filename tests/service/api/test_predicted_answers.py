@@ -6,8 +6,8 @@ from sqlalchemy import event, func, select
 
 from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.space import Configuration
-from tilewright.service.operations.find_best import find_best, find_best_batch
-from tilewright.service.operations.retractions import retract
+from tilewright.service.operations.best.find import find_best, find_best_batch
+from tilewright.service.operations.best.retractions import retract
 from tilewright.service.store import models
 from tilewright.tuner.outcome import Outcome
 

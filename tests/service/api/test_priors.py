@@ -12,7 +12,7 @@ from sqlalchemy.orm import joinedload
 
 from tilewright.kernels.space import Configuration
 from tilewright.service.operations import registry
-from tilewright.service.operations.priors import FEWEST_TRIALS, OTHER_MODEL, distance, priors, winners
+from tilewright.service.operations.best.priors import FEWEST_TRIALS, OTHER_MODEL, distance, priors, winners
 from tilewright.service.store import models
 
 SHAPE = {"m": 1024, "n": 1024, "k": 1024}

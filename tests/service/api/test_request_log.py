@@ -11,7 +11,7 @@ from sqlalchemy.exc import IntegrityError
 
 from tilewright.service import logs
 from tilewright.service.app import create_app
-from tilewright.service.operations import keys, sessions
+from tilewright.service.operations.access import keys, sessions
 from tilewright.service.operations.requests import KeyRequest
 from tilewright.service.operations.transaction import transaction
 from tilewright.service.settings import settings

@@ -9,9 +9,9 @@ from fleet import Fleet, free_port
 from processes import children_of, is_running
 from prometheus_client.parser import text_string_to_metric_families
 
-from tilewright.service.api import siblings
-from tilewright.service.api.access import Buckets
-from tilewright.service.operations import keys
+from tilewright.service.api.middleware.access import Buckets
+from tilewright.service.api.server import siblings
+from tilewright.service.operations.access import keys
 from tilewright.service.operations.caller import Scope
 from tilewright.service.operations.requests import KeyRequest
 

@@ -7,10 +7,11 @@ from factories import H100, NEW, OLD, SHAPE, TILED_16, Rows
 from sqlalchemy import update
 
 from tilewright.kernels.space import Configuration
-from tilewright.service.operations import registry, study_rows
-from tilewright.service.operations.find_best import find_best
-from tilewright.service.operations.results import result, results
-from tilewright.service.operations.staleness import source_keys, standings
+from tilewright.service.operations import registry
+from tilewright.service.operations.best.find import find_best
+from tilewright.service.operations.best.results import result, results
+from tilewright.service.operations.staleness.standing import source_keys, standings
+from tilewright.service.operations.studies import rows as study_rows
 from tilewright.service.operations.transaction import transaction
 from tilewright.service.store import models
 

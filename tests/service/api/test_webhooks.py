@@ -5,7 +5,7 @@ import uuid
 import pytest
 from factories import SHAPE, Rows
 
-from tilewright.service.api.access import wanted_scope
+from tilewright.service.api.middleware.access import wanted_scope
 from tilewright.service.operations.caller import Scope
 from tilewright.service.store.session import session_scope
 

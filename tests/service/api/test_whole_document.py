@@ -20,7 +20,7 @@ from fleet import Fleet, free_port
 from sqlalchemy import select
 
 from tilewright.service.client import Client
-from tilewright.service.operations import jobs
+from tilewright.service.operations.jobs import jobs
 from tilewright.service.store import models
 from tilewright.service.store.models import JobState
 

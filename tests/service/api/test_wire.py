@@ -14,8 +14,8 @@ from contextlib import ExitStack, suppress
 import pytest
 import uvicorn
 
-from tilewright.service.api import wire
-from tilewright.service.api.wire_httptools import HttptoolsConnection
+from tilewright.service.api.server import wire
+from tilewright.service.api.server.wire_httptools import HttptoolsConnection
 
 PARSERS = (wire.H11Connection, HttptoolsConnection)
 GET = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"
@@ -48,7 +48,7 @@ def connect(request: pytest.FixtureRequest) -> Iterator[Connect]:
     """Opens connections to a real server with one of the parsers, and sends."""
     listener = socket.create_server(("127.0.0.1", 0))
     config = uvicorn.Config(
-        echo, http=request.param, loop="tilewright.service.api.wire:new_loop", lifespan="off", log_config=None
+        echo, http=request.param, loop="tilewright.service.api.server.wire:new_loop", lifespan="off", log_config=None
     )
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)

@@ -16,12 +16,12 @@ from tilewright.kernels.problem import Limits
 from tilewright.kernels.space import Configuration
 from tilewright.service.cli import main
 from tilewright.service.operations import registry
-from tilewright.service.operations.record_trial import configuration_hash
+from tilewright.service.operations.jobs.record_trial import configuration_hash
 from tilewright.service.settings import settings
 from tilewright.service.store import models
 from tilewright.service.store import session as store_session
 from tilewright.service.store.models import Base, JobState
-from tilewright.tuner.device import DeviceModel, Environment
+from tilewright.tuner.devices.device import DeviceModel, Environment
 from tilewright.tuner.outcome import Outcome
 
 SHAPE = {"m": 64, "n": 32, "k": 48}

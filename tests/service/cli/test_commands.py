@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 from sqlalchemy import select
 
-from tilewright.service.cli import jobs
+from tilewright.service.cli.commands import jobs
 from tilewright.service.settings import settings
 from tilewright.service.store import session as store_session
 from tilewright.service.store.models import Device, TuningJob

@@ -12,7 +12,7 @@ import pytest
 from sqlalchemy import select
 from test_commands import one_error_line
 
-from tilewright.service.operations.bundle_folder import sign
+from tilewright.service.operations.bundles.folder import sign
 from tilewright.service.settings import settings
 from tilewright.service.store import models
 from tilewright.service.store.session import session_scope

@@ -14,11 +14,11 @@ from pathlib import Path
 import pytest
 
 from tilewright.kernels.space import Configuration
-from tilewright.service.cli import ladder
+from tilewright.service.cli.commands import report as ladder
 from tilewright.service.operations.transaction import transaction
 from tilewright.service.worker.device_lock import DeviceBusyError, host_lock
-from tilewright.tuner.cpu import CpuDevice
-from tilewright.tuner.devices import find_device
+from tilewright.tuner.devices.cpu.device import CpuDevice
+from tilewright.tuner.devices.local import find_device
 
 SHAPE = "m=24,n=16,k=20"
 

@@ -4,7 +4,7 @@ import pytest
 
 from tilewright.service.cli import machine
 from tilewright.service.cli.machine import chosen_devices
-from tilewright.tuner.devices import DeviceEntry
+from tilewright.tuner.devices.local import DeviceEntry
 
 CPU = DeviceEntry("cpu", "cpu", "CPU-1", "a CPU")
 SLICES = [DeviceEntry(f"cuda:{n}", "cuda", f"MIG-{n}", "NVIDIA H200 MIG 1g.18gb", gpu_uuid="GPU-a") for n in (0, 1)]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tilewright.service.operations import demand
-from tilewright.service.operations.demand import Wanted
+from tilewright.service.operations.demand import demand
+from tilewright.service.operations.demand.demand import Wanted
 from tilewright.service.store import session as store_session
 
 

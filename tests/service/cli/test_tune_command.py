@@ -11,10 +11,10 @@ from sqlalchemy import update
 from test_commands import one_error_line
 
 from tilewright.kernels.problem import Limits
-from tilewright.service.operations.exchange_rows import device_model_id
+from tilewright.service.operations.exchange.rows import device_model_id
 from tilewright.service.store.models import JobState, TuningJob
 from tilewright.service.store.session import session_scope
-from tilewright.tuner.device import DeviceModel
+from tilewright.tuner.devices.device import DeviceModel
 
 GEMM = ("tune", "gemm", "--shape", "m=64,n=32,k=48")
 

@@ -21,7 +21,7 @@ import pytest
 
 from tilewright.service.client import Client
 from tilewright.service.store.embedded import EmbeddedPostgres
-from tilewright.tuner.cpu_compile import find_compiler
+from tilewright.tuner.devices.cpu.compile import find_compiler
 from tilewright.tuner.errors import NoCompilerError
 
 CLI = [sys.executable, "-m", "tilewright.service.cli"]

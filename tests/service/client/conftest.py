@@ -14,7 +14,7 @@ from tilewright.service.app import create_app
 from tilewright.service.client import Client
 from tilewright.service.operations import registry
 from tilewright.service.store.session import session_scope
-from tilewright.tuner.device import DeviceModel, Environment
+from tilewright.tuner.devices.device import DeviceModel, Environment
 
 
 class Server:

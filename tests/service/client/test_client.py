@@ -14,7 +14,7 @@ import pytest
 from tilewright.service.cli import main
 from tilewright.service.client import ApiProblemError, ApiUnreachableError, Client
 from tilewright.service.client.errors import ApiProblemError as Problem
-from tilewright.service.operations.jobs import cancel_job
+from tilewright.service.operations.jobs.jobs import cancel_job
 from tilewright.service.operations.requests import BudgetRequest, JobRequest
 from tilewright.service.settings import settings
 from tilewright.service.store.session import session_scope

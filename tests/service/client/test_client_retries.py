@@ -7,7 +7,7 @@ import time
 import pytest
 
 from tilewright.service.client import Client
-from tilewright.service.operations import keys
+from tilewright.service.operations.access import keys
 from tilewright.service.operations.requests import KeyRequest
 from tilewright.service.operations.transaction import transaction
 from tilewright.service.settings import settings

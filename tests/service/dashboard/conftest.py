@@ -11,7 +11,7 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.pool import NullPool
 
 from tilewright.service.app import create_app
-from tilewright.service.operations import keys
+from tilewright.service.operations.access import keys
 from tilewright.service.operations.caller import Scope
 from tilewright.service.operations.requests import KeyRequest
 from tilewright.service.operations.transaction import transaction

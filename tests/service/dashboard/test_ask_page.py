@@ -7,7 +7,7 @@ import re
 import pytest
 from factories import CPU, H100, TILED_32
 
-from tilewright.tuner.compile import compile_nvrtc
+from tilewright.tuner.compile.compiler import compile_nvrtc
 
 
 def blocks(page: str) -> list[str]:

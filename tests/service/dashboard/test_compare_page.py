@@ -4,9 +4,9 @@ import pytest
 from factories import H100, H200, NEW, OLD, SHAPE, TILED_32
 from sqlalchemy import select
 
-from tilewright.service.dashboard import compare_page
+from tilewright.service.dashboard.pages import compare as compare_page
 from tilewright.service.dashboard.words import TIMES
-from tilewright.service.operations.staleness_comparisons import Timed, compare
+from tilewright.service.operations.staleness.comparisons import Timed, compare
 from tilewright.service.operations.transaction import transaction
 from tilewright.service.store import models
 

@@ -6,10 +6,10 @@ import re
 
 from factories import H100, SHAPE
 
-from tilewright.service.operations import demand
 from tilewright.service.operations.answers import ProblemAnswer
-from tilewright.service.operations.demand import Wanted
-from tilewright.service.operations.demand_answers import answered
+from tilewright.service.operations.demand import demand
+from tilewright.service.operations.demand.answers import answered
+from tilewright.service.operations.demand.demand import Wanted
 from tilewright.service.operations.requests import JobRequest
 from tilewright.service.operations.transaction import transaction
 from tilewright.service.store import models

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from tilewright.service.operations import jobs
+from tilewright.service.operations.jobs import jobs
 from tilewright.service.settings import settings
 
 BROWSER = "text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,image/webp,*/*;q=0.8"
@@ -57,7 +57,7 @@ def test_a_failure_here_is_a_page_with_the_request_id_and_no_word_of_the_error(c
         raise RuntimeError("secret words")
 
     monkeypatch.setattr(jobs, "job", broken)
-    monkeypatch.setattr("tilewright.service.dashboard.overview_page.transaction", broken)
+    monkeypatch.setattr("tilewright.service.dashboard.pages.overview.transaction", broken)
     shown = asked(client, path, headers={"X-Request-Id": "abcdefgh1"})
     assert (shown.status_code, shown.headers["content-type"]) == (500, "text/html; charset=utf-8")
     assert re.search(r"request <code>abcdefgh1</code>", shown.text)

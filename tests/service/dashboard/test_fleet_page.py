@@ -9,9 +9,11 @@ from factories import H200, NEW, SHAPE
 from sqlalchemy import Engine, event, func
 from test_demand_page import asked
 
-from tilewright.service.operations import fleet, registry, webhooks
+from tilewright.service.operations import registry
 from tilewright.service.operations.caller import Scope
+from tilewright.service.operations.fleet import fleet
 from tilewright.service.operations.requests import WebhookRequest
+from tilewright.service.operations.webhooks import webhooks
 from tilewright.service.settings import settings
 from tilewright.service.store import models
 from tilewright.service.store.models import DeliveryState, DeviceState, JobState

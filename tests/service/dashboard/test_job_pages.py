@@ -4,7 +4,7 @@ import re
 
 from factories import NAIVE, SHAPE, TILED_16, TILED_32
 
-from tilewright.service.dashboard.charts import Bar, Curve
+from tilewright.service.dashboard.charts.small import Bar, Curve
 from tilewright.service.store.models import JobState
 from tilewright.tuner.outcome import Outcome
 

@@ -3,8 +3,8 @@
 import pytest
 from factories import CPU, H200, SHAPE
 
-from tilewright.service.dashboard.roofline_chart import roofline
-from tilewright.service.operations.results import results
+from tilewright.service.dashboard.charts.roofline import roofline
+from tilewright.service.operations.best.results import results
 from tilewright.service.operations.transaction import transaction
 
 DETAILS = {"datasheet_gflops": {"float32": 66_900.0}, "datasheet_gb_per_s": 4_800.0, "measured_gb_per_s": 4_200.0}

@@ -4,9 +4,9 @@ import re
 
 import pytest
 
-from tilewright.service.dashboard.schedule_pages import form_values
-from tilewright.service.operations import schedules
+from tilewright.service.dashboard.pages.schedules import form_values
 from tilewright.service.operations.requests import ScheduleRequest
+from tilewright.service.operations.schedules import schedules
 from tilewright.service.operations.transaction import transaction
 
 REQUEST = {

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tilewright.service.dashboard import study_charts
-from tilewright.service.dashboard.chart_parts import time_axis
-from tilewright.service.operations.study_space import Drawing, DrawnTrial, Fastest
+from tilewright.service.dashboard.charts import study as study_charts
+from tilewright.service.dashboard.charts.parts import time_axis
+from tilewright.service.operations.studies.space import Drawing, DrawnTrial, Fastest
 
 PATH = "/studies/7"
 

@@ -6,8 +6,8 @@ import re
 import pytest
 from factories import NAIVE, TILED_16
 
-from tilewright.service.operations import study_space
-from tilewright.service.operations.study_space import Fastest, drawing, fastest_by
+from tilewright.service.operations.studies import space as study_space
+from tilewright.service.operations.studies.space import Fastest, drawing, fastest_by
 from tilewright.service.operations.transaction import transaction
 from tilewright.service.store import models
 from tilewright.tuner.outcome import Outcome

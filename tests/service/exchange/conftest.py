@@ -14,8 +14,8 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.pool import NullPool
 from tuned_results import MODEL, Results
 
-from tilewright.service.operations import exchange_export
-from tilewright.service.operations.exchange_export import Wanted
+from tilewright.service.operations.exchange import export as exchange_export
+from tilewright.service.operations.exchange.export import Wanted
 from tilewright.service.operations.transaction import transaction
 from tilewright.service.store import session as store_session
 from tilewright.service.store.models import Base

@@ -13,17 +13,17 @@ from tuned_results import LIMITS, MODEL, SHAPE, Results
 
 from tilewright.kernels.space import Configuration
 from tilewright.service.errors import InvalidRequestError, NotFoundError
-from tilewright.service.operations.bundle import bundle
-from tilewright.service.operations.bundle_cubins import with_cubins
-from tilewright.service.operations.bundle_folder import (
+from tilewright.service.operations.bundles.bundle import bundle
+from tilewright.service.operations.bundles.cubins import with_cubins
+from tilewright.service.operations.bundles.folder import (
     BrokenBundleError,
     check_bundles,
     file_name,
     is_signed,
     write_bundles,
 )
-from tilewright.service.operations.exchange_import import import_document
-from tilewright.service.operations.exchange_incoming import Target
+from tilewright.service.operations.exchange.import_document import import_document
+from tilewright.service.operations.exchange.incoming import Target
 from tilewright.service.operations.registry import catalogue
 from tilewright.service.operations.transaction import transaction
 from tilewright.tuner.runtime.bundle import Bundle

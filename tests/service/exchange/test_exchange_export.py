@@ -7,9 +7,9 @@ from sqlalchemy import func, update
 from tuned_results import ENVIRONMENT, MODEL, VERIFIED, Results
 
 from tilewright.service.errors import InvalidRequestError
-from tilewright.service.operations import exchange_export
-from tilewright.service.operations.exchange_document import Document
-from tilewright.service.operations.exchange_export import Wanted, export_studies
+from tilewright.service.operations.exchange import export as exchange_export
+from tilewright.service.operations.exchange.document import Document
+from tilewright.service.operations.exchange.export import Wanted, export_studies
 from tilewright.service.operations.registry import catalogue
 from tilewright.service.operations.transaction import transaction
 from tilewright.service.store import models

@@ -12,15 +12,15 @@ from tuned_results import MODEL, SHAPE, WIDTHS, Results
 from tilewright.kernels.errors import InvalidProblemError
 from tilewright.service.errors import InvalidRequestError, NotFoundError
 from tilewright.service.operations.answers import Match
-from tilewright.service.operations.exchange_foreign_export import export_kernel_tuner, export_t4
-from tilewright.service.operations.exchange_import import import_document
-from tilewright.service.operations.exchange_incoming import Target
-from tilewright.service.operations.exchange_report import Reason
-from tilewright.service.operations.find_best import find_best
+from tilewright.service.operations.best.find import find_best
+from tilewright.service.operations.exchange.foreign_export import export_kernel_tuner, export_t4
+from tilewright.service.operations.exchange.import_document import import_document
+from tilewright.service.operations.exchange.incoming import Target
+from tilewright.service.operations.exchange.report import Reason
 from tilewright.service.operations.transaction import transaction
 from tilewright.service.store import models
 from tilewright.tuner.outcome import Outcome
-from tilewright.tuner.recordings import read_recording
+from tilewright.tuner.recorded.recordings import read_recording
 
 CACHE = {
     "device_name": "Test GPU",

@@ -14,10 +14,10 @@ from test_exchange_hostile import refused
 from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.errors import KernelError
 from tilewright.service.errors import ServiceError
-from tilewright.service.operations import exchange_foreign
-from tilewright.service.operations.exchange_import import import_document
-from tilewright.service.operations.exchange_incoming import Target
-from tilewright.service.operations.exchange_report import Reason
+from tilewright.service.operations.exchange import foreign as exchange_foreign
+from tilewright.service.operations.exchange.import_document import import_document
+from tilewright.service.operations.exchange.incoming import Target
+from tilewright.service.operations.exchange.report import Reason
 
 SOURCE = catalogue().get("gemm").source_hash("tiled")
 

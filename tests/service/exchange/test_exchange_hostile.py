@@ -15,9 +15,9 @@ from tuned_results import Results
 
 from tilewright.kernels.errors import KernelError
 from tilewright.service.errors import InvalidRequestError, ServiceError
-from tilewright.service.operations.exchange_document import Document
-from tilewright.service.operations.exchange_import import import_document
-from tilewright.service.operations.exchange_incoming import Target
+from tilewright.service.operations.exchange.document import Document
+from tilewright.service.operations.exchange.import_document import import_document
+from tilewright.service.operations.exchange.incoming import Target
 from tilewright.service.operations.transaction import transaction
 from tilewright.service.store.models import Base
 

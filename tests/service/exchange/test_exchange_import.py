@@ -11,15 +11,23 @@ from sqlalchemy import func, select, update
 from tuned_results import ENVIRONMENT, MODEL, SHAPE, Results
 
 from tilewright.service.errors import ConflictError, InvalidRequestError
-from tilewright.service.operations import exchange_import, exchange_rows, exchange_write
 from tilewright.service.operations.answers import Match
-from tilewright.service.operations.exchange_import import import_document
-from tilewright.service.operations.exchange_incoming import Target
-from tilewright.service.operations.exchange_report import ImportAnswer, Reason
-from tilewright.service.operations.find_best import find_best
+from tilewright.service.operations.best.find import find_best
+from tilewright.service.operations.best.results import results
+from tilewright.service.operations.best.retractions import retract
+from tilewright.service.operations.exchange import (
+    import_document as exchange_import,
+)
+from tilewright.service.operations.exchange import (
+    rows as exchange_rows,
+)
+from tilewright.service.operations.exchange import (
+    write as exchange_write,
+)
+from tilewright.service.operations.exchange.import_document import import_document
+from tilewright.service.operations.exchange.incoming import Target
+from tilewright.service.operations.exchange.report import ImportAnswer, Reason
 from tilewright.service.operations.registry import catalogue
-from tilewright.service.operations.results import results
-from tilewright.service.operations.retractions import retract
 from tilewright.service.operations.transaction import transaction
 from tilewright.service.store import models
 from tilewright.service.store.models import Base

@@ -8,9 +8,9 @@ from sqlalchemy import create_engine, text
 from sqlalchemy.pool import NullPool
 from tuned_results import SHAPE, Results
 
-from tilewright.service.operations.exchange_export import Wanted, export_studies
-from tilewright.service.operations.exchange_import import import_document
-from tilewright.service.operations.exchange_incoming import Target
+from tilewright.service.operations.exchange.export import Wanted, export_studies
+from tilewright.service.operations.exchange.import_document import import_document
+from tilewright.service.operations.exchange.incoming import Target
 from tilewright.service.operations.transaction import transaction
 from tilewright.service.store import schema
 from tilewright.service.store.session import sqlalchemy_url

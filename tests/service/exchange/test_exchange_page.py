@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from tuned_results import Results
 
-from tilewright.service.api.exchange import MOST_EXPORTS
-from tilewright.service.operations.bundle import FORMAT as BUNDLE_FORMAT
-from tilewright.service.operations.bundle import MAX_RESULTS, bundle
-from tilewright.service.operations.exchange_document import MAX_STUDIES, MAX_TRIALS, Document, TrialPart
-from tilewright.service.operations.exchange_report import Reason
+from tilewright.service.api.routes.exchange import MOST_EXPORTS
+from tilewright.service.operations.bundles.bundle import FORMAT as BUNDLE_FORMAT
+from tilewright.service.operations.bundles.bundle import MAX_RESULTS, bundle
+from tilewright.service.operations.exchange.document import MAX_STUDIES, MAX_TRIALS, Document, TrialPart
+from tilewright.service.operations.exchange.report import Reason
 from tilewright.service.operations.strict_json import read
 from tilewright.service.operations.transaction import transaction
 

@@ -11,10 +11,10 @@ from sqlalchemy.orm import Session
 from tilewright.kernels.problem import Limits
 from tilewright.kernels.space import Configuration
 from tilewright.service.operations import registry
-from tilewright.service.operations.record_trial import configuration_hash
+from tilewright.service.operations.jobs.record_trial import configuration_hash
 from tilewright.service.store import models
 from tilewright.service.store.models import JobState
-from tilewright.tuner.device import DeviceModel, Environment
+from tilewright.tuner.devices.device import DeviceModel, Environment
 from tilewright.tuner.outcome import Outcome
 
 LIMITS = Limits(compute_capability=(9, 0), multiprocessors=132, memory_bytes=1 << 30)

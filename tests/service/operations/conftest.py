@@ -10,10 +10,12 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from tilewright.kernels.catalogue import catalogue
-from tilewright.service.operations import job_progress, registry, study_rows
-from tilewright.service.operations.record_trial import TrialContext
-from tilewright.service.operations.request_job import request_job
+from tilewright.service.operations import registry
+from tilewright.service.operations.jobs import progress as job_progress
+from tilewright.service.operations.jobs.record_trial import TrialContext
+from tilewright.service.operations.jobs.request import request_job
 from tilewright.service.operations.requests import JobRequest
+from tilewright.service.operations.studies import rows as study_rows
 from tilewright.service.store import models
 
 

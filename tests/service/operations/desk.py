@@ -9,10 +9,10 @@ from sqlalchemy.orm import Session
 
 from tilewright.kernels.problem import Limits
 from tilewright.kernels.space import Configuration
-from tilewright.service.operations.record_trial import Recorded, TrialContext, record_trial
+from tilewright.service.operations.jobs.record_trial import Recorded, TrialContext, record_trial
 from tilewright.service.operations.requests import BudgetRequest, JobRequest
 from tilewright.service.store import models
-from tilewright.tuner.device import DeviceModel, Environment
+from tilewright.tuner.devices.device import DeviceModel, Environment
 from tilewright.tuner.outcome import Evaluation, Outcome, Timing
 from tilewright.tuner.tune import Trial
 

@@ -8,9 +8,7 @@ from desk import SHAPE
 from sqlalchemy import select, update
 
 from tilewright.service.operations.requests import ScheduleRequest
-from tilewright.service.operations.schedules import (
-    create_schedule,
-)
+from tilewright.service.operations.schedules.schedules import create_schedule
 from tilewright.service.store import models
 
 GEMM = {"kernel": "gemm", "shape": SHAPE}

@@ -3,9 +3,9 @@
 import threading
 import time
 
-from tilewright.service.operations import best_watch
-from tilewright.service.operations.best_memory import BestMemory
-from tilewright.service.operations.best_watch import BestWatch
+from tilewright.service.operations.best_cache import watch as best_watch
+from tilewright.service.operations.best_cache.memory import BestMemory
+from tilewright.service.operations.best_cache.watch import BestWatch
 from tilewright.service.store.changes import Changes
 
 

@@ -10,11 +10,12 @@ from desk import request
 from sqlalchemy import func, select, update
 
 from tilewright.service.errors import ConflictError, NotFoundError
-from tilewright.service.operations import deliveries, job_progress, webhooks
-from tilewright.service.operations.deliveries import PAUSES_S, Attempted
-from tilewright.service.operations.jobs import cancel_job
-from tilewright.service.operations.request_job import request_job
+from tilewright.service.operations.jobs import progress as job_progress
+from tilewright.service.operations.jobs.jobs import cancel_job
+from tilewright.service.operations.jobs.request import request_job
 from tilewright.service.operations.requests import WebhookRequest
+from tilewright.service.operations.webhooks import deliveries, webhooks
+from tilewright.service.operations.webhooks.deliveries import PAUSES_S, Attempted
 from tilewright.service.store import models
 from tilewright.service.store.models import JobState
 

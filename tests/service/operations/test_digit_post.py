@@ -9,7 +9,7 @@ import uuid
 import pytest
 
 from tilewright.service.errors import DeviceUnavailableError, NoAnswerError
-from tilewright.service.operations import digit_post
+from tilewright.service.operations.digits import post as digit_post
 from tilewright.service.store.changes import Changes
 from tilewright.service.store.session import session_scope
 

@@ -6,7 +6,7 @@ from itertools import pairwise
 import pytest
 
 from tilewright.service.errors import InvalidRequestError
-from tilewright.service.operations.due_times import DueTimes
+from tilewright.service.operations.schedules.due_times import DueTimes
 
 BERLIN, NEW_YORK = "Europe/Berlin", "America/New_York"
 

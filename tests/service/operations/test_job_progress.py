@@ -9,11 +9,13 @@ from desk import ENVIRONMENT, LIMITS, measured, request
 from sqlalchemy import func, select
 
 from tilewright.service.errors import ConflictError, FencedError, InvalidRequestError, NotFoundError
-from tilewright.service.operations import job_progress, registry, study_rows
-from tilewright.service.operations.job_events import events_after
-from tilewright.service.operations.job_progress import Spent
-from tilewright.service.operations.jobs import cancel_job, job, jobs, trials
-from tilewright.service.operations.request_job import request_job
+from tilewright.service.operations import registry
+from tilewright.service.operations.jobs import progress as job_progress
+from tilewright.service.operations.jobs.events import events_after
+from tilewright.service.operations.jobs.jobs import cancel_job, job, jobs, trials
+from tilewright.service.operations.jobs.progress import Spent
+from tilewright.service.operations.jobs.request import request_job
+from tilewright.service.operations.studies import rows as study_rows
 from tilewright.service.store import models
 from tilewright.service.store.models import JobState
 from tilewright.tuner.outcome import Evaluation, Outcome, Resources, Timing

@@ -9,9 +9,9 @@ import pytest
 
 from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.problem import Limits
-from tilewright.service.operations.best_rows import TRIED, Tuned
-from tilewright.service.operations.nearby import Near, Nearby
-from tilewright.service.operations.predictions import Remembered
+from tilewright.service.operations.best.predictions import Remembered
+from tilewright.service.operations.best.rows import TRIED, Tuned
+from tilewright.service.operations.best_cache.nearby import Near, Nearby
 
 GEMM = catalogue().get("gemm")
 LIMITS = Limits(compute_capability=(9, 0), multiprocessors=132, memory_bytes=10**11)

@@ -9,10 +9,10 @@ from desk import measured, request
 from sqlalchemy import select
 
 from tilewright.kernels.space import Configuration
-from tilewright.service.operations import job_progress
-from tilewright.service.operations.publish_best import job_result, publish_best
-from tilewright.service.operations.record_trial import MAX_LOG
-from tilewright.service.operations.study_rows import barred
+from tilewright.service.operations.best.publish import job_result, publish_best
+from tilewright.service.operations.jobs import progress as job_progress
+from tilewright.service.operations.jobs.record_trial import MAX_LOG
+from tilewright.service.operations.studies.rows import barred
 from tilewright.service.store import models
 from tilewright.service.store.models import JobState
 from tilewright.tuner.finals import Dropped, Finalist, LibraryTime

@@ -11,7 +11,7 @@ from tilewright.kernels.catalogue import Catalogue, catalogue
 from tilewright.service.errors import NotFoundError
 from tilewright.service.operations import registry
 from tilewright.service.store import models
-from tilewright.tuner.device import Environment
+from tilewright.tuner.devices.device import Environment
 
 
 def test_limits_and_model_come_back_as_they_were_registered(device):

@@ -10,8 +10,8 @@ from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.errors import InvalidProblemError
 from tilewright.service.errors import ConflictError, InvalidRequestError
 from tilewright.service.operations import registry
-from tilewright.service.operations.jobs import cancel_job, job
-from tilewright.service.operations.request_job import dry_run, request_job
+from tilewright.service.operations.jobs.jobs import cancel_job, job
+from tilewright.service.operations.jobs.request import dry_run, request_job
 from tilewright.service.operations.requests import BudgetRequest
 from tilewright.service.store import models
 from tilewright.service.store.session import session_scope

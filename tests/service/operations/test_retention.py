@@ -10,12 +10,12 @@ from desk import request
 from sqlalchemy import func, select, update
 from test_retractions import finalist, publish
 
-from tilewright.service.operations import retention
-from tilewright.service.operations.exchange_foreign_export import export_t4
-from tilewright.service.operations.retention import Prunable, Pruned, prunable, prune_samples
-from tilewright.service.operations.studies import trial
-from tilewright.service.operations.study_rows import prior_trials
-from tilewright.service.operations.trial_times import ranking_interval
+from tilewright.service.operations.exchange.foreign_export import export_t4
+from tilewright.service.operations.fleet import retention
+from tilewright.service.operations.fleet.retention import Prunable, Pruned, prunable, prune_samples
+from tilewright.service.operations.studies.rows import prior_trials
+from tilewright.service.operations.studies.studies import trial
+from tilewright.service.operations.studies.trial_times import ranking_interval
 from tilewright.service.settings import settings
 from tilewright.service.store import models
 from tilewright.service.worker.maintenance import CHORES
@@ -85,7 +85,7 @@ def test_a_trial_and_a_file_say_that_samples_were_pruned(session, tuned, monkeyp
 
 def _exported(session, study_id, monkeypatch):
     monkeypatch.setattr(
-        "tilewright.service.operations.exchange_foreign_export.transaction", lambda: nullcontext(session)
+        "tilewright.service.operations.exchange.foreign_export.transaction", lambda: nullcontext(session)
     )
     return export_t4(study_id)
 

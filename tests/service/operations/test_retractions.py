@@ -11,12 +11,12 @@ from sqlalchemy import func, select, update
 
 from tilewright.kernels.space import Configuration
 from tilewright.service.errors import NotFoundError
-from tilewright.service.operations import job_progress
+from tilewright.service.operations.best.publish import job_result, publish_best
+from tilewright.service.operations.best.results import results
+from tilewright.service.operations.best.retractions import retract
 from tilewright.service.operations.caller import COMMAND_LINE, acting_as
-from tilewright.service.operations.publish_best import job_result, publish_best
-from tilewright.service.operations.results import results
-from tilewright.service.operations.retractions import retract
-from tilewright.service.operations.study_rows import barred
+from tilewright.service.operations.jobs import progress as job_progress
+from tilewright.service.operations.studies.rows import barred
 from tilewright.service.store import models
 from tilewright.service.store.models import JobState
 from tilewright.tuner.finals import Dropped, Finalist, LibraryTime

@@ -11,11 +11,11 @@ from sqlalchemy import delete, func, select, text, update
 from sqlalchemy.exc import IntegrityError
 
 from tilewright.service.errors import ConflictError
-from tilewright.service.operations import firing
-from tilewright.service.operations.jobs import cancel_job
-from tilewright.service.operations.request_job import request_job
+from tilewright.service.operations.jobs.jobs import cancel_job
+from tilewright.service.operations.jobs.request import request_job
 from tilewright.service.operations.requests import JobRequest
-from tilewright.service.operations.schedules import (
+from tilewright.service.operations.schedules import firing
+from tilewright.service.operations.schedules.schedules import (
     create_schedule,
     fire_due,
     fires,

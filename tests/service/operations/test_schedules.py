@@ -9,10 +9,11 @@ from sqlalchemy import func, select
 
 from tilewright.kernels.errors import InvalidProblemError
 from tilewright.service.errors import CeilingError, ConflictError, InvalidRequestError, NotFoundError
-from tilewright.service.operations import keys, registry
+from tilewright.service.operations import registry
+from tilewright.service.operations.access import keys
 from tilewright.service.operations.caller import Caller, Ceilings, Scope, acting_as
 from tilewright.service.operations.requests import BudgetRequest, KeyRequest
-from tilewright.service.operations.schedules import (
+from tilewright.service.operations.schedules.schedules import (
     change_schedule,
     create_schedule,
     delete_schedule,

@@ -10,13 +10,13 @@ import pytest
 
 from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.problem import Limits
-from tilewright.service.operations import nearby, shelf
 from tilewright.service.operations.answers import EnvironmentAnswer, Match
-from tilewright.service.operations.packed_best import Packer
-from tilewright.service.operations.rendered_best import Templates
-from tilewright.service.operations.shelf import Model, Shelf
-from tilewright.service.operations.staleness import Seen, Source
-from tilewright.service.operations.stored_best import StoredBest
+from tilewright.service.operations.best.stored import StoredBest
+from tilewright.service.operations.best_cache import nearby, shelf
+from tilewright.service.operations.best_cache.packed import Packer
+from tilewright.service.operations.best_cache.rendered import Templates
+from tilewright.service.operations.best_cache.shelf import Model, Shelf
+from tilewright.service.operations.staleness.standing import Seen, Source
 
 GEMM = catalogue().get("gemm")
 MODEL = Model(1, "gpu", Limits(compute_capability=(9, 0), multiprocessors=132, memory_bytes=10**11))

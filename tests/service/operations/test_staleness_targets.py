@@ -11,12 +11,14 @@ from hypothesis import strategies as st
 from sqlalchemy import func, select, update
 
 from tilewright.service.errors import InvalidRequestError, NotFoundError
-from tilewright.service.operations import demand, job_progress, registry
-from tilewright.service.operations.demand import Wanted
-from tilewright.service.operations.publish_best import job_result, publish_best
+from tilewright.service.operations import registry
+from tilewright.service.operations.best.publish import job_result, publish_best
+from tilewright.service.operations.demand import demand
+from tilewright.service.operations.demand.demand import Wanted
+from tilewright.service.operations.jobs import progress as job_progress
 from tilewright.service.operations.requests import ScheduleRequest
-from tilewright.service.operations.schedules import create_schedule, delete_schedule, fires, run_now, schedule
-from tilewright.service.operations.staleness_comparisons import DRIFT, Timed, Verdict, compare, comparisons, settle
+from tilewright.service.operations.schedules.schedules import create_schedule, delete_schedule, fires, run_now, schedule
+from tilewright.service.operations.staleness.comparisons import DRIFT, Timed, Verdict, compare, comparisons, settle
 from tilewright.service.store import models
 from tilewright.service.store.models import JobState
 from tilewright.tuner.finals import Finalist

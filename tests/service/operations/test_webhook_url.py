@@ -5,7 +5,7 @@ import ipaddress
 import pytest
 
 from tilewright.service.errors import InvalidRequestError
-from tilewright.service.operations.webhook_url import check_url, is_public
+from tilewright.service.operations.webhooks.url import check_url, is_public
 
 NOT_PUBLIC = [
     "127.0.0.1",

@@ -10,16 +10,16 @@ from pathlib import Path
 import pytest
 from sqlalchemy import select
 
-from tilewright.service.operations import fleet as operations
+from tilewright.service.operations.fleet import fleet as operations
 from tilewright.service.operations.registry import devices
 from tilewright.service.operations.requests import BudgetRequest
 from tilewright.service.store import models
 
-OTHER_MACHINE = "import tilewright.tuner.cpu\ntilewright.tuner.cpu._machine_id = lambda: 'another'\n"
+OTHER_MACHINE = "import tilewright.tuner.devices.cpu.device\ntilewright.tuner.cpu._machine_id = lambda: 'another'\n"
 FALLS_OFF = """
 import os, sys
 if sys.argv[0] == "-m" or "runner" in " ".join(sys.orig_argv):
-    from tilewright.tuner.cpu import CpuDevice
+    from tilewright.tuner.devices.cpu.device import CpuDevice
     from tilewright.tuner.errors import DeviceLostError
 
     def bench(*_arguments):

@@ -15,13 +15,14 @@ from sqlalchemy.exc import ProgrammingError
 
 from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.problem import Limits
-from tilewright.service.operations import firing, registry
+from tilewright.service.operations import registry
 from tilewright.service.operations.requests import BudgetRequest, ScheduleRequest
-from tilewright.service.operations.schedules import create_schedule, delete_schedule, run_now, schedule
+from tilewright.service.operations.schedules import firing
+from tilewright.service.operations.schedules.schedules import create_schedule, delete_schedule, run_now, schedule
 from tilewright.service.store import models
 from tilewright.service.store.session import session_scope
 from tilewright.service.worker.maintenance import Maintenance
-from tilewright.tuner.device import DeviceModel, Environment
+from tilewright.tuner.devices.device import DeviceModel, Environment
 
 MODEL = DeviceModel("test-gpu", "Test GPU", "cuda", Limits((9, 0), 132, 1 << 30), 1, {}, None)
 LOOP = """

@@ -9,7 +9,7 @@ import pytest
 from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.space import Configuration
 from tilewright.service.errors import NotFoundError
-from tilewright.service.operations.find_best import find_best
+from tilewright.service.operations.best.find import find_best
 from tilewright.service.store.models import TuningJob
 from tilewright.service.worker import first_guess
 from tilewright.service.worker.first_guess import FirstGuess

@@ -7,14 +7,15 @@ from sqlalchemy import event, text
 
 from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.problem import Limits
-from tilewright.service.operations import job_progress, registry
-from tilewright.service.operations.jobs import cancel_job, job
-from tilewright.service.operations.request_job import request_job
+from tilewright.service.operations import registry
+from tilewright.service.operations.jobs import progress as job_progress
+from tilewright.service.operations.jobs.jobs import cancel_job, job
+from tilewright.service.operations.jobs.request import request_job
 from tilewright.service.operations.requests import JobRequest
 from tilewright.service.store import models
 from tilewright.service.store.session import engine, session_scope
 from tilewright.service.worker.maintenance import CHORE_LOCK, Maintenance, do_chores
-from tilewright.tuner.device import DeviceModel, Environment
+from tilewright.tuner.devices.device import DeviceModel, Environment
 
 MODEL = DeviceModel("test-gpu", "Test GPU", "cuda", Limits((9, 0), 132, 1 << 30), 1, {}, None)
 STALL_S = 60.0  # the setting's default

@@ -14,7 +14,7 @@ from tilewright.service.store import session as sessions
 from tilewright.service.worker import leases
 from tilewright.service.worker.leases import Leases
 
-OTHER_MACHINE = "import tilewright.tuner.cpu\ntilewright.tuner.cpu._machine_id = lambda: 'another'\n"
+OTHER_MACHINE = "import tilewright.tuner.devices.cpu.device\ntilewright.tuner.cpu._machine_id = lambda: 'another'\n"
 ONE, TWO, THREE = (Configuration.of("naive", {"BLOCK_X": x}) for x in (8, 16, 32))
 
 

@@ -20,17 +20,18 @@ from tls_proxy import certificate_of
 
 from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.problem import Limits
-from tilewright.service.operations import deliveries, registry, webhooks
-from tilewright.service.operations.jobs import cancel_job
-from tilewright.service.operations.request_job import request_job
+from tilewright.service.operations import registry
+from tilewright.service.operations.jobs.jobs import cancel_job
+from tilewright.service.operations.jobs.request import request_job
 from tilewright.service.operations.requests import JobRequest, WebhookRequest
+from tilewright.service.operations.webhooks import deliveries, webhooks
 from tilewright.service.settings import settings
 from tilewright.service.store import models
 from tilewright.service.store.session import session_scope
 from tilewright.service.worker import pinned_post
 from tilewright.service.worker.pinned_post import post
 from tilewright.service.worker.webhook_sender import WebhookSender
-from tilewright.tuner.device import DeviceModel, Environment
+from tilewright.tuner.devices.device import DeviceModel, Environment
 
 MODEL = DeviceModel("test-gpu", "Test GPU", "cuda", Limits((9, 0), 132, 1 << 30), 1, {}, None)
 
@@ -215,7 +216,7 @@ def test_the_address_that_was_judged_is_the_one_that_is_called(receiver, monkeyp
 
 
 def _over_http(url: str):
-    from tilewright.service.operations.webhook_url import Target  # noqa: PLC0415
+    from tilewright.service.operations.webhooks.url import Target  # noqa: PLC0415
 
     host, _, rest = url.removeprefix("http://").partition(":")
     port, _, path = rest.partition("/")

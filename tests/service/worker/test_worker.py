@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from tilewright.service.operations.job_events import events_after
+from tilewright.service.operations.best.results import results
+from tilewright.service.operations.jobs.events import events_after
 from tilewright.service.operations.requests import BudgetRequest
-from tilewright.service.operations.results import results
 
 
 @pytest.fixture

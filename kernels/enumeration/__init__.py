@@ -1,0 +1,1 @@
+"""The feasible configurations of a search space, found without visiting every point."""

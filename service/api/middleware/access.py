@@ -1,0 +1,238 @@
+"""The lock in the door: which caller a request comes from, whether it may do what it asks, and not too often."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cached_property, partial
+from http.cookies import CookieError, SimpleCookie
+from typing import TypeVar
+
+from anyio import CapacityLimiter, to_thread
+from starlette.datastructures import Headers
+from starlette.types import Scope as Request
+
+from tilewright.service.api import refusals
+from tilewright.service.api.server.siblings import Bell, Pairs
+from tilewright.service.operations.access import keys, sessions
+from tilewright.service.operations.access.keys import Found
+from tilewright.service.operations.caller import THIS_MACHINE, Caller, Scope
+from tilewright.service.operations.transaction import transaction
+from tilewright.service.settings import settings
+
+COOKIE = sessions.COOKIE
+BELIEVED_S = 5.0
+"""How long an accepted token is not looked up again: so long may a key that another process revoked go on here."""
+
+REMEMBERED = 4096
+"""Tokens kept in memory; the least recent ones are forgotten first."""
+
+WRONG_PER_MINUTE = 30
+"""Tokens that are not in force, from one address, before more of them are answered with 429.
+
+Guessing is hopeless; this keeps it quiet. Whoever shows a key in force is let in all the same: behind a proxy everybody
+has one address, and one who guesses must not keep the others out.
+"""
+
+GUESSES_AT_ONCE = 2
+"""Tokens looked up at a time of addresses that have shown too many wrong ones: the rest of a flood waits here, where it
+takes neither the threads nor the connections that requests are served with. A look-up takes about a millisecond."""
+
+LOCK = "tilewright.lock"
+"""Under this name of its scope a request has the lock of its application."""
+
+T = TypeVar("T")
+
+_SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
+_OPEN = frozenset({"/health", "/ready", "/sign-in", "/sign-out", "/v1/session", "/favicon.ico"})
+_CHEAP = frozenset({"/health", "/ready", "/favicon.ico"})
+"""Not counted, so that whoever floods a proxy cannot have the service taken for dead; nor are the open folders."""
+
+_OPEN_FOLDERS = ("/static/", "/problems/")
+_ASKING = ("/best:batch", "/v1/digits")
+"""Ends of addresses that are posted to because the question is long; they change nothing."""
+
+_ADMIN_FOLDERS = ("/v1/keys", "/v1/audit", "/v1/import", "/v1/webhooks", "/v1/devices/")
+
+
+def wanted_scope(method: str, path: str) -> Scope:
+    """What a request asks for, by its method and address."""
+    if path.startswith(_ADMIN_FOLDERS):
+        return Scope.ADMIN
+    return Scope.READ if method in _SAFE or path.endswith(_ASKING) else Scope.TUNE
+
+
+@dataclass
+class Buckets:
+    """Requests a minute for each of many callers, half a minute's worth at once; bounded in memory."""
+
+    per_minute: float
+    clock: Callable[[], float] = time.monotonic  # the same for all processes of a machine
+    name: str = "buckets"
+    """Those of all API processes of an address that have the same name are one."""
+
+    def __post_init__(self) -> None:
+        self._left = Pairs(self.name)  # tokens and when, by caller
+
+    def wait_s(self, name: str, *, take: bool = True, count: int = 1) -> float:
+        """0 where the caller may go on, which counts if it is to `take`; else the seconds until it may.
+
+        `count`: as how many requests it counts, but never as more than may be sent at once.
+        """
+        now, most, wait_s = self.clock(), max(1.0, self.per_minute / 2), 0.0
+        needed = min(most, count)
+
+        def step(tokens: float, when: float) -> tuple[float, float]:
+            nonlocal wait_s
+            tokens = min(most, tokens + max(0.0, now - when) * self.per_minute / 60)
+            is_allowed = tokens >= needed
+            wait_s = 0.0 if is_allowed else (needed - tokens) * 60 / self.per_minute
+            return (tokens - needed if is_allowed and take else tokens), max(now, when)
+
+        self._left.change(name, (most, now), step)
+        return wait_s
+
+
+class Lock:
+    """Decides about every request of one process."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self.needs_key, self.has_open_reads = settings().require_keys, settings().open_reads
+        self._clock = clock
+        self._believed: OrderedDict[tuple[str, bool], tuple[Found, float]] = OrderedDict()
+        self._rates = Buckets(settings().requests_per_minute, clock, "rates")
+        self._wrong = Buckets(WRONG_PER_MINUTE, clock, "wrong-tokens")
+        self._ended = Bell("ended-keys")
+
+    async def admit(self, scope: Request, headers: Headers) -> Caller:
+        """The caller; raises UnknownCallerError (401), ForbiddenError (403), TooManyRequestsError (429)."""
+        scope[LOCK] = self
+        if not self.needs_key and b"authorization" not in [name for name, _ in scope["headers"]]:
+            return THIS_MACHINE  # a cookie from a time with keys is no matter without them
+        path, method = scope["path"], scope["method"]
+        address = address_of(scope)
+        token, is_key = _token(headers)
+        wanted = wanted_scope(method, path)
+        is_open = path in _OPEN or path.startswith(_OPEN_FOLDERS)
+        if is_open:
+            if not self.needs_key:
+                return THIS_MACHINE
+            if path in _OPEN - _CHEAP:
+                self._limit(self._rates, _stranger(address))
+            return Caller("nobody", Scope.READ)
+        if token is None:
+            if not (self.has_open_reads and wanted is Scope.READ):
+                raise refusals.UnknownCallerError("This server answers only to access keys.")
+            caller = Caller(_stranger(address), Scope.READ)
+        else:
+            caller = await self._owner(token, address, is_key=is_key)
+        if not caller.scope.allows(wanted):
+            raise refusals.ForbiddenError(f"{caller.name} has the scope {caller.scope}; this needs {wanted}.")
+        self._limit(self._rates, caller.name)
+        return caller
+
+    async def look_up(self, find: Callable[[], T | None], address: str, *, is_known: bool = False) -> T:
+        """What `find` finds in a thread: who shows a token. A token that `is_known` was in force a moment ago.
+
+        Raises UnknownCallerError where it finds nothing, TooManyRequestsError where it often found nothing before.
+        """
+        is_guessing = not is_known and self._wrong.wait_s(address, take=False) > 0
+        found = await to_thread.run_sync(find, limiter=self._guesses if is_guessing else None)
+        if found is None:
+            self._limit(self._wrong, address)
+            raise refusals.UnknownCallerError("No key in force has this token.")
+        return found
+
+    def charge(self, scope: Request, size: int) -> None:
+        """Counts a stranger's body as a request for each kilobyte of it; raises TooManyRequestsError."""
+        self._limit(self._rates, _stranger(address_of(scope)), size // 1024)
+
+    def forget(self) -> None:
+        """Everybody is looked up again: a key or a session has ended. What is being looked up now is not kept."""
+        self._ended.ring()
+
+    @cached_property
+    def _guesses(self) -> CapacityLimiter:
+        return CapacityLimiter(GUESSES_AT_ONCE)
+
+    async def _owner(self, token: str, address: str, *, is_key: bool) -> Caller:
+        if self._ended.was_rung():  # here, or in another process of this address
+            self._believed = OrderedDict()
+        believed, name = self._believed, (keys.hash_of(token), is_key)  # a session's token is no key, nor is a key one
+        found, since = believed.get(name, (None, -math.inf))
+        if found is None or self._clock() - since > BELIEVED_S or has_ended(found.expires_at):
+            find, since = partial(_look_up, token, is_key=is_key), self._clock()
+            try:
+                found = await self.look_up(find, address, is_known=found is not None)
+            except (refusals.UnknownCallerError, refusals.TooManyRequestsError):
+                believed.pop(name, None)
+                raise
+            believed[name] = (found, since)
+        believed.move_to_end(name)
+        while len(believed) > REMEMBERED:
+            believed.popitem(last=False)
+        return found.caller
+
+    @staticmethod
+    def _limit(buckets: Buckets, name: str, count: int = 1) -> None:
+        wait_s = buckets.wait_s(name, count=count)
+        if wait_s > 0:
+            raise refusals.TooManyRequestsError(math.ceil(wait_s))
+
+
+def has_ended(expires_at: datetime | None) -> bool:
+    """Whether that moment has passed, by this machine's clock; the database's has the last word."""
+    return expires_at is not None and expires_at <= datetime.now(UTC)
+
+
+def address_of(scope: Request) -> str:
+    """Where a request comes from: whose wrong tokens are counted together."""
+    address: str = (scope.get("client") or ("socket", 0))[0]
+    return address
+
+
+def _stranger(address: str) -> str:
+    return f"reader {address}"
+
+
+def is_still_let_in(scope: Request) -> bool:
+    """Whether the token that an open request showed is in force still; asks the database."""
+    token, is_key = _token(Headers(scope=scope))
+    return token is None or not (lock_of(scope).needs_key or is_key) or _look_up(token, is_key=is_key) is not None
+
+
+def lock_of(scope: Request) -> Lock:
+    """The lock that has let a request in."""
+    lock: Lock = scope[LOCK]
+    return lock
+
+
+def _look_up(token: str, *, is_key: bool) -> Found | None:
+    with transaction() as session:
+        return keys.find_key(session, token) if is_key else sessions.find_session(session, token)
+
+
+def _token(headers: Headers) -> tuple[str | None, bool]:
+    """The token that a request shows, and whether it is a key's; a header goes before a cookie."""
+    given = headers.get("authorization")
+    if given is not None:
+        kind, _, token = given.partition(" ")
+        if kind.lower() != "bearer" or not token.strip():
+            raise refusals.UnknownCallerError("The Authorization header must be `Bearer` and a key.")
+        return token.strip(), True
+    return session_token(headers), False
+
+
+def session_token(headers: Mapping[str, str]) -> str | None:
+    """The token in the browser's cookie; None where there is none."""
+    if "cookie" not in headers:
+        return None
+    try:
+        found = SimpleCookie(headers["cookie"]).get(COOKIE)
+    except CookieError:
+        return None
+    return found.value if found and found.value else None

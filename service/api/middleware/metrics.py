@@ -1,0 +1,208 @@
+"""What this process counts of its requests, and the ASGI application that counts them: Prometheus' text comes of it."""
+
+from __future__ import annotations
+
+import operator
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from http import HTTPStatus
+from pathlib import Path
+
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    Metric,
+    ProcessCollector,
+    disable_created_metrics,
+    generate_latest,
+)
+from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
+from prometheus_client.registry import Collector
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+import tilewright
+from tilewright.service import logs
+from tilewright.service.api.middleware import request_log
+from tilewright.service.api.server import siblings
+from tilewright.service.errors import NoConfigurationError
+from tilewright.service.operations.answers import BestAnswer, Match
+from tilewright.service.operations.fleet.observed import connections
+
+METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+"""Any other word of a caller's is counted as `other`: labels hold nothing that a caller can choose."""
+
+SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
+"""Upper bounds of the latency histogram. Looking an answer up takes 1 to 10 ms, the largest page a second."""
+
+LOOK_EVERY_S = 2.0
+"""How old the gauges of another process are at most that this one tells."""
+
+NOTHING = "none"
+"""A lookup that had no answer: no variant runs that problem on that device model."""
+
+_CONNECTIONS = (
+    ("tilewright_database_connections_open", "Connections of this process.", lambda: connections().open),
+    ("tilewright_database_connections_in_use", "Those that answer a request now.", lambda: connections().in_use),
+)
+
+
+# Else each counter has a second line, with the moment of its first event.
+disable_created_metrics()  # type: ignore[no-untyped-call]
+
+
+class Meters:
+    """The counters of one application, which begin at zero with its process; siblings' are told as one."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self._gauges: list[tuple[Gauge, Callable[[], float]]] = []
+        for name, text, of in _CONNECTIONS:
+            self.gauge(name, text, of)
+        version = Gauge(
+            "tilewright_build_info",
+            "1, with the version.",
+            ["version"],
+            registry=self.registry,
+            multiprocess_mode="livemax",
+        )
+        version.labels(tilewright.__version__).set(1)
+        self._requests = Counter(
+            "tilewright_http_requests",
+            "Requests answered, by method, route and status.",
+            ["method", "route", "status"],
+            registry=self.registry,
+        )
+        self._seconds = Histogram(
+            "tilewright_http_request_seconds",
+            "Seconds from a request to the head of its answer.",
+            ["method", "route"],
+            buckets=SECONDS,
+            registry=self.registry,
+        )
+        lookups = Counter(
+            "tilewright_lookups",
+            "Best configurations that were asked for, by how the answer was found; each shape of a batch counts.",
+            ["match"],
+            registry=self.registry,
+        )
+        self._lookups = {match: lookups.labels(match) for match in (*Match, NOTHING)}
+        self._children: dict[tuple[str, str, int], tuple[Counter, Histogram]] = {}
+
+    def gauge(self, name: str, text: str, of: Callable[[], float]) -> None:
+        """A number that is looked at when somebody asks, and of each sibling every LOOK_EVERY_S; their sum is told."""
+        self._gauges.append((Gauge(name, text, registry=self.registry, multiprocess_mode="livesum"), of))
+
+    def look(self) -> None:
+        """Sets the gauges, which siblings that are asked tell of too."""
+        for gauge, of in self._gauges:
+            gauge.set(of())
+
+    def text(self) -> bytes:
+        """What this process counted, or all processes of the address did, as Prometheus reads it."""
+        self.look()
+        where = siblings.folder()
+        if where is None:
+            own = CollectorRegistry()
+            ProcessCollector(registry=own)
+            return generate_latest(own) + generate_latest(self.registry)
+        common = CollectorRegistry()
+        common.register(_Processes(where))  # first: it drops the gauges of those that are gone
+        MultiProcessCollector(common, str(where))  # type: ignore[no-untyped-call]
+        return generate_latest(common)
+
+    def note_request(self, method: str, route: str, status: int, seconds: float) -> None:
+        """Counts one answered request."""
+        found = self._children.get((method, route, status))
+        if found is None:  # as many as there are routes and statuses; `labels` would look each one up under a lock
+            found = self._requests.labels(method, route, str(status)), self._seconds.labels(method, route)
+            self._children[method, route, status] = found
+        found[0].inc()
+        found[1].observe(seconds)
+
+    def note_lookups(self, answers: Iterable[BestAnswer]) -> None:
+        """Counts answers of `best` by their match."""
+        for answer in answers:
+            self._lookups[answer.match].inc()
+
+    @contextmanager
+    def looking_up(self) -> Iterator[None]:
+        """Counts a lookup that ends without an answer."""
+        try:
+            yield
+        except NoConfigurationError:
+            self._lookups[NOTHING].inc()
+            raise
+
+
+class _Processes(Collector):
+    """Memory, CPU time and descriptors of all siblings together; start and limit are those of the first and least."""
+
+    def __init__(self, where: Path) -> None:
+        self._where = where
+
+    def collect(self) -> Iterator[Metric]:
+        """Each metric once."""
+        sums: dict[str, Metric] = {}
+        for file in self._where.glob("gauge_livesum_*.db"):
+            pid = file.stem.rpartition("_")[2]
+            if not Path("/proc", pid).exists():
+                mark_process_dead(int(pid), str(self._where))  # type: ignore[no-untyped-call]
+                continue
+            for metric in ProcessCollector(pid=partial(str, pid), registry=None).collect():
+                held = sums.setdefault(metric.name, metric)
+                if held is not metric:
+                    one, other = held.samples[0], metric.samples[0]
+                    join = min if metric.name in _NOT_SUMMED else operator.add
+                    held.samples = [one._replace(value=join(one.value, other.value))]
+        yield from sums.values()
+
+
+_NOT_SUMMED = frozenset({"process_start_time_seconds", "process_max_fds"})
+
+
+@dataclass
+class Witness:
+    """An ASGI application around another that counts, times and logs every request once, refused ones too."""
+
+    app: ASGIApp
+    meters: Meters = field(default_factory=Meters)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One request; anything but HTTP passes."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        began_s = time.perf_counter()
+        status, head_s = 500, None  # what the outermost frame answers where nothing was sent
+
+        async def send_watched(message: Message) -> None:
+            nonlocal status, head_s
+            if message["type"] == "http.response.start":
+                status, head_s = message["status"], time.perf_counter()
+            await send(message)
+
+        # Not reset: the server logs the traceback of a failed request in the same task, after this has ended.
+        logs.speak_of(partial(request_log.facts, scope))
+        try:
+            await self.app(scope, receive, send_watched)
+        finally:
+            ended_s = time.perf_counter()
+            method = scope["method"] if scope["method"] in METHODS else "other"
+            route = route_of(scope, status)
+            self.meters.note_request(method, route, status, (head_s or ended_s) - began_s)
+            request_log.write(scope, method, route, status, 1e3 * (ended_s - began_s))
+
+
+def route_of(scope: Scope, status: int) -> str:
+    """The template of the route that answered, like `/v1/jobs/{job_id}`; a word in brackets where there was none."""
+    path: str | None = getattr(scope.get("route"), "path", None)
+    if path is not None:
+        return path
+    if scope["path"].startswith("/static/"):
+        return "/static"
+    return "(unknown)" if status == HTTPStatus.NOT_FOUND else "(refused)"

@@ -1,0 +1,100 @@
+"""The way in and out of a browser, as forms that need no script: what a person sees of them is the dashboard's."""
+
+from __future__ import annotations
+
+from functools import partial
+from urllib.parse import parse_qs
+
+from fastapi import APIRouter, Request, Response
+from fastapi.responses import RedirectResponse
+
+from tilewright.service.api import refusals
+from tilewright.service.api.middleware.access import COOKIE, address_of, lock_of, session_token
+from tilewright.service.api.openapi import refuses
+from tilewright.service.api.problems import BY_ERROR, INVALID, UNAVAILABLE
+from tilewright.service.errors import InvalidRequestError
+from tilewright.service.operations.access import sessions
+from tilewright.service.operations.access.sessions import SignInProblem
+from tilewright.service.operations.requests import SessionRequest
+from tilewright.service.operations.transaction import transaction
+from tilewright.service.settings import settings
+
+router = APIRouter(tags=["access"])
+
+MOST_FIELDS = 4
+"""Of the form: the key and where to go on, and room for what a browser's extension adds."""
+
+
+@router.post(
+    "/v1/session",
+    operation_id="open_session",
+    status_code=204,
+    responses=refuses(INVALID, BY_ERROR[refusals.UnknownCallerError], UNAVAILABLE),
+)
+async def open_session(body: SessionRequest, request: Request, response: Response) -> None:
+    """Exchange a key for a cookie of twelve hours that scripts cannot read and other sites cannot send."""
+    await _open(body.key, request, response)
+
+
+@router.delete("/v1/session", operation_id="close_session", status_code=204, responses=refuses(UNAVAILABLE))
+def close_session(request: Request, response: Response) -> None:
+    """Sign out. Without a session nothing happens."""
+    _close(request, response)
+
+
+@router.post("/sign-in", include_in_schema=False)
+async def sign_in(request: Request) -> Response:
+    """Goes on to the page that was wanted, or back to the form with the reason; the key is in no address."""
+    form = await _form(request)
+    wanted = sessions.own_path(form.get("next", "/"))
+    response = RedirectResponse(wanted, status_code=303)
+    try:
+        await _open(form.get("key", "").strip(), request, response)
+    except refusals.UnknownCallerError:
+        return RedirectResponse(sessions.sign_in_path(wanted, SignInProblem.WRONG_KEY), status_code=303)
+    except refusals.TooManyRequestsError:
+        return RedirectResponse(sessions.sign_in_path(wanted, SignInProblem.TOO_OFTEN), status_code=303)
+    return response
+
+
+@router.post("/sign-out", include_in_schema=False)
+def sign_out(request: Request) -> Response:
+    """Ends the browser's session and shows the form."""
+    response = RedirectResponse(sessions.sign_in_path(), status_code=303)
+    _close(request, response)
+    return response
+
+
+async def _open(key: str, request: Request, response: Response) -> None:
+    """Gives the browser a session; raises UnknownCallerError, TooManyRequestsError."""
+    token = await lock_of(request.scope).look_up(partial(_new_session, key), address_of(request.scope))
+    seconds = int(sessions.LASTS.total_seconds())
+    response.set_cookie(COOKIE, token, max_age=seconds, httponly=True, samesite="strict", secure=_is_secure(request))
+
+
+def _close(request: Request, response: Response) -> None:
+    token = session_token(request.headers)
+    if token is not None:
+        with transaction() as session:
+            is_closed = sessions.close_session(session, token)
+        if is_closed:  # else anybody could have everybody looked up again, again and again
+            lock_of(request.scope).forget()
+    response.delete_cookie(COOKIE, httponly=True, samesite="strict", secure=_is_secure(request))
+
+
+def _is_secure(request: Request) -> bool:
+    """Whether browsers come by https: what they say to a proxy with TLS arrives here without it."""
+    return (settings().public_url or request.url.scheme).startswith("https")
+
+
+def _new_session(key: str) -> str | None:
+    with transaction() as session:
+        return sessions.open_session(session, key)
+
+
+async def _form(request: Request) -> dict[str, str]:
+    try:
+        found = parse_qs((await request.body()).decode("latin-1"), max_num_fields=MOST_FIELDS)
+    except ValueError as error:
+        raise InvalidRequestError("key", f"the form cannot be read: {error}.") from None
+    return {name: values[-1] for name, values in found.items()}

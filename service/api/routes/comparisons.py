@@ -1,0 +1,115 @@
+"""What the dashboard's views are made of: a kernel's matrix, two sides compared, the history of one problem."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request, Response
+from pydantic import AwareDatetime, Field
+
+from tilewright.service.api.csv_pages import CSV_TOO, Format, rendered
+from tilewright.service.api.examples import FIELD_EXAMPLES as EXAMPLE
+from tilewright.service.api.openapi import refuses
+from tilewright.service.api.parameters import KernelName, PageQuery, ProblemQuery
+from tilewright.service.api.parameters import Query as StrictQuery
+from tilewright.service.api.problems import INVALID, NOT_FOUND, UNAVAILABLE
+from tilewright.service.operations.answers import Page
+from tilewright.service.operations.best.history import HistoryEntry, history
+from tilewright.service.operations.catalog import kernel_named
+from tilewright.service.operations.pages import MAX_ROW_ID
+from tilewright.service.operations.parse import parse_options, parse_shape
+from tilewright.service.operations.transaction import transaction
+from tilewright.service.operations.views.compared import MOST_ROWS, ComparedAnswer, Side, compared
+from tilewright.service.operations.views.matrix import ProblemRow, matrix
+
+router = APIRouter(prefix="/v1", tags=["best"])
+
+
+class MatrixQuery(PageQuery):
+    """Which problems of the kernel."""
+
+    dtype: str | None = Field(default=None, max_length=16, examples=[EXAMPLE["dtype"]])
+    shape: str | None = Field(
+        default=None, max_length=512, description="Axes that must have these sizes.", examples=[EXAMPLE["shape"]]
+    )
+    options: str | None = Field(
+        default=None, max_length=512, description="Options that must be so.", examples=[EXAMPLE["options"]]
+    )
+    family: str | None = Field(default=None, max_length=64, examples=[EXAMPLE["family"]])
+
+
+@router.get(
+    "/kernels/{kernel}/matrix",
+    operation_id="get_matrix",
+    response_model=Page[ProblemRow],
+    responses=CSV_TOO | refuses(INVALID, NOT_FOUND, UNAVAILABLE),
+)
+def get_matrix(
+    request: Request, kernel: KernelName, query: Annotated[MatrixQuery, Query()]
+) -> Page[ProblemRow] | Response:
+    """The kernel's problems, the last tuned first, each with what is known on every device model."""
+    with transaction() as session:
+        found = matrix(
+            session,
+            kernel,
+            dtype=query.dtype,
+            options=parse_options(query.options),
+            shape=parse_shape(query.shape) if query.shape else None,
+            family_name=query.family,
+            limit=query.limit,
+            cursor=query.cursor,
+        )
+    return rendered(request, found, query.format)
+
+
+class CompareQuery(StrictQuery):
+    """The two sides; each a device model, perhaps in one environment, perhaps as it stood at a time."""
+
+    a: str = Field(max_length=128, description="Slug of a device model.", examples=[EXAMPLE["device_model"]])
+    b: str = Field(max_length=128, description="Slug of a device model.", examples=[EXAMPLE["device_model"]])
+    a_environment: int | None = Field(default=None, ge=1, le=MAX_ROW_ID, description="Only of this one.", examples=[1])
+    b_environment: int | None = Field(default=None, ge=1, le=MAX_ROW_ID, description="Only of this one.", examples=[2])
+    a_at: AwareDatetime | None = Field(default=None, description="As the results stood then.")
+    b_at: AwareDatetime | None = Field(default=None, description="As the results stood then.")
+    limit: int = Field(default=100, ge=1, le=MOST_ROWS, description="Most rows; counts and mean are over all.")
+    format: Format = Field(default="json", description="csv: a line an item.", examples=[EXAMPLE["format"]])
+
+
+@router.get(
+    "/kernels/{kernel}/compare",
+    operation_id="compare_results",
+    response_model=ComparedAnswer,
+    responses=CSV_TOO | refuses(INVALID, UNAVAILABLE),
+)
+def compare_results(
+    request: Request, kernel: KernelName, query: Annotated[CompareQuery, Query()]
+) -> ComparedAnswer | Response:
+    """Problem by problem, the largest change first: better and worse only beyond that series' own noise."""
+    with transaction() as session:
+        a = Side(query.a, query.a_environment, query.a_at)
+        found = compared(session, kernel, a, Side(query.b, query.b_environment, query.b_at), limit=query.limit)
+    return rendered(request, found, query.format)
+
+
+class HistoryQuery(ProblemQuery):
+    """Which problem."""
+
+    shape: str = Field(max_length=512, description="Every axis of the kernel.", examples=[EXAMPLE["shape"]])
+    device_model: str | None = Field(default=None, max_length=128, examples=[EXAMPLE["device_model"]])
+    format: Format = Field(default="json", description="csv: a line an item.", examples=[EXAMPLE["format"]])
+
+
+@router.get(
+    "/kernels/{kernel}/history",
+    operation_id="get_history",
+    response_model=Page[HistoryEntry],
+    responses=CSV_TOO | refuses(INVALID, NOT_FOUND, UNAVAILABLE),
+)
+def get_history(
+    request: Request, kernel: KernelName, query: Annotated[HistoryQuery, Query()]
+) -> Page[HistoryEntry] | Response:
+    """Every best that the problem ever had, the oldest first, and what changed in between."""
+    problem = kernel_named(kernel).problem(parse_shape(query.shape), query.dtype, parse_options(query.options))
+    with transaction() as session:
+        found = history(session, problem, device_model=query.device_model)
+    return rendered(request, found, query.format)

@@ -1,0 +1,59 @@
+"""Whether this process lives, whether it can serve, and what its problem types mean."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, Path, Request
+from fastapi.responses import JSONResponse
+from pydantic import BaseModel
+
+from tilewright.service.api import problems
+from tilewright.service.api.openapi import refuses
+from tilewright.service.errors import NotFoundError
+from tilewright.service.operations.fleet.readiness import what_is_missing
+
+router = APIRouter(tags=["health"])
+
+
+class HealthAnswer(BaseModel):
+    """It answers."""
+
+    status: Literal["ok"] = "ok"
+
+
+class ProblemTypeAnswer(BaseModel):
+    """What a problem type means and what to do about it."""
+
+    type: str
+    title: str
+    status: int
+    remedy: str
+
+
+@router.get("/health", operation_id="get_health")
+async def get_health() -> HealthAnswer:
+    """That this process lives; it looks at nothing else."""
+    return HealthAnswer()
+
+
+@router.get("/ready", operation_id="get_readiness", response_model=HealthAnswer, responses=refuses(problems.NOT_READY))
+def get_readiness(request: Request) -> HealthAnswer | JSONResponse:
+    """That the database answers, is migrated to this version, and what was asked about lately is in memory."""
+    missing = what_is_missing() or request.app.state.best.what_is_missing()
+    if missing is not None:
+        request_id = str(request.scope.get("tilewright.request_id", ""))
+        return problems.response(problems.NOT_READY, missing, request_id=request_id or None)
+    return HealthAnswer()
+
+
+@router.get("/problems/{name}", operation_id="get_problem_type", responses=refuses(problems.NOT_FOUND))
+async def get_problem_type(
+    name: Annotated[str, Path(pattern="^[a-z]+(-[a-z]+)*$", max_length=64, examples=["not-found"])],
+) -> ProblemTypeAnswer:
+    """What the `type` of a problem document means."""
+    known = {kind.name: kind for kind in problems.all_types()}
+    if name not in known:
+        raise NotFoundError("problem type", name, list(known))
+    kind = known[name]
+    return ProblemTypeAnswer(type=kind.uri, title=kind.title, status=kind.status, remedy=kind.remedy)

@@ -1,0 +1,73 @@
+"""Access keys and the record of changes."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Query, Request, Response
+from pydantic import Field
+
+from tilewright.service.api.middleware.access import lock_of
+from tilewright.service.api.openapi import refuses
+from tilewright.service.api.parameters import PageQuery
+from tilewright.service.api.problems import CONFLICT, INVALID, NOT_FOUND, UNAVAILABLE
+from tilewright.service.operations.access import audit, keys
+from tilewright.service.operations.access.audit import AuditAnswer
+from tilewright.service.operations.access.keys import KeyAnswer, NewKeyAnswer
+from tilewright.service.operations.answers import Page
+from tilewright.service.operations.requests import KeyName, KeyRequest, RotationRequest
+from tilewright.service.operations.transaction import transaction
+
+router = APIRouter(prefix="/v1", tags=["access"])
+
+Name = Annotated[KeyName, Path(description="A key's name.")]
+OF_ONE = refuses(INVALID, NOT_FOUND, UNAVAILABLE)
+
+
+class AuditQuery(PageQuery):
+    """Which changes."""
+
+    actor: str | None = Field(
+        default=None, max_length=128, description="Only changes of this one.", examples=["key ci"]
+    )
+
+
+@router.post("/keys", operation_id="create_key", status_code=201, responses=refuses(INVALID, CONFLICT, UNAVAILABLE))
+def create_key(request: KeyRequest, response: Response) -> NewKeyAnswer:
+    """Make a key. Its token is in this answer and nowhere else."""
+    response.headers["Cache-Control"] = "no-store"
+    with transaction() as session:
+        return keys.create_key(session, request)
+
+
+@router.get("/keys", operation_id="list_keys", responses=refuses(UNAVAILABLE))
+def list_keys() -> Page[KeyAnswer]:
+    """Every key, those out of force too; never a token."""
+    with transaction() as session:
+        return Page(items=keys.keys(session))
+
+
+@router.post("/keys/{name}/rotate", operation_id="rotate_key", status_code=201, responses=OF_ONE)
+def rotate_key(name: Name, body: RotationRequest, request: Request, response: Response) -> NewKeyAnswer:
+    """A new token for the key; the old one stays good for `grace_s` seconds."""
+    response.headers["Cache-Control"] = "no-store"
+    with transaction() as session:
+        made = keys.rotate_key(session, name, body.grace_s)
+    lock_of(request.scope).forget()
+    return made
+
+
+@router.delete("/keys/{name}", operation_id="revoke_key", responses=OF_ONE)
+def revoke_key(name: Name, request: Request) -> Page[KeyAnswer]:
+    """Put the key out of force, at once in this process and within five seconds in the others; its sessions end."""
+    with transaction() as session:
+        revoked = keys.revoke_key(session, name)
+    lock_of(request.scope).forget()
+    return Page(items=revoked)
+
+
+@router.get("/audit", operation_id="list_audit_entries", responses=refuses(INVALID, UNAVAILABLE))
+def list_audit_entries(query: Annotated[AuditQuery, Query()]) -> Page[AuditAnswer]:
+    """Who changed what, newest first."""
+    with transaction() as session:
+        return audit.entries(session, actor=query.actor, limit=query.limit, cursor=query.cursor)

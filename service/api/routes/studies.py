@@ -1,0 +1,56 @@
+"""Studies and their trials."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request, Response
+
+from tilewright.service.api.csv_pages import CSV_TOO, rendered
+from tilewright.service.api.openapi import refuses
+from tilewright.service.api.parameters import PageQuery, ResultQuery, StudyId
+from tilewright.service.api.problems import INVALID, NOT_FOUND, UNAVAILABLE
+from tilewright.service.operations.answers import Page, StudyAnswer, TrialAnswer
+from tilewright.service.operations.jobs import jobs
+from tilewright.service.operations.studies import studies
+from tilewright.service.operations.transaction import transaction
+
+router = APIRouter(prefix="/v1/studies", tags=["studies"])
+
+
+@router.get(
+    "", operation_id="list_studies", response_model=Page[StudyAnswer], responses=CSV_TOO | refuses(INVALID, UNAVAILABLE)
+)
+def list_studies(request: Request, query: Annotated[ResultQuery, Query()]) -> Page[StudyAnswer] | Response:
+    """Studies, newest first."""
+    with transaction() as session:
+        found = studies.studies(
+            session,
+            kernel=query.kernel,
+            device_model=query.device_model,
+            limit=query.limit,
+            cursor=query.cursor,
+        )
+    return rendered(request, found, query.format)
+
+
+@router.get("/{study_id}", operation_id="get_study", responses=refuses(INVALID, NOT_FOUND, UNAVAILABLE))
+def get_study(study_id: StudyId) -> StudyAnswer:
+    """One study and what its trials came to."""
+    with transaction() as session:
+        return studies.study(session, study_id)
+
+
+@router.get(
+    "/{study_id}/trials",
+    operation_id="list_study_trials",
+    response_model=Page[TrialAnswer],
+    responses=CSV_TOO | refuses(INVALID, NOT_FOUND, UNAVAILABLE),
+)
+def list_study_trials(
+    request: Request, study_id: StudyId, query: Annotated[PageQuery, Query()]
+) -> Page[TrialAnswer] | Response:
+    """The study's trials, in the order in which they were recorded."""
+    with transaction() as session:
+        found = jobs.trials(session, study_id=study_id, limit=query.limit, cursor=query.cursor)
+    return rendered(request, found, query.format)

@@ -1,0 +1,1 @@
+"""The server's connections, and what several API processes of one address share."""

@@ -1,0 +1,187 @@
+"""The server's connections: HTTP/1.1 read strictly by either parser, none held for ever, and never too many of them.
+
+uvicorn gives an idle connection five seconds, but whoever sends a byte now and then keeps his as long as he likes, and
+h11 takes a bare LF for the end of a line, as a proxy in front may not (request smuggling).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import re
+import resource
+import time
+from functools import cache
+from http import HTTPStatus
+from typing import Any
+
+import h11
+from h11._connection import DEFAULT_MAX_INCOMPLETE_EVENT_SIZE
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from tilewright.service.settings import settings
+
+logger = logging.getLogger(__name__)
+
+HEAD_S = 10.0
+"""How long a connection may take for the head of a request, and a refused client for a body that nobody reads."""
+
+UNREAD_S = 60.0
+"""How long a client may leave an answer unread that does not fit into the buffers between."""
+
+MAX_HEAD_BYTES = 1 << 16  # h11 takes 16 KiB; httptools would take any
+
+SAID_EVERY_S = 60.0
+"""How often a shortage of descriptors is told: the loop meets it at each of its tries."""
+
+_SHORTAGES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+_BARE_LF = re.compile(rb"(?<!\r)\n")
+
+
+@cache
+def most_connections() -> int:
+    """As many as the settings say, but at most half of the descriptors: the database and the log need some too."""
+    return min(settings().max_connections, _descriptors() // 2)
+
+
+def backlog() -> int:
+    """Connections that may wait to be taken: they are taken all at once, before any is ended for another."""
+    return min(2048, _descriptors() // 4)
+
+
+def _descriptors() -> int:
+    return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+
+
+class Bounded(asyncio.Protocol):
+    """Around one of uvicorn's protocols: ends a connection that waits too long, or longest where there are too many."""
+
+    # Of uvicorn's protocols.
+    loop: Any
+    transport: Any
+    cycle: Any
+    connections: Any
+
+    _begun_s: float = 0.0
+    _wait: asyncio.TimerHandle | None = None  # for a head; None while a request is answered, or none has begun
+    _unread: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Takes the connection, in the place of another where there are too many."""
+        super().connection_made(transport)
+        self._await_head()
+        if len(self.connections) > most_connections() and not _make_room(self.connections, self):
+            self.refuse(HTTPStatus.SERVICE_UNAVAILABLE)
+
+    def data_received(self, data: bytes) -> None:
+        """Reads on; what is no request by then is one that has to come in time."""
+        super().data_received(data)
+        if self.is_busy():
+            self._stop_waiting()
+        elif self._wait is None and not self.transport.is_closing():
+            self._await_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forgets what it waited for."""
+        self._stop_waiting()
+        self.resume_writing()
+        super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        """The client reads more slowly than is written: for a while."""
+        super().pause_writing()
+        self._unread = self.loop.call_later(UNREAD_S, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        """The client has read."""
+        if self._unread is not None:
+            self._unread.cancel()
+            self._unread = None
+            super().resume_writing()
+
+    def is_busy(self) -> bool:
+        """Whether a request is being answered."""
+        return self.cycle is not None and not self.cycle.response_complete
+
+    def idle_since(self) -> float:
+        """Since when it waits for a head, by the loop's clock; those that answered last are the newest."""
+        return self._begun_s if self._wait is not None else self.loop.time()
+
+    def refuse(self, status: HTTPStatus) -> None:
+        """A last word, of the server and not of the application."""
+        if not self.transport.is_closing():
+            head = f"HTTP/1.1 {status.value} {status.phrase}\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
+            self.transport.write(head.encode())
+            self.transport.close()
+
+    def _await_head(self) -> None:
+        self._begun_s = self.loop.time()
+        self._wait = self.loop.call_later(HEAD_S, self.refuse, HTTPStatus.REQUEST_TIMEOUT)
+
+    def _stop_waiting(self) -> None:
+        if self._wait is not None:
+            self._wait.cancel()
+            self._wait = None
+
+
+def _make_room(connections: set[Bounded], newest: Bounded) -> bool:
+    """Whether another connection could be ended, the one without a request for longest: a flood ends itself."""
+    idle = [one for one in connections if one is not newest and not one.is_busy()]
+    if not idle:
+        return False
+    longest = min(idle, key=Bounded.idle_since)
+    connections.discard(longest)  # at once: it hears of its end only after the others that have just come
+    longest.transport.abort()
+    return True
+
+
+class StrictH11(h11.Connection):
+    """h11 without what it forgives: two lengths of a body in one request, and lines that end in a bare LF."""
+
+    def next_event(self) -> Any:
+        """The next event; raises RemoteProtocolError for a request that two readers could take for different ones."""
+        before = self.trailing_data[0]
+        event = super().next_event()
+        if isinstance(event, h11.Request | h11.EndOfMessage):
+            read = before[: len(before) - len(self.trailing_data[0])]
+            names = {name for name, _ in event.headers}
+            if _BARE_LF.search(read) or names >= {b"content-length", b"transfer-encoding"}:
+                raise h11.RemoteProtocolError("ambiguous request")
+        return event
+
+
+class H11Connection(Bounded, H11Protocol):
+    """A connection read by h11, which is pure Python."""
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        self.conn = StrictH11(h11.SERVER, DEFAULT_MAX_INCOMPLETE_EVENT_SIZE)
+
+
+def new_loop() -> asyncio.AbstractEventLoop:
+    """The faster event loop that this machine has, which says once a minute that descriptors are short."""
+    try:
+        import uvloop  # noqa: PLC0415
+    except ImportError:
+        loop = asyncio.new_event_loop()
+    else:
+        loop = uvloop.new_event_loop()
+    loop.set_exception_handler(Complaints())
+    return loop
+
+
+class Complaints:
+    """Handles what went wrong outside of any request."""
+
+    def __init__(self) -> None:
+        self._said_s = -SAID_EVERY_S
+
+    def __call__(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """Says it; a shortage not more often than SAID_EVERY_S."""
+        error = context.get("exception")
+        if not (isinstance(error, OSError) and error.errno in _SHORTAGES):
+            loop.default_exception_handler(context)
+        elif time.monotonic() - self._said_s >= SAID_EVERY_S:
+            self._said_s = time.monotonic()
+            logger.warning("New connections have to wait: %s. See LimitNOFILE in docs/operating.md.", error.strerror)

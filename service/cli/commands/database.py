@@ -1,0 +1,145 @@
+"""`db`: the tables and where they are."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Annotated
+from urllib.parse import urlsplit, urlunsplit
+
+import typer
+
+from tilewright.service.cli.connection import embedded_server, prepare_database
+from tilewright.service.cli.failure import CommandError, ExitCode
+from tilewright.service.cli.output import JsonFlag, data, note, print_facts, print_json
+from tilewright.service.operations.caller import COMMAND_LINE, acting_as
+from tilewright.service.operations.fleet import retention
+from tilewright.service.operations.transaction import transaction
+from tilewright.service.settings import settings
+from tilewright.service.store import schema
+from tilewright.service.store.session import database_url
+
+app = typer.Typer(help="The database: upgrade, current, url, stop, prune.", no_args_is_help=True)
+
+
+@app.command()
+def upgrade(as_json: JsonFlag = False) -> None:
+    """Bring the tables to this version; nothing happens where they are."""
+    was_current = schema.at_head()
+    schema.upgrade()
+    if as_json:
+        print_json({"at_head": True, "changed": not was_current})
+    else:
+        note("the database was up to date" if was_current else "the database is up to date now")
+
+
+@app.command()
+def current(as_json: JsonFlag = False) -> None:
+    """Say whether the tables are at this version; exit code 1 where not."""
+    at_head = schema.at_head()
+    if as_json:
+        print_json({"at_head": at_head})
+    else:
+        data.print("at head" if at_head else "behind: run tilewright db upgrade")
+    if not at_head:
+        raise typer.Exit(ExitCode.FAILED)
+
+
+@app.command()
+def url(as_json: JsonFlag = False) -> None:
+    """Print the database's address, for psql and for others; a password in it is left out.
+
+    An embedded PostgreSQL that was not running is started, and keeps running until `tilewright db stop`.
+    """
+    server = embedded_server()
+    was_running = server is None or server.running()
+    address = without_password(database_url())
+    if server is not None and not was_running:
+        server.keep()
+        note("PostgreSQL keeps running for whoever uses this address; stop it: tilewright db stop")
+    print_json({"url": address}) if as_json else data.print(address)
+
+
+@app.command()
+def stop(as_json: JsonFlag = False) -> None:
+    """Stop the embedded PostgreSQL; exit code 1 while up, serve or a worker uses it."""
+    server = embedded_server()
+    if server is None:
+        raise CommandError(
+            "TILEWRIGHT_DATABASE_URL names a PostgreSQL of your own; Tilewright did not start it", ExitCode.USAGE
+        )
+    was_running = server.running()
+    if not server.stop_if_unused():
+        raise CommandError("PostgreSQL is in use: stop tilewright up, serve and worker first, and it stops with them")
+    if as_json:
+        print_json({"was_running": was_running})
+    else:
+        note("PostgreSQL is stopped" if was_running else "PostgreSQL was not running")
+
+
+@app.command()
+def prune(
+    *,
+    older_than: Annotated[
+        float | None,
+        typer.Option("--older-than", min=0, metavar="DAYS", help="For TILEWRIGHT_SAMPLES_KEPT_DAYS."),
+    ] = None,
+    audit_older_than: Annotated[
+        float | None,
+        typer.Option("--audit-older-than", min=0, metavar="DAYS", help="Delete the record of changes before that too."),
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would go, and change nothing.")] = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Drop the single times of old trials now, less winners' and finalists'; medians and intervals stay."""
+    days = older_than if older_than is not None else settings().samples_kept_days
+    if days is None and audit_older_than is None:
+        raise CommandError(
+            "nothing says how long to keep: give --older-than DAYS, or set TILEWRIGHT_SAMPLES_KEPT_DAYS",
+            ExitCode.USAGE,
+        )
+    prepare_database()
+    told: dict[str, int | bool] = {"dry_run": dry_run}
+    with acting_as(COMMAND_LINE, "tilewright db prune"):
+        if days is not None:
+            told |= _prune_samples(timedelta(days=days), dry_run=dry_run)
+        if audit_older_than is not None:
+            told["audit_entries"] = _prune_entries(timedelta(days=audit_older_than), dry_run=dry_run)
+    if as_json:
+        print_json(told)
+    else:
+        print_facts((name.replace("_", " "), value) for name, value in told.items())
+
+
+def _prune_samples(older_than: timedelta, *, dry_run: bool) -> dict[str, int]:
+    if dry_run:
+        with transaction() as session:
+            would = retention.prunable(session, older_than)
+        return {"jobs": would.jobs, "trials": would.trials, "sample_bytes": would.sample_bytes}
+    jobs = trials = 0
+    more = True
+    while more:
+        with transaction() as session:
+            pruned = retention.prune_samples(session, older_than)
+        jobs, trials, more = jobs + pruned.jobs, trials + pruned.trials, pruned.more
+    return {"jobs": jobs, "trials": trials}
+
+
+def _prune_entries(older_than: timedelta, *, dry_run: bool) -> int:
+    if dry_run:
+        with transaction() as session:
+            return retention.count_entries(session, older_than)
+    gone, deleted = 0, 1
+    while deleted:
+        with transaction() as session:
+            deleted = retention.forget_entries(session, older_than)
+        gone += deleted
+    return gone
+
+
+def without_password(address: str) -> str:
+    """The same address with its password, if any, replaced by three stars."""
+    parts = urlsplit(address)
+    if parts.password is None:
+        return address
+    netloc = parts.netloc.replace(f":{parts.password}@", ":***@", 1)
+    return urlunsplit(parts._replace(netloc=netloc))

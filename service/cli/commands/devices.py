@@ -1,0 +1,49 @@
+"""`devices`: this machine's, and those that workers have registered."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from datetime import UTC, datetime
+
+from tilewright.service.cli.connection import connect
+from tilewright.service.cli.output import JsonFlag, note, print_json, print_table
+from tilewright.service.operations.answers import DeviceAnswer
+from tilewright.tuner.devices.local import DeviceEntry, list_devices
+
+
+def devices(as_json: JsonFlag = False) -> None:
+    """List this machine's devices and the registered ones, with the state of their workers."""
+    here = list_devices()
+    with connect() as connection:
+        registered = connection.devices()
+    if as_json:
+        print_json({"here": [asdict(entry) for entry in here], "registered": registered})
+    else:
+        _print(here, registered)
+
+
+def _print(here: list[DeviceEntry], registered: list[DeviceAnswer]) -> None:
+    known = {one.uuid: one for one in registered}
+    rows: list[tuple[object, ...]] = []
+    for entry in here:
+        one = known.pop(entry.uuid, None)
+        rows.append((entry.name, entry.uuid, one.model if one else entry.product, _state(one)))
+    rows += [(f"on {one.host}", one.uuid, one.model, _state(one)) for one in known.values()]
+    print_table(("device", "uuid", "model", "worker"), rows)
+    if not any(one.alive for one in registered):
+        note("no worker is running: tilewright worker, or tilewright up")
+
+
+def _state(registered: DeviceAnswer | None) -> str:
+    """What its worker is doing."""
+    if registered is None:
+        return "never started"
+    if registered.state != "ready":
+        return registered.state
+    if registered.alive and registered.draining:
+        return "draining" if registered.job else "drained"
+    if registered.alive:
+        return "running"
+    silent_s = (datetime.now(UTC) - registered.heartbeat_at).total_seconds()
+    since = f"{registered.heartbeat_at:%Y-%m-%d %H:%M %Z}"
+    return f"silent for {silent_s:.0f} s" if silent_s < 600 else f"silent since {since}"

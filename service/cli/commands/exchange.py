@@ -1,0 +1,269 @@
+"""`export`, `import`, `bundle`: results as documents."""
+
+from __future__ import annotations
+
+import json
+import sys
+import zlib
+from collections.abc import Iterator
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from pydantic import ValidationError
+
+from tilewright.service.cli.connection import connect
+from tilewright.service.cli.failure import CommandError, ExitCode
+from tilewright.service.cli.output import JsonFlag, data, note, print_facts, print_json, warn
+from tilewright.service.client.exchange import ExchangeClient
+from tilewright.service.operations import registry
+from tilewright.service.operations.bundles.bundle import bundle as bundle_of
+from tilewright.service.operations.bundles.cubins import with_cubins
+from tilewright.service.operations.bundles.folder import check_bundles, write_bundles
+from tilewright.service.operations.exchange import export as exchange_export
+from tilewright.service.operations.exchange import foreign_export as exchange_foreign_export
+from tilewright.service.operations.exchange.import_document import import_document
+from tilewright.service.operations.exchange.incoming import target_of
+from tilewright.service.operations.exchange.report import ImportAnswer, Reason
+from tilewright.service.operations.transaction import transaction
+from tilewright.service.settings import settings
+from tilewright.tuner.search.optuna_storage import write_storage
+
+CHUNK = 1 << 16
+
+
+class ExportFormat(StrEnum):
+    """What an export is written as."""
+
+    TILEWRIGHT = "tilewright"
+    T4 = "t4"
+    KERNEL_TUNER = "kernel-tuner"
+    OPTUNA = "optuna"
+
+
+def export(
+    *,
+    kernel: Annotated[str | None, typer.Option("--kernel", help="Only this kernel.")] = None,
+    device_model: Annotated[str | None, typer.Option("--device-model", help="Only this device model.")] = None,
+    trials: Annotated[bool, typer.Option("--trials", help="All trials of each study.")] = False,
+    format_: Annotated[
+        ExportFormat, typer.Option("--format", help="All but the first hold one study; optuna is a SQLite file.")
+    ] = ExportFormat.TILEWRIGHT,
+    study: Annotated[int | None, typer.Option("--study", min=1, help="The study, for all but the first.")] = None,
+    variant: Annotated[str | None, typer.Option("--variant", help="For kernel-tuner: of this variant.")] = None,
+    cursor: Annotated[str | None, typer.Option("--cursor", help="next_cursor of the document before.")] = None,
+    out: Annotated[Path | None, typer.Option("--out", help="A file; default: standard output.")] = None,
+) -> None:
+    """Write what was measured here as a document."""
+    if (study is None) != (format_ is ExportFormat.TILEWRIGHT):
+        raise CommandError("--study goes with --format t4, kernel-tuner or optuna, and they with it", ExitCode.USAGE)
+    if format_ is ExportFormat.OPTUNA:
+        _write_storage(study or 0, out)
+        return
+    if settings().url:
+        with ExchangeClient(settings().url or "", key=settings().key) as client:
+            query = {"kernel": kernel, "device_model": device_model, "trials": trials or None, "cursor": cursor}
+            _write(
+                client.export(format=format_.value, study_id=study, variant=variant, **query),
+                out,
+            )
+        return
+    with connect():
+        wanted = exchange_export.Wanted(kernel, device_model, trials, cursor=cursor)
+        _write((piece.encode() for piece in _local_export(format_, wanted, study or 0, variant)), out)
+
+
+def import_results(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The document, as JSON or gzipped JSON.")],
+    *,
+    origin: Annotated[str, typer.Option("--origin", help="Name of the installation that it comes from.")] = "elsewhere",
+    kernel: Annotated[str | None, typer.Option("--kernel", help="Of a foreign file.")] = None,
+    shape: Annotated[str | None, typer.Option("--shape", metavar="M=…,N=…", help="Of a foreign file.")] = None,
+    dtype: Annotated[str | None, typer.Option("--dtype", help="Of a foreign file.")] = None,
+    option: Annotated[
+        list[str] | None, typer.Option("--option", metavar="NAME=VALUE", help="Of the kernel; repeatable.")
+    ] = None,
+    device_model: Annotated[
+        str | None, typer.Option("--device-model", help="Of a foreign file: a slug or product name, like nvidia-a100.")
+    ] = None,
+    limits: Annotated[
+        str | None,
+        typer.Option(
+            "--limits",
+            metavar="NAME=VALUE,…",
+            help="Of a device model that is not known: compute_capability, multiprocessors, memory_gib, and where "
+            "known clock_mhz, gb_per_s, l2_mib.",
+        ),
+    ] = None,
+    variant: Annotated[str | None, typer.Option("--variant", help="Of a foreign file; default: by parameters.")] = None,
+    rename: Annotated[
+        list[str] | None,
+        typer.Option("--rename", metavar="THEIRS=OURS", help="A foreign file's parameter; repeatable."),
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check and report; store nothing.")] = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Take over results of another installation or tool; says what it left out, and why."""
+    said = {
+        "origin": origin,
+        "kernel": kernel,
+        "shape": shape,
+        "dtype": dtype,
+        "options": ",".join(option) if option else None,
+        "device_model": device_model,
+        "limits": limits,
+        "variant": variant,
+        "rename": ",".join(rename) if rename else None,
+    }
+    try:
+        target = target_of(said)
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise CommandError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}", ExitCode.USAGE) from None
+    body = _read(file)
+    if settings().url:
+        with ExchangeClient(settings().url or "", key=settings().key) as client:
+            answer = client.import_document(body, said | {"dry_run": dry_run or None})
+    else:
+        with connect():
+            answer = import_document(body, target, dry_run=dry_run)
+    _print_import(answer, as_json=as_json)
+    _check_import(answer)
+
+
+def bundle(
+    *,
+    out: Annotated[Path | None, typer.Option("--out", help="The folder to write.")] = None,
+    device_model: Annotated[str | None, typer.Option("--device-model", help="Only this one; default: all.")] = None,
+    sources: Annotated[bool, typer.Option("--sources", help="With the text of each source.")] = False,
+    cubins: Annotated[
+        bool, typer.Option("--cubins", help="With compiled code, for applications without NVRTC.")
+    ] = False,
+    sign: Annotated[Path | None, typer.Option("--sign", help="An Ed25519 private key, PEM.")] = None,
+    check: Annotated[Path | None, typer.Option("--check", help="Check this folder instead.")] = None,
+    public_key: Annotated[Path | None, typer.Option("--public-key", help="Check the signature by it, PEM.")] = None,
+    allow_older: Annotated[
+        bool, typer.Option("--allow-older", help="Go back on purpose: accept a folder older than the last one here.")
+    ] = False,
+) -> None:
+    """Write a file for each device model with all that applications need at run time, or check such a folder."""
+    if (out is None) == (check is None):
+        raise CommandError("one of --out FOLDER and --check FOLDER is needed", ExitCode.USAGE)
+    if check is not None:
+        names = check_bundles(check, public_key, allow_older=allow_older)
+        signed = "" if public_key is None else ", signed by that key"
+        note(f"{len(names)} as made{signed}: {', '.join(names)}")
+        return
+    documents = _bundles(device_model, with_sources=sources)
+    if not documents:
+        raise CommandError("no device model is known yet", ExitCode.NOTHING_FOUND)
+    if cubins:
+        documents = {slug: with_cubins(text) for slug, text in documents.items()}
+    for path in write_bundles(out or Path(), documents, sign):
+        data.print(str(path))
+
+
+def _bundles(device_model: str | None, *, with_sources: bool) -> dict[str, str]:
+    if settings().url:
+        with ExchangeClient(settings().url or "", key=settings().key) as client:
+            slugs = [device_model] if device_model else [model.slug for model in client.device_models()]
+            return {slug: client.bundle(slug, with_sources=with_sources) for slug in slugs}
+    with connect(), transaction() as session:
+        slugs = [device_model] if device_model else [model.slug for model in registry.device_models(session)]
+        return {slug: bundle_of(session, slug, with_sources=with_sources) for slug in slugs}
+
+
+def _write_storage(study: int, out: Path | None) -> None:
+    """Writes the study's trials as an Optuna storage; of its T4 document, which the API gives too."""
+    if out is None:
+        raise CommandError("--out: name the SQLite file that --format optuna writes", ExitCode.USAGE)
+    if settings().url:
+        with ExchangeClient(settings().url or "", key=settings().key) as client:
+            document = b"".join(client.export(format=ExportFormat.T4.value, study_id=study)).decode()
+    else:
+        with connect():
+            document = "".join(exchange_foreign_export.export_t4(study))
+    count = write_storage(json.loads(document), out, f"study {study}")
+    note(f"{count} trials in {out}: optuna-dashboard sqlite:///{out}")
+
+
+def _local_export(
+    format_: ExportFormat, wanted: exchange_export.Wanted, study: int, variant: str | None
+) -> Iterator[str]:
+    if format_ is ExportFormat.T4:
+        return exchange_foreign_export.export_t4(study)
+    if format_ is ExportFormat.KERNEL_TUNER:
+        return exchange_foreign_export.export_kernel_tuner(study, variant)
+    return exchange_export.export_studies(wanted)
+
+
+def _write(pieces: Iterator[bytes], out: Path | None) -> None:
+    """Writes the document; a file appears when it is complete."""
+    tail = b""
+    if out is None:
+        for piece in pieces:
+            sys.stdout.write(piece.decode())
+            tail = (tail + piece)[-200:]
+    else:
+        partial = out.with_name(f".{out.name}.new")
+        try:
+            with partial.open("wb") as file:
+                for piece in pieces:
+                    file.write(piece)
+                    tail = (tail + piece)[-200:]
+            partial.replace(out)
+        finally:
+            partial.unlink(missing_ok=True)
+    _, found, cursor = tail.rstrip().rpartition(b'"next_cursor":"')
+    if found:
+        warn(f"there is more: --cursor {cursor.split(bytes([34]))[0].decode()}")
+
+
+def _read(file: Path) -> bytes:
+    """The document, unpacked where it is gzipped; raises CommandError for more than is taken."""
+    most, content = settings().max_import_bytes, bytearray()
+    unpack = zlib.decompressobj(wbits=31)
+    with file.open("rb") as opened:
+        packed = opened.read(2) == b"\x1f\x8b"
+        opened.seek(0)
+        while part := opened.read(CHUNK):
+            try:
+                content += unpack.decompress(part, most + 1) if packed else part
+            except zlib.error as error:
+                raise CommandError(f"{file.name}: {error}", ExitCode.USAGE) from error
+            if len(content) > most:
+                raise CommandError(f"{file.name}: more than {most} bytes (TILEWRIGHT_MAX_IMPORT_BYTES)", ExitCode.USAGE)
+    if packed and not unpack.eof:
+        raise CommandError(f"{file.name}: the file is cut off", ExitCode.USAGE)
+    return bytes(content)
+
+
+def _print_import(answer: ImportAnswer, *, as_json: bool) -> None:
+    if as_json:
+        print_json(answer)
+        return
+    print_facts(
+        [
+            ("format", answer.format),
+            ("origin", answer.origin),
+            ("added", f"{answer.studies} studies, {answer.trials} trials, {answer.best} best configurations"),
+            ("left out", None if answer.reasons else "nothing"),
+            *(("left out", _reason(answer, reason, count)) for reason, count in answer.reasons.items()),
+        ]
+    )
+    if answer.dry_run:
+        note("a dry run: nothing was stored")
+
+
+def _reason(answer: ImportAnswer, reason: Reason, count: int) -> str:
+    first = next(row for row in answer.rows if row.reason is reason)
+    return f"{count} {reason.value}, the first at {first.pointer or '/'}: {first.detail}"
+
+
+def _check_import(answer: ImportAnswer) -> None:
+    """Raises CommandError for an import that brought nothing, now or before."""
+    if answer.studies or Reason.ALREADY_HERE in answer.reasons:
+        return
+    counts = ", ".join(f"{count} {reason.value}" for reason, count in answer.reasons.items())
+    raise CommandError(f"nothing was imported: {counts or 'the document has no results'}")

@@ -1,0 +1,109 @@
+"""`kernels`: what can be tuned, the sources, and the check of kernels of one's own."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import typer
+
+from tilewright.service.cli.arguments import KernelArgument
+from tilewright.service.cli.commands.kernel_check import check
+from tilewright.service.cli.connection import connect
+from tilewright.service.cli.output import JsonFlag, data, print_facts, print_json, print_table
+from tilewright.service.operations.parse import format_shape
+
+app = typer.Typer(help="The kernels: list, show, source, check.")
+app.command("check")(check)
+
+
+@app.callback(invoke_without_command=True)
+def kernels(context: typer.Context, as_json: JsonFlag = False) -> None:
+    """The kernels: list, show, source, check. Alone: all of them."""
+    if context.invoked_subcommand is None:
+        _list(as_json=as_json)
+
+
+@app.command("list")
+def list_kernels(as_json: JsonFlag = False) -> None:
+    """List the kernels."""
+    _list(as_json=as_json)
+
+
+@app.command()
+def show(kernel: KernelArgument, as_json: JsonFlag = False) -> None:
+    """Show a kernel: axes, dtypes, options, and each variant's parameters and constraints."""
+    with connect() as connection:
+        answer = connection.kernel(kernel)
+    if as_json:
+        print_json(answer)
+        return
+    declaration = answer.declaration
+    example = format_shape(declaration["example_shape"])
+    print_facts(
+        [
+            ("kernel", f"{answer.name}: {declaration['doc']}"),
+            ("axes", ", ".join(declaration["axes"])),
+            ("dtypes", ", ".join(declaration["dtypes"])),
+            *(("option", _option(option)) for option in declaration["options"]),
+            ("ranked by", f"time with a {declaration['ranking_l2']} L2 cache"),
+            ("tune it", f"tilewright tune {answer.name} --shape {example}"),
+        ]
+    )
+    for variant in declaration["variants"]:
+        data.print(f"\n{variant['name']}", style="bold", end="")
+        data.print(f"  {variant['doc']}")
+        print_facts([(f"  {one['name']}", _parameter(one)) for one in variant["parameters"]])
+        for constraint in variant["constraints"]:
+            data.print(f"  only if: {constraint}")
+
+
+@app.command()
+def source(
+    kernel: KernelArgument,
+    variant: Annotated[str | None, typer.Option("--variant", help="Default: the kernel's default variant.")] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Print a variant's source, as the compilers get it."""
+    with connect() as connection:
+        answer = connection.source(kernel, variant)
+    if as_json:
+        print_json(answer)
+    else:
+        sys.stdout.write(answer.source)
+
+
+def _list(*, as_json: bool) -> None:
+    with connect() as connection:
+        answers = connection.kernels()
+    if as_json:
+        print_json(answers)
+        return
+    print_table(
+        ("kernel", "axes", "dtypes", "variants", "what it computes"),
+        [
+            (
+                answer.name,
+                ", ".join(answer.declaration["axes"]),
+                ", ".join(answer.declaration["dtypes"]),
+                ", ".join(variant["name"] for variant in answer.declaration["variants"]),
+                answer.declaration["doc"],
+            )
+            for answer in answers
+        ],
+    )
+
+
+def _option(option: Mapping[str, Any]) -> str:
+    values = "|".join(_word(value) for value in option["values"])
+    return f"{option['name']}={values} (default {_word(option['default'])}) {option['doc']}".rstrip()
+
+
+def _parameter(parameter: Mapping[str, Any]) -> str:
+    values = ", ".join(str(value) for value in parameter["values"])
+    return f"{values} (default {parameter['default']}) {parameter['doc']}".rstrip()
+
+
+def _word(value: bool | str) -> str:
+    return str(value).lower() if isinstance(value, bool) else value

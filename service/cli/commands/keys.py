@@ -1,0 +1,137 @@
+"""`keys`: create, list, rotate, revoke. They are kept where the database is, so the first one needs no other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated
+
+import typer
+from pydantic import ValidationError
+from sqlalchemy.orm import Session
+
+from tilewright.service.cli.connection import prepare_database
+from tilewright.service.cli.failure import CommandError, ExitCode
+from tilewright.service.cli.output import JsonFlag, data, note, print_json, print_table
+from tilewright.service.operations.access import keys
+from tilewright.service.operations.access.keys import KeyAnswer, NewKeyAnswer
+from tilewright.service.operations.caller import COMMAND_LINE, Scope, acting_as
+from tilewright.service.operations.requests import KeyRequest
+from tilewright.service.operations.transaction import transaction
+from tilewright.service.settings import settings
+
+app = typer.Typer(help="Access keys: create, list, rotate, revoke.")
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="The key's name.")]
+
+
+@app.callback(invoke_without_command=True)
+def access_keys(context: typer.Context, as_json: JsonFlag = False) -> None:
+    """Access keys: create, list, rotate, revoke. Alone: all of them."""
+    if context.invoked_subcommand is None:
+        _list(as_json=as_json)
+
+
+@app.command("list")
+def list_keys(as_json: JsonFlag = False) -> None:
+    """List keys, those out of force too; never a token."""
+    _list(as_json=as_json)
+
+
+@app.command()
+def create(
+    name: Name,
+    *,
+    scope: Annotated[
+        Scope, typer.Option("--scope", help="read: look; tune: jobs and schedules too; admin: keys and imports too.")
+    ] = Scope.READ,
+    expires_days: Annotated[float | None, typer.Option("--expires-days", help="Days until it ends.")] = None,
+    max_trials: Annotated[int | None, typer.Option("--max-trials", help="Largest trial budget of a job.")] = None,
+    max_seconds: Annotated[float | None, typer.Option("--max-seconds", help="Largest time budget of a job.")] = None,
+    max_open_jobs: Annotated[int | None, typer.Option("--max-open-jobs", help="Most open jobs at a time.")] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Make a key and print its token, this once."""
+    try:
+        request = KeyRequest(
+            name=name,
+            scope=scope,
+            expires_days=expires_days,
+            max_trials=max_trials,
+            max_seconds=max_seconds,
+            max_open_jobs=max_open_jobs,
+        )
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise CommandError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}", ExitCode.USAGE) from None
+    with _changing("keys create") as session:
+        made = keys.create_key(session, request)
+    _print_new(made, as_json=as_json)
+
+
+@app.command()
+def rotate(
+    name: Name,
+    grace_s: Annotated[float, typer.Option("--grace", min=0, help="Seconds that the old token stays good.")] = 0.0,
+    as_json: JsonFlag = False,
+) -> None:
+    """Print a new token for a key; the old one ends after the grace."""
+    with _changing("keys rotate") as session:
+        made = keys.rotate_key(session, name, grace_s)
+    _print_new(made, as_json=as_json)
+
+
+@app.command()
+def revoke(name: Name, as_json: JsonFlag = False) -> None:
+    """Put a key out of force: within five seconds no API answers to it."""
+    with _changing("keys revoke") as session:
+        ended = keys.revoke_key(session, name)
+    if as_json:
+        print_json({"items": [key.model_dump(mode="json") for key in ended]})
+    else:
+        note(f"{name} is out of force")
+
+
+@contextmanager
+def _changing(command: str) -> Iterator[Session]:
+    if settings().url:
+        raise CommandError(
+            "keys are kept where the database is: unset TILEWRIGHT_URL there, or use POST /v1/keys with an admin key",
+            ExitCode.USAGE,
+        )
+    prepare_database()
+    with acting_as(COMMAND_LINE, command), transaction() as session:
+        yield session
+
+
+def _list(*, as_json: bool) -> None:
+    with _changing("keys list") as session:
+        found = keys.keys(session)
+    if as_json:
+        print_json({"items": [key.model_dump(mode="json") for key in found]})
+        return
+    print_table(
+        ("name", "token", "scope", "in force", "expires", "last used"),
+        [
+            (k.name, f"{k.prefix}…", k.scope.value, _force(k), _day(k, "expires_at"), _day(k, "last_used_at"))
+            for k in found
+        ],
+        nothing="No keys yet. Make one: tilewright keys create NAME --scope tune",
+    )
+
+
+def _force(key: KeyAnswer) -> str:
+    return "yes" if key.in_force else "revoked" if key.revoked_at else "expired"
+
+
+def _day(key: KeyAnswer, field: str) -> str | None:
+    value = getattr(key, field)
+    return None if value is None else f"{value:%Y-%m-%d %H:%M}"
+
+
+def _print_new(made: NewKeyAnswer, *, as_json: bool) -> None:
+    if as_json:
+        print_json(made)
+        return
+    data.print(made.token, soft_wrap=True)
+    note(f"key {made.name}, scope {made.scope.value}; the token cannot be shown again")

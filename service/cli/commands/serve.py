@@ -1,0 +1,134 @@
+"""`serve` and `worker`: the two long-running halves, one at a time."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from tempfile import TemporaryDirectory
+from typing import Annotated
+
+import typer
+import uvicorn
+from uvicorn.config import STARTUP_FAILURE
+
+from tilewright.service import logs
+from tilewright.service.api.server import siblings, wire
+from tilewright.service.api.server.protocols import protocol
+from tilewright.service.cli.connection import prepare_database
+from tilewright.service.cli.failure import CommandError, ExitCode
+from tilewright.service.cli.listening import common_port, require_free_port
+from tilewright.service.cli.machine import chosen_devices
+from tilewright.service.cli.output import note
+from tilewright.service.cli.supervisor import CLI, Program, Supervisor, end_with_supervisor, terminable, worker_program
+from tilewright.service.settings import settings
+from tilewright.tuner.devices.cpu.device import CPU_NAME_VARIABLE
+
+HostOption = Annotated[str | None, typer.Option("--host", help="Address to listen on, for TILEWRIGHT_HOST.")]
+PortOption = Annotated[
+    int | None, typer.Option("--port", min=1, max=65535, help="Port to listen on, for TILEWRIGHT_PORT.")
+]
+
+
+WorkersOption = Annotated[
+    int | None,
+    typer.Option("--workers", min=1, max=64, help="Processes that share the address, for TILEWRIGHT_API_PROCESSES."),
+]
+
+
+def choose_address(host: str | None, port: int | None, workers: int | None = None) -> None:
+    """Makes an address from the command line a setting, of this process and of those it starts."""
+    given = {"TILEWRIGHT_HOST": host, "TILEWRIGHT_PORT": port, "TILEWRIGHT_API_PROCESSES": workers}
+    os.environ.update({name: str(value) for name, value in given.items() if value is not None})
+    settings.cache_clear()
+
+
+def serve(host: HostOption = None, port: PortOption = None, workers: WorkersOption = None) -> None:
+    """Serve the API and the dashboard; needs no GPU."""
+    end_with_supervisor()
+    choose_address(host, port, workers)
+    prepare_database()
+    logs.configure()
+    count = settings().api_processes
+    if count == 1 or siblings.folder() is not None:
+        _serve_here()
+        return
+    require_free_port(settings().host, settings().port)
+    with TemporaryDirectory(prefix="tilewright-") as folder:
+        shared = {siblings.FOLDER: folder, "PROMETHEUS_MULTIPROC_DIR": folder}
+        programs = [Program(f"API process {number}", (*CLI, "serve"), None) for number in range(1, count + 1)]
+        note(f"{count} processes serve http://{settings().host}:{settings().port}")
+        _supervise(Supervisor(programs, shared), settings().stop_grace_s)
+
+
+def _serve_here() -> None:
+    """The application in this process, until SIGTERM or Ctrl-C."""
+    config = uvicorn.Config(
+        "tilewright.service.app:create_app",
+        factory=True,
+        host=settings().host,
+        port=settings().port,
+        workers=1,
+        http=protocol(),
+        loop="tilewright.service.api.server.wire:new_loop",
+        ws="none",
+        backlog=wire.backlog(),
+        log_config=None,
+        access_log=False,  # api/request_log.py writes the line of each request
+        # Event streams end when their reader does; those still open must not hold up a stop.
+        timeout_graceful_shutdown=5,
+        proxy_headers=False,
+        server_header=False,
+    )
+    server = uvicorn.Server(config)
+    with contextlib.suppress(KeyboardInterrupt):
+        server.run(sockets=None if siblings.folder() is None else [common_port(settings().host, settings().port)])
+    if not server.started:
+        raise typer.Exit(STARTUP_FAILURE)
+
+
+def worker(
+    device: Annotated[
+        list[str] | None,
+        typer.Option("--device", help="cuda:0, cpu or a UUID. Default: the first GPU, else cpu."),
+    ] = None,
+    everything: Annotated[bool, typer.Option("--all", help="One worker for each device of this machine.")] = False,
+    name: Annotated[
+        str | None,
+        typer.Option("--name", help="With --device cpu: a further CPU device of this name, to rehearse a fleet."),
+    ] = None,
+) -> None:
+    """Run jobs on a device of this machine until SIGTERM (its job is handed back) or SIGUSR1 (it ends first)."""
+    if name is not None:
+        if device != ["cpu"] or everything:
+            raise CommandError(
+                "--name is for one CPU device: tilewright worker --device cpu --name NAME", ExitCode.USAGE
+            )
+        os.environ[CPU_NAME_VARIABLE] = name
+    end_with_supervisor()
+    # For the processes that it starts, a compiler for each core: each would have a thread of BLAS for each core too.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    prepare_database()
+    chosen = chosen_devices(device, every=everything)
+    if len(chosen) == 1:
+        # Here, because the job engine takes half a second to import, and whoever asks for a list needs none.
+        from tilewright.service.worker.main import run_worker  # noqa: PLC0415
+
+        raise typer.Exit(run_worker(chosen[0].name))
+    logs = settings().data_dir / "logs"
+    supervisor = Supervisor([worker_program(entry, logs) for entry in chosen])
+    signal.signal(signal.SIGUSR1, lambda _number, _frame: supervisor.drain())
+    note(f"{len(chosen)} workers are running; logs: {logs}")
+    _supervise(supervisor, settings().stop_grace_s + 5.0)  # each takes up to the grace itself
+
+
+def _supervise(supervisor: Supervisor, grace_s: float) -> None:
+    """Keeps its programs running until SIGTERM, Ctrl-C or the end of a drain."""
+    supervisor.start()
+    try:
+        with terminable():
+            supervisor.drained.wait()
+    except KeyboardInterrupt:
+        note("stopping")
+    finally:
+        supervisor.stop(grace_s)

@@ -1,0 +1,146 @@
+"""`tune`: ask for a job, watch it, print what it found. The measuring is a worker's."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from tilewright.service.cli.arguments import (
+    CompilerName,
+    DtypeOption,
+    JobLimits,
+    KernelArgument,
+    KernelOptions,
+    ShapeOption,
+    describe,
+    job_request,
+)
+from tilewright.service.cli.commands.best import NO_DEVICE, only_device_model
+from tilewright.service.cli.commands.jobs import print_job
+from tilewright.service.cli.connection import Connection, connect
+from tilewright.service.cli.failure import CommandError, ExitCode
+from tilewright.service.cli.machine import uuid_of
+from tilewright.service.cli.output import JsonFlag, note, print_json, warn
+from tilewright.service.cli.progress import follow
+from tilewright.service.cli.report import print_best
+from tilewright.service.operations.answers import BestAnswer, JobAnswer, ProblemAnswer
+from tilewright.service.operations.catalog import kernel_named
+from tilewright.service.operations.parse import parse_options, parse_shape
+from tilewright.service.operations.requests import DEFAULT_PRIORITY, JobRequest
+from tilewright.service.settings import settings
+
+HOW_TO_START = "Start one on the machine with that device: tilewright worker (or everything here: tilewright up)"
+
+
+def tune(
+    kernel: KernelArgument,
+    *,
+    shape: ShapeOption,
+    dtype: DtypeOption = "float32",
+    option: KernelOptions = None,
+    device: Annotated[
+        str | None, typer.Option("--device", help="Only this device: cuda:0 or cpu of this machine, or a UUID.")
+    ] = None,
+    device_model: Annotated[
+        str | None, typer.Option("--device-model", help="Any device of this model. Default: the only one with devices.")
+    ] = None,
+    trials: Annotated[int | None, typer.Option("--trials", help="Stop after so many trials.")] = None,
+    seconds: Annotated[
+        float | None,
+        typer.Option("--seconds", help="Stop after so many seconds; preparing counts, finals come on top."),
+    ] = None,
+    target_ms: Annotated[float | None, typer.Option("--target-ms", help="Stop at the first trial this fast.")] = None,
+    variant: Annotated[list[str] | None, typer.Option("--variant", help="Only this variant; repeatable.")] = None,
+    compiler: Annotated[CompilerName | None, typer.Option("--compiler", help="For CUDA devices.")] = None,
+    priority: Annotated[int, typer.Option("--priority", min=0, max=9, help="9 goes first.")] = DEFAULT_PRIORITY,
+    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Watch the job until it is over.")] = True,
+    as_json: JsonFlag = False,
+) -> None:
+    """Tune a kernel for one problem. A worker measures; without a budget: 100 trials."""
+    asked = ProblemAnswer(kernel=kernel, shape=parse_shape(shape), dtype=dtype, options=parse_options(option))
+    if settings().url is None:  # an API may have kernels that this installation has not
+        kernel_named(kernel).problem(asked.shape, dtype, asked.options)
+    limits = JobLimits(trials, seconds, target_ms, variant or (), compiler, priority)
+    with connect() as connection:
+        if device is None and device_model is None:
+            device_model = only_device_model(connection, to_measure=True)
+        elif not connection.device_models():
+            raise CommandError(NO_DEVICE, ExitCode.NO_DEVICE)
+        uuid = uuid_of(device) if device else None
+        request = job_request(asked, limits, device=uuid, device_model=device_model)
+        job = submit(connection, request)
+        waiting_for = missing_worker(connection, job)
+        if waiting_for:
+            warn(waiting_for)
+        if not wait:
+            print_json({"job": job, "best": None}) if as_json else print_job(job)
+            return
+        job = watch(connection, job)
+        show_result(job, best_of(connection, job), as_json=as_json, url=settings().url)
+
+
+def submit(connection: Connection, request: JobRequest) -> JobAnswer:
+    """The job that was made, or the identical open one that it joins."""
+    job, is_new = connection.request_job(request)
+    note(f"job {job.id}: {describe(job.problem)} on {job.device or job.device_model}" + ("" if is_new else " (joined)"))
+    return job
+
+
+def watch(connection: Connection, job: JobAnswer) -> JobAnswer:
+    """The finished job. Interrupted, the job goes on, and the user is told how to come back to it."""
+    try:
+        return follow(lambda: connection.job(job.id), lambda queued: why_waiting(connection, queued))
+    except KeyboardInterrupt:
+        note(f"the job goes on. See it: tilewright jobs show {job.id}   Stop it: tilewright jobs cancel {job.id}")
+        raise
+
+
+def why_waiting(connection: Connection, job: JobAnswer) -> str:
+    """Why a job that is still queued may be so."""
+    return missing_worker(connection, job) or "the job waits until its worker has finished what it is doing"
+
+
+def missing_worker(connection: Connection, job: JobAnswer) -> str | None:
+    """What to do where no living worker could take the job up; None where one could, or the job needs none."""
+    if job.state != "queued":
+        return None
+    able = [one for one in connection.devices() if job.device in {None, one.uuid} and one.model == job.device_model]
+    working = [one for one in able if one.alive and one.state == "ready"]
+    if any(not one.draining for one in working):
+        return None
+    where = job.device or job.device_model
+    if working:
+        return f"{where} is drained and takes no jobs until somebody resumes it: tilewright resume {working[0].uuid}"
+    if any(one.alive for one in able):
+        return f"the device {where} is marked lost: it stopped answering. Look at it, then start its worker again"
+    return f"no worker is running for {where}; the job stays in the queue until there is one. {HOW_TO_START}"
+
+
+def best_of(connection: Connection, job: JobAnswer) -> BestAnswer | None:
+    """What is best for the job's problem now; None where the job did not get through or its device is unknown."""
+    if job.state != "done" or job.device_model is None:
+        return None
+    problem = job.problem
+    return connection.best(problem.kernel, job.device_model, problem.shape, problem.dtype, problem.options)
+
+
+def show_result(job: JobAnswer, best: BestAnswer | None, *, as_json: bool, url: str | None) -> None:
+    """The outcome on stdout; CommandError where there is none to be glad of."""
+    if as_json:
+        print_json({"job": job, "best": best})
+    if job.state == "failed":
+        raise CommandError(f"the job failed: {job.error or 'no reason was recorded'}")
+    if job.state == "cancelled":
+        raise CommandError(f"the job was cancelled after {job.trials_done} trials, which are kept")
+    if best is None or best.time_ms is None:
+        why = f": {job.why_stopped}" if job.why_stopped and not job.trials_done else ""
+        said = f"no configuration was measured{why}. Every trial and its reason: tilewright jobs trials {job.id}"
+        raise CommandError(said, ExitCode.NOTHING_FOUND)
+    if not as_json:
+        print_best(best, url=url)
+    if (job.result or {}).get("published") is False:
+        note("the best that was known before stays: this job found nothing faster beyond the noise")
+    failure = (job.result or {}).get("library_failure")
+    if failure:
+        warn(f"the library left the finals: {failure}")

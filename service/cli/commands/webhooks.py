@@ -1,0 +1,134 @@
+"""`webhooks`: create, list, delete, and what became of their messages. They are kept where the database is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+from pydantic import ValidationError
+from sqlalchemy.orm import Session
+
+from tilewright.service.cli.connection import prepare_database
+from tilewright.service.cli.failure import CommandError, ExitCode
+from tilewright.service.cli.output import JsonFlag, data, note, print_json, print_table
+from tilewright.service.operations.caller import COMMAND_LINE, acting_as
+from tilewright.service.operations.requests import WebhookRequest
+from tilewright.service.operations.transaction import transaction
+from tilewright.service.operations.webhooks import webhooks
+from tilewright.service.settings import settings
+
+app = typer.Typer(help="Webhooks: addresses that are told of jobs that end.")
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="The webhook's name.")]
+
+
+class EndState(StrEnum):
+    """How jobs end."""
+
+    DONE = "done"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+@app.callback(invoke_without_command=True)
+def all_webhooks(context: typer.Context, as_json: JsonFlag = False) -> None:
+    """Webhooks: addresses that are told of jobs that end. Alone: all of them."""
+    if context.invoked_subcommand is None:
+        _list(as_json=as_json)
+
+
+@app.command("list")
+def list_webhooks(as_json: JsonFlag = False) -> None:
+    """List webhooks; never a secret."""
+    _list(as_json=as_json)
+
+
+@app.command()
+def create(
+    name: Name,
+    url: Annotated[str, typer.Argument(metavar="URL", help="https://…")],
+    state: Annotated[
+        list[EndState] | None, typer.Option("--state", help="Only jobs that end so; repeatable. Default: all.")
+    ] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Make a webhook and print the secret of its signatures, this once."""
+    try:
+        given = {"states": [one.value for one in state]} if state else {}
+        request = WebhookRequest.model_validate({"name": name, "url": url} | given)
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise CommandError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}", ExitCode.USAGE) from None
+    with _session("webhooks create") as session:
+        made = webhooks.create_webhook(session, request)
+    if as_json:
+        print_json(made)
+        return
+    data.print(made.secret, soft_wrap=True)
+    note(f"webhook {made.name}; the secret cannot be shown again. An API process sends the messages: tilewright serve")
+
+
+@app.command()
+def delete(name: Name) -> None:
+    """Remove a webhook and the record of its messages."""
+    with _session("webhooks delete") as session:
+        webhooks.delete_webhook(session, name)
+    note(f"{name} is deleted")
+
+
+@app.command()
+def deliveries(
+    name: Name,
+    limit: Annotated[int, typer.Option("--limit", min=1, max=200, help="So many of the newest.")] = 50,
+    as_json: JsonFlag = False,
+) -> None:
+    """List a webhook's messages, newest first."""
+    with _session("webhooks deliveries") as session:
+        page = webhooks.deliveries(session, name, limit=limit)
+    if as_json:
+        print_json(page)
+        return
+    print_table(
+        ("message", "job", "state", "attempts", "next attempt", "answer", "error"),
+        [
+            (
+                one.id,
+                one.job_id,
+                one.state,
+                one.attempts,
+                f"{one.next_at:%Y-%m-%d %H:%M:%S}" if one.next_at else None,
+                one.status_code,
+                one.error,
+            )
+            for one in page.items
+        ],
+        nothing="No messages yet.",
+    )
+
+
+@contextmanager
+def _session(command: str) -> Iterator[Session]:
+    if settings().url:
+        raise CommandError(
+            "webhooks are kept where the database is: unset TILEWRIGHT_URL there, or call /v1/webhooks by an admin key",
+            ExitCode.USAGE,
+        )
+    prepare_database()
+    with acting_as(COMMAND_LINE, command), transaction() as session:
+        yield session
+
+
+def _list(*, as_json: bool) -> None:
+    with _session("webhooks list") as session:
+        found = webhooks.webhooks(session)
+    if as_json:
+        print_json({"items": found})
+        return
+    print_table(
+        ("name", "address", "states", "waiting", "given up"),
+        [(one.name, one.url, " ".join(one.states), one.waiting, one.failed) for one in found],
+        nothing="No webhooks yet. Make one: tilewright webhooks create NAME https://…",
+    )

@@ -1,0 +1,1 @@
+"""Charts as data: SVG attributes and ECharts options."""

@@ -1,0 +1,21 @@
+"""The page where a person draws a digit and sees what the network makes of it."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+from fastapi.responses import HTMLResponse
+
+from tilewright.service.dashboard.rendering import PageRoute, page
+from tilewright.tuner.network import digits
+
+router = APIRouter(include_in_schema=False, route_class=PageRoute)
+
+SAMPLES = 56
+"""Rows and columns that the drawing is sent as: four times what the network looks at along each axis, less margins."""
+
+
+@router.get("/digits")
+def draw() -> HTMLResponse:
+    """The drawing area, and a place for the answer."""
+    network = digits.trained()
+    return page("digits.html", sizes="-".join(map(str, network.sizes)), about=network.about, samples=SAMPLES)

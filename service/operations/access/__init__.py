@@ -1,0 +1,1 @@
+"""Access keys, browser sessions and the record of changes."""

@@ -1,0 +1,219 @@
+"""From a stored row, or from nothing but the declaration, to the answer about the asked problem."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from tilewright.kernels.kernel import Kernel, Variant
+from tilewright.kernels.problem import Limits, Problem
+from tilewright.kernels.space import Configuration
+from tilewright.service.errors import InvalidRequestError, NoConfigurationError
+from tilewright.service.operations.answers import BestAnswer, LaunchAnswer, Match, ProblemAnswer
+from tilewright.service.operations.best.results import gain, library_fields
+from tilewright.service.operations.best.stored import StoredBest
+from tilewright.service.operations.catalog import compiler_flags
+from tilewright.service.operations.staleness.standing import Standing
+from tilewright.tuner import roofline
+from tilewright.tuner.predict.predictor import Prediction
+
+MOST_POINTS = 8_000_000
+"""Of spaces that one request has enumerated, before constraints: gemm's take half a second for 1.5 million."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The question: a problem on a device model with these limits."""
+
+    kernel: Kernel
+    problem: Problem
+    slug: str
+    limits: Limits
+    running: Sequence[Variant] | None = None  # those of the kernel that the limits admit, where somebody knows
+
+    @property
+    def accuracy(self) -> str | None:
+        """The arithmetic that the caller admits; None where the kernel has no such option."""
+        chosen = self.problem.options.get("accuracy")
+        return None if chosen is None else str(chosen)
+
+    def is_member(self, configuration: Configuration) -> bool:
+        """Whether the configuration is in the problem's space, checked without enumerating it."""
+        for variant in self.usable_variants:
+            if variant.name == configuration.variant:
+                break
+        else:
+            return False
+        space, given = variant.space(), dict(configuration.items)
+        # Lists, not generators: half of the time of an answer that is not exact goes by here.
+        if len(space.parameters) != len(given) or False in [given.get(p.name) in p.values for p in space.parameters]:
+            return False
+        return space.violated(configuration.values, self.problem, self.limits) is None
+
+    @cached_property
+    def usable_variants(self) -> list[Variant]:
+        """The variants that the model and the problem admit."""
+        if self.running is None:
+            return self.kernel.usable_variants(self.problem, self.limits)
+        return [variant for variant in self.running if variant.supports(self.problem)]
+
+    def launch(self, configuration: Configuration) -> LaunchAnswer:
+        """The geometry for the asked problem."""
+        launch = self.kernel.variant(configuration.variant).launch(configuration.values, self.problem)
+        return LaunchAnswer(grid=launch.grid, block=launch.block, shared_bytes=launch.shared_bytes)
+
+    def problem_answer(self) -> ProblemAnswer:
+        """The problem as asked, options filled in."""
+        return _problem_answer(self.problem)
+
+
+def _problem_answer(problem: Problem) -> ProblemAnswer:
+    return ProblemAnswer(
+        kernel=problem.kernel, shape=dict(problem.shape), dtype=problem.dtype, options=dict(problem.options)
+    )
+
+
+def stored_answer(asked: Asked, best: StoredBest, match: Match) -> BestAnswer | None:
+    """The answer that this row gives, or None where its configuration does not fit the asked problem."""
+    return answer_by(asked, best, match) if asked.is_member(best.configuration) else None
+
+
+def answer_by(asked: Asked, best: StoredBest, match: Match) -> BestAnswer:
+    """The same for a row whose configuration fits the asked problem."""
+    return BestAnswer(**stored_fields(asked, best, match, standing_of(asked, best)))
+
+
+def standing_of(asked: Asked, best: StoredBest) -> Standing:
+    """The standing of the row where the asked problem's variants are to be seen."""
+    return best.seen.standing(asked.kernel, best.source, asked.usable_variants)
+
+
+def stored_fields(asked: Asked, best: StoredBest, match: Match, standing: Standing) -> dict[str, Any]:
+    """The fields of `stored_answer` in their order, for a row whose configuration fits the asked problem."""
+    kernel, configuration, problem = asked.kernel, best.configuration, asked.problem
+    tuned = None
+    if match is not Match.EXACT:
+        shape = {axis: best.shape[axis] for axis in kernel.axes}
+        tuned = kernel.problem(shape, best.dtype, best.options).as_json()
+    launch = kernel.variant(configuration.variant).launch(configuration.values, problem)
+    time_ms = best.time_ms
+    return {
+        "match": match,
+        "problem": problem.as_json(),
+        "tuned_problem": tuned,
+        "device_model": best.device_model,
+        "variant": configuration.variant,
+        "configuration": dict(configuration.items),
+        "launch": {"grid": launch.grid, "block": launch.block, "shared_bytes": launch.shared_bytes},
+        "flags": compiler_flags(kernel, problem, configuration),
+        "time_ms": time_ms,
+        "ci_ms": (best.ci_low_ms, best.ci_high_ms),
+        "l2": best.l2,
+        "gflops": best.gflops,
+        "gb_per_s": best.gb_per_s,
+        "roof_ratio": best.roof_ratio,
+        "gain_over_default": gain(best.default_ms, best),
+        "gain_over_slowest": gain(best.slowest_ms, best),
+        "expected_loss": 0.0 if match is Match.EXACT else None,
+        "library": library_fields(best),
+        "environment": dict(best.environment),
+        "origins": [] if best.environment.origin is None else [best.environment.origin],
+        "verified_at": best.verified_at,
+        "accuracy": asked.accuracy,
+        "bound_ratio": best.bound_ratio,
+        "ties": best.ties,
+        "stale": standing.stale,
+        "stale_because": standing.stale_because,
+        "improvable": standing.improvable,
+        "unseen_variants": standing.unseen_variants,
+        "source_hash": best.source.source_hash,
+        "study_id": best.study_id,
+        "trial_number": best.trial_number,
+    }
+
+
+def predicted_answer(asked: Asked, prediction: Prediction) -> BestAnswer:
+    """The configuration that should be fastest; its time is what is expected for the problem asked."""
+    kernel, configuration = asked.kernel, prediction.configuration
+    return BestAnswer(
+        match=Match.PREDICTED,
+        accuracy=asked.accuracy,
+        problem=asked.problem_answer(),
+        tuned_problem=_problem_answer(prediction.near),
+        device_model=asked.slug,
+        variant=configuration.variant,
+        configuration=dict(configuration.items),
+        launch=asked.launch(configuration),
+        flags=compiler_flags(kernel, asked.problem, configuration),
+        time_ms=prediction.time_ms,
+        gflops=roofline.gflops(kernel.flops(asked.problem), prediction.time_ms),
+        gb_per_s=roofline.gb_per_s(kernel.bytes_moved(asked.problem), prediction.time_ms),
+        roof_ratio=None,
+        gain_over_default=None,
+        expected_loss=prediction.expected_loss,
+        library=None,
+        environment=None,
+        origins=list(prediction.origins),
+        verified_at=None,
+        improvable=True,
+        source_hash=kernel.source_hash(configuration.variant),
+    )
+
+
+def default_answers(asked: Sequence[Asked]) -> dict[str, BestAnswer]:
+    """The kernel's own configuration for each, never measured here, by problem hash.
+
+    Raises NoConfigurationError where nothing runs, InvalidRequestError where too many would take too long.
+    """
+    points, found = 0, {}
+    for one in asked:
+        configuration = declared_default(one)
+        if configuration is None:
+            if points > MOST_POINTS:
+                reason = f"no default fits {one.problem} and many before it, which takes long; ask for fewer such."
+                raise InvalidRequestError("shapes", reason)
+            points += sum(variant.space().product_size() for variant in one.usable_variants)
+            configuration = _first_feasible(one)
+        found[one.problem.hash] = _default_answer(one, configuration)
+    return found
+
+
+def _default_answer(asked: Asked, configuration: Configuration) -> BestAnswer:
+    return BestAnswer(
+        match=Match.DEFAULT,
+        accuracy=asked.accuracy,
+        roof_ratio=None,
+        gain_over_default=None,
+        problem=asked.problem_answer(),
+        tuned_problem=None,
+        device_model=asked.slug,
+        variant=configuration.variant,
+        configuration=dict(configuration.items),
+        launch=asked.launch(configuration),
+        flags=compiler_flags(asked.kernel, asked.problem, configuration),
+        time_ms=None,
+        expected_loss=None,
+        library=None,
+        environment=None,
+        verified_at=None,
+        improvable=True,
+        source_hash=asked.kernel.source_hash(configuration.variant),
+    )
+
+
+def declared_default(asked: Asked) -> Configuration | None:
+    """The default of the default variant, else of another one; None where none fits."""
+    variants = sorted(asked.usable_variants, key=lambda v: v.name != asked.kernel.default_variant)
+    defaults = (variant.space().default() for variant in variants)
+    return next((configuration for configuration in defaults if asked.is_member(configuration)), None)
+
+
+def _first_feasible(asked: Asked) -> Configuration:
+    """Anything feasible at all, by enumerating the space: that takes much longer than the rest of an answer."""
+    kernel = asked.kernel
+    starts = kernel.space(asked.problem, asked.limits).defaults() if asked.usable_variants else []
+    if not starts:
+        raise NoConfigurationError(f"No variant of {kernel.name} runs {asked.problem} on {asked.slug}.")
+    return starts[0]

@@ -1,0 +1,65 @@
+"""Where every tuned shape is far from the asked one: which of their configurations to hand out, or the default.
+
+A time that was measured far away is carried over by estimates of both launches (`tuner/estimate.py`), and so is the
+default's, which each study times. The least decides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from tilewright.kernels.problem import Problem
+from tilewright.kernels.space import Configuration
+from tilewright.service.operations.best.answer import Asked, declared_default
+from tilewright.service.operations.best.stored import StoredBest
+from tilewright.tuner.predict.estimate import cycles
+from tilewright.tuner.predict.tiles import Tiles
+
+FARTHEST = 16
+"""The product of the axes' ratios beyond which another shape is far: 4 powers of two, as for priors (`priors.py`)."""
+
+COMPARED = 4
+"""Tuned shapes, the nearest that fit, that are compared where all are far: each takes some 0.2 ms."""
+
+
+def is_near(sizes: Sequence[int], others: Sequence[int]) -> bool:
+    """Whether shapes are so near that what is best for the one is handed out for the other."""
+    # Whole numbers: each of the two ways to an answer sums up logarithms in an order of its own.
+    larger = smaller = 1
+    for size, other in zip(sizes, others, strict=True):
+        larger, smaller = (larger * size, smaller * other) if size > other else (larger * other, smaller * size)
+    return larger <= FARTHEST * smaller
+
+
+def choose(asked: Asked, rows: Sequence[StoredBest], tiles: Tiles | None = None) -> StoredBest | None:
+    """The row, the nearest coming first, that should be fastest for the asked problem; None: the default should be.
+
+    `tiles`: those of earlier questions with this dtype and these options, which saves most of the time.
+    """
+    try:
+        expected_ms = list(_expected_ms(asked, rows, tiles or Tiles(asked.kernel)))
+    except (ArithmeticError, LookupError, ValueError):  # a kernel of one's own that is not defined for other shapes
+        return rows[0]
+    place = min(range(len(expected_ms)), key=expected_ms.__getitem__)
+    return rows[place] if place < len(rows) else None
+
+
+def _expected_ms(asked: Asked, rows: Sequence[StoredBest], tiles: Tiles) -> Iterator[float]:
+    """For the asked problem, of each row and then of the default, where one of the same variant was timed."""
+    kernel = asked.kernel
+
+    def carried(time_ms: float, tuned: Problem, there: Configuration, here: Configuration) -> float:
+        cost = cycles(tiles, asked.limits, asked.problem, here)
+        return time_ms * cost / cycles(tiles, asked.limits, tuned, there)
+
+    problems = [kernel.problem({axis: row.shape[axis] for axis in kernel.axes}, row.dtype, row.options) for row in rows]
+    for row, tuned in zip(rows, problems, strict=True):
+        yield carried(row.time_ms, tuned, row.configuration, row.configuration)
+    default = declared_default(asked)
+    for row, tuned in zip(rows, problems, strict=True):
+        there = declared_default(Asked(kernel, tuned, asked.slug, asked.limits))
+        if default is None or there is None or row.default_ms is None:
+            continue
+        if default.variant == there.variant:  # estimates leave out what one source does better than another
+            yield carried(row.default_ms, tuned, there, default)
+            return

@@ -1,0 +1,182 @@
+"""find_best(): the best known configuration for a problem on a device model, from stored results only.
+
+Matches are tried in this order: `exact`; `predicted` from the trials of tuned shapes with the same dtype and options;
+`nearest`, of those the one at the smallest logarithmic distance; `transferred`, the same on a similar model of the same
+kind; `default`, the kernel's own. Where all of them are far, an estimate decides between the nearest few, then called
+`estimated`, and the default (`far_best.py`).
+A stored configuration is handed out only where it is a member of the asked problem's space today.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from itertools import islice
+from typing import TypeVar
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from tilewright.kernels.errors import InvalidProblemError
+from tilewright.kernels.kernel import Kernel
+from tilewright.kernels.problem import OptionValue, Problem
+from tilewright.service.errors import InvalidRequestError, NotFoundError
+from tilewright.service.operations.answers import BestAnswer, Match
+from tilewright.service.operations.best.answer import Asked, answer_by, default_answers, predicted_answer, stored_answer
+from tilewright.service.operations.best.far import COMPARED, choose, is_near
+from tilewright.service.operations.best.predictions import predictions
+from tilewright.service.operations.best.rows import (
+    TRIED,
+    TRIED_FIRST,
+    EnvironmentFilter,
+    Tuned,
+    exact_rows,
+    rows_by_id,
+    similar_shapes,
+)
+from tilewright.service.operations.best.stored import StoredBest
+from tilewright.service.operations.catalog import kernel_named
+from tilewright.service.operations.registry import default_device_model, limits_of
+from tilewright.service.store import models
+
+T = TypeVar("T")
+
+MAX_SHAPES = 1000
+"""Shapes of one batch."""
+
+
+def find_best(
+    session: Session,
+    kernel: str,
+    device_model: str | None,
+    shape: Mapping[str, int],
+    dtype: str = "float32",
+    options: Mapping[str, OptionValue] | None = None,
+    *,
+    driver: str | None = None,
+    toolkit: str | None = None,
+) -> BestAnswer:
+    """The best known configuration for one problem; `device_model` None means the only one with devices.
+
+    Raises NotFoundError for an unknown kernel or device model, InvalidProblemError for anything else in the problem,
+    NoConfigurationError where no variant runs on that model.
+    """
+    declared = kernel_named(kernel)
+    problem = declared.problem(shape, dtype, options)
+    wanted = EnvironmentFilter(driver, toolkit)
+    return _find(session, declared, device_model, [problem], wanted)[0]
+
+
+def find_best_batch(
+    session: Session,
+    kernel: str,
+    device_model: str | None,
+    shapes: Sequence[Mapping[str, int]],
+    dtype: str = "float32",
+    options: Mapping[str, OptionValue] | None = None,
+    *,
+    driver: str | None = None,
+    toolkit: str | None = None,
+    known: Callable[[Problem], BestAnswer | T | None] | None = None,
+) -> list[BestAnswer | T]:
+    """One answer per shape, in order, with a handful of queries in all; raises like `find_best`, naming the shape.
+
+    `known`: answers that need no query; they are the same as found here.
+    """
+    declared = kernel_named(kernel)
+    if not 1 <= len(shapes) <= MAX_SHAPES:
+        raise InvalidRequestError("shapes", f"must hold 1 to {MAX_SHAPES} shapes.")
+    problems = []
+    for place, shape in enumerate(shapes):
+        try:
+            problems.append(declared.problem(shape, dtype, options))
+        except InvalidProblemError as error:
+            if not error.field.startswith("shape"):
+                raise
+            field = error.field.replace("shape", f"shapes.{place}", 1)
+            raise InvalidProblemError(field, error.reason, error.example) from error
+    answers = [None if known is None else known(problem) for problem in problems]
+    missing = [problem for problem, answer in zip(problems, answers, strict=True) if answer is None]
+    asked = _find(session, declared, device_model, missing, EnvironmentFilter(driver, toolkit)) if missing else []
+    found = iter(asked)
+    return [next(found) if answer is None else answer for answer in answers]
+
+
+def _find(
+    session: Session,
+    kernel: Kernel,
+    device_model: str | None,
+    problems: Sequence[Problem],
+    wanted: EnvironmentFilter,
+) -> list[BestAnswer]:
+    slug = device_model if device_model is not None else default_device_model(session)
+    answers: dict[str, BestAnswer] = {}
+    for problem, row, model in exact_rows(session, kernel, slug, problems, wanted):
+        answer = stored_answer(Asked(kernel, problem, slug, limits_of(model)), row, Match.EXACT)
+        if answer is not None:
+            answers[problem.hash] = answer
+    missing = list({p.hash: p for p in problems if p.hash not in answers}.values())
+    if missing:
+        answers |= _without_exact(session, kernel, slug, missing, wanted)
+    return [answers[problem.hash] for problem in problems]
+
+
+def _model(session: Session, slug: str) -> models.DeviceModel:
+    row = session.scalars(select(models.DeviceModel).where(models.DeviceModel.slug == slug)).one_or_none()
+    if row is None:
+        known = session.scalars(select(models.DeviceModel.slug).order_by(models.DeviceModel.slug).limit(50)).all()
+        raise NotFoundError("device model", slug, list(known))
+    return row
+
+
+def _without_exact(
+    session: Session, kernel: Kernel, slug: str, problems: Sequence[Problem], wanted: EnvironmentFilter
+) -> dict[str, BestAnswer]:
+    """Predicted, nearest, transferred or default answers, by problem hash."""
+    model = _model(session, slug)
+    asked = {p.hash: Asked(kernel, p, slug, limits_of(model)) for p in problems}
+    tuned = similar_shapes(session, kernel, problems[0], model, wanted, transferred=False)
+    answers = _predicted(session, model, tuned, list(asked.values()))
+    for match in (Match.NEAREST, Match.TRANSFERRED):
+        open_ones = [asked[p.hash] for p in problems if p.hash not in answers]
+        if not open_ones:
+            break
+        if match is Match.TRANSFERRED:
+            tuned = similar_shapes(session, kernel, problems[0], model, wanted, transferred=True)
+        answers |= _by_distance(session, match, tuned, open_ones)
+    return answers | default_answers([asked[p.hash] for p in problems if p.hash not in answers])
+
+
+def _predicted(
+    session: Session, model: models.DeviceModel, tuned: Tuned, asked: Sequence[Asked]
+) -> dict[str, BestAnswer]:
+    """Answers for the problems that a prediction could be made for."""
+    admits = {one.problem: one.is_member for one in asked}
+    found = predictions(session, asked[0].kernel, asked[0].limits, model.id, tuned, admits)
+    return {one.problem.hash: predicted_answer(one, found[one.problem]) for one in asked if one.problem in found}
+
+
+def _by_distance(session: Session, match: Match, tuned: Tuned, asked: Sequence[Asked]) -> dict[str, BestAnswer]:
+    """For each problem the answer by the nearest tuned ones whose configuration fits it, where there is one."""
+    places = {one.problem.hash: tuned.nearest(one.problem, TRIED) for one in asked}
+    fitting: dict[str, list[StoredBest]] = {one.problem.hash: [] for one in asked}
+    found: dict[str, BestAnswer] = {}
+    for tried in (slice(TRIED_FIRST), slice(TRIED_FIRST, None)):
+        open_ones = [o for o in asked if o.problem.hash not in found and len(fitting[o.problem.hash]) < COMPARED]
+        rows = rows_by_id(session, {i for one in open_ones for i in places[one.problem.hash][tried]})
+        for one in open_ones:
+            fit = fitting[one.problem.hash]
+            known = (rows[row_id] for row_id in places[one.problem.hash][tried] if row_id in rows)
+            fit += islice((row for row in known if one.is_member(row.configuration)), COMPARED - len(fit))
+            if fit and is_near(*([of[axis] for axis in one.kernel.axes] for of in (one.problem.shape, fit[0].shape))):
+                found[one.problem.hash] = answer_by(one, fit[0], match)
+    for one in asked:
+        if fitting[one.problem.hash] and one.problem.hash not in found:
+            found |= _from_afar(one, fitting[one.problem.hash])
+    return found
+
+
+def _from_afar(asked: Asked, rows: Sequence[StoredBest]) -> dict[str, BestAnswer]:
+    chosen = choose(asked, rows)
+    if chosen is None:
+        return default_answers([asked])
+    return {asked.problem.hash: answer_by(asked, chosen, Match.ESTIMATED)}

@@ -1,0 +1,189 @@
+"""Predicted answers: what the trials of tuned shapes say of one that is not, kept until another shape is tuned."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+
+from sqlalchemy import func, literal, select
+from sqlalchemy.dialects.postgresql import JSONB
+from sqlalchemy.orm import Session
+
+from tilewright.kernels.kernel import Kernel
+from tilewright.kernels.problem import Limits, Problem
+from tilewright.kernels.space import Configuration
+from tilewright.service.operations.best.predictors import Predictors
+from tilewright.service.operations.best.rows import Tuned, count_retracted
+from tilewright.service.operations.registry import kernel_variant_ids
+from tilewright.service.operations.staleness.standing import source_keys
+from tilewright.service.operations.studies.rows import barred
+from tilewright.service.store import models
+from tilewright.tuner.outcome import Outcome
+from tilewright.tuner.predict.predictor import Prediction, Predictor, Record, enough
+
+MOST_SHAPES = 300
+"""Tuned shapes, the newest, that are predicted from: fitting to as many takes about two seconds."""
+
+FEWEST_TRIALS = 8
+"""Measured trials of a shape below which it says too little of the others to be predicted from."""
+
+_PREDICTORS = Predictors()
+
+
+def predictions(
+    session: Session,
+    kernel: Kernel,
+    limits: Limits,
+    model_id: int,
+    tuned: Tuned,
+    asked: Mapping[Problem, Callable[[Configuration], bool]],
+) -> dict[Problem, Prediction]:
+    """A prediction for each problem where the tuned shapes allow one; all share dtype and options.
+
+    `asked` says of each problem which configurations it admits, `tuned` holds the best rows of that device model.
+    """
+    if not asked or not enough(len(tuned.ids)):
+        return {}
+    ids = tuple(int(i) for i in tuned.ids[:MOST_SHAPES])  # the newest come first
+    retracted = count_retracted(session, kernel.name, model_id)  # before the trials are read: see _series
+    series = _series(kernel, limits, next(iter(asked)), retracted)
+    fitted = _PREDICTORS.fitted(
+        session,
+        series,
+        ids,
+        lambda reading: _fitted(reading, kernel, limits, ids),
+        lambda older: _may_stand_in(session, older, ids),
+    )
+    found = {
+        problem: _PREDICTORS.answer(series, fitted, problem, lambda by, p=problem, a=admits: by.predict(p, a))  # type: ignore[misc]
+        for problem, admits in asked.items()
+    }
+    return {problem: prediction for problem, prediction in found.items() if prediction is not None}
+
+
+class Remembered:
+    """What `predictions` said before of the problems of one kernel, dtype and options on one device model."""
+
+    def __init__(self, kernel: Kernel, limits: Limits, retracted: int, ids: Iterable[int]) -> None:
+        """`ids`: of the best rows, the newest first. `retracted`: as `count_retracted` counts them."""
+        self._kernel, self._limits, self._retracted = kernel, limits, retracted
+        self._ids = tuple(int(i) for i in islice(ids, MOST_SHAPES))
+        self._says_nothing = not enough(len(self._ids))
+
+    def answer(self, problem: Problem) -> tuple[bool, Prediction | None]:
+        """Whether it is known what `predictions` says of the problem, and that."""
+        if self._says_nothing:
+            return True, None
+        series = _series(self._kernel, self._limits, problem, self._retracted)
+        is_known, fitted, prediction = _PREDICTORS.known(series, self._ids, problem)
+        self._says_nothing = fitted is not None and fitted.predictor is None
+        return is_known, prediction
+
+
+def _series(kernel: Kernel, limits: Limits, like: Problem, retracted: int) -> Hashable:
+    # A superseded best that is retracted leaves those that stand as they were, but the fits to its study have its time.
+    return kernel.name, tuple(source_keys(kernel).values()), limits, like.dtype, like.option_items, retracted
+
+
+def _may_stand_in(session: Session, older: Sequence[int], ids: Sequence[int]) -> bool:
+    """Whether the one fit is only a little behind the other: since then nothing but newer bests came.
+
+    What is gone was superseded by one of them, or fell off the end; a retracted best must not be predicted from.
+    """
+    known, now = set(older), set(ids)
+    if known.isdisjoint(now) or any(new <= max(known) for new in now - known):
+        return False  # of another device model, or of an environment that somebody insisted on
+    oldest = min(now) if len(now) == MOST_SHAPES else 0
+    gone = [row for row in known - now if row >= oldest]
+    best = models.BestConfiguration
+    superseded = select(func.count()).where(
+        best.id.in_(gone), best.superseded_by_id.is_not(None), best.retracted_at.is_(None)
+    )
+    return not gone or session.scalar(superseded) == len(gone)
+
+
+def _fitted(session: Session, kernel: Kernel, limits: Limits, ids: Sequence[int]) -> tuple[Predictor | None, int]:
+    records = _records(session, kernel, ids)
+    trials = sum(len(record.times_ms) for record in records)
+    return Predictor(kernel, limits, records) if enough(len(records)) else None, trials
+
+
+def _records(session: Session, kernel: Kernel, ids: Sequence[int]) -> list[Record]:
+    """The measured trials behind these best rows, as today's sources got them; of one problem the newest study."""
+    best, trial = models.BestConfiguration, models.Trial
+    rows = session.execute(
+        select(
+            best.id,
+            models.Problem.shape,
+            models.Problem.dtype,
+            models.Problem.options,
+            trial.study_id,
+            models.Environment.origin,
+        )
+        .join(best.problem)
+        .join(best.trial)
+        .join(best.environment)
+        .where(best.id.in_(ids))
+        .order_by(models.Environment.origin.is_not(None), best.id.desc())  # measured here before imported
+    ).all()
+    studies: dict[Problem, tuple[int, str | None]] = {}
+    for row in rows:
+        studies.setdefault(kernel.problem(row.shape, row.dtype, row.options), (row.study_id, row.origin))
+    trials = _trials(session, kernel, {study for study, _ in studies.values()})
+    records = [trials[study].record(problem, origin) for problem, (study, origin) in studies.items()]
+    return [record for record in records if len(record.times_ms) >= FEWEST_TRIALS]
+
+
+@dataclass
+class _Trials:
+    """What became of the configurations of one study."""
+
+    failed: set[Configuration]
+    times_ms: dict[Configuration, float] = field(default_factory=dict)
+    registers: dict[Configuration, int] = field(default_factory=dict)
+
+    def add(self, configuration: Configuration, time_ms: float | None, registers: int | None) -> None:
+        """Takes one trial."""
+        if time_ms is None:
+            self.failed.add(configuration)
+        elif configuration not in self.failed:
+            self.times_ms[configuration] = time_ms
+            if registers:
+                self.registers[configuration] = registers
+
+    def record(self, problem: Problem, origin: str | None) -> Record:
+        """As a predictor takes them."""
+        return Record(problem, self.times_ms, self.registers, frozenset(self.failed), origin)
+
+
+def _trials(session: Session, kernel: Kernel, studies: Collection[int]) -> dict[int, _Trials]:
+    """By study what was measured, and what failed: in a trial, in a job's finals, or as a best that was retracted."""
+    trial = models.Trial
+    current = kernel_variant_ids(session, kernel).values()
+    rows = session.execute(
+        select(trial.study_id, trial.configuration, trial.time_ms, trial.registers).where(
+            trial.study_id.in_(studies),
+            trial.kernel_variant_id.in_(current),
+            trial.outcome != Outcome.CONSTRAINT_VIOLATED,  # which says nothing of other problems
+        )
+    )
+    found = {study: _Trials(set()) for study in studies}
+    for study in _with_fallen(session, studies):
+        found[study].failed |= barred(session, study)
+    for row in rows:
+        found[row.study_id].add(Configuration.from_json(row.configuration), row.time_ms, row.registers)
+    return found
+
+
+def _with_fallen(session: Session, studies: Collection[int]) -> set[int]:
+    """Those of the studies in which a finalist failed at last, or from which a best was retracted."""
+    job, best, trial = models.TuningJob, models.BestConfiguration, models.Trial
+    has_fallen = func.jsonb_array_length(func.coalesce(job.result["dropped"], literal([], JSONB))) > 0
+    fallen = session.scalars(select(job.study_id).where(job.study_id.in_(studies), has_fallen))
+    retracted = session.scalars(
+        select(trial.study_id)
+        .join(best, best.trial_id == trial.id)
+        .where(trial.study_id.in_(studies), best.retracted_at.is_not(None))
+    )
+    return {study for study in (*fallen, *retracted) if study is not None}

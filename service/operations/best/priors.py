@@ -1,0 +1,181 @@
+"""What the database holds that a new study may learn from before its own trials: see `priors`.
+
+Trials of the nearest two make priors; what `best` would predict is tried first, then what was best for more of them. A
+model's guess is as good as the trials that two shapes share: winners tried elsewhere too are what predictions for a
+third shape rest on.
+What was retracted there, or fell in the finals, counts as failed: its time is that of a wrong result.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from sqlalchemy import ColumnElement, select
+from sqlalchemy.orm import Session
+
+from tilewright.kernels.kernel import Kernel
+from tilewright.kernels.problem import Problem
+from tilewright.kernels.space import Configuration
+from tilewright.service.operations.best.predictions import predictions
+from tilewright.service.operations.best.rows import MAX_RANKED, EnvironmentFilter, alike, model_distance, similar_shapes
+from tilewright.service.operations.registry import limits_of
+from tilewright.service.operations.studies.rows import barred, prior_trials
+from tilewright.service.store import models
+from tilewright.tuner.search import Prior
+
+OLDER_ENVIRONMENT = 0.95
+"""Similarity: the same problem on the same device model, under another driver or compiler."""
+
+NEAR_SHAPE, HALVED_EVERY = 0.9, 4.0
+"""Similarity of another shape: this, halved for so many powers of two that its axes differ by in all."""
+
+OTHER_MODEL = 0.8
+"""Similarity of another device model, at the same shape: that of the replays in docs/measuring.md, section 7."""
+
+FARTHEST = 4.0
+"""Powers of two; beyond that another shape says too little."""
+
+MOST_OF_EACH = 2
+FEWEST_TRIALS = 8
+
+MOST_WINNERS = 64
+"""Of the nearest shapes; a search tries a few of them, after those that its study has or its space has not."""
+
+MOST_GUESSED_FROM = 16
+"""Shapes, the nearest: a job waits until these are read and fitted to, 1.9 s instead of 3.8 s for 60 of 200 trials, and
+from 12 to 30 predictions were as good as from 60 (docs/measuring.md, section 9)."""
+
+Shape = Mapping[str, int]
+
+
+def priors(session: Session, kernel: Kernel, problem: Problem, study: models.Study) -> list[Prior]:
+    """At most four priors for the study, the most similar first.
+
+    From its own device model: the same problem in older environments, near shapes in the same one. Where there is
+    neither, the same problem or near shapes on the most similar other models of its kind.
+    """
+    found = [*_older(session, kernel, study), *_near(session, kernel, problem, study)]
+    found = found or _elsewhere(session, kernel, problem, study)
+    return sorted(found, key=lambda prior: -prior.similarity)
+
+
+def winners(session: Session, kernel: Kernel, problem: Problem, study: models.Study) -> list[Configuration]:
+    """What is best on the study's device model for this problem and the nearest others, the nearest first.
+
+    Of every environment: a start is measured like any other trial.
+    """
+    best = models.BestConfiguration
+    model = session.get_one(models.DeviceModel, study.device_model_id)
+    tuned = similar_shapes(session, kernel, problem, model, EnvironmentFilter(), transferred=False)
+    ids = tuned.nearest(problem, MOST_WINNERS)
+    rows = session.execute(select(best.id, models.Trial.configuration).join(best.trial).where(best.id.in_(ids)))
+    found = {row.id: Configuration.from_json(row.configuration) for row in rows}
+    return list(dict.fromkeys(found[number] for number in ids))
+
+
+def guess(
+    session: Session, kernel: Kernel, problem: Problem, device: str, variants: Sequence[str] | None
+) -> Configuration | None:
+    """What is predicted, as by `best`, to be the fastest of these variants on the device of this UUID.
+
+    From the nearest shapes; None where too few are tuned.
+    """
+    there = models.DeviceModel
+    model = session.scalars(select(there).join(models.Device).where(models.Device.uuid == device)).one()
+    tuned = similar_shapes(session, kernel, problem, model, EnvironmentFilter(), transferred=False)
+    near = replace(tuned, ids=tuned.ids[np.isin(tuned.ids, tuned.nearest(problem, MOST_GUESSED_FROM))])
+    limits = limits_of(model)
+    space = kernel.space(problem, limits, variants)
+    found = predictions(session, kernel, limits, model.id, near, {problem: space.__contains__})
+    return found[problem].configuration if problem in found else None
+
+
+def distance(one: Shape, other: Shape) -> float:
+    """How many powers of two the axes differ by, added up: 1 x n is as far from n x 1 as it looks."""
+    return sum(abs(math.log2(size / other[axis])) for axis, size in one.items())
+
+
+def _older(session: Session, kernel: Kernel, study: models.Study) -> list[Prior]:
+    rows = session.scalars(
+        select(models.Study.id)
+        .where(
+            models.Study.problem_id == study.problem_id,
+            models.Study.device_model_id == study.device_model_id,
+            models.Study.id != study.id,
+        )
+        .order_by(models.Study.id.desc())
+        .limit(MOST_OF_EACH)
+    ).all()
+    return _made(session, kernel, [("older environment", row, OLDER_ENVIRONMENT) for row in rows])
+
+
+def _near(session: Session, kernel: Kernel, problem: Problem, study: models.Study) -> list[Prior]:
+    there = models.Study
+    near = _within_reach(
+        session,
+        kernel,
+        problem,
+        there.problem_id != study.problem_id,
+        there.device_model_id == study.device_model_id,
+        there.environment_id == study.environment_id,
+    )
+    nearest = sorted((one.distance, one.study_id) for one in near)[:MOST_OF_EACH]
+    return _made(session, kernel, [("near shape", number, NEAR_SHAPE * _share(far)) for far, number in nearest])
+
+
+def _elsewhere(session: Session, kernel: Kernel, problem: Problem, study: models.Study) -> list[Prior]:
+    there, own = models.DeviceModel, session.get_one(models.DeviceModel, study.device_model_id)
+    newest: dict[tuple[int, int], tuple[float, int, _Near]] = {}
+    for one in _within_reach(session, kernel, problem, there.kind == own.kind, there.id != own.id):
+        unlike = one.distance + model_distance(own, one.model.multiprocessors, one.model.compute_capability)
+        newest.setdefault((one.model.id, one.problem_id), (unlike, one.study_id, one))
+    nearest = [one for _, _, one in sorted(newest.values(), key=lambda ranked: ranked[:2])[:MOST_OF_EACH]]
+    wanted = [(one.model.name, one.study_id, OTHER_MODEL * _share(one.distance)) for one in nearest]
+    return _made(session, kernel, wanted)
+
+
+@dataclass(frozen=True)
+class _Near:
+    """A study of a problem that differs little: by so many powers of two in all."""
+
+    distance: float
+    study_id: int
+    problem_id: int
+    model: models.DeviceModel
+
+
+def _within_reach(
+    session: Session, kernel: Kernel, problem: Problem, *conditions: ColumnElement[bool]
+) -> Iterator[_Near]:
+    """Studies whose problem is this one or differs little from it, the newest first."""
+    wanted = (
+        select(models.Study.id, models.Problem.id, models.Problem.shape, models.DeviceModel)
+        .join(models.Problem, models.Problem.id == models.Study.problem_id)
+        .join(models.Kernel, models.Kernel.id == models.Problem.kernel_id)
+        .join(models.DeviceModel, models.DeviceModel.id == models.Study.device_model_id)
+        .where(*alike(kernel, problem), *conditions)
+        .order_by(models.Study.id.desc())
+        .limit(MAX_RANKED)
+    )
+    for study_id, problem_id, shape, model in session.execute(wanted):
+        if shape.keys() == problem.shape.keys():
+            found = _Near(distance(problem.shape, shape), study_id, problem_id, model)
+            if found.distance <= FARTHEST:
+                yield found
+
+
+def _share(far: float) -> float:
+    return math.exp2(-far / HALVED_EVERY)
+
+
+def _made(session: Session, kernel: Kernel, wanted: list[tuple[str, int, float]]) -> list[Prior]:
+    made = []
+    for source, study_id, similarity in wanted:
+        trials, out = prior_trials(session, study_id, kernel).trials, barred(session, study_id)
+        told = [(trial.configuration, trial.evaluation) for trial in trials]
+        if sum(evaluation.time_ms is not None and c not in out for c, evaluation in told) >= FEWEST_TRIALS:
+            made.append(Prior.of(f"{source}, study {study_id}", told, similarity, out))
+    return made

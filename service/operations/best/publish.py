@@ -1,0 +1,229 @@
+"""Makes a job's settled winner the best configuration of its study, in one transaction with what it replaces."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, replace
+from typing import Any
+
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session, joinedload
+
+from tilewright.kernels.space import Configuration
+from tilewright.service.operations.jobs.record_trial import storable
+from tilewright.service.operations.registry import device_model_of
+from tilewright.service.store import models
+from tilewright.tuner.outcome import Outcome
+from tilewright.tuner.roofline import roof_gflops
+from tilewright.tuner.statistics import ratio_interval
+from tilewright.tuner.tune import Finalist, TuneResult
+
+
+def publish_best(
+    session: Session, job: models.TuningJob, study: models.Study, result: TuneResult
+) -> models.BestConfiguration | None:
+    """The new best row, or None where the standing one stays.
+
+    Published is only what the finals settled, from a measured and verified trial. The best of the same environment
+    that stands already gives way to a winner that is faster beyond the noise, and to any where its own source is no
+    longer the newest. Noise, and a job limited to some variants, do not displace the winner of all.
+    """
+    standing = _standing_best(session, study)
+    if standing is not None:
+        _retract_if_dropped(standing, result)
+    settled = _publishable(session, study, result)
+    if settled is None:
+        return None
+    result, trial = settled
+    if standing is not None and standing.retracted_at is None and not _displaces(session, result, standing):
+        return None
+    best_id = session.scalar(select(func.nextval("best_configurations_id_seq")))
+    if standing is not None and standing.retracted_at is None:
+        standing.superseded_by_id = best_id
+    session.flush()  # the old row leaves the index of current ones before the new one enters
+    best = models.BestConfiguration(
+        id=best_id,
+        problem_id=study.problem_id,
+        device_model_id=study.device_model_id,
+        environment_id=study.environment_id,
+        trial_id=trial.id,
+        job_id=job.id,
+        **_figures(session, study, trial, result),
+    )
+    session.add(best)
+    session.flush()
+    return best
+
+
+def job_result(result: TuneResult) -> dict[str, Any]:
+    """What a job came to, as JSON; gains are times of the other over the best's, above 1 in favour of the best."""
+    best, library = result.best, result.library
+    return {
+        "stopped_by": result.stopped_by,
+        "best": _finalist(best) if best else None,
+        "default_ms": result.default_ms,
+        "slowest_ms": result.slowest_ms,
+        "gain_over_default": _ratio(result.default_ms, best),
+        "gain_over_slowest": _ratio(result.slowest_ms, best),
+        "library": None
+        if library is None
+        else {
+            "name": library.name,
+            "time_ms": library.time_ms,
+            "ci_ms": list(library.ci_ms),
+            "faster": library.faster,
+            "speedup": _ratio(library.time_ms, best),
+            "bound_ratio": _finite(library.bound_ratio),
+        },
+        "library_failure": None if result.library_failure is None else storable(result.library_failure),
+        "ties": _ties(result),
+        "finalists": [_finalist(finalist) | {"ties": finalist.ties} for finalist in result.finalists],
+        "dropped": [{"configuration": d.configuration.as_json(), "reason": storable(d.reason)} for d in result.dropped],
+        "steadiness": None if result.steadiness is None else asdict(result.steadiness),
+    }
+
+
+def _standing_best(session: Session, study: models.Study) -> models.BestConfiguration | None:
+    # Two jobs of one study may settle at once: the study's row makes them take turns.
+    session.get_one(models.Study, study.id, with_for_update=True, populate_existing=True)
+    table = models.BestConfiguration
+    return session.scalars(
+        select(table)
+        .where(
+            table.problem_id == study.problem_id,
+            table.device_model_id == study.device_model_id,
+            table.environment_id == study.environment_id,
+            table.superseded_by_id.is_(None),
+            table.retracted_at.is_(None),
+        )
+        .options(joinedload(table.trial).joinedload(models.Trial.kernel_variant))
+        .execution_options(populate_existing=True)
+    ).one_or_none()
+
+
+def _retract_if_dropped(standing: models.BestConfiguration, result: TuneResult) -> None:
+    configuration = Configuration.from_json(standing.trial.configuration)
+    for dropped in result.dropped:
+        if dropped.configuration == configuration:
+            standing.retracted_at = func.now()
+            standing.retracted_reason = storable(dropped.reason)
+
+
+def _displaces(session: Session, result: TuneResult, standing: models.BestConfiguration) -> bool:
+    return _is_faster(result, standing) or _is_outdated(session, standing)
+
+
+def _is_faster(result: TuneResult, standing: models.BestConfiguration) -> bool:
+    """Beyond the noise: round by round where both were in the finals, else by their intervals, of different hours."""
+    winner, configuration = result.best, Configuration.from_json(standing.trial.configuration)
+    beside = next((finalist for finalist in result.finalists if finalist.configuration == configuration), None)
+    if winner is None:
+        return False
+    if beside is None or beside.configuration == winner.configuration:
+        return winner.ci_ms[1] < standing.ci_low_ms
+    _, ratio = ratio_interval(winner.samples_ms, beside.samples_ms)
+    return ratio.high < 1
+
+
+def _is_outdated(session: Session, standing: models.BestConfiguration) -> bool:
+    """Whether a newer source of the winning variant has been registered."""
+    used, table = standing.trial.kernel_variant, models.KernelVariant
+    newest = session.scalar(
+        select(func.max(table.id)).where(table.kernel_id == used.kernel_id, table.name == used.name)
+    )
+    return newest != used.id
+
+
+def _publishable(session: Session, study: models.Study, result: TuneResult) -> tuple[TuneResult, models.Trial] | None:
+    """The result with its winner's trial; where that was retracted meanwhile, the next finalist is the winner."""
+    if result.best is None:
+        return None
+    trial = _trial_of(session, study, result.best)
+    if trial is None or not _is_retracted(session, trial):
+        return None if trial is None else (result, trial)
+    for finalist in result.finalists[1:]:
+        trial = _trial_of(session, study, finalist)
+        if trial is not None and not _is_retracted(session, trial):
+            library = result.library
+            if library is not None:
+                library = replace(library, faster=library.faster or library.ci_ms[1] < finalist.ci_ms[0])
+            return replace(result, best=finalist, library=library), trial
+    return None
+
+
+def _is_retracted(session: Session, trial: models.Trial) -> bool:
+    best = models.BestConfiguration
+    was = select(best.id).where(best.trial_id == trial.id, best.retracted_at.is_not(None))
+    return session.scalar(was.limit(1)) is not None
+
+
+def _trial_of(session: Session, study: models.Study, best: Finalist) -> models.Trial | None:
+    """The newest measured trial of the winning configuration; only verified trials are measured."""
+    table = models.Trial
+    return session.scalars(
+        select(table)
+        .where(
+            table.study_id == study.id,
+            table.configuration == best.configuration.as_json(),
+            table.outcome == Outcome.MEASURED,
+        )
+        .order_by(table.number.desc())
+        .limit(1)
+    ).one_or_none()
+
+
+def _figures(session: Session, study: models.Study, trial: models.Trial, result: TuneResult) -> dict[str, Any]:
+    best, library = result.best, result.library
+    assert best is not None  # noqa: S101 - for the type checker: only winners come here
+    assert trial.time_ms is not None and trial.gflops is not None and trial.gb_per_s is not None  # noqa: S101, PT018
+    # Work is the same in the trial and in the finals; only the time differs.
+    rate = trial.time_ms / best.time_ms
+    reached = {"gflops": trial.gflops * rate, "gb_per_s": trial.gb_per_s * rate}
+    return {
+        "time_ms": best.time_ms,
+        "ci_low_ms": best.ci_ms[0],
+        "ci_high_ms": best.ci_ms[1],
+        "l2": trial.ranking_l2,
+        **reached,
+        "roof_ratio": roof_ratio(session, study, reached["gflops"], reached["gb_per_s"]),
+        "default_ms": result.default_ms,
+        "slowest_ms": result.slowest_ms,
+        "library_name": library.name if library else None,
+        "library_ms": library.time_ms if library else None,
+        "library_faster": library.faster if library else None,
+        "ties": _ties(result),
+        "bound_ratio": trial.bound_ratio if best.bound_ratio is None else best.bound_ratio,
+        "library_bound_ratio": _finite(library.bound_ratio) if library else None,
+    }
+
+
+def roof_ratio(session: Session, study: models.Study, gflops: float, gb_per_s: float) -> float | None:
+    """The share of the roof that is reached, 1 at the roof; None where the device's peaks are not known."""
+    problem = session.get_one(models.Problem, study.problem_id)
+    model = device_model_of(session.get_one(models.DeviceModel, study.device_model_id))
+    # The roof depends on the ratio of work to traffic only, so that rates of one second serve as amounts.
+    admitted = problem.options.get("accuracy")
+    roof = roof_gflops(model, problem.dtype, round(gflops * 1e9), round(gb_per_s * 1e9), admitted)
+    return None if roof is None else gflops / roof
+
+
+def _ties(result: TuneResult) -> int:
+    return sum(finalist.ties for finalist in result.finalists)
+
+
+def _finalist(finalist: Finalist) -> dict[str, Any]:
+    return {
+        "configuration": finalist.configuration.as_json(),
+        "time_ms": finalist.time_ms,
+        "ci_ms": list(finalist.ci_ms),
+        "bound_ratio": _finite(finalist.bound_ratio),
+    }
+
+
+def _finite(ratio: float | None) -> float | None:
+    """The ratio, or None where there is none that JSON could say."""
+    return ratio if ratio is not None and math.isfinite(ratio) else None
+
+
+def _ratio(other_ms: float | None, best: Finalist | None) -> float | None:
+    return None if other_ms is None or best is None else other_ms / best.time_ms

@@ -1,0 +1,244 @@
+"""The current best configurations, newest first: the table that the first page and `/v1/results` show."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, TypedDict, TypeVar
+
+from pydantic import Field
+from sqlalchemy import Select, func, select, true
+from sqlalchemy.orm import Session, joinedload
+
+from tilewright.service.errors import NotFoundError
+from tilewright.service.operations.answers import Answer, EnvironmentAnswer, LibraryAnswer, Page, ProblemAnswer
+from tilewright.service.operations.best.stored import StoredBest, split_configuration
+from tilewright.service.operations.pages import MAX_ROW_ID, cursor_of, row_id_of
+from tilewright.service.operations.registry import environment_answer, problem_answer
+from tilewright.service.operations.staleness.standing import Standing, only_stale, perhaps_improvable, standings
+from tilewright.service.store import models
+
+Row = TypeVar("Row")
+
+MOST_LOOKED_AT = 2000
+"""Results that one page looks at for those that are improvable; a page that finds too few still leads to the next."""
+
+
+class ResultAnswer(Answer):
+    """One current best configuration as it was measured; ratios are of times and above 1 in its favour."""
+
+    id: int
+    problem: ProblemAnswer
+    device_model: str
+    environment: EnvironmentAnswer
+    variant: str
+    configuration: dict[str, int]
+    time_ms: float
+    ci_ms: tuple[float, float]
+    l2: str
+    gflops: float
+    gb_per_s: float
+    roof_ratio: float | None
+    gain_over_default: float | None
+    gain_over_slowest: float | None
+    library: LibraryAnswer | None
+    bound_ratio: float | None
+    ties: int
+    study_id: int
+    trial_number: int
+    verified_at: datetime
+    stale: bool
+    stale_because: list[str] = Field(description="What moved on since: source, driver, toolkit, compiler.")
+    improvable: bool
+    unseen_variants: list[str] = Field(description="Variants that its study has not tried as they are now.")
+    retracted_at: datetime | None
+    retracted_reason: str | None
+    retracted_by: str | None = Field(description="Who asked for it; null where later finals did.")
+    stands_in_for: int | None = Field(description="The retracted result in whose place it was put.")
+
+
+class WhichResults(TypedDict, total=False):
+    """Which results a page of them holds; what is absent narrows nothing."""
+
+    kernel: str | None
+    device_model: str | None
+    stale: bool | None
+    improvable: bool | None
+    retracted: bool
+    limit: int
+
+
+def library_fields(row: models.BestConfiguration | StoredBest) -> dict[str, Any] | None:
+    """The library's side of a best configuration, or None where no library was timed beside it."""
+    if row.library_ms is None or row.library_name is None:
+        return None
+    return {
+        "name": row.library_name,
+        "time_ms": row.library_ms,
+        "faster": bool(row.library_faster),
+        "speedup": row.library_ms / row.time_ms,
+        "bound_ratio": row.library_bound_ratio,
+    }
+
+
+def library_answer(row: models.BestConfiguration) -> LibraryAnswer | None:
+    """The same as an answer."""
+    fields = library_fields(row)
+    return None if fields is None else LibraryAnswer(**fields)
+
+
+def gain(over_ms: float | None, row: models.BestConfiguration | StoredBest) -> float | None:
+    """How many times longer `over_ms` is than the best's time; None where nothing was measured."""
+    return over_ms / row.time_ms if over_ms is not None else None
+
+
+def results(
+    session: Session,
+    *,
+    kernel: str | None = None,
+    device_model: str | None = None,
+    stale: bool | None = None,
+    improvable: bool | None = None,
+    retracted: bool = False,
+    limit: int = 50,
+    cursor: str | None = None,
+) -> Page[ResultAnswer]:
+    """One page of current best configurations, newest first; unknown names give an empty page.
+
+    `stale` and `improvable` narrow it to those that are, or are not. `retracted`: those that were withdrawn instead.
+    """
+    best = models.BestConfiguration
+    query = with_relations(current_results(select(best), kernel, device_model, retracted=retracted))
+    if stale is not None:
+        query = only_stale(session, query, wanted=stale)
+    if improvable:
+        query = perhaps_improvable(session, query)
+    found: list[ResultAnswer] = []
+    before, looked_at = row_id_of(cursor) if cursor is not None else None, 0
+    while True:
+        rows = session.scalars(_older(query, before).limit(limit + 1)).all()
+        for answer in result_answers(session, rows[:limit]):
+            if improvable is None or answer.improvable == improvable:
+                found.append(answer)
+                if len(found) == limit:
+                    is_last = answer.id == rows[-1].id
+                    return Page(items=found, next_cursor=None if is_last else cursor_of(answer.id))
+        if len(rows) <= limit:
+            return Page(items=found, next_cursor=None)
+        before, looked_at = rows[limit - 1].id, looked_at + limit
+        if looked_at >= MOST_LOOKED_AT:
+            return Page(items=found, next_cursor=cursor_of(before))
+
+
+def _older(query: Select[Row], before: int | None) -> Select[Row]:
+    best = models.BestConfiguration
+    query = query.order_by(best.id.desc())
+    return query if before is None else query.where(best.id < before)
+
+
+def result(session: Session, result_id: int) -> ResultAnswer:
+    """One best configuration, also a superseded or retracted one; raises NotFoundError."""
+    best = models.BestConfiguration
+    query = with_relations(select(best)).where(best.id == result_id).execution_options(populate_existing=True)
+    row = session.scalars(query).one_or_none() if 0 < result_id <= MAX_ROW_ID else None
+    if row is None:
+        raise NotFoundError("result", str(result_id))
+    return result_answers(session, [row])[0]
+
+
+@dataclass(frozen=True)
+class ModelResults:
+    """The newest current best configurations of one device model, and how many there are in all."""
+
+    items: list[ResultAnswer]
+    total: int
+
+
+def results_by_model(
+    session: Session, *, kernel: str | None = None, device_model: str | None = None, each: int = 10
+) -> dict[str, ModelResults]:
+    """The newest `each` results of every device model that has any, by slug; in one query."""
+    best, model = models.BestConfiguration, models.DeviceModel
+    own = current_results(select(best.id), kernel, None).where(best.device_model_id == model.id).correlate(model)
+    newest = own.order_by(best.id.desc()).limit(each).lateral("newest")
+    total = own.with_only_columns(func.count()).scalar_subquery()
+    picked = select(newest.c.id, total.label("total")).select_from(model).join(newest, true())
+    if device_model is not None:
+        picked = picked.where(model.slug == device_model)
+    ranked = picked.subquery()
+    query = (
+        with_relations(select(best).add_columns(ranked.c.total))
+        .join(ranked, ranked.c.id == best.id)
+        .order_by(best.id.desc())
+    )
+    rows = session.execute(query).all()
+    found: dict[str, ModelResults] = {}
+    for answer, (_, count) in zip(result_answers(session, [row for row, _ in rows]), rows, strict=True):
+        found.setdefault(answer.device_model, ModelResults([], count)).items.append(answer)
+    return found
+
+
+def current_results(
+    query: Select[Row], kernel: str | None, device_model: str | None, *, retracted: bool = False
+) -> Select[Row]:
+    """The query over best configurations, for those that stand, of this kernel and device model where given."""
+    best = models.BestConfiguration
+    current = (best.superseded_by_id.is_(None), best.retracted_at.is_(None))
+    query = query.where(best.retracted_at.is_not(None)) if retracted else query.where(*current)
+    if kernel is not None:
+        query = query.join(best.problem).join(models.Problem.kernel).where(models.Kernel.name == kernel)
+    if device_model is not None:
+        query = query.join(best.device_model).where(models.DeviceModel.slug == device_model)
+    return query
+
+
+def with_relations(query: Select[Row]) -> Select[Row]:
+    """The query over best configurations, with everything that an answer is made of."""
+    best = models.BestConfiguration
+    return query.options(
+        joinedload(best.problem).joinedload(models.Problem.kernel),
+        joinedload(best.device_model),
+        joinedload(best.environment),
+        joinedload(best.trial),
+    )
+
+
+def result_answers(session: Session, rows: Sequence[models.BestConfiguration]) -> list[ResultAnswer]:
+    """The best configurations as callers see them, in order; their relations must be loaded."""
+    found = standings(session, [row.id for row in rows]) if rows else {}
+    return [_result_answer(row, found[row.id]) for row in rows]
+
+
+def _result_answer(row: models.BestConfiguration, standing: Standing) -> ResultAnswer:
+    variant, values = split_configuration(row.trial.configuration)
+    return ResultAnswer(
+        id=row.id,
+        problem=problem_answer(row.problem),
+        device_model=row.device_model.slug,
+        environment=environment_answer(row.environment),
+        variant=variant,
+        configuration=values,
+        time_ms=row.time_ms,
+        ci_ms=(row.ci_low_ms, row.ci_high_ms),
+        l2=row.l2,
+        gflops=row.gflops,
+        gb_per_s=row.gb_per_s,
+        roof_ratio=row.roof_ratio,
+        gain_over_default=gain(row.default_ms, row),
+        gain_over_slowest=gain(row.slowest_ms, row),
+        library=library_answer(row),
+        bound_ratio=row.bound_ratio,
+        ties=row.ties,
+        study_id=row.trial.study_id,
+        trial_number=row.trial.number,
+        verified_at=row.verified_at,
+        stale=standing.stale,
+        stale_because=list(standing.stale_because),
+        improvable=standing.improvable,
+        unseen_variants=list(standing.unseen_variants),
+        retracted_at=row.retracted_at,
+        retracted_reason=row.retracted_reason,
+        retracted_by=row.retracted_by,
+        stands_in_for=row.stands_in_for_id,
+    )

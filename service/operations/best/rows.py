@@ -1,0 +1,198 @@
+"""The queries behind find_best: current best configurations with all that an answer needs, and shapes to rank."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sqlalchemy import BigInteger, ColumnElement, Text, and_, cast, func, select
+from sqlalchemy.dialects.postgresql import ARRAY, JSONB
+from sqlalchemy.orm import Session
+
+from tilewright.kernels.kernel import Kernel
+from tilewright.kernels.problem import Problem
+from tilewright.service.operations.best.stored import COLUMNS, MEASURED, StoredBest, stored_best
+from tilewright.service.operations.staleness.standing import source_key, source_keys, with_standing
+from tilewright.service.store import models
+
+MAX_RANKED = 20_000
+"""Tuned shapes that are ranked, newest first: a bound on the work of one question."""
+
+
+TRIED = 64
+"""Nearest results looked at before the next kind of match: some do not fit the asked problem."""
+
+TRIED_FIRST = 8
+"""So many of them are read at first; the first fits most questions."""
+
+
+@dataclass(frozen=True)
+class EnvironmentFilter:
+    """The driver and toolkit that a caller insists on; None takes any."""
+
+    driver: str | None = None
+    toolkit: str | None = None
+
+    def conditions(self) -> list[ColumnElement[bool]]:
+        """Conditions on a joined `environments`."""
+        asked = ((models.Environment.driver, self.driver), (models.Environment.toolkit, self.toolkit))
+        return [column == value for column, value in asked if value is not None]
+
+
+def is_current() -> ColumnElement[bool]:
+    """Neither superseded nor retracted."""
+    best = models.BestConfiguration
+    return and_(best.superseded_by_id.is_(None), best.retracted_at.is_(None))
+
+
+def full_rows(*more: Any, current: bool = True) -> Any:
+    """The query for all, or all current ones, with everything that `stored_best` reads, and `more` columns after it."""
+    best = models.BestConfiguration
+    query = (
+        select(*COLUMNS)
+        .join(best.environment)
+        .join(best.device_model)
+        .join(best.problem)
+        .join(best.trial)
+        .join(MEASURED, MEASURED.id == models.Trial.kernel_variant_id)
+    )
+    query = with_standing(query).add_columns(*more)
+    return query.where(is_current()) if current else query
+
+
+def exact_rows(
+    session: Session, kernel: Kernel, slug: str, problems: Sequence[Problem], wanted: EnvironmentFilter
+) -> Iterator[tuple[Problem, StoredBest, models.DeviceModel]]:
+    """Each tuned problem with its row and its device model; of several environments the one to use."""
+    by_hash = {problem.hash: problem for problem in problems}
+    query = (
+        full_rows(models.Problem.hash, models.DeviceModel)
+        .where(models.DeviceModel.slug == slug, models.Problem.hash.in_(list(by_hash)), *wanted.conditions())
+        .order_by(models.Problem.hash)
+    )
+    for problem_hash, group in groupby(session.execute(query), key=lambda row: row[-2]):
+        rows = list(group)
+        yield by_hash[problem_hash], preferred(kernel, [stored_best(row) for row in rows]), rows[0][-1]
+
+
+def preferred(kernel: Kernel, rows: Sequence[StoredBest]) -> StoredBest:
+    """Of one problem's rows in several environments the one to use.
+
+    Measured here before imported; fresh before stale; among stale ones the newest environment; then the fastest.
+    """
+    if len(rows) == 1:
+        return rows[0]
+    current = source_keys(kernel)
+
+    def rank(row: StoredBest) -> tuple[bool, bool, int, float]:
+        stale = bool(row.seen.moved) or source_key(*row.source) != current.get(row.source.name)
+        return row.environment.origin is not None, stale, -row.environment_id if stale else 0, row.time_ms
+
+    return min(rows, key=rank)
+
+
+def count_retracted(session: Session, kernel: str, model_id: int) -> int:
+    """How many bests of the kernel on the device model were retracted, superseded ones too; it only grows."""
+    best = models.BestConfiguration
+    query = select(func.count()).select_from(best).join(best.problem).join(models.Problem.kernel)
+    query = query.where(best.device_model_id == model_id, best.retracted_at.is_not(None), models.Kernel.name == kernel)
+    return session.scalar(query) or 0
+
+
+def rows_by_id(session: Session, ids: Collection[int]) -> dict[int, StoredBest]:
+    """The rows that are still current, by id."""
+    if not ids:
+        return {}
+    rows = session.execute(full_rows().where(models.BestConfiguration.id.in_(list(ids))))
+    return {row[0]: stored_best(row) for row in rows}
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """Tuned shapes as a matrix of logarithms, to rank them by distance to an asked one."""
+
+    ids: NDArray[np.int64]
+    log_shapes: NDArray[np.float64]  # (results, axes)
+    offsets: NDArray[np.float64]  # distance between device models; 0 on the same one
+    times_ms: NDArray[np.float64]  # decides between equal distances
+
+    def nearest(self, problem: Problem, count: int) -> list[int]:
+        """The ids of the `count` nearest results: sum over the axes of |log size ratio|, plus the models' distance."""
+        if not self.ids.size:
+            return []
+        asked = np.log(np.array([size for _, size in problem.axes], dtype=np.float64))
+        distances = np.abs(self.log_shapes - asked).sum(axis=1) + self.offsets
+        order = np.lexsort((self.ids, self.times_ms, distances))
+        return [int(i) for i in self.ids[order[:count]]]
+
+
+def similar_shapes(
+    session: Session,
+    kernel: Kernel,
+    like: Problem,
+    model: models.DeviceModel,
+    wanted: EnvironmentFilter,
+    *,
+    transferred: bool,
+) -> Tuned:
+    """The tuned problems with the kernel, dtype and options of `like`, on this model or on others of its kind."""
+    best, there = models.BestConfiguration, models.DeviceModel
+    # Numbers of the database's making: as JSON, twenty thousand shapes would take a third of a second to read.
+    sizes = [cast(models.Problem.shape[axis].astext, BigInteger) for axis in kernel.axes]
+    query = (
+        select(best.id, best.time_ms, there.multiprocessors, there.compute_capability, *sizes)
+        .join(best.problem)
+        .join(models.Problem.kernel)
+        .join(best.device_model)
+        .join(best.environment)
+        .where(
+            is_current(),
+            *alike(kernel, like),
+            and_(there.kind == model.kind, there.id != model.id) if transferred else there.id == model.id,
+            *wanted.conditions(),
+        )
+        .order_by(best.id.desc())
+        .limit(MAX_RANKED)
+    )
+    rows = [tuple(row) for row in session.execute(query) if None not in row]  # of a kernel that had fewer axes once
+    offsets = {kind: model_distance(model, *kind) for kind in {row[2:4] for row in rows}}
+    return Tuned(
+        ids=np.array([row[0] for row in rows], dtype=np.int64),
+        log_shapes=np.log(np.array([row[4:] for row in rows], dtype=np.float64).reshape(-1, len(sizes))),
+        offsets=np.array([offsets[row[2:4]] for row in rows], dtype=np.float64),
+        times_ms=np.array([row[1] for row in rows], dtype=np.float64),
+    )
+
+
+def alike(kernel: Kernel, like: Problem) -> list[ColumnElement[bool]]:
+    """Conditions on joined `kernels` and `problems`: the kernel, dtype and options of `like`, and no other axes."""
+    return [
+        models.Kernel.name == kernel.name,
+        models.Problem.dtype == like.dtype,
+        models.Problem.options == dict(like.options),
+        _has_no_other_axes(kernel.axes),
+    ]
+
+
+def _has_no_other_axes(axes: Sequence[str]) -> ColumnElement[bool]:
+    """Whether a joined problem has none but these; the kernel may have had others once."""
+    return models.Problem.shape.op("-", return_type=JSONB())(cast(list(axes), ARRAY(Text))) == {}
+
+
+def model_distance(model: models.DeviceModel, multiprocessors: int, compute_capability: str) -> float:
+    """How unlike two models are: the logarithm of their ratio in multiprocessors and in compute capability."""
+    return abs(math.log(multiprocessors / model.multiprocessors)) + abs(
+        math.log(_capability(compute_capability) / _capability(model.compute_capability))
+    )
+
+
+def _capability(text: str) -> float:
+    """`9.0` as 9.0; a CPU device states none that is a number above 0, which counts as 1."""
+    major, _, minor = text.partition(".")
+    value = int(major) + int(minor) / 10 if major.isdigit() and minor.isdigit() else 0.0
+    return value if value > 0 else 1.0

@@ -1,0 +1,271 @@
+"""The current best configurations that a process keeps in memory, shelf by shelf as they are asked for.
+
+A shelf is a kernel on a device model. What is kept is what the database said at most BELIEVED_S ago: whoever keeps it
+up to date (best_watch.py) says `confirm` after every look at the changes; where it falls silent, nothing is answered
+from memory and callers ask the database, which says the same (`find_best`).
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
+
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
+
+from tilewright.kernels.errors import InvalidProblemError, UnknownNameError
+from tilewright.kernels.problem import OptionValue, Problem
+from tilewright.service.errors import InvalidRequestError, NoConfigurationError
+from tilewright.service.operations.best.rows import count_retracted, full_rows, is_current
+from tilewright.service.operations.best.stored import StoredBest, stored_best
+from tilewright.service.operations.best_cache.asked_shelves import Name
+from tilewright.service.operations.best_cache.packed import Packer
+from tilewright.service.operations.best_cache.rendered import Templates
+from tilewright.service.operations.best_cache.shelf import Found, Model, Shelf
+from tilewright.service.operations.registry import catalogue, default_device_model, limits_of
+from tilewright.service.store import models
+
+logger = logging.getLogger(__name__)
+
+BELIEVED_S = 1.0
+"""A new best is seen by every process within this time, whatever became of the message about it."""
+
+PIECE = 500
+"""Rows that are read at once: some milliseconds, in which no request is answered."""
+
+EXPECTED_FOR_S = 600.0
+"""How long what was asked about lately is waited for at most: one shelf that cannot be read must not stop the rest."""
+
+
+class BestMemory:
+    """Shelves, the device models, and which shelves are wanted. One thread changes it, any may ask."""
+
+    def __init__(self, most_rows: int, clock: Callable[[], float] = time.monotonic) -> None:
+        """`most_rows`: beyond, no further shelf is filled and the database is asked."""
+        self._most_rows, self._clock = most_rows, clock
+        self._confirmed_at = -math.inf
+        self._shelves: dict[Name, Shelf] = {}
+        self._models: dict[str, Model] = {}
+        self._default: str | None = None  # the device model that is meant where none is named
+        self._wanted: dict[Name, None] = {}
+        self._filling: Name | None = None
+        self._too_large: set[Name] = set()
+        self._packer, self._templates = Packer(), Templates()
+        self._expected: dict[Name, None] | None = {}
+        self._expected_since = -math.inf
+        self.asked: set[Name] = set()
+        """Shelves that were asked about, until somebody writes them down and takes them out."""
+
+    def find(
+        self,
+        kernel: str,
+        device_model: str | None,
+        shape: Mapping[str, int],
+        dtype: str,
+        options: Mapping[str, OptionValue],
+    ) -> Found | None:
+        """The answer of `find_best`; None where the database must be asked, be it for the right refusal."""
+        shelf = self._shelf(kernel, device_model)
+        try:
+            return None if shelf is None else shelf.find(shelf.kernel.problem(shape, dtype, options))
+        except (InvalidProblemError, NoConfigurationError):
+            return None
+
+    def find_plain(self, kernel: str, device_model: str | None, sizes: Sequence[int], dtype: str) -> Found | None:
+        """The same for sizes in the order of the kernel's axes, with every option at its default."""
+        shelf = self._shelf(kernel, device_model)
+        return None if shelf is None else shelf.find_plain(sizes, dtype)
+
+    def find_of(self, kernel: str, device_model: str | None, problem: Problem) -> Found | None:
+        """The same for a problem."""
+        shelf = self._shelf(kernel, device_model)
+        try:
+            return None if shelf is None else shelf.find(problem)
+        except NoConfigurationError:
+            return None
+
+    def _shelf(self, kernel: str, device_model: str | None) -> Shelf | None:
+        """The shelf, if it may be believed; where there is none it will be filled."""
+        if self._clock() - self._confirmed_at > BELIEVED_S:
+            return None
+        slug = self._default if device_model is None else device_model
+        name = (kernel, slug or "")
+        shelf = self._shelves.get(name)
+        if shelf is None:
+            self._want(name)
+        else:
+            self.asked.add(name)
+        return shelf
+
+    def _want(self, name: Name) -> None:
+        if name == self._filling or name in self._too_large:
+            return
+        if name[1] in self._models and len(self._wanted) <= len(self._models) * 64:
+            self._wanted[name] = None
+
+    def __len__(self) -> int:
+        return sum(len(shelf) for shelf in list(self._shelves.values()))
+
+    def confirm(self) -> None:
+        """What is here was right a moment ago."""
+        self._confirmed_at = self._clock()
+
+    def forget(self) -> None:
+        """Nothing is known any more: changes may have been missed."""
+        self._confirmed_at = -math.inf
+        self._shelves, self._models, self._default = {}, {}, None
+        self._filling = None
+        self._packer, self._templates = Packer(), Templates()
+        self._too_large.clear()
+
+    def prepare(self) -> None:
+        """From here on it is not there yet; what was asked about lately is to be told by `expect`."""
+        self._expected, self._expected_since = None, self._clock()
+
+    def expect(self, names: Sequence[Name]) -> None:
+        """Wants the shelves that were asked about lately."""
+        for name in names:
+            self._want(name)
+        self._expected = dict.fromkeys(name for name in names if name in self._wanted)
+
+    def what_is_missing(self) -> str | None:
+        """One sentence about what is still to be read of what was asked about lately, or None when all is there."""
+        expected = self._expected
+        if self._clock() - self._expected_since > EXPECTED_FOR_S:
+            return None
+        if expected is None:
+            return "It has not asked the database yet what to read into memory."
+        left = [name for name in list(expected) if name == self._filling or name in self._wanted]
+        if not left:
+            return None
+        return f"It reads results into memory: {len(left)} of {len(expected)} kernels on device models are left."
+
+    def wanted(self) -> Name | None:
+        """A shelf that was asked for and is not there, or is to be filled again."""
+        return next(iter(list(self._wanted)), None)
+
+    def filled(self, session: Session, name: Name, meanwhile: Callable[[], None]) -> Shelf | None:
+        """The shelf as it is in one moment; None where there can be none. `meanwhile` is called between pieces."""
+        self._filling = name  # who asks for it meanwhile does not want it once more
+        self._wanted.pop(name, None)
+        shelf = None
+        try:
+            shelf = self._shelf_of(session, name, meanwhile)
+        finally:
+            if shelf is None:
+                self._filling = None
+        return shelf
+
+    def _shelf_of(self, session: Session, name: Name, meanwhile: Callable[[], None]) -> Shelf | None:
+        model = self._models.get(name[1])
+        try:
+            kernel = catalogue().get(name[0])
+        except UnknownNameError:
+            return None
+        if model is None or not self._has_room(session, name, model):
+            return None
+        shelf = Shelf(kernel, model, self._packer, self._templates, count_retracted(session, name[0], model.id))
+        for rows in _pieces(session, *name):
+            shelf.fill(rows)
+            meanwhile()
+        shelf.arrange()
+        return shelf
+
+    def put(self, name: Name, shelf: Shelf) -> None:
+        """From here on it answers."""
+        self._shelves[name] = shelf
+        self._filling = None
+
+    def _has_room(self, session: Session, name: Name, model: Model) -> bool:
+        kept = sum(len(shelf) for other, shelf in self._shelves.items() if other != name)
+        best = models.BestConfiguration
+        query = select(func.count()).select_from(best).join(best.problem).join(models.Problem.kernel)
+        count = session.scalar(
+            query.where(is_current(), best.device_model_id == model.id, models.Kernel.name == name[0])
+        )
+        has_room = kept + (count or 0) <= self._most_rows
+        if not has_room:
+            self._shelves.pop(name, None)
+            self._too_large.add(name)
+            logger.warning("No room in memory for %d results of %s on %s: TILEWRIGHT_BEST_KEPT.", count, *name)
+        return has_room
+
+    def follow(self, session: Session, told: Sequence[str]) -> None:
+        """Makes the shelves say what the database says, after these messages of it (revision 0009)."""
+        of: dict[str, set[int]] = {"best": set(), "study": set(), "model": set()}
+        for message in told:
+            kind, _, ids = message.partition(" ")
+            of[kind].update(int(i) for i in ids.split(","))
+        if of["model"]:
+            self.learn_models(session)
+            again = [name for name, shelf in self._shelves.items() if shelf.model.id in of["model"]]
+            self._wanted.update(dict.fromkeys(again))
+            self._too_large.clear()
+        if self._shelves and (of["best"] or of["study"]):
+            self._replace(session, of["best"] | _bests_of(session, of["study"]))
+
+    def renew(self) -> None:
+        """Takes away the shelves of kernels that were read again from their folders; they are filled anew."""
+        declared = catalogue().by_name
+        for name, shelf in list(self._shelves.items()):
+            if declared.get(name[0]) is not shelf.kernel:
+                del self._shelves[name]
+                self._templates.forget(name[0])
+                self._wanted[name] = None
+
+    def learn_models(self, session: Session) -> None:
+        """The device models as they are now."""
+        rows = session.scalars(select(models.DeviceModel))
+        self._models = {row.slug: Model(row.id, row.slug, limits_of(row)) for row in rows}
+        with suppress(InvalidRequestError):
+            self._default = None
+            self._default = default_device_model(session)
+
+    def _replace(self, session: Session, ids: Collection[int]) -> None:
+        changed: dict[Name, list[tuple[StoredBest, bool]]] = defaultdict(list)
+        with_retracted: set[Name] = set()
+        for kernel, row, current, retracted in _rows_now(session, ids):
+            changed[kernel, row.device_model].append((row, current))
+            if retracted:
+                with_retracted.add((kernel, row.device_model))
+        for name, rows in changed.items():
+            shelf = self._shelves.get(name)
+            if shelf is not None:
+                shelf.replace(rows)
+                if name in with_retracted:
+                    shelf.forget_predictions(count_retracted(session, name[0], shelf.model.id))
+
+
+def _pieces(session: Session, kernel: str, slug: str) -> Iterator[list[StoredBest]]:
+    """The current rows of a kernel on a device model, some at a time, of one moment."""
+    query = (
+        full_rows()
+        .join(models.Kernel, models.Kernel.id == models.Problem.kernel_id)
+        .where(models.Kernel.name == kernel, models.DeviceModel.slug == slug)
+        .execution_options(stream_results=True, yield_per=PIECE)
+    )
+    for rows in session.execute(query).partitions():
+        yield [stored_best(row) for row in rows]
+
+
+def _rows_now(session: Session, ids: Collection[int]) -> Iterator[tuple[str, StoredBest, bool, bool]]:
+    """Kernel, row, whether it is current, and whether it was retracted; those that are gone are left out."""
+    best = models.BestConfiguration
+    query = full_rows(models.Kernel.name, is_current(), best.retracted_at.is_not(None), current=False)
+    query = query.join(models.Kernel, models.Kernel.id == models.Problem.kernel_id)
+    for row in session.execute(query.where(best.id.in_(ids))):
+        yield row[-3], stored_best(row), row[-2], row[-1]
+
+
+def _bests_of(session: Session, studies: Collection[int]) -> set[int]:
+    """Ids of the current rows of these studies."""
+    if not studies:
+        return set()
+    best, study = models.BestConfiguration, models.Study
+    same = (best.problem_id == study.problem_id, best.device_model_id == study.device_model_id)
+    query = select(best.id).join(study, (same[0]) & (same[1]) & (best.environment_id == study.environment_id))
+    return set(session.scalars(query.where(study.id.in_(studies), is_current())))

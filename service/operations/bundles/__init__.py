@@ -1,0 +1,1 @@
+"""Bundles: what an application needs at run time for one device model."""

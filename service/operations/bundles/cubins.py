@@ -1,0 +1,52 @@
+"""with_cubins(): a bundle with the compiled code of its results, for applications that have no compiler.
+
+Applications load it only from a folder that a key they know has signed: code is not checked like a configuration is.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from typing import Any
+
+from tilewright.kernels.space import Configuration
+from tilewright.service.errors import InvalidRequestError
+from tilewright.service.operations.bundles.bundle import as_text
+from tilewright.service.operations.registry import catalogue
+from tilewright.tuner.compile.cache import CubinCache, compiled_by
+from tilewright.tuner.compile.compilation import Compilation, arch_of
+from tilewright.tuner.errors import TrialFailure
+from tilewright.tuner.runtime.bundle_folder import MAX_FILE_BYTES
+
+
+def with_cubins(text: str) -> str:
+    """The document with `cubins` by hash, and `cubin` in each result; compiled here by NVRTC, or from the cache.
+
+    Raises NoCompilerError, and InvalidRequestError for a CPU, for code that does not compile and for too large a file.
+    """
+    document = json.loads(text)
+    major, minor = map(int, document["device_model"]["compute_capability"].split("."))
+    if (major, minor) == (0, 0):
+        raise InvalidRequestError("cubins", f"{document['device_model']['slug']} is no GPU; its bundle has none.")
+    cache, cubins, size = CubinCache(), dict[str, str](), len(text)
+    results = document.pop("results")
+    for result in results:
+        cubin = _cubin(cache, result, arch_of((major, minor)))
+        name = result["cubin"] = hashlib.sha256(cubin).hexdigest()
+        if name not in cubins:
+            cubins[name] = base64.b64encode(cubin).decode()
+            size += len(cubins[name])
+        if size > MAX_FILE_BYTES:
+            raise InvalidRequestError("cubins", f"with them the bundle has more than {MAX_FILE_BYTES} bytes.")
+    return as_text({**document, "cubins": dict(sorted(cubins.items()))}, results)
+
+
+def _cubin(cache: CubinCache, result: dict[str, Any], arch: str) -> bytes:
+    kernel = catalogue().get(result["kernel"])
+    problem = kernel.problem(result["shape"], result["dtype"], result["options"])
+    configuration = Configuration.of(result["variant"], result["configuration"])
+    try:
+        return compiled_by(cache, Compilation.of(kernel, problem, configuration, arch, "nvrtc")).cubin
+    except TrialFailure as failure:
+        raise InvalidRequestError("cubins", f"{problem}, {configuration} does not compile: {failure.log}") from failure

@@ -1,0 +1,1 @@
+"""Demand: what applications asked for and nobody has tuned."""

@@ -1,0 +1,246 @@
+"""What was asked for and not known exactly: counted within bounds, listed by traffic, tuned when somebody says so."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from uuid import UUID
+
+from pydantic import Field
+from sqlalchemy import ColumnElement, func, select, text, tuple_
+from sqlalchemy.orm import Session, joinedload
+
+from tilewright.kernels.errors import InvalidProblemError
+from tilewright.kernels.kernel import Kernel
+from tilewright.kernels.problem import Problem
+from tilewright.service.errors import InvalidRequestError
+from tilewright.service.operations.answers import Answer, Page, ProblemAnswer
+from tilewright.service.operations.jobs.request import request_job
+from tilewright.service.operations.registry import catalogue
+from tilewright.service.operations.requests import DemandJobs, JobRequest
+from tilewright.service.settings import settings
+from tilewright.service.store import models
+
+DEMAND_LOCK = 0x64656D61
+"""Advisory lock ("dema" in ASCII): processes count one at a time, so that their rows cannot deadlock."""
+
+_CURSOR = re.compile(r"([0-9]{1,18})\.([0-9]{1,18})")
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A problem that was asked for on a device model; hashable, to be counted."""
+
+    device_model: str
+    kernel: str
+    shape: tuple[tuple[str, int], ...]
+    dtype: str
+    options: tuple[tuple[str, bool | str], ...]
+
+    @classmethod
+    def of(cls, problem: ProblemAnswer | Problem, device_model: str) -> Wanted:
+        """What an answer was asked for."""
+        return cls(
+            device_model,
+            problem.kernel,
+            tuple(problem.shape.items()),
+            problem.dtype,
+            tuple(problem.options.items()),
+        )
+
+
+class DemandAnswer(Answer):
+    """A problem that no exact best is known of, and how often it was asked for."""
+
+    problem: ProblemAnswer
+    device_model: str
+    count: int = Field(description="Requests since it was first asked for.")
+    first_asked_at: datetime
+    last_asked_at: datetime
+
+
+class TunedDemand(Answer):
+    """What became of one problem: its job, or why there is none."""
+
+    problem: ProblemAnswer
+    device_model: str
+    count: int
+    job_id: UUID | None
+    is_new: bool = Field(description="False: an identical open job was joined.")
+    refused: str | None = Field(description="Why no job could be made.")
+
+
+def count(session: Session, asked: Mapping[Wanted, int]) -> None:
+    """Adds the counts; of each kernel and device model only the latest asked stay, as many as the setting says."""
+    session.execute(select(func.pg_advisory_xact_lock(DEMAND_LOCK)))
+    known = session.execute(select(models.DeviceModel.slug, models.DeviceModel.id))
+    model_ids = {row.slug: row.id for row in known}
+    kernels = {kernel.name: kernel for kernel in catalogue().kernels()}
+    rows: dict[tuple[int, str, str], tuple[Wanted, int]] = {}
+    for one, times in asked.items():
+        if one.device_model in model_ids and one.kernel in kernels:
+            key = (model_ids[one.device_model], one.kernel, _hash(kernels[one.kernel], one))
+            rows[key] = (one, times + (rows[key][1] if key in rows else 0))
+    if not rows:
+        return
+    # One parameter: a statement of a thousand rows of seven takes longer to put together than to carry out.
+    written = [
+        {
+            "device_model_id": model_id,
+            "problem_hash": problem_hash,
+            "kernel": kernel,
+            "shape": dict(one.shape),
+            "dtype": one.dtype,
+            "options": dict(one.options),
+            "count": times,
+        }
+        for (model_id, kernel, problem_hash), (one, times) in rows.items()
+    ]
+    session.execute(_ADD, {"rows": json.dumps(written)})
+    groups = {(model_id, kernel) for model_id, kernel, _ in rows}
+    session.execute(
+        _EVICT,
+        {
+            "models": [model_id for model_id, _ in groups],
+            "kernels": [kernel for _, kernel in groups],
+            "kept": settings().demand_kept,
+        },
+    )
+
+
+_ADD = text(
+    """
+    INSERT INTO demand (device_model_id, problem_hash, kernel, shape, dtype, options, count)
+    SELECT device_model_id, problem_hash, kernel, shape, dtype, options, count
+    FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS asked (device_model_id integer, problem_hash text, kernel text,
+        shape jsonb, dtype text, options jsonb, count bigint)
+    ON CONFLICT (device_model_id, problem_hash)
+    DO UPDATE SET count = demand.count + excluded.count, last_asked_at = now()
+    """
+)
+
+_EVICT = text(
+    """
+    DELETE FROM demand WHERE id IN (
+        SELECT beyond.id
+        FROM unnest(CAST(:models AS integer[]), CAST(:kernels AS text[])) AS written (device_model_id, kernel)
+        CROSS JOIN LATERAL (
+            SELECT id FROM demand
+            WHERE demand.device_model_id = written.device_model_id AND demand.kernel = written.kernel
+            ORDER BY last_asked_at DESC, count DESC, id DESC OFFSET :kept
+        ) AS beyond)
+    """
+)
+
+
+def _hash(kernel: Kernel, one: Wanted) -> str:
+    return kernel.problem(dict(one.shape), one.dtype, dict(one.options)).hash
+
+
+def demand(
+    session: Session,
+    *,
+    kernel: str | None = None,
+    device_model: str | None = None,
+    limit: int = 50,
+    cursor: str | None = None,
+) -> Page[DemandAnswer]:
+    """One page of what is still not known exactly, the most asked for first."""
+    table = models.Demand
+    conditions = [] if cursor is None else [tuple_(table.count, table.id) < tuple_(*_place(cursor))]
+    rows = unmet(session, conditions, kernel=kernel, device_model=device_model, limit=limit + 1)
+    more = f"{rows[limit - 1].count}.{rows[limit - 1].id}" if len(rows) > limit else None
+    return Page(
+        items=[
+            DemandAnswer(
+                problem=_problem(row),
+                device_model=row.device_model.slug,
+                count=row.count,
+                first_asked_at=row.first_asked_at,
+                last_asked_at=row.last_asked_at,
+            )
+            for row in rows[:limit]
+        ],
+        next_cursor=more and base64.urlsafe_b64encode(more.encode()).decode().rstrip("="),
+    )
+
+
+def unmet(
+    session: Session,
+    conditions: Iterable[ColumnElement[bool]] = (),
+    *,
+    kernel: str | None = None,
+    device_model: str | None = None,
+    limit: int,
+) -> Sequence[models.Demand]:
+    """Rows of what has no current best on its device model, the most asked for first."""
+    table, best, problem = models.Demand, models.BestConfiguration, models.Problem
+    is_known = (
+        select(best.id)
+        .join(problem, problem.id == best.problem_id)
+        .where(
+            problem.hash == table.problem_hash,
+            best.device_model_id == table.device_model_id,
+            best.superseded_by_id.is_(None),
+            best.retracted_at.is_(None),
+        )
+    )
+    query = select(table).where(~is_known.exists(), *conditions).options(joinedload(table.device_model))
+    if kernel is not None:
+        query = query.where(table.kernel == kernel)
+    if device_model is not None:
+        query = query.where(table.device_model.has(models.DeviceModel.slug == device_model))
+    query = query.order_by(table.count.desc(), table.id.desc()).limit(limit)
+    return session.scalars(query.execution_options(populate_existing=True)).all()
+
+
+def tune_top(
+    session: Session, request: DemandJobs, *, top: int, kernel: str | None = None, device_model: str | None = None
+) -> list[TunedDemand]:
+    """A job for each of the `top` problems asked for most; sent again, it joins those that are still open.
+
+    A problem that no job can be made for is passed on with the reason. Raises CeilingError like `request_job`: then
+    nothing is queued.
+    """
+    found = []
+    for row in unmet(session, kernel=kernel, device_model=device_model, limit=top):
+        problem, slug = _problem(row), row.device_model.slug
+        job_id, is_new, refused = None, False, None
+        try:
+            wanted = JobRequest(
+                **problem.model_dump(), device_model=slug, budget=request.budget, priority=request.priority
+            )
+            job, is_new = request_job(session, wanted)
+            job_id = job.id
+        except (InvalidRequestError, InvalidProblemError) as error:
+            refused = f"{error.field}: {error.reason}"
+        found.append(
+            TunedDemand(
+                problem=problem, device_model=slug, count=row.count, job_id=job_id, is_new=is_new, refused=refused
+            )
+        )
+    return found
+
+
+def _problem(row: models.Demand) -> ProblemAnswer:
+    """The problem with its axes in the kernel's order, which JSONB forgets."""
+    axes = next((kernel.axes for kernel in catalogue().kernels() if kernel.name == row.kernel), ())
+    shape = {axis: row.shape[axis] for axis in axes if axis in row.shape} | row.shape
+    return ProblemAnswer(kernel=row.kernel, shape=shape, dtype=row.dtype, options=row.options)
+
+
+def _place(cursor: str) -> tuple[int, int]:
+    refusal = InvalidRequestError("cursor", "is not one that a page of this list handed out; leave it out to start.")
+    try:
+        text = base64.urlsafe_b64decode(cursor.encode() + b"=" * (-len(cursor) % 4)).decode("ascii")
+    except (binascii.Error, UnicodeError):
+        raise refusal from None
+    found = _CURSOR.fullmatch(text)
+    if found is None:
+        raise refusal
+    return int(found[1]), int(found[2])

@@ -1,0 +1,53 @@
+"""Which configurations the digits network is launched with on a device model: what find_best says of each launch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sqlalchemy.orm import Session
+
+from tilewright.kernels.problem import Limits, Problem
+from tilewright.kernels.space import Configuration
+from tilewright.service.operations.answers import Match
+from tilewright.service.operations.best.find import find_best
+from tilewright.service.operations.catalog import kernel_named
+from tilewright.service.operations.digits.post import LayerAnswer
+from tilewright.tuner.runtime.choice import Place, default_choice
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One launch and its configuration; `match` says how that was found."""
+
+    problem: Problem
+    configuration: Configuration
+    match: Match
+
+    def answer(self) -> LayerAnswer:
+        """The same for callers."""
+        return LayerAnswer(
+            kernel=self.problem.kernel,
+            shape=dict(self.problem.shape),
+            variant=self.configuration.variant,
+            configuration=dict(self.configuration.items),
+            match=self.match,
+        )
+
+
+def best_layers(session: Session, slug: str, problems: Sequence[Problem]) -> list[Layer]:
+    """The best known configurations on that device model; raises as find_best does."""
+    found = [find_best(session, p.kernel, slug, p.shape, p.dtype, p.options) for p in problems]
+    return [
+        Layer(problem, Configuration.of(one.variant, one.configuration), one.match)
+        for problem, one in zip(problems, found, strict=True)
+    ]
+
+
+def safe_layers(slug: str, limits: Limits, problems: Sequence[Problem]) -> list[Layer]:
+    """The kernels' own defaults, or what is nearest to them there; raises LaunchError where nothing runs."""
+    place = Place(slug, limits)
+    return [
+        Layer(problem, default_choice(kernel_named(problem.kernel), problem, place).configuration, Match.DEFAULT)
+        for problem in problems
+    ]

@@ -1,0 +1,1 @@
+"""Results exported as documents, and imported from them."""

@@ -1,0 +1,127 @@
+"""What decides about each row of an import: the kernel's declaration, the device model, the bounds on errors."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+
+from tilewright.kernels.space import Configuration
+from tilewright.service.operations.best.answer import Asked
+from tilewright.service.operations.exchange.document import TrialPart
+from tilewright.service.operations.exchange.report import Reason
+from tilewright.service.operations.exchange.rows import Source
+from tilewright.tuner import roofline
+from tilewright.tuner.devices.device import DeviceModel
+from tilewright.tuner.verify import C_DEFAULT
+
+OVER_PEAK = 1.1
+"""How far over the data sheet's FLOP/s a time may be: clocks may be higher than the sheet's."""
+
+LEAST_MS = {"cuda": 2e-4, "cpu": 1e-5}
+"""No launch takes less: some 400 cycles of a GPU pass between a read of memory and the write that needs it, and a call
+on a CPU takes tens of nanoseconds. The least that was recorded on an H200 is 15 times as much."""
+
+GHZ = {"cuda": 4.0, "cpu": 7.0}
+MOST_FLOPS, MOST_BYTES = {"cuda": 4096, "cpu": 128}, {"cuda": 256, "cpu": 256}
+"""Of a multiprocessor in a cycle, or of a core, as times of the CPU device are of one thread: twice what tensor cores
+of compute capability 9.0 do in TF32, and what caches give. No device of 2026 has more, nor a higher clock."""
+
+GAP, FEWEST = 10.0, 20
+"""In a study of so many times, a few that are faster than all the rest by this factor were not measured. In the eight
+recordings of docs/measuring.md, random parts of 8 to 50 times have gaps up to 3.1 in their fastest quarter."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a study's rows belong, and what decides about them."""
+
+    asked: Asked
+    described: DeviceModel
+    sources: Collection[Source]  # that were ever registered, and today's
+    least_ms: float = 0.0  # by the other times of the study
+
+    @property
+    def work(self) -> tuple[int, int]:
+        """FLOPs and bytes of one launch."""
+        return self.asked.kernel.flops(self.asked.problem), self.asked.kernel.bytes_moved(self.asked.problem)
+
+    @cached_property
+    def usable(self) -> list[str]:
+        """The names of the variants that the problem and the device model admit."""
+        return [variant.name for variant in self.asked.usable_variants]
+
+    @cached_property
+    def peak_gflops(self) -> float | None:
+        """What the device's arithmetic cannot exceed; memory counts for nothing, since caches may be faster."""
+        problem = self.asked.problem
+        return roofline.roof_gflops(self.described, problem.dtype, self.work[0], 1, self.asked.accuracy)
+
+    @cached_property
+    def floor_ms(self) -> float:
+        """What no device takes less than, data sheet or not: of its kind, with as many multiprocessors."""
+        (flops, bytes_moved), kind = self.work, self.described.kind
+        units = self.described.limits.multiprocessors if kind == "cuda" else 1
+        cycles = max(flops / MOST_FLOPS[kind], bytes_moved / MOST_BYTES[kind]) / units
+        return max(LEAST_MS[kind], cycles / GHZ[kind] / 1e6)
+
+    @property
+    def least_launch_ms(self) -> float:
+        """What one launch takes at least, by the peak where that is known."""
+        peak = self.peak_gflops
+        return max(self.floor_ms, 0.0 if peak is None else self.work[0] / peak / 1e6)
+
+    def impossible(self, time_ms: float) -> str | None:
+        """Why no device of the model can be that fast, or None."""
+        peak = self.peak_gflops
+        if peak is not None and roofline.gflops(self.work[0], time_ms) > OVER_PEAK * peak:
+            return f"{time_ms:g} ms is beyond the device's peak"
+        if time_ms < self.floor_ms:
+            return f"{time_ms:g} ms: no device of its kind takes less than {self.floor_ms:.3g} ms"
+        if time_ms < self.least_ms:
+            return f"{time_ms:g} ms: the study's other times begin at {self.least_ms:.3g} ms, {GAP:g} times as much"
+        return None
+
+
+def least_of(times_ms: Collection[float]) -> float:
+    """The least of a study's times that may be believed: above a gap in the fastest quarter that none of them fills."""
+    ranked = sorted(times_ms)
+    if len(ranked) < FEWEST:
+        return 0.0
+    fastest = pairwise(ranked[: 1 + len(ranked) // 4])
+    return max((slower for faster, slower in fastest if slower > GAP * faster), default=0.0)
+
+
+def refusal(part: TrialPart, place: Place, *, is_verified: bool) -> tuple[Reason, str] | None:
+    """Why this row is not taken, or None."""
+    if part.variant not in place.usable:
+        return Reason.UNKNOWN_VARIANT, f"{part.variant} is none of {', '.join(place.usable) or '(none)'}"
+    if (part.variant, part.source_hash) not in place.sources:
+        return Reason.UNKNOWN_SOURCE, f"{part.variant} never had a source with the hash {part.source_hash[:12]} here"
+    if not place.asked.is_member(Configuration.of(part.variant, part.configuration)):
+        return Reason.OUTSIDE_THE_SPACE, "the space of this problem on this device model has no such configuration"
+    return None if part.time_ms is None else _refused_time(part, part.time_ms, place, is_verified=is_verified)
+
+
+def _refused_time(part: TrialPart, time_ms: float, place: Place, *, is_verified: bool) -> tuple[Reason, str] | None:
+    if is_verified and not is_proven(part.bound_ratio):
+        return Reason.NOT_VERIFIED, f"its bound ratio is not at most {C_DEFAULT:g}"
+    detail = place.impossible(time_ms)
+    return None if detail is None else (Reason.IMPOSSIBLE_TIME, detail)
+
+
+def is_proven(bound_ratio: float | None) -> bool:
+    """Whether this is the error of a result that was verified."""
+    return bound_ratio is not None and bound_ratio <= C_DEFAULT
+
+
+def figures(place: Place, time_ms: float) -> dict[str, float | None]:
+    """Rates of the time, from this installation's own counts of the work."""
+    asked, (flops, bytes_moved) = place.asked, place.work
+    percent = roofline.percent_of_roof(asked.kernel, asked.problem, place.described, time_ms)
+    return {
+        "gflops": roofline.gflops(flops, time_ms),
+        "gb_per_s": roofline.gb_per_s(bytes_moved, time_ms),
+        "roof_ratio": None if percent is None else percent / 100,
+    }

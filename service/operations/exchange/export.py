@@ -1,0 +1,203 @@
+"""export_studies(): what was measured here as a `tilewright/1` document, piece by piece.
+
+Each piece is read in a transaction of its own: a slow reader holds none open. What becomes best meanwhile is in the
+document as it was when its piece was read. Imported results stay out, so that nothing comes back under another name.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from sqlalchemy import Select, select
+from sqlalchemy.orm import Session, defer, joinedload
+
+import tilewright
+from tilewright.service.operations.exchange.document import FORMAT, MAX_STUDIES, MAX_TRIALS, EnvironmentPart
+from tilewright.service.operations.pages import cursor_of, row_id_of
+from tilewright.service.operations.registry import device_model_of, problem_answer
+from tilewright.service.operations.transaction import transaction
+from tilewright.service.store import models
+
+PIECE = 100
+"""Studies of one transaction; with all their trials fewer, see `_pieces`."""
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Which studies: those with a current best. `trials`: all that was tried, not the best's alone."""
+
+    kernel: str | None = None
+    device_model: str | None = None
+    trials: bool = False
+    limit: int = MAX_STUDIES
+    cursor: str | None = None
+
+
+def export_studies(wanted: Wanted) -> Iterator[str]:
+    """The document in pieces; raises InvalidRequestError for a cursor that is none, before the first."""
+    after = 0 if wanted.cursor is None else row_id_of(wanted.cursor)
+    return _document(wanted, after)
+
+
+def compact(value: Any) -> str:
+    """The value as JSON on one line."""
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+
+
+def device_model_part(row: models.DeviceModel) -> dict[str, Any]:
+    """The device model as the document has it."""
+    found = asdict(device_model_of(row))
+    found["limits"]["features"] = sorted(found["limits"]["features"])
+    return found
+
+
+def trial_part(row: models.Trial) -> dict[str, Any]:
+    """The trial as the document has it; what was not measured is left out."""
+    values = {name: value for name, value in row.configuration.items() if name != "variant"}
+    found = {
+        "variant": row.configuration["variant"],
+        "configuration": values,
+        "source_hash": row.kernel_variant.source_hash,
+        "outcome": row.outcome.value,
+        "l2": row.ranking_l2,
+        "warm_ms": row.warm_ms,
+        "warm_spread_ms": row.warm_spread_ms,
+        "cold_ms": row.cold_ms,
+        "cold_spread_ms": row.cold_spread_ms,
+        "registers": row.registers,
+        "shared_bytes": row.shared_bytes,
+        "spill_bytes": row.spill_bytes,
+        "occupancy": row.occupancy,
+        "bound_ratio": row.bound_ratio,
+        "compile_ms": row.compile_ms,
+    }
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _document(wanted: Wanted, after: int) -> Iterator[str]:
+    head = {
+        "format": FORMAT,
+        "made_by": f"tilewright {tilewright.__version__}",
+        "created_at": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+    text = compact(head)[:-1] + ',"studies":[\n'
+    described: dict[str, dict[str, Any]] = {}
+    left, between = wanted.limit, ""
+    while left > 0:
+        studies, last = _piece(wanted, after, min(PIECE, left), described)
+        for study in studies:
+            text += between + compact(study)
+            between = ",\n"
+        yield text
+        text, left = "", left - len(studies)
+        if last is None:
+            break
+        after = last
+    else:
+        # As many as were asked for: what follows is asked for by the cursor.
+        last = after
+    more = cursor_of(last) if last is not None and _has_more(wanted, last) else None
+    yield f'{text}\n],"device_models":{compact(list(described.values()))},"next_cursor":{json.dumps(more)}}}\n'
+
+
+def _piece(
+    wanted: Wanted, after: int, count: int, described: dict[str, dict[str, Any]]
+) -> tuple[list[dict[str, Any]], int | None]:
+    """The next studies, and the id to go on after; None where nothing follows."""
+    if wanted.trials:
+        count = 1
+    with transaction() as session:
+        rows = session.scalars(_query(wanted, after).limit(count)).all()
+        for row in rows:
+            if row.device_model.slug not in described:
+                described[row.device_model.slug] = device_model_part(row.device_model)
+        studies = [_study(row, _trials(session, row) if wanted.trials else [row.trial]) for row in rows]
+    return studies, rows[-1].id if len(rows) == count else None
+
+
+def _has_more(wanted: Wanted, after: int) -> bool:
+    with transaction() as session:
+        return session.scalars(_query(wanted, after).limit(1)).first() is not None
+
+
+def _query(wanted: Wanted, after: int) -> Select[models.BestConfiguration]:
+    best = models.BestConfiguration
+    trial = joinedload(best.trial)
+    query = (
+        select(best)
+        .join(best.environment)
+        .where(
+            best.id > after,
+            best.superseded_by_id.is_(None),
+            best.retracted_at.is_(None),
+            models.Environment.origin.is_(None),
+        )
+        .options(
+            joinedload(best.problem).joinedload(models.Problem.kernel),
+            joinedload(best.device_model),
+            joinedload(best.environment),
+            trial.joinedload(models.Trial.kernel_variant).defer(models.KernelVariant.source),
+            trial.joinedload(models.Trial.study),
+        )
+        .order_by(best.id)
+    )
+    if wanted.kernel is not None:
+        query = query.where(best.problem.has(models.Problem.kernel.has(models.Kernel.name == wanted.kernel)))
+    if wanted.device_model is not None:
+        query = query.where(best.device_model.has(models.DeviceModel.slug == wanted.device_model))
+    return query
+
+
+def _trials(session: Session, best: models.BestConfiguration) -> Sequence[models.Trial]:
+    """The study's trials, the fastest first."""
+    table = models.Trial
+    return session.scalars(
+        select(table)
+        .where(table.study_id == best.trial.study_id)
+        .options(
+            joinedload(table.kernel_variant).defer(models.KernelVariant.source),
+            defer(table.log),
+            defer(table.warm_samples_ms),
+            defer(table.cold_samples_ms),
+        )
+        .order_by(table.time_ms.asc().nulls_last(), table.number)
+        .limit(MAX_TRIALS)
+    ).all()
+
+
+def _study(row: models.BestConfiguration, trials: Sequence[models.Trial]) -> dict[str, Any]:
+    problem = problem_answer(row.problem)
+    environment = {name: getattr(row.environment, name) for name in EnvironmentPart.model_fields}
+    return {
+        "problem": problem.model_dump(mode="json"),
+        "device_model": row.device_model.slug,
+        "environment": environment,
+        "space_size": row.trial.study.space_size,
+        "trials": [trial_part(trial) for trial in trials],
+        "best": {
+            "trial": next(place for place, trial in enumerate(trials) if trial.id == row.trial_id),
+            "time_ms": row.time_ms,
+            "ci_ms": [row.ci_low_ms, row.ci_high_ms],
+            "default_ms": row.default_ms,
+            "slowest_ms": row.slowest_ms,
+            "library": _library(row),
+            "ties": row.ties,
+            "bound_ratio": row.bound_ratio,
+            "verified_at": row.verified_at.isoformat(),
+        },
+    }
+
+
+def _library(row: models.BestConfiguration) -> dict[str, Any] | None:
+    if row.library_name is None or row.library_ms is None:
+        return None
+    return {
+        "name": row.library_name,
+        "time_ms": row.library_ms,
+        "faster": bool(row.library_faster),
+        "bound_ratio": row.library_bound_ratio,
+    }

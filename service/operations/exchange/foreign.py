@@ -1,0 +1,276 @@
+"""T4 files and Kernel Tuner's caches: times without proof, for a problem that the caller names.
+
+Both say what was tuned in other words than ours, or not at all; files that this product wrote say it in a part of
+their own. Times are milliseconds unless a T4 file names another unit.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pydantic import ValidationError
+
+from tilewright.kernels.errors import UnknownNameError
+from tilewright.kernels.kernel import Kernel
+from tilewright.service.errors import InvalidRequestError
+from tilewright.service.operations.exchange.document import MAX_TRIALS, OwnPart, ProblemPart, TrialPart
+from tilewright.service.operations.exchange.incoming import Incoming, IncomingStudy, Target, Unread, refused
+from tilewright.service.operations.registry import catalogue
+from tilewright.service.operations.strict_json import escape
+from tilewright.tuner.devices.cuda.model import slug_of
+from tilewright.tuner.devices.device import DeviceModel, Environment
+from tilewright.tuner.devices.known_models import known_model, model_of_product, product_of
+from tilewright.tuner.outcome import Outcome
+from tilewright.tuner.recorded.recordings import foreign_outcome
+
+OWN = "tilewright"
+"""The member with what those formats have no room for."""
+
+T4, KERNEL_TUNER = "T4", "Kernel Tuner"
+UNITS_MS = {"milliseconds": 1.0, "ms": 1.0, "seconds": 1e3, "s": 1e3, "microseconds": 1e-3, "us": 1e-3}
+UNITS_MS["miliseconds"] = 1.0  # so spelt in files that are handed around
+
+
+_Row = tuple[Any, Outcome, float | None, Any]
+"""Configuration, outcome, time, time of compiling."""
+
+
+class _NoRowError(ValueError):
+    """The row cannot be read; the message says why."""
+
+
+@dataclass
+class _Rows:
+    """Rows as they are read, by their places; those that cannot be read beside them."""
+
+    kernel: Kernel
+    target: Target
+    own: OwnPart | None
+    trials: dict[int, TrialPart] = field(default_factory=dict)
+    pointers: dict[int, str] = field(default_factory=dict)
+    unread: list[Unread] = field(default_factory=list)
+    _names: dict[str, str] = field(default_factory=dict)
+
+    def add(self, pointer: str, configuration: Any, outcome: Outcome, time_ms: float | None, compile_ms: Any) -> None:
+        """The row as a trial."""
+        variant, values = self._configuration(configuration)
+        try:
+            trial = TrialPart.model_validate(
+                {
+                    "variant": variant,
+                    "configuration": values,
+                    "source_hash": self._source_hash(variant),
+                    "outcome": outcome,
+                    "l2": "warm",
+                    "warm_ms": time_ms,
+                    "compile_ms": compile_ms if isinstance(compile_ms, int | float) and compile_ms >= 0 else None,
+                }
+            )
+        except ValidationError as error:
+            raise _NoRowError(refused(error).args[0]) from None
+        row = len(self.trials)
+        self.trials[row], self.pointers[row] = trial, pointer
+
+    def _configuration(self, configuration: Any) -> tuple[str, dict[str, int]]:
+        if not isinstance(configuration, dict):
+            raise _NoRowError("the configuration is no object")
+        values: dict[str, Any] = {self._ours(str(name)): value for name, value in configuration.items()}
+        if len(values) != len(configuration):
+            raise _NoRowError("two parameters are renamed to the same")
+        named = values.pop("variant", None) or self.target.variant
+        if not all(type(value) is int for value in values.values()):
+            raise _NoRowError("a value is no whole number")
+        return same_name(str(named), self._variants) if named else self._variant_with(values), values
+
+    def _ours(self, name: str) -> str:
+        """Our name of a foreign file's parameter, whatever its case."""
+        if name not in self._names:
+            renamed = self.target.rename.get(same_name(name, self.target.rename), name)
+            self._names[name] = same_name(renamed, (p.name for v in self.kernel.variants for p in v.parameters))
+        return self._names[name]
+
+    @property
+    def _variants(self) -> list[str]:
+        return [variant.name for variant in self.kernel.variants]
+
+    def _variant_with(self, values: Mapping[str, int]) -> str:
+        """The only variant with these parameters."""
+        found = [v.name for v in self.kernel.variants if {p.name for p in v.parameters} == set(values)]
+        if len(found) != 1:
+            raise _NoRowError(f"name the variant: {len(found)} of {self.kernel.name} have these parameters")
+        return found[0]
+
+    def _source_hash(self, variant: str) -> str:
+        """What our own file says, else today's: a foreign file does not know that there are sources."""
+        if self.own and variant in self.own.sources:
+            return self.own.sources[variant]
+        try:
+            return self.kernel.source_hash(variant)
+        except UnknownNameError as error:
+            raise _NoRowError(str(error)) from None
+
+
+def read_kernel_tuner(data: Mapping[str, Any], target: Target) -> Incoming:
+    """The cache as a study; raises InvalidRequestError for one without its header."""
+    own = _own(data.get(OWN))
+    cache, names = data["cache"], data["tune_params_keys"]
+    if not isinstance(cache, dict) or len(cache) > MAX_TRIALS:
+        raise InvalidRequestError("cache", f"must be an object of at most {MAX_TRIALS} rows.")
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise InvalidRequestError("tune_params_keys", "must be a list of names.")
+    problem = _problem(target, own, data.get("kernel_name"), data.get("problem_size"))
+    rows = _Rows(catalogue().get(problem.kernel), target, own)
+    for key, row in cache.items():
+        pointer = f"/cache/{escape(key)}"
+        try:
+            rows.add(pointer, *_kernel_tuner_row(row, names))
+        except _NoRowError as error:
+            rows.unread.append(Unread(pointer, str(error)))
+    return _incoming(KERNEL_TUNER, target, own, problem, rows, data.get("device_name"))
+
+
+def _kernel_tuner_row(row: Any, names: Sequence[str]) -> _Row:
+    """The failure's word stands in place of the time; else the median of the times, where they are kept."""
+    if not isinstance(row, dict):
+        raise _NoRowError("the row is no object")
+    configuration = {name: row[name] for name in names if name in row}
+    time, times = row.get("time"), row.get("times")
+    if isinstance(time, str):
+        return configuration, _failure(time), None, row.get("compile_time")
+    return configuration, Outcome.MEASURED, _median_ms(times or [time], 1.0), row.get("compile_time")
+
+
+def read_t4(data: Mapping[str, Any], target: Target) -> Incoming:
+    """The file as a study; raises InvalidRequestError for another version or one without rows."""
+    version, results, metadata = data["schema_version"], data["results"], data.get("metadata")
+    if not isinstance(version, str) or not version.startswith("1."):
+        raise InvalidRequestError("schema_version", f"is {str(version)[:40]!r}; read is 1.x.", "1.0.0")
+    if not isinstance(results, list) or len(results) > MAX_TRIALS:
+        raise InvalidRequestError("results", f"must be a list of at most {MAX_TRIALS} rows.")
+    metadata = metadata if isinstance(metadata, dict) else {}
+    unit = metadata.get("timeunit", "milliseconds")
+    if not isinstance(unit, str) or unit not in UNITS_MS:
+        raise InvalidRequestError("metadata.timeunit", f"must be one of {', '.join(UNITS_MS)}.", "milliseconds")
+    own = _own(metadata.get(OWN))
+    problem = _problem(target, own, None, None)
+    rows = _Rows(catalogue().get(problem.kernel), target, own)
+    for place, row in enumerate(results):
+        try:
+            rows.add(f"/results/{place}", *_t4_row(row, unit))
+        except _NoRowError as error:
+            rows.unread.append(Unread(f"/results/{place}", str(error)))
+    return _incoming(T4, target, own, problem, rows)
+
+
+def _t4_row(row: Any, unit: str) -> _Row:
+    if not isinstance(row, dict) or not isinstance(row.get("times"), dict):
+        raise _NoRowError("the row has no times")
+    outcome = _failure(row.get("invalidity"))
+    time_ms = _t4_time_ms(row, unit) if outcome is Outcome.MEASURED else None
+    compile_ms = row["times"].get("compilation", row["times"].get("compilation_time"))
+    return row.get("configuration"), outcome, time_ms, compile_ms
+
+
+def _t4_time_ms(row: Mapping[str, Any], unit: str) -> float:
+    """The median run time, else the measurement that is called `time`."""
+    runtimes = row["times"].get("runtimes")
+    if runtimes:
+        return _median_ms(runtimes, UNITS_MS[unit])
+    measurements = row.get("measurements")
+    for measured in measurements if isinstance(measurements, list) else ():
+        if isinstance(measured, dict) and measured.get("name") == "time":
+            own_unit = measured.get("unit")
+            return _median_ms([measured.get("value")], UNITS_MS.get(own_unit or unit, math.nan))
+    raise _NoRowError("there is no run time")
+
+
+def _failure(word: Any) -> Outcome:
+    outcome = foreign_outcome(word) if isinstance(word, str) else None
+    if outcome is None:
+        raise _NoRowError(f"{str(word)[:40]!r} is no outcome")
+    return outcome
+
+
+def _median_ms(times: Any, factor: float) -> float:
+    if not isinstance(times, list) or not all(type(time) in {int, float} and time > 0 for time in times):
+        raise _NoRowError("there is no time, or one that is not above 0")
+    return float(statistics.median(times)) * factor
+
+
+def _own(part: Any) -> OwnPart | None:
+    if part is None:
+        return None
+    try:
+        return OwnPart.model_validate(part)
+    except ValidationError as error:
+        raise refused(error, OWN) from None
+
+
+def _problem(target: Target, own: OwnPart | None, kernel_name: Any, problem_size: Any) -> ProblemPart:
+    """What was tuned: as the caller says, else as the file does."""
+    known = [kernel.name for kernel in catalogue().kernels()]
+    name = target.kernel or (own.problem.kernel if own else kernel_name)
+    name = same_name(name, known) if isinstance(name, str) else name
+    if name not in known:
+        given = f"the file says {str(name)[:40]!r}; " if name else ""
+        raise InvalidRequestError("kernel", f"{given}name one of {', '.join(known)}.", known[0])
+    kernel = catalogue().get(name)
+    shape = target.shape or (own.problem.shape if own else _shape_of(kernel, problem_size))
+    if not shape:
+        example = ",".join(f"{axis}={size}" for axis, size in kernel.example_shape.items())
+        raise InvalidRequestError("shape", "the file does not say it.", example)
+    dtype = target.dtype or (own.problem.dtype if own else kernel.dtypes[0])
+    options = target.options if target.options is not None else (own.problem.options if own else {})
+    problem = kernel.problem(shape, dtype, options)
+    return ProblemPart(kernel=name, shape=dict(problem.shape), dtype=problem.dtype, options=dict(problem.options))
+
+
+def _shape_of(kernel: Kernel, problem_size: Any) -> dict[str, int] | None:
+    """The axes by place, where there are as many whole numbers."""
+    sizes: Iterable[Any] = problem_size if isinstance(problem_size, list) else [problem_size]
+    sizes = [size for size in sizes if type(size) is int]
+    return dict(zip(kernel.axes, sizes, strict=True)) if len(sizes) == len(kernel.axes) else None
+
+
+def same_name(name: str, known: Iterable[str]) -> str:
+    """The known name that is the same but for its case; the name itself where there is none."""
+    return next((one for one in known if one.casefold() == name.casefold()), name)
+
+
+def _device_model(name: str, limits: Mapping[str, str] | None) -> tuple[str, DeviceModel | None]:
+    """The slug that is meant, and the model by what the caller says of it or else by the known products."""
+    try:
+        model = known_model(name) if limits is None else model_of_product(name, product_of(limits))
+    except ValueError as error:
+        example = "compute_capability=8.0,multiprocessors=108,memory_gib=40"
+        raise InvalidRequestError("limits", f"{error}.", example) from None
+    return (_plain_slug(name), None) if model is None else (model.slug, model)
+
+
+def _plain_slug(name: str) -> str:
+    """`cpu:…` has a colon; what people write has capitals and spaces."""
+    return name.lower() if ":" in name else slug_of(name)
+
+
+def _incoming(
+    name: str, target: Target, own: OwnPart | None, problem: ProblemPart, rows: _Rows, device_name: Any = None
+) -> Incoming:
+    named = target.device_model or (own.device_model if own else device_name)
+    if not isinstance(named, str) or not _plain_slug(named):
+        raise InvalidRequestError("device_model", "the file does not say it; name it.", "nvidia-h200")
+    slug, described = _device_model(named, target.limits)
+    study = IncomingStudy(
+        pointer="",
+        problem=problem,
+        device_model=slug,
+        environment=Environment("", "", "", "", f"{name}, unverified", ""),
+        space_size=None,
+        trials=rows.trials,
+        unread=rows.unread,
+        row_pointers=rows.pointers,
+    )
+    return Incoming(name, target.origin, [study], {} if described is None else {slug: described})

@@ -1,0 +1,257 @@
+"""import_document(): results of another installation or tool, checked row by row, in one transaction.
+
+What is imported keeps to studies of its own: their environment names the origin. No study that is measured here gets
+an imported trial, so no search, no finals and no best configuration of this installation can be misled by one.
+A best is taken over only from `tilewright/1`, where its error was bounded; one that was measured here goes before it.
+Kernels, device models, environments and problems are added with the first study of theirs that has a row to add.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from sqlalchemy.orm import Session
+
+from tilewright.kernels.errors import InvalidProblemError, UnknownNameError
+from tilewright.kernels.kernel import Kernel
+from tilewright.kernels.space import Configuration
+from tilewright.service.errors import ConflictError
+from tilewright.service.operations.best.answer import Asked
+from tilewright.service.operations.exchange import rows as exchange_rows
+from tilewright.service.operations.exchange import write as exchange_write
+from tilewright.service.operations.exchange.checks import Place, figures, is_proven, least_of, refusal
+from tilewright.service.operations.exchange.document import BestPart
+from tilewright.service.operations.exchange.incoming import Incoming, IncomingStudy, Target
+from tilewright.service.operations.exchange.read import read_document
+from tilewright.service.operations.exchange.report import ImportAnswer, Reason, Report
+from tilewright.service.operations.exchange.rows import KernelRow, Known, NewTrial, Source, Space, StudyKey
+from tilewright.service.operations.exchange.write import Addition, NewBest, job_result
+from tilewright.service.operations.registry import catalogue, device_model_of
+from tilewright.service.operations.transaction import transaction
+from tilewright.tuner.devices.device import DeviceModel, Environment
+from tilewright.tuner.verify import C_DEFAULT
+
+PIECE = 500
+"""Studies that are written with one set of statements."""
+
+
+class _RolledBackError(Exception):
+    """Ends the transaction of a dry run, or of an import that takes nothing over."""
+
+
+def import_document(body: bytes, target: Target, *, dry_run: bool = False) -> ImportAnswer:
+    """What the import did; a dry run does the same and keeps nothing.
+
+    Raises InvalidRequestError for a document that cannot be read, ConflictError while another import goes on.
+    """
+    incoming = read_document(body, target)
+    report = Report()
+    with suppress(_RolledBackError), transaction() as session:
+        import_studies(session, incoming, report)
+        if dry_run or not report.studies:  # today's sources that nothing was taken over for are not kept
+            raise _RolledBackError
+    return report.answer(incoming.format, incoming.origin, hashlib.sha256(body).hexdigest(), dry_run=dry_run)
+
+
+def import_studies(session: Session, incoming: Incoming, report: Report) -> None:
+    """Adds what may be added; the rest is noted in the report."""
+    if not exchange_rows.lock_imports(session):
+        raise ConflictError("Another import is going on; wait until it is over.")
+    importer = _Importer(session, incoming, report)
+    for start in range(0, len(incoming.studies), PIECE):
+        importer.add(incoming.studies[start : start + PIECE])
+
+
+@dataclass(frozen=True)
+class _Admitted:
+    """A study's rows that may be added, by their places in the document."""
+
+    incoming: IncomingStudy
+    place: Place
+    key: StudyKey
+    kernel: KernelRow
+    trials: dict[int, NewTrial]
+    best: BestPart | None
+
+    @property
+    def best_trial(self) -> NewTrial | None:
+        """The trial of the best."""
+        return None if self.best is None else self.trials[self.best.trial]
+
+
+@dataclass
+class _Importer:
+    session: Session
+    incoming: Incoming
+    report: Report
+    _sources: dict[str, Collection[Source]] = field(default_factory=dict)
+    _kernels: dict[str, KernelRow] = field(default_factory=dict)
+    _models: dict[str, DeviceModel | None] = field(default_factory=dict)
+    _model_ids: dict[str, int] = field(default_factory=dict)
+    _environments: dict[Environment, int] = field(default_factory=dict)
+    _space_hashes: dict[tuple[str, ...], str] = field(default_factory=dict)
+    _seen: set[StudyKey] = field(default_factory=set)
+
+    def add(self, studies: Sequence[IncomingStudy]) -> None:
+        """Adds what may be added of these studies, with few statements, or notes why not."""
+        placed = [(study, place) for study in studies if (place := self._place(study)) is not None]
+        admitted = self._admitted(placed)
+        if not admitted:
+            return
+        spaces = {one.key: self._space(one) for one in admitted}
+        rows = exchange_rows.study_rows(self.session, spaces)
+        known = exchange_rows.known(self.session, [study_id for study_id, _ in rows.values()])
+        additions = [found for one in admitted if (found := self._addition(one, *rows[one.key], known)) is not None]
+        exchange_write.write(self.session, additions)
+        self.report.studies += len(additions)
+        self.report.trials += sum(len(addition.trials) for addition in additions)
+        self.report.best += sum(addition.best is not None for addition in additions)
+
+    def _place(self, incoming: IncomingStudy) -> Place | None:
+        part = incoming.problem
+        try:
+            kernel = catalogue().get(part.kernel)
+            problem = kernel.problem(part.shape, part.dtype, part.options)
+        except UnknownNameError:
+            self.report.skip(incoming.pointer, Reason.UNKNOWN_KERNEL, f"there is no kernel {part.kernel} here")
+            return None
+        except InvalidProblemError as error:
+            self.report.skip(incoming.pointer, Reason.INVALID_PROBLEM, str(error))
+            return None
+        model = self._model(incoming.device_model)
+        if model is None:
+            detail = (
+                f"{incoming.device_model} is neither known here nor described in the document; of T4 and Kernel Tuner "
+                "files limits may be given, or a product be named that is known: nvidia-a100"
+            )
+            self.report.skip(incoming.pointer, Reason.UNKNOWN_DEVICE_MODEL, detail)
+            return None
+        if kernel.name not in self._sources:
+            self._sources[kernel.name] = exchange_rows.kernel_sources(self.session, kernel)
+        asked = Asked(kernel, problem, incoming.device_model, model.limits)
+        times_ms = [part.time_ms for part in incoming.trials.values() if part.time_ms is not None]
+        return Place(asked, model, self._sources[kernel.name], least_of(times_ms))
+
+    def _model(self, slug: str) -> DeviceModel | None:
+        """As it is known here, or else as the document describes it."""
+        if slug not in self._models:
+            row, described = exchange_rows.device_model_row(self.session, slug), self.incoming.device_models.get(slug)
+            self._models[slug] = described if row is None else device_model_of(row)
+        return self._models[slug]
+
+    def _admitted(self, placed: Sequence[tuple[IncomingStudy, Place]]) -> list[_Admitted]:
+        """Those of the studies that have a row to add."""
+        found = []
+        for incoming, place in placed:
+            trials = dict(self._trials(incoming, place))
+            if trials:
+                found.append((incoming, place, trials, self._best(incoming, trials, place)))
+        if not found:
+            return []
+        asked = [place.asked for _, place, _, _ in found]
+        problems = {one.problem.hash: (self._kernel(one.kernel).id, one.problem) for one in asked}
+        ids = exchange_rows.problem_ids(self.session, problems)
+        admitted = []
+        for incoming, place, trials, best in found:
+            environment = self._environment_id(incoming.environment)
+            key = (ids[place.asked.problem.hash], self._model_id(place), environment)
+            if key in self._seen:
+                self.report.skip(incoming.pointer, Reason.TWICE, "the document has this study before")
+                continue
+            self._seen.add(key)
+            admitted.append(_Admitted(incoming, place, key, self._kernel(place.asked.kernel), trials, best))
+        return admitted
+
+    def _trials(self, incoming: IncomingStudy, place: Place) -> Iterator[tuple[int, NewTrial]]:
+        """The rows that may be added, by their place in the document."""
+        for unread in incoming.unread:
+            self.report.skip(unread.pointer, Reason.NOT_A_CONFIGURATION, unread.detail)
+        seen: set[str] = set()
+        for row, part in incoming.trials.items():
+            refused = refusal(part, place, is_verified=incoming.is_verified)
+            if refused is not None:
+                self._skip(incoming, row, *refused)
+                continue
+            trial = NewTrial(Configuration.of(part.variant, part.configuration), part)
+            if trial.hash in seen:
+                self._skip(incoming, row, Reason.TWICE, "the document has this configuration before")
+                continue
+            seen.add(trial.hash)
+            yield row, trial
+
+    def _best(self, incoming: IncomingStudy, trials: dict[int, NewTrial], place: Place) -> BestPart | None:
+        best = incoming.best
+        if best is None or best.trial not in trials:  # then the trial's own row says why
+            return None
+        if not is_proven(best.bound_ratio):
+            self._skip_best(incoming, Reason.NOT_VERIFIED, f"its bound ratio is not at most {C_DEFAULT:g}")
+            return None
+        if (detail := place.impossible(best.time_ms)) is not None:
+            self._skip_best(incoming, Reason.IMPOSSIBLE_TIME, detail)
+            return None
+        return best
+
+    def _kernel(self, kernel: Kernel) -> KernelRow:
+        if kernel.name not in self._kernels:
+            self._kernels[kernel.name] = exchange_rows.kernel_row(self.session, kernel)
+        return self._kernels[kernel.name]
+
+    def _model_id(self, place: Place) -> int:
+        slug = place.asked.slug
+        if slug not in self._model_ids:
+            self._model_ids[slug] = exchange_rows.device_model_id(self.session, slug, place.described)
+        return self._model_ids[slug]
+
+    def _environment_id(self, environment: Environment) -> int:
+        if environment not in self._environments:
+            row_id = exchange_rows.environment_id(self.session, environment, self.incoming.origin)
+            self._environments[environment] = row_id
+        return self._environments[environment]
+
+    def _space(self, one: _Admitted) -> Space:
+        """What the document says of the space; its size is counted only where that says nothing."""
+        asked = one.place.asked
+        usable = (asked.kernel.name, *one.place.usable)
+        space = asked.kernel.space(asked.problem, asked.limits)
+        if usable not in self._space_hashes:  # it depends on the variants alone
+            self._space_hashes[usable] = space.hash()
+        size = len(space) if one.incoming.space_size is None else one.incoming.space_size
+        return Space(self._space_hashes[usable], size)
+
+    def _addition(self, one: _Admitted, study_id: int, first: int, known: Known) -> Addition | None:
+        """What is new of the study, or None."""
+        there = known.hashes.get(study_id, ())
+        for row, trial in one.trials.items():
+            if trial.hash in there:
+                self._skip(one.incoming, row, Reason.ALREADY_HERE, "the study has this configuration")
+        new = [trial for trial in one.trials.values() if trial.hash not in there]
+        best = self._new_best(one, study_id, known)
+        if not new and best is None:
+            return None
+        origin = {"origin": self.incoming.origin, "format": self.incoming.format}
+        result = {"imported": origin} | job_result(best)
+        return Addition(one.key, study_id, first, new, best, one.kernel.variant_ids, one.place.work, result)
+
+    def _new_best(self, one: _Admitted, study_id: int, known: Known) -> NewBest | None:
+        """The best, where it may take the place of what stands in its study; where not, that is noted."""
+        best, trial, standing = one.best, one.best_trial, known.standing.get(study_id)
+        if best is None or trial is None:
+            return None
+        if standing is not None and standing.time_ms <= best.time_ms:
+            is_same = (standing.verified_at, standing.time_ms) == (best.verified_at, best.time_ms)
+            reason = Reason.ALREADY_HERE if is_same else Reason.NO_BETTER
+            self._skip_best(one.incoming, reason, f"{standing.time_ms:g} ms stands, this is {best.time_ms:g} ms")
+            return None
+        if (study_id, trial.hash) in known.retracted:
+            self._skip_best(one.incoming, Reason.NO_BETTER, "it was retracted here")
+            return None
+        return NewBest(best, trial, figures(one.place, best.time_ms), standing)
+
+    def _skip(self, incoming: IncomingStudy, row: int, reason: Reason, detail: str) -> None:
+        self.report.skip(incoming.row_pointer(row), reason, detail)
+
+    def _skip_best(self, incoming: IncomingStudy, reason: Reason, detail: str) -> None:
+        self.report.skip(f"{incoming.pointer}/best", reason, detail)

@@ -1,0 +1,106 @@
+"""What was read of a document, whatever its format, and what the caller says about it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, Any
+
+from pydantic import Field, ValidationError
+
+from tilewright.service.errors import InvalidRequestError
+from tilewright.service.operations.exchange.document import BestPart, Name, ProblemPart, Text, TrialPart
+from tilewright.service.operations.exchange.report import printable
+from tilewright.service.operations.parse import parse_options, parse_shape
+from tilewright.service.operations.requests import Request
+from tilewright.tuner.devices.device import DeviceModel, Environment
+
+ORIGIN = Annotated[
+    str,
+    Field(
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$",
+        description="Name of the installation that the results come from; they carry it.",
+        examples=["lab-7"],
+    ),
+]
+
+
+PRODUCT = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9 :._+()-]{0,127}$")]
+"""A device model's slug, or what people call it."""
+
+
+class Target(Request):
+    """What the caller says about a document. A foreign one does not say itself what it was measured for."""
+
+    origin: ORIGIN = "elsewhere"
+    kernel: Name | None = None
+    shape: dict[Name, int] | None = None
+    dtype: Name | None = None
+    options: dict[Name, bool | Text] | None = None
+    device_model: PRODUCT | None = None
+    limits: dict[Name, Text] | None = Field(default=None, max_length=16)
+    variant: Name | None = None
+    rename: dict[Name, Name] = Field(default_factory=dict, max_length=64)
+
+
+def target_of(said: Mapping[str, str | None]) -> Target:
+    """The same from text, as query strings and command lines have it.
+
+    Raises pydantic.ValidationError, and InvalidRequestError for a shape, options or names that are none.
+    """
+    given: dict[str, Any] = {name: value for name, value in said.items() if value is not None}
+    if "shape" in given:
+        given["shape"] = parse_shape(given["shape"])
+    if "options" in given:
+        given["options"] = parse_options(given["options"])
+    if "limits" in given:
+        given["limits"] = parse_options(given["limits"])
+    if "rename" in given:
+        given["rename"] = parse_options(given["rename"])
+    return Target.model_validate(given)
+
+
+@dataclass(frozen=True)
+class Unread:
+    """A row that is none."""
+
+    pointer: str
+    detail: str
+
+
+@dataclass(frozen=True)
+class IncomingStudy:
+    """Rows for one problem on one device model; `trials` by their places in the document."""
+
+    pointer: str
+    problem: ProblemPart
+    device_model: str
+    environment: Environment
+    space_size: int | None
+    trials: Mapping[int, TrialPart]
+    best: BestPart | None = None
+    unread: Sequence[Unread] = ()
+    is_verified: bool = False  # each time comes with the error that was found
+    row_pointers: Mapping[int, str] = field(default_factory=dict)
+
+    def row_pointer(self, row: int) -> str:
+        """Where the row is in the document."""
+        return self.row_pointers.get(row, f"{self.pointer}/trials/{row}")
+
+
+@dataclass(frozen=True)
+class Incoming:
+    """A whole document; device models that it describes, by slug."""
+
+    format: str
+    origin: str
+    studies: Sequence[IncomingStudy]
+    device_models: Mapping[str, DeviceModel] = field(default_factory=dict)
+
+
+def refused(error: ValidationError, pointer: str = "") -> InvalidRequestError:
+    """The first thing that a model found wrong, with its place in the document."""
+    first = error.errors(include_url=False)[0]
+    place = ".".join([*pointer.strip("/").split("/"), *(str(part) for part in first["loc"])]).strip(".")
+    more = f" ({error.error_count() - 1} more)" if error.error_count() > 1 else ""
+    return InvalidRequestError(printable(place) or "document", first["msg"].removeprefix("Value error, ") + more + ".")

@@ -1,0 +1,84 @@
+"""A document from outside, read into one form whatever its format; nothing is believed that cannot be checked here."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any
+
+from pydantic import ValidationError
+
+from tilewright.service.errors import InvalidRequestError
+from tilewright.service.operations import strict_json
+from tilewright.service.operations.exchange.document import FORMAT, Document, EnvironmentPart
+from tilewright.service.operations.exchange.foreign import read_kernel_tuner, read_t4
+from tilewright.service.operations.exchange.incoming import Incoming, IncomingStudy, Target, refused
+from tilewright.service.operations.exchange.report import printable
+from tilewright.tuner.devices.device import Environment
+
+
+def read_document(body: bytes, target: Target) -> Incoming:
+    """The document; raises InvalidRequestError naming the place for one that cannot be read."""
+    data = _parse(body)
+    named = data.get("format")
+    if named == FORMAT:
+        return _ours(body, target)
+    if named is not None:
+        reason = f"is {str(named)[:40]!r}; read are {FORMAT}, T4 (1.x) and Kernel Tuner's cache."
+        raise InvalidRequestError("format", reason, FORMAT)
+    if "cache" in data and "tune_params_keys" in data:
+        return read_kernel_tuner(data, target)
+    if "results" in data and "schema_version" in data:
+        return read_t4(data, target)
+    reason = f"this is no {FORMAT} (format), no T4 (schema_version, results), no Kernel Tuner cache (cache)."
+    raise InvalidRequestError("format", reason, FORMAT)
+
+
+def _parse(body: bytes) -> dict[str, Any]:
+    try:
+        data = _strictly(body)
+    except strict_json.MalformedJSONError as error:
+        raise InvalidRequestError("document", str(error).replace("The body", "It")) from None
+    except strict_json.RefusedJSONError as error:
+        place = printable(error.pointer.strip("/").replace("/", "."))
+        raise InvalidRequestError(place or "document", printable(error.reason)) from None
+    if not isinstance(data, dict):
+        raise InvalidRequestError("document", "must be a JSON object.")
+    return data
+
+
+def _strictly(body: bytes) -> Any:
+    """The value; the cache of a Kernel Tuner run that was not ended lacks its last two braces, which are put there."""
+    try:
+        return strict_json.read(body)
+    except strict_json.MalformedJSONError:
+        if b'"tune_params_keys"' not in body or b'"cache"' not in body:
+            raise
+        with suppress(strict_json.MalformedJSONError):
+            return strict_json.read(body.rstrip().rstrip(b",") + b"}}")
+        raise
+
+
+def _ours(body: bytes, target: Target) -> Incoming:
+    try:
+        document = Document.model_validate_json(body)
+    except ValidationError as error:
+        raise refused(error) from None
+    described = {part.slug: part.device_model() for part in document.device_models}
+    studies = [
+        IncomingStudy(
+            pointer=f"/studies/{place}",
+            problem=study.problem,
+            device_model=study.device_model,
+            environment=_environment(study.environment),
+            space_size=study.space_size,
+            trials=dict(enumerate(study.trials)),
+            best=study.best,
+            is_verified=True,
+        )
+        for place, study in enumerate(document.studies)
+    ]
+    return Incoming(FORMAT, target.origin, studies, described)
+
+
+def _environment(part: EnvironmentPart) -> Environment:
+    return Environment(**part.model_dump())

@@ -1,0 +1,58 @@
+"""What waits for whom: open jobs by the devices that may take them, and whether one of those listens."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from pydantic import Field
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
+
+from tilewright.service.operations.answers import Answer, DeviceAnswer
+from tilewright.service.operations.jobs.jobs import OPEN
+from tilewright.service.store import models
+from tilewright.service.store.models import JobState
+
+
+class QueueAnswer(Answer):
+    """The open jobs for a device model, or for one device of it."""
+
+    device_model: str | None = Field(description="Null: any model's device may take them.")
+    device: str | None = Field(description="UUID, where only that device may take them.")
+    queued: int
+    running: int
+    oldest_at: datetime | None = Field(description="When the oldest queued one was asked for.")
+    is_served: bool = Field(description="Whether a device that may take them listens and takes jobs.")
+
+
+def queues(session: Session, devices: Sequence[DeviceAnswer]) -> list[QueueAnswer]:
+    """The queues that hold an open job, the longest first; `devices` are all there are."""
+    job, model, device = models.TuningJob, models.DeviceModel, models.Device
+    is_queued = job.state == JobState.QUEUED
+    found = session.execute(
+        select(
+            model.slug,
+            device.uuid,
+            func.count().filter(is_queued),
+            func.count().filter(~is_queued),
+            func.min(job.created_at).filter(is_queued),
+        )
+        .outerjoin(model, model.id == job.device_model_id)
+        .outerjoin(device, device.id == job.device_id)
+        .where(job.state.in_(OPEN))
+        .group_by(model.slug, device.uuid)
+    )
+    taking = [one for one in devices if one.alive and one.state == "ready" and not one.draining]
+    made = [
+        QueueAnswer(
+            device_model=slug,
+            device=uuid,
+            queued=queued,
+            running=running,
+            oldest_at=oldest_at,
+            is_served=any(slug in {None, one.model} and uuid in {None, one.uuid} for one in taking),
+        )
+        for slug, uuid, queued, running, oldest_at in found
+    ]
+    return sorted(made, key=lambda queue: (-queue.queued, queue.device_model or "", queue.device or ""))

@@ -1,0 +1,149 @@
+"""What is forgotten after a while: single times of trials, used idempotency keys, and by hand the record of changes.
+
+Medians, spreads, intervals, outcomes, logs and everything about jobs and results stay for ever.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+
+from sqlalchemy import ColumnElement, Select, func, or_, select, update
+from sqlalchemy import delete as delete_rows
+from sqlalchemy.orm import Session, load_only
+
+from tilewright.service.operations.studies.trial_times import ranking_interval
+from tilewright.service.settings import settings
+from tilewright.service.store import models
+
+BATCH = 500
+"""Trials of one transaction: some tens of milliseconds of work, so that nothing waits for it."""
+JOBS_AT_ONCE = 50
+"""Jobs looked at in one transaction; most are small."""
+KEYS_KEPT = timedelta(days=30)
+"""How long an idempotency key stands for its job: callers retry for minutes, not for weeks."""
+ENTRIES_AT_ONCE = 5000
+
+
+@dataclass(frozen=True)
+class Pruned:
+    """What one transaction did; `more`: there may be more to do."""
+
+    jobs: int = 0
+    trials: int = 0
+    more: bool = False
+
+
+@dataclass(frozen=True)
+class Prunable:
+    """What pruning would drop now."""
+
+    jobs: int
+    trials: int
+    sample_bytes: int
+
+
+def prune_samples(session: Session, older_than: timedelta) -> Pruned:
+    """Drops single times of trials of jobs that ended so long ago, a batch of them; winners and finalists keep theirs.
+
+    Any number of processes may do it at once: each takes jobs that no other is going through.
+    """
+    job, pruned, dropped = models.TuningJob, 0, 0
+    rows = session.scalars(
+        _due(older_than)
+        .options(load_only(job.id, job.study_id))
+        .order_by(job.finished_at)
+        .limit(JOBS_AT_ONCE)
+        .with_for_update(skip_locked=True)
+    ).all()
+    for row in rows:
+        found = _trials(session, row, BATCH - dropped)
+        _drop(session, found)
+        dropped += len(found)
+        if dropped >= BATCH:
+            return Pruned(pruned, dropped, more=True)
+        # By a statement of its own: the row's revision, which its readers follow, stays.
+        session.execute(update(job).where(job.id == row.id).values(samples_pruned_at=func.now()))
+        pruned += 1
+    return Pruned(pruned, dropped, more=len(rows) == JOBS_AT_ONCE)
+
+
+def prunable(session: Session, older_than: timedelta) -> Prunable:
+    """How much `prune_samples` would drop, over all batches; reads every trial concerned."""
+    jobs = trials = sample_bytes = 0
+    table = models.Trial
+    size = func.coalesce(func.pg_column_size(table.warm_samples_ms), 0) + func.coalesce(
+        func.pg_column_size(table.cold_samples_ms), 0
+    )
+    due = _due(older_than).options(load_only(models.TuningJob.id, models.TuningJob.study_id))
+    for row in session.scalars(due.execution_options(yield_per=JOBS_AT_ONCE)):
+        count, held = session.execute(
+            select(func.count(), func.coalesce(func.sum(size), 0)).where(*_loses_samples(session, row))
+        ).one()
+        jobs, trials, sample_bytes = jobs + 1, trials + count, sample_bytes + held
+    return Prunable(jobs, trials, sample_bytes)
+
+
+def forget_samples(session: Session) -> None:
+    """The same as a chore, where a setting says after how many days."""
+    days = settings().samples_kept_days
+    if days is not None:
+        prune_samples(session, timedelta(days=days))
+
+
+def forget_old_keys(session: Session) -> None:
+    """Idempotency keys of a month ago stand for nothing any more."""
+    table = models.IdempotencyKey
+    session.execute(delete_rows(table).where(table.created_at < func.now() - KEYS_KEPT))
+
+
+def forget_entries(session: Session, older_than: timedelta) -> int:
+    """How many entries of the record of changes were deleted, 5000 at most. Only the migrator's role may do this."""
+    table = models.AuditEntry
+    old = select(table.id).where(table.at < func.now() - older_than).order_by(table.id).limit(ENTRIES_AT_ONCE)
+    gone = session.scalars(delete_rows(table).where(table.id.in_(old.scalar_subquery())).returning(table.id))
+    return len(gone.all())
+
+
+def count_entries(session: Session, older_than: timedelta) -> int:
+    """How many entries `forget_entries` would delete, over all batches."""
+    table = models.AuditEntry
+    return session.scalar(select(func.count()).where(table.at < func.now() - older_than)) or 0
+
+
+def _due(older_than: timedelta) -> Select[models.TuningJob]:
+    job = models.TuningJob
+    return select(job).where(job.samples_pruned_at.is_(None), job.finished_at < func.now() - older_than)
+
+
+def _loses_samples(session: Session, job: models.TuningJob) -> list[ColumnElement[bool]]:
+    """The trials of the job that still have samples, less winners of any time and finalists of any job."""
+    table, best, other = models.Trial, models.BestConfiguration, models.TuningJob
+    results = session.scalars(select(other.result["finalists"]).where(other.study_id == job.study_id))
+    settled = [said["configuration"] for finalists in results for said in finalists or ()]
+    return [
+        table.job_id == job.id,
+        or_(table.warm_samples_ms.is_not(None), table.cold_samples_ms.is_not(None)),
+        table.configuration.not_in(settled),
+        ~select(best.id).where(best.trial_id == table.id).exists(),
+    ]
+
+
+def _trials(session: Session, job: models.TuningJob, limit: int) -> Sequence[models.Trial]:
+    table = models.Trial
+    needed = (table.time_ms, table.ranking_l2, table.warm_samples_ms, table.cold_samples_ms)
+    kept = (table.ci_low_ms, table.ci_high_ms)
+    query = select(table).where(*_loses_samples(session, job)).options(load_only(*needed, *kept))
+    return session.scalars(query.limit(limit)).all()  # in any order: to sort them all would be most of the work
+
+
+def _drop(session: Session, trials: Sequence[models.Trial]) -> None:
+    now = session.scalar(select(func.now()))  # as a value: with an expression each row would be a statement
+    for row in trials:
+        if row.time_ms is not None:
+            interval = ranking_interval(row)
+            row.ci_low_ms, row.ci_high_ms = interval.low, interval.high
+        row.warm_samples_ms = row.cold_samples_ms = None
+        row.samples_pruned_at = now
+    session.flush()

@@ -1,0 +1,1 @@
+"""Tuning jobs: requested, stored, followed while they run."""

@@ -1,0 +1,159 @@
+"""An accepted job becomes a row with its entry in the engine, by one statement; or the open one like it is found."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import uuid
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from sqlalchemy import Select, Table, bindparam, select, text, true
+from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy.orm import Session
+
+from tilewright.kernels.kernel import Kernel
+from tilewright.kernels.problem import Problem
+from tilewright.service.errors import ConflictError
+from tilewright.service.operations.answers import JobAnswer, ProblemAnswer
+from tilewright.service.operations.caller import acting
+from tilewright.service.operations.jobs.jobs import COLUMNS, answer_of, job
+from tilewright.service.operations.registry import problem_row
+from tilewright.service.operations.requests import JobRequest
+from tilewright.service.operations.transaction import note_written
+from tilewright.service.store import models
+from tilewright.service.store.engine_queue import drop_entry, new_entry, queue_of_device, queue_of_model
+
+_JOB: Table = models.TuningJob.__table__  # type: ignore[assignment]
+_IS_OPEN = text("state IN ('queued', 'running') AND NOT cancel_requested")
+"""As the unique index says it, in constants: a prepared statement finds the index by them."""
+_ASKED = (
+    "id",
+    "key_id",
+    "device_model_id",
+    "device_id",
+    "queue",
+    "compiler",
+    "sampler",
+    "seed",
+    "variants",
+    "budget_trials",
+    "budget_seconds",
+    "budget_target_ms",
+    "priority",
+    "coalesce_hash",
+)
+
+
+@dataclass(frozen=True)
+class Accepted:
+    """A request whose every field was found right."""
+
+    request: JobRequest
+    kernel: Kernel
+    problem: Problem
+    model: models.DeviceModel
+    device: models.Device | None
+
+    @property
+    def queue(self) -> str:
+        """Of the engine."""
+        return queue_of_device(self.device.uuid) if self.device else queue_of_model(self.model.slug)
+
+    @property
+    def coalesce_hash(self) -> str:
+        """Equal for requests that would do the same work; who asks first sets the priority."""
+        request = self.request
+        work = [
+            self.problem.hash,
+            self.queue,
+            sorted(request.variants) if request.variants else None,
+            request.budget.model_dump(),
+            [request.compiler, request.sampler, request.seed],
+        ]
+        return sha256(work)
+
+
+def sha256(value: object) -> str:
+    """The digest of its JSON, in hexadecimal."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+
+def join_or_add(session: Session, accepted: Accepted) -> tuple[JobAnswer, bool]:
+    """The job and whether it is new; raises ConflictError where the open one that was met ended at that moment."""
+    coalesce_hash = accepted.coalesce_hash
+    values = _values(accepted, coalesce_hash)
+    for _ in range(2):  # a problem may be new, and an open job that was met may be finished before it is read
+        row = session.execute(_adding(), values).one_or_none()
+        if row is not None and row.id is not None:
+            note_written(session, _JOB.name)
+            return _answer(accepted, row), True
+        if row is not None:  # its twin came first by a moment
+            drop_entry(session, row.engine_id)
+        open_id = open_job(session, coalesce_hash)
+        if open_id is not None:
+            return job(session, open_id), False
+        problem_row(session, accepted.problem)
+    raise ConflictError("An identical job is just ending; ask again.")
+
+
+def open_job(session: Session, coalesce_hash: str) -> uuid.UUID | None:
+    """The open job of that work, if there is one."""
+    return session.scalar(select(_JOB.c.id).where(_JOB.c.coalesce_hash == coalesce_hash, _IS_OPEN))
+
+
+@cache
+def _adding() -> Select[Any]:
+    """Adds the entry and the job; no row where the problem has none yet or where an open job does the same.
+
+    The row is of the job, or has only an `engine_id` where such a one was committed meanwhile.
+    """
+    problem: Table = models.Problem.__table__  # type: ignore[assignment]
+    asked = {name: bindparam(f"asked_{name}", type_=_JOB.c[name].type) for name in _ASKED}
+    twin = select(_JOB.c.id).where(_JOB.c.coalesce_hash == asked["coalesce_hash"], _IS_OPEN)
+    entry_id = new_entry(asked["id"], asked["queue"], asked["priority"])
+    entry = (
+        select(problem.c.id.label("problem_id"), entry_id.label("engine_id"))
+        .where(problem.c.hash == bindparam("problem_hash"), ~twin.exists())
+        .cte("entry")
+    )
+    row = select(*asked.values(), entry.c.problem_id, entry.c.engine_id)
+    added = (
+        insert(_JOB)
+        .from_select([*_ASKED, "problem_id", "engine_id"], row)
+        .on_conflict_do_nothing()
+        .returning(*(_JOB.c[name] for name in COLUMNS))
+        .cte("added")
+    )
+    return select(entry.c.engine_id, *added.c).select_from(entry.outerjoin(added, true()))
+
+
+def _values(accepted: Accepted, coalesce_hash: str) -> dict[str, Any]:
+    request, who = accepted.request, acting()
+    row = {
+        "id": models.uuid7(),
+        "key_id": who.caller.key_id if who else None,
+        "device_model_id": accepted.model.id,
+        "device_id": accepted.device.id if accepted.device else None,
+        "queue": accepted.queue,
+        "compiler": request.compiler,
+        "sampler": request.sampler,
+        "seed": request.seed,
+        "variants": request.variants,
+        "budget_trials": request.budget.trials,
+        "budget_seconds": request.budget.seconds,
+        "budget_target_ms": request.budget.target_ms,
+        "priority": request.priority,
+        "coalesce_hash": coalesce_hash,
+    }
+    return {f"asked_{name}": row[name] for name in _ASKED} | {"problem_hash": accepted.problem.hash}
+
+
+def _answer(accepted: Accepted, row: Any) -> JobAnswer:
+    """The same that reading the new row with all that it names would say."""
+    axes, problem = accepted.kernel.axes, accepted.problem
+    shape = {axis: problem.shape[axis] for axis in axes}
+    said = ProblemAnswer(kernel=problem.kernel, shape=shape, dtype=problem.dtype, options=dict(problem.options))
+    device = accepted.device.uuid if accepted.device else None
+    return answer_of(row, said, accepted.model.slug, device, best_ms=None)

@@ -1,0 +1,139 @@
+"""Stores one trial and the job's progress in one fenced transaction."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from tilewright.kernels.kernel import Kernel
+from tilewright.kernels.problem import Problem
+from tilewright.kernels.space import Configuration
+from tilewright.service.operations.jobs.progress import count_trial
+from tilewright.service.store import models
+from tilewright.tuner.outcome import Evaluation
+from tilewright.tuner.tune import Trial
+
+MAX_LOG = 64 * 1024
+"""Characters of a trial's log that are kept: a template error of a C++ compiler may run to megabytes."""
+
+
+def storable(log: str) -> str:
+    """What is kept of what a compiler or a device said; PostgreSQL takes no text with a zero character, in JSON too."""
+    return log.replace("\0", "\N{REPLACEMENT CHARACTER}")[:MAX_LOG]
+
+
+@dataclass(frozen=True)
+class TrialContext:
+    """What all trials of one run of one job have in common."""
+
+    job_id: uuid.UUID
+    epoch: int
+    study_id: int
+    device_id: int
+    kernel: Kernel
+    problem: Problem
+    variant_ids: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """The number that the trial has in the study, and whether the job's caller wants it stopped."""
+
+    number: int
+    cancel_requested: bool
+
+
+def record_trial(session: Session, context: TrialContext, trial: Trial, done: int, elapsed_s: float) -> Recorded:
+    """Stores the trial as the job's `done`-th, `elapsed_s` into its measuring time; raises FencedError.
+
+    Doing it twice, as after a connection that broke in the commit, stores it once. A configuration that another job
+    of the study recorded meanwhile counts for this job and keeps the other's row.
+    """
+    standing = count_trial(session, context.job_id, context.epoch, done, elapsed_s)
+    # The study's row is locked first: numbers are leased one job at a time and stay without gaps.
+    study = session.get_one(models.Study, context.study_id, with_for_update=True, populate_existing=True)
+    digest = configuration_hash(context.kernel, trial.configuration)
+    there = session.scalar(
+        select(models.Trial.number).where(models.Trial.study_id == study.id, models.Trial.configuration_hash == digest)
+    )
+    if there is not None:
+        return Recorded(there, standing.cancel_requested)
+    number, study.next_number = study.next_number, study.next_number + 1
+    session.add(
+        models.Trial(
+            study_id=study.id,
+            number=number,
+            job_id=context.job_id,
+            epoch=context.epoch,
+            job_revision=standing.revision,
+            device_id=context.device_id,
+            kernel_variant_id=context.variant_ids[trial.configuration.variant],
+            configuration=trial.configuration.as_json(),
+            configuration_hash=digest,
+            started_s=trial.started_s,
+            wall_s=trial.wall_s,
+            **_measured(trial.evaluation),
+            **_rates(context, trial.evaluation.time_ms),
+        )
+    )
+    session.flush()
+    return Recorded(number, standing.cancel_requested)
+
+
+def configuration_hash(kernel: Kernel, configuration: Configuration) -> str:
+    """SHA-256 over variant, its source and the values: what makes a trial of a study one of a kind."""
+    return hash_with_source(kernel.source_hash(configuration.variant), configuration)
+
+
+def hash_with_source(source_hash: str, configuration: Configuration) -> str:
+    """The same for a source that may be an older one."""
+    text = json.dumps([source_hash, configuration.as_json()], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _measured(evaluation: Evaluation) -> dict[str, Any]:
+    values: dict[str, Any] = {
+        "outcome": evaluation.outcome,
+        "time_ms": evaluation.time_ms,
+        "ranking_l2": evaluation.ranking_l2,
+        "registers": evaluation.resources.registers,
+        "shared_bytes": evaluation.resources.shared_bytes,
+        "spill_bytes": evaluation.resources.spill_bytes,
+        "occupancy": _finite(evaluation.resources.occupancy),
+        "bound_ratio": _finite(evaluation.bound_ratio),
+        "compile_ms": _finite(evaluation.compile_ms),
+        "clock_mhz": evaluation.clock_mhz,
+        "temperature_c": evaluation.temperature_c,
+        # PostgreSQL's text holds no NUL; a crashed compiler may print one.
+        "log": storable(evaluation.log),
+    }
+    for l2, timing in (("warm", evaluation.warm), ("cold", evaluation.cold)):
+        if timing is not None:
+            values |= {
+                f"{l2}_ms": timing.time_ms,
+                f"{l2}_spread_ms": _finite(timing.spread_ms),
+                f"{l2}_samples_ms": list(timing.samples_ms),
+            }
+    return values
+
+
+def _rates(context: TrialContext, time_ms: float | None) -> dict[str, float]:
+    if time_ms is None:
+        return {}
+    return {
+        "gflops": context.kernel.flops(context.problem) / time_ms / 1e6,
+        "gb_per_s": context.kernel.bytes_moved(context.problem) / time_ms / 1e6,
+    }
+
+
+def _finite(value: float | None) -> float | None:
+    """The value, or None for NaN and infinity (a bound ratio where nothing was written), which JSON cannot say."""
+    return value if value is not None and math.isfinite(value) else None

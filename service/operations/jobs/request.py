@@ -1,0 +1,218 @@
+"""Accepts a tuning job: checks every field, joins an identical open job, else stores a row and enqueues it."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import func, select
+from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy.orm import Session
+
+from tilewright.kernels.errors import UnknownNameError
+from tilewright.kernels.kernel import Kernel
+from tilewright.kernels.problem import Problem
+from tilewright.service.errors import CeilingError, ConflictError, InvalidRequestError
+from tilewright.service.operations.answers import JobAnswer
+from tilewright.service.operations.caller import acting, ceilings
+from tilewright.service.operations.jobs.add import Accepted, join_or_add, open_job, sha256
+from tilewright.service.operations.jobs.jobs import OPEN, job
+from tilewright.service.operations.registry import catalogue, has_device, limits_of, only_slug, problem_row
+from tilewright.service.operations.requests import JobRequest
+from tilewright.service.settings import settings
+from tilewright.service.store import models
+from tilewright.tuner.search import SAMPLERS
+
+
+def request_job(session: Session, request: JobRequest, *, idempotency_key: str | None = None) -> tuple[JobAnswer, bool]:
+    """The job and whether it is new: an identical open job is joined, a known key answers with its job.
+
+    Raises InvalidProblemError or InvalidRequestError naming the field, ConflictError for a key with another body.
+    """
+    body_hash = sha256(request.model_dump(mode="json", exclude={"dry_run"}))
+    known = _job_of_key(session, idempotency_key, body_hash)
+    if known is not None:
+        return job(session, known), False
+    accepted = _accept(session, request)
+    _check_open_jobs(session, accepted)
+    made, is_new = join_or_add(session, accepted)
+    if idempotency_key is not None:
+        session.execute(
+            insert(models.IdempotencyKey)
+            .values(owner=_owner(), key=idempotency_key, body_hash=body_hash, job_id=made.id)
+            .on_conflict_do_nothing()
+        )
+        # Another request with this key may have come first and was waited for: its job counts.
+        winner = _job_of_key(session, idempotency_key, body_hash)
+        if winner != made.id:
+            raise ConflictError(f"The idempotency key {idempotency_key!r} is being used by another request right now.")
+    return made, is_new
+
+
+def dry_run(session: Session, request: JobRequest) -> dict[str, Any]:
+    """What the job would search and about how long it would take; null seconds where nothing like it was ever run."""
+    accepted = _accept(session, request)
+    space = accepted.kernel.space(accepted.problem, limits_of(accepted.model), request.variants)
+    by_variant = {part.variant: 0 for part in space.spaces}
+    for configuration in space.feasible:
+        by_variant[configuration.variant] += 1
+    trials = min(len(space), request.budget.trials or len(space))
+    trial_s = _seconds_per_trial(session, accepted)
+    estimated_s = None if trial_s is None else trials * trial_s
+    if request.budget.seconds is not None:
+        estimated_s = request.budget.seconds if estimated_s is None else min(request.budget.seconds, estimated_s)
+    return {
+        "problem": accepted.problem.as_json(),
+        "device_model": accepted.model.slug,
+        "space_size": len(space),
+        "space_by_variant": by_variant,
+        "trials": trials,
+        "estimated_seconds": estimated_s,
+    }
+
+
+def check_job(session: Session, request: JobRequest) -> tuple[models.Problem, models.DeviceModel, models.Device | None]:
+    """The rows that the job would name; refuses what request_job refuses. A problem that is new gets its row."""
+    accepted = _accept(session, request)
+    return problem_row(session, accepted.problem), accepted.model, accepted.device
+
+
+def check_place(session: Session, request: JobRequest) -> tuple[models.DeviceModel, models.Device | None]:
+    """Where the job would run; refuses what is refused whatever the problem."""
+    model, device = _device(session, request)
+    _check_choices(model, request)
+    return model, device
+
+
+def _accept(session: Session, request: JobRequest) -> Accepted:
+    try:
+        kernel = catalogue().get(request.kernel)
+    except UnknownNameError as error:
+        known = ", ".join(error.known)
+        raise InvalidRequestError(
+            "kernel", f"there is no kernel {request.kernel!r}; there are {known}.", "gemm"
+        ) from error
+    problem = kernel.problem(request.shape, request.dtype, request.options)
+    model, device = _device(session, request)
+    needed = kernel.memory_bytes(problem)
+    if needed > model.memory_bytes:
+        example = ",".join(f"{axis}={size}" for axis, size in kernel.example_shape.items())
+        raise InvalidRequestError(
+            "shape", f"the arrays take {needed:,} bytes; {model.slug} has {model.memory_bytes:,}.", example
+        )
+    _check_variants(kernel, problem, model, request.variants)
+    _check_choices(model, request)
+    return Accepted(request, kernel, problem, model, device)
+
+
+def _device(session: Session, request: JobRequest) -> tuple[models.DeviceModel, models.Device | None]:
+    if request.device is None and request.device_model is not None:
+        named = select(models.DeviceModel).where(models.DeviceModel.slug == request.device_model)
+        model = session.scalars(named).one_or_none()
+        if model is not None:
+            return model, None
+    found = session.execute(select(models.DeviceModel, has_device()).order_by(models.DeviceModel.slug)).all()
+    rows = [row for row, _ in found]
+    slugs = [row.slug for row in rows]
+    if not rows:
+        only_slug(slugs)  # which raises
+    device = None
+    if request.device is not None:
+        device = session.scalars(select(models.Device).where(models.Device.uuid == request.device)).one_or_none()
+        if device is None:
+            raise InvalidRequestError("device", f"no device {request.device!r} has registered.", _a_device(session))
+    if request.device_model is not None and request.device_model not in slugs:
+        raise InvalidRequestError(
+            "device_model", f"there is no {request.device_model!r}; there are {', '.join(slugs)}.", slugs[0]
+        )
+    if device is not None:
+        model = next(row for row in rows if row.id == device.model_id)
+        if request.device_model not in {None, model.slug}:
+            raise InvalidRequestError("device", f"it is a {model.slug}, not a {request.device_model}.", device.uuid)
+        return model, device
+    slug = request.device_model or only_slug([row.slug for row, has_one in found if has_one])
+    return next(row for row in rows if row.slug == slug), None
+
+
+def _a_device(session: Session) -> str | None:
+    return session.scalar(select(models.Device.uuid).order_by(models.Device.id).limit(1))
+
+
+def _check_variants(kernel: Kernel, problem: Problem, model: models.DeviceModel, wanted: Sequence[str] | None) -> None:
+    usable = [variant.name for variant in kernel.usable_variants(problem, limits_of(model))]
+    refused = [name for name in wanted or () if name not in usable]
+    if refused:
+        raise InvalidRequestError(
+            "variants",
+            f"{kernel.name} has no variant {refused[0]!r} for this problem on {model.slug}; "
+            f"there are {', '.join(usable) or 'none'}.",
+            usable[0] if usable else None,
+        )
+    if not usable:
+        raise InvalidRequestError("shape", f"no variant of {kernel.name} can compute this problem on {model.slug}.")
+
+
+def _check_choices(model: models.DeviceModel, request: JobRequest) -> None:
+    allowed = settings()
+    if request.compiler is not None and model.kind != "cuda":
+        raise InvalidRequestError("compiler", f"{model.slug} has no choice of compilers; leave it out.")
+    if request.sampler not in SAMPLERS:
+        raise InvalidRequestError("sampler", f"must be one of {', '.join(SAMPLERS)}.", SAMPLERS[0])
+    if request.budget.trials is not None and request.budget.trials > allowed.max_trials:
+        raise InvalidRequestError("budget.trials", f"must be at most {allowed.max_trials}.", "100")
+    if request.budget.seconds is not None and request.budget.seconds > allowed.max_seconds:
+        raise InvalidRequestError("budget.seconds", f"must be at most {allowed.max_seconds:g}.", "60")
+    check_budget_ceilings(request.budget.trials, request.budget.seconds)
+
+
+def check_budget_ceilings(trials: int | None, seconds: float | None) -> None:
+    """Raises CeilingError where the budget is beyond what the caller's key allows, or does not say how far it goes."""
+    most = ceilings()
+    for name, asked, highest in (("trials", trials, most.max_trials), ("seconds", seconds, most.max_seconds)):
+        if highest is not None and (asked is None or asked > highest):
+            raise CeilingError(f"This key allows at most {highest:g} {name} a job: set budget.{name} to that or less.")
+
+
+def _check_open_jobs(session: Session, accepted: Accepted) -> None:
+    """Raises CeilingError where the caller's key has as many open jobs as it may, and there is none to be joined.
+
+    Counted are the jobs of all keys of its name: it may have been rotated. The keys' rows order those who ask.
+    """
+    most, who = ceilings().max_open_jobs, acting()
+    if most is None or who is None or who.caller.key_name is None:
+        return
+    if open_job(session, accepted.coalesce_hash) is not None:
+        return
+    key, job = models.ApiKey, models.TuningJob
+    same = select(key.id).where(key.name == who.caller.key_name).order_by(key.id)
+    keys = session.scalars(same.with_for_update()).all()
+    open_jobs = select(func.count()).where(job.key_id.in_(keys), job.state.in_(OPEN))
+    if (session.scalar(open_jobs) or 0) >= most:
+        raise CeilingError(f"This key may have {most} jobs queued or running; wait for one, or cancel one.")
+
+
+def _job_of_key(session: Session, key: str | None, body_hash: str) -> uuid.UUID | None:
+    row = session.get(models.IdempotencyKey, (_owner(), key)) if key is not None else None
+    if row is None:
+        return None
+    if row.body_hash != body_hash:
+        raise ConflictError(f"The idempotency key {key!r} was used before, with another body.")
+    return row.job_id
+
+
+def _owner() -> str:
+    """Whose idempotency keys count: the same word of two callers stands for two jobs."""
+    who = acting()
+    return (who.caller.key_name if who else None) or ""
+
+
+def _seconds_per_trial(session: Session, accepted: Accepted) -> float | None:
+    """Mean wall time of this kernel's trials on this device model, of any problem; compiling included."""
+    return session.scalar(
+        select(func.avg(models.Trial.wall_s))
+        .join(models.Study, models.Study.id == models.Trial.study_id)
+        .join(models.Problem, models.Problem.id == models.Study.problem_id)
+        .join(models.Kernel, models.Kernel.id == models.Problem.kernel_id)
+        .where(models.Kernel.name == accepted.kernel.name, models.Study.device_model_id == accepted.model.id)
+    )

@@ -1,0 +1,1 @@
+"""Schedules: kept, checked, fired."""

@@ -1,0 +1,191 @@
+"""Fires schedules: every due time once, whoever looks, and nothing between its record and its jobs."""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from datetime import UTC, datetime, timedelta
+
+from sqlalchemy import delete as delete_rows
+from sqlalchemy import func, select, text
+from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy.orm import Session, joinedload
+
+from tilewright.service.errors import InvalidRequestError
+from tilewright.service.operations.jobs.jobs import OPEN
+from tilewright.service.operations.schedules.due_times import DueTimes, whole_second
+from tilewright.service.operations.schedules.targets import nothing_found, problems_to_tune
+from tilewright.service.operations.staleness.comparisons import expect
+from tilewright.service.store import models
+from tilewright.service.store.engine_queue import enqueue, queue_of_device, queue_of_model
+from tilewright.service.store.models import FireOutcome, Overlap
+
+logger = logging.getLogger(__name__)
+
+CATCH_UP_S = 60.0
+"""Due times missed for no longer than this fire one by one; older ones become a single fire."""
+MAX_OPEN_JOBS = 1000
+"""Most open jobs of one schedule: `queue` with jobs slower than its due times must not grow for ever."""
+FROZEN_S = 10.0
+"""A process that stands still in the middle of a fire loses its lock after this, and another one fires."""
+REMEMBERED = timedelta(days=7)
+"""How long fires are kept; at one a second that is 600,000 rows."""
+AT_ONCE = 50
+"""Schedules dealt with in one transaction."""
+
+
+def seconds_until_due(session: Session) -> float:
+    """Seconds until the next due time by the database's clock, 0 or less when it has come; infinite without any."""
+    left = func.extract("epoch", func.min(models.Schedule.next_at) - func.clock_timestamp())
+    found = session.scalar(select(left).where(models.Schedule.enabled))
+    return float("inf") if found is None else float(found)
+
+
+def fire_due(session: Session, now: datetime | None = None) -> int:
+    """How many due times were dealt with. `now`: the database's, unless a test says otherwise.
+
+    Schedules that another process is firing at this moment are left to it.
+    """
+    session.execute(text(f"SET LOCAL idle_in_transaction_session_timeout = {FROZEN_S * 1000:.0f}"))
+    now = now or _database_now(session)
+    table = models.Schedule
+    due = session.scalars(
+        select(table)
+        .where(table.enabled, table.next_at <= now)
+        .order_by(table.next_at)
+        .limit(AT_ONCE)
+        .options(joinedload(table.device_model), joinedload(table.device))
+        .with_for_update(of=table, skip_locked=True)
+        .execution_options(populate_existing=True)
+    ).all()
+    dealt_with = 0
+    for schedule in due:
+        try:
+            times = DueTimes.of(schedule.cron, schedule.time_zone)
+        except InvalidRequestError as error:
+            # Time zone data differ between hosts: another process may know this zone.
+            logger.warning("Schedule %r cannot fire here. %s", schedule.name, error)
+        else:
+            dealt_with += _catch_up(session, schedule, times, now)
+    session.flush()
+    return dealt_with
+
+
+def fire_by_hand(session: Session, schedule: models.Schedule) -> list[uuid.UUID] | None:
+    """The jobs of a fire outside the due times; None where too many are open. The row must be locked."""
+    moment = _database_now(session)
+    if moment.microsecond == 0:
+        moment += timedelta(microseconds=1)  # whole seconds are due times
+    return _fire(session, schedule, moment, manual=True)
+
+
+def forget_old_fires(session: Session) -> None:
+    """Fires older than a week are gone; `last_fire_at` still keeps their due times from coming again."""
+    table = models.ScheduleFire
+    session.execute(delete_rows(table).where(table.created_at < func.now() - REMEMBERED))
+
+
+def first_due(session: Session, schedule: models.Schedule) -> datetime:
+    """The due time that an enabled schedule waits for first: after now, and after all that were dealt with."""
+    now = _database_now(session)
+    start = max(now, schedule.last_fire_at or now)  # a clock set back must not bring due times again
+    return DueTimes.of(schedule.cron, schedule.time_zone).after(start)
+
+
+def _database_now(session: Session) -> datetime:
+    now: datetime = session.scalars(select(func.clock_timestamp())).one()
+    return now.astimezone(UTC)
+
+
+def _catch_up(session: Session, schedule: models.Schedule, times: DueTimes, now: datetime) -> int:
+    """How many due times up to now were dealt with; the schedule waits for the next one."""
+    due, count = schedule.next_at, 0
+    assert due is not None  # noqa: S101 - the row is enabled
+    window = whole_second(now, CATCH_UP_S)
+    if due < window:
+        recent = times.after(window - timedelta(seconds=1))
+        _fire(session, schedule, due, reason=_missed(due, times, recent))
+        schedule.last_fire_at, due, count = due, recent, 1
+    while due <= now:
+        _fire(session, schedule, due)
+        schedule.last_fire_at, due, count = due, times.after(due), count + 1
+    schedule.next_at = due
+    return count
+
+
+def _missed(due: datetime, times: DueTimes, recent: datetime) -> str:
+    if times.after(due) >= recent:
+        return "Late: nobody was there to fire it in time."
+    until = whole_second(recent, 1).astimezone(UTC)
+    return (
+        f"Late, and stands for all due times from {due.astimezone(UTC):%F %T} to {until:%F %T} UTC: nobody was there."
+    )
+
+
+def _fire(
+    session: Session, schedule: models.Schedule, fire_at: datetime, *, reason: str | None = None, manual: bool = False
+) -> list[uuid.UUID] | None:
+    """The new jobs: none where nothing is to tune, or the fire was dealt with before; None where it is skipped."""
+    problem_ids = problems_to_tune(session, schedule)
+    obstacle = _obstacle(session, schedule, len(problem_ids), manual=manual)
+    outcome = FireOutcome.SKIPPED if obstacle else FireOutcome.FIRED
+    idle = None if problem_ids or obstacle else nothing_found(schedule.target)
+    said = " ".join(part for part in (reason, obstacle, idle) if part) or None
+    is_new = session.scalar(
+        insert(models.ScheduleFire)
+        .values(
+            schedule_id=schedule.id,
+            fire_at=fire_at,
+            manual=manual,
+            outcome=outcome,
+            jobs=0 if obstacle else len(problem_ids),
+            reason=said,
+        )
+        .on_conflict_do_nothing()
+        .returning(models.ScheduleFire.id)
+    )
+    if is_new is None:
+        return []
+    if obstacle:
+        return None
+    return [_add_job(session, schedule, problem_id, fire_at) for problem_id in problem_ids]
+
+
+def _obstacle(session: Session, schedule: models.Schedule, count: int, *, manual: bool) -> str | None:
+    """Why no job may be made now."""
+    table = models.TuningJob
+    open_jobs, oldest = session.execute(
+        select(func.count(), func.min(table.created_at)).where(table.schedule_id == schedule.id, table.state.in_(OPEN))
+    ).one()
+    if open_jobs and schedule.overlap is Overlap.SKIP and not manual:
+        since = oldest.astimezone(UTC)
+        return f"Skipped: {open_jobs} of its jobs still open, the oldest since {since:%F %T} UTC."
+    if open_jobs + count > MAX_OPEN_JOBS:
+        return f"Skipped: {open_jobs} of its jobs are open; at most {MAX_OPEN_JOBS} may be."
+    return None
+
+
+def _add_job(session: Session, schedule: models.Schedule, problem_id: int, fire_at: datetime) -> uuid.UUID:
+    """The queued job. It joins no other job and none joins it: each due time does its own measuring."""
+    queue = queue_of_device(schedule.device.uuid) if schedule.device else queue_of_model(schedule.device_model.slug)
+    job = models.TuningJob(
+        id=models.uuid7(),
+        problem_id=problem_id,
+        device_model_id=schedule.device_model_id,
+        device_id=schedule.device_id,
+        queue=queue,
+        compiler=schedule.compiler,
+        seed=int(fire_at.timestamp()) % 2**31,  # another one each time, and known afterwards
+        variants=schedule.variants,
+        budget_trials=schedule.budget_trials,
+        budget_seconds=schedule.budget_seconds,
+        budget_target_ms=schedule.budget_target_ms,
+        priority=schedule.priority,
+        schedule_id=schedule.id,
+        fire_at=fire_at,
+    )
+    session.add(job)
+    session.flush()
+    job.engine_id = enqueue(session, job.id, queue, schedule.priority)
+    expect(session, job)
+    return job.id

@@ -1,0 +1,1 @@
+"""Whether a best still stands, and what tuning it again came to."""

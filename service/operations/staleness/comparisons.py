@@ -1,0 +1,209 @@
+"""What tuning again came to: the best before a schedule's job against the one after it, beyond the noise."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from uuid import UUID
+
+from pydantic import Field
+from sqlalchemy import ColumnElement, func, select
+from sqlalchemy.orm import Session, joinedload
+
+from tilewright.service.errors import NotFoundError
+from tilewright.service.operations.answers import Answer, Page, ProblemAnswer
+from tilewright.service.operations.jobs.jobs import OPEN
+from tilewright.service.operations.pages import cursor_of, row_id_of
+from tilewright.service.operations.registry import problem_answer
+from tilewright.service.store import models
+from tilewright.service.store.models import JobState
+
+DRIFT = 0.02
+"""What a run's times may drift by and count as steady (tuner.measure, drift_tolerance): two runs may differ by it."""
+
+AT_ONCE = 200
+"""Comparisons settled in one transaction."""
+
+
+class Verdict(StrEnum):
+    """What became of the best's time."""
+
+    BETTER = "better"
+    SAME = "same"
+    WORSE = "worse"
+    MISSING = "missing"
+
+
+class ComparisonAnswer(Answer):
+    """The best before a job of a schedule, and after it; all null but the first four while the job is open."""
+
+    id: int
+    problem: ProblemAnswer
+    device_model: str
+    job_id: UUID
+    verdict: str | None = Field(description="better, same, worse; missing: one of the two is not there.")
+    ratio: float | None = Field(description="Time after over time before; below 1 is faster.")
+    threshold: float | None = Field(description="The part by which the ratio must differ from 1 not to count as noise.")
+    reason: str | None = Field(description="Why there is no ratio, or why it is 1.")
+    before_result: int | None
+    before_ms: float | None
+    after_result: int | None
+    after_ms: float | None
+    created_at: datetime
+    compared_at: datetime | None
+
+
+@dataclass(frozen=True)
+class Timed:
+    """A settled time with its 95 % interval."""
+
+    time_ms: float
+    low_ms: float
+    high_ms: float
+
+    @property
+    def noise(self) -> float:
+        """The larger half of the interval, as a part of the time."""
+        return max(self.high_ms - self.time_ms, self.time_ms - self.low_ms, 0.0) / self.time_ms
+
+
+def compare(before: Timed, after: Timed) -> tuple[Verdict, float, float]:
+    """Verdict, ratio and threshold: both intervals, and the drift that each run may have, added as independent."""
+    ratio = after.time_ms / before.time_ms
+    threshold = math.sqrt(before.noise**2 + after.noise**2 + 2 * DRIFT**2)
+    if abs(math.log(ratio)) <= math.log1p(threshold):
+        return Verdict.SAME, ratio, threshold
+    return Verdict.BETTER if ratio < 1 else Verdict.WORSE, ratio, threshold
+
+
+def expect(session: Session, job: models.TuningJob) -> None:
+    """Notes the best that stands before the job of a schedule, to be compared when the job is over."""
+    best, environment = models.BestConfiguration, models.Environment
+    before = session.scalar(
+        select(best.id)
+        .join(environment, environment.id == best.environment_id)
+        .where(*_of(job), best.superseded_by_id.is_(None), best.retracted_at.is_(None))
+        # As they are answered: measured here before imported, and of the newest environment.
+        .order_by(environment.origin.is_not(None), best.environment_id.desc())
+        .limit(1)
+    )
+    session.add(models.Comparison(schedule_id=job.schedule_id, job_id=job.id, before_id=before))
+    session.flush()
+
+
+def settle(session: Session) -> None:
+    """Comparisons whose job is over have their verdict; one of the chores."""
+    table, job = models.Comparison, models.TuningJob
+    rows = session.scalars(
+        select(table)
+        .join(table.job)
+        .where(table.verdict.is_(None), job.state.not_in(OPEN))
+        .order_by(table.id)
+        .limit(AT_ONCE)
+        .options(joinedload(table.job).joinedload(job.study), joinedload(table.before))
+        .with_for_update(of=table, skip_locked=True)
+        .execution_options(populate_existing=True)
+    )
+    for row in rows:
+        _settle(session, row)
+    session.flush()
+
+
+def _settle(session: Session, row: models.Comparison) -> None:
+    before, after = row.before, _after(session, row.job)
+    row.compared_at, row.verdict = func.now(), Verdict.MISSING
+    row.after_id = after.id if after else None
+    row.reason = _why_missing(row.job, before, after)
+    if row.reason is None and before is not None and after is not None:
+        row.verdict, row.ratio, row.threshold = compare(_timed(before), _timed(after))
+        if after.id == before.id:
+            row.reason = "What stood before stays the best."
+
+
+def _why_missing(
+    job: models.TuningJob, before: models.BestConfiguration | None, after: models.BestConfiguration | None
+) -> str | None:
+    if job.state is not JobState.DONE:
+        return f"The job is {job.state.value}." + (f" {job.error}" if job.error else "")
+    if after is None:
+        return "The job published nothing."
+    if before is None:
+        return "Nothing was known before."
+    if before.retracted_at is not None:
+        return "What stood before was retracted."
+    if before.l2 != after.l2:
+        return f"The L2 cache was {before.l2} before and {after.l2} after."
+    return None
+
+
+def _after(session: Session, job: models.TuningJob) -> models.BestConfiguration | None:
+    """What the job published; else the best that it left standing in its study's environment."""
+    best = models.BestConfiguration
+    if job.study is None:
+        return None
+    query = select(best).where(*_of(job), best.environment_id == job.study.environment_id, best.retracted_at.is_(None))
+    own = (best.job_id == job.id) & best.stands_in_for_id.is_(None)
+    return session.scalars(
+        query.where(own | best.superseded_by_id.is_(None)).order_by(own.desc(), best.id.desc()).limit(1)
+    ).one_or_none()
+
+
+def _of(job: models.TuningJob) -> list[ColumnElement[bool]]:
+    best = models.BestConfiguration
+    return [best.problem_id == job.problem_id, best.device_model_id == job.device_model_id]
+
+
+def _timed(row: models.BestConfiguration) -> Timed:
+    return Timed(row.time_ms, row.ci_low_ms, row.ci_high_ms)
+
+
+def comparisons(
+    session: Session, schedule_id: int, *, verdict: str | None = None, limit: int = 50, cursor: str | None = None
+) -> Page[ComparisonAnswer]:
+    """One page of what a schedule's jobs came to, newest first; raises NotFoundError, InvalidRequestError."""
+    if session.get(models.Schedule, schedule_id) is None:
+        raise NotFoundError("schedule", str(schedule_id))
+    table, job = models.Comparison, models.TuningJob
+    of_job = joinedload(table.job)
+    query = (
+        select(table)
+        .where(table.schedule_id == schedule_id)
+        .options(
+            of_job.joinedload(job.problem).joinedload(models.Problem.kernel),
+            of_job.joinedload(job.device_model),
+            joinedload(table.before),
+            joinedload(table.after),
+        )
+        .order_by(table.id.desc())
+        .limit(limit + 1)
+        .execution_options(populate_existing=True)
+    )
+    if verdict is not None:
+        query = query.where(table.verdict == verdict)
+    if cursor is not None:
+        query = query.where(table.id < row_id_of(cursor))
+    rows = session.scalars(query).all()
+    more = cursor_of(rows[limit - 1].id) if len(rows) > limit else None
+    return Page(items=[_answer(row) for row in rows[:limit]], next_cursor=more)
+
+
+def _answer(row: models.Comparison) -> ComparisonAnswer:
+    assert row.job.device_model is not None  # noqa: S101 - a schedule names one
+    return ComparisonAnswer(
+        id=row.id,
+        problem=problem_answer(row.job.problem),
+        device_model=row.job.device_model.slug,
+        job_id=row.job_id,
+        verdict=row.verdict,
+        ratio=row.ratio,
+        threshold=row.threshold,
+        reason=row.reason,
+        before_result=row.before_id,
+        before_ms=row.before.time_ms if row.before else None,
+        after_result=row.after_id,
+        after_ms=row.after.time_ms if row.after else None,
+        created_at=row.created_at,
+        compared_at=row.compared_at,
+    )

@@ -1,0 +1,1 @@
+"""Studies and their trials, as the API, the charts and a worker need them."""

@@ -1,0 +1,1 @@
+"""Results seen side by side: problems by device models, and two sides compared."""

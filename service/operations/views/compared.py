@@ -1,0 +1,216 @@
+"""Two sides of one kernel's results, problem by problem: device models, environments or times. All in the database."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from pydantic import Field
+from sqlalchemy import CTE, ColumnElement, Subquery, case, func, literal, or_, select
+from sqlalchemy.dialects.postgresql import distinct_on
+from sqlalchemy.orm import Session, joinedload
+
+from tilewright.service.errors import InvalidRequestError
+from tilewright.service.operations.answers import Answer, EnvironmentAnswer, ProblemAnswer
+from tilewright.service.operations.registry import environment_answer, problem_answer
+from tilewright.service.operations.staleness.comparisons import DRIFT, Verdict
+from tilewright.service.store import models
+
+MISSING_IN_A, MISSING_IN_B = "missing in a", "missing in b"
+
+
+@dataclass(frozen=True)
+class Side:
+    """Whose results: a device model's, in one environment or in its newest, now or as they stood `at` a time."""
+
+    device_model: str
+    environment_id: int | None = None
+    at: datetime | None = None
+
+
+class ComparedRow(Answer):
+    """One problem. `speedup` is a's time over b's: above 1, b is faster."""
+
+    problem: ProblemAnswer
+    verdict: str = Field(description="better, same, worse: b against a; missing in a, missing in b.")
+    speedup: float | None
+    threshold: float | None = Field(description="The part by which the times must differ not to count as noise.")
+    a_ms: float | None
+    b_ms: float | None
+    a_result: int | None
+    b_result: int | None
+    a_study: int | None
+    b_study: int | None
+
+
+class ComparedAnswer(Answer):
+    """All problems that either side has, the largest change first."""
+
+    geometric_mean: float | None = Field(
+        description="Of the speedups of problems that both have; above 1, b is faster."
+    )
+    counts: dict[str, int]
+    items: list[ComparedRow]
+    next_cursor: str | None = None
+
+
+class ChosenEnvironment(Answer):
+    """An environment that a device model has results in."""
+
+    id: int
+    device_model: str
+    environment: EnvironmentAnswer
+
+
+MOST_ROWS = 1000
+"""Of one answer."""
+
+
+def compared(session: Session, kernel: str, a: Side, b: Side, *, limit: int = 100) -> ComparedAnswer:
+    """The comparison; at most `limit` rows of it, counts and mean over all.
+
+    Raises InvalidRequestError where a side's environment is none of its device model's.
+    """
+    for name, side in (("a", a), ("b", b)):
+        _check_environment(session, f"{name}_environment", side)
+    rows = _joined(_side(kernel, a, "a"), _side(kernel, b, "b"))
+    place = case((rows.c.verdict == Verdict.SAME.value, 2), (rows.c.speedup.is_(None), 1), else_=0)
+    change = func.abs(func.ln(func.coalesce(rows.c.speedup, 1.0)))
+    # One statement: the comparison is made once, for the counts over all of it and for the rows shown.
+    query = select(rows, _totals(rows)).order_by(place, change.desc(), rows.c.problem_id).limit(limit)
+    picked = [dict(row) for row in session.execute(query).mappings()]
+    totals: dict[str, tuple[int, float | None]] = picked[0]["totals"] if picked else {}
+    both = [(count, total) for count, total in totals.values() if total is not None]
+    mean = math.exp(sum(total for _, total in both) / sum(count for count, _ in both)) if both else None
+    problems = _problems(session, [row["problem_id"] for row in picked])
+    studies = _studies(session, picked)
+    return ComparedAnswer(
+        geometric_mean=mean,
+        counts={verdict: count for verdict, (count, _) in totals.items()},
+        items=[_row(row, problems, studies) for row in picked],
+    )
+
+
+def _check_environment(session: Session, field: str, side: Side) -> None:
+    """In an environment of another device model every problem would count as missing."""
+    if side.environment_id is None:
+        return
+    study, model = models.Study, models.DeviceModel
+    query = select(study.id).join(model, model.id == study.device_model_id)
+    query = query.where(model.slug == side.device_model, study.environment_id == side.environment_id).limit(1)
+    if session.scalar(query) is None:
+        raise InvalidRequestError(field, f"{side.environment_id} is no environment of {side.device_model}.")
+
+
+def _totals(rows: CTE) -> ColumnElement[Any]:
+    """By verdict the number of problems and the sum of the logarithms of their speedups; null where none has one."""
+    by_verdict = (
+        select(
+            rows.c.verdict,
+            func.jsonb_build_array(func.count(), func.sum(func.ln(rows.c.speedup))).label("total"),
+        )
+        .group_by(rows.c.verdict)
+        .subquery("by_verdict")
+    )
+    return select(func.jsonb_object_agg(by_verdict.c.verdict, by_verdict.c.total)).scalar_subquery().label("totals")
+
+
+def environments(session: Session, kernel: str) -> list[ChosenEnvironment]:
+    """Every device model and environment that has results of the kernel, the newest environment first."""
+    best, model, environment = models.BestConfiguration, models.DeviceModel, models.Environment
+    pairs = select(best.device_model_id, best.environment_id).distinct().subquery()
+    of_pair = select(best.id).join(best.problem).join(models.Problem.kernel).where(models.Kernel.name == kernel)
+    of_pair = of_pair.where(
+        best.device_model_id == pairs.c.device_model_id, best.environment_id == pairs.c.environment_id
+    )
+    query = (
+        select(model.slug, environment)
+        .join(pairs, pairs.c.device_model_id == model.id)
+        .join(environment, environment.id == pairs.c.environment_id)
+        .where(of_pair.limit(1).correlate(pairs).scalar_subquery().is_not(None))  # stops at the first of each pair
+        .order_by(model.slug, environment.id.desc())
+    )
+    return [
+        ChosenEnvironment(id=row.id, device_model=slug, environment=environment_answer(row))
+        for slug, row in session.execute(query)
+    ]
+
+
+def _side(kernel: str, side: Side, name: str) -> Subquery:
+    """A side's best of every problem: measured here before imported, of the newest environment."""
+    best, environment = models.BestConfiguration, models.Environment
+    # Looked up by the statement itself, once: joined they would be compared with every row.
+    kernel_id = select(models.Kernel.id).where(models.Kernel.name == kernel).scalar_subquery()
+    model_id = select(models.DeviceModel.id).where(models.DeviceModel.slug == side.device_model).scalar_subquery()
+    half = func.greatest(best.ci_high_ms - best.time_ms, best.time_ms - best.ci_low_ms, 0.0) / best.time_ms
+    query = (
+        select(best.problem_id, best.id, best.time_ms, half.label("noise"))
+        .ext(distinct_on(best.problem_id))
+        .join(best.problem)
+        .join(environment, environment.id == best.environment_id)
+        .where(models.Problem.kernel_id == kernel_id, best.device_model_id == model_id, *_standing(side.at))
+        .order_by(best.problem_id, environment.origin.is_not(None), best.environment_id.desc(), best.verified_at.desc())
+    )
+    if side.environment_id is not None:
+        query = query.where(best.environment_id == side.environment_id)
+    return query.subquery(name)
+
+
+def _standing(at: datetime | None) -> list[ColumnElement[bool]]:
+    """Conditions on best configurations: those that stand now, or that had been settled at that time."""
+    best = models.BestConfiguration
+    if at is None:
+        return [best.superseded_by_id.is_(None), best.retracted_at.is_(None)]
+    return [best.verified_at <= at, or_(best.retracted_at.is_(None), best.retracted_at > at)]
+
+
+def _joined(a: Subquery, b: Subquery) -> CTE:
+    """Every problem of either side with speedup, threshold and verdict, as `staleness_comparisons.compare` has them."""
+    speedup = a.c.time_ms / b.c.time_ms
+    threshold = func.sqrt(a.c.noise * a.c.noise + b.c.noise * b.c.noise + 2 * DRIFT**2)
+    is_same = func.greatest(speedup, 1 / speedup) <= 1 + threshold
+    verdict = case(
+        (a.c.id.is_(None), literal(MISSING_IN_A)),
+        (b.c.id.is_(None), literal(MISSING_IN_B)),
+        (is_same, literal(Verdict.SAME.value)),
+        (speedup > 1, literal(Verdict.BETTER.value)),
+        else_=literal(Verdict.WORSE.value),
+    )
+    return (
+        select(
+            func.coalesce(a.c.problem_id, b.c.problem_id).label("problem_id"),
+            verdict.label("verdict"),
+            speedup.label("speedup"),
+            threshold.label("threshold"),
+            *(
+                column.label(f"{name}_{word}")
+                for name, side in (("a", a), ("b", b))
+                for word, column in (("ms", side.c.time_ms), ("result", side.c.id))
+            ),
+        )
+        .select_from(a)
+        .join(b, a.c.problem_id == b.c.problem_id, full=True)
+        .cte("compared")
+    )
+
+
+def _problems(session: Session, ids: list[int]) -> dict[int, ProblemAnswer]:
+    query = select(models.Problem).where(models.Problem.id.in_(ids)).options(joinedload(models.Problem.kernel))
+    return {row.id: problem_answer(row) for row in session.scalars(query)}
+
+
+def _studies(session: Session, rows: Sequence[dict[str, Any]]) -> dict[int | None, int]:
+    """The study of each result of these rows."""
+    best, trial = models.BestConfiguration, models.Trial
+    ids = [row[name] for row in rows for name in ("a_result", "b_result") if row[name] is not None]
+    query = select(best.id, trial.study_id).join(trial, trial.id == best.trial_id).where(best.id.in_(ids))
+    return {row.id: row.study_id for row in session.execute(query)}
+
+
+def _row(row: dict[str, Any], problems: dict[int, ProblemAnswer], studies: dict[int | None, int]) -> ComparedRow:
+    known = {name: value for name, value in row.items() if name not in ("problem_id", "totals")}
+    a_study, b_study = (studies.get(row[f"{side}_result"]) for side in ("a", "b"))
+    return ComparedRow(problem=problems[row["problem_id"]], **known, a_study=a_study, b_study=b_study)

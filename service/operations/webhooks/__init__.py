@@ -1,0 +1,1 @@
+"""Webhooks: where messages about jobs go, and their delivery."""

@@ -1,0 +1,135 @@
+"""Messages of webhooks on their way: claimed by one process at a time, signed, settled, tried again, forgotten."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import json
+import uuid
+from collections.abc import Collection
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from sqlalchemy import delete as delete_rows
+from sqlalchemy import func, select, update
+from sqlalchemy.orm import Session, joinedload
+
+from tilewright.service.operations.jobs import jobs
+from tilewright.service.operations.webhooks.webhooks import MARK
+from tilewright.service.store import models
+from tilewright.service.store.models import DeliveryState
+
+PAUSES_S = (5.0, 30.0, 120.0, 600.0, 1800.0, 7200.0, 21600.0)
+"""Between attempts; a receiver may be away for about eight hours before a message is given up."""
+
+CLAIM_S = 60.0
+"""Longer than any attempt takes: a message whose process died on the way is due again after this."""
+
+REMEMBERED = timedelta(days=30)
+ERROR_LENGTH = 500
+GONE = 410
+
+
+@dataclass(frozen=True)
+class Claimed:
+    """One attempt that this process is to make."""
+
+    id: uuid.UUID
+    webhook_id: int
+    url: str
+    secret: str
+    attempt: int
+    body: bytes
+
+
+@dataclass(frozen=True)
+class Attempted:
+    """What came of it: the answer's status, or why there was none."""
+
+    status_code: int | None = None
+    error: str | None = None
+
+    @property
+    def is_delivered(self) -> bool:
+        """Whether the receiver has taken it."""
+        return self.error is None and self.status_code is not None and 200 <= self.status_code < 300
+
+    @property
+    def reason(self) -> str | None:
+        """Why it was not delivered."""
+        if self.is_delivered:
+            return None
+        return (self.error or f"It answered with status {self.status_code}.")[:ERROR_LENGTH]
+
+
+def claim(session: Session, *, limit: int, busy: Collection[int] = ()) -> list[Claimed]:
+    """Attempts that are due, one of each webhook that is not `busy`; nobody else makes them for CLAIM_S."""
+    table = models.WebhookDelivery
+    is_due = (table.state == DeliveryState.WAITING, table.next_at <= func.now())
+    place = func.row_number().over(partition_by=table.webhook_id, order_by=(table.next_at, table.id))
+    due = select(table.id, place.label("place")).where(*is_due, table.webhook_id.not_in(busy)).subquery()
+    rows = session.scalars(
+        select(table)
+        .where(table.id.in_(select(due.c.id).where(due.c.place == 1)), *is_due)
+        .order_by(table.next_at)
+        .limit(limit)
+        .options(joinedload(table.webhook))
+        .with_for_update(of=table, skip_locked=True)
+        .execution_options(populate_existing=True)
+    ).all()
+    claimed = []
+    for row in rows:
+        row.attempts += 1
+        row.next_at = func.now() + timedelta(seconds=CLAIM_S)
+        hook = row.webhook
+        claimed.append(Claimed(row.id, hook.id, hook.url, hook.secret, row.attempts, _body(session, row.job_id)))
+    session.flush()
+    return claimed
+
+
+def settle(session: Session, attempt: Claimed, attempted: Attempted) -> None:
+    """Writes down what came of the attempt; one that was claimed again meanwhile is left to whoever did that."""
+    given_up = attempt.attempt > len(PAUSES_S) or attempted.status_code == GONE
+    values: dict[str, Any] = {"status_code": attempted.status_code, "error": attempted.reason}
+    if attempted.is_delivered:
+        values |= {"state": DeliveryState.DELIVERED, "delivered_at": func.now()}
+    elif given_up:
+        values |= {"state": DeliveryState.FAILED}
+    else:
+        values |= {"next_at": func.now() + timedelta(seconds=PAUSES_S[attempt.attempt - 1])}
+    table = models.WebhookDelivery
+    session.execute(
+        update(table)
+        .where(table.id == attempt.id, table.attempts == attempt.attempt, table.state == DeliveryState.WAITING)
+        .values(**values)
+        .execution_options(synchronize_session=False)
+    )
+
+
+def forget_old_deliveries(session: Session) -> None:
+    """Messages of a month ago are gone, however they ended."""
+    table = models.WebhookDelivery
+    session.execute(
+        delete_rows(table).where(table.created_at < func.now() - REMEMBERED, table.state != DeliveryState.WAITING)
+    )
+
+
+def signature(secret: str, message_id: str, timestamp_s: int, body: bytes) -> str:
+    """`webhook-signature` by the Standard Webhooks specification: HMAC-SHA256 over id, time and body."""
+    key = base64.b64decode(secret.removeprefix(MARK))
+    signed = hmac.new(key, f"{message_id}.{timestamp_s}.".encode() + body, hashlib.sha256).digest()
+    return "v1," + base64.b64encode(signed).decode()
+
+
+def _body(session: Session, job_id: uuid.UUID) -> bytes:
+    """What the receiver is told: the job without its finalists, which it can ask for."""
+    job = jobs.job(session, job_id).model_dump(mode="json", exclude={"result", "worker", "epoch"})
+    job["error"] = job["error"] and job["error"][:ERROR_LENGTH]
+    said = {
+        "type": f"job.{job['state']}",
+        "timestamp": job["finished_at"],
+        "data": job | {"path": f"/v1/jobs/{job_id}"},
+    }
+    return json.dumps(said, separators=(",", ":")).encode()

@@ -1,0 +1,1 @@
+"""Drawings computed on a worker's device."""

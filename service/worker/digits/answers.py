@@ -1,0 +1,100 @@
+"""Drawings computed on a device by the process that owns it: the network prepared there once, then one call each."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+
+import numpy as np
+from sqlalchemy.exc import SQLAlchemyError
+
+from tilewright.service.errors import ServiceError
+from tilewright.service.operations.answers import EnvironmentAnswer
+from tilewright.service.operations.digits import post as digit_post
+from tilewright.service.operations.digits.layers import Layer, best_layers, safe_layers
+from tilewright.service.operations.digits.post import Reply, Task, Work
+from tilewright.service.store.session import session_scope
+from tilewright.service.worker.device_lock import DeviceBusyError
+from tilewright.tuner.devices.isolated.device import IsolatedDevice
+from tilewright.tuner.errors import TrialFailure, TunerError
+from tilewright.tuner.network import digits
+from tilewright.tuner.network.place import NetworkExtension, Passed, problems
+
+logger = logging.getLogger(__name__)
+
+
+class DigitAnswers:
+    """Answers drawings on the device that `opened` gives, which somebody else closes; used from one thread.
+
+    After a failure it refuses for `again_s` without touching the device.
+    """
+
+    def __init__(self, opened: Callable[[], IsolatedDevice], again_s: float) -> None:
+        self._opened, self._again_s = opened, again_s
+        self._layers: list[Layer] = []
+        self._placed: tuple[IsolatedDevice, int] | None = None  # and the generation of its process
+        self._failed: tuple[float, str] | None = None
+
+    def answer(self, told: Sequence[str]) -> None:
+        """Answers those of the messages that are still waited for. Whatever goes wrong is their answer."""
+        try:
+            with session_scope() as session:
+                waiting = digit_post.tasks(session, told)
+            for task in waiting:
+                reply = self._reply(task)
+                with session_scope() as session:
+                    digit_post.send(session, task, reply)
+        except (ServiceError, SQLAlchemyError) as error:
+            logger.warning("Drawings were not answered: %s", error)
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether the last drawing could not be computed."""
+        return self._failed is not None
+
+    def _reply(self, task: Task) -> Reply:
+        if self._failed is not None and time.monotonic() - self._failed[0] < self._again_s:
+            return digit_post.refusal(self._failed[1])
+        cells = np.array(task.cells, np.float32).reshape(1, digits.CELLS, digits.CELLS)
+        try:
+            device = self._prepared()
+            passed: Passed = device.call("call_extension", digits.images(cells))
+        except (TrialFailure, TunerError, DeviceBusyError, OSError) as error:
+            reason = error.log if isinstance(error, TrialFailure) else str(error)
+            logger.warning("The digits network does not run: %s", reason)
+            self._placed, self._failed = None, (time.monotonic(), reason)
+            return digit_post.refusal(reason)
+        self._failed = None
+        return Reply(work=self._work(device, passed))
+
+    def _work(self, device: IsolatedDevice, passed: Passed) -> Work:
+        return Work(
+            probabilities=passed.probabilities[0].tolist(),
+            environment=EnvironmentAnswer(**asdict(device.environment)),
+            layers=[layer.answer() for layer in self._layers],
+            kernels_us=passed.kernels_us,
+            pass_us=passed.pass_us,
+        )
+
+    def _prepared(self) -> IsolatedDevice:
+        """The device, with the network in its present process: of the best known configurations, else of safe ones."""
+        device = self._opened()
+        device.ensure_child()
+        if self._placed != (device, device.generation):
+            model, wanted = device.model, problems(digits.trained(), 1)
+            try:
+                with session_scope() as session:
+                    layers = best_layers(session, model.slug, wanted)
+                self._place(device, layers)
+            except (TrialFailure, TunerError, ServiceError) as error:
+                logger.warning("The digits network runs with default configurations: %s", error)
+                device.ensure_child()
+                self._place(device, safe_layers(model.slug, model.limits, wanted))
+        return device
+
+    def _place(self, device: IsolatedDevice, layers: list[Layer]) -> None:
+        configurations = {layer.problem: layer.configuration for layer in layers}
+        device.call("extend", NetworkExtension(digits.trained(), 1, configurations))
+        self._layers, self._placed = layers, (device, device.generation)

@@ -1,0 +1,1 @@
+"""From a source to a cubin: compilers, a cache, a pool of processes."""

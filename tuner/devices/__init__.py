@@ -1,0 +1,1 @@
+"""Devices: what they are to the tuner, and those of this machine."""

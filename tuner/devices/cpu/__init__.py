@@ -1,0 +1,1 @@
+"""The CPU device: CUDA sources run on the host."""

@@ -1,0 +1,181 @@
+"""The CPU device's library: the OpenBLAS inside NumPy's wheel, called directly, on one thread, in its own process."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tilewright.kernels.problem import Problem
+from tilewright.tuner.outcome import Resources
+
+_ROW_MAJOR, _AS_IT_IS, _TRANSPOSED = 101, 111, 112  # cblas.h
+_ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1"}
+
+
+@dataclass(frozen=True)
+class LibraryCall:
+    """An Executable that is the library's routine: `command` answers like the host runner's `sample`."""
+
+    name: str
+    command: tuple[str, ...]
+    resources: Resources = field(default_factory=Resources)
+    compile_ms: float = 0.0
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        """One thread, as the kernels have."""
+        return _ONE_THREAD
+
+
+def library_call(problem: Problem, scalars: Mapping[str, float], sources: Mapping[str, Path]) -> LibraryCall | None:
+    """The call that computes the problem from these files; None for other kernels, or another BLAS in NumPy."""
+    library = _find_library()
+    if problem.kernel not in _CALLS or library is None or problem.options.get("activation") == "gelu":
+        return None  # NumPy has no error function
+    is_layer = problem.kernel == "linear"
+    routine = f"{'s' if problem.dtype == 'float32' else 'd'}{'gemm' if is_layer else problem.kernel}"
+    what = {
+        "problem": {**problem.as_json(), "options": dict(problem.options)},
+        "scalars": dict(scalars),
+        "sources": {name: str(path) for name, path in sources.items()},
+        "library": str(library),
+        "routine": f"scipy_cblas_{routine}64_",
+    }
+    rest = ", bias and activation by NumPy" if is_layer else ""
+    name = f"OpenBLAS {_library_version()} of NumPy {np.__version__} (cblas_{routine}{rest}, 1 thread)"
+    return LibraryCall(name, (sys.executable, "-m", "tilewright.tuner.devices.cpu.library", json.dumps(what)))
+
+
+def _blas() -> dict[str, str]:
+    configuration: Any = np.show_config(mode="dicts")
+    blas: dict[str, str] = configuration["Build Dependencies"]["blas"]
+    return blas
+
+
+def _library_version() -> str:
+    return ".".join(_blas().get("version", "").split(".")[:3])
+
+
+@cache
+def _find_library() -> Path | None:
+    """The shared library in NumPy's wheel for Linux, whose integers have 64 bits."""
+    folder = Path(np.__file__).parent.parent / "numpy.libs"
+    return next(folder.glob("libscipy_openblas64_*.so"), None) if _blas().get("name") == "scipy-openblas" else None
+
+
+def _gemm(what: Any, call: Any) -> Callable[[], None]:
+    m, n, k = (what["problem"]["shape"][axis] for axis in "mnk")
+    real, arrays = _operands(what, {"A": m * k, "B": k * n, "C": m * n})
+    trans_a, trans_b = (what["problem"]["options"][option] for option in ("trans_a", "trans_b"))
+    integers = [ctypes.c_int64(size) for size in (m, n, k)]
+    orders = [_TRANSPOSED if transposed else _AS_IT_IS for transposed in (trans_a, trans_b)]
+    pitches = [ctypes.c_int64(size) for size in (m if trans_a else k, k if trans_b else n, n)]
+    alpha, beta = real(what["scalars"]["alpha"]), real(what["scalars"]["beta"])
+    a, b, c = (array.ctypes.data_as(ctypes.c_void_p) for array in arrays)
+    keep = arrays  # the pointers do not
+
+    def run() -> None:
+        call(_ROW_MAJOR, *orders, *integers, alpha, a, pitches[0], b, pitches[1], beta, c, pitches[2])
+        assert keep  # noqa: S101
+
+    return run
+
+
+def _gemv(what: Any, call: Any) -> Callable[[], None]:
+    m, n = (what["problem"]["shape"][axis] for axis in "mn")
+    real, arrays = _operands(what, {"A": m * n, "x": n, "y": m})
+    alpha, beta = real(what["scalars"]["alpha"]), real(what["scalars"]["beta"])
+    trans_a = what["problem"]["options"]["trans_a"]
+    rows, columns, one = (ctypes.c_int64(size) for size in ((n, m, 1) if trans_a else (m, n, 1)))
+    a, x, y = (array.ctypes.data_as(ctypes.c_void_p) for array in arrays)
+    keep = arrays
+
+    def run() -> None:
+        call(_ROW_MAJOR, _TRANSPOSED if trans_a else _AS_IT_IS, rows, columns, alpha, a, columns, x, one, beta, y, one)
+        assert keep  # noqa: S101
+
+    return run
+
+
+def _linear(what: Any, call: Any) -> Callable[[], None]:
+    """The product, then bias and activation in place by NumPy."""
+    m, n, k = (what["problem"]["shape"][axis] for axis in "mnk")
+    real, (x, w, b, y) = _operands(what, {"X": m * k, "W": n * k, "b": n, "Y": m * n})
+    rows, columns, depth = (ctypes.c_int64(size) for size in (m, n, k))
+    pointers = [array.ctypes.data_as(ctypes.c_void_p) for array in (x, w, y)]
+    one, zero, layer = real(1.0), real(0.0), y.reshape(m, n)
+    activate = _ACTIVATIONS[what["problem"]["options"]["activation"]]
+    orders = (_ROW_MAJOR, _AS_IT_IS, _TRANSPOSED)
+    keep = x, w
+
+    def run() -> None:
+        call(*orders, rows, columns, depth, one, pointers[0], depth, pointers[1], depth, zero, pointers[2], columns)
+        np.add(layer, b, out=layer)
+        activate(layer)
+        assert keep  # noqa: S101
+
+    return run
+
+
+def _sigmoid(layer: np.ndarray[Any, Any]) -> None:
+    np.negative(layer, out=layer)
+    np.exp(layer, out=layer)
+    np.add(layer, 1, out=layer)
+    np.reciprocal(layer, out=layer)
+
+
+_ACTIVATIONS: Mapping[str, Callable[[np.ndarray[Any, Any]], None]] = {
+    "none": lambda _layer: None,
+    "relu": lambda layer: np.maximum(layer, 0, out=layer),
+    "tanh": lambda layer: np.tanh(layer, out=layer),
+    "sigmoid": _sigmoid,
+}
+
+_CALLS = {"gemm": _gemm, "gemv": _gemv, "linear": _linear}
+
+
+def _operands(what: Any, sizes: Mapping[str, int]) -> tuple[Any, list[np.ndarray[Any, Any]]]:
+    """The C type of the scalars, and the arrays by name: from files, zero where nothing is read."""
+    dtype = what["problem"]["dtype"]
+    arrays = [
+        np.fromfile(what["sources"][name], dtype) if name in what["sources"] else np.zeros(size, dtype)
+        for name, size in sizes.items()
+    ]
+    return (ctypes.c_float if dtype == "float32" else ctypes.c_double), arrays
+
+
+def _cpu_s(run: Callable[[], None], launches: int) -> float:
+    started = time.thread_time()
+    for _ in range(launches):
+        run()
+    return (time.thread_time() - started) / launches
+
+
+def _answer(what: Any) -> None:
+    """Samples for each line on standard input, as host/runner.cpp gives them."""
+    routine = getattr(ctypes.CDLL(what["library"]), what["routine"])
+    routine.restype = None
+    run = _CALLS[what["problem"]["kernel"]](what, routine)
+    run()
+    one_s = _cpu_s(run, 1)
+    for line in sys.stdin:
+        count, min_s, evicted_bytes = line.split()
+        walk = np.zeros(int(evicted_bytes) // 8) if int(evicted_bytes) else None
+        launches = 1 if walk is not None else max(1, int(float(min_s) / max(one_s, 1e-8)) + 1)
+        for _ in range(int(count)):
+            if walk is not None:
+                walk += 1.0
+            print(f"{_cpu_s(run, launches):.12f}", flush=True)  # noqa: T201 - the answer
+
+
+if __name__ == "__main__":
+    _answer(json.loads(sys.argv[1]))

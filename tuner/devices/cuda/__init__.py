@@ -1,0 +1,1 @@
+"""The CUDA device, and what is known of GPUs."""

@@ -1,0 +1,272 @@
+"""One problem on one GPU: compiling, verifying and timing its configurations. Calls PyCUDA through the device only."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import cycle
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tilewright.kernels.kernel import Argument, Kernel, Scalar
+from tilewright.kernels.problem import Problem
+from tilewright.kernels.space import Configuration
+from tilewright.tuner.arrays import HostArray, scalar_values
+from tilewright.tuner.compile.compilation import Compiled
+from tilewright.tuner.devices.cuda import nvml
+from tilewright.tuner.devices.cuda.arrays import CHECK_LAUNCH, ProblemArrays, needed_bytes
+from tilewright.tuner.devices.cuda.graph import LaunchGraph
+from tilewright.tuner.devices.cuda.workspace import Workspace
+from tilewright.tuner.devices.device import L2, DeviceState, Executable, Verification
+from tilewright.tuner.devices.occupancy import occupancy
+from tilewright.tuner.errors import OutOfMemoryError, TrialFailure
+from tilewright.tuner.library.choice import CudaLibrary
+from tilewright.tuner.library.cublas import WORKSPACE_BYTES, LibraryCall, has_call
+from tilewright.tuner.outcome import Outcome, Resources
+from tilewright.tuner.verify import worse
+
+if TYPE_CHECKING:
+    from tilewright.tuner.devices.cuda.context import CudaContext
+
+SAMPLE_MS = 0.2
+"""A warm sample lasts at least this long: events resolve half a microsecond, and recording one takes as much again."""
+
+_MAX_BATCH = 256
+_ENOUGH = 0.75  # of SAMPLE_MS: a sample that turns out shorter was of too few launches
+_SURELY_LONG_MS = 5.0
+_LONG_MS = 1.0  # the few microseconds that Python takes to launch are below 1 % of a sample from here on
+
+
+@dataclass(eq=False)
+class CudaExecutable:
+    """A loaded configuration, or the library's call; `enqueue` launches it once on the device's stream.
+
+    `batch` launches make one warm sample, by `graph` where they are several, for an estimated `launch_ms`.
+    `is_loaded`: it was launched before.
+    """
+
+    enqueue: Callable[[], None] = field(repr=False)
+    resources: Resources
+    compile_ms: float
+    launch_ms: float = 0.0
+    is_loaded: bool = False
+    batch: int = 0
+    graph: LaunchGraph | None = field(default=None, repr=False)
+    workspace: Workspace | None = field(default=None, repr=False)
+
+    def close(self) -> None:
+        """Frees graph and workspace; not to be launched any more."""
+        self.workspace = None
+        self.close_graph()
+
+    def close_graph(self) -> None:
+        """Frees the graph."""
+        if self.graph is not None:
+            self.graph.close()
+            self.graph = None
+
+
+class CudaBench:
+    """See `device.Bench`. The arrays stay on the GPU from here to `close`."""
+
+    def __init__(self, device: CudaContext, kernel: Kernel, problem: Problem, seed: int) -> None:
+        self.device, self.kernel, self.problem = device, kernel, problem
+        flush_bytes = 2 * device.model.l2_bytes // 16 * 16
+        needed, free = needed_bytes(kernel, problem) + flush_bytes + WORKSPACE_BYTES, device.free_bytes()
+        if needed > free:
+            raise OutOfMemoryError(f"{problem} takes {needed / 1e9:.2f} GB; the device has {free / 1e9:.2f} GB free")
+        self.scalars = scalar_values(kernel, problem)
+        self.arrays = ProblemArrays(device, kernel, problem, seed, self.scalars)
+        self._turns = cycle(self.arrays.kinds)
+        self._flush_memory: Any = device.allocate(flush_bytes + 16)
+        self._flush_bytes = flush_bytes
+        device.fill(int(self._flush_memory), flush_bytes + 16, 0)
+        self._library: CudaLibrary | None = None
+        self._executables: list[CudaExecutable] = []
+
+    def compile(self, configuration: Configuration) -> CudaExecutable:
+        """Compiled in this process and loaded."""
+        variant = self.kernel.variant(configuration.variant)
+        source, definitions = self.kernel.source(variant.name), self.kernel.definitions(self.problem, configuration)
+        work = self.device.compilation(source, definitions, self.kernel.entry, variant.architecture_suffix)
+        return self.load(configuration, self.device.compile(work))
+
+    def load(self, configuration: Configuration, compiled: Compiled) -> CudaExecutable:
+        """A cubin made elsewhere; raises TrialFailure(LAUNCH_FAILED) where the driver refuses it."""
+        variant = self.kernel.variant(configuration.variant)
+        launch = variant.launch(configuration.values, self.problem)
+        workspace = self._workspace(variant.workspace_bytes(configuration.values, self.problem))
+        real = "f" if self.problem.dtype == "float32" else "d"
+        letters = "".join(real if isinstance(argument, Scalar) else "P" for argument in self.kernel.arguments)
+        values = [self._value(argument) for argument in self.kernel.arguments]
+        if workspace is not None:
+            letters, values = letters + "P", [*values, workspace.address]
+        with self.device.launching():
+            function = self.device.load(compiled.cubin, self.kernel.entry, letters, launch.shared_bytes)
+            registers = function.attribute("NUM_REGS")
+            shared_bytes = function.attribute("SHARED_SIZE_BYTES") + launch.shared_bytes
+        resources = Resources(
+            registers=registers,
+            shared_bytes=shared_bytes,
+            spill_bytes=compiled.resources.spill_bytes,
+            occupancy=occupancy(registers, shared_bytes, launch.threads, self.device.model.limits),
+        )
+        executable = self.executable(lambda: function.enqueue(launch, *values), resources, compiled.compile_ms)
+        executable.workspace = workspace
+        return executable
+
+    def executable(
+        self, enqueue: Callable[[], None], resources: Resources | None = None, compile_ms: float = 0.0
+    ) -> CudaExecutable:
+        """Anything that launches on the device's stream, as an executable of this bench."""
+        executable = CudaExecutable(enqueue, resources or Resources(), compile_ms)
+        self._executables.append(executable)
+        return executable
+
+    def verify(self, executable: Executable) -> Verification:
+        """One launch on poisoned outputs, with the next kind of inputs; other writes are TrialFailure(WRONG_RESULT).
+
+        With a workspace the worse of two: the second launch finds what the first has left there.
+        """
+        return self._verify_with(next(self._turns), _mine(executable))
+
+    def verify_each_kind(self, executable: Executable) -> tuple[Verification, ...]:
+        """One for each kind of inputs."""
+        return tuple(self._verify_with(kind, _mine(executable)) for kind in self.arrays.kinds)
+
+    def _verify_with(self, kind: str, mine: CudaExecutable) -> Verification:
+        with self.device.launching():
+            self.arrays.use(kind)
+        found = self._verify_launch(mine)
+        return found if mine.workspace is None else worse(found, self._verify_launch(mine))
+
+    def _verify_launch(self, mine: CudaExecutable) -> Verification:
+        with self.device.launching():
+            self.arrays.reset_written()
+            self.device.synchronize()
+            mine.launch_ms = self.device.times_ms(mine.enqueue, 1)[0]
+            mine.is_loaded = True
+            found = self.arrays.inspect()
+            trespasses = found.trespasses() + (mine.workspace.trespasses() if mine.workspace else [])
+            if trespasses:
+                self.arrays.reset_all()
+                if mine.workspace:
+                    mine.workspace.reset()
+                raise TrialFailure(Outcome.WRONG_RESULT, "out of bounds: " + "; ".join(trespasses))
+        return found.verification
+
+    def sample(self, executable: Executable, l2: L2, count: int) -> list[float]:
+        """Times of one launch, ms. Cold: after a read of twice the L2 cache, each launch by itself."""
+        mine = _mine(executable)
+        with self.device.launching():
+            self.arrays.use(self.arrays.kinds[0])  # power, and so the clock, depends on the numbers
+            if l2 == "cold":
+                return self.device.times_ms(mine.enqueue, count, before=self._flush)
+            if not mine.batch:
+                samples = self._choose_batch(mine, count)
+                if samples:
+                    return samples
+            while True:
+                samples = self._batches(mine, count)
+                if mine.batch == _MAX_BATCH or min(samples) * mine.batch >= _ENOUGH * SAMPLE_MS:
+                    return samples
+                self._set_batch(mine, min(samples))  # more than before
+
+    def library(self) -> CudaExecutable | None:
+        """The fastest of the library's calls on the same arrays; they are timed when it is first asked for."""
+        call = self._library_call()
+        return None if call is None else self.executable(call.enqueue)
+
+    def library_name(self) -> str | None:
+        """For instance "cuBLAS 13.1.0 (cublasSgemm, FP32)", or "cuBLASLt 13.1.0 (heuristic 3 of 8, FP32)"."""
+        call = self._library_call()
+        return None if call is None else call.name
+
+    def state(self) -> DeviceState:
+        """Clock and temperature by NVML."""
+        return nvml.state(self.device.uuid)
+
+    def output(self) -> HostArray:
+        """What the output array holds now, on the host."""
+        tensor = self.kernel.output
+        data: HostArray = np.empty(tensor.shape(self.problem), self.problem.dtype)
+        self.device.download(self.arrays.addresses[tensor.name], data)
+        return data
+
+    def forget(self, executable: Executable) -> None:
+        """Unloads it before `close` would."""
+        mine = _mine(executable)
+        mine.close()
+        self._executables.remove(mine)
+
+    def close(self) -> None:
+        """Frees the arrays; executables of this bench must not be launched any more."""
+        self.device.synchronize()
+        for executable in self._executables:
+            executable.close()
+        self._executables.clear()
+        if self._library is not None:
+            self._library.close()
+            self._library = None
+        self.arrays.close()
+        del self.arrays, self._flush_memory
+
+    def _workspace(self, size_bytes: int) -> Workspace | None:
+        if size_bytes == 0:
+            return None
+        try:
+            with self.device.launching():
+                return Workspace(self.device, self.arrays.checks, size_bytes)
+        except OutOfMemoryError as error:
+            raise TrialFailure(Outcome.LAUNCH_FAILED, f"workspace: {error}") from error
+
+    def _value(self, argument: Argument) -> float:
+        return self.scalars[argument.name] if isinstance(argument, Scalar) else self.arrays.addresses[argument.name]
+
+    def _choose_batch(self, executable: CudaExecutable, count: int) -> list[float]:
+        """Settles how many launches make a sample at first; `count` samples, if it took these for it."""
+        if not executable.is_loaded:  # a first launch may load code
+            executable.enqueue()
+        if executable.launch_ms >= _SURELY_LONG_MS:  # none to spare: a search of seconds is a few dozen such launches
+            samples = self.device.times_ms(executable.enqueue, count)
+            if min(samples) >= SAMPLE_MS:  # else Python stood still in the verifying launch
+                executable.batch = 1
+                return samples
+        # While the cache is being flushed, launch and events are enqueued: Python's time is no part of the launch's.
+        self._set_batch(executable, self.device.times_ms(executable.enqueue, 1, before=self._flush)[0])
+        return []
+
+    def _set_batch(self, executable: CudaExecutable, launch_ms: float) -> None:
+        executable.close_graph()
+        executable.launch_ms = launch_ms
+        executable.batch = max(1, min(_MAX_BATCH, math.ceil(SAMPLE_MS / max(launch_ms, 1e-4))))
+        if executable.batch > 1:
+            executable.graph = self.device.graph(executable.enqueue, executable.batch)
+
+    def _batches(self, executable: CudaExecutable, count: int) -> list[float]:
+        """The mean launch of each of `count` batches, in ms."""
+        step = executable.graph.replay if executable.graph else executable.enqueue
+        if executable.launch_ms < _LONG_MS:
+            step()  # keeps the GPU busy while the first sample is being enqueued
+        return [time_ms / executable.batch for time_ms in self.device.times_ms(step, count)]
+
+    def _flush(self) -> None:
+        start = int(self._flush_memory)
+        words = self._flush_bytes // 16
+        self.arrays.checks.read_through.enqueue(CHECK_LAUNCH, start, words, start + self._flush_bytes)
+
+    def _library_call(self) -> LibraryCall | None:
+        if not has_call(self.kernel.name):
+            return None
+        with self.device.launching():
+            if self._library is None:
+                self._library = CudaLibrary(self)
+            return self._library.fastest()
+
+
+def _mine(executable: Executable) -> CudaExecutable:
+    if not isinstance(executable, CudaExecutable):
+        raise TypeError(f"not an executable of this bench: {executable}")
+    return executable

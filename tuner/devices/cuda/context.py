@@ -1,0 +1,232 @@
+"""A GPU's primary context, by PyCUDA: the only module that imports it. For processes that may own a context."""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+import time
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pycuda
+import pycuda.compiler
+import pycuda.driver as drv
+
+from tilewright.kernels.kernel import Launch
+from tilewright.tuner.compile.compilation import (
+    NVCC_OPTIONS,
+    Compilation,
+    Compiled,
+    Compiler,
+    arch_of,
+    compiler_version,
+    read_resources,
+)
+from tilewright.tuner.devices.cuda import model as cuda_model
+from tilewright.tuner.devices.cuda import nvml
+from tilewright.tuner.devices.cuda.driver import DriverError
+from tilewright.tuner.devices.cuda.graph import LaunchGraph
+from tilewright.tuner.devices.device import DeviceModel, Environment
+from tilewright.tuner.errors import NoDeviceError, OutOfMemoryError, TrialFailure
+from tilewright.tuner.library.cublas import LibraryError
+from tilewright.tuner.outcome import Outcome
+
+_COPY_BYTES = 1 << 29
+_COPIES = 5
+
+
+class CudaContext:
+    """One GPU and its primary context, which stays current in this thread until `close`."""
+
+    def __init__(self, gpu: nvml.Gpu, compiler: Compiler, compile_: Callable[[Compilation], Compiled]) -> None:
+        self.gpu, self.compiler, self.compile = gpu, compiler, compile_
+        drv.init()
+        try:
+            # CUDA shows a process one slice, the one that DeviceSpec made visible; its address is the whole GPU's.
+            handle = drv.Device(0) if gpu.parent_uuid else drv.Device(gpu.pci_bus_id)
+        except drv.Error as error:
+            raise NoDeviceError(f"{gpu.name}: CUDA cannot open it ({error})") from error
+        self._context = handle.retain_primary_context()
+        self._context.push()
+        self.stream = drv.Stream()
+        attributes = {name: int(value) for value, name in _attribute_names(handle.get_attributes())}
+        self._model = cuda_model.model_of(
+            gpu.name if gpu.parent_uuid else handle.name(), attributes, handle.total_memory(), self._copy_gb_per_s()
+        )
+        version = compiler_version(compiler)
+        self._environment = Environment(
+            driver=nvml.driver_version(),
+            toolkit=".".join(version.split(".")[:2]),
+            compiler=compiler,
+            compiler_version=version,
+            runtime=f"PyCUDA {pycuda.VERSION_TEXT}",
+            clocks=nvml.clocks(gpu.uuid),
+        )
+
+    @property
+    def uuid(self) -> str:
+        """The GPU's UUID."""
+        return self.gpu.uuid
+
+    @property
+    def model(self) -> DeviceModel:
+        """The product."""
+        return self._model
+
+    @property
+    def environment(self) -> Environment:
+        """Driver, toolkit, compiler."""
+        return self._environment
+
+    def close(self) -> None:
+        """Gives the context back. PyCUDA aborts a process that ends with one still pushed."""
+        if self._context is not None:
+            self._context.pop()
+            self._context.detach()
+            self._context = None
+
+    def compilation(self, source: str, definitions: Mapping[str, str], entry: str, suffix: str = "") -> Compilation:
+        """A compilation for this GPU by its compiler; `suffix` goes behind the architecture's name."""
+        arch = arch_of(self._model.limits.compute_capability) + suffix
+        return Compilation(source, tuple(sorted(definitions.items())), arch, entry, self.compiler)
+
+    def allocate(self, size_bytes: int) -> Any:
+        """Device memory, freed with the object; int() of it is the address. Raises OutOfMemoryError."""
+        try:
+            return drv.mem_alloc(max(size_bytes, 1))
+        except drv.MemoryError as error:
+            free, total = drv.mem_get_info()
+            raise OutOfMemoryError(
+                f"{size_bytes / 1e9:.2f} GB more do not fit: {free / 1e9:.2f} of {total / 1e9:.2f} GB are free"
+            ) from error
+
+    def free_bytes(self) -> int:
+        """Device memory that nobody holds."""
+        return int(drv.mem_get_info()[0])
+
+    def upload(self, address: int, data: np.ndarray[Any, Any]) -> None:
+        """Copies host memory there."""
+        drv.memcpy_htod(address, data)
+
+    def download(self, address: int, data: np.ndarray[Any, Any]) -> None:
+        """Copies from there into `data`, after all that the stream has been given."""
+        self.stream.synchronize()
+        drv.memcpy_dtoh(data, address)
+
+    def copy(self, target: int, source: int, size_bytes: int) -> None:
+        """Device to device, on the stream."""
+        drv.memcpy_dtod_async(target, source, size_bytes, self.stream)
+
+    def fill(self, address: int, size_bytes: int, byte: int) -> None:
+        """Sets every byte, on the stream."""
+        drv.memset_d8_async(address, byte, size_bytes, self.stream)
+
+    def load(self, cubin: bytes, entry: str, arguments: str, max_dynamic_shared_bytes: int = 0) -> Function:
+        """The function of that name; `arguments` as PyCUDA's format letters (P pointer, f, d, Q)."""
+        module = drv.module_from_buffer(cubin)
+        function = module.get_function(entry)
+        if max_dynamic_shared_bytes:
+            function.set_attribute(drv.function_attribute.MAX_DYNAMIC_SHARED_SIZE_BYTES, max_dynamic_shared_bytes)
+        function.prepare(arguments)
+        return Function(module, function, self.stream)
+
+    def graph(self, enqueue: Callable[[], None], count: int) -> LaunchGraph:
+        """`count` launches recorded for replay on this device's stream."""
+        return LaunchGraph(self.stream.handle, enqueue, count)
+
+    def times_ms(
+        self, step: Callable[[], None], count: int, *, before: Callable[[], None] | None = None
+    ) -> list[float]:
+        """The GPU's time of each of `count` steps, all enqueued at once; `before` runs ahead of each, untimed."""
+        pairs = []
+        start = end = None
+        for _ in range(count):
+            start = end
+            if before is not None:
+                before()
+            if before is not None or start is None:
+                start = drv.Event().record(self.stream)
+            step()
+            end = drv.Event().record(self.stream)
+            pairs.append((start, end))
+        self.stream.synchronize()
+        return [float(end.time_since(start)) for start, end in pairs]
+
+    def synchronize(self) -> None:
+        """Waits for the stream."""
+        self.stream.synchronize()
+
+    @contextlib.contextmanager
+    def launching(self) -> Iterator[None]:
+        """Turns what the driver or the library says into TrialFailure, sticky where the context did not survive."""
+        try:
+            yield
+        except (drv.Error, DriverError, LibraryError) as error:
+            text = str(error)
+            outcome = Outcome.TIMED_OUT if "launch timed out" in text else Outcome.LAUNCH_FAILED
+            raise TrialFailure(outcome, text, sticky=self._is_broken()) from error
+
+    def _is_broken(self) -> bool:
+        try:
+            self._context.synchronize()
+        except drv.Error:
+            return True
+        return False
+
+    def _copy_gb_per_s(self) -> float | None:
+        """What a device-to-device copy reaches, counting bytes read and written: the best of a few."""
+        size = min(_COPY_BYTES, self.free_bytes() // 8)
+        if size < 1 << 20:
+            return None
+        source, target = self.allocate(size), self.allocate(size)
+        self.fill(int(source), size, 1)
+        times = self.times_ms(lambda: self.copy(int(target), int(source), size), _COPIES)
+        return 2 * size / min(times) / 1e6
+
+
+@dataclass(frozen=True)
+class Function:
+    """A loaded function; the module lives as long as this does."""
+
+    module: Any
+    function: Any
+    stream: Any = field(repr=False)
+
+    def enqueue(self, launch: Launch, *arguments: float) -> None:
+        """Launches it on the device's stream."""
+        self.function.prepared_async_call(
+            launch.grid, launch.block, self.stream, *arguments, shared_size=launch.shared_bytes
+        )
+
+    def attribute(self, name: str) -> int:
+        """A function attribute by its CUDA name: NUM_REGS, SHARED_SIZE_BYTES (static), LOCAL_SIZE_BYTES."""
+        return int(self.function.get_attribute(getattr(drv.function_attribute, name)))
+
+
+def compile_pycuda(source: str, definitions: Mapping[str, str], arch: str, entry: str) -> Compiled:
+    """The cubin by `pycuda.compiler` (nvcc), in this process; raises TrialFailure(COMPILE_FAILED) with the log.
+
+    Needs no context. Not thread-safe: nvcc's remarks come as Python warnings.
+    """
+    options = [*NVCC_OPTIONS, *(f"-D{name}={value}" for name, value in sorted(definitions.items()))]
+    start = time.perf_counter()
+    # PyCUDA leaves its folder behind when nvcc fails, so it gets one inside ours.
+    with tempfile.TemporaryDirectory(prefix="tilewright-") as folder, warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        before, tempfile.tempdir = tempfile.tempdir, folder
+        try:
+            cubin = pycuda.compiler.compile(source, options=options, arch=arch, no_extern_c=True, cache_dir=False)
+        except drv.CompileError as error:
+            raise TrialFailure(Outcome.COMPILE_FAILED, f"{error.stdout or ''}{error.stderr or ''}".strip()) from error
+        finally:
+            tempfile.tempdir = before
+    log = "\n".join(str(warning.message) for warning in said)
+    return Compiled(cubin, read_resources(log, entry), log, (time.perf_counter() - start) * 1e3)
+
+
+def _attribute_names(attributes: Mapping[Any, int]) -> Iterator[tuple[int, str]]:
+    for attribute, value in attributes.items():
+        yield value, str(attribute).rpartition(".")[2]

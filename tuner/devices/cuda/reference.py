@@ -1,0 +1,123 @@
+"""The float64 reference of a problem in device memory: made there by the library where it can be, else on the host."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tilewright.kernels.accuracy import admitted_roundoff
+from tilewright.kernels.kernel import Kernel, Launch
+from tilewright.kernels.problem import Problem
+from tilewright.kernels.reference import ProductReference
+from tilewright.tuner.arrays import HostArray
+from tilewright.tuner.errors import OutOfMemoryError
+from tilewright.tuner.library.cublas import WORKSPACE_BYTES, Cublas, LibraryError, has_call, product_of
+from tilewright.tuner.verify import bound_factor
+
+if TYPE_CHECKING:
+    from tilewright.tuner.devices.cuda.context import CudaContext, Function
+
+_SMALL_FLOPS = 1e8
+"""Below it NumPy has its answer before the library has its handle: 10 ms."""
+
+_WIDE_BYTES = 8
+_LAUNCH = Launch((1024, 1, 1), (256, 1, 1))  # `widen` loops, so that any grid will do
+
+
+@dataclass(frozen=True)
+class HeldReference:
+    """Values and magnitudes in float64 on the device, and what a magnitude is multiplied by to be a bound."""
+
+    value: Any = field(repr=False)
+    magnitude: Any = field(repr=False)
+    factor: float
+
+
+class CudaReferences:
+    """Makes references for one problem.
+
+    NumPy takes seconds for a large product in float64. cuBLAS's double precision takes milliseconds, shares no code
+    with what is tuned, and is as good a judge of float32; float64 results are held against NumPy's.
+    """
+
+    def __init__(
+        self, device: CudaContext, kernel: Kernel, problem: Problem, scalars: Mapping[str, float], widen: Function
+    ) -> None:
+        self._device, self._kernel, self._problem, self._scalars = device, kernel, problem, scalars
+        self._widen = widen
+        self._workspace: Any = None
+        self._library: Cublas | None = None
+        self._is_small = kernel.flops(problem) < _SMALL_FLOPS
+        usable = problem.dtype == "float32" and not self._is_small and has_call(kernel.name)
+        self._product: ProductReference | None = kernel.product if usable else None
+
+    @property
+    def are_quick(self) -> bool:
+        """Whether one takes no longer than launches do: made on the device alone, or of next to nothing."""
+        return self._is_small or (self._product is not None and self._product.finish is None)
+
+    def make(self, host: Mapping[str, HostArray], addresses: Mapping[str, int]) -> HeldReference:
+        """The reference for these inputs, which lie on the host and, as they are there, at these device addresses."""
+        if self._product is not None:
+            try:
+                return self._on_device(self._product, host, addresses)
+            except (OutOfMemoryError, LibraryError):
+                pass  # the copies in float64 do not fit beside the arrays, or the library cannot do it
+        reference = self._kernel.reference(self._problem, host, self._scalars)
+        factor = bound_factor(reference.terms, reference.unit_roundoff, self._problem.dtype)
+        return HeldReference(self._uploaded(reference.value), self._uploaded(reference.magnitude), factor)
+
+    def close(self) -> None:
+        """Frees the library's handle and workspace."""
+        if self._library is not None:
+            self._library.close()
+        self._library = self._workspace = None
+
+    def _on_device(
+        self, product: ProductReference, host: Mapping[str, HostArray], addresses: Mapping[str, int]
+    ) -> HeldReference:
+        problem = self._problem
+        value, magnitude = (self._sums(addresses, absolute=absolute) for absolute in (False, True))
+        if product.finish is None:
+            factor = bound_factor(product.terms(problem), admitted_roundoff(problem), problem.dtype)
+            return HeldReference(value, magnitude, factor)
+        shape = self._kernel.output.shape(problem)
+        sums, magnitudes = np.empty(shape), np.empty(shape)
+        for memory, numbers in ((value, sums), (magnitude, magnitudes)):
+            self._device.download(int(memory), numbers)
+        reference = product.finish(problem, host, sums, magnitudes)
+        for memory, numbers in ((value, reference.value), (magnitude, reference.magnitude)):
+            self._device.upload(int(memory), np.ascontiguousarray(numbers))
+        factor = bound_factor(reference.terms, reference.unit_roundoff, problem.dtype)
+        return HeldReference(value, magnitude, factor)
+
+    def _sums(self, addresses: Mapping[str, int], *, absolute: bool) -> Any:
+        """The product in float64, of all the numbers or of their absolute values."""
+        problem, output = self._problem, self._kernel.output
+        factors = [tensor for tensor in self._kernel.tensors if tensor.summed(problem) is not None]
+        taking_part = [*factors, *([output] if output.is_read(problem) else [])]
+        wide = {t.name: self._device.allocate(_WIDE_BYTES * math.prod(t.shape(problem))) for t in {*factors, output}}
+        for tensor in taking_part:
+            count, to = math.prod(tensor.shape(problem)), int(wide[tensor.name])
+            self._widen.enqueue(_LAUNCH, addresses[tensor.name], to, count, int(absolute))
+        scalars = {name: abs(number) if absolute else number for name, number in self._scalars.items()}
+        pointers = {name: int(memory) for name, memory in wide.items()}
+        as_matrices = self._blas().calls(product_of(replace(problem, dtype="float64"), pointers, scalars))[-1]
+        as_matrices.enqueue()
+        self._device.synchronize()  # the factors are freed on return
+        return wide[output.name]
+
+    def _blas(self) -> Cublas:
+        if self._library is None:
+            self._workspace = self._device.allocate(WORKSPACE_BYTES)
+            self._library = Cublas(self._device.stream.handle, int(self._workspace))
+        return self._library
+
+    def _uploaded(self, numbers: np.ndarray[Any, Any]) -> Any:
+        memory = self._device.allocate(numbers.nbytes)
+        self._device.upload(int(memory), np.ascontiguousarray(numbers))
+        return memory

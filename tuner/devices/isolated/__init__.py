@@ -1,0 +1,1 @@
+"""Any device behind a child process, which may hang or crash."""

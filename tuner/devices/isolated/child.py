@@ -1,0 +1,257 @@
+"""The child's side of an isolated device: opens it, serves calls from the pipe, and dies of what breaks its context."""
+
+from __future__ import annotations
+
+import os
+import traceback
+from collections.abc import Callable, Mapping
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any, Literal, Protocol, runtime_checkable
+
+from tilewright.kernels.catalogue import Catalogue, catalogue
+from tilewright.kernels.kernel import Kernel
+from tilewright.kernels.problem import Problem
+from tilewright.kernels.space import Configuration
+from tilewright.tuner.compile.compilation import Compiled
+from tilewright.tuner.devices.device import L2, Bench, Device, DeviceState, Executable, Verification
+from tilewright.tuner.errors import TrialFailure, TunerError
+from tilewright.tuner.measure import ContextLostError, MeasurementPlan, evaluate
+from tilewright.tuner.outcome import Evaluation, Resources
+from tilewright.tuner.verify import verify_each_kind
+
+Said = tuple[Literal["done", "broken", "failed", "error", "unexpected", "step"], Any]
+"""What the child says: an answer, or before it the step of the call that begins now. "broken": done, and the context
+is lost."""
+FindKernel = Callable[[str, Path], Kernel]
+Loaded = tuple[int, Resources, float]
+"""An executable's number in the child, what it takes, and how long it took to compile."""
+
+
+class OpensDevice(Protocol):
+    """A picklable description of a device (`devices.DeviceSpec`)."""
+
+    def open(self) -> Device:
+        """Opens it in the calling process."""
+
+
+class Extension(Protocol):
+    """Something other than tuning that is kept ready in the device's process, such as a network."""
+
+    def call(self, argument: Any) -> Any:
+        """Its answer, which travels to the parent."""
+
+    def close(self) -> None:
+        """Frees what the device holds of it."""
+
+
+class OpensExtension(Protocol):
+    """A picklable description of an extension: unpickling imports its module, so nothing here needs to know it."""
+
+    def open(self, device: Device) -> Extension:
+        """Opens it on the device that this process has; raises TunerError or TrialFailure."""
+
+
+@runtime_checkable
+class LoadsCompiled(Protocol):
+    """A bench that takes cubins made in another process."""
+
+    def load(self, configuration: Configuration, compiled: Compiled) -> Executable:
+        """The executable; TrialFailure where the device refuses it."""
+
+
+@runtime_checkable
+class ForgetsExecutables(Protocol):
+    """A bench that holds something for each executable."""
+
+    def forget(self, executable: Any) -> None:
+        """Gives that back."""
+
+
+def find_kernel(name: str, folder: Path) -> Kernel:
+    """The kernel of that name: of this package, or declared in `folder`. Kernels hold functions and do not travel."""
+    found = catalogue().by_name.get(name)
+    return found if found is not None and found.folder == folder else Catalogue.load((folder,)).get(name)
+
+
+def serve(connection: Connection, opener: OpensDevice, finder: FindKernel) -> None:
+    """Opens the device, says what it is, and answers calls until the pipe closes or a failure is sticky."""
+    device: Device | None = None
+
+    def open_device() -> tuple[Any, ...]:
+        nonlocal device
+        device = opener.open()
+        return device.uuid, device.model, device.environment
+
+    if not _answer(connection, open_device) or device is None:
+        return
+    session = _Session(device, finder, connection)
+    while True:
+        try:
+            name, arguments = connection.recv()
+        except (EOFError, ConnectionError):
+            break
+        _answer(connection, lambda: getattr(session, name)(*arguments))  # noqa: B023 - called before the loop goes on
+    session.close()
+
+
+def _answer(connection: Connection, call: Callable[[], Any]) -> bool:
+    """Sends what the call gives or how it fails; whether it gave something."""
+    try:
+        answer: Said = ("done", call())
+    except ContextLostError as lost:
+        answer = ("broken", lost.evaluation)
+    except TrialFailure as failure:
+        answer = ("failed", failure)
+    except TunerError as error:
+        answer = ("error", error)
+    except Exception:
+        connection.send(("unexpected", traceback.format_exc()))
+        raise
+    connection.send(answer)
+    if answer[0] == "broken" or (isinstance(answer[1], TrialFailure) and answer[1].sticky):
+        # Nothing can be freed in a broken context; trying hangs or aborts. The driver cleans up after the process.
+        os._exit(1)
+    return answer[0] == "done"
+
+
+class _Session:
+    """Benches and executables by number. Its methods are the calls that the parent makes."""
+
+    def __init__(self, device: Device, finder: FindKernel, connection: Connection) -> None:
+        self._device, self._finder, self._connection = device, finder, connection
+        self._benches: dict[int, Bench] = {}
+        self._executables: dict[int, tuple[Bench, Executable]] = {}
+        self._extension: Extension | None = None
+        self._last = 0
+
+    def bench(self, name: str, folder: Path, hashes: Mapping[str, str], problem: Problem, seed: int) -> int:
+        kernel, number = self._finder(name, folder), self._next()
+        if kernel.source_hashes != hashes:
+            raise TunerError(f"The sources of {name} were edited while this ran. Run it again to measure the new ones.")
+        self._benches[number] = self._device.bench(kernel, problem, seed)
+        return number
+
+    def close_bench(self, bench: int) -> None:
+        closing = self._benches.pop(bench)
+        self._executables = {n: pair for n, pair in self._executables.items() if pair[0] is not closing}
+        closing.close()
+
+    def compile(self, bench: int, configuration: Configuration) -> Loaded:
+        return self._keep(self._benches[bench], self._benches[bench].compile(configuration))
+
+    def load(self, bench: int, configuration: Configuration, compiled: Compiled) -> Loaded:
+        target = self._benches[bench]
+        if not isinstance(target, LoadsCompiled):
+            raise TunerError("this device takes no cubins")
+        return self._keep(target, target.load(configuration, compiled))
+
+    def evaluate(
+        self,
+        bench: int,
+        configuration: Configuration,
+        compiled: Compiled | None,
+        ranking_l2: str,
+        plan: MeasurementPlan,
+        incumbent_ms: float | None,
+    ) -> Evaluation:
+        steps = _Steps(self._benches[bench], compiled, lambda name: self._connection.send(("step", name)))
+        evaluation = evaluate(steps, configuration, ranking_l2, plan, incumbent_ms)
+        steps.forget()
+        return evaluation
+
+    def library(self, bench: int) -> Loaded | None:
+        executable = self._benches[bench].library()
+        return None if executable is None else self._keep(self._benches[bench], executable)
+
+    def forget(self, numbers: list[int]) -> None:
+        for number in numbers:
+            bench, executable = self._executables.pop(number)
+            if isinstance(bench, ForgetsExecutables):
+                bench.forget(executable)
+
+    def verify(self, number: int) -> Verification:
+        bench, executable = self._executables[number]
+        return bench.verify(executable)
+
+    def verify_each_kind(self, number: int) -> tuple[Verification, ...] | None:
+        bench, executable = self._executables[number]
+        return verify_each_kind(bench, executable)
+
+    def sample(self, number: int, l2: L2, count: int) -> list[float]:
+        bench, executable = self._executables[number]
+        return bench.sample(executable, l2, count)
+
+    def library_name(self, bench: int) -> str | None:
+        return self._benches[bench].library_name()
+
+    def state(self, bench: int) -> DeviceState:
+        return self._benches[bench].state()
+
+    def extend(self, opener: OpensExtension) -> None:
+        self._drop_extension()
+        self._extension = opener.open(self._device)
+
+    def call_extension(self, argument: Any) -> Any:
+        if self._extension is None:
+            raise TunerError("no extension is open in this process")
+        return self._extension.call(argument)
+
+    def close(self) -> None:
+        for bench in list(self._benches):
+            self.close_bench(bench)
+        self._drop_extension()
+        self._device.close()
+
+    def _drop_extension(self) -> None:
+        open_one, self._extension = self._extension, None
+        if open_one is not None:
+            open_one.close()
+
+    def _keep(self, bench: Bench, executable: Executable) -> Loaded:
+        number = self._next()
+        self._executables[number] = (bench, executable)
+        return number, executable.resources, executable.compile_ms
+
+    def _next(self) -> int:
+        self._last += 1
+        return self._last
+
+
+class _Steps:
+    """A bench for one trial that says which step begins, and loads what was compiled elsewhere."""
+
+    def __init__(self, bench: Bench, compiled: Compiled | None, say: Callable[[str], None]) -> None:
+        self._bench, self._compiled, self._say = bench, compiled, say
+        self._executable: Executable | None = None
+        self._step = ""
+
+    def compile(self, configuration: Configuration) -> Executable:
+        self._begin("compile")
+        if self._compiled is None:
+            self._executable = self._bench.compile(configuration)
+        elif isinstance(self._bench, LoadsCompiled):
+            self._executable = self._bench.load(configuration, self._compiled)
+        else:
+            raise TunerError("this device takes no cubins")
+        return self._executable
+
+    def verify(self, executable: Executable) -> Verification:
+        self._begin("verify")
+        return self._bench.verify(executable)
+
+    def sample(self, executable: Executable, l2: L2, count: int) -> list[float]:
+        self._begin("sample")
+        return self._bench.sample(executable, l2, count)
+
+    def state(self) -> DeviceState:
+        return self._bench.state()
+
+    def _begin(self, step: str) -> None:
+        if step != self._step:
+            self._step = step
+            self._say(step)
+
+    def forget(self) -> None:
+        if self._executable is not None and isinstance(self._bench, ForgetsExecutables):
+            self._bench.forget(self._executable)

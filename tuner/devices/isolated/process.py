@@ -1,0 +1,184 @@
+"""A device behind a child process, the only one with a context on it: what hangs or crashes there ends there.
+
+A hung call is ended by SIGKILL of the child at its deadline; a crash and a sticky failure end the child as well. Each
+is that trial's outcome, and the next call starts a new child and sets the bench up anew, with the same seed. Two losses
+with no successful call between them (opening the device counts as one) raise DeviceLostError.
+
+The child dies with the thread that started it (PR_SET_PDEATHSIG): use a device from one long-lived thread.
+"""
+
+from __future__ import annotations
+
+import logging
+import signal
+from dataclasses import dataclass
+from typing import Any
+
+from tilewright.tuner.child import Child, UnkillableError
+from tilewright.tuner.compile.pool import CompilePool
+from tilewright.tuner.devices import host_memory
+from tilewright.tuner.devices.device import DeviceModel, Environment
+from tilewright.tuner.devices.isolated.child import FindKernel, OpensDevice, Said, find_kernel, serve
+from tilewright.tuner.errors import DeviceLostError, OutOfMemoryError, TrialFailure, TunerError
+from tilewright.tuner.outcome import Outcome
+
+log = logging.getLogger(__name__)
+
+_MAX_LOSSES = 2
+_SAME = {"load": "compile", "library_name": "library"}  # the library's fastest call has a name: it is found first
+_LAUNCHES = frozenset({"verify", "verify_each_kind", "sample"})
+"""Calls that run the configuration; a child that dies in any other was lost between launches."""
+
+
+class ChildFailedError(TunerError):
+    """The device's process failed in a way that nobody expected; its traceback follows."""
+
+
+@dataclass(frozen=True)
+class Deadlines:
+    """Seconds after which a call counts as hung. Those that run a configuration bound what a slow one may take."""
+
+    open: float = 120.0
+    bench: float = 900.0  # the float64 reference on the host: 4 s for 8192 cubed on 16 cores, minutes on 2
+    compile: float = 180.0
+    verify: float = 60.0
+    verify_each_kind: float = 240.0
+    sample: float = 60.0
+    library: float = 240.0  # up to nine of its calls are verified and timed, to find its fastest
+    call_extension: float = 5.0  # somebody waits for its answer
+    other: float = 60.0
+
+    def of(self, call: str) -> float:
+        """The deadline of that call."""
+        return float(getattr(self, _SAME.get(call, call), self.other))
+
+
+class DeviceProcess:
+    """The child that has the device, and what it said of it. With a pool, `close` closes that too."""
+
+    def __init__(
+        self,
+        opener: OpensDevice,
+        *,
+        deadlines: Deadlines | None = None,
+        finder: FindKernel = find_kernel,
+        pool: CompilePool | None = None,
+    ) -> None:
+        self._opener, self._finder, self.pool = opener, finder, pool
+        self._deadlines = deadlines or Deadlines()
+        self._child: Child | None = None
+        self._losses = self._kills_before = 0
+        self.generation = 0
+        self._facts: tuple[str, DeviceModel, Environment] | None = None
+        self.ensure_child()
+
+    @property
+    def uuid(self) -> str:
+        """See `device.Device`."""
+        return self._known()[0]
+
+    @property
+    def model(self) -> DeviceModel:
+        """See `device.Device`; as the first child found it."""
+        return self._known()[1]
+
+    @property
+    def environment(self) -> Environment:
+        """See `device.Device`; as the first child found it."""
+        return self._known()[2]
+
+    @property
+    def child_pid(self) -> int | None:
+        """The process id of the child, where there is one now."""
+        return None if self._child is None else self._child.pid
+
+    def close(self) -> None:
+        """Ends the child; it frees what it holds, or is killed after some seconds."""
+        if self._child is not None:
+            self._child.close()
+            self._child = None
+        if self.pool is not None:
+            self.pool.close()
+
+    def ensure_child(self) -> None:
+        """Starts a child where there is none; raises DeviceLostError when that fails a second time."""
+        while self._child is None:
+            self.generation += 1
+            self._kills_before = host_memory.kills()
+            self._child = Child(serve, (self._opener, self._finder), dies_with_parent=True, uses_device=True)
+            try:
+                facts = self._receive("open")
+            except TrialFailure as failure:
+                if self._losses >= _MAX_LOSSES:
+                    raise DeviceLostError(failure.log) from failure
+                continue
+            except TunerError:
+                self._end()
+                raise
+            self._facts = self._facts or facts
+
+    def call(self, name: str, *arguments: Any) -> Any:
+        """What the child answers; raises what it raises, and TrialFailure when it hangs or dies."""
+        if self._child is None:
+            raise TrialFailure(Outcome.DEVICE_LOST, "the device's process is gone")
+        try:
+            self._child.connection.send((name, arguments))
+        except OSError:
+            # It died since the last call, which is not the doing of what this one would have run.
+            raise self._died(name, Outcome.DEVICE_LOST) from None
+        return self._receive(name)
+
+    def _receive(self, name: str) -> Any:
+        kind, value = self._hear(name)
+        while kind == "step":  # a call of several steps: each has its own deadline
+            kind, value = self._hear(name := value)
+        if kind in {"done", "broken"}:
+            self._losses = 0
+            if kind == "broken":
+                self._end()
+            return value
+        if kind == "unexpected":
+            self._end()
+            raise ChildFailedError(value)
+        if isinstance(value, TrialFailure) and value.sticky:
+            self._end()
+            # For the caller nothing is broken: the next call finds a new context.
+            raise TrialFailure(value.outcome, value.log) from value
+        raise value
+
+    def _hear(self, name: str) -> Said:
+        child, deadline_s = self._child, self._deadlines.of(name)
+        assert child is not None  # noqa: S101 - both callers of _receive have just used it
+        try:
+            if not child.connection.poll(deadline_s):
+                log.warning("%s had not ended after %g s: the device's process is killed.", name, deadline_s)
+                self._end()
+                raise TrialFailure(Outcome.TIMED_OUT, f"{name} had not ended after {deadline_s:g} s and was killed")
+            said: Said = child.connection.recv()
+        except (EOFError, OSError):
+            raise self._died(name, Outcome.LAUNCH_FAILED if name in _LAUNCHES else Outcome.DEVICE_LOST) from None
+        return said
+
+    def _died(self, name: str, outcome: Outcome) -> TrialFailure:
+        status = None if self._child is None else self._child.join(5.0)
+        self._end()
+        if status == -signal.SIGKILL and host_memory.kills() > self._kills_before:
+            raise OutOfMemoryError(
+                f"This machine or container ran out of memory in {name}, and the kernel killed the device's process. "
+                "Choose a smaller shape, free memory or raise the limit"
+            )
+        how = signal.Signals(-status).name if status is not None and status < 0 else f"exit status {status}"
+        return TrialFailure(outcome, f"the device's process died in {name} ({how})")
+
+    def _end(self) -> None:
+        child, self._child = self._child, None
+        self._losses += 1
+        try:
+            if child is not None:
+                child.kill()
+        except UnkillableError as error:
+            raise DeviceLostError(str(error)) from error
+
+    def _known(self) -> tuple[str, DeviceModel, Environment]:
+        assert self._facts is not None  # noqa: S101 - the constructor has them or raises
+        return self._facts

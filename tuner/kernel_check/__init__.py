@@ -1,0 +1,1 @@
+"""The check of a user's own kernel, without a GPU."""

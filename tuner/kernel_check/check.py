@@ -1,0 +1,288 @@
+"""The check of a kernel of one's own, without a GPU: its spaces, what compiles, and whether it computes right."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+import numpy as np
+
+from tilewright.kernels.errors import KernelError
+from tilewright.kernels.kernel import Kernel, Variant
+from tilewright.kernels.own import corners, example, limits_of, odd_shapes, option_values, spread
+from tilewright.kernels.problem import Limits, Problem
+from tilewright.kernels.space import Configuration, SearchSpace
+from tilewright.tuner.arrays import random_arrays, scalar_values
+from tilewright.tuner.compile import nvrtc
+from tilewright.tuner.compile.compilation import Compilation, Compiled, arch_of
+from tilewright.tuner.compile.pool import CompilePool
+from tilewright.tuner.devices.cpu.bench import CpuBench
+from tilewright.tuner.devices.cpu.check import CHECKS
+from tilewright.tuner.devices.cpu.device import CpuDevice
+from tilewright.tuner.errors import NoCompilerError, TrialFailure
+from tilewright.tuner.kernel_check.parameters import check_parameters
+from tilewright.tuner.kernel_check.report import Finding, Report, SpaceSize
+from tilewright.tuner.verify import compare, is_right
+
+SEED = 20250117
+REGISTERS_OF_BLOCK = 65536  # on every GPU from 7.5 on (CUDA C++ Programming Guide, "Compute Capabilities")
+
+# What a declaration's functions raise where they are wrong; what else they raise is not theirs, and ends the check.
+DECLARATION_ERRORS = (ArithmeticError, LookupError, AttributeError, TypeError, ValueError, KernelError)
+
+Capability = tuple[int, int]
+Shape = Mapping[str, int]
+
+
+def check_spaces(kernel: Kernel, capabilities: Sequence[Capability], report: Report) -> None:
+    """Adds each variant's size on each target; an error where none has a configuration for the example."""
+    for variant in kernel.variants:
+        sizes: list[SpaceSize] = []
+        for capability in capabilities:
+            if not variant.runs_on(limits_of(capability)):
+                continue
+            for dtype in kernel.dtypes:
+                space = _space(kernel, variant, example(kernel, dtype, {}), limits_of(capability), report)
+                if space is not None:
+                    before = space.spaces[0].product_size()
+                    sizes.append(SpaceSize(variant.name, dtype, arch_of(capability), before, len(space)))
+        report.spaces += sizes
+        if not any(size.after for size in sizes):
+            targets = ", ".join(map(arch_of, capabilities))
+            message = f"no configuration for example_shape on any of {targets}"
+            report.add([Finding("error", "space", variant.name, message)])
+        else:
+            empty = [f"{size.dtype} on {size.target}" for size in sizes if not size.after]
+            report.add(Finding("note", "space", f"{variant.name} {place}", "no configuration") for place in empty)
+
+
+def check_compiling(kernel: Kernel, capabilities: Sequence[Capability], report: Report, pool: CompilePool) -> None:
+    """Compiles corners of every variant's space for the targets; raises NoCompilerError."""
+    asked = []
+    for variant, capability, problem, configuration in _compilations(kernel, capabilities, report):
+        work = Compilation.of(kernel, problem, configuration, arch_of(capability), "nvrtc")
+        asked.append((variant, problem, configuration, work.arch, pool.submit(work)))
+    for variant, problem, configuration, arch, future in asked:
+        where = f"{configuration} {problem.dtype} {arch}"
+        try:
+            compiled = future.result()
+        except TrialFailure as failure:
+            report.add([Finding("error", "compile", where, _first_error(failure))])
+            continue
+        finally:
+            report.compiled += 1
+        report.add(_flaws_of_compiled(variant, problem, configuration, compiled, where))
+
+
+def check_reference(kernel: Kernel, shapes: Sequence[Shape], report: Report) -> None:
+    """Looks at what the declaration says the answer is; an answer of zeros must not pass as right."""
+    asked = (
+        (shape, dtype, options)
+        for shape in shapes
+        for dtype in kernel.dtypes
+        for options in option_values(kernel, dtype)
+    )
+    for shape, dtype, options in asked:
+        where = " ".join([_words(shape), dtype, *(f"{name}={value}" for name, value in options.items())])
+        try:
+            flaws = list(_flaws_of_reference(kernel, kernel.problem(shape, dtype, options)))
+        except DECLARATION_ERRORS as error:
+            flaws = [f"the declaration raises {type(error).__name__}: {error}"]
+        report.add(Finding("error", "result", where, flaw) for flaw in flaws)
+
+
+def check_results(
+    kernel: Kernel, shapes: Sequence[Shape], report: Report, device: CpuDevice, configurations: int
+) -> None:
+    """Runs every variant's start, and so many configurations beside it, on the CPU: each kind of inputs, each shape.
+
+    The first shape also with each option's other values, and under the sanitizers.
+    """
+    for place, shape in enumerate(shapes):
+        for dtype in kernel.dtypes:
+            for options in option_values(kernel, dtype) if place == 0 else [{}]:
+                problem = kernel.problem(shape, dtype, options)
+                bench = device.bench(kernel, problem, SEED)
+                try:
+                    for variant in kernel.variants:
+                        tried = _tried_on_cpu(kernel, variant, problem, device, configurations, report)
+                        _verify(bench, tried, report)
+                        if place == 0 and dtype == kernel.dtypes[0] and not options:
+                            _sanitize(bench, tried[:1], report)
+                finally:
+                    bench.close()
+
+
+def check_kernel(
+    kernel: Kernel,
+    report: Report,
+    *,
+    capabilities: Sequence[Capability],
+    shapes: Sequence[Shape] = (),
+    configurations: int = 4,
+    compile_it: bool = True,
+    run_it: bool = True,
+    say: Callable[[str], None] = lambda _text: None,
+) -> Report:
+    """The report, filled: spaces, then compiling by NVRTC, then results on the CPU; `say` hears what is begun.
+
+    Without NVRTC nothing is compiled for GPUs, which is noted. Raises NoCompilerError where a C++ compiler is missing.
+    """
+    shapes = shapes or odd_shapes(kernel)
+    check_parameters(kernel, report)
+    check_spaces(kernel, capabilities, report)
+    check_reference(kernel, shapes, report)
+    if compile_it and not nvrtc.is_available():
+        left_out = "not compiled for GPUs: NVRTC is not installed. Install it: pip install nvidia-cuda-nvrtc"
+        report.add([Finding("note", "compile", "", left_out)])
+    elif compile_it:
+        say(f"compiling for {', '.join(map(arch_of, capabilities))}")
+        pool = CompilePool()
+        try:
+            check_compiling(kernel, capabilities, report, pool)
+        finally:
+            pool.close()
+    # Without a sound reference there is nothing to compare with.
+    if run_it and not any(finding.part == "result" for finding in report.findings):
+        say(f"computing {', '.join(map(_words, shapes))} on the CPU")
+        device = CpuDevice()
+        try:
+            check_results(kernel, shapes, report, device, configurations)
+        finally:
+            device.close()
+        if not report.verified:
+            where = "; ".join(map(_words, shapes))
+            nothing = "nothing was computed. Give a --shape that has a configuration, or leave this out with --no-run"
+            report.add([Finding("error", "result", where, nothing)])
+    return report
+
+
+def _space(kernel: Kernel, variant: Variant, problem: Problem, limits: Limits, report: Report) -> SearchSpace | None:
+    """The variant's space for the problem, enumerated; None, and an error, where a constraint raises one."""
+    try:
+        if not variant.supports(problem):
+            return None
+        space = kernel.space(problem, limits, only=[variant.name])
+        len(space)
+    except DECLARATION_ERRORS as error:
+        target = arch_of(limits.compute_capability) if "ptx" in limits.features else "cpu"
+        where = f"{variant.name} {problem.dtype} {target} {_words(problem.shape)}"
+        report.add([Finding("error", "space", where, f"a constraint or launch raises {type(error).__name__}: {error}")])
+        return None
+    return space
+
+
+def _compilations(
+    kernel: Kernel, capabilities: Sequence[Capability], report: Report
+) -> Iterator[tuple[Variant, Capability, Problem, Configuration]]:
+    """All corners of the example in each dtype; of other options and of an odd shape the start only."""
+    for variant in kernel.variants:
+        for capability in capabilities:
+            if not variant.runs_on(limits_of(capability)):
+                continue
+            for dtype in kernel.dtypes:
+                odd = kernel.problem(odd_shapes(kernel)[0], dtype)
+                plain, *others = (example(kernel, dtype, options) for options in option_values(kernel, dtype))
+                for problem in (plain, *others, odd):
+                    space = _space(kernel, variant, problem, limits_of(capability), report)
+                    if space is None or not len(space):
+                        continue
+                    for configuration in corners(space) if problem is plain else space.defaults():
+                        yield variant, capability, problem, configuration
+
+
+def _flaws_of_compiled(
+    variant: Variant, problem: Problem, configuration: Configuration, compiled: Compiled, where: str
+) -> Iterator[Finding]:
+    declared_bytes = variant.static_shared_bytes(configuration.values, problem)
+    threads = variant.launch(configuration.values, problem).threads
+    taken = compiled.resources
+    if taken.shared_bytes is not None and taken.shared_bytes > declared_bytes:
+        message = "its static shared memory is more than static_shared_bytes declares"
+        found = f"{where} ({taken.shared_bytes} bytes, declared {declared_bytes})"
+        yield Finding("error", "compile", found, message)
+    if taken.registers is not None and taken.registers * threads > REGISTERS_OF_BLOCK:
+        message = f"its registers do not fit a multiprocessor: say __launch_bounds__, or constrain threads ({threads})"
+        yield Finding("error", "compile", where, message)
+    if taken.spill_bytes:
+        yield Finding("note", "compile", f"{where} ({taken.spill_bytes} bytes)", "registers spill to memory")
+    warning = next((line for line in compiled.log.splitlines() if "warning" in line), None)
+    if warning:
+        yield Finding("note", "compile", where, warning.strip())
+
+
+def _flaws_of_reference(kernel: Kernel, problem: Problem) -> Iterator[str]:
+    if kernel.flops(problem) < 1 or kernel.bytes_moved(problem) < 1:
+        yield "flops and bytes_moved must be at least 1"
+    shape = tuple(kernel.output.shape(problem))
+    arrays = random_arrays(kernel, problem, SEED)
+    reference = kernel.reference(problem, arrays, scalar_values(kernel, problem))
+    if reference.value.shape != shape or reference.magnitude.shape != shape:
+        found = f"{reference.value.shape}, magnitude {reference.magnitude.shape}"
+        yield f"the reference's shape is {found}; {kernel.output.name} has {shape}"
+    elif not (np.isfinite(reference.value).all() and np.isfinite(reference.magnitude).all()):
+        yield "the reference is not finite for normal inputs"
+    elif (reference.magnitude < 0).any() or reference.terms < 1:
+        yield "the reference's magnitude must not be negative, and terms at least 1"
+    elif reference.value.any() and is_right(compare(np.zeros(shape, problem.dtype), reference, problem.dtype)):
+        yield "the reference admits an answer of zeros: its magnitude or terms are far too large"
+
+
+def _tried_on_cpu(
+    kernel: Kernel, variant: Variant, problem: Problem, device: CpuDevice, count: int, report: Report
+) -> list[Configuration]:
+    limits = device.model.limits
+    if not variant.runs_on(limits):
+        needed = ", ".join(sorted(variant.requires - limits.features))
+        report.add([Finding("note", "result", variant.name, f"not run: it requires {needed}, which the CPU has not")])
+        return []
+    space = _space(kernel, variant, problem, limits, report)
+    if space is None:
+        return []
+    if not len(space):
+        where = f"{variant.name} {problem.dtype} {_words(problem.shape)}"
+        report.add([Finding("note", "space", where, "no configuration for a problem that the variant supports")])
+        return []
+    return list(dict.fromkeys([*space.defaults(), *spread(space, count)]))
+
+
+def _verify(bench: CpuBench, configurations: Sequence[Configuration], report: Report) -> None:
+    bench.compile_ahead(configurations)
+    for configuration in configurations:
+        where = f"{configuration} {bench.problem.dtype} {_words(bench.problem.shape)}"
+        report.verified += 1
+        try:
+            found = bench.verify_each_kind(bench.compile(configuration)) or ()
+        except TrialFailure as failure:
+            message = f"{failure.outcome.value} on the CPU: {_first_error(failure)}"
+            report.add([Finding("error", "result", where, message)])
+            continue
+        wrong = next((one for one in found if not is_right(one)), None)
+        if wrong is not None:
+            report.add([Finding("error", "result", f"{where}; {wrong.message()}", "the result is wrong")])
+
+
+def _sanitize(bench: CpuBench, configurations: Sequence[Configuration], report: Report) -> None:
+    for configuration in configurations:
+        for mode in CHECKS:
+            try:
+                checked = bench.check(configuration, mode)
+            except NoCompilerError as error:
+                report.add([Finding("note", "memory", "", str(error))])
+                continue
+            except TrialFailure:
+                continue  # verifying it has said so
+            report.sanitized += 1
+            for one in checked.findings:
+                report.add([Finding("error", "memory", f"{configuration} `{one.text.strip()}`", one.message)])
+            if not checked.is_clean and not checked.findings:
+                report.add([Finding("error", "memory", str(configuration), checked.log.splitlines()[0])])
+
+
+def _first_error(failure: TrialFailure) -> str:
+    """The line of the log that says what is wrong."""
+    lines = failure.log.strip().splitlines() or [failure.outcome.value]
+    return next((line for line in lines if "error" in line), lines[0]).strip()
+
+
+def _words(shape: Shape) -> str:
+    return ",".join(f"{axis}={size}" for axis, size in shape.items())

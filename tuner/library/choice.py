@@ -1,0 +1,136 @@
+"""Which of the library's calls for a problem is its fastest, in the L2 state that ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+from tilewright.kernels.kernel import Kernel
+from tilewright.kernels.problem import Problem
+from tilewright.tuner import statistics
+from tilewright.tuner.devices.device import L2, Executable, Verification
+from tilewright.tuner.errors import TrialFailure
+from tilewright.tuner.library.cublas import WORKSPACE_BYTES, Cublas, LibraryCall, product_of
+from tilewright.tuner.library.cublaslt import CublasLt
+from tilewright.tuner.library.layer import LayerEnd, is_layer
+
+if TYPE_CHECKING:
+    from tilewright.tuner.devices.cuda.arrays import ProblemArrays
+    from tilewright.tuner.devices.cuda.context import CudaContext
+
+ROUNDS = 5
+"""Of one sample each, in turn. Enough to order calls that differ by more than noise, which is all that matters."""
+
+STILL_IN = 1.25
+"""A call whose first time is this many times the best's is not timed again."""
+
+
+class TimesCalls(Protocol):
+    """What of a bench the choice needs."""
+
+    def verify(self, executable: Executable) -> Verification:
+        """See `device.Bench`."""
+
+    def sample(self, executable: Executable, l2: L2, count: int) -> list[float]:
+        """See `device.Bench`."""
+
+
+class HasCalls(TimesCalls, Protocol):
+    """A bench on a GPU whose problem the library may compute."""
+
+    device: CudaContext
+    kernel: Kernel
+    problem: Problem
+    arrays: ProblemArrays
+    scalars: dict[str, float]
+
+    def executable(self, enqueue: Callable[[], None]) -> Executable:
+        """What launches that once, for `verify` and `sample`."""
+
+    def forget(self, executable: Executable) -> None:
+        """Frees what the bench holds for it."""
+
+
+@dataclass
+class Candidate:
+    """A call that can be launched, with its times so far."""
+
+    call: LibraryCall
+    executable: Executable = field(repr=False)
+    times_ms: list[float] = field(default_factory=list)
+
+
+def fastest(bench: TimesCalls, candidates: Iterable[Candidate], l2: L2) -> Candidate | None:
+    """The candidate of the least median time, of those that compute the right result; None where none does.
+
+    One that fails is left out; a failure that broke the context is raised.
+    """
+    right = [candidate for candidate in candidates if _enters(bench, candidate, l2)]
+    best_ms = min((candidate.times_ms[0] for candidate in right), default=0.0)
+    running = [candidate for candidate in right if candidate.times_ms[0] <= STILL_IN * best_ms]
+    for _ in range(ROUNDS if len(running) > 1 else 0):
+        running = [candidate for candidate in running if _sampled(bench, candidate, l2, 1)]
+    return min(running, key=lambda candidate: statistics.median(candidate.times_ms), default=None)
+
+
+def _enters(bench: TimesCalls, candidate: Candidate, l2: L2) -> bool:
+    """Whether it is right; then it has a first time."""
+    try:
+        verification = bench.verify(candidate.executable)
+    except TrialFailure as failure:
+        if failure.sticky:
+            raise
+        return False
+    right = verification.wrong == 0 and verification.bound_ratio < float("inf")
+    return right and _sampled(bench, candidate, l2, 2)
+
+
+def _sampled(bench: TimesCalls, candidate: Candidate, l2: L2, count: int) -> bool:
+    """Whether it gave `count` samples, the last of which is kept: those before it warm up."""
+    try:
+        samples = bench.sample(candidate.executable, l2, count)
+    except TrialFailure as failure:
+        if failure.sticky:
+            raise
+        return False
+    candidate.times_ms.append(samples[-1])
+    return statistics.is_time(samples[-1])
+
+
+class CudaLibrary:
+    """cuBLAS and cuBLASLt for one bench's problem, sharing a workspace. Made and closed in the bench's context."""
+
+    def __init__(self, bench: HasCalls) -> None:
+        self._bench = bench
+        self._memory: Any = bench.device.allocate(WORKSPACE_BYTES)
+        stream, workspace = bench.device.stream.handle, int(self._memory)
+        self._blas, self._lt = Cublas(stream, workspace), CublasLt(stream, workspace)
+        self._choice: tuple[LibraryCall | None] | None = None
+
+    def candidates(self) -> list[Candidate]:
+        """Every call of the library for this problem, as executables of the bench."""
+        product = product_of(self._bench.problem, self._bench.arrays.addresses, self._bench.scalars)
+        calls = [*self._blas.calls(product), *self._lt.calls(product)]
+        if is_layer(self._bench.kernel):
+            bench = self._bench
+            end = LayerEnd(bench.device, bench.kernel, bench.problem, bench.arrays.addresses)
+            calls = [end.after(call) for call in calls]
+        return [Candidate(call, self._bench.executable(call.enqueue)) for call in calls]
+
+    def fastest(self) -> LibraryCall | None:
+        """The fastest call that is right, found the first time that it is asked for; None where there is none."""
+        if self._choice is None:
+            l2: L2 = "cold" if self._bench.kernel.ranking_l2 == "cold" else "warm"
+            candidates = self.candidates()
+            found = fastest(self._bench, candidates, l2)
+            self._choice = (None if found is None else found.call,)
+            for candidate in candidates:
+                self._bench.forget(candidate.executable)
+        return self._choice[0]
+
+    def close(self) -> None:
+        """Frees handles and workspace."""
+        self._lt.close()
+        self._blas.close()
+        del self._memory

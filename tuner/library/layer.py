@@ -1,0 +1,65 @@
+"""The library's layer: its product, then one kernel of ours that adds the bias and applies the activation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tilewright.kernels.kernel import REAL, Kernel, Launch
+from tilewright.kernels.problem import Problem
+from tilewright.kernels.source import resolved
+from tilewright.tuner.compile.compilation import Compilation
+from tilewright.tuner.library.cublas import LibraryCall
+
+if TYPE_CHECKING:
+    from tilewright.tuner.devices.cuda.context import CudaContext
+
+_ENTRY = "add_bias_activate"
+_VECTOR_BYTES = 16
+_THREADS = 256
+_BLOCKS_PER_MULTIPROCESSOR = 8  # 2,048 threads: all that a multiprocessor of a data-centre GPU holds
+
+
+def is_layer(kernel: Kernel) -> bool:
+    """Whether the library has only the product of what this kernel computes."""
+    return kernel.name == "linear"
+
+
+def layer_source() -> str:
+    """The source of the second kernel, with the activation that the layer's own variants use."""
+    return resolved(Path(__file__).with_name("layer.cu"))
+
+
+def layer_definitions(problem: Problem) -> dict[str, str]:
+    """Its macros."""
+    runs = _VECTOR_BYTES // problem.item_bytes
+    return {
+        "REAL": REAL[problem.dtype],
+        "REAL_BYTES": str(problem.item_bytes),
+        "SHAPE_M": str(problem.shape["m"]),
+        "SHAPE_N": str(problem.shape["n"]),
+        "WIDTH": str(runs if problem.shape["n"] % runs == 0 else 1),
+        f"ACTIVATION_{str(problem.options['activation']).upper()}": "1",
+    }
+
+
+class LayerEnd:
+    """The second kernel, compiled and loaded for one problem."""
+
+    def __init__(self, device: CudaContext, kernel: Kernel, problem: Problem, addresses: Mapping[str, int]) -> None:
+        work: Compilation = device.compilation(layer_source(), layer_definitions(problem), _ENTRY)
+        self._function = device.load(device.compile(work).cubin, _ENTRY, "PP")
+        self._arguments = addresses["b"], addresses[kernel.output.name]
+        self._launch = Launch(
+            (_BLOCKS_PER_MULTIPROCESSOR * device.model.limits.multiprocessors, 1, 1), (_THREADS, 1, 1)
+        )
+
+    def after(self, product: LibraryCall) -> LibraryCall:
+        """The product's call followed by this kernel."""
+
+        def enqueue() -> None:
+            product.enqueue()
+            self._function.enqueue(self._launch, *self._arguments)
+
+        return LibraryCall(f"{product.name} + bias and activation kernel", enqueue)

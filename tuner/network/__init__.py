@@ -1,0 +1,1 @@
+"""A small network on tuned kernels, and the handwritten digits that it reads."""

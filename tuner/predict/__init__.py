@@ -1,0 +1,1 @@
+"""Predicted configurations for problems that were never tuned."""

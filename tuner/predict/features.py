@@ -1,0 +1,164 @@
+"""What a configuration does with a problem, as numbers that a prediction of its time can be made from."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import chain, count
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tilewright.kernels.kernel import Kernel
+from tilewright.kernels.problem import Limits, Problem
+from tilewright.kernels.space import Configuration
+from tilewright.tuner.devices.occupancy import blocks_per_multiprocessor
+from tilewright.tuner.predict.registers import Registers
+from tilewright.tuner.predict.tiles import Tiles
+
+MOST_ZEROS = 5
+"""Powers of two in an axis size that count: vectors, warps and tiles up to 32."""
+
+VECTOR_BYTES = 16
+"""What one instruction copies at most; where a row begins at no multiple of it, it takes more of them."""
+
+ANOTHER_VARIANT = 2.0
+"""How unlike two variants are, in standard deviations of a feature."""
+
+
+@dataclass(frozen=True)
+class Features:
+    """Rows of numbers for configurations of one kernel on one device; a column means the same in each row.
+
+    All problems have one dtype and the same options.
+    """
+
+    kernel: Kernel
+    limits: Limits
+    registers: Mapping[Configuration, int] = field(default_factory=dict)  # of a thread, where a compiler told
+
+    @cached_property
+    def tiles(self) -> Tiles:
+        """What is known of the kernel's tiles."""
+        return Tiles(self.kernel)
+
+    def rows(self, problem: Problem, configurations: Sequence[Configuration]) -> NDArray[np.float64]:
+        """A row a configuration: the shape, the launch, the tiles and the parameters, most as powers of two."""
+        registers = self._registers.of(configurations)
+        parts = (self._parts(problem, c, count) for c, count in zip(configurations, registers, strict=True))
+        return np.array([[*chain.from_iterable(part)] for part in parts])
+
+    def groups(self, problem: Problem, configuration: Configuration) -> list[list[int]]:
+        """Columns of a row that tell something together: a time is nearly a sum of functions of a few of them.
+
+        The shape, the launch, the tiles, launch and tiles, each with the variant; the parameters; all.
+        """
+        columns = count()
+        parts = [[next(columns) for _ in part] for part in self._parts(problem, configuration, 0)]
+        shape, launch, tiles, parameters = parts
+        variant = parameters[-len(self.kernel.variants) :]
+        seen = (shape, launch, tiles, [*launch, *tiles])
+        return [*([*part, *variant] for part in seen), parameters, [*chain.from_iterable(parts)]]
+
+    def _parts(self, problem: Problem, configuration: Configuration, registers: int) -> Sequence[Sequence[float]]:
+        variant = self.kernel.variant(configuration.variant)
+        launch = variant.launch(configuration.values, problem)
+        shared_bytes = variant.static_shared_bytes(configuration.values, problem) + launch.shared_bytes
+        resident = max(1, blocks_per_multiprocessor(registers, shared_bytes, launch.threads, self.limits))
+        blocks = math.prod(launch.grid)
+        at_once = min(blocks, resident * self.limits.multiprocessors)
+        workspace_bytes = variant.workspace_bytes(configuration.values, problem)
+        return (
+            self._shape(problem),
+            [
+                *self._launch(problem, launch.threads, blocks, resident, at_once),
+                math.log2(1 + shared_bytes),
+                math.log2(1 + workspace_bytes),
+                math.log2(1 + workspace_bytes / max(1, self.kernel.bytes_moved(problem))),
+            ],
+            [*self._tiling(problem, configuration, at_once), *self._copies(problem, configuration)],
+            self.parameters(configuration),
+        )
+
+    def _shape(self, problem: Problem) -> list[float]:
+        """Sizes, the powers of two in them, the work, and how much of it there is to a byte."""
+        flops, bytes_moved = self.kernel.flops(problem), self.kernel.bytes_moved(problem)
+        sizes = [size for _, size in problem.axes]
+        zeros = [float(min(MOST_ZEROS, _zeros(size))) for size in sizes]
+        work = work_of(self.kernel, problem)
+        return [*map(math.log2, sizes), *zeros, math.log2(work), math.log2((1 + flops) / (1 + bytes_moved))]
+
+    def _launch(self, problem: Problem, threads: int, blocks: int, resident: int, at_once: int) -> list[float]:
+        """Waves and how full the last one is, work of a thread, what a multiprocessor holds and all of them do."""
+        multiprocessors, room = self.limits.multiprocessors, self.limits.max_threads_per_multiprocessor
+        return [
+            math.log2(blocks / (resident * multiprocessors)),
+            _idle(blocks / (resident * multiprocessors)),
+            _idle(blocks / multiprocessors),
+            math.log2(work_of(self.kernel, problem) / (blocks * threads)),
+            math.log2(threads),
+            math.log2(resident * threads / room),
+            math.log2(at_once * threads / (multiprocessors * room)),
+        ]
+
+    def _tiling(self, problem: Problem, configuration: Configuration, at_once: int) -> list[float]:
+        """How large tiles are and how many, what sticks out at the edges, how full the last round of them is."""
+        tiling = self.tiles.tiling(problem, configuration)
+        padded = tiling.count * work_of(self.kernel, tiling.whole) / work_of(self.kernel, problem)
+        return [
+            *(math.log2(1 + tile) for tile in self.tiles.extents(problem, configuration)),
+            math.log2(tiling.count),
+            math.log2(padded),
+            _idle(tiling.parts / at_once),
+            _idle(tiling.parts / self.limits.multiprocessors),
+        ]
+
+    def _copies(self, problem: Problem, configuration: Configuration) -> list[float]:
+        """Of each tensor what one instruction copies, what all tiles copy for a unit of work, in how many; of all.
+
+        Rows that begin at no multiple of a vector are copied in pieces: what tiles share should then be another tensor.
+        """
+        most, work = VECTOR_BYTES // problem.item_bytes, work_of(self.kernel, problem)
+        row: list[float] = []
+        elements, copies = 0.0, 0.0
+        for tensor, shared_by in zip(self.kernel.tensors, self.tiles.sharing(problem, configuration), strict=True):
+            shape = [max(1, int(size)) for size in tensor.shape(problem)] or [1]
+            vector = min(most, 1 << _zeros(shape[-1]))
+            copied = math.prod(shape) * shared_by
+            row += [math.log2(vector), math.log2(copied / work), math.log2(copied / vector / work)]
+            elements, copies = elements + copied, copies + copied / vector
+        return [*row, math.log2(copies / work), math.log2(elements / work)]
+
+    def parameters(self, configuration: Configuration) -> list[float]:
+        """Every parameter of the kernel by name, 0 where the variant has none of it; then the variants."""
+        row = [0.0] * len(self._columns)
+        for name, value in configuration.items:
+            if name in self._columns:
+                row[self._columns[name]] = math.copysign(math.log2(1 + abs(value)), value)
+        return [*row, *(ANOTHER_VARIANT * (v.name == configuration.variant) for v in self.kernel.variants)]
+
+    @cached_property
+    def _registers(self) -> Registers:
+        return Registers(self.registers, self.parameters)
+
+    @cached_property
+    def _columns(self) -> dict[str, int]:
+        names = {parameter.name for variant in self.kernel.variants for parameter in variant.parameters}
+        return {name: column for column, name in enumerate(sorted(names))}
+
+
+def work_of(kernel: Kernel, problem: Problem) -> int:
+    """What a time is divided by: operations or bytes, whichever are more."""
+    return max(kernel.flops(problem), kernel.bytes_moved(problem), 1)
+
+
+def _zeros(size: int) -> int:
+    """How often a size can be halved."""
+    return (size & -size).bit_length() - 1
+
+
+def _idle(waves: float) -> float:
+    """The logarithm of the time that whole waves take over what full ones would."""
+    return min(4.0, math.log2(math.ceil(waves) / waves))

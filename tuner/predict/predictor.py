@@ -1,0 +1,232 @@
+"""The configuration that should be fastest for a problem that was never tuned, from the trials of problems that were.
+
+Candidates are the fastest configurations of the nearest tuned shapes, then what differs from the best of them in one
+parameter, over and over. A function of shape, launch and parameters, fitted to all trials, says what time each would
+take (`predict_model`, `predict_features`). How much slower than the best such a choice is, is found on each tuned shape
+as if it had not been tuned (leave one shape out).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tilewright.kernels.kernel import Kernel
+from tilewright.kernels.problem import Limits, Problem
+from tilewright.kernels.space import Configuration
+from tilewright.tuner.predict.features import Features, work_of
+from tilewright.tuner.predict.model import CENTRES, Smooth
+
+FEWEST_SHAPES = 4
+"""Tuned shapes below which nothing is predicted: leaving one out must leave some."""
+
+MOST_ROWS = 9000
+"""Trials that are fitted to, shared out evenly among shapes."""
+
+TRIALS_A_CENTRE, FEWEST_CENTRES = 8, 16
+"""Trials to each centre of a term of the function: with more centres a fit takes longer and is no better."""
+
+NEIGHBOURS, EACH = 16, 24
+"""The nearest shapes, and how many of the fastest configurations of each are candidates; of the others, the fastest."""
+
+MOST_ROUNDS, CHANGED, CHANGED_OF_VARIANT, CHANGED_WITHIN = 8, 4, 3, 0.3
+"""Rounds of changes, and how many configurations each round changes: the best ones, and those of each variant, unless
+their logarithm of time is farther behind than this. What was fastest elsewhere may not fit: of 300 candidates of an
+H200's 38 did at (448, 184, 3328), and the one chosen takes 1.4 times as long as what a job found there."""
+
+SLOW, BEYOND = 0.5, 0.3
+"""What exceeds this logarithm of time over the shape's best counts by this part: how slow is slow matters little."""
+
+CAUTION = 1.0
+"""Standard deviations that are added to an expected time: between equals, the one that more is known of."""
+
+OCTAVES = 2.0
+"""Distance in powers of two over which what one shape tells of another falls to a third."""
+
+Array = NDArray[np.float64]
+Expected = tuple[float, float]
+"""Of a configuration the expected value with caution, which decides, and without."""
+
+
+def enough(shapes: int) -> bool:
+    """Whether so many tuned shapes allow a prediction."""
+    return shapes >= FEWEST_SHAPES
+
+
+@dataclass(frozen=True)
+class Record:
+    """A tuned problem: the measured time of each configuration in ms, and registers where a compiler told.
+
+    `failed`: what did not compile, crashed, hung or computed a wrong result.
+    """
+
+    problem: Problem
+    times_ms: Mapping[Configuration, float]
+    registers: Mapping[Configuration, int]
+    failed: frozenset[Configuration] = frozenset()
+    origin: str | None = None  # the installation that measured it, where that is another
+
+    @cached_property
+    def ranked(self) -> tuple[Configuration, ...]:
+        """Configurations, the fastest first."""
+        return tuple(sorted(self.times_ms, key=lambda c: (self.times_ms[c], c)))
+
+    @property
+    def best_ms(self) -> float:
+        """The time of the fastest."""
+        return self.times_ms[self.ranked[0]]
+
+    def sample(self, count: int) -> list[Configuration]:
+        """At most `count` configurations: the faster half of them, then others at even steps."""
+        if len(self.ranked) <= count:
+            return list(self.ranked)
+        fast, rest = self.ranked[: count // 2], self.ranked[count // 2 :]
+        return [*fast, *(rest[i * len(rest) // (count - len(fast))] for i in range(count - len(fast)))]
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """A configuration for an untuned problem. `expected_loss`: its expected time over the best one's, minus 1."""
+
+    configuration: Configuration
+    time_ms: float
+    expected_loss: float
+    near: Problem  # the nearest tuned problem for which it was measured, of all where it was for none
+    origins: tuple[str, ...] = ()  # other installations that measured some of what it rests on
+
+
+class Predictor:
+    """Predictions for one kernel, dtype and set of options on one device model."""
+
+    def __init__(self, kernel: Kernel, limits: Limits, records: Sequence[Record]) -> None:
+        """Fits to the records; raises ValueError where there are fewer than FEWEST_SHAPES with a measured trial."""
+        self._kernel = kernel
+        self._records = [record for record in records if record.times_ms]
+        # What failed for one problem may do so for another, and nobody verifies a prediction before it is used.
+        self._failed = frozenset[Configuration]().union(*(record.failed for record in records))
+        if not enough(len(self._records)):
+            raise ValueError(f"{len(self._records)} tuned shapes are too few to predict from")
+        registers = {c: count for record in reversed(self._records) for c, count in record.registers.items()}
+        self._features = Features(kernel, limits, registers)
+        self._shapes = np.array([_log_shape(record.problem) for record in self._records])
+        share = MOST_ROWS // len(self._records)
+        samples = [record.sample(share) for record in self._records]
+        rows = [self._features.rows(r.problem, sample) for r, sample in zip(self._records, samples, strict=True)]
+        values = [self._values(r, sample) for r, sample in zip(self._records, samples, strict=True)]
+        groups = self._features.groups(self._records[0].problem, samples[0][0])
+        most_centres = min(CENTRES, max(FEWEST_CENTRES, sum(map(len, samples)) // TRIALS_A_CENTRE))
+        self._model = Smooth.fit(np.concatenate(rows), np.concatenate(values), most_centres=most_centres, groups=groups)
+        self._losses = np.array(
+            [self._loss(i, *held) for i, held in enumerate(zip(samples, rows, values, strict=True))]
+        )
+
+    def predict(self, problem: Problem, is_admitted: Callable[[Configuration], bool]) -> Prediction | None:
+        """The candidate that the problem admits with the least expected time; None where it admits none.
+
+        What failed for any of the tuned problems is no candidate.
+        """
+
+        def is_open(configuration: Configuration) -> bool:
+            return configuration not in self._failed and is_admitted(configuration)
+
+        distances = self._distances(problem)
+        order = [int(i) for i in np.argsort(distances, kind="stable")]
+        candidates = [c for c in self._candidates(order) if is_open(c)]
+        if not candidates:
+            return None
+        chosen, expected = self._search(problem, is_open, candidates)
+        tried = (self._records[i] for i in order if chosen in self._records[i].times_ms)
+        time_ms = math.exp(expected) * work_of(self._kernel, problem)
+        near = next(tried, self._records[order[0]])
+        origins = tuple(sorted({record.origin for record in self._records if record.origin is not None}))
+        return Prediction(chosen, time_ms, self._expected_loss(distances), near.problem, origins)
+
+    def _search(
+        self, problem: Problem, is_admitted: Callable[[Configuration], bool], candidates: Sequence[Configuration]
+    ) -> tuple[Configuration, float]:
+        """The best of the candidates and of what comes of them by changes, with its expected value."""
+        found: dict[Configuration, Expected] = {}
+        changed: set[Configuration] = set()
+        new = list(candidates)
+        for _ in range(MOST_ROUNDS):
+            values, deviations = self._model(self._features.rows(problem, new))
+            cautious = values + CAUTION * deviations
+            found |= zip(new, zip(cautious.tolist(), values.tolist(), strict=True), strict=True)
+            best = [c for c in _leaders(found) if c not in changed]
+            changed.update(best)
+            changes = dict.fromkeys(change for configuration in best for change in self._changes(configuration))
+            new = [c for c in changes if c not in found and is_admitted(c)]
+            if not new:
+                break
+        chosen = min(found, key=lambda c: found[c][0])
+        return chosen, found[chosen][1]
+
+    def _changes(self, configuration: Configuration) -> Iterator[Configuration]:
+        """Those that differ in the value of one parameter."""
+        values = {p.name: p.values for p in self._kernel.variant(configuration.variant).parameters}
+        for place, (name, value) in enumerate(configuration.items):
+            before, after = configuration.items[:place], configuration.items[place + 1 :]
+            for other in values.get(name, ()):
+                if other != value:
+                    yield Configuration(configuration.variant, (*before, (name, other), *after))
+
+    @property
+    def losses(self) -> dict[Problem, float]:
+        """By tuned problem, the loss of what would have been chosen for it from the others: time over best, minus 1."""
+        return {record.problem: float(loss) for record, loss in zip(self._records, self._losses, strict=True)}
+
+    def _expected_loss(self, distances: Array) -> float:
+        """The mean over tuned shapes, near ones counting more."""
+        return float(np.average(self._losses, weights=np.exp((distances.min() - distances) / OCTAVES)))
+
+    def _distances(self, problem: Problem) -> Array:
+        """To each tuned shape: the sum over the axes of the logarithm to base 2 of the sizes' ratio."""
+        return np.asarray(np.abs(self._shapes - _log_shape(problem)).sum(axis=1))
+
+    def _candidates(self, order: Sequence[int]) -> list[Configuration]:
+        """The fastest few of the nearest records and the fastest of each other, without doubles."""
+        counts = [EACH] * NEIGHBOURS + [1] * len(order)
+        chosen = (c for i, count in zip(order, counts, strict=False) for c in self._records[i].ranked[:count])
+        return list(dict.fromkeys(chosen))
+
+    def _values(self, record: Record, sample: Sequence[Configuration]) -> Array:
+        """What is fitted: the logarithm of time over work."""
+        times_ms = np.array([record.times_ms[c] for c in sample])
+        slow = np.maximum(np.log(times_ms / record.best_ms) - SLOW, 0.0)
+        return np.asarray(np.log(times_ms / work_of(self._kernel, record.problem)) - (1 - BEYOND) * slow)
+
+    def _loss(self, left_out: int, sample: Sequence[Configuration], rows: Array, values: Array) -> float:
+        """Of the choice for a tuned shape by all others, among candidates that were measured for it.
+
+        Where fewer than two of them were, the choice is among all that were measured.
+        """
+        record = self._records[left_out]
+        order = [int(i) for i in np.argsort(self._distances(record.problem), kind="stable") if i != left_out]
+        candidates = set(self._candidates(order)) - self._failed
+        open_to_choice = [i for i, c in enumerate(sample) if c in candidates]
+        if len(open_to_choice) < 2:
+            open_to_choice = list(range(len(sample)))
+        expected, deviation = self._model.without(rows, values)
+        chosen = sample[min(open_to_choice, key=lambda i: expected[i] + CAUTION * deviation[i])]
+        return record.times_ms[chosen] / record.best_ms - 1
+
+
+def _leaders(found: Mapping[Configuration, Expected]) -> list[Configuration]:
+    """The best few, then the best few of each variant that is not too far behind."""
+    ranked = sorted(found, key=lambda c: found[c][0])
+    limit = found[ranked[0]][0] + CHANGED_WITHIN
+    by_variant: dict[str, list[Configuration]] = {}
+    for configuration in ranked:
+        if found[configuration][0] <= limit:
+            by_variant.setdefault(configuration.variant, []).append(configuration)
+    of_variants = (c for own in by_variant.values() for c in own[:CHANGED_OF_VARIANT])
+    return list(dict.fromkeys([*ranked[:CHANGED], *of_variants]))
+
+
+def _log_shape(problem: Problem) -> Array:
+    return np.log2(np.array([size for _, size in problem.axes], dtype=np.float64))

@@ -1,0 +1,1 @@
+"""Recorded trials: read, written, and replayed as a device."""
