@@ -16,7 +16,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from suite import Entry, read_suite
+from kernel_table.suite import Entry, read_suite
 
 from tilewright.kernels.space import Configuration
 from tilewright.tuner.devices.local import DeviceSpec, find_device

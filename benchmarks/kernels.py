@@ -25,10 +25,10 @@ from pathlib import Path
 from typing import Any
 
 import bandwidth
-from kernel_readme import put_into
-from kernel_report import report, table
-from kernel_rows import Row, measure, row_head
-from suite import Entry, read_suite
+from kernel_table.readme import put_into
+from kernel_table.report import report, table
+from kernel_table.rows import Row, measure, row_head
+from kernel_table.suite import Entry, read_suite
 
 from tilewright.tuner import roofline
 from tilewright.tuner.devices.device import Device, DeviceModel

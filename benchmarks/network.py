@@ -21,11 +21,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import network_table
-import network_times
-import network_tuning
 import numpy as np
-from network_paths import (
+from network_table import table as network_table
+from network_table import times as network_times
+from network_table import tuning as network_tuning
+from network_table.paths import (
     DevicePath,
     HostPath,
     blas,

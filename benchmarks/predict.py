@@ -31,7 +31,7 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 
-from predict_rows import LARGEST, SEED, SMALLEST, Run, State, geometric_mean, random_shapes, write
+from predictions.rows import LARGEST, SEED, SMALLEST, Run, State, geometric_mean, random_shapes, write
 
 from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.kernel import Kernel

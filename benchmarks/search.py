@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from search_replay import KERNEL_TUNER, Run, recorded, search, search_kernel_tuner
+from searches.replay import KERNEL_TUNER, Run, recorded, search, search_kernel_tuner
 
 from tilewright.tuner.recorded.recordings import UnreadableRecordingError
 from tilewright.tuner.search import SAMPLERS

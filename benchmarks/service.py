@@ -26,14 +26,14 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import service_jobs
-import service_rows
-import service_soak
+from installation import jobs as service_jobs
+from installation import rows as service_rows
+from installation import soak as service_soak
+from installation.host import Host, best_path, host
+from installation.rows import Row, Served
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
-from service_host import Host, best_path, host
-from service_rows import Row, Served
 
 from tilewright.tuner.devices.cpu.device import cpu_name
 

@@ -25,7 +25,7 @@ from typing import Any
 from uuid import UUID
 
 import httpx
-from two_gpus_host import READY_S, Host, Receiver, running, wait_for
+from installation.gpus import READY_S, Host, Receiver, running, wait_for
 
 from tilewright.service.client import Client
 from tilewright.service.operations.answers import DeviceAnswer, JobAnswer

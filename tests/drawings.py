@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from contextlib import suppress
-from pathlib import Path
 
 import pytest
+from drawn_digits import ink
 
 from tilewright.service.errors import NoAnswerError
 from tilewright.service.operations.digits.digits import DigitAnswer, Drawing, recognise
-
-sys.path.insert(0, str(Path(__file__).parent / "tuner"))
-from drawn_digits import ink
 
 
 def drawing(digit: int, on: str = "api") -> Drawing:

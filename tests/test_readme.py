@@ -27,14 +27,13 @@ def test_the_table_is_made_from_the_results(main_job):
 
 def test_the_kernels_tables_are_made_from_the_results(monkeypatch):
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
-    import kernel_readme  # noqa: PLC0415 - benchmarks is no package
+    from kernel_table import readme  # noqa: PLC0415 - benchmarks is no package
 
     text = "".join((ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "docs/results.md"))
     results = json.loads(RESULTS.with_name("kernels.json").read_text(encoding="utf-8"))
-    for name, made in kernel_readme.readme_sections(results).items():
+    for name, made in readme.readme_sections(results).items():
         section = text.partition(f"<!-- {name}:")[2].partition("-->\n")[2].partition(f"<!-- /{name}")[0]
         assert section == made
-    sys.modules.pop("kernel_readme")
 
 
 def test_every_problem_of_the_main_job_has_a_row(main_job):

@@ -70,7 +70,7 @@ def kernels(benchmark_module):
 
 @pytest.fixture(scope="module")
 def report(benchmark_module):
-    return benchmark_module("kernel_report")
+    return benchmark_module("kernel_table.report")
 
 
 def verdicts(report, rows, *, complete=True):
@@ -93,7 +93,7 @@ def test_a_row_is_kept_only_where_a_new_one_would_repeat_it(kernels):
 
 
 def test_a_shape_of_long_launches_gets_a_longer_search(benchmark_module, kernels):
-    suite = {entry.row: entry for entry in benchmark_module("suite").read_suite()}
+    suite = {entry.row: entry for entry in benchmark_module("kernel_table.suite").read_suite()}
     model = replace(CpuDevice().model, datasheet_gflops={"float32": 50_000.0}, datasheet_gb_per_s=4000.0)
     words = kernels.parse(["--seconds", "8", "--trials", "70", "--launches", "1000"])
 
@@ -135,14 +135,14 @@ def test_a_document_is_read_as_it_was_written(kernels, tmp_path):
     ],
 )
 def test_rows_are_chosen_by_name_kernel_or_arithmetic(kernels, benchmark_module, words, count):
-    chosen = kernels.select(benchmark_module("suite").read_suite(), words)
+    chosen = kernels.select(benchmark_module("kernel_table.suite").read_suite(), words)
     assert len({entry.row for entry in chosen}) == len(chosen) == count
 
 
 @pytest.mark.parametrize("word", ["square-513", "gemv+tf32"])
 def test_a_word_that_names_no_row_ends_the_program(kernels, benchmark_module, word):
     with pytest.raises(SystemExit, match=f"no row of the suite: {re.escape(word)}"):
-        kernels.select(benchmark_module("suite").read_suite(), [word])
+        kernels.select(benchmark_module("kernel_table.suite").read_suite(), [word])
 
 
 def test_the_table_has_a_line_a_row_and_a_failure_says_why(report):
@@ -227,7 +227,7 @@ def test_fp32_of_tensor_cores_is_no_less_exact_than_the_library(report, ours, me
 
 
 def test_the_readme_shows_means_and_some_rows(benchmark_module, tmp_path):
-    readme = benchmark_module("kernel_readme")
+    readme = benchmark_module("kernel_table.readme")
     document = {
         "rows": [
             measured("square-4096/fp32-fma", 1.1),
@@ -254,7 +254,7 @@ def test_the_readme_shows_means_and_some_rows(benchmark_module, tmp_path):
 
 
 def test_a_heated_row_is_timed_in_rounds_of_their_own_length(benchmark_module, monkeypatch):
-    rows = benchmark_module("kernel_rows")
+    rows = benchmark_module("kernel_table.rows")
     monkeypatch.setattr(rows, "HEATED_MS", 8.0)
     asked = []
 
@@ -272,7 +272,7 @@ def test_a_heated_row_is_timed_in_rounds_of_their_own_length(benchmark_module, m
 
 
 def test_at_sustained_clocks_what_is_nearly_the_fastest_can_win(benchmark_module, monkeypatch):
-    rows = benchmark_module("kernel_rows")
+    rows = benchmark_module("kernel_table.rows")
     monkeypatch.setattr(rows, "HEATED_MS", 4.0)
     hot_ms = {"throttled": 1.4, "frugal": 1.2, "close": 1.3, "slow": 1.0}
     short_ms = {"throttled": 1.0, "frugal": 1.05, "close": 1.02, "slow": 1.5}
@@ -306,8 +306,11 @@ def test_at_sustained_clocks_what_is_nearly_the_fastest_can_win(benchmark_module
 
 
 def test_an_entry_becomes_a_row_on_a_real_device(benchmark_module):
-    entry = benchmark_module("suite").Entry("tiny", "gemv", {"m": 8, "n": 16}, {}, "a test", dtype="float64")
-    row = benchmark_module("kernel_rows").measure(CpuDevice(), entry, Budget(trials=2))
+    suite = benchmark_module("kernel_table.suite")
+    entry = suite.Entry(
+        "tiny", "gemv", {"m": 8, "n": 16}, {}, "a test", dtype="float64"
+    )
+    row = benchmark_module("kernel_table.rows").measure(CpuDevice(), entry, Budget(trials=2))
     assert "reason" not in row
     assert (row["trials"], row["accuracy"], row["l2"]) == (2, "fp64-fma", "cold")
     assert row["time_ms"] == row["cold"]["time_ms"]

@@ -23,7 +23,7 @@ def network():
 
 
 def test_the_loop_computes_the_network(benchmark_module, network):
-    paths, bench = benchmark_module("network_paths"), benchmark_module("network")
+    paths, bench = benchmark_module("network_table.paths"), benchmark_module("network")
     x = np.random.default_rng(1).standard_normal((9, 20)).astype(np.float32)
     labels = network.forward(x).argmax(axis=1)
     with paths.loop(network, x) as way:
@@ -50,7 +50,7 @@ def test_without_a_gpu_the_steps_run_on_the_cpu_device_and_the_table_says_so(ben
     rows = [bench.host_row(paths.launched_on_cpu(network, x, step), exact, labels) for step in steps]
     assert all(row["max_error"] < 1e-6 and row["accuracy"] == 1 and row["pass_us"]["low"] > 0 for row in rows)
     document = {name: value for name, value in DOCUMENT.items() if name != "torch"}
-    text = benchmark_module("network_table").table(document | {"rows": rows, "environment": environment})
+    text = benchmark_module("network_table.table").table(document | {"rows": rows, "environment": environment})
     assert "**CPU device**" in text
     assert text.count("| 1.0000 |") == 4
     assert "eager" not in text
@@ -68,7 +68,7 @@ def event(name, ts, dur=2.0, cat="kernel"):
 
 
 def test_a_trace_is_cut_at_its_marks_whatever_the_order_of_its_lines(benchmark_module):
-    times = benchmark_module("network_times")
+    times = benchmark_module("network_table.times")
     events = [
         event("before", 1),
         event("spin_kernel(long)", 10),
@@ -89,18 +89,18 @@ def test_a_trace_is_cut_at_its_marks_whatever_the_order_of_its_lines(benchmark_m
 
 
 def test_every_way_has_as_many_turns_and_each_begins_a_round_in_its_time(benchmark_module):
-    turns = benchmark_module("network_times").turns
+    turns = benchmark_module("network_table.times").turns
     assert turns(3, 4) == [0, 1, 2, 1, 2, 0, 2, 0, 1, 0, 1, 2]
 
 
 def test_steps_name_variants_that_linear_has(benchmark_module):
-    tuning = benchmark_module("network_tuning")
+    tuning = benchmark_module("network_table.tuning")
     known = {variant.name for variant in catalogue().get("linear").variants}
     assert {name for _, names in tuning.STEPS.values() for name in names} <= known
 
 
 def test_steps_survive_their_file(benchmark_module, network):
-    tuning = benchmark_module("network_tuning")
+    tuning = benchmark_module("network_table.tuning")
     problems = tuning.problems(network, 64)
     assert [str(p.kernel) for p in problems] == ["linear", "linear", "softmax"]
     pinned = {}
@@ -162,7 +162,7 @@ DOCUMENT = {
 
 
 def test_the_table_holds_what_was_measured_and_says_how(benchmark_module, tmp_path):
-    made = benchmark_module("network_table")
+    made = benchmark_module("network_table.table")
     text = made.table(DOCUMENT)
     assert "| Loop |  |  |  | 12,346 ± 1.2e+03 | none needed | 1.0e-07 | 1.0000 |" in text
     assert "| Tuned | 4 | 8 ± 0.8 | 2.50 [2.40, 2.60] | 9 ± 0.9 | 60 ± 6 | 2.0e-07 | 0.9453 |" in text

@@ -19,7 +19,7 @@ TRIED = Budget(trials=8)
 
 @pytest.fixture(scope="module")
 def rows(benchmark_module):
-    return benchmark_module("predict_rows")
+    return benchmark_module("predictions.rows")
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ from tilewright.service.operations.best.find import find_best
 
 @pytest.fixture
 def load(benchmark_module):
-    return benchmark_module("service_load")
+    return benchmark_module("installation.load")
 
 
 def measured(load, job, first_takes_s=0.0):
@@ -66,7 +66,7 @@ def test_questions_are_of_all_rows_and_a_part_of_unknown_shapes(load):
 
 
 def test_synthetic_rows_are_legal_and_named_as_such(session, benchmark_module):
-    filled = benchmark_module("service_fill").fill(session, 100)
+    filled = benchmark_module("installation.fill").fill(session, 100)
     assert (len(filled), len(filled.shapes)) == (100, 2)
     for shape in filled.shapes:
         found = find_best(session, "gemm", "synthetic-07", shape)
@@ -93,7 +93,7 @@ def series(seconds, mb_of):
 
 
 def test_warming_up_is_told_from_growth(benchmark_module):
-    soak = benchmark_module("service_soak")
+    soak = benchmark_module("installation.soak")
     warmed = soak.growth_row("warmed", series(3600, lambda second: 100 + min(second, 1200) / 60))
     assert (warmed["met"], warmed["first_half_mib"]) == (True, pytest.approx(20, abs=1))
     low, high = warmed["interval"]
@@ -105,7 +105,7 @@ def test_warming_up_is_told_from_growth(benchmark_module):
 
 
 def test_a_short_or_a_noisy_run_is_judged_neither_flat_nor_growing(benchmark_module):
-    soak = benchmark_module("service_soak")
+    soak = benchmark_module("installation.soak")
     assert soak.growth_row("short", series(600, lambda second: 100 + second / 60))["met"] is None
     noisy = series(1800, lambda second: 100 + 20 * ((second // 60 * 7919) % 13))
     assert soak.growth_row("noisy", noisy)["met"] is None

@@ -21,7 +21,7 @@ LLAMA = {(6144, 4096), (4096, 4096), (14336, 4096), (4096, 14336)}  # n and k of
 
 @pytest.fixture(scope="module")
 def suite(benchmark_module):
-    return benchmark_module("suite").read_suite()
+    return benchmark_module("kernel_table.suite").read_suite()
 
 
 def shapes(suite, kernel, accuracy):
@@ -73,7 +73,7 @@ def test_the_large_cubes_are_timed_at_sustained_clocks_where_that_is_asked_for(s
 
 
 def test_the_source_hash_changes_with_the_kernels_own_sources_and_with_no_others(benchmark_module, tmp_path):
-    module = benchmark_module("suite")
+    module = benchmark_module("kernel_table.suite")
 
     def hash_of(**sources):
         return module.source_hash(SimpleNamespace(folder=tmp_path, source_hashes=sources))

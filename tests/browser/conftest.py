@@ -3,18 +3,17 @@
 import os
 import shutil
 import socket
-import sys
 import threading
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 
 import pytest
 import real_rows
 import uvicorn
+from factories import Rows
 from sqlalchemy import create_engine, text
 from sqlalchemy.engine import make_url
 from sqlalchemy.pool import NullPool
@@ -23,9 +22,6 @@ from tilewright.service.app import create_app
 from tilewright.service.operations.transaction import transaction
 from tilewright.service.store import session as store_session
 from tilewright.service.store.session import sqlalchemy_url
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "service" / "api"))
-from factories import Rows
 
 FLAGS = (
     *("--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"),

@@ -1,9 +1,5 @@
 """Digits drawn on the page as a hand would."""
 
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "tuner"))
 from drawn_digits import STROKES
 
 

@@ -1,17 +1,13 @@
 """The drawing page as a person uses it: strokes of a mouse, a finger, the keys; what it says is what was drawn."""
 
 import re
-import sys
-from pathlib import Path
 
 import pytest
+from drawn_digits import STROKES
+from drawn_strokes import draw
 from test_views import NARROW, serious
 
 from tilewright.service.operations.fleet.fleet import drain_device
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "tuner"))
-from drawn_digits import STROKES
-from drawn_strokes import draw
 
 pytestmark = pytest.mark.browser
 

@@ -1,4 +1,4 @@
-"""What every source must hold to beside compiling, which tests/tuner/test_compile_kernels.py sees to."""
+"""What every source must hold to beside compiling, which tests/tuner/compile/test_compile_kernels.py sees to."""
 
 import re
 import shutil

@@ -43,7 +43,7 @@ VALUES: tuple[Any, ...] = (
 
 SOME_VALUES = VALUES[::6]
 TRIED_ELSEWHERE = frozenset({"change_schedule", "edit_schedule", "import_results"})
-"""A schedule's body is tried where one is made; tests/service/exchange says more of documents to import."""
+"""A schedule's body is tried where one is made; tests/service/operations/exchange says more of documents to import."""
 
 RAW = (
     b"{",

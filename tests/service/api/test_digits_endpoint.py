@@ -1,11 +1,11 @@
 """POST /v1/digits: drawings recognised, bad ones refused, readers allowed."""
 
-import sys
 from datetime import timedelta
-from pathlib import Path
 
 import numpy as np
 import pytest
+from caller import Caller
+from drawn_digits import STROKES, ink
 from factories import CPU, H100, H200, Rows
 from sqlalchemy import func, text
 
@@ -16,10 +16,6 @@ from tilewright.service.operations.digits import post as digit_post
 from tilewright.service.operations.transaction import transaction
 from tilewright.service.store import session as store_session
 from tilewright.service.store.models import DeviceState, JobState
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "tuner"))
-from caller import Caller
-from drawn_digits import STROKES, ink
 
 PATH = "/v1/digits"
 

@@ -24,7 +24,6 @@ SHAPE = "m=24,n=16,k=20"
 
 
 def test_a_report_on_the_cpu_device_uses_what_the_database_knows(local, run, tmp_path, monkeypatch):
-    monkeypatch.syspath_prepend(Path(__file__).parents[1] / "api")
     from factories import Rows  # noqa: PLC0415 - the API's tests have it beside them
 
     with transaction() as session:

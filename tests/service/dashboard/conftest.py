@@ -1,14 +1,10 @@
-"""The application on a real database that is emptied between tests, called as a browser would."""
+"""Pages as a browser asks for them."""
 
-import sys
-import uuid
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
-from sqlalchemy import create_engine, text
-from sqlalchemy.engine import make_url
-from sqlalchemy.pool import NullPool
+from caller import Caller
+from factories import Rows
 
 from tilewright.service.app import create_app
 from tilewright.service.operations.access import keys
@@ -16,34 +12,6 @@ from tilewright.service.operations.caller import Scope
 from tilewright.service.operations.requests import KeyRequest
 from tilewright.service.operations.transaction import transaction
 from tilewright.service.settings import settings
-from tilewright.service.store import session as store_session
-from tilewright.service.store.models import Base
-from tilewright.service.store.session import sqlalchemy_url
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "api"))
-from caller import Caller
-from factories import Rows
-
-
-@pytest.fixture(scope="session")
-def pages_database(postgres_url: str, template: str) -> str:
-    """One migrated database for all tests of this process that open pages."""
-    name = f"pages_{uuid.uuid4().hex[:12]}"
-    admin = create_engine(sqlalchemy_url(postgres_url), poolclass=NullPool, isolation_level="AUTOCOMMIT")
-    with admin.connect() as connection:
-        connection.execute(text(f"CREATE DATABASE {name} TEMPLATE {template}"))
-    return make_url(postgres_url).set(database=name).render_as_string(hide_password=False)
-
-
-@pytest.fixture
-def client(pages_database: str) -> Iterator[Caller]:
-    """A client of a fresh application on an empty database; without the lifespan, so without maintenance."""
-    store_session.configure(pages_database)
-    yield Caller(create_app())
-    tables = ", ".join(table.name for table in Base.metadata.sorted_tables)
-    with transaction() as session:
-        session.execute(text(f"TRUNCATE {tables}, procrastinate_jobs RESTART IDENTITY CASCADE"))
-    store_session.configure(None)
 
 
 @pytest.fixture

@@ -1,0 +1,112 @@
+"""The tables of kernels.json in README.md and docs/results.md: what each arithmetic comes to, and some rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from kernel_table.report import Row, geometric_mean, layout, rate, speedup
+
+PICKED = (
+    "square-512",
+    "square-1024",
+    "square-4096",
+    "square-8192",
+    "odd-1023x1025x1027",
+    "llama-gate-16",
+    "llama-gate-2048",
+    "resnet-conv5-3x3",
+    "deep-32x32x65536",
+    "gemv-4096x8192",
+    "gemv-16384x16384",
+    "gemv-4095x8191",
+    "linear-llama-gate-16",
+    "linear-llama-gate-2048",
+)
+"""Entries of the suite whose rows are shown, in every arithmetic that they were measured in."""
+
+
+def readme_sections(document: dict[str, Any]) -> dict[str, str]:
+    """What stands between markers: in README.md the summary with the caption, in docs/results.md the rows."""
+    rows = [row for row in document["rows"] if row.get("speedup")]
+    summary = [*_summary(rows), "", caption(document), ""]
+    return {"kernels": "\n".join(summary), "kernel rows": "\n".join([*_picked(rows), ""])}
+
+
+def caption(document: dict[str, Any]) -> str:
+    """Device, environment, library, budget, date and command: what the figures are worth nothing without."""
+    environment, budget = document["environment"], document["budget"]
+    libraries = sorted({str(r["library"]).partition(" (")[0] for r in document["rows"] if r.get("library")})
+    return (
+        f"One {document['device_model']['name']}, driver {environment['driver']}, CUDA {environment['toolkit']}; "
+        f"{budget['seconds']:g} s of search a row (more where a launch takes long); {document['written_at'][:10]}. "
+        "Speed-ups are medians of paired, "
+        f"interleaved rounds with the fastest call of {', '.join(libraries)} (TF32 off, but for accuracy tf32), with "
+        "warm L2 for `gemm` and `linear` and cold L2 for `gemv`; `linear` is held against the library's product "
+        "followed by one kernel for bias and activation. Made by `make bench-kernels`; every row is in "
+        "[kernels.json](benchmarks/results/h200/kernels.json)."
+    )
+
+
+def put_into(page: Path, document: dict[str, Any]) -> None:
+    """Replaces what stands between `<!-- NAME: …` and `<!-- /NAME` of each section that the page has.
+
+    Raises ValueError where it has none, or one without an end.
+    """
+    text = page.read_text(encoding="utf-8")
+    sections = {name: made for name, made in readme_sections(document).items() if f"<!-- {name}:" in text}
+    if not sections:
+        raise ValueError(f"{page} has no section of kernels.json")
+    for name, section in sections.items():
+        before, marker, rest = text.partition(f"<!-- {name}:")
+        comment, end, old = rest.partition("-->\n")
+        text = before + marker + comment + end + section + old[old.index(f"<!-- /{name}") :]
+    page.write_text(text, encoding="utf-8")
+
+
+def _summary(rows: Sequence[Row]) -> list[str]:
+    lines = [
+        "| kernel | accuracy | shapes | x library, geometric mean | lowest | highest |",
+        "|---|---|---:|---:|---:|---:|",
+    ]
+    for kernel, accuracy in dict.fromkeys((row["kernel"], row["accuracy"]) for row in rows):
+        found = [row["speedup"] for row in rows if (row["kernel"], row["accuracy"]) == (kernel, accuracy)]
+        numbers = f"{geometric_mean(found):.2f} | {min(found):.2f} | {max(found):.2f}"
+        lines.append(f"| {kernel} | {accuracy} | {len(found)} | {numbers} |")
+    return lines
+
+
+def _picked(rows: Sequence[Row]) -> list[str]:
+    names = (
+        "kernel",
+        "shape",
+        "accuracy",
+        "variant",
+        "time (ms)",
+        "rate",
+        "x library [95 %]",
+        "error / bound",
+        "library's",
+    )
+    lines = ["| " + " | ".join(names) + " |", "|---|---|---|---|" + "---:|" * 5]
+    for name in PICKED:
+        lines += [_line(row) for row in rows if row["name"].partition("/")[0] == name]
+    return lines
+
+
+def _line(row: Row) -> str:
+    theirs = row.get("library_bound_ratio")
+    cells = (
+        *(
+            row["kernel"],
+            layout(row),
+            row["accuracy"],
+            row["variant"],
+            f"{row['time_ms']:.4g}",
+            rate(row),
+            speedup(row),
+        ),
+        *(f"{row['bound_ratio']:.2f}", "" if theirs is None else f"{theirs:.2f}"),
+    )
+    return "| " + " | ".join(cells) + " |"

@@ -1,0 +1,255 @@
+"""The check of a kernel of one's own finds what is wrong with it, and nothing where nothing is."""
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from contracts.host_compiler import SANITIZING, needs_line_numbers
+
+from tilewright.kernels.catalogue import catalogue
+from tilewright.kernels.kernel import Reference
+from tilewright.kernels.own import odd_shapes, own_kernel
+from tilewright.kernels.space import Constraint
+from tilewright.tuner.compile import nvrtc
+from tilewright.tuner.compile.pool import CompilePool
+from tilewright.tuner.devices.cpu.device import CpuDevice
+from tilewright.tuner.kernel_check.check import (
+    check_compiling,
+    check_kernel,
+    check_reference,
+    check_results,
+    check_spaces,
+)
+from tilewright.tuner.kernel_check.report import Finding, Report
+
+EXAMPLE = Path(__file__).parents[3] / "examples/convolution2d"
+SHAPE = {"h": 9, "w": 35, "r": 3, "s": 2}
+needs_nvrtc = pytest.mark.skipif(not nvrtc.is_available(), reason="needs NVRTC (the wheel nvidia-cuda-nvrtc)")
+
+
+def small(kernel, **changes):
+    """The kernel in float32 with its variant `tiled` alone, and a small example: quick to try."""
+    return replace(kernel, dtypes=("float32",), variants=(kernel.variant("tiled"),), example_shape=SHAPE, **changes)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    for path in EXAMPLE.iterdir():
+        if path.is_file():
+            (tmp_path / path.name).write_bytes(path.read_bytes())
+    return tmp_path
+
+
+@pytest.fixture
+def device(tmp_path):
+    device = CpuDevice(cache=tmp_path / "cache")
+    yield device
+    device.close()
+
+
+def change(path, old, new):
+    text = path.read_text()
+    assert text.count(old) == 1
+    path.write_text(text.replace(old, new))
+
+
+def computed(kernel, device):
+    report = Report(kernel.name)
+    check_results(kernel, [SHAPE], report, device, configurations=1)
+    return report
+
+
+def compiled(kernel):
+    report, pool = Report(kernel.name), CompilePool(workers=1)
+    try:
+        check_compiling(kernel, [(9, 0)], report, pool)
+    finally:
+        pool.close()
+    return report
+
+
+def test_the_example_computes_right_under_the_sanitizers_too(device):
+    needs_line_numbers()
+    report = computed(small(own_kernel(EXAMPLE)), device)
+    assert (report.ok, report.findings) == (True, [])
+    assert report.verified >= 1
+    assert report.sanitized == 2
+
+
+@SANITIZING
+def test_a_wrong_result_is_found_and_said_with_its_configuration(folder, device):
+    change(folder / "problem.cuh", "f[a * FILTER_COLUMNS] * x", "f[0] * x")
+    report = computed(small(own_kernel(folder)), device)
+    (found,) = (one for one in report.findings if one.part == "result")
+    assert not report.ok
+    assert found.message == "the result is wrong"
+    assert re.search(r"tiled BLOCK_X=32 .* h=9,w=35,r=3,s=2; \d+ components are out of bounds", found.where)
+
+
+@SANITIZING
+def test_a_missing_barrier_is_found_by_its_line(folder, device):
+    change(folder / "tiled.cu", "  __syncthreads();\n", "")
+    report = computed(small(own_kernel(folder)), device)
+    races = [one for one in report.findings if one.part == "memory"]
+    assert races
+    assert not report.ok
+    needs_line_numbers()
+    assert any("filter[i] = f[i]" in one.where or "tile[" in one.where for one in races)
+
+
+@needs_nvrtc
+def test_corners_of_the_example_compile(folder):
+    report = compiled(small(own_kernel(folder)))
+    assert report.ok, report.findings
+    assert report.compiled >= 5
+
+
+@needs_nvrtc
+def test_a_compile_error_is_one_line_however_many_configurations_have_it(folder):
+    change(folder / "tiled.cu", "__syncthreads();", "__syncthreads(); nothing_like_this;")
+    report = compiled(small(own_kernel(folder)))
+    (found,) = report.findings
+    assert (found.part, found.places) == ("compile", report.compiled)
+    assert "nothing_like_this" in found.message
+    assert "\n" not in str(found)
+
+
+@needs_nvrtc
+def test_shared_memory_that_is_not_declared_is_found(folder):
+    change(
+        folder / "tiled.cu",
+        "  const unsigned tile_row",
+        "  __shared__ volatile REAL more[64]; more[threadIdx.x % 64] = 1;\n  const unsigned tile_row",
+    )
+    (found,) = (one for one in compiled(small(own_kernel(folder))).findings if one.severity == "error")
+    assert "static shared memory is more than static_shared_bytes declares" in found.message
+    assert "256 bytes, declared 0" in found.where
+
+
+def lenient(problem, arrays, scalars):
+    right = own_kernel(EXAMPLE).reference(problem, arrays, scalars)
+    return replace(right, magnitude=right.magnitude * 1e9)
+
+
+def misshapen(problem, arrays, scalars):
+    right = own_kernel(EXAMPLE).reference(problem, arrays, scalars)
+    return replace(right, value=right.value.T, magnitude=right.magnitude.T)
+
+
+def endless(problem, arrays, scalars):
+    shape = (problem.shape["h"], problem.shape["w"])
+    return Reference(np.full(shape, np.inf), np.ones(shape), 1)
+
+
+def absent(problem, arrays, scalars):
+    return arrays["z"]
+
+
+@pytest.mark.parametrize(
+    ("reference", "said"),
+    [
+        (lenient, "admits an answer of zeros"),
+        (misshapen, "the reference's shape is (35, 9)"),
+        (endless, "not finite"),
+        (absent, "raises KeyError: 'z'"),
+    ],
+)
+def test_a_reference_that_decides_nothing_is_refused(reference, said):
+    report = Report("convolution2d")
+    check_reference(small(own_kernel(EXAMPLE), reference=reference), [SHAPE], report)
+    (found,) = report.findings
+    assert said in found.message
+    assert not report.ok
+
+
+def test_the_examples_reference_has_no_flaw():
+    report = Report("convolution2d")
+    check_reference(small(own_kernel(EXAMPLE)), [SHAPE, dict.fromkeys(SHAPE, 1)], report)
+    assert report.findings == []
+
+
+@pytest.mark.parametrize("name", sorted(catalogue().by_name))
+def test_references_that_are_known_to_be_sound_are_not_refused(name):
+    kernel, report = catalogue().get(name), Report(name)
+    check_reference(kernel, odd_shapes(kernel), report)
+    assert report.findings == []
+
+
+def test_spaces_are_counted_before_and_after_constraints():
+    kernel, report = small(own_kernel(EXAMPLE)), Report("convolution2d")
+    check_spaces(kernel, [(7, 5), (9, 0)], report)
+    assert [(size.variant, size.target, size.before) for size in report.spaces] == [
+        ("tiled", "sm_75", 5 * 6 * 5 * 4 * 5),
+        ("tiled", "sm_90", 5 * 6 * 5 * 4 * 5),
+    ]
+    assert all(0 < size.after < size.before for size in report.spaces)
+    assert report.ok
+
+
+@pytest.mark.parametrize(
+    ("holds", "said"),
+    [
+        (lambda c, p, d: c.ROWS > 99, "no configuration for example_shape on any of sm_90"),
+        (lambda c, p, d: c.NOT_DECLARED > 0, "a constraint or launch raises"),
+    ],
+)
+def test_constraints_that_leave_nothing_or_raise_are_found(holds, said):
+    kernel = small(own_kernel(EXAMPLE))
+    variant = replace(kernel.variant("tiled"), constraints=(Constraint("never", holds),))
+    report = Report("convolution2d")
+    broken = replace(kernel, variants=(variant,))
+    check_kernel(broken, report, capabilities=[(9, 0)], shapes=[SHAPE], compile_it=False)
+    assert any(said in one.message for one in report.findings), report.findings
+    assert (report.ok, report.verified) == (False, 0)
+
+
+def test_nothing_is_computed_where_there_is_nothing_to_compare_with():
+    report = Report("convolution2d")
+    kernel = small(own_kernel(EXAMPLE), reference=absent)
+    check_kernel(kernel, report, capabilities=[(9, 0)], shapes=[SHAPE], compile_it=False)
+    assert (report.ok, report.verified) == (False, 0)
+
+
+def test_the_same_at_two_places_is_one_finding_that_counts_them():
+    report = Report("k")
+    report.add(Finding("note", "compile", where, "registers spill to memory") for where in ("first", "second"))
+    report.add([Finding("error", "compile", "first", "registers spill to memory")])
+    assert [str(one) for one in report.findings] == [
+        "compile: first (and 1 more): registers spill to memory",
+        "compile: first: registers spill to memory",
+    ]
+    assert not report.ok
+
+
+def test_nothing_computed_is_an_error(device, monkeypatch):
+    none = Constraint("never", lambda _c, p, _d: p.shape["h"] != SHAPE["h"])
+    kernel = own_kernel(EXAMPLE)
+    kernel = replace(kernel, variants=tuple(replace(v, constraints=(*v.constraints, none)) for v in kernel.variants))
+    report = check_kernel(kernel, Report(kernel.name), capabilities=[(9, 0)], shapes=[SHAPE], compile_it=False)
+    assert not report.ok
+    (error,) = [finding for finding in report.findings if finding.severity == "error"]
+    assert str(error) == (
+        "result: h=9,w=35,r=3,s=2: nothing was computed. "
+        "Give a --shape that has a configuration, or leave this out with --no-run"
+    )
+
+
+def test_without_nvrtc_the_rest_is_checked_and_what_is_left_out_is_noted(monkeypatch):
+    monkeypatch.setattr(nvrtc, "is_available", lambda: False)
+    kernel = small(own_kernel(EXAMPLE))
+    report = check_kernel(kernel, Report(kernel.name), capabilities=[(9, 0)], shapes=[SHAPE], configurations=1)
+    assert report.ok
+    assert report.verified
+    assert "not compiled for GPUs: NVRTC is not installed" in str(report.findings[0])
+
+
+def test_a_scalar_that_the_source_takes_as_an_int_is_an_error(folder):
+    change(folder / "direct.cu", "convolution2d(const REAL* __restrict__ x", "convolution2d(int x")
+    report = check_kernel(
+        own_kernel(folder), Report("convolution2d"), capabilities=[(9, 0)], compile_it=False, run_it=False
+    )
+    (found,) = [finding for finding in report.findings if finding.severity == "error"]
+    assert (found.part, found.places) == ("declaration", 2)  # in both dtypes
+    assert "parameter 1 is `int x`" in found.message
