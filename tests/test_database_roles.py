@@ -25,7 +25,7 @@ from tilewright.kernels.problem import Limits, Problem
 from tilewright.service.operations import registry
 from tilewright.service.operations.best.find import find_best
 from tilewright.service.operations.exchange.import_document import import_document
-from tilewright.service.operations.exchange.incoming import Target
+from tilewright.service.operations.exchange.incoming import ImportOptions
 from tilewright.service.operations.fleet.retention import prune_samples
 from tilewright.service.operations.jobs.jobs import cancel_job, job
 from tilewright.service.operations.jobs.request import request_job
@@ -127,7 +127,7 @@ def test_an_api_imports_with_what_it_may(server, become):
     problem = registry.catalogue().get("gemm").problem(dict.fromkeys("mnk", 96))
     for time_ms in (2.0, 1.0):
         body = json.dumps(_exported(problem, time_ms)).encode()
-        answer = import_document(body, Target(origin="lab-7"))
+        answer = import_document(body, ImportOptions(origin="lab-7"))
         assert (answer.best, find(problem)) == (1, ("exact", time_ms))
 
 

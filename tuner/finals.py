@@ -44,7 +44,7 @@ class LibraryTime:
 
 
 @dataclass(frozen=True)
-class Dropped:
+class DroppedFinalist:
     """A configuration that had a verified trial and failed in the finals: its result should be retracted."""
 
     configuration: Configuration
@@ -52,7 +52,7 @@ class Dropped:
 
 
 @dataclass(frozen=True)
-class Standing:
+class FinalsResult:
     """How the finals ended: finalists best first, library, the default's time there, who failed, how steady it was.
 
     `library_failure`: what kept the library's time or its error from being known; None where there is no library.
@@ -62,7 +62,7 @@ class Standing:
     library: LibraryTime | None = None
     library_failure: str | None = None
     default_ms: float | None = None
-    dropped: tuple[Dropped, ...] = ()
+    dropped: tuple[DroppedFinalist, ...] = ()
     steadiness: Steadiness | None = None  # None where nobody was timed
 
 
@@ -74,7 +74,7 @@ def finals(
     *,
     default: Configuration | None = None,
     should_stop: Callable[[], bool] = lambda: False,
-) -> Standing | None:
+) -> FinalsResult | None:
     """The standing after `plan.final_rounds` interleaved rounds, the winner verified afresh; None when stopped.
 
     Rounds during which the device changed (a clock, a neighbour) are played again, and then its standing says so.
@@ -98,7 +98,7 @@ def finals(
     ranked = _verified(bench, ranked, fallen)
     called = next((c for c in contestants if c.configuration is None), None)
     library = None if called is None else _library_time(bench, called, ranked, fallen)
-    return Standing(
+    return FinalsResult(
         finalists=_finalists(ranked),
         library=library,
         library_failure=fallen.library,
@@ -112,7 +112,7 @@ def finals(
 class _Fallen:
     """Who left the finals before their end, and why."""
 
-    dropped: list[Dropped] = field(default_factory=list)
+    dropped: list[DroppedFinalist] = field(default_factory=list)
     library: str | None = None
 
     def add(self, configuration: Configuration | None, failure: TrialFailure) -> None:
@@ -126,7 +126,7 @@ class _Fallen:
         elif failure.sticky:
             raise ContextLostError(configuration, None) from failure
         else:
-            self.dropped.append(Dropped(configuration, reason))
+            self.dropped.append(DroppedFinalist(configuration, reason))
 
 
 def _enter(
@@ -162,7 +162,7 @@ def _verified(bench: Bench, ranked: list[Contestant], fallen: _Fallen) -> list[C
         contestant.bound_ratio = verification.bound_ratio
         if is_right(verification):
             return ranked[place:]
-        fallen.dropped.append(Dropped(contestant.configuration, verification.message()))
+        fallen.dropped.append(DroppedFinalist(contestant.configuration, verification.message()))
     return []
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from tilewright.kernels.space import Configuration
-from tilewright.tuner.finals import Dropped, Finalist, LibraryTime
+from tilewright.tuner.finals import DroppedFinalist, Finalist, LibraryTime
 from tilewright.tuner.outcome import Evaluation
 from tilewright.tuner.rounds import Steadiness
 
@@ -56,7 +56,7 @@ class TuneResult:
     default_ms: float | None
     slowest_ms: float | None
     stopped_by: StoppedBy
-    dropped: tuple[Dropped, ...] = ()  # verified in their trials, failed in the finals: retract them
+    dropped: tuple[DroppedFinalist, ...] = ()  # verified in their trials, failed in the finals: retract them
     steadiness: Steadiness | None = None  # of the device during the finals
     library_failure: str | None = None
 

@@ -13,7 +13,7 @@ from tilewright.kernels.space import Configuration, SearchSpace
 from tilewright.tuner.ahead import SHARE_OF_BUDGET, Claim, Proposals
 from tilewright.tuner.devices.device import Bench
 from tilewright.tuner.errors import DeviceLostError, TunerError
-from tilewright.tuner.finals import Dropped, Finalist, LibraryTime, Standing, finals
+from tilewright.tuner.finals import DroppedFinalist, Finalist, FinalsResult, LibraryTime, finals
 from tilewright.tuner.measure import DEFAULT_PLAN, Clock, ContextLostError, MeasurementPlan, evaluate
 from tilewright.tuner.outcome import Evaluation, Outcome
 from tilewright.tuner.search import SAMPLERS, Prior, make_searcher
@@ -85,7 +85,7 @@ def tune(
             stopped_by = study.search(on_trial, should_stop, others, clock() - already_s)
     finally:
         study.proposals.close()
-    dropped: tuple[Dropped, ...] = ()
+    dropped: tuple[DroppedFinalist, ...] = ()
     while stopped_by != "cancelled":
         out = frozenset(fallen.configuration for fallen in dropped)
         default = study.default if study.default_ms is not None and study.default not in out else None
@@ -97,7 +97,7 @@ def tune(
         fallen = {one.configuration for one in standing.dropped}
         if not leaders or not fallen.issuperset(leaders):  # else all leaders fell: the next ones stand in
             return study.result(replace(standing, dropped=dropped), stopped_by)
-    return study.result(Standing(dropped=dropped), "cancelled")
+    return study.result(FinalsResult(dropped=dropped), "cancelled")
 
 
 class _Study:
@@ -188,7 +188,7 @@ class _Study:
         limit = (1 + self.plan.final_margin) * fit[ranked[0]] if ranked else 0.0
         return [configuration for configuration in ranked[: self.plan.finalists] if fit[configuration] <= limit]
 
-    def result(self, standing: Standing, stopped_by: StoppedBy) -> TuneResult:
+    def result(self, standing: FinalsResult, stopped_by: StoppedBy) -> TuneResult:
         """The standing with what gains are stated against."""
         times = [trial.evaluation.time_ms for trial in self.trials if trial.evaluation.time_ms is not None]
         return TuneResult(
@@ -274,7 +274,7 @@ def _time_ms(trial: Trial) -> float:
 
 __all__ = [
     "Budget",
-    "Dropped",
+    "DroppedFinalist",
     "Finalist",
     "LibraryTime",
     "Progress",

@@ -19,7 +19,7 @@ from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.problem import Limits, Problem
 from tilewright.kernels.space import Configuration
 from tilewright.service.operations import registry
-from tilewright.service.operations.best.answer import Asked
+from tilewright.service.operations.best.answer import BestQuery
 from tilewright.service.operations.jobs.record_trial import configuration_hash
 from tilewright.service.store import models
 from tilewright.tuner.devices.device import DeviceModel, Environment
@@ -123,7 +123,7 @@ def _winners(kernel: Kernel, count: int, chance: random.Random) -> Iterator[tupl
         if sizes in seen:
             continue
         problem = kernel.problem(dict(zip(kernel.axes, sizes, strict=True)))
-        asked = Asked(kernel, problem, "", LIMITS)
+        asked = BestQuery(kernel, problem, "", LIMITS)
         tried = (pool[chance.randrange(POOL)] for _ in range(100))
         configuration = next((c for c in tried if asked.is_member(c)), None)
         if configuration is not None:

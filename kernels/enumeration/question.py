@@ -24,7 +24,7 @@ Groups = list[NDArray[np.intp]]
 Table = Mapping[str, NDArray[np.int64]]
 
 
-class Unread(BaseException):
+class UnreadParameter(BaseException):
     """A parameter was read whose value is not at hand.
 
     Not an Exception, so that a constraint's own `except` clauses let it through.
@@ -44,14 +44,14 @@ class Reading(Mapping[str, int]):
     def __getattr__(self, name: str) -> int:
         if name.startswith("_") or name not in self._names:
             raise AttributeError(name)
-        raise Unread(name)
+        raise UnreadParameter(name)
 
     def __getitem__(self, name: str) -> int:
         if name in self._at_hand:
             return self._at_hand[name]  # type: ignore[no-any-return] # or Lanes, which pass for one
         if name not in self._names:
             raise KeyError(name)
-        raise Unread(name)
+        raise UnreadParameter(name)
 
     def __contains__(self, name: object) -> bool:
         return name in self._names
@@ -106,7 +106,7 @@ class Question:
     def _decide_one(self, values: Mapping[str, int]) -> int:
         try:
             return IN if self.holds(Reading(values, self.names)) else RULED_OUT
-        except Unread as unread:
+        except UnreadParameter as unread:
             self.reads.add(unread.name)
         except CONSTRAINT_ERRORS:
             self.fails = True
@@ -117,7 +117,7 @@ class Question:
         values = {name: lanes(column, float(np.abs(column).max())) for name, column in columns.items()}
         try:
             answer = self.holds(Reading(values, self.names))
-        except Unread as unread:
+        except UnreadParameter as unread:
             self.reads.add(unread.name)
             return OPEN
         except Split as split:

@@ -13,10 +13,10 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from tilewright.service.errors import DatabaseUnavailableError
 from tilewright.service.operations.answers import BestAnswer, Match
-from tilewright.service.operations.best_cache.shelf import Found
+from tilewright.service.operations.best_cache.shelf import CachedAnswer
 from tilewright.service.operations.caller import Caller, Scope
 from tilewright.service.operations.demand import demand
-from tilewright.service.operations.demand.demand import Wanted
+from tilewright.service.operations.demand.demand import RequestedProblem
 from tilewright.service.operations.transaction import transaction
 
 logger = logging.getLogger(__name__)
@@ -42,8 +42,8 @@ class DemandBuffer:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._asked: OrderedDict[tuple[str, Wanted], float] = OrderedDict()
-        self._counts: OrderedDict[Wanted, int] = OrderedDict()
+        self._asked: OrderedDict[tuple[str, RequestedProblem], float] = OrderedDict()
+        self._counts: OrderedDict[RequestedProblem, int] = OrderedDict()
         self._lock = threading.Lock()
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
@@ -52,16 +52,16 @@ class DemandBuffer:
         return len(self._counts)
 
     def note(
-        self, answers: Iterable[BestAnswer | Found], device_model: str | None, caller: Caller | None = None
+        self, answers: Iterable[BestAnswer | CachedAnswer], device_model: str | None, caller: Caller | None = None
     ) -> None:
         """Counts the answers that are not exact; `device_model` as it was asked for, None: that of the answers."""
         for answer in answers:
             if answer.match is not Match.EXACT:
-                wanted = Wanted.of(answer.problem, device_model or answer.device_model)
+                wanted = RequestedProblem.of(answer.problem, device_model or answer.device_model)
                 if not self._is_repeated(wanted, caller):
                     self._add(wanted, 1)
 
-    def _is_repeated(self, wanted: Wanted, caller: Caller | None) -> bool:
+    def _is_repeated(self, wanted: RequestedProblem, caller: Caller | None) -> bool:
         """Whether a caller who may only read asks again while the answer before is good."""
         if caller is None or caller.scope is not Scope.READ:
             return False
@@ -74,7 +74,7 @@ class DemandBuffer:
                 self._asked.popitem(last=False)
         return is_repeated
 
-    def _add(self, wanted: Wanted, times: int) -> None:
+    def _add(self, wanted: RequestedProblem, times: int) -> None:
         with self._lock:
             self._counts[wanted] = self._counts.pop(wanted, 0) + times
             if len(self._counts) > MAX_BUFFERED:

@@ -11,28 +11,35 @@ from functools import cache
 import httpx
 
 from tilewright.service.errors import InvalidRequestError
-from tilewright.service.operations.webhooks.deliveries import Attempted
-from tilewright.service.operations.webhooks.url import NOT_PUBLIC, IpAddress, Target, address_of, check_url, is_allowed
+from tilewright.service.operations.webhooks.deliveries import DeliveryAttempt
+from tilewright.service.operations.webhooks.url import (
+    NOT_PUBLIC,
+    IpAddress,
+    WebhookAddress,
+    address_of,
+    check_url,
+    is_allowed,
+)
 
 DEADLINE_S = 10.0
 """For all of it: looking the name up, connecting, sending, and the head of the answer, however slowly it drips."""
 
 
-async def post(url: str, headers: Mapping[str, str], body: bytes) -> Attempted:
+async def post(url: str, headers: Mapping[str, str], body: bytes) -> DeliveryAttempt:
     """What came of it. The answer's body is not read, redirections are not followed, proxies are not asked."""
     try:
         async with asyncio.timeout(DEADLINE_S):
             target = check_url(url)
             return await _send(target, await _address(target), headers, body)
     except InvalidRequestError as refusal:
-        return Attempted(error=refusal.reason)
+        return DeliveryAttempt(error=refusal.reason)
     except TimeoutError:
-        return Attempted(error=f"No answer within {DEADLINE_S:g} s.")
+        return DeliveryAttempt(error=f"No answer within {DEADLINE_S:g} s.")
     except (httpx.HTTPError, OSError, UnicodeError) as error:
-        return Attempted(error=f"{type(error).__name__}: {error}")
+        return DeliveryAttempt(error=f"{type(error).__name__}: {error}")
 
 
-async def _address(target: Target) -> IpAddress:
+async def _address(target: WebhookAddress) -> IpAddress:
     """The one address to connect to; raises InvalidRequestError where any of the name's is not allowed, and OSError."""
     loop = asyncio.get_running_loop()
     found = await loop.getaddrinfo(target.host, target.port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP)
@@ -45,7 +52,7 @@ async def _address(target: Target) -> IpAddress:
     return addresses[0]
 
 
-async def _send(target: Target, address: IpAddress, headers: Mapping[str, str], body: bytes) -> Attempted:
+async def _send(target: WebhookAddress, address: IpAddress, headers: Mapping[str, str], body: bytes) -> DeliveryAttempt:
     host = f"[{address}]" if address.version == 6 else str(address)
     # The certificate is that of the name, whatever address was dialled.
     extensions = {} if target.literal else {"sni_hostname": target.host}
@@ -59,7 +66,7 @@ async def _send(target: Target, address: IpAddress, headers: Mapping[str, str], 
             extensions=extensions,
         ) as answer,
     ):
-        return Attempted(status_code=answer.status_code)
+        return DeliveryAttempt(status_code=answer.status_code)
 
 
 @cache

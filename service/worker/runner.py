@@ -25,7 +25,7 @@ from tilewright.service.operations import registry
 from tilewright.service.operations.best import priors
 from tilewright.service.operations.best.publish import job_result, publish_best
 from tilewright.service.operations.jobs import progress as job_progress
-from tilewright.service.operations.jobs.progress import Spent
+from tilewright.service.operations.jobs.progress import BudgetSpent
 from tilewright.service.operations.jobs.record_trial import TrialContext, record_trial, storable
 from tilewright.service.operations.studies import rows as study_rows
 from tilewright.service.settings import settings
@@ -43,7 +43,7 @@ from tilewright.tuner.devices.device import Device
 from tilewright.tuner.devices.host_memory import be_killed_first
 from tilewright.tuner.devices.local import find_device, open_device
 from tilewright.tuner.errors import DeviceLostError, NoDeviceError, TunerError
-from tilewright.tuner.finals import Dropped
+from tilewright.tuner.finals import DroppedFinalist
 from tilewright.tuner.measure import ContextLostError
 from tilewright.tuner.tune import Budget, Progress, StudyState, Trial, TuneResult, tune
 
@@ -117,7 +117,7 @@ class Run:
         self.epoch, self.device, self.stop = epoch, device, stop
         self.between, self.first, self.preparation = between, first, preparation
         self.cancelled = False
-        self.dropped: list[Dropped] = []
+        self.dropped: list[DroppedFinalist] = []
         self._looked_s = self._heard_s = time.monotonic()
         self._heard = -1  # the highest number among trials of others
         self.leases: Leases
@@ -128,7 +128,7 @@ class Run:
         logs.always(study=self.study.id, device=device.uuid)
         self.done, self.spent_s = spent.trials, spent.seconds
 
-    def _begin(self, session: Session) -> tuple[models.Study, TrialContext, Spent]:
+    def _begin(self, session: Session) -> tuple[models.Study, TrialContext, BudgetSpent]:
         registry.register_kernels(session, Catalogue({self.kernel.name: self.kernel}))
         model_id, device_id = session.execute(
             select(models.Device.model_id, models.Device.id).where(models.Device.uuid == self.device.uuid)
@@ -185,7 +185,7 @@ class Run:
                 logger.warning("The device's context was lost by %s; going on in a new one.", lost)
                 if lost.evaluation is None:
                     barred.add(lost.configuration)
-                    self.dropped.append(Dropped(lost.configuration, "broke the device's context in the finals"))
+                    self.dropped.append(DroppedFinalist(lost.configuration, "broke the device's context in the finals"))
             else:
                 return replace(result, dropped=(*result.dropped, *self.dropped))
             finally:

@@ -76,7 +76,7 @@ class WebhookSender(Background):
         await asyncio.to_thread(self._settle, claimed, attempted)
 
     @staticmethod
-    def _settle(claimed: Claimed, attempted: deliveries.Attempted) -> None:
+    def _settle(claimed: Claimed, attempted: deliveries.DeliveryAttempt) -> None:
         try:
             with session_scope() as session:
                 deliveries.settle(session, claimed, attempted)

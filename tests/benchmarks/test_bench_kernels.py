@@ -307,9 +307,7 @@ def test_at_sustained_clocks_what_is_nearly_the_fastest_can_win(benchmark_module
 
 def test_an_entry_becomes_a_row_on_a_real_device(benchmark_module):
     suite = benchmark_module("kernel_table.suite")
-    entry = suite.Entry(
-        "tiny", "gemv", {"m": 8, "n": 16}, {}, "a test", dtype="float64"
-    )
+    entry = suite.Entry("tiny", "gemv", {"m": 8, "n": 16}, {}, "a test", dtype="float64")
     row = benchmark_module("kernel_table.rows").measure(CpuDevice(), entry, Budget(trials=2))
     assert "reason" not in row
     assert (row["trials"], row["accuracy"], row["l2"]) == (2, "fp64-fma", "cold")

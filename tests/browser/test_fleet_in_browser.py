@@ -10,7 +10,7 @@ from sqlalchemy import func
 from tilewright.service.operations import registry
 from tilewright.service.operations.answers import ProblemAnswer
 from tilewright.service.operations.demand import demand
-from tilewright.service.operations.demand.demand import Wanted
+from tilewright.service.operations.demand.demand import RequestedProblem
 from tilewright.service.operations.requests import WebhookRequest
 from tilewright.service.operations.transaction import transaction
 from tilewright.service.operations.webhooks import webhooks
@@ -26,7 +26,7 @@ PROBLEMS = "linear m=256,n=100,k=784 float32 activation=relu\ngemm m=64,n=64,k=6
 def asked(rows, shape, times=1, device_model="nvidia-h200"):
     options = {option.name: option.default for option in registry.catalogue().get("gemm").options}
     problem = ProblemAnswer(kernel="gemm", shape=shape, dtype="float32", options=options)
-    demand.count(rows.session, {Wanted.of(problem, device_model): times})
+    demand.count(rows.session, {RequestedProblem.of(problem, device_model): times})
 
 
 def running(rows):

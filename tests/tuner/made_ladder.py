@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tilewright.tuner.report.rows import Bandwidth, Moves, Report, StepRow, SweepRow, Time, Traffic, Work
+from tilewright.tuner.report.rows import Bandwidth, LadderReport, Moves, StepRow, SweepRow, Time, Traffic, Work
 
 SIZES = (2, 16, 128, 1024)
 STEPS = {  # by key: place, title, ms at the largest size, by how much a size of an eighth is faster
@@ -26,7 +26,7 @@ def moves_of(size: int) -> Moves:
     return Moves(allocate_ms=0.2, to_device_ms=1e-6 * 8 * size**2, to_host_ms=1e-6 * 4 * size**2 + 0.01)
 
 
-def made_report(**changes: object) -> Report:
+def made_report(**changes: object) -> LadderReport:
     steps, sweep = [], []
     for key, (place, title, largest_ms, factor) in STEPS.items():
         on_device = place in {"device", "library"}
@@ -79,4 +79,4 @@ def made_report(**changes: object) -> Report:
         "compared": (("naive", "tiled"), ("tiled", "library")),
         "notes": ("A note.",),
     }
-    return Report(**(whole | changes))
+    return LadderReport(**(whole | changes))

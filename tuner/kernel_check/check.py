@@ -20,7 +20,7 @@ from tilewright.tuner.devices.cpu.check import CHECKS
 from tilewright.tuner.devices.cpu.device import CpuDevice
 from tilewright.tuner.errors import NoCompilerError, TrialFailure
 from tilewright.tuner.kernel_check.parameters import check_parameters
-from tilewright.tuner.kernel_check.report import Finding, Report, SpaceSize
+from tilewright.tuner.kernel_check.report import Finding, KernelCheckReport, SpaceSize
 from tilewright.tuner.verify import compare, is_right
 
 SEED = 20250117
@@ -33,7 +33,7 @@ Capability = tuple[int, int]
 Shape = Mapping[str, int]
 
 
-def check_spaces(kernel: Kernel, capabilities: Sequence[Capability], report: Report) -> None:
+def check_spaces(kernel: Kernel, capabilities: Sequence[Capability], report: KernelCheckReport) -> None:
     """Adds each variant's size on each target; an error where none has a configuration for the example."""
     for variant in kernel.variants:
         sizes: list[SpaceSize] = []
@@ -55,7 +55,9 @@ def check_spaces(kernel: Kernel, capabilities: Sequence[Capability], report: Rep
             report.add(Finding("note", "space", f"{variant.name} {place}", "no configuration") for place in empty)
 
 
-def check_compiling(kernel: Kernel, capabilities: Sequence[Capability], report: Report, pool: CompilePool) -> None:
+def check_compiling(
+    kernel: Kernel, capabilities: Sequence[Capability], report: KernelCheckReport, pool: CompilePool
+) -> None:
     """Compiles corners of every variant's space for the targets; raises NoCompilerError."""
     asked = []
     for variant, capability, problem, configuration in _compilations(kernel, capabilities, report):
@@ -73,7 +75,7 @@ def check_compiling(kernel: Kernel, capabilities: Sequence[Capability], report: 
         report.add(_flaws_of_compiled(variant, problem, configuration, compiled, where))
 
 
-def check_reference(kernel: Kernel, shapes: Sequence[Shape], report: Report) -> None:
+def check_reference(kernel: Kernel, shapes: Sequence[Shape], report: KernelCheckReport) -> None:
     """Looks at what the declaration says the answer is; an answer of zeros must not pass as right."""
     asked = (
         (shape, dtype, options)
@@ -91,7 +93,7 @@ def check_reference(kernel: Kernel, shapes: Sequence[Shape], report: Report) -> 
 
 
 def check_results(
-    kernel: Kernel, shapes: Sequence[Shape], report: Report, device: CpuDevice, configurations: int
+    kernel: Kernel, shapes: Sequence[Shape], report: KernelCheckReport, device: CpuDevice, configurations: int
 ) -> None:
     """Runs every variant's start, and so many configurations beside it, on the CPU: each kind of inputs, each shape.
 
@@ -114,7 +116,7 @@ def check_results(
 
 def check_kernel(
     kernel: Kernel,
-    report: Report,
+    report: KernelCheckReport,
     *,
     capabilities: Sequence[Capability],
     shapes: Sequence[Shape] = (),
@@ -122,7 +124,7 @@ def check_kernel(
     compile_it: bool = True,
     run_it: bool = True,
     say: Callable[[str], None] = lambda _text: None,
-) -> Report:
+) -> KernelCheckReport:
     """The report, filled: spaces, then compiling by NVRTC, then results on the CPU; `say` hears what is begun.
 
     Without NVRTC nothing is compiled for GPUs, which is noted. Raises NoCompilerError where a C++ compiler is missing.
@@ -156,7 +158,9 @@ def check_kernel(
     return report
 
 
-def _space(kernel: Kernel, variant: Variant, problem: Problem, limits: Limits, report: Report) -> SearchSpace | None:
+def _space(
+    kernel: Kernel, variant: Variant, problem: Problem, limits: Limits, report: KernelCheckReport
+) -> SearchSpace | None:
     """The variant's space for the problem, enumerated; None, and an error, where a constraint raises one."""
     try:
         if not variant.supports(problem):
@@ -172,7 +176,7 @@ def _space(kernel: Kernel, variant: Variant, problem: Problem, limits: Limits, r
 
 
 def _compilations(
-    kernel: Kernel, capabilities: Sequence[Capability], report: Report
+    kernel: Kernel, capabilities: Sequence[Capability], report: KernelCheckReport
 ) -> Iterator[tuple[Variant, Capability, Problem, Configuration]]:
     """All corners of the example in each dtype; of other options and of an odd shape the start only."""
     for variant in kernel.variants:
@@ -228,7 +232,7 @@ def _flaws_of_reference(kernel: Kernel, problem: Problem) -> Iterator[str]:
 
 
 def _tried_on_cpu(
-    kernel: Kernel, variant: Variant, problem: Problem, device: CpuDevice, count: int, report: Report
+    kernel: Kernel, variant: Variant, problem: Problem, device: CpuDevice, count: int, report: KernelCheckReport
 ) -> list[Configuration]:
     limits = device.model.limits
     if not variant.runs_on(limits):
@@ -245,7 +249,7 @@ def _tried_on_cpu(
     return list(dict.fromkeys([*space.defaults(), *spread(space, count)]))
 
 
-def _verify(bench: CpuBench, configurations: Sequence[Configuration], report: Report) -> None:
+def _verify(bench: CpuBench, configurations: Sequence[Configuration], report: KernelCheckReport) -> None:
     bench.compile_ahead(configurations)
     for configuration in configurations:
         where = f"{configuration} {bench.problem.dtype} {_words(bench.problem.shape)}"
@@ -261,7 +265,7 @@ def _verify(bench: CpuBench, configurations: Sequence[Configuration], report: Re
             report.add([Finding("error", "result", f"{where}; {wrong.message()}", "the result is wrong")])
 
 
-def _sanitize(bench: CpuBench, configurations: Sequence[Configuration], report: Report) -> None:
+def _sanitize(bench: CpuBench, configurations: Sequence[Configuration], report: KernelCheckReport) -> None:
     for configuration in configurations:
         for mode in CHECKS:
             try:

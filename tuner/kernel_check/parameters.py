@@ -14,7 +14,7 @@ from tilewright.kernels.own import example
 from tilewright.kernels.problem import Problem
 from tilewright.tuner.devices.cpu.compile import HostCompiler, find_compiler
 from tilewright.tuner.errors import NoCompilerError
-from tilewright.tuner.kernel_check.report import Finding, Report
+from tilewright.tuner.kernel_check.report import Finding, KernelCheckReport
 
 _SYSTEM_INCLUDE = re.compile(r"^[ \t]*#[ \t]*include[ \t]*<[^>]*>.*$", re.MULTILINE)
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
@@ -26,7 +26,7 @@ _BYTES = frozenset({"char", "unsigned char", "signed char", "uint8_t"})
 """Types that a source may read raw memory by; so may vectors, such as `float4`, and `void`."""
 
 
-def check_parameters(kernel: Kernel, report: Report) -> None:
+def check_parameters(kernel: Kernel, report: KernelCheckReport) -> None:
     """Adds an error for each parameter that is not as declared, and a note where they cannot be read."""
     try:
         compiler = find_compiler()

@@ -40,7 +40,7 @@ class SpaceSize:
 
 
 @dataclass
-class Report:
+class KernelCheckReport:
     """Everything that was looked at. Right so far as that reaches: a check tries some configurations, not all."""
 
     kernel: str

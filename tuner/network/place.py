@@ -29,7 +29,7 @@ class WrongNetworkError(TunerError):
 
 
 @dataclass(frozen=True)
-class Passed:
+class ForwardPass:
     """What a forward pass gave: `probabilities` (batch, classes).
 
     `kernels_us`: between events of the GPU around all its kernels; None elsewhere. `pass_us`: wall time, with inputs
@@ -44,7 +44,7 @@ class Passed:
 class PlacedNetwork(Protocol):
     """A network of one batch size on one device, used from one thread; an `Extension` of an isolated device."""
 
-    def call(self, x: Matrix) -> Passed:
+    def call(self, x: Matrix) -> ForwardPass:
         """The forward pass of `x` (batch, inputs) float32, row-major, in the host's memory."""
 
     def close(self) -> None:
@@ -99,11 +99,11 @@ class _OnHost:
         self._launched = LaunchedNetwork(network, batch, choose=runtime.best)
         self._shape = batch, network.sizes[-1]
 
-    def call(self, x: Matrix) -> Passed:
+    def call(self, x: Matrix) -> ForwardPass:
         began = time.perf_counter()
         probabilities = np.full(self._shape, np.nan, np.float32)
         self._launched(x, probabilities)
-        return Passed(probabilities, None, (time.perf_counter() - began) * 1e6)
+        return ForwardPass(probabilities, None, (time.perf_counter() - began) * 1e6)
 
     def close(self) -> None:
         """Nothing lies elsewhere."""
@@ -120,14 +120,14 @@ class _OnCuda:
             self._y = self._placed(np.full(self._shape, np.nan, np.float32))
             self._graph = ForwardGraph(launched, self._x, self._y, device.stream.handle)
 
-    def call(self, x: Matrix) -> Passed:
+    def call(self, x: Matrix) -> ForwardPass:
         began = time.perf_counter()
         probabilities = np.empty(self._shape, np.float32)
         with self._device.launching():
             self._device.upload(self._x.address, x)
             (kernels_ms,) = self._device.times_ms(self._graph.replay, 1)
             self._device.download(self._y.address, probabilities)
-        return Passed(probabilities, kernels_ms * 1e3, (time.perf_counter() - began) * 1e6)
+        return ForwardPass(probabilities, kernels_ms * 1e3, (time.perf_counter() - began) * 1e6)
 
     def close(self) -> None:
         self._graph.close()

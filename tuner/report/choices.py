@@ -41,7 +41,7 @@ class KnownFileError(TunerError):
 
 
 @dataclass(frozen=True)
-class Known:
+class KnownConfiguration:
     """A configuration that a tuning before found best for a problem; `source` names where it is from."""
 
     kernel: str
@@ -58,7 +58,7 @@ class Known:
 
 
 @dataclass(frozen=True)
-class Choice:
+class StepChoice:
     """A step's configuration, and in words how it came to be chosen; `is_short`: of too few that were tried."""
 
     configuration: Configuration
@@ -84,11 +84,11 @@ def choose(
     step: Step,
     space: SearchSpace,
     scale: Scale,
-    known: Sequence[Known] = (),
+    known: Sequence[KnownConfiguration] = (),
     *,
     longest_s: float = float("inf"),
     on_trial: Callable[[], None] = lambda: None,
-) -> Choice | None:
+) -> StepChoice | None:
     """The step's configuration for the table's problem; None where none works.
 
     A search that tried too few goes on for at most `longest_s`, so that the steps after it get their time too.
@@ -98,9 +98,9 @@ def choose(
     if step.is_searched:
         for one in known:
             if one.fits(space.problem) and one.configuration in space:
-                return Choice(one.configuration, f"known: {one.source}")
+                return StepChoice(one.configuration, f"known: {one.source}")
     if not step.is_searched or not scale.search_trials:
-        return Choice(default, "as declared")
+        return StepChoice(default, "as declared")
     begun = time.monotonic()
     trials: list[Trial] = []
 
@@ -124,7 +124,7 @@ def choose(
     is_short = len(trials) < least
     words = "searched too little" if is_short else "searched"
     spent = f"{words}: {len(trials)} of {len(space)} configurations in {time.monotonic() - begun:.1f} s"
-    return Choice(result.best.configuration, spent, is_short)
+    return StepChoice(result.best.configuration, spent, is_short)
 
 
 def at_size(
@@ -135,7 +135,7 @@ def at_size(
     *,
     l2: str,
     draws: int,
-    known: Sequence[Known] = (),
+    known: Sequence[KnownConfiguration] = (),
 ) -> Configuration | None:
     """The step's configuration for a size of the sweep: one that is known, or the fastest of a few; None: none works.
 
@@ -161,7 +161,7 @@ def at_size(
     return min(times, key=lambda one: times[one], default=None)
 
 
-def read_known(path: Path) -> list[Known]:
+def read_known(path: Path) -> list[KnownConfiguration]:
     """The configurations of a bundle, or of a file of `make bench-kernels`; raises KnownFileError.
 
     Both are JSON with a list (`results` or `rows`) whose entries hold a problem and a configuration.
@@ -176,12 +176,12 @@ def read_known(path: Path) -> list[Known]:
         ) from error
 
 
-def _known(row: Mapping[str, Any], source: str) -> Known | None:
+def _known(row: Mapping[str, Any], source: str) -> KnownConfiguration | None:
     if "configuration" not in row:
         return None
     named = {"variant": row["variant"]} if "variant" in row else {}
     configuration = Configuration.from_json({**named, **row["configuration"]})
-    return Known(row["kernel"], row["shape"], row["dtype"], row["options"], configuration, source)
+    return KnownConfiguration(row["kernel"], row["shape"], row["dtype"], row["options"], configuration, source)
 
 
 def _but_accuracy(options: Mapping[str, OptionValue]) -> dict[str, OptionValue]:

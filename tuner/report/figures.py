@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from tilewright.tuner.report.charts import Bars, Chart, Point, Series
-from tilewright.tuner.report.rows import Report, StepRow, SweepRow, crossing, fastest_sizes, ratios
+from tilewright.tuner.report.rows import LadderReport, StepRow, SweepRow, crossing, fastest_sizes, ratios
 from tilewright.tuner.report.tables import number
 
 DEVICE = ("device", "library")
@@ -22,28 +22,28 @@ class Figure:
     svg: str
 
 
-def figures(report: Report) -> list[Figure]:
+def figures(report: LadderReport) -> list[Figure]:
     """The pictures, in the order of the page; those for which nothing was measured are left out."""
     made = [_bars(report), *(_sweeps(report) if report.sweep else ()), _roofline(report)]
     return [figure for figure in made if figure is not None]
 
 
-def best_keys(report: Report) -> list[str]:
+def best_keys(report: LadderReport) -> list[str]:
     """The steps that run on the device, library included."""
     return [step.key for step in report.steps if step.place in DEVICE]
 
 
-def crossings(report: Report, host: str, *, transfers: bool) -> float | None:
+def crossings(report: LadderReport, host: str, *, transfers: bool) -> float | None:
     """The size from which on the device's fastest step beats a step of the host."""
     host_times = [(float(row.size), row.time.median_ms) for row in report.series(host)]
     return crossing(fastest_sizes(report, best_keys(report), transfers=transfers), host_times)
 
 
-def _slots(report: Report) -> dict[str, int]:
+def _slots(report: LadderReport) -> dict[str, int]:
     return {step.key: place for place, step in enumerate(report.steps)}
 
 
-def _bars(report: Report) -> Figure | None:
+def _bars(report: LadderReport) -> Figure | None:
     slots = _slots(report)
     bars = [(step.title, *_rate(step, report), slots[step.key]) for step in report.steps if step.time is not None]
     if not bars:
@@ -53,12 +53,12 @@ def _bars(report: Report) -> Figure | None:
     return Figure("The steps", caption, Bars(f"{unit} of each step", bars).svg())
 
 
-def _rate(step: StepRow, report: Report) -> tuple[float, str]:
+def _rate(step: StepRow, report: LadderReport) -> tuple[float, str]:
     rate = (step.gflops if report.unit == "gflops" else step.gb_per_s) or 0.0
     return rate, f"{number(rate)}  ({number(step.time.median_ms if step.time else None)} ms)"
 
 
-def _sweeps(report: Report) -> Iterator[Figure]:
+def _sweeps(report: LadderReport) -> Iterator[Figure]:
     size = f"size: {' = '.join(report.swept)}"
     by_work = report.unit == "gflops"
     rate: Callable[[SweepRow], float] = (lambda row: row.gflops) if by_work else (lambda row: row.gb_per_s)
@@ -83,7 +83,7 @@ def _sweeps(report: Report) -> Iterator[Figure]:
         yield Figure("Step over step, by size", "Above 1 the one named first is faster.", chart.svg())
 
 
-def _series(report: Report, value: Callable[[SweepRow], float]) -> list[Series]:
+def _series(report: LadderReport, value: Callable[[SweepRow], float]) -> list[Series]:
     slots, titles = _slots(report), report.titles()
     found = []
     for key in report.swept_keys():
@@ -93,7 +93,7 @@ def _series(report: Report, value: Callable[[SweepRow], float]) -> list[Series]:
     return found
 
 
-def _ratio_series(report: Report) -> list[Series]:
+def _ratio_series(report: LadderReport) -> list[Series]:
     titles, slots = report.titles(), _slots(report)
     found = []
     for first, second in report.compared:
@@ -105,7 +105,7 @@ def _ratio_series(report: Report) -> list[Series]:
     return found
 
 
-def _marked(report: Report) -> list[tuple[float, str]]:
+def _marked(report: LadderReport) -> list[tuple[float, str]]:
     titles = report.titles()
     found = []
     for key in ("cpu_loop", "cpu_blas"):
@@ -115,7 +115,7 @@ def _marked(report: Report) -> list[tuple[float, str]]:
     return found
 
 
-def _roofline(report: Report) -> Figure | None:
+def _roofline(report: LadderReport) -> Figure | None:
     placed = [s for s in report.steps if s.time is not None and s.place in DEVICE]
     roof = report.bandwidth.datasheet_gb_per_s or report.bandwidth.measured_gb_per_s
     if not placed or roof is None:

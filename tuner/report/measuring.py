@@ -14,11 +14,11 @@ from tilewright.kernels.space import Configuration
 from tilewright.tuner.devices.device import Bench, Device
 from tilewright.tuner.errors import NoCompilerError, OutOfMemoryError
 from tilewright.tuner.report import facts
-from tilewright.tuner.report.choices import SEED, Choice, Known, at_size, choose, step_space
+from tilewright.tuner.report.choices import SEED, KnownConfiguration, StepChoice, at_size, choose, step_space
 from tilewright.tuner.report.host_steps import HostSteps
 from tilewright.tuner.report.ladders import Ladder, Step
 from tilewright.tuner.report.moves import moves
-from tilewright.tuner.report.rows import Moves, Report, StepRow, SweepRow, Work
+from tilewright.tuner.report.rows import LadderReport, Moves, StepRow, SweepRow, Work
 from tilewright.tuner.report.scales import Scale
 from tilewright.tuner.report.tables import shape_text
 from tilewright.tuner.report.traffic import Counted, Watched, counted, predicted_bytes, tile_of
@@ -49,7 +49,7 @@ class LadderRun:
     device: Device
     ladder: Ladder
     scale: Scale
-    known: Sequence[Known] = ()
+    known: Sequence[KnownConfiguration] = ()
     counters: bool = True
     command: str = ""
     on_progress: OnProgress = lambda _share, _what: None
@@ -64,11 +64,11 @@ class LadderRun:
         self._done, self._parts = 0.0, len(steps) + len(self._kinds) + swept + 2.0  # counters and writing
         self._deadline = time.monotonic() + self.scale.total_s
         self._unsearched = sum(step.place == "device" and step.is_searched for step in steps)
-        self._choices: dict[str, Choice] = {}
+        self._choices: dict[str, StepChoice] = {}
         self._found: dict[str, Measured] = {}
         self._moves: dict[Kind, Moves | None] = {}
 
-    def report(self) -> Report:
+    def report(self) -> LadderReport:
         """The whole report; raises TunerError where the device cannot go on."""
         try:
             for kind in self._kinds:
@@ -86,7 +86,7 @@ class LadderRun:
             self.notes.append(f"Bytes were not counted: {found.missing}.")
         self._tell(self._parts, "writing")
         model = self.device.model
-        return Report(
+        return LadderReport(
             kernel=self.kernel.name,
             formula=self.ladder.formula,
             kind=model.kind,

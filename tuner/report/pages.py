@@ -12,7 +12,7 @@ import jinja2
 
 from tilewright.tuner.report import tables
 from tilewright.tuner.report.figures import figures
-from tilewright.tuner.report.rows import Report
+from tilewright.tuner.report.rows import LadderReport
 from tilewright.tuner.report.sentences import findings, protocol, reasons, title_of
 from tilewright.tuner.report.tables import Table
 
@@ -33,7 +33,7 @@ class Section:
     table: Table
 
 
-def files(report: Report) -> Mapping[str, str]:
+def files(report: LadderReport) -> Mapping[str, str]:
     """The text of each file by its name."""
     return {
         f"{report.kernel}.html": _rendered("page.html.j2", report),
@@ -44,7 +44,7 @@ def files(report: Report) -> Mapping[str, str]:
     }
 
 
-def write(report: Report, folder: Path) -> list[Path]:
+def write(report: LadderReport, folder: Path) -> list[Path]:
     """Writes the files, each whole or not at all: they are made beside the folder's own and then put in place."""
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".report-", dir=folder) as made:
@@ -53,7 +53,7 @@ def write(report: Report, folder: Path) -> list[Path]:
         return [(Path(made) / name).replace(folder / name) for name in files(report)]
 
 
-def _rendered(template: str, report: Report) -> str:
+def _rendered(template: str, report: LadderReport) -> str:
     loader = jinja2.FileSystemLoader(Path(__file__).parent)
     page = jinja2.Environment(
         loader=loader,
@@ -74,7 +74,7 @@ def _rendered(template: str, report: Report) -> str:
     )
 
 
-def _sections(report: Report) -> list[Section]:
+def _sections(report: LadderReport) -> list[Section]:
     steps = [step for step in report.steps if step.time is not None]
     found = [
         Section(
@@ -101,13 +101,13 @@ def _sections(report: Report) -> list[Section]:
     return found
 
 
-def _traffic_text(report: Report) -> str:
+def _traffic_text(report: LadderReport) -> str:
     texts = [_PREDICTED if report.unit == "gflops" else _USED_ONCE]
     is_counted = any(step.traffic is not None for step in report.steps)
     return " ".join([*texts, _COUNTED if is_counted else "Nothing was counted here: see the notes."])
 
 
-def _details(report: Report) -> list[Section]:
+def _details(report: LadderReport) -> list[Section]:
     found = [
         Section(
             "Configurations",

@@ -162,7 +162,7 @@ class Bandwidth:
 
 
 @dataclass(frozen=True)
-class Report:
+class LadderReport:
     """A whole report. `facts`: names and values of device, environment, host, date and command."""
 
     kernel: str
@@ -204,7 +204,7 @@ def percent(value: float | None, whole: float | None) -> float | None:
     return None if value is None or not whole else 100 * value / whole
 
 
-def ratios(report: Report, over: str, under: str) -> list[tuple[int, float]]:
+def ratios(report: LadderReport, over: str, under: str) -> list[tuple[int, float]]:
     """By size, how many times as long `over` takes as `under`: how much faster `under` is."""
     below = {row.size: row.time.median_ms for row in report.series(under)}
     return [(r.size, r.time.median_ms / below[r.size]) for r in report.series(over) if r.size in below]
@@ -228,7 +228,7 @@ def crossing(
     return float(size * (next_size / size) ** (log / (log - next_log)))
 
 
-def fastest_sizes(report: Report, keys: Sequence[str], *, transfers: bool) -> list[tuple[float, float]]:
+def fastest_sizes(report: LadderReport, keys: Sequence[str], *, transfers: bool) -> list[tuple[float, float]]:
     """By size, the least time of these steps, with or without transfers."""
     best: dict[float, float] = {}
     for row in report.sweep:
@@ -238,14 +238,14 @@ def fastest_sizes(report: Report, keys: Sequence[str], *, transfers: bool) -> li
     return sorted(best.items())
 
 
-def from_json(data: Mapping[str, Any]) -> Report:
+def from_json(data: Mapping[str, Any]) -> LadderReport:
     """The report that `as_json` gave; raises KeyError or TypeError where it is not one."""
     steps = tuple(StepRow(**(step | _parts(step, tile=True))) for step in data["steps"])
     swept = {name: tuple(SweepRow(**(row | _parts(row))) for row in data.get(name, ())) for name in _SWEPT}
     whole: dict[str, Any] = {"bandwidth": Bandwidth(**data["bandwidth"]), "steps": steps, **swept}
     whole |= {name: tuple(data[name]) for name in ("notes", "swept")}
     whole["compared"] = tuple((over, under) for over, under in data["compared"])
-    return Report(**(dict(data) | whole))
+    return LadderReport(**(dict(data) | whole))
 
 
 _SWEPT = ("sweep", "rectangles")  # reports of before have no rectangles

@@ -6,22 +6,22 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from tilewright.tuner.report.figures import crossings
-from tilewright.tuner.report.rows import Report, StepRow, ratios
+from tilewright.tuner.report.rows import LadderReport, StepRow, ratios
 from tilewright.tuner.report.tables import number, shape_text
 
 
-def findings(report: Report) -> list[str]:
+def findings(report: LadderReport) -> list[str]:
     """The most that can be said in a few lines."""
     found = [*_fastest(report), *_climb(report), *_short(report)]
     return [*found, *_crossings(report), *_compared(report), *_tiles(report)]
 
 
-def reasons(report: Report) -> list[tuple[str, str]]:
+def reasons(report: LadderReport) -> list[tuple[str, str]]:
     """By step's name why it should be faster, and whether it was: a page never says other than its table."""
     return [(step.name, " ".join([step.reason, *_measured(report, step)])) for step in report.steps]
 
 
-def _measured(report: Report, step: StepRow) -> Iterator[str]:
+def _measured(report: LadderReport, step: StepRow) -> Iterator[str]:
     before = _before(report, step)
     if before is None or before.time is None or step.time is None:
         return
@@ -37,7 +37,7 @@ def _measured(report: Report, step: StepRow) -> Iterator[str]:
         yield f"{so} it takes {number(1 / ratio)} times as long as {before.name}{'' if step.than else why}."
 
 
-def _before(report: Report, step: StepRow) -> StepRow | None:
+def _before(report: LadderReport, step: StepRow) -> StepRow | None:
     """What a step is held against: the one it names, the one before it, or for the library the fastest step."""
     timed = [s for s in report.steps if s.time is not None]
     if step.than:
@@ -51,7 +51,7 @@ def _before(report: Report, step: StepRow) -> StepRow | None:
     return earlier[-1] if earlier else None
 
 
-def _short(report: Report) -> Iterator[str]:
+def _short(report: LadderReport) -> Iterator[str]:
     short = [f"{step.title} ({step.chosen.partition(': ')[2]})" for step in report.steps if step.is_short]
     if short:
         yield (
@@ -60,7 +60,7 @@ def _short(report: Report) -> Iterator[str]:
         )
 
 
-def _fastest(report: Report) -> Iterator[str]:
+def _fastest(report: LadderReport) -> Iterator[str]:
     steps = [s for s in _timed_steps(report) if not s.than]
     if not steps:
         return
@@ -73,14 +73,14 @@ def _fastest(report: Report) -> Iterator[str]:
     yield text + "."
 
 
-def _climb(report: Report) -> Iterator[str]:
+def _climb(report: LadderReport) -> Iterator[str]:
     steps = [s for s in _timed_steps(report) if not s.than]
     if len(steps) > 1:
         gains = (f"{b.title} {number(_ms(a) / _ms(b))}" for a, b in pairwise(steps))
         yield f"Each step in times of the one before it: {', '.join(gains)}."
 
 
-def _crossings(report: Report) -> Iterator[str]:
+def _crossings(report: LadderReport) -> Iterator[str]:
     if report.kind != "cuda":
         return
     titles, smallest = report.titles(), min((row.size for row in report.sweep), default=0)
@@ -96,7 +96,7 @@ def _crossings(report: Report) -> Iterator[str]:
         yield f"The device is faster than {titles[key]}: {'; '.join(words)}."
 
 
-def _compared(report: Report) -> Iterator[str]:
+def _compared(report: LadderReport) -> Iterator[str]:
     titles = report.titles()
     for first, second in report.compared:
         found = ratios(report, first, second)
@@ -108,7 +108,7 @@ def _compared(report: Report) -> Iterator[str]:
             )
 
 
-def _tiles(report: Report) -> Iterator[str]:
+def _tiles(report: LadderReport) -> Iterator[str]:
     by_key = {s.key: s for s in report.steps if s.traffic is not None and s.traffic.asked_bytes}
     naive, tiled = by_key.get("naive"), by_key.get("tiled")
     if naive is None or tiled is None or tiled.tile is None or naive.traffic is None or tiled.traffic is None:
@@ -120,13 +120,13 @@ def _tiles(report: Report) -> Iterator[str]:
     )
 
 
-def title_of(report: Report) -> str:
+def title_of(report: LadderReport) -> str:
     """For instance "gemm, step by step, on NVIDIA H200"."""
     where = report.device if report.kind == "cuda" else f"the CPU ({report.device}, one thread)"
     return f"{report.kernel}, step by step, on {where}"
 
 
-def protocol(report: Report) -> str:
+def protocol(report: LadderReport) -> str:
     """How the numbers came to be."""
     l2 = "a cold L2 cache" if report.l2 == "cold" else "a warm L2 cache"
     times = (
@@ -141,7 +141,7 @@ def protocol(report: Report) -> str:
     )
 
 
-def _timed_steps(report: Report) -> list[StepRow]:
+def _timed_steps(report: LadderReport) -> list[StepRow]:
     return [s for s in report.steps if s.time is not None and s.place == "device" and s.dtype == "float32"]
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from tilewright.tuner.report.rows import Moves, Report, StepRow, SweepRow, Time, Traffic, percent, ratios
+from tilewright.tuner.report.rows import LadderReport, Moves, StepRow, SweepRow, Time, Traffic, percent, ratios
 
 Row = TypeVar("Row")
 
@@ -20,7 +20,7 @@ class Column(Generic[Row]):
 
     name: str
     heading: str
-    cell: Callable[[Row, Report], str]
+    cell: Callable[[Row, LadderReport], str]
     is_word: bool = False
 
 
@@ -55,19 +55,19 @@ def shape_text(shape: Mapping[str, int]) -> str:
     return " x ".join(str(size) for size in shape.values())
 
 
-def _of(pick: Callable[[StepRow], float | None]) -> Callable[[StepRow, Report], str]:
+def _of(pick: Callable[[StepRow], float | None]) -> Callable[[StepRow, LadderReport], str]:
     return lambda row, _report: number(pick(row))
 
 
-def _timed(pick: Callable[[Time], float]) -> Callable[[StepRow, Report], str]:
+def _timed(pick: Callable[[Time], float]) -> Callable[[StepRow, LadderReport], str]:
     return _of(lambda row: None if row.time is None else pick(row.time))
 
 
-def _moved(pick: Callable[[Moves], float]) -> Callable[[StepRow | SweepRow, Report], str]:
+def _moved(pick: Callable[[Moves], float]) -> Callable[[StepRow | SweepRow, LadderReport], str]:
     return lambda row, _report: "" if row.moves is None else number(pick(row.moves))
 
 
-def _naive_share(row: StepRow, report: Report) -> float | None:
+def _naive_share(row: StepRow, report: LadderReport) -> float | None:
     """Bytes asked for, as a part of what the step without tiles asks for at the same problem."""
     first = next((s for s in report.steps if s.key == "naive" and s.traffic is not None), None)
     if first is None or first.traffic is None or row.traffic is None or row.dtype != first.dtype:
@@ -76,15 +76,15 @@ def _naive_share(row: StepRow, report: Report) -> float | None:
     return part / whole if part is not None and whole else None
 
 
-def _gigabytes(pick: Callable[[Traffic], float | None]) -> Callable[[StepRow, Report], str]:
-    def cell(row: StepRow, _report: Report) -> str:
+def _gigabytes(pick: Callable[[Traffic], float | None]) -> Callable[[StepRow, LadderReport], str]:
+    def cell(row: StepRow, _report: LadderReport) -> str:
         found = None if row.traffic is None else pick(row.traffic)
         return number(None if found is None else found / 1e9)
 
     return cell
 
 
-def _over_first(row: StepRow, report: Report) -> float | None:
+def _over_first(row: StepRow, report: LadderReport) -> float | None:
     """How many times as fast as the first step on the device in the same dtype and at the same problem."""
     first = next((s for s in report.steps if s.place == "device" and s.time is not None), None)
     if first is None or first.time is None or row.time is None or dict(row.shape) != dict(first.shape):
@@ -163,7 +163,9 @@ SWEEP: Sequence[Column[SweepRow]] = (
 )
 
 
-def table(columns: Sequence[Column[Row]], rows: Sequence[Row], report: Report, *, drop_empty: bool = True) -> Table:
+def table(
+    columns: Sequence[Column[Row]], rows: Sequence[Row], report: LadderReport, *, drop_empty: bool = True
+) -> Table:
     """The table; columns in which no row has anything are left out."""
     cells = [[column.cell(row, report) for row in rows] for column in columns]
     kept = [i for i, column in enumerate(cells) if any(column) or not drop_empty]
@@ -174,7 +176,7 @@ def table(columns: Sequence[Column[Row]], rows: Sequence[Row], report: Report, *
     )
 
 
-def ratio_table(report: Report) -> Table:
+def ratio_table(report: LadderReport) -> Table:
     """By size, how many times as fast one step is as another, for each pair that the ladder compares."""
     titles = report.titles()
     pairs = [(f"{titles[b]} over {titles[a]}", dict(ratios(report, a, b))) for a, b in report.compared]
@@ -183,18 +185,18 @@ def ratio_table(report: Report) -> Table:
     return Table(("size", *(heading for heading, _ in pairs)), (False,) * (len(pairs) + 1), rows)
 
 
-def steps_csv(report: Report) -> str:
+def steps_csv(report: LadderReport) -> str:
     """Every number of every step."""
     columns = [*RESULTS, *MOVES[1:], *TRAFFIC[1:], *REMARKS[1:]]
     return _csv(columns, report.steps, report)
 
 
-def sweep_csv(report: Report) -> str:
+def sweep_csv(report: LadderReport) -> str:
     """Every step at every size and every rectangular shape."""
     return _csv(SWEEP, [*report.sweep, *report.rectangles], report)
 
 
-def _csv(columns: Sequence[Column[Row]], rows: Sequence[Row], report: Report) -> str:
+def _csv(columns: Sequence[Column[Row]], rows: Sequence[Row], report: LadderReport) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow([column.name for column in columns])

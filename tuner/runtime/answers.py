@@ -14,7 +14,7 @@ from typing import Any
 from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.problem import Problem
 from tilewright.tuner.compile.cache import default_folder, write_whole
-from tilewright.tuner.runtime.choice import Choice, Place, is_admitted
+from tilewright.tuner.runtime.choice import Choice, TargetDevice, is_admitted
 
 log = logging.getLogger(__name__)
 
@@ -32,7 +32,7 @@ class AnswerCache:
         self.folder = folder or default_folder().parent / "answers"
         self._clock = clock
 
-    def get(self, kernel: Kernel, problem: Problem, place: Place, *, even_old: bool = False) -> Choice | None:
+    def get(self, kernel: Kernel, problem: Problem, place: TargetDevice, *, even_old: bool = False) -> Choice | None:
         """What was answered within a day (`even_old`: ever), where this version can still use it."""
         path = self._path(problem, place)
         try:
@@ -53,7 +53,7 @@ class AnswerCache:
             return None
         return choice if source_hash == kernel.source_hash(choice.configuration.variant) else None
 
-    def put(self, problem: Problem, place: Place, answer: Mapping[str, Any]) -> None:
+    def put(self, problem: Problem, place: TargetDevice, answer: Mapping[str, Any]) -> None:
         """Stores an answer; a disk that cannot be written is logged and otherwise ignored."""
         stored = {
             "format": FORMAT,
@@ -69,6 +69,6 @@ class AnswerCache:
         except OSError as error:
             log.warning("an answer could not be kept in %s: %s", self.folder, error)
 
-    def _path(self, problem: Problem, place: Place) -> Path:
+    def _path(self, problem: Problem, place: TargetDevice) -> Path:
         key = hashlib.sha256(f"{place.slug} {problem.canonical}".encode()).hexdigest()
         return self.folder / key[:2] / f"{key[2:]}.json"

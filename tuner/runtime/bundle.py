@@ -21,7 +21,7 @@ from tilewright.tuner.runtime.bundle_folder import (
     UntrustedBundleError,
     read_file,
 )
-from tilewright.tuner.runtime.choice import Choice, Place, is_admitted
+from tilewright.tuner.runtime.choice import Choice, TargetDevice, is_admitted
 from tilewright.tuner.runtime.errors import BundleWarning, warn
 
 Key = tuple[str, str, tuple[tuple[str, int], ...], str, tuple[tuple[str, bool | str], ...]]
@@ -55,7 +55,7 @@ class Bundle:
             bundle._add(name, content)
         return bundle
 
-    def find(self, kernel: Kernel, problem: Problem, place: Place) -> Choice | None:
+    def find(self, kernel: Kernel, problem: Problem, place: TargetDevice) -> Choice | None:
         """The result of exactly this problem on this device model, where this version can use it."""
         found = self.results.get(_key(place.slug, problem.as_json()))
         if found is None:

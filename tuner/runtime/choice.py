@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Place:
+class TargetDevice:
     """What a configuration is chosen for: a device model's slug and its limits."""
 
     slug: str
@@ -61,10 +61,10 @@ class Choice:
 class Chooses(Protocol):
     """Where configurations come from: `runtime.Runtime`."""
 
-    def choose(self, kernel: Kernel, problem: Problem, place: Place, /) -> Choice:
+    def choose(self, kernel: Kernel, problem: Problem, place: TargetDevice, /) -> Choice:
         """The configuration for a problem on a device model."""
 
-    def loaded(self, kernel: Kernel, problem: Problem, place: Place, load: Callable[[Choice], T], /) -> T:
+    def loaded(self, kernel: Kernel, problem: Problem, place: TargetDevice, load: Callable[[Choice], T], /) -> T:
         """What `load` makes of it, or of the kernel's default where it cannot be used; raises LaunchError."""
 
 
@@ -81,7 +81,7 @@ def is_admitted(kernel: Kernel, problem: Problem, limits: Limits, configuration:
     return is_known and space.violated(values, problem, limits) is None
 
 
-def default_choice(kernel: Kernel, problem: Problem, place: Place) -> Choice:
+def default_choice(kernel: Kernel, problem: Problem, place: TargetDevice) -> Choice:
     """The kernel's default where it fits the device, else what is nearest to it; raises LaunchError for none."""
     for name in (kernel.default_variant, *(variant.name for variant in kernel.variants)):
         configuration = kernel.variant(name).space().default() if name else None

@@ -35,7 +35,7 @@ from tilewright.tuner.runtime.contexts import (
     quick,
 )
 from tilewright.tuner.runtime.errors import BundleWarning, LaunchError, WrongDeviceError, warn
-from tilewright.tuner.runtime.forks import Lock
+from tilewright.tuner.runtime.forks import ForkSafeLock
 from tilewright.tuner.runtime.gpu import gpu_place
 from tilewright.tuner.runtime.workspaces import Workspaces
 
@@ -50,7 +50,7 @@ class CudaLaunches:
     def __init__(self, kernel: Kernel, problem: Problem, choices: Chooses, only: int | None = None) -> None:
         self._kernel, self._problem, self._choices, self._only = kernel, problem, choices, only
         self._loaded: dict[int, LoadedKernel] = {}
-        self._lock = Lock()
+        self._lock = ForkSafeLock()
         self._ask_context, self._ask_memory = quick("cuCtxGetId"), quick("cuPointerGetAttribute")
         self._enqueue = function("cuLaunchKernelEx")
 

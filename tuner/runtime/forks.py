@@ -7,7 +7,7 @@ import threading
 from weakref import WeakSet
 
 
-class Lock:
+class ForkSafeLock:
     """A lock that is free in a forked child, whoever held it; for `with`, and reentrant."""
 
     def __init__(self) -> None:
@@ -25,7 +25,7 @@ class Lock:
         self._lock = threading.RLock()
 
 
-_ALL: WeakSet[Lock] = WeakSet()
+_ALL: WeakSet[ForkSafeLock] = WeakSet()
 
 
 def _renew_all() -> None:

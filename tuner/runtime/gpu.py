@@ -7,7 +7,7 @@ from functools import cache
 
 from tilewright.tuner.devices.cuda.driver import NOT_INITIALIZED, DriverError, call
 from tilewright.tuner.devices.cuda.model import limits_of, slug_of
-from tilewright.tuner.runtime.choice import Place
+from tilewright.tuner.runtime.choice import TargetDevice
 from tilewright.tuner.runtime.errors import ForkedError, WrongDeviceError
 
 _ATTRIBUTES = {
@@ -50,7 +50,7 @@ def count() -> int:
 
 
 @cache
-def gpu_place(ordinal: int) -> Place:
+def gpu_place(ordinal: int) -> TargetDevice:
     """The GPU of that number, as CUDA counts those that are visible; raises WrongDeviceError where there is none."""
     if not 0 <= ordinal < count():
         raise WrongDeviceError(f"there is no cuda:{ordinal}; this process sees {count()} GPUs")
@@ -63,4 +63,4 @@ def gpu_place(ordinal: int) -> Place:
         value = ctypes.c_int()
         call("cuDeviceGetAttribute", ctypes.byref(value), number, device)
         attributes[word] = value.value
-    return Place(slug_of(name.value.decode()), limits_of(attributes, memory_bytes.value))
+    return TargetDevice(slug_of(name.value.decode()), limits_of(attributes, memory_bytes.value))

@@ -16,18 +16,18 @@ from tilewright.tuner.devices.cpu.compile import find_compiler
 from tilewright.tuner.devices.cpu.device import CpuDevice
 from tilewright.tuner.errors import TrialFailure
 from tilewright.tuner.runtime.arguments import check_addresses
-from tilewright.tuner.runtime.choice import Choice, Place
+from tilewright.tuner.runtime.choice import Choice, TargetDevice
 from tilewright.tuner.runtime.errors import LaunchError
-from tilewright.tuner.runtime.forks import Lock
+from tilewright.tuner.runtime.forks import ForkSafeLock
 
 _ALIGNMENT = 16  # of a workspace, as kernels are promised
 
 
 @cache
-def host_place() -> Place:
+def host_place() -> TargetDevice:
     """The CPU of this machine; raises NoCompilerError where nothing can make code for it."""
     model = CpuDevice().model
-    return Place(model.slug, model.limits)
+    return TargetDevice(model.slug, model.limits)
 
 
 class HostFunction:
@@ -74,8 +74,8 @@ def _builder(folder: Path) -> HostBuilder:
 
 
 @cache
-def _lock_of(_path: str) -> Lock:
-    return Lock()
+def _lock_of(_path: str) -> ForkSafeLock:
+    return ForkSafeLock()
 
 
 def _zeros(size_bytes: int) -> np.ndarray[tuple[int], np.dtype[np.uint8]] | None:

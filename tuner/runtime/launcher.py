@@ -10,11 +10,11 @@ from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.problem import Problem
 from tilewright.tuner.errors import NoDeviceError
 from tilewright.tuner.runtime import arguments, gpu, host
-from tilewright.tuner.runtime.choice import Choice, Chooses, Place
+from tilewright.tuner.runtime.choice import Choice, Chooses, TargetDevice
 from tilewright.tuner.runtime.contexts import current_ordinal
 from tilewright.tuner.runtime.cuda import CudaLaunches
 from tilewright.tuner.runtime.errors import ArgumentError, LaunchError, WrongDeviceError
-from tilewright.tuner.runtime.forks import Lock
+from tilewright.tuner.runtime.forks import ForkSafeLock
 from tilewright.tuner.runtime.views import READERS, Reader
 
 
@@ -53,7 +53,7 @@ class Launcher:
         self._plans: dict[tuple[Hashable, ...], _Plan] = {}
         self._last = _Plan([], _nothing, _nothing, None)
         self._on: dict[tuple[Problem, str], _Launches] = {}
-        self._lock = Lock()
+        self._lock = ForkSafeLock()
 
     def __call__(self, *arrays: Any, stream: Any = None, **named: Any) -> Any:
         """Launches on these arrays, tensors in the declared order or by name, scalars by name; returns the output.
@@ -199,7 +199,7 @@ def resolved(device: str) -> str:
     return f"cuda:{ordinal or 0}"
 
 
-def place_of(device: str) -> Place:
+def place_of(device: str) -> TargetDevice:
     """The device model of a resolved device."""
     return host.host_place() if device == "cpu" else gpu.gpu_place(_ordinal(device))
 

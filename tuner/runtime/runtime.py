@@ -18,9 +18,9 @@ from tilewright.kernels.problem import OptionValue, Problem
 from tilewright.kernels.space import Configuration
 from tilewright.tuner.runtime.answers import AnswerCache
 from tilewright.tuner.runtime.bundle import Bundle
-from tilewright.tuner.runtime.choice import Choice, Place, default_choice, is_admitted
+from tilewright.tuner.runtime.choice import Choice, TargetDevice, default_choice, is_admitted
 from tilewright.tuner.runtime.errors import LaunchError, ServiceWarning, UntunedWarning, warn
-from tilewright.tuner.runtime.forks import Lock
+from tilewright.tuner.runtime.forks import ForkSafeLock
 from tilewright.tuner.runtime.launcher import Launcher, resolved
 from tilewright.tuner.runtime.local_service import local_address
 from tilewright.tuner.runtime.service import Service
@@ -61,9 +61,9 @@ class Runtime:
         self._report_misses = report_misses
         self._pinned = dict(pinned or {})
         self._choices: dict[tuple[Problem, str], Choice] = {}
-        self._looking: dict[tuple[Problem, str], Lock] = {}
+        self._looking: dict[tuple[Problem, str], ForkSafeLock] = {}
         self._launchers: dict[Any, Launcher] = {}
-        self._lock = Lock()
+        self._lock = ForkSafeLock()
 
     def best(
         self, kernel: str, *, dtype: str = "float32", device: str | None = None, **named: int | OptionValue
@@ -84,17 +84,19 @@ class Runtime:
             found = self._launchers.setdefault(question, found)
         return found
 
-    def choose(self, kernel: Kernel, problem: Problem, place: Place) -> Choice:
+    def choose(self, kernel: Kernel, problem: Problem, place: TargetDevice) -> Choice:
         """The configuration for a problem on a device model; looked for once, and warned of once."""
         key = problem, place.slug
         with self._lock:
-            looking = self._looking.setdefault(key, Lock())  # for one problem nobody waits until another is found
+            looking = self._looking.setdefault(
+                key, ForkSafeLock()
+            )  # for one problem nobody waits until another is found
         with looking:
             if key not in self._choices:
                 self._choices[key] = self._chosen(kernel, problem, place)
             return self._choices[key]
 
-    def loaded(self, kernel: Kernel, problem: Problem, place: Place, load: Callable[[Choice], T]) -> T:
+    def loaded(self, kernel: Kernel, problem: Problem, place: TargetDevice, load: Callable[[Choice], T]) -> T:
         """What `load` makes of the chosen configuration, or of the kernel's default where that raises LaunchError.
 
         A prediction was compiled by nobody, and what was measured by another version of the compiler. From then on the
@@ -117,7 +119,7 @@ class Runtime:
             self._choices[problem, place.slug] = default
         return made
 
-    def _chosen(self, kernel: Kernel, problem: Problem, place: Place) -> Choice:
+    def _chosen(self, kernel: Kernel, problem: Problem, place: TargetDevice) -> Choice:
         if problem in self._pinned:
             return _pinned(kernel, problem, place, self._pinned[problem])
         found = self._bundle.find(kernel, problem, place) if self._bundle else None
@@ -136,7 +138,7 @@ class Runtime:
             )
         return found
 
-    def _asked(self, kernel: Kernel, problem: Problem, place: Place) -> Choice | None:
+    def _asked(self, kernel: Kernel, problem: Problem, place: TargetDevice) -> Choice | None:
         answer = self._service.ask(problem, place) if self._service else None
         if answer is None:
             return None
@@ -147,7 +149,7 @@ class Runtime:
             return None
         return found if is_admitted(kernel, problem, place.limits, found.configuration) else None
 
-    def _answered(self, problem: Problem, place: Place, answer: Mapping[str, Any]) -> None:
+    def _answered(self, problem: Problem, place: TargetDevice, answer: Mapping[str, Any]) -> None:
         if answer.get("match") != "default":
             self._answers.put(problem, place, answer)
 
@@ -207,7 +209,7 @@ def _words(kernel: Kernel, problem: Problem) -> str:
     return " ".join([str(problem), *_given_options(kernel, problem)])
 
 
-def _tune_command(kernel: Kernel, problem: Problem, place: Place) -> str:
+def _tune_command(kernel: Kernel, problem: Problem, place: TargetDevice) -> str:
     """The command line that tunes it, whole."""
     words = ["tilewright tune", kernel.name, "--shape", ",".join(f"{axis}={size}" for axis, size in problem.axes)]
     words += [] if problem.dtype == "float32" else ["--dtype", problem.dtype]
@@ -215,7 +217,7 @@ def _tune_command(kernel: Kernel, problem: Problem, place: Place) -> str:
     return " ".join([*words, "--device-model", shlex.quote(place.slug)])
 
 
-def _pinned(kernel: Kernel, problem: Problem, place: Place, configuration: Configuration) -> Choice:
+def _pinned(kernel: Kernel, problem: Problem, place: TargetDevice, configuration: Configuration) -> Choice:
     if not is_admitted(kernel, problem, place.limits, configuration):
         raise LaunchError(f"pinned: {configuration} is not in the search space of {problem} on {place.slug}")
     return Choice(configuration, "pinned")

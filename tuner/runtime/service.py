@@ -16,7 +16,7 @@ from typing import Any
 
 from tilewright.kernels.problem import Problem
 from tilewright.tuner.errors import TunerError
-from tilewright.tuner.runtime.choice import Place
+from tilewright.tuner.runtime.choice import TargetDevice
 from tilewright.tuner.runtime.errors import ServiceWarning, warn
 
 MAX_ANSWER_BYTES = 1 << 20
@@ -26,7 +26,7 @@ REST_S = 60.0
 MAX_REPORTS = 256
 """Misses that wait to be reported; more are dropped."""
 
-Answered = Callable[[Problem, Place, dict[str, Any]], None]
+Answered = Callable[[Problem, TargetDevice, dict[str, Any]], None]
 
 
 class ServiceAddressError(TunerError):
@@ -55,10 +55,10 @@ class Service:
         self._opener = urllib.request.build_opener(_NoRedirects)
         self._rests_until = 0.0
         self._has_warned = False
-        self._reports: queue.Queue[tuple[Problem, Place]] = queue.Queue(MAX_REPORTS)
+        self._reports: queue.Queue[tuple[Problem, TargetDevice]] = queue.Queue(MAX_REPORTS)
         self._reporter_of = 0  # the process whose thread reports: threads do not survive a fork
 
-    def ask(self, problem: Problem, place: Place) -> dict[str, Any] | None:
+    def ask(self, problem: Problem, place: TargetDevice) -> dict[str, Any] | None:
         """The answer, or None where it knows none or does not answer within the limit (one warning)."""
         if time.monotonic() < self._rests_until:
             return None
@@ -73,7 +73,7 @@ class Service:
             return None
         return outcome
 
-    def report(self, problem: Problem, place: Place) -> None:
+    def report(self, problem: Problem, place: TargetDevice) -> None:
         """Asks in the background, by which the service counts a demand; returns at once, drops what is too much."""
         if self._reporter_of != os.getpid():
             self._reporter_of = os.getpid()
@@ -84,13 +84,13 @@ class Service:
         except queue.Full:
             return
 
-    def _send_reports(self, reports: queue.Queue[tuple[Problem, Place]]) -> None:
+    def _send_reports(self, reports: queue.Queue[tuple[Problem, TargetDevice]]) -> None:
         while True:
             problem, place = reports.get()
             self._outcome(problem, place)
             reports.task_done()
 
-    def _outcome(self, problem: Problem, place: Place) -> dict[str, Any] | Exception | None:
+    def _outcome(self, problem: Problem, place: TargetDevice) -> dict[str, Any] | Exception | None:
         """What came of a question, as a value: it is carried between threads."""
         try:
             answer = self._get(problem, place)
@@ -100,7 +100,7 @@ class Service:
             self._answered(problem, place, answer)
         return answer
 
-    def _get(self, problem: Problem, place: Place) -> dict[str, Any] | None:
+    def _get(self, problem: Problem, place: TargetDevice) -> dict[str, Any] | None:
         words = [f"{name}={str(value).lower()}" for name, value in problem.option_items]
         query = {
             "device_model": place.slug,

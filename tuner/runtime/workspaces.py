@@ -10,7 +10,7 @@ import ctypes
 
 from tilewright.tuner.devices.cuda.driver import call
 from tilewright.tuner.runtime.contexts import allowed_while_capturing
-from tilewright.tuner.runtime.forks import Lock
+from tilewright.tuner.runtime.forks import ForkSafeLock
 from tilewright.tuner.runtime.views import LEGACY_STREAM
 
 _NON_BLOCKING = 1  # CU_STREAM_NON_BLOCKING
@@ -22,7 +22,7 @@ class Workspaces:
     def __init__(self, size_bytes: int) -> None:
         self._size_bytes = size_bytes
         self._by_use: dict[tuple[int, int], int] = {}
-        self._lock = Lock()
+        self._lock = ForkSafeLock()
 
     def address(self, stream: int) -> int:
         """The one for a launch on that stream now; allocated, and waited for, when it is first asked for."""

@@ -29,7 +29,7 @@ class ExhaustedError(TunerError):
 
 
 @dataclass
-class Seen:
+class ProposedTrial:
     """A configuration that a trial took: its time, infinite where it failed, None while it runs."""
 
     configuration: Configuration
@@ -46,7 +46,7 @@ class FeasibleSampler(optuna.samplers.BaseSampler, abc.ABC):
     def __init__(self, space: SearchSpace, seed: int, starts: Sequence[Configuration] = ()) -> None:
         self.space, self.rng = space, np.random.default_rng(seed)
         self.unseen = Unseen(space, self.rng)
-        self.seen: dict[int, Seen] = {}
+        self.seen: dict[int, ProposedTrial] = {}
         self._starts = list(dict.fromkeys(starts))
         self._read, self._running, self.asking = 0, set[int](), 0
         self._distributions = distributions(space)
@@ -78,7 +78,7 @@ class FeasibleSampler(optuna.samplers.BaseSampler, abc.ABC):
         if chosen is None:
             raise ExhaustedError(f"all {len(self.space)} configurations were proposed")
         self.unseen.take(chosen)
-        self.seen[trial.number] = Seen(chosen)
+        self.seen[trial.number] = ProposedTrial(chosen)
         return parameters_of(chosen)
 
     def sample_independent(
@@ -100,7 +100,7 @@ class FeasibleSampler(optuna.samplers.BaseSampler, abc.ABC):
                 continue
             trial = trials[number]
             if number not in self.seen and VARIANT in trial.params:
-                self.seen[number] = Seen(configuration_of(trial.params))
+                self.seen[number] = ProposedTrial(configuration_of(trial.params))
                 self.unseen.take(self.seen[number].configuration)
             if trial.state.is_finished() and number in self.seen:
                 self.seen[number].time_ms = trial.value if trial.state is TrialState.COMPLETE else float("inf")

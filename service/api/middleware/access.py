@@ -19,7 +19,7 @@ from starlette.types import Scope as Request
 from tilewright.service.api import refusals
 from tilewright.service.api.server.siblings import Bell, Pairs
 from tilewright.service.operations.access import keys, sessions
-from tilewright.service.operations.access.keys import Found
+from tilewright.service.operations.access.keys import TokenOwner
 from tilewright.service.operations.caller import THIS_MACHINE, Caller, Scope
 from tilewright.service.operations.transaction import transaction
 from tilewright.service.settings import settings
@@ -97,13 +97,13 @@ class Buckets:
         return wait_s
 
 
-class Lock:
+class AccessControl:
     """Decides about every request of one process."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self.needs_key, self.has_open_reads = settings().require_keys, settings().open_reads
         self._clock = clock
-        self._believed: OrderedDict[tuple[str, bool], tuple[Found, float]] = OrderedDict()
+        self._believed: OrderedDict[tuple[str, bool], tuple[TokenOwner, float]] = OrderedDict()
         self._rates = Buckets(settings().requests_per_minute, clock, "rates")
         self._wrong = Buckets(WRONG_PER_MINUTE, clock, "wrong-tokens")
         self._ended = Bell("ended-keys")
@@ -205,13 +205,13 @@ def is_still_let_in(scope: Request) -> bool:
     return token is None or not (lock_of(scope).needs_key or is_key) or _look_up(token, is_key=is_key) is not None
 
 
-def lock_of(scope: Request) -> Lock:
+def lock_of(scope: Request) -> AccessControl:
     """The lock that has let a request in."""
-    lock: Lock = scope[LOCK]
+    lock: AccessControl = scope[LOCK]
     return lock
 
 
-def _look_up(token: str, *, is_key: bool) -> Found | None:
+def _look_up(token: str, *, is_key: bool) -> TokenOwner | None:
     with transaction() as session:
         return keys.find_key(session, token) if is_key else sessions.find_session(session, token)
 

@@ -15,7 +15,7 @@ from starlette.types import Scope
 
 from tilewright.service.api.routes.best import represented, router
 from tilewright.service.errors import InvalidRequestError
-from tilewright.service.operations.best_cache.shelf import Found
+from tilewright.service.operations.best_cache.shelf import CachedAnswer
 from tilewright.service.operations.parse import parse_options
 
 LONGEST = {"shape": 512, "dtype": 16, "options": 512, "device_model": 128}
@@ -53,7 +53,7 @@ class BestDoor:
         scope["route"] = ROUTE  # what it is counted and logged as
         return represented(found.as_json, tags[0].decode("latin-1") if tags else None)
 
-    def _find(self, path: str, query: bytes) -> tuple[Found | None, str | None]:
+    def _find(self, path: str, query: bytes) -> tuple[CachedAnswer | None, str | None]:
         """What is known in memory, and the device model as it was asked for."""
         usual = self._usual.get(path)
         words = usual[1].fullmatch(query) if usual else None
@@ -70,7 +70,7 @@ class BestDoor:
         except InvalidRequestError:
             return None, None
         model = asked.get("device_model")
-        found: Found | None = self._state.best.find(kernel, model, shape, asked.get("dtype", DTYPE), options)
+        found: CachedAnswer | None = self._state.best.find(kernel, model, shape, asked.get("dtype", DTYPE), options)
         if found is not None and path not in self._usual:
             self._usual[path] = kernel, _usual(found.problem.shape)
         return found, model

@@ -18,7 +18,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tilewright.service.api import problems, refusals, strict_json
-from tilewright.service.api.middleware.access import Lock
+from tilewright.service.api.middleware.access import AccessControl
 from tilewright.service.api.strict_json import MalformedJSONError, RefusedJSONError
 from tilewright.service.errors import ServiceError
 from tilewright.service.operations.access.sessions import sign_in_path
@@ -117,7 +117,7 @@ class Guard:
 
     app: ASGIApp
     rules: Rules = field(default_factory=Rules.of_settings)
-    lock: Lock = field(default_factory=Lock)
+    lock: AccessControl = field(default_factory=AccessControl)
     known: Callable[[Scope], Known | None] = lambda _scope: None
     """What needs no application: asked about every request that is let through, and given marks like any response."""
 

@@ -16,7 +16,7 @@ from tilewright.service.api.parameters import BestQuery, IfNoneMatch, KernelName
 from tilewright.service.api.problems import INVALID, NO_CONFIGURATION, NOT_FOUND, UNAVAILABLE
 from tilewright.service.operations.answers import BestAnswer
 from tilewright.service.operations.best.find import MAX_SHAPES, find_best, find_best_batch
-from tilewright.service.operations.best_cache.shelf import Found
+from tilewright.service.operations.best_cache.shelf import CachedAnswer
 from tilewright.service.operations.parse import parse_options, parse_shape
 from tilewright.service.operations.registry import default_device_model
 from tilewright.service.operations.requests import Request as RequestBody
@@ -87,7 +87,7 @@ def get_best(
 )
 def get_best_of_many(http: Request, kernel: KernelName, request: BatchRequest) -> Response:
     """The same for up to 1000 shapes, in their order."""
-    known: Callable[[Problem], Found | None] = partial(http.app.state.best.find_of, kernel, request.device_model)
+    known: Callable[[Problem], CachedAnswer | None] = partial(http.app.state.best.find_of, kernel, request.device_model)
     with http.app.state.meters.looking_up(), transaction() as session:
         answers = find_best_batch(
             session,
@@ -103,7 +103,7 @@ def get_best_of_many(http: Request, kernel: KernelName, request: BatchRequest) -
         device_model = request.device_model or default_device_model(session)
     http.app.state.meters.note_lookups(answers)
     http.app.state.demand.note(answers, device_model, http.scope.get("tilewright.caller"))
-    bodies = (one.as_json if isinstance(one, Found) else one.model_dump_json().encode() for one in answers)
+    bodies = (one.as_json if isinstance(one, CachedAnswer) else one.model_dump_json().encode() for one in answers)
     return Response(b'{"items":[%b]}' % b",".join(bodies), media_type="application/json")
 
 

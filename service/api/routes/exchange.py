@@ -27,7 +27,7 @@ from tilewright.service.operations.exchange import export as exchange_export
 from tilewright.service.operations.exchange import foreign_export as exchange_foreign_export
 from tilewright.service.operations.exchange.document import MAX_STUDIES
 from tilewright.service.operations.exchange.import_document import import_document
-from tilewright.service.operations.exchange.incoming import ORIGIN, Target, target_of
+from tilewright.service.operations.exchange.incoming import ORIGIN, ImportOptions, import_options_of
 from tilewright.service.operations.exchange.report import ImportAnswer
 from tilewright.service.operations.pages import MAX_ROW_ID
 from tilewright.service.operations.transaction import transaction
@@ -82,10 +82,10 @@ class ImportQuery(QueryString):
     )
     dry_run: bool = Field(default=False, description="Check and report; store nothing.")
 
-    def target(self) -> Target:
+    def target(self) -> ImportOptions:
         """The same, parsed; raises InvalidRequestError naming the parameter."""
         try:
-            return target_of(self.model_dump(exclude={"dry_run"}))
+            return import_options_of(self.model_dump(exclude={"dry_run"}))
         except ValidationError as error:
             first = error.errors()[0]
             raise InvalidRequestError(".".join(map(str, first["loc"])), f"{first['msg']}.") from None
@@ -148,7 +148,9 @@ def export_results(query: Annotated[ExportQuery, Query()]) -> StreamingResponse:
     if query.format is ExportFormat.TILEWRIGHT:
         if query.study_id is not None or query.variant is not None:
             raise InvalidRequestError("study_id", "study_id and variant are for t4 and kernel-tuner.")
-        wanted = exchange_export.Wanted(query.kernel, query.device_model, query.trials, query.limit, query.cursor)
+        wanted = exchange_export.ExportSelection(
+            query.kernel, query.device_model, query.trials, query.limit, query.cursor
+        )
         return _streamed(exchange_export.export_studies(wanted))
     if query.study_id is None:
         raise InvalidRequestError("study_id", f"{query.format.value} holds one study; name it.", "1")

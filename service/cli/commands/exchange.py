@@ -24,7 +24,7 @@ from tilewright.service.operations.bundles.folder import check_bundles, write_bu
 from tilewright.service.operations.exchange import export as exchange_export
 from tilewright.service.operations.exchange import foreign_export as exchange_foreign_export
 from tilewright.service.operations.exchange.import_document import import_document
-from tilewright.service.operations.exchange.incoming import target_of
+from tilewright.service.operations.exchange.incoming import import_options_of
 from tilewright.service.operations.exchange.report import ImportAnswer, Reason
 from tilewright.service.operations.transaction import transaction
 from tilewright.service.settings import settings
@@ -70,7 +70,7 @@ def export(
             )
         return
     with connect():
-        wanted = exchange_export.Wanted(kernel, device_model, trials, cursor=cursor)
+        wanted = exchange_export.ExportSelection(kernel, device_model, trials, cursor=cursor)
         _write((piece.encode() for piece in _local_export(format_, wanted, study or 0, variant)), out)
 
 
@@ -117,7 +117,7 @@ def import_results(
         "rename": ",".join(rename) if rename else None,
     }
     try:
-        target = target_of(said)
+        target = import_options_of(said)
     except ValidationError as error:
         first = error.errors()[0]
         raise CommandError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}", ExitCode.USAGE) from None
@@ -189,7 +189,7 @@ def _write_storage(study: int, out: Path | None) -> None:
 
 
 def _local_export(
-    format_: ExportFormat, wanted: exchange_export.Wanted, study: int, variant: str | None
+    format_: ExportFormat, wanted: exchange_export.ExportSelection, study: int, variant: str | None
 ) -> Iterator[str]:
     if format_ is ExportFormat.T4:
         return exchange_foreign_export.export_t4(study)

@@ -16,7 +16,7 @@ from tilewright.service.operations.parse import SHAPE_EXAMPLE, parse_shape
 from tilewright.service.settings import settings
 from tilewright.tuner.compile.compilation import arch_of
 from tilewright.tuner.kernel_check.check import check_kernel
-from tilewright.tuner.kernel_check.report import Finding, Report
+from tilewright.tuner.kernel_check.report import Finding, KernelCheckReport
 
 TARGETS = {arch_of(capability): capability for capability in CAPABILITIES}
 USUAL_TARGETS = ("sm_75", "sm_90", "sm_120")  # the oldest, the one with most shared memory, the newest
@@ -48,11 +48,11 @@ def check(
         kernel = own_kernel(path, settings().kernel_folders)
     except BrokenDeclarationError as error:
         found = Finding("error", "declaration", str(error.folder / "declaration.py"), error.reason)
-        _show(Report("", [found]), path, as_json=as_json)
+        _show(KernelCheckReport("", [found]), path, as_json=as_json)
     shapes = [dict(kernel.problem(parse_shape(text), kernel.dtypes[0]).shape) for text in shape or ()]
     report = check_kernel(
         kernel,
-        Report(kernel.name),
+        KernelCheckReport(kernel.name),
         capabilities=[TARGETS[name] for name in arch or USUAL_TARGETS],
         shapes=shapes,
         configurations=configurations,
@@ -63,7 +63,7 @@ def check(
     _show(report, path, as_json=as_json)
 
 
-def _show(report: Report, path: Path, *, as_json: bool) -> None:
+def _show(report: KernelCheckReport, path: Path, *, as_json: bool) -> None:
     """Prints the report; raises typer.Exit with 1 where there is an error in it."""
     if as_json:
         print_json({"folder": str(path), "ok": report.ok, **asdict(report)})

@@ -28,9 +28,9 @@ from tilewright.service.worker.device_lock import DeviceBusyError, host_lock
 from tilewright.service.worker.digits.desk import KEPT_S
 from tilewright.tuner.devices.device import DeviceModel
 from tilewright.tuner.devices.local import DeviceEntry, DeviceSpec, default_compiler, find_device, list_devices
-from tilewright.tuner.report.choices import Known, read_known
+from tilewright.tuner.report.choices import KnownConfiguration, read_known
 from tilewright.tuner.report.ladders import LADDERS, Ladder
-from tilewright.tuner.report.rows import Report
+from tilewright.tuner.report.rows import LadderReport
 from tilewright.tuner.report.scales import Scale, scale_of
 
 WAIT_S = KEPT_S + 10.0
@@ -101,8 +101,14 @@ def _alone_on(entry: DeviceEntry) -> ExitStack:
 
 
 def _measured(
-    entry: DeviceEntry, ladder: Ladder, scale: Scale, given: Sequence[Known], *, counters: bool, told: OnProgress
-) -> Report:
+    entry: DeviceEntry,
+    ladder: Ladder,
+    scale: Scale,
+    given: Sequence[KnownConfiguration],
+    *,
+    counters: bool,
+    told: OnProgress,
+) -> LadderReport:
     """The report; the device is opened in this process, which is the only one to use it meanwhile."""
     from tilewright.tuner.report.measuring import LadderRun  # noqa: PLC0415 - for this command only
 
@@ -116,7 +122,7 @@ def _measured(
         device.close()
 
 
-def _from_database(kernel: Kernel, ladder: Ladder, scale: Scale, model: DeviceModel) -> list[Known]:
+def _from_database(kernel: Kernel, ladder: Ladder, scale: Scale, model: DeviceModel) -> list[KnownConfiguration]:
     """What is known to be best for the table's problems; nothing where no database runs: none is started for this."""
     server = embedded_server()
     if not settings().url and server is not None and not server.running():
@@ -132,7 +138,9 @@ def _from_database(kernel: Kernel, ladder: Ladder, scale: Scale, model: DeviceMo
                 answer = connection.best(kernel.name, model.slug, dict(problem.shape), dtype, dict(problem.options))
                 if answer.match is Match.EXACT:
                     best = Configuration.of(answer.variant, answer.configuration)
-                    found.append(Known(kernel.name, problem.shape, dtype, problem.options, best, "the database"))
+                    found.append(
+                        KnownConfiguration(kernel.name, problem.shape, dtype, problem.options, best, "the database")
+                    )
     except ServiceError as error:  # a device model that no worker has registered, a database that is away
         note(f"nothing known is used: {error}")
     return found

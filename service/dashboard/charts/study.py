@@ -17,7 +17,7 @@ from tilewright.service.dashboard.charts.parts import (
     point,
     time_axis,
 )
-from tilewright.service.operations.studies.space import TIME, Drawing, DrawnTrial, Fastest, Selection
+from tilewright.service.operations.studies.space import TIME, DrawnTrial, Fastest, Selection, StudyDrawing
 
 Over = Literal["trials", "time"]
 FASTEST_SHARE = 0.05
@@ -36,7 +36,7 @@ def says(trial: DrawnTrial) -> str:
     return "\n".join([f"trial {trial.number}: {what}", trial.variant, *lines])
 
 
-def best_so_far(drawing: Drawing, study_path: str, over: Over) -> Options | None:
+def best_so_far(drawing: StudyDrawing, study_path: str, over: Over) -> Options | None:
     """Best time over trials or over the seconds they took, every trial as a dot, failures as marks; None: no trial."""
     if not drawing.trials:
         return None
@@ -81,7 +81,7 @@ def best_so_far(drawing: Drawing, study_path: str, over: Over) -> Options | None
     )
 
 
-def _failures(drawing: Drawing, study_path: str, over: Over, top: float) -> list[Options]:
+def _failures(drawing: StudyDrawing, study_path: str, over: Over, top: float) -> list[Options]:
     """A series of marks at the upper edge for each outcome that occurred."""
     found: dict[str, list[Options]] = {}
     for t in drawing.trials:

@@ -21,10 +21,10 @@ from tilewright.service.operations.parse import format_options, format_shape
 from tilewright.service.operations.registry import catalogue
 from tilewright.service.operations.studies import studies
 from tilewright.service.operations.studies.space import (
-    Drawing,
     DrawnTrial,
     Fastest,
     Selection,
+    StudyDrawing,
     drawing,
     fastest_by,
     open_jobs,
@@ -146,7 +146,7 @@ def study(
     )
 
 
-def _variant(drawn: Drawing, asked: str | None) -> str | None:
+def _variant(drawn: StudyDrawing, asked: str | None) -> str | None:
     """The variant whose parameters are drawn: the asked one, else the winner's if tried enough, else the most tried."""
     if asked in drawn.variants:
         return asked
@@ -158,7 +158,7 @@ def _variant(drawn: Drawing, asked: str | None) -> str | None:
 
 def _charts(
     found: StudyAnswer,
-    drawn: Drawing,
+    drawn: StudyDrawing,
     own: Sequence[DrawnTrial],
     fastest: Sequence[Fastest],
     parameters: Parameters,
@@ -186,7 +186,7 @@ def _charts(
     }
 
 
-def _improvement(drawn: Drawing) -> float | None:
+def _improvement(drawn: StudyDrawing) -> float | None:
     """How many times faster the best is than the first trial that was measured."""
     if not drawn.improvements:
         return None

@@ -56,7 +56,7 @@ class NewKeyAnswer(KeyAnswer):
 
 
 @dataclass(frozen=True)
-class Found:
+class TokenOwner:
     """Whom a token belongs to, and until when that may be believed without asking again."""
 
     caller: Caller
@@ -107,7 +107,7 @@ def revoke_key(session: Session, name: str) -> list[KeyAnswer]:
     return [_answer(row) for row in rows]
 
 
-def find_key(session: Session, token: str) -> Found | None:
+def find_key(session: Session, token: str) -> TokenOwner | None:
     """Whom the token belongs to; None where no key in force has it."""
     wanted = hash_of(token)
     row = session.scalars(select(models.ApiKey).where(models.ApiKey.token_hash == wanted, _is_in_force())).first()
@@ -115,7 +115,7 @@ def find_key(session: Session, token: str) -> Found | None:
     if row is None or not hmac.compare_digest(row.token_hash, wanted):
         return None
     touch(session, row)
-    return Found(caller_of(row), row.expires_at)
+    return TokenOwner(caller_of(row), row.expires_at)
 
 
 def touch(session: Session, row: models.ApiKey) -> None:

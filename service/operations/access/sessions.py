@@ -11,7 +11,7 @@ from sqlalchemy import delete, func, or_, select
 from sqlalchemy.orm import Session, joinedload
 
 from tilewright.service.operations.access import keys
-from tilewright.service.operations.access.keys import Found
+from tilewright.service.operations.access.keys import TokenOwner
 from tilewright.service.store import models
 
 COOKIE = "tilewright_session"
@@ -58,7 +58,7 @@ def open_session(session: Session, key_token: str) -> str | None:
     return token
 
 
-def find_session(session: Session, token: str) -> Found | None:
+def find_session(session: Session, token: str) -> TokenOwner | None:
     """Whose session it is; None where it is over, or its key is not in force any more."""
     row = session.scalars(
         select(models.BrowserSession)
@@ -74,7 +74,7 @@ def find_session(session: Session, token: str) -> Found | None:
     if row is None:
         return None
     keys.touch(session, row.key)
-    return Found(keys.caller_of(row.key), row.expires_at)
+    return TokenOwner(keys.caller_of(row.key), row.expires_at)
 
 
 def close_session(session: Session, token: str) -> bool:

@@ -24,7 +24,7 @@ MOST_POINTS = 8_000_000
 
 
 @dataclass(frozen=True)
-class Asked:
+class BestQuery:
     """The question: a problem on a device model with these limits."""
 
     kernel: Kernel
@@ -75,22 +75,22 @@ def _problem_answer(problem: Problem) -> ProblemAnswer:
     )
 
 
-def stored_answer(asked: Asked, best: StoredBest, match: Match) -> BestAnswer | None:
+def stored_answer(asked: BestQuery, best: StoredBest, match: Match) -> BestAnswer | None:
     """The answer that this row gives, or None where its configuration does not fit the asked problem."""
     return answer_by(asked, best, match) if asked.is_member(best.configuration) else None
 
 
-def answer_by(asked: Asked, best: StoredBest, match: Match) -> BestAnswer:
+def answer_by(asked: BestQuery, best: StoredBest, match: Match) -> BestAnswer:
     """The same for a row whose configuration fits the asked problem."""
     return BestAnswer(**stored_fields(asked, best, match, standing_of(asked, best)))
 
 
-def standing_of(asked: Asked, best: StoredBest) -> Standing:
+def standing_of(asked: BestQuery, best: StoredBest) -> Standing:
     """The standing of the row where the asked problem's variants are to be seen."""
     return best.seen.standing(asked.kernel, best.source, asked.usable_variants)
 
 
-def stored_fields(asked: Asked, best: StoredBest, match: Match, standing: Standing) -> dict[str, Any]:
+def stored_fields(asked: BestQuery, best: StoredBest, match: Match, standing: Standing) -> dict[str, Any]:
     """The fields of `stored_answer` in their order, for a row whose configuration fits the asked problem."""
     kernel, configuration, problem = asked.kernel, best.configuration, asked.problem
     tuned = None
@@ -134,7 +134,7 @@ def stored_fields(asked: Asked, best: StoredBest, match: Match, standing: Standi
     }
 
 
-def predicted_answer(asked: Asked, prediction: Prediction) -> BestAnswer:
+def predicted_answer(asked: BestQuery, prediction: Prediction) -> BestAnswer:
     """The configuration that should be fastest; its time is what is expected for the problem asked."""
     kernel, configuration = asked.kernel, prediction.configuration
     return BestAnswer(
@@ -162,7 +162,7 @@ def predicted_answer(asked: Asked, prediction: Prediction) -> BestAnswer:
     )
 
 
-def default_answers(asked: Sequence[Asked]) -> dict[str, BestAnswer]:
+def default_answers(asked: Sequence[BestQuery]) -> dict[str, BestAnswer]:
     """The kernel's own configuration for each, never measured here, by problem hash.
 
     Raises NoConfigurationError where nothing runs, InvalidRequestError where too many would take too long.
@@ -180,7 +180,7 @@ def default_answers(asked: Sequence[Asked]) -> dict[str, BestAnswer]:
     return found
 
 
-def _default_answer(asked: Asked, configuration: Configuration) -> BestAnswer:
+def _default_answer(asked: BestQuery, configuration: Configuration) -> BestAnswer:
     return BestAnswer(
         match=Match.DEFAULT,
         accuracy=asked.accuracy,
@@ -203,14 +203,14 @@ def _default_answer(asked: Asked, configuration: Configuration) -> BestAnswer:
     )
 
 
-def declared_default(asked: Asked) -> Configuration | None:
+def declared_default(asked: BestQuery) -> Configuration | None:
     """The default of the default variant, else of another one; None where none fits."""
     variants = sorted(asked.usable_variants, key=lambda v: v.name != asked.kernel.default_variant)
     defaults = (variant.space().default() for variant in variants)
     return next((configuration for configuration in defaults if asked.is_member(configuration)), None)
 
 
-def _first_feasible(asked: Asked) -> Configuration:
+def _first_feasible(asked: BestQuery) -> Configuration:
     """Anything feasible at all, by enumerating the space: that takes much longer than the rest of an answer."""
     kernel = asked.kernel
     starts = kernel.space(asked.problem, asked.limits).defaults() if asked.usable_variants else []

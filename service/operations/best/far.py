@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 
 from tilewright.kernels.problem import Problem
 from tilewright.kernels.space import Configuration
-from tilewright.service.operations.best.answer import Asked, declared_default
+from tilewright.service.operations.best.answer import BestQuery, declared_default
 from tilewright.service.operations.best.stored import StoredBest
 from tilewright.tuner.predict.estimate import cycles
 from tilewright.tuner.predict.tiles import Tiles
@@ -31,7 +31,7 @@ def is_near(sizes: Sequence[int], others: Sequence[int]) -> bool:
     return larger <= FARTHEST * smaller
 
 
-def choose(asked: Asked, rows: Sequence[StoredBest], tiles: Tiles | None = None) -> StoredBest | None:
+def choose(asked: BestQuery, rows: Sequence[StoredBest], tiles: Tiles | None = None) -> StoredBest | None:
     """The row, the nearest coming first, that should be fastest for the asked problem; None: the default should be.
 
     `tiles`: those of earlier questions with this dtype and these options, which saves most of the time.
@@ -44,7 +44,7 @@ def choose(asked: Asked, rows: Sequence[StoredBest], tiles: Tiles | None = None)
     return rows[place] if place < len(rows) else None
 
 
-def _expected_ms(asked: Asked, rows: Sequence[StoredBest], tiles: Tiles) -> Iterator[float]:
+def _expected_ms(asked: BestQuery, rows: Sequence[StoredBest], tiles: Tiles) -> Iterator[float]:
     """For the asked problem, of each row and then of the default, where one of the same variant was timed."""
     kernel = asked.kernel
 
@@ -57,7 +57,7 @@ def _expected_ms(asked: Asked, rows: Sequence[StoredBest], tiles: Tiles) -> Iter
         yield carried(row.time_ms, tuned, row.configuration, row.configuration)
     default = declared_default(asked)
     for row, tuned in zip(rows, problems, strict=True):
-        there = declared_default(Asked(kernel, tuned, asked.slug, asked.limits))
+        there = declared_default(BestQuery(kernel, tuned, asked.slug, asked.limits))
         if default is None or there is None or row.default_ms is None:
             continue
         if default.variant == there.variant:  # estimates leave out what one source does better than another

@@ -21,14 +21,20 @@ from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.problem import OptionValue, Problem
 from tilewright.service.errors import InvalidRequestError, NotFoundError
 from tilewright.service.operations.answers import BestAnswer, Match
-from tilewright.service.operations.best.answer import Asked, answer_by, default_answers, predicted_answer, stored_answer
+from tilewright.service.operations.best.answer import (
+    BestQuery,
+    answer_by,
+    default_answers,
+    predicted_answer,
+    stored_answer,
+)
 from tilewright.service.operations.best.far import COMPARED, choose, is_near
 from tilewright.service.operations.best.predictions import predictions
 from tilewright.service.operations.best.rows import (
     TRIED,
     TRIED_FIRST,
     EnvironmentFilter,
-    Tuned,
+    TunedShapes,
     exact_rows,
     rows_by_id,
     similar_shapes,
@@ -111,7 +117,7 @@ def _find(
     slug = device_model if device_model is not None else default_device_model(session)
     answers: dict[str, BestAnswer] = {}
     for problem, row, model in exact_rows(session, kernel, slug, problems, wanted):
-        answer = stored_answer(Asked(kernel, problem, slug, limits_of(model)), row, Match.EXACT)
+        answer = stored_answer(BestQuery(kernel, problem, slug, limits_of(model)), row, Match.EXACT)
         if answer is not None:
             answers[problem.hash] = answer
     missing = list({p.hash: p for p in problems if p.hash not in answers}.values())
@@ -133,7 +139,7 @@ def _without_exact(
 ) -> dict[str, BestAnswer]:
     """Predicted, nearest, transferred or default answers, by problem hash."""
     model = _model(session, slug)
-    asked = {p.hash: Asked(kernel, p, slug, limits_of(model)) for p in problems}
+    asked = {p.hash: BestQuery(kernel, p, slug, limits_of(model)) for p in problems}
     tuned = similar_shapes(session, kernel, problems[0], model, wanted, transferred=False)
     answers = _predicted(session, model, tuned, list(asked.values()))
     for match in (Match.NEAREST, Match.TRANSFERRED):
@@ -147,7 +153,7 @@ def _without_exact(
 
 
 def _predicted(
-    session: Session, model: models.DeviceModel, tuned: Tuned, asked: Sequence[Asked]
+    session: Session, model: models.DeviceModel, tuned: TunedShapes, asked: Sequence[BestQuery]
 ) -> dict[str, BestAnswer]:
     """Answers for the problems that a prediction could be made for."""
     admits = {one.problem: one.is_member for one in asked}
@@ -155,7 +161,9 @@ def _predicted(
     return {one.problem.hash: predicted_answer(one, found[one.problem]) for one in asked if one.problem in found}
 
 
-def _by_distance(session: Session, match: Match, tuned: Tuned, asked: Sequence[Asked]) -> dict[str, BestAnswer]:
+def _by_distance(
+    session: Session, match: Match, tuned: TunedShapes, asked: Sequence[BestQuery]
+) -> dict[str, BestAnswer]:
     """For each problem the answer by the nearest tuned ones whose configuration fits it, where there is one."""
     places = {one.problem.hash: tuned.nearest(one.problem, TRIED) for one in asked}
     fitting: dict[str, list[StoredBest]] = {one.problem.hash: [] for one in asked}
@@ -175,7 +183,7 @@ def _by_distance(session: Session, match: Match, tuned: Tuned, asked: Sequence[A
     return found
 
 
-def _from_afar(asked: Asked, rows: Sequence[StoredBest]) -> dict[str, BestAnswer]:
+def _from_afar(asked: BestQuery, rows: Sequence[StoredBest]) -> dict[str, BestAnswer]:
     chosen = choose(asked, rows)
     if chosen is None:
         return default_answers([asked])

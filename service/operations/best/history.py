@@ -12,7 +12,7 @@ from tilewright.kernels.problem import Problem
 from tilewright.service.operations.answers import Answer, EnvironmentAnswer, Page
 from tilewright.service.operations.best.stored import split_configuration
 from tilewright.service.operations.registry import environment_answer
-from tilewright.service.operations.staleness.comparisons import Timed, compare
+from tilewright.service.operations.staleness.comparisons import TimeInterval, compare
 from tilewright.service.store import models
 
 MAX_ENTRIES = 500
@@ -93,8 +93,8 @@ def _entry(row: models.BestConfiguration, before: models.BestConfiguration | Non
     )
 
 
-def _timed(row: models.BestConfiguration) -> Timed:
-    return Timed(row.time_ms, row.ci_low_ms, row.ci_high_ms)
+def _timed(row: models.BestConfiguration) -> TimeInterval:
+    return TimeInterval(row.time_ms, row.ci_low_ms, row.ci_high_ms)
 
 
 def _changed(row: models.BestConfiguration, before: models.BestConfiguration) -> list[str]:

@@ -14,7 +14,7 @@ from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.problem import Limits, Problem
 from tilewright.kernels.space import Configuration
 from tilewright.service.operations.best.predictors import Predictors
-from tilewright.service.operations.best.rows import Tuned, count_retracted
+from tilewright.service.operations.best.rows import TunedShapes, count_retracted
 from tilewright.service.operations.registry import kernel_variant_ids
 from tilewright.service.operations.staleness.standing import source_keys
 from tilewright.service.operations.studies.rows import barred
@@ -36,7 +36,7 @@ def predictions(
     kernel: Kernel,
     limits: Limits,
     model_id: int,
-    tuned: Tuned,
+    tuned: TunedShapes,
     asked: Mapping[Problem, Callable[[Configuration], bool]],
 ) -> dict[Problem, Prediction]:
     """A prediction for each problem where the tuned shapes allow one; all share dtype and options.
@@ -62,7 +62,7 @@ def predictions(
     return {problem: prediction for problem, prediction in found.items() if prediction is not None}
 
 
-class Remembered:
+class RememberedPredictions:
     """What `predictions` said before of the problems of one kernel, dtype and options on one device model."""
 
     def __init__(self, kernel: Kernel, limits: Limits, retracted: int, ids: Iterable[int]) -> None:

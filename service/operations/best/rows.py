@@ -113,7 +113,7 @@ def rows_by_id(session: Session, ids: Collection[int]) -> dict[int, StoredBest]:
 
 
 @dataclass(frozen=True)
-class Tuned:
+class TunedShapes:
     """Tuned shapes as a matrix of logarithms, to rank them by distance to an asked one."""
 
     ids: NDArray[np.int64]
@@ -139,7 +139,7 @@ def similar_shapes(
     wanted: EnvironmentFilter,
     *,
     transferred: bool,
-) -> Tuned:
+) -> TunedShapes:
     """The tuned problems with the kernel, dtype and options of `like`, on this model or on others of its kind."""
     best, there = models.BestConfiguration, models.DeviceModel
     # Numbers of the database's making: as JSON, twenty thousand shapes would take a third of a second to read.
@@ -161,7 +161,7 @@ def similar_shapes(
     )
     rows = [tuple(row) for row in session.execute(query) if None not in row]  # of a kernel that had fewer axes once
     offsets = {kind: model_distance(model, *kind) for kind in {row[2:4] for row in rows}}
-    return Tuned(
+    return TunedShapes(
         ids=np.array([row[0] for row in rows], dtype=np.int64),
         log_shapes=np.log(np.array([row[4:] for row in rows], dtype=np.float64).reshape(-1, len(sizes))),
         offsets=np.array([offsets[row[2:4]] for row in rows], dtype=np.float64),

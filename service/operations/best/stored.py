@@ -14,7 +14,7 @@ from sqlalchemy.orm import InstrumentedAttribute, aliased
 from tilewright.kernels.problem import OptionValue
 from tilewright.kernels.space import Configuration
 from tilewright.service.operations.answers import EnvironmentAnswer
-from tilewright.service.operations.staleness.standing import Seen, Source
+from tilewright.service.operations.staleness.standing import Source, StandingFacts
 from tilewright.service.store import models
 
 KEPT_TEXTS = 1 << 16
@@ -31,7 +31,7 @@ class StoredBest(NamedTuple):
     options: Mapping[str, OptionValue]
     configuration: Configuration
     source: Source
-    seen: Seen
+    seen: StandingFacts
     environment: EnvironmentAnswer
     environment_id: int
     study_id: int
@@ -79,7 +79,7 @@ COLUMNS: tuple[Any, ...] = (
     models.Trial.number,
     *_OWN,
 )
-"""What `stored_best` reads, of a query that joins all these tables; the columns of `Seen.of` come after them."""
+"""What `stored_best` reads, of a query that joins all these tables; those of `StandingFacts.of` come after them."""
 
 _ENVIRONMENT = slice(9, 9 + len(EnvironmentAnswer.model_fields))
 _REST = slice(_ENVIRONMENT.stop, _ENVIRONMENT.stop + 2 + len(_OWN))
@@ -135,5 +135,5 @@ def _without_any(space_by_source: Mapping[str, int] | None) -> tuple[str, ...]:
 
 
 @lru_cache(maxsize=KEPT_TEXTS)
-def _seen(moved: tuple[bool | None, ...], tried: tuple[str, ...], without_any: tuple[str, ...]) -> Seen:
-    return Seen.of(moved, tried, dict.fromkeys(without_any, 0))
+def _seen(moved: tuple[bool | None, ...], tried: tuple[str, ...], without_any: tuple[str, ...]) -> StandingFacts:
+    return StandingFacts.of(moved, tried, dict.fromkeys(without_any, 0))

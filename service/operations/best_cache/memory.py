@@ -25,7 +25,7 @@ from tilewright.service.operations.best.stored import StoredBest, stored_best
 from tilewright.service.operations.best_cache.asked_shelves import Name
 from tilewright.service.operations.best_cache.packed import Packer
 from tilewright.service.operations.best_cache.rendered import Templates
-from tilewright.service.operations.best_cache.shelf import Found, Model, Shelf
+from tilewright.service.operations.best_cache.shelf import CachedAnswer, Model, Shelf
 from tilewright.service.operations.registry import catalogue, default_device_model, limits_of
 from tilewright.service.store import models
 
@@ -67,7 +67,7 @@ class BestMemory:
         shape: Mapping[str, int],
         dtype: str,
         options: Mapping[str, OptionValue],
-    ) -> Found | None:
+    ) -> CachedAnswer | None:
         """The answer of `find_best`; None where the database must be asked, be it for the right refusal."""
         shelf = self._shelf(kernel, device_model)
         try:
@@ -75,12 +75,14 @@ class BestMemory:
         except (InvalidProblemError, NoConfigurationError):
             return None
 
-    def find_plain(self, kernel: str, device_model: str | None, sizes: Sequence[int], dtype: str) -> Found | None:
+    def find_plain(
+        self, kernel: str, device_model: str | None, sizes: Sequence[int], dtype: str
+    ) -> CachedAnswer | None:
         """The same for sizes in the order of the kernel's axes, with every option at its default."""
         shelf = self._shelf(kernel, device_model)
         return None if shelf is None else shelf.find_plain(sizes, dtype)
 
-    def find_of(self, kernel: str, device_model: str | None, problem: Problem) -> Found | None:
+    def find_of(self, kernel: str, device_model: str | None, problem: Problem) -> CachedAnswer | None:
         """The same for a problem."""
         shelf = self._shelf(kernel, device_model)
         try:

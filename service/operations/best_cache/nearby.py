@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from tilewright.service.operations.best.predictions import Remembered
+from tilewright.service.operations.best.predictions import RememberedPredictions
 from tilewright.service.operations.best.rows import MAX_RANKED, TRIED
 
 DEFAULT = -1
@@ -17,7 +17,7 @@ KEPT_CHOICES = 4096
 
 
 @dataclass(frozen=True)
-class Near:
+class NearbyRow:
     """One result: its row's id, its problem's key, its time."""
 
     row_id: int
@@ -26,18 +26,20 @@ class Near:
 
 
 @dataclass(frozen=True)
-class Nearby:
+class NearbyShapes:
     """Results with the same dtype and options on one device model, the newest first."""
 
     ids: NDArray[np.int64]
     log_sizes: NDArray[np.float64]  # (axes, results)
     times_ms: NDArray[np.float64]
     keys: Sequence[bytes]
-    predicted: Remembered
+    predicted: RememberedPredictions
     chosen: dict[tuple[int, ...], int] = field(default_factory=dict, repr=False)
 
     @classmethod
-    def of(cls, rows: Sequence[Near], sizes: Sequence[Sequence[int]], predicted: Remembered) -> Nearby:
+    def of(
+        cls, rows: Sequence[NearbyRow], sizes: Sequence[Sequence[int]], predicted: RememberedPredictions
+    ) -> NearbyShapes:
         """Of rows with the sizes of their axes, the newest first and at most MAX_RANKED."""
         ids = np.array([row.row_id for row in rows], dtype=np.int64)
         log_sizes = np.log(np.array(sizes, dtype=np.float64).reshape(len(rows), -1)).T
@@ -47,17 +49,17 @@ class Nearby:
     def changed(
         self,
         gone: Collection[int],
-        new: Sequence[Near],
+        new: Sequence[NearbyRow],
         sizes: Sequence[Sequence[int]],
-        remembered: Callable[[Iterable[int]], Remembered],
-    ) -> Nearby:
+        remembered: Callable[[Iterable[int]], RememberedPredictions],
+    ) -> NearbyShapes:
         """The same without the rows of these ids and with new ones of these sizes: the newest MAX_RANKED of them."""
         kept = np.flatnonzero(np.isin(self.ids, list(gone), invert=True))
         log_sizes = np.log(np.array(sizes, dtype=np.float64).reshape(len(new), len(self.log_sizes))).T
         ids = np.concatenate((self.ids[kept], np.array([row.row_id for row in new], dtype=np.int64)))
         order = np.argsort(-ids)[:MAX_RANKED]
         keys = [*(self.keys[place] for place in kept.tolist()), *(row.key for row in new)]
-        return Nearby(
+        return NearbyShapes(
             ids[order],
             np.ascontiguousarray(np.concatenate((self.log_sizes[:, kept], log_sizes), axis=1)[:, order]),
             np.concatenate((self.times_ms[kept], [row.time_ms for row in new]))[order],

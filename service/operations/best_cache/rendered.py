@@ -15,7 +15,7 @@ from tilewright.kernels.kernel import Launch
 from tilewright.kernels.problem import OptionValue, Problem
 from tilewright.kernels.space import Values
 from tilewright.service.operations.answers import Match
-from tilewright.service.operations.best.answer import Asked, stored_fields
+from tilewright.service.operations.best.answer import BestQuery, stored_fields
 from tilewright.service.operations.best.stored import StoredBest
 from tilewright.service.operations.best_cache.packed import FIGURES
 from tilewright.service.operations.catalog import compiler_flags
@@ -74,7 +74,7 @@ def keep(kept: dict[Hashable, Template], key: Hashable, template: Template) -> T
     return template
 
 
-def template(asked: Asked, match: Match, best: StoredBest, standing: Standing) -> Template:
+def template(asked: BestQuery, match: Match, best: StoredBest, standing: Standing) -> Template:
     """Of answers that differ from the one which these have in nothing but what is put in."""
     marked, first_figure = _marked(asked, match, best, standing)
     order: list[int] = []
@@ -89,7 +89,7 @@ def template(asked: Asked, match: Match, best: StoredBest, standing: Standing) -
     return Template(text, itemgetter(*order), launch, configuration.values)
 
 
-def _marked(asked: Asked, match: Match, best: StoredBest, standing: Standing) -> tuple[dict[str, Any], int]:
+def _marked(asked: BestQuery, match: Match, best: StoredBest, standing: Standing) -> tuple[dict[str, Any], int]:
     """The answer's fields with a numbered mark for all that differs, and the number of the first of the figures."""
     marks: Iterator[str] = (f"\0{number}\0" for number in count())  # PostgreSQL keeps no text with such a character
     kernel, problem = asked.kernel, asked.problem

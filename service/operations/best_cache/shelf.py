@@ -15,12 +15,12 @@ from tilewright.kernels.errors import InvalidProblemError
 from tilewright.kernels.kernel import MAX_AXIS, Kernel
 from tilewright.kernels.problem import Limits, OptionValue, Problem
 from tilewright.service.operations.answers import Match
-from tilewright.service.operations.best.answer import Asked, default_answers, predicted_answer, standing_of
+from tilewright.service.operations.best.answer import BestQuery, default_answers, predicted_answer, standing_of
 from tilewright.service.operations.best.far import COMPARED, choose, is_near
-from tilewright.service.operations.best.predictions import Remembered
+from tilewright.service.operations.best.predictions import RememberedPredictions
 from tilewright.service.operations.best.rows import MAX_RANKED, preferred
 from tilewright.service.operations.best.stored import StoredBest
-from tilewright.service.operations.best_cache.nearby import DEFAULT, Near, Nearby
+from tilewright.service.operations.best_cache.nearby import DEFAULT, NearbyRow, NearbyShapes
 from tilewright.service.operations.best_cache.packed import Packer
 from tilewright.service.operations.best_cache.rendered import Template, Templates, keep, template
 from tilewright.service.operations.staleness.standing import Standing
@@ -39,7 +39,7 @@ class Model:
     limits: Limits
 
 
-class Found(NamedTuple):
+class CachedAnswer(NamedTuple):
     """An answer in the same bytes as those of the BestAnswer, and what is counted of it."""
 
     match: Match
@@ -53,8 +53,8 @@ class Found(NamedTuple):
 class Change:
     """What changes of the rows with one dtype and the same options, by row id."""
 
-    new: dict[int, Near] = field(default_factory=dict)
-    gone: dict[int, Near] = field(default_factory=dict)
+    new: dict[int, NearbyRow] = field(default_factory=dict)
+    gone: dict[int, NearbyRow] = field(default_factory=dict)
 
 
 @dataclass
@@ -70,7 +70,7 @@ class Shelf:
     _of_defaults: dict[str, int] = field(default_factory=dict)
     _records: dict[bytes, tuple[bytes, ...]] = field(default_factory=dict)  # several: of as many environments
     _manners: dict[Manner, int] = field(default_factory=dict)
-    _nearby: dict[int, Nearby] = field(default_factory=dict)
+    _nearby: dict[int, NearbyShapes] = field(default_factory=dict)
     _tiles: dict[int, Tiles] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -82,7 +82,7 @@ class Shelf:
     def __len__(self) -> int:
         return len(self._records)
 
-    def find_plain(self, sizes: Sequence[int], dtype: str) -> Found | None:
+    def find_plain(self, sizes: Sequence[int], dtype: str) -> CachedAnswer | None:
         """The answer for these sizes, in the order of the axes, with every option at its default."""
         manner = self._of_defaults.get(dtype)
         if manner is None or not all([1 <= size <= MAX_AXIS for size in sizes]):  # noqa: C419 - a list is faster
@@ -90,12 +90,12 @@ class Shelf:
         axes = tuple(zip(self.kernel.axes, sizes, strict=True))
         return self._find(Problem(self.kernel.name, axes, dtype, self._defaults), sizes, manner)
 
-    def find(self, problem: Problem) -> Found | None:
+    def find(self, problem: Problem) -> CachedAnswer | None:
         """The answer that `find_best` gives; None where the database must be asked."""
         manner = self._manners.get((problem.dtype, problem.option_items))
         return None if manner is None else self._find(problem, [size for _, size in problem.axes], manner)
 
-    def _find(self, problem: Problem, sizes: Sequence[int], manner: int) -> Found | None:
+    def _find(self, problem: Problem, sizes: Sequence[int], manner: int) -> CachedAnswer | None:
         records = self._records.get(self._key.pack(manner, *sizes))
         if records is not None:
             record = records[0] if len(records) == 1 else self._preferred(records, problem)
@@ -104,7 +104,7 @@ class Shelf:
         nearby = self._nearby.get(manner)
         return None if nearby is None else self._without_exact(self._asked(problem), sizes, manner, nearby)
 
-    def _exact(self, problem: Problem, sizes: Sequence[int], manner: int, record: bytes) -> Found:
+    def _exact(self, problem: Problem, sizes: Sequence[int], manner: int, record: bytes) -> CachedAnswer:
         kept, shared = self._templates[manner], self.packer.shared(record)
         made = kept.get(shared)
         if made is None:
@@ -112,15 +112,17 @@ class Shelf:
             made = template(self._asked(problem), Match.EXACT, row, standing or Standing())
             keep(kept, shared, made)
         text = made.filled(problem, (*sizes, *sizes), self.packer.figures(record), self._slug_as_json)
-        return Found(Match.EXACT, problem, self.model.slug, 0.0, text)
+        return CachedAnswer(Match.EXACT, problem, self.model.slug, 0.0, text)
 
-    def _without_exact(self, asked: Asked, sizes: Sequence[int], manner: int, nearby: Nearby) -> Found | None:
+    def _without_exact(
+        self, asked: BestQuery, sizes: Sequence[int], manner: int, nearby: NearbyShapes
+    ) -> CachedAnswer | None:
         is_known, prediction = nearby.predicted.answer(asked.problem)
         if not is_known:
             return None
         if prediction is not None:
             text = predicted_answer(asked, prediction).model_dump_json().encode()
-            return Found(Match.PREDICTED, asked.problem, asked.slug, prediction.expected_loss, text)
+            return CachedAnswer(Match.PREDICTED, asked.problem, asked.slug, prediction.expected_loss, text)
         place = nearby.chosen.get(tuple(sizes))
         if place is not None:
             return self._from_afar(asked, sizes, manner, nearby, place)
@@ -135,7 +137,7 @@ class Shelf:
         nearby.keep_choice(sizes, place)
         return self._from_afar(asked, sizes, manner, nearby, place)
 
-    def _fitting(self, asked: Asked, nearby: Nearby, places: Iterable[int]) -> Iterator[tuple[int, bytes]]:
+    def _fitting(self, asked: BestQuery, nearby: NearbyShapes, places: Iterable[int]) -> Iterator[tuple[int, bytes]]:
         """Those of the places whose configuration fits the asked problem, with their records."""
         for place in places:
             key, row_id = nearby.keys[place], nearby.ids[place]
@@ -143,24 +145,26 @@ class Shelf:
                 if self.packer.row_id(record) == row_id and asked.is_member(self.packer.configuration(record)):
                     yield place, record
 
-    def _choose(self, asked: Asked, manner: int, nearby: Nearby, fitting: Sequence[tuple[int, bytes]]) -> int:
+    def _choose(self, asked: BestQuery, manner: int, nearby: NearbyShapes, fitting: Sequence[tuple[int, bytes]]) -> int:
         """The place of what should be fastest, or DEFAULT."""
         rows = [self._unpacked(record, self._sizes(nearby.keys[place]), asked.problem) for place, record in fitting]
         chosen = choose(asked, rows, self._tiles.setdefault(manner, Tiles(self.kernel)))
         return next((place for (place, _), row in zip(fitting, rows, strict=True) if row is chosen), DEFAULT)
 
-    def _from_afar(self, asked: Asked, sizes: Sequence[int], manner: int, nearby: Nearby, place: int) -> Found | None:
+    def _from_afar(
+        self, asked: BestQuery, sizes: Sequence[int], manner: int, nearby: NearbyShapes, place: int
+    ) -> CachedAnswer | None:
         """The answer by what an estimate has chosen; None where that is being taken away."""
         if place == DEFAULT:
             text = default_answers([asked])[asked.problem.hash].model_dump_json().encode()
-            return Found(Match.DEFAULT, asked.problem, asked.slug, None, text)
+            return CachedAnswer(Match.DEFAULT, asked.problem, asked.slug, None, text)
         for _, record in self._fitting(asked, nearby, [place]):
             return self._stored(Match.ESTIMATED, asked, sizes, manner, record, self._sizes(nearby.keys[place]))
         return None
 
     def _stored(
-        self, match: Match, asked: Asked, sizes: Sequence[int], manner: int, record: bytes, tuned: Sequence[int]
-    ) -> Found:
+        self, match: Match, asked: BestQuery, sizes: Sequence[int], manner: int, record: bytes, tuned: Sequence[int]
+    ) -> CachedAnswer:
         """The answer by a record of another problem."""
         problem, kept = asked.problem, self._templates[manner]
         # The standing depends on the variants that the asked problem admits.
@@ -170,14 +174,14 @@ class Shelf:
             row = self._unpacked(record, tuned, problem)
             made = keep(kept, shared, template(asked, match, row, standing_of(asked, row)))
         text = made.filled(problem, (*sizes, *tuned), self.packer.figures(record), self._slug_as_json)
-        return Found(match, problem, asked.slug, None, text)
+        return CachedAnswer(match, problem, asked.slug, None, text)
 
     def _unpacked(self, record: bytes, tuned: Sequence[int], like: Problem) -> StoredBest:
         shape = dict(zip(self.kernel.axes, tuned, strict=True))
         return self.packer.unpack(record, shape, like.dtype, like.options)[0]
 
-    def _asked(self, problem: Problem) -> Asked:
-        return Asked(self.kernel, problem, self.model.slug, self.model.limits, self._running)
+    def _asked(self, problem: Problem) -> BestQuery:
+        return BestQuery(self.kernel, problem, self.model.slug, self.model.limits, self._running)
 
     def _preferred(self, records: Sequence[bytes], problem: Problem) -> bytes:
         """Of records of this problem in several environments the one to use."""
@@ -208,10 +212,10 @@ class Shelf:
     def _arrange(self, manner: int, rows: list[tuple[int, bytes, bytes]]) -> None:
         """Makes these rows, all of a manner, findable by distance: ids with keys and records."""
         rows.sort(reverse=True)
-        newest = [Near(row_id, key, self.packer.time_ms(record)) for row_id, key, record in rows[:MAX_RANKED]]
+        newest = [NearbyRow(row_id, key, self.packer.time_ms(record)) for row_id, key, record in rows[:MAX_RANKED]]
         sizes = [self._sizes(row.key) for row in newest]
         if newest:
-            self._nearby[manner] = Nearby.of(newest, sizes, self._remembered([row.row_id for row in newest]))
+            self._nearby[manner] = NearbyShapes.of(newest, sizes, self._remembered([row.row_id for row in newest]))
         else:  # the last of them was taken away
             self._nearby.pop(manner, None)
 
@@ -234,7 +238,7 @@ class Shelf:
             if is_current == is_known:
                 continue
             change = changes[self._manner(key)]
-            (change.new if is_current else change.gone)[row.id] = Near(row.id, key, row.time_ms)
+            (change.new if is_current else change.gone)[row.id] = NearbyRow(row.id, key, row.time_ms)
         for manner, change in changes.items():
             self._rearrange(manner, change)
             for near in change.gone.values():
@@ -246,7 +250,7 @@ class Shelf:
         for manner, nearby in list(self._nearby.items()):
             self._nearby[manner] = nearby.changed((), [], [], self._remembered)
 
-    def _take_away(self, near: Near) -> None:
+    def _take_away(self, near: NearbyRow) -> None:
         kept = tuple(record for record in self._records[near.key] if self.packer.row_id(record) != near.row_id)
         if kept:
             self._records[near.key] = kept
@@ -275,8 +279,8 @@ class Shelf:
         )
         self._arrange(manner, [row for row in rows if row[0] not in change.gone])
 
-    def _remembered(self, ids: Iterable[int]) -> Remembered:
-        return Remembered(self.kernel, self.model.limits, self.retracted, ids)
+    def _remembered(self, ids: Iterable[int]) -> RememberedPredictions:
+        return RememberedPredictions(self.kernel, self.model.limits, self.retracted, ids)
 
     def _problem_of(self, row: StoredBest) -> Problem | None:
         """The row's problem; None where nobody can ask for it any more, as the kernel is declared now."""

@@ -18,7 +18,7 @@ from tilewright.kernels.problem import Problem
 from tilewright.kernels.space import Configuration
 from tilewright.service.errors import NotFoundError
 from tilewright.service.operations.answers import BestAnswer, Match
-from tilewright.service.operations.best.answer import Asked, stored_answer
+from tilewright.service.operations.best.answer import BestQuery, stored_answer
 from tilewright.service.operations.best.rows import EnvironmentFilter, exact_rows
 from tilewright.service.operations.exchange.export import compact
 from tilewright.service.operations.exchange.rows import device_model_row
@@ -108,7 +108,7 @@ def _answers(
         found = {p.hash: best for p, best, _ in exact_rows(session, kernel, row.slug, piece, EnvironmentFilter())}
         for problem in piece:
             best = found.get(problem.hash)
-            asked = Asked(kernel, problem, row.slug, limits)
+            asked = BestQuery(kernel, problem, row.slug, limits)
             answer = None if best is None else stored_answer(asked, best, Match.EXACT)
             if answer is not None:
                 yield problem, answer

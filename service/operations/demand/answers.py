@@ -24,7 +24,7 @@ Group = tuple[str, str, str, str]
 
 
 @dataclass(frozen=True)
-class Known:
+class CurrentAnswer:
     """How a problem is answered, and how much slower than tuned that is expected to be."""
 
     match: Match
@@ -43,14 +43,14 @@ class AnsweredDemand(Answer):
 
 def answered(session: Session, rows: Sequence[DemandAnswer], memory: BestMemory | None = None) -> list[AnsweredDemand]:
     """Each row with its answer of today, in their order; from `memory` what that holds, the rest by few queries."""
-    found: dict[int, Known | str] = {}
+    found: dict[int, CurrentAnswer | str] = {}
     groups: dict[Group, list[int]] = {}
     for place, row in enumerate(rows):
         problem = row.problem
         asked = (problem.kernel, row.device_model, problem.shape, problem.dtype, problem.options)
         kept = memory.find(*asked) if memory is not None else None
         if kept is not None:
-            found[place] = Known(kept.match, kept.expected_loss)
+            found[place] = CurrentAnswer(kept.match, kept.expected_loss)
         else:
             options = str(sorted(problem.options.items()))
             groups.setdefault((problem.kernel, row.device_model, problem.dtype, options), []).append(place)
@@ -73,7 +73,7 @@ def answered(session: Session, rows: Sequence[DemandAnswer], memory: BestMemory 
     return made
 
 
-def _looked_up(session: Session, rows: Sequence[DemandAnswer], places: Sequence[int]) -> dict[int, Known | str]:
+def _looked_up(session: Session, rows: Sequence[DemandAnswer], places: Sequence[int]) -> dict[int, CurrentAnswer | str]:
     """What is answered for the rows at those places, which differ in their shapes, or why nothing is."""
     first = rows[places[0]]
     problem = first.problem
@@ -82,7 +82,7 @@ def _looked_up(session: Session, rows: Sequence[DemandAnswer], places: Sequence[
         best = find_best_batch(session, problem.kernel, first.device_model, shapes, problem.dtype, problem.options)
     except (InvalidProblemError, NoConfigurationError, NotFoundError) as error:
         return dict.fromkeys(places, str(error))
-    return {place: Known(one.match, one.expected_loss) for place, one in zip(places, best, strict=True)}
+    return {place: CurrentAnswer(one.match, one.expected_loss) for place, one in zip(places, best, strict=True)}
 
 
 def _open_jobs(session: Session, rows: Sequence[DemandAnswer]) -> dict[tuple[str | None, str], UUID]:

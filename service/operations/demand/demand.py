@@ -33,7 +33,7 @@ _CURSOR = re.compile(r"([0-9]{1,18})\.([0-9]{1,18})")
 
 
 @dataclass(frozen=True)
-class Wanted:
+class RequestedProblem:
     """A problem that was asked for on a device model; hashable, to be counted."""
 
     device_model: str
@@ -43,7 +43,7 @@ class Wanted:
     options: tuple[tuple[str, bool | str], ...]
 
     @classmethod
-    def of(cls, problem: ProblemAnswer | Problem, device_model: str) -> Wanted:
+    def of(cls, problem: ProblemAnswer | Problem, device_model: str) -> RequestedProblem:
         """What an answer was asked for."""
         return cls(
             device_model,
@@ -75,13 +75,13 @@ class TunedDemand(Answer):
     refused: str | None = Field(description="Why no job could be made.")
 
 
-def count(session: Session, asked: Mapping[Wanted, int]) -> None:
+def count(session: Session, asked: Mapping[RequestedProblem, int]) -> None:
     """Adds the counts; of each kernel and device model only the latest asked stay, as many as the setting says."""
     session.execute(select(func.pg_advisory_xact_lock(DEMAND_LOCK)))
     known = session.execute(select(models.DeviceModel.slug, models.DeviceModel.id))
     model_ids = {row.slug: row.id for row in known}
     kernels = {kernel.name: kernel for kernel in catalogue().kernels()}
-    rows: dict[tuple[int, str, str], tuple[Wanted, int]] = {}
+    rows: dict[tuple[int, str, str], tuple[RequestedProblem, int]] = {}
     for one, times in asked.items():
         if one.device_model in model_ids and one.kernel in kernels:
             key = (model_ids[one.device_model], one.kernel, _hash(kernels[one.kernel], one))
@@ -138,7 +138,7 @@ _EVICT = text(
 )
 
 
-def _hash(kernel: Kernel, one: Wanted) -> str:
+def _hash(kernel: Kernel, one: RequestedProblem) -> str:
     return kernel.problem(dict(one.shape), one.dtype, dict(one.options)).hash
 
 

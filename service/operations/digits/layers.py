@@ -13,7 +13,7 @@ from tilewright.service.operations.answers import Match
 from tilewright.service.operations.best.find import find_best
 from tilewright.service.operations.catalog import kernel_named
 from tilewright.service.operations.digits.post import LayerAnswer
-from tilewright.tuner.runtime.choice import Place, default_choice
+from tilewright.tuner.runtime.choice import TargetDevice, default_choice
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ def best_layers(session: Session, slug: str, problems: Sequence[Problem]) -> lis
 
 def safe_layers(slug: str, limits: Limits, problems: Sequence[Problem]) -> list[Layer]:
     """The kernels' own defaults, or what is nearest to them there; raises LaunchError where nothing runs."""
-    place = Place(slug, limits)
+    place = TargetDevice(slug, limits)
     return [
         Layer(problem, default_choice(kernel_named(problem.kernel), problem, place).configuration, Match.DEFAULT)
         for problem in problems

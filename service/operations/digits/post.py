@@ -43,7 +43,7 @@ class LayerAnswer(Answer):
     match: Match = Field(description="How the configuration was found; `exact`: tuned for this layer and device model.")
 
 
-class Work(Answer):
+class DrawingWork(Answer):
     """What a device did for one drawing."""
 
     probabilities: Annotated[list[float], Field(min_length=10, max_length=10)]
@@ -53,7 +53,7 @@ class Work(Answer):
     pass_us: float
 
 
-class Task(BaseModel):
+class DrawingTask(BaseModel):
     """A drawing for a device: what the network is to be shown, and the channel that wants to know.
 
     `asked_at` as `clock_s` says it.
@@ -66,12 +66,12 @@ class Task(BaseModel):
     asked_at: float
 
 
-class Reply(BaseModel):
+class DrawingReply(BaseModel):
     """What a device made of it, or why nothing."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False)
 
-    work: Work | None = None
+    work: DrawingWork | None = None
     refusal: str | None = None
 
 
@@ -80,7 +80,7 @@ def channel_of(device: str) -> str:
     return f"tilewright_digits_{hashlib.sha256(device.encode()).hexdigest()[:32]}"
 
 
-def ask(device: str, cells: Sequence[int], asked_at: float) -> Work:
+def ask(device: str, cells: Sequence[int], asked_at: float) -> DrawingWork:
     """What that device makes of the cells; waits WITHIN_S for it. `asked_at` as `clock_s` says it.
 
     Raises NoAnswerError, DeviceUnavailableError where the device says why not or too many wait already.
@@ -90,7 +90,7 @@ def ask(device: str, cells: Sequence[int], asked_at: float) -> Work:
     try:
         said = ask_through_database(
             channel_of(device),
-            lambda answers: Task(answers=answers, cells=list(cells), asked_at=asked_at).model_dump_json(),
+            lambda answers: DrawingTask(answers=answers, cells=list(cells), asked_at=asked_at).model_dump_json(),
             WITHIN_S,
         )
     finally:
@@ -100,19 +100,19 @@ def ask(device: str, cells: Sequence[int], asked_at: float) -> Work:
             f"The device {device} did not answer within {WITHIN_S:g} s: it is in the middle of a trial, settles a job, "
             "or prepares the network. Ask again, or set `on` to api."
         )
-    reply = Reply.model_validate_json(said)
+    reply = DrawingReply.model_validate_json(said)
     if reply.work is None:
         reason = (reply.refusal or "no reason was given").rstrip(". ")
         raise DeviceUnavailableError(f"The device {device} does not compute it: {reason}. Set `on` to api.")
     return reply.work
 
 
-def tasks(session: Session, told: Sequence[str]) -> list[Task]:
+def tasks(session: Session, told: Sequence[str]) -> list[DrawingTask]:
     """Those of the messages that somebody still waits for, the newest first, and not too many."""
-    now_s, found = clock_s(session), list[Task]()
+    now_s, found = clock_s(session), list[DrawingTask]()
     for message in reversed(told):
         try:
-            task = Task.model_validate_json(message)
+            task = DrawingTask.model_validate_json(message)
         except ValidationError:
             logger.warning("A message that is no drawing was left aside (%d bytes).", len(message))
             continue
@@ -121,17 +121,17 @@ def tasks(session: Session, told: Sequence[str]) -> list[Task]:
     return found[:MOST_AT_ONCE]
 
 
-def send(session: Session, task: Task, reply: Reply) -> None:
+def send(session: Session, task: DrawingTask, reply: DrawingReply) -> None:
     """Sends the answer, when the session commits."""
     payload = reply.model_dump_json()
     if len(payload.encode()) > LONGEST_BYTES:
-        payload = Reply(refusal="its answer is too long for a message.").model_dump_json()
+        payload = DrawingReply(refusal="its answer is too long for a message.").model_dump_json()
     session.execute(select(func.pg_notify(task.answers, payload)))
 
 
-def refusal(reason: str) -> Reply:
+def refusal(reason: str) -> DrawingReply:
     """The reply that says why there is none, cut to what fits a message."""
-    return Reply(refusal=reason[:LONGEST_REFUSAL])
+    return DrawingReply(refusal=reason[:LONGEST_REFUSAL])
 
 
 def clock_s(session: Session) -> float:

@@ -8,7 +8,7 @@ from functools import cached_property
 from itertools import pairwise
 
 from tilewright.kernels.space import Configuration
-from tilewright.service.operations.best.answer import Asked
+from tilewright.service.operations.best.answer import BestQuery
 from tilewright.service.operations.exchange.document import TrialPart
 from tilewright.service.operations.exchange.report import Reason
 from tilewright.service.operations.exchange.rows import Source
@@ -34,10 +34,10 @@ recordings of docs/measuring.md, random parts of 8 to 50 times have gaps up to 3
 
 
 @dataclass(frozen=True)
-class Place:
+class ImportContext:
     """Where a study's rows belong, and what decides about them."""
 
-    asked: Asked
+    asked: BestQuery
     described: DeviceModel
     sources: Collection[Source]  # that were ever registered, and today's
     least_ms: float = 0.0  # by the other times of the study
@@ -93,7 +93,7 @@ def least_of(times_ms: Collection[float]) -> float:
     return max((slower for faster, slower in fastest if slower > GAP * faster), default=0.0)
 
 
-def refusal(part: TrialPart, place: Place, *, is_verified: bool) -> tuple[Reason, str] | None:
+def refusal(part: TrialPart, place: ImportContext, *, is_verified: bool) -> tuple[Reason, str] | None:
     """Why this row is not taken, or None."""
     if part.variant not in place.usable:
         return Reason.UNKNOWN_VARIANT, f"{part.variant} is none of {', '.join(place.usable) or '(none)'}"
@@ -104,7 +104,9 @@ def refusal(part: TrialPart, place: Place, *, is_verified: bool) -> tuple[Reason
     return None if part.time_ms is None else _refused_time(part, part.time_ms, place, is_verified=is_verified)
 
 
-def _refused_time(part: TrialPart, time_ms: float, place: Place, *, is_verified: bool) -> tuple[Reason, str] | None:
+def _refused_time(
+    part: TrialPart, time_ms: float, place: ImportContext, *, is_verified: bool
+) -> tuple[Reason, str] | None:
     if is_verified and not is_proven(part.bound_ratio):
         return Reason.NOT_VERIFIED, f"its bound ratio is not at most {C_DEFAULT:g}"
     detail = place.impossible(time_ms)
@@ -116,7 +118,7 @@ def is_proven(bound_ratio: float | None) -> bool:
     return bound_ratio is not None and bound_ratio <= C_DEFAULT
 
 
-def figures(place: Place, time_ms: float) -> dict[str, float | None]:
+def figures(place: ImportContext, time_ms: float) -> dict[str, float | None]:
     """Rates of the time, from this installation's own counts of the work."""
     asked, (flops, bytes_moved) = place.asked, place.work
     percent = roofline.percent_of_roof(asked.kernel, asked.problem, place.described, time_ms)

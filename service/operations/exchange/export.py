@@ -27,7 +27,7 @@ PIECE = 100
 
 
 @dataclass(frozen=True)
-class Wanted:
+class ExportSelection:
     """Which studies: those with a current best. `trials`: all that was tried, not the best's alone."""
 
     kernel: str | None = None
@@ -37,7 +37,7 @@ class Wanted:
     cursor: str | None = None
 
 
-def export_studies(wanted: Wanted) -> Iterator[str]:
+def export_studies(wanted: ExportSelection) -> Iterator[str]:
     """The document in pieces; raises InvalidRequestError for a cursor that is none, before the first."""
     after = 0 if wanted.cursor is None else row_id_of(wanted.cursor)
     return _document(wanted, after)
@@ -78,7 +78,7 @@ def trial_part(row: models.Trial) -> dict[str, Any]:
     return {name: value for name, value in found.items() if value is not None}
 
 
-def _document(wanted: Wanted, after: int) -> Iterator[str]:
+def _document(wanted: ExportSelection, after: int) -> Iterator[str]:
     head = {
         "format": FORMAT,
         "made_by": f"tilewright {tilewright.__version__}",
@@ -105,7 +105,7 @@ def _document(wanted: Wanted, after: int) -> Iterator[str]:
 
 
 def _piece(
-    wanted: Wanted, after: int, count: int, described: dict[str, dict[str, Any]]
+    wanted: ExportSelection, after: int, count: int, described: dict[str, dict[str, Any]]
 ) -> tuple[list[dict[str, Any]], int | None]:
     """The next studies, and the id to go on after; None where nothing follows."""
     if wanted.trials:
@@ -119,12 +119,12 @@ def _piece(
     return studies, rows[-1].id if len(rows) == count else None
 
 
-def _has_more(wanted: Wanted, after: int) -> bool:
+def _has_more(wanted: ExportSelection, after: int) -> bool:
     with transaction() as session:
         return session.scalars(_query(wanted, after).limit(1)).first() is not None
 
 
-def _query(wanted: Wanted, after: int) -> Select[models.BestConfiguration]:
+def _query(wanted: ExportSelection, after: int) -> Select[models.BestConfiguration]:
     best = models.BestConfiguration
     trial = joinedload(best.trial)
     query = (

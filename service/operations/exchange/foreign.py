@@ -18,7 +18,13 @@ from tilewright.kernels.errors import UnknownNameError
 from tilewright.kernels.kernel import Kernel
 from tilewright.service.errors import InvalidRequestError
 from tilewright.service.operations.exchange.document import MAX_TRIALS, OwnPart, ProblemPart, TrialPart
-from tilewright.service.operations.exchange.incoming import Incoming, IncomingStudy, Target, Unread, refused
+from tilewright.service.operations.exchange.incoming import (
+    ImportOptions,
+    IncomingDocument,
+    IncomingStudy,
+    UnreadableRow,
+    refused,
+)
 from tilewright.service.operations.registry import catalogue
 from tilewright.service.operations.strict_json import escape
 from tilewright.tuner.devices.cuda.model import slug_of
@@ -48,11 +54,11 @@ class _Rows:
     """Rows as they are read, by their places; those that cannot be read beside them."""
 
     kernel: Kernel
-    target: Target
+    target: ImportOptions
     own: OwnPart | None
     trials: dict[int, TrialPart] = field(default_factory=dict)
     pointers: dict[int, str] = field(default_factory=dict)
-    unread: list[Unread] = field(default_factory=list)
+    unread: list[UnreadableRow] = field(default_factory=list)
     _names: dict[str, str] = field(default_factory=dict)
 
     def add(self, pointer: str, configuration: Any, outcome: Outcome, time_ms: float | None, compile_ms: Any) -> None:
@@ -114,7 +120,7 @@ class _Rows:
             raise _NoRowError(str(error)) from None
 
 
-def read_kernel_tuner(data: Mapping[str, Any], target: Target) -> Incoming:
+def read_kernel_tuner(data: Mapping[str, Any], target: ImportOptions) -> IncomingDocument:
     """The cache as a study; raises InvalidRequestError for one without its header."""
     own = _own(data.get(OWN))
     cache, names = data["cache"], data["tune_params_keys"]
@@ -129,7 +135,7 @@ def read_kernel_tuner(data: Mapping[str, Any], target: Target) -> Incoming:
         try:
             rows.add(pointer, *_kernel_tuner_row(row, names))
         except _NoRowError as error:
-            rows.unread.append(Unread(pointer, str(error)))
+            rows.unread.append(UnreadableRow(pointer, str(error)))
     return _incoming(KERNEL_TUNER, target, own, problem, rows, data.get("device_name"))
 
 
@@ -144,7 +150,7 @@ def _kernel_tuner_row(row: Any, names: Sequence[str]) -> _Row:
     return configuration, Outcome.MEASURED, _median_ms(times or [time], 1.0), row.get("compile_time")
 
 
-def read_t4(data: Mapping[str, Any], target: Target) -> Incoming:
+def read_t4(data: Mapping[str, Any], target: ImportOptions) -> IncomingDocument:
     """The file as a study; raises InvalidRequestError for another version or one without rows."""
     version, results, metadata = data["schema_version"], data["results"], data.get("metadata")
     if not isinstance(version, str) or not version.startswith("1."):
@@ -162,7 +168,7 @@ def read_t4(data: Mapping[str, Any], target: Target) -> Incoming:
         try:
             rows.add(f"/results/{place}", *_t4_row(row, unit))
         except _NoRowError as error:
-            rows.unread.append(Unread(f"/results/{place}", str(error)))
+            rows.unread.append(UnreadableRow(f"/results/{place}", str(error)))
     return _incoming(T4, target, own, problem, rows)
 
 
@@ -210,7 +216,7 @@ def _own(part: Any) -> OwnPart | None:
         raise refused(error, OWN) from None
 
 
-def _problem(target: Target, own: OwnPart | None, kernel_name: Any, problem_size: Any) -> ProblemPart:
+def _problem(target: ImportOptions, own: OwnPart | None, kernel_name: Any, problem_size: Any) -> ProblemPart:
     """What was tuned: as the caller says, else as the file does."""
     known = [kernel.name for kernel in catalogue().kernels()]
     name = target.kernel or (own.problem.kernel if own else kernel_name)
@@ -257,8 +263,8 @@ def _plain_slug(name: str) -> str:
 
 
 def _incoming(
-    name: str, target: Target, own: OwnPart | None, problem: ProblemPart, rows: _Rows, device_name: Any = None
-) -> Incoming:
+    name: str, target: ImportOptions, own: OwnPart | None, problem: ProblemPart, rows: _Rows, device_name: Any = None
+) -> IncomingDocument:
     named = target.device_model or (own.device_model if own else device_name)
     if not isinstance(named, str) or not _plain_slug(named):
         raise InvalidRequestError("device_model", "the file does not say it; name it.", "nvidia-h200")
@@ -273,4 +279,4 @@ def _incoming(
         unread=rows.unread,
         row_pointers=rows.pointers,
     )
-    return Incoming(name, target.origin, [study], {} if described is None else {slug: described})
+    return IncomingDocument(name, target.origin, [study], {} if described is None else {slug: described})

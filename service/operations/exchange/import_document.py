@@ -19,15 +19,15 @@ from tilewright.kernels.errors import InvalidProblemError, UnknownNameError
 from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.space import Configuration
 from tilewright.service.errors import ConflictError
-from tilewright.service.operations.best.answer import Asked
+from tilewright.service.operations.best.answer import BestQuery
 from tilewright.service.operations.exchange import rows as exchange_rows
 from tilewright.service.operations.exchange import write as exchange_write
-from tilewright.service.operations.exchange.checks import Place, figures, is_proven, least_of, refusal
+from tilewright.service.operations.exchange.checks import ImportContext, figures, is_proven, least_of, refusal
 from tilewright.service.operations.exchange.document import BestPart
-from tilewright.service.operations.exchange.incoming import Incoming, IncomingStudy, Target
+from tilewright.service.operations.exchange.incoming import ImportOptions, IncomingDocument, IncomingStudy
 from tilewright.service.operations.exchange.read import read_document
-from tilewright.service.operations.exchange.report import ImportAnswer, Reason, Report
-from tilewright.service.operations.exchange.rows import KernelRow, Known, NewTrial, Source, Space, StudyKey
+from tilewright.service.operations.exchange.report import ImportAnswer, ImportReport, Reason
+from tilewright.service.operations.exchange.rows import KernelRow, NewTrial, Source, Space, StudyContents, StudyKey
 from tilewright.service.operations.exchange.write import Addition, NewBest, job_result
 from tilewright.service.operations.registry import catalogue, device_model_of
 from tilewright.service.operations.transaction import transaction
@@ -42,13 +42,13 @@ class _RolledBackError(Exception):
     """Ends the transaction of a dry run, or of an import that takes nothing over."""
 
 
-def import_document(body: bytes, target: Target, *, dry_run: bool = False) -> ImportAnswer:
+def import_document(body: bytes, target: ImportOptions, *, dry_run: bool = False) -> ImportAnswer:
     """What the import did; a dry run does the same and keeps nothing.
 
     Raises InvalidRequestError for a document that cannot be read, ConflictError while another import goes on.
     """
     incoming = read_document(body, target)
-    report = Report()
+    report = ImportReport()
     with suppress(_RolledBackError), transaction() as session:
         import_studies(session, incoming, report)
         if dry_run or not report.studies:  # today's sources that nothing was taken over for are not kept
@@ -56,7 +56,7 @@ def import_document(body: bytes, target: Target, *, dry_run: bool = False) -> Im
     return report.answer(incoming.format, incoming.origin, hashlib.sha256(body).hexdigest(), dry_run=dry_run)
 
 
-def import_studies(session: Session, incoming: Incoming, report: Report) -> None:
+def import_studies(session: Session, incoming: IncomingDocument, report: ImportReport) -> None:
     """Adds what may be added; the rest is noted in the report."""
     if not exchange_rows.lock_imports(session):
         raise ConflictError("Another import is going on; wait until it is over.")
@@ -70,7 +70,7 @@ class _Admitted:
     """A study's rows that may be added, by their places in the document."""
 
     incoming: IncomingStudy
-    place: Place
+    place: ImportContext
     key: StudyKey
     kernel: KernelRow
     trials: dict[int, NewTrial]
@@ -85,8 +85,8 @@ class _Admitted:
 @dataclass
 class _Importer:
     session: Session
-    incoming: Incoming
-    report: Report
+    incoming: IncomingDocument
+    report: ImportReport
     _sources: dict[str, Collection[Source]] = field(default_factory=dict)
     _kernels: dict[str, KernelRow] = field(default_factory=dict)
     _models: dict[str, DeviceModel | None] = field(default_factory=dict)
@@ -110,7 +110,7 @@ class _Importer:
         self.report.trials += sum(len(addition.trials) for addition in additions)
         self.report.best += sum(addition.best is not None for addition in additions)
 
-    def _place(self, incoming: IncomingStudy) -> Place | None:
+    def _place(self, incoming: IncomingStudy) -> ImportContext | None:
         part = incoming.problem
         try:
             kernel = catalogue().get(part.kernel)
@@ -131,9 +131,9 @@ class _Importer:
             return None
         if kernel.name not in self._sources:
             self._sources[kernel.name] = exchange_rows.kernel_sources(self.session, kernel)
-        asked = Asked(kernel, problem, incoming.device_model, model.limits)
+        asked = BestQuery(kernel, problem, incoming.device_model, model.limits)
         times_ms = [part.time_ms for part in incoming.trials.values() if part.time_ms is not None]
-        return Place(asked, model, self._sources[kernel.name], least_of(times_ms))
+        return ImportContext(asked, model, self._sources[kernel.name], least_of(times_ms))
 
     def _model(self, slug: str) -> DeviceModel | None:
         """As it is known here, or else as the document describes it."""
@@ -142,7 +142,7 @@ class _Importer:
             self._models[slug] = described if row is None else device_model_of(row)
         return self._models[slug]
 
-    def _admitted(self, placed: Sequence[tuple[IncomingStudy, Place]]) -> list[_Admitted]:
+    def _admitted(self, placed: Sequence[tuple[IncomingStudy, ImportContext]]) -> list[_Admitted]:
         """Those of the studies that have a row to add."""
         found = []
         for incoming, place in placed:
@@ -165,7 +165,7 @@ class _Importer:
             admitted.append(_Admitted(incoming, place, key, self._kernel(place.asked.kernel), trials, best))
         return admitted
 
-    def _trials(self, incoming: IncomingStudy, place: Place) -> Iterator[tuple[int, NewTrial]]:
+    def _trials(self, incoming: IncomingStudy, place: ImportContext) -> Iterator[tuple[int, NewTrial]]:
         """The rows that may be added, by their place in the document."""
         for unread in incoming.unread:
             self.report.skip(unread.pointer, Reason.NOT_A_CONFIGURATION, unread.detail)
@@ -182,7 +182,7 @@ class _Importer:
             seen.add(trial.hash)
             yield row, trial
 
-    def _best(self, incoming: IncomingStudy, trials: dict[int, NewTrial], place: Place) -> BestPart | None:
+    def _best(self, incoming: IncomingStudy, trials: dict[int, NewTrial], place: ImportContext) -> BestPart | None:
         best = incoming.best
         if best is None or best.trial not in trials:  # then the trial's own row says why
             return None
@@ -199,7 +199,7 @@ class _Importer:
             self._kernels[kernel.name] = exchange_rows.kernel_row(self.session, kernel)
         return self._kernels[kernel.name]
 
-    def _model_id(self, place: Place) -> int:
+    def _model_id(self, place: ImportContext) -> int:
         slug = place.asked.slug
         if slug not in self._model_ids:
             self._model_ids[slug] = exchange_rows.device_model_id(self.session, slug, place.described)
@@ -221,7 +221,7 @@ class _Importer:
         size = len(space) if one.incoming.space_size is None else one.incoming.space_size
         return Space(self._space_hashes[usable], size)
 
-    def _addition(self, one: _Admitted, study_id: int, first: int, known: Known) -> Addition | None:
+    def _addition(self, one: _Admitted, study_id: int, first: int, known: StudyContents) -> Addition | None:
         """What is new of the study, or None."""
         there = known.hashes.get(study_id, ())
         for row, trial in one.trials.items():
@@ -235,7 +235,7 @@ class _Importer:
         result = {"imported": origin} | job_result(best)
         return Addition(one.key, study_id, first, new, best, one.kernel.variant_ids, one.place.work, result)
 
-    def _new_best(self, one: _Admitted, study_id: int, known: Known) -> NewBest | None:
+    def _new_best(self, one: _Admitted, study_id: int, known: StudyContents) -> NewBest | None:
         """The best, where it may take the place of what stands in its study; where not, that is noted."""
         best, trial, standing = one.best, one.best_trial, known.standing.get(study_id)
         if best is None or trial is None:

@@ -29,7 +29,7 @@ PRODUCT = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9 :._+()-]{0,127}$
 """A device model's slug, or what people call it."""
 
 
-class Target(Request):
+class ImportOptions(Request):
     """What the caller says about a document. A foreign one does not say itself what it was measured for."""
 
     origin: ORIGIN = "elsewhere"
@@ -43,7 +43,7 @@ class Target(Request):
     rename: dict[Name, Name] = Field(default_factory=dict, max_length=64)
 
 
-def target_of(said: Mapping[str, str | None]) -> Target:
+def import_options_of(said: Mapping[str, str | None]) -> ImportOptions:
     """The same from text, as query strings and command lines have it.
 
     Raises pydantic.ValidationError, and InvalidRequestError for a shape, options or names that are none.
@@ -57,11 +57,11 @@ def target_of(said: Mapping[str, str | None]) -> Target:
         given["limits"] = parse_options(given["limits"])
     if "rename" in given:
         given["rename"] = parse_options(given["rename"])
-    return Target.model_validate(given)
+    return ImportOptions.model_validate(given)
 
 
 @dataclass(frozen=True)
-class Unread:
+class UnreadableRow:
     """A row that is none."""
 
     pointer: str
@@ -79,7 +79,7 @@ class IncomingStudy:
     space_size: int | None
     trials: Mapping[int, TrialPart]
     best: BestPart | None = None
-    unread: Sequence[Unread] = ()
+    unread: Sequence[UnreadableRow] = ()
     is_verified: bool = False  # each time comes with the error that was found
     row_pointers: Mapping[int, str] = field(default_factory=dict)
 
@@ -89,7 +89,7 @@ class IncomingStudy:
 
 
 @dataclass(frozen=True)
-class Incoming:
+class IncomingDocument:
     """A whole document; device models that it describes, by slug."""
 
     format: str

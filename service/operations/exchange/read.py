@@ -11,12 +11,12 @@ from tilewright.service.errors import InvalidRequestError
 from tilewright.service.operations import strict_json
 from tilewright.service.operations.exchange.document import FORMAT, Document, EnvironmentPart
 from tilewright.service.operations.exchange.foreign import read_kernel_tuner, read_t4
-from tilewright.service.operations.exchange.incoming import Incoming, IncomingStudy, Target, refused
+from tilewright.service.operations.exchange.incoming import ImportOptions, IncomingDocument, IncomingStudy, refused
 from tilewright.service.operations.exchange.report import printable
 from tilewright.tuner.devices.device import Environment
 
 
-def read_document(body: bytes, target: Target) -> Incoming:
+def read_document(body: bytes, target: ImportOptions) -> IncomingDocument:
     """The document; raises InvalidRequestError naming the place for one that cannot be read."""
     data = _parse(body)
     named = data.get("format")
@@ -58,7 +58,7 @@ def _strictly(body: bytes) -> Any:
         raise
 
 
-def _ours(body: bytes, target: Target) -> Incoming:
+def _ours(body: bytes, target: ImportOptions) -> IncomingDocument:
     try:
         document = Document.model_validate_json(body)
     except ValidationError as error:
@@ -77,7 +77,7 @@ def _ours(body: bytes, target: Target) -> Incoming:
         )
         for place, study in enumerate(document.studies)
     ]
-    return Incoming(FORMAT, target.origin, studies, described)
+    return IncomingDocument(FORMAT, target.origin, studies, described)
 
 
 def _environment(part: EnvironmentPart) -> Environment:

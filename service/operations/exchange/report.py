@@ -60,7 +60,7 @@ class ImportAnswer(Answer):
 
 
 @dataclass
-class Report:
+class ImportReport:
     """Counts while an import goes on."""
 
     studies: int = 0

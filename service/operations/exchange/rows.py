@@ -131,7 +131,7 @@ class Space:
 
 
 @dataclass(frozen=True)
-class Standing:
+class CurrentBest:
     """The best that stands in a study."""
 
     id: int
@@ -140,11 +140,11 @@ class Standing:
 
 
 @dataclass(frozen=True)
-class Known:
+class StudyContents:
     """What the studies hold already, by study."""
 
     hashes: Mapping[int, Collection[str]]
-    standing: Mapping[int, Standing]
+    standing: Mapping[int, CurrentBest]
     retracted: Collection[tuple[int, str]]
 
 
@@ -189,7 +189,7 @@ def study_rows(session: Session, spaces: Mapping[StudyKey, Space]) -> dict[Study
     return {(row.problem_id, row.device_model_id, row.environment_id): (row.id, row.next_number) for row in rows}
 
 
-def known(session: Session, study_ids: Collection[int]) -> Known:
+def known(session: Session, study_ids: Collection[int]) -> StudyContents:
     """What is there in these studies."""
     best, trial = models.BestConfiguration, models.Trial
     hashes: dict[int, set[str]] = defaultdict(set)
@@ -207,5 +207,5 @@ def known(session: Session, study_ids: Collection[int]) -> Known:
         if row.retracted_at is not None:
             retracted.add((row.study_id, row.configuration_hash))
         else:
-            standing[row.study_id] = Standing(row.id, row.time_ms, row.verified_at)
-    return Known(hashes, standing, retracted)
+            standing[row.study_id] = CurrentBest(row.id, row.time_ms, row.verified_at)
+    return StudyContents(hashes, standing, retracted)

@@ -11,7 +11,7 @@ from sqlalchemy import func, insert, select, tuple_, update
 from sqlalchemy.orm import Session
 
 from tilewright.service.operations.exchange.document import BestPart
-from tilewright.service.operations.exchange.rows import NewTrial, Source, Standing, StudyKey
+from tilewright.service.operations.exchange.rows import CurrentBest, NewTrial, Source, StudyKey
 from tilewright.service.store import models
 from tilewright.service.store.models import JobState
 
@@ -26,7 +26,7 @@ class NewBest:
     part: BestPart
     trial: NewTrial
     figures: Mapping[str, float | None]
-    standing: Standing | None  # whose place it takes
+    standing: CurrentBest | None  # whose place it takes
 
 
 @dataclass(frozen=True)

@@ -47,7 +47,7 @@ _ASKED = (
 
 
 @dataclass(frozen=True)
-class Accepted:
+class AcceptedRequest:
     """A request whose every field was found right."""
 
     request: JobRequest
@@ -80,7 +80,7 @@ def sha256(value: object) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
-def join_or_add(session: Session, accepted: Accepted) -> tuple[JobAnswer, bool]:
+def join_or_add(session: Session, accepted: AcceptedRequest) -> tuple[JobAnswer, bool]:
     """The job and whether it is new; raises ConflictError where the open one that was met ended at that moment."""
     coalesce_hash = accepted.coalesce_hash
     values = _values(accepted, coalesce_hash)
@@ -129,7 +129,7 @@ def _adding() -> Select[Any]:
     return select(entry.c.engine_id, *added.c).select_from(entry.outerjoin(added, true()))
 
 
-def _values(accepted: Accepted, coalesce_hash: str) -> dict[str, Any]:
+def _values(accepted: AcceptedRequest, coalesce_hash: str) -> dict[str, Any]:
     request, who = accepted.request, acting()
     row = {
         "id": models.uuid7(),
@@ -150,7 +150,7 @@ def _values(accepted: Accepted, coalesce_hash: str) -> dict[str, Any]:
     return {f"asked_{name}": row[name] for name in _ASKED} | {"problem_hash": accepted.problem.hash}
 
 
-def _answer(accepted: Accepted, row: Any) -> JobAnswer:
+def _answer(accepted: AcceptedRequest, row: Any) -> JobAnswer:
     """The same that reading the new row with all that it names would say."""
     axes, problem = accepted.kernel.axes, accepted.problem
     shape = {axis: problem.shape[axis] for axis in axes}

@@ -23,7 +23,7 @@ MAX_CRASHES = 5
 
 
 @dataclass(frozen=True)
-class Standing:
+class JobRevision:
     """Where a job's row stands after a write: its newest event, and whether its caller wants it stopped."""
 
     revision: int
@@ -31,7 +31,7 @@ class Standing:
 
 
 @dataclass(frozen=True)
-class Spent:
+class BudgetSpent:
     """What a job has used up of its budget in the study that it adds to now."""
 
     trials: int
@@ -68,7 +68,7 @@ def take_job(session: Session, job_id: uuid.UUID, engine_id: int, worker: str) -
     return None
 
 
-def begin_study(session: Session, job_id: uuid.UUID, epoch: int, study_id: int) -> Spent:
+def begin_study(session: Session, job_id: uuid.UUID, epoch: int, study_id: int) -> BudgetSpent:
     """What the job has spent in the study that it adds to from now on; raises FencedError.
 
     In another study than before (another compiler, driver or shim: its times do not compare with the old ones) the
@@ -85,15 +85,15 @@ def begin_study(session: Session, job_id: uuid.UUID, epoch: int, study_id: int) 
             )
         ).one()
     _change(session, job_id, epoch, study_id=study_id, trials_done=done, elapsed_s=elapsed_s)
-    return Spent(done, elapsed_s)
+    return BudgetSpent(done, elapsed_s)
 
 
-def set_phase(session: Session, job_id: uuid.UUID, epoch: int, phase: str) -> Standing:
+def set_phase(session: Session, job_id: uuid.UUID, epoch: int, phase: str) -> JobRevision:
     """Notes what the job is doing now; raises FencedError."""
     return _change(session, job_id, epoch, phase=phase)
 
 
-def count_trial(session: Session, job_id: uuid.UUID, epoch: int, done: int, elapsed_s: float) -> Standing:
+def count_trial(session: Session, job_id: uuid.UUID, epoch: int, done: int, elapsed_s: float) -> JobRevision:
     """Notes that `done` trials of this job have ended after `elapsed_s`; saying it twice changes nothing more."""
     table = models.TuningJob
     values = {
@@ -107,7 +107,7 @@ def count_trial(session: Session, job_id: uuid.UUID, epoch: int, done: int, elap
     return _fenced(session, job_id, epoch, values)
 
 
-def hand_back(session: Session, job_id: uuid.UUID, epoch: int) -> Standing:
+def hand_back(session: Session, job_id: uuid.UUID, epoch: int) -> JobRevision:
     """The job waits in the queue again, nothing lost: its worker was asked to stop. Raises FencedError."""
     return _change(session, job_id, epoch, state=JobState.QUEUED, phase="queued", worker=None)
 
@@ -154,7 +154,7 @@ def end_job(
     *,
     result: dict[str, Any] | None = None,
     error: str | None = None,
-) -> Standing:
+) -> JobRevision:
     """The job is over, with what came of it; raises FencedError."""
     standing = _change(
         session,
@@ -184,12 +184,12 @@ def _waits_again(session: Session, job_id: uuid.UUID) -> bool:
     return session.get_one(models.TuningJob, job_id, populate_existing=True).state is JobState.QUEUED
 
 
-def _change(session: Session, job_id: uuid.UUID, epoch: int, **values: Any) -> Standing:
+def _change(session: Session, job_id: uuid.UUID, epoch: int, **values: Any) -> JobRevision:
     revision = models.TuningJob.revision + 1
     return _fenced(session, job_id, epoch, {**values, "revision": revision, "state_revision": revision})
 
 
-def _fenced(session: Session, job_id: uuid.UUID, epoch: int, values: dict[str, Any]) -> Standing:
+def _fenced(session: Session, job_id: uuid.UUID, epoch: int, values: dict[str, Any]) -> JobRevision:
     table = models.TuningJob
     row = session.execute(
         update(table)
@@ -200,4 +200,4 @@ def _fenced(session: Session, job_id: uuid.UUID, epoch: int, values: dict[str, A
     ).one_or_none()
     if row is None:
         raise FencedError(f"Job {job_id} is no longer this worker's (epoch {epoch}).")
-    return Standing(*row)
+    return JobRevision(*row)

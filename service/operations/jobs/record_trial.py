@@ -44,14 +44,14 @@ class TrialContext:
 
 
 @dataclass(frozen=True)
-class Recorded:
+class RecordedTrial:
     """The number that the trial has in the study, and whether the job's caller wants it stopped."""
 
     number: int
     cancel_requested: bool
 
 
-def record_trial(session: Session, context: TrialContext, trial: Trial, done: int, elapsed_s: float) -> Recorded:
+def record_trial(session: Session, context: TrialContext, trial: Trial, done: int, elapsed_s: float) -> RecordedTrial:
     """Stores the trial as the job's `done`-th, `elapsed_s` into its measuring time; raises FencedError.
 
     Doing it twice, as after a connection that broke in the commit, stores it once. A configuration that another job
@@ -65,7 +65,7 @@ def record_trial(session: Session, context: TrialContext, trial: Trial, done: in
         select(models.Trial.number).where(models.Trial.study_id == study.id, models.Trial.configuration_hash == digest)
     )
     if there is not None:
-        return Recorded(there, standing.cancel_requested)
+        return RecordedTrial(there, standing.cancel_requested)
     number, study.next_number = study.next_number, study.next_number + 1
     session.add(
         models.Trial(
@@ -85,7 +85,7 @@ def record_trial(session: Session, context: TrialContext, trial: Trial, done: in
         )
     )
     session.flush()
-    return Recorded(number, standing.cancel_requested)
+    return RecordedTrial(number, standing.cancel_requested)
 
 
 def configuration_hash(kernel: Kernel, configuration: Configuration) -> str:

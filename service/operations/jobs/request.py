@@ -16,7 +16,7 @@ from tilewright.kernels.problem import Problem
 from tilewright.service.errors import CeilingError, ConflictError, InvalidRequestError
 from tilewright.service.operations.answers import JobAnswer
 from tilewright.service.operations.caller import acting, ceilings
-from tilewright.service.operations.jobs.add import Accepted, join_or_add, open_job, sha256
+from tilewright.service.operations.jobs.add import AcceptedRequest, join_or_add, open_job, sha256
 from tilewright.service.operations.jobs.jobs import OPEN, job
 from tilewright.service.operations.registry import catalogue, has_device, limits_of, only_slug, problem_row
 from tilewright.service.operations.requests import JobRequest
@@ -85,7 +85,7 @@ def check_place(session: Session, request: JobRequest) -> tuple[models.DeviceMod
     return model, device
 
 
-def _accept(session: Session, request: JobRequest) -> Accepted:
+def _accept(session: Session, request: JobRequest) -> AcceptedRequest:
     try:
         kernel = catalogue().get(request.kernel)
     except UnknownNameError as error:
@@ -103,7 +103,7 @@ def _accept(session: Session, request: JobRequest) -> Accepted:
         )
     _check_variants(kernel, problem, model, request.variants)
     _check_choices(model, request)
-    return Accepted(request, kernel, problem, model, device)
+    return AcceptedRequest(request, kernel, problem, model, device)
 
 
 def _device(session: Session, request: JobRequest) -> tuple[models.DeviceModel, models.Device | None]:
@@ -174,7 +174,7 @@ def check_budget_ceilings(trials: int | None, seconds: float | None) -> None:
             raise CeilingError(f"This key allows at most {highest:g} {name} a job: set budget.{name} to that or less.")
 
 
-def _check_open_jobs(session: Session, accepted: Accepted) -> None:
+def _check_open_jobs(session: Session, accepted: AcceptedRequest) -> None:
     """Raises CeilingError where the caller's key has as many open jobs as it may, and there is none to be joined.
 
     Counted are the jobs of all keys of its name: it may have been rotated. The keys' rows order those who ask.
@@ -207,7 +207,7 @@ def _owner() -> str:
     return (who.caller.key_name if who else None) or ""
 
 
-def _seconds_per_trial(session: Session, accepted: Accepted) -> float | None:
+def _seconds_per_trial(session: Session, accepted: AcceptedRequest) -> float | None:
     """Mean wall time of this kernel's trials on this device model, of any problem; compiling included."""
     return session.scalar(
         select(func.avg(models.Trial.wall_s))

@@ -17,7 +17,7 @@ from tilewright.service.operations.jobs.request import check_budget_ceilings, ch
 from tilewright.service.operations.requests import JobRequest, ScheduleRequest
 from tilewright.service.operations.schedules.due_times import DueTimes
 from tilewright.service.store import models
-from tilewright.service.store.models import Overlap, Target
+from tilewright.service.store.models import Overlap, ScheduleTarget
 
 _OF_A_PROBLEM = ("kernel", "shape", "dtype", "options")
 _NEWER = {"target", "top", "kernel"}
@@ -37,7 +37,7 @@ def check_schedule(session: Session, request: ScheduleRequest) -> CheckedSchedul
     """The request, ready to be stored; raises CeilingError, InvalidRequestError or InvalidProblemError."""
     check_caller(request.budget.trials, request.budget.seconds)
     times = DueTimes.of(request.cron, request.time_zone)
-    named = Target(request.target) is Target.PROBLEMS
+    named = ScheduleTarget(request.target) is ScheduleTarget.PROBLEMS
     problem_ids, model, device = check_problems(session, request) if named else check_target(session, request)
     said = request.model_dump_json(exclude=_NEWER if named else None)
     same = {"name", "time_zone", "kernel", "variants", "compiler", "priority", "enabled"}
@@ -45,7 +45,7 @@ def check_schedule(session: Session, request: ScheduleRequest) -> CheckedSchedul
         "body_hash": hashlib.sha256(said.encode()).hexdigest(),
         "cron": times.cron,
         "overlap": Overlap(request.overlap),
-        "target": Target(request.target),
+        "target": ScheduleTarget(request.target),
         "top": None if named else request.top,
         "device_model_id": model.id,
         "device_id": device.id if device else None,

@@ -11,9 +11,9 @@ from sqlalchemy.orm import Session, aliased, joinedload
 
 from tilewright.kernels.errors import InvalidProblemError
 from tilewright.service.errors import CeilingError, InvalidRequestError, NotFoundError
-from tilewright.service.operations.best.answer import Asked
+from tilewright.service.operations.best.answer import BestQuery
 from tilewright.service.operations.demand.demand import unmet
-from tilewright.service.operations.exchange.checks import Place
+from tilewright.service.operations.exchange.checks import ImportContext
 from tilewright.service.operations.jobs.jobs import OPEN
 from tilewright.service.operations.jobs.request import check_job
 from tilewright.service.operations.registry import catalogue, device_model_of, problem_row
@@ -21,7 +21,7 @@ from tilewright.service.operations.requests import BudgetRequest, JobRequest
 from tilewright.service.operations.staleness.standing import only_stale, perhaps_improvable, standings
 from tilewright.service.settings import settings
 from tilewright.service.store import models
-from tilewright.service.store.models import Target
+from tilewright.service.store.models import ScheduleTarget
 
 LOOKED_AT = 10
 """So many times as many problems as are wanted are looked at, for those that turn out to be of no use."""
@@ -29,29 +29,29 @@ LOOKED_AT = 10
 
 def problems_to_tune(session: Session, schedule: models.Schedule) -> list[int]:
     """Ids of the problems of one fire, in the order of their jobs: at most `top`, none with a job open on the model."""
-    if schedule.target is Target.PROBLEMS:
+    if schedule.target is ScheduleTarget.PROBLEMS:
         named = models.ScheduledProblem
         query = select(named.problem_id).where(named.schedule_id == schedule.id).order_by(named.place)
         return list(session.scalars(query))
     assert schedule.top is not None  # noqa: S101 - a constraint of the table
     found: Iterable[int]
     match schedule.target:
-        case Target.STALE:
+        case ScheduleTarget.STALE:
             found = _stale(session, schedule)
-        case Target.IMPROVABLE:
+        case ScheduleTarget.IMPROVABLE:
             found = _improvable(session, schedule)
         case _:
             found = _demanded(session, schedule)
     return list(islice(found, schedule.top))
 
 
-def nothing_found(target: Target) -> str:
+def nothing_found(target: ScheduleTarget) -> str:
     """What a fire says that found nothing to tune."""
     return {
-        Target.PROBLEMS: "No problem is named.",
-        Target.STALE: "Nothing is stale.",
-        Target.IMPROVABLE: "Nothing is improvable.",
-        Target.DEMAND: "Nothing is asked for that is not known.",
+        ScheduleTarget.PROBLEMS: "No problem is named.",
+        ScheduleTarget.STALE: "Nothing is stale.",
+        ScheduleTarget.IMPROVABLE: "Nothing is improvable.",
+        ScheduleTarget.DEMAND: "Nothing is asked for that is not known.",
     }[target]
 
 
@@ -104,8 +104,8 @@ def _demanded(session: Session, schedule: models.Schedule) -> Iterator[int]:
         if row.kernel not in kernels or not _is_tunable(session, schedule, row.kernel, row):
             continue
         problem = kernels[row.kernel].problem(row.shape, row.dtype, row.options)
-        asked = Asked(kernels[row.kernel], problem, model.slug, model.limits)
-        if Place(asked, model, ()).least_launch_ms > settings().demand_most_ms:
+        asked = BestQuery(kernels[row.kernel], problem, model.slug, model.limits)
+        if ImportContext(asked, model, ()).least_launch_ms > settings().demand_most_ms:
             continue
         problem_id = problem_row(session, problem).id
         if session.scalar(select(models.Problem.id).where(models.Problem.id == problem_id, *_is_free(schedule))):

@@ -56,7 +56,7 @@ class ComparisonAnswer(Answer):
 
 
 @dataclass(frozen=True)
-class Timed:
+class TimeInterval:
     """A settled time with its 95 % interval."""
 
     time_ms: float
@@ -69,7 +69,7 @@ class Timed:
         return max(self.high_ms - self.time_ms, self.time_ms - self.low_ms, 0.0) / self.time_ms
 
 
-def compare(before: Timed, after: Timed) -> tuple[Verdict, float, float]:
+def compare(before: TimeInterval, after: TimeInterval) -> tuple[Verdict, float, float]:
     """Verdict, ratio and threshold: both intervals, and the drift that each run may have, added as independent."""
     ratio = after.time_ms / before.time_ms
     threshold = math.sqrt(before.noise**2 + after.noise**2 + 2 * DRIFT**2)
@@ -155,8 +155,8 @@ def _of(job: models.TuningJob) -> list[ColumnElement[bool]]:
     return [best.problem_id == job.problem_id, best.device_model_id == job.device_model_id]
 
 
-def _timed(row: models.BestConfiguration) -> Timed:
-    return Timed(row.time_ms, row.ci_low_ms, row.ci_high_ms)
+def _timed(row: models.BestConfiguration) -> TimeInterval:
+    return TimeInterval(row.time_ms, row.ci_low_ms, row.ci_high_ms)
 
 
 def comparisons(

@@ -58,7 +58,7 @@ class Standing:
 
 
 @dataclass(frozen=True)
-class Seen:
+class StandingFacts:
     """What the database says of a best: what moved on around it, and which sources its study has tried."""
 
     moved: tuple[StaleReason, ...]
@@ -68,7 +68,7 @@ class Seen:
     @classmethod
     def of(
         cls, moved: Sequence[bool | None], tried: Iterable[str] | None, space_by_source: Mapping[str, int] | None
-    ) -> Seen:
+    ) -> StandingFacts:
         """From the columns of `with_standing`."""
         reasons = tuple(reason for reason, holds in zip(_MOVED, moved, strict=True) if holds)
         return cls(reasons, frozenset(tried or ()), space_by_source or {})
@@ -123,7 +123,7 @@ _MOVED: Mapping[StaleReason, ColumnElement[bool]] = {
 
 
 def with_standing(query: Any) -> Any:
-    """The query over best configurations with their environment and problem joined, and the columns of `Seen.of`."""
+    """The query over best configurations with environment and problem joined, and the columns of `StandingFacts.of`."""
     tried_of, variant = aliased(models.Trial), models.KernelVariant
     # Said explicitly: by itself SQLAlchemy looks one level up only, and would look at the trials of any study.
     has_tried = (
@@ -214,7 +214,7 @@ def standings(session: Session, ids: Sequence[int]) -> dict[int, Standing]:
     limits: dict[int, Limits] = {}
     found: dict[int, Standing] = {}
     for best_id, problem, model, kernel_name, winner, *moved, tried, space in session.execute(query):
-        seen = Seen.of(moved, tried, space)
+        seen = StandingFacts.of(moved, tried, space)
         kernel = known.get(kernel_name)
         if kernel is None:
             found[best_id] = Standing(seen.moved)

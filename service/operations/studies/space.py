@@ -39,7 +39,7 @@ class DrawnTrial:
 
 
 @dataclass(frozen=True)
-class Drawing:
+class StudyDrawing:
     """The trials to draw (all, or the fastest, the first failures and an even sample), and every improvement."""
 
     trials: Sequence[DrawnTrial]
@@ -61,7 +61,7 @@ class Fastest:
     time_ms: float | None
 
 
-def drawing(session: Session, study_id: int) -> Drawing:
+def drawing(session: Session, study_id: int) -> StudyDrawing:
     """What there is to draw of a study; empty for one without trials."""
     table = models.Trial
     numbered = (
@@ -111,7 +111,7 @@ def drawing(session: Session, study_id: int) -> Drawing:
         .where(table.study_id == study_id)
         .group_by(models.KernelVariant.name)
     )
-    return Drawing(
+    return StudyDrawing(
         trials=[trial for trial, row in made if row.drawn],
         improvements=[trial for trial, row in made if row.improved],
         total=rows[0].total if rows else 0,

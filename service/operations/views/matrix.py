@@ -186,14 +186,14 @@ def _else(slug: str, kinds: Mapping[str, str], tuned_on: set[str]) -> Match:
 
 
 @dataclass(frozen=True)
-class Known:
+class CellResult:
     """A best configuration, and whether the kernel still admits it."""
 
     result: ResultAnswer
     is_usable: bool
 
 
-def _cell(slug: str, found: Sequence[Known], failure: FailureAnswer | None, otherwise: Match) -> CellAnswer:
+def _cell(slug: str, found: Sequence[CellResult], failure: FailureAnswer | None, otherwise: Match) -> CellAnswer:
     own = [known for known in found if known.result.environment.origin is None] or found
     newest = max(own, key=lambda known: known.result.verified_at, default=None)
     return CellAnswer(
@@ -211,15 +211,15 @@ def _problems(session: Session, ids: Sequence[int], shown: ColumnElement[str]) -
     return {row.id: (problem_answer(row), name) for row, name in session.execute(query)}
 
 
-def _results(session: Session, ids: Sequence[int]) -> dict[tuple[int, str], list[Known]]:
+def _results(session: Session, ids: Sequence[int]) -> dict[tuple[int, str], list[CellResult]]:
     best = models.BestConfiguration
     query = with_relations(current_results(select(best), None, None)).where(best.problem_id.in_(ids))
     query = query.order_by(best.id.desc())  # of several verified at one moment the newest comes first
-    found: dict[tuple[int, str], list[Known]] = {}
+    found: dict[tuple[int, str], list[CellResult]] = {}
     rows = session.scalars(query).all()
     limits = {row.device_model_id: limits_of(row.device_model) for row in rows}
     for row, answer in zip(rows, result_answers(session, rows), strict=True):
-        known = Known(answer, _is_usable(row, limits[row.device_model_id]))
+        known = CellResult(answer, _is_usable(row, limits[row.device_model_id]))
         found.setdefault((row.problem_id, row.device_model.slug), []).append(known)
     return found
 

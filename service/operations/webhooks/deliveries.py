@@ -45,7 +45,7 @@ class Claimed:
 
 
 @dataclass(frozen=True)
-class Attempted:
+class DeliveryAttempt:
     """What came of it: the answer's status, or why there was none."""
 
     status_code: int | None = None
@@ -89,7 +89,7 @@ def claim(session: Session, *, limit: int, busy: Collection[int] = ()) -> list[C
     return claimed
 
 
-def settle(session: Session, attempt: Claimed, attempted: Attempted) -> None:
+def settle(session: Session, attempt: Claimed, attempted: DeliveryAttempt) -> None:
     """Writes down what came of the attempt; one that was claimed again meanwhile is left to whoever did that."""
     given_up = attempt.attempt > len(PAUSES_S) or attempted.status_code == GONE
     values: dict[str, Any] = {"status_code": attempted.status_code, "error": attempted.reason}

@@ -29,7 +29,7 @@ _PORTS = {"https": 443, "http": 80}
 
 
 @dataclass(frozen=True)
-class Target:
+class WebhookAddress:
     """An address taken apart: what to connect to, and what to say there."""
 
     scheme: str
@@ -49,7 +49,7 @@ class Target:
         return address_of(self.host)
 
 
-def check_url(url: str) -> Target:
+def check_url(url: str) -> WebhookAddress:
     """The address taken apart; raises InvalidRequestError where no message may ever go there.
 
     Names are not looked up here: what they resolve to is decided at every attempt.
@@ -63,7 +63,7 @@ def check_url(url: str) -> Target:
     if not parts.hostname or "%" in parts.netloc:
         raise _refusal("must name a host.")
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-    target = Target(parts.scheme, parts.hostname, _port(parts), path)
+    target = WebhookAddress(parts.scheme, parts.hostname, _port(parts), path)
     if target.literal is not None and not is_allowed(target.literal):
         raise _refusal(NOT_PUBLIC.format(address=target.literal))
     return target

@@ -14,7 +14,7 @@ from tilewright.service.store.models.schedules import (
     Schedule,
     ScheduledProblem,
     ScheduleFire,
-    Target,
+    ScheduleTarget,
 )
 from tilewright.service.store.models.webhooks import DeliveryState, Webhook, WebhookDelivery
 
@@ -41,9 +41,9 @@ __all__ = [
     "Problem",
     "Schedule",
     "ScheduleFire",
+    "ScheduleTarget",
     "ScheduledProblem",
     "Study",
-    "Target",
     "Trial",
     "TuningJob",
     "Webhook",

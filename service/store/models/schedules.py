@@ -28,7 +28,7 @@ class Overlap(StrEnum):
     QUEUE = "queue"
 
 
-class Target(StrEnum):
+class ScheduleTarget(StrEnum):
     """What a schedule tunes at a due time: the problems that it names, or those that it finds then."""
 
     PROBLEMS = "problems"
@@ -61,7 +61,7 @@ class Schedule(Base):
     body_hash: Mapped[str]  # of the request: the same one again is answered with this row
     cron: Mapped[str]
     time_zone: Mapped[str]
-    target: Mapped[Target] = mapped_column(by_value(Target, "target"), server_default="problems")
+    target: Mapped[ScheduleTarget] = mapped_column(by_value(ScheduleTarget, "target"), server_default="problems")
     top: Mapped[int | None]  # most problems of one fire, where the target is looked for
     kernel: Mapped[str | None]  # set: only problems of this one are looked for
     device_model_id: Mapped[int] = mapped_column(ForeignKey("device_models.id"))

@@ -14,13 +14,13 @@ from tilewright.service.errors import ServiceError
 from tilewright.service.operations.answers import EnvironmentAnswer
 from tilewright.service.operations.digits import post as digit_post
 from tilewright.service.operations.digits.layers import Layer, best_layers, safe_layers
-from tilewright.service.operations.digits.post import Reply, Task, Work
+from tilewright.service.operations.digits.post import DrawingReply, DrawingTask, DrawingWork
 from tilewright.service.store.session import session_scope
 from tilewright.service.worker.device_lock import DeviceBusyError
 from tilewright.tuner.devices.isolated.device import IsolatedDevice
 from tilewright.tuner.errors import TrialFailure, TunerError
 from tilewright.tuner.network import digits
-from tilewright.tuner.network.place import NetworkExtension, Passed, problems
+from tilewright.tuner.network.place import ForwardPass, NetworkExtension, problems
 
 logger = logging.getLogger(__name__)
 
@@ -54,23 +54,23 @@ class DigitAnswers:
         """Whether the last drawing could not be computed."""
         return self._failed is not None
 
-    def _reply(self, task: Task) -> Reply:
+    def _reply(self, task: DrawingTask) -> DrawingReply:
         if self._failed is not None and time.monotonic() - self._failed[0] < self._again_s:
             return digit_post.refusal(self._failed[1])
         cells = np.array(task.cells, np.float32).reshape(1, digits.CELLS, digits.CELLS)
         try:
             device = self._prepared()
-            passed: Passed = device.call("call_extension", digits.images(cells))
+            passed: ForwardPass = device.call("call_extension", digits.images(cells))
         except (TrialFailure, TunerError, DeviceBusyError, OSError) as error:
             reason = error.log if isinstance(error, TrialFailure) else str(error)
             logger.warning("The digits network does not run: %s", reason)
             self._placed, self._failed = None, (time.monotonic(), reason)
             return digit_post.refusal(reason)
         self._failed = None
-        return Reply(work=self._work(device, passed))
+        return DrawingReply(work=self._work(device, passed))
 
-    def _work(self, device: IsolatedDevice, passed: Passed) -> Work:
-        return Work(
+    def _work(self, device: IsolatedDevice, passed: ForwardPass) -> DrawingWork:
+        return DrawingWork(
             probabilities=passed.probabilities[0].tolist(),
             environment=EnvironmentAnswer(**asdict(device.environment)),
             layers=[layer.answer() for layer in self._layers],

@@ -8,10 +8,10 @@ from tilewright.kernels.catalogue import catalogue
 from tilewright.service.api import demand_buffer
 from tilewright.service.api.demand_buffer import DemandBuffer
 from tilewright.service.errors import DatabaseUnavailableError
-from tilewright.service.operations.best.answer import Asked, default_answers
+from tilewright.service.operations.best.answer import BestQuery, default_answers
 from tilewright.service.operations.caller import Caller, Scope
 from tilewright.service.operations.demand import demand
-from tilewright.service.operations.demand.demand import Wanted
+from tilewright.service.operations.demand.demand import RequestedProblem
 from tilewright.service.settings import settings
 from tilewright.service.store import models
 from tilewright.service.store import session as store_session
@@ -25,8 +25,8 @@ def shape(m: int) -> str:
     return f"m={m},n=100,k=784"
 
 
-def wanted(m: int, model: str = "nvidia-h200") -> Wanted:
-    return Wanted(model, "gemm", (("m", m), ("n", 100), ("k", 784)), "float32", ())
+def wanted(m: int, model: str = "nvidia-h200") -> RequestedProblem:
+    return RequestedProblem(model, "gemm", (("m", m), ("n", 100), ("k", 784)), "float32", ())
 
 
 @pytest.fixture
@@ -114,7 +114,7 @@ def test_the_buffer_forgets_the_least_recent_beyond_its_size(monkeypatch):
 def test_who_may_only_read_counts_once_a_minute_for_a_problem():
     clock = [0.0]
     buffer = DemandBuffer(lambda: clock[0])
-    answer = default_answers([Asked(GEMM, GEMM.problem(SHAPE), "nvidia-h200", LIMITS)]).popitem()[1]
+    answer = default_answers([BestQuery(GEMM, GEMM.problem(SHAPE), "nvidia-h200", LIMITS)]).popitem()[1]
 
     def ask(name: str, scope: Scope, times: int) -> int:
         before = sum(buffer._counts.values())
@@ -165,7 +165,7 @@ def test_one_call_tunes_the_top_and_asked_again_joins_its_jobs(client, device):
 
 
 def test_what_no_job_can_be_made_for_says_why_and_stops_no_other(client, device):
-    huge = Wanted("nvidia-h200", "gemm", (("m", 60_000), ("n", 600_000), ("k", 60_000)), "float32", ())
+    huge = RequestedProblem("nvidia-h200", "gemm", (("m", 60_000), ("n", 600_000), ("k", 60_000)), "float32", ())
     with session_scope() as session:
         demand.count(session, {huge: 9, wanted(20): 3})
     first, second = client.post("/v1/demand:tune", json={}).json()["items"]

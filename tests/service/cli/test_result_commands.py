@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tilewright.service.operations.demand import demand
-from tilewright.service.operations.demand.demand import Wanted
+from tilewright.service.operations.demand.demand import RequestedProblem
 from tilewright.service.store import session as store_session
 
 
@@ -14,7 +14,7 @@ def asked(registered) -> str:
     """The device model; two problems were asked for on it."""
     with store_session.session_scope() as session:
         slug = session.connection().exec_driver_sql("SELECT slug FROM device_models").scalar_one()
-        of = {m: Wanted(slug, "gemm", (("m", m), ("n", 8), ("k", 8)), "float32", ()) for m in (8, 16)}
+        of = {m: RequestedProblem(slug, "gemm", (("m", m), ("n", 8), ("k", 8)), "float32", ()) for m in (8, 16)}
         demand.count(session, {of[8]: 1, of[16]: 2})
     return slug
 

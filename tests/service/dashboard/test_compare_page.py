@@ -6,7 +6,7 @@ from sqlalchemy import select
 
 from tilewright.service.dashboard.pages import compare as compare_page
 from tilewright.service.dashboard.words import TIMES
-from tilewright.service.operations.staleness.comparisons import Timed, compare
+from tilewright.service.operations.staleness.comparisons import TimeInterval, compare
 from tilewright.service.operations.transaction import transaction
 from tilewright.service.store import models
 
@@ -52,7 +52,7 @@ def test_data_link_has_the_same_verdicts_as_the_schedules_comparison(client, pag
     for item in client.get(link).json()["items"]:
         if item["speedup"] is None:
             continue
-        sides = [Timed(ms, ms * 0.99, ms * 1.01) for ms in (item["a_ms"], item["b_ms"])]
+        sides = [TimeInterval(ms, ms * 0.99, ms * 1.01) for ms in (item["a_ms"], item["b_ms"])]
         verdict, ratio, threshold = compare(*sides)
         assert item["verdict"] == verdict.value
         assert item["speedup"] == pytest.approx(1 / ratio)

@@ -9,7 +9,7 @@ from factories import H100, SHAPE
 from tilewright.service.operations.answers import ProblemAnswer
 from tilewright.service.operations.demand import demand
 from tilewright.service.operations.demand.answers import answered
-from tilewright.service.operations.demand.demand import Wanted
+from tilewright.service.operations.demand.demand import RequestedProblem
 from tilewright.service.operations.requests import JobRequest
 from tilewright.service.operations.transaction import transaction
 from tilewright.service.store import models
@@ -19,7 +19,7 @@ def asked(rows, shape, times=1, device_model="nvidia-h200", kernel="gemm"):
     """Counts a question, as the API does for an answer that is not exact."""
     options = {option.name: option.default for option in demand.catalogue().get(kernel).options}
     problem = ProblemAnswer(kernel=kernel, shape=shape, dtype="float32", options=options)
-    demand.count(rows.session, {Wanted.of(problem, device_model): times})
+    demand.count(rows.session, {RequestedProblem.of(problem, device_model): times})
 
 
 def lines(shown: str) -> list[str]:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tilewright.service.dashboard.charts import study as study_charts
 from tilewright.service.dashboard.charts.parts import time_axis
-from tilewright.service.operations.studies.space import Drawing, DrawnTrial, Fastest
+from tilewright.service.operations.studies.space import DrawnTrial, Fastest, StudyDrawing
 
 PATH = "/studies/7"
 
@@ -25,7 +25,7 @@ TRIALS = [
     trial(4, None, "wrong_result", A=4, B=2, SAME=4),
     trial(5, 1.0, A=4, B=1, SAME=4),
 ]
-DRAWING = Drawing(TRIALS, [TRIALS[0], TRIALS[2], TRIALS[5]], 6, {"tiled": 6})
+DRAWING = StudyDrawing(TRIALS, [TRIALS[0], TRIALS[2], TRIALS[5]], 6, {"tiled": 6})
 
 
 BY_A_AND_B = [
@@ -67,7 +67,7 @@ def test_axes_say_unit_and_direction():
 
 
 def test_a_study_of_failures_only_is_drawn():
-    drawing = Drawing([TRIALS[1]], [], 1, {"tiled": 1})
+    drawing = StudyDrawing([TRIALS[1]], [], 1, {"tiled": 1})
     chart = study_charts.best_so_far(drawing, PATH, "trials")
     assert series(chart, "compile failed")["data"]
     assert series(chart, "best so far")["data"] == []
@@ -85,7 +85,7 @@ def test_parallel_has_an_axis_for_what_varies_and_the_time_last():
 
 def test_nothing_to_compare_is_no_chart():
     assert study_charts.parallel(TRIALS[:1], ["A"], {}) is None
-    assert study_charts.best_so_far(Drawing([], [], 0, {}), PATH, "trials") is None
+    assert study_charts.best_so_far(StudyDrawing([], [], 0, {}), PATH, "trials") is None
     assert study_charts.importance({}) is None
     assert study_charts.heat_map(BY_A_AND_B, "A", "A") is None
     assert study_charts.slice_of(TRIALS[1:2], BY_A_AND_B[1:2], "A", PATH) is None

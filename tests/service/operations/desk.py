@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 
 from tilewright.kernels.problem import Limits
 from tilewright.kernels.space import Configuration
-from tilewright.service.operations.jobs.record_trial import Recorded, TrialContext, record_trial
+from tilewright.service.operations.jobs.record_trial import RecordedTrial, TrialContext, record_trial
 from tilewright.service.operations.requests import BudgetRequest, JobRequest
 from tilewright.service.store import models
 from tilewright.tuner.devices.device import DeviceModel, Environment
@@ -41,7 +41,7 @@ class Desk:
     context: TrialContext
     configurations: tuple[Configuration, ...]
 
-    def record(self, place: int, evaluation: Evaluation, done: int | None = None) -> Recorded:
+    def record(self, place: int, evaluation: Evaluation, done: int | None = None) -> RecordedTrial:
         trial = Trial(place, self.configurations[place], evaluation, 0.5 * place, 0.5)
         return record_trial(self.session, self.context, trial, place + 1 if done is None else done, 0.5 * place + 0.5)
 

@@ -63,7 +63,7 @@ def receiver() -> Iterator[SimpleNamespace]:
         thread.join()
 
 
-def send(url: str) -> deliveries.Attempted:
+def send(url: str) -> deliveries.DeliveryAttempt:
     return asyncio.run(post(url, {"Content-Type": "application/json"}, b"{}"))
 
 
@@ -216,11 +216,11 @@ def test_the_address_that_was_judged_is_the_one_that_is_called(receiver, monkeyp
 
 
 def _over_http(url: str):
-    from tilewright.service.operations.webhooks.url import Target  # noqa: PLC0415
+    from tilewright.service.operations.webhooks.url import WebhookAddress  # noqa: PLC0415
 
     host, _, rest = url.removeprefix("http://").partition(":")
     port, _, path = rest.partition("/")
-    return Target("http", host, int(port), f"/{path}")
+    return WebhookAddress("http", host, int(port), f"/{path}")
 
 
 @pytest.fixture(scope="module")

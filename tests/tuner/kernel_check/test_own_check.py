@@ -22,7 +22,7 @@ from tilewright.tuner.kernel_check.check import (
     check_results,
     check_spaces,
 )
-from tilewright.tuner.kernel_check.report import Finding, Report
+from tilewright.tuner.kernel_check.report import Finding, KernelCheckReport
 
 EXAMPLE = Path(__file__).parents[3] / "examples/convolution2d"
 SHAPE = {"h": 9, "w": 35, "r": 3, "s": 2}
@@ -56,13 +56,13 @@ def change(path, old, new):
 
 
 def computed(kernel, device):
-    report = Report(kernel.name)
+    report = KernelCheckReport(kernel.name)
     check_results(kernel, [SHAPE], report, device, configurations=1)
     return report
 
 
 def compiled(kernel):
-    report, pool = Report(kernel.name), CompilePool(workers=1)
+    report, pool = KernelCheckReport(kernel.name), CompilePool(workers=1)
     try:
         check_compiling(kernel, [(9, 0)], report, pool)
     finally:
@@ -157,7 +157,7 @@ def absent(problem, arrays, scalars):
     ],
 )
 def test_a_reference_that_decides_nothing_is_refused(reference, said):
-    report = Report("convolution2d")
+    report = KernelCheckReport("convolution2d")
     check_reference(small(own_kernel(EXAMPLE), reference=reference), [SHAPE], report)
     (found,) = report.findings
     assert said in found.message
@@ -165,20 +165,20 @@ def test_a_reference_that_decides_nothing_is_refused(reference, said):
 
 
 def test_the_examples_reference_has_no_flaw():
-    report = Report("convolution2d")
+    report = KernelCheckReport("convolution2d")
     check_reference(small(own_kernel(EXAMPLE)), [SHAPE, dict.fromkeys(SHAPE, 1)], report)
     assert report.findings == []
 
 
 @pytest.mark.parametrize("name", sorted(catalogue().by_name))
 def test_references_that_are_known_to_be_sound_are_not_refused(name):
-    kernel, report = catalogue().get(name), Report(name)
+    kernel, report = catalogue().get(name), KernelCheckReport(name)
     check_reference(kernel, odd_shapes(kernel), report)
     assert report.findings == []
 
 
 def test_spaces_are_counted_before_and_after_constraints():
-    kernel, report = small(own_kernel(EXAMPLE)), Report("convolution2d")
+    kernel, report = small(own_kernel(EXAMPLE)), KernelCheckReport("convolution2d")
     check_spaces(kernel, [(7, 5), (9, 0)], report)
     assert [(size.variant, size.target, size.before) for size in report.spaces] == [
         ("tiled", "sm_75", 5 * 6 * 5 * 4 * 5),
@@ -198,7 +198,7 @@ def test_spaces_are_counted_before_and_after_constraints():
 def test_constraints_that_leave_nothing_or_raise_are_found(holds, said):
     kernel = small(own_kernel(EXAMPLE))
     variant = replace(kernel.variant("tiled"), constraints=(Constraint("never", holds),))
-    report = Report("convolution2d")
+    report = KernelCheckReport("convolution2d")
     broken = replace(kernel, variants=(variant,))
     check_kernel(broken, report, capabilities=[(9, 0)], shapes=[SHAPE], compile_it=False)
     assert any(said in one.message for one in report.findings), report.findings
@@ -206,14 +206,14 @@ def test_constraints_that_leave_nothing_or_raise_are_found(holds, said):
 
 
 def test_nothing_is_computed_where_there_is_nothing_to_compare_with():
-    report = Report("convolution2d")
+    report = KernelCheckReport("convolution2d")
     kernel = small(own_kernel(EXAMPLE), reference=absent)
     check_kernel(kernel, report, capabilities=[(9, 0)], shapes=[SHAPE], compile_it=False)
     assert (report.ok, report.verified) == (False, 0)
 
 
 def test_the_same_at_two_places_is_one_finding_that_counts_them():
-    report = Report("k")
+    report = KernelCheckReport("k")
     report.add(Finding("note", "compile", where, "registers spill to memory") for where in ("first", "second"))
     report.add([Finding("error", "compile", "first", "registers spill to memory")])
     assert [str(one) for one in report.findings] == [
@@ -227,7 +227,9 @@ def test_nothing_computed_is_an_error(device, monkeypatch):
     none = Constraint("never", lambda _c, p, _d: p.shape["h"] != SHAPE["h"])
     kernel = own_kernel(EXAMPLE)
     kernel = replace(kernel, variants=tuple(replace(v, constraints=(*v.constraints, none)) for v in kernel.variants))
-    report = check_kernel(kernel, Report(kernel.name), capabilities=[(9, 0)], shapes=[SHAPE], compile_it=False)
+    report = check_kernel(
+        kernel, KernelCheckReport(kernel.name), capabilities=[(9, 0)], shapes=[SHAPE], compile_it=False
+    )
     assert not report.ok
     (error,) = [finding for finding in report.findings if finding.severity == "error"]
     assert str(error) == (
@@ -239,7 +241,9 @@ def test_nothing_computed_is_an_error(device, monkeypatch):
 def test_without_nvrtc_the_rest_is_checked_and_what_is_left_out_is_noted(monkeypatch):
     monkeypatch.setattr(nvrtc, "is_available", lambda: False)
     kernel = small(own_kernel(EXAMPLE))
-    report = check_kernel(kernel, Report(kernel.name), capabilities=[(9, 0)], shapes=[SHAPE], configurations=1)
+    report = check_kernel(
+        kernel, KernelCheckReport(kernel.name), capabilities=[(9, 0)], shapes=[SHAPE], configurations=1
+    )
     assert report.ok
     assert report.verified
     assert "not compiled for GPUs: NVRTC is not installed" in str(report.findings[0])
@@ -248,7 +252,7 @@ def test_without_nvrtc_the_rest_is_checked_and_what_is_left_out_is_noted(monkeyp
 def test_a_scalar_that_the_source_takes_as_an_int_is_an_error(folder):
     change(folder / "direct.cu", "convolution2d(const REAL* __restrict__ x", "convolution2d(int x")
     report = check_kernel(
-        own_kernel(folder), Report("convolution2d"), capabilities=[(9, 0)], compile_it=False, run_it=False
+        own_kernel(folder), KernelCheckReport("convolution2d"), capabilities=[(9, 0)], compile_it=False, run_it=False
     )
     (found,) = [finding for finding in report.findings if finding.severity == "error"]
     assert (found.part, found.places) == ("declaration", 2)  # in both dtypes

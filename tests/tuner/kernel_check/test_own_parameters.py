@@ -9,7 +9,7 @@ from tilewright.kernels.kernel import Kernel, Launch, Reference, Scalar, Tensor,
 from tilewright.tuner.errors import NoCompilerError
 from tilewright.tuner.kernel_check import parameters as own_parameters
 from tilewright.tuner.kernel_check.parameters import check_parameters
-from tilewright.tuner.kernel_check.report import Report
+from tilewright.tuner.kernel_check.report import KernelCheckReport
 
 RIGHT = "REAL a, const REAL* __restrict__ x, REAL* __restrict__ y"
 HEAD = "#ifndef REAL\n#define REAL float\n#endif\n"
@@ -40,7 +40,7 @@ def told(folder, parameters, *, before="", workspace=0, dtypes=("float32",)):
         reference=lambda _p, arrays, _s: Reference(arrays["y"], arrays["y"], 1),
         example_shape={"n": 8},
     )
-    report = Report("axpy")
+    report = KernelCheckReport("axpy")
     check_parameters(kernel, report)
     return [(finding.severity, finding.message) for finding in report.findings]
 
@@ -114,7 +114,7 @@ def test_what_a_macro_hides_is_read_by_the_preprocessor_or_noted(tmp_path, every
 
 def test_every_kernel_of_tilewright_takes_what_it_declares(everywhere):
     for kernel in catalogue().kernels():
-        report = Report(kernel.name)
+        report = KernelCheckReport(kernel.name)
         check_parameters(kernel, report)
         assert not [finding for finding in report.findings if finding.severity == "error"]
         assert not (everywhere and report.findings)

@@ -16,7 +16,7 @@ from tilewright.tuner.devices.local import DeviceSpec
 from tilewright.tuner.errors import TrialFailure, TunerError
 from tilewright.tuner.network.network import Network
 from tilewright.tuner.network.place import NetworkExtension, WrongNetworkError, place_network, problems
-from tilewright.tuner.runtime.choice import Place, default_choice
+from tilewright.tuner.runtime.choice import TargetDevice, default_choice
 from tilewright.tuner.runtime.errors import LaunchError
 
 NETWORK = Network.random((33, 17, 5), seed=1)
@@ -31,7 +31,7 @@ class Otherwise(Network):
 
 
 def safe(network, batch, model):
-    place = Place(model.slug, model.limits)
+    place = TargetDevice(model.slug, model.limits)
     chosen = {p: default_choice(catalogue().get(p.kernel), p, place) for p in problems(network, batch)}
     return {problem: choice.configuration for problem, choice in chosen.items()}
 

@@ -10,7 +10,7 @@ from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.space import Configuration
 from tilewright.tuner.devices.cpu.device import CpuDevice
 from tilewright.tuner.report import choices, host_steps
-from tilewright.tuner.report.choices import Known, KnownFileError, read_known, step_space
+from tilewright.tuner.report.choices import KnownConfiguration, KnownFileError, read_known, step_space
 from tilewright.tuner.report.host_steps import HostSteps, WrongHostResultError
 from tilewright.tuner.report.ladders import GEMM, LADDERS, Ladder
 from tilewright.tuner.report.measuring import LadderRun
@@ -64,7 +64,9 @@ def test_a_known_configuration_is_taken_and_named(device):
     problem = KERNEL.problem(SHAPE)
     other = KERNEL.problem(SHAPE | {"k": 21})
     known = [
-        Known("gemm", one.shape, "float32", one.options, Configuration.of("tiled", {"TILE_WIDTH": width}), "a bundle")
+        KnownConfiguration(
+            "gemm", one.shape, "float32", one.options, Configuration.of("tiled", {"TILE_WIDTH": width}), "a bundle"
+        )
         for one, width in ((other, 4), (problem, 8))
     ]
     (step,) = LadderRun(device, steps, tiny(steps, sizes=()), known).report().steps

@@ -29,7 +29,7 @@ from tilewright.tuner.runtime import (
     best,
 )
 from tilewright.tuner.runtime.answers import FRESH_S, AnswerCache
-from tilewright.tuner.runtime.choice import Place, default_choice
+from tilewright.tuner.runtime.choice import TargetDevice, default_choice
 from tilewright.tuner.runtime.local_service import NotedAddress, local_address
 from tilewright.tuner.runtime.runtime import default_runtime
 from tilewright.tuner.runtime.service import MAX_REPORTS
@@ -245,7 +245,7 @@ def test_an_answer_for_another_source_or_device_is_none(answers):
     answers.put(PROBLEM, PLACE, answer(source_hash="0" * 64))
     assert answers.get(GEMM, PROBLEM, PLACE) is None
     answers.put(PROBLEM, PLACE, answer())
-    assert answers.get(GEMM, PROBLEM, Place("another-gpu", PLACE.limits)) is None
+    assert answers.get(GEMM, PROBLEM, TargetDevice("another-gpu", PLACE.limits)) is None
     assert answers.get(GEMM, OTHER, PLACE) is None
 
 
@@ -304,7 +304,7 @@ def test_a_problem_is_looked_up_and_warned_of_once(answers):
 @pytest.mark.parametrize("kernel", catalogue().kernels(), ids=lambda kernel: kernel.name)
 @pytest.mark.parametrize("capability", [(7, 5), (8, 6), (9, 0), (12, 0)])
 def test_every_problem_has_a_safe_configuration_on_every_device(kernel, capability):
-    place = Place("a-gpu", Limits(compute_capability=capability, multiprocessors=40, memory_bytes=1 << 33))
+    place = TargetDevice("a-gpu", Limits(compute_capability=capability, multiprocessors=40, memory_bytes=1 << 33))
     for shape in (dict.fromkeys(kernel.axes, 1), dict.fromkeys(kernel.axes, 37), kernel.example_shape):
         for dtype in kernel.dtypes:
             problem = kernel.problem(shape, dtype)

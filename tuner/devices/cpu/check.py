@@ -19,7 +19,7 @@ _SUMMARY = re.compile(r"(?:ERROR: AddressSanitizer|WARNING: ThreadSanitizer): ([
 
 
 @dataclass(frozen=True)
-class Finding:
+class SanitizerFinding:
     """A line of the kernel's source (with its headers inlined), its text, and what is wrong there."""
 
     line: int
@@ -32,7 +32,7 @@ class CheckReport:
     """What one sanitizer run found; nothing is good. A race has a finding for each of its two lines."""
 
     mode: str
-    findings: tuple[Finding, ...]
+    findings: tuple[SanitizerFinding, ...]
     log: str
 
     @property
@@ -54,13 +54,13 @@ def check_program(command: Sequence[str], mode: str, source: str, timeout_s: flo
     return CheckReport(mode, _findings(log, summary[1].strip() if summary else log.splitlines()[0], source), log)
 
 
-def _findings(log: str, message: str, source: str) -> tuple[Finding, ...]:
+def _findings(log: str, message: str, source: str) -> tuple[SanitizerFinding, ...]:
     """The innermost frame in the kernel's source of each stack in the report."""
     lines = source.splitlines()
-    found: dict[int, Finding] = {}
+    found: dict[int, SanitizerFinding] = {}
     for stack in re.split(r"\n\s*\n|(?=\n  \w)", log):
         frame = _FRAME.search(stack)
         if frame and 0 < int(frame[2]) <= len(lines):
             number = int(frame[2])
-            found.setdefault(number, Finding(number, lines[number - 1].strip(), message))
+            found.setdefault(number, SanitizerFinding(number, lines[number - 1].strip(), message))
     return tuple(found.values())

@@ -15,7 +15,7 @@ from tilewright.kernels.problem import Problem
 from tilewright.kernels.space import Configuration
 from tilewright.tuner.compile.compilation import Compilation, Compiled, Compiler, arch_of
 from tilewright.tuner.devices.device import L2, DeviceState, Executable, Verification
-from tilewright.tuner.devices.isolated.child import Loaded
+from tilewright.tuner.devices.isolated.child import LoadedExecutable
 from tilewright.tuner.errors import TrialFailure
 from tilewright.tuner.measure import MeasurementPlan
 from tilewright.tuner.outcome import Evaluation, Resources
@@ -90,7 +90,7 @@ class IsolatedBench:
     def library(self) -> IsolatedExecutable | None:
         """In the child."""
         self._ready()
-        loaded: Loaded | None = self._device.call("library", self._number)
+        loaded: LoadedExecutable | None = self._device.call("library", self._number)
         return None if loaded is None else self._executable(None, None, loaded)
 
     def library_name(self) -> str | None:
@@ -133,14 +133,14 @@ class IsolatedBench:
         self._ready()
         return self._executable(configuration, compiled, self._load(configuration, compiled))
 
-    def _load(self, configuration: Configuration | None, compiled: Compiled | None) -> Loaded:
+    def _load(self, configuration: Configuration | None, compiled: Compiled | None) -> LoadedExecutable:
         if configuration is None:
             call = self._device.call("library", self._number)
         elif compiled is None:
             call = self._device.call("compile", self._number, configuration)
         else:
             call = self._device.call("load", self._number, configuration, compiled)
-        loaded: Loaded = call
+        loaded: LoadedExecutable = call
         return loaded
 
     def _loaded(self, executable: Executable) -> int:
@@ -155,7 +155,7 @@ class IsolatedBench:
         return executable.number
 
     def _executable(
-        self, configuration: Configuration | None, compiled: Compiled | None, loaded: Loaded
+        self, configuration: Configuration | None, compiled: Compiled | None, loaded: LoadedExecutable
     ) -> IsolatedExecutable:
         number, resources, compile_ms = loaded
         made = IsolatedExecutable(configuration, resources, compile_ms, number, self._generation, compiled)

@@ -20,11 +20,11 @@ from tilewright.tuner.measure import ContextLostError, MeasurementPlan, evaluate
 from tilewright.tuner.outcome import Evaluation, Resources
 from tilewright.tuner.verify import verify_each_kind
 
-Said = tuple[Literal["done", "broken", "failed", "error", "unexpected", "step"], Any]
+ChildMessage = tuple[Literal["done", "broken", "failed", "error", "unexpected", "step"], Any]
 """What the child says: an answer, or before it the step of the call that begins now. "broken": done, and the context
 is lost."""
 FindKernel = Callable[[str, Path], Kernel]
-Loaded = tuple[int, Resources, float]
+LoadedExecutable = tuple[int, Resources, float]
 """An executable's number in the child, what it takes, and how long it took to compile."""
 
 
@@ -98,7 +98,7 @@ def serve(connection: Connection, opener: OpensDevice, finder: FindKernel) -> No
 def _answer(connection: Connection, call: Callable[[], Any]) -> bool:
     """Sends what the call gives or how it fails; whether it gave something."""
     try:
-        answer: Said = ("done", call())
+        answer: ChildMessage = ("done", call())
     except ContextLostError as lost:
         answer = ("broken", lost.evaluation)
     except TrialFailure as failure:
@@ -137,10 +137,10 @@ class _Session:
         self._executables = {n: pair for n, pair in self._executables.items() if pair[0] is not closing}
         closing.close()
 
-    def compile(self, bench: int, configuration: Configuration) -> Loaded:
+    def compile(self, bench: int, configuration: Configuration) -> LoadedExecutable:
         return self._keep(self._benches[bench], self._benches[bench].compile(configuration))
 
-    def load(self, bench: int, configuration: Configuration, compiled: Compiled) -> Loaded:
+    def load(self, bench: int, configuration: Configuration, compiled: Compiled) -> LoadedExecutable:
         target = self._benches[bench]
         if not isinstance(target, LoadsCompiled):
             raise TunerError("this device takes no cubins")
@@ -160,7 +160,7 @@ class _Session:
         steps.forget()
         return evaluation
 
-    def library(self, bench: int) -> Loaded | None:
+    def library(self, bench: int) -> LoadedExecutable | None:
         executable = self._benches[bench].library()
         return None if executable is None else self._keep(self._benches[bench], executable)
 
@@ -208,7 +208,7 @@ class _Session:
         if open_one is not None:
             open_one.close()
 
-    def _keep(self, bench: Bench, executable: Executable) -> Loaded:
+    def _keep(self, bench: Bench, executable: Executable) -> LoadedExecutable:
         number = self._next()
         self._executables[number] = (bench, executable)
         return number, executable.resources, executable.compile_ms

@@ -18,7 +18,7 @@ from tilewright.tuner.child import Child, UnkillableError
 from tilewright.tuner.compile.pool import CompilePool
 from tilewright.tuner.devices import host_memory
 from tilewright.tuner.devices.device import DeviceModel, Environment
-from tilewright.tuner.devices.isolated.child import FindKernel, OpensDevice, Said, find_kernel, serve
+from tilewright.tuner.devices.isolated.child import ChildMessage, FindKernel, OpensDevice, find_kernel, serve
 from tilewright.tuner.errors import DeviceLostError, OutOfMemoryError, TrialFailure, TunerError
 from tilewright.tuner.outcome import Outcome
 
@@ -146,7 +146,7 @@ class DeviceProcess:
             raise TrialFailure(value.outcome, value.log) from value
         raise value
 
-    def _hear(self, name: str) -> Said:
+    def _hear(self, name: str) -> ChildMessage:
         child, deadline_s = self._child, self._deadlines.of(name)
         assert child is not None  # noqa: S101 - both callers of _receive have just used it
         try:
@@ -154,7 +154,7 @@ class DeviceProcess:
                 log.warning("%s had not ended after %g s: the device's process is killed.", name, deadline_s)
                 self._end()
                 raise TrialFailure(Outcome.TIMED_OUT, f"{name} had not ended after {deadline_s:g} s and was killed")
-            said: Said = child.connection.recv()
+            said: ChildMessage = child.connection.recv()
         except (EOFError, OSError):
             raise self._died(name, Outcome.LAUNCH_FAILED if name in _LAUNCHES else Outcome.DEVICE_LOST) from None
         return said

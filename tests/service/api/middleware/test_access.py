@@ -403,7 +403,7 @@ def test_of_a_flood_of_guesses_few_are_looked_up_at_a_time(keyed, monkeypatch):
         looking.remove(token)
 
     monkeypatch.setattr(access, "_look_up", look)
-    lock = access.Lock(clock=lambda: 0.0)
+    lock = access.AccessControl(clock=lambda: 0.0)
 
     async def flood(count):
         seen = await asyncio.gather(
@@ -444,10 +444,10 @@ def test_a_token_that_was_being_looked_up_when_it_was_revoked_is_not_believed(ke
     def look(token, *, is_key):
         looked_up.append(token)
         lock.forget()  # in the middle of it
-        return keys.Found(CallerOfKey("key ci", Scope.READ), None)
+        return keys.TokenOwner(CallerOfKey("key ci", Scope.READ), None)
 
     monkeypatch.setattr(access, "_look_up", look)
-    lock = access.Lock(clock=lambda: 0.0)
+    lock = access.AccessControl(clock=lambda: 0.0)
     for _ in range(2):
         asyncio.run(lock._owner("token", "here", is_key=True))
     assert len(looked_up) == 2
@@ -459,10 +459,10 @@ def test_a_token_is_looked_up_again_once_its_end_has_come(keyed, monkeypatch, en
 
     def look(token, *, is_key):
         looked_up.append(token)
-        return keys.Found(CallerOfKey("key ci", Scope.READ), datetime.now(UTC) + timedelta(seconds=ends_in_s))
+        return keys.TokenOwner(CallerOfKey("key ci", Scope.READ), datetime.now(UTC) + timedelta(seconds=ends_in_s))
 
     monkeypatch.setattr(access, "_look_up", look)
-    lock = access.Lock(clock=lambda: 0.0)
+    lock = access.AccessControl(clock=lambda: 0.0)
     for _ in range(2):
         asyncio.run(lock._owner("token", "here", is_key=True))
     assert len(looked_up) == lookups

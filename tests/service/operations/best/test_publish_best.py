@@ -15,7 +15,7 @@ from tilewright.service.operations.jobs.record_trial import MAX_LOG
 from tilewright.service.operations.studies.rows import barred
 from tilewright.service.store import models
 from tilewright.service.store.models import JobState
-from tilewright.tuner.finals import Dropped, Finalist, LibraryTime
+from tilewright.tuner.finals import DroppedFinalist, Finalist, LibraryTime
 from tilewright.tuner.outcome import Evaluation, Outcome
 from tilewright.tuner.rounds import Steadiness
 from tilewright.tuner.tune import TuneResult
@@ -146,7 +146,7 @@ def test_what_was_never_measured_is_never_best(session, desk):
 
 def test_a_best_that_fails_in_later_finals_is_retracted(session, desk):
     old = publish(session, desk, result(finalist(desk.configurations[0], 0.9)))
-    dropped = (Dropped(desk.configurations[0], "7 components are out of bounds"),)
+    dropped = (DroppedFinalist(desk.configurations[0], "7 components are out of bounds"),)
     new = publish(session, desk, result(finalist(desk.configurations[1], 1.9), dropped=dropped))
     session.refresh(old)
     assert old.retracted_reason == "7 components are out of bounds"
@@ -167,7 +167,7 @@ def test_a_job_says_in_json_what_it_gained(session, desk):
 
 
 def test_what_failed_in_the_finals_is_stored_whatever_was_said(session, desk):
-    dropped = (Dropped(desk.configurations[0], "wrong\0" + "x" * 2 * MAX_LOG),)
+    dropped = (DroppedFinalist(desk.configurations[0], "wrong\0" + "x" * 2 * MAX_LOG),)
     settled = result(finalist(desk.configurations[1], 1.0), dropped=dropped, library_failure="timed_out: no\0 answer")
     job_progress.end_job(session, desk.job_id, desk.epoch, JobState.DONE, result=job_result(settled))
     session.expire_all()
@@ -178,7 +178,7 @@ def test_what_failed_in_the_finals_is_stored_whatever_was_said(session, desk):
 
 
 def test_a_configuration_dropped_once_is_barred_from_later_finals(session, desk, take):
-    dropped = (Dropped(desk.configurations[0], "wrong"),)
+    dropped = (DroppedFinalist(desk.configurations[0], "wrong"),)
     said = job_result(result(finalist(desk.configurations[1], 1.0), dropped=dropped))
     job_progress.end_job(session, desk.job_id, desk.epoch, JobState.DONE, result=said)
     assert barred(session, desk.study.id) == frozenset([desk.configurations[0]])

@@ -19,7 +19,7 @@ from tilewright.service.operations.jobs import progress as job_progress
 from tilewright.service.operations.studies.rows import barred
 from tilewright.service.store import models
 from tilewright.service.store.models import JobState
-from tilewright.tuner.finals import Dropped, Finalist, LibraryTime
+from tilewright.tuner.finals import DroppedFinalist, Finalist, LibraryTime
 from tilewright.tuner.outcome import Evaluation, Outcome
 from tilewright.tuner.tune import TuneResult
 
@@ -155,7 +155,9 @@ def test_with_a_changed_source_the_configuration_may_be_tried_and_published_anew
 @pytest.fixture
 def fallen(session, desk) -> models.Trial:
     """The trial of a configuration that a job dropped in its finals."""
-    found = replace(settled(finalist(desk.configurations[1], 1.7)), dropped=(Dropped(desk.configurations[0], "wrong"),))
+    found = replace(
+        settled(finalist(desk.configurations[1], 1.7)), dropped=(DroppedFinalist(desk.configurations[0], "wrong"),)
+    )
     job_progress.end_job(session, desk.job_id, desk.epoch, JobState.DONE, result=job_result(found))
     assert barred(session, desk.study.id) == frozenset([desk.configurations[0]])
     return session.scalars(select(models.Trial).where(models.Trial.number == 0)).one()
@@ -173,7 +175,7 @@ def test_what_fell_in_the_finals_may_be_tried_anew_once_its_source_is_corrected(
     later = update(models.Trial).where(models.Trial.number == trial_of_it)
     session.execute(later.values(created_at=func.now() + timedelta(seconds=1)))
     assert barred(session, desk.study.id) == frozenset()  # also while it has a trial, which those finals did not see
-    dropped = replace(settled(), dropped=(Dropped(desk.configurations[0], "still wrong"),))
+    dropped = replace(settled(), dropped=(DroppedFinalist(desk.configurations[0], "still wrong"),))
     job_progress.end_job(session, newer.job_id, newer.epoch, JobState.DONE, result=job_result(dropped))
     newer.row.finished_at += timedelta(seconds=2)
     session.flush()

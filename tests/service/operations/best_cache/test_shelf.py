@@ -16,7 +16,7 @@ from tilewright.service.operations.best_cache import nearby, shelf
 from tilewright.service.operations.best_cache.packed import Packer
 from tilewright.service.operations.best_cache.rendered import Templates
 from tilewright.service.operations.best_cache.shelf import Model, Shelf
-from tilewright.service.operations.staleness.standing import Seen, Source
+from tilewright.service.operations.staleness.standing import Source, StandingFacts
 
 GEMM = catalogue().get("gemm")
 MODEL = Model(1, "gpu", Limits(compute_capability=(9, 0), multiprocessors=132, memory_bytes=10**11))
@@ -29,7 +29,7 @@ RANKED = 6
 
 def row(row_id: int, m: int, dtype: str = "float32", time_ms: float = 1.0) -> StoredBest:
     shape = {"m": m, "n": 48, "k": 80}
-    seen = Seen.of((False,) * 3, (), {})
+    seen = StandingFacts.of((False,) * 3, (), {})
     options = dict(GEMM.problem(shape, dtype).options)
     of_study = (ENVIRONMENT, 1, row_id, 0, VERIFIED, "warm", 0)
     figures = (time_ms, time_ms, time_ms, 1.0, 1.0, None, 2.0, 3.0, None, None, None, None, None)

@@ -81,7 +81,7 @@ def test_a_refusal_however_long_arrives_with_the_way_out(device):
     with pytest.raises(DeviceUnavailableError, match="it melted") as refused:
         asked(name)
     assert str(refused.value).endswith("Set `on` to api.")
-    replies[:] = [digit_post.Reply(refusal="x" * 9000)]  # of another version, which does not cut it
+    replies[:] = [digit_post.DrawingReply(refusal="x" * 9000)]  # of another version, which does not cut it
     with pytest.raises(DeviceUnavailableError, match="too long"):
         asked(name)
 

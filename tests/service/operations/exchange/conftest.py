@@ -15,7 +15,7 @@ from sqlalchemy.pool import NullPool
 from tuned_results import MODEL, Results
 
 from tilewright.service.operations.exchange import export as exchange_export
-from tilewright.service.operations.exchange.export import Wanted
+from tilewright.service.operations.exchange.export import ExportSelection
 from tilewright.service.operations.transaction import transaction
 from tilewright.service.store import session as store_session
 from tilewright.service.store.models import Base
@@ -54,7 +54,7 @@ def _measure() -> Results:
 
 
 def _export(**wanted: Any) -> str:
-    return "".join(exchange_export.export_studies(Wanted(**wanted)))
+    return "".join(exchange_export.export_studies(ExportSelection(**wanted)))
 
 
 @contextmanager

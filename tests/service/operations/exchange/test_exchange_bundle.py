@@ -23,11 +23,11 @@ from tilewright.service.operations.bundles.folder import (
     write_bundles,
 )
 from tilewright.service.operations.exchange.import_document import import_document
-from tilewright.service.operations.exchange.incoming import Target
+from tilewright.service.operations.exchange.incoming import ImportOptions
 from tilewright.service.operations.registry import catalogue
 from tilewright.service.operations.transaction import transaction
 from tilewright.tuner.runtime.bundle import Bundle
-from tilewright.tuner.runtime.choice import Place
+from tilewright.tuner.runtime.choice import TargetDevice
 
 
 def made(**of) -> str:
@@ -67,7 +67,7 @@ def test_the_same_database_gives_the_same_bytes(measured):
 
 
 def test_imported_results_are_in_it_with_their_origin(document, device):
-    import_document(json.dumps(document).encode(), Target(origin="lab-7"))
+    import_document(json.dumps(document).encode(), ImportOptions(origin="lab-7"))
     with transaction() as session:
         Results(session).tune(SHAPE, best_ms=5.0)
     found = {result["shape"]["m"]: (result["time_ms"], result["origin"]) for result in json.loads(made())["results"]}
@@ -226,7 +226,7 @@ def test_the_launcher_reads_what_is_written_and_takes_code_only_from_a_signer_it
     folder, text = tmp_path / "bundles", with_cubins(made())
     assert text == with_cubins(made())
     write_bundles(folder, {MODEL.slug: text}, private)
-    kernel, place = catalogue().get("gemm"), Place(MODEL.slug, LIMITS)
+    kernel, place = catalogue().get("gemm"), TargetDevice(MODEL.slug, LIMITS)
     for named, has_code in ((public, True), (None, False)):
         found = Bundle.open(folder, named).find(kernel, kernel.problem(SHAPE), place)
         assert found is not None

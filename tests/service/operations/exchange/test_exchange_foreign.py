@@ -15,7 +15,7 @@ from tilewright.service.operations.answers import Match
 from tilewright.service.operations.best.find import find_best
 from tilewright.service.operations.exchange.foreign_export import export_kernel_tuner, export_t4
 from tilewright.service.operations.exchange.import_document import import_document
-from tilewright.service.operations.exchange.incoming import Target
+from tilewright.service.operations.exchange.incoming import ImportOptions
 from tilewright.service.operations.exchange.report import Reason
 from tilewright.service.operations.transaction import transaction
 from tilewright.service.store import models
@@ -62,7 +62,7 @@ def here(database) -> None:
 
 
 def take(document, **named):
-    return import_document(json.dumps(document).encode(), Target(**named))
+    return import_document(json.dumps(document).encode(), ImportOptions(**named))
 
 
 def trials() -> dict[str, float | None]:
@@ -94,7 +94,7 @@ def test_times_without_proof_are_never_the_answer(here):
 def test_the_cache_of_a_run_that_goes_on_is_taken(here):
     text = json.dumps(CACHE)
     for open_text in (text[:-2], text[:-2] + ","):
-        answer = import_document(open_text.encode(), Target(**NAMED))
+        answer = import_document(open_text.encode(), ImportOptions(**NAMED))
         assert (
             answer.trials + answer.reasons[Reason.ALREADY_HERE if answer.trials == 0 else Reason.NOT_A_CONFIGURATION]
             >= 3
@@ -174,7 +174,7 @@ def test_our_own_files_say_themselves_what_they_are_of(study_id, empty):
         empty()
         with transaction() as session:
             Results(session).device()
-        assert import_document(body, Target()).trials == taken
+        assert import_document(body, ImportOptions()).trials == taken
         assert {name: t for name, t in trials().items() if t} == {"tiled 8": 0.5, "tiled 16": 1.0, "tiled 32": 1.5}
 
 

@@ -16,7 +16,7 @@ from tilewright.kernels.errors import KernelError
 from tilewright.service.errors import ServiceError
 from tilewright.service.operations.exchange import foreign as exchange_foreign
 from tilewright.service.operations.exchange.import_document import import_document
-from tilewright.service.operations.exchange.incoming import Target
+from tilewright.service.operations.exchange.incoming import ImportOptions
 from tilewright.service.operations.exchange.report import Reason
 
 SOURCE = catalogue().get("gemm").source_hash("tiled")
@@ -60,7 +60,7 @@ def test_a_cache_that_is_cut_off_is_refused_or_read_as_far_as_its_last_whole_row
     body, taken = body_of(CACHE), set()
     for end in range(len(body) // 2, len(body) - 1):
         try:
-            taken.add(import_document(body[:end], Target(**NAMED), dry_run=True).trials)
+            taken.add(import_document(body[:end], ImportOptions(**NAMED), dry_run=True).trials)
         except (ServiceError, KernelError) as error:
             assert str(error).isprintable()  # noqa: PT017 - most ends are refused, some are not
     assert taken == {1, 2, 3}
@@ -91,7 +91,7 @@ def test_too_many_rows_are_refused_before_one_is_read(device, foreign, monkeypat
 def test_a_value_that_is_none_skips_its_row_alone(device, foreign):
     first = "/cache/8" if foreign is CACHE else "/results/0"
     for value in (2**40, -1, 8.0, True, "8", None, [8], {"a": 8}):
-        answer = import_document(with_value(foreign, value), Target(**NAMED), dry_run=True)
+        answer = import_document(with_value(foreign, value), ImportOptions(**NAMED), dry_run=True)
         assert (answer.trials, first in {row.pointer for row in answer.rows}) == (2, True), value
 
 
@@ -100,7 +100,7 @@ def test_parameters_that_are_named_like_paths_or_commands_skip_their_rows(device
     right = "TILE" if foreign is CACHE else "TILE_WIDTH"
     for name in ("../../etc/passwd", "a\x1b[2Jb", "TILE_WIDTH\n"):
         body = body_of(foreign).replace(json.dumps(right).encode(), json.dumps(name).encode())
-        answer = import_document(body, Target(**NAMED))
+        answer = import_document(body, ImportOptions(**NAMED))
         assert answer.trials == 0
         assert {row.reason for row in answer.rows} <= {Reason.NOT_A_CONFIGURATION, Reason.OUTSIDE_THE_SPACE}
         assert all(row.detail.isprintable() and row.pointer.isprintable() for row in answer.rows)
@@ -110,7 +110,7 @@ def test_parameters_that_are_named_like_paths_or_commands_skip_their_rows(device
 def test_names_that_are_paths_or_commands_are_refused_before_the_file_is_read(field):
     for name in ("../../etc/passwd", "..\\tiled", "/abs", "tiled\x00", "a\nb", "%2e%2e/x", "$(id)"):
         with pytest.raises(ValidationError) as caught:
-            Target(**NAMED | {field: name})
+            ImportOptions(**NAMED | {field: name})
         assert {error["loc"][0] for error in caught.value.errors()} == {field}
 
 
@@ -129,7 +129,7 @@ WRONG = [
 
 @of_each_format
 def test_what_a_file_says_of_itself_is_held_to_the_same_rules(device, foreign):
-    said = Target(variant="tiled", rename=NAMED["rename"])
+    said = ImportOptions(variant="tiled", rename=NAMED["rename"])
     assert import_document(body_of(foreign, own(samples_pruned=2)), said, dry_run=True).trials == 3
     for change in WRONG:
         assert refused(body_of(foreign, own(**change)), said).isprintable()
@@ -137,4 +137,4 @@ def test_what_a_file_says_of_itself_is_held_to_the_same_rules(device, foreign):
 
 @of_each_format
 def test_what_the_cases_start_from_is_taken(device, foreign):
-    assert import_document(body_of(foreign), Target(**NAMED), dry_run=True).trials == 3
+    assert import_document(body_of(foreign), ImportOptions(**NAMED), dry_run=True).trials == 3

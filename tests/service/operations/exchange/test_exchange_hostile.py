@@ -17,7 +17,7 @@ from tilewright.kernels.errors import KernelError
 from tilewright.service.errors import InvalidRequestError, ServiceError
 from tilewright.service.operations.exchange.document import Document
 from tilewright.service.operations.exchange.import_document import import_document
-from tilewright.service.operations.exchange.incoming import Target
+from tilewright.service.operations.exchange.incoming import ImportOptions
 from tilewright.service.operations.transaction import transaction
 from tilewright.service.store.models import Base
 
@@ -29,10 +29,10 @@ def rows() -> dict[str, int]:
         return {t.name: session.scalar(select(func.count()).select_from(t)) for t in Base.metadata.sorted_tables}
 
 
-def refused(body: bytes, target: Target | None = None) -> str:
+def refused(body: bytes, target: ImportOptions | None = None) -> str:
     before = rows()
     with pytest.raises((ServiceError, KernelError)) as caught:
-        import_document(body, target or Target(**NAMED))
+        import_document(body, target or ImportOptions(**NAMED))
     assert rows() == before
     said = str(caught.value)
     assert len(said) < 1000
@@ -128,7 +128,7 @@ def put(document: Any, path: str, value: Any) -> None:
 
 @pytest.mark.parametrize(("path", "value"), HOSTILE, ids=lambda v: str(v)[:40])
 def test_a_field_that_is_not_what_it_must_be_refuses_the_whole_document(document, device, path, value):
-    assert import_document(json.dumps(document).encode(), Target(), dry_run=True).best == 2
+    assert import_document(json.dumps(document).encode(), ImportOptions(), dry_run=True).best == 2
     put(document, path, value)
     assert path.split(".")[0] in refused(json.dumps(document).encode())
 
@@ -152,7 +152,7 @@ def test_names_of_a_document_cannot_reach_the_terminal(document, device, name):
         refused(json.dumps({"format": name}).encode()),
     ):
         assert said.isprintable()
-    answer = import_document(json.dumps(CACHE | {"cache": {name: {"TILE": 3}}}).encode(), Target(**NAMED))
+    answer = import_document(json.dumps(CACHE | {"cache": {name: {"TILE": 3}}}).encode(), ImportOptions(**NAMED))
     assert [len(row.pointer) < 400 and row.pointer.isprintable() for row in answer.rows] == [True]
 
 
@@ -164,7 +164,7 @@ def test_too_many_studies_are_refused(document, device, monkeypatch):
 def test_the_smallest_and_largest_sizes_are_no_trouble(document, device):
     """A shape whose enumeration or memory would be huge costs nothing: nothing is enumerated or allocated."""
     document["studies"][0]["problem"]["shape"] = {"m": 2**31 - 1, "n": 2**31 - 1, "k": 2**31 - 1}
-    answer = import_document(json.dumps(document).encode(), Target())
+    answer = import_document(json.dumps(document).encode(), ImportOptions())
     assert answer.best == 1
 
 
@@ -193,7 +193,7 @@ FUZZ = settings(
 )
 
 
-def survives(body: bytes, target: Target) -> None:
+def survives(body: bytes, target: ImportOptions) -> None:
     """Taken as a whole or refused in one sentence; a dry run, so that examples do not meet one another."""
     try:
         answer = import_document(body, target, dry_run=True)
@@ -215,7 +215,7 @@ def test_fuzzed_own_documents_are_taken_or_refused(document, device, data):
         except (TypeError, IndexError, KeyError):
             continue  # an earlier change removed the place
     before = rows()
-    survives(json.dumps(changed).encode(), Target(origin="lab-7"))
+    survives(json.dumps(changed).encode(), ImportOptions(origin="lab-7"))
     assert rows() == before
 
 
@@ -229,8 +229,8 @@ def test_fuzzed_foreign_documents_are_taken_or_refused(document, device, data, s
             put(changed, path, data.draw(json_values))
         except (TypeError, IndexError, KeyError):
             continue
-    survives(json.dumps(changed).encode(), Target(**NAMED))
-    survives(json.dumps(changed).encode(), Target())
+    survives(json.dumps(changed).encode(), ImportOptions(**NAMED))
+    survives(json.dumps(changed).encode(), ImportOptions())
 
 
 @FUZZ
@@ -239,25 +239,29 @@ def test_fuzzed_bytes_are_refused(document, device, data):
     body = bytearray(json.dumps(document).encode())
     for _ in range(data.draw(st.integers(1, 5))):
         body[data.draw(st.integers(0, len(body) - 1))] = data.draw(st.integers(0, 255))
-    survives(bytes(body), Target())
+    survives(bytes(body), ImportOptions())
 
 
 def test_the_untouched_documents_are_taken(document, device):
     """What the fuzzing starts from is right: else it would test nothing but refusals."""
     assert Document.model_validate_json(json.dumps(document))
-    for body, target in ((document, Target()), (CACHE, Target(**NAMED)), (T4_FILE, Target(**NAMED))):
+    for body, target in (
+        (document, ImportOptions()),
+        (CACHE, ImportOptions(**NAMED)),
+        (T4_FILE, ImportOptions(**NAMED)),
+    ):
         assert import_document(json.dumps(body).encode(), target, dry_run=True).trials >= 3
 
 
 @pytest.mark.parametrize("origin", ["", "../x", "a b", "-x", "x" * 65, "a/b", "a\nb", "a\x00"])
 def test_an_origin_is_a_plain_name(origin):
     with pytest.raises(ValueError, match="origin"):
-        Target(origin=origin)
+        ImportOptions(origin=origin)
 
 
 def test_an_import_of_another_session_is_not_disturbed_by_a_refusal(document, device):
     with pytest.raises(InvalidRequestError):
-        import_document(b"{", Target())
-    assert import_document(json.dumps(document).encode(), Target()).best == 2
+        import_document(b"{", ImportOptions())
+    assert import_document(json.dumps(document).encode(), ImportOptions()).best == 2
     with transaction() as session:
         assert len(Results(session).current()) == 2

@@ -25,17 +25,17 @@ from tilewright.service.operations.exchange import (
     write as exchange_write,
 )
 from tilewright.service.operations.exchange.import_document import import_document
-from tilewright.service.operations.exchange.incoming import Target
+from tilewright.service.operations.exchange.incoming import ImportOptions
 from tilewright.service.operations.exchange.report import ImportAnswer, Reason
 from tilewright.service.operations.registry import catalogue
 from tilewright.service.operations.transaction import transaction
 from tilewright.service.store import models
 from tilewright.service.store.models import Base
 
-LAB = Target(origin="lab-7")
+LAB = ImportOptions(origin="lab-7")
 
 
-def take(document: Any, *, dry_run: bool = False, target: Target = LAB) -> ImportAnswer:
+def take(document: Any, *, dry_run: bool = False, target: ImportOptions = LAB) -> ImportAnswer:
     return import_document(json.dumps(document).encode(), target, dry_run=dry_run)
 
 

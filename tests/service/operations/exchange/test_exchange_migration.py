@@ -8,9 +8,9 @@ from sqlalchemy import create_engine, text
 from sqlalchemy.pool import NullPool
 from tuned_results import SHAPE, Results
 
-from tilewright.service.operations.exchange.export import Wanted, export_studies
+from tilewright.service.operations.exchange.export import ExportSelection, export_studies
 from tilewright.service.operations.exchange.import_document import import_document
-from tilewright.service.operations.exchange.incoming import Target
+from tilewright.service.operations.exchange.incoming import ImportOptions
 from tilewright.service.operations.transaction import transaction
 from tilewright.service.store import schema
 from tilewright.service.store.session import sqlalchemy_url
@@ -19,8 +19,8 @@ from tilewright.service.store.session import sqlalchemy_url
 def test_a_downgrade_takes_imported_results_and_leaves_those_of_this_installation(configured):
     with transaction() as session:
         Results(session).tune(SHAPE)
-    document = json.loads("".join(export_studies(Wanted(trials=True))))
-    assert import_document(json.dumps(document).encode(), Target()).best == 1
+    document = json.loads("".join(export_studies(ExportSelection(trials=True))))
+    assert import_document(json.dumps(document).encode(), ImportOptions()).best == 1
     schema.downgrade(configured, "0006")
     engine = create_engine(sqlalchemy_url(configured), poolclass=NullPool)
     with engine.connect() as connection:
@@ -30,4 +30,4 @@ def test_a_downgrade_takes_imported_results_and_leaves_those_of_this_installatio
         }
     assert counts == {"environments": 1, "studies": 1, "tuning_jobs": 1, "trials": 5, "best_configurations": 1}
     schema.upgrade(configured)
-    assert len(json.loads("".join(export_studies(Wanted())))["studies"]) == 1
+    assert len(json.loads("".join(export_studies(ExportSelection())))["studies"]) == 1

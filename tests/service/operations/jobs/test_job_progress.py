@@ -13,7 +13,7 @@ from tilewright.service.operations import registry
 from tilewright.service.operations.jobs import progress as job_progress
 from tilewright.service.operations.jobs.events import events_after
 from tilewright.service.operations.jobs.jobs import cancel_job, job, jobs, trials
-from tilewright.service.operations.jobs.progress import Spent
+from tilewright.service.operations.jobs.progress import BudgetSpent
 from tilewright.service.operations.jobs.request import request_job
 from tilewright.service.operations.studies import rows as study_rows
 from tilewright.service.store import models
@@ -252,13 +252,13 @@ def test_in_another_environment_a_job_has_its_whole_budget_and_the_old_study_kee
     space = desk.context.kernel.space(desk.context.problem, LIMITS)
     there = study_rows.study_row(session, desk.row.problem_id, desk.study.device_model_id, changed.id, space)
     move = partial(job_progress.begin_study, session, desk.job_id, desk.epoch)
-    assert move(there.id) == Spent(0, 0.0)
-    assert move(there.id) == Spent(0, 0.0)  # as after a commit whose answer was lost
+    assert move(there.id) == BudgetSpent(0, 0.0)
+    assert move(there.id) == BudgetSpent(0, 0.0)  # as after a commit whose answer was lost
     assert (desk.row.trials_done, desk.row.study_id) == (0, there.id)
     desk.context = replace(desk.context, study_id=there.id)
     assert [desk.record(0, measured(2.0)).number, desk.record(1, measured(2.0)).number] == [0, 1]
     assert study_rows.left_studies(session, desk.job_id, there.id) == [{"study_id": desk.study.id, "trials": 3}]
-    assert move(desk.study.id) == Spent(3, 1.5)  # back again: what it spent there counts
+    assert move(desk.study.id) == BudgetSpent(3, 1.5)  # back again: what it spent there counts
     assert study_rows.left_studies(session, desk.job_id, desk.study.id) == [{"study_id": there.id, "trials": 2}]
-    assert move(there.id) == Spent(2, 1.0)
+    assert move(there.id) == BudgetSpent(2, 1.0)
     assert len(trials(session, job_id=desk.job_id).items) == 5

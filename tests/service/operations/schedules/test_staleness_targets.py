@@ -14,11 +14,18 @@ from tilewright.service.errors import InvalidRequestError, NotFoundError
 from tilewright.service.operations import registry
 from tilewright.service.operations.best.publish import job_result, publish_best
 from tilewright.service.operations.demand import demand
-from tilewright.service.operations.demand.demand import Wanted
+from tilewright.service.operations.demand.demand import RequestedProblem
 from tilewright.service.operations.jobs import progress as job_progress
 from tilewright.service.operations.requests import ScheduleRequest
 from tilewright.service.operations.schedules.schedules import create_schedule, delete_schedule, fires, run_now, schedule
-from tilewright.service.operations.staleness.comparisons import DRIFT, Timed, Verdict, compare, comparisons, settle
+from tilewright.service.operations.staleness.comparisons import (
+    DRIFT,
+    TimeInterval,
+    Verdict,
+    compare,
+    comparisons,
+    settle,
+)
 from tilewright.service.store import models
 from tilewright.service.store.models import JobState
 from tilewright.tuner.finals import Finalist
@@ -60,8 +67,8 @@ def problems(session, schedule_id: int) -> list[dict[str, int]]:
     return [job.problem.shape for job in run_now(session, schedule_id)]
 
 
-def wanted(m: int) -> Wanted:
-    return Wanted(MODEL.slug, "gemm", (("m", m), ("n", 48), ("k", 80)), "float32", ())
+def wanted(m: int) -> RequestedProblem:
+    return RequestedProblem(MODEL.slug, "gemm", (("m", m), ("n", 48), ("k", 80)), "float32", ())
 
 
 # --- what is found
@@ -111,7 +118,7 @@ def test_everything_improvable_is_found_until_every_variant_was_tried(session, b
 
 def test_the_top_of_demand_is_found_by_traffic_less_what_cannot_be_tuned(session, best):
     demand.count(session, {wanted(8): 2, wanted(16): 5, wanted(24): 1, wanted(64): 99})  # 64 is known
-    huge = Wanted(MODEL.slug, "gemm", tuple(HUGE.items()), "float32", ())
+    huge = RequestedProblem(MODEL.slug, "gemm", tuple(HUGE.items()), "float32", ())
     demand.count(session, {huge: 50})
     top = looking_for(session, "demand", top=2)
     assert [shape["m"] for shape in problems(session, top)] == [16, 8]
@@ -119,7 +126,7 @@ def test_the_top_of_demand_is_found_by_traffic_less_what_cannot_be_tuned(session
 
 
 def test_demand_alone_tunes_nothing_that_takes_very_long(session, best):
-    long = Wanted(MODEL.slug, "gemm", (("m", 60_000), ("n", 60_000), ("k", 60_000)), "float32", ())
+    long = RequestedProblem(MODEL.slug, "gemm", (("m", 60_000), ("n", 60_000), ("k", 60_000)), "float32", ())
     session.execute(update(models.DeviceModel).values(memory_bytes=1 << 40))
     demand.count(session, {long: 10_000, wanted(8): 1})
     assert [shape["m"] for shape in problems(session, looking_for(session, "demand", top=5))] == [8]
@@ -200,7 +207,7 @@ def test_a_job_that_finds_nothing_faster_leaves_the_same_best(session, best, tak
 
 
 def test_what_has_no_other_side_is_missing_and_says_why(session, take):
-    demand.count(session, {Wanted(MODEL.slug, "gemm", tuple(SHAPE.items()), "float32", ()): 1})
+    demand.count(session, {RequestedProblem(MODEL.slug, "gemm", tuple(SHAPE.items()), "float32", ()): 1})
     top = looking_for(session, "demand", overlap="queue")
     run_now(session, top)
     retuned(session, take, 1.0, 0)
@@ -233,8 +240,8 @@ parts = st.floats(0, 0.2)
 
 @given(times, times, parts, parts)
 def test_a_verdict_turns_around_with_its_sides(before_ms, after_ms, before_noise, after_noise):
-    before = Timed(before_ms, before_ms * (1 - before_noise), before_ms * (1 + before_noise))
-    after = Timed(after_ms, after_ms * (1 - after_noise), after_ms * (1 + after_noise))
+    before = TimeInterval(before_ms, before_ms * (1 - before_noise), before_ms * (1 + before_noise))
+    after = TimeInterval(after_ms, after_ms * (1 - after_noise), after_ms * (1 + after_noise))
     verdict, ratio, threshold = compare(before, after)
     back, back_ratio, back_threshold = compare(after, before)
     opposite = {Verdict.BETTER: Verdict.WORSE, Verdict.WORSE: Verdict.BETTER, Verdict.SAME: Verdict.SAME}
@@ -246,7 +253,7 @@ def test_a_verdict_turns_around_with_its_sides(before_ms, after_ms, before_noise
 
 @given(times)
 def test_steady_runs_that_drift_as_much_as_is_let_pass_are_the_same(time_ms):
-    steady = Timed(time_ms, time_ms, time_ms)
-    drifted = Timed(time_ms * (1 + DRIFT), time_ms * (1 + DRIFT), time_ms * (1 + DRIFT))
+    steady = TimeInterval(time_ms, time_ms, time_ms)
+    drifted = TimeInterval(time_ms * (1 + DRIFT), time_ms * (1 + DRIFT), time_ms * (1 + DRIFT))
     assert compare(steady, drifted)[0] is Verdict.SAME
-    assert compare(steady, Timed(time_ms * 1.05, time_ms * 1.05, time_ms * 1.05))[0] is Verdict.WORSE
+    assert compare(steady, TimeInterval(time_ms * 1.05, time_ms * 1.05, time_ms * 1.05))[0] is Verdict.WORSE

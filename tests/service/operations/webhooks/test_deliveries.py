@@ -15,7 +15,7 @@ from tilewright.service.operations.jobs.jobs import cancel_job
 from tilewright.service.operations.jobs.request import request_job
 from tilewright.service.operations.requests import WebhookRequest
 from tilewright.service.operations.webhooks import deliveries, webhooks
-from tilewright.service.operations.webhooks.deliveries import PAUSES_S, Attempted
+from tilewright.service.operations.webhooks.deliveries import PAUSES_S, DeliveryAttempt
 from tilewright.service.store import models
 from tilewright.service.store.models import JobState
 
@@ -115,14 +115,16 @@ def test_a_message_that_was_taken_is_delivered(session, take):
     hook(session)
     end(take())
     (claimed,) = deliveries.claim(session, limit=10)
-    deliveries.settle(session, claimed, Attempted(status_code=204))
+    deliveries.settle(session, claimed, DeliveryAttempt(status_code=204))
     (message,) = listed(session)
     assert (message.state, message.status_code, message.error, message.next_at) == ("delivered", 204, None, None)
     assert message.delivered_at is not None
     assert webhooks.webhooks(session)[0].waiting == 0
 
 
-@pytest.mark.parametrize("attempted", [Attempted(status_code=500), Attempted(status_code=302), Attempted(error="away")])
+@pytest.mark.parametrize(
+    "attempted", [DeliveryAttempt(status_code=500), DeliveryAttempt(status_code=302), DeliveryAttempt(error="away")]
+)
 def test_pauses_grow_until_a_message_is_given_up(session, take, attempted):
     hook(session)
     end(take())
@@ -151,7 +153,7 @@ def test_a_receiver_that_is_gone_for_good_is_not_asked_again(session, take):
     hook(session)
     end(take())
     (claimed,) = deliveries.claim(session, limit=10)
-    deliveries.settle(session, claimed, Attempted(status_code=410))
+    deliveries.settle(session, claimed, DeliveryAttempt(status_code=410))
     assert listed(session)[0].state == "failed"
 
 
@@ -161,9 +163,9 @@ def test_a_late_answer_does_not_speak_for_a_later_attempt(session, take):
     (late,) = deliveries.claim(session, limit=10)
     make_due(session)  # its process stood still for longer than the claim
     (later,) = deliveries.claim(session, limit=10)
-    deliveries.settle(session, late, Attempted(error="too late"))
+    deliveries.settle(session, late, DeliveryAttempt(error="too late"))
     assert listed(session)[0].error is None
-    deliveries.settle(session, later, Attempted(status_code=200))
+    deliveries.settle(session, later, DeliveryAttempt(status_code=200))
     assert listed(session)[0].state == "delivered"
 
 
@@ -172,7 +174,7 @@ def test_old_messages_are_forgotten_but_those_that_wait_are_not(session, take):
     for seed in (1, 2):
         end(take(wanted=request(seed=seed)))
     (claimed,) = deliveries.claim(session, limit=1)
-    deliveries.settle(session, claimed, Attempted(status_code=200))
+    deliveries.settle(session, claimed, DeliveryAttempt(status_code=200))
     deliveries.forget_old_deliveries(session)
     assert len(listed(session)) == 2
     session.execute(update(models.WebhookDelivery).values(created_at=func.now() - timedelta(days=31)))
