@@ -163,8 +163,7 @@ def _flaws_of_variant(kernel: Kernel, variant: Variant, example: Problem) -> Ite
     except (OSError, UnicodeDecodeError, IncludeError) as error:
         yield f"its source cannot be read: {error}"
         return
-    if not re.search(rf"\b{kernel.entry}\s*\(", source):
-        yield f"{variant.source} does not define {kernel.entry}"
+    yield from _flaws_of_launches(kernel, variant, source)
     for parameter in variant.parameters:
         if not _MACRO_NAME.fullmatch(parameter.name):
             yield f"the parameter {parameter.name!r} must match {_MACRO_NAME.pattern}"
@@ -184,3 +183,11 @@ def _flaws_of_variant(kernel: Kernel, variant: Variant, example: Problem) -> Ite
     is_of_use = broken in {c.name for c in variant.constraints} and SearchSpace((space,), example, limits).defaults()
     if broken is not None and not is_of_use:
         yield f"its default on example_shape breaks the constraint {broken!r}"
+
+
+def _flaws_of_launches(kernel: Kernel, variant: Variant, source: str) -> Iterator[str]:
+    for entry in (kernel.entry, *(f"{kernel.entry}_{ahead.name}" for ahead in variant.before)):
+        if not re.search(rf"\b{entry}\s*\(", source):
+            yield f"{variant.source} does not define {entry}"
+    if variant.before and "ptx" not in variant.requires:
+        yield "a variant of several launches must require ptx: the CPU device launches one function"

@@ -18,7 +18,7 @@ from tilewright.kernels.problem import ITEM_BYTES, Limits, OptionValue, Problem
 from tilewright.kernels.reference import Arrays, ProductReference, Reference
 from tilewright.kernels.source import resolved
 from tilewright.kernels.space import Configuration, SearchSpace
-from tilewright.kernels.variant import Launch, Variant
+from tilewright.kernels.variant import Launch, Preparation, Variant
 
 REAL = {"float32": "float", "float64": "double"}
 """The C type that `REAL` stands for in a source, by dtype."""
@@ -267,6 +267,7 @@ __all__ = [
     "Launch",
     "Option",
     "ProductReference",
+    "Preparation",
     "Reference",
     "ReferenceFunction",
     "Scalar",

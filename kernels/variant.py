@@ -32,10 +32,20 @@ def _no_workspace(_values: Values, _problem: Problem) -> int:
 
 
 @dataclass(frozen=True)
+class Preparation:
+    """A launch ahead of a variant's own: the function `<kernel>_<name>` of its source, with the same parameters."""
+
+    name: str
+    launch: Callable[[Values, Problem], Launch]
+
+
+@dataclass(frozen=True)
 class Variant:
     """One source among several of a kernel, with the part of the search space that belongs to it.
 
     `launch(values, problem)` gives the geometry; `static_shared_bytes` what the source declares itself.
+    `before` are launches that go ahead of it each time, on the same stream, and leave what they found in the workspace.
+    What a trial reports of registers and shared memory is the last launch's.
     `requires` names device features (`ptx`); such a device's compute capability is within min and max.
     Where `workspace_bytes` is not 0, the kernel has one more parameter, the last: `unsigned char* __restrict__
     workspace`, aligned to 16 bytes, zero before the first launch and from then on as the launch before left it. A
@@ -54,6 +64,7 @@ class Variant:
     architecture_suffix: str = ""  # "a": instructions of one architecture only, compiled for sm_90a
     requires: frozenset[str] = frozenset()
     supports: Callable[[Problem], bool] = lambda _problem: True
+    before: tuple[Preparation, ...] = ()
     doc: str = ""
 
     def runs_on(self, limits: Limits) -> bool:
@@ -62,6 +73,11 @@ class Variant:
             return False
         newest = self.max_compute_capability or limits.compute_capability
         return "ptx" not in limits.features or self.min_compute_capability <= limits.compute_capability <= newest
+
+    def launches(self, entry: str, values: Values, problem: Problem) -> list[tuple[str, Launch]]:
+        """Functions and geometries in order, the last of them `entry` itself."""
+        ahead = [(f"{entry}_{one.name}", one.launch(values, problem)) for one in self.before]
+        return [*ahead, (entry, self.launch(values, problem))]
 
     def shared_bytes(self, values: Values, problem: Problem) -> int:
         """Static and dynamic shared memory of one block, in bytes."""
@@ -80,7 +96,8 @@ class Variant:
             return 1 <= self.launch(c, p).threads <= d.max_threads_per_block
 
         def grid_fits(c: Values, p: Problem, d: Limits) -> bool:
-            return all(size <= limit for size, limit in zip(self.launch(c, p).grid, d.max_grid, strict=True))
+            grids = [launch.grid for _, launch in self.launches("", c, p)]
+            return all(size <= limit for grid in grids for size, limit in zip(grid, d.max_grid, strict=True))
 
         def shared_fits(c: Values, p: Problem, d: Limits) -> bool:
             static = self.static_shared_bytes(c, p)

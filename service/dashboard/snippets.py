@@ -68,7 +68,7 @@ def pycuda_launch(kernel: Kernel, answer: BestAnswer, compute_capability: str) -
         allocations.append(f"workspace = driver.mem_alloc({workspace_bytes})")
         allocations.append(f"driver.memset_d8(workspace, 0, {workspace_bytes})  # zero before the first launch")
         arguments.append("workspace")
-    launch, arch = answer.launch, f"sm_{compute_capability.replace('.', '')}{variant.architecture_suffix}"
+    arch = f"sm_{compute_capability.replace('.', '')}{variant.architecture_suffix}"
     attribute = "driver.function_attribute.MAX_DYNAMIC_SHARED_SIZE_BYTES"
     lines = f"""\
 import numpy as np
@@ -78,13 +78,14 @@ from pycuda.compiler import SourceModule
 
 source = open("{kernel.name}.cu", encoding="utf-8").read()  # the source of this page
 module = SourceModule(source, options=["-std=c++17"], no_extern_c=True, arch={arch!r})
-{kernel.entry} = module.get_function({kernel.entry!r})
-{f"{kernel.entry}.set_attribute({attribute}, {launch.shared_bytes})" if launch.shared_bytes else ""}
 """
-    call = f"""\
-{kernel.entry}({", ".join(arguments)}, block={launch.block}, grid={launch.grid}, shared={launch.shared_bytes})
-pycuda.autoinit.context.synchronize()
-"""
+    calls = ""
+    for entry, each in variant.launches(kernel.entry, configuration.values, problem):
+        lines += f"{entry} = module.get_function({entry!r})\n"
+        if each.shared_bytes:
+            lines += f"{entry}.set_attribute({attribute}, {each.shared_bytes})\n"
+        calls += f"{entry}({', '.join(arguments)}, block={each.block}, grid={each.grid}, shared={each.shared_bytes})\n"
+    call = calls + "pycuda.autoinit.context.synchronize()\n"
     return lines.rstrip() + "\n\n" + indent("\n".join(allocations), "") + "\n\n" + call
 
 

@@ -44,6 +44,10 @@ KERNEL = Kernel(
     example_shape={{"n": {size}}},
 )
 """
+TWO_LAUNCHES = DECLARATION.replace("Tensor, Variant", "Preparation, Tensor, Variant").replace(
+    "default={default}),),",
+    "default={default}),), before=(Preparation('first', lambda c, p: Launch((1, 1, 1), (1, 1, 1))),),",
+)
 SOURCE = """
 #ifndef BLOCK
 #define BLOCK 128
@@ -94,6 +98,8 @@ def test_a_folder_of_the_user_adds_its_kernel(tmp_path):
         ({"default": 2048, "source": SOURCE.replace("128", "2048")}, "block fits the device"),
         ({"size": 0}, "example_shape"),
         ({"source": SOURCE.replace("twice", "thrice")}, "does not define twice"),
+        ({"declaration": TWO_LAUNCHES}, "does not define twice_first"),
+        ({"declaration": TWO_LAUNCHES, "source": f"{SOURCE}void twice_first()"}, "must require ptx"),
         ({"declaration": DECLARATION.replace('"plain.cu"', '"../plain.cu"')}, "no source"),
         ({"declaration": DECLARATION.replace('"BLOCK"', '"W"')}, "'W' must match"),
         ({"declaration": DECLARATION.replace("c.BLOCK,", "c.THREADS,")}, "THREADS"),

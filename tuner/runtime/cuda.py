@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import struct
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
@@ -85,7 +86,10 @@ class CudaLaunches:
             words.move(addresses)
         if words.stream != stream or words.scalars != scalars:
             words.change(stream, scalars)
-        status = self._enqueue(*words.words)
+        for step in words.steps:
+            status = self._enqueue(*step)
+            if status:
+                break
         loaded.spare.append(words)
         if status:
             raise LaunchError(f"{self._problem}: {DriverError('cuLaunchKernelEx', status)}")
@@ -124,13 +128,16 @@ class LoadedKernel:
 
     def __init__(self, kernel: Kernel, problem: Problem, choice: Choice, ordinal: int) -> None:
         variant, values = kernel.variant(choice.configuration.variant), choice.configuration.values
-        self._kernel, self._problem, self._geometry = kernel, problem, variant.launch(values, problem)
+        self._kernel, self._problem = kernel, problem
+        launches = variant.launches(kernel.entry, values, problem)
+        self._geometries = [geometry for _, geometry in launches]
         self.ordinal, self._context = ordinal, current_handle()
         workspace_bytes = variant.workspace_bytes(values, problem)
         self.workspaces = Workspaces(workspace_bytes) if workspace_bytes else None
-        self._function = _load(kernel, problem, choice, ordinal)
-        if self._geometry.shared_bytes:
-            call("cuFuncSetAttribute", self._function, _MAX_DYNAMIC_SHARED_BYTES, self._geometry.shared_bytes)
+        self._functions = _load(kernel, problem, choice, ordinal, [entry for entry, _ in launches])
+        for loaded, geometry in zip(self._functions, self._geometries, strict=True):
+            if geometry.shared_bytes:
+                call("cuFuncSetAttribute", loaded, _MAX_DYNAMIC_SHARED_BYTES, geometry.shared_bytes)
         self.spare: list[LaunchWords] = []
 
     def look(self, addresses: tuple[int, ...], words: LaunchWords) -> list[Allocation]:
@@ -145,7 +152,8 @@ class LoadedKernel:
 
     def words(self) -> LaunchWords:
         """Words for one more launch at a time."""
-        return LaunchWords(self._kernel, self._problem, self._geometry, self._function, self.workspaces is not None)
+        steps = list(zip(self._functions, self._geometries, strict=True))
+        return LaunchWords(self._kernel, self._problem, steps, self.workspaces is not None)
 
 
 class _Configuration(ctypes.Structure):
@@ -162,10 +170,10 @@ class _Configuration(ctypes.Structure):
 
 
 class LaunchWords:
-    """The words of cuLaunchKernelEx, made once and filled in again and again."""
+    """The words of cuLaunchKernelEx for each of a variant's launches, made once and filled in again and again."""
 
     def __init__(
-        self, kernel: Kernel, problem: Problem, geometry: Launch, function: ctypes.c_void_p, has_workspace: bool
+        self, kernel: Kernel, problem: Problem, launches: Sequence[tuple[ctypes.c_void_p, Launch]], has_workspace: bool
     ) -> None:
         real = ctypes.c_float if problem.dtype == "float32" else ctypes.c_double
         count = len(kernel.tensors) + has_workspace
@@ -181,9 +189,12 @@ class LaunchWords:
             for argument in kernel.arguments
         ]
         cells += pointers  # the workspace
-        self._configuration = _Configuration(geometry.grid, geometry.block, geometry.shared_bytes)
+        self._configurations = [_Configuration(g.grid, g.block, g.shared_bytes) for _, g in launches]
         arguments = (ctypes.c_void_p * len(cells))(*cells)
-        self.words = ctypes.byref(self._configuration), function, arguments, None
+        self.steps = [
+            (ctypes.byref(configuration), loaded, arguments, None)
+            for configuration, (loaded, _) in zip(self._configurations, launches, strict=True)
+        ]
 
     def move(self, addresses: tuple[int, ...]) -> None:
         """Fills in the addresses, a workspace's last."""
@@ -193,16 +204,19 @@ class LaunchWords:
     def change(self, stream: int, scalars: tuple[float, ...]) -> None:
         """Fills in what is mostly the same."""
         self.stream, self.scalars = stream, scalars
-        self._configuration.stream = stream
+        for configuration in self._configurations:
+            configuration.stream = stream
         for cell, value in zip(self._numbers, scalars, strict=True):
             cell.value = value
 
 
-def _load(kernel: Kernel, problem: Problem, choice: Choice, ordinal: int) -> ctypes.c_void_p:
-    """The function in the current context; the module stays loaded, since a graph may hold it."""
+def _load(
+    kernel: Kernel, problem: Problem, choice: Choice, ordinal: int, entries: Sequence[str]
+) -> list[ctypes.c_void_p]:
+    """The functions in the current context; the module stays loaded, since a graph may hold it."""
     if choice.cubin is not None:
         try:
-            return _function(choice.cubin, kernel.entry)
+            return _functions(choice.cubin, entries)
         except DriverError as error:
             warn(f"{problem}: the bundle's cubin is of no use here ({error})", BundleWarning)
     arch = arch_of(gpu_place(ordinal).limits.compute_capability)
@@ -211,15 +225,16 @@ def _load(kernel: Kernel, problem: Problem, choice: Choice, ordinal: int) -> cty
         compiled = compiled_by(_cubins(default_folder()), work)
     except TrialFailure as failure:
         raise LaunchError(f"{kernel.name} {choice.configuration} does not compile: {failure.log}") from failure
-    return _function(compiled.cubin, kernel.entry)
+    return _functions(compiled.cubin, entries)
 
 
-def _function(cubin: bytes, entry: str) -> ctypes.c_void_p:
-    module, function = ctypes.c_void_p(), ctypes.c_void_p()
+def _functions(cubin: bytes, entries: Sequence[str]) -> list[ctypes.c_void_p]:
+    module, found = ctypes.c_void_p(), [ctypes.c_void_p() for _ in entries]
     with allowed_while_capturing():
         call("cuModuleLoadData", ctypes.byref(module), cubin)
-        call("cuModuleGetFunction", ctypes.byref(function), module, entry.encode())
-    return function
+        for one, entry in zip(found, entries, strict=True):
+            call("cuModuleGetFunction", ctypes.byref(one), module, entry.encode())
+    return found
 
 
 @cache

@@ -124,6 +124,10 @@ def _result(kernel: Kernel, problem: Problem, answer: BestAnswer) -> dict[str, A
         "configuration": answer.configuration,
         "definitions": kernel.definitions(problem, configuration),
         "launch": answer.launch.model_dump(mode="json"),
+        "before": [
+            {"entry": entry, "grid": launch.grid, "block": launch.block, "shared_bytes": launch.shared_bytes}
+            for entry, launch in variant.launches(kernel.entry, configuration.values, problem)[:-1]
+        ],
         "workspace_bytes": variant.workspace_bytes(configuration.values, problem),
         "source": answer.source_hash,
         "time_ms": answer.time_ms,

@@ -96,7 +96,7 @@ class CudaBench:
     def load(self, configuration: Configuration, compiled: Compiled) -> CudaExecutable:
         """A cubin made elsewhere; raises TrialFailure(LAUNCH_FAILED) where the driver refuses it."""
         variant = self.kernel.variant(configuration.variant)
-        launch = variant.launch(configuration.values, self.problem)
+        *ahead, (entry, launch) = variant.launches(self.kernel.entry, configuration.values, self.problem)
         workspace = self._workspace(variant.workspace_bytes(configuration.values, self.problem))
         real = "f" if self.problem.dtype == "float32" else "d"
         letters = "".join(real if isinstance(argument, Scalar) else "P" for argument in self.kernel.arguments)
@@ -104,7 +104,8 @@ class CudaBench:
         if workspace is not None:
             letters, values = letters + "P", [*values, workspace.address]
         with self.device.launching():
-            function = self.device.load(compiled.cubin, self.kernel.entry, letters, launch.shared_bytes)
+            function = self.device.load(compiled.cubin, entry, letters, launch.shared_bytes)
+            steps = [(function.beside(name, letters, step.shared_bytes), step) for name, step in ahead]
             registers = function.attribute("NUM_REGS")
             shared_bytes = function.attribute("SHARED_SIZE_BYTES") + launch.shared_bytes
         resources = Resources(
@@ -113,7 +114,13 @@ class CudaBench:
             spill_bytes=compiled.resources.spill_bytes,
             occupancy=occupancy(registers, shared_bytes, launch.threads, self.device.model.limits),
         )
-        executable = self.executable(lambda: function.enqueue(launch, *values), resources, compiled.compile_ms)
+        steps.append((function, launch))
+
+        def enqueue() -> None:
+            for each, geometry in steps:
+                each.enqueue(geometry, *values)
+
+        executable = self.executable(enqueue, resources, compiled.compile_ms)
         executable.workspace = workspace
         return executable
 

@@ -126,12 +126,7 @@ class CudaContext:
 
     def load(self, cubin: bytes, entry: str, arguments: str, max_dynamic_shared_bytes: int = 0) -> Function:
         """The function of that name; `arguments` as PyCUDA's format letters (P pointer, f, d, Q)."""
-        module = drv.module_from_buffer(cubin)
-        function = module.get_function(entry)
-        if max_dynamic_shared_bytes:
-            function.set_attribute(drv.function_attribute.MAX_DYNAMIC_SHARED_SIZE_BYTES, max_dynamic_shared_bytes)
-        function.prepare(arguments)
-        return Function(module, function, self.stream)
+        return _function_of(drv.module_from_buffer(cubin), entry, arguments, max_dynamic_shared_bytes, self.stream)
 
     def graph(self, enqueue: Callable[[], None], count: int) -> LaunchGraph:
         """`count` launches recorded for replay on this device's stream."""
@@ -201,9 +196,21 @@ class Function:
             launch.grid, launch.block, self.stream, *arguments, shared_size=launch.shared_bytes
         )
 
+    def beside(self, entry: str, arguments: str, max_dynamic_shared_bytes: int = 0) -> Function:
+        """Another function of the same module."""
+        return _function_of(self.module, entry, arguments, max_dynamic_shared_bytes, self.stream)
+
     def attribute(self, name: str) -> int:
         """A function attribute by its CUDA name: NUM_REGS, SHARED_SIZE_BYTES (static), LOCAL_SIZE_BYTES."""
         return int(self.function.get_attribute(getattr(drv.function_attribute, name)))
+
+
+def _function_of(module: Any, entry: str, arguments: str, max_dynamic_shared_bytes: int, stream: Any) -> Function:
+    function = module.get_function(entry)
+    if max_dynamic_shared_bytes:
+        function.set_attribute(drv.function_attribute.MAX_DYNAMIC_SHARED_SIZE_BYTES, max_dynamic_shared_bytes)
+    function.prepare(arguments)
+    return Function(module, function, stream)
 
 
 def compile_pycuda(source: str, definitions: Mapping[str, str], arch: str, entry: str) -> Compiled:
