@@ -15,11 +15,12 @@ from tilewright.kernels.problem import Problem
 HostArray = NDArray[np.floating]
 Fill = Callable[[np.random.Generator, HostArray], None]
 
-NORMAL, UNIFORM, SCALED, CANCELLING = KINDS = ("normal", "uniform", "scaled", "cancelling")
+NORMAL, UNIFORM, SCALED, CANCELLING, MODERATE = KINDS = ("normal", "uniform", "scaled", "cancelling", "moderate")
 """Standard normal, with which everything is timed; uniform in [0, 1), where rounding errors add up instead of
-cancelling; normal times powers of two from 2^-30 to 2^30, drawn for each element; sums that nearly vanish."""
+cancelling; normal times powers of two from 2^-30 to 2^30, drawn for each element; sums that nearly vanish; like scaled,
+but from 2^-6 to 2^6."""
 
-SCALE = 30
+SCALE, MODERATE_SCALE = 30, 6
 CANCELLED_EPSILONS = 16
 """What is left of a cancelling pair, in machine epsilons of its size, times a normal number."""
 
@@ -42,8 +43,8 @@ def input_kinds(kernel: Kernel, problem: Problem) -> tuple[str, ...]:
 def random_arrays(kernel: Kernel, problem: Problem, seed: int, kind: str = NORMAL) -> dict[str, HostArray]:
     """Every array that the kernel reads, by name: row-major, the problem's dtype.
 
-    `scaled` and `cancelling` are about the factors of the sum; other arrays are normal then. Never zeros: they hide
-    unwritten outputs, and GPUs run faster on them than on real data.
+    `scaled`, `moderate` and `cancelling` are about the factors of the sum; other arrays are normal then. Never zeros:
+    they hide unwritten outputs, and GPUs run faster on them than on real data.
     """
     sequence = np.random.SeedSequence([seed, KINDS.index(kind)])
     arrays: dict[str, HostArray] = {}
@@ -90,9 +91,13 @@ def _uniform(generator: np.random.Generator, out: HostArray) -> None:
     generator.random(out=out, dtype=out.dtype.type)
 
 
-def _scaled(generator: np.random.Generator, out: HostArray) -> None:
+def _scaled(generator: np.random.Generator, out: HostArray, scale: int = SCALE) -> None:
     _normal(generator, out)
-    np.ldexp(out, generator.integers(-SCALE, SCALE, out.size, np.int8, endpoint=True), out=out)
+    np.ldexp(out, generator.integers(-scale, scale, out.size, np.int8, endpoint=True), out=out)
+
+
+def _moderate(generator: np.random.Generator, out: HostArray) -> None:
+    _scaled(generator, out, MODERATE_SCALE)
 
 
 def _pair(array: HostArray, axis: int, sequence: np.random.SeedSequence | None) -> None:
@@ -108,4 +113,10 @@ def _pair(array: HostArray, axis: int, sequence: np.random.SeedSequence | None) 
         along[half : 2 * half] *= -left
 
 
-_DRAWN: dict[str, Fill] = {NORMAL: _normal, UNIFORM: _uniform, SCALED: _scaled, CANCELLING: _normal}
+_DRAWN: dict[str, Fill] = {
+    NORMAL: _normal,
+    UNIFORM: _uniform,
+    SCALED: _scaled,
+    CANCELLING: _normal,
+    MODERATE: _moderate,
+}

@@ -60,6 +60,15 @@ def test_scaled_factors_reach_from_tiny_to_huge_within_a_row(kernel, problem):
         assert rows.dtype == np.float32
 
 
+@pytest.mark.parametrize(("kernel", "problem"), PRODUCTS, ids=lambda value: getattr(value, "canonical", ""))
+def test_moderate_factors_span_a_dozen_bits_and_few_more(kernel, problem):
+    for rows in along_sum(kernel, problem, "moderate"):
+        exponents = np.log2(np.abs(rows.reshape(-1, 64)))
+        assert np.all(np.ptp(exponents, axis=-1) > 8)
+        assert exponents.max() < arrays.MODERATE_SCALE + 3
+        assert np.median(exponents.max(axis=-1) - np.median(exponents, axis=-1)) < 12
+
+
 def test_uniform_inputs_are_never_negative_and_normal_ones_often():
     problem = GEMM.problem({"m": 64, "n": 64, "k": 64}, "float64", {"beta_zero": False})
     uniform, normal = (random_arrays(GEMM, problem, 5, kind) for kind in ("uniform", "normal"))
