@@ -6,6 +6,7 @@ from pathlib import Path
 
 from tilewright.kernels.gemm.reference import gemm_reference, terms
 from tilewright.kernels.gemm.register_space import REGISTER
+from tilewright.kernels.gemm.tensor_fp16_sm90_space import TENSOR3XFP16_SM90
 from tilewright.kernels.gemm.tensor_mma_space import TENSOR1XTF32, TENSOR3XTF32
 from tilewright.kernels.gemm.tensor_sm90_space import TENSOR1XTF32_SM90, TENSOR3XTF32_SM90
 from tilewright.kernels.kernel import Kernel, Launch, Option, Scalar, Tensor, Variant
@@ -213,7 +214,17 @@ KERNEL = Kernel(
         Scalar("beta", lambda p: 0.5 if reads_c(p) else 0.0),
         Tensor("C", "inout", lambda p: (p.shape["m"], p.shape["n"]), read_when=reads_c),
     ),
-    variants=(NAIVE, TILED, WPT, REGISTER, TENSOR3XTF32, TENSOR3XTF32_SM90, TENSOR1XTF32, TENSOR1XTF32_SM90),
+    variants=(
+        NAIVE,
+        TILED,
+        WPT,
+        REGISTER,
+        TENSOR3XTF32,
+        TENSOR3XTF32_SM90,
+        TENSOR3XFP16_SM90,
+        TENSOR1XTF32,
+        TENSOR1XTF32_SM90,
+    ),
     flops=flops,
     bytes_moved=bytes_moved,
     reference=gemm_reference,

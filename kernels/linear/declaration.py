@@ -10,7 +10,11 @@ from tilewright.kernels.gemm import declaration as gemm
 from tilewright.kernels.gemm.register_space import REGISTER as GEMM_REGISTER
 from tilewright.kernels.kernel import Kernel, Launch, Option, Tensor, Variant
 from tilewright.kernels.linear.reference import ACTIVATIONS, activated, linear_reference, terms
-from tilewright.kernels.linear.tensor_sm90_variants import LINEAR_TENSOR1XTF32_SM90, LINEAR_TENSOR3XTF32_SM90
+from tilewright.kernels.linear.tensor_sm90_variants import (
+    LINEAR_TENSOR1XTF32_SM90,
+    LINEAR_TENSOR3XFP16_SM90,
+    LINEAR_TENSOR3XTF32_SM90,
+)
 from tilewright.kernels.linear.tensor_variants import LINEAR_TENSOR1XTF32, LINEAR_TENSOR3XTF32
 from tilewright.kernels.problem import Limits, Problem
 from tilewright.kernels.reference import ProductReference
@@ -145,6 +149,7 @@ KERNEL = Kernel(
         REGISTER,
         LINEAR_TENSOR3XTF32,
         LINEAR_TENSOR3XTF32_SM90,
+        LINEAR_TENSOR3XFP16_SM90,
         LINEAR_TENSOR1XTF32,
         LINEAR_TENSOR1XTF32_SM90,
     ),

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from tilewright.kernels.gemm.tensor_fp16_sm90_space import TENSOR3XFP16_SM90
 from tilewright.kernels.gemm.tensor_sm90_space import TENSOR1XTF32_SM90, TENSOR3XTF32_SM90
 from tilewright.kernels.linear.tensor_variants import fused
 
 LINEAR_TENSOR3XTF32_SM90 = fused(
     TENSOR3XTF32_SM90, "FP32 accuracy by Hopper's wgmma, bias and activation applied in registers."
+)
+LINEAR_TENSOR3XFP16_SM90 = fused(
+    TENSOR3XFP16_SM90, "FP32 accuracy by FP16 parts on Hopper's wgmma, X and W packed first; bias and activation fused."
 )
 LINEAR_TENSOR1XTF32_SM90 = fused(
     TENSOR1XTF32_SM90, "TF32 products by Hopper's wgmma, bias and activation applied in registers."

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from tilewright.kernels.gemm import declaration as gemm
 from tilewright.kernels.gemm.tensor_mma_space import TENSOR1XTF32, TENSOR3XTF32
-from tilewright.kernels.kernel import Variant
+from tilewright.kernels.kernel import Preparation, Variant
 from tilewright.kernels.problem import Problem
 from tilewright.kernels.space import Constraint, Values
 
@@ -38,6 +38,7 @@ def fused(variant: Variant, doc: str) -> Variant:
         variant,
         doc=doc,
         launch=on_product(variant.launch),
+        before=tuple(Preparation(one.name, on_product(one.launch)) for one in variant.before),
         constraints=tuple(constraint_on_product(constraint) for constraint in variant.constraints),
         static_shared_bytes=on_product(variant.static_shared_bytes),
         workspace_bytes=on_product(variant.workspace_bytes),

@@ -95,22 +95,23 @@ def test_the_callers_stream_is_used(torch, cupy, drv, runtime):
         np.testing.assert_allclose(C.cpu().numpy(), a @ b, **TOLERANCE)
 
 
-def split_configuration(problem, limits):
-    """A configuration whose blocks meet in a workspace."""
-    space = GEMM.space(problem, limits, ["register"])
-    for configuration in space.feasible:
-        if GEMM.variant("register").workspace_bytes(configuration.values, problem):
+def split_configuration(problem, limits, variant):
+    """A configuration of the variant with a workspace."""
+    if GEMM.variant(variant) not in GEMM.usable_variants(problem, limits):
+        pytest.skip(f"{variant} does not run here")
+    for configuration in GEMM.space(problem, limits, [variant]).feasible:
+        if GEMM.variant(variant).workspace_bytes(configuration.values, problem):
             return configuration
     raise AssertionError("no configuration has a workspace")
 
 
-@pytest.fixture
-def split(drv, tmp_path, monkeypatch):
+@pytest.fixture(params=["register", "tensor3xfp16_sm90"], ids=["one launch", "three launches"])
+def split(request, drv, tmp_path, monkeypatch):
     """A launcher that needs a workspace, and its shape."""
     monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", str(tmp_path))
     shape = {"m": 64, "n": 64, "k": 4096}
     problem = GEMM.problem(shape)
-    configuration = split_configuration(problem, gpu_place(0).limits)
+    configuration = split_configuration(problem, gpu_place(0).limits, request.param)
     return Runtime(pinned={problem: configuration}).best("gemm", **shape), shape
 
 

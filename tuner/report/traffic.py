@@ -12,7 +12,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tilewright.kernels.gemm import register_space, tensor_mma_space, tensor_sm90_space
+from tilewright.kernels.catalogue import catalogue
+from tilewright.kernels.gemm import register_space, tensor_fp16_sm90_space, tensor_mma_space, tensor_sm90_space
+from tilewright.kernels.gemm.tensor_fp16_sm90_space import TENSOR3XFP16_SM90
 from tilewright.kernels.problem import Problem
 from tilewright.kernels.space import Configuration
 from tilewright.tuner.report.rows import Traffic
@@ -58,11 +60,18 @@ def tile_of(configuration: Configuration) -> tuple[int, int]:
     if variant == "register":
         return register_space.tile_m(c), register_space.tile_n(c)
     if variant.endswith("_sm90"):
-        sides = (c.TILE_S, tensor_sm90_space.tile_r(c))
-        return sides if c.SHARED_A else (sides[1], sides[0])
+        return _hopper_tile(configuration)
     if variant.startswith("tensor"):
         return tensor_mma_space.tile_m(c), tensor_mma_space.tile_n(c)
     return 1, 1
+
+
+def _hopper_tile(configuration: Configuration) -> tuple[int, int]:
+    c = configuration.values
+    if configuration.variant == TENSOR3XFP16_SM90.name:
+        return tensor_fp16_sm90_space.TILE_M * c.CLUSTER, c.TILE_N
+    sides = (c.TILE_S, tensor_sm90_space.tile_r(c))
+    return sides if c.SHARED_A else (sides[1], sides[0])
 
 
 def predicted_bytes(problem: Problem, tile: tuple[int, int]) -> float:
@@ -139,15 +148,22 @@ def _number(row: Mapping[str, str], names: Sequence[str]) -> float | None:
 
 
 def _sorted(rows: Sequence[Mapping[str, str]], watched: Sequence[Watched]) -> Counted:
-    owners = [(each.problem.dtype, c) for each in watched for c in each.configurations]
-    found = {owner: traffic_of(row) for owner, row in zip(owners, rows, strict=False)}
-    rest = [traffic_of(row) for row in rows[len(owners) :]]
+    found, left = {}, [traffic_of(row) for row in rows]
+    for each in watched:
+        kernel = catalogue().get(each.problem.kernel)
+        for configuration in each.configurations:
+            launches = 1 + len(kernel.variant(configuration.variant).before)
+            if len(left) >= launches:
+                found[each.problem.dtype, configuration] = _together(left[:launches])
+            left = left[launches:]
     library = None
-    if rest and any(each.library for each in watched):
-        library = Traffic(
-            *(_sum([getattr(t, name) for t in rest]) for name in ("asked_bytes", "l2_bytes", "dram_bytes"))
-        )
+    if left and any(each.library for each in watched):
+        library = _together(left)
     return Counted(found, library)
+
+
+def _together(launches: Sequence[Traffic]) -> Traffic:
+    return Traffic(*(_sum([getattr(t, name) for t in launches]) for name in ("asked_bytes", "l2_bytes", "dram_bytes")))
 
 
 def _sum(values: Sequence[float | None]) -> float | None:

@@ -7,6 +7,7 @@ import re
 import pytest
 from factories import CPU, H100, TILED_32
 
+from tilewright.kernels.space import Configuration
 from tilewright.tuner.compile.compiler import compile_nvrtc
 
 
@@ -67,6 +68,15 @@ def test_programs_are_python_and_name_every_argument(page, commit):
         ast.parse(program)
     launch = next(program for program in programs if "SourceModule" in program)
     assert re.search(r"gemm\(np\.float32\([\d.]+\), A, B, np\.float32\([\d.]+\), C, block=\(32, 32, 1\)", launch)
+
+
+def test_a_program_of_several_launches_makes_them_in_order(page, commit):
+    values = {"BLOCKS": 132, "TILE_N": 64, "CLUSTER": 1, "PROMOTE_K": 64, "GROUP_M": 8}
+    commit(lambda rows: rows.best(configuration=Configuration.of("tensor3xfp16_sm90", values)))
+    launch = next(block for block in blocks(page(EXACT)) if "SourceModule" in block)
+    ast.parse(launch)
+    assert re.findall(r"^(\w+)\(.*, workspace, block=", launch, re.MULTILINE) == ["gemm_survey", "gemm_pack", "gemm"]
+    assert launch.count("set_attribute") == 1
 
 
 def test_the_filled_source_compiles_as_it_stands(page, commit):

@@ -49,11 +49,28 @@ def test_a_result_says_all_that_a_launch_needs(measured):
     assert result["definitions"] == kernel.definitions(problem, configuration)
     launch = kernel.variant("tiled").launch(configuration.values, problem)
     assert result["launch"] == {"grid": list(launch.grid), "block": list(launch.block), "shared_bytes": 0}
+    assert result["before"] == []
     assert (result["time_ms"], result["bound_ratio"], result["origin"]) == (0.5, 0.25, None)
     assert result["library"]["faster"] is False
     assert document["kernels"]["gemm"]["entry"] == "gemm"
     assert [a["name"] for a in document["kernels"]["gemm"]["arguments"]] == [a.name for a in kernel.arguments]
     assert document["sources"][result["source"]]["variant"] == "tiled"
+
+
+def test_a_result_of_several_launches_says_all_of_them_in_order(database):
+    shape = {"m": 64, "n": 48, "k": 800}
+    values = {"BLOCKS": 132, "TILE_N": 64, "CLUSTER": 1, "PROMOTE_K": 64, "GROUP_M": 8}
+    configuration = Configuration.of("tensor3xfp16_sm90", values)
+    with transaction() as session:
+        Results(session).tune(shape, best=configuration)
+    (result,) = json.loads(made())["results"]
+    kernel = catalogue().get("gemm")
+    variant, problem = kernel.variant(configuration.variant), kernel.problem(shape)
+    *ahead, (_, last) = variant.launches("gemm", configuration.values, problem)
+    assert [one["entry"] for one in result["before"]] == ["gemm_survey", "gemm_pack"]
+    assert [one["grid"] for one in result["before"]] == [list(launch.grid) for _, launch in ahead]
+    assert result["launch"]["grid"] == list(last.grid)
+    assert result["workspace_bytes"] == variant.workspace_bytes(configuration.values, problem) > 0
 
 
 def test_the_text_of_a_source_is_what_its_hash_says(measured):

@@ -17,7 +17,7 @@ from tilewright.service.store.models import JobState
 from tilewright.tuner.devices.device import DeviceModel, Environment
 from tilewright.tuner.outcome import Outcome
 
-LIMITS = Limits(compute_capability=(9, 0), multiprocessors=132, memory_bytes=1 << 30)
+LIMITS = Limits(compute_capability=(9, 0), multiprocessors=132, memory_bytes=1 << 30, max_shared_bytes=232_448)
 MODEL = DeviceModel("test-gpu", "Test GPU", "cuda", LIMITS, 50 << 20, {"float32": 60_000.0}, 4000.0)
 ENVIRONMENT = Environment("580.1", "13.0", "nvrtc", "13.0.88", "PyCUDA 2026.1", "default")
 SHAPE = {"m": 64, "n": 48, "k": 80}
@@ -35,8 +35,14 @@ class Results:
         registry.register_kernels(self.session, registry.catalogue())
         return registry.register_device(self.session, MODEL, "GPU-1", "host-a", 0, ENVIRONMENT)
 
-    def tune(self, shape: dict[str, int] = SHAPE, best_ms: float = 0.5, bound_ratio: float | None = 0.25):
-        """A study with three measured trials of `tiled`, two failed ones, and its best."""
+    def tune(
+        self,
+        shape: dict[str, int] = SHAPE,
+        best_ms: float = 0.5,
+        bound_ratio: float | None = 0.25,
+        best: Configuration | None = None,
+    ):
+        """A study with three measured trials, of `tiled` or the first of them `best`, two failed ones, and its best."""
         device = self.device()
         kernel = registry.catalogue().get("gemm")
         problem = registry.problem_row(self.session, kernel.problem(shape))
@@ -60,14 +66,13 @@ class Results:
             trials_done=5,
         )
         self._add(job)
-        trials = [
-            self._trial(study, job, place, Configuration.of("tiled", {"TILE_WIDTH": width}), best_ms * (1 + place))
-            for place, width in enumerate(WIDTHS)
-        ]
+        measured = [Configuration.of("tiled", {"TILE_WIDTH": width}) for width in WIDTHS]
+        measured[0] = best or measured[0]
+        trials = [self._trial(study, job, place, one, best_ms * (1 + place)) for place, one in enumerate(measured)]
         naive = [Configuration.of("naive", {"BLOCK_X": 32, "BLOCK_Y": y}) for y in (4, 8)]
         self._trial(study, job, 3, naive[0], None, Outcome.LAUNCH_FAILED)
         self._trial(study, job, 4, naive[1], None, Outcome.TIMED_OUT)
-        best = models.BestConfiguration(
+        row = models.BestConfiguration(
             problem_id=problem.id,
             device_model_id=device.model_id,
             environment_id=device.environment_id,
@@ -88,7 +93,7 @@ class Results:
             bound_ratio=bound_ratio,
             verified_at=VERIFIED,
         )
-        return self._add(best)
+        return self._add(row)
 
     def _trial(self, study, job, number, configuration, time_ms, outcome=Outcome.MEASURED):
         kernel = registry.catalogue().get("gemm")

@@ -1,0 +1,28 @@
+// Y = act(X W^T + b) in float32 on the FP16 tensor cores of compute capability 9.0.  X: (m, k), W: (n, k), b: (n), Y: (m,
+// n), all row-major (problem.cuh).
+//
+// gemm's `tensor3xfp16_sm90` with A = X and a transposed B = W: gemm/tensor_fp16_sm90.cu tells how its three launches
+// work. Only what becomes of a finished sum differs: bias and activation are applied to it in its register (epilogue.cuh).
+//   tile  128 x TILE_N of Y;  block (384): one axis;  grid (BLOCKS or less): one axis
+#include "real.cuh"
+#include "problem.cuh"
+#include "activation.cuh"
+#include "async_copy.cuh"
+#include "parts_workspace.cuh"
+#include "parts_ptx.cuh"
+#include "parts_survey.cuh"
+#include "parts_pack.cuh"
+#include "parts_product.cuh"
+#include "epilogue.cuh"
+
+#define PARAMETERS \
+  const REAL* __restrict__ X, const REAL* __restrict__ W, const REAL* __restrict__ b, REAL* __restrict__ Y, \
+      unsigned char* __restrict__ workspace
+
+extern "C" __global__ void __launch_bounds__(SURVEY_THREADS) linear_survey(PARAMETERS) { survey(X, W, workspace); }
+
+extern "C" __global__ void __launch_bounds__(PACK_THREADS) linear_pack(PARAMETERS) { pack(X, W, workspace); }
+
+extern "C" __global__ void __launch_bounds__(THREADS, 1) __cluster_dims__(CLUSTER, 1, 1) linear(PARAMETERS) {
+  multiply_packed(Epilogue{b, Y}, workspace);
+}

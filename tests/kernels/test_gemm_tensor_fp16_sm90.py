@@ -1,0 +1,130 @@
+"""gemm's variant of FP16 parts: the arithmetic of the split on the host, and what its space and launches promise."""
+
+import math
+import random
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from tilewright.kernels.catalogue import catalogue
+from tilewright.kernels.gemm import tensor_fp16_sm90_space as space
+from tilewright.kernels.gemm.tensor_fp16_sm90_space import TENSOR3XFP16_SM90
+from tilewright.kernels.problem import Limits, Problem
+from tilewright.kernels.space import Values
+from tilewright.tuner import nvrtc
+from tilewright.tuner.compile import Compilation, compile_now
+
+H200 = Limits((9, 0), 132, 140 * 2**30, max_shared_bytes=227 * 1024, shared_bytes_per_multiprocessor=228 * 1024)
+NAME = TENSOR3XFP16_SM90.name
+VALUES = Values({"BLOCKS": 132, "TILE_N": 208, "CLUSTER": 2, "PROMOTE_K": 256, "GROUP_M": 8})
+
+
+def problem_of(sizes: tuple[int, int, int], kernel: str = "gemm", **options: bool | str) -> Problem:
+    """A float32 problem."""
+    declared = catalogue().get(kernel)
+    return declared.problem(dict(zip("mnk", sizes, strict=True)), "float32", options)
+
+
+def parts(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The source's split, of numbers that are scaled already."""
+    high = x.astype(np.float16).astype(np.float32)
+    return high, (x - high).astype(np.float16).astype(np.float32)
+
+
+def test_two_parts_miss_a_scaled_number_by_what_the_guard_counts_on():
+    generator = np.random.default_rng(1)
+    x = np.ldexp(generator.uniform(1, 2, 1_000_000), generator.integers(-40, 15, 1_000_000)).astype(np.float32)
+    high, low = parts(x)
+    missed = np.abs(x.astype(np.float64) - high - low)
+    assert (missed <= np.maximum(2.0**-23 * np.abs(x), 2.0**-25)).all()
+    assert (missed[np.abs(x) < 2.0**-3] > 2.0**-27).any(), "the assumption is wasteful"
+
+
+def test_three_products_of_parts_are_as_exact_as_short_sums_need():
+    generator = np.random.default_rng(2)
+    scale = 2.0 ** generator.integers(0, 14, (2, 1_000_000))
+    a, b = (generator.uniform(1, 2, (2, 1_000_000)) * scale).astype(np.float32)
+    (high_a, low_a), (high_b, low_b) = (tuple(p.astype(np.float64) for p in parts(x)) for x in (a, b))
+    exact = a.astype(np.float64) * b
+    units = np.abs(high_a * high_b + high_a * low_b + low_a * high_b - exact) / exact * 2.0**24
+    shortest = min(k for k in range(1, 1000) if TENSOR3XFP16_SM90.supports(problem_of((64, 64, k))))
+    assert units.max() <= 2 * math.sqrt(shortest)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "names"),
+    [((512, 512, 512), {NAME}), ((512, 512, 128), {NAME}), ((512, 512, 127), set())],
+    ids=str,
+)
+@pytest.mark.parametrize("kernel", ["gemm", "linear"])
+def test_long_sums_in_fp32_on_hopper_have_the_variant(kernel, sizes, names):
+    declared = catalogue().get(kernel)
+
+    def usable(limits: Limits, **options: str) -> set[str]:
+        return {v.name for v in declared.usable_variants(problem_of(sizes, kernel, **options), limits)} & {NAME}
+
+    assert usable(H200) == names
+    assert usable(H200, accuracy="tf32") == usable(H200, accuracy="fp32-fma") == set()
+    assert usable(replace(H200, compute_capability=(10, 0))) == set()
+    assert usable(replace(H200, compute_capability=(8, 0))) == set()
+
+
+@pytest.mark.parametrize(
+    "sizes", [(4096, 4096, 4096), (8192, 8192, 8192), (1023, 1025, 1027), (16, 4096, 14336), (1, 1, 128)], ids=str
+)
+def test_every_problem_has_configurations_that_promote_often_enough(sizes):
+    feasible = catalogue().get("gemm").space(problem_of(sizes), H200, [NAME]).feasible
+    assert 1 <= len(feasible) <= 100
+    assert all(0.131 * c.values.PROMOTE_K / math.sqrt(sizes[2]) <= 0.75 for c in feasible)
+    assert all(c.values.BLOCKS == 132 for c in feasible)
+
+
+@pytest.mark.parametrize("kernel", ["gemm", "linear"])
+def test_three_launches_run_one_after_the_other(kernel):
+    problem = problem_of((300, 1000, 515), kernel)
+    launches = catalogue().get(kernel).variant(NAME).launches(kernel, VALUES, problem)
+    assert [entry for entry, _ in launches] == [f"{kernel}_survey", f"{kernel}_pack", kernel]
+    survey, pack, last = (launch for _, launch in launches)
+    # gemm's B is not contiguous along k: strips of 128 columns, 515 k in chunks of 24.
+    assert survey.grid == (300 + (1000 if kernel == "linear" else 8 * 22), 1, 1)
+    assert pack.grid == (-(-38 * 5 // 8) + 125 * 5 // 8 + 1, 1, 1)  # 8 lines and 4 of 17 steps a warp
+    assert last.grid == (2 * 2 * 5, 1, 1)  # clusters of 256 x 208
+    assert last.shared_bytes == 5 * (128 + 208) * 128 + 1024
+
+
+def test_the_workspace_holds_what_is_known_and_three_parts_of_every_number():
+    problem = problem_of((300, 1000, 515))
+    lines = 38 * 8 + 125 * 8
+    expected = 256 + 256 + 5376 + 22 * 1000 * 16 + 17 * 32 * lines * 6
+    beyond = 2 * (2 * 256 * 192)  # what a tile that juts out may read
+    found = space.workspace_bytes(VALUES, problem)
+    assert expected + beyond <= found <= expected + beyond + 3 * 255
+    along_k = space.workspace_bytes(VALUES, problem_of((300, 1000, 515), trans_b=True))
+    assert found - along_k == -(-22 * 1000 * 16 // 256) * 256
+
+
+needs_nvrtc = pytest.mark.skipif(not nvrtc.is_available(), reason="needs NVRTC (the wheel nvidia-cuda-nvrtc)")
+
+
+@needs_nvrtc
+@pytest.mark.parametrize(
+    ("kernel", "sizes", "options"),
+    [
+        ("gemm", (4096, 4096, 4096), {}),
+        ("gemm", (1023, 1025, 1027), {"trans_a": True, "trans_b": True, "beta_zero": False}),
+        ("linear", (300, 513, 2050), {"activation": "gelu"}),
+    ],
+    ids=str,
+)
+def test_configurations_compile_to_what_the_space_says(kernel, sizes, options):
+    declared, problem = catalogue().get(kernel), problem_of(sizes, kernel, **options)
+    variant = declared.variant(NAME)
+    for configuration in random.Random(str(sizes)).sample(declared.space(problem, H200, [NAME]).feasible, 2):
+        compiled = compile_now(Compilation.of(declared, problem, configuration, "sm_90", "nvrtc"))
+        assert compiled.resources.shared_bytes == variant.static_shared_bytes(configuration.values, problem)
+        assert compiled.resources.registers <= 65536 // 384 // 8 * 8
+        for entry, _ in variant.launches(kernel, configuration.values, problem):
+            assert f"Compiling entry function '{entry}'" in compiled.log
+        # ptxas says so where it makes each product wait for the one before it.
+        assert "serialized" not in compiled.log, configuration
