@@ -6,21 +6,16 @@
 //   gemm_pack    writes every number, scaled, as two FP16 parts to where copies and tensor cores read them in order
 //   gemm         multiplies: low by high, high by low, high by high parts; sums go to FP32 registers every PROMOTE_K
 // Two FP16 parts hold 22 bits of a number that is not far below the largest of its line. Where a line spans so much that
-// the bound on the error might not hold (parts_workspace.cuh), all numbers become three BF16 parts and six products, at
+// the bound on the error might not hold (parts/workspace.cuh), all numbers become three BF16 parts and six products, at
 // half the speed, without the host's help. With infinities or NaN a second pass over first parts says which sums are which.
 //   tile  128 x TILE_N of C;  block (384): two warpgroups that multiply, one thread that loads;  grid (BLOCKS or less)
 // Ootomo and Yokota, "Recovering single precision accuracy from Tensor Cores while surpassing the FP32 theoretical peak
 // performance" (2022), for FP16 parts; Henry, Tang and Heinecke, "Leveraging the bfloat16 artificial intelligence
 // datatype for higher-precision computations" (2019), for three BF16 parts.
-#include "real.cuh"
-#include "problem.cuh"
-#include "async_copy.cuh"
-#include "parts_workspace.cuh"
-#include "parts_ptx.cuh"
-#include "parts_survey.cuh"
-#include "parts_pack.cuh"
-#include "parts_product.cuh"
 #include "epilogue.cuh"
+#include "parts/pack.cuh"
+#include "parts/product.cuh"
+#include "parts/survey.cuh"
 
 #define PARAMETERS \
   REAL alpha, const REAL* __restrict__ A, const REAL* __restrict__ B, REAL beta, REAL* __restrict__ C, \

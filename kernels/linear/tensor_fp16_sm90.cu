@@ -4,16 +4,12 @@
 // gemm's `tensor3xfp16_sm90` with A = X and a transposed B = W: gemm/tensor_fp16_sm90.cu tells how its three launches
 // work. Only what becomes of a finished sum differs: bias and activation are applied to it in its register (epilogue.cuh).
 //   tile  128 x TILE_N of Y;  block (384): one axis;  grid (BLOCKS or less): one axis
-#include "real.cuh"
 #include "problem.cuh"
-#include "activation.cuh"
-#include "async_copy.cuh"
-#include "parts_workspace.cuh"
-#include "parts_ptx.cuh"
-#include "parts_survey.cuh"
-#include "parts_pack.cuh"
-#include "parts_product.cuh"
+
 #include "epilogue.cuh"
+#include "parts/pack.cuh"
+#include "parts/product.cuh"
+#include "parts/survey.cuh"
 
 #define PARAMETERS \
   const REAL* __restrict__ X, const REAL* __restrict__ W, const REAL* __restrict__ b, REAL* __restrict__ Y, \

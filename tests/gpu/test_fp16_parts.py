@@ -20,7 +20,7 @@ LAYOUTS = [{}, {"trans_a": True, "trans_b": True}, {"trans_b": True, "beta_zero"
 
 @pytest.fixture(scope="module")
 def device(gpu):
-    from tilewright.tuner.cuda import CudaDevice  # noqa: PLC0415 - PyCUDA is only where GPUs are
+    from tilewright.tuner.devices.cuda.device import CudaDevice  # noqa: PLC0415 - PyCUDA is only where GPUs are
 
     device = CudaDevice(gpu)
     if device.model.limits.compute_capability != (9, 0):

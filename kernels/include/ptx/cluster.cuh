@@ -23,6 +23,13 @@ __device__ __forceinline__ Pack<QUAD> ld_shared_cluster(unsigned address) {
   return pack;
 }
 
+// This block's number in its cluster.
+__device__ __forceinline__ unsigned cluster_ctarank() {
+  unsigned rank;
+  asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+  return rank;
+}
+
 // A barrier of all threads of the cluster, after which each sees what the others wrote before it.
 __device__ __forceinline__ void cluster_sync() {
   asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");

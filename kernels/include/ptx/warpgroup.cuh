@@ -11,6 +11,14 @@ __device__ __forceinline__ void warpgroup_reg_alloc() {
   asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(REGISTERS));
 }
 
+// Before the first product, after registers that products read or add to were written.
+__device__ __forceinline__ void warpgroup_arrive() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+
+// Closes the group of products that the warpgroup has started since the last call.
+__device__ __forceinline__ void warpgroup_commit_batch() {
+  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+}
+
 // Waits for all threads of this warpgroup, which is the block's `warpgroup`-th, at a named barrier.
 __device__ __forceinline__ void warpgroup_sync(unsigned warpgroup) {
   asm volatile("bar.sync %0, 128;" ::"r"(1 + warpgroup) : "memory");   // 0 is that of __syncthreads

@@ -3,6 +3,7 @@
 // The tile in shared memory is K-major: a line of k for each of the TILE_S columns, 128 bytes a line, 16-byte chunks
 // swizzled by the line's number within its eight.
 #pragma once
+#include "ptx/warpgroup.cuh"
 
 #ifndef TILE_S
 #define TILE_S 128   // 16, 32, 64, 96, 128, 192 or 256: the n of the instruction
@@ -95,14 +96,6 @@ __device__ __forceinline__ void wgmma_k16_bf16(
     asm volatile(PREDICATED("1", BF16_PRODUCTS) : ALL_SUMS(READ_AND_WRITTEN, sum)
                  : "r"(fragment[0]), "r"(fragment[1]), "r"(fragment[2]), "r"(fragment[3]), "l"(descriptor));
   }
-}
-
-// Before the first product, after registers that products read or add to were written.
-__device__ __forceinline__ void warpgroup_arrive() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
-
-// Closes the group of products that the warpgroup has started since the last call.
-__device__ __forceinline__ void warpgroup_commit_batch() {
-  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
 
 // Waits for all products. It names the sums, so that the compiler reads them only after it.

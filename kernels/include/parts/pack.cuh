@@ -1,5 +1,7 @@
 // Second launch of a product of packed parts: each number, scaled by its line, as two FP16 parts or, where these would not
-// be exact enough, as three of BF16. A warp packs 8 lines and PACK_STEPS steps of k. Expects parts_workspace.cuh.
+// be exact enough, as three of BF16. A warp packs 8 lines and PACK_STEPS steps of k.
+#pragma once
+#include "parts/workspace.cuh"
 
 constexpr unsigned PACK_STEPS = 4, PACK_WARPS = PACK_THREADS / 32;
 
@@ -37,9 +39,9 @@ __device__ __forceinline__ void split(float x, bool must_stay, unsigned short (&
 }
 
 template <class Operand>
-constexpr unsigned PACK_ITEMS = tiles(Operand::LINES, GROUP) * tiles(STEPS, PACK_STEPS);   // each a warp's
+constexpr unsigned PACK_ITEMS = tw::ceil_div(Operand::LINES, GROUP) * tw::ceil_div(STEPS, PACK_STEPS);   // each a warp's
 template <class Operand>
-constexpr unsigned PACK_BLOCKS = tiles(PACK_ITEMS<Operand>, PACK_WARPS);
+constexpr unsigned PACK_BLOCKS = tw::ceil_div(PACK_ITEMS<Operand>, PACK_WARPS);
 
 // Eight numbers of a line from the k-th on; zeros beyond its end.
 template <class Operand>
@@ -70,7 +72,7 @@ __device__ __forceinline__ void load_eight(
 template <class Operand, unsigned PARTS>
 __device__ __forceinline__ void pack_item(
     const float* __restrict__ numbers, unsigned char* workspace, unsigned item, bool is_odd) {
-  constexpr unsigned GROUPS = tiles(Operand::LINES, GROUP), BATCHES = tiles(STEPS, PACK_STEPS);
+  constexpr unsigned GROUPS = tw::ceil_div(Operand::LINES, GROUP), BATCHES = tw::ceil_div(STEPS, PACK_STEPS);
   if (item >= PACK_ITEMS<Operand>) return;
   const unsigned group = Operand::ALONG_K ? item / BATCHES : item % GROUPS;
   const unsigned step = (Operand::ALONG_K ? item % BATCHES : item / GROUPS) * PACK_STEPS;

@@ -1,13 +1,23 @@
 // Last launch of a product of packed parts: blocks of three warpgroups, of which one loads and two multiply 64 rows each.
 // CLUSTER blocks, one below the other, load a share of their columns of B each and send it to all.
-// Expects parts_workspace.cuh, parts_ptx.cuh, power_of_two() of parts_pack.cuh, Pack of real.cuh.
+#pragma once
+#include "common/raster.cuh"
+#include "common/real.cuh"
+#include "parts/pack.cuh"
+#include "parts/wgmma.cuh"
+#include "parts/workspace.cuh"
+#include "ptx/cluster.cuh"
+#include "ptx/cp_async_bulk.cuh"
+#include "ptx/mbarrier.cuh"
+#include "ptx/shared_memory.cuh"
+#include "ptx/warpgroup.cuh"
 
 constexpr unsigned MULTIPLIERS = 2;   // warpgroups
 constexpr unsigned THREADS = 128 * (MULTIPLIERS + 1);
 constexpr unsigned MOST_SHARED = 227 * 1024 - 2048;   // of a block, less alignment and barriers
 constexpr unsigned FINE_STAGE = (TILE_M + TILE_N) * STEP_K * 2 * FINE_PARTS;
 constexpr unsigned STAGES = MOST_SHARED / FINE_STAGE < 8 ? MOST_SHARED / FINE_STAGE : 8;
-constexpr unsigned TILES_M = tiles(M, TILE_M * CLUSTER), TILES_N = tiles(N, TILE_N);   // of clusters
+constexpr unsigned TILES_M = tw::ceil_div(M, TILE_M * CLUSTER), TILES_N = tw::ceil_div(N, TILE_N);   // of clusters
 
 // The ring of steps in shared memory, with so many parts of each number.
 template <unsigned PARTS>
@@ -29,14 +39,13 @@ struct Ring {
   }
 };
 
-// The row and the column of tiles of this block's `number`-th cluster of tiles.
+// Where the tiles of this block's `number`-th cluster of tiles begin, in tiles.
 struct Tile {
   unsigned row, column;
   __device__ __forceinline__ Tile(unsigned number, unsigned rank) {
-    const unsigned group = number / (GROUP_M * TILES_N), inside = number % (GROUP_M * TILES_N);
-    const unsigned rows = TILES_M - group * GROUP_M < GROUP_M ? TILES_M - group * GROUP_M : GROUP_M;
-    row = (group * GROUP_M + inside % rows) * CLUSTER + rank;
-    column = inside / rows;
+    grouped_raster<TILE_M * CLUSTER, TILE_N, GROUP_M>(number, row, column);
+    row = row / TILE_M + rank;
+    column /= TILE_N;
   }
 };
 
@@ -54,14 +63,14 @@ __device__ __forceinline__ void load_tiles(unsigned char* workspace, Ring<PARTS>
 #pragma unroll 1
       for (unsigned step = 0; step < STEPS; ++step) {
         const unsigned full = ring.full + 8 * ring.at;
-        barrier_wait(ring.empty + 8 * ring.at, ring.parity);
-        barrier_expect(full, R::STAGE_BYTES);
-        copy_bulk(ring.stage(), a, R::A_BYTES, full);
+        mbarrier_wait(ring.empty + 8 * ring.at, ring.parity);
+        mbarrier_arrive_expect_tx(full, R::STAGE_BYTES);
+        cp_async_bulk(ring.stage(), a, R::A_BYTES, full);
         const unsigned target = ring.stage() + R::A_BYTES + rank * SHARE;
-        if constexpr (CLUSTER == 1) copy_bulk(target, b, SHARE, full);
-        else copy_bulk_to_all(target, b, SHARE, full, CLUSTER);
-        a += static_cast<size_t>(tiles(M, GROUP)) * (PARTS * PART_BYTES);
-        b += static_cast<size_t>(tiles(N, GROUP)) * (PARTS * PART_BYTES);
+        if constexpr (CLUSTER == 1) cp_async_bulk(target, b, SHARE, full);
+        else cp_async_bulk_multicast(target, b, SHARE, full, CLUSTER);
+        a += static_cast<size_t>(tw::ceil_div(M, GROUP)) * (PARTS * PART_BYTES);
+        b += static_cast<size_t>(tw::ceil_div(N, GROUP)) * (PARTS * PART_BYTES);
         ring.advance();
       }
     }
@@ -88,23 +97,23 @@ __device__ __forceinline__ void start_step(float (&sum)[SUMS], unsigned stage, u
   for (unsigned half = 0; half < 2; ++half) {
     const unsigned long long a = first_a + 2 * half, b = first_b + 2 * half;
     if constexpr (ALL && BF16) {
-      multiply<BF16>(sum, a, b + 2 * PART, half ? 1 : add);
-      multiply<BF16>(sum, a + 2 * PART, b, 1);
-      multiply<BF16>(sum, a + PART, b + PART, 1);
+      wgmma_k16<BF16>(sum, a, b + 2 * PART, half ? 1 : add);
+      wgmma_k16<BF16>(sum, a + 2 * PART, b, 1);
+      wgmma_k16<BF16>(sum, a + PART, b + PART, 1);
     }
     if constexpr (ALL) {
-      multiply<BF16>(sum, a, b + PART, BF16 || half ? 1 : add);
-      multiply<BF16>(sum, a + PART, b, 1);
+      wgmma_k16<BF16>(sum, a, b + PART, BF16 || half ? 1 : add);
+      wgmma_k16<BF16>(sum, a + PART, b, 1);
     }
-    multiply<BF16>(sum, a, b, ALL || half ? 1 : add);
+    wgmma_k16<BF16>(sum, a, b, ALL || half ? 1 : add);
   }
-  warpgroup_commit();
+  warpgroup_commit_batch();
 }
 
 // A stage may be written again, in this block and those that its columns of B came from.
 __device__ __forceinline__ void release(unsigned empty) {
   __syncwarp();
-  if (threadIdx.x % 32 < CLUSTER) barrier_arrive(empty, threadIdx.x % 32);
+  if (threadIdx.x % 32 < CLUSTER) mbarrier_arrive_cluster(empty, threadIdx.x % 32);
 }
 
 // The sums over the next `steps` steps, on the tensor cores alone.
@@ -114,10 +123,10 @@ __device__ __forceinline__ void multiply_steps(
   unsigned before = 0;
 #pragma unroll 1
   for (unsigned step = 0; step < steps; ++step) {
-    barrier_wait(ring.full + 8 * ring.at, ring.parity);
+    mbarrier_wait(ring.full + 8 * ring.at, ring.parity);
     start_step<PARTS, ALL>(sum, ring.stage(), warpgroup, step);
     if (step > 0) {
-      warpgroup_wait_previous();
+      warpgroup_wait_all_but_last();
       release(before);
     }
     before = ring.empty + 8 * ring.at;
@@ -206,25 +215,25 @@ template <class Epilogue>
 __device__ __forceinline__ void multiply_packed(const Epilogue& epilogue, unsigned char* workspace) {
   extern __shared__ unsigned char dynamic[];
   __shared__ alignas(8) unsigned long long barriers[2 * STAGES];
-  const unsigned start = (address_of(dynamic) + 1023) / 1024 * 1024, full = address_of(barriers);
-  const unsigned rank = CLUSTER == 1 ? 0 : cluster_rank();
+  const unsigned start = (shared_address(dynamic) + 1023) / 1024 * 1024, full = shared_address(barriers);
+  const unsigned rank = CLUSTER == 1 ? 0 : cluster_ctarank();
   if (threadIdx.x == 0) {
     for (unsigned stage = 0; stage < STAGES; ++stage) {
-      barrier_initialize(full + 8 * stage, 1);
-      barrier_initialize(full + 8 * (STAGES + stage), 4 * MULTIPLIERS * CLUSTER);
+      mbarrier_init(full + 8 * stage, 1);
+      mbarrier_init(full + 8 * (STAGES + stage), 4 * MULTIPLIERS * CLUSTER);
     }
-    barrier_publish();
+    fence_mbarrier_init();
   }
-  cluster_synchronize();
+  cluster_sync();
   const Summary known = *summary(workspace);
   const Ring<FINE_PARTS> fine(start, full);
   const Ring<WIDE_PARTS> wide(start, full);
   if (threadIdx.x < 128 * MULTIPLIERS) {
-    take_registers<240>();
+    warpgroup_reg_alloc<240>();
     if (is_wide(known)) multiply_tiles(epilogue, workspace, wide, known, rank);
     else multiply_tiles(epilogue, workspace, fine, known, rank);
   } else {
-    give_registers<24>();
+    warpgroup_reg_dealloc<24>();
     const unsigned passes = known.is_odd ? 2 : 1;
     if (threadIdx.x == 128 * MULTIPLIERS) {
       if (is_wide(known)) load_tiles(workspace, wide, passes, rank);
@@ -232,7 +241,7 @@ __device__ __forceinline__ void multiply_packed(const Epilogue& epilogue, unsign
     }
   }
   __syncwarp();
-  cluster_synchronize();   // until then another block's copies and arrivals may come in
+  cluster_sync();   // until then another block's copies and arrivals may come in
   if (threadIdx.x == 0) {
     __threadfence();
     Summary* const all = summary(workspace);

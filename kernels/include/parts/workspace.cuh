@@ -1,5 +1,7 @@
-// Where a product of packed parts keeps what in its workspace; the tiles of its blocks. parts_product.cuh tells how it
-// works. Expects M, N, K, TRANS_A, TRANS_B and tiles() of a problem.cuh.
+// Where a product of packed parts keeps what in its workspace, and the tiles of its blocks (parts/product.cuh).
+#pragma once
+#include "common/integers.cuh"
+#include "common/product.cuh"
 #ifndef TILE_N
 #define TILE_N 128    // columns of C that a block computes
 #endif
@@ -18,7 +20,7 @@
 
 constexpr unsigned TILE_M = 128;
 constexpr unsigned STEP_K = 32;       // 64 bytes of a line: a swizzle of the tensor cores
-constexpr unsigned STEPS = tiles(K, STEP_K);
+constexpr unsigned STEPS = tw::ceil_div(K, STEP_K);
 constexpr unsigned GROUP = 8;         // lines that a swizzle spans
 constexpr unsigned PART_BYTES = GROUP * STEP_K * 2;   // a part of the numbers of a group of lines and a step
 constexpr unsigned FINE_PARTS = 2, WIDE_PARTS = 3;    // in FP16 and in BF16
@@ -36,14 +38,14 @@ struct OperandB {
 
 // Lines that are not contiguous are surveyed in strips of STRIP, each by CHUNKS blocks.
 constexpr unsigned STRIP = 128, MOST_CHUNKS = 32;
-constexpr unsigned CHUNK_K = tiles(tiles(K, MOST_CHUNKS), 8) * 8, CHUNKS = tiles(K, CHUNK_K);
+constexpr unsigned CHUNK_K = tw::ceil_div(tw::ceil_div(K, MOST_CHUNKS), 8) * 8, CHUNKS = tw::ceil_div(K, CHUNK_K);
 
 __device__ constexpr size_t aligned(size_t bytes) { return (bytes + 255) / 256 * 256; }
 
 // Bytes of an operand's parts, and what a tile that juts out may read behind them.
 template <class Operand>
 __device__ constexpr size_t packed_bytes() {
-  return static_cast<size_t>(STEPS) * tiles(Operand::LINES, GROUP) * (WIDE_PARTS * PART_BYTES) + CLUSTER * 256 * 192;
+  return static_cast<size_t>(STEPS) * tw::ceil_div(Operand::LINES, GROUP) * (WIDE_PARTS * PART_BYTES) + CLUSTER * 256 * 192;
 }
 template <class Operand>
 __device__ constexpr size_t partial_bytes() {
@@ -60,13 +62,13 @@ struct Summary {
 };
 
 constexpr size_t COUNTERS_AT = 256;
-constexpr size_t SCALES_AT = COUNTERS_AT + aligned(4 * (static_cast<size_t>(tiles(M, STRIP)) + tiles(N, STRIP)));
+constexpr size_t SCALES_AT = COUNTERS_AT + aligned(4 * (static_cast<size_t>(tw::ceil_div(M, STRIP)) + tw::ceil_div(N, STRIP)));
 constexpr size_t PARTIALS_AT = SCALES_AT + aligned(4 * (static_cast<size_t>(M) + N));
 constexpr size_t PACKED_AT = PARTIALS_AT + partial_bytes<OperandA>() + partial_bytes<OperandB>();
 
 template <class Operand>
 __device__ __forceinline__ unsigned* counters(unsigned char* workspace) {
-  return reinterpret_cast<unsigned*>(workspace + COUNTERS_AT) + (Operand::NUMBER ? tiles(M, STRIP) : 0);
+  return reinterpret_cast<unsigned*>(workspace + COUNTERS_AT) + (Operand::NUMBER ? tw::ceil_div(M, STRIP) : 0);
 }
 
 // For each line the exponent of two that its numbers are multiplied by.

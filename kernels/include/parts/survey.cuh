@@ -1,6 +1,7 @@
 // First launch of a product of packed parts: what the numbers of each line are like. A line that is contiguous is read
 // by a block; others by blocks of STRIP lines and CHUNK_K k, of which the last to arrive adds up what all have found.
-// Expects parts_workspace.cuh.
+#pragma once
+#include "parts/workspace.cuh"
 
 constexpr unsigned SURVEY_WARPS = SURVEY_THREADS / 32;
 
@@ -119,7 +120,7 @@ __device__ __forceinline__ void survey_line(
 template <class Operand>
 __device__ __forceinline__ void survey_strip(
     const float* __restrict__ numbers, unsigned char* workspace, unsigned block, uint4* shared) {
-  constexpr unsigned LINES = Operand::LINES, STRIPS = tiles(LINES, STRIP), WIDTH = LINES % 4 == 0 ? 4 : 1;
+  constexpr unsigned LINES = Operand::LINES, STRIPS = tw::ceil_div(LINES, STRIP), WIDTH = LINES % 4 == 0 ? 4 : 1;
   const unsigned strip = block % STRIPS, chunk = block / STRIPS, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const unsigned end = chunk + 1 == CHUNKS ? K : (chunk + 1) * CHUNK_K;
   Survey found[4];   // of lines WIDTH apart, or one beside the other
@@ -174,7 +175,7 @@ __device__ __forceinline__ void survey_strip(
 }
 
 template <class Operand>
-constexpr unsigned SURVEY_BLOCKS = Operand::ALONG_K ? Operand::LINES : tiles(Operand::LINES, STRIP) * CHUNKS;
+constexpr unsigned SURVEY_BLOCKS = Operand::ALONG_K ? Operand::LINES : tw::ceil_div(Operand::LINES, STRIP) * CHUNKS;
 
 template <class Operand>
 __device__ __forceinline__ void survey_operand(

@@ -12,8 +12,8 @@ from tilewright.kernels.gemm import tensor_fp16_sm90_space as space
 from tilewright.kernels.gemm.tensor_fp16_sm90_space import TENSOR3XFP16_SM90
 from tilewright.kernels.problem import Limits, Problem
 from tilewright.kernels.space import Values
-from tilewright.tuner import nvrtc
-from tilewright.tuner.compile import Compilation, compile_now
+from tilewright.tuner.compile import nvrtc
+from tilewright.tuner.compile.compiler import Compilation, compile_now
 
 H200 = Limits((9, 0), 132, 140 * 2**30, max_shared_bytes=227 * 1024, shared_bytes_per_multiprocessor=228 * 1024)
 NAME = TENSOR3XFP16_SM90.name
