@@ -154,10 +154,10 @@ def by_workers(host: Host, one: Served, counts: Sequence[int], rounds: int, seco
     """Requests a second with so many API processes, in rounds that take turns; ratios are of one round each."""
     served = {count: _with_workers(host, one, count) for count in counts}
     measured: dict[int, list[dict[str, Any]]] = {count: [] for count in counts}
-    for number in range(rounds):
+    for number in range(-1, rounds):  # round -1 warms up
         for count in counts if number % 2 else reversed(counts):
-            job = served[count].job(number + 1, seconds)
-            measured[count].append(load(job))
+            told = load(served[count].job(number + 1, seconds))
+            measured[count] += [told] if number >= 0 else []
     rates = {count: [each["per_second"] for each in measured[count]] for count in counts}
     rows = [_workers_row(count, measured[count], rates[count]) for count in counts]
     few = min(counts)
