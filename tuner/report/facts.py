@@ -43,7 +43,7 @@ def facts(device: Device, command: str) -> dict[str, str]:
 def peak_gflops(model: DeviceModel, step: Step) -> float | None:
     """What the units that a step uses can do by the data sheet; None on the host, and where no data sheet says so.
 
-    Tensor cores with numbers in two parts: three products, two of which may be in BF16, take as long as two in TF32.
+    Tensor cores with numbers in two parts: three products in FP16 take as long as one and a half in TF32.
     """
     if step.place not in {"device", "library"}:
         return None

@@ -10,7 +10,7 @@ from tilewright.kernels.problem import OptionValue
 from tilewright.kernels.space import Values
 
 Place = Literal["loop", "blas", "device", "library"]
-TENSOR = ("tensor3xtf32", "tensor3xtf32_sm90")
+TENSOR = ("tensor3xtf32", "tensor3xtf32_sm90", "tensor3xfp16_sm90")
 
 
 @dataclass(frozen=True)
@@ -161,8 +161,8 @@ GEMM = Ladder(
             "tensor",
             "tensor cores",
             "device",
-            "Tensor cores multiply small matrices in one instruction, but on inputs cut to TF32. Each number is split "
-            "in two parts and three products are added up, which keeps float32's error bound and still wins.",
+            "Tensor cores multiply small matrices in one instruction, but on inputs cut to TF32 or FP16. Each number "
+            "is split in two parts and three products are added up, which keeps float32's error bound and still wins.",
             TENSOR,
         ),
         _LIBRARY,
@@ -283,8 +283,8 @@ LINEAR = Ladder(
             "tensor",
             "tensor cores",
             "device",
-            "Tensor cores on numbers split in two TF32 parts, three products added up: float32's error bound holds. "
-            "Bias and relu are applied in registers, so the layer is still one launch.",
+            "Tensor cores on numbers split in two parts, three products added up: float32's error bound holds. "
+            "Bias and relu are applied in registers.",
             TENSOR,
         ),
         _LIBRARY,
