@@ -1,7 +1,7 @@
 // Y = act(Y + b) in place: what a layer still needs after the library's product. Y: M x N row-major, b: N.
 // A thread takes WIDTH neighbours of a row at a time and steps over the whole of Y; any grid and block of one axis.
 // The activation is the layer's own, so that both compute the same function.
-#include "../kernels/linear/activation.cuh"
+#include "../../kernels/linear/activation.cuh"
 #ifndef SHAPE_M
 #define SHAPE_M 256
 #define SHAPE_N 512

@@ -18,7 +18,7 @@ SOURCES = sorted(
     [
         *ROOT.glob("kernels/*/*.cu"),
         *ROOT.glob("examples/*/*.cu"),
-        *ROOT.glob("tuner/*.cu"),
+        *ROOT.glob("tuner/**/*.cu"),
     ]
 )
 HEADERS = sorted(INCLUDE.rglob("*.cuh"))
