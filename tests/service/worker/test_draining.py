@@ -15,7 +15,7 @@ from tilewright.service.operations.registry import devices
 from tilewright.service.operations.requests import BudgetRequest
 from tilewright.service.store import models
 
-OTHER_MACHINE = "import tilewright.tuner.devices.cpu.device\ntilewright.tuner.cpu._machine_id = lambda: 'another'\n"
+OTHER_MACHINE = "from tilewright.tuner.devices.cpu import device\ndevice._machine_id = lambda: 'another'\n"
 FALLS_OFF = """
 import os, sys
 if sys.argv[0] == "-m" or "runner" in " ".join(sys.orig_argv):
@@ -138,7 +138,7 @@ def test_a_lost_device_is_marked_and_its_job_moves_on_to_another_of_the_model(fl
 
 TWO_DEVICES = """
 from dataclasses import replace
-from tilewright.tuner import devices
+from tilewright.tuner.devices import local as devices
 
 listed = devices.list_devices
 

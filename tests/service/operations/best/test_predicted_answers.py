@@ -198,7 +198,9 @@ def test_a_configuration_that_was_only_tried_where_it_failed_is_no_candidate(row
     assert ask(rows).configuration == {"TILE_WIDTH": 24}
 
 
-@pytest.mark.parametrize("outcome", set(Outcome) - {Outcome.MEASURED, Outcome.CONSTRAINT_VIOLATED}, ids=str)
+@pytest.mark.parametrize(
+    "outcome", [o for o in Outcome if o not in {Outcome.MEASURED, Outcome.CONSTRAINT_VIOLATED}], ids=str
+)
 def test_what_failed_for_one_shape_is_proposed_for_none(rows, tune, outcome):
     wide = Configuration.of("tiled", {"TILE_WIDTH": 32})
     for shape in SHAPES:
