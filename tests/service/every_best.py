@@ -1,23 +1,11 @@
-"""Results of every kind that answers differ by, and a wait for what a thread does."""
-
-import time
+"""Results of every kind that answers differ by."""
 
 from factories import CPU, H100, NEW, OLD, SHAPE, TILED_32, Rows
 
 from tilewright.kernels.space import Configuration
 from tilewright.service.store.session import session_scope
 
-WITHIN_S = 10.0
 WIDE = {"TILE_M": 64, "TILE_N": 64, "TILE_K": 16, "WPT_M": 4, "WPT_N": 4, "VECTOR_WIDTH": 4, "MIN_BLOCKS": 1}
-
-
-def until(holds):
-    """What `holds` returns once it is true; for at most WITHIN_S."""
-    deadline = time.monotonic() + WITHIN_S
-    while not (found := holds()):
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
-    return found
 
 
 def commit_every_best():

@@ -4,11 +4,10 @@ import os
 import signal
 import subprocess
 import sys
-import threading
-import time
 
 import pytest
 from processes import is_running
+from waiting import PATIENCE_S, until
 
 from tilewright.service.cli import supervisor as supervisor_module
 from tilewright.service.cli.supervisor import Program, Supervisor
@@ -17,13 +16,6 @@ FOREVER = "import threading; print('up', flush=True); threading.Event().wait()"
 STUBBORN = (
     "import signal, threading; signal.signal(15, signal.SIG_IGN); print('up', flush=True); threading.Event().wait()"
 )
-
-
-def wait_until(condition, within_s=20.0):
-    deadline = time.monotonic() + within_s
-    while not condition():
-        assert time.monotonic() < deadline, "did not happen in time"
-        threading.Event().wait(0.02)
 
 
 @pytest.fixture
@@ -49,17 +41,17 @@ def said(program, count):
 
 def test_a_killed_program_is_started_again(supervised):
     _, program, deaths = supervised(FOREVER)
-    wait_until(said(program, 1))
+    until(said(program, 1))
     first = program.process.pid
     os.kill(first, signal.SIGKILL)
-    wait_until(said(program, 2))
+    until(said(program, 2))
     assert program.process.pid != first
     assert [status for status, _ in deaths] == [-signal.SIGKILL]
 
 
 def test_pauses_grow_while_a_program_keeps_dying(supervised):
     _, program, deaths = supervised("raise SystemExit(3)")
-    wait_until(lambda: len(deaths) >= 3)
+    until(lambda: len(deaths) >= 3)
     assert deaths[:3] == [(3, 0.5), (3, 1.0), (3, 2.0)]
     assert program.deaths >= 3
 
@@ -68,9 +60,9 @@ def test_a_log_is_put_aside_while_its_program_runs(supervised, monkeypatch):
     monkeypatch.setattr(supervisor_module, "LOG_BYTES", 1000)
     _, program, deaths = supervised("import time\nwhile True: print('up' * 50, flush=True); time.sleep(0.001)")
     previous = program.log.with_suffix(".log.previous")
-    wait_until(previous.exists)
+    until(previous.exists)
     size = previous.stat().st_size
-    wait_until(lambda: previous.stat().st_size != size)  # not once only
+    until(lambda: previous.stat().st_size != size)  # not once only
     assert program.process.poll() is None
     assert deaths == []
     assert b"\0" not in program.log.read_bytes()  # it went on where the file then ended
@@ -78,7 +70,7 @@ def test_a_log_is_put_aside_while_its_program_runs(supervised, monkeypatch):
 
 def test_stopping_ends_what_runs_and_starts_nothing_more(supervised):
     supervisor, program, deaths = supervised(FOREVER)
-    wait_until(said(program, 1))
+    until(said(program, 1))
     process = program.process
     supervisor.stop(10)
     assert process.returncode == -signal.SIGTERM
@@ -87,7 +79,7 @@ def test_stopping_ends_what_runs_and_starts_nothing_more(supervised):
 
 def test_what_ignores_a_polite_request_is_killed_after_the_grace(supervised):
     supervisor, program, _ = supervised(STUBBORN)
-    wait_until(said(program, 1))
+    until(said(program, 1))
     process = program.process
     supervisor.stop(0.2)
     assert process.returncode == -signal.SIGKILL
@@ -107,12 +99,12 @@ def test_programs_end_when_their_supervisor_is_killed(tmp_path):
     log = tmp_path / "log"
     process = subprocess.Popen([sys.executable, "-c", parent])
     try:
-        wait_until(lambda: log.exists() and log.read_text().endswith("\n"))
+        until(lambda: log.exists() and log.read_text().endswith("\n"))
         pid = int(log.read_text())
     finally:
         process.kill()
         process.wait()
-    wait_until(lambda: not is_running(pid))
+    until(lambda: not is_running(pid))
 
 
 LEAVES = """
@@ -127,10 +119,10 @@ print('left', flush=True)
 
 def test_draining_lets_programs_end_by_themselves_and_starts_none_again(supervised):
     supervisor, program, deaths = supervised(LEAVES)
-    wait_until(said(program, 1))
+    until(said(program, 1))
     process = program.process
     assert not supervisor.drained.is_set()
     supervisor.drain()
-    assert supervisor.drained.wait(20)
+    assert supervisor.drained.wait(PATIENCE_S)
     assert (process.returncode, deaths) == (0, [])
     assert program.log_tail().splitlines() == ["up", "left"]

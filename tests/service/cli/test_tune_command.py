@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 from sqlalchemy import update
 from test_commands import one_error_line
+from waiting import until
 
 from tilewright.kernels.problem import Limits
 from tilewright.service.operations.exchange.rows import device_model_id
@@ -21,12 +21,13 @@ GEMM = ("tune", "gemm", "--shape", "m=64,n=32,k=48")
 
 def end_queued(state: JobState, **values: Any) -> None:
     """Ends the one job that is queued as its worker would, once there is one."""
-    until, found = time.monotonic() + 30, 0
     queued = update(TuningJob).where(TuningJob.state == JobState.QUEUED)
-    while not found and time.monotonic() < until:
+
+    def end() -> int:
         with session_scope() as session:
-            found = session.execute(queued.values(state=state, **values)).rowcount
-        time.sleep(0.05)
+            return session.execute(queued.values(state=state, **values)).rowcount
+
+    until(end)
 
 
 @pytest.mark.parametrize("failure", [None, "timed_out: library had not ended after 240 s and was killed"])

@@ -17,6 +17,7 @@ from types import SimpleNamespace
 import pytest
 from sqlalchemy import select
 from tls_proxy import certificate_of
+from waiting import PATIENCE_S, until
 
 from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.problem import Limits
@@ -84,14 +85,11 @@ def ended_job(configured):
 
 
 def wait_for_state(state: str) -> models.WebhookDelivery:
-    deadline = time.monotonic() + 20
-    while True:
+    def row():
         with session_scope() as session:
-            row = session.scalars(select(models.WebhookDelivery)).one()
-        if row.state.value == state:
-            return row
-        assert time.monotonic() < deadline, (row.state, row.error)
-        time.sleep(0.02)
+            return session.scalars(select(models.WebhookDelivery)).one()
+
+    return until(lambda: (seen := row()).state.value == state and seen, lambda: (row().state, row().error))
 
 
 @pytest.mark.usefixtures("private_allowed")
@@ -123,7 +121,7 @@ def test_a_running_api_tells_of_the_job_that_a_worker_ended(receiver, fleet, pri
     fleet.start_worker()
     fleet.wait_for_device()
     job_id = fleet.request(trials=2)
-    assert receiver.came.wait(60), (fleet.folder / "api.log").read_text()[-3000:]
+    assert receiver.came.wait(PATIENCE_S), (fleet.folder / "api.log").read_text()[-3000:]
     ((_path, _headers, body),) = receiver.requests
     said = json.loads(body)
     assert (said["type"], said["data"]["id"], said["data"]["trials_done"]) == ("job.done", str(job_id), 2)
@@ -137,7 +135,7 @@ def test_a_message_that_was_refused_is_sent_again_with_the_same_id(receiver, end
         webhooks.create_webhook(session, WebhookRequest(name="ci", url=f"http://127.0.0.1:{receiver.port}/"))
     ended_job()
     with WebhookSender(look_every_s=0.02):
-        assert receiver.came.wait(10)
+        assert receiver.came.wait(PATIENCE_S)
         receiver.status = 200
         delivered = wait_for_state("delivered")
     assert delivered.attempts >= 2
@@ -151,10 +149,7 @@ def test_nothing_is_sent_to_an_address_that_was_allowed_once(receiver, ended_job
     monkeypatch.setenv("TILEWRIGHT_WEBHOOK_PRIVATE_ADDRESSES", "false")
     settings.cache_clear()
     with WebhookSender(look_every_s=0.05):
-        deadline = time.monotonic() + 20
-        while (row := wait_for_state("waiting")).error is None:
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
+        row = until(lambda: (seen := wait_for_state("waiting")).error and seen)
     assert "https" in row.error
     assert receiver.requests == []
 
@@ -291,10 +286,8 @@ def drip() -> Iterator[int]:
 @pytest.mark.usefixtures("private_allowed")
 def test_an_answer_that_only_drips_is_cut_off_at_the_deadline(drip, monkeypatch):
     monkeypatch.setattr(pinned_post, "DEADLINE_S", 0.3)
-    start_s = time.monotonic()
-    attempted = send(f"http://127.0.0.1:{drip}/")
+    attempted = send(f"http://127.0.0.1:{drip}/")  # which would never end
     assert attempted.reason == "No answer within 0.3 s."
-    assert time.monotonic() - start_s < 5
 
 
 @pytest.mark.usefixtures("private_allowed")
@@ -315,7 +308,7 @@ def test_the_body_of_an_answer_is_never_read(monkeypatch):
     thread = threading.Thread(target=serve)
     thread.start()
     assert send(f"http://127.0.0.1:{listener.getsockname()[1]}/").is_delivered
-    assert ended.wait(10)
+    assert ended.wait(PATIENCE_S)
     thread.join()
     listener.close()
 

@@ -8,8 +8,9 @@ import re
 
 import pytest
 from caller import Caller
-from every_best import commit_every_best, until
+from every_best import commit_every_best
 from factories import OLD, SHAPE
+from waiting import until
 
 from tilewright.service.app import create_app
 from tilewright.service.operations.access import keys

@@ -1,7 +1,5 @@
 """Predictions while the shapes that they are made from change: nobody waits, nothing retracted counts."""
 
-import time
-
 import pytest
 from factories import Rows
 from sqlalchemy import create_engine, func, text
@@ -16,6 +14,7 @@ from test_predicted_answers import (
     supersede,
     tune,  # noqa: F401 - a fixture
 )
+from waiting import until
 
 from tilewright.kernels.space import Configuration
 from tilewright.service.operations.best import predictors
@@ -25,7 +24,6 @@ from tilewright.service.store import models
 from tilewright.service.store.session import sqlalchemy_url
 
 NEAR = ASKED | {"m": ASKED["m"] + 2}
-UNTIL_S = 30.0
 
 
 @pytest.fixture
@@ -52,19 +50,13 @@ def predicted_from(rows):
     return found.tuned_problem.shape
 
 
-def eventually(holds):
-    until = time.monotonic() + UNTIL_S
-    while not holds():
-        assert time.monotonic() < until
-
-
 def test_a_newly_tuned_shape_counts_soon_and_until_then_the_older_fit_answers(rows, tuned, tune):  # noqa: F811
     before = predicted_from(rows)
     assert before != NEAR
     tune(NEAR)
     rows.session.commit()
     assert predicted_from(rows) in (before, NEAR)
-    eventually(lambda: predicted_from(rows) == NEAR)
+    until(lambda: predicted_from(rows) == NEAR)
 
 
 def test_what_is_retracted_counts_no_more_at_once(rows, tuned, tune):  # noqa: F811
@@ -104,7 +96,7 @@ def test_an_older_fit_answers_while_another_thread_fits(rows):
     assert fitted("one", (1, 2, 3), lambda older: older == (1, 2)) is first
     assert fitted("another", (1, 2, 3), lambda older: True).ids == (1, 2, 3)
     assert fitted("one", (1, 4), lambda older: False).ids == (1, 4)
-    eventually(lambda: fitted("one", (1, 2, 3), lambda older: True).ids == (1, 2, 3))
+    until(lambda: fitted("one", (1, 2, 3), lambda older: True).ids == (1, 2, 3))
 
 
 def test_a_quick_fit_is_made_while_the_caller_waits(rows):

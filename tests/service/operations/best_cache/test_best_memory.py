@@ -6,10 +6,11 @@ from dataclasses import replace
 
 import pytest
 from caller import Caller
-from every_best import WIDE, commit_every_best, until
+from every_best import WIDE, commit_every_best
 from factories import H100, NEW, OLD, SHAPE, TILED_16, Rows
 from sqlalchemy import func, select, text, update
 from test_predicted_answers import supersede
+from waiting import PATIENCE_S, until
 
 from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.space import Configuration
@@ -430,7 +431,7 @@ def test_what_was_asked_about_is_read_by_the_next_process_before_it_is_ready(cli
     piece = Shelf.fill
 
     def held_up(shelf, rows):
-        assert let_go.wait(20)
+        assert let_go.wait(PATIENCE_S)
         piece(shelf, rows)
 
     with pytest.MonkeyPatch.context() as patch:

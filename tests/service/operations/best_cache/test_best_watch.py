@@ -1,7 +1,8 @@
 """The thread that keeps best configurations in memory up to date, by itself."""
 
 import threading
-import time
+
+from waiting import until
 
 from tilewright.service.operations.best_cache import watch as best_watch
 from tilewright.service.operations.best_cache.memory import BestMemory
@@ -17,9 +18,6 @@ def test_a_watch_that_waits_for_changes_stops_at_once(configured, monkeypatch):
     watch = BestWatch(BestMemory(100))
     for times in (1, 2):  # it may be started again
         watch.start()
-        deadline = time.monotonic() + 10
-        while len(begun) < times:
-            assert time.monotonic() < deadline
-            time.sleep(0.005)
+        until(lambda: len(begun) >= times)  # noqa: B023 - called at once
         watch.stop()
         assert not [thread for thread in threading.enumerate() if thread.name == "best"]

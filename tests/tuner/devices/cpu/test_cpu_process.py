@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 
 import pytest
 from processes import is_running
+from waiting import until
 
 from tilewright.tuner.devices.cpu.process import run_limited
 
@@ -22,24 +22,17 @@ def said(tmp_path):
     return tmp_path / "pid"
 
 
-def until(holds, within_s: float) -> None:
-    deadline = time.monotonic() + within_s
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
 def test_what_runs_too_long_is_killed_with_all_that_it_started(said):
     script = "sh -c 'echo $$ > $0; while :; do :; done' \"$0\"; true"
     assert run_limited(["sh", "-c", script, str(said)], timeout_s=2.0).code is None
-    until(lambda: not is_running(int(said.read_text())), 5)
+    until(lambda: not is_running(int(said.read_text())))
 
 
 def test_an_endless_compiler_of_a_killed_tuner_ends_too(said):
     tuner = subprocess.Popen([sys.executable, "-c", ORPHAN, str(said)])
-    until(lambda: said.exists() and said.read_text().endswith("\n"), 60)
+    until(lambda: said.exists() and said.read_text().endswith("\n"))
     tuner.kill()
     tuner.wait()
     pid = int(said.read_text())
     assert is_running(pid)
-    until(lambda: not is_running(pid), 60)  # two seconds of CPU time
+    until(lambda: not is_running(pid))  # two seconds of CPU time
