@@ -189,8 +189,9 @@ def _t4_time_ms(row: Mapping[str, Any], unit: str) -> float:
     measurements = row.get("measurements")
     for measured in measurements if isinstance(measurements, list) else ():
         if isinstance(measured, dict) and measured.get("name") == "time":
-            own_unit = measured.get("unit")
-            return _median_ms([measured.get("value")], UNITS_MS.get(own_unit or unit, math.nan))
+            own_unit = measured.get("unit") or unit
+            factor = UNITS_MS.get(own_unit, math.nan) if isinstance(own_unit, str) else math.nan
+            return _median_ms([measured.get("value")], factor)
     raise _NoRowError("there is no run time")
 
 
