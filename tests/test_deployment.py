@@ -114,7 +114,7 @@ def test_the_copied_files_are_enough_for_the_package(name, tmp_path):
     subprocess.run(command, cwd=tmp_path / "src", check=True, capture_output=True)
     with zipfile.ZipFile(next(tmp_path.glob("*.whl"))) as wheel:
         names = set(wheel.namelist())
-    expected = [ROOT / "service/cli/application.py", ROOT / "service/dashboard/pages.py"]
+    expected = [ROOT / "service/cli/application.py", ROOT / "service/dashboard/pages/overview.py"]
     expected += [*ROOT.glob("kernels/*/*.cu"), *ROOT.glob("migrations/versions/*.py")]
     assert {f"tilewright/{path.relative_to(ROOT)}" for path in expected} <= names
 

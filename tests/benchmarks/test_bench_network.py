@@ -37,7 +37,7 @@ def test_the_loop_computes_the_network(benchmark_module, network):
 
 
 def test_without_a_gpu_the_steps_run_on_the_cpu_device_and_the_table_says_so(benchmark_module, network):
-    paths, bench, tuning = (benchmark_module(name) for name in ("network_paths", "network", "network_tuning"))
+    bench, paths, tuning = map(benchmark_module, ("network", "network_table.paths", "network_table.tuning"))
     x = np.random.default_rng(1).standard_normal((9, 20)).astype(np.float32)
     device = CpuDevice()
     try:

@@ -66,8 +66,8 @@ def test_a_problem_without_history_is_tuned_as_it_was_asked_for(page, commit):
 
 
 def test_a_study_and_its_trials_go_on_with_their_problem(page, commit):
-    commit(lambda rows: rows.best(SHAPE, options={"trans_b": True}))
-    for path, variant in (("/studies/1", None), ("/studies/1/trials/0", ["tiled"])):
+    study = commit(lambda rows: rows.trial_of(rows.best(SHAPE, options={"trans_b": True})).study_id)
+    for path, variant in ((f"/studies/{study}", None), (f"/studies/{study}/trials/0", ["tiled"])):
         found = tuned(page(path))
         assert parse_shape(found["shape"]) == SHAPE
         assert parse_options(found["option"]) == {"trans_b": True}

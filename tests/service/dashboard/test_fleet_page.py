@@ -16,7 +16,8 @@ from tilewright.service.operations.requests import WebhookRequest
 from tilewright.service.operations.webhooks import webhooks
 from tilewright.service.settings import settings
 from tilewright.service.store import models
-from tilewright.service.store.models import DeliveryState, DeviceState, JobState
+from tilewright.service.store.models import DeliveryState, DeviceState, JobState, TuningJob
+from tilewright.service.store.session import session_scope
 
 MIG = replace(H200, slug="nvidia-h200-mig-1g.18gb", name="NVIDIA H200 MIG 1g.18gb")
 
@@ -28,6 +29,11 @@ def working(rows, uuid="GPU-nvidia-h200"):
     device.worker = job.worker = "host:17:0"
     rows.session.flush()
     return device.uuid, job.id
+
+
+def study_of(job):
+    with session_scope() as session:
+        return session.get_one(TuningJob, job).study_id
 
 
 def line_of(shown: str, uuid: str) -> str:
@@ -200,11 +206,11 @@ def test_only_an_admin_is_offered_buttons_and_shown_webhooks(as_key, commit, sco
     assert ("needs a key with the scope admin" in shown) is not sees
 
 
-@pytest.mark.parametrize("place", ["/jobs/{job}", "/studies/1"])
+@pytest.mark.parametrize("place", ["/jobs/{job}", "/studies/{study}"])
 def test_only_who_may_tune_is_offered_to_cancel(as_key, commit, place):
     _, job = commit(working)
     for scope in (Scope.READ, Scope.TUNE):
-        shown = as_key(scope, place.format(job=job)).text
+        shown = as_key(scope, place.format(job=job, study=study_of(job))).text
         assert ("hx-post" in shown) is (scope is Scope.TUNE)
         assert ("needs a key with the scope tune" in shown) is (scope is Scope.READ)
 

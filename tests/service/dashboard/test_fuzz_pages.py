@@ -9,7 +9,7 @@ from urllib.parse import quote
 import pytest
 from hostile import QUERIES, TEXTS
 
-from tilewright.service import dashboard
+from tilewright.service.dashboard import pages
 from tilewright.service.dashboard.rendering import PageRoute
 
 INSIDE = ("Traceback", "sqlalchemy", "psycopg", "site-packages", "tilewright/service")
@@ -17,9 +17,7 @@ RIGHT = QUERIES | {"kernel": "gemm", "device_model": "nvidia-h200", "slug": "nvi
 
 
 def page_routes() -> list[PageRoute]:
-    modules = [
-        importlib.import_module(f"{dashboard.__name__}.{m.name}") for m in pkgutil.iter_modules(dashboard.__path__)
-    ]
+    modules = [importlib.import_module(f"{pages.__name__}.{m.name}") for m in pkgutil.iter_modules(pages.__path__)]
     routers = [module.router for module in modules if hasattr(module, "router")]
     found = {route.path: route for router in routers for route in router.routes if isinstance(route, PageRoute)}
     return list(found.values())
@@ -27,8 +25,8 @@ def page_routes() -> list[PageRoute]:
 
 @pytest.mark.parametrize("route", page_routes(), ids=lambda route: route.path)
 def test_no_address_fails_a_page_or_tells_of_the_inside(client, commit, route):
-    best = commit(lambda rows: rows.best(library_ms=2.0))
-    right = RIGHT | {"name": "gemm", "job_id": str(best.job_id), "study_id": "1", "number": "0"}
+    best = commit(lambda rows: rows.trial_of(rows.best(library_ms=2.0)))
+    right = RIGHT | {"name": "gemm", "job_id": str(best.job_id), "study_id": str(best.study_id), "number": "0"}
     named = [field.name for field in route.dependant.path_params]
     asked = {field.alias: right[field.alias] for field in route.dependant.query_params if field.alias in right}
     tried = [({}, {})]

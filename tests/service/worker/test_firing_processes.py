@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import signal
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from datetime import timedelta
 import pytest
 from sqlalchemy import func, select, text, update
 from sqlalchemy.exc import ProgrammingError
+from waiting import until
 
 from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.problem import Limits
@@ -74,14 +76,15 @@ def test_five_processes_fire_ten_due_times_once_each_although_one_is_killed_and_
     first = made.next_at
     last = first + timedelta(seconds=9)
 
+    looked_s = []
+
+    def is_after(moment):
+        looked_s.append(time.monotonic())
+        with session_scope() as session:
+            return schedule(session, made.id).next_at > moment
+
     def wait_until_fired(moment):
-        deadline = time.monotonic() + 60
-        while True:
-            with session_scope() as session:
-                if schedule(session, made.id).next_at > moment:
-                    return
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        until(lambda: is_after(moment))
 
     wait_until_fired(first + timedelta(seconds=3))
     processes[0].kill()
@@ -106,7 +109,9 @@ def test_five_processes_fire_ten_due_times_once_each_although_one_is_killed_and_
     late_s = [(row.created_at - row.fire_at).total_seconds() for row in rows]
     assert min(late_s) >= 0
     # Three processes are left, so nothing waits for the dead; a standing one may hold a fire for FROZEN_S.
-    assert sorted(late_s)[5] < 0.5, late_s
+    # Nor is any process quicker than this one was let look on, which on a busy machine is seconds.
+    stood_s = max(later - sooner for sooner, later in itertools.pairwise(looked_s))
+    assert sorted(late_s)[5] < 0.5 + stood_s, late_s
 
 
 def test_a_process_that_stands_still_in_a_fire_loses_it_to_another(registered):
@@ -119,19 +124,18 @@ def test_a_process_that_stands_still_in_a_fire_loses_it_to_another(registered):
         assert firing.fire_due(session) == 0  # the row is taken
     assert next(frozen) == f"{firing.FROZEN_S:.0f}s"
     with Maintenance(pause_s=0.1):
-        deadline = time.monotonic() + 20
-        while True:
-            with session_scope() as session:
-                if schedule(session, made.id).last_jobs:
-                    break
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        until(lambda: has_fired(made.id))
     with pytest.raises(Exception, match="idle-in-transaction"):
         next(frozen)
     with session_scope() as session:
         fired = session.scalars(select(models.ScheduleFire).where(models.ScheduleFire.outcome == "fired")).all()
         jobs = session.scalars(select(models.TuningJob)).all()
     assert (len(fired), len(jobs)) == (1, 1)
+
+
+def has_fired(schedule_id):
+    with session_scope() as session:
+        return bool(schedule(session, schedule_id).last_jobs)
 
 
 def firing_session():
@@ -153,13 +157,7 @@ def test_the_loop_outlives_tables_that_are_not_there_yet(registered):
         with session_scope() as session:
             session.execute(text("ALTER TABLE schedules_of_later RENAME TO schedules"))
             made = create_schedule(session, every_second())
-        deadline = time.monotonic() + 20
-        while True:
-            with session_scope() as session:
-                if schedule(session, made.id).last_jobs:
-                    break
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        until(lambda: has_fired(made.id))
         assert maintenance._thread.is_alive()
 
 
@@ -184,5 +182,9 @@ def test_a_scheduled_job_settles_its_winner_again_although_every_configuration_i
     with fleet.session() as session:
         best = session.scalars(select(models.BestConfiguration).order_by(models.BestConfiguration.id)).all()
         delete_schedule(session, made.id)
-    assert [row.job_id for row in best] == [first.id, second.id]
-    assert [row.superseded_by_id for row in best] == [best[1].id, None]
+    before, after = done.result["best"], again.result["best"]
+    is_new = len(best) == 2
+    if before["configuration"] == after["configuration"]:  # else rounds decide, which are not kept
+        assert is_new == (after["ci_ms"][1] < best[0].ci_low_ms)  # what is no faster beyond the noise takes no place
+    assert [row.job_id for row in best] == [first.id, second.id][: 1 + is_new]
+    assert [row.superseded_by_id for row in best] == [best[-1].id, None][-len(best) :]
