@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable
+from functools import lru_cache
+from typing import TypeVar
 
 from tilewright.service.errors import InvalidRequestError
+
+Value = TypeVar("Value", int, bool | str)
+
+KEPT_PAIRS = 1 << 14
+"""Pairs like `m=256` that are read once: `GET best` reads three in every question, of few different ones."""
 
 SHAPE_EXAMPLE = "m=256,n=100,k=784"
 OPTIONS_EXAMPLE = "trans_a=false,trans_b=true"
@@ -18,13 +25,7 @@ _FLAGS = {"true": True, "false": False}
 
 def parse_shape(text: str | Iterable[str]) -> dict[str, int]:
     """Axis sizes by name; raises InvalidRequestError naming `shape`, or the axis. The kernel judges the sizes."""
-    shape: dict[str, int] = {}
-    for axis, size in _pairs("shape", text, SHAPE_EXAMPLE):
-        if axis in shape:
-            raise InvalidRequestError(f"shape.{axis}", f"the axis {axis} is given twice.", SHAPE_EXAMPLE)
-        if not _WHOLE.fullmatch(size):
-            raise InvalidRequestError(f"shape.{axis}", f"{size[:40]!r} is not a whole number.", SHAPE_EXAMPLE)
-        shape[axis] = int(size)
+    shape = _by_name("shape", text, _axis, SHAPE_EXAMPLE)
     if not shape:
         raise InvalidRequestError("shape", "no axis is given.", SHAPE_EXAMPLE)
     return shape
@@ -32,16 +33,7 @@ def parse_shape(text: str | Iterable[str]) -> dict[str, int]:
 
 def parse_options(text: str | Iterable[str] | None) -> dict[str, bool | str]:
     """Options by name, `true` and `false` as flags; raises InvalidRequestError naming `options`, or the option."""
-    options: dict[str, bool | str] = {}
-    for name, value in _pairs("options", text or (), OPTIONS_EXAMPLE):
-        if name in options:
-            raise InvalidRequestError(f"options.{name}", f"the option {name} is given twice.", OPTIONS_EXAMPLE)
-        if not _WORD.fullmatch(value):
-            raise InvalidRequestError(
-                f"options.{name}", f"{value[:40]!r} is neither true, false nor a word.", OPTIONS_EXAMPLE
-            )
-        options[name] = _FLAGS.get(value.lower(), value)
-    return options
+    return _by_name("options", text, _option, OPTIONS_EXAMPLE) if text else {}
 
 
 def format_shape(shape: dict[str, int]) -> str:
@@ -55,13 +47,40 @@ def format_options(options: dict[str, bool | str]) -> str:
     return ",".join(f"{name}={word}" for name, word in words)
 
 
-def _pairs(field: str, text: str | Iterable[str], example: str) -> Iterator[tuple[str, str]]:
-    """Name and value of every `name=value`, between commas and over repetitions."""
-    for part in [text] if isinstance(text, str) else text:
-        if not part.strip():
-            continue
-        for pair in part.split(","):
-            name, equals, value = (piece.strip() for piece in pair.partition("="))
-            if not equals or not _NAME.fullmatch(name) or not value:
-                raise InvalidRequestError(field, f"{pair.strip()[:40]!r} is not of the form name=value.", example)
-            yield name, value
+def _by_name(
+    field: str, text: str | Iterable[str], read: Callable[[str], tuple[str, Value]], example: str
+) -> dict[str, Value]:
+    """The values of every `name=value`, between commas and over repetitions."""
+    line = text if isinstance(text, str) else ",".join(part for part in text if part.strip())
+    items = list(map(read, line.split(","))) if line.strip() else []
+    values = dict(items)
+    if len(values) < len(items):
+        names = [name for name, _ in items]
+        twice = next(name for place, name in enumerate(names) if name in names[:place])
+        what = "axis" if field == "shape" else "option"
+        raise InvalidRequestError(f"{field}.{twice}", f"the {what} {twice} is given twice.", example)
+    return values
+
+
+@lru_cache(maxsize=KEPT_PAIRS)
+def _axis(pair: str) -> tuple[str, int]:
+    axis, size = _name_and_value("shape", pair, SHAPE_EXAMPLE)
+    if not _WHOLE.fullmatch(size):
+        raise InvalidRequestError(f"shape.{axis}", f"{size[:40]!r} is not a whole number.", SHAPE_EXAMPLE)
+    return axis, int(size)
+
+
+@lru_cache(maxsize=KEPT_PAIRS)
+def _option(pair: str) -> tuple[str, bool | str]:
+    name, value = _name_and_value("options", pair, OPTIONS_EXAMPLE)
+    if not _WORD.fullmatch(value):
+        reason = f"{value[:40]!r} is neither true, false nor a word."
+        raise InvalidRequestError(f"options.{name}", reason, OPTIONS_EXAMPLE)
+    return name, _FLAGS.get(value.lower(), value)
+
+
+def _name_and_value(field: str, pair: str, example: str) -> tuple[str, str]:
+    name, equals, value = (piece.strip() for piece in pair.partition("="))
+    if not equals or not _NAME.fullmatch(name) or not value:
+        raise InvalidRequestError(field, f"{pair.strip()[:40]!r} is not of the form name=value.", example)
+    return name, value

@@ -6,20 +6,24 @@ which gives the same answers. The guard asks it, once it has let the request thr
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable
+from collections.abc import Mapping
+from functools import lru_cache
 from urllib.parse import unquote
 
 from starlette.datastructures import State
 from starlette.types import Scope
 
+from tilewright.kernels.problem import OptionValue
 from tilewright.service.api.routes.best import represented, router
 from tilewright.service.errors import InvalidRequestError
-from tilewright.service.operations.best_cache.shelf import CachedAnswer
-from tilewright.service.operations.parse import parse_options
+from tilewright.service.operations.parse import parse_options, parse_shape
 
 LONGEST = {"shape": 512, "dtype": 16, "options": 512, "device_model": 128}
 """The names that make a plain question, with the limits of `parameters.BestQuery`."""
+
+LONGEST_QUERY = 1024
+KEPT_QUESTIONS = 4096
+"""Queries up to that length whose parsing is not repeated: applications ask the same few again and again."""
 
 LONGEST_TAGS = 1024  # parameters.IfNoneMatch
 DTYPE = "float32"  # parameters.BestQuery
@@ -36,7 +40,6 @@ class BestDoor:
 
     def __init__(self, state: State) -> None:
         self._state = state
-        self._usual: dict[str, tuple[str, re.Pattern[bytes]]] = {}
 
     def __call__(self, scope: Scope) -> Answered | None:
         """The answer to a request that the guard let through; its lookup and its demand are counted."""
@@ -45,61 +48,36 @@ class BestDoor:
         tags = [value for name, value in scope["headers"] if name == b"if-none-match"]
         if tags and (len(tags) > 1 or len(tags[0]) > LONGEST_TAGS):
             return None
-        found, model = self._find(scope["path"], scope["query_string"])
-        if found is None:
+        path, query = scope["path"], scope["query_string"]
+        question = _question(query) if path.startswith(_PREFIX) and len(query) <= LONGEST_QUERY else None
+        if question is None:
             return None
-        self._state.meters.note_lookups((found,))
-        self._state.demand.note((found,), model, scope.get("tilewright.caller"))
+        kernel, (model, shape, dtype, options) = path[len(_PREFIX) : -len(_SUFFIX)], question
+        answer = self._state.best.find(kernel, model, shape, dtype, options)
+        if answer is None:
+            return None
+        self._state.meters.note_lookups((answer,))
+        self._state.demand.note((answer,), model, scope.get("tilewright.caller"))
         scope["route"] = ROUTE  # what it is counted and logged as
-        return represented(found.as_json, tags[0].decode("latin-1") if tags else None)
-
-    def _find(self, path: str, query: bytes) -> tuple[CachedAnswer | None, str | None]:
-        """What is known in memory, and the device model as it was asked for."""
-        usual = self._usual.get(path)
-        words = usual[1].fullmatch(query) if usual else None
-        if usual and words:
-            sizes = [int(size) for size in words.groups()[1:]]
-            model = words[1].decode("ascii") if words[1] else None
-            return self._state.best.find_plain(usual[0], model, sizes, DTYPE), model
-        kernel, asked = path.removeprefix(_PREFIX).removesuffix(_SUFFIX), _plain(query)
-        shape = None if asked is None else _sizes(asked["shape"])
-        if asked is None or shape is None or not path.startswith(_PREFIX):
-            return None, None
-        try:
-            options = parse_options(asked["options"]) if "options" in asked else {}
-        except InvalidRequestError:
-            return None, None
-        model = asked.get("device_model")
-        found: CachedAnswer | None = self._state.best.find(kernel, model, shape, asked.get("dtype", DTYPE), options)
-        if found is not None and path not in self._usual:
-            self._usual[path] = kernel, _usual(found.problem.shape)
-        return found, model
+        return represented(answer.as_json, tags[0].decode("latin-1") if tags else None)
 
 
-def _usual(axes: Iterable[str]) -> re.Pattern[bytes]:
-    """Questions as our clients write them, read in a tenth of the time: a device model or none, and all the axes."""
-    sizes = b"(?:,|%2C)".join(rb"%b(?:=|%%3D)([0-9]{1,10})" % axis.encode() for axis in axes)
-    return re.compile(rb"(?:device_model=([a-z0-9-]{1,128})&)?shape=%b" % sizes)
+@lru_cache(maxsize=KEPT_QUESTIONS)
+def _question(query: bytes) -> tuple[str | None, Mapping[str, int], str, Mapping[str, OptionValue]] | None:
+    """Device model, shape, dtype and options; None where the long way must look closer.
 
-
-def _plain(query: bytes) -> dict[str, str] | None:
-    """The question; None where it has other names, one twice, an empty value or a long one, or no shape."""
-    asked: dict[str, str] = {}
-    for pair in query.decode("latin-1").split("&"):
+    That is for another name, one given twice, an empty value or a long one, no shape, and what cannot be parsed.
+    """
+    fields: dict[str, str] = {}
+    for pair in query.decode("latin-1").replace("+", " ").split("&"):
         name, _, value = pair.partition("=")
-        value = unquote(value.replace("+", " "))
-        if not 0 < len(value) <= LONGEST.get(name, 0) or name in asked:
+        if "%" in value:  # most clients escape these two, and `unquote` takes ten times as long
+            value = unquote(value.replace("%3D", "=").replace("%2C", ","))
+        if not 0 < len(value) <= LONGEST.get(name, 0) or name in fields:
             return None
-        asked[name] = value
-    return asked if "shape" in asked else None
-
-
-def _sizes(text: str) -> dict[str, int] | None:
-    """The sizes by axis; None where `parse_shape` must look closer. The kernel judges names and sizes."""
-    shape: dict[str, int] = {}
-    for pair in text.split(","):
-        axis, _, size = pair.partition("=")
-        if axis in shape or not (size.isascii() and size.isdigit()):
-            return None
-        shape[axis] = int(size)
-    return shape
+        fields[name] = value
+    try:
+        shape, options = parse_shape(fields.get("shape", "")), parse_options(fields.get("options"))
+    except InvalidRequestError:
+        return None
+    return fields.get("device_model"), shape, fields.get("dtype", DTYPE), options

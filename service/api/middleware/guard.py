@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
+import os
 import re
-import secrets
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -128,7 +128,7 @@ class Guard:
             return
         headers = Headers(scope=scope)
         names = {name for name, _ in scope["headers"]}  # asked first: a look for one header goes through all of them
-        request_id = _request_id(headers) if b"x-request-id" in names else secrets.token_hex(16)
+        request_id = _request_id(headers) if b"x-request-id" in names else os.urandom(16).hex()
         scope["tilewright.request_id"] = request_id
         scope["tilewright.response_headers"] = {**SECURITY_HEADERS, "X-Request-Id": request_id}
 
@@ -283,7 +283,7 @@ def _host_name(host: bytes) -> str:
 def _request_id(headers: Headers) -> str:
     """The caller's own id where it is a plain word, else a new one."""
     given = headers["x-request-id"]
-    return given if _REQUEST_ID.fullmatch(given) else secrets.token_hex(16)
+    return given if _REQUEST_ID.fullmatch(given) else os.urandom(16).hex()
 
 
 async def _read(receive: Receive, max_bytes: int) -> bytes:

@@ -113,8 +113,8 @@ def represented(body: bytes, if_none_match: str | None) -> tuple[int, list[tuple
     headers = [(b"etag", etag.encode()), (b"cache-control", CACHE_CONTROL)]
     if if_none_match is not None and is_among(etag, if_none_match):
         return 304, headers, b""
-    of_body = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
-    return 200, headers + of_body, body
+    headers += ((b"content-type", b"application/json"), (b"content-length", b"%d" % len(body)))
+    return 200, headers, body
 
 
 def is_among(etag: str, if_none_match: str) -> bool:

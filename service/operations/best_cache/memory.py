@@ -70,17 +70,14 @@ class BestMemory:
     ) -> CachedAnswer | None:
         """The answer of `find_best`; None where the database must be asked, be it for the right refusal."""
         shelf = self._shelf(kernel, device_model)
+        if shelf is None:
+            return None
         try:
-            return None if shelf is None else shelf.find(shelf.kernel.problem(shape, dtype, options))
+            if not options and tuple(shape) == shelf.kernel.axes:
+                return shelf.find_plain(tuple(shape.values()), dtype)
+            return shelf.find(shelf.kernel.problem(shape, dtype, options))
         except (InvalidProblemError, NoConfigurationError):
             return None
-
-    def find_plain(
-        self, kernel: str, device_model: str | None, sizes: Sequence[int], dtype: str
-    ) -> CachedAnswer | None:
-        """The same for sizes in the order of the kernel's axes, with every option at its default."""
-        shelf = self._shelf(kernel, device_model)
-        return None if shelf is None else shelf.find_plain(sizes, dtype)
 
     def find_of(self, kernel: str, device_model: str | None, problem: Problem) -> CachedAnswer | None:
         """The same for a problem."""
