@@ -12,7 +12,7 @@ from tilewright.kernels.problem import Limits, Problem
 from tilewright.kernels.space import Configuration
 from tilewright.service.errors import InvalidRequestError, NoConfigurationError
 from tilewright.service.operations.answers import BestAnswer, LaunchAnswer, Match, ProblemAnswer
-from tilewright.service.operations.best.results import gain, library_fields
+from tilewright.service.operations.best.results import measured_fields
 from tilewright.service.operations.best.stored import StoredBest
 from tilewright.service.operations.catalog import compiler_flags
 from tilewright.service.operations.staleness.standing import Standing
@@ -98,8 +98,7 @@ def stored_fields(asked: BestQuery, best: StoredBest, match: Match, standing: St
         shape = {axis: best.shape[axis] for axis in kernel.axes}
         tuned = kernel.problem(shape, best.dtype, best.options).as_json()
     launch = kernel.variant(configuration.variant).launch(configuration.values, problem)
-    time_ms = best.time_ms
-    return {
+    fields = measured_fields(best, standing) | {
         "match": match,
         "problem": problem.as_json(),
         "tuned_problem": tuned,
@@ -108,30 +107,15 @@ def stored_fields(asked: BestQuery, best: StoredBest, match: Match, standing: St
         "configuration": dict(configuration.items),
         "launch": {"grid": launch.grid, "block": launch.block, "shared_bytes": launch.shared_bytes},
         "flags": compiler_flags(kernel, problem, configuration),
-        "time_ms": time_ms,
-        "ci_ms": (best.ci_low_ms, best.ci_high_ms),
-        "l2": best.l2,
-        "gflops": best.gflops,
-        "gb_per_s": best.gb_per_s,
-        "roof_ratio": best.roof_ratio,
-        "gain_over_default": gain(best.default_ms, best),
-        "gain_over_slowest": gain(best.slowest_ms, best),
         "expected_loss": 0.0 if match is Match.EXACT else None,
-        "library": library_fields(best),
         "environment": dict(best.environment),
         "origins": [] if best.environment.origin is None else [best.environment.origin],
-        "verified_at": best.verified_at,
         "accuracy": asked.accuracy,
-        "bound_ratio": best.bound_ratio,
-        "ties": best.ties,
-        "stale": standing.stale,
-        "stale_because": standing.stale_because,
-        "improvable": standing.improvable,
-        "unseen_variants": standing.unseen_variants,
         "source_hash": best.source.source_hash,
         "study_id": best.study_id,
         "trial_number": best.trial_number,
     }
+    return {name: fields[name] for name in BestAnswer.model_fields}
 
 
 def predicted_answer(asked: BestQuery, prediction: Prediction) -> BestAnswer:

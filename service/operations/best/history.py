@@ -70,8 +70,8 @@ def _entry(row: models.BestConfiguration, before: models.BestConfiguration | Non
     variant, values = split_configuration(row.trial.configuration)
     verdict, ratio = None, None
     if before is not None:
-        found, ratio, _ = compare(_timed(before), _timed(row))
-        verdict = found.value
+        comparison, ratio, _ = compare(TimeInterval.of(before), TimeInterval.of(row))
+        verdict = comparison.value
     return HistoryEntry(
         result_id=row.id,
         device_model=row.device_model.slug,
@@ -91,10 +91,6 @@ def _entry(row: models.BestConfiguration, before: models.BestConfiguration | Non
         verdict=verdict,
         ratio=ratio,
     )
-
-
-def _timed(row: models.BestConfiguration) -> TimeInterval:
-    return TimeInterval(row.time_ms, row.ci_low_ms, row.ci_high_ms)
 
 
 def _changed(row: models.BestConfiguration, before: models.BestConfiguration) -> list[str]:

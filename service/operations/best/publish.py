@@ -175,17 +175,12 @@ def _trial_of(session: Session, study: models.Study, best: Finalist) -> models.T
 def _figures(session: Session, study: models.Study, trial: models.Trial, result: TuneResult) -> dict[str, Any]:
     best, library = result.best, result.library
     assert best is not None  # noqa: S101 - for the type checker: only winners come here
-    assert trial.time_ms is not None and trial.gflops is not None and trial.gb_per_s is not None  # noqa: S101, PT018
-    # Work is the same in the trial and in the finals; only the time differs.
-    rate = trial.time_ms / best.time_ms
-    reached = {"gflops": trial.gflops * rate, "gb_per_s": trial.gb_per_s * rate}
     return {
         "time_ms": best.time_ms,
         "ci_low_ms": best.ci_ms[0],
         "ci_high_ms": best.ci_ms[1],
         "l2": trial.ranking_l2,
-        **reached,
-        "roof_ratio": roof_ratio(session, study, reached["gflops"], reached["gb_per_s"]),
+        **rates(session, study, trial, best.time_ms),
         "default_ms": result.default_ms,
         "slowest_ms": result.slowest_ms,
         "library_name": library.name if library else None,
@@ -197,14 +192,18 @@ def _figures(session: Session, study: models.Study, trial: models.Trial, result:
     }
 
 
-def roof_ratio(session: Session, study: models.Study, gflops: float, gb_per_s: float) -> float | None:
-    """The share of the roof that is reached, 1 at the roof; None where the device's peaks are not known."""
+def rates(session: Session, study: models.Study, trial: models.Trial, time_ms: float) -> dict[str, float | None]:
+    """What the measured trial's work comes to in that time; `roof_ratio` is None where the peaks are not known."""
+    assert trial.time_ms is not None and trial.gflops is not None and trial.gb_per_s is not None  # noqa: S101, PT018
+    # Work is the same in the trial and in the finals; only the time differs.
+    rate = trial.time_ms / time_ms
+    gflops, gb_per_s = trial.gflops * rate, trial.gb_per_s * rate
     problem = session.get_one(models.Problem, study.problem_id)
     model = device_model_of(session.get_one(models.DeviceModel, study.device_model_id))
     # The roof depends on the ratio of work to traffic only, so that rates of one second serve as amounts.
-    admitted = problem.options.get("accuracy")
-    roof = roof_gflops(model, problem.dtype, round(gflops * 1e9), round(gb_per_s * 1e9), admitted)
-    return None if roof is None else gflops / roof
+    amounts = round(gflops * 1e9), round(gb_per_s * 1e9)
+    roof = roof_gflops(model, problem.dtype, *amounts, problem.options.get("accuracy"))
+    return {"gflops": gflops, "gb_per_s": gb_per_s, "roof_ratio": None if roof is None else gflops / roof}
 
 
 def _ties(result: TuneResult) -> int:

@@ -13,6 +13,7 @@ from sqlalchemy.orm import Session, joinedload
 
 from tilewright.service.errors import NotFoundError
 from tilewright.service.operations.answers import Answer, EnvironmentAnswer, LibraryAnswer, Page, ProblemAnswer
+from tilewright.service.operations.best.rows import is_current
 from tilewright.service.operations.best.stored import StoredBest, split_configuration
 from tilewright.service.operations.pages import MAX_ROW_ID, cursor_of, row_id_of
 from tilewright.service.operations.registry import environment_answer, problem_answer
@@ -69,28 +70,31 @@ class WhichResults(TypedDict, total=False):
     limit: int
 
 
-def library_fields(row: models.BestConfiguration | StoredBest) -> dict[str, Any] | None:
-    """The library's side of a best configuration, or None where no library was timed beside it."""
-    if row.library_ms is None or row.library_name is None:
-        return None
+def measured_fields(row: models.BestConfiguration | StoredBest, standing: Standing) -> dict[str, Any]:
+    """What every answer says of a measured best configuration, by the names of the answers' fields."""
+    library = None
+    if row.library_ms is not None and row.library_name is not None:
+        library = {
+            "name": row.library_name,
+            "time_ms": row.library_ms,
+            "faster": bool(row.library_faster),
+            "speedup": row.library_ms / row.time_ms,
+            "bound_ratio": row.library_bound_ratio,
+        }
     return {
-        "name": row.library_name,
-        "time_ms": row.library_ms,
-        "faster": bool(row.library_faster),
-        "speedup": row.library_ms / row.time_ms,
-        "bound_ratio": row.library_bound_ratio,
+        **{name: getattr(row, name) for name in _SAME},
+        "ci_ms": (row.ci_low_ms, row.ci_high_ms),
+        "gain_over_default": None if row.default_ms is None else row.default_ms / row.time_ms,
+        "gain_over_slowest": None if row.slowest_ms is None else row.slowest_ms / row.time_ms,
+        "library": library,
+        "stale": standing.stale,
+        "stale_because": standing.stale_because,
+        "improvable": standing.improvable,
+        "unseen_variants": standing.unseen_variants,
     }
 
 
-def library_answer(row: models.BestConfiguration) -> LibraryAnswer | None:
-    """The same as an answer."""
-    fields = library_fields(row)
-    return None if fields is None else LibraryAnswer(**fields)
-
-
-def gain(over_ms: float | None, row: models.BestConfiguration | StoredBest) -> float | None:
-    """How many times longer `over_ms` is than the best's time; None where nothing was measured."""
-    return over_ms / row.time_ms if over_ms is not None else None
+_SAME = ("time_ms", "l2", "gflops", "gb_per_s", "roof_ratio", "bound_ratio", "ties", "verified_at")
 
 
 def results(
@@ -184,8 +188,7 @@ def current_results(
 ) -> Select[Row]:
     """The query over best configurations, for those that stand, of this kernel and device model where given."""
     best = models.BestConfiguration
-    current = (best.superseded_by_id.is_(None), best.retracted_at.is_(None))
-    query = query.where(best.retracted_at.is_not(None)) if retracted else query.where(*current)
+    query = query.where(best.retracted_at.is_not(None) if retracted else is_current())
     if kernel is not None:
         query = query.join(best.problem).join(models.Problem.kernel).where(models.Kernel.name == kernel)
     if device_model is not None:
@@ -219,26 +222,11 @@ def _result_answer(row: models.BestConfiguration, standing: Standing) -> ResultA
         environment=environment_answer(row.environment),
         variant=variant,
         configuration=values,
-        time_ms=row.time_ms,
-        ci_ms=(row.ci_low_ms, row.ci_high_ms),
-        l2=row.l2,
-        gflops=row.gflops,
-        gb_per_s=row.gb_per_s,
-        roof_ratio=row.roof_ratio,
-        gain_over_default=gain(row.default_ms, row),
-        gain_over_slowest=gain(row.slowest_ms, row),
-        library=library_answer(row),
-        bound_ratio=row.bound_ratio,
-        ties=row.ties,
         study_id=row.trial.study_id,
         trial_number=row.trial.number,
-        verified_at=row.verified_at,
-        stale=standing.stale,
-        stale_because=list(standing.stale_because),
-        improvable=standing.improvable,
-        unseen_variants=list(standing.unseen_variants),
         retracted_at=row.retracted_at,
         retracted_reason=row.retracted_reason,
         retracted_by=row.retracted_by,
         stands_in_for=row.stands_in_for_id,
+        **measured_fields(row, standing),
     )

@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session, joinedload
 
 from tilewright.kernels.space import Configuration
 from tilewright.service.errors import NotFoundError
-from tilewright.service.operations.best.publish import roof_ratio
+from tilewright.service.operations.best.publish import rates
 from tilewright.service.operations.best.results import ResultAnswer, result
 from tilewright.service.operations.caller import acting
 from tilewright.service.operations.pages import MAX_ROW_ID
@@ -75,9 +75,6 @@ def _put_in_place(session: Session, row: models.BestConfiguration, study_id: int
     found = next(_candidates(session, study_id), None)
     if found is None:
         return
-    assert found.trial.time_ms and found.trial.gflops and found.trial.gb_per_s  # noqa: S101, PT018 - it is measured
-    rate = found.trial.time_ms / found.time_ms
-    gflops, gb_per_s = found.trial.gflops * rate, found.trial.gb_per_s * rate
     study = session.get_one(models.Study, study_id)
     said: dict[str, Any] = found.job.result or {}
     library: dict[str, Any] = said.get("library") or {}
@@ -93,9 +90,7 @@ def _put_in_place(session: Session, row: models.BestConfiguration, study_id: int
             ci_low_ms=found.ci_ms[0],
             ci_high_ms=found.ci_ms[1],
             l2=found.trial.ranking_l2,
-            gflops=gflops,
-            gb_per_s=gb_per_s,
-            roof_ratio=roof_ratio(session, study, gflops, gb_per_s),
+            **rates(session, study, found.trial, found.time_ms),
             default_ms=said.get("default_ms"),
             slowest_ms=said.get("slowest_ms"),
             library_name=library.get("name"),

@@ -19,7 +19,7 @@ from tilewright.kernels.space import Configuration
 from tilewright.service.errors import NotFoundError
 from tilewright.service.operations.answers import BestAnswer, Match
 from tilewright.service.operations.best.answer import BestQuery, stored_answer
-from tilewright.service.operations.best.rows import EnvironmentFilter, exact_rows
+from tilewright.service.operations.best.rows import EnvironmentFilter, exact_rows, is_current
 from tilewright.service.operations.exchange.export import compact
 from tilewright.service.operations.exchange.rows import device_model_row
 from tilewright.service.operations.registry import catalogue, default_device_model, device_models, limits_of
@@ -84,8 +84,7 @@ def _tuned_problems(session: Session, kernel: Kernel, row: models.DeviceModel, m
         .where(
             models.Kernel.name == kernel.name,
             best.device_model_id == row.id,
-            best.superseded_by_id.is_(None),
-            best.retracted_at.is_(None),
+            is_current(),
         )
         .limit(most)
     )

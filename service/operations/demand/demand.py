@@ -20,6 +20,7 @@ from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.problem import Problem
 from tilewright.service.errors import InvalidRequestError
 from tilewright.service.operations.answers import Answer, Page, ProblemAnswer
+from tilewright.service.operations.best.rows import is_current
 from tilewright.service.operations.jobs.request import request_job
 from tilewright.service.operations.registry import catalogue
 from tilewright.service.operations.requests import DemandJobs, JobRequest
@@ -186,8 +187,7 @@ def unmet(
         .where(
             problem.hash == table.problem_hash,
             best.device_model_id == table.device_model_id,
-            best.superseded_by_id.is_(None),
-            best.retracted_at.is_(None),
+            is_current(),
         )
     )
     query = select(table).where(~is_known.exists(), *conditions).options(joinedload(table.device_model))

@@ -16,6 +16,7 @@ from sqlalchemy import Select, select
 from sqlalchemy.orm import Session, defer, joinedload
 
 import tilewright
+from tilewright.service.operations.best.rows import is_current
 from tilewright.service.operations.exchange.document import FORMAT, MAX_STUDIES, MAX_TRIALS, EnvironmentPart
 from tilewright.service.operations.pages import cursor_of, row_id_of
 from tilewright.service.operations.registry import device_model_of, problem_answer
@@ -132,8 +133,7 @@ def _query(wanted: ExportSelection, after: int) -> Select[models.BestConfigurati
         .join(best.environment)
         .where(
             best.id > after,
-            best.superseded_by_id.is_(None),
-            best.retracted_at.is_(None),
+            is_current(),
             models.Environment.origin.is_(None),
         )
         .options(

@@ -14,6 +14,7 @@ from sqlalchemy.orm import Session, joinedload
 
 from tilewright.service.errors import NotFoundError
 from tilewright.service.operations.answers import Answer, Page, ProblemAnswer
+from tilewright.service.operations.best.rows import is_current
 from tilewright.service.operations.jobs.jobs import OPEN
 from tilewright.service.operations.pages import cursor_of, row_id_of
 from tilewright.service.operations.registry import problem_answer
@@ -63,6 +64,11 @@ class TimeInterval:
     low_ms: float
     high_ms: float
 
+    @classmethod
+    def of(cls, best: models.BestConfiguration) -> TimeInterval:
+        """That of a best configuration."""
+        return cls(best.time_ms, best.ci_low_ms, best.ci_high_ms)
+
     @property
     def noise(self) -> float:
         """The larger half of the interval, as a part of the time."""
@@ -84,7 +90,7 @@ def expect(session: Session, job: models.TuningJob) -> None:
     before = session.scalar(
         select(best.id)
         .join(environment, environment.id == best.environment_id)
-        .where(*_of(job), best.superseded_by_id.is_(None), best.retracted_at.is_(None))
+        .where(*_of(job), is_current())
         # As they are answered: measured here before imported, and of the newest environment.
         .order_by(environment.origin.is_not(None), best.environment_id.desc())
         .limit(1)
@@ -117,7 +123,7 @@ def _settle(session: Session, row: models.Comparison) -> None:
     row.after_id = after.id if after else None
     row.reason = _why_missing(row.job, before, after)
     if row.reason is None and before is not None and after is not None:
-        row.verdict, row.ratio, row.threshold = compare(_timed(before), _timed(after))
+        row.verdict, row.ratio, row.threshold = compare(TimeInterval.of(before), TimeInterval.of(after))
         if after.id == before.id:
             row.reason = "What stood before stays the best."
 
@@ -153,10 +159,6 @@ def _after(session: Session, job: models.TuningJob) -> models.BestConfiguration 
 def _of(job: models.TuningJob) -> list[ColumnElement[bool]]:
     best = models.BestConfiguration
     return [best.problem_id == job.problem_id, best.device_model_id == job.device_model_id]
-
-
-def _timed(row: models.BestConfiguration) -> TimeInterval:
-    return TimeInterval(row.time_ms, row.ci_low_ms, row.ci_high_ms)
 
 
 def comparisons(

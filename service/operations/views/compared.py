@@ -15,6 +15,7 @@ from sqlalchemy.orm import Session, joinedload
 
 from tilewright.service.errors import InvalidRequestError
 from tilewright.service.operations.answers import Answer, EnvironmentAnswer, ProblemAnswer
+from tilewright.service.operations.best.rows import is_current
 from tilewright.service.operations.registry import environment_answer, problem_answer
 from tilewright.service.operations.staleness.comparisons import DRIFT, Verdict
 from tilewright.service.store import models
@@ -163,7 +164,7 @@ def _standing(at: datetime | None) -> list[ColumnElement[bool]]:
     """Conditions on best configurations: those that stand now, or that had been settled at that time."""
     best = models.BestConfiguration
     if at is None:
-        return [best.superseded_by_id.is_(None), best.retracted_at.is_(None)]
+        return [is_current()]
     return [best.verified_at <= at, or_(best.retracted_at.is_(None), best.retracted_at > at)]
 
 

@@ -16,8 +16,9 @@ from tilewright.kernels.errors import InvalidProblemError
 from tilewright.kernels.problem import Limits, OptionValue
 from tilewright.kernels.space import Configuration
 from tilewright.service.operations.answers import Answer, Match, Page, ProblemAnswer
+from tilewright.service.operations.best.answer import BestQuery
 from tilewright.service.operations.best.results import ResultAnswer, current_results, result_answers, with_relations
-from tilewright.service.operations.best.stored import split_configuration
+from tilewright.service.operations.best.rows import is_current
 from tilewright.service.operations.catalog import kernel as kernel_declared
 from tilewright.service.operations.pages import cursor_of, row_id_of
 from tilewright.service.operations.registry import catalogue, limits_of, problem_answer
@@ -108,14 +109,14 @@ def _newest_first(wanted: Sequence[ColumnElement[bool]]) -> Select[int, int]:
     )
     has_newer = has_newer.where(newer.retracted_at.is_(None)).correlate(best)
     query = select(best.problem_id, best.id.label("newest")).join(best.problem).where(*wanted)
-    return query.where(best.superseded_by_id.is_(None), best.retracted_at.is_(None), ~has_newer.exists())
+    return query.where(is_current(), ~has_newer.exists())
 
 
 def _by_aggregate(wanted: Sequence[ColumnElement[bool]]) -> Select[int, int]:
     """The same where few may fit and the database cannot tell: read back one by one, all would be looked at."""
     best = models.BestConfiguration
     query = select(best.problem_id, func.max(best.id).label("newest")).join(best.problem).where(*wanted)
-    query = query.where(best.superseded_by_id.is_(None), best.retracted_at.is_(None)).group_by(best.problem_id)
+    query = query.where(is_current()).group_by(best.problem_id)
     newest = query.subquery()
     return select(newest.c.problem_id, newest.c.newest)
 
@@ -133,9 +134,7 @@ def _page(session: Session, query: Select[int, int], limit: int, cursor: str | N
 def _failed(session: Session, wanted: Sequence[ColumnElement[bool]]) -> list[int]:
     """Problems whose job failed and that nothing is known of."""
     best, job = models.BestConfiguration, models.TuningJob
-    known = select(best.id).where(
-        best.problem_id == job.problem_id, best.superseded_by_id.is_(None), best.retracted_at.is_(None)
-    )
+    known = select(best.id).where(best.problem_id == job.problem_id, is_current())
     query = select(job.problem_id).join(models.Problem, models.Problem.id == job.problem_id)
     query = query.where(*wanted, job.state == JobState.FAILED, ~known.exists())
     newest_first = query.group_by(job.problem_id).order_by(func.max(job.created_at).desc())
@@ -168,7 +167,7 @@ def _tuned_models(session: Session, problems: Sequence[ProblemAnswer]) -> dict[s
     for one in {_alike(p.dtype, p.options): p for p in problems}.values():
         own = select(best.id).join(problem, problem.id == best.problem_id).join(problem.kernel)
         own = own.where(models.Kernel.name == one.kernel, problem.dtype == one.dtype, problem.options == one.options)
-        own = own.where(best.device_model_id == model.id, best.superseded_by_id.is_(None), best.retracted_at.is_(None))
+        own = own.where(best.device_model_id == model.id, is_current())
         first = own.limit(1).correlate(model).scalar_subquery()  # stops at the first, where EXISTS would join them all
         found[_alike(one.dtype, one.options)] = set(session.scalars(select(model.slug).where(first.is_not(None))))
     return found
@@ -233,14 +232,8 @@ def _is_usable(row: models.BestConfiguration, limits: Limits) -> bool:
         problem = kernel.problem(row.problem.shape, row.problem.dtype, row.problem.options)
     except InvalidProblemError:
         return False  # of an option that the kernel no longer has
-    name, values = split_configuration(row.trial.configuration)
-    usable = kernel.usable_variants(problem, limits, [name]) if name in {v.name for v in kernel.variants} else []
-    if not usable:
-        return False
-    space = usable[0].space()
-    if len(space.parameters) != len(values) or any(values.get(p.name) not in p.values for p in space.parameters):
-        return False
-    return space.violated(Configuration.of(name, values).values, problem, limits) is None
+    asked = BestQuery(kernel, problem, row.device_model.slug, limits)
+    return asked.is_member(Configuration.from_json(row.trial.configuration))
 
 
 def _failures(session: Session, ids: Sequence[int]) -> dict[tuple[int, str], FailureAnswer]:
