@@ -1,4 +1,4 @@
-"""From a stored row, or from nothing but the declaration, to the answer about the asked problem."""
+"""Turns a stored row, a prediction or a kernel's default configuration into the answer of `best`."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from tilewright.tuner import roofline
 from tilewright.tuner.predict.predictor import Prediction
 
 MOST_POINTS = 8_000_000
-"""Of spaces that one request has enumerated, before constraints: gemm's take half a second for 1.5 million."""
+"""Configurations that one request may enumerate, before constraints: 1.5 million of gemm take half a second."""
 
 
 @dataclass(frozen=True)
 class BestQuery:
-    """The question: a problem on a device model with these limits."""
+    """What a caller asks: a problem on a device model, with that model's limits."""
 
     kernel: Kernel
     problem: Problem
     slug: str
     limits: Limits
-    running: Sequence[Variant] | None = None  # those of the kernel that the limits admit, where somebody knows
+    running: Sequence[Variant] | None = None  # the kernel's variants that the limits admit, where already computed
 
     @property
     def accuracy(self) -> str | None:
@@ -65,7 +65,7 @@ class BestQuery:
         return LaunchAnswer(grid=launch.grid, block=launch.block, shared_bytes=launch.shared_bytes)
 
     def problem_answer(self) -> ProblemAnswer:
-        """The problem as asked, options filled in."""
+        """The requested problem with every option filled in."""
         return _problem_answer(self.problem)
 
 
@@ -76,22 +76,22 @@ def _problem_answer(problem: Problem) -> ProblemAnswer:
 
 
 def stored_answer(asked: BestQuery, best: StoredBest, match: Match) -> BestAnswer | None:
-    """The answer that this row gives, or None where its configuration does not fit the asked problem."""
+    """The answer from this row, or None where its configuration does not fit the requested problem."""
     return answer_by(asked, best, match) if asked.is_member(best.configuration) else None
 
 
 def answer_by(asked: BestQuery, best: StoredBest, match: Match) -> BestAnswer:
-    """The same for a row whose configuration fits the asked problem."""
+    """The answer from a row whose configuration fits the requested problem."""
     return BestAnswer(**stored_fields(asked, best, match, standing_of(asked, best)))
 
 
 def standing_of(asked: BestQuery, best: StoredBest) -> Standing:
-    """The standing of the row where the asked problem's variants are to be seen."""
+    """Whether the row is stale, and which variants of the requested problem its study has not tried."""
     return best.seen.standing(asked.kernel, best.source, asked.usable_variants)
 
 
 def stored_fields(asked: BestQuery, best: StoredBest, match: Match, standing: Standing) -> dict[str, Any]:
-    """The fields of `stored_answer` in their order, for a row whose configuration fits the asked problem."""
+    """The fields of a BestAnswer, in its order, from a row whose configuration fits the requested problem."""
     kernel, configuration, problem = asked.kernel, best.configuration, asked.problem
     tuned = None
     if match is not Match.EXACT:
@@ -119,7 +119,7 @@ def stored_fields(asked: BestQuery, best: StoredBest, match: Match, standing: St
 
 
 def predicted_answer(asked: BestQuery, prediction: Prediction) -> BestAnswer:
-    """The configuration that should be fastest; its time is what is expected for the problem asked."""
+    """The answer from a prediction; its time is the one expected for the requested problem."""
     kernel, configuration = asked.kernel, prediction.configuration
     return BestAnswer(
         match=Match.PREDICTED,
@@ -147,21 +147,23 @@ def predicted_answer(asked: BestQuery, prediction: Prediction) -> BestAnswer:
 
 
 def default_answers(asked: Sequence[BestQuery]) -> dict[str, BestAnswer]:
-    """The kernel's own configuration for each, never measured here, by problem hash.
+    """The kernel's default configuration for each problem, by problem hash; none was measured here.
 
-    Raises NoConfigurationError where nothing runs, InvalidRequestError where too many would take too long.
+    Raises NoConfigurationError where no variant runs, InvalidRequestError where the search would take too long.
     """
-    points, found = 0, {}
-    for one in asked:
-        configuration = declared_default(one)
+    points, answers = 0, {}
+    for query in asked:
+        configuration = declared_default(query)
         if configuration is None:
             if points > MOST_POINTS:
-                reason = f"no default fits {one.problem} and many before it, which takes long; ask for fewer such."
+                reason = (
+                    f"no default fits {query.problem} and many shapes before it; ask for fewer such shapes."
+                )
                 raise InvalidRequestError("shapes", reason)
-            points += sum(variant.space().product_size() for variant in one.usable_variants)
-            configuration = _first_feasible(one)
-        found[one.problem.hash] = _default_answer(one, configuration)
-    return found
+            points += sum(variant.space().product_size() for variant in query.usable_variants)
+            configuration = _first_feasible(query)
+        answers[query.problem.hash] = _default_answer(query, configuration)
+    return answers
 
 
 def _default_answer(asked: BestQuery, configuration: Configuration) -> BestAnswer:
@@ -195,7 +197,7 @@ def declared_default(asked: BestQuery) -> Configuration | None:
 
 
 def _first_feasible(asked: BestQuery) -> Configuration:
-    """Anything feasible at all, by enumerating the space: that takes much longer than the rest of an answer."""
+    """Any feasible configuration, found by enumerating the space: this takes longer than all the rest of an answer."""
     kernel = asked.kernel
     starts = kernel.space(asked.problem, asked.limits).defaults() if asked.usable_variants else []
     if not starts:

@@ -1,7 +1,7 @@
-"""Where every tuned shape is far from the asked one: which of their configurations to hand out, or the default.
+"""Chooses the configuration to answer with where every tuned shape is far from the requested one.
 
-A time that was measured far away is carried over by estimates of both launches (`tuner/estimate.py`), and so is the
-default's, which each study times. The least decides.
+Candidates are the configurations of the nearest tuned shapes and the kernel's default, which each study times too. Each
+measured time is scaled by the estimates of both launches (`tuner/predict/estimate.py`); the least wins.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ COMPARED = 4
 
 
 def is_near(sizes: Sequence[int], others: Sequence[int]) -> bool:
-    """Whether shapes are so near that what is best for the one is handed out for the other."""
+    """Whether two shapes are so near that the best configuration of one may answer for the other."""
     # Whole numbers: each of the two ways to an answer sums up logarithms in an order of its own.
     larger = smaller = 1
     for size, other in zip(sizes, others, strict=True):
@@ -32,20 +32,20 @@ def is_near(sizes: Sequence[int], others: Sequence[int]) -> bool:
 
 
 def choose(asked: BestQuery, rows: Sequence[StoredBest], tiles: Tiles | None = None) -> StoredBest | None:
-    """The row, the nearest coming first, that should be fastest for the asked problem; None: the default should be.
+    """The row that should be fastest for the requested problem; None where the default should.
 
-    `tiles`: those of earlier questions with this dtype and these options, which saves most of the time.
+    `rows`: the nearest first. `tiles`: kept from earlier questions with this dtype and these options, which saves most of the time.
     """
     try:
         expected_ms = list(_expected_ms(asked, rows, tiles or Tiles(asked.kernel)))
-    except (ArithmeticError, LookupError, ValueError):  # a kernel of one's own that is not defined for other shapes
+    except (ArithmeticError, LookupError, ValueError):  # a user's kernel whose functions fail for other shapes
         return rows[0]
     place = min(range(len(expected_ms)), key=expected_ms.__getitem__)
     return rows[place] if place < len(rows) else None
 
 
 def _expected_ms(asked: BestQuery, rows: Sequence[StoredBest], tiles: Tiles) -> Iterator[float]:
-    """For the asked problem, of each row and then of the default, where one of the same variant was timed."""
+    """Expected times: of each row, then of the default, where a default of the same variant was timed."""
     kernel = asked.kernel
 
     def carried(time_ms: float, tuned: Problem, there: Configuration, here: Configuration) -> float:

@@ -3,8 +3,8 @@
 Matches are tried in this order: `exact`; `predicted` from the trials of tuned shapes with the same dtype and options;
 `nearest`, of those the one at the smallest logarithmic distance; `transferred`, the same on a similar model of the same
 kind; `default`, the kernel's own. Where all of them are far, an estimate decides between the nearest few, then called
-`estimated`, and the default (`far_best.py`).
-A stored configuration is handed out only where it is a member of the asked problem's space today.
+`estimated`, and the default (`best/far.py`).
+A stored configuration is returned only where it is in the requested problem's search space today.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from tilewright.service.store import models
 T = TypeVar("T")
 
 MAX_SHAPES = 1000
-"""Shapes of one batch."""
+"""The most shapes that one batch may hold."""
 
 
 def find_best(
@@ -86,7 +86,7 @@ def find_best_batch(
 ) -> list[BestAnswer | T]:
     """One answer per shape, in order, with a handful of queries in all; raises like `find_best`, naming the shape.
 
-    `known`: answers that need no query; they are the same as found here.
+    `known`: gives the answers that need no query; they equal those from the database.
     """
     declared = kernel_named(kernel)
     if not 1 <= len(shapes) <= MAX_SHAPES:
@@ -102,9 +102,9 @@ def find_best_batch(
             raise InvalidProblemError(field, error.reason, error.example) from error
     answers = [None if known is None else known(problem) for problem in problems]
     missing = [problem for problem, answer in zip(problems, answers, strict=True) if answer is None]
-    asked = _find(session, declared, device_model, missing, EnvironmentFilter(driver, toolkit)) if missing else []
-    found = iter(asked)
-    return [next(found) if answer is None else answer for answer in answers]
+    environment = EnvironmentFilter(driver, toolkit)
+    looked_up = iter(_find(session, declared, device_model, missing, environment) if missing else [])
+    return [next(looked_up) if answer is None else answer for answer in answers]
 
 
 def _find(
@@ -155,16 +155,16 @@ def _without_exact(
 def _predicted(
     session: Session, model: models.DeviceModel, tuned: TunedShapes, asked: Sequence[BestQuery]
 ) -> dict[str, BestAnswer]:
-    """Answers for the problems that a prediction could be made for."""
-    admits = {one.problem: one.is_member for one in asked}
-    found = predictions(session, asked[0].kernel, asked[0].limits, model.id, tuned, admits)
-    return {one.problem.hash: predicted_answer(one, found[one.problem]) for one in asked if one.problem in found}
+    """Answers for the problems that allow a prediction, by problem hash."""
+    admits = {query.problem: query.is_member for query in asked}
+    predicted = predictions(session, asked[0].kernel, asked[0].limits, model.id, tuned, admits)
+    return {q.problem.hash: predicted_answer(q, predicted[q.problem]) for q in asked if q.problem in predicted}
 
 
 def _by_distance(
     session: Session, match: Match, tuned: TunedShapes, asked: Sequence[BestQuery]
 ) -> dict[str, BestAnswer]:
-    """For each problem the answer by the nearest tuned ones whose configuration fits it, where there is one."""
+    """For each problem the answer from the nearest tuned one whose configuration fits it, where there is one."""
     places = {one.problem.hash: tuned.nearest(one.problem, TRIED) for one in asked}
     fitting: dict[str, list[StoredBest]] = {one.problem.hash: [] for one in asked}
     found: dict[str, BestAnswer] = {}

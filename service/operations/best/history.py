@@ -1,4 +1,4 @@
-"""What the best of one problem has been: every settled winner, superseded and retracted ones too, oldest first."""
+"""The history of one problem's best: every settled winner, oldest first, superseded and retracted ones included."""
 
 from __future__ import annotations
 

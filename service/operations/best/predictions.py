@@ -1,4 +1,4 @@
-"""Predicted answers: what the trials of tuned shapes say of one that is not, kept until another shape is tuned."""
+"""Predicts the best configuration of an untuned shape from the trials of tuned ones; kept until another is tuned."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from tilewright.tuner.outcome import Outcome
 from tilewright.tuner.predict.predictor import Prediction, Predictor, Record, enough
 
 MOST_SHAPES = 300
-"""Tuned shapes, the newest, that are predicted from: fitting to as many takes about two seconds."""
+"""How many tuned shapes, the newest, a predictor is fitted to: fitting to so many takes about two seconds."""
 
 FEWEST_TRIALS = 8
-"""Measured trials of a shape below which it says too little of the others to be predicted from."""
+"""A shape with fewer measured trials is not used for predictions: it says too little about other shapes."""
 
 _PREDICTORS = Predictors()
 
@@ -63,7 +63,7 @@ def predictions(
 
 
 class RememberedPredictions:
-    """What `predictions` said before of the problems of one kernel, dtype and options on one device model."""
+    """Earlier results of `predictions` for one kernel, dtype and options on one device model."""
 
     def __init__(self, kernel: Kernel, limits: Limits, retracted: int, ids: Iterable[int]) -> None:
         """`ids`: of the best rows, the newest first. `retracted`: as `count_retracted` counts them."""
@@ -72,7 +72,7 @@ class RememberedPredictions:
         self._says_nothing = not enough(len(self._ids))
 
     def answer(self, problem: Problem) -> tuple[bool, Prediction | None]:
-        """Whether it is known what `predictions` says of the problem, and that."""
+        """Whether `predictions` has an earlier result for the problem, and that result."""
         if self._says_nothing:
             return True, None
         series = _series(self._kernel, self._limits, problem, self._retracted)
@@ -87,7 +87,7 @@ def _series(kernel: Kernel, limits: Limits, like: Problem, retracted: int) -> Ha
 
 
 def _may_stand_in(session: Session, older: Sequence[int], ids: Sequence[int]) -> bool:
-    """Whether the one fit is only a little behind the other: since then nothing but newer bests came.
+    """Whether an older fit may answer for now: only newer bests were added since.
 
     What is gone was superseded by one of them, or fell off the end; a retracted best must not be predicted from.
     """
@@ -158,7 +158,7 @@ class _Trials:
 
 
 def _trials(session: Session, kernel: Kernel, studies: Collection[int]) -> dict[int, _Trials]:
-    """By study what was measured, and what failed: in a trial, in a job's finals, or as a best that was retracted."""
+    """Measured and failed configurations by study; failures come from trials, finals and retracted bests."""
     trial = models.Trial
     current = kernel_variant_ids(session, kernel).values()
     rows = session.execute(

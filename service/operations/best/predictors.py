@@ -1,4 +1,4 @@
-"""What a process keeps of predictions: fitted predictors, and the answers that each gave.
+"""A process's cache of predictions: fitted predictors, and the answers that each gave.
 
 Fitting to many shapes takes seconds, and every newly tuned shape asks for it. Where an older fit may stand in, it
 answers until a thread has fitted the new one; a quick fit is made at once.
@@ -23,7 +23,7 @@ from tilewright.tuner.predict.predictor import Prediction, Predictor
 logger = logging.getLogger(__name__)
 
 KEPT_PREDICTORS, KEPT_ANSWERS = 8, 4096
-"""What a process keeps: a predictor of 60 shapes of gemm takes 35 to 45 MB, most of it the function's matrix."""
+"""The most a process keeps: a predictor of 60 shapes of gemm takes 35 to 45 MB, most of it the matrix."""
 
 QUICK_TRIALS = 500
 """A fit to no more is made while the caller waits: that takes some 100 ms, and to all of 60 shapes over two seconds."""
@@ -43,7 +43,7 @@ class Fitted:
 
 
 class Predictors:
-    """Predictors by what they were fitted to; safe for several threads. `series`: what an older one must share."""
+    """Predictors by the rows they were fitted to; safe for several threads. Those of one `series` are alike."""
 
     def __init__(self) -> None:
         self._fitted: OrderedDict[tuple[Hashable, Ids], Fitted] = OrderedDict()
@@ -70,7 +70,7 @@ class Predictors:
     def answer(
         self, series: Hashable, fitted: Fitted, asked: Hashable, predict: Callable[[Predictor], Prediction | None]
     ) -> Prediction | None:
-        """What the predictor says of `asked`, predicted where it has not been yet."""
+        """The prediction for `asked`, made now where it was not made before."""
         if fitted.predictor is None:
             return None
         key = (series, fitted.ids, asked)
@@ -125,7 +125,7 @@ class Predictors:
                 self._fitted.popitem(last=False)
 
     def _fit_apart(self, series: Hashable, ids: Ids, fit: Fit) -> None:
-        """Begins to fit in a thread with a session of its own, unless somebody does already."""
+        """Starts to fit in a thread with its own session, unless that fit is already under way."""
         key = (series, ids)
         with self._lock:
             if key in self._fitting:

@@ -1,4 +1,4 @@
-"""What the database holds that a new study may learn from before its own trials: see `priors`.
+"""Collects what a new study can learn from earlier studies before its own trials: see `priors`.
 
 Trials of the nearest two make priors; what `best` would predict is tried first, then what was best for more of them. A
 model's guess is as good as the trials that two shapes share: winners tried elsewhere too are what predictions for a
@@ -57,13 +57,12 @@ def priors(session: Session, kernel: Kernel, problem: Problem, study: models.Stu
     From its own device model: the same problem in older environments, near shapes in the same one. Where there is
     neither, the same problem or near shapes on the most similar other models of its kind.
     """
-    found = [*_older(session, kernel, study), *_near(session, kernel, problem, study)]
-    found = found or _elsewhere(session, kernel, problem, study)
-    return sorted(found, key=lambda prior: -prior.similarity)
+    own = [*_older(session, kernel, study), *_near(session, kernel, problem, study)]
+    return sorted(own or _elsewhere(session, kernel, problem, study), key=lambda prior: -prior.similarity)
 
 
 def winners(session: Session, kernel: Kernel, problem: Problem, study: models.Study) -> list[Configuration]:
-    """What is best on the study's device model for this problem and the nearest others, the nearest first.
+    """The best configurations of this problem and the nearest others on the study's device model, the nearest first.
 
     Of every environment: a start is measured like any other trial.
     """
@@ -72,14 +71,14 @@ def winners(session: Session, kernel: Kernel, problem: Problem, study: models.St
     tuned = similar_shapes(session, kernel, problem, model, EnvironmentFilter(), transferred=False)
     ids = tuned.nearest(problem, MOST_WINNERS)
     rows = session.execute(select(best.id, models.Trial.configuration).join(best.trial).where(best.id.in_(ids)))
-    found = {row.id: Configuration.from_json(row.configuration) for row in rows}
-    return list(dict.fromkeys(found[number] for number in ids))
+    configurations = {row.id: Configuration.from_json(row.configuration) for row in rows}
+    return list(dict.fromkeys(configurations[row_id] for row_id in ids))
 
 
 def guess(
     session: Session, kernel: Kernel, problem: Problem, device: str, variants: Sequence[str] | None
 ) -> Configuration | None:
-    """What is predicted, as by `best`, to be the fastest of these variants on the device of this UUID.
+    """The configuration of these variants that is predicted, as by `best`, to be fastest on the device of this UUID.
 
     From the nearest shapes; None where too few are tuned.
     """
@@ -89,12 +88,12 @@ def guess(
     near = replace(tuned, ids=tuned.ids[np.isin(tuned.ids, tuned.nearest(problem, MOST_GUESSED_FROM))])
     limits = limits_of(model)
     space = kernel.space(problem, limits, variants)
-    found = predictions(session, kernel, limits, model.id, near, {problem: space.__contains__})
-    return found[problem].configuration if problem in found else None
+    predicted = predictions(session, kernel, limits, model.id, near, {problem: space.__contains__})
+    return predicted[problem].configuration if problem in predicted else None
 
 
 def distance(one: Shape, other: Shape) -> float:
-    """How many powers of two the axes differ by, added up: 1 x n is as far from n x 1 as it looks."""
+    """The powers of two that the axes differ by, summed, so that 1 x n is far from n x 1."""
     return sum(abs(math.log2(size / other[axis])) for axis, size in one.items())
 
 
@@ -162,9 +161,9 @@ def _within_reach(
     )
     for study_id, problem_id, shape, model in session.execute(wanted):
         if shape.keys() == problem.shape.keys():
-            found = _Near(distance(problem.shape, shape), study_id, problem_id, model)
-            if found.distance <= FARTHEST:
-                yield found
+            near = _Near(distance(problem.shape, shape), study_id, problem_id, model)
+            if near.distance <= FARTHEST:
+                yield near
 
 
 def _share(far: float) -> float:

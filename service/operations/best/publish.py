@@ -56,7 +56,7 @@ def publish_best(
 
 
 def job_result(result: TuneResult) -> dict[str, Any]:
-    """What a job came to, as JSON; gains are times of the other over the best's, above 1 in favour of the best."""
+    """A job's result as JSON; gains are times of the other over the best's, above 1 in favour of the best."""
     best, library = result.best, result.library
     return {
         "stopped_by": result.stopped_by,
@@ -193,7 +193,7 @@ def _figures(session: Session, study: models.Study, trial: models.Trial, result:
 
 
 def rates(session: Session, study: models.Study, trial: models.Trial, time_ms: float) -> dict[str, float | None]:
-    """What the measured trial's work comes to in that time; `roof_ratio` is None where the peaks are not known."""
+    """Rates of the measured trial's work done in that time; `roof_ratio` is None where the peaks are not known."""
     assert trial.time_ms is not None and trial.gflops is not None and trial.gb_per_s is not None  # noqa: S101, PT018
     # Work is the same in the trial and in the finals; only the time differs.
     rate = trial.time_ms / time_ms
@@ -220,7 +220,7 @@ def _finalist(finalist: Finalist) -> dict[str, Any]:
 
 
 def _finite(ratio: float | None) -> float | None:
-    """The ratio, or None where there is none that JSON could say."""
+    """The ratio, or None where it is missing or infinite, which JSON cannot express."""
     return ratio if ratio is not None and math.isfinite(ratio) else None
 
 

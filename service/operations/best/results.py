@@ -23,7 +23,7 @@ from tilewright.service.store import models
 Row = TypeVar("Row")
 
 MOST_LOOKED_AT = 2000
-"""Results that one page looks at for those that are improvable; a page that finds too few still leads to the next."""
+"""How many results one page filters by `improvable`; a page that finds too few still has a cursor to the next."""
 
 
 class ResultAnswer(Answer):
@@ -60,7 +60,7 @@ class ResultAnswer(Answer):
 
 
 class WhichResults(TypedDict, total=False):
-    """Which results a page of them holds; what is absent narrows nothing."""
+    """Filters of a page of results; an absent one filters nothing."""
 
     kernel: str | None
     device_model: str | None
@@ -71,7 +71,7 @@ class WhichResults(TypedDict, total=False):
 
 
 def measured_fields(row: models.BestConfiguration | StoredBest, standing: Standing) -> dict[str, Any]:
-    """What every answer says of a measured best configuration, by the names of the answers' fields."""
+    """The fields that BestAnswer and ResultAnswer share, by name, for a measured best configuration."""
     library = None
     if row.library_ms is not None and row.library_name is not None:
         library = {
@@ -186,7 +186,7 @@ def results_by_model(
 def current_results(
     query: Select[Row], kernel: str | None, device_model: str | None, *, retracted: bool = False
 ) -> Select[Row]:
-    """The query over best configurations, for those that stand, of this kernel and device model where given."""
+    """The query for current best configurations, of this kernel and device model where given."""
     best = models.BestConfiguration
     query = query.where(best.retracted_at.is_not(None) if retracted else is_current())
     if kernel is not None:
@@ -197,7 +197,7 @@ def current_results(
 
 
 def with_relations(query: Select[Row]) -> Select[Row]:
-    """The query over best configurations, with everything that an answer is made of."""
+    """The query over best configurations, which loads every relation that an answer needs."""
     best = models.BestConfiguration
     return query.options(
         joinedload(best.problem).joinedload(models.Problem.kernel),

@@ -42,7 +42,7 @@ def retract(session: Session, result_id: int, reason: str) -> ResultAnswer:
 
 
 def _withdraw(session: Session, trial: models.Trial, reason: str) -> None:
-    """Retracts whatever was published from the trial: what is wrong with it, is wrong with all of that."""
+    """Retracts every best that was published from the trial: a fault of the trial is a fault of them all."""
     who, best = acting(), models.BestConfiguration
     rows = session.scalars(
         select(best)
@@ -61,7 +61,7 @@ def _withdraw(session: Session, trial: models.Trial, reason: str) -> None:
 
 @dataclass(frozen=True)
 class _Candidate:
-    """A configuration with the time that it was last settled with, by a job's finals or by its own trial."""
+    """A configuration with its last settled time, from a job's finals or from its own trial."""
 
     trial: models.Trial
     job: models.TuningJob
@@ -106,7 +106,7 @@ def _put_in_place(session: Session, row: models.BestConfiguration, study_id: int
 
 
 def _candidates(session: Session, study_id: int) -> Iterator[_Candidate]:
-    """What may stand in, the fastest first: finalists of the study's jobs, then its other measured trials."""
+    """Replacements for a retracted best: finalists of the study's jobs, then its other trials; fastest first."""
     out = barred(session, study_id)
     finalists = [c for c in _finalists(session, study_id) if Configuration.from_json(c.trial.configuration) not in out]
     yield from sorted(finalists, key=lambda c: c.time_ms)
@@ -121,7 +121,7 @@ def _candidates(session: Session, study_id: int) -> Iterator[_Candidate]:
 
 
 def _finalists(session: Session, study_id: int) -> list[_Candidate]:
-    """Every configuration that a job settled; of one that several did, as the newest found it."""
+    """Every configuration that a job's finals settled; where several jobs did, the newest result."""
     job = models.TuningJob
     rows = session.scalars(
         select(job)

@@ -21,19 +21,19 @@ from tilewright.service.operations.staleness.standing import source_key, source_
 from tilewright.service.store import models
 
 MAX_RANKED = 20_000
-"""Tuned shapes that are ranked, newest first: a bound on the work of one question."""
+"""How many tuned shapes, the newest, are ranked by distance: this bounds the work of one question."""
 
 
 TRIED = 64
-"""Nearest results looked at before the next kind of match: some do not fit the asked problem."""
+"""How many nearest results are tried before the next kind of match: some do not fit the requested problem."""
 
 TRIED_FIRST = 8
-"""So many of them are read at first; the first fits most questions."""
+"""How many of them the first query reads; for most questions the very first one fits."""
 
 
 @dataclass(frozen=True)
 class EnvironmentFilter:
-    """The driver and toolkit that a caller insists on; None takes any."""
+    """The driver and toolkit that a caller requires; None accepts any."""
 
     driver: str | None = None
     toolkit: str | None = None
@@ -180,7 +180,7 @@ def alike(kernel: Kernel, like: Problem) -> list[ColumnElement[bool]]:
 
 
 def _has_no_other_axes(axes: Sequence[str]) -> ColumnElement[bool]:
-    """Whether a joined problem has none but these; the kernel may have had others once."""
+    """Whether a joined problem has only these axes; the kernel may have had others once."""
     return models.Problem.shape.op("-", return_type=JSONB())(cast(list(axes), ARRAY(Text))) == {}
 
 

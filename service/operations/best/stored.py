@@ -1,4 +1,4 @@
-"""A current best configuration with all that an answer says of it, as plain values: from a query or from memory."""
+"""One current best configuration as plain values, with all an answer needs: from a query or from memory."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tilewright.service.operations.staleness.standing import Source, StandingFac
 from tilewright.service.store import models
 
 KEPT_TEXTS = 1 << 16
-"""JSON texts of which the value is kept: configurations recur in thousands of rows, options in all of them."""
+"""How many parsed JSON texts are kept: configurations recur in thousands of rows, options in all of them."""
 
 
 class StoredBest(NamedTuple):
@@ -110,8 +110,8 @@ def split_configuration(stored: Mapping[str, str | int]) -> tuple[str, dict[str,
 
 @lru_cache(maxsize=KEPT_TEXTS)
 def _options(text: str) -> dict[str, OptionValue]:
-    found: dict[str, OptionValue] = json.loads(text)
-    return found
+    options: dict[str, OptionValue] = json.loads(text)
+    return options
 
 
 @lru_cache(maxsize=KEPT_TEXTS)

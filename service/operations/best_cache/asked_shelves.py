@@ -1,4 +1,4 @@
-"""Which shelves of best configurations callers ask about, written down for the processes that start later."""
+"""Records which shelves of best configurations are asked about, so that later processes load them at their start."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ Name = tuple[str, str]
 """A kernel and the slug of a device model."""
 
 LATELY = timedelta(days=7)
-"""What nobody asked about for so long is not read before it is asked for."""
+"""A shelf that nobody asked about for so long is not loaded at the start."""
 
 
 def note_asked(session: Session, names: Collection[Name]) -> None:
-    """Writes down that these were asked about now, and forgets those that were not lately."""
+    """Records that these were asked about now, and deletes records older than LATELY."""
     shelf = models.AskedShelf
     ids = dict(session.execute(select(models.DeviceModel.slug, models.DeviceModel.id)).all())
     rows = [{"kernel": kernel, "device_model_id": ids[slug]} for kernel, slug in sorted(names) if slug in ids]
@@ -31,7 +31,7 @@ def note_asked(session: Session, names: Collection[Name]) -> None:
 
 
 def asked_lately(session: Session) -> list[Name]:
-    """Those that were asked about lately, the last ones first."""
+    """The shelves that were asked about within LATELY, the latest first."""
     shelf, model = models.AskedShelf, models.DeviceModel
     query = select(shelf.kernel, model.slug).join(model, model.id == shelf.device_model_id)
     recent = query.where(shelf.asked_at > func.now() - LATELY).order_by(shelf.asked_at.desc(), shelf.kernel, model.slug)

@@ -1,8 +1,8 @@
 """The current best configurations that a process keeps in memory, shelf by shelf as they are asked for.
 
-A shelf is a kernel on a device model. What is kept is what the database said at most BELIEVED_S ago: whoever keeps it
-up to date (best_watch.py) says `confirm` after every look at the changes; where it falls silent, nothing is answered
-from memory and callers ask the database, which says the same (`find_best`).
+A shelf is a kernel on a device model. Its content is never older than BELIEVED_S: the thread that keeps it
+up to date (watch.py) calls `confirm` after every check for changes. Where no `confirm` comes, nothing is answered from
+memory and callers ask the database, which gives the same answers (`find_best`).
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ from tilewright.service.store import models
 logger = logging.getLogger(__name__)
 
 BELIEVED_S = 1.0
-"""A new best is seen by every process within this time, whatever became of the message about it."""
+"""Every process sees a new best within this time, even where the message about it was lost."""
 
 PIECE = 500
 """Rows that are read at once: some milliseconds, in which no request is answered."""
 
 EXPECTED_FOR_S = 600.0
-"""How long what was asked about lately is waited for at most: one shelf that cannot be read must not stop the rest."""
+"""The longest wait at a start for recently asked shelves: one that cannot be read must not stop the rest."""
 
 
 class BestMemory:
     """Shelves, the device models, and which shelves are wanted. One thread changes it, any may ask."""
 
     def __init__(self, most_rows: int, clock: Callable[[], float] = time.monotonic) -> None:
-        """`most_rows`: beyond, no further shelf is filled and the database is asked."""
+        """`most_rows`: once so many rows are kept, no further shelf is filled and the database is asked."""
         self._most_rows, self._clock = most_rows, clock
         self._confirmed_at = -math.inf
         self._shelves: dict[Name, Shelf] = {}
@@ -68,7 +68,7 @@ class BestMemory:
         dtype: str,
         options: Mapping[str, OptionValue],
     ) -> CachedAnswer | None:
-        """The answer of `find_best`; None where the database must be asked, be it for the right refusal."""
+        """The answer of `find_best`; None where the database must be asked, also for the right error."""
         shelf = self._shelf(kernel, device_model)
         if shelf is None:
             return None
@@ -88,7 +88,7 @@ class BestMemory:
             return None
 
     def _shelf(self, kernel: str, device_model: str | None) -> Shelf | None:
-        """The shelf, if it may be believed; where there is none it will be filled."""
+        """The shelf, if it is up to date; a missing one is queued to be filled."""
         if self._clock() - self._confirmed_at > BELIEVED_S:
             return None
         slug = self._default if device_model is None else device_model
@@ -110,11 +110,11 @@ class BestMemory:
         return sum(len(shelf) for shelf in list(self._shelves.values()))
 
     def confirm(self) -> None:
-        """What is here was right a moment ago."""
+        """Notes that the content was up to date a moment ago."""
         self._confirmed_at = self._clock()
 
     def forget(self) -> None:
-        """Nothing is known any more: changes may have been missed."""
+        """Drops everything: changes may have been missed."""
         self._confirmed_at = -math.inf
         self._shelves, self._models, self._default = {}, {}, None
         self._filling = None
@@ -122,29 +122,29 @@ class BestMemory:
         self._too_large.clear()
 
     def prepare(self) -> None:
-        """From here on it is not there yet; what was asked about lately is to be told by `expect`."""
+        """Begins a start: recently asked shelves count as missing until `expect` names them."""
         self._expected, self._expected_since = None, self._clock()
 
     def expect(self, names: Sequence[Name]) -> None:
-        """Wants the shelves that were asked about lately."""
+        """Queues these recently asked shelves to be filled."""
         for name in names:
             self._want(name)
         self._expected = dict.fromkeys(name for name in names if name in self._wanted)
 
     def what_is_missing(self) -> str | None:
-        """One sentence about what is still to be read of what was asked about lately, or None when all is there."""
+        """One sentence about the recently asked shelves that are not loaded yet, or None when all are."""
         expected = self._expected
         if self._clock() - self._expected_since > EXPECTED_FOR_S:
             return None
         if expected is None:
-            return "It has not asked the database yet what to read into memory."
+            return "It has not asked the database yet which results to load into memory."
         left = [name for name in list(expected) if name == self._filling or name in self._wanted]
         if not left:
             return None
-        return f"It reads results into memory: {len(left)} of {len(expected)} kernels on device models are left."
+        return f"It is loading results into memory: {len(left)} of {len(expected)} kernels on device models are left."
 
     def wanted(self) -> Name | None:
-        """A shelf that was asked for and is not there, or is to be filled again."""
+        """The next shelf to fill: one that was asked for and is missing, or one that must be filled again."""
         return next(iter(list(self._wanted)), None)
 
     def filled(self, session: Session, name: Name, meanwhile: Callable[[], None]) -> Shelf | None:
@@ -175,7 +175,7 @@ class BestMemory:
         return shelf
 
     def put(self, name: Name, shelf: Shelf) -> None:
-        """From here on it answers."""
+        """Answers from this shelf from now on."""
         self._shelves[name] = shelf
         self._filling = None
 
@@ -194,7 +194,7 @@ class BestMemory:
         return has_room
 
     def follow(self, session: Session, told: Sequence[str]) -> None:
-        """Makes the shelves say what the database says, after these messages of it (revision 0009)."""
+        """Brings the shelves up to date after these notifications of the database (revision 0009)."""
         of: dict[str, set[int]] = {"best": set(), "study": set(), "model": set()}
         for message in told:
             kind, _, ids = message.partition(" ")
@@ -208,7 +208,7 @@ class BestMemory:
             self._replace(session, of["best"] | _bests_of(session, of["study"]))
 
     def renew(self) -> None:
-        """Takes away the shelves of kernels that were read again from their folders; they are filled anew."""
+        """Drops the shelves of kernels that were reloaded from their folders, and queues them to be filled again."""
         declared = catalogue().by_name
         for name, shelf in list(self._shelves.items()):
             if declared.get(name[0]) is not shelf.kernel:
@@ -217,7 +217,7 @@ class BestMemory:
                 self._wanted[name] = None
 
     def learn_models(self, session: Session) -> None:
-        """The device models as they are now."""
+        """Reads the device models as they are now."""
         rows = session.scalars(select(models.DeviceModel))
         self._models = {row.slug: Model(row.id, row.slug, limits_of(row)) for row in rows}
         with suppress(InvalidRequestError):

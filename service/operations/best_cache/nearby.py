@@ -1,4 +1,4 @@
-"""Tuned shapes in memory, ranked by distance as best_rows.Tuned ranks them, and what was predicted from them."""
+"""Tuned shapes in memory, ranked by distance as `best.rows.TunedShapes` ranks them, with predictions made from them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tilewright.service.operations.best.rows import MAX_RANKED, TRIED
 
 DEFAULT = -1
 KEPT_CHOICES = 4096
-"""Of shapes far from all tuned ones, by sizes the place of the row, or DEFAULT: whoever asks again need not wait."""
+"""How many choices are kept for shapes far from all tuned ones: the row's place, or DEFAULT, by sizes."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class NearbyShapes:
         )
 
     def nearest(self, sizes: Sequence[int]) -> Iterator[int]:
-        """Places of the nearest, TRIED at most; those that most questions take are found in less time."""
+        """Places of at most TRIED nearest results, nearest first; the first few take less time to find."""
         if not self.keys:
             return
         distances = self._distances(sizes)
@@ -82,7 +82,7 @@ class NearbyShapes:
             yield from self._ranked(distances, np.flatnonzero(distances <= farthest))[len(nearer) : TRIED]
 
     def keep_choice(self, sizes: Sequence[int], place: int) -> None:
-        """Keeps for those who ask again whose configuration was chosen for these sizes; DEFAULT: nobody's."""
+        """Remembers which row was chosen for these sizes; DEFAULT: none, the kernel's default is used."""
         if len(self.chosen) >= KEPT_CHOICES:
             self.chosen.clear()
         self.chosen[tuple(sizes)] = place

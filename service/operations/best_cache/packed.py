@@ -1,4 +1,4 @@
-"""Current best configurations in little memory: bytes, which the garbage collector never looks at, and shared words."""
+"""Packs best configurations into bytes, which the garbage collector never visits; values that recur are kept once."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ FIGURES = (
     "library_ms", "library_speedup", "library_faster", "library_bound_ratio",
     "verified_at", "bound_ratio", "ties", "study_id", "trial_number",
 )  # fmt: skip
-"""What a row says of itself alone, as its answer says it; the names are those of the answer where it has them."""
+"""The values that differ from row to row, as an answer shows them; named as in the answer where it has the field."""
 
 
 class Packer:
@@ -48,9 +48,9 @@ class Packer:
         self._words: list[Any] = []
 
     def pack(self, best: StoredBest, standing: Standing | None) -> bytes:
-        """All of it but the problem, with the standing for that very problem."""
+        """The row without its problem, together with its standing for that problem."""
         named = best._asdict()
-        # A standing's facts hold a mapping, which is no key.
+        # A standing's facts hold a mapping, which cannot be a dictionary's key.
         seen = (best.seen.moved, best.seen.tried, tuple(best.seen.space_by_source))
         keys: dict[str, Hashable] = {name: seen if name == "seen" else named[name] for name in SHARED}
         if best.library_ms is None:
@@ -94,13 +94,13 @@ class Packer:
 
     def configuration(self, packed: bytes) -> Configuration:
         """The row's configuration, without unpacking the rest."""
-        found: Configuration = self._words[_WORD(packed, _CONFIGURATION)[0]]
-        return found
+        configuration: Configuration = self._words[_WORD(packed, _CONFIGURATION)[0]]
+        return configuration
 
     def standing(self, packed: bytes) -> Standing | None:
         """The row's standing for its own problem, without unpacking the rest."""
-        found: Standing | None = self._words[_WORD(packed, _STANDING)[0]]
-        return found
+        standing: Standing | None = self._words[_WORD(packed, _STANDING)[0]]
+        return standing
 
     @staticmethod
     def shared(packed: bytes) -> bytes:
@@ -110,14 +110,14 @@ class Packer:
     @staticmethod
     def row_id(packed: bytes) -> int:
         """The row's id, without unpacking the rest."""
-        found: int = _ROW_ID(packed, _SHARED_BYTES)[0]
-        return found
+        row_id: int = _ROW_ID(packed, _SHARED_BYTES)[0]
+        return row_id
 
     @staticmethod
     def time_ms(packed: bytes) -> float:
         """The row's time, without unpacking the rest."""
-        found: float = _TIME_MS(packed, _SHARED_BYTES + 4 * len(WHOLE))[0]
-        return found
+        time_ms: float = _TIME_MS(packed, _SHARED_BYTES + 4 * len(WHOLE))[0]
+        return time_ms
 
     def _number(self, name: str, key: Hashable, value: object) -> int:
         number = self._numbers.setdefault((name, key), len(self._words))

@@ -1,4 +1,4 @@
-"""The JSON of answers from memory: what many rows share is rendered once, a row's own figures are put in each time."""
+"""Renders answers from memory as JSON: what many rows share once, a row's own figures for each answer."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tilewright.service.operations.catalog import compiler_flags
 from tilewright.service.operations.staleness.standing import Standing
 
 KEPT = 4096
-"""Texts kept at one time, of two or three kB: one for each configuration, environment and standing asked for."""
+"""How many templates of 2 or 3 kB are kept: one for each configuration, environment and standing in use."""
 
 Kind = tuple[str, str, tuple[tuple[str, OptionValue], ...]]
 """A kernel's name, a dtype, and every option with its value."""
@@ -32,7 +32,7 @@ _MARK = re.compile(rb'"\\u0000(\d+)\\u0000"|\\u0000(\d+)\\u0000')
 
 @dataclass(frozen=True)
 class Template:
-    """An answer with places for what differs: sizes asked for, tuned sizes, a launch, figures, the device model."""
+    """An answer with placeholders for the requested sizes, tuned sizes, launch, figures and device model."""
 
     text: bytes  # for bytes' own `%`
     picked: Callable[[Sequence[Any]], tuple[Any, ...]]
@@ -48,7 +48,7 @@ class Template:
 
 
 class Templates:
-    """Those of one process. Any thread may ask."""
+    """The templates of one process; safe for several threads."""
 
     def __init__(self) -> None:
         self._kept: dict[Kind, dict[Hashable, Template]] = {}
@@ -58,7 +58,7 @@ class Templates:
         return self._kept.setdefault(kind, {})
 
     def forget(self, kernel: str) -> None:
-        """Keeps none of this kernel: it has changed."""
+        """Drops the templates of this kernel, which has changed."""
         for kind in [kind for kind in self._kept if kind[0] == kernel]:
             del self._kept[kind]
 
@@ -75,7 +75,7 @@ def keep(kept: dict[Hashable, Template], key: Hashable, template: Template) -> T
 
 
 def template(asked: BestQuery, match: Match, best: StoredBest, standing: Standing) -> Template:
-    """Of answers that differ from the one which these have in nothing but what is put in."""
+    """The template of the answer for these, and of all answers that differ from it only in the placeholders."""
     marked, first_figure = _marked(asked, match, best, standing)
     order: list[int] = []
 
@@ -90,7 +90,7 @@ def template(asked: BestQuery, match: Match, best: StoredBest, standing: Standin
 
 
 def _marked(asked: BestQuery, match: Match, best: StoredBest, standing: Standing) -> tuple[dict[str, Any], int]:
-    """The answer's fields with a numbered mark for all that differs, and the number of the first of the figures."""
+    """The answer's fields with a numbered mark for each placeholder, and the number of the first figure."""
     marks: Iterator[str] = (f"\0{number}\0" for number in count())  # PostgreSQL keeps no text with such a character
     kernel, problem = asked.kernel, asked.problem
     fields = stored_fields(asked, best, match, standing)

@@ -32,7 +32,7 @@ Manner = tuple[str, tuple[tuple[str, OptionValue], ...]]
 
 @dataclass(frozen=True)
 class Model:
-    """What a question needs to know of a device model."""
+    """The facts about a device model that a question needs."""
 
     id: int
     slug: str
@@ -40,7 +40,7 @@ class Model:
 
 
 class CachedAnswer(NamedTuple):
-    """An answer in the same bytes as those of the BestAnswer, and what is counted of it."""
+    """A BestAnswer as JSON bytes, with the fields that metrics and demand count."""
 
     match: Match
     problem: Problem
@@ -51,7 +51,7 @@ class CachedAnswer(NamedTuple):
 
 @dataclass
 class Change:
-    """What changes of the rows with one dtype and the same options, by row id."""
+    """Rows added and removed among those with one dtype and the same options, by row id."""
 
     new: dict[int, NearbyRow] = field(default_factory=dict)
     gone: dict[int, NearbyRow] = field(default_factory=dict)
@@ -138,7 +138,7 @@ class Shelf:
         return self._from_afar(asked, sizes, manner, nearby, place)
 
     def _fitting(self, asked: BestQuery, nearby: NearbyShapes, places: Iterable[int]) -> Iterator[tuple[int, bytes]]:
-        """Those of the places whose configuration fits the asked problem, with their records."""
+        """The places whose configuration fits the requested problem, with their records."""
         for place in places:
             key, row_id = nearby.keys[place], nearby.ids[place]
             for record in self._records.get(key, ()):
@@ -146,7 +146,7 @@ class Shelf:
                     yield place, record
 
     def _choose(self, asked: BestQuery, manner: int, nearby: NearbyShapes, fitting: Sequence[tuple[int, bytes]]) -> int:
-        """The place of what should be fastest, or DEFAULT."""
+        """The place of the row that should be fastest, or DEFAULT."""
         rows = [self._unpacked(record, self._sizes(nearby.keys[place]), asked.problem) for place, record in fitting]
         chosen = choose(asked, rows, self._tiles.setdefault(manner, Tiles(self.kernel)))
         return next((place for (place, _), row in zip(fitting, rows, strict=True) if row is chosen), DEFAULT)
@@ -154,7 +154,7 @@ class Shelf:
     def _from_afar(
         self, asked: BestQuery, sizes: Sequence[int], manner: int, nearby: NearbyShapes, place: int
     ) -> CachedAnswer | None:
-        """The answer by what an estimate has chosen; None where that is being taken away."""
+        """The answer from the row that an estimate chose; None where that row is just being removed."""
         if place == DEFAULT:
             text = default_answers([asked])[asked.problem.hash].model_dump_json().encode()
             return CachedAnswer(Match.DEFAULT, asked.problem, asked.slug, None, text)
@@ -165,7 +165,7 @@ class Shelf:
     def _stored(
         self, match: Match, asked: BestQuery, sizes: Sequence[int], manner: int, record: bytes, tuned: Sequence[int]
     ) -> CachedAnswer:
-        """The answer by a record of another problem."""
+        """The answer from a record of another problem."""
         problem, kept = asked.problem, self._templates[manner]
         # The standing depends on the variants that the asked problem admits.
         shared = match, self.packer.shared(record), tuple([variant.name for variant in asked.usable_variants])
@@ -184,7 +184,7 @@ class Shelf:
         return BestQuery(self.kernel, problem, self.model.slug, self.model.limits, self._running)
 
     def _preferred(self, records: Sequence[bytes], problem: Problem) -> bytes:
-        """Of records of this problem in several environments the one to use."""
+        """The record to use, of several environments' records of this problem."""
         rows = [self.packer.unpack(r, problem.shape, problem.dtype, problem.options)[0] for r in records]
         best = preferred(self.kernel, rows)
         return next(record for record, row in zip(records, rows, strict=True) if row is best)
@@ -194,7 +194,7 @@ class Shelf:
         return self.packer.pack(row, standing_of(asked, row) if asked.is_member(row.configuration) else None)
 
     def fill(self, rows: Iterable[StoredBest]) -> None:
-        """Puts many rows in; by distance they are found after `arrange`."""
+        """Adds many rows; they can be found by distance only after `arrange`."""
         for row in rows:
             problem = self._problem_of(row)
             if problem is not None:
@@ -220,9 +220,9 @@ class Shelf:
             self._nearby.pop(manner, None)
 
     def replace(self, rows: Iterable[tuple[StoredBest, bool]]) -> None:
-        """Puts the rows in that are said to be current, and takes the others away.
+        """Adds the rows marked as current and removes the others.
 
-        The new ones come first and the old ones go last, so that whoever asks meanwhile finds the one or the other.
+        New rows are added before old ones are removed, so that a lookup in between finds one of them.
         """
         changes: dict[int, Change] = defaultdict(Change)
         for row, is_current in rows:
@@ -245,7 +245,7 @@ class Shelf:
                 self._take_away(near)
 
     def forget_predictions(self, retracted: int) -> None:
-        """Remembers no prediction that was made when fewer bests had been retracted."""
+        """Drops the predictions that were made before the latest retraction."""
         self.retracted = retracted
         for manner, nearby in list(self._nearby.items()):
             self._nearby[manner] = nearby.changed((), [], [], self._remembered)
@@ -258,9 +258,9 @@ class Shelf:
             del self._records[near.key]
 
     def _rearrange(self, manner: int, change: Change) -> None:
-        """Makes what has changed in a manner findable by distance; reads all its rows only where there is no other way.
+        """Makes the changed rows of a manner findable by distance; reads all its rows only where it must.
 
-        Of more than MAX_RANKED rows the older ones are not ranked: they are no matter but where newer ones leave room.
+        Beyond MAX_RANKED rows the older ones are not ranked; they matter only once newer ones are removed.
         """
         nearby = self._nearby.get(manner)
         oldest = -1 if nearby is None or len(nearby.keys) < MAX_RANKED else int(nearby.ids[-1])

@@ -1,4 +1,4 @@
-"""Keeps a process's best configurations in memory up to date, from a thread: it listens to the database's changes."""
+"""A thread that keeps the best configurations in memory up to date by listening for the database's notifications."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from tilewright.service.store.changes import Changes
 logger = logging.getLogger(__name__)
 
 LOOK_EVERY_S = BELIEVED_S / 5
-"""How often the database is asked whether something was missed; what it tells is followed at once."""
+"""How often the database is asked for missed changes; notifications are followed at once."""
 
 AGAIN_S = 1.0
-"""How soon to try again where the database is away, or of another version."""
+"""How soon to try again where the database is unavailable or has another version."""
 
 NOTE_EVERY_S = 3600.0
-"""How often it is written down that a shelf was asked about."""
+"""How often the use of a shelf is recorded."""
 
 STOP_S = 5.0
 """How long a stopping process waits for a shelf that is being filled."""
 
 
 class BestWatch:
-    """From `start` to `stop` the memory says what the database says, or nothing."""
+    """Keeps the memory equal to the database, or empty, from `start` to `stop`."""
 
     def __init__(self, memory: BestMemory) -> None:
         self.memory = memory
@@ -95,7 +95,7 @@ class BestWatch:
         return told
 
     def _note_asked(self) -> None:
-        """Writes down what was asked about, each shelf once in a while."""
+        """Records the shelves that were asked about, each at most once in NOTE_EVERY_S."""
         now = time.monotonic()
         asked, self.memory.asked = self.memory.asked, set()
         due = {name for name in asked if now - self._noted.get(name, -math.inf) > NOTE_EVERY_S}
@@ -105,7 +105,7 @@ class BestWatch:
                 note_asked(session, due)
 
     def _fill(self, changes: Changes, name: tuple[str, str]) -> None:
-        """The shelf is of one moment; what was told since then is done to it too before anybody asks it."""
+        """Fills a shelf from one snapshot, then applies the changes that were notified meanwhile."""
         told: list[str] = []
 
         def meanwhile() -> None:
