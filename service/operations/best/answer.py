@@ -156,9 +156,7 @@ def default_answers(asked: Sequence[BestQuery]) -> dict[str, BestAnswer]:
         configuration = declared_default(query)
         if configuration is None:
             if points > MOST_POINTS:
-                reason = (
-                    f"no default fits {query.problem} and many shapes before it; ask for fewer such shapes."
-                )
+                reason = f"no default fits {query.problem} and many shapes before it; ask for fewer such shapes."
                 raise InvalidRequestError("shapes", reason)
             points += sum(variant.space().product_size() for variant in query.usable_variants)
             configuration = _first_feasible(query)

@@ -34,7 +34,7 @@ def is_near(sizes: Sequence[int], others: Sequence[int]) -> bool:
 def choose(asked: BestQuery, rows: Sequence[StoredBest], tiles: Tiles | None = None) -> StoredBest | None:
     """The row that should be fastest for the requested problem; None where the default should.
 
-    `rows`: the nearest first. `tiles`: kept from earlier questions with this dtype and these options, which saves most of the time.
+    `rows`: the nearest first. `tiles`: kept from earlier questions with this dtype and these options, which saves time.
     """
     try:
         expected_ms = list(_expected_ms(asked, rows, tiles or Tiles(asked.kernel)))
