@@ -1,7 +1,7 @@
-"""T4 files and Kernel Tuner's caches: times without proof, for a problem that the caller names.
+"""Reads T4 files and Kernel Tuner's caches: unverified times, for a problem that the caller names.
 
-Both say what was tuned in other words than ours, or not at all; files that this product wrote say it in a part of
-their own. Times are milliseconds unless a T4 file names another unit.
+These formats name the tuned problem differently or not at all; files written by this product name it in an extra
+member. Times are milliseconds unless a T4 file names another unit.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ from tilewright.tuner.outcome import Outcome
 from tilewright.tuner.recorded.recordings import foreign_outcome
 
 OWN = "tilewright"
-"""The member with what those formats have no room for."""
+"""The member for fields that those formats do not have."""
 
 T4, KERNEL_TUNER = "T4", "Kernel Tuner"
 UNITS_MS = {"milliseconds": 1.0, "ms": 1.0, "seconds": 1e3, "s": 1e3, "microseconds": 1e-3, "us": 1e-3}
-UNITS_MS["miliseconds"] = 1.0  # so spelt in files that are handed around
+UNITS_MS["miliseconds"] = 1.0  # a misspelling in published files
 
 
 _Row = tuple[Any, Outcome, float | None, Any]
@@ -51,7 +51,7 @@ class _NoRowError(ValueError):
 
 @dataclass
 class _Rows:
-    """Rows as they are read, by their places; those that cannot be read beside them."""
+    """Rows read so far, by their places, and the rows that cannot be read."""
 
     kernel: Kernel
     target: ImportOptions
@@ -83,13 +83,13 @@ class _Rows:
 
     def _configuration(self, configuration: Any) -> tuple[str, dict[str, int]]:
         if not isinstance(configuration, dict):
-            raise _NoRowError("the configuration is no object")
+            raise _NoRowError("the configuration is not a JSON object")
         values: dict[str, Any] = {self._ours(str(name)): value for name, value in configuration.items()}
         if len(values) != len(configuration):
-            raise _NoRowError("two parameters are renamed to the same")
+            raise _NoRowError("two parameters get the same name")
         named = values.pop("variant", None) or self.target.variant
         if not all(type(value) is int for value in values.values()):
-            raise _NoRowError("a value is no whole number")
+            raise _NoRowError("a value is not a whole number")
         return same_name(str(named), self._variants) if named else self._variant_with(values), values
 
     def _ours(self, name: str) -> str:
@@ -105,10 +105,10 @@ class _Rows:
 
     def _variant_with(self, values: Mapping[str, int]) -> str:
         """The only variant with these parameters."""
-        found = [v.name for v in self.kernel.variants if {p.name for p in v.parameters} == set(values)]
-        if len(found) != 1:
-            raise _NoRowError(f"name the variant: {len(found)} of {self.kernel.name} have these parameters")
-        return found[0]
+        variants = [v.name for v in self.kernel.variants if {p.name for p in v.parameters} == set(values)]
+        if len(variants) != 1:
+            raise _NoRowError(f"name the variant: {len(variants)} variants of {self.kernel.name} have these parameters")
+        return variants[0]
 
     def _source_hash(self, variant: str) -> str:
         """What our own file says, else today's: a foreign file does not know that there are sources."""
@@ -142,7 +142,7 @@ def read_kernel_tuner(data: Mapping[str, Any], target: ImportOptions) -> Incomin
 def _kernel_tuner_row(row: Any, names: Sequence[str]) -> _Row:
     """The failure's word stands in place of the time; else the median of the times, where they are kept."""
     if not isinstance(row, dict):
-        raise _NoRowError("the row is no object")
+        raise _NoRowError("the row is not a JSON object")
     configuration = {name: row[name] for name in names if name in row}
     time, times = row.get("time"), row.get("times")
     if isinstance(time, str):
@@ -154,7 +154,7 @@ def read_t4(data: Mapping[str, Any], target: ImportOptions) -> IncomingDocument:
     """The file as a study; raises InvalidRequestError for another version or one without rows."""
     version, results, metadata = data["schema_version"], data["results"], data.get("metadata")
     if not isinstance(version, str) or not version.startswith("1."):
-        raise InvalidRequestError("schema_version", f"is {str(version)[:40]!r}; read is 1.x.", "1.0.0")
+        raise InvalidRequestError("schema_version", f"is {str(version)[:40]!r}; this version reads 1.x.", "1.0.0")
     if not isinstance(results, list) or len(results) > MAX_TRIALS:
         raise InvalidRequestError("results", f"must be a list of at most {MAX_TRIALS} rows.")
     metadata = metadata if isinstance(metadata, dict) else {}
@@ -192,19 +192,19 @@ def _t4_time_ms(row: Mapping[str, Any], unit: str) -> float:
             own_unit = measured.get("unit") or unit
             factor = UNITS_MS.get(own_unit, math.nan) if isinstance(own_unit, str) else math.nan
             return _median_ms([measured.get("value")], factor)
-    raise _NoRowError("there is no run time")
+    raise _NoRowError("the run time is missing")
 
 
 def _failure(word: Any) -> Outcome:
     outcome = foreign_outcome(word) if isinstance(word, str) else None
     if outcome is None:
-        raise _NoRowError(f"{str(word)[:40]!r} is no outcome")
+        raise _NoRowError(f"{str(word)[:40]!r} is not a known outcome")
     return outcome
 
 
 def _median_ms(times: Any, factor: float) -> float:
     if not isinstance(times, list) or not all(type(time) in {int, float} and time > 0 for time in times):
-        raise _NoRowError("there is no time, or one that is not above 0")
+        raise _NoRowError("the time is missing or not above 0")
     return float(statistics.median(times)) * factor
 
 
@@ -229,7 +229,7 @@ def _problem(target: ImportOptions, own: OwnPart | None, kernel_name: Any, probl
     shape = target.shape or (own.problem.shape if own else _shape_of(kernel, problem_size))
     if not shape:
         example = ",".join(f"{axis}={size}" for axis, size in kernel.example_shape.items())
-        raise InvalidRequestError("shape", "the file does not say it.", example)
+        raise InvalidRequestError("shape", "the file does not name the shape; give it.", example)
     dtype = target.dtype or (own.problem.dtype if own else kernel.dtypes[0])
     options = target.options if target.options is not None else (own.problem.options if own else {})
     problem = kernel.problem(shape, dtype, options)
@@ -244,8 +244,8 @@ def _shape_of(kernel: Kernel, problem_size: Any) -> dict[str, int] | None:
 
 
 def same_name(name: str, known: Iterable[str]) -> str:
-    """The known name that is the same but for its case; the name itself where there is none."""
-    return next((one for one in known if one.casefold() == name.casefold()), name)
+    """The known name that differs only in case; the name itself where no known name does."""
+    return next((candidate for candidate in known if candidate.casefold() == name.casefold()), name)
 
 
 def _device_model(name: str, limits: Mapping[str, str] | None) -> tuple[str, DeviceModel | None]:
@@ -268,7 +268,7 @@ def _incoming(
 ) -> IncomingDocument:
     named = target.device_model or (own.device_model if own else device_name)
     if not isinstance(named, str) or not _plain_slug(named):
-        raise InvalidRequestError("device_model", "the file does not say it; name it.", "nvidia-h200")
+        raise InvalidRequestError("device_model", "the file does not name the device model; give it.", "nvidia-h200")
     slug, described = _device_model(named, target.limits)
     study = IncomingStudy(
         pointer="",

@@ -140,6 +140,14 @@ def test_units_of_t4_files(here, unit, factor):
     assert trials()["tiled 8"] == pytest.approx(5e-4 * factor)
 
 
+@pytest.mark.parametrize("unit", ["weeks", ["ms"], {"ms": 1}, 1])
+def test_a_measurement_in_an_unknown_unit_is_skipped(here, unit):
+    measured = {"configuration": {"TILE_WIDTH": 16}, "times": {}, "invalidity": "correct"}
+    measured["measurements"] = [{"name": "time", "value": 0.25, "unit": unit}]
+    answer = take(T4_FILE | {"results": [*T4_FILE["results"][:1], measured]}, **NAMED)
+    assert (answer.trials, [row.pointer for row in answer.rows]) == (1, ["/results/1"])
+
+
 @pytest.mark.parametrize(
     ("document", "change", "error", "field"),
     [
