@@ -1,4 +1,4 @@
-"""The lock in the door: which caller a request comes from, whether it may do what it asks, and not too often."""
+"""Access control: who sends a request, whether they may do what it asks, and whether they send too many."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tilewright.service.settings import settings
 
 COOKIE = sessions.COOKIE
 BELIEVED_S = 5.0
-"""How long an accepted token is not looked up again: so long may a key that another process revoked go on here."""
+"""How long an accepted token is trusted: a key revoked by another process may work here for so long."""
 
 REMEMBERED = 4096
 """Tokens kept in memory; the least recent ones are forgotten first."""
@@ -60,7 +60,7 @@ _ADMIN_FOLDERS = ("/v1/keys", "/v1/audit", "/v1/import", "/v1/webhooks", "/v1/de
 
 
 def wanted_scope(method: str, path: str) -> Scope:
-    """What a request asks for, by its method and address."""
+    """The scope that a request needs, by its method and address."""
     if path.startswith(_ADMIN_FOLDERS):
         return Scope.ADMIN
     return Scope.READ if method in _SAFE or path.endswith(_ASKING) else Scope.TUNE
@@ -98,7 +98,7 @@ class Buckets:
 
 
 class AccessControl:
-    """Decides about every request of one process."""
+    """Admits or refuses every request of one process."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self.needs_key, self.has_open_reads = settings().require_keys, settings().open_reads
@@ -144,7 +144,7 @@ class AccessControl:
         found = await to_thread.run_sync(find, limiter=self._guesses if is_guessing else None)
         if found is None:
             self._limit(self._wrong, address)
-            raise refusals.UnknownCallerError("No key in force has this token.")
+            raise refusals.UnknownCallerError("This token belongs to no valid key.")
         return found
 
     def charge(self, scope: Request, size: int) -> None:
@@ -222,13 +222,13 @@ def _token(headers: Headers) -> tuple[str | None, bool]:
     if given is not None:
         kind, _, token = given.partition(" ")
         if kind.lower() != "bearer" or not token.strip():
-            raise refusals.UnknownCallerError("The Authorization header must be `Bearer` and a key.")
+            raise refusals.UnknownCallerError("The Authorization header must be `Bearer` followed by a key.")
         return token.strip(), True
     return session_token(headers), False
 
 
 def session_token(headers: Mapping[str, str]) -> str | None:
-    """The token in the browser's cookie; None where there is none."""
+    """The token in the browser's cookie; None without such a cookie."""
     if "cookie" not in headers:
         return None
     try:

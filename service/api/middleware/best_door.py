@@ -1,7 +1,7 @@
 """The short way to `GET best`: answered from memory, before routing and validation, where the question is plain.
 
-Whatever is not plain (another driver, a refusal, a shelf that is not in memory) goes the long way, to `best.get_best`,
-which gives the same answers. The guard asks it, once it has let the request through.
+Every other question (another driver, a refusal, a shelf that is not in memory) goes the long way, to `best.get_best`,
+which gives the same answers. The guard calls this for each request that it lets through.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The door: who may speak to this server, and what a body may be. Pure ASGI, so that streams pass untouched."""
+"""Refuses requests from the wrong hosts, origins or callers, and bad bodies. Pure ASGI: streams pass untouched."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ Known = tuple[int, Sequence[Header], bytes]
 
 @dataclass(frozen=True)
 class Rules:
-    """What the guard insists on."""
+    """The rules that the guard enforces."""
 
     allowed_hosts: frozenset[str]
     max_body_bytes: int
@@ -101,9 +101,9 @@ class Rules:
         return max(self.max_body_bytes, self.max_import_bytes) if path == IMPORT else self.max_body_bytes
 
     def origins(self, scheme: str, host: bytes) -> set[str]:
-        """Those whose pages may call this server under that Host: the public one, else what the request itself says.
+        """The origins whose pages may call this server under that Host: the public one, else the request's own.
 
-        Under the public name no other: a page without TLS could have been written by whoever sits on the line.
+        Under the public name there is no other: a page without TLS could come from an attacker on the network.
         """
         public = self.public_origin
         if public is not None and _host_name(urlsplit(public).netloc.encode()) == _host_name(host):
@@ -165,7 +165,7 @@ class Guard:
             await self.app(scope, receive, send_marked)
 
     def _admit(self, scope: Scope, names: Collection[bytes]) -> None:
-        """Nothing, or the refusal of a request by what stands before its body; `names` are those of its headers."""
+        """Raises where a request's address or headers are refused; `names`: of its headers."""
         if self.rules.loopback_only:
             _refuse_other_machines(scope)
             _refuse_forwarded(scope)

@@ -1,4 +1,4 @@
-"""What this process counts of its requests, and the ASGI application that counts them: Prometheus' text comes of it."""
+"""Metrics of this process's requests in Prometheus' format, and the ASGI application that counts them."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ from tilewright.service.operations.answers import BestAnswer, Match
 from tilewright.service.operations.fleet.observed import connections
 
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
-"""Any other word of a caller's is counted as `other`: labels hold nothing that a caller can choose."""
+"""Any other method is counted as `other`: labels hold nothing that a caller can choose."""
 
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
 """Upper bounds of the latency histogram. Looking an answer up takes 1 to 10 ms, the largest page a second."""
 
 LOOK_EVERY_S = 2.0
-"""How old the gauges of another process are at most that this one tells."""
+"""The greatest age of another process's gauges that this one reports."""
 
 NOTHING = "none"
 """A lookup that had no answer: no variant runs that problem on that device model."""
@@ -56,7 +56,7 @@ disable_created_metrics()  # type: ignore[no-untyped-call]
 
 
 class Meters:
-    """The counters of one application, which begin at zero with its process; siblings' are told as one."""
+    """The counters of one application, from zero at its start; those of sibling processes are reported as one."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -86,7 +86,7 @@ class Meters:
         )
         lookups = Counter(
             "tilewright_lookups",
-            "Best configurations that were asked for, by how the answer was found; each shape of a batch counts.",
+            "Requests for a best configuration, by how the answer was found; each shape of a batch counts.",
             ["match"],
             registry=self.registry,
         )
@@ -94,7 +94,7 @@ class Meters:
         self._children: dict[tuple[str, str, int], tuple[Counter, Histogram]] = {}
 
     def gauge(self, name: str, text: str, of: Callable[[], float]) -> None:
-        """A number that is looked at when somebody asks, and of each sibling every LOOK_EVERY_S; their sum is told."""
+        """Adds a number that is read on request, and every LOOK_EVERY_S in siblings; the sum is reported."""
         self._gauges.append((Gauge(name, text, registry=self.registry, multiprocess_mode="livesum"), of))
 
     def look(self) -> None:
@@ -103,7 +103,7 @@ class Meters:
             gauge.set(of())
 
     def text(self) -> bytes:
-        """What this process counted, or all processes of the address did, as Prometheus reads it."""
+        """The counts of this process, or of all processes of the address, in Prometheus' text format."""
         self.look()
         where = siblings.folder()
         if where is None:

@@ -12,17 +12,17 @@ from tilewright.service import logs
 logger = logging.getLogger("tilewright.requests")
 
 QUIET = frozenset({"/health", "/ready", "/metrics", "/static"})
-"""Asked for by machines every few seconds: told at level debug as long as the answer is no refusal."""
+"""Requested by machines every few seconds: logged at level debug unless refused."""
 
 
 def facts(scope: Scope) -> Mapping[str, object]:
-    """What is known of a request so far: its id, and who sent it by the name that the record of changes has."""
+    """The id of a request, and its sender by the name used in the audit record."""
     caller = scope.get("tilewright.caller")
     return {"request_id": scope.get("tilewright.request_id"), "caller": caller.name if caller else None}
 
 
 def write(scope: Scope, method: str, route: str, status: int, duration_ms: float) -> None:
-    """Logs an answered request. An address may hold a secret by mistake, in its query above all: it is not told."""
+    """Logs an answered request, without its address, which may hold a secret by mistake, above all in its query."""
     level = logging.DEBUG if route in QUIET and status < 400 else logging.INFO
     if not logger.isEnabledFor(level):
         return

@@ -100,7 +100,7 @@ def _tuned_problems(session: Session, kernel: Kernel, row: models.DeviceModel, m
 def _answers(
     session: Session, kernel: Kernel, row: models.DeviceModel, problems: Sequence[Problem]
 ) -> Iterator[tuple[Problem, BestAnswer]]:
-    """What `best` answers for each of them."""
+    """The answer of `best` for each of them that has one."""
     limits = limits_of(row)
     for start in range(0, len(problems), PIECE):
         piece = problems[start : start + PIECE]

@@ -28,7 +28,9 @@ def with_cubins(text: str) -> str:
     document = json.loads(text)
     major, minor = map(int, document["device_model"]["compute_capability"].split("."))
     if (major, minor) == (0, 0):
-        raise InvalidRequestError("cubins", f"{document['device_model']['slug']} is no GPU; its bundle has none.")
+        raise InvalidRequestError(
+            "cubins", f"{document['device_model']['slug']} is not a GPU; cubins exist only for GPUs."
+        )
     cache, cubins, size = CubinCache(), dict[str, str](), len(text)
     results = document.pop("results")
     for result in results:
@@ -38,7 +40,9 @@ def with_cubins(text: str) -> str:
             cubins[name] = base64.b64encode(cubin).decode()
             size += len(cubins[name])
         if size > MAX_FILE_BYTES:
-            raise InvalidRequestError("cubins", f"with them the bundle has more than {MAX_FILE_BYTES} bytes.")
+            raise InvalidRequestError(
+                "cubins", f"the bundle would exceed {MAX_FILE_BYTES} bytes with them; leave them out."
+            )
     return as_text({**document, "cubins": dict(sorted(cubins.items()))}, results)
 
 

@@ -38,7 +38,9 @@ def write_bundles(folder: Path, documents: Mapping[str, str], private_key: Path 
     """The files, each complete or not there: documents by slug, the sums, and with a key their signature."""
     names = {file_name(slug): text.encode() for slug, text in documents.items()}
     if len(names) != len(documents):
-        raise InvalidRequestError("device_model", "two slugs give the same file name; make their bundles apart.")
+        raise InvalidRequestError(
+            "device_model", "two slugs give the same file name; write their bundles to separate folders."
+        )
     lines = [f"{hashlib.sha256(content).hexdigest()}  {name}\n" for name, content in sorted(names.items())]
     # A signature covers the date, so that an old folder with a good signature is known as old.
     head = made_line(datetime.now(UTC)) if private_key is not None else ""
@@ -93,7 +95,7 @@ def _check_format(name: str, content: bytes) -> None:
     except (strict_json.MalformedJSONError, strict_json.RefusedJSONError) as error:
         raise BrokenBundleError(f"{name}: {error}") from None
     if not isinstance(document, dict) or document.get("format") != FORMAT:
-        raise BrokenBundleError(f"{name} is no {FORMAT}.")
+        raise BrokenBundleError(f"{name} is not a {FORMAT} file.")
 
 
 def _write(path: Path, content: bytes) -> None:

@@ -1,1 +1,1 @@
-"""Demand: what applications asked for and nobody has tuned."""
+"""Demand: requested problems that are not tuned."""

@@ -1,4 +1,4 @@
-"""What callers get today for what they asked for and nobody has tuned: the kind of match, and the job under way."""
+"""Today's answers for the demand: each requested problem's kind of match, and the open job that tunes it."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def answered(session: Session, rows: Sequence[DemandAnswer], memory: BestMemory 
 
 
 def _looked_up(session: Session, rows: Sequence[DemandAnswer], places: Sequence[int]) -> dict[int, CurrentAnswer | str]:
-    """What is answered for the rows at those places, which differ in their shapes, or why nothing is."""
+    """The answers for the rows at those places, which differ only in shape, or the reason why there are none."""
     first = rows[places[0]]
     problem = first.problem
     shapes = [rows[place].problem.shape for place in places]

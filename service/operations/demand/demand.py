@@ -1,4 +1,4 @@
-"""What was asked for and not known exactly: counted within bounds, listed by traffic, tuned when somebody says so."""
+"""Demand: requested problems that are not tuned. Counted within bounds, listed by traffic, tuned on request."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class RequestedProblem:
 
     @classmethod
     def of(cls, problem: ProblemAnswer | Problem, device_model: str) -> RequestedProblem:
-        """What an answer was asked for."""
+        """From the problem of an answer."""
         return cls(
             device_model,
             problem.kernel,
@@ -56,7 +56,7 @@ class RequestedProblem:
 
 
 class DemandAnswer(Answer):
-    """A problem that no exact best is known of, and how often it was asked for."""
+    """A requested problem that is not tuned, and how often it was requested."""
 
     problem: ProblemAnswer
     device_model: str
@@ -66,7 +66,7 @@ class DemandAnswer(Answer):
 
 
 class TunedDemand(Answer):
-    """What became of one problem: its job, or why there is none."""
+    """One requested problem with its job, or the reason why no job could be made."""
 
     problem: ProblemAnswer
     device_model: str
@@ -77,7 +77,7 @@ class TunedDemand(Answer):
 
 
 def count(session: Session, asked: Mapping[RequestedProblem, int]) -> None:
-    """Adds the counts; of each kernel and device model only the latest asked stay, as many as the setting says."""
+    """Adds the counts; of each kernel and device model only the latest requests stay, as many as the setting says."""
     session.execute(select(func.pg_advisory_xact_lock(DEMAND_LOCK)))
     known = session.execute(select(models.DeviceModel.slug, models.DeviceModel.id))
     model_ids = {row.slug: row.id for row in known}
@@ -151,7 +151,7 @@ def demand(
     limit: int = 50,
     cursor: str | None = None,
 ) -> Page[DemandAnswer]:
-    """One page of what is still not known exactly, the most asked for first."""
+    """One page of the demand, the most requested problems first."""
     table = models.Demand
     conditions = [] if cursor is None else [tuple_(table.count, table.id) < tuple_(*_place(cursor))]
     rows = unmet(session, conditions, kernel=kernel, device_model=device_model, limit=limit + 1)
@@ -179,7 +179,7 @@ def unmet(
     device_model: str | None = None,
     limit: int,
 ) -> Sequence[models.Demand]:
-    """Rows of what has no current best on its device model, the most asked for first."""
+    """The rows of requested problems without a current best on their device model, the most requested first."""
     table, best, problem = models.Demand, models.BestConfiguration, models.Problem
     is_known = (
         select(best.id)
@@ -235,7 +235,7 @@ def _problem(row: models.Demand) -> ProblemAnswer:
 
 
 def _place(cursor: str) -> tuple[int, int]:
-    refusal = InvalidRequestError("cursor", "is not one that a page of this list handed out; leave it out to start.")
+    refusal = InvalidRequestError("cursor", "is not a `next_cursor` of this list; leave it out to start.")
     try:
         text = base64.urlsafe_b64decode(cursor.encode() + b"=" * (-len(cursor) % 4)).decode("ascii")
     except (binascii.Error, UnicodeError):

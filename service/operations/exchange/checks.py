@@ -1,4 +1,4 @@
-"""What decides about each row of an import: the kernel's declaration, the device model, the bounds on errors."""
+"""Checks each row of an import against the kernel's declaration, the device model and the error bounds."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ recordings of docs/measuring.md, random parts of 8 to 50 times have gaps up to 3
 
 @dataclass(frozen=True)
 class ImportContext:
-    """Where a study's rows belong, and what decides about them."""
+    """A study's problem and device model, with the facts its rows are checked against."""
 
     asked: BestQuery
     described: DeviceModel
@@ -54,13 +54,13 @@ class ImportContext:
 
     @cached_property
     def peak_gflops(self) -> float | None:
-        """What the device's arithmetic cannot exceed; memory counts for nothing, since caches may be faster."""
+        """The device's arithmetic peak; memory bandwidth is not a bound, since caches may be faster."""
         problem = self.asked.problem
         return roofline.roof_gflops(self.described, problem.dtype, self.work[0], 1, self.asked.accuracy)
 
     @cached_property
     def floor_ms(self) -> float:
-        """What no device takes less than, data sheet or not: of its kind, with as many multiprocessors."""
+        """The least time on any device of this kind with as many multiprocessors, data sheet or not."""
         (flops, bytes_moved), kind = self.work, self.described.kind
         units = self.described.limits.multiprocessors if kind == "cuda" else 1
         cycles = max(flops / MOST_FLOPS[kind], bytes_moved / MOST_BYTES[kind]) / units
@@ -68,7 +68,7 @@ class ImportContext:
 
     @property
     def least_launch_ms(self) -> float:
-        """What one launch takes at least, by the peak where that is known."""
+        """The least time of one launch, by the peak where that is known."""
         peak = self.peak_gflops
         return max(self.floor_ms, 0.0 if peak is None else self.work[0] / peak / 1e6)
 
@@ -76,11 +76,13 @@ class ImportContext:
         """Why no device of the model can be that fast, or None."""
         peak = self.peak_gflops
         if peak is not None and roofline.gflops(self.work[0], time_ms) > OVER_PEAK * peak:
-            return f"{time_ms:g} ms is beyond the device's peak"
+            return f"{time_ms:g} ms is faster than the device's peak allows"
         if time_ms < self.floor_ms:
-            return f"{time_ms:g} ms: no device of its kind takes less than {self.floor_ms:.3g} ms"
+            return f"{time_ms:g} ms is too fast: no device of its kind takes less than {self.floor_ms:.3g} ms"
         if time_ms < self.least_ms:
-            return f"{time_ms:g} ms: the study's other times begin at {self.least_ms:.3g} ms, {GAP:g} times as much"
+            return (
+                f"{time_ms:g} ms is too fast: the study's others begin at {self.least_ms:.3g} ms, {GAP:g} times as much"
+            )
         return None
 
 
@@ -96,11 +98,20 @@ def least_of(times_ms: Collection[float]) -> float:
 def refusal(part: TrialPart, place: ImportContext, *, is_verified: bool) -> tuple[Reason, str] | None:
     """Why this row is not taken, or None."""
     if part.variant not in place.usable:
-        return Reason.UNKNOWN_VARIANT, f"{part.variant} is none of {', '.join(place.usable) or '(none)'}"
+        return (
+            Reason.UNKNOWN_VARIANT,
+            f"{part.variant} cannot be used here; usable variants: {', '.join(place.usable) or 'none'}",
+        )
     if (part.variant, part.source_hash) not in place.sources:
-        return Reason.UNKNOWN_SOURCE, f"{part.variant} never had a source with the hash {part.source_hash[:12]} here"
+        return (
+            Reason.UNKNOWN_SOURCE,
+            f"no source of {part.variant} with the hash {part.source_hash[:12]} was ever registered here",
+        )
     if not place.asked.is_member(Configuration.of(part.variant, part.configuration)):
-        return Reason.OUTSIDE_THE_SPACE, "the space of this problem on this device model has no such configuration"
+        return (
+            Reason.OUTSIDE_THE_SPACE,
+            "the configuration is not in the search space of this problem on this device model",
+        )
     return None if part.time_ms is None else _refused_time(part, part.time_ms, place, is_verified=is_verified)
 
 

@@ -68,7 +68,7 @@ class DeviceModelPart(Request):
     measured_gb_per_s: Amount | None
 
     def device_model(self) -> DeviceModel:
-        """The same as the tuner knows it."""
+        """The tuner's DeviceModel of it."""
         limits = self.limits.model_dump()
         return DeviceModel(
             **self.model_dump(exclude={"limits"}), limits=Limits(**limits | {"features": frozenset(limits["features"])})
@@ -176,7 +176,7 @@ class Document(Request):
 
 
 class OwnPart(Request):
-    """What our own T4 and Kernel Tuner files say beside what those formats have room for."""
+    """Fields that our own T4 and Kernel Tuner files add to those formats."""
 
     problem: ProblemPart
     device_model: Slug

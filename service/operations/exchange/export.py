@@ -39,7 +39,7 @@ class ExportSelection:
 
 
 def export_studies(wanted: ExportSelection) -> Iterator[str]:
-    """The document in pieces; raises InvalidRequestError for a cursor that is none, before the first."""
+    """The document in pieces; raises InvalidRequestError for an invalid cursor, before the first."""
     after = 0 if wanted.cursor is None else row_id_of(wanted.cursor)
     return _document(wanted, after)
 
@@ -51,9 +51,9 @@ def compact(value: Any) -> str:
 
 def device_model_part(row: models.DeviceModel) -> dict[str, Any]:
     """The device model as the document has it."""
-    found = asdict(device_model_of(row))
-    found["limits"]["features"] = sorted(found["limits"]["features"])
-    return found
+    part = asdict(device_model_of(row))
+    part["limits"]["features"] = sorted(part["limits"]["features"])
+    return part
 
 
 def trial_part(row: models.Trial) -> dict[str, Any]:

@@ -36,7 +36,7 @@ KERNEL_TUNER_WORDS = {
 
 @dataclass(frozen=True)
 class _Exported:
-    """What a file says before its rows."""
+    """The head of a file, before its rows."""
 
     study_id: int
     problem: ProblemAnswer
@@ -47,7 +47,7 @@ class _Exported:
 
     @property
     def own(self) -> dict[str, Any]:
-        """What the formats have no room for."""
+        """Our own fields, which those formats do not have."""
         problem = self.problem.model_dump(mode="json")
         said = {"problem": problem, "device_model": self.device_model, "sources": self.sources}
         return said | ({"samples_pruned": self.samples_pruned} if self.samples_pruned else {})
@@ -63,7 +63,7 @@ def export_t4(study_id: int) -> Iterator[str]:
 def export_kernel_tuner(study_id: int, variant: str | None) -> Iterator[str]:
     """One variant's trials as a cache, in pieces; without a variant, those of the one that has most.
 
-    Raises NotFoundError for a study or a variant that there is not, before the first piece.
+    Raises NotFoundError for an unknown study or variant, before the first piece.
     """
     with transaction() as session:
         exported = _exported(session, study_id)

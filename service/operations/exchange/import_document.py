@@ -43,7 +43,7 @@ class _RolledBackError(Exception):
 
 
 def import_document(body: bytes, target: ImportOptions, *, dry_run: bool = False) -> ImportAnswer:
-    """What the import did; a dry run does the same and keeps nothing.
+    """Imports the document and reports what was added; a dry run reports the same and keeps nothing.
 
     Raises InvalidRequestError for a document that cannot be read, ConflictError while another import goes on.
     """
@@ -57,9 +57,9 @@ def import_document(body: bytes, target: ImportOptions, *, dry_run: bool = False
 
 
 def import_studies(session: Session, incoming: IncomingDocument, report: ImportReport) -> None:
-    """Adds what may be added; the rest is noted in the report."""
+    """Adds every row that passes the checks; the report lists the others."""
     if not exchange_rows.lock_imports(session):
-        raise ConflictError("Another import is going on; wait until it is over.")
+        raise ConflictError("Another import is running; try again when it is over.")
     importer = _Importer(session, incoming, report)
     for start in range(0, len(incoming.studies), PIECE):
         importer.add(incoming.studies[start : start + PIECE])
@@ -116,7 +116,7 @@ class _Importer:
             kernel = catalogue().get(part.kernel)
             problem = kernel.problem(part.shape, part.dtype, part.options)
         except UnknownNameError:
-            self.report.skip(incoming.pointer, Reason.UNKNOWN_KERNEL, f"there is no kernel {part.kernel} here")
+            self.report.skip(incoming.pointer, Reason.UNKNOWN_KERNEL, f"there is no kernel {part.kernel!r} here")
             return None
         except InvalidProblemError as error:
             self.report.skip(incoming.pointer, Reason.INVALID_PROBLEM, str(error))
@@ -124,8 +124,8 @@ class _Importer:
         model = self._model(incoming.device_model)
         if model is None:
             detail = (
-                f"{incoming.device_model} is neither known here nor described in the document; of T4 and Kernel Tuner "
-                "files limits may be given, or a product be named that is known: nvidia-a100"
+                f"{incoming.device_model} is neither known here nor described in the document; for T4 and Kernel Tuner "
+                "files, give its limits or name a known product such as nvidia-a100"
             )
             self.report.skip(incoming.pointer, Reason.UNKNOWN_DEVICE_MODEL, detail)
             return None
@@ -159,7 +159,7 @@ class _Importer:
             environment = self._environment_id(incoming.environment)
             key = (ids[place.asked.problem.hash], self._model_id(place), environment)
             if key in self._seen:
-                self.report.skip(incoming.pointer, Reason.TWICE, "the document has this study before")
+                self.report.skip(incoming.pointer, Reason.TWICE, "this study is in the document twice")
                 continue
             self._seen.add(key)
             admitted.append(_Admitted(incoming, place, key, self._kernel(place.asked.kernel), trials, best))
@@ -177,7 +177,7 @@ class _Importer:
                 continue
             trial = NewTrial(Configuration.of(part.variant, part.configuration), part)
             if trial.hash in seen:
-                self._skip(incoming, row, Reason.TWICE, "the document has this configuration before")
+                self._skip(incoming, row, Reason.TWICE, "this configuration is in the study twice")
                 continue
             seen.add(trial.hash)
             yield row, trial
@@ -226,7 +226,7 @@ class _Importer:
         there = known.hashes.get(study_id, ())
         for row, trial in one.trials.items():
             if trial.hash in there:
-                self._skip(one.incoming, row, Reason.ALREADY_HERE, "the study has this configuration")
+                self._skip(one.incoming, row, Reason.ALREADY_HERE, "the study here already has this configuration")
         new = [trial for trial in one.trials.values() if trial.hash not in there]
         best = self._new_best(one, study_id, known)
         if not new and best is None:
@@ -243,10 +243,12 @@ class _Importer:
         if standing is not None and standing.time_ms <= best.time_ms:
             is_same = (standing.verified_at, standing.time_ms) == (best.verified_at, best.time_ms)
             reason = Reason.ALREADY_HERE if is_same else Reason.NO_BETTER
-            self._skip_best(one.incoming, reason, f"{standing.time_ms:g} ms stands, this is {best.time_ms:g} ms")
+            self._skip_best(
+                one.incoming, reason, f"the best here takes {standing.time_ms:g} ms, this one {best.time_ms:g} ms"
+            )
             return None
         if (study_id, trial.hash) in known.retracted:
-            self._skip_best(one.incoming, Reason.NO_BETTER, "it was retracted here")
+            self._skip_best(one.incoming, Reason.NO_BETTER, "this configuration was retracted here")
             return None
         return NewBest(best, trial, figures(one.place, best.time_ms), standing)
 

@@ -1,4 +1,4 @@
-"""What was read of a document, whatever its format, and what the caller says about it."""
+"""An import as it was read, whatever its format, and the caller's options for it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ PRODUCT = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9 :._+()-]{0,127}$
 
 
 class ImportOptions(Request):
-    """What the caller says about a document. A foreign one does not say itself what it was measured for."""
+    """The caller's options. Foreign documents do not name the problem and device model they were measured for."""
 
     origin: ORIGIN = "elsewhere"
     kernel: Name | None = None
@@ -43,12 +43,12 @@ class ImportOptions(Request):
     rename: dict[Name, Name] = Field(default_factory=dict, max_length=64)
 
 
-def import_options_of(said: Mapping[str, str | None]) -> ImportOptions:
+def import_options_of(given_texts: Mapping[str, str | None]) -> ImportOptions:
     """The same from text, as query strings and command lines have it.
 
-    Raises pydantic.ValidationError, and InvalidRequestError for a shape, options or names that are none.
+    Raises pydantic.ValidationError, and InvalidRequestError for a malformed shape, options or names.
     """
-    given: dict[str, Any] = {name: value for name, value in said.items() if value is not None}
+    given: dict[str, Any] = {name: value for name, value in given_texts.items() if value is not None}
     if "shape" in given:
         given["shape"] = parse_shape(given["shape"])
     if "options" in given:
@@ -62,7 +62,7 @@ def import_options_of(said: Mapping[str, str | None]) -> ImportOptions:
 
 @dataclass(frozen=True)
 class UnreadableRow:
-    """A row that is none."""
+    """A row that cannot be read, and why."""
 
     pointer: str
     detail: str

@@ -1,4 +1,4 @@
-"""A document from outside, read into one form whatever its format; nothing is believed that cannot be checked here."""
+"""Reads a document of any supported format into one form; nothing in it is trusted before it is checked."""
 
 from __future__ import annotations
 
@@ -23,13 +23,16 @@ def read_document(body: bytes, target: ImportOptions) -> IncomingDocument:
     if named == FORMAT:
         return _ours(body, target)
     if named is not None:
-        reason = f"is {str(named)[:40]!r}; read are {FORMAT}, T4 (1.x) and Kernel Tuner's cache."
+        reason = f"is {str(named)[:40]!r}; supported are {FORMAT}, T4 (1.x) and Kernel Tuner's cache."
         raise InvalidRequestError("format", reason, FORMAT)
     if "cache" in data and "tune_params_keys" in data:
         return read_kernel_tuner(data, target)
     if "results" in data and "schema_version" in data:
         return read_t4(data, target)
-    reason = f"this is no {FORMAT} (format), no T4 (schema_version, results), no Kernel Tuner cache (cache)."
+    reason = (
+        f"the document is neither {FORMAT} (member format), nor T4 (schema_version, results), nor a Kernel Tuner cache "
+        "(cache, tune_params_keys)."
+    )
     raise InvalidRequestError("format", reason, FORMAT)
 
 

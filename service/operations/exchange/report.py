@@ -1,4 +1,4 @@
-"""What an import did: counted, and for every row that it left out, why."""
+"""The report of an import: counts, and the reason for every row that was left out."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from pydantic import Field
 from tilewright.service.operations.answers import Answer
 
 MAX_ROWS = 1000
-"""Rows that are named one by one; all are counted."""
+"""How many skipped rows are listed; all are counted."""
 
 
 def printable(text: str) -> str:
-    """The text cut short, without what no terminal should be sent: names in a document may be anything."""
+    """The text cut to 300 characters, without control characters: names in a document may hold anything."""
     return "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in text[:300])
 
 

@@ -1,4 +1,4 @@
-"""Writes what an import adds: many studies with few statements."""
+"""Writes an import's additions: many studies with few statements."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Whether a best still stands, and what tuning it again came to."""
+"""Stale and improvable best configurations, and comparisons after tuning again."""

@@ -1,4 +1,4 @@
-"""What tuning again came to: the best before a schedule's job against the one after it, beyond the noise."""
+"""Compares the best before a schedule's job with the best after it, and says whether they differ beyond the noise."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from tilewright.service.store import models
 from tilewright.service.store.models import JobState
 
 DRIFT = 0.02
-"""What a run's times may drift by and count as steady (tuner.measure, drift_tolerance): two runs may differ by it."""
+"""How far the times of a steady run may drift (tuner.measure, drift_tolerance): two runs may differ by as much."""
 
 AT_ONCE = 200
-"""Comparisons settled in one transaction."""
+"""How many comparisons are settled in one transaction."""
 
 
 class Verdict(StrEnum):
-    """What became of the best's time."""
+    """Whether the best's time improved."""
 
     BETTER = "better"
     SAME = "same"
@@ -44,10 +44,10 @@ class ComparisonAnswer(Answer):
     problem: ProblemAnswer
     device_model: str
     job_id: UUID
-    verdict: str | None = Field(description="better, same, worse; missing: one of the two is not there.")
+    verdict: str | None = Field(description="better, same, worse; missing: there is no best before or after.")
     ratio: float | None = Field(description="Time after over time before; below 1 is faster.")
     threshold: float | None = Field(description="The part by which the ratio must differ from 1 not to count as noise.")
-    reason: str | None = Field(description="Why there is no ratio, or why it is 1.")
+    reason: str | None = Field(description="Why the ratio is missing, or why it is 1.")
     before_result: int | None
     before_ms: float | None
     after_result: int | None
@@ -85,7 +85,7 @@ def compare(before: TimeInterval, after: TimeInterval) -> tuple[Verdict, float, 
 
 
 def expect(session: Session, job: models.TuningJob) -> None:
-    """Notes the best that stands before the job of a schedule, to be compared when the job is over."""
+    """Records the current best before a schedule's job, to compare with it when the job is over."""
     best, environment = models.BestConfiguration, models.Environment
     before = session.scalar(
         select(best.id)
@@ -100,7 +100,7 @@ def expect(session: Session, job: models.TuningJob) -> None:
 
 
 def settle(session: Session) -> None:
-    """Comparisons whose job is over have their verdict; one of the chores."""
+    """Gives every comparison whose job is over its verdict; one of the maintenance chores."""
     table, job = models.Comparison, models.TuningJob
     rows = session.scalars(
         select(table)
@@ -125,27 +125,28 @@ def _settle(session: Session, row: models.Comparison) -> None:
     if row.reason is None and before is not None and after is not None:
         row.verdict, row.ratio, row.threshold = compare(TimeInterval.of(before), TimeInterval.of(after))
         if after.id == before.id:
-            row.reason = "What stood before stays the best."
+            row.reason = "The best from before the job is still the best."
 
 
 def _why_missing(
     job: models.TuningJob, before: models.BestConfiguration | None, after: models.BestConfiguration | None
 ) -> str | None:
     if job.state is not JobState.DONE:
-        return f"The job is {job.state.value}." + (f" {job.error}" if job.error else "")
+        ended = "The job failed." if job.state is JobState.FAILED else f"The job was {job.state.value}."
+        return f"{ended} {job.error}" if job.error else ended
     if after is None:
-        return "The job published nothing."
+        return "The job published no best configuration."
     if before is None:
-        return "Nothing was known before."
+        return "There was no best configuration before the job."
     if before.retracted_at is not None:
-        return "What stood before was retracted."
+        return "The best from before the job was retracted."
     if before.l2 != after.l2:
-        return f"The L2 cache was {before.l2} before and {after.l2} after."
+        return f"Times are not comparable: the L2 cache was {before.l2} before and {after.l2} after."
     return None
 
 
 def _after(session: Session, job: models.TuningJob) -> models.BestConfiguration | None:
-    """What the job published; else the best that it left standing in its study's environment."""
+    """The best that the job published; else the current one in its study's environment."""
     best = models.BestConfiguration
     if job.study is None:
         return None
@@ -164,7 +165,7 @@ def _of(job: models.TuningJob) -> list[ColumnElement[bool]]:
 def comparisons(
     session: Session, schedule_id: int, *, verdict: str | None = None, limit: int = 50, cursor: str | None = None
 ) -> Page[ComparisonAnswer]:
-    """One page of what a schedule's jobs came to, newest first; raises NotFoundError, InvalidRequestError."""
+    """One page of the comparisons of a schedule's jobs, newest first; raises NotFoundError, InvalidRequestError."""
     if session.get(models.Schedule, schedule_id) is None:
         raise NotFoundError("schedule", str(schedule_id))
     table, job = models.Comparison, models.TuningJob

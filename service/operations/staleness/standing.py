@@ -1,7 +1,7 @@
-"""Whether a best still stands: against the environment that its model's devices have now, and the sources of today.
+"""Decides whether a best is stale or improvable: against its model's current environment and today's sources.
 
-The environment of now is the newest that any device of the model reports. Driver: the newest one's. Toolkit and
-compiler: of the newest with the same compiler, since a job may choose between compilers and both stay right.
+The current environment is the newest that any device of the model reports. Its driver counts; toolkit and compiler
+are those of the newest environment with the same compiler, since a job may choose between compilers.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Source(NamedTuple):
 
 
 class StaleReason(StrEnum):
-    """What moved on since a best was measured."""
+    """What changed since a best was measured."""
 
     SOURCE = "source"
     DRIVER = "driver"
@@ -41,14 +41,14 @@ class StaleReason(StrEnum):
 
 @dataclass(frozen=True)
 class Standing:
-    """Why a best is stale (nothing: it is not), and the variants that its study has not seen as they are now."""
+    """Why a best is stale (empty: it is not), and the variants whose current source its study has not tried."""
 
     stale_because: tuple[StaleReason, ...] = ()
     unseen_variants: tuple[str, ...] = ()
 
     @property
     def stale(self) -> bool:
-        """Whether anything moved on."""
+        """Whether anything changed since it was measured."""
         return bool(self.stale_because)
 
     @property
@@ -59,7 +59,7 @@ class Standing:
 
 @dataclass(frozen=True)
 class StandingFacts:
-    """What the database says of a best: what moved on around it, and which sources its study has tried."""
+    """The database's facts about a best: what changed in its environment, and which sources its study has tried."""
 
     moved: tuple[StaleReason, ...]
     tried: frozenset[str]  # of `source_key`
@@ -74,19 +74,19 @@ class StandingFacts:
         return cls(reasons, frozenset(tried or ()), space_by_source or {})
 
     def standing(self, kernel: Kernel, winner: models.KernelVariant | Source, usable: Iterable[Variant]) -> Standing:
-        """The standing today; `winner` is the source that was measured, `usable` what the problem admits."""
+        """The standing today; `winner` is the measured source, `usable` the variants that the problem admits."""
         keys = source_keys(kernel)
         changed = keys.get(winner.name) != source_key(winner.name, winner.source_hash)
         unseen = (v.name for v in usable if keys[v.name] not in self.tried and self._may_hold(keys[v.name]))
         return Standing(((StaleReason.SOURCE,) if changed else ()) + self.moved, tuple(unseen))
 
     def _may_hold(self, key: str) -> bool:
-        """Whether the variant may have configurations for the problem: the last job found out, of those it knew."""
+        """Whether the variant may have configurations for the problem, by the last job's counts."""
         return self.space_by_source.get(key) != 0
 
 
 def source_key(variant: str, source_hash: str) -> str:
-    """One state of a variant, as the database spells it: two variants may share a source."""
+    """A variant's name with its source hash, as the database writes it: two variants may share a source."""
     return f"{variant}:{source_hash}"
 
 
@@ -153,7 +153,7 @@ def _with_environment_now(query: Select[Row]) -> Select[Row]:
 
 
 def only_stale(session: Session, query: Select[Row], *, wanted: bool = True) -> Select[Row]:
-    """The query over best configurations, for those that are stale, or are not; it must not join environments yet."""
+    """The query narrowed to stale best configurations, or to fresh ones; it must not join environments yet."""
     known = current_sources(session)
     best, variant, kernel = models.BestConfiguration, aliased(models.KernelVariant), aliased(models.Kernel)
     changed = and_(kernel.name.in_([k.name for k in catalogue().kernels()]), variant.id.not_in(known))
@@ -167,7 +167,7 @@ def only_stale(session: Session, query: Select[Row], *, wanted: bool = True) -> 
 
 
 def perhaps_improvable(session: Session, query: Any) -> Any:
-    """The same for those whose study has not seen all variants; some may not run there, which `standings` tells."""
+    """The query narrowed to those whose study has not tried all variants; `standings` leaves out what cannot run."""
     best, trial, tried = models.BestConfiguration, aliased(models.Trial), aliased(models.Trial)
     problem, study, variant = aliased(models.Problem), aliased(models.Study), models.KernelVariant
     seen = select(tried.id).where(tried.study_id == study.id, tried.kernel_variant_id == variant.id)
@@ -199,7 +199,7 @@ def current_sources(session: Session) -> list[int]:
 
 
 def standings(session: Session, ids: Sequence[int]) -> dict[int, Standing]:
-    """The standing of these best configurations, by id. Of kernels that this process has not, only the environment."""
+    """The standings of these best configurations, by id; by environment alone for kernels unknown here."""
     best, variant = models.BestConfiguration, aliased(models.KernelVariant)
     query: Any = (
         select(best.id, models.Problem, models.DeviceModel, models.Kernel.name, variant)

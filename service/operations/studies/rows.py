@@ -1,4 +1,4 @@
-"""Studies as a worker needs them: the row, its prior trials as the tuner knows them, who is barred from the finals."""
+"""A study as a worker needs it: its row, its earlier trials, and the configurations barred from the finals."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def study_row(
 ) -> models.Study:
     """The one study of this problem, model and environment, made where it is new. `space` covers all variants.
 
-    With the kernel it is noted how many configurations each variant has: one without any is none to try.
+    With `kernel`, the number of configurations of each variant is stored; a variant with 0 never counts as untried.
     """
     key = {"problem_id": problem_id, "device_model_id": device_model_id, "environment_id": environment_id}
     seen: dict[str, Any] = {"space_hash": space.hash(), "space_size": len(space)}
@@ -48,7 +48,7 @@ def study_row(
 
 
 def prior_trials(session: Session, study_id: int, kernel: Kernel) -> StudyState:
-    """Every trial of the study whose source is still the one here, as the tuner knows trials."""
+    """The tuner's view of every trial of the study whose source is still current here."""
     current = kernel_variant_ids(session, kernel).values()
     rows = session.scalars(
         select(models.Trial)

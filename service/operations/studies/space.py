@@ -62,7 +62,7 @@ class Fastest:
 
 
 def drawing(session: Session, study_id: int) -> StudyDrawing:
-    """What there is to draw of a study; empty for one without trials."""
+    """The trials to draw of a study; empty for one without trials."""
     table = models.Trial
     numbered = (
         select(

@@ -1,4 +1,4 @@
-"""Studies and what their trials came to."""
+"""Studies with their trials' outcomes."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def count_trials(session: Session, study_id: int, where: Sequence[ColumnElement[
 
 
 def trial(session: Session, study_id: int, number: int) -> tuple[TrialAnswer, str, str] | None:
-    """One trial with the hash and the text of the source that it was measured with; None where there is none."""
+    """One trial with the hash and text of its source; None where the study has no such trial."""
     if not (0 <= number <= MAX_ROW_ID and 0 < study_id <= MAX_ROW_ID):
         return None
     table = models.Trial

@@ -1,4 +1,4 @@
-"""The single times behind a trial's median, and what stands in for them once they have been pruned."""
+"""The single times behind a trial's median, and their replacement once they have been pruned."""
 
 from __future__ import annotations
 

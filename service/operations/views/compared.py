@@ -1,4 +1,4 @@
-"""Two sides of one kernel's results, problem by problem: device models, environments or times. All in the database."""
+"""Compares one kernel's results problem by problem between device models, environments or moments, in the database."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MISSING_IN_A, MISSING_IN_B = "missing in a", "missing in b"
 
 @dataclass(frozen=True)
 class Side:
-    """Whose results: a device model's, in one environment or in its newest, now or as they stood `at` a time."""
+    """One side of a comparison: a device model's results in one environment or its newest, now or `at` a time."""
 
     device_model: str
     environment_id: int | None = None
@@ -48,7 +48,7 @@ class ComparedRow(Answer):
 
 
 class ComparedAnswer(Answer):
-    """All problems that either side has, the largest change first."""
+    """Every problem with a result on either side, the largest change first."""
 
     geometric_mean: float | None = Field(
         description="Of the speedups of problems that both have; above 1, b is faster."
@@ -67,13 +67,13 @@ class ChosenEnvironment(Answer):
 
 
 MOST_ROWS = 1000
-"""Of one answer."""
+"""The most rows of one answer."""
 
 
 def compared(session: Session, kernel: str, a: Side, b: Side, *, limit: int = 100) -> ComparedAnswer:
     """The comparison; at most `limit` rows of it, counts and mean over all.
 
-    Raises InvalidRequestError where a side's environment is none of its device model's.
+    Raises InvalidRequestError where a side's environment is not one of its device model.
     """
     for name, side in (("a", a), ("b", b)):
         _check_environment(session, f"{name}_environment", side)
@@ -103,7 +103,9 @@ def _check_environment(session: Session, field: str, side: Side) -> None:
     query = select(study.id).join(model, model.id == study.device_model_id)
     query = query.where(model.slug == side.device_model, study.environment_id == side.environment_id).limit(1)
     if session.scalar(query) is None:
-        raise InvalidRequestError(field, f"{side.environment_id} is no environment of {side.device_model}.")
+        raise InvalidRequestError(
+            field, f"{side.device_model} has no results in the environment {side.environment_id}."
+        )
 
 
 def _totals(rows: CTE) -> ColumnElement[Any]:
@@ -141,7 +143,7 @@ def environments(session: Session, kernel: str) -> list[ChosenEnvironment]:
 
 
 def _side(kernel: str, side: Side, name: str) -> Subquery:
-    """A side's best of every problem: measured here before imported, of the newest environment."""
+    """One side's best of every problem: measured here before imported, then the newest environment's."""
     best, environment = models.BestConfiguration, models.Environment
     # Looked up by the statement itself, once: joined they would be compared with every row.
     kernel_id = select(models.Kernel.id).where(models.Kernel.name == kernel).scalar_subquery()
@@ -169,7 +171,7 @@ def _standing(at: datetime | None) -> list[ColumnElement[bool]]:
 
 
 def _joined(a: Subquery, b: Subquery) -> CTE:
-    """Every problem of either side with speedup, threshold and verdict, as `staleness_comparisons.compare` has them."""
+    """Every problem of either side with speedup, threshold and verdict, as `staleness.comparisons.compare` has them."""
     speedup = a.c.time_ms / b.c.time_ms
     threshold = func.sqrt(a.c.noise * a.c.noise + b.c.noise * b.c.noise + 2 * DRIFT**2)
     is_same = func.greatest(speedup, 1 / speedup) <= 1 + threshold

@@ -1,4 +1,4 @@
-"""Families of shapes: the network that a product comes from, or what its axes look like. Decided by the database."""
+"""Families of shapes, decided in the database: the network that a product comes from, or the look of its axes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from sqlalchemy import ColumnElement, Integer, and_, case, cast, func, literal, 
 from tilewright.service.store import models
 
 FAMILIES = ("Llama-3-8B", "ResNet-50", "square", "odd sizes", "few rows", "other")
-"""In this order: the first that fits names a shape."""
+"""In order of precedence: the first that fits is a shape's family."""
 
 FEW_ROWS = 64
 ODD = 4

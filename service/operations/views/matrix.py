@@ -1,4 +1,4 @@
-"""Problems by device models: the best of each pair, or why there is none. What the first page and its API show."""
+"""The table of problems by device models on the first page and in its API: each pair's best, or why it has none."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tilewright.service.store import models
 from tilewright.service.store.models import JobState
 
 MAX_FAILED = 20
-"""Problems without any best that are put before the others on the first page: their newest job failed."""
+"""The most problems without a best, whose newest job failed, that come first on the first page."""
 
 
 class FailureAnswer(Answer):
@@ -40,7 +40,7 @@ class FailureAnswer(Answer):
 
 
 class CellAnswer(Answer):
-    """What is known of a problem on a device model; `match`: how `best` answers, as far as told without asking it."""
+    """One problem on one device model; `match`: how `best` probably answers, told without asking it."""
 
     device_model: str
     match: Match
@@ -113,7 +113,7 @@ def _newest_first(wanted: Sequence[ColumnElement[bool]]) -> Select[int, int]:
 
 
 def _by_aggregate(wanted: Sequence[ColumnElement[bool]]) -> Select[int, int]:
-    """The same where few may fit and the database cannot tell: read back one by one, all would be looked at."""
+    """The same by aggregation, for a filter that few problems may pass: reading newest first would visit them all."""
     best = models.BestConfiguration
     query = select(best.problem_id, func.max(best.id).label("newest")).join(best.problem).where(*wanted)
     query = query.where(is_current()).group_by(best.problem_id)
@@ -132,7 +132,7 @@ def _page(session: Session, query: Select[int, int], limit: int, cursor: str | N
 
 
 def _failed(session: Session, wanted: Sequence[ColumnElement[bool]]) -> list[int]:
-    """Problems whose job failed and that nothing is known of."""
+    """Problems whose job failed and that have no best, the newest job first."""
     best, job = models.BestConfiguration, models.TuningJob
     known = select(best.id).where(best.problem_id == job.problem_id, is_current())
     query = select(job.problem_id).join(models.Problem, models.Problem.id == job.problem_id)
@@ -161,7 +161,7 @@ def _rows(session: Session, ids: Sequence[int], shown: ColumnElement[str]) -> li
 
 
 def _tuned_models(session: Session, problems: Sequence[ProblemAnswer]) -> dict[str, set[str]]:
-    """For the dtype and options of each problem the device models with a best of the same: what can be near it."""
+    """The device models that have a best with a problem's dtype and options, for each such pair."""
     best, problem, model = models.BestConfiguration, models.Problem, models.DeviceModel
     found: dict[str, set[str]] = {}
     for one in {_alike(p.dtype, p.options): p for p in problems}.values():
@@ -178,7 +178,7 @@ def _alike(dtype: str, options: Mapping[str, OptionValue]) -> str:
 
 
 def _else(slug: str, kinds: Mapping[str, str], tuned_on: set[str]) -> Match:
-    """How a problem without a best here is answered, as far as it can be told without asking."""
+    """How `best` probably answers a problem without a best here, told without asking it."""
     if slug in tuned_on:
         return Match.NEAREST
     return Match.TRANSFERRED if any(kinds[other] == kinds[slug] for other in tuned_on) else Match.DEFAULT

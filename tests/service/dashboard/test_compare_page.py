@@ -85,8 +85,8 @@ def test_an_environment_of_another_device_model_is_refused_by_its_field(client, 
 
     foreign = commit(make)
     query = f"a=nvidia-h200&b=nvidia-h200&{side}_environment={foreign}"
-    said = f"{side}_environment: {foreign} is no environment of nvidia-h200"
-    assert said in page(f"/compare?kernel=gemm&{query}", 422)
+    message = f"{side}_environment: nvidia-h200 has no results in the environment {foreign}."
+    assert message in page(f"/compare?kernel=gemm&{query}", 422)
     refused = client.get(f"/v1/kernels/gemm/compare?{query}")
     assert refused.status_code == 422
     assert f"{side}_environment" in refused.text

@@ -150,7 +150,7 @@ def a_folder(folder) -> None:
     [
         (tampered, "is not what SHA256SUMS says"),
         (cut_off, "test-gpu.json"),
-        (of_another_version, "is no tilewright-bundle/1"),
+        (of_another_version, "is not a tilewright-bundle/1 file"),
         (outside, "no sum of a file in this folder"),
         (through_a_link, "test-gpu.json"),
         (a_folder, "test-gpu.json"),
@@ -254,5 +254,5 @@ def test_the_launcher_reads_what_is_written_and_takes_code_only_from_a_signer_it
 
 def test_the_bundle_of_a_cpu_has_no_compiled_code():
     document = {"device_model": {"slug": "cpu:a", "compute_capability": "0.0"}, "results": []}
-    with pytest.raises(InvalidRequestError, match="cpu:a is no GPU"):
+    with pytest.raises(InvalidRequestError, match="cpu:a is not a GPU"):
         with_cubins(json.dumps(document))
