@@ -141,11 +141,11 @@ class AccessControl:
         Raises UnknownCallerError where it finds nothing, TooManyRequestsError where it often found nothing before.
         """
         is_guessing = not is_known and self._wrong.wait_s(address, take=False) > 0
-        found = await to_thread.run_sync(find, limiter=self._guesses if is_guessing else None)
-        if found is None:
+        owner = await to_thread.run_sync(find, limiter=self._guesses if is_guessing else None)
+        if owner is None:
             self._limit(self._wrong, address)
             raise refusals.UnknownCallerError("This token belongs to no valid key.")
-        return found
+        return owner
 
     def charge(self, scope: Request, size: int) -> None:
         """Counts a stranger's body as a request for each kilobyte of it; raises TooManyRequestsError."""
@@ -163,19 +163,19 @@ class AccessControl:
         if self._ended.was_rung():  # here, or in another process of this address
             self._believed = OrderedDict()
         believed, name = self._believed, (keys.hash_of(token), is_key)  # a session's token is no key, nor is a key one
-        found, since = believed.get(name, (None, -math.inf))
-        if found is None or self._clock() - since > BELIEVED_S or has_ended(found.expires_at):
+        owner, since = believed.get(name, (None, -math.inf))
+        if owner is None or self._clock() - since > BELIEVED_S or has_ended(owner.expires_at):
             find, since = partial(_look_up, token, is_key=is_key), self._clock()
             try:
-                found = await self.look_up(find, address, is_known=found is not None)
+                owner = await self.look_up(find, address, is_known=owner is not None)
             except (refusals.UnknownCallerError, refusals.TooManyRequestsError):
                 believed.pop(name, None)
                 raise
-            believed[name] = (found, since)
+            believed[name] = (owner, since)
         believed.move_to_end(name)
         while len(believed) > REMEMBERED:
             believed.popitem(last=False)
-        return found.caller
+        return owner.caller
 
     @staticmethod
     def _limit(buckets: Buckets, name: str, count: int = 1) -> None:
@@ -232,7 +232,7 @@ def session_token(headers: Mapping[str, str]) -> str | None:
     if "cookie" not in headers:
         return None
     try:
-        found = SimpleCookie(headers["cookie"]).get(COOKIE)
+        morsel = SimpleCookie(headers["cookie"]).get(COOKIE)
     except CookieError:
         return None
-    return found.value if found and found.value else None
+    return morsel.value if morsel and morsel.value else None

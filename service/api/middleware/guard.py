@@ -276,8 +276,8 @@ def _refuse_other_sites(scope: Scope) -> None:
 @lru_cache(maxsize=REMEMBERED)
 def _host_name(host: bytes) -> str:
     """The name without its port; IPv6 addresses keep their brackets."""
-    found = re.fullmatch(r"(\[[0-9a-fA-F:.]+\]|[^:\[\]]*)(:[0-9]{1,5})?", host.decode("latin-1"))
-    return found[1].lower() if found else ""
+    match = re.fullmatch(r"(\[[0-9a-fA-F:.]+\]|[^:\[\]]*)(:[0-9]{1,5})?", host.decode("latin-1"))
+    return match[1].lower() if match else ""
 
 
 def _request_id(headers: Headers) -> str:

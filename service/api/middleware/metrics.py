@@ -117,12 +117,12 @@ class Meters:
 
     def note_request(self, method: str, route: str, status: int, seconds: float) -> None:
         """Counts one answered request."""
-        found = self._children.get((method, route, status))
-        if found is None:  # as many as there are routes and statuses; `labels` would look each one up under a lock
-            found = self._requests.labels(method, route, str(status)), self._seconds.labels(method, route)
-            self._children[method, route, status] = found
-        found[0].inc()
-        found[1].observe(seconds)
+        counters = self._children.get((method, route, status))
+        if counters is None:  # as many as there are routes and statuses; `labels` would look each one up under a lock
+            counters = self._requests.labels(method, route, str(status)), self._seconds.labels(method, route)
+            self._children[method, route, status] = counters
+        counters[0].inc()
+        counters[1].observe(seconds)
 
     def note_lookups(self, answers: Iterable[BestAnswer]) -> None:
         """Counts answers of `best` by their match."""

@@ -68,8 +68,8 @@ def find_best(
     """
     declared = kernel_named(kernel)
     problem = declared.problem(shape, dtype, options)
-    wanted = EnvironmentFilter(driver, toolkit)
-    return _find(session, declared, device_model, [problem], wanted)[0]
+    environment = EnvironmentFilter(driver, toolkit)
+    return _find(session, declared, device_model, [problem], environment)[0]
 
 
 def find_best_batch(
@@ -112,17 +112,17 @@ def _find(
     kernel: Kernel,
     device_model: str | None,
     problems: Sequence[Problem],
-    wanted: EnvironmentFilter,
+    environment: EnvironmentFilter,
 ) -> list[BestAnswer]:
     slug = device_model if device_model is not None else default_device_model(session)
     answers: dict[str, BestAnswer] = {}
-    for problem, row, model in exact_rows(session, kernel, slug, problems, wanted):
+    for problem, row, model in exact_rows(session, kernel, slug, problems, environment):
         answer = stored_answer(BestQuery(kernel, problem, slug, limits_of(model)), row, Match.EXACT)
         if answer is not None:
             answers[problem.hash] = answer
     missing = list({p.hash: p for p in problems if p.hash not in answers}.values())
     if missing:
-        answers |= _without_exact(session, kernel, slug, missing, wanted)
+        answers |= _without_exact(session, kernel, slug, missing, environment)
     return [answers[problem.hash] for problem in problems]
 
 
@@ -135,20 +135,20 @@ def _model(session: Session, slug: str) -> models.DeviceModel:
 
 
 def _without_exact(
-    session: Session, kernel: Kernel, slug: str, problems: Sequence[Problem], wanted: EnvironmentFilter
+    session: Session, kernel: Kernel, slug: str, problems: Sequence[Problem], environment: EnvironmentFilter
 ) -> dict[str, BestAnswer]:
     """Predicted, nearest, transferred or default answers, by problem hash."""
     model = _model(session, slug)
     asked = {p.hash: BestQuery(kernel, p, slug, limits_of(model)) for p in problems}
-    tuned = similar_shapes(session, kernel, problems[0], model, wanted, transferred=False)
+    tuned = similar_shapes(session, kernel, problems[0], model, environment, transferred=False)
     answers = _predicted(session, model, tuned, list(asked.values()))
     for match in (Match.NEAREST, Match.TRANSFERRED):
-        open_ones = [asked[p.hash] for p in problems if p.hash not in answers]
-        if not open_ones:
+        unanswered = [asked[p.hash] for p in problems if p.hash not in answers]
+        if not unanswered:
             break
         if match is Match.TRANSFERRED:
-            tuned = similar_shapes(session, kernel, problems[0], model, wanted, transferred=True)
-        answers |= _by_distance(session, match, tuned, open_ones)
+            tuned = similar_shapes(session, kernel, problems[0], model, environment, transferred=True)
+        answers |= _by_distance(session, match, tuned, unanswered)
     return answers | default_answers([asked[p.hash] for p in problems if p.hash not in answers])
 
 
@@ -165,22 +165,24 @@ def _by_distance(
     session: Session, match: Match, tuned: TunedShapes, asked: Sequence[BestQuery]
 ) -> dict[str, BestAnswer]:
     """For each problem the answer from the nearest tuned one whose configuration fits it, where there is one."""
-    places = {one.problem.hash: tuned.nearest(one.problem, TRIED) for one in asked}
-    fitting: dict[str, list[StoredBest]] = {one.problem.hash: [] for one in asked}
-    found: dict[str, BestAnswer] = {}
+    places = {query.problem.hash: tuned.nearest(query.problem, TRIED) for query in asked}
+    fitting: dict[str, list[StoredBest]] = {query.problem.hash: [] for query in asked}
+    answers: dict[str, BestAnswer] = {}
     for tried in (slice(TRIED_FIRST), slice(TRIED_FIRST, None)):
-        open_ones = [o for o in asked if o.problem.hash not in found and len(fitting[o.problem.hash]) < COMPARED]
-        rows = rows_by_id(session, {i for one in open_ones for i in places[one.problem.hash][tried]})
-        for one in open_ones:
-            fit = fitting[one.problem.hash]
-            known = (rows[row_id] for row_id in places[one.problem.hash][tried] if row_id in rows)
-            fit += islice((row for row in known if one.is_member(row.configuration)), COMPARED - len(fit))
-            if fit and is_near(*([of[axis] for axis in one.kernel.axes] for of in (one.problem.shape, fit[0].shape))):
-                found[one.problem.hash] = answer_by(one, fit[0], match)
-    for one in asked:
-        if fitting[one.problem.hash] and one.problem.hash not in found:
-            found |= _from_afar(one, fitting[one.problem.hash])
-    return found
+        open_ones = [o for o in asked if o.problem.hash not in answers and len(fitting[o.problem.hash]) < COMPARED]
+        rows = rows_by_id(session, {i for query in open_ones for i in places[query.problem.hash][tried]})
+        for query in open_ones:
+            fit = fitting[query.problem.hash]
+            current = (rows[row_id] for row_id in places[query.problem.hash][tried] if row_id in rows)
+            fit += islice((row for row in current if query.is_member(row.configuration)), COMPARED - len(fit))
+            if fit and is_near(
+                *([of[axis] for axis in query.kernel.axes] for of in (query.problem.shape, fit[0].shape))
+            ):
+                answers[query.problem.hash] = answer_by(query, fit[0], match)
+    for query in asked:
+        if fitting[query.problem.hash] and query.problem.hash not in answers:
+            answers |= _from_afar(query, fitting[query.problem.hash])
+    return answers
 
 
 def _from_afar(asked: BestQuery, rows: Sequence[StoredBest]) -> dict[str, BestAnswer]:

@@ -55,11 +55,11 @@ def predictions(
         lambda reading: _fitted(reading, kernel, limits, ids),
         lambda older: _may_stand_in(session, older, ids),
     )
-    found = {
+    predicted = {
         problem: _PREDICTORS.answer(series, fitted, problem, lambda by, p=problem, a=admits: by.predict(p, a))  # type: ignore[misc]
         for problem, admits in asked.items()
     }
-    return {problem: prediction for problem, prediction in found.items() if prediction is not None}
+    return {problem: prediction for problem, prediction in predicted.items() if prediction is not None}
 
 
 class RememberedPredictions:
@@ -168,12 +168,12 @@ def _trials(session: Session, kernel: Kernel, studies: Collection[int]) -> dict[
             trial.outcome != Outcome.CONSTRAINT_VIOLATED,  # which says nothing of other problems
         )
     )
-    found = {study: _Trials(set()) for study in studies}
+    by_study = {study: _Trials(set()) for study in studies}
     for study in _with_fallen(session, studies):
-        found[study].failed |= barred(session, study)
+        by_study[study].failed |= barred(session, study)
     for row in rows:
-        found[row.study_id].add(Configuration.from_json(row.configuration), row.time_ms, row.registers)
-    return found
+        by_study[row.study_id].add(Configuration.from_json(row.configuration), row.time_ms, row.registers)
+    return by_study
 
 
 def _with_fallen(session: Session, studies: Collection[int]) -> set[int]:

@@ -56,10 +56,10 @@ class Predictors:
     ) -> Fitted:
         """The predictor of these rows, or an older one that `may_stand_in` while another thread fits."""
         with self._lock:
-            found = self._fitted.get((series, ids))
-            if found is not None:
+            kept_fit = self._fitted.get((series, ids))
+            if kept_fit is not None:
                 self._fitted.move_to_end((series, ids))
-                return found
+                return kept_fit
             older = [kept for (its_series, _), kept in self._fitted.items() if its_series == series]
         for kept in reversed(older):  # the last used first
             if kept.trials > QUICK_TRIALS and may_stand_in(kept.ids):

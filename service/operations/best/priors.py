@@ -121,19 +121,23 @@ def _near(session: Session, kernel: Kernel, problem: Problem, study: models.Stud
         there.device_model_id == study.device_model_id,
         there.environment_id == study.environment_id,
     )
-    nearest = sorted((one.distance, one.study_id) for one in near)[:MOST_OF_EACH]
+    nearest = sorted((candidate.distance, candidate.study_id) for candidate in near)[:MOST_OF_EACH]
     return _made(session, kernel, [("near shape", number, NEAR_SHAPE * _share(far)) for far, number in nearest])
 
 
 def _elsewhere(session: Session, kernel: Kernel, problem: Problem, study: models.Study) -> list[Prior]:
     there, own = models.DeviceModel, session.get_one(models.DeviceModel, study.device_model_id)
     newest: dict[tuple[int, int], tuple[float, int, _Near]] = {}
-    for one in _within_reach(session, kernel, problem, there.kind == own.kind, there.id != own.id):
-        unlike = one.distance + model_distance(own, one.model.multiprocessors, one.model.compute_capability)
-        newest.setdefault((one.model.id, one.problem_id), (unlike, one.study_id, one))
-    nearest = [one for _, _, one in sorted(newest.values(), key=lambda ranked: ranked[:2])[:MOST_OF_EACH]]
-    wanted = [(one.model.name, one.study_id, OTHER_MODEL * _share(one.distance)) for one in nearest]
-    return _made(session, kernel, wanted)
+    for candidate in _within_reach(session, kernel, problem, there.kind == own.kind, there.id != own.id):
+        unlike = candidate.distance + model_distance(
+            own, candidate.model.multiprocessors, candidate.model.compute_capability
+        )
+        newest.setdefault((candidate.model.id, candidate.problem_id), (unlike, candidate.study_id, candidate))
+    nearest = [candidate for _, _, candidate in sorted(newest.values(), key=lambda ranked: ranked[:2])[:MOST_OF_EACH]]
+    sources = [
+        (candidate.model.name, candidate.study_id, OTHER_MODEL * _share(candidate.distance)) for candidate in nearest
+    ]
+    return _made(session, kernel, sources)
 
 
 @dataclass(frozen=True)
@@ -150,7 +154,7 @@ def _within_reach(
     session: Session, kernel: Kernel, problem: Problem, *conditions: ColumnElement[bool]
 ) -> Iterator[_Near]:
     """Studies whose problem is this one or differs little from it, the newest first."""
-    wanted = (
+    query = (
         select(models.Study.id, models.Problem.id, models.Problem.shape, models.DeviceModel)
         .join(models.Problem, models.Problem.id == models.Study.problem_id)
         .join(models.Kernel, models.Kernel.id == models.Problem.kernel_id)
@@ -159,7 +163,7 @@ def _within_reach(
         .order_by(models.Study.id.desc())
         .limit(MAX_RANKED)
     )
-    for study_id, problem_id, shape, model in session.execute(wanted):
+    for study_id, problem_id, shape, model in session.execute(query):
         if shape.keys() == problem.shape.keys():
             near = _Near(distance(problem.shape, shape), study_id, problem_id, model)
             if near.distance <= FARTHEST:
@@ -170,11 +174,11 @@ def _share(far: float) -> float:
     return math.exp2(-far / HALVED_EVERY)
 
 
-def _made(session: Session, kernel: Kernel, wanted: list[tuple[str, int, float]]) -> list[Prior]:
+def _made(session: Session, kernel: Kernel, sources: list[tuple[str, int, float]]) -> list[Prior]:
     made = []
-    for source, study_id, similarity in wanted:
+    for source, study_id, similarity in sources:
         trials, out = prior_trials(session, study_id, kernel).trials, barred(session, study_id)
-        told = [(trial.configuration, trial.evaluation) for trial in trials]
-        if sum(evaluation.time_ms is not None and c not in out for c, evaluation in told) >= FEWEST_TRIALS:
-            made.append(Prior.of(f"{source}, study {study_id}", told, similarity, out))
+        evaluated = [(trial.configuration, trial.evaluation) for trial in trials]
+        if sum(evaluation.time_ms is not None and c not in out for c, evaluation in evaluated) >= FEWEST_TRIALS:
+            made.append(Prior.of(f"{source}, study {study_id}", evaluated, similarity, out))
     return made

@@ -118,21 +118,21 @@ def results(
         query = only_stale(session, query, wanted=stale)
     if improvable:
         query = perhaps_improvable(session, query)
-    found: list[ResultAnswer] = []
+    answers: list[ResultAnswer] = []
     before, looked_at = row_id_of(cursor) if cursor is not None else None, 0
     while True:
         rows = session.scalars(_older(query, before).limit(limit + 1)).all()
         for answer in result_answers(session, rows[:limit]):
             if improvable is None or answer.improvable == improvable:
-                found.append(answer)
-                if len(found) == limit:
+                answers.append(answer)
+                if len(answers) == limit:
                     is_last = answer.id == rows[-1].id
-                    return Page(items=found, next_cursor=None if is_last else cursor_of(answer.id))
+                    return Page(items=answers, next_cursor=None if is_last else cursor_of(answer.id))
         if len(rows) <= limit:
-            return Page(items=found, next_cursor=None)
+            return Page(items=answers, next_cursor=None)
         before, looked_at = rows[limit - 1].id, looked_at + limit
         if looked_at >= MOST_LOOKED_AT:
-            return Page(items=found, next_cursor=cursor_of(before))
+            return Page(items=answers, next_cursor=cursor_of(before))
 
 
 def _older(query: Select[Row], before: int | None) -> Select[Row]:
@@ -177,10 +177,10 @@ def results_by_model(
         .order_by(best.id.desc())
     )
     rows = session.execute(query).all()
-    found: dict[str, ModelResults] = {}
+    by_model: dict[str, ModelResults] = {}
     for answer, (_, count) in zip(result_answers(session, [row for row, _ in rows]), rows, strict=True):
-        found.setdefault(answer.device_model, ModelResults([], count)).items.append(answer)
-    return found
+        by_model.setdefault(answer.device_model, ModelResults([], count)).items.append(answer)
+    return by_model
 
 
 def current_results(
@@ -209,8 +209,8 @@ def with_relations(query: Select[Row]) -> Select[Row]:
 
 def result_answers(session: Session, rows: Sequence[models.BestConfiguration]) -> list[ResultAnswer]:
     """The best configurations as callers see them, in order; their relations must be loaded."""
-    found = standings(session, [row.id for row in rows]) if rows else {}
-    return [_result_answer(row, found[row.id]) for row in rows]
+    standing_by_id = standings(session, [row.id for row in rows]) if rows else {}
+    return [_result_answer(row, standing_by_id[row.id]) for row in rows]
 
 
 def _result_answer(row: models.BestConfiguration, standing: Standing) -> ResultAnswer:

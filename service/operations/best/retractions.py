@@ -72,34 +72,34 @@ class _Candidate:
 
 
 def _put_in_place(session: Session, row: models.BestConfiguration, study_id: int) -> None:
-    found = next(_candidates(session, study_id), None)
-    if found is None:
+    candidate = next(_candidates(session, study_id), None)
+    if candidate is None:
         return
     study = session.get_one(models.Study, study_id)
-    said: dict[str, Any] = found.job.result or {}
-    library: dict[str, Any] = said.get("library") or {}
+    settled: dict[str, Any] = candidate.job.result or {}
+    library: dict[str, Any] = settled.get("library") or {}
     library_at_most_ms = (library.get("ci_ms") or [library.get("time_ms")])[-1]  # an imported one has no interval
     session.add(
         models.BestConfiguration(
             problem_id=row.problem_id,
             device_model_id=row.device_model_id,
             environment_id=row.environment_id,
-            trial_id=found.trial.id,
-            job_id=found.job.id,
-            time_ms=found.time_ms,
-            ci_low_ms=found.ci_ms[0],
-            ci_high_ms=found.ci_ms[1],
-            l2=found.trial.ranking_l2,
-            **rates(session, study, found.trial, found.time_ms),
-            default_ms=said.get("default_ms"),
-            slowest_ms=said.get("slowest_ms"),
+            trial_id=candidate.trial.id,
+            job_id=candidate.job.id,
+            time_ms=candidate.time_ms,
+            ci_low_ms=candidate.ci_ms[0],
+            ci_high_ms=candidate.ci_ms[1],
+            l2=candidate.trial.ranking_l2,
+            **rates(session, study, candidate.trial, candidate.time_ms),
+            default_ms=settled.get("default_ms"),
+            slowest_ms=settled.get("slowest_ms"),
             library_name=library.get("name"),
             library_ms=library.get("time_ms"),
             # Rounds are not kept, so that two intervals must decide: beyond both, as between the library and a winner.
-            library_faster=library_at_most_ms < found.ci_ms[0] if library else None,
+            library_faster=library_at_most_ms < candidate.ci_ms[0] if library else None,
             library_bound_ratio=library.get("bound_ratio"),
-            bound_ratio=found.bound_ratio,
-            verified_at=found.verified_at,
+            bound_ratio=candidate.bound_ratio,
+            verified_at=candidate.verified_at,
             stands_in_for_id=row.id,
         )
     )

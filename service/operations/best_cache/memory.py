@@ -193,10 +193,10 @@ class BestMemory:
             logger.warning("No room in memory for %d results of %s on %s: TILEWRIGHT_BEST_KEPT.", count, *name)
         return has_room
 
-    def follow(self, session: Session, told: Sequence[str]) -> None:
+    def follow(self, session: Session, notifications: Sequence[str]) -> None:
         """Brings the shelves up to date after these notifications of the database (revision 0009)."""
         of: dict[str, set[int]] = {"best": set(), "study": set(), "model": set()}
-        for message in told:
+        for message in notifications:
             kind, _, ids = message.partition(" ")
             of[kind].update(int(i) for i in ids.split(","))
         if of["model"]:

@@ -203,10 +203,10 @@ class Shelf:
 
     def arrange(self) -> None:
         """Makes everything findable by distance."""
-        found: dict[int, list[tuple[int, bytes, bytes]]] = {number: [] for number in self._manners.values()}
+        by_manner: dict[int, list[tuple[int, bytes, bytes]]] = {number: [] for number in self._manners.values()}
         for key, records in self._records.items():
-            found[self._manner(key)].extend((self.packer.row_id(record), key, record) for record in records)
-        for manner, rows in found.items():
+            by_manner[self._manner(key)].extend((self.packer.row_id(record), key, record) for record in records)
+        for manner, rows in by_manner.items():
             self._arrange(manner, rows)
 
     def _arrange(self, manner: int, rows: list[tuple[int, bytes, bytes]]) -> None:

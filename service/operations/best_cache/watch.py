@@ -86,13 +86,13 @@ class BestWatch:
                 self._fill(changes, name)
 
     def _look(self, changes: Changes, at_most_s: float) -> list[str]:
-        told = changes.wait(at_most_s, self._woken)
-        if told:
+        notifications = changes.wait(at_most_s, self._woken)
+        if notifications:
             with transaction() as session:
-                self.memory.follow(session, told)
+                self.memory.follow(session, notifications)
         self.memory.confirm()
         self._note_asked()
-        return told
+        return notifications
 
     def _note_asked(self) -> None:
         """Records the shelves that were asked about, each at most once in NOTE_EVERY_S."""
@@ -106,10 +106,10 @@ class BestWatch:
 
     def _fill(self, changes: Changes, name: tuple[str, str]) -> None:
         """Fills a shelf from one snapshot, then applies the changes that were notified meanwhile."""
-        told: list[str] = []
+        notifications: list[str] = []
 
         def meanwhile() -> None:
-            told.extend(self._look(changes, 0))
+            notifications.extend(self._look(changes, 0))
             if self._stopping.is_set():
                 raise _StoppedError
 
@@ -120,9 +120,9 @@ class BestWatch:
             return
         if shelf is not None:
             self.memory.put(name, shelf)
-            if told:
+            if notifications:
                 with transaction() as session:
-                    self.memory.follow(session, told)
+                    self.memory.follow(session, notifications)
 
 
 class _StoppedError(Exception):

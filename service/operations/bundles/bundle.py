@@ -43,15 +43,15 @@ def bundle(session: Session, device_model: str | None, *, with_sources: bool = F
     results: list[dict[str, Any]] = []
     for kernel in catalogue().kernels():
         problems = _tuned_problems(session, kernel, row, MAX_RESULTS - len(results))
-        found = [
+        entries = [
             _result(kernel, problem, answer)
             for problem, answer in _answers(session, kernel, row, problems)
             if answer.source_hash == kernel.source_hash(answer.variant)  # an older source is not at hand
         ]
-        if found:
+        if entries:
             kernels[kernel.name] = _kernel_part(kernel)
-            results += found
-            sources |= _sources(kernel, {result["variant"] for result in found}, with_sources=with_sources)
+            results += entries
+            sources |= _sources(kernel, {result["variant"] for result in entries}, with_sources=with_sources)
     document = {
         "format": FORMAT,
         "made_by": f"tilewright {tilewright.__version__}",
@@ -88,13 +88,13 @@ def _tuned_problems(session: Session, kernel: Kernel, row: models.DeviceModel, m
         )
         .limit(most)
     )
-    found = []
+    problems = []
     for shape, dtype, options in rows:
         try:
-            found.append(kernel.problem(shape, dtype, options))
+            problems.append(kernel.problem(shape, dtype, options))
         except InvalidProblemError:
             continue  # an axis or option that the kernel had when this was tuned
-    return sorted(found, key=lambda problem: problem.canonical)
+    return sorted(problems, key=lambda problem: problem.canonical)
 
 
 def _answers(
@@ -104,9 +104,9 @@ def _answers(
     limits = limits_of(row)
     for start in range(0, len(problems), PIECE):
         piece = problems[start : start + PIECE]
-        found = {p.hash: best for p, best, _ in exact_rows(session, kernel, row.slug, piece, EnvironmentFilter())}
+        rows = {p.hash: best for p, best, _ in exact_rows(session, kernel, row.slug, piece, EnvironmentFilter())}
         for problem in piece:
-            best = found.get(problem.hash)
+            best = rows.get(problem.hash)
             asked = BestQuery(kernel, problem, row.slug, limits)
             answer = None if best is None else stored_answer(asked, best, Match.EXACT)
             if answer is not None:
@@ -155,9 +155,13 @@ def _kernel_part(kernel: Kernel) -> dict[str, Any]:
 
 def _sources(kernel: Kernel, variants: set[str], *, with_sources: bool) -> dict[str, Any]:
     """By hash: whose source it is, how its architecture is named to a compiler, and the text where it is wanted."""
-    found = {}
+    sources = {}
     for name in sorted(variants):
         text = {"text": kernel.source(name)} if with_sources else {}
         suffix = kernel.variant(name).architecture_suffix
-        found[kernel.source_hash(name)] = {"kernel": kernel.name, "variant": name, "architecture_suffix": suffix} | text
-    return found
+        sources[kernel.source_hash(name)] = {
+            "kernel": kernel.name,
+            "variant": name,
+            "architecture_suffix": suffix,
+        } | text
+    return sources

@@ -43,23 +43,23 @@ class AnsweredDemand(Answer):
 
 def answered(session: Session, rows: Sequence[DemandAnswer], memory: BestMemory | None = None) -> list[AnsweredDemand]:
     """Each row with its answer of today, in their order; from `memory` what that holds, the rest by few queries."""
-    found: dict[int, CurrentAnswer | str] = {}
+    current: dict[int, CurrentAnswer | str] = {}
     groups: dict[Group, list[int]] = {}
     for place, row in enumerate(rows):
         problem = row.problem
         asked = (problem.kernel, row.device_model, problem.shape, problem.dtype, problem.options)
         kept = memory.find(*asked) if memory is not None else None
         if kept is not None:
-            found[place] = CurrentAnswer(kept.match, kept.expected_loss)
+            current[place] = CurrentAnswer(kept.match, kept.expected_loss)
         else:
             options = str(sorted(problem.options.items()))
             groups.setdefault((problem.kernel, row.device_model, problem.dtype, options), []).append(place)
     for places in groups.values():
-        found |= _looked_up(session, rows, places)
+        current |= _looked_up(session, rows, places)
     jobs = _open_jobs(session, rows)
     made = []
     for place, row in enumerate(rows):
-        answer = found[place]
+        answer = current[place]
         known, refused = (None, answer) if isinstance(answer, str) else (answer, None)
         made.append(
             AnsweredDemand(
@@ -82,7 +82,9 @@ def _looked_up(session: Session, rows: Sequence[DemandAnswer], places: Sequence[
         best = find_best_batch(session, problem.kernel, first.device_model, shapes, problem.dtype, problem.options)
     except (InvalidProblemError, NoConfigurationError, NotFoundError) as error:
         return dict.fromkeys(places, str(error))
-    return {place: CurrentAnswer(one.match, one.expected_loss) for place, one in zip(places, best, strict=True)}
+    return {
+        place: CurrentAnswer(answer.match, answer.expected_loss) for place, answer in zip(places, best, strict=True)
+    }
 
 
 def _open_jobs(session: Session, rows: Sequence[DemandAnswer]) -> dict[tuple[str | None, str], UUID]:

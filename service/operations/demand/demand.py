@@ -83,10 +83,10 @@ def count(session: Session, asked: Mapping[RequestedProblem, int]) -> None:
     model_ids = {row.slug: row.id for row in known}
     kernels = {kernel.name: kernel for kernel in catalogue().kernels()}
     rows: dict[tuple[int, str, str], tuple[RequestedProblem, int]] = {}
-    for one, times in asked.items():
-        if one.device_model in model_ids and one.kernel in kernels:
-            key = (model_ids[one.device_model], one.kernel, _hash(kernels[one.kernel], one))
-            rows[key] = (one, times + (rows[key][1] if key in rows else 0))
+    for requested, times in asked.items():
+        if requested.device_model in model_ids and requested.kernel in kernels:
+            key = (model_ids[requested.device_model], requested.kernel, _hash(kernels[requested.kernel], requested))
+            rows[key] = (requested, times + (rows[key][1] if key in rows else 0))
     if not rows:
         return
     # One parameter: a statement of a thousand rows of seven takes longer to put together than to carry out.
@@ -95,12 +95,12 @@ def count(session: Session, asked: Mapping[RequestedProblem, int]) -> None:
             "device_model_id": model_id,
             "problem_hash": problem_hash,
             "kernel": kernel,
-            "shape": dict(one.shape),
-            "dtype": one.dtype,
-            "options": dict(one.options),
+            "shape": dict(requested.shape),
+            "dtype": requested.dtype,
+            "options": dict(requested.options),
             "count": times,
         }
-        for (model_id, kernel, problem_hash), (one, times) in rows.items()
+        for (model_id, kernel, problem_hash), (requested, times) in rows.items()
     ]
     session.execute(_ADD, {"rows": json.dumps(written)})
     groups = {(model_id, kernel) for model_id, kernel, _ in rows}
@@ -139,8 +139,8 @@ _EVICT = text(
 )
 
 
-def _hash(kernel: Kernel, one: RequestedProblem) -> str:
-    return kernel.problem(dict(one.shape), one.dtype, dict(one.options)).hash
+def _hash(kernel: Kernel, requested: RequestedProblem) -> str:
+    return kernel.problem(dict(requested.shape), requested.dtype, dict(requested.options)).hash
 
 
 def demand(
@@ -207,24 +207,24 @@ def tune_top(
     A problem that no job can be made for is passed on with the reason. Raises CeilingError like `request_job`: then
     nothing is queued.
     """
-    found = []
+    tuned = []
     for row in unmet(session, kernel=kernel, device_model=device_model, limit=top):
         problem, slug = _problem(row), row.device_model.slug
         job_id, is_new, refused = None, False, None
         try:
-            wanted = JobRequest(
+            job_request = JobRequest(
                 **problem.model_dump(), device_model=slug, budget=request.budget, priority=request.priority
             )
-            job, is_new = request_job(session, wanted)
+            job, is_new = request_job(session, job_request)
             job_id = job.id
         except (InvalidRequestError, InvalidProblemError) as error:
             refused = f"{error.field}: {error.reason}"
-        found.append(
+        tuned.append(
             TunedDemand(
                 problem=problem, device_model=slug, count=row.count, job_id=job_id, is_new=is_new, refused=refused
             )
         )
-    return found
+    return tuned
 
 
 def _problem(row: models.Demand) -> ProblemAnswer:
@@ -240,7 +240,7 @@ def _place(cursor: str) -> tuple[int, int]:
         text = base64.urlsafe_b64decode(cursor.encode() + b"=" * (-len(cursor) % 4)).decode("ascii")
     except (binascii.Error, UnicodeError):
         raise refusal from None
-    found = _CURSOR.fullmatch(text)
-    if found is None:
+    match = _CURSOR.fullmatch(text)
+    if match is None:
         raise refusal
-    return int(found[1]), int(found[2])
+    return int(match[1]), int(match[2])

@@ -38,10 +38,10 @@ class ExportSelection:
     cursor: str | None = None
 
 
-def export_studies(wanted: ExportSelection) -> Iterator[str]:
+def export_studies(selection: ExportSelection) -> Iterator[str]:
     """The document in pieces; raises InvalidRequestError for an invalid cursor, before the first."""
-    after = 0 if wanted.cursor is None else row_id_of(wanted.cursor)
-    return _document(wanted, after)
+    after = 0 if selection.cursor is None else row_id_of(selection.cursor)
+    return _document(selection, after)
 
 
 def compact(value: Any) -> str:
@@ -59,7 +59,7 @@ def device_model_part(row: models.DeviceModel) -> dict[str, Any]:
 def trial_part(row: models.Trial) -> dict[str, Any]:
     """The trial as the document has it; what was not measured is left out."""
     values = {name: value for name, value in row.configuration.items() if name != "variant"}
-    found = {
+    fields = {
         "variant": row.configuration["variant"],
         "configuration": values,
         "source_hash": row.kernel_variant.source_hash,
@@ -76,10 +76,10 @@ def trial_part(row: models.Trial) -> dict[str, Any]:
         "bound_ratio": row.bound_ratio,
         "compile_ms": row.compile_ms,
     }
-    return {name: value for name, value in found.items() if value is not None}
+    return {name: value for name, value in fields.items() if value is not None}
 
 
-def _document(wanted: ExportSelection, after: int) -> Iterator[str]:
+def _document(selection: ExportSelection, after: int) -> Iterator[str]:
     head = {
         "format": FORMAT,
         "made_by": f"tilewright {tilewright.__version__}",
@@ -87,9 +87,9 @@ def _document(wanted: ExportSelection, after: int) -> Iterator[str]:
     }
     text = compact(head)[:-1] + ',"studies":[\n'
     described: dict[str, dict[str, Any]] = {}
-    left, between = wanted.limit, ""
+    left, between = selection.limit, ""
     while left > 0:
-        studies, last = _piece(wanted, after, min(PIECE, left), described)
+        studies, last = _piece(selection, after, min(PIECE, left), described)
         for study in studies:
             text += between + compact(study)
             between = ",\n"
@@ -101,31 +101,31 @@ def _document(wanted: ExportSelection, after: int) -> Iterator[str]:
     else:
         # As many as were asked for: what follows is asked for by the cursor.
         last = after
-    more = cursor_of(last) if last is not None and _has_more(wanted, last) else None
+    more = cursor_of(last) if last is not None and _has_more(selection, last) else None
     yield f'{text}\n],"device_models":{compact(list(described.values()))},"next_cursor":{json.dumps(more)}}}\n'
 
 
 def _piece(
-    wanted: ExportSelection, after: int, count: int, described: dict[str, dict[str, Any]]
+    selection: ExportSelection, after: int, count: int, described: dict[str, dict[str, Any]]
 ) -> tuple[list[dict[str, Any]], int | None]:
     """The next studies, and the id to go on after; None where nothing follows."""
-    if wanted.trials:
+    if selection.trials:
         count = 1
     with transaction() as session:
-        rows = session.scalars(_query(wanted, after).limit(count)).all()
+        rows = session.scalars(_query(selection, after).limit(count)).all()
         for row in rows:
             if row.device_model.slug not in described:
                 described[row.device_model.slug] = device_model_part(row.device_model)
-        studies = [_study(row, _trials(session, row) if wanted.trials else [row.trial]) for row in rows]
+        studies = [_study(row, _trials(session, row) if selection.trials else [row.trial]) for row in rows]
     return studies, rows[-1].id if len(rows) == count else None
 
 
-def _has_more(wanted: ExportSelection, after: int) -> bool:
+def _has_more(selection: ExportSelection, after: int) -> bool:
     with transaction() as session:
-        return session.scalars(_query(wanted, after).limit(1)).first() is not None
+        return session.scalars(_query(selection, after).limit(1)).first() is not None
 
 
-def _query(wanted: ExportSelection, after: int) -> Select[models.BestConfiguration]:
+def _query(selection: ExportSelection, after: int) -> Select[models.BestConfiguration]:
     best = models.BestConfiguration
     trial = joinedload(best.trial)
     query = (
@@ -145,10 +145,10 @@ def _query(wanted: ExportSelection, after: int) -> Select[models.BestConfigurati
         )
         .order_by(best.id)
     )
-    if wanted.kernel is not None:
-        query = query.where(best.problem.has(models.Problem.kernel.has(models.Kernel.name == wanted.kernel)))
-    if wanted.device_model is not None:
-        query = query.where(best.device_model.has(models.DeviceModel.slug == wanted.device_model))
+    if selection.kernel is not None:
+        query = query.where(best.problem.has(models.Problem.kernel.has(models.Kernel.name == selection.kernel)))
+    if selection.device_model is not None:
+        query = query.where(best.device_model.has(models.DeviceModel.slug == selection.device_model))
     return query
 
 

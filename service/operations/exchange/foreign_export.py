@@ -49,8 +49,8 @@ class _Exported:
     def own(self) -> dict[str, Any]:
         """Our own fields, which those formats do not have."""
         problem = self.problem.model_dump(mode="json")
-        said = {"problem": problem, "device_model": self.device_model, "sources": self.sources}
-        return said | ({"samples_pruned": self.samples_pruned} if self.samples_pruned else {})
+        fields = {"problem": problem, "device_model": self.device_model, "sources": self.sources}
+        return fields | ({"samples_pruned": self.samples_pruned} if self.samples_pruned else {})
 
 
 def export_t4(study_id: int) -> Iterator[str]:

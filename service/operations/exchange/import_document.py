@@ -144,18 +144,18 @@ class _Importer:
 
     def _admitted(self, placed: Sequence[tuple[IncomingStudy, ImportContext]]) -> list[_Admitted]:
         """Those of the studies that have a row to add."""
-        found = []
+        with_rows = []
         for incoming, place in placed:
             trials = dict(self._trials(incoming, place))
             if trials:
-                found.append((incoming, place, trials, self._best(incoming, trials, place)))
-        if not found:
+                with_rows.append((incoming, place, trials, self._best(incoming, trials, place)))
+        if not with_rows:
             return []
-        asked = [place.asked for _, place, _, _ in found]
-        problems = {one.problem.hash: (self._kernel(one.kernel).id, one.problem) for one in asked}
+        asked = [place.asked for _, place, _, _ in with_rows]
+        problems = {query.problem.hash: (self._kernel(query.kernel).id, query.problem) for query in asked}
         ids = exchange_rows.problem_ids(self.session, problems)
         admitted = []
-        for incoming, place, trials, best in found:
+        for incoming, place, trials, best in with_rows:
             environment = self._environment_id(incoming.environment)
             key = (ids[place.asked.problem.hash], self._model_id(place), environment)
             if key in self._seen:
@@ -211,46 +211,48 @@ class _Importer:
             self._environments[environment] = row_id
         return self._environments[environment]
 
-    def _space(self, one: _Admitted) -> Space:
+    def _space(self, admitted: _Admitted) -> Space:
         """What the document says of the space; its size is counted only where that says nothing."""
-        asked = one.place.asked
-        usable = (asked.kernel.name, *one.place.usable)
+        asked = admitted.place.asked
+        usable = (asked.kernel.name, *admitted.place.usable)
         space = asked.kernel.space(asked.problem, asked.limits)
         if usable not in self._space_hashes:  # it depends on the variants alone
             self._space_hashes[usable] = space.hash()
-        size = len(space) if one.incoming.space_size is None else one.incoming.space_size
+        size = len(space) if admitted.incoming.space_size is None else admitted.incoming.space_size
         return Space(self._space_hashes[usable], size)
 
-    def _addition(self, one: _Admitted, study_id: int, first: int, known: StudyContents) -> Addition | None:
+    def _addition(self, admitted: _Admitted, study_id: int, first: int, known: StudyContents) -> Addition | None:
         """What is new of the study, or None."""
         there = known.hashes.get(study_id, ())
-        for row, trial in one.trials.items():
+        for row, trial in admitted.trials.items():
             if trial.hash in there:
-                self._skip(one.incoming, row, Reason.ALREADY_HERE, "the study here already has this configuration")
-        new = [trial for trial in one.trials.values() if trial.hash not in there]
-        best = self._new_best(one, study_id, known)
+                self._skip(admitted.incoming, row, Reason.ALREADY_HERE, "the study here already has this configuration")
+        new = [trial for trial in admitted.trials.values() if trial.hash not in there]
+        best = self._new_best(admitted, study_id, known)
         if not new and best is None:
             return None
         origin = {"origin": self.incoming.origin, "format": self.incoming.format}
         result = {"imported": origin} | job_result(best)
-        return Addition(one.key, study_id, first, new, best, one.kernel.variant_ids, one.place.work, result)
+        return Addition(
+            admitted.key, study_id, first, new, best, admitted.kernel.variant_ids, admitted.place.work, result
+        )
 
-    def _new_best(self, one: _Admitted, study_id: int, known: StudyContents) -> NewBest | None:
+    def _new_best(self, admitted: _Admitted, study_id: int, known: StudyContents) -> NewBest | None:
         """The best, where it may take the place of what stands in its study; where not, that is noted."""
-        best, trial, standing = one.best, one.best_trial, known.standing.get(study_id)
+        best, trial, standing = admitted.best, admitted.best_trial, known.standing.get(study_id)
         if best is None or trial is None:
             return None
         if standing is not None and standing.time_ms <= best.time_ms:
             is_same = (standing.verified_at, standing.time_ms) == (best.verified_at, best.time_ms)
             reason = Reason.ALREADY_HERE if is_same else Reason.NO_BETTER
             self._skip_best(
-                one.incoming, reason, f"the best here takes {standing.time_ms:g} ms, this one {best.time_ms:g} ms"
+                admitted.incoming, reason, f"the best here takes {standing.time_ms:g} ms, this one {best.time_ms:g} ms"
             )
             return None
         if (study_id, trial.hash) in known.retracted:
-            self._skip_best(one.incoming, Reason.NO_BETTER, "this configuration was retracted here")
+            self._skip_best(admitted.incoming, Reason.NO_BETTER, "this configuration was retracted here")
             return None
-        return NewBest(best, trial, figures(one.place, best.time_ms), standing)
+        return NewBest(best, trial, figures(admitted.place, best.time_ms), standing)
 
     def _skip(self, incoming: IncomingStudy, row: int, reason: Reason, detail: str) -> None:
         self.report.skip(incoming.row_pointer(row), reason, detail)

@@ -52,32 +52,35 @@ def write(session: Session, additions: Sequence[Addition]) -> None:
         return
     job_ids = [models.uuid7() for _ in additions]
     session.execute(
-        insert(models.TuningJob), [_job(one, job_id) for one, job_id in zip(additions, job_ids, strict=True)]
+        insert(models.TuningJob), [_job(addition, job_id) for addition, job_id in zip(additions, job_ids, strict=True)]
     )
     trials = [
-        _trial(trial, one, place) | {"job_id": job_id}
-        for one, job_id in zip(additions, job_ids, strict=True)
-        for place, trial in enumerate(one.trials)
+        _trial(trial, addition, place) | {"job_id": job_id}
+        for addition, job_id in zip(additions, job_ids, strict=True)
+        for place, trial in enumerate(addition.trials)
     ]
     if trials:
         session.execute(insert(models.Trial), trials)
     session.execute(
-        update(models.Study), [{"id": one.study_id, "next_number": one.first + len(one.trials)} for one in additions]
+        update(models.Study),
+        [{"id": addition.study_id, "next_number": addition.first + len(addition.trials)} for addition in additions],
     )
-    with_best = [(one, one.best, job_id) for one, job_id in zip(additions, job_ids, strict=True) if one.best]
+    with_best = [
+        (addition, addition.best, job_id) for addition, job_id in zip(additions, job_ids, strict=True) if addition.best
+    ]
     if with_best:
         _add_bests(session, with_best)
 
 
 def job_result(best: NewBest | None) -> dict[str, Any]:
     """As the result of a job that was measured here."""
-    found: dict[str, Any] = {"stopped_by": "import", "finalists": [], "dropped": [], "ties": 0, "library": None}
+    result: dict[str, Any] = {"stopped_by": "import", "finalists": [], "dropped": [], "ties": 0, "library": None}
     if best is None:
         absent = ("best", "default_ms", "slowest_ms", "gain_over_default", "gain_over_slowest")
-        return found | dict.fromkeys(absent)
+        return result | dict.fromkeys(absent)
     part, library = best.part, best.part.library
     configuration = best.trial.configuration.as_json()
-    return found | {
+    return result | {
         "best": {"configuration": configuration, "time_ms": part.time_ms, "ci_ms": list(part.ci_ms)},
         "default_ms": part.default_ms,
         "slowest_ms": part.slowest_ms,
@@ -99,7 +102,7 @@ def _add_bests(session: Session, wanted: Sequence[tuple[Addition, NewBest, Any]]
     if replaced:  # old rows leave the index of current ones before the new ones enter
         session.execute(update(models.BestConfiguration), replaced)
     table = models.Trial
-    named = [(one.study_id, best.trial.hash) for one, best, _ in wanted]
+    named = [(addition.study_id, best.trial.hash) for addition, best, _ in wanted]
     rows = session.execute(
         select(table.study_id, table.id).where(tuple_(table.study_id, table.configuration_hash).in_(named))
     )
@@ -107,19 +110,19 @@ def _add_bests(session: Session, wanted: Sequence[tuple[Addition, NewBest, Any]]
     session.execute(
         insert(models.BestConfiguration),
         [
-            _best(one, best) | {"id": best_id, "job_id": job_id, "trial_id": trial_ids[one.study_id]}
-            for (one, best, job_id), best_id in zip(wanted, ids, strict=True)
+            _best(addition, best) | {"id": best_id, "job_id": job_id, "trial_id": trial_ids[addition.study_id]}
+            for (addition, best, job_id), best_id in zip(wanted, ids, strict=True)
         ],
     )
 
 
-def _job(one: Addition, job_id: Any) -> dict[str, Any]:
-    count, now = len(one.trials), datetime.now(UTC)
+def _job(addition: Addition, job_id: Any) -> dict[str, Any]:
+    count, now = len(addition.trials), datetime.now(UTC)
     return {
         "id": job_id,
-        "problem_id": one.key[0],
-        "device_model_id": one.key[1],
-        "study_id": one.study_id,
+        "problem_id": addition.key[0],
+        "device_model_id": addition.key[1],
+        "study_id": addition.study_id,
         "queue": QUEUE,
         "sampler": QUEUE,
         "budget_trials": max(1, count),
@@ -127,21 +130,21 @@ def _job(one: Addition, job_id: Any) -> dict[str, Any]:
         "phase": "finished",
         "trials_done": count,
         "revision": count,
-        "result": dict(one.result),
+        "result": dict(addition.result),
         "started_at": now,
         "finished_at": now,
     }
 
 
-def _trial(trial: NewTrial, one: Addition, place: int) -> dict[str, Any]:
-    part, (flops, bytes_moved) = trial.part, one.work
+def _trial(trial: NewTrial, addition: Addition, place: int) -> dict[str, Any]:
+    part, (flops, bytes_moved) = trial.part, addition.work
     same = part.model_dump(exclude={"variant", "configuration", "source_hash", "l2"})
     return same | {
-        "study_id": one.study_id,
-        "number": one.first + place,
+        "study_id": addition.study_id,
+        "number": addition.first + place,
         "job_revision": place + 1,
         "epoch": 0,
-        "kernel_variant_id": one.variant_ids[trial.source],
+        "kernel_variant_id": addition.variant_ids[trial.source],
         "configuration": trial.configuration.as_json(),
         "configuration_hash": trial.hash,
         "ranking_l2": part.l2,
@@ -151,12 +154,12 @@ def _trial(trial: NewTrial, one: Addition, place: int) -> dict[str, Any]:
     }
 
 
-def _best(one: Addition, best: NewBest) -> dict[str, Any]:
+def _best(addition: Addition, best: NewBest) -> dict[str, Any]:
     part, library = best.part, best.part.library
     return {
-        "problem_id": one.key[0],
-        "device_model_id": one.key[1],
-        "environment_id": one.key[2],
+        "problem_id": addition.key[0],
+        "device_model_id": addition.key[1],
+        "environment_id": addition.key[2],
         "time_ms": part.time_ms,
         "ci_low_ms": part.ci_ms[0],
         "ci_high_ms": part.ci_ms[1],

@@ -212,18 +212,18 @@ def standings(session: Session, ids: Sequence[int]) -> dict[int, Standing]:
     query = with_standing(query).join(variant, variant.id == _winner.kernel_variant_id)
     known = {kernel.name: kernel for kernel in catalogue().kernels()}
     limits: dict[int, Limits] = {}
-    found: dict[int, Standing] = {}
+    by_id: dict[int, Standing] = {}
     for best_id, problem, model, kernel_name, winner, *moved, tried, space in session.execute(query):
         seen = StandingFacts.of(moved, tried, space)
         kernel = known.get(kernel_name)
         if kernel is None:
-            found[best_id] = Standing(seen.moved)
+            by_id[best_id] = Standing(seen.moved)
             continue
         its_limits = limits.setdefault(model.id, limits_of(model))
         try:
             asked = kernel.problem(problem.shape, problem.dtype, problem.options)
         except InvalidProblemError:  # the kernel has other axes or options now: nobody can ask for this any more
-            found[best_id] = seen.standing(kernel, winner, ())
+            by_id[best_id] = seen.standing(kernel, winner, ())
         else:
-            found[best_id] = seen.standing(kernel, winner, kernel.usable_variants(asked, its_limits))
-    return found
+            by_id[best_id] = seen.standing(kernel, winner, kernel.usable_variants(asked, its_limits))
+    return by_id

@@ -81,10 +81,10 @@ def trials_of_others(session: Session, study_id: int, kernel: Kernel, job_id: uu
 def is_newest_source(variant_id: InstrumentedAttribute[int]) -> ColumnElement[bool]:
     """Whether no newer state of that variant's source has been registered."""
     used, newer = aliased(models.KernelVariant), aliased(models.KernelVariant)
-    found = select(newer.id).join(
+    newer_state = select(newer.id).join(
         used, (used.kernel_id == newer.kernel_id) & (used.name == newer.name) & (used.id < newer.id)
     )
-    return ~found.where(used.id == variant_id).exists()
+    return ~newer_state.where(used.id == variant_id).exists()
 
 
 def barred(session: Session, study_id: int) -> frozenset[Configuration]:

@@ -77,13 +77,13 @@ def matrix(
     kernel_id = session.scalar(select(models.Kernel.id).where(models.Kernel.name == kernel_name))
     if kernel_id is None:  # no worker has declared it yet
         return Page(items=[])
-    wanted = [models.Problem.kernel_id == kernel_id, *_wanted(dtype, options or {}, shape or {})]
+    conditions = [models.Problem.kernel_id == kernel_id, *_wanted(dtype, options or {}, shape or {})]
     shown = family(axes)
     if family_name is not None:
-        wanted.append(shown == family_name)
-    query = _by_aggregate(wanted) if family_name is not None else _newest_first(wanted)
-    found, more = _page(session, query, limit, cursor)
-    ids = [*(_failed(session, wanted) if cursor is None else ()), *found]
+        conditions.append(shown == family_name)
+    query = _by_aggregate(conditions) if family_name is not None else _newest_first(conditions)
+    page_ids, more = _page(session, query, limit, cursor)
+    ids = [*(_failed(session, conditions) if cursor is None else ()), *page_ids]
     return Page(items=_rows(session, list(dict.fromkeys(ids)), shown), next_cursor=more)
 
 
@@ -101,21 +101,21 @@ def _wanted(
     return conditions
 
 
-def _newest_first(wanted: Sequence[ColumnElement[bool]]) -> Select[int, int]:
+def _newest_first(conditions: Sequence[ColumnElement[bool]]) -> Select[int, int]:
     """Each problem with its newest current best, so that the database reads back from the newest and stops early."""
     best, newer = models.BestConfiguration, aliased(models.BestConfiguration)
     has_newer = select(newer.id).where(
         newer.problem_id == best.problem_id, newer.id > best.id, newer.superseded_by_id.is_(None)
     )
     has_newer = has_newer.where(newer.retracted_at.is_(None)).correlate(best)
-    query = select(best.problem_id, best.id.label("newest")).join(best.problem).where(*wanted)
+    query = select(best.problem_id, best.id.label("newest")).join(best.problem).where(*conditions)
     return query.where(is_current(), ~has_newer.exists())
 
 
-def _by_aggregate(wanted: Sequence[ColumnElement[bool]]) -> Select[int, int]:
+def _by_aggregate(conditions: Sequence[ColumnElement[bool]]) -> Select[int, int]:
     """The same by aggregation, for a filter that few problems may pass: reading newest first would visit them all."""
     best = models.BestConfiguration
-    query = select(best.problem_id, func.max(best.id).label("newest")).join(best.problem).where(*wanted)
+    query = select(best.problem_id, func.max(best.id).label("newest")).join(best.problem).where(*conditions)
     query = query.where(is_current()).group_by(best.problem_id)
     newest = query.subquery()
     return select(newest.c.problem_id, newest.c.newest)
@@ -131,12 +131,12 @@ def _page(session: Session, query: Select[int, int], limit: int, cursor: str | N
     return [row.problem_id for row in rows[:limit]], more
 
 
-def _failed(session: Session, wanted: Sequence[ColumnElement[bool]]) -> list[int]:
+def _failed(session: Session, conditions: Sequence[ColumnElement[bool]]) -> list[int]:
     """Problems whose job failed and that have no best, the newest job first."""
     best, job = models.BestConfiguration, models.TuningJob
     known = select(best.id).where(best.problem_id == job.problem_id, is_current())
     query = select(job.problem_id).join(models.Problem, models.Problem.id == job.problem_id)
-    query = query.where(*wanted, job.state == JobState.FAILED, ~known.exists())
+    query = query.where(*conditions, job.state == JobState.FAILED, ~known.exists())
     newest_first = query.group_by(job.problem_id).order_by(func.max(job.created_at).desc())
     return list(session.scalars(newest_first.limit(MAX_FAILED)))
 
@@ -163,14 +163,18 @@ def _rows(session: Session, ids: Sequence[int], shown: ColumnElement[str]) -> li
 def _tuned_models(session: Session, problems: Sequence[ProblemAnswer]) -> dict[str, set[str]]:
     """The device models that have a best with a problem's dtype and options, for each such pair."""
     best, problem, model = models.BestConfiguration, models.Problem, models.DeviceModel
-    found: dict[str, set[str]] = {}
-    for one in {_alike(p.dtype, p.options): p for p in problems}.values():
+    models_by_kind: dict[str, set[str]] = {}
+    for example in {_alike(p.dtype, p.options): p for p in problems}.values():
         own = select(best.id).join(problem, problem.id == best.problem_id).join(problem.kernel)
-        own = own.where(models.Kernel.name == one.kernel, problem.dtype == one.dtype, problem.options == one.options)
+        own = own.where(
+            models.Kernel.name == example.kernel, problem.dtype == example.dtype, problem.options == example.options
+        )
         own = own.where(best.device_model_id == model.id, is_current())
         first = own.limit(1).correlate(model).scalar_subquery()  # stops at the first, where EXISTS would join them all
-        found[_alike(one.dtype, one.options)] = set(session.scalars(select(model.slug).where(first.is_not(None))))
-    return found
+        models_by_kind[_alike(example.dtype, example.options)] = set(
+            session.scalars(select(model.slug).where(first.is_not(None)))
+        )
+    return models_by_kind
 
 
 def _alike(dtype: str, options: Mapping[str, OptionValue]) -> str:
@@ -192,15 +196,15 @@ class CellResult:
     is_usable: bool
 
 
-def _cell(slug: str, found: Sequence[CellResult], failure: FailureAnswer | None, otherwise: Match) -> CellAnswer:
-    own = [known for known in found if known.result.environment.origin is None] or found
+def _cell(slug: str, results: Sequence[CellResult], failure: FailureAnswer | None, otherwise: Match) -> CellAnswer:
+    own = [known for known in results if known.result.environment.origin is None] or results
     newest = max(own, key=lambda known: known.result.verified_at, default=None)
     return CellAnswer(
         device_model=slug,
         match=Match.EXACT if newest and newest.is_usable else otherwise,
         result=newest.result if newest else None,
         is_usable=newest is not None and newest.is_usable,
-        environments=len(found),
+        environments=len(results),
         failure=None if newest else failure,
     )
 
@@ -214,13 +218,13 @@ def _results(session: Session, ids: Sequence[int]) -> dict[tuple[int, str], list
     best = models.BestConfiguration
     query = with_relations(current_results(select(best), None, None)).where(best.problem_id.in_(ids))
     query = query.order_by(best.id.desc())  # of several verified at one moment the newest comes first
-    found: dict[tuple[int, str], list[CellResult]] = {}
+    results: dict[tuple[int, str], list[CellResult]] = {}
     rows = session.scalars(query).all()
     limits = {row.device_model_id: limits_of(row.device_model) for row in rows}
     for row, answer in zip(rows, result_answers(session, rows), strict=True):
         known = CellResult(answer, _is_usable(row, limits[row.device_model_id]))
-        found.setdefault((row.problem_id, row.device_model.slug), []).append(known)
-    return found
+        results.setdefault((row.problem_id, row.device_model.slug), []).append(known)
+    return results
 
 
 def _is_usable(row: models.BestConfiguration, limits: Limits) -> bool:
