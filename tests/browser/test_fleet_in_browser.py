@@ -107,7 +107,7 @@ def test_schedule_is_edited_with_its_due_times_shown_before_it_is_stored(open_ta
     expect(due.locator("li")).to_have_count(5)
     expect(due.locator("li").first).to_contain_text("-12-25 12:00:00 UTC")
     tab.get_by_label("When").fill("0 0 12 30 2 *")
-    expect(due).to_contain_text("never comes")
+    expect(due).to_contain_text("no date ever matches")
     expect(tab.get_by_label("When")).to_be_focused()
     tab.get_by_label("When").fill("30 0 12 * * *")
     expect(due.locator("li").first).to_contain_text("12:00:30 UTC")

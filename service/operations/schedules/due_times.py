@@ -1,4 +1,4 @@
-"""Due times: six-field cron expressions read in a time zone. Nothing here knows the database."""
+"""Due times of six-field cron expressions in a time zone; independent of the database."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ _MONTHS = "jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec"
 _DAYS = "mon|tue|wed|thu|fri|sat|sun"
 # croniter also knows random and hashed fields (r, h): the same expression would mean other times in each process.
 _FIELD = re.compile(rf"(?:[0-9*?/,#-]|l(?=[0-7]?$)|{_MONTHS}|{_DAYS})+", re.IGNORECASE)
-_STEPS = {"second": 59, "minute": 59, "hour": 23, "day": 31, "month": 12, "weekday": 7}
+_RANGES = {"second": (0, 59), "minute": (0, 59), "hour": (0, 23), "day": (1, 31), "month": (1, 12), "weekday": (0, 7)}
+_NAMES = {"month": " or jan to dec", "weekday": " or mon to sun"}
 _NO_ZONES = frozenset({"localtime", "Factory", "posixrules"})
 
 
@@ -36,9 +37,9 @@ class DueTimes:
     @classmethod
     def of(cls, cron: str, time_zone: str) -> DueTimes:
         """The checked pair; raises InvalidRequestError naming `cron` or `time_zone`."""
-        found = cls(_checked(cron), _zone(time_zone))
-        found.after(datetime.now(UTC))
-        return found
+        times = cls(_checked(cron), _zone(time_zone))
+        times.after(datetime.now(UTC))
+        return times
 
     @property
     def fixed_hours(self) -> bool:
@@ -46,10 +47,10 @@ class DueTimes:
         return not self.cron.split()[2].startswith(("*", "?"))
 
     def after(self, moment: datetime) -> datetime:
-        """The first due time later than the moment, UTC; raises InvalidRequestError where there is none.
+        """The first due time after the moment, UTC; raises InvalidRequestError if there is never one.
 
-        Where clocks change: what falls into the hour that spring leaves out is due once, when that hour is over. The
-        hour that autumn repeats counts twice for `*` and `*/n` hours; for named hours once, the first time.
+        When clocks change: a time in the hour that spring skips is due once, at the end of that hour. In the hour that
+        autumn repeats, `*` and `*/n` hours are due twice, named hours once, the first time.
         """
         return next(self._later(moment))
 
@@ -70,15 +71,15 @@ class DueTimes:
             try:
                 local: datetime = times.get_next()
             except CroniterBadDateError:
-                reason = f"{self.cron!r} never comes: there is no such day."
-                raise InvalidRequestError("cron", reason, CRON_EXAMPLE) from None
+                reason = f"no date ever matches {self.cron!r}; check its day and month."
+                raise _refusal(reason) from None
             due = local.astimezone(UTC)
             if due > last and not (self.fixed_hours and self._is_repeated(due)):
                 last = due
                 yield due
 
     def _is_repeated(self, due: datetime) -> bool:
-        """Whether the clock on the wall has shown this time before."""
+        """Whether local clocks show this time for the second time."""
         return due.astimezone(self.zone).fold == 1
 
 
@@ -86,22 +87,34 @@ def _checked(cron: str) -> str:
     fields = cron.split()
     names = _ORDER.split()
     if len(fields) != len(names):
-        raise InvalidRequestError("cron", f"must have six fields ({_ORDER}), not {len(fields)}.", CRON_EXAMPLE)
-    for name, field in zip(names, fields, strict=True):
-        steps = [int(step) for step in re.findall(r"/([0-9]+)", field)]
-        if not _FIELD.fullmatch(field):
-            raise InvalidRequestError("cron", f"the {name} field {field!r} is none.", CRON_EXAMPLE)
-        if any(not 0 < step <= _STEPS[name] for step in steps):
-            raise InvalidRequestError(
-                "cron", f"the {name} field {field!r} must step by 1 to {_STEPS[name]}.", CRON_EXAMPLE
-            )
+        raise _refusal(f"must have six fields ({_ORDER}), not {len(fields)}.")
+    for place, (name, field) in enumerate(zip(names, fields, strict=True)):
+        low, high = _RANGES[name]
+        alone = " ".join(["*"] * place + [field] + ["*"] * (len(names) - 1 - place))
+        for slash, digits in re.findall(r"(/?)([0-9]+)", field):
+            if slash and not 0 < int(digits) <= high:
+                raise _refusal(f"the {name} field {field!r} must step by 1 to {high}.")
+            if not low <= int(digits) <= high:
+                raise _refusal(f"{digits} is not a valid {name}; {name}s go from {low} to {high}.")
+        if not _FIELD.fullmatch(field) or not _expands(alone):
+            allowed = f"*, numbers from {low} to {high}{_NAMES.get(name, '')}, ranges 1-5, lists 1,3 and steps */2"
+            raise _refusal(f"the {name} field {field!r} cannot be read; it takes {allowed}.")
     checked = " ".join(fields)
-    try:
-        croniter.expand(checked, second_at_beginning=True)
-    except CroniterError:
-        reason = f"{checked!r} has a value out of range; the fields are {_ORDER}."
-        raise InvalidRequestError("cron", reason, CRON_EXAMPLE) from None
+    if not _expands(checked):
+        raise _refusal(f"{checked!r} cannot be read; its fields are {_ORDER}.")
     return checked
+
+
+def _expands(cron: str) -> bool:
+    try:
+        croniter.expand(cron, second_at_beginning=True)
+    except CroniterError:
+        return False
+    return True
+
+
+def _refusal(reason: str) -> InvalidRequestError:
+    return InvalidRequestError("cron", reason, CRON_EXAMPLE)
 
 
 def _zone(name: str) -> ZoneInfo:
@@ -110,7 +123,7 @@ def _zone(name: str) -> ZoneInfo:
             return ZoneInfo(name)
     except ZoneInfoNotFoundError:
         pass  # its file went away since the names were read
-    raise InvalidRequestError("time_zone", f"there is no time zone {name!r}; IANA names are known.", ZONE_EXAMPLE)
+    raise InvalidRequestError("time_zone", f"there is no time zone {name!r}; use an IANA name.", ZONE_EXAMPLE)
 
 
 @cache
@@ -120,5 +133,5 @@ def zone_names() -> frozenset[str]:
 
 
 def whole_second(moment: datetime, ago_s: float = 0) -> datetime:
-    """The moment some seconds ago, cut to its second: due times are whole seconds."""
+    """The moment, `ago_s` earlier, rounded down to a whole second, as due times are."""
     return (moment - timedelta(seconds=ago_s)).replace(microsecond=0)

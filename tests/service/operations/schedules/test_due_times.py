@@ -87,24 +87,26 @@ def test_a_leap_day_comes():
         ("* * * * *", "six fields (second minute hour day month weekday), not 5"),
         ("0 0 0 1 1 * 2027", "not 7"),
         ("@daily", "six fields"),
-        ("60 * * * * *", "out of range"),
-        ("0 0 24 * * *", "out of range"),
-        ("0 0 0 32 * *", "out of range"),
-        ("0 0 0 * * 8", "out of range"),
-        ("0 0 0 0 * *", "out of range"),
+        ("60 * * * * *", "60 is not a valid second; seconds go from 0 to 59."),
+        ("0 61 * * * *", "61 is not a valid minute; minutes go from 0 to 59."),
+        ("0 0 24 * * *", "24 is not a valid hour; hours go from 0 to 23."),
+        ("0 0 0 1-32 * *", "32 is not a valid day; days go from 1 to 31."),
+        ("0 0 0 * * 8", "8 is not a valid weekday; weekdays go from 0 to 7."),
+        ("0 0 0 0 * *", "0 is not a valid day; days go from 1 to 31."),
         ("*/0 * * * * *", "second field '*/0' must step by 1 to 59"),
         ("*/90 * * * * *", "second field '*/90' must step by 1 to 59"),
         ("a * * * * *", "second field 'a'"),
         ("0 R * * * *", "minute field 'R'"),
         ("0 H * * * *", "minute field 'H'"),
-        ("0 0 0 * * mo", "weekday field 'mo'"),
-        ("0 5-1-2 * * * *", "out of range"),
-        ("0 0 0 30 2 *", "never comes"),
-        ("0 0 0 31 4,6 *", "never comes"),
+        ("0 0 0 * * mo", "weekday field 'mo' cannot be read; it takes *, numbers from 0 to 7 or mon to sun"),
+        ("0 5-1-2 * * * *", "minute field '5-1-2' cannot be read; it takes *, numbers from 0 to 59, ranges 1-5"),
+        ("0 -5 * * * *", "minute field '-5' cannot be read"),
+        ("0 0 0 30 2 *", "no date ever matches"),
+        ("0 0 0 31 4,6 *", "no date ever matches"),
         ("\u0663 * * * * *", "second field"),
     ],
 )
-def test_an_expression_that_is_none_is_refused_with_an_example(cron, said):
+def test_an_invalid_expression_is_refused_with_its_reason_and_an_example(cron, said):
     with pytest.raises(InvalidRequestError) as refused:
         DueTimes.of(cron, "UTC")
     assert refused.value.field == "cron"
