@@ -1,8 +1,8 @@
 # ruff: noqa: INP001 - a script of the worker's image, in no package
-"""Exit status 0 where a worker speaks for every device of this machine that one should: the container's health check.
+"""The container's health check: exit status 0 where every device of this machine has a live worker.
 
-Devices are chosen as `tilewright worker --all` chooses them, or named as arguments. A worker that lives says so in the
-database every TILEWRIGHT_HEARTBEAT_S seconds; a device that stopped answering is marked lost there.
+Devices are chosen as by `tilewright worker --all`, or named as arguments. A live worker reports to the database every
+TILEWRIGHT_HEARTBEAT_S seconds; a device that stopped answering is marked lost there.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from tilewright.tuner.errors import TunerError
 
 
 def unhealthy(names: list[str]) -> list[str]:
-    """What is wrong, one line a device."""
-    registered = {one.uuid: one for one in LocalConnection().devices()}
-    found = []
+    """A line for each device without a live worker that is ready."""
+    registered = {known.uuid: known for known in LocalConnection().devices()}
+    lines = []
     for device in chosen_devices(names, every=True):
-        one = registered.get(device.uuid)
-        if one is None or not one.alive or one.state != "ready":
-            state = "never started" if one is None else "silent" if not one.alive else one.state
-            found.append(f"{device.name} ({device.uuid}): {state}")
-    return found
+        known = registered.get(device.uuid)
+        if known is None or not known.alive or known.state != "ready":
+            state = "never started" if known is None else "silent" if not known.alive else known.state
+            lines.append(f"{device.name} ({device.uuid}): {state}")
+    return lines
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""create_app(): the ASGI application: guard, API, dashboard."""
+"""create_app(): the ASGI application of guard, API and dashboard."""
 
 from __future__ import annotations
 
@@ -50,24 +50,24 @@ from tilewright.tuner.runtime.local_service import NotedAddress
 
 CHECK_S = 0.2
 GARBAGE_AFTER = 20_000
-"""Containers made and not freed before a look for cycles among them; Python's 700 is two or three requests."""
+"""New containers before the garbage collector runs; Python's own 700 are two or three requests."""
 
 
 @contextlib.asynccontextmanager
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
-    """Does the maintenance chores, sends the messages of webhooks and writes down demand beside the requests."""
-    # Imported here: whoever only wants the OpenAPI document needs no job engine.
+    """Runs maintenance, the sending of webhooks, the recording of demand and the watch on bests beside the requests."""
+    # Imported here: the OpenAPI document alone needs no job engine.
     from tilewright.service.worker.maintenance import Maintenance  # noqa: PLC0415
     from tilewright.service.worker.webhook_sender import WebhookSender  # noqa: PLC0415
 
     address = NotedAddress(settings().data_dir, settings().host, settings().port)
-    beside: tuple[Maintenance | WebhookSender | DemandBuffer | BestWatch | NotedAddress, ...]
-    beside = (Maintenance(), WebhookSender(), app.state.demand, BestWatch(app.state.best), address)
-    for one in beside:
-        one.start()
-    # What is here stays, and a request leaves next to no cycles: looking for garbage often would only hold it up.
+    background: tuple[Maintenance | WebhookSender | DemandBuffer | BestWatch | NotedAddress, ...]
+    background = (Maintenance(), WebhookSender(), app.state.demand, BestWatch(app.state.best), address)
+    for part in background:
+        part.start()
+    # What is loaded now stays, and requests leave next to no cycles: collecting often would only delay them.
     gc.freeze()
-    gc.collect()  # of nothing: a look at all comes only after growth by a quarter of what the last such look left
+    gc.collect()  # of nothing: the next full one comes only after growth by a quarter of what this one leaves
     gc.set_threshold(GARBAGE_AFTER, 10, 10)
     if siblings.folder() is not None and siblings.listen_on(settings().host, settings().port):
         await _until_warm(app.state.best)
@@ -76,11 +76,11 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
         yield
     finally:
         looking.cancel()
-        await asyncio.gather(*(asyncio.to_thread(one.stop) for one in beside))
+        await asyncio.gather(*(asyncio.to_thread(part.stop) for part in background))
 
 
 async def _until_warm(memory: BestMemory) -> None:
-    """Returns when requests are answered from memory. Until then the siblings answer them, and a stop need not wait."""
+    """Returns when requests can be answered from memory; until then siblings answer, and SIGTERM ends this process."""
     before = signal.signal(signal.SIGTERM, signal.SIG_DFL)
     while memory.what_is_missing() is not None:  # noqa: ASYNC110 - a thread fills it, which knows no event loop
         await asyncio.sleep(CHECK_S)
@@ -88,22 +88,22 @@ async def _until_warm(memory: BestMemory) -> None:
 
 
 async def _look(meters: Meters) -> None:
-    """Keeps the gauges fresh that siblings tell of."""
+    """Keeps the gauges up to date that this process shares with its siblings."""
     while siblings.folder() is not None:
         meters.look()
         await asyncio.sleep(LOOK_EVERY_S)
 
 
 def create_app() -> FastAPI:
-    """A fresh application. It migrates nothing; `/ready` says whether that is needed."""
+    """A new application. It does not migrate the database; `/ready` says whether that is needed."""
     app = FastAPI(
         title="Tilewright",
         version=tilewright.__version__,
         summary="The best known configuration of a CUDA kernel, per problem and GPU.",
         description=(
-            "Lists are pages: pass `next_cursor` back as `cursor`. Every refusal is a problem document (RFC 9457) "
-            "whose `type` is an address that says what to do; who asks for text/html, not JSON, gets a page. "
-            "Inside `/v1` changes are only additions."
+            "Lists are paged: pass `next_cursor` back as `cursor`. Every error is a problem document (RFC 9457) whose "
+            "`type` is an address that says what to do; clients that accept text/html and not JSON get a page. "
+            "Changes inside `/v1` are additions only."
         ),
         lifespan=_lifespan,
         docs_url=None,  # FastAPI's pages load scripts from other hosts, which the content policy forbids

@@ -1,7 +1,8 @@
--- Who may write to which table. Run it by psql as the migrator after every `tilewright db upgrade`; it may be run at
--- any time, also while the programs work. Both read every table, less secrets; nobody but the migrator changes one.
+-- The tables that each role may write to. Run it by psql as the migrator after every `tilewright db upgrade`; it may be
+-- run at any time, also while the programs work. Both roles read every table except secrets; only the migrator alters
+-- tables.
 --
--- A table that is missing from the list below can be read only, until someone decides and adds it.
+-- A table that is missing from the list below can only be read, until it is added there.
 \set ON_ERROR_STOP on
 \if :{?api}
 \else
@@ -27,7 +28,7 @@ GRANT EXECUTE ON ALL ROUTINES IN SCHEMA public TO :"api", :"worker";
 SELECT format('GRANT %s ON %I TO %I', privileges, relation, grantee)
 FROM (VALUES
   -- relation              api's writes                worker's writes
-  -- An import adds results of other installations; what is there it leaves as it is.
+  -- An import adds results of other installations; existing rows it leaves as they are.
   ('device_models',        'INSERT',                   'INSERT, UPDATE'),
   ('devices',              'UPDATE (drain_requested_at)', 'INSERT, UPDATE'),
   ('environments',         'INSERT',                   'INSERT'),
@@ -36,14 +37,14 @@ FROM (VALUES
   ('problems',             'INSERT',                   'INSERT'),
   ('studies',              'INSERT, UPDATE (next_number)', 'INSERT, UPDATE'),
   ('tuning_jobs',          'INSERT, UPDATE',           'INSERT, UPDATE'),
-  -- The chores of both forget idempotency keys of last month and, where a setting says so, single times of trials.
+  -- The chores of both delete idempotency keys older than a month and, where a setting says so, samples of trials.
   ('idempotency_keys',     'INSERT, DELETE',           'DELETE'),
   ('trials',               'INSERT',                   'INSERT'),
   ('trials',  'UPDATE (warm_samples_ms, cold_samples_ms, samples_pruned_at, ci_low_ms, ci_high_ms)',
               'UPDATE (warm_samples_ms, cold_samples_ms, samples_pruned_at, ci_low_ms, ci_high_ms)'),
-  -- A retraction is asked for at the API, which puts the next best in its place.
+  -- A retraction is a request to the API, which puts the next best in its place.
   ('best_configurations',  'INSERT, UPDATE',           'INSERT, UPDATE'),
-  -- The chores of every API and worker fire schedules: both add jobs, move schedules on and note what came of it.
+  -- The chores of every API and worker fire schedules: both add jobs, set the next due time and record the outcome.
   ('schedules',            'INSERT, UPDATE, DELETE',   'UPDATE'),
   ('schedule_problems',    'INSERT, DELETE',           ''),
   ('schedule_fires',       'INSERT, UPDATE, DELETE',   'INSERT, UPDATE, DELETE'),
@@ -54,7 +55,7 @@ FROM (VALUES
   ('browser_sessions',     'INSERT, DELETE',           ''),
   ('audit_entries',        'INSERT',                   ''),
   ('webhooks',             'INSERT, DELETE',           ''),
-  -- Whoever ends a job makes its messages; only an API sends them, and forgets them with the chores.
+  -- The process that ends a job adds its messages; only an API sends them, and its chores delete old ones.
   ('webhook_deliveries',   'INSERT, UPDATE, DELETE',   'INSERT, DELETE'),
   ('tilewright_version',   '',                         '')
 ) AS wanted (relation, of_api, of_worker)

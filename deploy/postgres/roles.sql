@@ -1,4 +1,4 @@
--- Three roles for one database, so that each program may do what it must and no more:
+-- Three roles for one database, so that each program has only the rights that it needs:
 --   migrator  owns the database and everything in it: the only one that makes and changes tables
 --   api       answers requests and takes jobs
 --   worker    registers its device, runs jobs, records trials
@@ -33,7 +33,7 @@ FROM unnest(ARRAY[:'migrator', :'api', :'worker']) AS name \gexec
 ALTER DATABASE :"DBNAME" OWNER TO :"migrator";
 REVOKE ALL ON DATABASE :"DBNAME" FROM PUBLIC, :"api", :"worker";
 GRANT CONNECT ON DATABASE :"DBNAME" TO :"api", :"worker";
-ALTER SCHEMA public OWNER TO pg_database_owner;  -- as PostgreSQL makes it: whoever owns the database
+ALTER SCHEMA public OWNER TO pg_database_owner;  -- as PostgreSQL creates it: the owner of the database
 REVOKE ALL ON SCHEMA public FROM PUBLIC, :"api", :"worker";
 GRANT USAGE ON SCHEMA public TO :"api", :"worker";
 
@@ -46,7 +46,7 @@ SELECT format('ALTER TYPE %s OWNER TO %I', pg_type.oid::regtype, :'migrator')
 FROM pg_type LEFT JOIN pg_class ON pg_class.oid = typrelid
 WHERE typnamespace = 'public'::regnamespace AND (typtype = 'e' OR relkind = 'c') \gexec
 
--- What a later migration adds can be read at once; grants.sql says who writes to it.
+-- Tables of a later migration can be read at once; grants.sql lists who may write to them.
 ALTER DEFAULT PRIVILEGES FOR ROLE :"migrator" IN SCHEMA public GRANT SELECT ON TABLES TO :"api", :"worker";
 ALTER DEFAULT PRIVILEGES FOR ROLE :"migrator" IN SCHEMA public GRANT USAGE ON SEQUENCES TO :"api", :"worker";
 ALTER DEFAULT PRIVILEGES FOR ROLE :"migrator" REVOKE EXECUTE ON ROUTINES FROM PUBLIC;

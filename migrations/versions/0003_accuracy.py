@@ -19,7 +19,7 @@ depends_on = None
 Options = dict[str, Any]
 
 ADDED = {"accuracy": "fp32"}
-"""What results that are there already were held to; the default from now on."""
+"""The accuracy that existing results were verified with, and the default from now on."""
 
 KERNELS = sa.table("kernels", sa.column("id"), sa.column("name"))
 PROBLEMS = sa.table(
@@ -57,7 +57,7 @@ def _without_accuracy(options: Options) -> Options:
 
 
 def _change_options(change: Callable[[Options], Options]) -> None:
-    """Gives every problem of the two kernels its new options, and all that is hashed from them its new hash."""
+    """Changes the options of every problem of the two kernels, and every hash made from them."""
     connection = op.get_bind()
     rows = connection.execute(
         sa.select(PROBLEMS, KERNELS.c.name)
@@ -77,7 +77,7 @@ def _change_options(change: Callable[[Options], Options]) -> None:
 
 
 def _change_open_jobs(connection: sa.Connection, problem_id: int, problem_hash: str) -> None:
-    """An open job is found by the hash of its work, so that the same request joins it."""
+    """Changes the hash by which identical requests find an open job."""
     is_open = JOBS.c.state.in_(["queued", "running"]) & JOBS.c.coalesce_hash.is_not(None)
     for job in connection.execute(sa.select(JOBS).where(JOBS.c.problem_id == problem_id, is_open)).all():
         work = [

@@ -1,4 +1,4 @@
-"""Keys, browser sessions, the record of changes; a job knows the key that asked for it."""
+"""Keys, browser sessions, the record of changes; a job names the key that requested it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Demand, targets of schedules with what came of them, and retractions that name who and what stands in."""
+"""Demand, targets of schedules and their comparisons, and retractions with their author and replacement."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Webhooks and their deliveries; a device knows its worker, its GPU and whether it drains; priorities from 0 to 9."""
+"""Webhooks and their deliveries; a device names its worker and its GPU and may drain; priorities from 0 to 9."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Single times of trials can be dropped, their interval stays; the size of a worker's cache is known."""
+"""Samples of trials can be deleted while their interval stays; the size of a worker's cache is recorded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whoever keeps best configurations in memory is told which ones changed, when the change is committed."""
+"""Triggers notify processes that keep best configurations in memory of every committed change to them."""
 
 from __future__ import annotations
 

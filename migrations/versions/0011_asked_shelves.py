@@ -1,4 +1,4 @@
-"""Which kernels on which device models are asked about, so that an API that starts reads these into memory first."""
+"""The kernels and device models that were requested, which an API that starts reads into memory first."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What the service does: each function one use, called by API, worker and command line alike."""
+"""Operations: one function for each thing that the service does, called by API, pages, workers and command line."""

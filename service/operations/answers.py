@@ -1,4 +1,4 @@
-"""What operations hand out: plain, immutable pictures of rows, with units in the names."""
+"""Answers of operations: plain, immutable copies of rows, with units in the names."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ class Answer(BaseModel):
 class Match(StrEnum):
     """How a best configuration was found.
 
-    `exact`: tuned for this problem. `predicted`: from the trials of tuned shapes; `expected_loss` says how well that
-    does. `nearest`: the tuned shape at the smallest distance. `transferred`: the same from a similar device model.
-    `estimated`: every tuned shape is far; of theirs and the default this one should be fastest, by an estimate.
-    `default`: the kernel's own: nothing is known, or by that estimate nothing known is faster.
+    `exact`: tuned for this problem. `predicted`: from the trials of other shapes; `expected_loss` says how much slower
+    than the best it should be. `nearest`: the best of the nearest tuned shape. `transferred`: the same from a similar
+    device model. `estimated`: every tuned shape is far away; of their bests and the default, this one is estimated to
+    be the fastest. `default`: the kernel's default configuration, because nothing is known that should be faster.
     """
 
     EXACT = "exact"
@@ -73,22 +73,23 @@ class LibraryAnswer(Answer):
     time_ms: float
     faster: bool
     speedup: float = Field(description="Library time over ours; above 1 ours is faster.")
-    bound_ratio: float | None = Field(default=None, description="Its worst error over the bound, as the best's own.")
+    bound_ratio: float | None = Field(default=None, description="The library's worst error over the error bound.")
 
 
 class BestAnswer(Answer):
     """The best known configuration for a problem on a device model, and how it was found."""
 
     match: Match
-    problem: ProblemAnswer = Field(description="What was asked.")
-    tuned_problem: ProblemAnswer | None = Field(description="The tuned problem that the answer comes from, if another.")
+    problem: ProblemAnswer = Field(description="The problem that was asked for.")
+    tuned_problem: ProblemAnswer | None = Field(description="The tuned problem behind the answer, if another.")
     device_model: str
     variant: str
     configuration: dict[str, int]
     launch: LaunchAnswer
     flags: list[str] = Field(description="Macro definitions for the compiler, for the problem asked.")
     time_ms: float | None = Field(
-        description="Of one launch, for the tuned problem; for predicted expected of the one asked; null for default."
+        description="Time of one launch of the tuned problem; for `predicted`, the time expected for the problem asked "
+        "for; null for `default`."
     )
     ci_ms: tuple[float, float] | None = None
     l2: str | None = None
@@ -104,24 +105,24 @@ class BestAnswer(Answer):
     library: LibraryAnswer | None
     environment: EnvironmentAnswer | None
     origins: list[str] = Field(
-        default=[], description="Other installations that measured it, or some of what it was predicted from."
+        default=[], description="Other installations that measured it, or part of what it was predicted from."
     )
     verified_at: datetime | None
     accuracy: str | None = Field(
-        default=None, description="The arithmetic admitted; null where the kernel has no choice."
+        default=None, description="The arithmetic that was allowed; null where the kernel has no choice."
     )
     bound_ratio: float | None = Field(
         default=None,
-        description="Worst error, over every kind of inputs, over the bound with c = 1; at most 2 is right.",
+        description="Worst error over all kinds of inputs, divided by the error bound with c = 1; at most 2 is right.",
     )
     ties: int = 0
     stale: bool = False
     stale_because: list[str] = Field(
-        default=[], description="What moved on since it was measured: source, driver, toolkit, compiler."
+        default=[], description="What has changed since it was measured: source, driver, toolkit, compiler."
     )
     improvable: bool = False
     unseen_variants: list[str] = Field(
-        default=[], description="Variants that its study has not tried as they are now; what makes it improvable."
+        default=[], description="Variants whose present source its study has not tried; they make it improvable."
     )
     source_hash: str
     study_id: int | None = None
@@ -129,16 +130,16 @@ class BestAnswer(Answer):
 
 
 _WHY_STOPPED = {
-    "seconds": "its time was over",
+    "seconds": "its time budget was used up",
     "target": "the target time was reached",
     "exhausted": "every configuration has been tried",
     "cancelled": "it was cancelled",
 }
-"""What there is to say beside a number of trials; a job that made all its trials needs no reason."""
+"""Shown beside the number of trials; a job that made all its trials needs no reason."""
 
 
 class JobAnswer(Answer):
-    """A tuning job as it stands."""
+    """A tuning job and its progress."""
 
     id: UUID
     state: str
@@ -173,25 +174,26 @@ class JobAnswer(Answer):
 
     @property
     def why_stopped(self) -> str | None:
-        """The same as words; None where it made all its trials or goes on."""
+        """`stopped_by` in words; None for a job that made all its trials or has not ended."""
         if self.stopped_by == "seconds" and not self.trials_done:
-            return "its time was over before the first trial"
+            return "its time budget was used up before the first trial"
         return _WHY_STOPPED.get(self.stopped_by or "")
 
 
 class ScheduleAnswer(Answer):
-    """A schedule, when it fires next, and what came of its last fire."""
+    """A schedule, its next due times and the outcome of its last fire."""
 
     id: int
     name: str
     cron: str
     time_zone: str
     target: str = Field(
-        "problems", description="problems: those named; stale, improvable, demand: those that it finds."
+        "problems",
+        description="problems: those listed; stale, improvable, demand: those that are so at each due time.",
     )
     problems: list[ProblemAnswer]
-    top: int | None = Field(None, description="Most problems of one fire, where it looks for them.")
-    kernel: str | None = Field(None, description="The only kernel whose problems it looks for.")
+    top: int | None = Field(None, description="Most problems of one fire; null for the target `problems`.")
+    kernel: str | None = Field(None, description="Only problems of this kernel are tuned; null: of every kernel.")
     device_model: str
     device: str | None = Field(description="UUID, where only that device may run it.")
     budget: dict[str, float | int | None]
@@ -202,22 +204,22 @@ class ScheduleAnswer(Answer):
     enabled: bool
     next_at: datetime | None = Field(description="The next due time; null while paused.")
     next_fires: list[datetime] = Field(description="The next five due times, UTC; none while paused.")
-    last_fire_at: datetime | None = Field(description="The newest due time that was dealt with; null before the first.")
+    last_fire_at: datetime | None = Field(description="The newest due time that was handled; null before the first.")
     last_outcome: str | None = Field(description="fired or skipped.")
     last_reason: str | None = Field(description="Why the last fire was skipped, or which missed ones it stands for.")
-    last_jobs: list[UUID] = Field(description="Jobs of the newest fire that made any.")
+    last_jobs: list[UUID] = Field(description="Jobs of the newest fire that created any.")
     open_jobs: int = Field(description="Its jobs that are queued or running.")
     created_at: datetime
 
 
 class FireAnswer(Answer):
-    """One due time of a schedule and what came of it."""
+    """One due time of a schedule and its outcome."""
 
     id: int
     fire_at: datetime
     outcome: str = Field(description="fired or skipped.")
-    manual: bool = Field(description="Asked for by run now.")
-    jobs: int = Field(description="Jobs that it made.")
+    manual: bool = Field(description="Fired by hand (run now).")
+    jobs: int = Field(description="Number of jobs that it created.")
     reason: str | None
     created_at: datetime
 
@@ -248,12 +250,12 @@ class TrialAnswer(Answer):
     log: str
     created_at: datetime
     samples_pruned_at: datetime | None = Field(
-        default=None, description="When its single times were dropped to save room; null: they are kept."
+        default=None, description="When its samples were deleted to save space; null: they are kept."
     )
 
 
 class StudyAnswer(Answer):
-    """A study and what its trials came to."""
+    """A study with its trials counted by outcome, and their best time."""
 
     id: int
     problem: ProblemAnswer
@@ -279,7 +281,7 @@ class DeviceModelAnswer(Answer):
 
 
 class DeviceAnswer(Answer):
-    """One device. `alive`: its worker spoke within the stall time."""
+    """One device. `alive`: its worker has reported within the stall time."""
 
     uuid: str
     model: str
@@ -304,7 +306,7 @@ class KernelAnswer(Answer):
 
 
 class SourceAnswer(Answer):
-    """The exact source and the macros that make it this problem's."""
+    """The exact source of a variant, and the macros that it is compiled with for one problem."""
 
     kernel: str
     variant: str

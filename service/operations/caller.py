@@ -1,4 +1,4 @@
-"""Who asks, for the length of one request or command: what they may do, and under which name a change is recorded."""
+"""The caller of the present request or command: what it may do, and the name that its changes are recorded under."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from uuid import UUID
 
 
 class Scope(StrEnum):
-    """What a key allows; each holds what stands before it."""
+    """What a key allows; each scope includes those before it."""
 
     READ = "read"
     TUNE = "tune"  # jobs, schedules, retractions
     ADMIN = "admin"  # keys, imports, webhooks, draining
 
-    def allows(self, wanted: Scope) -> bool:
-        """Whether this scope is at least the wanted one."""
+    def allows(self, needed: Scope) -> bool:
+        """Whether this scope includes the needed one."""
         order = list(Scope)
-        return order.index(self) >= order.index(wanted)
+        return order.index(self) >= order.index(needed)
 
 
 @dataclass(frozen=True)
 class Ceilings:
-    """The most that one may ask for; None: what the settings allow."""
+    """The largest jobs that a caller may request; None: what the settings allow."""
 
     max_trials: int | None = None
     max_seconds: float | None = None
@@ -34,9 +34,9 @@ class Ceilings:
 
 @dataclass(frozen=True)
 class Caller:
-    """Who asks. `key_id` and `key_name` are None on this machine, where no key is needed.
+    """Who sends a request. `key_id` and `key_name` are None on this machine, where no key is needed.
 
-    What belongs to a caller belongs to its key's name, so that it stays whoever's it was when the key is rotated.
+    Jobs and schedules belong to the key's name, so that a rotated key keeps them.
     """
 
     name: str
@@ -47,13 +47,13 @@ class Caller:
 
     @property
     def is_stranger(self) -> bool:
-        """Whether nobody stands for it: it asks from elsewhere and shows no key."""
+        """Whether it is on another machine and shows no key."""
         return self.key_id is None and self.scope is not Scope.ADMIN
 
 
 @dataclass(frozen=True)
 class Acting:
-    """A caller and what the change it may make is to be recorded as."""
+    """A caller, and the action and request id that its changes are recorded with."""
 
     caller: Caller
     action: str
@@ -67,19 +67,19 @@ _current: ContextVar[Acting | None] = ContextVar("tilewright_acting", default=No
 
 
 def acting() -> Acting | None:
-    """Who asks now; None outside requests and commands: workers and chores."""
+    """The present caller; None outside requests and commands, as in workers and chores."""
     return _current.get()
 
 
 def ceilings() -> Ceilings:
-    """Those of who asks now."""
-    found = _current.get()
-    return found.caller.ceilings if found else Ceilings()
+    """The ceilings of the present caller."""
+    present = _current.get()
+    return present.caller.ceilings if present else Ceilings()
 
 
 @contextmanager
 def acting_as(caller: Caller, action: str, request_id: str | None = None) -> Iterator[None]:
-    """Makes `caller` the one who asks, inside the block."""
+    """Makes `caller` the present one inside the block."""
     token = _current.set(Acting(caller, action, request_id))
     try:
         yield

@@ -26,7 +26,7 @@ def kernel_named(name: str) -> Kernel:
 
 
 def kernels(session: Session) -> list[KernelAnswer]:
-    """Every kernel's declaration, by name: of this process, and of workers that have kernels which this one has not."""
+    """Every kernel's declaration, by name, those included that only workers have."""
     stored = session.execute(select(models.Kernel.name, models.Kernel.declaration))
     declared = {row.name: row.declaration for row in stored}
     declared |= {k.name: dict(k.declaration) for k in catalogue().kernels()}
@@ -80,7 +80,7 @@ def source(
 def _stored_source(session: Session, kernel: Kernel, variant: str, source_hash: str) -> str:
     if source_hash == kernel.source_hash(variant):
         return kernel.source(variant)
-    found = session.scalar(
+    stored_source = session.scalar(
         select(models.KernelVariant.source)
         .join(models.Kernel, models.Kernel.id == models.KernelVariant.kernel_id)
         .where(
@@ -89,13 +89,13 @@ def _stored_source(session: Session, kernel: Kernel, variant: str, source_hash: 
             models.KernelVariant.source_hash == source_hash,
         )
     )
-    if found is None:
+    if stored_source is None:
         raise NotFoundError("source", source_hash)
-    return found
+    return stored_source
 
 
 def _configuration(kernel: Kernel, variant: str, values: Mapping[str, int]) -> Configuration:
-    """The variant's default with `values` put in, each of them one that the declaration lists."""
+    """The variant's default configuration with `values` in place of some; refuses values that are not declared."""
     try:
         parameters = {p.name: p for p in kernel.variant(variant).parameters}
     except UnknownNameError as error:
@@ -103,7 +103,9 @@ def _configuration(kernel: Kernel, variant: str, values: Mapping[str, int]) -> C
     for name, value in values.items():
         if name not in parameters:
             listed = ", ".join(parameters) or "none"
-            raise InvalidRequestError(f"configuration.{name}", f"{variant} has the parameters {listed}.")
+            raise InvalidRequestError(
+                f"configuration.{name}", f"{variant} has no such parameter; its parameters: {listed}."
+            )
         if value not in parameters[name].values:
             allowed = ", ".join(map(str, parameters[name].values))
             example = f"{name}={parameters[name].default}"

@@ -1,4 +1,4 @@
-"""Cursors: opaque to callers, one whole number inside, so that a page's place survives rows added since."""
+"""Page cursors: opaque to callers; each holds a row's id, so that pages stay in place while rows are added."""
 
 from __future__ import annotations
 
@@ -21,11 +21,15 @@ def cursor_of(row_id: int) -> str:
 
 def row_id_of(cursor: str) -> int:
     """The row id inside; raises InvalidRequestError naming `cursor` for anything that `cursor_of` did not write."""
-    refusal = InvalidRequestError("cursor", "is not one that a page of this list handed out; leave it out to start.")
     try:
         text = base64.urlsafe_b64decode(cursor.encode() + b"=" * (-len(cursor) % 4)).decode("ascii")
     except (binascii.Error, UnicodeError):
-        raise refusal from None
+        raise invalid_cursor() from None
     if not _WHOLE.fullmatch(text) or int(text) > MAX_ROW_ID:
-        raise refusal
+        raise invalid_cursor()
     return int(text)
+
+
+def invalid_cursor() -> InvalidRequestError:
+    """The refusal of a cursor that no page of the list has given out."""
+    return InvalidRequestError("cursor", "is not a cursor of this list; leave it out to get the first page.")

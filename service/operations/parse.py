@@ -24,7 +24,7 @@ _FLAGS = {"true": True, "false": False}
 
 
 def parse_shape(text: str | Iterable[str]) -> dict[str, int]:
-    """Axis sizes by name; raises InvalidRequestError naming `shape`, or the axis. The kernel judges the sizes."""
+    """Axis sizes by name; raises InvalidRequestError naming `shape`, or the axis. The kernel checks the sizes."""
     shape = _by_name("shape", text, _axis, SHAPE_EXAMPLE)
     if not shape:
         raise InvalidRequestError("shape", "no axis is given.", SHAPE_EXAMPLE)

@@ -1,4 +1,4 @@
-"""What exists: kernels, device models, devices, environments, problems. Workers register; everybody reads."""
+"""Kernels, device models, devices, environments and problems: registered by workers, read by all."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ from tilewright.tuner.devices.device import DeviceModel, Environment
 
 @cache
 def watched_catalogue() -> WatchedCatalogue:
-    """The one of this process, over the folders that the settings name."""
+    """The catalogue of this process, which follows the kernel folders that the settings name."""
     return WatchedCatalogue(settings().kernel_folders)
 
 
 def catalogue() -> Catalogue:
-    """The kernels of this package and of the folders that the settings name, as these are now."""
+    """The kernels of this package and of the folders that the settings name, as their files are now."""
     return watched_catalogue().now()
 
 
 def register_kernels(session: Session, declared: Catalogue) -> None:
-    """Stores every kernel as it is declared here, and each source that is not there yet."""
+    """Stores every kernel as it is declared here, and each source that is not stored yet."""
     for kernel in declared.kernels():
         kernel_id = session.execute(
             insert(models.Kernel)
@@ -49,7 +49,7 @@ def register_kernels(session: Session, declared: Catalogue) -> None:
 
 
 def add_sources(session: Session, kernel: Kernel, kernel_id: int) -> None:
-    """Stores today's source of each variant, where it is not there yet."""
+    """Stores the present source of each variant that is not stored yet."""
     table = models.KernelVariant
     known = set(session.execute(select(table.name, table.source_hash).where(table.kernel_id == kernel_id)))
     # A megabyte of sources that nearly every start would send in vain; another process may be adding them too.
@@ -73,13 +73,13 @@ def register_device(
     worker: str | None = None,
     physical_uuid: str | None = None,
 ) -> models.Device:
-    """The device's row, made or brought up to date, with its model and environment.
+    """The device's row, added or updated, with its model and environment.
 
-    Its state stays as it was, and so does a wish that it drain. `physical_uuid`: the GPU of a slice.
+    Its state and a request to drain it stay as they were. `physical_uuid`: the GPU of a slice.
     """
     model_id = _device_model_id(session, device_model)
     environment_id = environment_row(session, environment).id
-    seen = {
+    columns = {
         "model_id": model_id,
         "environment_id": environment_id,
         "host": host,
@@ -91,8 +91,8 @@ def register_device(
     }
     device_id = session.execute(
         insert(models.Device)
-        .values(uuid=uuid, **seen)
-        .on_conflict_do_update(index_elements=["uuid"], set_=seen)
+        .values(uuid=uuid, **columns)
+        .on_conflict_do_update(index_elements=["uuid"], set_=columns)
         .returning(models.Device.id)
     ).scalar_one()
     return session.scalars(
@@ -104,7 +104,7 @@ def register_device(
 
 
 def heartbeat(session: Session, uuid: str) -> bool:
-    """Notes that the device's worker lives; whether it may take jobs."""
+    """Records that the device's worker is alive; returns whether it may take jobs."""
     table = models.Device
     takes_jobs = session.scalar(
         update(table)
@@ -116,7 +116,7 @@ def heartbeat(session: Session, uuid: str) -> bool:
 
 
 def note_cache(session: Session, uuid: str, files: int, size: int) -> None:
-    """Notes how many compiled kernels the device's host keeps, and their bytes."""
+    """Records the number and bytes of the compiled kernels in the cache of the device's host."""
     table = models.Device
     session.execute(update(table).where(table.uuid == uuid).values(cache_files=files, cache_bytes=size))
 
@@ -131,7 +131,7 @@ def set_device_state(session: Session, uuid: str, state: models.DeviceState) -> 
 
 
 def set_environment(session: Session, uuid: str, environment: models.Environment) -> None:
-    """Notes the environment that the device has now."""
+    """Records the device's present environment."""
     table = models.Device
     session.execute(
         update(table)
@@ -152,16 +152,16 @@ def has_device() -> ColumnElement[bool]:
 
 
 def default_device_model(session: Session) -> str:
-    """The slug that is meant where none is named: the only model with devices, or the only one where none has any.
+    """The slug for requests that name none: of the only model with devices, or the only model where none has devices.
 
-    Raises InvalidRequestError, which names them, where there are several, or none yet.
+    Raises InvalidRequestError, which lists the models, where there are several, or none yet.
     """
     rows = session.execute(select(models.DeviceModel.slug, has_device()).order_by(models.DeviceModel.slug)).all()
     return only_slug([slug for slug, has_one in rows if has_one] or [slug for slug, _ in rows])
 
 
 def only_slug(slugs: Sequence[str]) -> str:
-    """The only one of these device models; raises InvalidRequestError, which names them, where that is not so."""
+    """The only one of these slugs; raises InvalidRequestError, which lists them, unless there is exactly one."""
     if not slugs:
         raise InvalidRequestError("device_model", "no device has registered yet; start a worker first.", "nvidia-h200")
     if len(slugs) > 1:
@@ -204,7 +204,7 @@ def devices(session: Session) -> list[DeviceAnswer]:
 
 
 def problem_row(session: Session, problem: Problem) -> models.Problem:
-    """The problem's row, made where it is new, with its kernel; raises NotFoundError for an unregistered kernel."""
+    """The problem's row, added where it is new, with its kernel; raises NotFoundError for an unregistered kernel."""
     kernel_id = session.scalar(select(models.Kernel.id).where(models.Kernel.name == problem.kernel))
     if kernel_id is None:
         known = session.scalars(select(models.Kernel.name).order_by(models.Kernel.name))
@@ -225,7 +225,7 @@ def problem_row(session: Session, problem: Problem) -> models.Problem:
 
 
 def environment_row(session: Session, environment: Environment) -> models.Environment:
-    """The environment's row, made where it is new."""
+    """The environment's row, added where it is new."""
     session.execute(
         insert(models.Environment).values(hash=environment.hash, **asdict(environment)).on_conflict_do_nothing()
     )
@@ -233,7 +233,7 @@ def environment_row(session: Session, environment: Environment) -> models.Enviro
 
 
 def kernel_variant_ids(session: Session, kernel: Kernel) -> dict[str, int]:
-    """Row id of each variant's source as it is here, by variant name; register_kernels makes them."""
+    """Row ids of the variants' present sources, by variant name; register_kernels makes the rows."""
     hashes = {kernel.source_hash(variant.name) for variant in kernel.variants}
     rows: Sequence[Any] = session.execute(
         select(models.KernelVariant.name, models.KernelVariant.id, models.KernelVariant.source_hash)
@@ -273,7 +273,7 @@ def environment_answer(row: models.Environment) -> EnvironmentAnswer:
 def _device_model_id(session: Session, model: DeviceModel) -> int:
     details = asdict(model)
     details["limits"]["features"] = sorted(model.limits.features)
-    seen = {
+    columns = {
         "name": model.name,
         "kind": model.kind,
         "compute_capability": "{}.{}".format(*model.limits.compute_capability),
@@ -283,8 +283,8 @@ def _device_model_id(session: Session, model: DeviceModel) -> int:
     }
     row_id = session.execute(
         insert(models.DeviceModel)
-        .values(slug=model.slug, **seen)
-        .on_conflict_do_update(index_elements=["slug"], set_=seen)
+        .values(slug=model.slug, **columns)
+        .on_conflict_do_update(index_elements=["slug"], set_=columns)
         .returning(models.DeviceModel.id)
     ).scalar_one()
     return int(row_id)

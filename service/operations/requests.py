@@ -1,4 +1,4 @@
-"""What callers ask for: checked on arrival, field by field."""
+"""Requests: bodies as callers send them, every field checked on arrival."""
 
 from __future__ import annotations
 
@@ -10,11 +10,10 @@ from tilewright.service.operations.caller import Scope
 from tilewright.tuner.search import SAMPLERS
 
 DEFAULT_PRIORITY = 5
-"""Of 0 to 9: there is room for what can wait, and for what cannot."""
-
+"""In the middle of 0 to 9: other jobs can be put before and behind."""
 
 NAME_PATTERN = r"^\w[\w .,:+()/@#-]*$"
-"""Of schedules."""
+"""Names of schedules."""
 
 
 class Request(BaseModel):
@@ -24,7 +23,7 @@ class Request(BaseModel):
 
 
 class BudgetRequest(Request):
-    """When to stop: whichever comes first; at least one is set."""
+    """When a job stops: at the first of these limits; at least one is set."""
 
     trials: int | None = Field(default=None, gt=0, description="Trials of this job.")
     seconds: float | None = Field(
@@ -63,20 +62,26 @@ class JobRequest(Request):
     dtype: str = Field(default="float32", max_length=16)
     options: dict[str, bool | str] = Field(default_factory=dict, max_length=16)
     device_model: str | None = Field(
-        default=None, max_length=128, description="Slug; not set: the only model with devices."
+        default=None, max_length=128, description="Slug; not set: the only model that has devices."
     )
     device: str | None = Field(default=None, max_length=128, description="UUID of the one device that may run it.")
     budget: BudgetRequest = BudgetRequest(trials=100)
-    variants: list[str] | None = Field(default=None, min_length=1, max_length=32, description="Only these variants.")
+    variants: list[str] | None = Field(
+        default=None, min_length=1, max_length=32, description="Search only these variants."
+    )
     compiler: str | None = Field(default=None, pattern="^(nvrtc|pycuda)$", description="CUDA devices only.")
     sampler: str = Field(default=SAMPLERS[0], max_length=32)
     seed: int = Field(default=0, ge=0, lt=2**31)
-    priority: int = Field(default=DEFAULT_PRIORITY, ge=0, le=9, description="9 goes first; equals in turn.")
-    dry_run: bool = Field(default=False, description="Answer the size of the space and an estimate; store nothing.")
+    priority: int = Field(
+        default=DEFAULT_PRIORITY, ge=0, le=9, description="9 runs first; equal ones in order of arrival."
+    )
+    dry_run: bool = Field(
+        default=False, description="Only answer the size of the search space and an estimated time; store nothing."
+    )
 
 
 class ScheduleProblem(Request):
-    """One problem to tune each time."""
+    """One problem that a schedule tunes at every due time."""
 
     kernel: str = Field(max_length=64, examples=["gemm"])
     shape: dict[str, int] = Field(examples=[{"m": 256, "n": 100, "k": 784}], max_length=16)
@@ -85,7 +90,7 @@ class ScheduleProblem(Request):
 
 
 class ScheduleRequest(Request):
-    """Tune problems again and again, at the times that a cron expression names."""
+    """Tune problems regularly, at the times of a cron expression."""
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -112,26 +117,32 @@ class ScheduleRequest(Request):
     time_zone: str = Field(default="UTC", max_length=64, description="IANA name in which the cron fields are read.")
     target: Literal["problems", "stale", "improvable", "demand"] = Field(
         default="problems",
-        description="problems: those named. Else what is found at each due time: everything stale, everything "
-        "improvable, or what is asked for most and not known.",
+        description="problems: those listed in `problems`. Or those that are stale or improvable at each due time, or "
+        "in demand: requested and not tuned, the most requested first.",
     )
     problems: list[ScheduleProblem] = Field(
-        default=[], max_length=100, description="One job for each, every time; for the target problems, and only there."
+        default=[], max_length=100, description="One job for each at every due time; only with the target `problems`."
     )
-    top: int = Field(default=20, ge=1, le=100, description="Most problems of one fire that are looked for.")
-    kernel: str | None = Field(default=None, max_length=64, description="Look only for problems of this kernel.")
+    top: int = Field(default=20, ge=1, le=100, description="Most problems of one fire; not for the target `problems`.")
+    kernel: str | None = Field(
+        default=None, max_length=64, description="Only problems of this kernel; not with the target `problems`."
+    )
     device_model: str | None = Field(
-        default=None, max_length=128, description="Slug; not set: the only model with devices."
+        default=None, max_length=128, description="Slug; not set: the only model that has devices."
     )
     device: str | None = Field(default=None, max_length=128, description="UUID of the one device that may run it.")
-    budget: BudgetRequest = Field(default=BudgetRequest(trials=100), description="Of every job.")
-    variants: list[str] | None = Field(default=None, min_length=1, max_length=32, description="Only these variants.")
+    budget: BudgetRequest = Field(default=BudgetRequest(trials=100), description="Budget of every job.")
+    variants: list[str] | None = Field(
+        default=None, min_length=1, max_length=32, description="Search only these variants."
+    )
     compiler: str | None = Field(default=None, pattern="^(nvrtc|pycuda)$", description="CUDA devices only.")
-    priority: int = Field(default=DEFAULT_PRIORITY, ge=0, le=9, description="9 goes first; equals in turn.")
+    priority: int = Field(
+        default=DEFAULT_PRIORITY, ge=0, le=9, description="9 runs first; equal ones in order of arrival."
+    )
     overlap: Literal["skip", "queue"] = Field(
         default="skip", description="What to do at a due time while an earlier job of this schedule is open."
     )
-    enabled: bool = Field(default=True, description="False: created paused.")
+    enabled: bool = Field(default=True, description="False: the schedule is paused.")
 
 
 def _only_what_is_sent(schema: dict[str, Any]) -> None:
@@ -151,10 +162,12 @@ class ScheduleChanges(ScheduleRequest):
 
 
 class DemandJobs(Request):
-    """What the jobs for the top of the demand are like."""
+    """Budget and priority of the jobs for the most requested problems."""
 
-    budget: BudgetRequest = Field(default=BudgetRequest(trials=100), description="Of every job.")
-    priority: int = Field(default=DEFAULT_PRIORITY, ge=0, le=9, description="9 goes first; equals in turn.")
+    budget: BudgetRequest = Field(default=BudgetRequest(trials=100), description="Budget of every job.")
+    priority: int = Field(
+        default=DEFAULT_PRIORITY, ge=0, le=9, description="9 runs first; equal ones in order of arrival."
+    )
 
 
 class RetractionRequest(Request):
@@ -173,9 +186,13 @@ class KeyRequest(Request):
 
     name: KeyName = Field(description="Letters, digits, `.`, `_`, `-`; at most 64.")
     scope: Annotated[Scope, Strict(strict=False)] = Field(
-        default=Scope.READ, description="read: look; tune: jobs and schedules too; admin: keys and imports too."
+        default=Scope.READ,
+        description="read: look at everything; tune: also jobs, schedules and retractions; admin: also keys, imports, "
+        "webhooks and draining.",
     )
-    expires_days: float | None = Field(default=None, gt=0, le=3650, description="Days until it ends; null: never.")
+    expires_days: float | None = Field(
+        default=None, gt=0, le=3650, description="Days until the key expires; null: never."
+    )
     max_trials: int | None = Field(default=None, gt=0, le=10**9, description="Largest trial budget of a job.")
     max_seconds: float | None = Field(default=None, gt=0, le=1e9, description="Largest time budget of a job.")
     max_open_jobs: int | None = Field(
@@ -184,9 +201,9 @@ class KeyRequest(Request):
 
 
 class RotationRequest(Request):
-    """A new token for a key."""
+    """How to replace a key's token."""
 
-    grace_s: float = Field(default=0.0, ge=0, le=30 * 86400, description="Seconds that the old token stays good.")
+    grace_s: float = Field(default=0.0, ge=0, le=30 * 86400, description="Seconds that the old token stays valid.")
 
 
 class SessionRequest(Request):
@@ -196,7 +213,7 @@ class SessionRequest(Request):
 
 
 class WebhookRequest(Request):
-    """An address to be told of jobs that end."""
+    """An address that gets a message whenever a job ends."""
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -207,5 +224,8 @@ class WebhookRequest(Request):
     name: KeyName = Field(description="Unique. Letters, digits, `.`, `_`, `-`; at most 64.")
     url: str = Field(max_length=2048, description="https; no private, loopback or link-local address unless allowed.")
     states: list[Literal["done", "failed", "cancelled"]] = Field(
-        default=["done", "failed", "cancelled"], min_length=1, max_length=3, description="Jobs that end so are told of."
+        default=["done", "failed", "cancelled"],
+        min_length=1,
+        max_length=3,
+        description="Only jobs that end in one of these states.",
     )

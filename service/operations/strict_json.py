@@ -1,4 +1,4 @@
-"""JSON from outside as it is taken (I-JSON, RFC 7493, and a little narrower), refused with a pointer to the place."""
+"""Strict JSON for requests: I-JSON (RFC 7493) and a little narrower; a refusal points to the place."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 MAX_DEPTH = 32
 MAX_INTEGER = 2**63 - 1
-"""What the database's widest integer holds."""
+"""The largest value of the database's widest integer."""
 
 _HALF_A_PAIR = re.compile("[\ud800-\udfff]")
 
@@ -19,7 +19,7 @@ class MalformedJSONError(ValueError):
 
 
 class RefusedJSONError(ValueError):
-    """The body is JSON that could mean two things, or that cannot be stored; `pointer` says where (RFC 6901)."""
+    """The body is JSON that is ambiguous or cannot be stored; `pointer` says where (RFC 6901)."""
 
     def __init__(self, pointer: str, reason: str) -> None:
         self.pointer, self.reason = pointer, reason
@@ -27,13 +27,13 @@ class RefusedJSONError(ValueError):
 
 
 class _TwiceNamed(dict[str, Any]):
-    """An object in which a member was named twice; which value counts nobody can know."""
+    """An object with a member that is named twice, so that its value is ambiguous."""
 
     member = ""
 
 
 def check(body: bytes) -> None:
-    """Nothing, for a body that may be parsed by anyone; raises MalformedJSONError or RefusedJSONError."""
+    """Raises MalformedJSONError or RefusedJSONError for a body that parsers may read differently."""
     read(body)
 
 
@@ -72,7 +72,7 @@ def _check_part(path: Sequence[str | int], part: Any) -> None:
     if any("\0" in text for text in names):
         raise RefusedJSONError(_pointer(path), "holds the character U+0000, which cannot be stored.")
     if any(_HALF_A_PAIR.search(text) for text in names):
-        raise RefusedJSONError(_pointer(path), "holds half of a surrogate pair, which is no character.")
+        raise RefusedJSONError(_pointer(path), "holds half of a surrogate pair, which is not a character.")
 
 
 def _walk(value: Any) -> Iterator[tuple[Sequence[str | int], Any]]:
@@ -117,10 +117,10 @@ def _integer(digits: str) -> int:
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) == len(pairs):
-        return found
+    members = dict(pairs)
+    if len(members) == len(pairs):
+        return members
     seen: set[str] = set()
-    twice = _TwiceNamed(found)
+    twice = _TwiceNamed(members)
     twice.member = next(name for name, _ in pairs if name in seen or seen.add(name))  # type: ignore[func-returns-value]
     return twice

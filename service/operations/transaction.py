@@ -1,4 +1,4 @@
-"""The transaction that faces open around operations, so that none of them imports the store."""
+"""The transaction that API, pages and command line open around operations, so that they need not import the store."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tilewright.service.store import models
 from tilewright.service.store.session import session_scope
 
 UNRECORDED = frozenset({"asked_shelves", "audit_entries", "browser_sessions", "demand"})
-"""Tables whose rows are no changes that anybody asks about."""
+"""Tables that the record of changes leaves out."""
 
 _CHANGED = "tilewright_changed"
 
@@ -24,7 +24,7 @@ _CHANGED = "tilewright_changed"
 def transaction() -> Iterator[Session]:
     """A session that commits at the end of the block and rolls back on an error.
 
-    Where somebody asks (operations/caller.py) and rows were written, the change is recorded in the same transaction.
+    Rows written for a caller (operations/caller.py) are recorded as a change in the same transaction.
     """
     who = acting()
     with session_scope() as session:
@@ -39,7 +39,7 @@ def transaction() -> Iterator[Session]:
 
 
 def note_written(session: Session, table: str) -> None:
-    """Counts a row that a statement of several parts wrote, whose kind does not show."""
+    """Counts a row that was written by a SELECT with an INSERT inside, which `_watch` does not see."""
     changed = session.info.get(_CHANGED)
     if changed is not None:
         _count(changed, table)
@@ -57,7 +57,7 @@ def _entry(who: Acting, changed: Counter[str]) -> dict[str, Any]:
 
 
 def _watch(session: Session) -> Counter[str]:
-    """Rows and statements that write, counted by table while the session works."""
+    """A counter, by table, of the rows and statements that the session writes from now on."""
     changed: Counter[str] = Counter()
     session.info[_CHANGED] = changed
 

@@ -1,4 +1,4 @@
-"""A question to whoever listens on a channel, and the first answer: NOTIFY there and back. Nothing is stored."""
+"""Asks the listeners of a channel by NOTIFY and waits for the first answer. Nothing is stored."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from tilewright.service.store.session import answering, engine
 
 CHANNEL_OF_ANSWER = "tilewright_answer_{}"
 LONGEST_BYTES = 7999
-"""Of what NOTIFY carries."""
+"""The longest payload that NOTIFY carries."""
 
 
 def ask(channel: str, question: Callable[[str], str], within_s: float) -> str | None:
     """The answer, None where none came `within_s`; raises DatabaseUnavailableError.
 
-    `question` makes the payload, for the name of the channel that the answer is to be sent to: this question's own.
-    The connection is one of the pool's, which is without it meanwhile.
+    `question` makes the payload from the name of the channel for the answer, which is this question's own. The
+    connection is taken from the pool meanwhile.
     """
     answers = CHANNEL_OF_ANSWER.format(uuid.uuid4().hex)
     payload = question(answers)
@@ -41,10 +41,10 @@ def _ask(connection: psycopg.Connection[Any], channel: str, answers: str, payloa
     name = sql.Identifier(answers)
     connection.execute(sql.SQL("LISTEN {}").format(name))
     connection.execute("SELECT pg_notify(%s, %s)", (channel, payload))
-    found = None
-    while found is None and (left_s := deadline - time.monotonic()) > 0:
-        for told in connection.notifies(timeout=left_s, stop_after=1):
-            if told.channel == answers:  # not an answer that came too late for an earlier question here
-                found = told.payload
+    answer = None
+    while answer is None and (left_s := deadline - time.monotonic()) > 0:
+        for notification in connection.notifies(timeout=left_s, stop_after=1):
+            if notification.channel == answers:  # not an answer that came too late for an earlier question here
+                answer = notification.payload
     connection.execute(sql.SQL("UNLISTEN {}").format(name))
-    return found
+    return answer

@@ -1,4 +1,4 @@
-"""What the database tells (NOTIFY), on a connection of its own; by default of changes (revision 0009)."""
+"""Notifications of the database (NOTIFY) on a connection of its own; by default those of changes (revision 0009)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _CONNECTION: dict[str, Any] = dict(KEEPALIVE)
 
 
 class Changes:
-    """Messages in the order in which their transactions were committed, from `with` on; none is missed meanwhile."""
+    """Messages in the order in which their transactions were committed; from `with` on none is missed."""
 
     _connection: psycopg.Connection
 
@@ -27,12 +27,12 @@ class Changes:
         self._channel = channel
 
     def __enter__(self) -> Self:
-        self._told: list[str] = []
+        self._received: list[str] = []
         try:
             self._connection = psycopg.connect(make_conninfo(database_url(), **_CONNECTION), autocommit=True)
         except psycopg.Error as error:
             raise DatabaseUnavailableError(f"The database does not answer: {error}") from error
-        self._connection.add_notify_handler(self._hear)
+        self._connection.add_notify_handler(self._receive)
         try:
             self._ask(sql.SQL("LISTEN {}").format(sql.Identifier(self._channel)))
         except DatabaseUnavailableError:
@@ -44,20 +44,20 @@ class Changes:
         self._connection.close()
 
     def wait(self, at_most_s: float, also: socket.socket | None = None) -> list[str]:
-        """What was told since the last call, after a wait for something; all that was committed before it returned.
+        """The messages since the last call, after waiting for one; all that were committed before it returned.
 
-        The wait ends too when there is something to read from `also`, or its end. Raises DatabaseUnavailableError
-        where the database does not answer.
+        The wait also ends when `also` has something to read or was closed. Raises DatabaseUnavailableError where the
+        database does not answer.
         """
-        if not self._told:
+        if not self._received:
             arrival = select.poll()  # select() takes no descriptor beyond 1023
-            for heard in (self._connection, also):
-                if heard is not None:
-                    arrival.register(heard.fileno(), select.POLLIN)
+            for source in (self._connection, also):
+                if source is not None:
+                    arrival.register(source.fileno(), select.POLLIN)
             arrival.poll(at_most_s * 1000)
         self._ask("SELECT 1")  # whatever was sent before its answer has arrived with it
-        told, self._told = self._told, []
-        return told
+        received, self._received = self._received, []
+        return received
 
     def _ask(self, question: Any) -> None:
         try:
@@ -65,5 +65,5 @@ class Changes:
         except psycopg.Error as error:
             raise DatabaseUnavailableError(f"The database does not answer: {error}") from error
 
-    def _hear(self, message: psycopg.Notify) -> None:
-        self._told.append(message.payload)
+    def _receive(self, message: psycopg.Notify) -> None:
+        self._received.append(message.payload)

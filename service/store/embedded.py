@@ -1,12 +1,12 @@
-"""An embedded PostgreSQL: the programs come in a wheel, the data lies in the user's data folder.
+"""An embedded PostgreSQL: its programs come in a wheel, its data are in the user's data folder.
 
 A server started here outlives the process that started it, until `stop`. Programs that `enter` share the lock
-`users.lock`, which the kernel takes from each that ends, however it ends; the last one that leaves in order stops the
-server, whoever started it.
+`users.lock`, which the kernel releases when they end, however they end; the last one that leaves regularly stops the
+server, whichever started it.
 
-Whether a server lives is never guessed from a process id, which may be stale or belong to somebody else by now.
-`server.lock` says it: the server and all of its children inherit the open, locked file, so the kernel lets go of the
-lock when the last of them is gone, however it went. Whether the server can be used is found out by connecting to it.
+Whether a server is alive is never guessed from a process id, which may be stale or reused. `server.lock` tells: the
+server and all of its children inherit the open, locked file, so the kernel releases the lock when the last of them has
+ended. Whether the server can be used is found out by connecting to it.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ _entered: dict[Path, int] = {}
 
 
 def default_home() -> Path:
-    """Folder of the embedded server: `postgres` in TILEWRIGHT_DATA_DIR or in the user's data folder."""
+    """The folder of the embedded server: `postgres` in TILEWRIGHT_DATA_DIR or in the user's data folder."""
     chosen = os.environ.get("TILEWRIGHT_DATA_DIR")
     return (Path(chosen).expanduser() if chosen else user_data_path("tilewright")).absolute() / "postgres"
 
@@ -99,11 +99,11 @@ class EmbeddedPostgres:
         return self.ensure()
 
     def keep(self) -> None:
-        """From now on nobody's leaving stops the server; only `stop` does."""
+        """Keeps the server running when its last user leaves; only `stop` stops it then."""
         (self.home / "kept").touch()
 
     def stop_if_unused(self) -> bool:
-        """Whether nobody uses the server; it is stopped then."""
+        """Stops the server if no process uses it; whether that was so."""
         if not self.home.is_dir():
             return True
         lock = try_lock(self.home / "users.lock")
@@ -132,7 +132,7 @@ class EmbeddedPostgres:
         return True
 
     def stop(self) -> None:
-        """Stop the server, disconnecting its clients; nothing happens when none runs."""
+        """Stops the server and disconnects its clients; does nothing when none runs."""
         if not self.home.is_dir():
             return
         with locked(self.home / "start.lock"):
@@ -178,7 +178,7 @@ class EmbeddedPostgres:
             )
 
     def _bring_up(self) -> None:
-        """Return when the server answers. The caller holds `start.lock`."""
+        """Returns when the server answers. The caller holds `start.lock`."""
         starts, deadline = 0, time.monotonic() + START_TIMEOUT_S
         while not self.running():
             lock = self._server_lock()
@@ -200,16 +200,16 @@ class EmbeddedPostgres:
             time.sleep(POLL_S)
 
     def _start(self, lock: int) -> None:
-        """Start the server, which inherits `lock`; the data are made first where there are none."""
-        if (self.home / "data").exists():  # asked before it may be carried elsewhere: it may be somebody else's
+        """Starts the server, which inherits `lock`; creates the data first where there are none."""
+        if (self.home / "data").exists():  # checked before it may be moved: it may be of another program
             self._check_version(self.home / "data")
         identity = choose_identity(self.home)
         self._make_data(identity)
         socket_folder = self._choose_socket_folder(identity)
-        # Nobody lives who could own these; a process id in them may by now be anybody's, and PostgreSQL would
-        # refuse to start as long as that process lives.
-        left_by_it = (self._data / "postmaster.pid", socket_folder / SOCKET, socket_folder / f"{SOCKET}.lock")
-        for stale in (*left_by_it, self.home / "kept"):
+        # No process that owned these is alive. The process id in them may be reused by now, and PostgreSQL would
+        # refuse to start as long as that process is alive.
+        leftovers = (self._data / "postmaster.pid", socket_folder / SOCKET, socket_folder / f"{SOCKET}.lock")
+        for stale in (*leftovers, self.home / "kept"):
             stale.unlink(missing_ok=True)
         log = identity.folder / "log"
         if log.exists() and log.stat().st_size > LOG_BYTES:
@@ -217,12 +217,12 @@ class EmbeddedPostgres:
         settings = {**SERVER_SETTINGS, "unix_socket_directories": str(socket_folder)}
         options = " ".join(shlex.quote(f"--{name}={value}") for name, value in settings.items())
         command = ("pg_ctl", "start", "-w", "-t", f"{START_TIMEOUT_S:.0f}", "-D", "data", "-l", "log", "-o", options)
-        with contextlib.suppress(subprocess.TimeoutExpired):  # then `_bring_up` goes on waiting, and says so in the end
-            # The exit status is not needed: a server that went away has let go of its lock.
+        with contextlib.suppress(subprocess.TimeoutExpired):  # `_bring_up` goes on waiting, and reports it in the end
+            # The exit status is not needed: a server that has ended has released its lock.
             identity.run(command, timeout_s=START_TIMEOUT_S + 10, pass_fds=(lock,))
 
     def _make_data(self, identity: Identity) -> None:
-        """Initialise the data folder, whole or not at all: it gets its name when everything is in it."""
+        """Creates the data folder, whole or not at all: it gets its name when everything is in it."""
         data = identity.folder / "data"
         if data.exists():
             self._check_version(data)
@@ -246,27 +246,28 @@ class EmbeddedPostgres:
 
     def _check_version(self, data: Path) -> None:
         try:
-            found = (data / "PG_VERSION").read_text(encoding="ascii").strip()
+            version = (data / "PG_VERSION").read_text(encoding="ascii").strip()
         except FileNotFoundError:
             raise EmbeddedPostgresError(
                 f"{data} is not a PostgreSQL data folder (it has no PG_VERSION). Move it away, or set "
                 "TILEWRIGHT_DATA_DIR to another folder."
             ) from None
-        if found != str(POSTGRES_MAJOR):
+        if version != str(POSTGRES_MAJOR):
             raise EmbeddedPostgresError(
-                f"The data in {data} were written by PostgreSQL {found}; this Tilewright brings {POSTGRES_MAJOR}, "
-                f"which cannot read them. Copy them over with PostgreSQL {found} (pg_dump there, psql here), "
+                f"The data in {data} were written by PostgreSQL {version}; this Tilewright brings {POSTGRES_MAJOR}, "
+                f"which cannot read them. Copy them over with PostgreSQL {version} (pg_dump there, psql here), "
                 f"or move the folder away to begin with no data. {OWN_DATABASE_REMEDY}"
             )
 
     def _choose_socket_folder(self, identity: Identity) -> Path:
-        """A folder for the socket that only its owner may enter, under a path that a socket's address can hold."""
-        near = identity.folder / "socket"
+        """A folder for the socket that only its owner may enter, with a path short enough for a socket's address."""
+        beside_data = identity.folder / "socket"
         # PostgreSQL and libpq split lists of folders at commas, and more characters are special in one or the other.
-        if len(os.fsencode(near / SOCKET)) <= SOCKET_PATH_BYTES and re.fullmatch(r"[\w/.+~@ -]+", str(near), re.ASCII):
-            identity.make_folder(near)
-            near.chmod(0o700)
-            return near
+        fits = len(os.fsencode(beside_data / SOCKET)) <= SOCKET_PATH_BYTES
+        if fits and re.fullmatch(r"[\w/.+~@ -]+", str(beside_data), re.ASCII):
+            identity.make_folder(beside_data)
+            beside_data.chmod(0o700)
+            return beside_data
         recorded = self.home / "socket_folder"
         used = self._socket_path().parent
         if not recorded.exists() or not _is_private(used):
@@ -277,7 +278,7 @@ class EmbeddedPostgres:
         return used
 
     def _server_lock(self) -> int | None:
-        """A descriptor that holds `server.lock`; None while any process of the server lives."""
+        """A descriptor that holds `server.lock`; None while any process of the server is alive."""
         return try_lock(self.home / "server.lock")
 
     def _server_is_gone(self) -> bool:
@@ -288,7 +289,7 @@ class EmbeddedPostgres:
         return True
 
     def _has_lost_its_socket(self) -> bool:
-        """Whether the server was ready, and its socket was swept away since (cleaners of /tmp, end of a session)."""
+        """Whether the server was ready and its socket was deleted since (cleaners of /tmp, end of a session)."""
         try:
             lines = (self._data / "postmaster.pid").read_text(encoding="utf-8").splitlines()
         except FileNotFoundError:
@@ -296,24 +297,24 @@ class EmbeddedPostgres:
         return len(lines) >= 8 and lines[7].strip() == "ready" and not self._socket_path().exists()
 
     def _signal(self, how: signal.Signals) -> None:
-        """Send a signal to the server, if the process of that id really is one that works in our data folder."""
+        """Sends a signal to the server, if the process of that id really works in our data folder."""
         with contextlib.suppress(OSError, ValueError, IndexError):
             pid = int((self._data / "postmaster.pid").read_text(encoding="utf-8").splitlines()[0])
             if Path(f"/proc/{pid}/cwd").samefile(self._data):
                 os.kill(pid, how)
-                os.kill(pid, signal.SIGCONT)  # one that was frozen could not obey
+                os.kill(pid, signal.SIGCONT)  # a stopped process could not react
 
     def _log_tail(self) -> str:
         log = self._data.with_name("log")
         try:
             lines = log.read_text(encoding="utf-8", errors="replace").splitlines()[-8:]
         except OSError:
-            return f"It left no log in {log}."
+            return f"There is no log in {log}."
         return f"The end of {log}:\n" + "\n".join(lines)
 
 
 def leave_servers() -> None:
-    """Ends this process's use of every server that it entered, and stops those that nobody else uses or keeps."""
+    """Ends this process's use of the servers it entered; stops those that no process uses and that are not kept."""
     while _entered:
         home, descriptor = _entered.popitem()
         os.close(descriptor)
@@ -323,10 +324,10 @@ def leave_servers() -> None:
 
 def _is_private(folder: Path) -> bool:
     try:
-        found = folder.lstat()
+        status = folder.lstat()
     except OSError:
         return False
-    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & 0o077
+    return stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid() and not status.st_mode & 0o077
 
 
 def _becomes_true(condition: Callable[[], bool], timeout_s: float) -> bool:

@@ -1,10 +1,10 @@
-"""As whom and where PostgreSQL's programs run: they refuse to run as root, and a newcomer may well be root.
+"""The user and folder that PostgreSQL's programs run with: they refuse to run as root, and a newcomer may be root.
 
 * An ordinary user: as that user, in the data folder.
 * Root: in a user namespace that shows root's files as another user's. Nothing is created, no permission is loosened,
   and a data folder under a home of mode 0700 works, because outside the namespace the process still is root.
-* Root where namespaces are refused (most containers), or where the folder cannot be reached that way: as a system
-  user of its own, with programs and data in `/var/lib/tilewright`; the data folder then holds a file `location`.
+* Root where namespaces are refused (most containers), or where the folder cannot be reached that way: as a system user
+  `tilewright`, with programs and data in `/var/lib/tilewright`; the data folder then holds a file `location`.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Identity:
     folder: Path  # holds data, log and, where its path is short enough, the socket
     programs: Path
     prefix: tuple[str, ...] = ()  # put in front of every command
-    user: pwd.struct_passwd | None = None  # to switch to; None: stay who we are
+    user: pwd.struct_passwd | None = None  # to switch to; None: stay the same
 
     def run(
         self,
@@ -90,14 +90,14 @@ class Identity:
             return finished.returncode, output.read().decode(errors="replace").strip()
 
     def make_folder(self, path: Path) -> None:
-        """Make a folder that belongs to who PostgreSQL runs as, closed to all others."""
+        """Makes a folder that belongs to the user that PostgreSQL runs as, closed to all others."""
         path.mkdir(mode=0o700, exist_ok=True)
         if self.user is not None:
             os.chown(path, self.user.pw_uid, self.user.pw_gid)
 
 
 def cluster_folder(home: Path) -> Path:
-    """Where the data of `home` lies: there, or where its file `location` says."""
+    """The folder with the data of `home`: itself, or what its file `location` names."""
     try:
         return Path((home / "location").read_text(encoding="utf-8").strip())
     except (FileNotFoundError, NotADirectoryError):
@@ -105,7 +105,7 @@ def cluster_folder(home: Path) -> Path:
 
 
 def choose_identity(home: Path) -> Identity:
-    """The identity for `home`. May create the system user and move data: call it while no server runs on `home`."""
+    """The identity for `home`. It may create the system user and move data: call it while no server runs there."""
     programs = binary("postgres").parent
     if os.geteuid() != 0:
         return Identity(home, programs)
@@ -117,10 +117,10 @@ def choose_identity(home: Path) -> Identity:
 
 
 def _namespace_prefix() -> tuple[str, ...]:
-    """The command that enters a user namespace; empty where there is none to enter.
+    """The command that enters a user namespace; empty where none can be entered.
 
-    The user shown inside must have an entry in the password database, initdb looks its name up; which one is of no
-    further consequence.
+    The user shown inside must have an entry in the password database, where initdb looks its name up; which user that
+    is does not matter.
     """
     unshare = shutil.which("unshare")
     others = [entry for entry in pwd.getpwall() if entry.pw_uid != 0]
@@ -169,8 +169,8 @@ def _system_user() -> pwd.struct_passwd:
     useradd = shutil.which("useradd", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
     if useradd is None:
         raise EmbeddedPostgresError(
-            "PostgreSQL does not run as root; user namespaces are refused here and there is no useradd to make a "
-            f"system user with. Run Tilewright as an ordinary user. {OWN_DATABASE_REMEDY}"
+            "PostgreSQL does not run as root; user namespaces are refused here, and there is no useradd to create a "
+            f"system user. Run Tilewright as an ordinary user. {OWN_DATABASE_REMEDY}"
         )
     command = [useradd, "--system", "--no-create-home", "--home-dir", str(SYSTEM_FOLDER), SYSTEM_USER]
     made = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
@@ -178,7 +178,7 @@ def _system_user() -> pwd.struct_passwd:
         return pwd.getpwnam(SYSTEM_USER)
     except KeyError:
         raise EmbeddedPostgresError(
-            f"The system user {SYSTEM_USER} could not be made: {made.stderr.strip()}. {OWN_DATABASE_REMEDY}"
+            f"The system user {SYSTEM_USER} could not be created: {made.stderr.strip()}. {OWN_DATABASE_REMEDY}"
         ) from None
 
 
@@ -206,13 +206,13 @@ def _copied_programs() -> Path:
 
 
 def _make_open(folder: Path) -> None:
-    """Make a folder that everyone may enter and read, whatever root's umask is."""
+    """Makes a folder that everyone may enter and read, whatever root's umask is."""
     folder.mkdir(parents=True, exist_ok=True)
     folder.chmod(0o755)
 
 
 def _move_data(home: Path, folder: Path, user: pwd.struct_passwd) -> None:
-    """Carry over data made when namespaces were still allowed here; the original stays, renamed."""
+    """Copies data that were made when namespaces were still allowed here; the original stays, renamed."""
     data = home / "data"
     if not data.is_dir():
         return

@@ -1,4 +1,4 @@
-"""Locks on files. The kernel keeps them, so that none outlives the processes that hold it, however these end."""
+"""File locks. The kernel keeps them, so that none outlives the processes that hold it, however these end."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from pathlib import Path
 
 @contextlib.contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Hold the lock `path`; wait for it as long as another process holds it."""
+    """Holds the lock `path`, after waiting as long as another process holds it."""
     descriptor = _open(path)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
     finally:
-        fcntl.flock(descriptor, fcntl.LOCK_UN)  # said aloud: a forked child may hold a copy of the descriptor
+        fcntl.flock(descriptor, fcntl.LOCK_UN)  # not left to `close`: a forked child may hold a copy of the descriptor
         os.close(descriptor)
 
 
 def try_lock(path: Path) -> int | None:
-    """A descriptor that holds the lock `path`; None when somebody else holds it.
+    """A descriptor that holds the lock `path`; None when another process holds it.
 
     Copies of the descriptor in other processes hold the same lock: it is free again when the last one is closed.
     """
@@ -36,7 +36,7 @@ def try_lock(path: Path) -> int | None:
 
 
 def share(path: Path) -> int:
-    """A descriptor that holds the lock `path` beside others who share it; waits while somebody holds it alone."""
+    """A descriptor that shares the lock `path`; waits while a process holds it exclusively."""
     descriptor = _open(path)
     fcntl.flock(descriptor, fcntl.LOCK_SH)
     return descriptor

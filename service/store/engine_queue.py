@@ -1,4 +1,4 @@
-"""Hands job ids to the job engine inside our own transaction; nothing else of a job goes there."""
+"""Gives job ids to the job engine inside our own transaction; nothing else of a job goes there."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sqlalchemy.orm import Session
 from tilewright.service.errors import DatabaseUnavailableError
 
 TUNE = "tune"
-"""Name of the engine's task; whoever enqueues needs no more of the worker's code than this."""
+"""The name of the engine's task, which is all that an API needs to know of the worker's code."""
 
 MAX_QUEUE_BYTES = 40
 """The engine notifies on the channel `procrastinate_queue_v1#<queue>`, and PostgreSQL takes 63 bytes."""
@@ -40,7 +40,7 @@ def _name(kind: str, name: str) -> str:
 
 
 def enqueue(session: Session, job_id: uuid.UUID, queue: str, priority: int) -> int:
-    """The engine's id of the new entry, which becomes visible when the session commits."""
+    """Adds an entry, which becomes visible when the session commits; its id in the engine."""
     connection = session.connection().connection.driver_connection
     try:
         deferrer = _client().configure_task(TUNE, queue=queue, priority=priority, connection=connection)
@@ -50,7 +50,7 @@ def enqueue(session: Session, job_id: uuid.UUID, queue: str, priority: int) -> i
 
 
 def new_entry(job_id: ColumnElement[uuid.UUID], queue: ColumnElement[str], priority: ColumnElement[int]) -> Any:
-    """The same as a part of a statement: its value is the engine's id of an entry that comes with the row."""
+    """`enqueue` as an SQL expression: adds an entry for the row; its value is the entry's id in the engine."""
     arguments = func.jsonb_build_object(literal_column("'job_id'"), job_id)
     nothing: ColumnElement[None] = literal_column("NULL")
     row = func.row(queue, literal_column(f"'{TUNE}'"), priority, nothing, nothing, arguments, nothing)
@@ -59,7 +59,7 @@ def new_entry(job_id: ColumnElement[uuid.UUID], queue: ColumnElement[str], prior
 
 
 def drop_entry(session: Session, engine_id: int) -> None:
-    """Takes an entry back that was made in this transaction."""
+    """Removes an entry that was added in this transaction."""
     session.execute(text("DELETE FROM procrastinate_jobs WHERE id = :id"), {"id": engine_id})
 
 

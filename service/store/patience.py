@@ -1,4 +1,4 @@
-"""A transaction that outlives a restart of the database."""
+"""Transactions that are tried again while the database restarts."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ def patiently(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> T:
-    """What `work` returns, from a transaction that was committed; tried again while the database is away.
+    """The result of `work` in a transaction that was committed; tried again while the database is away.
 
-    The work may have been committed although the connection broke before saying so: doing it twice must do no harm.
+    It may have been committed although the connection broke before the confirmation: doing it twice must do no harm.
     Raises DatabaseUnavailableError after `patience_s`.
     """
     deadline, pause_s = clock() + patience_s, FIRST_PAUSE_S

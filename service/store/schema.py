@@ -1,4 +1,4 @@
-"""Brings the database to this version's tables: our revisions, and the job engine's schema beside them."""
+"""Migrates the database to this version's tables: our revisions and, beside them, the job engine's schema."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sqlalchemy.pool import NullPool
 
 from tilewright.service.store.session import KEEPALIVE, answering, database_url, sqlalchemy_url
 
-# Alembic takes an eighth of a second to import, and most processes find their tables as they want them.
+# Alembic takes an eighth of a second to import, and most processes find their tables up to date.
 if TYPE_CHECKING:
     from alembic.config import Config
 
@@ -40,7 +40,7 @@ def upgrade(url: str | None = None, revision: str = "head") -> None:
 
 
 def downgrade(url: str | None = None, revision: str = "base") -> None:
-    """Takes revisions back; with `base` all our tables go. The engine's tables stay: they are not ours."""
+    """Reverts revisions; with `base` all our tables go. The engine's tables stay: they are not ours."""
     from alembic import command  # noqa: PLC0415
 
     with _exclusively(url) as connection:
@@ -48,7 +48,7 @@ def downgrade(url: str | None = None, revision: str = "base") -> None:
 
 
 def check(url: str | None = None) -> None:
-    """Nothing, where the tables are what the models say; else raises alembic.util.CommandError with the difference."""
+    """Raises alembic.util.CommandError with the difference where the tables are not what the models declare."""
     from alembic import command  # noqa: PLC0415
 
     with _exclusively(url) as connection:

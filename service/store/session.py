@@ -1,4 +1,4 @@
-"""The one way to the database: its address, a cached engine, and a transaction as a context."""
+"""Access to the database: its address, a cached engine, and a transaction as a context."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from tilewright.service.errors import DatabaseUnavailableError
 from tilewright.service.settings import settings
 from tilewright.service.store.embedded import EmbeddedPostgres
 
-# Kept by the server: the locks of a host that went away without a word are free after half a minute, those of a process
-# that stands still in the middle of a transaction after a minute.
+# Applied by the server: the locks of a host that has vanished are free after half a minute, those of a process that
+# hangs in the middle of a transaction after a minute.
 _SERVER_SIDE = {
     "tcp_keepalives_idle": 10,
     "tcp_keepalives_interval": 5,
@@ -38,11 +38,11 @@ KEEPALIVE: dict[str, int | str] = {
 
 
 class _Chosen:
-    """The address that `configure` set, if any, and the engine that was made for the one in use."""
+    """The address that `configure` set, if any, and the engine of the address in use."""
 
     url: str | None = None
     engine: Engine | None = None
-    making = threading.Lock()  # threads that come at once must not make one each, with a pool that nobody closes
+    making = threading.Lock()  # simultaneous threads must not make an engine each, with pools that are never closed
 
 
 def configure(url: str | None) -> None:
@@ -60,7 +60,7 @@ def configure(url: str | None) -> None:
 
 @cache
 def database_url() -> str:
-    """`postgresql://…` as libpq takes it: configured, set, or of the embedded server, started if needed."""
+    """`postgresql://…` for libpq: as configured, as set, or of the embedded server, which is started if needed."""
     chosen = _Chosen.url or settings().database_url
     if chosen is None:
         return EmbeddedPostgres(settings().data_dir / "postgres").enter()
@@ -68,7 +68,7 @@ def database_url() -> str:
 
 
 def sqlalchemy_url(url: str) -> str:
-    """The same address, naming the driver as SQLAlchemy wants it."""
+    """The same address with SQLAlchemy's name of the driver."""
     return url.replace("postgresql://", "postgresql+psycopg://", 1)
 
 
@@ -81,7 +81,7 @@ def engine() -> Engine:
 
 
 def made_engine() -> Engine | None:
-    """The same, None where nobody asked for it yet."""
+    """The engine of this process; None where it was not needed yet."""
     return _Chosen.engine
 
 
@@ -98,14 +98,14 @@ def _new_engine() -> Engine:
 
 
 def revive() -> None:
-    """Starts the embedded server again where this process uses it and it is gone; a shared database is left alone."""
+    """Starts the embedded server again where this process uses it and it has ended; leaves other databases alone."""
     if _Chosen.url is None and settings().database_url is None:
         EmbeddedPostgres(settings().data_dir / "postgres").ensure()
 
 
 @contextmanager
 def answering() -> Iterator[None]:
-    """Raises DatabaseUnavailableError where the driver says that the database is away."""
+    """Turns the driver's errors of a database that does not answer into DatabaseUnavailableError."""
     try:
         yield
     except DBAPIError as error:

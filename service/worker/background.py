@@ -1,4 +1,4 @@
-"""Work that goes on beside everything else, in a thread of its own."""
+"""Background work in a thread of its own."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Self
 
 
 class Background(ABC):
-    """Works from `start` (or `with`) to `stop`, once; a process that ends does not wait for it."""
+    """Works once, from `start` (or `with`) to `stop`; a process that ends does not wait for it."""
 
     def __init__(self, name: str, stop_s: float) -> None:
-        """`stop` waits for what is under way, `stop_s` seconds at most."""
+        """`stop` waits for the present work, `stop_s` seconds at most."""
         self._stopping = threading.Event()
         self._stop_s = stop_s
         self._thread = threading.Thread(target=self._work, name=name, daemon=True)
@@ -22,7 +22,7 @@ class Background(ABC):
         self._thread.start()
 
     def stop(self) -> None:
-        """Ends the thread after what it is doing."""
+        """Ends the thread after its present work."""
         self._stopping.set()
         if self._thread.is_alive():
             self._thread.join(self._stop_s)

@@ -1,5 +1,7 @@
-"""One worker, and inside it one measuring process, per physical device: files locked on the host, a lock in the
-database for hosts that share a device's id by mistake (cloned machine images).
+"""Locks that allow one worker, and in it one measuring process, for each physical device.
+
+On the host these are locked files; in the database a lock for hosts that share a device's id by mistake (cloned machine
+images).
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from tilewright.service.store.session import engine
 from tilewright.tuner import child
 from tilewright.tuner.devices.local import DeviceEntry
 
-# A worker killed a moment ago: the kernel and PostgreSQL need that long to see that its locks are free.
+"""After a worker was killed, the kernel and PostgreSQL need up to this long to free its locks."""
 JUST_KILLED_S = 5.0
 PREDECESSOR_S = 30.0
 """A killed worker's runner dies with it; its last kernel may hold the device some seconds longer."""

@@ -1,4 +1,4 @@
-"""How a runner's job ends, and then its process."""
+"""The end of a runner's job and of its process."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _NOTHING_TRIED = TuneResult(None, (), None, None, None, "seconds")
 
 
 def end(job_id: uuid.UUID, epoch: int, write: Callable[[Session], object]) -> None:
-    """Does the write that ends the job; raises FencedError. One that was committed unheard counts as done."""
+    """Writes the end of the job; raises FencedError. A write whose commit was not confirmed counts if it is there."""
     try:
         patiently(write)
     except FencedError:
@@ -40,7 +40,7 @@ def end(job_id: uuid.UUID, epoch: int, write: Callable[[Session], object]) -> No
 
 
 def leave(status: int) -> NoReturn:
-    """Ends the process at once: the interpreter takes a quarter of a second to, which the next job would wait for."""
+    """Ends the process at once; the interpreter's own way takes a quarter of a second, for which the next job waits."""
     engine().dispose()
     logging.shutdown()
     sys.stdout.flush()
@@ -49,10 +49,10 @@ def leave(status: int) -> NoReturn:
 
 
 class Preparation:
-    """The time before a job's first trial, which its seconds bound too: the job, and this process, end with them.
+    """Limits the time before a job's first trial by the job's seconds; job and process end when they are used up.
 
     A float64 reference is one call into NumPy that nothing interrupts, so a thread keeps the time. A job that has made
-    trials in another process is spared: it is to have its finals.
+    trials in another process is exempt, because it shall have its finals.
     """
 
     def __init__(self, job: models.TuningJob, epoch: int) -> None:
@@ -73,7 +73,7 @@ class Preparation:
         self.is_over()
 
     def is_over(self) -> None:
-        """Everything is ready, and trials begin; does not return where the time was over first."""
+        """Stops the clock before the first trial; does not return if the time was over before."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer.join()

@@ -1,4 +1,4 @@
-"""The job engine: carries job ids to workers. Who may write to a job is decided by our rows, never here."""
+"""The job engine, which carries job ids to workers. Our own rows decide who may write to a job."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ Handler = Callable[[uuid.UUID, int], Awaitable[None]]
 
 RETRY_AFTER_S = 2
 POLL_S = 0.1
-"""A job starts so soon on an idle worker; one that works does not ask. An ask takes some tenths of a millisecond."""
+"""How soon a job starts on an idle worker; a busy one does not poll. A poll takes some tenths of a millisecond."""
 RECONNECT_S = 0.5
 DUE = datetime(2000, 1, 1, tzinfo=UTC)
-"""When an entry that goes back is due: always. The engine compares it with the database's clock; ours may be an hour
-ahead, and "now" would be in an hour."""
+"""The due time of an entry that goes back to its queue, always in the past: the engine compares it with the database's
+clock, and a worker's clock may be an hour ahead."""
 
 
 class TryAgainError(Exception):
@@ -46,16 +46,16 @@ class TryAgainError(Exception):
 
 
 class _AlwaysAgain(procrastinate.BaseRetryStrategy):
-    """Every failure is tried again: how often is counted in our row, and an ended job's entry does nothing."""
+    """Tries again after every failure: our row counts how often, and the entry of a job that has ended does nothing."""
 
     def get_retry_decision(self, *, exception: BaseException, job: Job) -> RetryDecision | None:  # noqa: ARG002
         return RetryDecision(retry_at=DUE)
 
 
 class _PatientConnector(procrastinate.PsycopgConnector):
-    """Heartbeats and ends of jobs wait for a database that restarts, so that a running job lives through it.
+    """Waits with heartbeats and ends of jobs while the database restarts, so that a running job survives it.
 
-    Fetching does not: an entry that was handed out by a lost answer would stay with a worker that never heard of it.
+    Fetching does not wait: an entry given out by an answer that was lost would stay with a worker that did not get it.
     """
 
     async def execute_query_async(self, query: Any, **arguments: Any) -> None:
@@ -65,7 +65,7 @@ class _PatientConnector(procrastinate.PsycopgConnector):
                 await super().execute_query_async(query, **arguments)
             except ConnectorException as error:
                 if isinstance(error.__cause__, psycopg.errors.RaiseException):
-                    # Given away while this host stood still, or ended by an attempt whose answer was lost: not ours.
+                    # Given to another worker while this host hung, or ended by an attempt whose answer was lost.
                     logger.warning("An entry of the engine had ended already: %s", error.__cause__.diag.message_primary)
                     return
                 if not isinstance(error.__cause__, psycopg.OperationalError) or time.monotonic() > deadline:

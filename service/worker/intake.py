@@ -1,4 +1,4 @@
-"""Whether a worker takes jobs: asked to leave it ends for good, asked to pause it waits to be resumed."""
+"""Whether a worker takes jobs: it may be asked to end, or to pause until it is resumed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import suppress
 
 
 class Intake:
-    """The wishes of operators that a worker hears of: by signal (`stopping`, `leaving`) and by command (`pause`)."""
+    """What operators have requested of a worker, by signal (`stopping`, `leaving`) or by command (`paused`)."""
 
     def __init__(self) -> None:
         self.stopping = asyncio.Event()  # hand the running job back, then end
@@ -20,12 +20,12 @@ class Intake:
 
     @property
     def takes_jobs(self) -> bool:
-        """Whether a job may be begun now."""
+        """Whether a job may be started now."""
         return not any(event.is_set() for event in (self.stopping, self.leaving, self.paused, self.device_lost))
 
     @property
     def is_ending(self) -> bool:
-        """Whether the worker is to end as soon as it has nothing to do."""
+        """Whether the worker ends as soon as it has nothing to do."""
         return self.stopping.is_set() or self.leaving.is_set()
 
     def follow(self, *, takes_jobs: bool) -> None:
@@ -37,7 +37,7 @@ class Intake:
 
 async def first_of(*awaitables: Awaitable[object]) -> None:
     """Returns when one of them is done; the others are cancelled."""
-    tasks = [asyncio.ensure_future(one) for one in awaitables]
+    tasks = [asyncio.ensure_future(awaitable) for awaitable in awaitables]
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     finally:

@@ -1,4 +1,4 @@
-"""A job's process, put together: the runner, and what a device does between its trials.
+"""The program of a job's process: the runner, and the guests that use its device between trials.
 
 `python -m tilewright.service.worker.job_process JOB EPOCH DEVICE PARENT_PID`
 """
@@ -8,8 +8,8 @@ from __future__ import annotations
 import sys
 
 from tilewright.service.worker import runner
-from tilewright.service.worker.digits.desk import DigitsBetween
+from tilewright.service.worker.digits.desk import DigitsGuest
 from tilewright.service.worker.ending import leave
 
 if __name__ == "__main__":
-    leave(runner.main(sys.argv[1:], [DigitsBetween]))
+    leave(runner.main(sys.argv[1:], [DigitsGuest]))

@@ -1,4 +1,4 @@
-"""Which configurations of a study this worker has under way: advisory locks, which end with its connection."""
+"""Leases on the configurations that a worker is measuring: advisory locks, which end with its connection."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from tilewright.service.store.session import engine
 logger = logging.getLogger(__name__)
 
 HEARD_S = 2.0
-"""After that, other workers of the study have read a stored trial (they look four times a second)."""
+"""How long a lease is kept after its trial is stored; by then other workers have read it (four times a second)."""
 
 
 class Leases:
-    """Leases on a connection of their own: a worker that dies, or is cut off, holds none.
+    """Leases of one worker on a connection of their own: a worker that dies or is cut off holds none.
 
-    They spare work and guard nothing: a trial that two did is still stored once. Without a database all is granted.
+    They save work and protect nothing: a trial that two workers did is stored once. Without a database all are granted.
     """
 
     def __init__(self, study_id: int) -> None:
@@ -34,13 +34,13 @@ class Leases:
         self._stored: deque[tuple[float, Configuration]] = deque()
 
     def claim(self, configuration: Configuration) -> bool:
-        """Whether nobody else has it under way; from here on this worker has, until some time after `release`."""
+        """Whether no other worker measures it; this one has the lease from then on, until HEARD_S after `release`."""
         while self._stored and time.monotonic() - self._stored[0][0] > HEARD_S:
             self._ask("SELECT pg_advisory_unlock(:key)", self._stored.popleft()[1])
         return self._ask("SELECT pg_try_advisory_lock(:key)", configuration)
 
     def release(self, configuration: Configuration) -> None:
-        """Its trial is stored."""
+        """Says that its trial is stored."""
         self._stored.append((time.monotonic(), configuration))
 
     def __enter__(self) -> Self:

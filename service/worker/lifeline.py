@@ -11,9 +11,9 @@ _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 
 def die_with(parent_pid: int) -> None:
-    """Has the kernel kill this process the moment the parent is gone, however it went; at once if it is already.
+    """Has the kernel kill this process as soon as the parent has ended, however that ended; at once if it has already.
 
-    The signal follows the thread that started us: the parent must do that in its main thread.
+    The signal is bound to the thread that started this process: the parent must start it in its main thread.
     """
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)

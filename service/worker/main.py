@@ -44,13 +44,13 @@ CACHE_COUNTED_EVERY_S = 300.0
 
 
 def run_worker(device_name: str) -> int:
-    """Runs jobs on the device until SIGTERM or SIGINT (hand the job back) or SIGUSR1 (end it first); 0 then.
+    """Serves the device until SIGTERM or SIGINT (hands the job back) or SIGUSR1 (ends it first); the exit status.
 
     Raises NoDeviceError, DeviceBusyError where another worker serves the device, DatabaseUnavailableError.
     """
     logs.configure()
     entry = find_device(device_name)
-    # Of the whole GPU: slices of one share its clocks and its power, and would disturb each other's times.
+    # The whole GPU's: its slices share clocks and power, and would disturb each other's times.
     gpu = entry.physical_uuid
     with host_lock(gpu, "worker", host_wide=entry.kind == "cuda"), FleetLock(gpu) as lock:
         with alone_on(entry), closing(open_device(device_name)) as device:
@@ -84,7 +84,7 @@ class Worker:
         registry.register_device(
             session, self.model, entry.uuid, host, ordinal, environment, worker=self.name, physical_uuid=entry.gpu_uuid
         )
-        # Whoever starts a worker on a lost device has looked at it.
+        # To start a worker on a lost device means that somebody has looked at it.
         registry.set_device_state(session, entry.uuid, DeviceState.READY)
 
     async def serve(self, desk: DigitDesk) -> None:

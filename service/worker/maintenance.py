@@ -1,4 +1,4 @@
-"""Chores that any process may do and one at a time does: in every API and every worker, from a thread of its own."""
+"""Maintenance chores, in a thread of every API and worker; one process at a time does them."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ from tilewright.service.worker.engine import DUE
 logger = logging.getLogger(__name__)
 
 CHORE_LOCK = 0x63686F72
-"""Advisory lock ("chor" in ASCII): two processes must not give the same stalled job away twice."""
+"""Advisory lock ("chor" in ASCII), so that two processes do not requeue the same stalled job."""
 LONGEST_PAUSE_S = 5.0
 LOOK_EVERY_S = 0.5
-"""How soon a new, resumed or suddenly unattended schedule is noticed; one that is known fires on its second."""
+"""How soon a new, resumed or abandoned schedule is noticed; a known one fires on its second."""
 TAKEN_S = 0.1
 """How soon to look again when another process is firing what is due."""
 
@@ -42,7 +42,7 @@ Chore = Callable[[Session], None]
 
 
 def recover_stalled(session: Session) -> None:
-    """Jobs of workers that fell silent wait in the queue again; those that were being cancelled are cancelled."""
+    """Queues the jobs of silent workers again; those that were being cancelled are cancelled."""
     for entry in _engine_rows(
         session,
         "select_stalled_jobs_by_heartbeat",
@@ -53,12 +53,12 @@ def recover_stalled(session: Session) -> None:
         its = models.TuningJob.engine_id == entry["id"]
         job = session.scalars(select(models.TuningJob).where(its).with_for_update(skip_locked=True)).one_or_none()
         if job is None and session.scalar(select(models.TuningJob.id).where(its)) is not None:
-            continue  # held by somebody who may stand still in mid-transaction: neither may this chore
+            continue  # locked by a process that may hang in its transaction; this chore must not wait for it
         logger.warning("Job %s was left by a silent worker; it is queued again.", entry["args"].get("job_id"))
         if job is not None and job.state is JobState.RUNNING and job.cancel_requested:
             job.state, job.phase, job.finished_at = JobState.CANCELLED, "finished", func.now()
             job.revision = job.state_revision = job.revision + 1
-            job.epoch += 1  # should the silent worker wake, it finds itself fenced
+            job.epoch += 1  # fences the silent worker, should it wake
             session.flush()
             announce(session, job.id)
         _engine_rows(
@@ -73,7 +73,7 @@ def recover_stalled(session: Session) -> None:
 
 
 def enqueue_forgotten(session: Session) -> None:
-    """Open jobs that the engine does not know (a restored backup, an entry removed by hand) are enqueued again."""
+    """Enqueues open jobs again that the engine does not know (a restored backup, an entry removed by hand)."""
     # One statement and one moment: an entry that is made meanwhile cannot be missing where its job is seen.
     is_unknown = text(
         "NOT EXISTS (SELECT FROM procrastinate_jobs entry"
@@ -98,11 +98,11 @@ CHORES: tuple[Chore, ...] = (
     retention.forget_old_keys,
     staleness_comparisons.settle,
 )
-"""Each runs in a transaction of its own; whatever else must happen once in a while is added here."""
+"""Each runs in a transaction of its own. Add here what else must happen from time to time."""
 
 
 def do_chores(chores: tuple[Chore, ...] = CHORES) -> bool:
-    """Whether this process did the chores; False where another is doing them. Raises DatabaseUnavailableError."""
+    """Does the chores; False where another process is doing them. Raises DatabaseUnavailableError."""
     for chore in chores:
         with session_scope() as session:
             if not session.scalar(select(func.pg_try_advisory_xact_lock(CHORE_LOCK))):
@@ -112,9 +112,9 @@ def do_chores(chores: tuple[Chore, ...] = CHORES) -> bool:
 
 
 def fire_schedules() -> float:
-    """Seconds until it is worth looking again, after firing what is due. Raises DatabaseUnavailableError.
+    """Fires what is due; seconds until the next look. Raises DatabaseUnavailableError.
 
-    Every process does this at the same moment: rows that one has locked are passed over by the others.
+    Every process does this at the same moment: rows that one has locked are skipped by the others.
     """
     with session_scope() as session:
         left_s = firing.seconds_until_due(session)
@@ -139,12 +139,12 @@ class Maintenance(Background):
                     do_chores()
                     chores_s = time.monotonic() + self.pause_s
             except DatabaseUnavailableError as error:
-                logger.warning("No chores now. %s", error)
+                logger.warning("Maintenance cannot run now. %s", error)
                 self._revive()
                 wait_s = LOOK_EVERY_S
             except SQLAlchemyError:
-                # Tables of another version, or a lock lost by standing still: neither may end the loop.
-                logger.exception("No chores now.")
+                # Tables of another version, or a lock lost because this process hung: neither may end the loop.
+                logger.exception("Maintenance failed; it is tried again.")
                 wait_s = self.pause_s
 
     def _revive(self) -> None:

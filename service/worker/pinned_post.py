@@ -1,4 +1,4 @@
-"""One POST to an address that was judged before it was connected to: what a name says later cannot lead elsewhere."""
+"""One POST to an IP address that was checked before: a name that changes meanwhile cannot lead elsewhere."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from tilewright.service.operations.webhooks.url import (
 )
 
 DEADLINE_S = 10.0
-"""For all of it: looking the name up, connecting, sending, and the head of the answer, however slowly it drips."""
+"""For all of it: looking the name up, connecting, sending, and reading the head of the answer, however slow."""
 
 
 async def post(url: str, headers: Mapping[str, str], body: bytes) -> DeliveryAttempt:
-    """What came of it. The answer's body is not read, redirections are not followed, proxies are not asked."""
+    """The result of the attempt. The answer's body is not read, redirects are not followed, proxies are not used."""
     try:
         async with asyncio.timeout(DEADLINE_S):
             target = check_url(url)
@@ -40,10 +40,10 @@ async def post(url: str, headers: Mapping[str, str], body: bytes) -> DeliveryAtt
 
 
 async def _address(target: WebhookAddress) -> IpAddress:
-    """The one address to connect to; raises InvalidRequestError where any of the name's is not allowed, and OSError."""
+    """The address to connect to; raises OSError, and InvalidRequestError where any of the name's is not allowed."""
     loop = asyncio.get_running_loop()
-    found = await loop.getaddrinfo(target.host, target.port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP)
-    addresses = [address for *_, place in found if (address := address_of(str(place[0]))) is not None]
+    records = await loop.getaddrinfo(target.host, target.port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP)
+    addresses = [address for *_, place in records if (address := address_of(str(place[0]))) is not None]
     if not addresses:
         raise OSError(f"{target.host} has no address")
     for address in addresses:

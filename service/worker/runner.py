@@ -1,4 +1,4 @@
-"""The child process of one job: owns the study loop and its writes."""
+"""The runner: the child process of one job, with the study loop and its writes."""
 
 from __future__ import annotations
 
@@ -50,25 +50,25 @@ from tilewright.tuner.tune import Budget, Progress, StudyState, Trial, TuneResul
 logger = logging.getLogger(__name__)
 
 LOOK_EVERY_S = 1.0
-"""How often the job's row is asked whether to stop, where no trial's write tells it anyway."""
+"""How often the job's row is read for a request to stop, where no trial is written that would tell."""
 OTHERS_EVERY_S = 0.25
-"""How often the study is asked for what other devices of the model have added to it."""
+"""How often trials that other devices of the model have added to the study are read."""
 
 
-class BetweenTrials(Protocol):
-    """Something that a device does besides the job that has it, in the time between two trials."""
+class Guest(Protocol):
+    """Other work for a job's device, done between two trials."""
 
     def look(self) -> None:
-        """Does what has come since the last look. Never raises: a job does not end of it."""
+        """Does the work that has come since the last call. Never raises: a job must not fail because of it."""
 
 
-WhileOpen = Callable[[Device], AbstractContextManager[BetweenTrials]]
-"""Makes such a thing for the device of a job, for as long as the job has it."""
+GuestOnDevice = Callable[[Device], AbstractContextManager[Guest]]
+"""Makes a guest for a job's device, for as long as the job has the device."""
 
 
 @dataclass(frozen=True)
 class Assignment:
-    """What the job's row asks for, with everything looked up."""
+    """A job's row with its kernel and problem."""
 
     job: models.TuningJob
     kernel: Kernel
@@ -88,7 +88,7 @@ class Assignment:
 
     @property
     def compiler(self) -> Compiler | None:
-        """The compiler asked for, None for the device's own choice."""
+        """The requested compiler, None for the device's own choice."""
         return {"nvrtc": "nvrtc", "pycuda": "pycuda"}.get(self.job.compiler or "")  # type: ignore[return-value]
 
     @property
@@ -107,7 +107,7 @@ class Run:
         epoch: int,
         device: Device,
         stop: threading.Event,
-        between: Sequence[BetweenTrials],
+        guests: Sequence[Guest],
         *,
         first: Sequence[Configuration],
         preparation: Preparation,
@@ -115,11 +115,11 @@ class Run:
         self.job, self.kernel, self.problem = assignment.job, assignment.kernel, assignment.problem
         self.budget = assignment.budget
         self.epoch, self.device, self.stop = epoch, device, stop
-        self.between, self.first, self.preparation = between, first, preparation
+        self.guests, self.first, self.preparation = guests, first, preparation
         self.cancelled = False
         self.dropped: list[DroppedFinalist] = []
-        self._looked_s = self._heard_s = time.monotonic()
-        self._heard = -1  # the highest number among trials of others
+        self._looked_s = self._others_read_s = time.monotonic()
+        self._newest_of_others = -1  # the highest number among trials of others
         self.leases: Leases
         limits = device.model.limits
         self.space: SearchSpace = self.kernel.space(self.problem, limits, self.job.variants)
@@ -150,7 +150,7 @@ class Run:
         return self.spent_s + time.monotonic() - self.preparation.begun_s
 
     def search(self) -> TuneResult:
-        """The settled result, over as many processes of the device as its configurations break."""
+        """The result after the finals; goes on in a new process of the device when a configuration breaks one."""
         with Leases(self.study.id) as self.leases:
             return self._search()
 
@@ -192,38 +192,37 @@ class Run:
                 bench.close()
 
     def _prior(self, session: Session) -> StudyState:
-        """The study's trials, of the variants asked for: others neither reach this job's target nor slow its race."""
+        """The study's trials of the job's variants; others neither reach its target nor count as its incumbent."""
         state = study_rows.prior_trials(session, self.study.id, self.kernel)
-        self._heard = max((trial.number for trial in state.trials), default=-1)
+        self._newest_of_others = max((trial.number for trial in state.trials), default=-1)
         return StudyState([trial for trial in state.trials if trial.configuration in self.space])
 
     def _others(self) -> list[Trial]:
-        """What other devices added; asked before each trial, which is also when `between` has its turn."""
-        for guest in self.between:
+        """Trials that other devices have added; called before each trial, when the guests have their turn too."""
+        for guest in self.guests:
             guest.look()
-        if time.monotonic() - self._heard_s < OTHERS_EVERY_S:
+        if time.monotonic() - self._others_read_s < OTHERS_EVERY_S:
             return []
-        found = patiently(
-            lambda s: study_rows.trials_of_others(s, self.study.id, self.kernel, self.job.id, self._heard)
-        )
-        self._heard = max([self._heard, *(trial.number for trial in found)])
-        self._heard_s = time.monotonic()
-        return found
+        newest = self._newest_of_others
+        trials = patiently(lambda s: study_rows.trials_of_others(s, self.study.id, self.kernel, self.job.id, newest))
+        self._newest_of_others = max([newest, *(trial.number for trial in trials)])
+        self._others_read_s = time.monotonic()
+        return trials
 
     def settle(self, result: TuneResult) -> Exit:
-        """Writes down what came of it, and how this process should end."""
+        """Records the result and ends the job; how this process should exit."""
         if result.stopped_by == "cancelled" and not self.cancelled:
             return Exit.STOPPED
         state = JobState.CANCELLED if result.stopped_by == "cancelled" else JobState.DONE
 
         def write(session: Session) -> None:
-            said = job_result(result)
+            job_row_result = job_result(result)
             if state is JobState.DONE:
                 job = session.get_one(models.TuningJob, self.job.id)
                 best = publish_best(session, job, session.get_one(models.Study, self.study.id), result)
-                said["published"] = best is not None
-            said["left_studies"] = study_rows.left_studies(session, self.job.id, self.study.id)
-            job_progress.end_job(session, self.job.id, self.epoch, state, result=said)
+                job_row_result["published"] = best is not None
+            job_row_result["left_studies"] = study_rows.left_studies(session, self.job.id, self.study.id)
+            job_progress.end_job(session, self.job.id, self.epoch, state, result=job_row_result)
 
         end(self.job.id, self.epoch, write)
         return Exit.ENDED
@@ -247,8 +246,10 @@ class Run:
         return self.cancelled or self.stop.is_set()
 
 
-def run(job_id: uuid.UUID, epoch: int, device_name: str, stop: threading.Event, guests: Sequence[WhileOpen]) -> Exit:
-    """Runs the job; what the process should exit with."""
+def run(
+    job_id: uuid.UUID, epoch: int, device_name: str, stop: threading.Event, guests: Sequence[GuestOnDevice]
+) -> Exit:
+    """Runs the job; how the process should exit."""
     assignment = patiently(lambda session: Assignment.load(session, job_id))
     try:
         entry = find_device(device_name)
@@ -259,22 +260,22 @@ def run(job_id: uuid.UUID, epoch: int, device_name: str, stop: threading.Event, 
             closing(open_device(device_name, assignment.compiler)) as device,
             ExitStack() as stack,
         ):
-            between = [stack.enter_context(guest(device)) for guest in guests]
+            present = [stack.enter_context(guest(device)) for guest in guests]
             first = guess.starts() if guess else []
-            job_run = Run(assignment, epoch, device, stop, between, first=first, preparation=preparation)
+            job_run = Run(assignment, epoch, device, stop, present, first=first, preparation=preparation)
             return job_run.settle(job_run.search())
-    except (DeviceLostError, NoDeviceError) as lost:  # its worker had it: it fell off since
+    except (DeviceLostError, NoDeviceError) as lost:  # the worker had it, so it has failed since
         logger.error("%s", lost)  # noqa: TRY400 - expected: the sentence says it all
         return Exit.DEVICE_LOST
     except TunerError as error:
-        # Out of memory, no compiler, no device: trying again would meet the same.
+        # Out of memory, no compiler, no device: another try would fail in the same way.
         reason = storable(str(error))
         end(job_id, epoch, lambda s: job_progress.end_job(s, job_id, epoch, JobState.FAILED, error=reason))
         return Exit.ENDED
 
 
-def main(arguments: list[str], guests: Sequence[WhileOpen]) -> int:
-    """The process: ends with its worker, stops after the running trial on SIGTERM; `guests` act between trials."""
+def main(arguments: list[str], guests: Sequence[GuestOnDevice]) -> int:
+    """The process: ends with its worker, stops after the running trial on SIGTERM; `guests` work between trials."""
     job_id, epoch, device_name, parent_pid = arguments
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda _number, _frame: stop.set())

@@ -1,4 +1,4 @@
-"""One job under a worker's eyes: takes its epoch, runs its child process, and acts on how that ends."""
+"""Supervises one job: takes its epoch, runs its child process, and acts on how that ends."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ T = TypeVar("T")
 
 LOOK_EVERY_S, KILL_LOOK_S = 0.5, 0.05
 LAST_LINES = 12
-"""Of what a crashed runner said, so many lines become the job's error."""
+"""Lines of a crashed runner's log that become the job's error."""
 NO_MEMORY = (
     "The kernel killed the job's process because this machine or container ran out of memory. The job is not tried "
     "again, because it would take as much; its trials are kept. Choose a smaller shape or provide more memory."
 )
 LONGEST_LINE = 1 << 20
-"""Bytes of a line that are waited for: the runner writes shorter ones, a compiler that it calls may not."""
+"""Longest line that is kept whole: the runner writes shorter ones, a compiler that it calls may not."""
 
 
 class Supervision:
@@ -60,8 +60,8 @@ class Supervision:
     async def run(self, job_id: uuid.UUID, engine_id: int) -> None:
         """Runs the job to its end; raises TryAgainError where it must go back to the queue.
 
-        A job that another worker has taken meanwhile ends this process: to return would let the engine write down an
-        end of an entry that is no longer ours.
+        If another worker has taken the job meanwhile, this process ends: after a return the engine would record the end
+        of an entry that is no longer ours.
         """
         if not self.intake.takes_jobs:
             raise TryAgainError("this worker takes no more jobs")
@@ -84,28 +84,28 @@ class Supervision:
         runner = _Runner(job_id, epoch, self.device_name)
         await runner.start()
         try:
-            wish = await self._watch(runner)
+            requested = await self._watch(runner)
         except asyncio.CancelledError:
             await runner.kill()
             raise
-        await self._settle(runner, wish)
+        await self._settle(runner, requested)
 
     def _take(self, job_id: uuid.UUID, engine_id: int, session: Session) -> tuple[bool, int | None]:
-        """Whether the device takes jobs, however long ago its worker last heard of that, and the new epoch."""
+        """Whether the device takes jobs by its row, which may be newer than the last heartbeat; and the new epoch."""
         if not fleet.takes_jobs(session, self.device_uuid):
             return False, None
         return True, job_progress.take_job(session, job_id, engine_id, self.worker)
 
     async def _watch(self, runner: _Runner) -> JobState | None:
-        """How this worker made the runner end: cancelled, back to the queue, or None where it ended by itself."""
-        wish: JobState | None = None
+        """The state for which this worker stopped the runner: CANCELLED, QUEUED, or None if it ended by itself."""
+        requested: JobState | None = None
         asked_s = 0.0
         while not await runner.ended(LOOK_EVERY_S):
-            if wish is None:
+            if requested is None:
                 if self.intake.stopping.is_set():
-                    wish = JobState.QUEUED
+                    requested = JobState.QUEUED
                 elif await asyncio.to_thread(_is_cancelled, runner.job_id):
-                    wish = JobState.CANCELLED
+                    requested = JobState.CANCELLED
                 else:
                     continue
                 asked_s = time.monotonic()
@@ -113,9 +113,9 @@ class Supervision:
             elif time.monotonic() - asked_s > settings().stop_grace_s:
                 logger.warning("Job %s does not stop; its runner is killed.", runner.job_id)
                 await runner.kill()
-        return wish
+        return requested
 
-    async def _settle(self, runner: _Runner, wish: JobState | None) -> None:
+    async def _settle(self, runner: _Runner, requested: JobState | None) -> None:
         job_id, epoch, status = runner.job_id, runner.epoch, runner.status
         if status == Exit.ENDED:
             return
@@ -123,7 +123,7 @@ class Supervision:
             logger.warning("Job %s was taken over by another worker; this one starts afresh.", job_id)
             os._exit(Exit.FENCED)
         try:
-            if wish is JobState.CANCELLED:
+            if requested is JobState.CANCELLED:
                 await _in_thread(lambda session: job_progress.end_job(session, job_id, epoch, JobState.CANCELLED))
                 return
             if status == Exit.DEVICE_LOST:
@@ -132,10 +132,10 @@ class Supervision:
                 if await _in_thread(lambda session: job_progress.note_lost_device(session, job_id, epoch, device)):
                     raise TryAgainError("its device was lost")
                 return
-            if wish is JobState.QUEUED or status == Exit.STOPPED:
+            if requested is JobState.QUEUED or status == Exit.STOPPED:
                 await _in_thread(lambda session: job_progress.hand_back(session, job_id, epoch))
                 raise TryAgainError("handed back")
-            reason, repeat = runner.last_words(), not runner.lacked_memory
+            reason, repeat = runner.crash_report(), not runner.lacked_memory
             if await _in_thread(lambda session: job_progress.note_crash(session, job_id, epoch, reason, repeat=repeat)):
                 raise TryAgainError(reason, RETRY_AFTER_S)
         except FencedError:
@@ -157,13 +157,13 @@ class _Runner:
     def __init__(self, job_id: uuid.UUID, epoch: int, device_name: str) -> None:
         self.job_id, self.epoch, self.device_name = job_id, epoch, device_name
         self._process: asyncio.subprocess.Process | None = None
-        self._said: deque[str] = deque(maxlen=LAST_LINES)
+        self._last_lines: deque[str] = deque(maxlen=LAST_LINES)
         self._reader: asyncio.Task[None] | None = None
         self._kills_before = host_memory.kills()
 
     @property
     def lacked_memory(self) -> bool:
-        """Whether the kernel has killed for want of memory since it was started, and SIGKILL ended it."""
+        """Whether SIGKILL ended it and the kernel has killed for lack of memory since it was started."""
         return self.status == -signal.SIGKILL and host_memory.kills() > self._kills_before
 
     @property
@@ -187,7 +187,7 @@ class _Runner:
         self._reader = asyncio.create_task(self._listen())
 
     async def ended(self, wait_s: float) -> bool:
-        """Whether it has ended, after waiting for that for so long."""
+        """Whether it has ended, after waiting up to `wait_s` for that."""
         assert self._process is not None  # noqa: S101 - started
         with suppress(TimeoutError):
             await asyncio.wait_for(self._process.wait(), wait_s)
@@ -200,17 +200,17 @@ class _Runner:
     async def kill(self) -> None:
         """Ends it at once."""
         self._signal(signal.SIGKILL)
-        # `wait()` alone would also wait for whoever else has the pipe: a compiler that hangs, a stuck device process.
+        # `wait()` alone would also wait for others that hold the pipe: a compiler that hangs, a stuck device process.
         while not await self.ended(KILL_LOOK_S):
             pass
 
-    def last_words(self) -> str:
-        """One sentence about how it ended, with the last lines that it said."""
+    def crash_report(self) -> str:
+        """How it ended, in one sentence, and the last lines of its log."""
         if self.lacked_memory:
             return NO_MEMORY
         status = self.status or 0
         how = f"signal {signal.Signals(-status).name}" if status < 0 else f"status {status}"
-        return "\n".join([f"The runner ended with {how}.", *self._said])
+        return "\n".join([f"The runner ended with {how}.", *self._last_lines])
 
     def _signal(self, number: signal.Signals) -> None:
         if self._process is not None:
@@ -219,21 +219,21 @@ class _Runner:
 
     async def _listen(self) -> None:
         assert self._process is not None and self._process.stderr is not None  # noqa: S101, PT018 - it is a pipe
-        begun = b""  # a line comes in pieces, and must reach the log whole: this process writes there too
+        partial_line = b""  # a line comes in pieces, and must reach the log whole: this process writes there too
         while chunk := await self._process.stderr.read(4096):
-            *lines, begun = (begun + chunk).split(b"\n")
+            *lines, partial_line = (partial_line + chunk).split(b"\n")
             self._hear(lines)
-            if len(begun) > LONGEST_LINE:
-                self._hear([begun])
-                begun = b""
-        self._hear([begun])
+            if len(partial_line) > LONGEST_LINE:
+                self._hear([partial_line])
+                partial_line = b""
+        self._hear([partial_line])
 
     def _hear(self, lines: list[bytes]) -> None:
         for line in lines:
             text = line.decode(errors="replace").replace("\0", "")
             if text.strip():
                 logs.pass_on(text)
-                self._said.extend(said for said in logs.plain(text).splitlines() if said.strip())
+                self._last_lines.extend(plain for plain in logs.plain(text).splitlines() if plain.strip())
 
 
 async def _in_thread(work: Callable[[Session], T]) -> T:

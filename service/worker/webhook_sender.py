@@ -1,4 +1,4 @@
-"""Sends the messages of webhooks that are due, several at a time and one of each webhook, from a thread of its own."""
+"""Sends due messages of webhooks from a thread: several at a time, one of each webhook."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sqlalchemy.exc import SQLAlchemyError
 import tilewright
 from tilewright.service.errors import DatabaseUnavailableError
 from tilewright.service.operations.webhooks import deliveries
-from tilewright.service.operations.webhooks.deliveries import Claimed
+from tilewright.service.operations.webhooks.deliveries import ClaimedMessage, DeliveryAttempt
 from tilewright.service.store.session import session_scope
 from tilewright.service.worker.background import Background
 from tilewright.service.worker.pinned_post import post
@@ -21,11 +21,11 @@ logger = logging.getLogger(__name__)
 AT_ONCE = 16
 LOOK_EVERY_S = 1.0
 STOP_S = 2.0
-"""What attempts may still take when the process is asked to stop."""
+"""How long attempts may still take when the process is asked to stop."""
 
 
 class WebhookSender(Background):
-    """Delivers from `start` (or `with`) to `stop`. Any number of processes may: each attempt is one's alone."""
+    """Delivers from `start` (or `with`) to `stop`, in any number of processes: each attempt is made by one of them."""
 
     def __init__(self, look_every_s: float = LOOK_EVERY_S) -> None:
         super().__init__("webhooks", 2 * (STOP_S + look_every_s))
@@ -50,36 +50,36 @@ class WebhookSender(Background):
                 task.cancel()
             await asyncio.gather(*under_way, return_exceptions=True)
 
-    def _claim(self, busy: list[int]) -> list[Claimed]:
+    def _claim(self, busy: list[int]) -> list[ClaimedMessage]:
         if len(busy) >= AT_ONCE:
             return []
         try:
             with session_scope() as session:
                 return deliveries.claim(session, limit=AT_ONCE - len(busy), busy=busy)
         except (DatabaseUnavailableError, SQLAlchemyError) as error:
-            logger.warning("No messages now: %s", error)
+            logger.warning("No messages can be sent now: %s", error)
             self._stopping.wait(self._look_every_s)
             return []
 
-    async def _deliver(self, claimed: Claimed) -> None:
+    async def _deliver(self, message: ClaimedMessage) -> None:
         now_s = int(time.time())
         headers = {
             "Content-Type": "application/json",
             "User-Agent": f"tilewright/{tilewright.__version__}",
-            "webhook-id": str(claimed.id),
+            "webhook-id": str(message.id),
             "webhook-timestamp": str(now_s),
-            "webhook-signature": deliveries.signature(claimed.secret, str(claimed.id), now_s, claimed.body),
+            "webhook-signature": deliveries.signature(message.secret, str(message.id), now_s, message.body),
         }
-        attempted = await post(claimed.url, headers, claimed.body)
-        if not attempted.is_delivered:
-            logger.warning("Message %s, attempt %d: %s", claimed.id, claimed.attempt, attempted.reason)
-        await asyncio.to_thread(self._settle, claimed, attempted)
+        attempt = await post(message.url, headers, message.body)
+        if not attempt.is_delivered:
+            logger.warning("Message %s was not delivered (attempt %d): %s", message.id, message.attempt, attempt.reason)
+        await asyncio.to_thread(self._settle, message, attempt)
 
     @staticmethod
-    def _settle(claimed: Claimed, attempted: deliveries.DeliveryAttempt) -> None:
+    def _settle(message: ClaimedMessage, attempt: DeliveryAttempt) -> None:
         try:
             with session_scope() as session:
-                deliveries.settle(session, claimed, attempted)
+                deliveries.settle(session, message, attempt)
         except (DatabaseUnavailableError, SQLAlchemyError) as error:
-            # It is due again after its claim; the receiver knows a message that comes twice by its id.
-            logger.warning("What came of message %s is not written down: %s", claimed.id, error)
+            # It is due again after its claim; the receiver recognises a repeated message by its id.
+            logger.warning("The delivery of message %s could not be recorded: %s", message.id, error)

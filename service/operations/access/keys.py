@@ -1,4 +1,4 @@
-"""Access keys: made, shown once, looked up by their hash, rotated, revoked."""
+"""Access keys: created, shown once, looked up by their hash, rotated, revoked."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ TOKEN_BYTES = 32
 """256 random bits cannot be guessed from their hash: one round of SHA-256 is enough; slow hashes are for passwords."""
 
 MARK = "tw_"
-"""Before every token, so that secret scanners and people know one when they see it."""
+"""The beginning of every token, so that secret scanners and people recognise one."""
 
 PREFIX_LENGTH = 9
 USED_EVERY = timedelta(minutes=1)
-"""How exact `last_used_at` is: a row that is written at every request would be the slowest part of most of them."""
+"""How exact `last_used_at` is: writing it at every request would be the slowest part of most of them."""
 
 
 class KeyAnswer(Answer):
@@ -57,7 +57,7 @@ class NewKeyAnswer(KeyAnswer):
 
 @dataclass(frozen=True)
 class TokenOwner:
-    """Whom a token belongs to, and until when that may be believed without asking again."""
+    """The caller that a token belongs to, and until when that may be cached."""
 
     caller: Caller
     expires_at: datetime | None
@@ -84,7 +84,7 @@ def keys(session: Session) -> list[KeyAnswer]:
 
 
 def rotate_key(session: Session, name: str, grace_s: float = 0.0) -> NewKeyAnswer:
-    """A new key of the same name, scope and ceilings; the old one's last moment comes after `grace_s` seconds."""
+    """A new key of the same name, scope and ceilings; the old one stays valid for `grace_s` seconds."""
     old = _named(session, name)[-1]
     made = _add(
         session,
@@ -99,7 +99,7 @@ def rotate_key(session: Session, name: str, grace_s: float = 0.0) -> NewKeyAnswe
 
 
 def revoke_key(session: Session, name: str) -> list[KeyAnswer]:
-    """The keys of that name that were in force and are not any more; their browser sessions end with them."""
+    """Revokes the keys of that name, and their browser sessions with them; the revoked keys."""
     rows = _named(session, name)
     for row in rows:
         row.revoked_at = _now()
@@ -108,24 +108,24 @@ def revoke_key(session: Session, name: str) -> list[KeyAnswer]:
 
 
 def find_key(session: Session, token: str) -> TokenOwner | None:
-    """Whom the token belongs to; None where no key in force has it."""
-    wanted = hash_of(token)
-    row = session.scalars(select(models.ApiKey).where(models.ApiKey.token_hash == wanted, _is_in_force())).first()
+    """The owner of the token; None where no key in force has it."""
+    token_hash = hash_of(token)
+    row = session.scalars(select(models.ApiKey).where(models.ApiKey.token_hash == token_hash, _is_in_force())).first()
     # The index has compared already; this comparison takes the same time whatever differs.
-    if row is None or not hmac.compare_digest(row.token_hash, wanted):
+    if row is None or not hmac.compare_digest(row.token_hash, token_hash):
         return None
     touch(session, row)
     return TokenOwner(caller_of(row), row.expires_at)
 
 
 def touch(session: Session, row: models.ApiKey) -> None:
-    """Notes that the key was used, at most once a minute."""
+    """Records that the key was used, at most once a minute."""
     if row.last_used_at is None or _now() - row.last_used_at > USED_EVERY:
         session.execute(update(models.ApiKey).where(models.ApiKey.id == row.id).values(last_used_at=func.now()))
 
 
 def caller_of(row: models.ApiKey) -> Caller:
-    """Who shows this key."""
+    """The caller that uses this key."""
     ceilings = Ceilings(row.max_trials, row.max_seconds, row.max_open_jobs)
     return Caller(f"key {row.name}", Scope(row.scope), row.id, ceilings, row.name)
 
@@ -166,8 +166,8 @@ def _named(session: Session, name: str) -> Sequence[models.ApiKey]:
 
 
 def _in_force(session: Session, name: str) -> Sequence[models.ApiKey]:
-    wanted = select(models.ApiKey).where(models.ApiKey.name == name, _is_in_force()).order_by(models.ApiKey.id)
-    return session.scalars(wanted.with_for_update()).all()
+    query = select(models.ApiKey).where(models.ApiKey.name == name, _is_in_force()).order_by(models.ApiKey.id)
+    return session.scalars(query.with_for_update()).all()
 
 
 def _is_in_force() -> ColumnElement[bool]:

@@ -1,4 +1,4 @@
-"""Whose a job or a schedule is: the key's that asked for it, by name, so that a rotated key keeps what it made."""
+"""Owners of jobs and schedules: the name of the key that created them, so that a rotated key keeps them."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from tilewright.service.store import models
 
 
 def check_owner(session: Session, what: str, key_id: UUID | None) -> None:
-    """Raises NotOwnerError where another key than the caller's asked for it, and the caller is no admin.
+    """Raises NotOwnerError where another key than the caller's created it, and the caller is not an admin.
 
-    What no key asked for, and what is older than owners, may be changed by everybody whose scope allows changes.
+    What was created without a key, or before there were owners, every caller may change whose scope allows changes.
     """
     who = acting()
     if who is None or who.caller.scope is Scope.ADMIN or key_id is None:

@@ -1,4 +1,4 @@
-"""Browser sessions: a key shown once, then a cookie that may do what the key may."""
+"""Browser sessions: a key is entered once, then a cookie stands for it."""
 
 from __future__ import annotations
 
@@ -16,50 +16,50 @@ from tilewright.service.store import models
 
 COOKIE = "tilewright_session"
 LASTS = timedelta(hours=12)
-"""A working day; then the key is shown again."""
+"""A working day; then the key must be entered again."""
 
 _OWN_PATH = re.compile(r"/(?![/\\])[^\x00-\x20\x7f\\]*")
 
 
 class SignInProblem(StrEnum):
-    """Why the form is shown again; its value stands in the address."""
+    """Why the sign-in form is shown again; the value is part of the address."""
 
     WRONG_KEY = "wrong-key"
     TOO_OFTEN = "too-often"
 
 
-def own_path(wanted: str) -> str:
-    """The address to go on to after signing in: the wanted one where it is of this server, else the first page."""
-    return wanted if _OWN_PATH.fullmatch(wanted) else "/"
+def own_path(path: str) -> str:
+    """The path to go on to after signing in: the given one where it is on this server, else the first page."""
+    return path if _OWN_PATH.fullmatch(path) else "/"
 
 
-def sign_in_path(wanted: str = "/", problem: SignInProblem | None = None) -> str:
-    """The address of the form that leads on to the wanted one, and says what went wrong."""
-    said = {"next": wanted} if wanted != "/" else {}
+def sign_in_path(following: str = "/", problem: SignInProblem | None = None) -> str:
+    """The path of the sign-in form that leads on to the `following` path and shows the problem."""
+    parameters = {"next": following} if following != "/" else {}
     if problem:
-        said["problem"] = problem.value
-    return f"/sign-in?{urlencode(said)}" if said else "/sign-in"
+        parameters["problem"] = problem.value
+    return f"/sign-in?{urlencode(parameters)}" if parameters else "/sign-in"
 
 
 def open_session(session: Session, key_token: str) -> str | None:
     """The token of a new session for the key's owner; None where no key in force has that token."""
-    found = keys.find_key(session, key_token)
-    if found is None:
+    owner = keys.find_key(session, key_token)
+    if owner is None:
         return None
     session.execute(delete(models.BrowserSession).where(models.BrowserSession.expires_at < func.now()))
     token = keys.new_token()
     ends = datetime.now(UTC) + LASTS
     row = models.BrowserSession(
         token_hash=keys.hash_of(token),
-        key_id=found.caller.key_id,
-        expires_at=min(ends, found.expires_at) if found.expires_at else ends,
+        key_id=owner.caller.key_id,
+        expires_at=min(ends, owner.expires_at) if owner.expires_at else ends,
     )
     session.add(row)
     return token
 
 
 def find_session(session: Session, token: str) -> TokenOwner | None:
-    """Whose session it is; None where it is over, or its key is not in force any more."""
+    """The owner of the session; None where it has ended or its key is no longer in force."""
     row = session.scalars(
         select(models.BrowserSession)
         .options(joinedload(models.BrowserSession.key))
@@ -78,7 +78,7 @@ def find_session(session: Session, token: str) -> TokenOwner | None:
 
 
 def close_session(session: Session, token: str) -> bool:
-    """Ends it, and whether there was one; that it is over already is no matter."""
+    """Ends the session; whether there was one, expired or not."""
     browser = models.BrowserSession
     ended = delete(browser).where(browser.token_hash == keys.hash_of(token)).returning(browser.token_hash)
     return session.scalar(ended) is not None

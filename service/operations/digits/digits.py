@@ -1,4 +1,4 @@
-"""What digit a drawing shows, by the network that the project ships: in this process by NumPy, or on a device."""
+"""Recognises a drawn digit by the network that comes with Tilewright, with NumPy in this process or on a device."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tilewright.service.operations.transaction import transaction
 from tilewright.tuner.network import digits
 
 FEWEST, MOST = 8, 64
-"""Rows and columns of a drawing: at least as many as the network looks at, and no more than anything is gained by."""
+"""Rows and columns of a drawing: at least as many as the network reads; more than 64 gain nothing."""
 
 SMALL_SEVEN: list[JsonValue] = [
     [255 if (y in (1, 2) and 0 < x < 7) or (y > 2 and 0 <= x + y // 2 - 6 < 2) else 0 for x in range(8)]
@@ -44,7 +44,7 @@ class Drawing(Request):
         default=API,
         min_length=1,
         max_length=128,
-        description="Where it is computed: `api` (NumPy, in the API's process), a device's UUID or a device model, as "
+        description="Where to compute it: `api` (NumPy, in the API's process), a device's UUID or a device model, as "
         "`GET /v1/digits/places` lists them.",
     )
 
@@ -59,7 +59,7 @@ class Drawing(Request):
 
 
 class Computed(Answer):
-    """Where the answer comes from, and what it took."""
+    """Where the answer was computed, and how long that took."""
 
     on: str = Field(description="`api`, or the device's UUID.")
     device_model: str | None = None
@@ -67,36 +67,36 @@ class Computed(Answer):
     environment: EnvironmentAnswer | None = Field(None, description="The device's.")
     layers: list[LayerAnswer] = Field(default=[], description="The device's launches, in order.")
     kernels_us: float | None = Field(
-        None, description="All kernels of the pass, between two events of the GPU; null where it is none."
+        None, description="Time of all kernels, between two events of the GPU; null where the device is not a GPU."
     )
-    pass_us: float = Field(description="The pass there, by the wall clock, copies to a GPU and back included.")
+    pass_us: float = Field(description="Wall time of the network there, with copies to a GPU and back.")
     total_ms: float = Field(
-        description="The whole answer, by the API's clock: the way to the device and its queue too."
+        description="Time of the whole answer by the API's clock, with the way to the device and its queue."
     )
 
 
 class DigitAnswer(Answer):
-    """What the network makes of it."""
+    """The digit that the network recognises."""
 
     digit: int = Field(ge=0, le=9, description="The most probable digit.")
     probabilities: list[float] = Field(description="Of the digits 0 to 9; they sum to 1.")
     cells: list[list[int]] = Field(
-        description="What the network was shown, 8 rows of 8, 0 to 16: the drawing centred, scaled, its strokes evened."
+        description="The network's input, 8 rows of 8 from 0 to 16: the drawing centred, scaled, its strokes evened."
     )
     computed: Computed
 
 
 def recognise(drawing: Drawing) -> DigitAnswer:
-    """The answer; raises InvalidRequestError where nothing is drawn, or `on` names nothing.
+    """The answer; raises InvalidRequestError where nothing is drawn, or `on` is unknown.
 
-    Where a device is to compute it also DeviceUnavailableError, and NoAnswerError after `digit_post.WITHIN_S`.
+    For a device also raises DeviceUnavailableError, and NoAnswerError after `digit_post.WITHIN_S`.
     """
     began = time.perf_counter()
     cells = digits.cells_of_drawing(np.array(drawing.pixels, np.float32) / 255)
     if cells is None:
-        raise InvalidRequestError("pixels", "nothing is drawn: no pixel is above 127")
-    found, facts = _here(cells) if drawing.on == API else _there(drawing.on, cells)
-    probabilities = np.asarray(found, np.float64)
+        raise InvalidRequestError("pixels", "nothing is drawn: no pixel is above 127.")
+    outputs, facts = _here(cells) if drawing.on == API else _there(drawing.on, cells)
+    probabilities = np.asarray(outputs, np.float64)
     return DigitAnswer(
         digit=int(probabilities.argmax()),
         probabilities=[float(p) for p in probabilities / probabilities.sum()],
@@ -116,5 +116,5 @@ def _there(on: str, cells: digits.Cells) -> tuple[list[float], dict[str, Any]]:
     with transaction() as session:
         place, asked_at = place_named(session, on), digit_post.clock_s(session)
     work = digit_post.ask(place.on, cells.astype(int).ravel().tolist(), asked_at)
-    said = {name: getattr(work, name) for name in ("environment", "layers", "kernels_us", "pass_us")}
-    return work.probabilities, {"on": place.on, "device_model": place.device_model, "host": place.host, **said}
+    facts = {name: getattr(work, name) for name in ("environment", "layers", "kernels_us", "pass_us")}
+    return work.probabilities, {"on": place.on, "device_model": place.device_model, "host": place.host, **facts}

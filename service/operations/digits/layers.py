@@ -1,4 +1,4 @@
-"""Which configurations the digits network is launched with on a device model: what find_best says of each launch."""
+"""Configurations of the digits network's launches on a device model, as find_best answers for each."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Layer:
     match: Match
 
     def answer(self) -> LayerAnswer:
-        """The same for callers."""
+        """The launch as callers see it."""
         return LayerAnswer(
             kernel=self.problem.kernel,
             shape=dict(self.problem.shape),
@@ -37,15 +37,15 @@ class Layer:
 
 def best_layers(session: Session, slug: str, problems: Sequence[Problem]) -> list[Layer]:
     """The best known configurations on that device model; raises as find_best does."""
-    found = [find_best(session, p.kernel, slug, p.shape, p.dtype, p.options) for p in problems]
+    bests = [find_best(session, p.kernel, slug, p.shape, p.dtype, p.options) for p in problems]
     return [
-        Layer(problem, Configuration.of(one.variant, one.configuration), one.match)
-        for problem, one in zip(problems, found, strict=True)
+        Layer(problem, Configuration.of(best.variant, best.configuration), best.match)
+        for problem, best in zip(problems, bests, strict=True)
     ]
 
 
 def safe_layers(slug: str, limits: Limits, problems: Sequence[Problem]) -> list[Layer]:
-    """The kernels' own defaults, or what is nearest to them there; raises LaunchError where nothing runs."""
+    """The kernels' defaults, or the nearest configurations that run there; raises LaunchError where none does."""
     place = TargetDevice(slug, limits)
     return [
         Layer(problem, default_choice(kernel_named(problem.kernel), problem, place).configuration, Match.DEFAULT)

@@ -1,4 +1,4 @@
-"""Where a drawing can be computed besides the API's own process: devices whose worker is there and takes work."""
+"""Devices that can compute a drawing, besides the API's own process: those whose worker is alive and takes work."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from tilewright.service.settings import settings
 from tilewright.service.store import models
 
 API = "api"
-"""The place that is always there: NumPy, in the API's process."""
+"""The place that is always available: NumPy, in the API's process."""
 
 LISTED = 20
-"""Names of devices in a refusal."""
+"""Most devices that a refusal lists."""
 
 
 class DigitPlace(Answer):
     """A device that computes drawings."""
 
     on: str = Field(description="The device's UUID: what `on` is set to.")
-    device_model: str = Field(description="Slug; as `on` it means any device of the model that is there.")
-    name: str = Field(description="The product.")
+    device_model: str = Field(description="Slug; as `on` it means any available device of the model.")
+    name: str = Field(description="The product's name.")
     host: str
     ordinal: int
     measuring: bool = Field(description="It runs a job: it answers between two trials.")
@@ -37,16 +37,17 @@ def places(session: Session) -> list[DigitPlace]:
 
 
 def place_named(session: Session, on: str) -> DigitPlace:
-    """The device of that UUID, or of that model one that measures nothing now, if there is.
+    """The device of that UUID, or one of that model, preferably one that runs no job.
 
-    Raises InvalidRequestError for a name that nothing has, DeviceUnavailableError where no such device takes work.
+    Raises InvalidRequestError for an unknown name, DeviceUnavailableError where no such device takes work.
     """
     devices = _devices(session)
     named = [(place, hindrance) for place, hindrance in devices if on in {place.on, place.device_model}]
     if not named:
         known = ", ".join(place.on for place, hindrance in devices[:LISTED] if hindrance is None)
-        there = f"the devices {known}" if known else "no device now"
-        raise InvalidRequestError("on", f"there is no device and no device model {on!r}; there is {API} and {there}")
+        raise InvalidRequestError(
+            "on", f"there is no device or device model {on!r}. Places here: {', '.join(filter(None, (API, known)))}."
+        )
     able = [place for place, hindrance in named if hindrance is None]
     if not able:
         place, hindrance = named[0]
@@ -55,7 +56,7 @@ def place_named(session: Session, on: str) -> DigitPlace:
 
 
 def _devices(session: Session) -> list[tuple[DigitPlace, str | None]]:
-    """Every device that a worker registered, and what keeps it from taking work."""
+    """Every device that a worker has registered, and what keeps it from taking work."""
     device, model, job = models.Device, models.DeviceModel, models.TuningJob
     running = exists().where(job.worker == device.worker, job.state == models.JobState.RUNNING)
     rows = session.execute(
@@ -77,7 +78,7 @@ def _devices(session: Session) -> list[tuple[DigitPlace, str | None]]:
 def _hindrance(device: models.Device) -> str | None:
     silent_since = datetime.now(UTC) - timedelta(seconds=settings().stalled_after_s)
     if device.heartbeat_at <= silent_since:
-        return "has no worker that speaks"
+        return "has no worker that is alive"
     if device.state is not models.DeviceState.READY:
         return f"is {device.state}"
     return None if device.drain_requested_at is None else "is drained: it takes no work until it is resumed"

@@ -1,4 +1,4 @@
-"""Drawings sent to the worker of a device, and its answers: NOTIFY there and back. Nothing is stored, or left."""
+"""Sends drawings to a device's worker and receives its answers, both by NOTIFY. Nothing is stored."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from tilewright.tuner.network.digits import CELLS
 logger = logging.getLogger(__name__)
 
 WITHIN_S = 2.0
-"""How long an answer is waited for; most trials are shorter. After it nobody wants the answer any more."""
+"""How long to wait for an answer; most trials are shorter. A later answer is dropped."""
 WAITING_AT_ONCE = 8
-"""Of one API process. Each holds a thread and a pooled connection (forty of either) as long as it waits."""
+"""Drawings that one API process waits for at a time. Each holds one of forty threads and pooled connections."""
 MOST_AT_ONCE = 8
-"""Drawings that a device computes before it looks at anything else, such as its job's next trial."""
+"""Drawings that a device computes before it does anything else, such as its job's next trial."""
 LONGEST_REFUSAL = 1000
 
 _waiting = threading.BoundedSemaphore(WAITING_AT_ONCE)
@@ -44,7 +44,7 @@ class LayerAnswer(Answer):
 
 
 class DrawingWork(Answer):
-    """What a device did for one drawing."""
+    """A device's answer to one drawing."""
 
     probabilities: Annotated[list[float], Field(min_length=10, max_length=10)]
     environment: EnvironmentAnswer
@@ -54,10 +54,7 @@ class DrawingWork(Answer):
 
 
 class DrawingTask(BaseModel):
-    """A drawing for a device: what the network is to be shown, and the channel that wants to know.
-
-    `asked_at` as `clock_s` says it.
-    """
+    """A drawing for a device: the network's input and the channel for the answer. `asked_at` is a time of `clock_s`."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False)
 
@@ -67,7 +64,7 @@ class DrawingTask(BaseModel):
 
 
 class DrawingReply(BaseModel):
-    """What a device made of it, or why nothing."""
+    """A device's answer, or its reason to refuse."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False)
 
@@ -76,49 +73,49 @@ class DrawingReply(BaseModel):
 
 
 def channel_of(device: str) -> str:
-    """The channel that whoever has the device listens on; names of channels have at most 63 bytes."""
+    """The channel that the process which has the device listens on; names of channels have at most 63 bytes."""
     return f"tilewright_digits_{hashlib.sha256(device.encode()).hexdigest()[:32]}"
 
 
 def ask(device: str, cells: Sequence[int], asked_at: float) -> DrawingWork:
-    """What that device makes of the cells; waits WITHIN_S for it. `asked_at` as `clock_s` says it.
+    """The device's answer for the cells; waits WITHIN_S for it. `asked_at` is a time of `clock_s`.
 
-    Raises NoAnswerError, DeviceUnavailableError where the device says why not or too many wait already.
+    Raises NoAnswerError, and DeviceUnavailableError where the device refuses or too many drawings wait already.
     """
     if not _waiting.acquire(blocking=False):
         raise DeviceUnavailableError(f"{WAITING_AT_ONCE} drawings wait for devices already. Set `on` to api.")
     try:
-        said = ask_through_database(
+        payload = ask_through_database(
             channel_of(device),
             lambda answers: DrawingTask(answers=answers, cells=list(cells), asked_at=asked_at).model_dump_json(),
             WITHIN_S,
         )
     finally:
         _waiting.release()
-    if said is None:
+    if payload is None:
         raise NoAnswerError(
             f"The device {device} did not answer within {WITHIN_S:g} s: it is in the middle of a trial, settles a job, "
             "or prepares the network. Ask again, or set `on` to api."
         )
-    reply = DrawingReply.model_validate_json(said)
+    reply = DrawingReply.model_validate_json(payload)
     if reply.work is None:
         reason = (reply.refusal or "no reason was given").rstrip(". ")
         raise DeviceUnavailableError(f"The device {device} does not compute it: {reason}. Set `on` to api.")
     return reply.work
 
 
-def tasks(session: Session, told: Sequence[str]) -> list[DrawingTask]:
-    """Those of the messages that somebody still waits for, the newest first, and not too many."""
-    now_s, found = clock_s(session), list[DrawingTask]()
-    for message in reversed(told):
+def tasks(session: Session, messages: Sequence[str]) -> list[DrawingTask]:
+    """The drawings among the messages whose answer is still waited for: MOST_AT_ONCE, the newest first."""
+    now_s, waiting = clock_s(session), list[DrawingTask]()
+    for message in reversed(messages):
         try:
             task = DrawingTask.model_validate_json(message)
         except ValidationError:
-            logger.warning("A message that is no drawing was left aside (%d bytes).", len(message))
+            logger.warning("Ignored a message that is not a drawing (%d bytes).", len(message))
             continue
         if now_s - task.asked_at < WITHIN_S:
-            found.append(task)
-    return found[:MOST_AT_ONCE]
+            waiting.append(task)
+    return waiting[:MOST_AT_ONCE]
 
 
 def send(session: Session, task: DrawingTask, reply: DrawingReply) -> None:
@@ -130,10 +127,10 @@ def send(session: Session, task: DrawingTask, reply: DrawingReply) -> None:
 
 
 def refusal(reason: str) -> DrawingReply:
-    """The reply that says why there is none, cut to what fits a message."""
+    """A reply that refuses, its reason cut to what fits a message."""
     return DrawingReply(refusal=reason[:LONGEST_REFUSAL])
 
 
 def clock_s(session: Session) -> float:
-    """The database's clock, seconds since 1970: the same for whoever asks and whoever answers."""
+    """The database's clock, seconds since 1970, which API and workers share."""
     return float(session.execute(select(func.extract("epoch", func.clock_timestamp()))).scalar_one())

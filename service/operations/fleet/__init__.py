@@ -1,1 +1,1 @@
-"""Devices in and out of service, queues, figures of the whole installation, retention."""
+"""Devices in and out of service, queues, figures of the installation, readiness, retention."""

@@ -1,4 +1,4 @@
-"""Devices taken out of service and put back: a draining device ends its running job and takes no other."""
+"""Draining and resuming devices: a draining device ends its running job and takes no other."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from tilewright.service.store import models
 
 
 def drain_device(session: Session, uuid: str) -> DeviceAnswer:
-    """The device, which takes no more jobs from here on, whoever starts its worker; raises NotFoundError."""
+    """Drains the device: it takes no more jobs, also after its worker is restarted. Raises NotFoundError."""
     return _set(session, uuid, func.coalesce(models.Device.drain_requested_at, func.now()))
 
 
 def resume_device(session: Session, uuid: str) -> DeviceAnswer:
-    """The device, which takes jobs again; raises NotFoundError."""
+    """Lets the device take jobs again; raises NotFoundError."""
     return _set(session, uuid, None)
 
 
@@ -35,4 +35,4 @@ def _set(session: Session, uuid: str, moment: object) -> DeviceAnswer:
     if changed is None:
         known = session.scalars(select(table.uuid).order_by(table.uuid).limit(20))
         raise NotFoundError("device", uuid, list(known))
-    return next(one for one in devices(session) if one.uuid == uuid)
+    return next(device for device in devices(session) if device.uuid == uuid)

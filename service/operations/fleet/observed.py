@@ -1,4 +1,4 @@
-"""What the database knows of the whole installation, for whoever watches it: looked up at most every few seconds."""
+"""Figures of the whole installation for its metrics, read from the database at most every few seconds."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ from tilewright.service.store.session import made_engine
 logger = logging.getLogger(__name__)
 
 BELIEVED_S = 5.0
-"""How long a look is believed: the database is asked that often, however many ask this process."""
+"""How long figures are reused: the database is asked that often, however many clients ask this process."""
 
 PATIENCE_MS = 4000
-"""Longest statement of a look. Watching must not be what a busy database is busy with."""
+"""Time limit of each statement, so that monitoring does not add much to the load of a busy database."""
 
 FIRES_OF = text("INTERVAL '10 minutes'")
 
 
 @dataclass(frozen=True)
 class Observed:
-    """The installation at one moment."""
+    """Figures of the installation at one moment."""
 
     open_jobs: Mapping[tuple[str, str], int]  # by queue and state
     ended_jobs: Mapping[str, int]  # by state, since the database was made
@@ -51,7 +51,7 @@ class Observed:
 
 @dataclass
 class Observer:
-    """The newest look at the database, shared by everybody who asks this process."""
+    """The newest figures, shared by all clients of this process."""
 
     clock: Callable[[], float] = time.monotonic
     _tally: TrialTally = field(default_factory=TrialTally)
@@ -60,8 +60,8 @@ class Observer:
     _seen_s: float = float("-inf")
 
     def look(self) -> Observed | None:
-        """What was seen in the last five seconds; None where the database did not answer."""
-        # Whoever comes while another looks takes what was seen before: waiting would hold the threads of requests.
+        """Figures of the last five seconds; None where the database did not answer."""
+        # While one thread reads, others take the figures before: waiting would hold the threads of requests.
         if not self._lock.acquire(blocking=self._seen_s == float("-inf")):
             return self._seen
         try:
@@ -83,14 +83,14 @@ class Observer:
 
 @dataclass(frozen=True)
 class Connections:
-    """Of this process to the database: those in use, and all that are open."""
+    """Connections of this process to the database: in use, and open in all."""
 
     in_use: int
     open: int
 
 
 def connections() -> Connections:
-    """Those of this process; none before the first was made."""
+    """The connections of this process; none before the first was made."""
     made = made_engine()
     if made is None:
         return Connections(0, 0)
@@ -130,8 +130,8 @@ def _observe(session: Session, tally: TrialTally) -> Observed:
 
 
 def _workers(session: Session) -> dict[tuple[str, str], int]:
-    """Devices that a worker registered, by model and by how the worker stands."""
-    device, found = models.Device, dict[tuple[str, str], int]()
+    """Devices that a worker has registered, counted by model and by the worker's state."""
+    device, counts = models.Device, dict[tuple[str, str], int]()
     silence = func.extract("epoch", func.now() - device.heartbeat_at)
     rows = session.execute(
         select(models.DeviceModel.slug, device.state, silence)
@@ -141,8 +141,8 @@ def _workers(session: Session) -> dict[tuple[str, str], int]:
     for slug, state, silent_s in rows:
         is_silent = silent_s > settings().stalled_after_s
         how = "silent" if is_silent else "lost" if state is models.DeviceState.LOST else "alive"
-        found[slug, how] = found.get((slug, how), 0) + 1
-    return found
+        counts[slug, how] = counts.get((slug, how), 0) + 1
+    return counts
 
 
 def _by_one(session: Session, query: Select[Any, int]) -> dict[str, int]:
@@ -150,7 +150,7 @@ def _by_one(session: Session, query: Select[Any, int]) -> dict[str, int]:
 
 
 def _by_two(session: Session, query: Select[Any, Any, int]) -> dict[tuple[str, str], int]:
-    return {(str(one), str(other)): count for one, other, count in session.execute(query)}
+    return {(str(first), str(second)): count for first, second, count in session.execute(query)}
 
 
 def _seconds(session: Session, query: Select[Any]) -> float:

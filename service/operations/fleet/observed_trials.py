@@ -1,4 +1,4 @@
-"""Sums over all trials ever measured here, kept up by reading only those that are new."""
+"""Sums over all trials measured in this installation, kept current by reading only new ones."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from sqlalchemy.orm import Session
 from tilewright.service.store import models
 
 CHUNK = 2_000_000
-"""Ids of one look: a fresh process of a large installation catches up over several, each well under its time limit."""
+"""Trials of one look: a new process of a large installation catches up in several, each well under its time limit."""
 
 SETTLED = text("INTERVAL '10 minutes'")
-"""Trials of so long ago are all committed: numbers are taken in a transaction's last step, but seen at its end."""
+"""Older trials are all committed: an id is taken in a transaction's last step, and visible at its end."""
 
 
 @dataclass
 class TrialSum:
-    """Of one device model and outcome: how many trials, their seconds, and how many had to be compiled or had not."""
+    """Trials of one device model and outcome: number, seconds, how many were compiled and how many from the cache."""
 
     count: int = 0
     seconds: float = 0.0
@@ -28,7 +28,7 @@ class TrialSum:
     from_cache: int = 0
 
     def plus(self, count: int, seconds: float, compiled: int, from_cache: int) -> TrialSum:
-        """With so many more."""
+        """The sum with these trials added."""
         return TrialSum(
             self.count + count, self.seconds + seconds, self.compiled + compiled, self.from_cache + from_cache
         )
@@ -39,9 +39,9 @@ TrialSums = Mapping[tuple[str, str], TrialSum]
 
 
 class TrialTally:
-    """Trials that workers measured, as they are committed; imported ones were measured elsewhere and do not count.
+    """Sums of the trials that workers measured; imported ones were measured elsewhere and do not count.
 
-    Every process that starts anew comes to the same sums, and they only grow: trials are never deleted.
+    Every new process arrives at the same sums, and they only grow: trials are never deleted.
     """
 
     def __init__(self) -> None:
@@ -87,7 +87,7 @@ def _added(
         .where(table.id > after, table.id <= up_to)
         .group_by(model.slug, table.outcome)
     )
-    found = defaultdict(TrialSum, sums)
+    new_sums = defaultdict(TrialSum, sums)
     for slug, outcome, count, seconds, compiled, from_cache in rows:
-        found[slug, outcome.value] = found[slug, outcome.value].plus(count, seconds, compiled, from_cache)
-    return found
+        new_sums[slug, outcome.value] = new_sums[slug, outcome.value].plus(count, seconds, compiled, from_cache)
+    return new_sums

@@ -1,4 +1,4 @@
-"""What waits for whom: open jobs by the devices that may take them, and whether one of those listens."""
+"""Queues: open jobs by the devices that may take them, and whether such a device takes jobs now."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ class QueueAnswer(Answer):
     device: str | None = Field(description="UUID, where only that device may take them.")
     queued: int
     running: int
-    oldest_at: datetime | None = Field(description="When the oldest queued one was asked for.")
-    is_served: bool = Field(description="Whether a device that may take them listens and takes jobs.")
+    oldest_at: datetime | None = Field(description="When the oldest queued job was requested.")
+    is_served: bool = Field(description="Whether a device that may take them is alive, ready and not draining.")
 
 
 def queues(session: Session, devices: Sequence[DeviceAnswer]) -> list[QueueAnswer]:
-    """The queues that hold an open job, the longest first; `devices` are all there are."""
+    """The queues that hold an open job, the longest first; `devices` are all devices."""
     job, model, device = models.TuningJob, models.DeviceModel, models.Device
     is_queued = job.state == JobState.QUEUED
-    found = session.execute(
+    rows = session.execute(
         select(
             model.slug,
             device.uuid,
@@ -43,16 +43,16 @@ def queues(session: Session, devices: Sequence[DeviceAnswer]) -> list[QueueAnswe
         .where(job.state.in_(OPEN))
         .group_by(model.slug, device.uuid)
     )
-    taking = [one for one in devices if one.alive and one.state == "ready" and not one.draining]
-    made = [
+    takers = [taker for taker in devices if taker.alive and taker.state == "ready" and not taker.draining]
+    answers = [
         QueueAnswer(
             device_model=slug,
             device=uuid,
             queued=queued,
             running=running,
             oldest_at=oldest_at,
-            is_served=any(slug in {None, one.model} and uuid in {None, one.uuid} for one in taking),
+            is_served=any(slug in {None, taker.model} and uuid in {None, taker.uuid} for taker in takers),
         )
-        for slug, uuid, queued, running, oldest_at in found
+        for slug, uuid, queued, running, oldest_at in rows
     ]
-    return sorted(made, key=lambda queue: (-queue.queued, queue.device_model or "", queue.device or ""))
+    return sorted(answers, key=lambda queue: (-queue.queued, queue.device_model or "", queue.device or ""))

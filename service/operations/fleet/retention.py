@@ -1,4 +1,4 @@
-"""What is forgotten after a while: single times of trials, used idempotency keys, and by hand the record of changes.
+"""Retention: deletes samples of old trials and used idempotency keys and, by hand, the record of changes.
 
 Medians, spreads, intervals, outcomes, logs and everything about jobs and results stay for ever.
 """
@@ -18,17 +18,17 @@ from tilewright.service.settings import settings
 from tilewright.service.store import models
 
 BATCH = 500
-"""Trials of one transaction: some tens of milliseconds of work, so that nothing waits for it."""
+"""Trials of one transaction: some tens of milliseconds of work, so that nothing waits long for it."""
 JOBS_AT_ONCE = 50
 """Jobs looked at in one transaction; most are small."""
 KEYS_KEPT = timedelta(days=30)
-"""How long an idempotency key stands for its job: callers retry for minutes, not for weeks."""
+"""How long an idempotency key is kept: callers retry for minutes, not for weeks."""
 ENTRIES_AT_ONCE = 5000
 
 
 @dataclass(frozen=True)
 class Pruned:
-    """What one transaction did; `more`: there may be more to do."""
+    """What one transaction has pruned; `more`: there may be more to prune."""
 
     jobs: int = 0
     trials: int = 0
@@ -37,7 +37,7 @@ class Pruned:
 
 @dataclass(frozen=True)
 class Prunable:
-    """What pruning would drop now."""
+    """What pruning would delete now."""
 
     jobs: int
     trials: int
@@ -45,9 +45,9 @@ class Prunable:
 
 
 def prune_samples(session: Session, older_than: timedelta) -> Pruned:
-    """Drops single times of trials of jobs that ended so long ago, a batch of them; winners and finalists keep theirs.
+    """Deletes samples of trials of jobs that ended so long ago, one batch; winners and finalists keep theirs.
 
-    Any number of processes may do it at once: each takes jobs that no other is going through.
+    Any number of processes may do it at once: each takes jobs that no other has locked.
     """
     job, pruned, dropped = models.TuningJob, 0, 0
     rows = session.scalars(
@@ -58,9 +58,9 @@ def prune_samples(session: Session, older_than: timedelta) -> Pruned:
         .with_for_update(skip_locked=True)
     ).all()
     for row in rows:
-        found = _trials(session, row, BATCH - dropped)
-        _drop(session, found)
-        dropped += len(found)
+        trials = _trials(session, row, BATCH - dropped)
+        _drop(session, trials)
+        dropped += len(trials)
         if dropped >= BATCH:
             return Pruned(pruned, dropped, more=True)
         # By a statement of its own: the row's revision, which its readers follow, stays.
@@ -70,7 +70,7 @@ def prune_samples(session: Session, older_than: timedelta) -> Pruned:
 
 
 def prunable(session: Session, older_than: timedelta) -> Prunable:
-    """How much `prune_samples` would drop, over all batches; reads every trial concerned."""
+    """How much `prune_samples` would delete, over all batches; reads every trial concerned."""
     jobs = trials = sample_bytes = 0
     table = models.Trial
     size = func.coalesce(func.pg_column_size(table.warm_samples_ms), 0) + func.coalesce(
@@ -86,20 +86,20 @@ def prunable(session: Session, older_than: timedelta) -> Prunable:
 
 
 def forget_samples(session: Session) -> None:
-    """The same as a chore, where a setting says after how many days."""
+    """`prune_samples` as a chore, where the setting `samples_kept_days` is set."""
     days = settings().samples_kept_days
     if days is not None:
         prune_samples(session, timedelta(days=days))
 
 
 def forget_old_keys(session: Session) -> None:
-    """Idempotency keys of a month ago stand for nothing any more."""
+    """Deletes idempotency keys older than a month."""
     table = models.IdempotencyKey
     session.execute(delete_rows(table).where(table.created_at < func.now() - KEYS_KEPT))
 
 
 def forget_entries(session: Session, older_than: timedelta) -> int:
-    """How many entries of the record of changes were deleted, 5000 at most. Only the migrator's role may do this."""
+    """Deletes entries of the record of changes, 5000 at most; how many. Only the migrator's role may do this."""
     table = models.AuditEntry
     old = select(table.id).where(table.at < func.now() - older_than).order_by(table.id).limit(ENTRIES_AT_ONCE)
     gone = session.scalars(delete_rows(table).where(table.id.in_(old.scalar_subquery())).returning(table.id))
@@ -118,10 +118,10 @@ def _due(older_than: timedelta) -> Select[models.TuningJob]:
 
 
 def _loses_samples(session: Session, job: models.TuningJob) -> list[ColumnElement[bool]]:
-    """The trials of the job that still have samples, less winners of any time and finalists of any job."""
-    table, best, other = models.Trial, models.BestConfiguration, models.TuningJob
-    results = session.scalars(select(other.result["finalists"]).where(other.study_id == job.study_id))
-    settled = [said["configuration"] for finalists in results for said in finalists or ()]
+    """Conditions for the job's trials that have samples and were never a winner or finalist of any job."""
+    table, best, any_job = models.Trial, models.BestConfiguration, models.TuningJob
+    results = session.scalars(select(any_job.result["finalists"]).where(any_job.study_id == job.study_id))
+    settled = [finalist["configuration"] for finalists in results for finalist in finalists or ()]
     return [
         table.job_id == job.id,
         or_(table.warm_samples_ms.is_not(None), table.cold_samples_ms.is_not(None)),

@@ -1,1 +1,1 @@
-"""Tuning jobs: requested, stored, followed while they run."""
+"""Tuning jobs: requested, stored, followed while they run, ended."""

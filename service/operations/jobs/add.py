@@ -1,4 +1,4 @@
-"""An accepted job becomes a row with its entry in the engine, by one statement; or the open one like it is found."""
+"""Adds an accepted job and its queue entry by one statement, or joins the open job that does the same work."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _ASKED = (
 
 @dataclass(frozen=True)
 class AcceptedRequest:
-    """A request whose every field was found right."""
+    """A request that has passed every check."""
 
     request: JobRequest
     kernel: Kernel
@@ -58,12 +58,12 @@ class AcceptedRequest:
 
     @property
     def queue(self) -> str:
-        """Of the engine."""
+        """The engine's queue for it."""
         return queue_of_device(self.device.uuid) if self.device else queue_of_model(self.model.slug)
 
     @property
     def coalesce_hash(self) -> str:
-        """Equal for requests that would do the same work; who asks first sets the priority."""
+        """Equal for requests of the same work; the first of them sets the priority."""
         request = self.request
         work = [
             self.problem.hash,
@@ -76,15 +76,15 @@ class AcceptedRequest:
 
 
 def sha256(value: object) -> str:
-    """The digest of its JSON, in hexadecimal."""
+    """SHA-256 of the value's JSON, hexadecimal."""
     return hashlib.sha256(json.dumps(value, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
 def join_or_add(session: Session, accepted: AcceptedRequest) -> tuple[JobAnswer, bool]:
-    """The job and whether it is new; raises ConflictError where the open one that was met ended at that moment."""
+    """The job and whether it is new; raises ConflictError where the job to join ends at that moment."""
     coalesce_hash = accepted.coalesce_hash
     values = _values(accepted, coalesce_hash)
-    for _ in range(2):  # a problem may be new, and an open job that was met may be finished before it is read
+    for _ in range(2):  # a problem may be new, and an open job may end before it is read
         row = session.execute(_adding(), values).one_or_none()
         if row is not None and row.id is not None:
             note_written(session, _JOB.name)
@@ -95,7 +95,7 @@ def join_or_add(session: Session, accepted: AcceptedRequest) -> tuple[JobAnswer,
         if open_id is not None:
             return job(session, open_id), False
         problem_row(session, accepted.problem)
-    raise ConflictError("An identical job is just ending; ask again.")
+    raise ConflictError("An identical job is just ending; send the request again.")
 
 
 def open_job(session: Session, coalesce_hash: str) -> uuid.UUID | None:
@@ -105,9 +105,9 @@ def open_job(session: Session, coalesce_hash: str) -> uuid.UUID | None:
 
 @cache
 def _adding() -> Select[Any]:
-    """Adds the entry and the job; no row where the problem has none yet or where an open job does the same.
+    """The statement that adds entry and job; no row where the problem is new or an open job does the same work.
 
-    The row is of the job, or has only an `engine_id` where such a one was committed meanwhile.
+    The row is the job's, or has only an `engine_id` where such a job was committed meanwhile.
     """
     problem: Table = models.Problem.__table__  # type: ignore[assignment]
     asked = {name: bindparam(f"asked_{name}", type_=_JOB.c[name].type) for name in _ASKED}
@@ -151,9 +151,9 @@ def _values(accepted: AcceptedRequest, coalesce_hash: str) -> dict[str, Any]:
 
 
 def _answer(accepted: AcceptedRequest, row: Any) -> JobAnswer:
-    """The same that reading the new row with all that it names would say."""
+    """The new job's answer, without reading the problem's and the device's rows."""
     axes, problem = accepted.kernel.axes, accepted.problem
     shape = {axis: problem.shape[axis] for axis in axes}
-    said = ProblemAnswer(kernel=problem.kernel, shape=shape, dtype=problem.dtype, options=dict(problem.options))
+    answer = ProblemAnswer(kernel=problem.kernel, shape=shape, dtype=problem.dtype, options=dict(problem.options))
     device = accepted.device.uuid if accepted.device else None
-    return answer_of(row, said, accepted.model.slug, device, best_ms=None)
+    return answer_of(row, answer, accepted.model.slug, device, best_ms=None)

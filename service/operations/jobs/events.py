@@ -1,4 +1,4 @@
-"""What has happened to a job, as numbered events derived from its rows, so that a listener can resume anywhere."""
+"""A job's events: derived from its rows and numbered, so that a listener can resume anywhere."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tilewright.service.store import models
 from tilewright.service.store.session import session_scope
 
 BATCH = 500
-"""Most events of one answer: a listener that resumes far behind gets them in several."""
+"""Most events of one answer; a listener that resumes far behind gets several answers."""
 
 
 class JobEvent(Answer):
@@ -28,7 +28,7 @@ class JobEvent(Answer):
 
     @property
     def is_last(self) -> bool:
-        """Whether nothing can follow."""
+        """Whether no other event can follow."""
         return self.event == "state" and self.data["state"] not in {state.value for state in OPEN}
 
 

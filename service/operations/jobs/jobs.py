@@ -1,4 +1,4 @@
-"""Jobs and trials as they stand, and the cancelling of a job."""
+"""Reads jobs and trials, and cancels jobs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sqlalchemy.orm import Session, joinedload
 from tilewright.service.errors import ConflictError, InvalidRequestError, NotFoundError
 from tilewright.service.operations.access.ownership import check_owner
 from tilewright.service.operations.answers import JobAnswer, Page, ProblemAnswer, TrialAnswer
-from tilewright.service.operations.pages import cursor_of, row_id_of
+from tilewright.service.operations.pages import cursor_of, invalid_cursor, row_id_of
 from tilewright.service.operations.registry import problem_answer
 from tilewright.service.operations.webhooks.webhooks import announce
 from tilewright.service.store import models
@@ -25,7 +25,7 @@ OPEN = (JobState.QUEUED, JobState.RUNNING)
 
 _SAME = tuple(name for name in JobAnswer.model_fields if name in models.TuningJob.__table__.columns and name != "state")
 COLUMNS = (*_SAME, "state", "budget_trials", "budget_seconds", "budget_target_ms")
-"""Of a job's row, what its answer is made from."""
+"""The columns of a job's row that its answer is made from."""
 
 
 def job(session: Session, job_id: uuid.UUID) -> JobAnswer:
@@ -34,7 +34,7 @@ def job(session: Session, job_id: uuid.UUID) -> JobAnswer:
 
 
 def jobs_by_id(session: Session, ids: Collection[uuid.UUID]) -> dict[uuid.UUID, JobAnswer]:
-    """Those of the jobs that there are, with two queries in all."""
+    """The jobs that exist among those ids, read by two queries."""
     rows = _rows(session, models.TuningJob.id.in_(ids), len(ids))
     return {answer.id: answer for answer in _answers(session, rows)}
 
@@ -48,22 +48,22 @@ def job_at_revision(session: Session, job_id: uuid.UUID) -> tuple[JobAnswer, mod
 
 
 def jobs(session: Session, *, state: str | None = None, limit: int = 50, cursor: str | None = None) -> Page[JobAnswer]:
-    """One page of jobs, newest first; raises InvalidRequestError for a state or a cursor that there is not."""
-    wanted: list[ColumnElement[bool]] = []
+    """One page of jobs, newest first; raises InvalidRequestError for an unknown state or cursor."""
+    conditions: list[ColumnElement[bool]] = []
     if state is not None:
         known = [known.value for known in JobState]
         if state not in known:
             raise InvalidRequestError("state", f"must be one of {', '.join(known)}.", known[0])
-        wanted.append(models.TuningJob.state == JobState(state))
+        conditions.append(models.TuningJob.state == JobState(state))
     if cursor is not None:
-        wanted.append(models.TuningJob.id < _job_id_of(cursor))
-    rows = _rows(session, and_(True, *wanted), limit + 1)  # noqa: FBT003 - SQL's TRUE
+        conditions.append(models.TuningJob.id < _job_id_of(cursor))
+    rows = _rows(session, and_(True, *conditions), limit + 1)  # noqa: FBT003 - SQL's TRUE
     more = _cursor_of_job(rows[limit - 1].id) if len(rows) > limit else None
     return Page(items=_answers(session, rows[:limit]), next_cursor=more)
 
 
 def cancel_job(session: Session, job_id: uuid.UUID) -> JobAnswer:
-    """The job, cancelled now if nobody had begun it, else asked to stop after the running trial.
+    """Cancels a queued job at once; a running one is asked to stop after its present trial.
 
     Raises NotFoundError, NotOwnerError, and ConflictError for a job that has ended otherwise.
     """
@@ -121,9 +121,9 @@ def trial_answer(row: models.Trial) -> TrialAnswer:
     """The trial as callers see it."""
     values = {name: value for name, value in row.configuration.items() if name != "variant"}
     spread_ms = row.cold_spread_ms if row.ranking_l2 == "cold" else row.warm_spread_ms
-    same = {name: getattr(row, name) for name in TrialAnswer.model_fields if hasattr(row, name)}
-    own = {"variant": row.configuration["variant"], "configuration": values, "spread_ms": spread_ms}
-    return TrialAnswer(**same | own | {"outcome": row.outcome.value})
+    copied = {name: getattr(row, name) for name in TrialAnswer.model_fields if hasattr(row, name)}
+    computed = {"variant": row.configuration["variant"], "configuration": values, "spread_ms": spread_ms}
+    return TrialAnswer(**copied | computed | {"outcome": row.outcome.value})
 
 
 def _rows(session: Session, condition: ColumnElement[bool], limit: int) -> Sequence[models.TuningJob]:
@@ -164,7 +164,7 @@ def _answer(row: models.TuningJob, best_ms: float | None) -> JobAnswer:
 def answer_of(
     row: Any, problem: ProblemAnswer, device_model: str | None, device: str | None, best_ms: float | None
 ) -> JobAnswer:
-    """The job as callers see it, from a row with COLUMNS and what it names."""
+    """The job as callers see it, from a row with COLUMNS and what its foreign keys refer to."""
     return JobAnswer(
         **{name: getattr(row, name) for name in _SAME},
         state=row.state.value,
@@ -185,6 +185,4 @@ def _job_id_of(cursor: str) -> uuid.UUID:
     try:
         return uuid.UUID(bytes=base64.urlsafe_b64decode(cursor.encode() + b"=" * (-len(cursor) % 4)))
     except (ValueError, binascii.Error):
-        raise InvalidRequestError(
-            "cursor", "is not one that a page of this list handed out; leave it out to start."
-        ) from None
+        raise invalid_cursor() from None

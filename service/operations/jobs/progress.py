@@ -1,4 +1,4 @@
-"""The life of a job as its worker writes it: taken, under way, handed back, ended. Every write is fenced by epoch."""
+"""A worker's writes to its job: taken, under way, handed back, ended. Every write is fenced by the job's epoch."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from tilewright.service.store import models
 from tilewright.service.store.models import JobState
 
 MAX_DEVICES_LOST = 2
-"""A job under which so many devices stopped answering fails, before it takes the rest of the fleet with it."""
+"""A job fails after so many devices have stopped answering under it, before it takes more of the fleet with it."""
 
 MAX_CRASHES = 5
-"""Starts in a row that may die without a recorded trial before a job is given up."""
+"""A job fails after so many starts in a row that died without recording a trial."""
 
 
 @dataclass(frozen=True)
 class JobRevision:
-    """Where a job's row stands after a write: its newest event, and whether its caller wants it stopped."""
+    """A job's row after a write: the number of its newest event, and whether it was asked to stop."""
 
     revision: int
     cancel_requested: bool
@@ -32,17 +32,17 @@ class JobRevision:
 
 @dataclass(frozen=True)
 class BudgetSpent:
-    """What a job has used up of its budget in the study that it adds to now."""
+    """The part of a job's budget that it has used in its present study."""
 
     trials: int
     seconds: float
 
 
 def take_job(session: Session, job_id: uuid.UUID, engine_id: int, worker: str) -> int | None:
-    """The new epoch, with which this worker alone may write; None where there is nothing to do.
+    """The new epoch, with which only this worker may write; None where there is nothing to do.
 
-    That is a job that ended, that was cancelled (it ends here), or an engine entry that another has replaced. A job
-    that is still `running` was left by a worker that died: that counts as a crash, and too many of them end it.
+    There is nothing to do for a job that has ended or was cancelled (it ends here), and for an engine entry that was
+    replaced. A job that is still `running` was left by a worker that died: a crash, and too many of them end it.
     """
     table = models.TuningJob
     row = session.get(table, job_id, with_for_update=True, populate_existing=True)
@@ -69,10 +69,10 @@ def take_job(session: Session, job_id: uuid.UUID, engine_id: int, worker: str) -
 
 
 def begin_study(session: Session, job_id: uuid.UUID, epoch: int, study_id: int) -> BudgetSpent:
-    """What the job has spent in the study that it adds to from now on; raises FencedError.
+    """Sets the job's study; the budget that it has used there before. Raises FencedError.
 
-    In another study than before (another compiler, driver or shim: its times do not compare with the old ones) the
-    job has its whole budget, less what it spent there at an earlier time. The old study keeps its trials.
+    In another study than before (another compiler, driver or shim, whose times cannot be compared) the job has its
+    whole budget, less what it used there earlier. The old study keeps its trials.
     """
     job, trial = models.TuningJob, models.Trial
     before, done, elapsed_s = session.execute(
@@ -89,12 +89,12 @@ def begin_study(session: Session, job_id: uuid.UUID, epoch: int, study_id: int) 
 
 
 def set_phase(session: Session, job_id: uuid.UUID, epoch: int, phase: str) -> JobRevision:
-    """Notes what the job is doing now; raises FencedError."""
+    """Records the job's present phase; raises FencedError."""
     return _change(session, job_id, epoch, phase=phase)
 
 
 def count_trial(session: Session, job_id: uuid.UUID, epoch: int, done: int, elapsed_s: float) -> JobRevision:
-    """Notes that `done` trials of this job have ended after `elapsed_s`; saying it twice changes nothing more."""
+    """Records that `done` trials of this job have ended after `elapsed_s`; calling it twice changes nothing more."""
     table = models.TuningJob
     values = {
         "trials_done": func.greatest(table.trials_done, done),
@@ -108,14 +108,14 @@ def count_trial(session: Session, job_id: uuid.UUID, epoch: int, done: int, elap
 
 
 def hand_back(session: Session, job_id: uuid.UUID, epoch: int) -> JobRevision:
-    """The job waits in the queue again, nothing lost: its worker was asked to stop. Raises FencedError."""
+    """Puts the job back into the queue with its trials, because its worker was asked to stop; raises FencedError."""
     return _change(session, job_id, epoch, state=JobState.QUEUED, phase="queued", worker=None)
 
 
 def note_crash(session: Session, job_id: uuid.UUID, epoch: int, error: str, *, repeat: bool = True) -> bool:
-    """Whether the job is tried again; else it has failed with the error. Raises FencedError.
+    """Records a crash. True: the job is queued again; False: it has failed with the error. Raises FencedError.
 
-    Not `repeat`: it would end in the same way.
+    `repeat` is false where another try would end in the same way.
     """
     table = models.TuningJob
     again = and_(literal(repeat), table.crashes + 1 < MAX_CRASHES)
@@ -131,7 +131,10 @@ def note_crash(session: Session, job_id: uuid.UUID, epoch: int, error: str, *, r
 
 
 def note_lost_device(session: Session, job_id: uuid.UUID, epoch: int, device: str) -> bool:
-    """Whether the job goes back to its queue, for another device; else it has failed. Raises FencedError."""
+    """Records a lost device. True: the job is queued again, for another device; False: it has failed.
+
+    Raises FencedError.
+    """
     table = models.TuningJob
     again = table.devices_lost + 1 < MAX_DEVICES_LOST
     _change(
@@ -139,7 +142,7 @@ def note_lost_device(session: Session, job_id: uuid.UUID, epoch: int, device: st
         job_id,
         epoch,
         devices_lost=table.devices_lost + 1,
-        error=f"The device {device} stopped answering under it.",
+        error=f"The device {device} stopped answering during this job.",
         worker=case((again, None), else_=table.worker),
         **_queued_or_failed(again),
     )
@@ -155,8 +158,8 @@ def end_job(
     result: dict[str, Any] | None = None,
     error: str | None = None,
 ) -> JobRevision:
-    """The job is over, with what came of it; raises FencedError."""
-    standing = _change(
+    """Ends the job with its result or error; raises FencedError."""
+    revision = _change(
         session,
         job_id,
         epoch,
@@ -167,11 +170,11 @@ def end_job(
         error=error,
     )
     announce(session, job_id)
-    return standing
+    return revision
 
 
 def _queued_or_failed(again: ColumnElement[bool]) -> dict[str, Any]:
-    """The columns of a job that waits in its queue `again`, or else has failed."""
+    """The columns of a job that is queued `again`, or else has failed."""
     return {
         "state": case((again, JobState.QUEUED), else_=JobState.FAILED),
         "phase": case((again, "queued"), else_="finished"),

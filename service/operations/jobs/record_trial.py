@@ -26,13 +26,13 @@ MAX_LOG = 64 * 1024
 
 
 def storable(log: str) -> str:
-    """What is kept of what a compiler or a device said; PostgreSQL takes no text with a zero character, in JSON too."""
+    """The part of a compiler's or device's log that is stored; PostgreSQL takes no zero character in text or JSON."""
     return log.replace("\0", "\N{REPLACEMENT CHARACTER}")[:MAX_LOG]
 
 
 @dataclass(frozen=True)
 class TrialContext:
-    """What all trials of one run of one job have in common."""
+    """What all trials of one epoch of a job have in common."""
 
     job_id: uuid.UUID
     epoch: int
@@ -45,7 +45,7 @@ class TrialContext:
 
 @dataclass(frozen=True)
 class RecordedTrial:
-    """The number that the trial has in the study, and whether the job's caller wants it stopped."""
+    """The trial's number in the study, and whether the job was asked to stop."""
 
     number: int
     cancel_requested: bool
@@ -57,15 +57,15 @@ def record_trial(session: Session, context: TrialContext, trial: Trial, done: in
     Doing it twice, as after a connection that broke in the commit, stores it once. A configuration that another job
     of the study recorded meanwhile counts for this job and keeps the other's row.
     """
-    standing = count_trial(session, context.job_id, context.epoch, done, elapsed_s)
+    revision = count_trial(session, context.job_id, context.epoch, done, elapsed_s)
     # The study's row is locked first: numbers are leased one job at a time and stay without gaps.
     study = session.get_one(models.Study, context.study_id, with_for_update=True, populate_existing=True)
     digest = configuration_hash(context.kernel, trial.configuration)
-    there = session.scalar(
+    known_number = session.scalar(
         select(models.Trial.number).where(models.Trial.study_id == study.id, models.Trial.configuration_hash == digest)
     )
-    if there is not None:
-        return RecordedTrial(there, standing.cancel_requested)
+    if known_number is not None:
+        return RecordedTrial(known_number, revision.cancel_requested)
     number, study.next_number = study.next_number, study.next_number + 1
     session.add(
         models.Trial(
@@ -73,7 +73,7 @@ def record_trial(session: Session, context: TrialContext, trial: Trial, done: in
             number=number,
             job_id=context.job_id,
             epoch=context.epoch,
-            job_revision=standing.revision,
+            job_revision=revision.revision,
             device_id=context.device_id,
             kernel_variant_id=context.variant_ids[trial.configuration.variant],
             configuration=trial.configuration.as_json(),
@@ -85,16 +85,16 @@ def record_trial(session: Session, context: TrialContext, trial: Trial, done: in
         )
     )
     session.flush()
-    return RecordedTrial(number, standing.cancel_requested)
+    return RecordedTrial(number, revision.cancel_requested)
 
 
 def configuration_hash(kernel: Kernel, configuration: Configuration) -> str:
-    """SHA-256 over variant, its source and the values: what makes a trial of a study one of a kind."""
+    """SHA-256 over variant, source and values, which is unique among the trials of a study."""
     return hash_with_source(kernel.source_hash(configuration.variant), configuration)
 
 
 def hash_with_source(source_hash: str, configuration: Configuration) -> str:
-    """The same for a source that may be an older one."""
+    """The same for the hash of a source that may be an older one."""
     text = json.dumps([source_hash, configuration.as_json()], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
 

@@ -26,7 +26,7 @@ from tilewright.tuner.search import SAMPLERS
 
 
 def request_job(session: Session, request: JobRequest, *, idempotency_key: str | None = None) -> tuple[JobAnswer, bool]:
-    """The job and whether it is new: an identical open job is joined, a known key answers with its job.
+    """The job and whether it is new: an identical open job is joined, a known idempotency key returns its job.
 
     Raises InvalidProblemError or InvalidRequestError naming the field, ConflictError for a key with another body.
     """
@@ -46,12 +46,14 @@ def request_job(session: Session, request: JobRequest, *, idempotency_key: str |
         # Another request with this key may have come first and was waited for: its job counts.
         winner = _job_of_key(session, idempotency_key, body_hash)
         if winner != made.id:
-            raise ConflictError(f"The idempotency key {idempotency_key!r} is being used by another request right now.")
+            raise ConflictError(
+                f"The idempotency key {idempotency_key!r} is in use by another request right now; send this one again."
+            )
     return made, is_new
 
 
 def dry_run(session: Session, request: JobRequest) -> dict[str, Any]:
-    """What the job would search and about how long it would take; null seconds where nothing like it was ever run."""
+    """The job's search space and estimated time; null seconds where the kernel was never tuned on the model."""
     accepted = _accept(session, request)
     space = accepted.kernel.space(accepted.problem, limits_of(accepted.model), request.variants)
     by_variant = {part.variant: 0 for part in space.spaces}
@@ -73,13 +75,13 @@ def dry_run(session: Session, request: JobRequest) -> dict[str, Any]:
 
 
 def check_job(session: Session, request: JobRequest) -> tuple[models.Problem, models.DeviceModel, models.Device | None]:
-    """The rows that the job would name; refuses what request_job refuses. A problem that is new gets its row."""
+    """The rows that the job would refer to; refuses what request_job refuses. A new problem gets its row."""
     accepted = _accept(session, request)
     return problem_row(session, accepted.problem), accepted.model, accepted.device
 
 
 def check_place(session: Session, request: JobRequest) -> tuple[models.DeviceModel, models.Device | None]:
-    """Where the job would run; refuses what is refused whatever the problem."""
+    """Device model and device of the job; refuses what is refused for every problem."""
     model, device = _device(session, request)
     _check_choices(model, request)
     return model, device
@@ -91,7 +93,7 @@ def _accept(session: Session, request: JobRequest) -> AcceptedRequest:
     except UnknownNameError as error:
         known = ", ".join(error.known)
         raise InvalidRequestError(
-            "kernel", f"there is no kernel {request.kernel!r}; there are {known}.", "gemm"
+            "kernel", f"there is no kernel {request.kernel!r}; kernels here: {known}.", "gemm"
         ) from error
     problem = kernel.problem(request.shape, request.dtype, request.options)
     model, device = _device(session, request)
@@ -99,7 +101,9 @@ def _accept(session: Session, request: JobRequest) -> AcceptedRequest:
     if needed > model.memory_bytes:
         example = ",".join(f"{axis}={size}" for axis, size in kernel.example_shape.items())
         raise InvalidRequestError(
-            "shape", f"the arrays take {needed:,} bytes; {model.slug} has {model.memory_bytes:,}.", example
+            "shape",
+            f"the arrays take {needed:,} bytes and {model.slug} has {model.memory_bytes:,}; choose a smaller shape.",
+            example,
         )
     _check_variants(kernel, problem, model, request.variants)
     _check_choices(model, request)
@@ -112,8 +116,8 @@ def _device(session: Session, request: JobRequest) -> tuple[models.DeviceModel, 
         model = session.scalars(named).one_or_none()
         if model is not None:
             return model, None
-    found = session.execute(select(models.DeviceModel, has_device()).order_by(models.DeviceModel.slug)).all()
-    rows = [row for row, _ in found]
+    rows_with_device = session.execute(select(models.DeviceModel, has_device()).order_by(models.DeviceModel.slug)).all()
+    rows = [row for row, _ in rows_with_device]
     slugs = [row.slug for row in rows]
     if not rows:
         only_slug(slugs)  # which raises
@@ -121,17 +125,23 @@ def _device(session: Session, request: JobRequest) -> tuple[models.DeviceModel, 
     if request.device is not None:
         device = session.scalars(select(models.Device).where(models.Device.uuid == request.device)).one_or_none()
         if device is None:
-            raise InvalidRequestError("device", f"no device {request.device!r} has registered.", _a_device(session))
+            raise InvalidRequestError(
+                "device", f"there is no device {request.device!r}: no worker has registered it.", _a_device(session)
+            )
     if request.device_model is not None and request.device_model not in slugs:
         raise InvalidRequestError(
-            "device_model", f"there is no {request.device_model!r}; there are {', '.join(slugs)}.", slugs[0]
+            "device_model",
+            f"there is no device model {request.device_model!r}; device models here: {', '.join(slugs)}.",
+            slugs[0],
         )
     if device is not None:
         model = next(row for row in rows if row.id == device.model_id)
         if request.device_model not in {None, model.slug}:
-            raise InvalidRequestError("device", f"it is a {model.slug}, not a {request.device_model}.", device.uuid)
+            raise InvalidRequestError(
+                "device", f"this device is a {model.slug}, not a {request.device_model}.", device.uuid
+            )
         return model, device
-    slug = request.device_model or only_slug([row.slug for row, has_one in found if has_one])
+    slug = request.device_model or only_slug([row.slug for row, has_one in rows_with_device if has_one])
     return next(row for row in rows if row.slug == slug), None
 
 
@@ -139,14 +149,16 @@ def _a_device(session: Session) -> str | None:
     return session.scalar(select(models.Device.uuid).order_by(models.Device.id).limit(1))
 
 
-def _check_variants(kernel: Kernel, problem: Problem, model: models.DeviceModel, wanted: Sequence[str] | None) -> None:
+def _check_variants(
+    kernel: Kernel, problem: Problem, model: models.DeviceModel, variants: Sequence[str] | None
+) -> None:
     usable = [variant.name for variant in kernel.usable_variants(problem, limits_of(model))]
-    refused = [name for name in wanted or () if name not in usable]
+    refused = [name for name in variants or () if name not in usable]
     if refused:
         raise InvalidRequestError(
             "variants",
             f"{kernel.name} has no variant {refused[0]!r} for this problem on {model.slug}; "
-            f"there are {', '.join(usable) or 'none'}.",
+            f"variants for it: {', '.join(usable) or 'none'}.",
             usable[0] if usable else None,
         )
     if not usable:
@@ -167,7 +179,7 @@ def _check_choices(model: models.DeviceModel, request: JobRequest) -> None:
 
 
 def check_budget_ceilings(trials: int | None, seconds: float | None) -> None:
-    """Raises CeilingError where the budget is beyond what the caller's key allows, or does not say how far it goes."""
+    """Raises CeilingError where the budget exceeds what the caller's key allows, or lacks a limit that the key has."""
     most = ceilings()
     for name, asked, highest in (("trials", trials, most.max_trials), ("seconds", seconds, most.max_seconds)):
         if highest is not None and (asked is None or asked > highest):
@@ -175,9 +187,10 @@ def check_budget_ceilings(trials: int | None, seconds: float | None) -> None:
 
 
 def _check_open_jobs(session: Session, accepted: AcceptedRequest) -> None:
-    """Raises CeilingError where the caller's key has as many open jobs as it may, and there is none to be joined.
+    """Raises CeilingError where the caller's key has as many open jobs as it may, and the job would be a new one.
 
-    Counted are the jobs of all keys of its name: it may have been rotated. The keys' rows order those who ask.
+    The jobs of all keys of its name count: it may have been rotated. The keys' rows are locked, so that simultaneous
+    requests take turns.
     """
     most, who = ceilings().max_open_jobs, acting()
     if most is None or who is None or who.caller.key_name is None:
@@ -189,7 +202,7 @@ def _check_open_jobs(session: Session, accepted: AcceptedRequest) -> None:
     keys = session.scalars(same.with_for_update()).all()
     open_jobs = select(func.count()).where(job.key_id.in_(keys), job.state.in_(OPEN))
     if (session.scalar(open_jobs) or 0) >= most:
-        raise CeilingError(f"This key may have {most} jobs queued or running; wait for one, or cancel one.")
+        raise CeilingError(f"This key may have {most} jobs queued or running; wait until one ends, or cancel one.")
 
 
 def _job_of_key(session: Session, key: str | None, body_hash: str) -> uuid.UUID | None:
@@ -197,12 +210,12 @@ def _job_of_key(session: Session, key: str | None, body_hash: str) -> uuid.UUID 
     if row is None:
         return None
     if row.body_hash != body_hash:
-        raise ConflictError(f"The idempotency key {key!r} was used before, with another body.")
+        raise ConflictError(f"The idempotency key {key!r} was used before, with another body; choose a new key.")
     return row.job_id
 
 
 def _owner() -> str:
-    """Whose idempotency keys count: the same word of two callers stands for two jobs."""
+    """The owner of the caller's idempotency keys: equal keys of two callers stand for two jobs."""
     who = acting()
     return (who.caller.key_name if who else None) or ""
 

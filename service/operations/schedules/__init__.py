@@ -1,1 +1,1 @@
-"""Schedules: kept, checked, fired."""
+"""Schedules: stored, checked, fired."""

@@ -1,4 +1,4 @@
-"""What a schedule is refused for when it is made or changed: whatever its jobs would be refused for."""
+"""Checks of a schedule when it is created or changed: it is refused for whatever its jobs would be refused for."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from tilewright.service.store.models import Overlap, ScheduleTarget
 
 _OF_A_PROBLEM = ("kernel", "shape", "dtype", "options")
 _NEWER = {"target", "top", "kernel"}
-"""Fields that requests for named problems do not have: such a request of an older caller is still the same one."""
+"""Fields left out of the hash of a request that lists its problems: callers older than these fields send none."""
 
 
 @dataclass(frozen=True)
 class CheckedSchedule:
-    """What a request comes to: when it is due, the columns of its row but the due time, its problems in their order."""
+    """A checked request: its due times, the columns of its row except the next one, its problems in order."""
 
     times: DueTimes
     columns: Mapping[str, Any]
@@ -39,10 +39,10 @@ def check_schedule(session: Session, request: ScheduleRequest) -> CheckedSchedul
     times = DueTimes.of(request.cron, request.time_zone)
     named = ScheduleTarget(request.target) is ScheduleTarget.PROBLEMS
     problem_ids, model, device = check_problems(session, request) if named else check_target(session, request)
-    said = request.model_dump_json(exclude=_NEWER if named else None)
-    same = {"name", "time_zone", "kernel", "variants", "compiler", "priority", "enabled"}
-    own = {
-        "body_hash": hashlib.sha256(said.encode()).hexdigest(),
+    body = request.model_dump_json(exclude=_NEWER if named else None)
+    copied = {"name", "time_zone", "kernel", "variants", "compiler", "priority", "enabled"}
+    computed = {
+        "body_hash": hashlib.sha256(body.encode()).hexdigest(),
         "cron": times.cron,
         "overlap": Overlap(request.overlap),
         "target": ScheduleTarget(request.target),
@@ -53,34 +53,37 @@ def check_schedule(session: Session, request: ScheduleRequest) -> CheckedSchedul
         "budget_seconds": request.budget.seconds,
         "budget_target_ms": request.budget.target_ms,
     }
-    return CheckedSchedule(times, request.model_dump(include=same) | own, problem_ids)
+    return CheckedSchedule(times, request.model_dump(include=copied) | computed, problem_ids)
 
 
 def check_caller(trials: int | None, seconds: float | None) -> None:
-    """Raises CeilingError where the caller's key may not ask for jobs of this budget, or only for so many at a time.
+    """Raises CeilingError where the caller's key does not allow this budget, or limits the number of open jobs.
 
-    A schedule's jobs are counted to no key, so that one with a ceiling on open jobs can have none from schedules.
+    A schedule's jobs are counted for no key, so a key with such a limit can have no schedules.
     """
     most = ceilings().max_open_jobs
     if most is not None:
-        raise CeilingError(f"This key may have {most} jobs queued or running; a schedule's jobs would be beside these.")
+        raise CeilingError(
+            f"This key may have {most} jobs queued or running, and a schedule's jobs would not be counted. "
+            "Use a key without max_open_jobs."
+        )
     check_budget_ceilings(trials, seconds)
 
 
 def check_problems(
     session: Session, request: ScheduleRequest
 ) -> tuple[list[int], models.DeviceModel, models.Device | None]:
-    """Problem ids in their order, and where they run; refuses what a job would be refused for, and repetitions."""
+    """Problem ids in order, device model and device; refuses what a job would be refused for, and repetitions."""
     if not request.problems:
-        raise InvalidRequestError("problems", "name at least one, or set target to stale, improvable or demand.")
+        raise InvalidRequestError("problems", "list at least one, or set target to stale, improvable or demand.")
     if request.kernel is not None:
-        raise InvalidRequestError("kernel", "is for targets that look for problems; leave it out.")
+        raise InvalidRequestError("kernel", "is for the targets stale, improvable and demand; leave it out.")
     places: dict[int, int] = {}
     limits = request.model_dump(include={"device_model", "device", "variants", "compiler", "priority"})
     for place, problem in enumerate(request.problems):
-        wanted = JobRequest(**problem.model_dump(), **limits, budget=request.budget)
+        job_request = JobRequest(**problem.model_dump(), **limits, budget=request.budget)
         try:
-            row, model, device = check_job(session, wanted)
+            row, model, device = check_job(session, job_request)
         except InvalidRequestError as error:
             raise InvalidRequestError(_placed(error.field, place), error.reason, error.example) from error
         except InvalidProblemError as error:
@@ -94,10 +97,10 @@ def check_problems(
 def check_target(
     session: Session, request: ScheduleRequest
 ) -> tuple[list[int], models.DeviceModel, models.Device | None]:
-    """No problems yet, and where those that are found will run; refuses what every job would be refused for."""
+    """No problem ids yet, device model and device; refuses what every job would be refused for."""
     for field in ("problems", "variants"):
         if getattr(request, field):
-            raise InvalidRequestError(field, f"leave it out: the target {request.target} finds problems by itself.")
+            raise InvalidRequestError(field, f"leave it out: the target {request.target} chooses the problems.")
     if request.kernel is not None:
         try:
             kernel_named(request.kernel)

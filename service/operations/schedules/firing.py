@@ -1,4 +1,4 @@
-"""Fires schedules: every due time once, whoever looks, and nothing between its record and its jobs."""
+"""Fires schedules: each due time once, however many processes try; its record and its jobs are one transaction."""
 
 from __future__ import annotations
 
@@ -23,26 +23,26 @@ from tilewright.service.store.models import FireOutcome, Overlap
 logger = logging.getLogger(__name__)
 
 CATCH_UP_S = 60.0
-"""Due times missed for no longer than this fire one by one; older ones become a single fire."""
+"""Due times missed by less than this fire one by one; older ones become a single fire."""
 MAX_OPEN_JOBS = 1000
-"""Most open jobs of one schedule: `queue` with jobs slower than its due times must not grow for ever."""
+"""Most open jobs of one schedule, so that `queue` does not grow for ever where jobs take longer than a period."""
 FROZEN_S = 10.0
-"""A process that stands still in the middle of a fire loses its lock after this, and another one fires."""
+"""A process that hangs in the middle of a fire loses its lock after this, and another one fires."""
 REMEMBERED = timedelta(days=7)
 """How long fires are kept; at one a second that is 600,000 rows."""
 AT_ONCE = 50
-"""Schedules dealt with in one transaction."""
+"""Schedules handled in one transaction."""
 
 
 def seconds_until_due(session: Session) -> float:
     """Seconds until the next due time by the database's clock, 0 or less when it has come; infinite without any."""
     left = func.extract("epoch", func.min(models.Schedule.next_at) - func.clock_timestamp())
-    found = session.scalar(select(left).where(models.Schedule.enabled))
-    return float("inf") if found is None else float(found)
+    left_s = session.scalar(select(left).where(models.Schedule.enabled))
+    return float("inf") if left_s is None else float(left_s)
 
 
 def fire_due(session: Session, now: datetime | None = None) -> int:
-    """How many due times were dealt with. `now`: the database's, unless a test says otherwise.
+    """Fires what is due; how many due times were handled. `now`: by the database's clock, unless a test sets it.
 
     Schedules that another process is firing at this moment are left to it.
     """
@@ -72,7 +72,7 @@ def fire_due(session: Session, now: datetime | None = None) -> int:
 
 
 def fire_by_hand(session: Session, schedule: models.Schedule) -> list[uuid.UUID] | None:
-    """The jobs of a fire outside the due times; None where too many are open. The row must be locked."""
+    """Fires outside the due times: the new jobs, None where too many are open. The row must be locked."""
     moment = _database_now(session)
     if moment.microsecond == 0:
         moment += timedelta(microseconds=1)  # whole seconds are due times
@@ -80,13 +80,13 @@ def fire_by_hand(session: Session, schedule: models.Schedule) -> list[uuid.UUID]
 
 
 def forget_old_fires(session: Session) -> None:
-    """Fires older than a week are gone; `last_fire_at` still keeps their due times from coming again."""
+    """Deletes fires older than a week; `last_fire_at` still keeps their due times from firing again."""
     table = models.ScheduleFire
     session.execute(delete_rows(table).where(table.created_at < func.now() - REMEMBERED))
 
 
 def first_due(session: Session, schedule: models.Schedule) -> datetime:
-    """The due time that an enabled schedule waits for first: after now, and after all that were dealt with."""
+    """The first due time of an enabled schedule: after now, and after all that were handled."""
     now = _database_now(session)
     start = max(now, schedule.last_fire_at or now)  # a clock set back must not bring due times again
     return DueTimes.of(schedule.cron, schedule.time_zone).after(start)
@@ -98,7 +98,7 @@ def _database_now(session: Session) -> datetime:
 
 
 def _catch_up(session: Session, schedule: models.Schedule, times: DueTimes, now: datetime) -> int:
-    """How many due times up to now were dealt with; the schedule waits for the next one."""
+    """Handles all due times up to now, and sets the next one; how many there were."""
     due, count = schedule.next_at, 0
     assert due is not None  # noqa: S101 - the row is enabled
     window = whole_second(now, CATCH_UP_S)
@@ -115,22 +115,23 @@ def _catch_up(session: Session, schedule: models.Schedule, times: DueTimes, now:
 
 def _missed(due: datetime, times: DueTimes, recent: datetime) -> str:
     if times.after(due) >= recent:
-        return "Late: nobody was there to fire it in time."
+        return "Late: no API or worker was there to fire it in time."
     until = whole_second(recent, 1).astimezone(UTC)
     return (
-        f"Late, and stands for all due times from {due.astimezone(UTC):%F %T} to {until:%F %T} UTC: nobody was there."
+        f"Late, and stands for all due times from {due.astimezone(UTC):%F %T} to {until:%F %T} UTC: "
+        "no API or worker was there to fire them."
     )
 
 
 def _fire(
     session: Session, schedule: models.Schedule, fire_at: datetime, *, reason: str | None = None, manual: bool = False
 ) -> list[uuid.UUID] | None:
-    """The new jobs: none where nothing is to tune, or the fire was dealt with before; None where it is skipped."""
+    """The new jobs: none where there is nothing to tune or it has fired already, None where it is skipped."""
     problem_ids = problems_to_tune(session, schedule)
     obstacle = _obstacle(session, schedule, len(problem_ids), manual=manual)
     outcome = FireOutcome.SKIPPED if obstacle else FireOutcome.FIRED
     idle = None if problem_ids or obstacle else nothing_found(schedule.target)
-    said = " ".join(part for part in (reason, obstacle, idle) if part) or None
+    reasons = " ".join(part for part in (reason, obstacle, idle) if part) or None
     is_new = session.scalar(
         insert(models.ScheduleFire)
         .values(
@@ -139,7 +140,7 @@ def _fire(
             manual=manual,
             outcome=outcome,
             jobs=0 if obstacle else len(problem_ids),
-            reason=said,
+            reason=reasons,
         )
         .on_conflict_do_nothing()
         .returning(models.ScheduleFire.id)
@@ -159,14 +160,14 @@ def _obstacle(session: Session, schedule: models.Schedule, count: int, *, manual
     ).one()
     if open_jobs and schedule.overlap is Overlap.SKIP and not manual:
         since = oldest.astimezone(UTC)
-        return f"Skipped: {open_jobs} of its jobs still open, the oldest since {since:%F %T} UTC."
+        return f"Skipped: {open_jobs} of its jobs are still open, the oldest since {since:%F %T} UTC."
     if open_jobs + count > MAX_OPEN_JOBS:
-        return f"Skipped: {open_jobs} of its jobs are open; at most {MAX_OPEN_JOBS} may be."
+        return f"Skipped: {open_jobs} of its jobs are open, and at most {MAX_OPEN_JOBS} may be at a time."
     return None
 
 
 def _add_job(session: Session, schedule: models.Schedule, problem_id: int, fire_at: datetime) -> uuid.UUID:
-    """The queued job. It joins no other job and none joins it: each due time does its own measuring."""
+    """Adds a job to the queue. It joins no other job and none joins it: each due time measures anew."""
     queue = queue_of_device(schedule.device.uuid) if schedule.device else queue_of_model(schedule.device_model.slug)
     job = models.TuningJob(
         id=models.uuid7(),

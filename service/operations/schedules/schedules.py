@@ -43,7 +43,7 @@ NEXT_FIRES = 5
 
 
 def create_schedule(session: Session, request: ScheduleRequest) -> ScheduleAnswer:
-    """The new schedule; the same request again answers with the same one.
+    """The new schedule; the same request again returns the same one.
 
     Raises CeilingError, InvalidRequestError or InvalidProblemError naming the field, ConflictError for a taken name.
     """
@@ -67,7 +67,7 @@ def create_schedule(session: Session, request: ScheduleRequest) -> ScheduleAnswe
 
 
 def change_schedule(session: Session, schedule_id: int, request: ScheduleRequest) -> ScheduleAnswer:
-    """The schedule as the request says; what it has made stays, and no due time comes again.
+    """The schedule as the request says; its jobs and fires stay, and no due time fires again.
 
     Raises NotFoundError, NotOwnerError, CeilingError, ConflictError, InvalidRequestError or InvalidProblemError naming
     the field.
@@ -92,7 +92,7 @@ def change_schedule(session: Session, schedule_id: int, request: ScheduleRequest
 
 
 def edit_schedule(session: Session, schedule_id: int, changes: ScheduleChanges) -> ScheduleAnswer:
-    """The schedule with those fields changed, judged as a new one is; raises what `change_schedule` raises."""
+    """The schedule with those fields changed, checked as a new one is; raises what `change_schedule` raises."""
     _locked(session, schedule_id)
     stored = schedule(session, schedule_id).model_dump(include=set(ScheduleRequest.model_fields), exclude_none=True)
     whole = ScheduleRequest.model_validate(stored | changes.model_dump(exclude_unset=True))
@@ -114,16 +114,16 @@ def schedules(session: Session) -> list[ScheduleAnswer]:
 
 def schedule(session: Session, schedule_id: int) -> ScheduleAnswer:
     """One schedule; raises NotFoundError."""
-    found = _answers(session, models.Schedule.id == schedule_id)
-    if not found:
+    answers = _answers(session, models.Schedule.id == schedule_id)
+    if not answers:
         raise NotFoundError("schedule", str(schedule_id))
-    return found[0]
+    return answers[0]
 
 
 def set_enabled(session: Session, schedule_id: int, enabled: bool) -> ScheduleAnswer:
-    """The schedule paused or going on; raises NotFoundError, NotOwnerError, CeilingError.
+    """Pauses or resumes the schedule; raises NotFoundError, NotOwnerError, CeilingError.
 
-    What was due in the pause does not fire.
+    Due times in the pause do not fire.
     """
     row = _locked(session, schedule_id)
     if enabled:
@@ -135,7 +135,7 @@ def set_enabled(session: Session, schedule_id: int, enabled: bool) -> ScheduleAn
 
 
 def delete_schedule(session: Session, schedule_id: int) -> None:
-    """The schedule and the record of its fires are gone; its jobs stay, open ones too.
+    """Deletes the schedule and the record of its fires; its jobs stay, open ones too.
 
     Raises NotFoundError, NotOwnerError.
     """
@@ -144,7 +144,7 @@ def delete_schedule(session: Session, schedule_id: int) -> None:
 
 
 def run_now(session: Session, schedule_id: int) -> list[JobAnswer]:
-    """The jobs of one fire outside the due times, whatever is open, also of a paused schedule.
+    """Fires the schedule now, also when it is paused or has open jobs; the new jobs.
 
     Raises NotFoundError, NotOwnerError, CeilingError, and ConflictError where too many of its jobs are open.
     """
@@ -152,13 +152,13 @@ def run_now(session: Session, schedule_id: int) -> list[JobAnswer]:
     check_caller(row.budget_trials, row.budget_seconds)
     made = fire_by_hand(session, row)
     if made is None:
-        raise ConflictError(f"The schedule has too many open jobs; at most {MAX_OPEN_JOBS} may be. Cancel some first.")
+        raise ConflictError(f"The schedule would have more than {MAX_OPEN_JOBS} open jobs; cancel some first.")
     session.flush()
     return [job(session, job_id) for job_id in made]
 
 
 def fires(session: Session, schedule_id: int, *, limit: int = 50, cursor: str | None = None) -> Page[FireAnswer]:
-    """One page of what has come of the due times, newest first; raises NotFoundError, InvalidRequestError."""
+    """One page of the schedule's fires, newest first; raises NotFoundError, InvalidRequestError."""
     if session.get(models.Schedule, schedule_id) is None:
         raise NotFoundError("schedule", str(schedule_id))
     table = models.ScheduleFire
@@ -182,7 +182,7 @@ def _taken(name: str) -> ConflictError:
 
 
 def _locked(session: Session, schedule_id: int) -> models.Schedule:
-    """The row, which nobody can fire or change meanwhile; raises NotFoundError, NotOwnerError."""
+    """The row, locked against firing and changes; raises NotFoundError, NotOwnerError."""
     table = models.Schedule
     row = session.scalars(
         select(table)
@@ -223,8 +223,8 @@ def _answer(
     last_jobs: list[UUID],
     open_jobs: int,
 ) -> ScheduleAnswer:
-    same = {name: getattr(row, name) for name in ScheduleAnswer.model_fields if hasattr(row, name)}
-    own: dict[str, Any] = {
+    copied = {name: getattr(row, name) for name in ScheduleAnswer.model_fields if hasattr(row, name)}
+    computed: dict[str, Any] = {
         "problems": problems,
         "device_model": row.device_model.slug,
         "device": row.device.uuid if row.device else None,
@@ -239,7 +239,7 @@ def _answer(
         "last_jobs": last_jobs,
         "open_jobs": open_jobs,
     }
-    return ScheduleAnswer(**same | own)
+    return ScheduleAnswer(**copied | computed)
 
 
 def _next_fires(row: models.Schedule) -> list[datetime]:
@@ -253,15 +253,15 @@ def _next_fires(row: models.Schedule) -> list[datetime]:
 
 def _problems(session: Session, ids: Sequence[int]) -> dict[int, list[ProblemAnswer]]:
     table = models.ScheduledProblem
-    found: dict[int, list[ProblemAnswer]] = defaultdict(list)
+    problems: dict[int, list[ProblemAnswer]] = defaultdict(list)
     for row in session.scalars(
         select(table)
         .where(table.schedule_id.in_(ids))
         .order_by(table.schedule_id, table.place)
         .options(joinedload(table.problem).joinedload(models.Problem.kernel))
     ):
-        found[row.schedule_id].append(problem_answer(row.problem))
-    return found
+        problems[row.schedule_id].append(problem_answer(row.problem))
+    return problems
 
 
 def _last_fires(session: Session, ids: Sequence[int]) -> dict[int, models.ScheduleFire]:
@@ -282,15 +282,15 @@ def _last_jobs(session: Session, ids: Sequence[int]) -> dict[int, list[UUID]]:
         .group_by(models.Schedule.id)
         .subquery()
     )
-    found: dict[int, list[UUID]] = defaultdict(list)
+    jobs: dict[int, list[UUID]] = defaultdict(list)
     for schedule_id, job_id in session.execute(
         select(table.schedule_id, table.id)
         .join(newest, (table.schedule_id == newest.c.id) & (table.fire_at == newest.c.fire_at))
         .order_by(table.id)
     ):
         if schedule_id is not None:
-            found[schedule_id].append(job_id)
-    return found
+            jobs[schedule_id].append(job_id)
+    return jobs
 
 
 def _open_jobs(session: Session, ids: Sequence[int]) -> dict[int, int]:
@@ -304,9 +304,9 @@ def _open_jobs(session: Session, ids: Sequence[int]) -> dict[int, int]:
 
 
 def _fire_answer(row: models.ScheduleFire) -> FireAnswer:
-    own = {"fire_at": _utc(row.fire_at), "created_at": _utc(row.created_at), "outcome": row.outcome.value}
-    same = {name: getattr(row, name) for name in FireAnswer.model_fields}
-    return FireAnswer(**same | own)
+    converted = {"fire_at": _utc(row.fire_at), "created_at": _utc(row.created_at), "outcome": row.outcome.value}
+    copied = {name: getattr(row, name) for name in FireAnswer.model_fields}
+    return FireAnswer(**copied | converted)
 
 
 def _utc(moment: datetime | None) -> datetime | None:

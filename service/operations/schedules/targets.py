@@ -1,4 +1,4 @@
-"""The problems that a schedule finds when it fires: everything stale, everything improvable, the top of demand."""
+"""The problems that a schedule tunes when it fires: those listed, the stale, the improvable or those in demand."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tilewright.service.store import models
 from tilewright.service.store.models import ScheduleTarget
 
 LOOKED_AT = 10
-"""So many times as many problems as are wanted are looked at, for those that turn out to be of no use."""
+"""Problems looked at for each one that a fire may have, because some turn out not to be tunable."""
 
 
 def problems_to_tune(session: Session, schedule: models.Schedule) -> list[int]:
@@ -34,29 +34,29 @@ def problems_to_tune(session: Session, schedule: models.Schedule) -> list[int]:
         query = select(named.problem_id).where(named.schedule_id == schedule.id).order_by(named.place)
         return list(session.scalars(query))
     assert schedule.top is not None  # noqa: S101 - a constraint of the table
-    found: Iterable[int]
+    problem_ids: Iterable[int]
     match schedule.target:
         case ScheduleTarget.STALE:
-            found = _stale(session, schedule)
+            problem_ids = _stale(session, schedule)
         case ScheduleTarget.IMPROVABLE:
-            found = _improvable(session, schedule)
+            problem_ids = _improvable(session, schedule)
         case _:
-            found = _demanded(session, schedule)
-    return list(islice(found, schedule.top))
+            problem_ids = _demanded(session, schedule)
+    return list(islice(problem_ids, schedule.top))
 
 
 def nothing_found(target: ScheduleTarget) -> str:
-    """What a fire says that found nothing to tune."""
+    """The reason of a fire that created no jobs."""
     return {
-        ScheduleTarget.PROBLEMS: "No problem is named.",
-        ScheduleTarget.STALE: "Nothing is stale.",
-        ScheduleTarget.IMPROVABLE: "Nothing is improvable.",
-        ScheduleTarget.DEMAND: "Nothing is asked for that is not known.",
+        ScheduleTarget.PROBLEMS: "The schedule lists no problems.",
+        ScheduleTarget.STALE: "No problem is stale.",
+        ScheduleTarget.IMPROVABLE: "No problem is improvable.",
+        ScheduleTarget.DEMAND: "Every requested problem has been tuned.",
     }[target]
 
 
 def _stale(session: Session, schedule: models.Schedule) -> Iterator[int]:
-    """Problems that nothing fresh is known of, the longest unverified first."""
+    """Problems with nothing but stale bests, the one verified longest ago first."""
     best = models.BestConfiguration
     fresh = _fresh(session, schedule, best.problem_id).where(models.Environment.origin.is_(None))
     oldest = func.min(best.verified_at)
@@ -71,18 +71,18 @@ def _stale(session: Session, schedule: models.Schedule) -> Iterator[int]:
 
 
 def _improvable(session: Session, schedule: models.Schedule) -> Iterator[int]:
-    """Problems whose best comes of a study that has not seen all variants, the longest unverified first.
+    """Problems whose best is of a study that has not tried all variants, the one verified longest ago first.
 
     A study of an old environment gets no more trials: it counts only where there is no newer one.
     """
     best = models.BestConfiguration
-    wanted = or_(
+    is_newest = or_(
         best.id.in_(_fresh(session, schedule, best.id)),
         best.problem_id.not_in(_fresh(session, schedule, best.problem_id)),
     )
     query: Any = (
         perhaps_improvable(session, select(best.id, best.problem_id))
-        .where(*_current(schedule), *_is_free(schedule, best.problem_id), wanted)
+        .where(*_current(schedule), *_is_free(schedule, best.problem_id), is_newest)
         .order_by(best.verified_at, best.id)
         .limit(LOOKED_AT * (schedule.top or 0))
     )
@@ -92,9 +92,9 @@ def _improvable(session: Session, schedule: models.Schedule) -> Iterator[int]:
 
 
 def _demanded(session: Session, schedule: models.Schedule) -> Iterator[int]:
-    """Problems that are asked for and not known, the most asked for first, and none that takes very long.
+    """Requested problems that are not tuned, the most requested first, without those whose launches take very long.
 
-    Whoever may read may ask for anything, and as often as they like.
+    Every reader can request any problem, as often as they like.
     """
     demand = models.Demand
     kernels = {kernel.name: kernel for kernel in catalogue().kernels()}
@@ -104,8 +104,8 @@ def _demanded(session: Session, schedule: models.Schedule) -> Iterator[int]:
         if row.kernel not in kernels or not _is_tunable(session, schedule, row.kernel, row):
             continue
         problem = kernels[row.kernel].problem(row.shape, row.dtype, row.options)
-        asked = BestQuery(kernels[row.kernel], problem, model.slug, model.limits)
-        if ImportContext(asked, model, ()).least_launch_ms > settings().demand_most_ms:
+        query = BestQuery(kernels[row.kernel], problem, model.slug, model.limits)
+        if ImportContext(query, model, ()).least_launch_ms > settings().demand_most_ms:
             continue
         problem_id = problem_row(session, problem).id
         if session.scalar(select(models.Problem.id).where(models.Problem.id == problem_id, *_is_free(schedule))):
@@ -126,12 +126,12 @@ def _current(schedule: models.Schedule) -> list[ColumnElement[bool]]:
 
 
 def _fresh(session: Session, schedule: models.Schedule, column: Any) -> Any:
-    """That column of the model's bests that are not stale."""
+    """That column of the device model's bests that are not stale."""
     return only_stale(session, select(column).where(*_current(schedule)), wanted=False).correlate(None)
 
 
 def _is_free(schedule: models.Schedule, problem_id: Any = models.Problem.id) -> list[ColumnElement[bool]]:
-    """No job for the problem waits or runs on the model."""
+    """No job for the problem is open on the device model."""
     job = aliased(models.TuningJob)
     there = select(job.id).where(
         job.problem_id == problem_id, job.device_model_id == schedule.device_model_id, job.state.in_(OPEN)
@@ -149,7 +149,7 @@ def _tunable(session: Session, schedule: models.Schedule, problem_ids: Iterable[
 def _is_tunable(
     session: Session, schedule: models.Schedule, kernel: str, problem: models.Problem | models.Demand
 ) -> bool:
-    """Whether a job could be asked for; of a kernel that only workers know, they find out."""
+    """Whether a job would be accepted; for a kernel that only workers have, it is assumed."""
     if kernel not in {known.name for known in catalogue().kernels()}:
         return True
     try:

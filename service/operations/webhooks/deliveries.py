@@ -1,4 +1,4 @@
-"""Messages of webhooks on their way: claimed by one process at a time, signed, settled, tried again, forgotten."""
+"""Delivers messages of webhooks: claimed by one process at a time, signed, sent, tried again, deleted when old."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from tilewright.service.store import models
 from tilewright.service.store.models import DeliveryState
 
 PAUSES_S = (5.0, 30.0, 120.0, 600.0, 1800.0, 7200.0, 21600.0)
-"""Between attempts; a receiver may be away for about eight hours before a message is given up."""
+"""Pauses between attempts; a receiver may be away for about eight hours before a message is given up."""
 
 CLAIM_S = 60.0
-"""Longer than any attempt takes: a message whose process died on the way is due again after this."""
+"""Longer than any attempt takes; a message whose process died meanwhile is due again after this."""
 
 REMEMBERED = timedelta(days=30)
 ERROR_LENGTH = 500
@@ -33,8 +33,8 @@ GONE = 410
 
 
 @dataclass(frozen=True)
-class Claimed:
-    """One attempt that this process is to make."""
+class ClaimedMessage:
+    """One attempt, which only this process makes."""
 
     id: uuid.UUID
     webhook_id: int
@@ -46,7 +46,7 @@ class Claimed:
 
 @dataclass(frozen=True)
 class DeliveryAttempt:
-    """What came of it: the answer's status, or why there was none."""
+    """The result of an attempt: the status of the response, or why there was none."""
 
     status_code: int | None = None
     error: str | None = None
@@ -61,11 +61,11 @@ class DeliveryAttempt:
         """Why it was not delivered."""
         if self.is_delivered:
             return None
-        return (self.error or f"It answered with status {self.status_code}.")[:ERROR_LENGTH]
+        return (self.error or f"The receiver answered with status {self.status_code}.")[:ERROR_LENGTH]
 
 
-def claim(session: Session, *, limit: int, busy: Collection[int] = ()) -> list[Claimed]:
-    """Attempts that are due, one of each webhook that is not `busy`; nobody else makes them for CLAIM_S."""
+def claim(session: Session, *, limit: int, busy: Collection[int] = ()) -> list[ClaimedMessage]:
+    """Claims attempts that are due, one for each webhook that is not `busy`; no other process gets them for CLAIM_S."""
     table = models.WebhookDelivery
     is_due = (table.state == DeliveryState.WAITING, table.next_at <= func.now())
     place = func.row_number().over(partition_by=table.webhook_id, order_by=(table.next_at, table.id))
@@ -84,32 +84,33 @@ def claim(session: Session, *, limit: int, busy: Collection[int] = ()) -> list[C
         row.attempts += 1
         row.next_at = func.now() + timedelta(seconds=CLAIM_S)
         hook = row.webhook
-        claimed.append(Claimed(row.id, hook.id, hook.url, hook.secret, row.attempts, _body(session, row.job_id)))
+        body = _body(session, row.job_id)
+        claimed.append(ClaimedMessage(row.id, hook.id, hook.url, hook.secret, row.attempts, body))
     session.flush()
     return claimed
 
 
-def settle(session: Session, attempt: Claimed, attempted: DeliveryAttempt) -> None:
-    """Writes down what came of the attempt; one that was claimed again meanwhile is left to whoever did that."""
-    given_up = attempt.attempt > len(PAUSES_S) or attempted.status_code == GONE
-    values: dict[str, Any] = {"status_code": attempted.status_code, "error": attempted.reason}
-    if attempted.is_delivered:
+def settle(session: Session, message: ClaimedMessage, attempt: DeliveryAttempt) -> None:
+    """Records the result of the attempt, unless the message was claimed again meanwhile."""
+    given_up = message.attempt > len(PAUSES_S) or attempt.status_code == GONE
+    values: dict[str, Any] = {"status_code": attempt.status_code, "error": attempt.reason}
+    if attempt.is_delivered:
         values |= {"state": DeliveryState.DELIVERED, "delivered_at": func.now()}
     elif given_up:
         values |= {"state": DeliveryState.FAILED}
     else:
-        values |= {"next_at": func.now() + timedelta(seconds=PAUSES_S[attempt.attempt - 1])}
+        values |= {"next_at": func.now() + timedelta(seconds=PAUSES_S[message.attempt - 1])}
     table = models.WebhookDelivery
     session.execute(
         update(table)
-        .where(table.id == attempt.id, table.attempts == attempt.attempt, table.state == DeliveryState.WAITING)
+        .where(table.id == message.id, table.attempts == message.attempt, table.state == DeliveryState.WAITING)
         .values(**values)
         .execution_options(synchronize_session=False)
     )
 
 
 def forget_old_deliveries(session: Session) -> None:
-    """Messages of a month ago are gone, however they ended."""
+    """Deletes messages older than a month, except those that are still waiting."""
     table = models.WebhookDelivery
     session.execute(
         delete_rows(table).where(table.created_at < func.now() - REMEMBERED, table.state != DeliveryState.WAITING)
@@ -124,12 +125,12 @@ def signature(secret: str, message_id: str, timestamp_s: int, body: bytes) -> st
 
 
 def _body(session: Session, job_id: uuid.UUID) -> bytes:
-    """What the receiver is told: the job without its finalists, which it can ask for."""
+    """The body of a message: the job without its result, which the receiver can get by `path`."""
     job = jobs.job(session, job_id).model_dump(mode="json", exclude={"result", "worker", "epoch"})
     job["error"] = job["error"] and job["error"][:ERROR_LENGTH]
-    said = {
+    message = {
         "type": f"job.{job['state']}",
         "timestamp": job["finished_at"],
         "data": job | {"path": f"/v1/jobs/{job_id}"},
     }
-    return json.dumps(said, separators=(",", ":")).encode()
+    return json.dumps(message, separators=(",", ":")).encode()

@@ -1,4 +1,4 @@
-"""Where messages may go: addresses that are safe to be called from here, whatever a name resolves to."""
+"""Addresses that webhooks may call: public ones only, whatever a name resolves to, unless a setting allows others."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _PORTS = {"https": 443, "http": 80}
 
 @dataclass(frozen=True)
 class WebhookAddress:
-    """An address taken apart: what to connect to, and what to say there."""
+    """The parts of an address: where to connect, and which path to request there."""
 
     scheme: str
     host: str
@@ -45,21 +45,21 @@ class WebhookAddress:
 
     @property
     def literal(self) -> IpAddress | None:
-        """The host where it is an address and no name."""
+        """The host's IP address; None where the host is a name."""
         return address_of(self.host)
 
 
 def check_url(url: str) -> WebhookAddress:
-    """The address taken apart; raises InvalidRequestError where no message may ever go there.
+    """The parts of an allowed address; raises InvalidRequestError for one that no message may go to.
 
-    Names are not looked up here: what they resolve to is decided at every attempt.
+    Names are not looked up here: what they resolve to is checked at every attempt.
     """
     parts = _split(url)
     allows_private = settings().webhook_private_addresses
     if parts.scheme != "https" and not (parts.scheme == "http" and allows_private):
-        raise _refusal("must begin with https:// .")
+        raise _refusal("must begin with https://")
     if parts.username is not None or parts.password is not None or parts.fragment:
-        raise _refusal("must hold neither a user, nor a password, nor a fragment.")
+        raise _refusal("must not contain a user, a password or a fragment.")
     if not parts.hostname or "%" in parts.netloc:
         raise _refusal("must name a host.")
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
@@ -69,7 +69,7 @@ def check_url(url: str) -> WebhookAddress:
     return target
 
 
-NOT_PUBLIC = "{address} is no public address, and TILEWRIGHT_WEBHOOK_PRIVATE_ADDRESSES is off."
+NOT_PUBLIC = "{address} is not a public address, and TILEWRIGHT_WEBHOOK_PRIVATE_ADDRESSES is off."
 
 
 def is_allowed(address: IpAddress) -> bool:
@@ -78,13 +78,13 @@ def is_allowed(address: IpAddress) -> bool:
 
 
 def is_public(address: IpAddress) -> bool:
-    """Whether it is one of the open Internet: not private, loopback, link-local, shared, reserved or a tunnel's."""
+    """Whether it is on the open Internet: not private, loopback, link-local, shared, reserved or of a tunnel."""
     is_closed = address.is_multicast or address.is_reserved or getattr(address, "is_site_local", False)
     return address.is_global and not is_closed and not any(address in network for network in _CLOSED)
 
 
 def address_of(text: str) -> IpAddress | None:
-    """The address that the text is; None for a name."""
+    """The text as an IP address; None for a name."""
     try:
         return ipaddress.ip_address(text)
     except ValueError:
@@ -93,7 +93,7 @@ def address_of(text: str) -> IpAddress | None:
 
 def _split(url: str) -> SplitResult:
     if len(url) > MAX_LENGTH or not url.isascii() or not url.isprintable() or " " in url or "\\" in url:
-        raise _refusal(f"must be an address of at most {MAX_LENGTH} plain characters.")
+        raise _refusal(f"must be at most {MAX_LENGTH} printable ASCII characters without spaces and backslashes.")
     try:
         return urlsplit(url)
     except ValueError as error:
@@ -104,7 +104,7 @@ def _port(parts: SplitResult) -> int:
     try:
         port = parts.port or _PORTS[parts.scheme]
     except ValueError:
-        raise _refusal("has a port that is none.") from None
+        raise _refusal("has an invalid port; ports go from 1 to 65535.") from None
     return port
 
 

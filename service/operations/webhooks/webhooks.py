@@ -1,4 +1,4 @@
-"""Webhooks: made, listed, removed; the end of a job becomes a message to each in the transaction that ends it."""
+"""Webhooks: created, listed, deleted; the transaction that ends a job adds a message for each of them."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from sqlalchemy import String, func, select, type_coerce
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.orm import Session, joinedload
 
-from tilewright.service.errors import CeilingError, ConflictError, InvalidRequestError, NotFoundError
+from tilewright.service.errors import CeilingError, ConflictError, NotFoundError
 from tilewright.service.operations.answers import Answer, Page
+from tilewright.service.operations.pages import invalid_cursor
 from tilewright.service.operations.requests import WebhookRequest
 from tilewright.service.operations.webhooks.url import check_url
 from tilewright.service.store import models
@@ -22,7 +23,7 @@ from tilewright.service.store.models import DeliveryState, JobState
 
 ENDED = (JobState.DONE, JobState.FAILED, JobState.CANCELLED)
 MAX_WEBHOOKS = 50
-"""Each end of a job writes a row for each."""
+"""Every job that ends writes a row for each webhook."""
 
 SECRET_BYTES = 32
 MARK = "whsec_"
@@ -34,10 +35,12 @@ class WebhookAnswer(Answer):
 
     name: str
     url: str
-    states: list[str] = Field(description="Jobs that end so are told of.", examples=[["done", "failed"]])
+    states: list[str] = Field(
+        description="It gets a message for jobs that end in one of these.", examples=[["done", "failed"]]
+    )
     created_at: datetime
-    waiting: int = Field(description="Messages that are still to be delivered.")
-    failed: int = Field(description="Messages that were given up.")
+    waiting: int = Field(description="Messages not yet delivered.")
+    failed: int = Field(description="Messages given up after the last attempt.")
 
 
 class NewWebhookAnswer(WebhookAnswer):
@@ -47,15 +50,15 @@ class NewWebhookAnswer(WebhookAnswer):
 
 
 class DeliveryAnswer(Answer):
-    """One message: what became of it so far."""
+    """One message and its delivery so far."""
 
     id: uuid.UUID = Field(description="The same at every attempt: `webhook-id`.")
     webhook: str
     job_id: uuid.UUID
     state: str = Field(description="waiting, delivered or failed.")
     attempts: int
-    next_at: datetime | None = Field(description="When it is tried next; null where it is not.")
-    status_code: int | None = Field(description="Of the last answer.")
+    next_at: datetime | None = Field(description="Time of the next attempt; null where there is none.")
+    status_code: int | None = Field(description="Status of the receiver's last answer.")
     error: str | None = Field(description="Why the last attempt failed.")
     created_at: datetime
     delivered_at: datetime | None
@@ -95,7 +98,7 @@ def webhooks(session: Session) -> list[WebhookAnswer]:
 
 
 def delete_webhook(session: Session, name: str) -> None:
-    """The webhook and the record of its messages are gone; raises NotFoundError."""
+    """Deletes the webhook and the record of its messages; raises NotFoundError."""
     session.delete(_named(session, name))
     session.flush()
 
@@ -112,7 +115,7 @@ def deliveries(session: Session, name: str, *, limit: int = 50, cursor: str | No
 
 
 def troubled(session: Session, *, limit: int) -> list[DeliveryAnswer]:
-    """The newest messages of any webhook that an attempt at failed and that are not delivered yet, or given up."""
+    """The newest messages, of any webhook, that have failed at least once and are not delivered."""
     table = models.WebhookDelivery
     rows = session.scalars(
         select(table)
@@ -125,7 +128,7 @@ def troubled(session: Session, *, limit: int) -> list[DeliveryAnswer]:
 
 
 def redeliver(session: Session, name: str, delivery_id: uuid.UUID) -> DeliveryAnswer:
-    """The message, due now and with all its attempts before it again; raises NotFoundError."""
+    """Makes the message due now, with all its attempts again; raises NotFoundError."""
     table = models.WebhookDelivery
     row = session.scalars(
         select(table).where(table.id == delivery_id, table.webhook_id == _named(session, name).id).with_for_update()
@@ -139,7 +142,7 @@ def redeliver(session: Session, name: str, delivery_id: uuid.UUID) -> DeliveryAn
 
 
 def announce(session: Session, job_id: uuid.UUID) -> None:
-    """Makes the messages about a job that has ended, each once; nothing for a job that has not."""
+    """Adds the messages about a job that has ended, each once; adds none for an open job."""
     job, hook, delivery = models.TuningJob, models.Webhook, models.WebhookDelivery
     listening = session.scalars(
         select(hook.id)
@@ -189,6 +192,4 @@ def _delivery_of(cursor: str) -> uuid.UUID:
     try:
         return uuid.UUID(hex=cursor)
     except ValueError:
-        raise InvalidRequestError(
-            "cursor", "is not one that a page of this list handed out; leave it out to start."
-        ) from None
+        raise invalid_cursor() from None

@@ -1,4 +1,4 @@
-"""The tables. Results are keyed by device model, problem and environment; history is kept, never overwritten."""
+"""The tables. Results are keyed by device model, problem and environment; older ones are kept, not overwritten."""
 
 from tilewright.service.store.models.access import ApiKey, AuditEntry, BrowserSession
 from tilewright.service.store.models.comparisons import Comparison

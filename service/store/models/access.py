@@ -1,4 +1,4 @@
-"""Who may ask for what: keys, browser sessions, and the record of every change."""
+"""Access: keys, browser sessions, and the record of every change."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class ApiKey(Base):
 
 
 class BrowserSession(Base):
-    """A browser that has shown a key, until it signs out or the time is over; it may do what the key may."""
+    """A browser that was signed in with a key, until it signs out or the session expires; it has the key's rights."""
 
     __tablename__ = "browser_sessions"
 
@@ -45,7 +45,7 @@ class BrowserSession(Base):
 
 
 class AuditEntry(Base):
-    """One change: who made it, by which request, to what. Written in the transaction of the change itself."""
+    """One change: by which caller and request, in which tables. Written in the transaction of the change itself."""
 
     __tablename__ = "audit_entries"
     __table_args__ = (Index(None, "at"),)

@@ -1,4 +1,4 @@
-"""What tuning again came to."""
+"""Comparisons of the bests before and after a schedule's jobs."""
 
 from __future__ import annotations
 

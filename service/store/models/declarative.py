@@ -29,7 +29,7 @@ NAMING = {
 
 
 class Base(DeclarativeBase):
-    """Every table of ours."""
+    """The base class of our tables."""
 
     metadata = MetaData(naming_convention=NAMING)
     type_annotation_map = {  # noqa: RUF012 - SQLAlchemy's own declaration

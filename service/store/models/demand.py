@@ -1,4 +1,4 @@
-"""What was asked for: problems that were not known, and whose best configurations an API keeps in memory."""
+"""Demand: requested problems that are not tuned, and the shelves that an API reads into memory first."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from tilewright.service.store.models.devices import DeviceModel
 
 
 class Demand(Base):
-    """A problem that callers asked for on a device model while no best of exactly it was known, and how often.
+    """A problem that callers requested on a device model while exactly it was not tuned, and how often.
 
-    The problem is spelled out: a row in `problems` is made when it is tuned, not when a stranger asks.
+    The problem is spelled out: it gets a row in `problems` when it is tuned, not when a caller without a key asks.
     """
 
     __tablename__ = "demand"
@@ -41,7 +41,7 @@ class Demand(Base):
 
 
 class AskedShelf(Base):
-    """A kernel on a device model whose best configurations were asked for: an API that starts reads them first."""
+    """A kernel on a device model whose bests were requested: an API that starts reads them into memory first."""
 
     __tablename__ = "asked_shelves"
 

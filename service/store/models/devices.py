@@ -1,4 +1,4 @@
-"""Device models, devices and the environments that they measured in."""
+"""Device models, devices, and the environments that results were measured in."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ class DeviceState(StrEnum):
     """Whether a device may be given work."""
 
     READY = "ready"
-    LOST = "lost"  # it stopped answering twice in a row; a person must look
+    LOST = "lost"  # it stopped answering twice in a row; somebody must look at it
 
 
 class DeviceModel(Base):
-    """A product, with its limits and peaks (`details`: tuner.device.DeviceModel as JSON)."""
+    """A product, with its limits and peaks (`details`: tuner.devices.device.DeviceModel as JSON)."""
 
     __tablename__ = "device_models"
 
@@ -40,7 +40,7 @@ class DeviceModel(Base):
 
 
 class Device(Base):
-    """One device, by UUID, on a host whose worker last spoke at `heartbeat_at`.
+    """One device, by UUID, on a host whose worker last reported at `heartbeat_at`.
 
     A slice of a GPU (MIG) is a device of its own model; `physical_uuid` names the GPU that it is cut from.
     """
@@ -67,7 +67,7 @@ class Device(Base):
 
 
 class Environment(Base):
-    """Driver, toolkit, compiler, runtime, clocks; `hash` is tuner.device.Environment.hash."""
+    """Driver, toolkit, compiler, runtime, clocks; `hash` is tuner.devices.device.Environment.hash."""
 
     __tablename__ = "environments"
 

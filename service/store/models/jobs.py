@@ -24,7 +24,7 @@ from tilewright.service.store.models.problems import Problem
 
 
 class JobState(StrEnum):
-    """Where a tuning job stands."""
+    """The state of a tuning job."""
 
     QUEUED = "queued"
     RUNNING = "running"
@@ -55,7 +55,7 @@ class Study(Base):
 
 
 class TuningJob(Base):
-    """A request to add to a study. Whoever holds the newest `epoch` is right; older holders are fenced off."""
+    """A request to add to a study. Only the worker with the newest `epoch` may write; older ones are fenced off."""
 
     __tablename__ = "tuning_jobs"
     __table_args__ = (
@@ -71,7 +71,7 @@ class TuningJob(Base):
         ),
         Index("ix_tuning_jobs_open", "state", postgresql_where=text("state IN ('queued', 'running')")),
         Index("ix_tuning_jobs_samples_kept", "finished_at", postgresql_where=text("samples_pruned_at IS NULL")),
-        # One job for each problem and due time, whoever fires.
+        # One job for each problem and due time, whichever process fires.
         Index(
             "uq_tuning_jobs_schedule_fire",
             "schedule_id",
@@ -126,12 +126,12 @@ class TuningJob(Base):
 
 
 class IdempotencyKey(Base):
-    """A caller's word and what it stands for: the same with another body is refused. Several may name one job."""
+    """A caller's idempotency key and its job: the same key with another body is refused. One job may have several."""
 
     __tablename__ = "idempotency_keys"
     __table_args__ = (Index(None, "created_at"),)
 
-    # The name of the access key that said it; empty: this machine.
+    # The name of the caller's access key; empty: this machine.
     owner: Mapped[str] = mapped_column(primary_key=True, server_default="")
     key: Mapped[str] = mapped_column(primary_key=True)
     body_hash: Mapped[str]

@@ -42,7 +42,7 @@ class KernelVariant(Base):
 
 
 class Problem(Base):
-    """Kernel, shape, dtype, options; `hash` is kernels.problem.Problem.hash."""
+    """A kernel with shape, dtype and options; `hash` is kernels.problem.Problem.hash."""
 
     __tablename__ = "problems"
     __table_args__ = (Index(None, "kernel_id", "dtype"),)

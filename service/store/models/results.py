@@ -1,4 +1,4 @@
-"""Trials and the best configurations that came of them."""
+"""Trials, and the best configurations among them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tilewright.tuner.outcome import Outcome
 
 
 class Trial(Base):
-    """One configuration compiled, checked and timed; a time only when measured."""
+    """One configuration compiled, verified and timed; it has a time only if it was measured."""
 
     __tablename__ = "trials"
     __table_args__ = (
@@ -79,7 +79,7 @@ class Trial(Base):
 
 
 class BestConfiguration(Base):
-    """The settled winner of a study at one time. The current one is neither superseded nor retracted."""
+    """The winner of a study's finals. The current one is neither superseded nor retracted."""
 
     __tablename__ = "best_configurations"
     __table_args__ = (

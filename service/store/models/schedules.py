@@ -22,14 +22,14 @@ from tilewright.service.store.models.problems import Problem
 
 
 class Overlap(StrEnum):
-    """What a schedule does at a due time while an earlier job of its own is open."""
+    """What a schedule does at a due time while an earlier job of it is open."""
 
     SKIP = "skip"
     QUEUE = "queue"
 
 
 class ScheduleTarget(StrEnum):
-    """What a schedule tunes at a due time: the problems that it names, or those that it finds then."""
+    """What a schedule tunes at a due time: the problems it lists, or those that are stale, improvable or in demand."""
 
     PROBLEMS = "problems"
     STALE = "stale"
@@ -38,14 +38,14 @@ class ScheduleTarget(StrEnum):
 
 
 class FireOutcome(StrEnum):
-    """What came of a due time."""
+    """The outcome of a due time."""
 
     FIRED = "fired"
     SKIPPED = "skipped"
 
 
 class Schedule(Base):
-    """What to tune at which times. `next_at` only ever grows, so that no due time can come twice."""
+    """What to tune at which times. `next_at` only grows, so that no due time can fire twice."""
 
     __tablename__ = "schedules"
     __table_args__ = (
@@ -84,7 +84,7 @@ class Schedule(Base):
 
 
 class ScheduledProblem(Base):
-    """A problem that a schedule tunes each time, in the order in which they were named."""
+    """A problem that a schedule tunes each time, in the order of the request."""
 
     __tablename__ = "schedule_problems"
     __table_args__ = (UniqueConstraint("schedule_id", "problem_id"),)
@@ -97,7 +97,7 @@ class ScheduledProblem(Base):
 
 
 class ScheduleFire(Base):
-    """A due time that was dealt with, and how. Old ones are removed: `schedules.last_fire_at` remembers enough."""
+    """A due time that was handled, and its outcome. Old ones are deleted: `schedules.last_fire_at` is enough."""
 
     __tablename__ = "schedule_fires"
     __table_args__ = (

@@ -1,4 +1,4 @@
-"""Who wants to hear of ended jobs, and what became of every message to them."""
+"""Webhooks, which get a message when a job ends, and the delivery of every message."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tilewright.service.store.models.declarative import Base, by_value, uuid7
 
 
 class DeliveryState(StrEnum):
-    """Where a message stands."""
+    """The state of a message."""
 
     WAITING = "waiting"  # for its first attempt, or its next
     DELIVERED = "delivered"
@@ -21,7 +21,7 @@ class DeliveryState(StrEnum):
 
 
 class Webhook(Base):
-    """An address that is told of jobs that ended in one of `states`."""
+    """An address that gets a message for jobs that ended in one of `states`."""
 
     __tablename__ = "webhooks"
 
@@ -34,7 +34,7 @@ class Webhook(Base):
 
 
 class WebhookDelivery(Base):
-    """One message about one job. Each attempt counts itself before it sends, so that a late answer cannot mislead."""
+    """One message about one job. An attempt is counted before it is sent, so that a late answer is recognised."""
 
     __tablename__ = "webhook_deliveries"
     __table_args__ = (

@@ -1,1 +1,1 @@
-"""Drawings computed on a worker's device."""
+"""Drawings recognised on a worker's device."""

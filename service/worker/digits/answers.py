@@ -1,4 +1,4 @@
-"""Drawings computed on a device by the process that owns it: the network prepared there once, then one call each."""
+"""Answers drawings on a device, in the process that has it open: the network is prepared once, then called."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ logger = logging.getLogger(__name__)
 
 
 class DigitAnswers:
-    """Answers drawings on the device that `opened` gives, which somebody else closes; used from one thread.
+    """Answers drawings on the device that `opened` returns, which the caller closes; used from one thread.
 
-    After a failure it refuses for `again_s` without touching the device.
+    After a failure it refuses for `again_s` without using the device.
     """
 
     def __init__(self, opened: Callable[[], IsolatedDevice], again_s: float) -> None:
@@ -37,17 +37,17 @@ class DigitAnswers:
         self._placed: tuple[IsolatedDevice, int] | None = None  # and the generation of its process
         self._failed: tuple[float, str] | None = None
 
-    def answer(self, told: Sequence[str]) -> None:
-        """Answers those of the messages that are still waited for. Whatever goes wrong is their answer."""
+    def answer(self, messages: Sequence[str]) -> None:
+        """Answers the messages whose answer is still waited for, with a refusal where something goes wrong."""
         try:
             with session_scope() as session:
-                waiting = digit_post.tasks(session, told)
+                waiting = digit_post.tasks(session, messages)
             for task in waiting:
                 reply = self._reply(task)
                 with session_scope() as session:
                     digit_post.send(session, task, reply)
         except (ServiceError, SQLAlchemyError) as error:
-            logger.warning("Drawings were not answered: %s", error)
+            logger.warning("Drawings could not be answered: %s", error)
 
     @property
     def has_failed(self) -> bool:
@@ -63,7 +63,7 @@ class DigitAnswers:
             passed: ForwardPass = device.call("call_extension", digits.images(cells))
         except (TrialFailure, TunerError, DeviceBusyError, OSError) as error:
             reason = error.log if isinstance(error, TrialFailure) else str(error)
-            logger.warning("The digits network does not run: %s", reason)
+            logger.warning("The digits network cannot run on this device: %s", reason)
             self._placed, self._failed = None, (time.monotonic(), reason)
             return digit_post.refusal(reason)
         self._failed = None
@@ -79,19 +79,19 @@ class DigitAnswers:
         )
 
     def _prepared(self) -> IsolatedDevice:
-        """The device, with the network in its present process: of the best known configurations, else of safe ones."""
+        """The device with the network in its present process, by the best known configurations, else by defaults."""
         device = self._opened()
         device.ensure_child()
         if self._placed != (device, device.generation):
-            model, wanted = device.model, problems(digits.trained(), 1)
+            model, launches = device.model, problems(digits.trained(), 1)
             try:
                 with session_scope() as session:
-                    layers = best_layers(session, model.slug, wanted)
+                    layers = best_layers(session, model.slug, launches)
                 self._place(device, layers)
             except (TrialFailure, TunerError, ServiceError) as error:
                 logger.warning("The digits network runs with default configurations: %s", error)
                 device.ensure_child()
-                self._place(device, safe_layers(model.slug, model.limits, wanted))
+                self._place(device, safe_layers(model.slug, model.limits, launches))
         return device
 
     def _place(self, device: IsolatedDevice, layers: list[Layer]) -> None:

@@ -1,7 +1,7 @@
-"""Who answers drawings for a device: its worker while no job has it, and a job's runner between two trials.
+"""The two processes that answer drawings: the worker while no job has its device, a job's runner between trials.
 
-Only one process at a time has a GPU open, and holds the lock that says so. The worker's desk opens the device when the
-first drawing comes, keeps it for some seconds, and lets it go before a job's runner starts.
+Only one process at a time has a GPU open and holds its lock. The worker's desk opens the device for the first drawing,
+keeps it for some seconds, and closes it before a job's runner starts.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ KEPT_S = 20.0
 """How long an idle worker keeps a device open after a drawing: opening a GPU takes about a second. Meanwhile other
 programs that measure find it taken; `tilewright report` waits."""
 LOOK_EVERY_S = 2.0
-"""How often an idle desk asks whether to close the device; a drawing it hears of at once."""
+"""How often an idle desk checks whether to close the device; drawings are noticed at once."""
 AGAIN_S = 5.0
 """How soon to listen again after the database went away, or to try again where the network did not run."""
 TAKEN_S = 0.5
-"""How long a drawing waits for a device that another process has: the last runner's may be about to end."""
+"""How long a drawing waits for a device that another process has: the last runner may be about to end."""
 
 
 class DigitDesk(Background):
-    """A worker's: answers from `start` (or `with`) to `stop`, but not between `let_go` and `take_back`."""
+    """Answers for a worker, from `start` (or `with`) to `stop` except between `let_go` and `take_back`."""
 
     def __init__(self, entry: DeviceEntry) -> None:
         super().__init__("digits", 0.0)  # `stop` waits for the device, not for a thread that only listens
@@ -56,13 +56,13 @@ class DigitDesk(Background):
         self.let_go()
 
     def let_go(self) -> None:
-        """Closes the device, after the drawing that is being computed; from here on a job's runner answers."""
+        """Closes the device after the present drawing; from then on a job's runner answers."""
         with self._lock:
             self._has_job = True
             self._close()
 
     def take_back(self) -> None:
-        """The job has ended."""
+        """Answers again, after the job has ended."""
         with self._lock:
             self._has_job = False
 
@@ -73,15 +73,15 @@ class DigitDesk(Background):
                     while not self._stopping.is_set():
                         self._turn(messages.wait(LOOK_EVERY_S))
             except DatabaseUnavailableError as error:
-                logger.warning("No drawings are heard of now. %s", error)
+                logger.warning("Drawings cannot be received now. %s", error)
                 self._stopping.wait(AGAIN_S)
 
-    def _turn(self, told: list[str]) -> None:
+    def _turn(self, received: list[str]) -> None:
         with self._lock:
             if self._has_job:
                 return
-            if told:
-                self._answers.answer(told)
+            if received:
+                self._answers.answer(received)
                 self._used_s = time.monotonic()
             if self._answers.has_failed or time.monotonic() - self._used_s > KEPT_S:
                 self._close()
@@ -103,10 +103,10 @@ class DigitDesk(Background):
         self._held.close()
 
 
-class DigitsBetween:
-    """A runner's: answers what has come whenever `look` is called, on the device that its job has.
+class DigitsGuest:
+    """Answers for a runner, whenever `look` is called, on the job's device.
 
-    A device in this process gets another process for that: only what measures is that close to what it measures.
+    Where the job's device is in this process (the CPU), drawings get a process of their own, apart from the measuring.
     """
 
     def __init__(self, device: Device) -> None:
@@ -125,20 +125,20 @@ class DigitsBetween:
         self._held.close()
 
     def look(self) -> None:
-        """Answers the drawings that came since the last look. Never raises: a job does not end of it."""
+        """Answers the drawings that came since the last call. Never raises: a job must not fail because of it."""
         if self._messages is None and time.monotonic() - self._away_s < AGAIN_S:
             return
         try:
             if self._messages is None:
                 self._messages = self._listening.enter_context(Changes(channel_of(self._uuid)))
-            told = self._messages.wait(0)
+            received = self._messages.wait(0)
         except DatabaseUnavailableError as error:
-            logger.warning("No drawings are heard of now. %s", error)
+            logger.warning("Drawings cannot be received now. %s", error)
             self._listening.close()
             self._messages, self._away_s = None, time.monotonic()
             return
-        if told:
-            self._answers.answer(told)
+        if received:
+            self._answers.answer(received)
 
     def _open(self) -> IsolatedDevice:
         if self._device is None:

@@ -134,7 +134,7 @@ def test_the_places_are_the_devices_that_take_work(devices):
 @pytest.mark.parametrize(
     ("on", "reason"),
     [
-        ("GPU-silent", "has no worker that speaks"),
+        ("GPU-silent", "has no worker that is alive"),
         ("nvidia-h100", "is lost"),
         ("cpu:test", "is drained"),
     ],

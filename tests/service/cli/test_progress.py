@@ -84,7 +84,7 @@ def test_a_job_that_nobody_takes_up_is_explained_once_per_reason(capsys):
     ("stopped_by", "reason"),
     [
         ("exhausted", "every configuration has been tried"),
-        ("seconds", "its time was over"),
+        ("seconds", "its time budget was used up"),
         ("target", "the target time was reached"),
         ("trials", None),
     ],

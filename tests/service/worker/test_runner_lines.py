@@ -48,7 +48,7 @@ async def heard() -> list[str]:
     runner._process = await asyncio.create_subprocess_exec(sys.executable, "-c", SAYS, stderr=asyncio.subprocess.PIPE)
     await runner._listen()
     await runner._process.wait()
-    return runner.last_words().splitlines()
+    return runner.crash_report().splitlines()
 
 
 async def killed() -> tuple[int | None, bool]:

@@ -171,7 +171,7 @@ def test_a_name_that_turns_to_a_closed_address_between_two_attempts_is_not_calle
     with WebhookSender(look_every_s=0.02):
         row = wait_for_state("failed")
     assert row.attempts == 2, "nobody listens on 127.0.0.2"
-    assert "127.0.0.1 is no public address" in row.error
+    assert "127.0.0.1 is not a public address" in row.error
     assert receiver.requests == []
 
 
@@ -179,7 +179,7 @@ def test_a_name_that_turns_to_a_closed_address_between_two_attempts_is_not_calle
 def test_a_name_that_leads_to_this_machine_is_refused(receiver, host):
     attempted = send(f"https://{host}:{receiver.port}/")
     assert attempted.status_code is None
-    assert "is no public address" in attempted.reason
+    assert "is not a public address" in attempted.reason
     assert receiver.requests == []
 
 
@@ -187,7 +187,7 @@ def test_one_private_address_among_public_ones_is_enough_to_refuse(receiver, mon
     answers = [("93.184.216.34", 443), ("127.0.0.1", receiver.port)]
     found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", place) for place in answers]
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_a, **_k: found)
-    assert "127.0.0.1 is no public address" in send("https://rebind.example/").reason
+    assert "127.0.0.1 is not a public address" in send("https://rebind.example/").reason
 
 
 def test_the_address_that_was_judged_is_the_one_that_is_called(receiver, monkeypatch):

@@ -38,7 +38,7 @@ def test_seconds_that_are_over_while_the_job_is_prepared_end_it(working):
     job_id = working.request(budget=BudgetRequest(seconds=0.001))
     done = working.wait_for_state(job_id, "done", "failed")
     assert (done.error, done.trials_done, done.stopped_by) == (None, 0, "seconds")
-    assert done.why_stopped == "its time was over before the first trial"
+    assert done.why_stopped == "its time budget was used up before the first trial"
     assert "seconds were over before its first trial" in (working.folder / "worker.log").read_text()
     working.until(lambda: not working.engine_entries(job_id))
 

@@ -77,7 +77,7 @@ def wanted(m: int) -> RequestedProblem:
 def test_everything_stale_is_found_when_it_fires_and_not_before(session, best):
     stale = looking_for(session, "stale")
     assert problems(session, stale) == []
-    assert fires(session, stale).items[0].reason == "Nothing is stale."
+    assert fires(session, stale).items[0].reason == "No problem is stale."
     move_on(session)
     assert problems(session, stale) == [SHAPE]
     job = session.scalars(select(models.TuningJob).where(models.TuningJob.schedule_id == stale)).one()
@@ -113,7 +113,7 @@ def test_everything_improvable_is_found_until_every_variant_was_tried(session, b
     )
     session.flush()
     assert problems(session, improvable) == []
-    assert fires(session, improvable).items[0].reason == "Nothing is improvable."
+    assert fires(session, improvable).items[0].reason == "No problem is improvable."
 
 
 def test_the_top_of_demand_is_found_by_traffic_less_what_cannot_be_tuned(session, best):

@@ -79,7 +79,7 @@ def test_a_job_that_lost_two_devices_fails_before_it_takes_a_third(session, take
     assert desk.row.state is JobState.QUEUED
     desk = take(desk.job_id)
     assert not job_progress.note_lost_device(session, desk.job_id, desk.epoch, "GPU-2")
-    assert (desk.row.state, desk.row.error) == (JobState.FAILED, "The device GPU-2 stopped answering under it.")
+    assert (desk.row.state, desk.row.error) == (JobState.FAILED, "The device GPU-2 stopped answering during this job.")
 
 
 def test_a_message_is_claimed_once_and_tells_of_its_job(session, take):

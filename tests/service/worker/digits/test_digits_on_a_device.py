@@ -20,7 +20,7 @@ from tilewright.service.store import session as store_session
 from tilewright.service.store.session import session_scope
 from tilewright.service.worker.device_lock import DeviceBusyError, host_lock
 from tilewright.service.worker.digits import desk as digit_desk
-from tilewright.service.worker.digits.desk import DigitDesk, DigitsBetween
+from tilewright.service.worker.digits.desk import DigitDesk, DigitsGuest
 from tilewright.tuner.devices.local import find_device, open_device
 
 CUT_OFF = text(
@@ -111,7 +111,7 @@ def test_a_device_whose_process_dies_is_opened_anew(desk, registered):
 
 def test_a_runner_hears_of_drawings_again_when_its_connection_broke(registered, monkeypatch):
     monkeypatch.setattr(digit_desk, "AGAIN_S", 0.0)
-    with closing(open_device("cpu")) as device, DigitsBetween(device) as between, ThreadPoolExecutor(1) as pool:
+    with closing(open_device("cpu")) as device, DigitsGuest(device) as between, ThreadPoolExecutor(1) as pool:
         between.look()
         with session_scope() as session:
             assert session.scalars(CUT_OFF).all() == [True]
