@@ -50,7 +50,7 @@ def test_a_job_goes_on_without_a_guess_that_fails(monkeypatch, caplog):
 
     monkeypatch.setattr(first_guess, "guess", fail)
     assert begun().starts() == []
-    assert "There is no prediction" in caplog.text
+    assert "The prediction failed (There is no device 'CPU-1'.); the search begins without it." in caplog.text
 
 
 @pytest.mark.usefixtures("configured")

@@ -134,7 +134,7 @@ def test_a_wrong_problem_is_refused_by_its_kernel(session):
 def test_a_device_of_another_model_is_refused(session):
     other = registry.DeviceModel("other-gpu", "Other", "cuda", MODEL.limits, 1, {}, None)
     registry.register_device(session, other, "GPU-9", "host-b", 0, ENVIRONMENT)
-    with pytest.raises(InvalidRequestError, match="it is a other-gpu"):
+    with pytest.raises(InvalidRequestError, match="this device is a other-gpu, not a test-gpu"):
         request_job(session, request(device="GPU-9", device_model="test-gpu"))
     with pytest.raises(InvalidRequestError, match="name one of other-gpu, test-gpu"):
         request_job(session, request())

@@ -110,7 +110,7 @@ def test_queue_stops_at_a_thousand_open_jobs_and_says_why(session, monkeypatch):
     assert fire_due(session, BASE + timedelta(seconds=1.5)) == 2
     assert (fired_at(session, made), fired_at(session, made, "skipped")) == (seconds(0), seconds(1))
     assert "at most 3" in schedule(session, made).last_reason
-    with pytest.raises(ConflictError, match="more than 3 open jobs; cancel some first"):
+    with pytest.raises(ConflictError, match="more than 1000 open jobs; cancel some first"):
         run_now(session, made)
 
 
