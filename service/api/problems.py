@@ -155,6 +155,9 @@ class ProblemDocument(BaseModel):
     status: int
     detail: Sentence
     request_id: str | None = None
+    missing: str | None = Field(
+        default=None, description="Of not-found: what kind of thing there is none of, like `kernel` or `device model`."
+    )
     errors: list[FieldProblem] | None = None
 
 
@@ -164,14 +167,24 @@ def all_types() -> list[ProblemType]:
 
 
 def document(
-    kind: ProblemType, detail: str, *, request_id: str | None = None, errors: Sequence[FieldProblem] = ()
+    kind: ProblemType,
+    detail: str,
+    *,
+    request_id: str | None = None,
+    missing: str | None = None,
+    errors: Sequence[FieldProblem] = (),
 ) -> dict[str, Any]:
     """The document as plain JSON."""
-    found = ProblemDocument(
-        type=kind.uri, title=kind.title, status=kind.status, detail=detail, request_id=request_id, errors=list(errors)
+    full = ProblemDocument(
+        type=kind.uri,
+        title=kind.title,
+        status=kind.status,
+        detail=detail,
+        request_id=request_id or None,
+        missing=missing,
+        errors=list(errors) or None,
     )
-    empty = {name for name in ("request_id", "errors") if not getattr(found, name)}
-    return found.model_dump(exclude=empty, exclude_none=True)
+    return full.model_dump(exclude_none=True)
 
 
 def describe(error: Exception, location: str) -> tuple[ProblemType, str, list[FieldProblem]]:
@@ -209,13 +222,14 @@ def response(
     detail: str,
     *,
     request_id: str | None = None,
+    missing: str | None = None,
     errors: Sequence[FieldProblem] = (),
     headers: Mapping[str, str] | None = None,
 ) -> JSONResponse:
     """The document as a response."""
     retry = {"Retry-After": "5"} if kind.status == HTTPStatus.SERVICE_UNAVAILABLE else {}
     return JSONResponse(
-        document(kind, detail, request_id=request_id, errors=errors),
+        document(kind, detail, request_id=request_id, missing=missing, errors=errors),
         status_code=kind.status,
         media_type=MEDIA_TYPE,
         headers={"Cache-Control": "no-store"} | retry | dict(headers or {}),
@@ -226,7 +240,8 @@ def response_to(error: Exception, location: str, request_id: str | None = None) 
     """The response to an expected error."""
     kind, detail, errors = describe(error, location)
     headers: Mapping[str, str] | None = getattr(error, "headers", None)
-    return response(kind, detail, request_id=request_id, errors=errors, headers=headers)
+    missing = error.kind if isinstance(error, NotFoundError | UnknownNameError) else None
+    return response(kind, detail, request_id=request_id, missing=missing, errors=errors, headers=headers)
 
 
 def _request_id(request: Request) -> str | None:

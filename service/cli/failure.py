@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -48,10 +47,8 @@ class Failure:
 USAGE_ERROR = typer.BadParameter.__mro__[1]
 _CLICK_ERROR = typer.BadParameter.__mro__[2]
 
-# What of that name does not exist is a wrong argument; anything else that is absent is a result.
 _ARGUMENTS = frozenset({"kernel", "variant", "device", "device model", "device_model", "parameter", "option"})
-_ABSENT = re.compile(r"There is no ([a-z_ ]+) ")  # how service.errors.NotFoundError begins, here and over HTTP
-
+"""A missing one of these is a wrong argument: usage. Anything else that is missing: nothing found."""
 
 _CODES: tuple[tuple[type[Exception] | tuple[type[Exception], ...], ExitCode], ...] = (
     (BrokenDeclarationError, ExitCode.FAILED),
@@ -81,7 +78,7 @@ def explain(error: Exception) -> Failure:
 def _code_of(error: ServiceError | KernelError | TunerError) -> ExitCode:
     """Exit code of an error of ours."""
     if isinstance(error, NotFoundError):
-        return ExitCode.USAGE if error.kind in _ARGUMENTS else ExitCode.NOTHING_FOUND
+        return _code_of_missing(error.kind)
     if isinstance(error, ApiProblemError):
         return _code_of_problem(error)
     return next((code for kinds, code in _CODES if isinstance(error, kinds)), ExitCode.FAILED)
@@ -94,9 +91,13 @@ def _code_of_problem(error: ApiProblemError) -> ExitCode:
     if error.kind.endswith("/no-configuration"):
         return ExitCode.NOTHING_FOUND
     if error.kind.endswith("/not-found"):
-        absent = _ABSENT.match(error.detail)
-        return ExitCode.USAGE if absent and absent[1] in _ARGUMENTS else ExitCode.NOTHING_FOUND
+        return _code_of_missing(error.missing)
     return ExitCode.FAILED
+
+
+def _code_of_missing(kind: str | None) -> ExitCode:
+    """Exit code where there is none of that kind; `kind` is None where an older API does not say."""
+    return ExitCode.USAGE if kind in _ARGUMENTS else ExitCode.NOTHING_FOUND
 
 
 def _usage_message(error: Exception) -> str:

@@ -36,12 +36,23 @@ class FieldProblem:
 
 
 class ApiProblemError(ServiceError):
-    """The API refused the request; `status`, `title`, `detail` and `fields` are its problem document's."""
+    """The API refused the request; the attributes are those of its problem document, whose `type` is `kind` here.
+
+    `missing`: what kind of thing there is none of, like `kernel`; None from servers before 0.2.
+    """
 
     def __init__(
-        self, status: int, title: str, detail: str, *, kind: str = "about:blank", fields: tuple[FieldProblem, ...] = ()
+        self,
+        status: int,
+        title: str,
+        detail: str,
+        *,
+        kind: str = "about:blank",
+        missing: str | None = None,
+        fields: tuple[FieldProblem, ...] = (),
     ) -> None:
-        self.status, self.title, self.detail, self.kind, self.fields = status, title, detail, kind, fields
+        self.status, self.title, self.detail, self.kind = status, title, detail, kind
+        self.missing, self.fields = missing, fields
         super().__init__("; ".join(str(field) for field in fields) or detail or title)
 
     @classmethod
@@ -57,7 +68,15 @@ class ApiProblemError(ServiceError):
         title = str(document.get("title") or response.reason_phrase)
         detail = str(document.get("detail") or title)
         kind = str(document.get("type") or "about:blank")
-        return cls(response.status_code, title, detail, kind=kind, fields=tuple(_fields(document)))
+        missing = document.get("missing")
+        return cls(
+            response.status_code,
+            title,
+            detail,
+            kind=kind,
+            missing=missing if isinstance(missing, str) else None,
+            fields=tuple(_fields(document)),
+        )
 
 
 def _fields(document: Mapping[str, Any]) -> list[FieldProblem]:

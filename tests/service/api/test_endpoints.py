@@ -81,8 +81,12 @@ def test_best_names_the_field_that_is_wrong(client, query, pointer):
 
 def test_best_of_unknown_kernel_or_device_model_is_not_found(client):
     commit(lambda rows: rows.device())
-    assert "gemm" in refused(client.get(BEST.replace("gemm", "nothing")), 404, "not-found")["detail"]
-    assert "nvidia-h200" in refused(client.get(BEST.replace("h200", "none")), 404, "not-found")["detail"]
+    kernel = refused(client.get(BEST.replace("gemm", "nothing")), 404, "not-found")
+    assert "gemm" in kernel["detail"]
+    assert kernel["missing"] == "kernel"
+    model = refused(client.get(BEST.replace("h200", "none")), 404, "not-found")
+    assert "nvidia-h200" in model["detail"]
+    assert model["missing"] == "device model"
 
 
 def test_best_without_any_device_says_what_to_do(client):
