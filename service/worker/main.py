@@ -17,6 +17,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
 from tilewright.service import logs
+from tilewright.service.device_lock import DeviceBusyError, FleetLock, alone_on, host_lock
 from tilewright.service.errors import DatabaseUnavailableError, ServiceError
 from tilewright.service.operations import registry
 from tilewright.service.settings import settings
@@ -25,7 +26,6 @@ from tilewright.service.store.engine_queue import queue_of_device, queue_of_mode
 from tilewright.service.store.models import DeviceState
 from tilewright.service.store.patience import patiently
 from tilewright.service.store.session import database_url, session_scope
-from tilewright.service.worker.device_lock import DeviceBusyError, FleetLock, alone_on, host_lock
 from tilewright.service.worker.digits.desk import DigitDesk
 from tilewright.service.worker.engine import make_app
 from tilewright.service.worker.intake import Intake, first_of

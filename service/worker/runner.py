@@ -20,6 +20,7 @@ from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.problem import Problem
 from tilewright.kernels.space import Configuration, SearchSpace
 from tilewright.service import logs
+from tilewright.service.device_lock import alone_on
 from tilewright.service.errors import DatabaseUnavailableError, FencedError
 from tilewright.service.operations import registry
 from tilewright.service.operations.best import priors
@@ -32,7 +33,6 @@ from tilewright.service.settings import settings
 from tilewright.service.store import models
 from tilewright.service.store.models import JobState
 from tilewright.service.store.patience import patiently
-from tilewright.service.worker.device_lock import alone_on
 from tilewright.service.worker.ending import Preparation, end
 from tilewright.service.worker.exits import Exit
 from tilewright.service.worker.first_guess import FirstGuess

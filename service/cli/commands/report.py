@@ -20,12 +20,11 @@ from tilewright.kernels.problem import OptionValue
 from tilewright.kernels.space import Configuration
 from tilewright.service.cli.connection import connect, embedded_server
 from tilewright.service.cli.output import JsonFlag, data, note, notes, print_json
+from tilewright.service.device_lock import KEPT_S, DeviceBusyError, host_lock
 from tilewright.service.errors import ServiceError
 from tilewright.service.operations.answers import Match
 from tilewright.service.operations.parse import parse_shape
 from tilewright.service.settings import settings
-from tilewright.service.worker.device_lock import DeviceBusyError, host_lock
-from tilewright.service.worker.digits.desk import KEPT_S
 from tilewright.tuner.devices.device import DeviceModel
 from tilewright.tuner.devices.local import DeviceEntry, DeviceSpec, default_compiler, find_device, list_devices
 from tilewright.tuner.report.choices import KnownConfiguration, read_known

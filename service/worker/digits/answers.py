@@ -10,13 +10,13 @@ from dataclasses import asdict
 import numpy as np
 from sqlalchemy.exc import SQLAlchemyError
 
+from tilewright.service.device_lock import DeviceBusyError
 from tilewright.service.errors import ServiceError
 from tilewright.service.operations.answers import EnvironmentAnswer
 from tilewright.service.operations.digits import post as digit_post
 from tilewright.service.operations.digits.layers import Layer, best_layers, safe_layers
 from tilewright.service.operations.digits.post import DrawingReply, DrawingTask, DrawingWork
 from tilewright.service.store.session import session_scope
-from tilewright.service.worker.device_lock import DeviceBusyError
 from tilewright.tuner.devices.isolated.device import IsolatedDevice
 from tilewright.tuner.errors import TrialFailure, TunerError
 from tilewright.tuner.network import digits

@@ -14,11 +14,11 @@ from contextlib import ExitStack
 from types import TracebackType
 from typing import Self
 
+from tilewright.service.device_lock import KEPT_S, host_lock
 from tilewright.service.errors import DatabaseUnavailableError
 from tilewright.service.operations.digits.post import channel_of
 from tilewright.service.store.changes import Changes
 from tilewright.service.worker.background import Background
-from tilewright.service.worker.device_lock import host_lock
 from tilewright.service.worker.digits.answers import DigitAnswers
 from tilewright.tuner.devices.device import Device
 from tilewright.tuner.devices.isolated.device import IsolatedDevice
@@ -26,9 +26,6 @@ from tilewright.tuner.devices.local import DeviceEntry, DeviceSpec, default_comp
 
 logger = logging.getLogger(__name__)
 
-KEPT_S = 20.0
-"""How long an idle worker keeps a device open after a drawing: opening a GPU takes about a second. Meanwhile other
-programs that measure find it taken; `tilewright report` waits."""
 LOOK_EVERY_S = 2.0
 """How often an idle desk checks whether to close the device; drawings are noticed at once."""
 AGAIN_S = 5.0

@@ -15,8 +15,8 @@ import pytest
 
 from tilewright.kernels.space import Configuration
 from tilewright.service.cli.commands import report as ladder
+from tilewright.service.device_lock import DeviceBusyError, host_lock
 from tilewright.service.operations.transaction import transaction
-from tilewright.service.worker.device_lock import DeviceBusyError, host_lock
 from tilewright.tuner.devices.cpu.device import CpuDevice
 from tilewright.tuner.devices.local import find_device
 

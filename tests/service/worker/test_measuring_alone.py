@@ -7,7 +7,7 @@ import uuid
 
 import pytest
 
-from tilewright.service.worker.device_lock import DeviceBusyError, host_lock
+from tilewright.service.device_lock import DeviceBusyError, host_lock
 from tilewright.tuner.child import HELD, Child
 
 

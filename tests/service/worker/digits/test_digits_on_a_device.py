@@ -12,13 +12,13 @@ import pytest
 from drawings import answered, drawing
 from sqlalchemy import text
 
+from tilewright.service.device_lock import DeviceBusyError, host_lock
 from tilewright.service.errors import DeviceUnavailableError, NoAnswerError
 from tilewright.service.operations import registry
 from tilewright.service.operations.digits import post as digit_post
 from tilewright.service.operations.digits.digits import recognise
 from tilewright.service.store import session as store_session
 from tilewright.service.store.session import session_scope
-from tilewright.service.worker.device_lock import DeviceBusyError, host_lock
 from tilewright.service.worker.digits import desk as digit_desk
 from tilewright.service.worker.digits.desk import DigitDesk, DigitsGuest
 from tilewright.tuner.devices.local import find_device, open_device

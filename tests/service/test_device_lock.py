@@ -5,9 +5,9 @@ import uuid
 import pytest
 from sqlalchemy import text
 
+from tilewright.service.device_lock import DeviceBusyError, FleetLock, host_lock
 from tilewright.service.settings import settings
 from tilewright.service.store.session import session_scope
-from tilewright.service.worker.device_lock import DeviceBusyError, FleetLock, host_lock
 
 
 def test_a_device_is_held_once_on_a_host():
