@@ -10,9 +10,9 @@ from sqlalchemy.orm import Session, joinedload
 
 from tilewright.kernels.problem import Problem
 from tilewright.service.operations.answers import Answer, EnvironmentAnswer, Page
-from tilewright.service.operations.best.stored import split_configuration
 from tilewright.service.operations.registry import environment_answer
 from tilewright.service.operations.staleness.comparisons import TimeInterval, compare
+from tilewright.service.operations.studies.rows import split_configuration
 from tilewright.service.store import models
 
 MAX_ENTRIES = 500

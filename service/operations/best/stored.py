@@ -15,6 +15,7 @@ from tilewright.kernels.problem import OptionValue
 from tilewright.kernels.space import Configuration
 from tilewright.service.operations.answers import EnvironmentAnswer
 from tilewright.service.operations.staleness.standing import Source, StandingFacts
+from tilewright.service.operations.studies.rows import split_configuration
 from tilewright.service.store import models
 
 KEPT_TEXTS = 1 << 16
@@ -101,11 +102,6 @@ def stored_best(row: Sequence[Any]) -> StoredBest:
         row[8],
         *row[_REST],
     )
-
-
-def split_configuration(stored: Mapping[str, str | int]) -> tuple[str, dict[str, int]]:
-    """Variant and parameter values of a stored configuration."""
-    return str(stored["variant"]), {name: int(value) for name, value in stored.items() if name != "variant"}
 
 
 @lru_cache(maxsize=KEPT_TEXTS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
@@ -141,6 +142,11 @@ def left_studies(session: Session, job_id: uuid.UUID, study_id: int) -> list[dic
         .order_by(trial.study_id)
     )
     return [{"study_id": row.study_id, "trials": row.trials} for row in rows]
+
+
+def split_configuration(stored: Mapping[str, str | int]) -> tuple[str, dict[str, int]]:
+    """Variant and parameter values of a stored configuration."""
+    return str(stored["variant"]), {name: int(value) for name, value in stored.items() if name != "variant"}
 
 
 def _trial(row: models.Trial) -> Trial:

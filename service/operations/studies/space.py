@@ -9,8 +9,8 @@ from sqlalchemy import ColumnElement, Integer, cast, func, or_, select
 from sqlalchemy.orm import Session
 
 from tilewright.service.operations.answers import JobAnswer
-from tilewright.service.operations.best.stored import split_configuration
 from tilewright.service.operations.jobs.jobs import OPEN, job
+from tilewright.service.operations.studies.rows import split_configuration
 from tilewright.service.store import models
 
 MAX_DRAWN = 1200
