@@ -1,4 +1,4 @@
-"""The command line: data on stdout, the rest on stderr, one line for an error, exit codes that scripts can use."""
+"""The command line: data on stdout, everything else on stderr, one line per error, exit codes for scripts."""
 
 from tilewright.service.cli.application import main
 

@@ -1,7 +1,7 @@
-"""The commands put together, and the program's outermost frame.
+"""All commands as one program: loading, exit codes, and the clean-up at the end.
 
-A command's module is imported when the command is run: the database, the web and NumPy take a second that `--help`,
-a typing error and the completion of words need not wait for.
+A command's module is imported only when that command runs: database, web and NumPy take a second to import, which
+`--help`, a typing error and shell completion need not wait for.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from typer.core import TyperGroup
 from tilewright import __version__
 
 EPILOG = (
-    "Commands ask the API at TILEWRIGHT_URL where that is set, else this machine's database. "
+    "Commands talk to the API at TILEWRIGHT_URL if that is set, otherwise to this machine's database. "
     "Exit codes: 0 done, 1 failed, 2 usage, 3 nothing found, 4 no device, 130 interrupted."
 )
 
 SECTIONS = (
     "Run",
-    "Ask",
+    "Tune and look up",
     "Jobs",
     "Results",
     "Demand",
     "Schedules",
     "Access",
     "Webhooks",
-    "What there is",
+    "Devices and kernels",
     "Exchange",
     "This machine",
 )
@@ -51,7 +51,7 @@ class InSections(TyperGroup):
 
 
 class Command(NamedTuple):
-    """Its section of the help, where it is, as `module:attribute` of `commands`, and its line in the help."""
+    """A command: its section of the help, its place as `module:attribute` of `commands`, and its help line."""
 
     section: str
     place: str
@@ -66,7 +66,7 @@ class Command(NamedTuple):
         return loaded
 
     def stand_in(self) -> Callable[..., Any]:
-        """What is shown in its place by a program that runs another one."""
+        """A placeholder with the same help line, for a program that runs another command."""
 
         def not_loaded() -> None: ...
 
@@ -82,48 +82,52 @@ COMMANDS = {
     "worker": Command(
         "Run",
         "serve:worker",
-        "Run jobs on a device of this machine until SIGTERM (its job is handed back) or SIGUSR1 (it ends first).",
+        "Run jobs on a device of this machine. SIGTERM hands the running job back; SIGUSR1 finishes it first.",
     ),
     "tune": Command(
-        "Ask", "tune:tune", "Tune a kernel for one problem. A worker measures; without a budget: 100 trials."
+        "Tune and look up",
+        "tune:tune",
+        "Tune a kernel for one problem. A worker does the measuring; the default budget is 100 trials.",
     ),
-    "best": Command("Ask", "best:best", "Print the best known configuration. Looks it up; measures nothing."),
+    "best": Command("Tune and look up", "best:best", "Print the best known configuration, without measuring anything."),
     "jobs": Command("Jobs", "jobs:app", "Tuning jobs: list, show, cancel, trials."),
     "report": Command(
         "Results",
         "report:report",
-        "Measure the steps that a kernel is learnt by, and write a report: HTML, Markdown, CSV. Up to three minutes.",
+        "Measure a kernel's optimisation steps and write a report: HTML, Markdown, CSV. Takes up to three minutes.",
     ),
     "results": Command("Results", "results:app", "Results: the best configurations as they were measured."),
-    "demand": Command("Demand", "demand:app", "Demand: what was asked for and is not known exactly."),
+    "demand": Command("Demand", "demand:app", "Demand: requested problems that are not tuned yet."),
     "schedules": Command("Schedules", "schedules:app", "Schedules: tune problems again and again at set times."),
     "keys": Command("Access", "keys:app", "Access keys: create, list, rotate, revoke."),
-    "webhooks": Command("Webhooks", "webhooks:app", "Webhooks: addresses that are told of jobs that end."),
+    "webhooks": Command("Webhooks", "webhooks:app", "Webhooks: addresses that get a message when a job ends."),
     "devices": Command(
-        "What there is",
+        "Devices and kernels",
         "devices:devices",
         "List this machine's devices and the registered ones, with the state of their workers.",
     ),
     "drain": Command(
-        "What there is", "draining:drain", "Let a device end its job and take no other, until it is resumed."
+        "Devices and kernels",
+        "draining:drain",
+        "Stop giving jobs to a device: the running one ends, no other starts until it is resumed.",
     ),
-    "resume": Command("What there is", "draining:resume", "Let a drained device take jobs again."),
-    "kernels": Command("What there is", "kernels:app", "The kernels: list, show, source, check."),
-    "export": Command("Exchange", "exchange:export", "Write what was measured here as a document."),
+    "resume": Command("Devices and kernels", "draining:resume", "Give jobs to a drained device again."),
+    "kernels": Command("Devices and kernels", "kernels:app", "Kernels: list, show, source, check."),
+    "export": Command("Exchange", "exchange:export", "Write this installation's results as a document."),
     "import": Command(
         "Exchange",
         "exchange:import_results",
-        "Take over results of another installation or tool; says what it left out, and why.",
+        "Import results of another installation or tool; reports what it left out and why.",
     ),
     "bundle": Command(
         "Exchange",
         "exchange:bundle",
-        "Write a file for each device model with all that applications need at run time, or check such a folder.",
+        "Write one file per device model with everything that applications need at run time, or check such a folder.",
     ),
     "doctor": Command(
         "This machine",
         "doctor:doctor",
-        "Look this machine over; exit code 0 where `tilewright up` can run, 4 where only a device is missing.",
+        "Check this machine; exit code 0 if `tilewright up` can run, 4 if only a device is missing.",
     ),
     "db": Command("This machine", "database:app", "The database: upgrade, current, url, stop, prune."),
 }
@@ -131,7 +135,7 @@ COMMANDS = {
 
 
 def program(loaded: Collection[str] = frozenset(COMMANDS)) -> typer.Typer:
-    """The command line; of commands that are not to be loaded it knows the name and the help only."""
+    """The command line; commands outside `loaded` have their name and help only."""
     app = typer.Typer(
         name="tilewright",
         cls=InSections,
@@ -142,11 +146,11 @@ def program(loaded: Collection[str] = frozenset(COMMANDS)) -> typer.Typer:
     )
     app.callback(invoke_without_command=True)(tilewright)
     for name, command in COMMANDS.items():
-        found = command.load() if name in loaded else command.stand_in()
-        if isinstance(found, typer.Typer):
-            app.add_typer(found, name=name, rich_help_panel=command.section)
+        function = command.load() if name in loaded else command.stand_in()
+        if isinstance(function, typer.Typer):
+            app.add_typer(function, name=name, rich_help_panel=command.section)
         else:
-            app.command(name, rich_help_panel=command.section)(found)
+            app.command(name, rich_help_panel=command.section)(function)
     return app
 
 
@@ -167,9 +171,9 @@ def tilewright(
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The exit code, after running one command; errors are one line on stderr.
+    """The exit code of one command line, after running it; errors are one line on stderr.
 
-    An embedded PostgreSQL that nobody else uses is stopped then, also where a program that was killed left it behind.
+    At the end, an embedded PostgreSQL that no other process uses is stopped, also one left behind by a killed program.
     """
     words = sys.argv[1:] if arguments is None else list(arguments)
     needed = _needed(words)
@@ -217,14 +221,14 @@ def _run(words: Sequence[str], needed: Collection[str]) -> int:
 
 
 def _needed(words: Sequence[str]) -> Collection[str]:
-    """The command that is named: no option of the program itself has a value, so it is the first word."""
+    """The command to load: the first word, because no option of the program itself takes a value."""
     if "_TILEWRIGHT_COMPLETE" in os.environ:
         return COMMANDS
     return [word for word in words if not word.startswith("-")][:1]
 
 
 def _status_of(error: Exception) -> int:
-    """The exit code of an error, which is told here."""
+    """Prints the error and returns its exit code."""
     from tilewright.service.cli.failure import explain  # noqa: PLC0415 - knows the errors of every package
     from tilewright.service.cli.output import fail  # noqa: PLC0415
 

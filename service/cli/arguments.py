@@ -25,18 +25,22 @@ class CompilerName(StrEnum):
     PYCUDA = "pycuda"
 
 
-KernelArgument = Annotated[str, typer.Argument(metavar="KERNEL", help="Name of the kernel: tilewright kernels")]
+KernelArgument = Annotated[
+    str, typer.Argument(metavar="KERNEL", help="The kernel's name; list them: tilewright kernels")
+]
 ShapeOption = Annotated[str, typer.Option("--shape", metavar="M=…,N=…", help=f"Axis sizes, like {SHAPE_EXAMPLE}.")]
 DtypeOption = Annotated[str, typer.Option("--dtype", help="Element type: float32 or float64.")]
 KernelOptions = Annotated[
     list[str] | None,
-    typer.Option("--option", metavar="NAME=VALUE", help=f"Of the kernel, like {OPTIONS_EXAMPLE}; repeatable."),
+    typer.Option(
+        "--option", metavar="NAME=VALUE", help=f"An option of the kernel, like {OPTIONS_EXAMPLE}; repeatable."
+    ),
 ]
 
 
 @dataclass(frozen=True)
 class JobLimits:
-    """The budget and what else narrows a job, as typed."""
+    """The budget, variants, compiler and priority of a job, as typed."""
 
     trials: int | None = None
     seconds: float | None = None
@@ -46,7 +50,7 @@ class JobLimits:
     priority: int = DEFAULT_PRIORITY
 
     def budget(self) -> dict[str, float | None]:
-        """The budget; 100 trials where nothing was asked for."""
+        """The budget; 100 trials if none was given."""
         nothing = self.trials is None and self.seconds is None and self.target_ms is None
         trials = DEFAULT_TRIALS if nothing else self.trials
         return {"trials": trials, "seconds": self.seconds, "target_ms": self.target_ms}
@@ -70,7 +74,7 @@ def job_request(
 
 
 def given_options(problem: ProblemAnswer) -> dict[str, bool | str]:
-    """The options that differ from their defaults; all of them where the kernel is not one of this installation."""
+    """The options that differ from their defaults; all options if this installation does not have the kernel."""
     try:
         defaults = {option.name: option.default for option in kernel_named(problem.kernel).options}
     except NotFoundError:

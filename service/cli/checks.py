@@ -1,4 +1,4 @@
-"""What `doctor` looks at: one function a matter, each returning what was found and, where it is bad, the remedy."""
+"""The checks of `doctor`, one function each: what is there and, if something is wrong, what to do."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ SUPPORTED = ((3, 11), (3, 13))
 
 
 class State(StrEnum):
-    """What a check came to."""
+    """The result of a check."""
 
     OK = "ok"
-    ABSENT = "absent"  # and done without
+    ABSENT = "absent"  # Tilewright works without it
     BROKEN = "broken"  # the main job cannot run
 
 
 class Check(BaseModel):
-    """One matter: what is there, or what is missing and how to get it."""
+    """One check: what was found, or what is missing and how to get it."""
 
     name: str
     state: State
@@ -60,14 +60,16 @@ def python() -> Check:
 
 
 def database() -> Check:
-    """PostgreSQL: started for the moment where it sleeps, so that we know that it can."""
+    """PostgreSQL; an embedded one that is stopped is started for the check, to see that it can."""
     server = embedded_server()
-    kind = "the one that TILEWRIGHT_DATABASE_URL names" if server is None else f"embedded, in {server.home}"
+    kind = "the one at TILEWRIGHT_DATABASE_URL" if server is None else f"embedded, in {server.home}"
     try:
         with _running_database():
-            behind = "" if schema.at_head() else "; its tables are made by: tilewright db upgrade"
+            behind = "" if schema.at_head() else "; its tables are not up to date: run tilewright db upgrade"
     except (DatabaseUnavailableError, OSError) as error:
-        remedy = "Check TILEWRIGHT_DATABASE_URL and the server there." if server is None else "See the message above."
+        remedy = (
+            "Check TILEWRIGHT_DATABASE_URL and the server there." if server is None else "Do what the message says."
+        )
         reason = " ".join(str(error).split())
         return Check(name="PostgreSQL", state=State.BROKEN, found=f"{kind}: {reason}", remedy=remedy)
     return Check(name="PostgreSQL", state=State.OK, found=f"{kind}: starts and answers{behind}")
@@ -127,7 +129,7 @@ def gpus() -> Check:
         listed = "; ".join(f"cuda:{gpu.ordinal} {gpu.name}, {gpu.memory_bytes / 1e9:.0f} GB" for gpu in found)
         return Check(name="GPUs", state=State.OK, found=listed)
     hidden = nvml.driver_version() and "CUDA_VISIBLE_DEVICES" in os.environ
-    remedy = "Unset CUDA_VISIBLE_DEVICES: it names none that is there." if hidden else None
+    remedy = "CUDA_VISIBLE_DEVICES names no GPU of this machine: unset or correct it." if hidden else None
     return Check(name="GPUs", state=State.ABSENT, found="none", remedy=remedy)
 
 
@@ -147,7 +149,7 @@ def device(found: dict[str, Check]) -> Check:
     reason = ""
     if has["GPUs"]:
         missing = [name for name in ("PyCUDA", "NVRTC") if not has[name]]
-        reason = f" (the GPUs wait for {' and '.join(missing)})"
+        reason = f" (the GPUs need {' and '.join(missing)})"
     if has["C++ compiler"]:
         return Check(name="device", state=State.OK, found=f"the CPU{reason}")
     remedy = found["PyCUDA" if has["GPUs"] else "C++ compiler"].remedy
@@ -155,12 +157,12 @@ def device(found: dict[str, Check]) -> Check:
 
 
 def data_folder() -> Check:
-    """Where the database, locks and logs lie."""
+    """The folder of the database, locks and logs."""
     return _folder("data folder", settings().data_dir, "TILEWRIGHT_DATA_DIR", State.BROKEN)
 
 
 def cache_folder() -> Check:
-    """Where compiled kernels are kept; without it they are compiled again."""
+    """Where compiled kernels are kept; without it every kernel is compiled again."""
     return _folder("cache folder", cache.default_folder().parent, "TILEWRIGHT_CACHE_DIR", State.ABSENT)
 
 
@@ -180,14 +182,14 @@ def _folder(name: str, folder: Path, variable: str, otherwise: State) -> Check:
 
 
 def port() -> Check:
-    """Whether the API's port is free, or answered by Tilewright already."""
+    """Whether the API's port is free, or Tilewright already serves there."""
     host, number = settings().host, settings().port
     try:
         require_free_port(host, number)
     except CommandError as error:
         with Client(f"http://{host}:{number}") as client:
             if client.is_ready():
-                return Check(name="port", state=State.OK, found=f"{host}:{number}, where Tilewright is running")
+                return Check(name="port", state=State.OK, found=f"{host}:{number}; Tilewright already serves there")
         remedy = "Choose another: tilewright up --port, or TILEWRIGHT_PORT."
         return Check(name="port", state=State.BROKEN, found=str(error), remedy=remedy)
     return Check(name="port", state=State.OK, found=f"{host}:{number} is free")
@@ -209,6 +211,6 @@ CHECKS: tuple[Callable[[], Check], ...] = (
 
 
 def run_all() -> list[Check]:
-    """Every check, the verdict on devices last."""
+    """The result of every check; last, whether any device can measure."""
     found = [check() for check in CHECKS]
     return [*found, device({check.name: check for check in found})]

@@ -1,4 +1,4 @@
-"""Who answers a command: the API at TILEWRIGHT_URL where that is set, else this machine's database, asked directly."""
+"""Where commands get their answers: the API at TILEWRIGHT_URL if that is set, otherwise this machine's database."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from tilewright.service.store.embedded import EmbeddedPostgres
 
 
 class Connection(AsksForResults, Protocol):
-    """What the commands ask for; `Client` gives it over HTTP, `LocalConnection` from the database."""
+    """The calls that commands make; `Client` makes them over HTTP, `LocalConnection` in the database."""
 
     def best(
         self, kernel: str, device_model: str, shape: dict[str, int], dtype: str, options: dict[str, bool | str]
@@ -139,7 +139,7 @@ class LocalConnection(LocalResults):
             return jobs.trials(session, job_id=job_id, limit=limit, cursor=cursor)
 
     def create_schedule(self, request: ScheduleRequest) -> ScheduleAnswer:
-        """The schedule; asked for again, the same one."""
+        """The schedule; sent again, the same one."""
         with transaction() as session:
             return schedules.create_schedule(session, request)
 
@@ -210,13 +210,13 @@ class LocalConnection(LocalResults):
 
 
 def embedded_server() -> EmbeddedPostgres | None:
-    """The embedded PostgreSQL of the settings; None where they name another database."""
+    """The embedded PostgreSQL of the settings; None if they name another database."""
     return None if settings().database_url else EmbeddedPostgres(settings().data_dir / "postgres")
 
 
 @contextmanager
 def connect() -> Iterator[Connection]:
-    """The connection that the settings ask for, ready to answer."""
+    """The connection that the settings name, ready to answer."""
     url = settings().url
     if url:
         with Client(url, key=settings().key) as client:
@@ -228,14 +228,16 @@ def connect() -> Iterator[Connection]:
 
 
 def prepare_database() -> None:
-    """Starts the embedded database where it sleeps, and brings its tables up to date.
+    """Starts the embedded database if it is stopped, and brings its tables up to date.
 
-    A shared database is not migrated in passing: others use it, and when that happens is their decision too.
+    A shared database is not migrated in passing: its other users have to agree on when that happens.
     """
     server = embedded_server()
     if server is None:
         if not schema.at_head():
-            raise DatabaseUnavailableError("The database is not at this version's tables. Run: tilewright db upgrade")
+            raise DatabaseUnavailableError(
+                "The database's tables are not those of this version. Run: tilewright db upgrade"
+            )
         return
     if not server.running():
         note(f"starting the embedded PostgreSQL in {server.home}")

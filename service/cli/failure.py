@@ -1,4 +1,4 @@
-"""The one place where an error becomes a line and an exit code."""
+"""The message and the exit code of every error."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tilewright.tuner.errors import NoCompilerError, NoDeviceError, TunerError
 
 
 class ExitCode(IntEnum):
-    """What a script can tell from the status."""
+    """The exit codes, which scripts may rely on."""
 
     DONE = 0
     FAILED = 1
@@ -27,7 +27,7 @@ class ExitCode(IntEnum):
 
 
 class CommandError(Exception):
-    """A command cannot do what it was asked; `code` is its exit status."""
+    """The command cannot do what it was asked to do; `code` is its exit code."""
 
     def __init__(self, message: str, code: ExitCode = ExitCode.FAILED) -> None:
         self.code = code
@@ -36,7 +36,7 @@ class CommandError(Exception):
 
 @dataclass(frozen=True)
 class Failure:
-    """What the user gets to see."""
+    """The message and exit code that the user gets."""
 
     message: str
     code: int
@@ -56,11 +56,11 @@ _CODES: tuple[tuple[type[Exception] | tuple[type[Exception], ...], ExitCode], ..
     (NoConfigurationError, ExitCode.NOTHING_FOUND),
     ((NoDeviceError, NoCompilerError), ExitCode.NO_DEVICE),
 )
-"""The first that fits; errors of ours that are not here: failed."""
+"""The first match counts; an error of ours that matches none is a failure, code 1."""
 
 
 def explain(error: Exception) -> Failure:
-    """Message and exit code of any error; what has no rule here is unexpected, and says so."""
+    """Message and exit code of any error; the message of one without a rule here says that it is unexpected."""
     if isinstance(error, CommandError):
         return Failure(str(error), error.code)
     if isinstance(error, _CLICK_ERROR):
@@ -85,7 +85,7 @@ def _code_of(error: ServiceError | KernelError | TunerError) -> ExitCode:
 
 
 def _code_of_problem(error: ApiProblemError) -> ExitCode:
-    """Exit code of a refusal by the API: the same as the operation gives when called here."""
+    """Exit code of a refusal by the API: the same that the operation gives without an API."""
     if error.status in {400, 413, 415, 422}:
         return ExitCode.USAGE
     if error.kind.endswith("/no-configuration"):
@@ -101,21 +101,22 @@ def _code_of_missing(kind: str | None) -> ExitCode:
 
 
 def _usage_message(error: Exception) -> str:
-    """A wrong command line, with where to read on."""
-    said = str(getattr(error, "format_message", error.__str__)()).strip()
+    """What is wrong with the command line, and where its help is."""
+    message = str(getattr(error, "format_message", error.__str__)()).strip()
     context = getattr(error, "ctx", None)
-    if not said:  # a group without a command has printed its help
-        said = "A command is missing."
-    return f"{said} Try: {context.command_path} --help" if context is not None else said
+    if not message:  # a group without a command has printed its help
+        message = "A command is missing."
+    return f"{message} Try: {context.command_path} --help" if context is not None else message
 
 
 def _validation_message(error: ValidationError) -> str:
     """Every wrong field with its reason, in one line; settings are named as they are set."""
     prefix = "TILEWRIGHT_" if error.title == "Settings" else ""
-    said = []
-    for one in error.errors():
-        name = ".".join(str(part) for part in one["loc"])
-        reason = one["msg"].removeprefix("Value error, ")
-        given = "" if one["type"] == "missing" or isinstance(one["input"], dict) else f" (given: {one['input']!r:.60})"
-        said.append(f"{prefix + name.upper() if prefix else name}: {reason}{given}")
-    return "; ".join(said)
+    messages = []
+    for field in error.errors():
+        name = ".".join(str(part) for part in field["loc"])
+        reason = field["msg"].removeprefix("Value error, ")
+        shows_value = field["type"] != "missing" and not isinstance(field["input"], dict)
+        given = f" (given: {field['input']!r:.60})" if shows_value else ""
+        messages.append(f"{prefix + name.upper() if prefix else name}: {reason}{given}")
+    return "; ".join(messages)

@@ -1,4 +1,4 @@
-"""Whether an address can be listened on."""
+"""The address that the API listens on: whether it is free, and a socket that processes share."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tilewright.service.cli.failure import CommandError
 
 
 def require_free_port(host: str, port: int) -> None:
-    """Raises CommandError, with the remedy, where the address cannot be listened on."""
+    """Raises CommandError, with the remedy, if the address cannot be listened on."""
     with socket.socket(_family(host), socket.SOCK_STREAM) as probe:
         # As uvicorn does: connections that are still closing are no hindrance.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -17,12 +17,12 @@ def require_free_port(host: str, port: int) -> None:
         except OSError as error:
             raise CommandError(
                 f"cannot listen on {host}:{port} ({error.strerror or error}). Is Tilewright running already? "
-                f"Else choose another port: --port {port % 65535 + 1}"
+                f"If not, choose another port: --port {port % 65535 + 1}"
             ) from error
 
 
 def common_port(host: str, port: int) -> socket.socket:
-    """A socket at an address that several processes listen on: the kernel gives each its part of the connections."""
+    """A socket at an address that several processes listen on; the kernel shares the connections out among them."""
     # The protocol by name: event loops turn off Nagle's wait, 40 ms an answer, for sockets that say they are TCP.
     bound = socket.socket(_family(host), socket.SOCK_STREAM, socket.IPPROTO_TCP)
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -9,9 +9,9 @@ from tilewright.tuner.errors import NoDeviceError
 
 
 def chosen_devices(names: Sequence[str] | None, *, every: bool) -> list[DeviceEntry]:
-    """The named devices, each once; without names every GPU or only the first, and the CPU where there is no GPU.
+    """The named devices, each once. Without names: every GPU, or only the first; the CPU if there is no GPU.
 
-    Every GPU: of one that is cut into slices (MIG) the first slice, as only one process measures on a GPU.
+    Of a GPU that is cut into slices (MIG) only the first slice: only one process may measure on a GPU.
     """
     entries = list_devices()
     if names:
@@ -25,8 +25,8 @@ def chosen_devices(names: Sequence[str] | None, *, every: bool) -> list[DeviceEn
 
 
 def uuid_of(name: str) -> str:
-    """The UUID by which jobs name a device: of one of this machine's names, or the UUID itself."""
+    """The UUID of a device that is given by its name on this machine, or by the UUID itself."""
     try:
         return find_device(name).uuid
     except NoDeviceError:
-        return name  # the service judges it: it may be a device of another machine
+        return name  # the service checks it: it may be a device of another machine

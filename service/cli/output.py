@@ -1,4 +1,4 @@
-"""Where text goes: data to stdout, everything else to stderr, colours and boxes only on a terminal."""
+"""Printing: data to stdout, everything else to stderr, colours and tables only on a terminal."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tilewright.service import logs
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 
 data = Console(highlight=False, markup=False, soft_wrap=True)
-"""stdout: what the command was asked for."""
+"""stdout: the answer of the command."""
 
 notes = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
 """stderr: progress, remarks and errors."""
@@ -39,14 +39,14 @@ def warn(text: str) -> None:
 
 
 def fail(text: str) -> None:
-    """The error of the command, one line on stderr."""
+    """The command's error, as one line on stderr."""
     text = " ".join(text.split())
     if not _logged(logging.ERROR, text):
         notes.print(Text("error ", style="bold red"), text, sep="")
 
 
 def _logged(level: int, text: str) -> bool:
-    """Whether the remark went to the log: where that is JSON, whoever reads stderr wants nothing else there."""
+    """Whether the remark went to the log: a log in JSON must have nothing else on stderr."""
     if logs.are_json():
         logging.getLogger(logs.COMMANDS).log(level, "%s", text)
         return True
@@ -54,12 +54,12 @@ def _logged(level: int, text: str) -> bool:
 
 
 def print_json(value: Any) -> None:
-    """The value as JSON on stdout; answers inside it become objects. Never coloured, so that it stays JSON."""
+    """Writes the value as JSON to stdout; answers in it become objects. Never coloured: that would not be JSON."""
     sys.stdout.write(json.dumps(_plain(value), indent=2, ensure_ascii=False) + "\n")
 
 
-def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, nothing: str = "Nothing there.") -> None:
-    """A table on a terminal; in a pipe, lines with tabs between the cells, the names of the columns first."""
+def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, nothing: str = "There are none.") -> None:
+    """Prints a table; in a pipe, lines with tabs between the cells, the names of the columns first."""
     cells = [["" if cell is None else str(cell) for cell in row] for row in rows]
     if not cells:
         note(nothing)
@@ -77,7 +77,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, not
 
 
 def print_facts(facts: Iterable[tuple[str, object]]) -> None:
-    """Names and values, one a line, aligned; empty values are left out."""
+    """Prints names and values, one per line, aligned; empty values are left out."""
     shown = [(name, str(value)) for name, value in facts if value not in (None, "")]
     width = max((len(name) for name, _ in shown), default=0)
     for name, value in shown:
@@ -85,7 +85,7 @@ def print_facts(facts: Iterable[tuple[str, object]]) -> None:
 
 
 def silence_stdout() -> None:
-    """Whatever is still to be written to stdout goes nowhere: its reader has left (`| head`)."""
+    """Discards all further output to stdout: its reader has gone (`| head`)."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

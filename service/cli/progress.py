@@ -27,9 +27,9 @@ def follow(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> JobAnswer:
-    """The finished job, its progress shown meanwhile.
+    """The finished job, after showing its progress.
 
-    While nobody takes the job up, `why_waiting` is asked every few seconds for the reason, and a new one is said.
+    While the job is queued, `why_waiting` is called every few seconds; a reason is printed when it is new.
     """
     asked_s, reason = clock(), None
     with _Bar() if notes.is_terminal else _Lines(clock) as display:
@@ -44,12 +44,12 @@ def follow(
                     warn(reason)
             sleep(POLL_S)
     if job.why_stopped:
-        note(f"no more trials than that: {job.why_stopped}")
+        note(f"the search ended early: {job.why_stopped}")
     return job
 
 
 def _share(job: JobAnswer) -> float:
-    """How much of the budget is used, 0 to 1, by whichever limit is nearest."""
+    """How much of the budget is used, 0 to 1: of the limit that is nearest."""
     trials, seconds = job.budget.get("trials"), job.budget.get("seconds")
     return min(1.0, max(job.trials_done / trials if trials else 0.0, job.elapsed_s / seconds if seconds else 0.0))
 
@@ -102,9 +102,9 @@ class _Lines:
         """Nothing is held open."""
 
     def show(self, job: JobAnswer) -> None:
-        """Prints the state if it is news."""
-        said = _state(job)
+        """Prints the state if it has changed."""
+        state = _state(job)
         due = self._clock() - self._last_s >= LINE_EVERY_S
-        if job.phase != self._phase or (due and said != self._last):
-            note(f"{describe(job.problem)}: {said}")
-            self._last, self._last_s, self._phase = said, self._clock(), job.phase
+        if job.phase != self._phase or (due and state != self._last):
+            note(f"{describe(job.problem)}: {state}")
+            self._last, self._last_s, self._phase = state, self._clock(), job.phase

@@ -1,4 +1,4 @@
-"""A best configuration in words: what it is, what it gained, how it compares with the library, how to ask for it."""
+"""A best configuration as text: its values, its gain, the comparison with the library, how to query it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tilewright.service.operations.answers import BestAnswer, JobAnswer, Match
 
 
 def print_best(best: BestAnswer, *, url: str | None = None) -> None:
-    """The answer on stdout; with `url`, also the line that asks the API there for it."""
+    """Prints the answer; with `url`, also the command that gets it from the API there."""
     data.print(f"{describe(best.problem)} on {best.device_model}", style="bold")
     print_facts(
         [
@@ -24,7 +24,7 @@ def print_best(best: BestAnswer, *, url: str | None = None) -> None:
             ("found by", _match(best)),
             ("verified", _verified(best)),
             ("origin", _origin(best)),
-            ("ask for it", curl_line(best, url) if url else None),
+            ("query it", curl_line(best, url) if url else None),
         ]
     )
 
@@ -84,7 +84,7 @@ def _gain(best: BestAnswer) -> str:
 def _library(best: BestAnswer) -> str:
     library = best.library
     if library is None:
-        return "none was timed"
+        return "no library was timed"
     if library.faster:
         verdict = f"use the library here: it is {1 / library.speedup:.2f} times as fast as this kernel"
     else:

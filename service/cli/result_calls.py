@@ -1,4 +1,4 @@
-"""What the commands about results, demand and comparisons ask for, and the database's answers to it."""
+"""The calls of the commands about results, demand and comparisons, answered from the database."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tilewright.service.operations.transaction import transaction
 
 
 class AsksForResults(Protocol):
-    """Part of what a connection does."""
+    """The part of a connection that is about results, demand and comparisons."""
 
     def results(self, **which: Unpack[WhichResults]) -> Page[ResultAnswer]:
         """The first page of results, newest first."""
@@ -27,19 +27,19 @@ class AsksForResults(Protocol):
     def demand(
         self, *, kernel: str | None = None, device_model: str | None = None, limit: int = 50
     ) -> Page[DemandAnswer]:
-        """The first page of what was asked for and is not known."""
+        """The first page of requested problems that are not tuned yet."""
 
     def tune_demand(
         self, request: DemandJobs, *, top: int, kernel: str | None = None, device_model: str | None = None
     ) -> list[TunedDemand]:
-        """The jobs for the top of demand."""
+        """The jobs for the most requested problems."""
 
     def comparisons(self, schedule_id: int, *, verdict: str | None = None, limit: int = 50) -> Page[ComparisonAnswer]:
-        """The first page of what a schedule's jobs came to."""
+        """The first page of a schedule's comparisons."""
 
 
 class LocalResults:
-    """The same from the database; each call is one transaction."""
+    """These calls answered from the database, each in one transaction."""
 
     def results(self, **which: Unpack[WhichResults]) -> Page[ResultAnswer]:
         """The first page of results, newest first."""
@@ -54,18 +54,18 @@ class LocalResults:
     def demand(
         self, *, kernel: str | None = None, device_model: str | None = None, limit: int = 50
     ) -> Page[DemandAnswer]:
-        """The first page of what was asked for and is not known."""
+        """The first page of requested problems that are not tuned yet."""
         with transaction() as session:
             return demand.demand(session, kernel=kernel, device_model=device_model, limit=limit)
 
     def tune_demand(
         self, request: DemandJobs, *, top: int, kernel: str | None = None, device_model: str | None = None
     ) -> list[TunedDemand]:
-        """The jobs for the top of demand."""
+        """The jobs for the most requested problems."""
         with transaction() as session:
             return demand.tune_top(session, request, top=top, kernel=kernel, device_model=device_model)
 
     def comparisons(self, schedule_id: int, *, verdict: str | None = None, limit: int = 50) -> Page[ComparisonAnswer]:
-        """The first page of what a schedule's jobs came to."""
+        """The first page of a schedule's comparisons."""
         with transaction() as session:
             return staleness_comparisons.comparisons(session, schedule_id, verdict=verdict, limit=limit)

@@ -1,4 +1,4 @@
-"""Programs kept running beside this process: restarted with growing pauses when they end, stopped together."""
+"""Child programs kept running: restarted with growing pauses when they end, stopped together."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 @dataclass
 class Program:
-    """One program: its name, its arguments after the interpreter's, and its file for all that it prints; None: ours."""
+    """A child program: its name, its arguments to the interpreter, and its log file (None: it prints where we do)."""
 
     name: str
     arguments: Sequence[str]
@@ -47,15 +47,15 @@ class Program:
         return self.process is not None and self.process.poll() is None
 
     def log_tail(self, lines: int = 8) -> str:
-        """The last lines that it printed."""
+        """The last lines of its log."""
         try:
-            said = self.log.read_text(encoding="utf-8", errors="replace").splitlines() if self.log else []
+            lines_of_log = self.log.read_text(encoding="utf-8", errors="replace").splitlines() if self.log else []
         except FileNotFoundError:
             return ""
-        return "\n".join(logs.plain(line) for line in said[-lines:])
+        return "\n".join(logs.plain(line) for line in lines_of_log[-lines:])
 
     def rotate_log(self) -> None:
-        """Puts a log aside that is too long. It is copied and emptied: the program goes on writing to the same file."""
+        """Puts a log aside that is too long: copied and emptied, because the program keeps writing to the same file."""
         with contextlib.suppress(FileNotFoundError):
             if self.log is not None and self.log.stat().st_size > LOG_BYTES:
                 shutil.copyfile(self.log, self.log.with_suffix(".log.previous"))
@@ -82,13 +82,13 @@ class Supervisor:
         self._thread = threading.Thread(target=self._watch, name="supervisor", daemon=True)
 
     def start(self) -> None:
-        """Starts everything; returns at once."""
+        """Starts every program; returns at once."""
         for program in self.programs:
             _start(program, self._environment)
         self._thread.start()
 
     def stop(self, grace_s: float) -> None:
-        """Asks every program to end (SIGTERM) and kills what has not after `grace_s`; returns when all are gone."""
+        """Asks every program to end (SIGTERM), kills those still there after `grace_s`, returns when all are gone."""
         self._stopping.set()
         if self._thread.ident is not None:
             self._thread.join()
@@ -152,7 +152,7 @@ def worker_program(entry: DeviceEntry, logs: Path) -> Program:
 
 @contextlib.contextmanager
 def terminable() -> Iterator[None]:
-    """SIGTERM inside the block is KeyboardInterrupt, as Ctrl-C is: both stop everything in order."""
+    """Inside the block SIGTERM raises KeyboardInterrupt, as Ctrl-C does: both stop everything in order."""
 
     def interrupt(_number: int, _frame: object) -> None:
         raise KeyboardInterrupt
@@ -190,7 +190,7 @@ def _say_death(program: Program, status: int, pause_s: float) -> None:
 
 
 def end_with_supervisor() -> None:
-    """Makes the kernel send this process SIGTERM when the supervisor that started it dies, however that happens.
+    """Makes the kernel send this process SIGTERM when the supervisor that started it dies, for whatever reason.
 
     The signal follows the thread that started us; that one lives until the supervisor stops us anyway.
     """

@@ -1,1 +1,1 @@
-"""The commands, a module a command or a group of them."""
+"""The commands, one module for each command or group."""

@@ -1,4 +1,4 @@
-"""`best`: what is known for a problem on a device model."""
+"""`best`: the best known configuration of a problem on a device model."""
 
 from __future__ import annotations
 
@@ -15,20 +15,21 @@ from tilewright.service.operations.catalog import kernel_named
 from tilewright.service.operations.parse import parse_options, parse_shape
 from tilewright.service.settings import settings
 
-NO_DEVICE = "No device is known yet: a worker registers its own. Start one: tilewright worker"
+NO_DEVICE = "No device has been registered yet. A worker registers its device; start one: tilewright worker"
 
 
 def best(
     kernel: KernelArgument,
     shape: ShapeOption,
     device_model: Annotated[
-        str | None, typer.Option("--device-model", help="Slug, like nvidia-h200. Default: the only one with devices.")
+        str | None,
+        typer.Option("--device-model", help="Slug, like nvidia-h200. Default: the only device model that has devices."),
     ] = None,
     dtype: DtypeOption = "float32",
     option: KernelOptions = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Print the best known configuration. Looks it up; measures nothing."""
+    """Print the best known configuration, without measuring anything."""
     sizes, options = parse_shape(shape), parse_options(option)
     if settings().url is None:  # an API may have kernels that this installation has not
         kernel_named(kernel).problem(sizes, dtype, options)
@@ -42,9 +43,9 @@ def best(
 
 
 def only_device_model(connection: Connection, *, to_measure: bool = False) -> str:
-    """The slug of the one device model that has devices, else a CommandError that lists them.
+    """The slug of the only device model that has devices; raises CommandError listing them if there are several.
 
-    Where none has any, of the only one that is known, but not `to_measure`.
+    If none has any, the only known device model will do, except `to_measure`.
     """
     models = sorted({device.model for device in connection.devices()})
     if not models and not to_measure:
@@ -52,6 +53,6 @@ def only_device_model(connection: Connection, *, to_measure: bool = False) -> st
     if not models:
         raise CommandError(NO_DEVICE, ExitCode.NO_DEVICE)
     if len(models) > 1:
-        said = f"--device-model: there are several: {', '.join(models)}. Example: --device-model {models[0]}"
-        raise CommandError(said, ExitCode.USAGE)
+        message = f"There are several device models: {', '.join(models)}. Choose one: --device-model {models[0]}"
+        raise CommandError(message, ExitCode.USAGE)
     return models[0]

@@ -1,4 +1,4 @@
-"""`db`: the tables and where they are."""
+"""`db`: the database, its tables and its address."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ app = typer.Typer(help="The database: upgrade, current, url, stop, prune.", no_a
 
 @app.command()
 def upgrade(as_json: JsonFlag = False) -> None:
-    """Bring the tables to this version; nothing happens where they are."""
+    """Bring the tables to this version; does nothing if they are there already."""
     was_current = schema.at_head()
     schema.upgrade()
     if as_json:
         print_json({"at_head": True, "changed": not was_current})
     else:
-        note("the database was up to date" if was_current else "the database is up to date now")
+        note("the database was already up to date" if was_current else "the database is now up to date")
 
 
 @app.command()
 def current(as_json: JsonFlag = False) -> None:
-    """Say whether the tables are at this version; exit code 1 where not."""
+    """Say whether the tables are at this version; exit code 1 if they are not."""
     at_head = schema.at_head()
     if as_json:
         print_json({"at_head": at_head})
@@ -46,16 +46,16 @@ def current(as_json: JsonFlag = False) -> None:
 
 @app.command()
 def url(as_json: JsonFlag = False) -> None:
-    """Print the database's address, for psql and for others; a password in it is left out.
+    """Print the database's address, for psql and other programs; a password in it is left out.
 
-    An embedded PostgreSQL that was not running is started, and keeps running until `tilewright db stop`.
+    Starts an embedded PostgreSQL that is not running; it then runs until `tilewright db stop`.
     """
     server = embedded_server()
     was_running = server is None or server.running()
     address = without_password(database_url())
     if server is not None and not was_running:
         server.keep()
-        note("PostgreSQL keeps running for whoever uses this address; stop it: tilewright db stop")
+        note("PostgreSQL keeps running so that this address works; stop it: tilewright db stop")
     print_json({"url": address}) if as_json else data.print(address)
 
 
@@ -65,15 +65,18 @@ def stop(as_json: JsonFlag = False) -> None:
     server = embedded_server()
     if server is None:
         raise CommandError(
-            "TILEWRIGHT_DATABASE_URL names a PostgreSQL of your own; Tilewright did not start it", ExitCode.USAGE
+            "TILEWRIGHT_DATABASE_URL names a PostgreSQL that Tilewright did not start, so it cannot stop it",
+            ExitCode.USAGE,
         )
     was_running = server.running()
     if not server.stop_if_unused():
-        raise CommandError("PostgreSQL is in use: stop tilewright up, serve and worker first, and it stops with them")
+        raise CommandError(
+            "PostgreSQL is in use. Stop tilewright up, serve and worker; PostgreSQL stops with the last of them"
+        )
     if as_json:
         print_json({"was_running": was_running})
     else:
-        note("PostgreSQL is stopped" if was_running else "PostgreSQL was not running")
+        note("PostgreSQL has been stopped" if was_running else "PostgreSQL was not running")
 
 
 @app.command()
@@ -81,33 +84,37 @@ def prune(
     *,
     older_than: Annotated[
         float | None,
-        typer.Option("--older-than", min=0, metavar="DAYS", help="For TILEWRIGHT_SAMPLES_KEPT_DAYS."),
+        typer.Option(
+            "--older-than", min=0, metavar="DAYS", help="Age of the trials. Default: TILEWRIGHT_SAMPLES_KEPT_DAYS."
+        ),
     ] = None,
     audit_older_than: Annotated[
         float | None,
-        typer.Option("--audit-older-than", min=0, metavar="DAYS", help="Delete the record of changes before that too."),
+        typer.Option(
+            "--audit-older-than", min=0, metavar="DAYS", help="Also delete entries of the audit log older than this."
+        ),
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would go, and change nothing.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be deleted, and change nothing.")] = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Drop the single times of old trials now, less winners' and finalists'; medians and intervals stay."""
+    """Delete the single times of old trials, except those of winners and finalists; medians and intervals stay."""
     days = older_than if older_than is not None else settings().samples_kept_days
     if days is None and audit_older_than is None:
         raise CommandError(
-            "nothing says how long to keep: give --older-than DAYS, or set TILEWRIGHT_SAMPLES_KEPT_DAYS",
+            "No age is given: use --older-than DAYS, or set TILEWRIGHT_SAMPLES_KEPT_DAYS",
             ExitCode.USAGE,
         )
     prepare_database()
-    told: dict[str, int | bool] = {"dry_run": dry_run}
+    counts: dict[str, int | bool] = {"dry_run": dry_run}
     with acting_as(COMMAND_LINE, "tilewright db prune"):
         if days is not None:
-            told |= _prune_samples(timedelta(days=days), dry_run=dry_run)
+            counts |= _prune_samples(timedelta(days=days), dry_run=dry_run)
         if audit_older_than is not None:
-            told["audit_entries"] = _prune_entries(timedelta(days=audit_older_than), dry_run=dry_run)
+            counts["audit_entries"] = _prune_entries(timedelta(days=audit_older_than), dry_run=dry_run)
     if as_json:
-        print_json(told)
+        print_json(counts)
     else:
-        print_facts((name.replace("_", " "), value) for name, value in told.items())
+        print_facts((name.replace("_", " "), value) for name, value in counts.items())
 
 
 def _prune_samples(older_than: timedelta, *, dry_run: bool) -> dict[str, int]:

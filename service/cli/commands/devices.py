@@ -1,4 +1,4 @@
-"""`devices`: this machine's, and those that workers have registered."""
+"""`devices`: the devices of this machine, and those that workers have registered."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ def devices(as_json: JsonFlag = False) -> None:
 
 
 def _print(here: list[DeviceEntry], registered: list[DeviceAnswer]) -> None:
-    known = {one.uuid: one for one in registered}
+    by_uuid = {device.uuid: device for device in registered}
     rows: list[tuple[object, ...]] = []
     for entry in here:
-        one = known.pop(entry.uuid, None)
-        rows.append((entry.name, entry.uuid, one.model if one else entry.product, _state(one)))
-    rows += [(f"on {one.host}", one.uuid, one.model, _state(one)) for one in known.values()]
+        device = by_uuid.pop(entry.uuid, None)
+        rows.append((entry.name, entry.uuid, device.model if device else entry.product, _state(device)))
+    rows += [(f"on {device.host}", device.uuid, device.model, _state(device)) for device in by_uuid.values()]
     print_table(("device", "uuid", "model", "worker"), rows)
     if not any(one.alive for one in registered):
-        note("no worker is running: tilewright worker, or tilewright up")
+        note("no worker is running; start one: tilewright worker, or tilewright up")
 
 
 def _state(registered: DeviceAnswer | None) -> str:

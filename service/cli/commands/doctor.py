@@ -1,4 +1,4 @@
-"""`doctor`: what is there, what is missing, and the remedy."""
+"""`doctor`: checks this machine and says what is missing and how to get it."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ STYLES = {State.OK: "green", State.ABSENT: "yellow", State.BROKEN: "bold red"}
 
 
 def doctor(as_json: JsonFlag = False) -> None:
-    """Look this machine over; exit code 0 where `tilewright up` can run, 4 where only a device is missing."""
-    found = run_all()
-    broken = [check.name for check in found if check.state is State.BROKEN]
+    """Check this machine; exit code 0 if `tilewright up` can run, 4 if only a device is missing."""
+    checks = run_all()
+    broken = [check.name for check in checks if check.state is State.BROKEN]
     if as_json:
-        print_json({"ok": not broken, "checks": found})
+        print_json({"ok": not broken, "checks": checks})
     else:
-        width = max(len(check.name) for check in found)
-        for check in found:
+        width = max(len(check.name) for check in checks)
+        for check in checks:
             state = Text(f"{check.state.value:<7}", style=STYLES[check.state])
             data.print(state, f"{check.name:<{width}}", check.found)
             if check.remedy:
                 data.print(f"{'':<7} {'':<{width}} -> {check.remedy}")
-        data.print(f"broken: {', '.join(broken)}" if broken else "all that is needed is there: tilewright up")
+        data.print(f"broken: {', '.join(broken)}" if broken else "ready to run: tilewright up")
     if broken:
         raise typer.Exit(ExitCode.NO_DEVICE if broken == ["device"] else ExitCode.FAILED)

@@ -1,4 +1,4 @@
-"""`drain` and `resume`: a device taken out of service after its running job, and put back."""
+"""`drain` and `resume`: take a device out of service after its running job, and put it back."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ LOOK_EVERY_S = 1.0
 
 def drain(
     device: DeviceArgument,
-    wait: Annotated[bool, typer.Option("--wait", help="Return when its running job has ended.")] = False,
+    wait: Annotated[bool, typer.Option("--wait", help="Return only when the running job has ended.")] = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Let a device end its job and take no other, until it is resumed."""
+    """Stop giving jobs to a device: the running one ends, no other starts until it is resumed."""
     with connect() as connection:
         one = connection.drain_device(uuid_of(device))
         if wait and one.job is not None:
@@ -31,13 +31,15 @@ def drain(
     if as_json:
         print_json(one)
     elif one.job is None:
-        note(f"{one.uuid} is drained; tilewright resume {device}")
+        note(f"{one.uuid} is drained; put it back: tilewright resume {device}")
     else:
-        note(f"{one.uuid} drains: job {one.job} goes on to its end, and no other is taken; tilewright resume {device}")
+        note(
+            f"{one.uuid} is draining: job {one.job} runs to its end, no other starts; undo: tilewright resume {device}"
+        )
 
 
 def resume(device: DeviceArgument, as_json: JsonFlag = False) -> None:
-    """Let a drained device take jobs again."""
+    """Give jobs to a drained device again."""
     with connect() as connection:
         one = connection.resume_device(uuid_of(device))
     if as_json:

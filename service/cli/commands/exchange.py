@@ -34,7 +34,7 @@ CHUNK = 1 << 16
 
 
 class ExportFormat(StrEnum):
-    """What an export is written as."""
+    """The formats of an export."""
 
     TILEWRIGHT = "tilewright"
     T4 = "t4"
@@ -48,16 +48,22 @@ def export(
     device_model: Annotated[str | None, typer.Option("--device-model", help="Only this device model.")] = None,
     trials: Annotated[bool, typer.Option("--trials", help="All trials of each study.")] = False,
     format_: Annotated[
-        ExportFormat, typer.Option("--format", help="All but the first hold one study; optuna is a SQLite file.")
+        ExportFormat, typer.Option("--format", help="All but tilewright hold one study; optuna is a SQLite file.")
     ] = ExportFormat.TILEWRIGHT,
-    study: Annotated[int | None, typer.Option("--study", min=1, help="The study, for all but the first.")] = None,
-    variant: Annotated[str | None, typer.Option("--variant", help="For kernel-tuner: of this variant.")] = None,
-    cursor: Annotated[str | None, typer.Option("--cursor", help="next_cursor of the document before.")] = None,
-    out: Annotated[Path | None, typer.Option("--out", help="A file; default: standard output.")] = None,
+    study: Annotated[
+        int | None, typer.Option("--study", min=1, help="The study, for all formats but tilewright.")
+    ] = None,
+    variant: Annotated[
+        str | None, typer.Option("--variant", help="For kernel-tuner: the trials of this variant.")
+    ] = None,
+    cursor: Annotated[str | None, typer.Option("--cursor", help="next_cursor of the previous document.")] = None,
+    out: Annotated[Path | None, typer.Option("--out", help="File to write. Default: standard output.")] = None,
 ) -> None:
-    """Write what was measured here as a document."""
+    """Write this installation's results as a document."""
     if (study is None) != (format_ is ExportFormat.TILEWRIGHT):
-        raise CommandError("--study goes with --format t4, kernel-tuner or optuna, and they with it", ExitCode.USAGE)
+        raise CommandError(
+            "--format t4, kernel-tuner and optuna need --study, and --study needs one of them", ExitCode.USAGE
+        )
     if format_ is ExportFormat.OPTUNA:
         _write_storage(study or 0, out)
         return
@@ -77,35 +83,45 @@ def export(
 def import_results(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="The document, as JSON or gzipped JSON.")],
     *,
-    origin: Annotated[str, typer.Option("--origin", help="Name of the installation that it comes from.")] = "elsewhere",
-    kernel: Annotated[str | None, typer.Option("--kernel", help="Of a foreign file.")] = None,
-    shape: Annotated[str | None, typer.Option("--shape", metavar="M=…,N=…", help="Of a foreign file.")] = None,
-    dtype: Annotated[str | None, typer.Option("--dtype", help="Of a foreign file.")] = None,
+    origin: Annotated[
+        str, typer.Option("--origin", help="Name of the installation that the results come from.")
+    ] = "elsewhere",
+    kernel: Annotated[str | None, typer.Option("--kernel", help="For another tool's file: its kernel.")] = None,
+    shape: Annotated[
+        str | None, typer.Option("--shape", metavar="M=…,N=…", help="For another tool's file: its shape.")
+    ] = None,
+    dtype: Annotated[str | None, typer.Option("--dtype", help="For another tool's file: its dtype.")] = None,
     option: Annotated[
-        list[str] | None, typer.Option("--option", metavar="NAME=VALUE", help="Of the kernel; repeatable.")
+        list[str] | None,
+        typer.Option(
+            "--option", metavar="NAME=VALUE", help="For another tool's file: an option of the kernel; repeatable."
+        ),
     ] = None,
     device_model: Annotated[
-        str | None, typer.Option("--device-model", help="Of a foreign file: a slug or product name, like nvidia-a100.")
+        str | None,
+        typer.Option("--device-model", help="For another tool's file: slug or product name, like nvidia-a100."),
     ] = None,
     limits: Annotated[
         str | None,
         typer.Option(
             "--limits",
             metavar="NAME=VALUE,…",
-            help="Of a device model that is not known: compute_capability, multiprocessors, memory_gib, and where "
-            "known clock_mhz, gb_per_s, l2_mib.",
+            help="For a device model that is new here: compute_capability, multiprocessors, memory_gib, and if known "
+            "clock_mhz, gb_per_s, l2_mib.",
         ),
     ] = None,
-    variant: Annotated[str | None, typer.Option("--variant", help="Of a foreign file; default: by parameters.")] = None,
+    variant: Annotated[
+        str | None, typer.Option("--variant", help="For another tool's file. Default: the one with its parameters.")
+    ] = None,
     rename: Annotated[
         list[str] | None,
-        typer.Option("--rename", metavar="THEIRS=OURS", help="A foreign file's parameter; repeatable."),
+        typer.Option("--rename", metavar="THEIRS=OURS", help="A parameter's name there and here; repeatable."),
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Check and report; store nothing.")] = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Take over results of another installation or tool; says what it left out, and why."""
-    said = {
+    """Import results of another installation or tool; reports what it left out and why."""
+    options = {
         "origin": origin,
         "kernel": kernel,
         "shape": shape,
@@ -117,14 +133,14 @@ def import_results(
         "rename": ",".join(rename) if rename else None,
     }
     try:
-        target = import_options_of(said)
+        target = import_options_of(options)
     except ValidationError as error:
         first = error.errors()[0]
         raise CommandError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}", ExitCode.USAGE) from None
     body = _read(file)
     if settings().url:
         with ExchangeClient(settings().url or "", key=settings().key) as client:
-            answer = client.import_document(body, said | {"dry_run": dry_run or None})
+            answer = client.import_document(body, options | {"dry_run": dry_run or None})
     else:
         with connect():
             answer = import_document(body, target, dry_run=dry_run)
@@ -134,30 +150,34 @@ def import_results(
 
 def bundle(
     *,
-    out: Annotated[Path | None, typer.Option("--out", help="The folder to write.")] = None,
-    device_model: Annotated[str | None, typer.Option("--device-model", help="Only this one; default: all.")] = None,
-    sources: Annotated[bool, typer.Option("--sources", help="With the text of each source.")] = False,
+    out: Annotated[Path | None, typer.Option("--out", help="Folder to write.")] = None,
+    device_model: Annotated[
+        str | None, typer.Option("--device-model", help="Only this device model. Default: all.")
+    ] = None,
+    sources: Annotated[bool, typer.Option("--sources", help="Include the source code.")] = False,
     cubins: Annotated[
-        bool, typer.Option("--cubins", help="With compiled code, for applications without NVRTC.")
+        bool, typer.Option("--cubins", help="Include compiled code, for applications without NVRTC.")
     ] = False,
-    sign: Annotated[Path | None, typer.Option("--sign", help="An Ed25519 private key, PEM.")] = None,
-    check: Annotated[Path | None, typer.Option("--check", help="Check this folder instead.")] = None,
-    public_key: Annotated[Path | None, typer.Option("--public-key", help="Check the signature by it, PEM.")] = None,
+    sign: Annotated[Path | None, typer.Option("--sign", help="Sign with this Ed25519 private key (PEM).")] = None,
+    check: Annotated[Path | None, typer.Option("--check", help="Check this folder instead of writing one.")] = None,
+    public_key: Annotated[
+        Path | None, typer.Option("--public-key", help="Check the signature with this public key (PEM).")
+    ] = None,
     allow_older: Annotated[
-        bool, typer.Option("--allow-older", help="Go back on purpose: accept a folder older than the last one here.")
+        bool, typer.Option("--allow-older", help="Accept a folder that is older than the last one accepted here.")
     ] = False,
 ) -> None:
-    """Write a file for each device model with all that applications need at run time, or check such a folder."""
+    """Write one file per device model with everything that applications need at run time, or check such a folder."""
     if (out is None) == (check is None):
-        raise CommandError("one of --out FOLDER and --check FOLDER is needed", ExitCode.USAGE)
+        raise CommandError("give either --out FOLDER or --check FOLDER", ExitCode.USAGE)
     if check is not None:
         names = check_bundles(check, public_key, allow_older=allow_older)
-        signed = "" if public_key is None else ", signed by that key"
-        note(f"{len(names)} as made{signed}: {', '.join(names)}")
+        signed = "" if public_key is None else ", signed with that key"
+        note(f"{len(names)} unchanged since written{signed}: {', '.join(names)}")
         return
     documents = _bundles(device_model, with_sources=sources)
     if not documents:
-        raise CommandError("no device model is known yet", ExitCode.NOTHING_FOUND)
+        raise CommandError("no device model has been registered yet", ExitCode.NOTHING_FOUND)
     if cubins:
         documents = {slug: with_cubins(text) for slug, text in documents.items()}
     for path in write_bundles(out or Path(), documents, sign):
@@ -175,9 +195,9 @@ def _bundles(device_model: str | None, *, with_sources: bool) -> dict[str, str]:
 
 
 def _write_storage(study: int, out: Path | None) -> None:
-    """Writes the study's trials as an Optuna storage; of its T4 document, which the API gives too."""
+    """Writes the study's trials as an Optuna storage, made from its T4 document, which the API gives too."""
     if out is None:
-        raise CommandError("--out: name the SQLite file that --format optuna writes", ExitCode.USAGE)
+        raise CommandError("--format optuna writes a SQLite file; name it with --out FILE", ExitCode.USAGE)
     if settings().url:
         with ExchangeClient(settings().url or "", key=settings().key) as client:
             document = b"".join(client.export(format=ExportFormat.T4.value, study_id=study)).decode()
@@ -217,11 +237,11 @@ def _write(pieces: Iterator[bytes], out: Path | None) -> None:
             partial.unlink(missing_ok=True)
     _, found, cursor = tail.rstrip().rpartition(b'"next_cursor":"')
     if found:
-        warn(f"there is more: --cursor {cursor.split(bytes([34]))[0].decode()}")
+        warn(f"there are more studies: --cursor {cursor.split(bytes([34]))[0].decode()}")
 
 
 def _read(file: Path) -> bytes:
-    """The document, unpacked where it is gzipped; raises CommandError for more than is taken."""
+    """The document, unpacked if it is gzipped; raises CommandError if it is larger than allowed."""
     most, content = settings().max_import_bytes, bytearray()
     unpack = zlib.decompressobj(wbits=31)
     with file.open("rb") as opened:
@@ -233,9 +253,11 @@ def _read(file: Path) -> bytes:
             except zlib.error as error:
                 raise CommandError(f"{file.name}: {error}", ExitCode.USAGE) from error
             if len(content) > most:
-                raise CommandError(f"{file.name}: more than {most} bytes (TILEWRIGHT_MAX_IMPORT_BYTES)", ExitCode.USAGE)
+                raise CommandError(
+                    f"{file.name} is larger than {most} bytes, the limit (TILEWRIGHT_MAX_IMPORT_BYTES)", ExitCode.USAGE
+                )
     if packed and not unpack.eof:
-        raise CommandError(f"{file.name}: the file is cut off", ExitCode.USAGE)
+        raise CommandError(f"{file.name} is incomplete: the gzip stream ends too early", ExitCode.USAGE)
     return bytes(content)
 
 
@@ -253,7 +275,7 @@ def _print_import(answer: ImportAnswer, *, as_json: bool) -> None:
         ]
     )
     if answer.dry_run:
-        note("a dry run: nothing was stored")
+        note("dry run: nothing was stored")
 
 
 def _reason(answer: ImportAnswer, reason: Reason, count: int) -> str:
@@ -262,7 +284,7 @@ def _reason(answer: ImportAnswer, reason: Reason, count: int) -> str:
 
 
 def _check_import(answer: ImportAnswer) -> None:
-    """Raises CommandError for an import that brought nothing, now or before."""
+    """Raises CommandError if nothing of the document is here, imported now or before."""
     if answer.studies or Reason.ALREADY_HERE in answer.reasons:
         return
     counts = ", ".join(f"{count} {reason.value}" for reason, count in answer.reasons.items())

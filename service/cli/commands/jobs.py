@@ -18,12 +18,12 @@ app = typer.Typer(help="Tuning jobs: list, show, cancel, trials.")
 
 JobId = Annotated[str, typer.Argument(metavar="ID", help="The job's id.")]
 StateOption = Annotated[str | None, typer.Option("--state", help="queued, running, done, failed or cancelled.")]
-CursorOption = Annotated[str | None, typer.Option("--cursor", help="Go on where the page before ended.")]
+CursorOption = Annotated[str | None, typer.Option("--cursor", help="Continue after the previous page.")]
 
 
 @app.callback(invoke_without_command=True)
 def jobs(context: typer.Context, as_json: JsonFlag = False) -> None:
-    """Tuning jobs: list, show, cancel, trials. Alone: the newest ones."""
+    """Tuning jobs: list, show, cancel, trials. Without a subcommand: list the newest."""
     if context.invoked_subcommand is None:
         _list(None, 20, None, as_json=as_json)
 
@@ -42,18 +42,18 @@ def list_jobs(
 @app.command()
 def show(job_id: JobId, as_json: JsonFlag = False) -> None:
     """Show one job."""
-    wanted = _uuid(job_id)
+    identifier = _uuid(job_id)
     with connect() as connection:
-        job = connection.job(wanted)
+        job = connection.job(identifier)
     print_json(job) if as_json else print_job(job)
 
 
 @app.command()
 def cancel(job_id: JobId, as_json: JsonFlag = False) -> None:
     """Cancel a job: it stops after the running trial, and keeps its trials."""
-    wanted = _uuid(job_id)
+    identifier = _uuid(job_id)
     with connect() as connection:
-        job = connection.cancel_job(wanted)
+        job = connection.cancel_job(identifier)
     if as_json:
         print_json(job)
     else:
@@ -67,20 +67,20 @@ def trials(
     cursor: CursorOption = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """List a job's trials in the order in which they were made."""
-    wanted = _uuid(job_id)
+    """List a job's trials in the order in which they ran."""
+    identifier = _uuid(job_id)
     with connect() as connection:
-        page = connection.trials(wanted, limit=limit, cursor=cursor)
+        page = connection.trials(identifier, limit=limit, cursor=cursor)
     if as_json:
         print_json(page)
         return
-    columns = ("trial", "outcome", "time ms", "GFLOP/s", "registers", "configuration", "what is wrong")
+    columns = ("trial", "outcome", "time ms", "GFLOP/s", "registers", "configuration", "why not measured")
     print_table(columns, [_trial_row(trial) for trial in page.items], nothing="This job has no trials yet.")
     _more(page.next_cursor)
 
 
 def print_job(job: JobAnswer) -> None:
-    """The job in words on stdout."""
+    """Prints the job as text."""
     budget = ", ".join(f"{name} {value:g}" for name, value in job.budget.items() if value is not None)
     print_facts(
         [
@@ -121,7 +121,7 @@ def _list(state: str | None, limit: int, cursor: str | None, *, as_json: bool) -
 
 def _more(cursor: str | None) -> None:
     if cursor is not None:
-        note(f"there are more: --cursor {cursor}")
+        note(f"more follow: --cursor {cursor}")
 
 
 def _trial_row(trial: TrialAnswer) -> tuple[object, ...]:
@@ -131,7 +131,7 @@ def _trial_row(trial: TrialAnswer) -> tuple[object, ...]:
 
 
 def _reason(trial: TrialAnswer) -> str | None:
-    """Why it has no time: the line of its log that says what is wrong."""
+    """Why it has no time: the first line of its log with an error, or the first line."""
     lines = trial.log.splitlines() if trial.time_ms is None else []
     return next((line for line in lines if "error" in line), lines[0] if lines else None)
 

@@ -1,4 +1,4 @@
-"""`kernels check`: whether a folder holds a kernel that can be tuned."""
+"""`kernels check`: whether the kernel in a folder can be tuned."""
 
 from __future__ import annotations
 
@@ -27,28 +27,33 @@ def check(
     *,
     arch: Annotated[
         list[str] | None,
-        typer.Option("--arch", help=f"Of {', '.join(TARGETS)}; repeatable. Default: {', '.join(USUAL_TARGETS)}."),
+        typer.Option(
+            "--arch", help=f"GPU target: {', '.join(TARGETS)}; repeatable. Default: {', '.join(USUAL_TARGETS)}."
+        ),
     ] = None,
     shape: Annotated[
         list[str] | None,
-        typer.Option("--shape", metavar="M=…,N=…", help=f"To compute, like {SHAPE_EXAMPLE}; repeatable."),
+        typer.Option("--shape", metavar="M=…,N=…", help=f"Shape to compute, like {SHAPE_EXAMPLE}; repeatable."),
     ] = None,
     configurations: Annotated[
-        int, typer.Option("--configurations", min=1, help="Computed beside the default: of each variant and problem.")
+        int,
+        typer.Option(
+            "--configurations", min=1, help="Configurations to compute per variant and problem, besides the default."
+        ),
     ] = 4,
     no_compile: Annotated[bool, typer.Option("--no-compile", help="Do not compile for GPUs.")] = False,
     no_run: Annotated[bool, typer.Option("--no-run", help="Do not compute on the CPU.")] = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Check a kernel of your own, without a GPU or a database. Runs its declaration and its sources."""
+    """Check a kernel of your own; needs no GPU and no database. Runs its declaration and its sources."""
     unknown = [name for name in arch or () if name not in TARGETS]
     if unknown:
-        raise CommandError(f"--arch: {unknown[0]} is none of {', '.join(TARGETS)}", ExitCode.USAGE)
+        raise CommandError(f"--arch: there is no target {unknown[0]!r}. Targets: {', '.join(TARGETS)}", ExitCode.USAGE)
     try:
         kernel = own_kernel(path, settings().kernel_folders)
     except BrokenDeclarationError as error:
-        found = Finding("error", "declaration", str(error.folder / "declaration.py"), error.reason)
-        _show(KernelCheckReport("", [found]), path, as_json=as_json)
+        finding = Finding("error", "declaration", str(error.folder / "declaration.py"), error.reason)
+        _show(KernelCheckReport("", [finding]), path, as_json=as_json)
     shapes = [dict(kernel.problem(parse_shape(text), kernel.dtypes[0]).shape) for text in shape or ()]
     report = check_kernel(
         kernel,
@@ -64,7 +69,7 @@ def check(
 
 
 def _show(report: KernelCheckReport, path: Path, *, as_json: bool) -> None:
-    """Prints the report; raises typer.Exit with 1 where there is an error in it."""
+    """Prints the report and raises typer.Exit, with 1 if it has an error."""
     if as_json:
         print_json({"folder": str(path), "ok": report.ok, **asdict(report)})
     else:
@@ -74,5 +79,5 @@ def _show(report: KernelCheckReport, path: Path, *, as_json: bool) -> None:
         for finding in report.findings:
             data.print(f"{finding.severity:<5} {finding}")
         done = f"{report.compiled} compiled, {report.verified} computed, {report.sanitized} sanitizer runs"
-        data.print(f"{report.kernel or path}: {'no error' if report.ok else 'not fit to be tuned'}; {done}")
+        data.print(f"{report.kernel or path}: {'no errors' if report.ok else 'has errors and cannot be tuned'}; {done}")
     raise typer.Exit(ExitCode.DONE if report.ok else ExitCode.FAILED)

@@ -1,4 +1,4 @@
-"""`kernels`: what can be tuned, the sources, and the check of kernels of one's own."""
+"""`kernels`: the kernels that can be tuned, their sources, and the check of your own."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from tilewright.service.cli.connection import connect
 from tilewright.service.cli.output import JsonFlag, data, print_facts, print_json, print_table
 from tilewright.service.operations.parse import format_shape
 
-app = typer.Typer(help="The kernels: list, show, source, check.")
+app = typer.Typer(help="Kernels: list, show, source, check.")
 app.command("check")(check)
 
 
 @app.callback(invoke_without_command=True)
 def kernels(context: typer.Context, as_json: JsonFlag = False) -> None:
-    """The kernels: list, show, source, check. Alone: all of them."""
+    """Kernels: list, show, source, check. Without a subcommand: list them."""
     if context.invoked_subcommand is None:
         _list(as_json=as_json)
 
@@ -62,7 +62,9 @@ def show(kernel: KernelArgument, as_json: JsonFlag = False) -> None:
 @app.command()
 def source(
     kernel: KernelArgument,
-    variant: Annotated[str | None, typer.Option("--variant", help="Default: the kernel's default variant.")] = None,
+    variant: Annotated[
+        str | None, typer.Option("--variant", help="Variant. Default: the kernel's default variant.")
+    ] = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Print a variant's source, as the compilers get it."""

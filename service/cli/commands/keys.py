@@ -1,4 +1,4 @@
-"""`keys`: create, list, rotate, revoke. They are kept where the database is, so the first one needs no other."""
+"""`keys`: create, list, rotate, revoke; in the database directly, so that the first key needs no other key."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="The key's name.")]
 
 @app.callback(invoke_without_command=True)
 def access_keys(context: typer.Context, as_json: JsonFlag = False) -> None:
-    """Access keys: create, list, rotate, revoke. Alone: all of them."""
+    """Access keys: create, list, rotate, revoke. Without a subcommand: list them."""
     if context.invoked_subcommand is None:
         _list(as_json=as_json)
 
 
 @app.command("list")
 def list_keys(as_json: JsonFlag = False) -> None:
-    """List keys, those out of force too; never a token."""
+    """List all keys, also expired and revoked ones; tokens are never shown."""
     _list(as_json=as_json)
 
 
@@ -43,15 +43,18 @@ def create(
     name: Name,
     *,
     scope: Annotated[
-        Scope, typer.Option("--scope", help="read: look; tune: jobs and schedules too; admin: keys and imports too.")
+        Scope,
+        typer.Option(
+            "--scope", help="read: queries only; tune: also jobs and schedules; admin: also keys and imports."
+        ),
     ] = Scope.READ,
-    expires_days: Annotated[float | None, typer.Option("--expires-days", help="Days until it ends.")] = None,
+    expires_days: Annotated[float | None, typer.Option("--expires-days", help="Days until the key expires.")] = None,
     max_trials: Annotated[int | None, typer.Option("--max-trials", help="Largest trial budget of a job.")] = None,
     max_seconds: Annotated[float | None, typer.Option("--max-seconds", help="Largest time budget of a job.")] = None,
-    max_open_jobs: Annotated[int | None, typer.Option("--max-open-jobs", help="Most open jobs at a time.")] = None,
+    max_open_jobs: Annotated[int | None, typer.Option("--max-open-jobs", help="Most open jobs at one time.")] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Make a key and print its token, this once."""
+    """Create a key and print its token, which cannot be shown again."""
     try:
         request = KeyRequest(
             name=name,
@@ -72,10 +75,12 @@ def create(
 @app.command()
 def rotate(
     name: Name,
-    grace_s: Annotated[float, typer.Option("--grace", min=0, help="Seconds that the old token stays good.")] = 0.0,
+    grace_s: Annotated[
+        float, typer.Option("--grace", min=0, help="Seconds for which the old token stays valid.")
+    ] = 0.0,
     as_json: JsonFlag = False,
 ) -> None:
-    """Print a new token for a key; the old one ends after the grace."""
+    """Print a new token for a key; the old one expires after --grace seconds."""
     with _changing("keys rotate") as session:
         made = keys.rotate_key(session, name, grace_s)
     _print_new(made, as_json=as_json)
@@ -83,20 +88,20 @@ def rotate(
 
 @app.command()
 def revoke(name: Name, as_json: JsonFlag = False) -> None:
-    """Put a key out of force: within five seconds no API answers to it."""
+    """Revoke a key: within five seconds every API refuses it."""
     with _changing("keys revoke") as session:
         ended = keys.revoke_key(session, name)
     if as_json:
         print_json({"items": [key.model_dump(mode="json") for key in ended]})
     else:
-        note(f"{name} is out of force")
+        note(f"key {name} is revoked")
 
 
 @contextmanager
 def _changing(command: str) -> Iterator[Session]:
     if settings().url:
         raise CommandError(
-            "keys are kept where the database is: unset TILEWRIGHT_URL there, or use POST /v1/keys with an admin key",
+            "Keys are managed in the database: unset TILEWRIGHT_URL there, or use POST /v1/keys with an admin key",
             ExitCode.USAGE,
         )
     prepare_database()
@@ -111,12 +116,12 @@ def _list(*, as_json: bool) -> None:
         print_json({"items": [key.model_dump(mode="json") for key in found]})
         return
     print_table(
-        ("name", "token", "scope", "in force", "expires", "last used"),
+        ("name", "token", "scope", "valid", "expires", "last used"),
         [
             (k.name, f"{k.prefix}…", k.scope.value, _force(k), _day(k, "expires_at"), _day(k, "last_used_at"))
             for k in found
         ],
-        nothing="No keys yet. Make one: tilewright keys create NAME --scope tune",
+        nothing="No keys yet. Create one: tilewright keys create NAME --scope tune",
     )
 
 

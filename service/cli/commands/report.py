@@ -1,4 +1,4 @@
-"""`report`: the steps that a kernel is learnt by, measured on a device of this machine and written as pages."""
+"""`report`: a kernel's optimisation steps, measured on a device of this machine and written as pages."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ OnProgress = Callable[[float, str], None]
 
 
 class LadderName(StrEnum):
-    """The kernels that have a ladder."""
+    """The kernels that have a ladder of optimisation steps."""
 
     GEMM = "gemm"
     GEMV = "gemv"
@@ -48,28 +48,33 @@ class LadderName(StrEnum):
 
 def report(  # noqa: PLR0917 - Typer reads options from parameters
     kernel: Annotated[LadderName, typer.Argument(metavar="KERNEL", help="gemm, gemv or linear.")],
-    device: Annotated[str | None, typer.Option("--device", help="cuda:0, cpu, … Default: the first GPU.")] = None,
+    device: Annotated[
+        str | None, typer.Option("--device", help="cuda:0, cpu, … Default: the first GPU, otherwise cpu.")
+    ] = None,
     out: Annotated[Path, typer.Option("--out", help="Folder for the files.")] = Path("reports"),
     shape: Annotated[
-        str | None, typer.Option("--shape", metavar="M=…,N=…", help="Sizes of the table, instead of the usual ones.")
+        str | None,
+        typer.Option("--shape", metavar="M=…,N=…", help="The one shape to measure, instead of the usual table."),
     ] = None,
     known: Annotated[
-        list[Path] | None, typer.Option("--known", help="A bundle whose configurations are taken; repeatable.")
+        list[Path] | None, typer.Option("--known", help="A bundle with configurations to use; repeatable.")
     ] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="Small sizes, configurations as declared.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Small sizes, default configurations only.")] = False,
     seconds: Annotated[
-        float | None, typer.Option("--seconds", min=1, help="Begin no further size after so many.")
+        float | None, typer.Option("--seconds", min=1, help="Start no further size after this many seconds.")
     ] = None,
-    counters: Annotated[bool, typer.Option("--counters/--no-counters", help="Count bytes by ncu, on a GPU.")] = True,
+    counters: Annotated[
+        bool, typer.Option("--counters/--no-counters", help="On a GPU, count memory traffic with ncu.")
+    ] = True,
     as_json: JsonFlag = False,
 ) -> None:
-    """Measure the steps that a kernel is learnt by, and write a report: HTML, Markdown, CSV. Up to three minutes."""
+    """Measure a kernel's optimisation steps and write a report: HTML, Markdown, CSV. Takes up to three minutes."""
     from tilewright.tuner.report.pages import write  # noqa: PLC0415 - Jinja2, which no other command loads
 
     ladder, entry = LADDERS[kernel], _device(device)
     asked = None if shape is None else parse_shape(shape)
     scale = scale_of(ladder, entry.kind, quick=quick, shape=asked, seconds=seconds)
-    scale.problem(catalogue().get(kernel), "float32", ladder.options)  # a wrong shape is told before anything runs
+    scale.problem(catalogue().get(kernel), "float32", ladder.options)  # a wrong shape is refused before anything runs
     configurations = [one for path in known or () for one in read_known(path)]
     with _alone_on(entry), _progress() as told:
         made = _measured(entry, ladder, scale, configurations, counters=counters, told=told)
@@ -82,7 +87,7 @@ def report(  # noqa: PLR0917 - Typer reads options from parameters
 
 
 def _device(name: str | None) -> DeviceEntry:
-    """The device of that name; the first there is where none is named, which is a GPU where there is one."""
+    """The device of that name; without a name the first of this machine, GPUs before the CPU."""
     entries = list_devices()
     return find_device(entries[0].name if name is None and entries else name or "cuda:0", entries)
 
@@ -94,7 +99,7 @@ def _alone_on(entry: DeviceEntry) -> ExitStack:
     try:
         held.enter_context(take(wait_s=0))
     except DeviceBusyError:
-        note(f"{entry.name} is in use, by a job or for digits just drawn: waiting for it, {WAIT_S:g} s at most")
+        note(f"{entry.name} is in use by a job or a digit drawing; waiting up to {WAIT_S:g} s for it")
         held.enter_context(take(wait_s=WAIT_S))
     return held
 
@@ -122,7 +127,7 @@ def _measured(
 
 
 def _from_database(kernel: Kernel, ladder: Ladder, scale: Scale, model: DeviceModel) -> list[KnownConfiguration]:
-    """What is known to be best for the table's problems; nothing where no database runs: none is started for this."""
+    """The best known configurations of the table's problems; none if no database runs: it is not started for this."""
     server = embedded_server()
     if not settings().url and server is not None and not server.running():
         return []
@@ -141,13 +146,13 @@ def _from_database(kernel: Kernel, ladder: Ladder, scale: Scale, model: DeviceMo
                         KnownConfiguration(kernel.name, problem.shape, dtype, problem.options, best, "the database")
                     )
     except ServiceError as error:  # a device model that no worker has registered, a database that is away
-        note(f"nothing known is used: {error}")
+        note(f"measuring without known results: {error}")
     return found
 
 
 @contextmanager
 def _progress() -> Iterator[OnProgress]:
-    """Says how far it is: a bar on a terminal, lines elsewhere."""
+    """Shows the progress: a bar on a terminal, lines elsewhere."""
     if not notes.is_terminal:
         yield lambda share, what: note(f"{share:4.0%} {what}")
         return

@@ -1,4 +1,4 @@
-"""`results`: what was measured, which of it is stale or improvable, and its retraction."""
+"""`results`: the best configurations as measured, which are stale or improvable, and retracting one."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from tilewright.service.operations.best.results import ResultAnswer
 
 app = typer.Typer(help="Results: the best configurations as they were measured.")
 
-StaleFlag = Annotated[bool | None, typer.Option("--stale/--fresh", help="Only stale ones, or only others.")]
+StaleFlag = Annotated[bool | None, typer.Option("--stale/--fresh", help="Only stale results, or only the others.")]
 ImprovableFlag = Annotated[
-    bool | None, typer.Option("--improvable/--settled", help="Only with variants left to try, or only others.")
+    bool | None, typer.Option("--improvable/--settled", help="Only results with untried variants, or only the others.")
 ]
-RetractedFlag = Annotated[bool, typer.Option("--retracted", help="Retracted ones instead.")]
+RetractedFlag = Annotated[bool, typer.Option("--retracted", help="Show retracted results instead.")]
 KernelOption = Annotated[str | None, typer.Option("--kernel", help="Only of this kernel.")]
 ModelOption = Annotated[str | None, typer.Option("--device-model", help="Only on this device model.")]
-LimitOption = Annotated[int, typer.Option("--limit", min=1, max=200, help="At most so many, the newest.")]
+LimitOption = Annotated[int, typer.Option("--limit", min=1, max=200, help="Most rows to show.")]
 
 
 @app.callback(invoke_without_command=True)
 def all_results(context: typer.Context, as_json: JsonFlag = False) -> None:
-    """Results: the best configurations as they were measured. Alone: the newest."""
+    """Results: the best configurations as they were measured. Without a subcommand: list the newest."""
     if context.invoked_subcommand is None:
         list_results(as_json=as_json)
 
@@ -41,9 +41,9 @@ def list_results(
     limit: LimitOption = 50,
     as_json: JsonFlag = False,
 ) -> None:
-    """List results, with what moved on since and how many variants are left to try."""
+    """List results, with what has changed since they were measured and which variants are untried."""
     with connect() as connection:
-        found = connection.results(
+        rows = connection.results(
             kernel=kernel,
             device_model=device_model,
             stale=stale,
@@ -52,28 +52,30 @@ def list_results(
             limit=limit,
         ).items
     if as_json:
-        print_json(found)
+        print_json(rows)
         return
     print_table(
         ("id", "problem", "device", "variant", "ms", "origin", "stale", "untried", "retracted"),
-        [_line(one) for one in found],
-        nothing="There are no such results.",
+        [_line(row) for row in rows],
+        nothing="No results match.",
     )
 
 
 @app.command()
 def retract(
-    result_id: Annotated[int, typer.Argument(metavar="RESULT", min=1, help="Its id: tilewright results")],
-    reason: Annotated[str, typer.Option("--reason", help="Why; kept on record.")],
+    result_id: Annotated[
+        int, typer.Argument(metavar="RESULT", min=1, help="The result's id; list them: tilewright results")
+    ],
+    reason: Annotated[str, typer.Option("--reason", help="Why it is retracted; kept on record.")],
     as_json: JsonFlag = False,
 ) -> None:
-    """Withdraw a result; the next best of its study takes its place, where there is one."""
+    """Retract a result; the next best of its study, if there is one, takes its place."""
     with connect() as connection:
-        found = connection.retract(result_id, reason)
+        result = connection.retract(result_id, reason)
     if as_json:
-        print_json(found)
+        print_json(result)
     else:
-        data.print(f"{found.id} {describe(found.problem)} retracted: {found.retracted_reason}")
+        data.print(f"{result.id} {describe(result.problem)} retracted: {result.retracted_reason}")
 
 
 def _line(one: ResultAnswer) -> tuple[object, ...]:

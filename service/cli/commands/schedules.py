@@ -50,46 +50,53 @@ Problems = Annotated[
     typer.Option("--problem", help=f'Kernel, shape, then dtype and options, like "{PROBLEM_EXAMPLE}"; repeatable.'),
 ]
 Cron = typer.Option("--cron", help=f'Six fields: second minute hour day month weekday, like "{CRON_EXAMPLE}".')
-Target = typer.Option("--target", help="What to tune: --problem, or what is found at each due time.")
-Top = typer.Option("--top", min=1, max=100, help="Most problems of one fire that are found.")
-KernelName = Annotated[str | None, typer.Option("--kernel", help="Find only problems of this kernel.")]
-TimeZone = typer.Option("--time-zone", help="IANA name in which the times are meant.")
-DeviceName = Annotated[str | None, typer.Option("--device", help="Only this device, as for tune.")]
+Target = typer.Option(
+    "--target",
+    help="What to tune: the given problems, or stale, improvable or requested ones as found at each due time.",
+)
+Top = typer.Option("--top", min=1, max=100, help="With a --target other than problems: most problems at one due time.")
+KernelName = Annotated[
+    str | None, typer.Option("--kernel", help="With a --target other than problems: only this kernel.")
+]
+TimeZone = typer.Option("--time-zone", help="Time zone of the times, an IANA name.")
+DeviceName = Annotated[
+    str | None, typer.Option("--device", help="Only this device: cuda:0 or cpu of this machine, or a UUID.")
+]
 DeviceModel = Annotated[str | None, typer.Option("--device-model", help="Any device of this model.")]
 Trials = Annotated[int | None, typer.Option("--trials", help="Trials of each job.")]
 Seconds = Annotated[
-    float | None, typer.Option("--seconds", help="Seconds of each job; preparing counts, finals come on top.")
+    float | None, typer.Option("--seconds", help="Seconds of each job, with preparation, without finals.")
 ]
 TargetMs = Annotated[float | None, typer.Option("--target-ms", help="Stop at the first trial this fast.")]
 Variants = Annotated[list[str] | None, typer.Option("--variant", help="Only this variant; repeatable.")]
 Compiler = Annotated[CompilerName | None, typer.Option("--compiler", help="For CUDA devices.")]
 Priority = typer.Option("--priority", min=0, max=9, help="9 goes first.")
-Overlap = typer.Option("--overlap", help="When due while an earlier job of it is open.")
+Overlap = typer.Option("--overlap", help="What to do at a due time while an earlier job of the schedule is open.")
 
 
 @app.callback(invoke_without_command=True)
 def schedules(context: typer.Context, as_json: JsonFlag = False) -> None:
-    """Schedules: list, show, create, edit, pause, resume, delete, run. Alone: all of them."""
+    """Schedules: list, show, create, edit, pause, resume, delete, run. Without a subcommand: list them."""
     if context.invoked_subcommand is None:
         _list(as_json=as_json)
 
 
 @app.command("list")
 def list_schedules(as_json: JsonFlag = False) -> None:
-    """List schedules, with when each fires next."""
+    """List schedules, with the next due time of each."""
     _list(as_json=as_json)
 
 
 @app.command()
 def show(wanted: Wanted, as_json: JsonFlag = False) -> None:
-    """Show a schedule, its next five due times, and what came of its last."""
+    """Show a schedule, its next five due times, and the outcome of the last one."""
     with connect() as connection:
         _print(_named(connection, wanted), as_json=as_json)
 
 
 @app.command()
 def create(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="A name of its own.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The schedule's name; no other may have it.")],
     *,
     cron: Annotated[str, Cron],
     problem: Problems = None,
@@ -109,7 +116,7 @@ def create(
     paused: Annotated[bool, typer.Option("--paused", help="Create it paused.")] = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Create a schedule. Without a budget: 100 trials a job."""
+    """Create a schedule. The default budget is 100 trials per job."""
     if target is TargetName.PROBLEMS and not problem:
         raise CommandError(f'Missing option --problem. Example: --problem "{PROBLEM_EXAMPLE}"', ExitCode.USAGE)
     limits = JobLimits(trials, seconds, target_ms, variant or (), compiler, priority)
@@ -156,22 +163,24 @@ def edit(
     overlap: Annotated[OverlapName | None, Overlap] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Change what is named and leave the rest. --problem and --variant replace all that there were."""
+    """Change the given fields and leave the rest. --problem and --variant replace the whole list."""
     same = {"name": name, "cron": cron, "top": top, "kernel": kernel, "time_zone": time_zone, "priority": priority}
     changes: dict[str, Any] = {field: value for field, value in same.items() if value is not None}
     budget = {"trials": trials, "seconds": seconds, "target_ms": target_ms}
     budget = {field: value for field, value in budget.items() if value is not None}
     changes |= {field: one.value for field, one in (("compiler", compiler), ("overlap", overlap)) if one is not None}
     changes |= {"variants": variant} if variant else {}
-    if target is not None or problem:  # what only the other kind of target has goes
-        found = target not in {None, TargetName.PROBLEMS}
+    if target is not None or problem:  # fields of the other kind of target are cleared
+        is_found = target not in {None, TargetName.PROBLEMS}
         changes |= {"target": target.value if target else "problems"}
-        other: dict[str, Any] = {"problems": [], "variants": None} if found else {"kernel": kernel}
+        other: dict[str, Any] = {"problems": [], "variants": None} if is_found else {"kernel": kernel}
         changes |= other | ({"problems": _parsed(problem)} if problem else {})
-    if device or device_model:  # a device tells its model; a model alone frees from the device
+    if device or device_model:  # a device implies its model; a model alone removes the device
         changes |= {"device": uuid_of(device) if device else None, "device_model": device_model}
     if not changes and not budget:
-        raise CommandError("Name what to change, for instance --cron or --trials: see --help", ExitCode.USAGE)
+        raise CommandError(
+            "Nothing to change: give at least one option, for instance --cron or --trials", ExitCode.USAGE
+        )
     with connect() as connection:
         before = _named(connection, wanted)
         changes |= {"budget": before.budget | budget} if budget else {}
@@ -181,7 +190,7 @@ def edit(
 
 @app.command()
 def pause(wanted: Wanted, as_json: JsonFlag = False) -> None:
-    """Stop a schedule from firing; what is due meanwhile is left out."""
+    """Pause a schedule; due times during the pause are skipped."""
     with connect() as connection:
         changed = connection.set_enabled(_named(connection, wanted).id, enabled=False)
     print_json(changed) if as_json else data.print(f"{changed.name} paused")
@@ -189,7 +198,7 @@ def pause(wanted: Wanted, as_json: JsonFlag = False) -> None:
 
 @app.command()
 def resume(wanted: Wanted, as_json: JsonFlag = False) -> None:
-    """Let a schedule fire again, from its next due time on."""
+    """Resume a paused schedule from its next due time on."""
     with connect() as connection:
         changed = connection.set_enabled(_named(connection, wanted).id, enabled=True)
     print_json(changed) if as_json else data.print(f"{changed.name} next {_local(changed.next_at, changed)}")
@@ -199,16 +208,16 @@ def resume(wanted: Wanted, as_json: JsonFlag = False) -> None:
 def delete(wanted: Wanted) -> None:
     """Delete a schedule. Its jobs stay."""
     with connect() as connection:
-        found = _named(connection, wanted)
-        connection.delete_schedule(found.id)
-    data.print(f"{found.name} deleted")
-    if found.open_jobs:
-        note(f"{found.open_jobs} of its jobs go on: tilewright jobs")
+        schedule = _named(connection, wanted)
+        connection.delete_schedule(schedule.id)
+    data.print(f"{schedule.name} deleted")
+    if schedule.open_jobs:
+        note(f"{schedule.open_jobs} of its jobs keep running; see them: tilewright jobs")
 
 
 @app.command()
 def run(wanted: Wanted, as_json: JsonFlag = False) -> None:
-    """Queue a schedule's jobs once now, also of a paused one."""
+    """Queue a schedule's jobs now, even if it is paused."""
     with connect() as connection:
         jobs = connection.run_now(_named(connection, wanted).id)
     if as_json:
@@ -220,11 +229,11 @@ def run(wanted: Wanted, as_json: JsonFlag = False) -> None:
 @app.command()
 def comparisons(
     wanted: Wanted,
-    verdict: Annotated[Verdict | None, typer.Option("--verdict", help="Only those.")] = None,
-    limit: Annotated[int, typer.Option("--limit", min=1, max=200, help="At most so many, the newest.")] = 50,
+    verdict: Annotated[Verdict | None, typer.Option("--verdict", help="Only comparisons with this verdict.")] = None,
+    limit: Annotated[int, typer.Option("--limit", min=1, max=200, help="Most rows to show, the newest.")] = 50,
     as_json: JsonFlag = False,
 ) -> None:
-    """Show what a schedule's jobs came to: better, same, worse or missing."""
+    """Compare the best before and after each of a schedule's jobs: better, same, worse or missing."""
     with connect() as connection:
         named = _named(connection, wanted)
         found = connection.comparisons(named.id, verdict=verdict.value if verdict else None, limit=limit).items
@@ -245,12 +254,12 @@ def comparisons(
             )
             for one in found
         ],
-        nothing="No job of it is over yet.",
+        nothing="None of its jobs has ended yet.",
     )
 
 
 def limits_as_json(limits: JobLimits) -> dict[str, Any]:
-    """What of a request the limits are."""
+    """The limits as fields of a request."""
     return {
         "budget": limits.budget(),
         "variants": list(limits.variants) or None,
@@ -302,12 +311,12 @@ def _print(one: ScheduleAnswer, *, as_json: bool) -> None:
 
 
 def _named(connection: Connection, wanted: str) -> ScheduleAnswer:
-    """The schedule of that id, else of that name; raises NotFoundError."""
-    found = connection.schedules()
-    by = [one for one in found if str(one.id) == wanted] or [one for one in found if one.name == wanted]
-    if not by:
-        raise NotFoundError("schedule", wanted, [one.name for one in found])
-    return by[0]
+    """The schedule with that id, or else that name; raises NotFoundError."""
+    known = connection.schedules()
+    named = [one for one in known if str(one.id) == wanted] or [one for one in known if one.name == wanted]
+    if not named:
+        raise NotFoundError("schedule", wanted, [one.name for one in known])
+    return named[0]
 
 
 def _parsed(problems: Sequence[str]) -> list[dict[str, Any]]:
@@ -315,12 +324,12 @@ def _parsed(problems: Sequence[str]) -> list[dict[str, Any]]:
 
 
 def _problem(place: int, text: str) -> dict[str, Any]:
-    """A problem as it is typed: kernel, shape, then a dtype and options in any order."""
+    """A problem parsed from text: kernel, shape, then a dtype and options in any order."""
     kernel, *words = text.split() or [""]
     options = [word for word in words[1:] if "=" in word]
     dtypes = [word for word in words[1:] if "=" not in word]
     if not words or len(dtypes) > 1:
-        reason = f"--problem {text!r} (number {place + 1}) is not a kernel, a shape, a dtype and options."
+        reason = f"--problem {text!r} (number {place + 1}) must be a kernel, a shape, and perhaps a dtype and options."
         raise CommandError(f'{reason} Example: "{PROBLEM_EXAMPLE}"', ExitCode.USAGE)
     return {
         "kernel": kernel,
@@ -343,7 +352,7 @@ def _next(one: ScheduleAnswer) -> str:
 
 
 def _local(moment: datetime | None, one: ScheduleAnswer) -> str:
-    """The moment on a clock of the schedule's time zone; in UTC where this host does not know the zone."""
+    """The moment in the schedule's time zone; in UTC if this host does not know the zone."""
     if moment is None:
         return ""
     try:

@@ -1,4 +1,4 @@
-"""`serve` and `worker`: the two long-running halves, one at a time."""
+"""`serve` and `worker`: the API and a worker, each alone."""
 
 from __future__ import annotations
 
@@ -24,20 +24,22 @@ from tilewright.service.cli.supervisor import CLI, Program, Supervisor, end_with
 from tilewright.service.settings import settings
 from tilewright.tuner.devices.cpu.device import CPU_NAME_VARIABLE
 
-HostOption = Annotated[str | None, typer.Option("--host", help="Address to listen on, for TILEWRIGHT_HOST.")]
+HostOption = Annotated[str | None, typer.Option("--host", help="Address to listen on. Default: TILEWRIGHT_HOST.")]
 PortOption = Annotated[
-    int | None, typer.Option("--port", min=1, max=65535, help="Port to listen on, for TILEWRIGHT_PORT.")
+    int | None, typer.Option("--port", min=1, max=65535, help="Port to listen on. Default: TILEWRIGHT_PORT.")
 ]
 
 
 WorkersOption = Annotated[
     int | None,
-    typer.Option("--workers", min=1, max=64, help="Processes that share the address, for TILEWRIGHT_API_PROCESSES."),
+    typer.Option(
+        "--workers", min=1, max=64, help="Processes that share the address. Default: TILEWRIGHT_API_PROCESSES."
+    ),
 ]
 
 
 def choose_address(host: str | None, port: int | None, workers: int | None = None) -> None:
-    """Makes an address from the command line a setting, of this process and of those it starts."""
+    """Makes the given address the setting, for this process and those it starts."""
     given = {"TILEWRIGHT_HOST": host, "TILEWRIGHT_PORT": port, "TILEWRIGHT_API_PROCESSES": workers}
     os.environ.update({name: str(value) for name, value in given.items() if value is not None})
     settings.cache_clear()
@@ -62,7 +64,7 @@ def serve(host: HostOption = None, port: PortOption = None, workers: WorkersOpti
 
 
 def _serve_here() -> None:
-    """The application in this process, until SIGTERM or Ctrl-C."""
+    """Serves the application in this process until SIGTERM or Ctrl-C."""
     config = uvicorn.Config(
         "tilewright.service.app:create_app",
         factory=True,
@@ -90,19 +92,21 @@ def _serve_here() -> None:
 def worker(
     device: Annotated[
         list[str] | None,
-        typer.Option("--device", help="cuda:0, cpu or a UUID. Default: the first GPU, else cpu."),
+        typer.Option("--device", help="cuda:0, cpu or a UUID; repeatable. Default: the first GPU, otherwise cpu."),
     ] = None,
     everything: Annotated[bool, typer.Option("--all", help="One worker for each device of this machine.")] = False,
     name: Annotated[
         str | None,
-        typer.Option("--name", help="With --device cpu: a further CPU device of this name, to rehearse a fleet."),
+        typer.Option(
+            "--name", help="With --device cpu: another CPU device with this name, to try out a fleet on one machine."
+        ),
     ] = None,
 ) -> None:
-    """Run jobs on a device of this machine until SIGTERM (its job is handed back) or SIGUSR1 (it ends first)."""
+    """Run jobs on a device of this machine. SIGTERM hands the running job back; SIGUSR1 finishes it first."""
     if name is not None:
         if device != ["cpu"] or everything:
             raise CommandError(
-                "--name is for one CPU device: tilewright worker --device cpu --name NAME", ExitCode.USAGE
+                "--name works only with one CPU device: tilewright worker --device cpu --name NAME", ExitCode.USAGE
             )
         os.environ[CPU_NAME_VARIABLE] = name
     end_with_supervisor()
@@ -111,7 +115,7 @@ def worker(
     prepare_database()
     chosen = chosen_devices(device, every=everything)
     if len(chosen) == 1:
-        # Here, because the job engine takes half a second to import, and whoever asks for a list needs none.
+        # Imported here: the job engine takes half a second, which a supervisor of several workers need not spend.
         from tilewright.service.worker.main import run_worker  # noqa: PLC0415
 
         raise typer.Exit(run_worker(chosen[0].name))
@@ -123,7 +127,7 @@ def worker(
 
 
 def _supervise(supervisor: Supervisor, grace_s: float) -> None:
-    """Keeps its programs running until SIGTERM, Ctrl-C or the end of a drain."""
+    """Keeps the programs running until SIGTERM, Ctrl-C or the end of a drain."""
     supervisor.start()
     try:
         with terminable():

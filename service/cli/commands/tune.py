@@ -1,4 +1,4 @@
-"""`tune`: ask for a job, watch it, print what it found. The measuring is a worker's."""
+"""`tune`: request a job, watch it, print its result. A worker does the measuring."""
 
 from __future__ import annotations
 
@@ -43,12 +43,13 @@ def tune(
         str | None, typer.Option("--device", help="Only this device: cuda:0 or cpu of this machine, or a UUID.")
     ] = None,
     device_model: Annotated[
-        str | None, typer.Option("--device-model", help="Any device of this model. Default: the only one with devices.")
+        str | None,
+        typer.Option("--device-model", help="Any device of this model. Default: the only model that has devices."),
     ] = None,
-    trials: Annotated[int | None, typer.Option("--trials", help="Stop after so many trials.")] = None,
+    trials: Annotated[int | None, typer.Option("--trials", help="Stop after this many trials.")] = None,
     seconds: Annotated[
         float | None,
-        typer.Option("--seconds", help="Stop after so many seconds; preparing counts, finals come on top."),
+        typer.Option("--seconds", help="Stop the search after this many seconds; preparation counts, finals do not."),
     ] = None,
     target_ms: Annotated[float | None, typer.Option("--target-ms", help="Stop at the first trial this fast.")] = None,
     variant: Annotated[list[str] | None, typer.Option("--variant", help="Only this variant; repeatable.")] = None,
@@ -57,7 +58,7 @@ def tune(
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Watch the job until it is over.")] = True,
     as_json: JsonFlag = False,
 ) -> None:
-    """Tune a kernel for one problem. A worker measures; without a budget: 100 trials."""
+    """Tune a kernel for one problem. A worker does the measuring; the default budget is 100 trials."""
     asked = ProblemAnswer(kernel=kernel, shape=parse_shape(shape), dtype=dtype, options=parse_options(option))
     if settings().url is None:  # an API may have kernels that this installation has not
         kernel_named(kernel).problem(asked.shape, dtype, asked.options)
@@ -88,21 +89,21 @@ def submit(connection: Connection, request: JobRequest) -> JobAnswer:
 
 
 def watch(connection: Connection, job: JobAnswer) -> JobAnswer:
-    """The finished job. Interrupted, the job goes on, and the user is told how to come back to it."""
+    """The finished job. After Ctrl-C the job goes on, and the user is told how to come back to it."""
     try:
         return follow(lambda: connection.job(job.id), lambda queued: why_waiting(connection, queued))
     except KeyboardInterrupt:
-        note(f"the job goes on. See it: tilewright jobs show {job.id}   Stop it: tilewright jobs cancel {job.id}")
+        note(f"the job keeps running. See it: tilewright jobs show {job.id}   Stop it: tilewright jobs cancel {job.id}")
         raise
 
 
 def why_waiting(connection: Connection, job: JobAnswer) -> str:
-    """Why a job that is still queued may be so."""
-    return missing_worker(connection, job) or "the job waits until its worker has finished what it is doing"
+    """Why a queued job has not started."""
+    return missing_worker(connection, job) or "the job is queued; its worker is busy with another one"
 
 
 def missing_worker(connection: Connection, job: JobAnswer) -> str | None:
-    """What to do where no living worker could take the job up; None where one could, or the job needs none."""
+    """What to do if no running worker can take the job; None if one can, or the job has left the queue."""
     if job.state != "queued":
         return None
     able = [one for one in connection.devices() if job.device in {None, one.uuid} and one.model == job.device_model]
@@ -111,14 +112,14 @@ def missing_worker(connection: Connection, job: JobAnswer) -> str | None:
         return None
     where = job.device or job.device_model
     if working:
-        return f"{where} is drained and takes no jobs until somebody resumes it: tilewright resume {working[0].uuid}"
+        return f"{where} is drained and takes no jobs; resume it: tilewright resume {working[0].uuid}"
     if any(one.alive for one in able):
-        return f"the device {where} is marked lost: it stopped answering. Look at it, then start its worker again"
-    return f"no worker is running for {where}; the job stays in the queue until there is one. {HOW_TO_START}"
+        return f"the device {where} is marked lost because it stopped answering; check it, then restart its worker"
+    return f"no worker is running for {where}; the job stays queued until one is. {HOW_TO_START}"
 
 
 def best_of(connection: Connection, job: JobAnswer) -> BestAnswer | None:
-    """What is best for the job's problem now; None where the job did not get through or its device is unknown."""
+    """The best known configuration of the job's problem; None unless the job is done and its device model known."""
     if job.state != "done" or job.device_model is None:
         return None
     problem = job.problem
@@ -126,7 +127,7 @@ def best_of(connection: Connection, job: JobAnswer) -> BestAnswer | None:
 
 
 def show_result(job: JobAnswer, best: BestAnswer | None, *, as_json: bool, url: str | None) -> None:
-    """The outcome on stdout; CommandError where there is none to be glad of."""
+    """Prints the job's result; raises CommandError if it failed, was cancelled or measured nothing."""
     if as_json:
         print_json({"job": job, "best": best})
     if job.state == "failed":
@@ -135,12 +136,12 @@ def show_result(job: JobAnswer, best: BestAnswer | None, *, as_json: bool, url: 
         raise CommandError(f"the job was cancelled after {job.trials_done} trials, which are kept")
     if best is None or best.time_ms is None:
         why = f": {job.why_stopped}" if job.why_stopped and not job.trials_done else ""
-        said = f"no configuration was measured{why}. Every trial and its reason: tilewright jobs trials {job.id}"
-        raise CommandError(said, ExitCode.NOTHING_FOUND)
+        message = f"no configuration was measured{why}. See why: tilewright jobs trials {job.id}"
+        raise CommandError(message, ExitCode.NOTHING_FOUND)
     if not as_json:
         print_best(best, url=url)
     if (job.result or {}).get("published") is False:
-        note("the best that was known before stays: this job found nothing faster beyond the noise")
+        note("the earlier best stays: this job found nothing faster beyond the noise")
     failure = (job.result or {}).get("library_failure")
     if failure:
         warn(f"the library left the finals: {failure}")

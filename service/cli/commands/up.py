@@ -1,4 +1,4 @@
-"""`up`: everything on this machine, from the database to a first tuned kernel, until Ctrl-C."""
+"""`up`: database, API and workers on this machine, perhaps a first tuned kernel, until Ctrl-C."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class FirstTuning:
 
 @dataclass
 class Installation:
-    """What `up` started, and how to take it down again."""
+    """The programs that `up` starts and stops."""
 
     devices: list[DeviceEntry]
     server: EmbeddedPostgres | None
@@ -74,7 +74,7 @@ class Installation:
         return f"http://{host}:{settings().port}"
 
     def start(self) -> None:
-        """Database, tables, API, workers; returns when the API is ready."""
+        """Starts database, API and workers; returns when the API is ready."""
         self.start_database()
         self.heard_before = {one.uuid: one.heartbeat_at for one in LocalConnection().devices()}
         self.supervisor.start()
@@ -82,14 +82,14 @@ class Installation:
             self._wait_for(client.is_ready, self.supervisor.programs[:1], READY_WITHIN_S)
 
     def start_database(self) -> None:
-        """Returns when the database answers and its tables are current."""
+        """Starts the database and brings its tables up to date."""
         if self.server is not None and not self.server.running():
             note(f"starting PostgreSQL in {self.server.home}")
         database_url()
         schema.upgrade()
 
     def wait_for_worker(self, client: Client) -> DeviceAnswer:
-        """The first of our devices whose worker has spoken since the start."""
+        """Waits until a worker has registered since the start, and returns its device."""
         found: list[DeviceAnswer] = []
 
         def has_spoken() -> bool:
@@ -101,27 +101,27 @@ class Installation:
         return found[0]
 
     def serve_until_stopped(self) -> None:
-        """Never returns: Ctrl-C and SIGTERM arrive as KeyboardInterrupt. Brings a lost database back meanwhile."""
+        """Restarts the database if it goes away. Ends only by KeyboardInterrupt, which Ctrl-C and SIGTERM raise."""
         while True:
             time.sleep(DATABASE_CHECK_S)
             if self.server is not None:
                 self.server.ensure()
 
     def stop(self) -> None:
-        """API and workers are stopped, a second Ctrl-C makes it quick; the command's end stops the database."""
+        """Stops API and workers, at once after a second Ctrl-C; the database stops when the command ends."""
         try:
             self.supervisor.stop(settings().stop_grace_s + STOP_MARGIN_S)
         except KeyboardInterrupt:
             self.supervisor.kill()
 
     def _wait_for(self, condition: Callable[[], bool], programs: list[Program], within_s: float) -> None:
-        """Returns when it holds; CommandError with the end of a log when it never will."""
+        """Returns when the condition holds; raises CommandError with the end of a log if it never will."""
         deadline = time.monotonic() + within_s
         while not condition():
             dead = next((p for p in programs if p.deaths >= QUICK_DEATHS), None)
             if dead is not None or time.monotonic() > deadline:
                 slow = dead or programs[0]
-                what = "does not stay up" if dead else f"is not ready after {within_s:.0f} s"
+                what = "keeps crashing" if dead else f"is not ready after {within_s:.0f} s"
                 raise CommandError(f"{slow.name} {what}. Its log, {slow.log}, ends: {slow.log_tail(3)}")
             time.sleep(CHECK_S)
 
@@ -129,19 +129,23 @@ class Installation:
 def up(
     *,
     tune: Annotated[
-        str | None, typer.Option("--tune", metavar="KERNEL", help="Tune this kernel when all is up.")
+        str | None, typer.Option("--tune", metavar="KERNEL", help="Tune this kernel when everything runs.")
     ] = None,
-    shape: Annotated[str | None, typer.Option("--shape", metavar="M=…,N=…", help="Its axis sizes.")] = None,
+    shape: Annotated[
+        str | None, typer.Option("--shape", metavar="M=…,N=…", help="Axis sizes of the problem to tune.")
+    ] = None,
     dtype: DtypeOption = "float32",
     option: KernelOptions = None,
-    trials: Annotated[int, typer.Option("--trials", min=1, help="At most so many trials.")] = FIRST_TRIALS,
+    trials: Annotated[int, typer.Option("--trials", min=1, help="Most trials.")] = FIRST_TRIALS,
     seconds: Annotated[
-        float, typer.Option("--seconds", help="At most so many seconds; preparing counts, finals come on top.")
+        float, typer.Option("--seconds", help="Most seconds of the search; preparation counts, finals do not.")
     ] = FIRST_SECONDS,
     device: Annotated[
-        list[str] | None, typer.Option("--device", help="cuda:0 or cpu; repeatable. Default: every GPU, else cpu.")
+        list[str] | None, typer.Option("--device", help="cuda:0 or cpu; repeatable. Default: every GPU, otherwise cpu.")
     ] = None,
-    once: Annotated[bool, typer.Option("--once", help="Stop when all is up, and tuned if asked.")] = False,
+    once: Annotated[
+        bool, typer.Option("--once", help="Stop when everything runs and --tune, if given, is done.")
+    ] = False,
     host: HostOption = None,
     port: PortOption = None,
 ) -> None:
@@ -183,7 +187,7 @@ def _first_tuning(
     if kernel is None:
         if shape is not None:
             raise CommandError(
-                "--shape: name the kernel too. Example: --tune gemm --shape m=256,n=100,k=784", ExitCode.USAGE
+                "--shape needs --tune KERNEL. Example: --tune gemm --shape m=256,n=100,k=784", ExitCode.USAGE
             )
         return None
     declared = kernel_named(kernel)

@@ -1,4 +1,4 @@
-"""`webhooks`: create, list, delete, and what became of their messages. They are kept where the database is."""
+"""`webhooks`: create, list, delete, and the state of their messages; in the database directly."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tilewright.service.operations.transaction import transaction
 from tilewright.service.operations.webhooks import webhooks
 from tilewright.service.settings import settings
 
-app = typer.Typer(help="Webhooks: addresses that are told of jobs that end.")
+app = typer.Typer(help="Webhooks: addresses that get a message when a job ends.")
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The webhook's name.")]
 
@@ -35,27 +35,28 @@ class EndState(StrEnum):
 
 @app.callback(invoke_without_command=True)
 def all_webhooks(context: typer.Context, as_json: JsonFlag = False) -> None:
-    """Webhooks: addresses that are told of jobs that end. Alone: all of them."""
+    """Webhooks: addresses that get a message when a job ends. Without a subcommand: list them."""
     if context.invoked_subcommand is None:
         _list(as_json=as_json)
 
 
 @app.command("list")
 def list_webhooks(as_json: JsonFlag = False) -> None:
-    """List webhooks; never a secret."""
+    """List webhooks; secrets are never shown."""
     _list(as_json=as_json)
 
 
 @app.command()
 def create(
     name: Name,
-    url: Annotated[str, typer.Argument(metavar="URL", help="https://…")],
+    url: Annotated[str, typer.Argument(metavar="URL", help="Where messages are sent, https://…")],
     state: Annotated[
-        list[EndState] | None, typer.Option("--state", help="Only jobs that end so; repeatable. Default: all.")
+        list[EndState] | None,
+        typer.Option("--state", help="Only jobs that end in this state; repeatable. Default: all."),
     ] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Make a webhook and print the secret of its signatures, this once."""
+    """Create a webhook and print the secret of its signatures, which cannot be shown again."""
     try:
         given = {"states": [one.value for one in state]} if state else {}
         request = WebhookRequest.model_validate({"name": name, "url": url} | given)
@@ -68,12 +69,12 @@ def create(
         print_json(made)
         return
     data.print(made.secret, soft_wrap=True)
-    note(f"webhook {made.name}; the secret cannot be shown again. An API process sends the messages: tilewright serve")
+    note(f"webhook {made.name}; the secret cannot be shown again. Messages are sent by the API: tilewright serve")
 
 
 @app.command()
 def delete(name: Name) -> None:
-    """Remove a webhook and the record of its messages."""
+    """Delete a webhook and the record of its messages."""
     with _session("webhooks delete") as session:
         webhooks.delete_webhook(session, name)
     note(f"{name} is deleted")
@@ -82,7 +83,7 @@ def delete(name: Name) -> None:
 @app.command()
 def deliveries(
     name: Name,
-    limit: Annotated[int, typer.Option("--limit", min=1, max=200, help="So many of the newest.")] = 50,
+    limit: Annotated[int, typer.Option("--limit", min=1, max=200, help="Most messages to show.")] = 50,
     as_json: JsonFlag = False,
 ) -> None:
     """List a webhook's messages, newest first."""
@@ -113,7 +114,7 @@ def deliveries(
 def _session(command: str) -> Iterator[Session]:
     if settings().url:
         raise CommandError(
-            "webhooks are kept where the database is: unset TILEWRIGHT_URL there, or call /v1/webhooks by an admin key",
+            "Webhooks are managed in the database: unset TILEWRIGHT_URL there, or use /v1/webhooks with an admin key",
             ExitCode.USAGE,
         )
     prepare_database()
@@ -123,12 +124,12 @@ def _session(command: str) -> Iterator[Session]:
 
 def _list(*, as_json: bool) -> None:
     with _session("webhooks list") as session:
-        found = webhooks.webhooks(session)
+        hooks = webhooks.webhooks(session)
     if as_json:
-        print_json({"items": found})
+        print_json({"items": hooks})
         return
     print_table(
         ("name", "address", "states", "waiting", "given up"),
-        [(one.name, one.url, " ".join(one.states), one.waiting, one.failed) for one in found],
-        nothing="No webhooks yet. Make one: tilewright webhooks create NAME https://…",
+        [(hook.name, hook.url, " ".join(hook.states), hook.waiting, hook.failed) for hook in hooks],
+        nothing="No webhooks yet. Create one: tilewright webhooks create NAME https://…",
     )

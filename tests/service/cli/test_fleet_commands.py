@@ -12,7 +12,10 @@ URL = "https://ci.example/hook"
 
 def test_a_device_is_drained_seen_as_such_and_resumed(run, registered):
     drained = run("drain", registered, "--wait")
-    assert (drained.status, drained.err) == (0, f"{registered} is drained; tilewright resume {registered}\n")
+    assert (drained.status, drained.err) == (
+        0,
+        f"{registered} is drained; put it back: tilewright resume {registered}\n",
+    )
     assert "drained" in run("devices").out
     assert run("devices", "--json").json["registered"][0]["draining"] is True
     waiting = run(*GEMM, "--no-wait")
@@ -27,7 +30,7 @@ def test_a_device_that_ends_a_job_is_said_to_be_draining(run, registered):
         session.execute(update(models.Device).values(worker="host:1:cpu"))
         session.execute(update(models.TuningJob).values(worker="host:1:cpu", state=models.JobState.RUNNING))
     said = run("drain", registered).err
-    assert f"job {job['job']['id'] if 'job' in job else job['id']} goes on to its end" in said
+    assert f"job {job['job']['id'] if 'job' in job else job['id']} runs to its end" in said
     assert "draining" in run("devices").out
 
 

@@ -30,7 +30,7 @@ def test_the_example_is_fit_and_needs_no_database(run, unreachable):
     ran = run("kernels", "check", str(EXAMPLE), *QUICK)
     assert ran.status == 0, ran.out + ran.err
     assert "direct\tfloat32\tsm_75\t600\t" in ran.out
-    assert "convolution2d: no error; 0 compiled," in ran.out
+    assert "convolution2d: no errors; 0 compiled," in ran.out
     assert "h=5,w=9,r=3,s=3" in ran.err
 
 

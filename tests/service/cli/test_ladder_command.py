@@ -94,7 +94,7 @@ def test_a_report_waits_for_a_device_that_a_worker_has_just_computed_a_drawing_o
     taken = host_lock(entry.physical_uuid, "measuring", wait_s=0)
     with ladder._alone_on(entry), pytest.raises(DeviceBusyError), taken:
         pass
-    assert said == ["cpu is in use, by a job or for digits just drawn: waiting for it, 30 s at most"]
+    assert said == ["cpu is in use by a job or a digit drawing; waiting up to 30 s for it"]
     with host_lock(entry.physical_uuid, "measuring", wait_s=0):
         pass
 
@@ -104,5 +104,5 @@ def test_a_report_gives_a_device_up_that_stays_taken(run, monkeypatch):
     with host_lock(find_device("cpu").physical_uuid, "measuring"):
         ran = run("report", "gemm", "--device", "cpu", "--quick", "--shape", SHAPE)
     assert ran.status == 1
-    assert "waiting for it" in ran.err
+    assert "waiting up to 0.2 s for it" in ran.err
     assert "holds the device" in ran.err

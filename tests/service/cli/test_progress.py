@@ -91,7 +91,7 @@ def test_a_job_that_nobody_takes_up_is_explained_once_per_reason(capsys):
 )
 def test_why_there_are_no_more_trials_is_said(capsys, stopped_by, reason):
     _, lines = seen(capsys, [job("done", "finished", 4, 1.25, stopped_by=stopped_by)])
-    assert lines[1:] == ([f"no more trials than that: {reason}"] if reason else [])
+    assert lines[1:] == ([f"the search ended early: {reason}"] if reason else [])
 
 
 SHOW = """

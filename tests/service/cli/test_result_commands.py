@@ -29,7 +29,7 @@ def test_without_results_it_says_so(run, registered):
 
 
 def test_demand_is_listed_by_traffic_and_its_top_tuned(run, asked):
-    assert [line.split("\t")[0] for line in run("demand").out.splitlines()] == ["asked", "2", "1"]
+    assert [line.split("\t")[0] for line in run("demand").out.splitlines()] == ["requests", "2", "1"]
     listed = run("demand", "list", "--kernel", "gemm", "--device-model", asked, "--json").json
     assert [(one["problem"]["shape"]["m"], one["count"]) for one in listed] == [(16, 2), (8, 1)]
     (made,) = run("demand", "tune", "--top", "1", "--trials", "5", "--json").json

@@ -73,7 +73,7 @@ def test_the_life_of_a_schedule(run, registered):
     assert "02:30:00 CE" in run("schedules", "resume", "nightly").out
 
     deleted = run("schedules", "delete", "nightly")
-    assert (deleted.out, "2 of its jobs go on" in deleted.err) == ("nightly deleted\n", True)
+    assert (deleted.out, "2 of its jobs keep running" in deleted.err) == ("nightly deleted\n", True)
     with store_session.session_scope() as session:
         assert len(session.scalars(select(TuningJob)).all()) == 2
 

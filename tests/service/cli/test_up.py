@@ -103,7 +103,7 @@ def test_up_once_tunes_through_the_api_prints_the_best_and_leaves_nothing_runnin
 def test_a_second_run_finds_its_data_and_the_printed_curl_line_answers_and_a_third_finds_the_port_taken(machine):
     once = tilewright(machine, "up", *TUNE, "--once")
     assert once.returncode == 0, once.stderr
-    (line,) = (line for line in once.stdout.splitlines() if line.startswith("ask for it"))
+    (line,) = (line for line in once.stdout.splitlines() if line.startswith("query it"))
     address = shlex.split(line)[-1]
     with running(machine) as process:
         answer = httpx.get(address, trust_env=False).json()
