@@ -1,8 +1,8 @@
-"""Pages for people."""
+"""The dashboard: pages for browsers."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 STATIC = Path(__file__).parent / "static"
-"""Style sheets and, later, scripts: served as they are."""
+"""Style sheets and scripts, served as they are."""

@@ -1,4 +1,4 @@
-"""Refusals as pages: a browser that asks for HTML gets the dashboard's look, a program the problem document."""
+"""Refusals as pages: a browser gets HTML, a program the problem document."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ UNEXPECTED = "/problems/internal-error"
 
 @dataclass(frozen=True)
 class ErrorPages:
-    """An ASGI application around another, whose problem documents it shows to browsers as pages.
+    """ASGI middleware that shows problem documents to browsers as pages.
 
     `remedies`: what to do, by a document's `type`.
     """
@@ -27,7 +27,7 @@ class ErrorPages:
     remedies: Mapping[str, str]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One request; whatever does not ask for HTML passes."""
+        """Handles one request; one that does not accept HTML passes through."""
         if scope["type"] != "http" or not asks_for_page(scope):
             await self.app(scope, receive, send)
             return
@@ -53,7 +53,7 @@ class ErrorPages:
         except Exception:
             if not is_begun:  # the framework's own answer would be JSON; it still logs what is raised on
                 given = {"cache-control": "no-store"} | scope.get("tilewright.response_headers", {})
-                document = {"type": UNEXPECTED, "title": "Something went wrong here.", "status": 500}
+                document = {"type": UNEXPECTED, "title": "An internal error occurred.", "status": 500}
                 request_id = scope.get("tilewright.request_id")
                 detail = "The request failed unexpectedly."
                 headers = [(name.lower().encode(), value.encode()) for name, value in given.items()]
@@ -79,6 +79,6 @@ class ErrorPages:
 
 
 def asks_for_page(scope: Scope) -> bool:
-    """Whether the request names HTML and not JSON among what it takes, as browsers do that open an address."""
+    """Whether the request accepts HTML but not JSON, as a browser does when it opens an address."""
     accepted = Headers(scope=scope).get("accept", "")
     return "text/html" in accepted and "json" not in accepted

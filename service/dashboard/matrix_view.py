@@ -1,4 +1,4 @@
-"""The matrix of the first page: cells as words and classes, so that nothing is said by colour alone."""
+"""The matrix of the first page: cells with text as well as colour."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ LEGEND = (
     ("ahead-3", "\N{BLACK UP-POINTING TRIANGLE} above \N{MULTIPLICATION SIGN}2.00"),
 )
 MATCH_WORDS = {
-    Match.NEAREST: "answered from a near shape",
-    Match.TRANSFERRED: "answered from another model",
-    Match.DEFAULT: "answered with the default",
+    Match.NEAREST: "uses a near shape",
+    Match.TRANSFERRED: "uses another device model",
+    Match.DEFAULT: "uses the default",
 }
 
 
 def shade(ratio: float | None) -> str:
-    """The class of a ratio: level, or one of three shades on either side, on a logarithmic scale."""
+    """The CSS class of a ratio: level, or one of three shades on either side, on a logarithmic scale."""
     if ratio is None or ratio <= 0:
         return "unrated"
     octaves = math.log2(ratio)
@@ -50,7 +50,7 @@ def shade(ratio: float | None) -> str:
 
 
 def roof_shade(share: float | None) -> str:
-    """The class of a share of the roof: from four fifths on the best shade, below a tenth the worst."""
+    """The CSS class of a share of the roof: the best shade from four fifths on, the worst below a tenth."""
     if share is None:
         return "unrated"
     names = ("behind-3", "behind-2", "behind-1", "level", "ahead-1", "ahead-2", "ahead-3")
@@ -58,7 +58,7 @@ def roof_shade(share: float | None) -> str:
 
 
 def sign(name: str) -> str:
-    """The mark that says without colour what a shade says."""
+    """The mark that means the same as a shade, without colour."""
     side = name.partition("-")[0]
     return {"ahead": "\N{BLACK UP-POINTING TRIANGLE}", "behind": "\N{BLACK DOWN-POINTING TRIANGLE}", "level": "="}.get(
         side, ""
@@ -67,12 +67,12 @@ def sign(name: str) -> str:
 
 def groups(rows: Sequence[ProblemRow], colour: Colour) -> list[dict[str, Any]]:
     """The rows by family, in the order of FAMILIES; inside by size."""
-    found: dict[str, list[ProblemRow]] = {}
+    by_family: dict[str, list[ProblemRow]] = {}
     for row in rows:
-        found.setdefault(row.family, []).append(row)
+        by_family.setdefault(row.family, []).append(row)
     return [
         {"name": name, "rows": [_line(row, colour) for row in sorted(members, key=_size)]}
-        for name, members in sorted(found.items(), key=lambda item: FAMILIES.index(item[0]))
+        for name, members in sorted(by_family.items(), key=lambda item: FAMILIES.index(item[0]))
     ]
 
 

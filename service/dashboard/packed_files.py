@@ -1,4 +1,4 @@
-"""Static files, compressed once and kept: the largest takes 44 ms, and anybody may ask for it as often as they like."""
+"""Static files, compressed once and kept: compressing the largest takes 44 ms, and anybody may request it."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from starlette.types import Scope
 
 LEAST_COMPRESSED = 1024
 KEPT = 64
-"""Files: more than there are."""
+"""Files kept compressed: more than there are."""
 
 
 class PackedFiles(StaticFiles):
-    """A folder of files, gzipped for who takes that."""
+    """A folder of files, gzipped for clients that accept gzip."""
 
     def file_response(
         self, full_path: str | os.PathLike[str], stat_result: os.stat_result, scope: Scope, status_code: int = 200
     ) -> Response:
-        """The file, or that the browser has it already."""
+        """The file, or 304 if the browser has it already."""
         plain = super().file_response(full_path, stat_result, scope, status_code)
         plain.headers["Vary"] = "Accept-Encoding"
         is_taken = "gzip" in Headers(scope=scope).get("accept-encoding", "")

@@ -1,4 +1,4 @@
-"""Templates, and pages instead of problem documents where a page cannot be shown."""
+"""Rendering of templates, and error pages in place of problem documents."""
 
 from __future__ import annotations
 
@@ -53,25 +53,25 @@ def page(name: str, *, status: int = 200, refresh_s: int | None = None, **values
     return HTMLResponse(text, status_code=status, headers=headers)
 
 
-def may(request: Request, wanted: Scope) -> bool:
-    """Whether who asks for the page may do what needs that scope; the API judges again when it is done."""
+def may(request: Request, scope: Scope) -> bool:
+    """Whether the reader of the page has that scope; the API checks again when an action is done."""
     caller: Caller = request.scope["tilewright.caller"]
-    return caller.scope.allows(wanted)
+    return caller.scope.allows(scope)
 
 
 def own_url(request: Request) -> str:
-    """Where the caller's programs reach this server: for commands that are copied."""
+    """The address of this server for programs of the caller, used in commands to copy."""
     return settings().public_url or str(request.base_url).rstrip("/")
 
 
 def address(path: str, query: Mapping[str, Any]) -> str:
-    """A path with those parts of the query that say something."""
-    said = {name: value for name, value in query.items() if value not in (None, "")}
-    return f"{path}?{urlencode(said)}" if said else path
+    """A path with the parts of the query that are not empty."""
+    given = {name: value for name, value in query.items() if value not in (None, "")}
+    return f"{path}?{urlencode(given)}" if given else path
 
 
 def compressed(request: Request, response: Response) -> Response:
-    """The response, gzipped where it is long and the browser takes that. A page holds no secret that could leak so."""
+    """The response, gzipped if it is long and the browser accepts that. Pages have no secrets that could leak so."""
     is_taken = "gzip" in request.headers.get("accept-encoding", "")
     if is_taken and len(response.body) >= LEAST_COMPRESSED and "content-encoding" not in response.headers:
         response.body = gzip.compress(response.body, 5)
@@ -82,10 +82,10 @@ def compressed(request: Request, response: Response) -> Response:
 
 
 class PageRoute(APIRoute):
-    """A route whose expected failures are pages for people."""
+    """A route whose expected errors are pages."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """The handler, with those failures caught."""
+        """The handler, with expected errors turned into pages."""
         handle = super().get_route_handler()
 
         async def handle_for_people(request: Request) -> Response:

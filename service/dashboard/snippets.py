@@ -1,4 +1,4 @@
-"""An answer as commands and programs to copy: curl, the Python client, a PyCUDA launch; all complete as they stand."""
+"""An answer as complete commands and programs to copy: curl, the Python client, a PyCUDA launch."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ ELEMENT_BYTES = {"float32": 4, "float64": 8}
 
 
 def curl(base_url: str, path: str) -> str:
-    """The request on a command line."""
+    """The request as a curl command."""
     return f"curl {shlex.quote(base_url + path)}"
 
 
 def python_client(base_url: str, answer: BestAnswer) -> str:
-    """The same request through the client, checked and typed."""
+    """The same request as a program with the Python client."""
     problem = answer.problem
     return dedent(
         f"""\
@@ -43,7 +43,7 @@ def python_client(base_url: str, answer: BestAnswer) -> str:
 
 
 def filled_source(source: str, answer: BestAnswer) -> str:
-    """The source with every macro of the problem and configuration defined at its head."""
+    """The source with all macros of the problem and configuration defined at the top."""
     pairs = (flag.removeprefix("-D").partition("=") for flag in answer.flags)
     return "".join(f"#define {name} {value}\n" for name, _, value in pairs) + "\n" + source
 
@@ -90,17 +90,17 @@ module = SourceModule(source, options=["-std=c++17"], no_extern_c=True, arch={ar
 
 
 def tune_command(problem: ProblemAnswer | Problem, device_model: str | None, variant: str | None = None) -> str:
-    """The command that tunes exactly this problem, perhaps only there or with one variant."""
-    said = ["tilewright", "tune", problem.kernel, "--shape", format_shape(words.ordered_shape(problem))]
+    """The command that tunes exactly this problem, perhaps on one device model or with one variant."""
+    command = ["tilewright", "tune", problem.kernel, "--shape", format_shape(words.ordered_shape(problem))]
     if problem.dtype != "float32":
-        said += ["--dtype", problem.dtype]
+        command += ["--dtype", problem.dtype]
     for option in filter(None, words.unusual_options(problem).split(",")):
-        said += ["--option", option]
-    said += ["--device-model", device_model] if device_model else []
-    return shlex.join([*said, "--variant", variant] if variant else said)
+        command += ["--option", option]
+    command += ["--device-model", device_model] if device_model else []
+    return shlex.join([*command, "--variant", variant] if variant else command)
 
 
 def tune_example(kernel: str, device_model: str | None = None) -> str | None:
-    """The command that tunes the kernel's example; None where this server does not have the kernel."""
+    """The command that tunes the kernel's example; None if this server does not have the kernel."""
     declared = catalogue().by_name.get(kernel)
     return tune_command(declared.problem(declared.example_shape), device_model) if declared else None

@@ -1,4 +1,4 @@
-"""From answers to what a page shows: plain values, tested as data."""
+"""The values that pages show, made from answers."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ MARKS = {
     "timed_out": "\N{INFINITY}",
     "device_lost": "!",
 }
-"""Beside the words, so that a failure is seen in a long column without reading it."""
+"""Marks of outcomes, so that failures stand out in a long column."""
 
 
 @dataclass(frozen=True)
 class Section:
-    """One device model: how many of its devices have a worker that speaks, and its newest best configurations."""
+    """One device model: how many of its devices have a living worker, and its newest best configurations."""
 
     model: DeviceModelAnswer
     alive: int
@@ -61,7 +61,7 @@ def sections(
 
 
 def result_lines(results: Sequence[ResultAnswer], devices: Sequence[DeviceAnswer]) -> list[dict[str, Any]]:
-    """Rows of the table of best configurations; `devices` tell which environments are those of today."""
+    """Rows of the table of best configurations; `devices` have the current environments."""
     current: dict[str, list[EnvironmentAnswer | None]] = {}
     for device in devices:
         current.setdefault(device.model, []).append(device.environment)
@@ -101,7 +101,7 @@ def _result_line(result: ResultAnswer, current: Sequence[EnvironmentAnswer | Non
 
 
 def _verdict(result: ResultAnswer) -> str | None:
-    """What the comparison with the library comes to, in words."""
+    """The comparison with the library in words."""
     library = result.library
     if library is None:
         return None
@@ -112,19 +112,19 @@ def _verdict(result: ResultAnswer) -> str | None:
 
 
 def best_path(result: ResultAnswer) -> str:
-    """The address that answers with this configuration."""
+    """The API address of this configuration."""
     problem, options = result.problem, words.unusual_options(result.problem)
     query = {
         "device_model": result.device_model,
         "shape": format_shape(words.ordered_shape(problem)),
         "dtype": problem.dtype,
     }
-    said = urlencode(query | ({"options": options} if options else {}), safe="=,:")
-    return f"/v1/kernels/{quote(problem.kernel)}/best?{said}"
+    text = urlencode(query | ({"options": options} if options else {}), safe="=,:")
+    return f"/v1/kernels/{quote(problem.kernel)}/best?{text}"
 
 
 def plain_address(path: str, query: Mapping[str, str]) -> str:
-    """A path with what the query says, `=`, `,` and `:` as they are, so that people can read it."""
+    """A path and query with `=`, `,` and `:` unescaped, so that people can read it."""
     return f"{path}?{urlencode({name: value for name, value in query.items() if value}, safe='=,:')}"
 
 
@@ -153,7 +153,7 @@ def is_open(job: JobAnswer) -> bool:
 
 
 def definitions(kernel: Kernel, problem: Problem, trial: TrialAnswer) -> dict[str, str]:
-    """The macros that the trial was compiled with; none where its configuration is not one of today's space."""
+    """The macros that the trial was compiled with; none if its parameters are no longer the kernel's."""
     parameters = {p.name for p in kernel.variant(trial.variant).parameters}
     if set(trial.configuration) != parameters:
         return {}
@@ -203,6 +203,6 @@ def budget_text(budget: Mapping[str, float | int | None]) -> str:
     return " or ".join(parts)
 
 
-def curl_line(base_url: str, found: Sequence[ResultAnswer]) -> str | None:
-    """The command that asks for the newest result, or None while there is none."""
-    return f"curl '{base_url}{best_path(found[0])}'" if found else None
+def curl_line(base_url: str, newest: Sequence[ResultAnswer]) -> str | None:
+    """The command that queries the newest result; None while there is none."""
+    return f"curl '{base_url}{best_path(newest[0])}'" if newest else None

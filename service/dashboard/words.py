@@ -1,4 +1,4 @@
-"""Numbers, moments and problems as words: the filters of the templates."""
+"""Numbers, times and problems as text: the filters of the templates."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NOTHING = "\N{EN DASH}"
 TIMES = "\N{MULTIPLICATION SIGN}"
 
 _AGES = ((60, 1, "s"), (3600, 60, "min"), (2 * 86400, 3600, "h"), (math.inf, 86400, "days"))
-"""Below which age in seconds, the unit in seconds, its name."""
+"""For ages below the first number of seconds: the unit in seconds, and its name."""
 
 
 def number(value: float | None) -> str:
@@ -40,7 +40,7 @@ def column(values: Iterable[float | None]) -> Callable[[float | None], str]:
 
 
 def ratio(value: float | None) -> str:
-    """A ratio as the times sign and two decimals, or two digits where it is small and none where it is large."""
+    """A ratio as the times sign and two decimals; two digits if it is small, no decimals if it is large."""
     if value is None:
         return NOTHING
     decimals = 0 if value >= 100 else 2 if value >= 0.1 else min(decimals_of(value) - 1, 9)
@@ -89,7 +89,7 @@ def moment(value: datetime | None) -> str:
 
 
 def age(value: datetime | None, now: datetime | None = None) -> str:
-    """A `time` element that says how long ago, or in how long; the exact time is its title."""
+    """A `time` element: how long ago or in how long, with the exact time as title."""
     if value is None:
         return NOTHING
     seconds = ((now or datetime.now(UTC)) - value).total_seconds()
@@ -129,7 +129,7 @@ def configuration(kernel: str, variant: str, values: Mapping[str, int]) -> str:
 
 
 def environment(value: EnvironmentAnswer | None) -> str:
-    """Driver and compiler on one line, and the toolkit where it has another version; a CPU has no driver."""
+    """Driver and compiler on one line, and the toolkit if its version differs; a CPU has no driver."""
     if value is None:
         return NOTHING
     toolkit = "" if value.toolkit == value.compiler_version or _is_host(value) else value.toolkit
@@ -147,7 +147,7 @@ def _is_host(value: EnvironmentAnswer) -> bool:
 
 
 def details(value: EnvironmentAnswer) -> str:
-    """All of an environment."""
+    """All facts of an environment."""
     toolkit = f"CUDA {value.toolkit}" if value.toolkit and not _is_host(value) else ""
     driver = f"driver {value.driver}" if value.driver and not _is_host(value) else ""
     compiler = f"{value.compiler} {value.compiler_version}"

@@ -10,7 +10,7 @@ def test_an_answer_says_how_it_was_found_and_its_programs_are_copied(open_tab, c
     commit(lambda rows: rows.best(configuration=TILED_32))
     tab = open_tab("/ask", permissions=["clipboard-read", "clipboard-write"])
     tab.get_by_label("Shape").fill("m=256,n=100,k=784")
-    tab.get_by_role("button", name="Ask").click()
+    tab.get_by_role("button", name="Look up").click()
     expect(tab.locator(".match")).to_contain_text("Exact")
     expect(tab.locator("pre.source")).to_contain_text("#define TILE_WIDTH 32")
     for kind, begins in (("curl", "curl '"), ("client.best", "from tilewright"), ("mem_alloc", "import numpy")):
@@ -29,11 +29,11 @@ def test_another_model_gets_what_is_known_of_this_one_and_a_wrong_question_stays
     commit(lambda rows: [rows.best(configuration=TILED_32), rows.device(H100)])
     tab = open_tab("/ask?kernel=gemm&device_model=nvidia-h200&shape=m%3D256,n%3D100,k%3D784")
     tab.get_by_label("Device model").select_option("nvidia-h100")
-    tab.get_by_role("button", name="Ask").click()
+    tab.get_by_role("button", name="Look up").click()
     expect(tab.locator(".match")).to_contain_text("Transferred")
     tab.expected = {422}
     tab.get_by_label("Shape").fill("m=0,n=1,k=1")
-    tab.get_by_role("button", name="Ask").click()
+    tab.get_by_role("button", name="Look up").click()
     expect(tab.get_by_role("alert")).to_contain_text("shape.m")
     expect(tab.get_by_label("Shape")).to_have_value("m=0,n=1,k=1")
 

@@ -90,7 +90,7 @@ def test_running_job_is_seen_live_until_it_ends(open_tab, commit, expect):
     tab = open_tab(f"/jobs/{job_id}")
     expect(tab.locator("#connection")).to_contain_text("live")
     expect(tab.locator(".figure")).to_have_text("1.25 ms")
-    tab.get_by_text("What it said").click()
+    tab.get_by_text("Log", exact=True).click()
     add_trial(job_id, study_id, TILED_16.of("tiled", {"TILE_WIDTH": 8}), 0.75)
     expect(tab.locator(".figure")).to_have_text("0.750 ms")
     expect(tab.locator("#job tbody tr")).to_have_count(4)

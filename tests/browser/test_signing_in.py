@@ -47,10 +47,10 @@ def test_a_wrong_key_is_refused_beside_the_field(token, open_tab, expect):
     tab = open_tab("/sign-in")
     tab.get_by_label("Access key").fill("tw_" + "x" * 40)
     tab.get_by_role("button", name="Sign in").click()
-    expect(tab.get_by_role("status").filter(has_text="No key in force")).to_be_visible()
+    expect(tab.get_by_role("status").filter(has_text="This key is not valid")).to_be_visible()
     tab.get_by_label("Access key").fill("tw_" + "y" * 40)
     tab.get_by_role("button", name="Sign in").click()
-    expect(tab.get_by_role("status").filter(has_text="No key in force")).to_be_visible()
+    expect(tab.get_by_role("status").filter(has_text="This key is not valid")).to_be_visible()
     assert "tw_" not in tab.url
     tab.goto("/")
     tab.wait_for_url(re.compile(r"/sign-in"))

@@ -177,7 +177,7 @@ def test_two_environments_are_compared(visit, expect):
         side.get_by_label("Device model").select_option("nvidia-h200")
         side.get_by_label("Environment").select_option(by_compiler[compiler])
     tab.get_by_role("button", name="Compare").click()
-    expect(tab.locator(".facts")).to_contain_text("1 problem that both have")
+    expect(tab.locator(".facts")).to_contain_text("1 problem that both sides have")
     expect(a.get_by_label("Environment")).to_have_value(by_compiler["pycuda"])
 
 
@@ -186,7 +186,7 @@ def test_history_shows_every_winner_and_leads_on(visit, expect):
     rows = tab.locator("tbody tr")
     assert rows.count() >= 3
     expect(rows.filter(has_text="stands").first).to_be_visible()
-    expect(rows.last).to_contain_text("the first")
+    expect(rows.last).to_contain_text("first")
     expect(tab.locator("#history canvas")).to_have_count(1)
     rows.first.locator("td.n a").click()
     tab.wait_for_url(re.compile(r"/studies/\d+/trials/\d+"))

@@ -1,7 +1,7 @@
-"""What every chart shares: axes that say their direction, colours by name, points that say what they are.
+"""Building blocks of all charts: axes with their direction, colours by name, points with tooltips.
 
-A chart is a plain dictionary of ECharts options. A text that begins with `--` names a colour of the style sheet; the
-script that draws puts the colour of the day there. `href` of a point is where a click on it leads.
+A chart is a plain dictionary of ECharts options. A text that begins with `--` names a colour of the style sheet, which
+the drawing script fills in, light or dark. `href` of a point is where a click on it leads.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MARGIN = 0.3
 """Room in steps of the axis between its ends and the outermost points."""
 
 ON_ANYTHING: Options = {"color": "--text", "textBorderColor": "--ground", "textBorderWidth": 3}
-"""Text that lines or points lie under, or a colour: its edge keeps it readable."""
+"""Text over lines, points or colour: its outline keeps it readable."""
 
 FAILED_SYMBOLS: Mapping[str, str] = {
     "compile_failed": "triangle",
@@ -35,7 +35,7 @@ FAILED_SYMBOLS: Mapping[str, str] = {
 
 
 def axis(name: str, *, kind: str = "value", direction: str | None = None, **more: Any) -> Options:
-    """An axis whose title says the unit and which direction is better."""
+    """An axis whose title has the unit and the better direction."""
     title = f"{name}, {direction} is better" if direction else name
     return {"type": kind, "name": title, "nameLocation": "middle", **more}
 
@@ -64,7 +64,7 @@ def chart(
 
 
 def time_axis(times_ms: Sequence[float]) -> Options:
-    """The axis of these times: logarithmic between powers of two where they span more than two, else linear."""
+    """The axis for these times: logarithmic between powers of two if they differ more than threefold, else linear."""
     low, high = min(times_ms), max(times_ms)
     title = axis("time, ms", direction="lower")
     if high / low > LINEAR_UP_TO:

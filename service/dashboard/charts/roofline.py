@@ -29,12 +29,12 @@ def roofline(results: Sequence[ResultAnswer], details: Mapping[str, Any]) -> Opt
     ridge = [peak / slope for peak in peaks.values() for slope in slopes.values() if slope]
     across = _powers([*(x for x, _ in points), *ridge])
     up = _powers([*(y for _, y in points), *(_default(r) or r.gflops for r in shown), *peaks.values()])
-    roofs, found = _roofs(peaks, slopes, across, up), [*_arrows(shown), *_points(shown)]
+    roofs, drawn = _roofs(peaks, slopes, across, up), [*_arrows(shown), *_points(shown)]
     return chart(
         x=axis("arithmetic intensity, FLOP per byte moved", kind="log", logBase=10, min=across[0], max=across[1]),
         y=axis("GFLOP/s", kind="log", direction="higher", logBase=10, min=up[0], max=up[1]),
-        series=[*roofs, *found],
-        legend=[one["name"] for one in found],  # the roofs have labels
+        series=[*roofs, *drawn],
+        legend=[one["name"] for one in drawn],  # the roofs have labels
     )
 
 

@@ -25,7 +25,7 @@ BIN_LIMIT = 24
 """Values of a parameter that an axis can name."""
 
 LABELLED_COLUMNS = 7
-"""Of a heat map whose cells hold their times; in more the tooltip says them."""
+"""Up to so many columns of a heat map, cells show their times; with more, only tooltips do."""
 
 
 def says(trial: DrawnTrial) -> str:
@@ -83,11 +83,11 @@ def best_so_far(drawing: StudyDrawing, study_path: str, over: Over) -> Options |
 
 def _failures(drawing: StudyDrawing, study_path: str, over: Over, top: float) -> list[Options]:
     """A series of marks at the upper edge for each outcome that occurred."""
-    found: dict[str, list[Options]] = {}
+    by_outcome: dict[str, list[Options]] = {}
     for t in drawing.trials:
         if t.time_ms is None:
             x = t.number if over == "trials" else round(t.spent_s, 2)
-            found.setdefault(t.outcome, []).append(point((x, top), says(t), f"{study_path}/trials/{t.number}"))
+            by_outcome.setdefault(t.outcome, []).append(point((x, top), says(t), f"{study_path}/trials/{t.number}"))
     return [
         {
             "name": outcome.replace("_", " "),
@@ -97,17 +97,17 @@ def _failures(drawing: StudyDrawing, study_path: str, over: Over, top: float) ->
             "itemStyle": {"color": "--bad"},
             "data": points,
         }
-        for outcome, points in found.items()
+        for outcome, points in by_outcome.items()
     ]
 
 
 def parameters_of(trials: Iterable[DrawnTrial]) -> dict[str, list[int]]:
     """The parameters that vary over these trials of one variant, with the values that occur, rising."""
-    found: dict[str, set[int]] = {}
+    occurring: dict[str, set[int]] = {}
     for trial in trials:
         for name, value in trial.values.items():
-            found.setdefault(name, set()).add(value)
-    return {name: sorted(values) for name, values in found.items() if len(values) > 1}
+            occurring.setdefault(name, set()).add(value)
+    return {name: sorted(values) for name, values in occurring.items() if len(values) > 1}
 
 
 def parallel(trials: Sequence[DrawnTrial], order: Sequence[str], selection: Selection) -> Options | None:
@@ -192,14 +192,14 @@ def importances(trials: Sequence[DrawnTrial]) -> dict[str, float]:
     total = sum((log - mean) ** 2 for _, log in logs)
     if total == 0:
         return {}
-    found = {}
+    shares = {}
     for name in parameters_of(t for t in trials if t.time_ms):
         by_value: dict[int, list[float]] = {}
         for values, log in logs:
             if name in values:
                 by_value.setdefault(values[name], []).append(log)
-        found[name] = sum(len(group) * (fmean(group) - mean) ** 2 for group in by_value.values()) / total
-    return dict(sorted(found.items(), key=lambda item: -item[1]))
+        shares[name] = sum(len(group) * (fmean(group) - mean) ** 2 for group in by_value.values()) / total
+    return dict(sorted(shares.items(), key=lambda item: -item[1]))
 
 
 def importance(shares: Mapping[str, float]) -> Options | None:

@@ -1,4 +1,4 @@
-"""Ask for a configuration as an application would: a form, and the answer with everything that one needs to use it."""
+"""The page to look up a configuration: a form, and the answer with everything needed to use it."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ router = APIRouter(include_in_schema=False, route_class=PageRoute)
 Text = Annotated[str | None, Query(max_length=512)]
 
 HOW = {
-    Match.EXACT: "Exact: this very problem was tuned on this device model.",
-    Match.PREDICTED: "Predicted from the trials of near shapes; this one was never tuned; its time is expected.",
-    Match.NEAREST: "Nearest: the configuration of the nearest tuned shape; its time is of that shape.",
+    Match.EXACT: "Exact: this problem was tuned on this device model.",
+    Match.PREDICTED: "Predicted from the trials of near shapes. This shape was never tuned; the time is an estimate.",
+    Match.NEAREST: "Nearest: the configuration of the nearest tuned shape. The time is that shape's.",
     Match.TRANSFERRED: "Transferred: the configuration of the nearest shape tuned on a similar device model.",
-    Match.ESTIMATED: "Estimated: every tuned shape is far; of their configurations this one should be fastest here.",
-    Match.DEFAULT: "Default: nothing near is known. The kernel's own default configuration, never measured for this.",
+    Match.ESTIMATED: "Estimated: no tuned shape is near. Of the known configurations this one should be fastest here.",
+    Match.DEFAULT: "Default: no related result is known. The kernel's default configuration, not measured here.",
 }
 
 
@@ -72,52 +72,52 @@ def ask(
 def _answer(
     session: Session,
     request: Request,
-    asked: tuple[str, str, str, str, str | None],
+    query: tuple[str, str, str, str, str | None],
     models: list[DeviceModelAnswer],
 ) -> dict[str, Any]:
     """The answer, its source and its snippets; raises like `find_best`."""
-    name, slug, shape, dtype, options = asked
-    found = find_best(session, name, slug, parse_shape(shape), dtype, parse_options(options))
+    name, slug, shape, dtype, options = query
+    best = find_best(session, name, slug, parse_shape(shape), dtype, parse_options(options))
     declared = catalog.kernel_named(name)
     source = catalog.source(
         session,
         name,
-        found.variant,
-        found.problem.shape,
-        found.problem.dtype,
-        found.problem.options,
-        values=found.configuration,
-        source_hash=found.source_hash,
+        best.variant,
+        best.problem.shape,
+        best.problem.dtype,
+        best.problem.options,
+        values=best.configuration,
+        source_hash=best.source_hash,
     )
     base_url = own_url(request)
-    path = _path(found)
+    path = _path(best)
     model = next((model for model in models if model.slug == slug), None)
     return {
-        "best": found,
-        "how": HOW[found.match],
-        "configuration": words.configuration(name, found.variant, found.configuration),
+        "best": best,
+        "how": HOW[best.match],
+        "configuration": words.configuration(name, best.variant, best.configuration),
         "path": path,
-        "source": snippets.filled_source(source.source, found),
+        "source": snippets.filled_source(source.source, best),
         "curl": snippets.curl(base_url, path),
-        "client": snippets.python_client(base_url, found),
-        "pycuda": _pycuda(declared, found, model),
-        "command": snippets.tune_command(found.problem, found.device_model),
-        "study_path": f"/studies/{found.study_id}" if found.study_id is not None else None,
+        "client": snippets.python_client(base_url, best),
+        "pycuda": _pycuda(declared, best, model),
+        "command": snippets.tune_command(best.problem, best.device_model),
+        "study_path": f"/studies/{best.study_id}" if best.study_id is not None else None,
     }
 
 
-def _pycuda(kernel: Kernel, found: BestAnswer, model: DeviceModelAnswer | None) -> str | None:
-    """The launch for a GPU; a CPU device runs no CUDA."""
+def _pycuda(kernel: Kernel, best: BestAnswer, model: DeviceModelAnswer | None) -> str | None:
+    """The PyCUDA program for a GPU; None for a CPU device, which runs no CUDA."""
     if model is None or model.kind == "cpu":
         return None
-    return snippets.pycuda_launch(kernel, found, model.compute_capability)
+    return snippets.pycuda_launch(kernel, best, model.compute_capability)
 
 
-def _path(found: BestAnswer) -> str:
+def _path(best: BestAnswer) -> str:
     query = {
-        "device_model": found.device_model,
-        "shape": format_shape(words.ordered_shape(found.problem)),
-        "dtype": found.problem.dtype,
-        "options": words.unusual_options(found.problem),
+        "device_model": best.device_model,
+        "shape": format_shape(words.ordered_shape(best.problem)),
+        "dtype": best.problem.dtype,
+        "options": words.unusual_options(best.problem),
     }
-    return views.plain_address(f"/v1/kernels/{found.problem.kernel}/best", query)
+    return views.plain_address(f"/v1/kernels/{best.problem.kernel}/best", query)

@@ -43,18 +43,18 @@ SIGNS = {
     MISSING_IN_B: "\N{EM DASH}",
 }
 SHOWN_ROWS = 100
-"""Ten times as many take the page a second."""
+"""Ten times as many rows take a second to render."""
 
 COLOURS = ("--series-1", "--series-2", "--series-3", "--series-4")
 SYMBOLS = ("circle", "rect", "triangle", "diamond")
 
 
 def parse_side(field: str, model: str | None, environment: str | None, at: str | None) -> Side | None:
-    """A side of the form; None while no device model is chosen. Raises InvalidRequestError naming the field."""
+    """One side of the comparison; None while no device model is chosen. Raises InvalidRequestError naming the field."""
     if not model:
         return None
     if environment and not (environment.isdecimal() and int(environment) <= MAX_ROW_ID):
-        raise InvalidRequestError(f"{field}_environment", "must be the number of an environment.")
+        raise InvalidRequestError(f"{field}_environment", "must be the number of an environment, like 1.")
     try:
         moment = datetime.fromisoformat(at) if at else None
     except ValueError:
@@ -75,14 +75,14 @@ def compare(
     a_at: Text = None,
     b_at: Text = None,
 ) -> HTMLResponse:
-    """Two device models, environments or times; with both chosen, what became of each problem."""
+    """Two device models, environments or times; with both chosen, the comparison problem by problem."""
     first, second = parse_side("a", a, a_environment, a_at), parse_side("b", b, b_environment, b_at)
     query = {"a": a, "b": b, "a_environment": a_environment, "b_environment": b_environment}
     with transaction() as session:
         kernel = kernel or newest_kernel(session) or "gemm"
         models = registry.device_models(session)
         known = environments(session, kernel)
-        found = compared(session, kernel, first, second, limit=SHOWN_ROWS) if first and second else None
+        comparison = compared(session, kernel, first, second, limit=SHOWN_ROWS) if first and second else None
     times = {name: side.at.isoformat() for name, side in (("a_at", first), ("b_at", second)) if side and side.at}
     return page(
         "compare.html",
@@ -91,12 +91,12 @@ def compare(
         models=models,
         environments=known,
         chosen=query | {"a_at": a_at, "b_at": b_at},
-        found=found,
+        found=comparison,
         data_rows=MOST_ROWS,
-        total=sum(found.counts.values()) if found else 0,
-        both=sum(found.counts.get(v, 0) for v in ("better", "same", "worse")) if found else 0,
-        counts=[(SIGNS[v], v, found.counts.get(v, 0)) for v in SIGNS] if found else [],
-        rows=[_line(row) for row in found.items] if found else [],
+        total=sum(comparison.counts.values()) if comparison else 0,
+        both=sum(comparison.counts.get(v, 0) for v in ("better", "same", "worse")) if comparison else 0,
+        counts=[(SIGNS[v], v, comparison.counts.get(v, 0)) for v in SIGNS] if comparison else [],
+        rows=[_line(row) for row in comparison.items] if comparison else [],
         data=address(f"/v1/kernels/{kernel}/compare", query | times | {"limit": MOST_ROWS}),
     )
 
@@ -129,16 +129,16 @@ def history_page(
     problem = kernel_named(kernel).problem(parse_shape(shape), dtype, parse_options(options))
     query = {"shape": shape, "dtype": dtype, "options": options, "device_model": device_model}
     with transaction() as session:
-        found = history(session, problem, device_model=device_model or None)
-        models = [] if found.items else registry.device_models(session)  # for the command of an empty page
+        record = history(session, problem, device_model=device_model or None)
+        models = [] if record.items else registry.device_models(session)  # for the command of an empty page
     return page(
         "history.html",
         problem=problem,
         entries=[
             (entry, SIGNS.get(entry.verdict or ""), words.configuration(kernel, entry.variant, entry.configuration))
-            for entry in reversed(found.items)
+            for entry in reversed(record.items)
         ],
-        chart=history_chart(found.items),
+        chart=history_chart(record.items),
         command=tune_command(problem, device_model or next((model.slug for model in models), None)),
         ask=address("/ask", {"kernel": kernel, **query}),
         data=address(f"/v1/kernels/{kernel}/history", query),

@@ -1,4 +1,4 @@
-"""The page of what is asked for and not tuned: how often, how it is answered meanwhile, and a button to tune it."""
+"""The page of demand: requested problems that are not tuned, how they are answered meanwhile, buttons to tune them."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ TOP = 10
 TRIALS = 100
 
 MATCHES = {
-    "predicted": ("≈", "from the trials of other shapes"),
-    "nearest": ("→", "the nearest tuned shape's"),
-    "transferred": ("⇄", "a similar device model's"),
-    "estimated": ("~", "a far shape's, by an estimate"),
-    "default": ("○", "the kernel's own: nothing near is known"),
-    "exact": ("✓", "tuned since"),
+    "predicted": ("≈", "predicted from trials of other shapes"),
+    "nearest": ("→", "configuration of the nearest tuned shape"),
+    "transferred": ("⇄", "configuration of a similar device model"),
+    "estimated": ("~", "configuration of a far shape, by estimate"),
+    "default": ("○", "the kernel's default: no related result is known"),
+    "exact": ("✓", "tuned in the meantime"),
 }
-"""A mark for each kind of answer, as on the page of an answer, and whose configuration is handed out."""
+"""For each kind of answer its mark, as on the page `ask`, and where the configuration comes from."""
 
 Name = Annotated[str | None, Query(max_length=128)]
 
@@ -44,12 +44,12 @@ def demand_list(
     device_model: Name = None,
     cursor: Annotated[str | None, Query(max_length=64)] = None,
 ) -> HTMLResponse:
-    """What is asked for most and not known, with the answer that is given instead."""
+    """The most requested problems that are not tuned, with the answers given meanwhile."""
     filters = {"kernel": kernel or None, "device_model": device_model or None}
     with transaction() as session:
         models = registry.device_models(session)
-        found = demand(session, **filters, limit=SHOWN, cursor=cursor or None)
-        answers = answered(session, found.items, request.app.state.best)
+        ranked = demand(session, **filters, limit=SHOWN, cursor=cursor or None)
+        answers = answered(session, ranked.items, request.app.state.best)
     return page(
         "demand.html",
         chosen=filters,
@@ -65,27 +65,27 @@ def demand_list(
         source=address("/demand", filters | {"cursor": cursor}),
         data=address("/v1/demand", filters | {"cursor": cursor}),
         first=address("/demand", filters) if cursor else None,
-        next=address("/demand", filters | {"cursor": found.next_cursor}) if found.next_cursor else None,
+        next=address("/demand", filters | {"cursor": ranked.next_cursor}) if ranked.next_cursor else None,
     )
 
 
 def demand_line(row: AnsweredDemand) -> dict[str, Any]:
     """One row of the table."""
-    wanted = row.demand
-    problem = wanted.problem
+    requested = row.demand
+    problem = requested.problem
     query = {
         "kernel": problem.kernel,
-        "device_model": wanted.device_model,
+        "device_model": requested.device_model,
         "shape": format_shape(words.ordered_shape(problem)),
         "dtype": problem.dtype,
         "options": words.unusual_options(problem),
     }
     return {
         "problem": problem,
-        "device_model": wanted.device_model,
-        "count": wanted.count,
-        "first_asked_at": wanted.first_asked_at,
-        "last_asked_at": wanted.last_asked_at,
+        "device_model": requested.device_model,
+        "count": requested.count,
+        "first_asked_at": requested.first_asked_at,
+        "last_asked_at": requested.last_asked_at,
         "match": row.match,
         "mark": MATCHES[row.match][0] if row.match else None,
         "meaning": MATCHES[row.match][1] if row.match else None,
@@ -93,5 +93,5 @@ def demand_line(row: AnsweredDemand) -> dict[str, Any]:
         "refused": row.refused,
         "job_path": f"/jobs/{row.job_id}" if row.job_id else None,
         "ask_path": views.plain_address("/ask", query),
-        "body": problem.model_dump(mode="json") | {"device_model": wanted.device_model},
+        "body": problem.model_dump(mode="json") | {"device_model": requested.device_model},
     }

@@ -1,4 +1,4 @@
-"""The page where a person draws a digit and sees what the network makes of it."""
+"""The page to draw a digit and see how the network recognises it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tilewright.tuner.network import digits
 router = APIRouter(include_in_schema=False, route_class=PageRoute)
 
 SAMPLES = 56
-"""Rows and columns that the drawing is sent as: four times what the network looks at along each axis, less margins."""
+"""Rows and columns of the drawing as sent: four times the network's input along each axis, without margins."""
 
 
 @router.get("/digits")

@@ -1,4 +1,4 @@
-"""The pages of what works: devices with their workers and jobs, what waits, what went wrong; webhooks' messages."""
+"""The fleet page (devices with workers and jobs, open jobs, recent errors) and the page of a webhook's messages."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ SHOWN_ERRORS = 8
 SHOWN_MESSAGES = 50
 
 STATES = {
-    "lost": ("✗", "Its worker must be started again, once somebody has looked at the device."),
-    "silent": ("○", "Its worker has stopped speaking."),
-    "draining": ("◐", "It ends its job and takes no other."),
-    "drained": ("❚❚", "It takes no job until it is resumed."),
+    "lost": ("✗", "The device stopped answering. Check it, then restart its worker."),
+    "silent": ("○", "Its worker sends no heartbeat."),
+    "draining": ("◐", "Its job runs to the end; no other starts."),
+    "drained": ("❚❚", "It takes no jobs until it is resumed."),
     "at work": ("▶", ""),
     "idle": ("●", ""),
 }
-"""A device's states with a mark for each, from the one that needs somebody most; and what it means."""
+"""A device's states, the most urgent first, with a mark and an explanation each."""
 
 
 @router.get("/fleet")
 def fleet(request: Request) -> HTMLResponse:
-    """Every device that a worker ever registered; what waits; what went wrong last."""
+    """Every registered device; open jobs; recent errors."""
     is_admin = may(request, Scope.ADMIN)
     with transaction() as session:
         models = {model.slug: model for model in registry.device_models(session)}
@@ -69,10 +69,10 @@ def webhook(
     name: Annotated[KeyName, Path()],
     cursor: Annotated[str | None, Query(max_length=64)] = None,
 ) -> HTMLResponse:
-    """One webhook's messages, newest first, and why those failed that did."""
+    """One webhook's messages, newest first, with the errors of those that failed."""
     if not may(request, Scope.ADMIN):
-        reason = "The messages of webhooks are shown to keys with the scope admin."
-        return page("refused.html", status=403, title="Not with this key", reason=reason)
+        reason = "Webhook messages need a key with the scope admin."
+        return page("refused.html", status=403, title="This key is not allowed here", reason=reason)
     with transaction() as session:
         found = webhooks.deliveries(session, name, limit=SHOWN_MESSAGES, cursor=cursor)
         hook = next(one for one in webhooks.webhooks(session) if one.name == name)
@@ -93,7 +93,7 @@ def device_line(device: DeviceAnswer, model_name: str, job: Any = None) -> dict[
     state = device_state(device)
     mark, meaning = STATES[state]
     if state == "silent" and device.job:
-        meaning = "Its worker has stopped speaking; its job goes to another device."
+        meaning = "Its worker sends no heartbeat; its job goes to another device."
     return {
         "device": device,
         "model_name": model_name,
@@ -105,7 +105,7 @@ def device_line(device: DeviceAnswer, model_name: str, job: Any = None) -> dict[
 
 
 def device_state(device: DeviceAnswer) -> str:
-    """One of STATES. A lost or silent device is that first, whatever else is wished of it."""
+    """One of STATES; lost and silent come before draining."""
     if device.state == "lost":
         return "lost"
     if not device.alive:
@@ -116,7 +116,7 @@ def device_state(device: DeviceAnswer) -> str:
 
 
 def _by_host(lines: list[dict[str, Any]]) -> list[tuple[str, list[dict[str, Any]]]]:
-    """The rows under their hosts; a slice of a GPU stands after the other slices of the same one."""
+    """The rows by host; slices of one GPU stay together."""
     hosts: dict[str, list[dict[str, Any]]] = {}
     for line in lines:
         hosts.setdefault(line["device"].host, []).append(line)

@@ -1,4 +1,4 @@
-"""The pages of jobs: all of them, and one as it goes."""
+"""The pages of jobs: the list, and one job with its progress."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ SHOWN_JOBS = 50
 SHOWN_IN_SHORT = 8
 SHOWN_TRIALS = 25
 REFRESH_SECONDS = 5
-"""For browsers without JavaScript, and only while something may change."""
+"""For browsers without JavaScript, while something may change."""
 
 STATES = ("queued", "running", "done", "failed", "cancelled")
 
 
 def refresh_s(shown: Sequence[JobAnswer]) -> int | None:
-    """How soon a page with these jobs is worth asking for again."""
+    """How soon a page with these jobs should be reloaded; None if nothing can change."""
     return REFRESH_SECONDS if any(views.is_open(job) for job in shown) else None
 
 
 def in_short(newest: Sequence[JobAnswer]) -> dict[str, Any]:
-    """What the table of jobs needs on a page of other things: it is refreshed from the page of jobs."""
+    """The values of a short table of jobs on another page; it refreshes itself from the page of jobs."""
     return {
         "jobs": [views.job_line(job) for job in newest],
         "jobs_source": f"/jobs?limit={SHOWN_IN_SHORT}",
@@ -68,7 +68,7 @@ def job_list(
 
 @router.get("/jobs/{job_id}")
 def job_page(request: Request, job_id: UUID) -> HTMLResponse:
-    """One job: how far it is, the best so far, its newest trials; then what it came to."""
+    """One job: progress, best so far, newest trials; later its result."""
     with transaction() as session:
         job = jobs.job(session, job_id)
         summary = studies.job_trials(session, job_id)

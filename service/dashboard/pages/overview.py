@@ -1,4 +1,4 @@
-"""The first page: problems by device models."""
+"""The first page: a matrix of problems and device models."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def overview(
     colour: Colour = "library",
     cursor: Cursor = None,
 ) -> HTMLResponse:
-    """A kernel's matrix: device model by shape."""
+    """A kernel's matrix: a row per shape, a column per device model."""
     filters = {"family": family, "dtype": dtype, "shape": shape, "options": options}
     with transaction() as session:
         models = registry.device_models(session)
@@ -82,7 +82,7 @@ def overview(
 
 
 def _only(rows: list[ProblemRow], device_model: str | None) -> list[ProblemRow]:
-    """The rows with only that model's cells, where one is chosen."""
+    """The rows, with only the chosen model's cells if one is chosen."""
     if device_model is None:
         return rows
     return [

@@ -1,4 +1,4 @@
-"""The pages of results: read in one transaction, shaped by `views`, rendered by Jinja2. They work without scripts."""
+"""The pages of results, device models and kernels. They work without scripts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pages of schedules: all of them, and the form for one. It calls the API, which alone judges what it says."""
+"""The pages of schedules: the list, and the form, which calls the API; only the API validates."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ router = APIRouter(include_in_schema=False, route_class=PageRoute)
 REFRESH_SECONDS = 30
 
 TARGETS = {
-    "problems": "the problems named below",
-    "stale": "everything stale, as it is found each time",
-    "improvable": "everything improvable, as it is found each time",
-    "demand": "what is asked for most and not tuned",
+    "problems": "the problems listed below",
+    "stale": "all stale results at each due time",
+    "improvable": "all improvable results at each due time",
+    "demand": "the most requested problems that are not tuned",
 }
-OVERLAPS = {"skip": "skip the time", "queue": "queue behind it"}
+OVERLAPS = {"skip": "skip this due time", "queue": "queue behind it"}
 
 NEW: Mapping[str, Any] = {
     "name": "",
@@ -55,7 +55,7 @@ NEW: Mapping[str, Any] = {
     "priority": DEFAULT_PRIORITY,
     "enabled": True,
 }
-"""What the form holds before anybody has written into it."""
+"""The values of an empty form."""
 
 Cron = Annotated[str | None, Query(max_length=128)]
 Zone = Annotated[str | None, Query(max_length=64)]
@@ -86,7 +86,7 @@ def schedule_list(request: Request) -> HTMLResponse:
 
 @router.get("/schedules/new")
 def new_schedule(request: Request, cron: Cron = None, time_zone: Zone = None, target: Target = None) -> HTMLResponse:
-    """The form of a new schedule, with the due times of what is written so far."""
+    """The form of a new schedule, with the due times of the cron expression so far."""
     chosen = {"target": target} if target in TARGETS else {}
     return _form(request, dict(NEW) | chosen, cron, time_zone)
 
@@ -98,14 +98,14 @@ def edit_schedule(
     cron: Cron = None,
     time_zone: Zone = None,
 ) -> HTMLResponse:
-    """The form of a schedule that there is."""
+    """The form to change a schedule."""
     with transaction() as session:
         found = schedules.schedule(session, schedule_id)
     return _form(request, form_values(found), cron, time_zone, schedule=found)
 
 
 def form_values(schedule: ScheduleAnswer) -> dict[str, Any]:
-    """What the form holds when a schedule is opened in it."""
+    """The form's values for an existing schedule."""
     same = {name: getattr(schedule, name) for name in NEW if hasattr(schedule, name)}
     own = {
         "problems": "\n".join(words.problem_text(problem) for problem in schedule.problems),
@@ -140,7 +140,7 @@ def _form(
         targets=TARGETS,
         overlaps=OVERLAPS,
         zones=sorted(zone_names()),
-        # The first is chosen: a GPU that somebody works for.
+        # The first is preselected: a GPU with a living worker.
         models=sorted(models, key=lambda model: (model.kind == "cpu", model.slug not in served, model.slug)),
         devices=devices,
         kernels=sorted(catalogue().by_name),
@@ -149,7 +149,7 @@ def _form(
 
 
 def local_times(moments: Sequence[datetime], time_zone: str) -> list[tuple[datetime, str]]:
-    """Each moment with what the clocks of its zone will show; UTC's, where this host does not know the zone."""
+    """Each moment with its local time in the zone; in UTC if this host does not know the zone."""
     zone = ZoneInfo(time_zone) if time_zone in zone_names() else UTC
     return [(moment, moment.astimezone(zone).strftime("%Y-%m-%d %H:%M:%S %Z")) for moment in moments]
 

@@ -1,4 +1,4 @@
-"""The page on which a browser shows its key, and ends its session."""
+"""The page to sign in with a key, and to sign out."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ from tilewright.service.operations.transaction import transaction
 router = APIRouter(include_in_schema=False, route_class=PageRoute)
 
 _SENTENCES = {
-    SignInProblem.WRONG_KEY: "No key in force has this token.",
-    SignInProblem.TOO_OFTEN: "Too many attempts came from your address. Wait a minute and try again.",
+    SignInProblem.WRONG_KEY: "This key is not valid: it is unknown, expired or revoked.",
+    SignInProblem.TOO_OFTEN: "Too many attempts from your address. Wait a minute and try again.",
 }
 
 
 @router.get("/sign-in")
 def sign_in(
     request: Request,
-    wanted: Annotated[str, Query(alias="next", max_length=2048)] = "/",
+    next_path: Annotated[str, Query(alias="next", max_length=2048)] = "/",
     problem: SignInProblem | None = None,
 ) -> HTMLResponse:
-    """The form, and whose session the browser has; afterwards it goes to `next`, an address of this server."""
-    said = _SENTENCES[problem] if problem else ""
-    shown = page("sign_in.html", next=sessions.own_path(wanted), caller=_caller(request), problem=said)
+    """The form, and the browser's current session; afterwards it goes to `next`, an address of this server."""
+    sentence = _SENTENCES[problem] if problem else ""
+    shown = page("sign_in.html", next=sessions.own_path(next_path), caller=_caller(request), problem=sentence)
     # Under `no-referrer` a browser sends its forms with `Origin: null`, which is nobody's.
     shown.headers["Referrer-Policy"] = "same-origin"
     return shown
 
 
 def _caller(request: Request) -> Caller | None:
-    """Whose session the browser's cookie names; this page is open, so the door has not asked."""
+    """The caller of the browser's session; this page is open to all, so the access check has not looked it up."""
     token = request.cookies.get(sessions.COOKIE)
     if not token:
         return None

@@ -1,4 +1,4 @@
-"""One study: its charts, its trials and what still runs; and one trial with all that belongs to it."""
+"""The pages of one study (charts, trials, open jobs) and of one trial."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ SHOWN_TRIALS = 50
 FINALS_TRIALS = 4
 """Finals take about as long as so many trials: 0.5 to 6.9 in four jobs on the CPU device, two cores, 2026-11-23."""
 ENOUGH_TRIALS = 8
-"""Of a variant, to say something of its parameters."""
+"""Trials of a variant from which its parameters are worth drawing."""
 
 Name = Annotated[str | None, Query(max_length=64)]
 PageNumber = Annotated[int, Query(alias="page", ge=1, le=10_000)]
@@ -49,20 +49,22 @@ _RANGE = re.compile(r"([A-Za-z]\w{0,63})=(-?\d+(?:\.\d+)?)\.\.(-?\d+(?:\.\d+)?)"
 
 def parse_selection(text: str | None) -> dict[str, tuple[float, float]]:
     """`TILE_M=64..128,time=0.1..0.2` as bounds by name; raises InvalidRequestError."""
-    found = {}
+    bounds = {}
     for part in (text or "").split(","):
         if not part.strip():
             continue
         match = _RANGE.fullmatch(part.strip())
         if match is None:
-            raise InvalidRequestError("select", f"{part.strip()[:40]!r} is not of the form NAME=LOW..HIGH.")
-        found[match[1]] = (float(match[2]), float(match[3]))
-    return found
+            raise InvalidRequestError(
+                "select", f"{part.strip()[:40]!r} must have the form NAME=LOW..HIGH, like TILE_M=64..128."
+            )
+        bounds[match[1]] = (float(match[2]), float(match[3]))
+    return bounds
 
 
 @dataclass(frozen=True)
 class Parameters:
-    """Of a variant: which vary, how much each matters, and which are drawn."""
+    """A variant's parameters: which vary, how much each matters, and which are drawn."""
 
     varied: Sequence[str]
     shares: Mapping[str, float]
@@ -72,14 +74,14 @@ class Parameters:
 
     @classmethod
     def of(cls, own: Sequence[DrawnTrial], across: str | None, up: str | None, slice_by: str | None) -> Parameters:
-        """Those asked for are drawn, else those that matter most."""
+        """The chosen parameters are drawn; without a choice, those that matter most."""
         shares = study_charts.importances(own)
         varied = list(study_charts.parameters_of(own))
         first, second, *_ = [*shares, *(name for name in varied if name not in shares), None, None]
         return cls(varied, shares, across or first, up or second, slice_by or first)
 
     def drawn_of(self, own: Sequence[DrawnTrial]) -> list[str]:
-        """Each once, without names that these trials do not know."""
+        """The drawn parameters, each once, without names that these trials lack."""
         known = {name for trial in own for name in trial.values}
         return [name for name in dict.fromkeys((self.across, self.up, self.slice_by)) if name in known]
 
@@ -146,10 +148,10 @@ def study(
     )
 
 
-def _variant(drawn: StudyDrawing, asked: str | None) -> str | None:
-    """The variant whose parameters are drawn: the asked one, else the winner's if tried enough, else the most tried."""
-    if asked in drawn.variants:
-        return asked
+def _variant(drawn: StudyDrawing, chosen: str | None) -> str | None:
+    """The variant to draw: the chosen one, else the winner's if it has enough trials, else the most tried."""
+    if chosen in drawn.variants:
+        return chosen
     winner = drawn.improvements[-1].variant if drawn.improvements else None
     if drawn.variants.get(winner or "", 0) >= ENOUGH_TRIALS:
         return winner
@@ -200,7 +202,7 @@ def _progress(job: JobAnswer) -> dict[str, Any]:
 
 
 def _left_s(job: JobAnswer) -> float | None:
-    """At the rate so far, with the finals; None where nothing tells, as before the first trial."""
+    """Seconds left at the rate so far, finals included; None while it is unknown, as before the first trial."""
     trials, seconds = job.budget.get("trials"), job.budget.get("seconds")
     trial_s = job.elapsed_s / job.trials_done if job.trials_done else 0.0
     left = [trial_s * (trials - job.trials_done)] if trials and trial_s else []
@@ -213,7 +215,7 @@ def _left_s(job: JobAnswer) -> float | None:
 
 @router.get("/studies/{study_id}/trials/{number}")
 def trial(study_id: int, number: int) -> HTMLResponse:
-    """One trial: what was measured, the source it was measured with, its flags, what the compiler said."""
+    """One trial: its measurement, source, compiler flags and log."""
     with transaction() as session:
         found = studies.study(session, study_id)
         one = studies.trial(session, study_id, number)
@@ -247,7 +249,7 @@ def _source_path(found: StudyAnswer, answer: TrialAnswer, source_hash: str) -> s
 
 
 def _flags(found: StudyAnswer, answer: TrialAnswer) -> str:
-    """The macro definitions as a compiler takes them; those of the configuration alone where the kernel is not here."""
+    """The macros as compiler flags; only the configuration's if this server does not have the kernel."""
     own = {name: str(value) for name, value in answer.configuration.items()}
     declared = catalogue().by_name.get(found.problem.kernel)
     if declared is not None and answer.variant in {v.name for v in declared.variants}:

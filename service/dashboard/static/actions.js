@@ -6,7 +6,7 @@ const tell = (text, path) => {
   if (!path) return;
   const link = document.createElement("a");
   link.href = path;
-  link.textContent = "Look at it";
+  link.textContent = "Show it";
   place.append(" ", link);
 };
 
@@ -113,14 +113,14 @@ function counted(items) {
   const refused = items.filter((item) => item.refused).map((item) => `${item.problem.kernel}: ${item.refused}`);
   return [
     ...count((item) => item.is_new, "queued"),
-    ...count((item) => item.job_id && !item.is_new, "under way already"),
+    ...count((item) => item.job_id && !item.is_new, "already open"),
     ...count((item) => item.refused, `refused (${[...new Set(refused)].join(" ")})`),
-  ].join(", ") || "Nothing is asked for";
+  ].join(", ") || "No requested problems";
 }
 
 /** The body of an answer; one that is not ours (a proxy's page) says only how it ended. */
 function spoken({ text, response }) {
-  try { return text ? JSON.parse(text) : {}; } catch { return { detail: `The answer was not understood (status ${response.status}).` }; }
+  try { return text ? JSON.parse(text) : {}; } catch { return { detail: `The server sent an unexpected answer (status ${response.status}).` }; }
 }
 
 document.addEventListener("htmx:after:request", ({ detail: { ctx } }) => {
@@ -140,5 +140,5 @@ document.addEventListener("htmx:after:request", ({ detail: { ctx } }) => {
 });
 
 document.addEventListener("htmx:error", ({ detail: { ctx } }) => {
-  if (ctx && ctx.request.method !== "GET") tell("The server did not answer; nothing is known to have changed.");
+  if (ctx && ctx.request.method !== "GET") tell("The server did not answer; the change may not have been made.");
 });

@@ -5,7 +5,7 @@ const streams = new Set();
 
 const say = (text) => { document.getElementById("connection").textContent = text; };
 const sayLive = () => say(streams.size && !document.hidden ? "● live" : "");
-const sayOld = (reason) => say(`No answer (${reason}); what is shown may be old.`);
+const sayOld = (reason) => say(`No answer (${reason}); the page may be out of date.`);
 
 document.addEventListener("htmx:before:request", (event) => {
   if (document.hidden && event.detail.ctx.sourceEvent.type === "every") event.preventDefault();
@@ -29,10 +29,10 @@ document.addEventListener("htmx:before:swap", (event) => {
   sayOld(ctx.response.raw.redirected ? "signed out" : `status ${ctx.response.status}`);
 });
 
-document.addEventListener("htmx:error", ({ detail }) => { if (detail.ctx?.select) sayOld("the server is away"); });
+document.addEventListener("htmx:error", ({ detail }) => { if (detail.ctx?.select) sayOld("the server is not reachable"); });
 
 document.addEventListener("htmx:sse:after:connection", ({ detail }) => { streams.add(detail.connection); sayLive(); });
-document.addEventListener("htmx:sse:error", () => say("Connecting again…"));
+document.addEventListener("htmx:sse:error", () => say("Reconnecting…"));
 document.addEventListener("htmx:sse:close", ({ detail }) => { streams.delete(detail.connection); sayLive(); });
 
 /** A job that has ended says nothing more: its stream is not asked for again. */

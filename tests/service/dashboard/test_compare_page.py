@@ -98,7 +98,7 @@ def test_more_problems_than_are_shown_are_counted(client, page, commit, monkeypa
     assert "largest changes" not in page(path)
     monkeypatch.setattr(compare_page, "SHOWN_ROWS", 2)
     shown = page(path)
-    assert "The 2 largest changes of 3 problems; the data below have 3." in shown
+    assert "The 2 largest changes of 3 problems; the data links have 3." in shown
     link = shown.split('Data: <a href="')[1].split('"')[0].replace("&amp;", "&")
     assert len(client.get(link).json()["items"]) == 3
 

@@ -31,7 +31,7 @@ def lines(shown: str) -> list[str]:
 
 def test_without_demand_it_says_how_to_ask(page, commit):
     shown = page("/demand")
-    assert "nobody has asked yet" in shown
+    assert "there were no requests yet" in shown
     assert "curl" in shown
     assert "Tune this" not in shown
     commit(lambda rows: rows.device())

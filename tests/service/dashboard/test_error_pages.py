@@ -18,12 +18,12 @@ def asked(client, path, accept=BROWSER, method="GET", **more):
 @pytest.mark.parametrize(
     ("path", "status", "words"),
     [
-        ("/nowhere", 404, ["There is nothing at this address", "/nowhere"]),
+        ("/nowhere", 404, ["This address does not exist", "/nowhere"]),
         ("/<b>x</b>", 404, ["&lt;b&gt;"]),
-        (JOB, 404, ["There is no job", "Use one of the known names"]),
+        (JOB, 404, ["There is no job", "Use an existing name or id"]),
         ("/v1/jobs/3", 422, ["job_id", "Correct the named fields"]),
         ("/v1/kernels/gemm/best?shape=m", 422, ["shape"]),
-        ("/static/nowhere.css", 404, ["There is nothing at this address"]),
+        ("/static/nowhere.css", 404, ["This address does not exist"]),
         ("/schedules/3/edit", 404, ["There is no schedule"]),
         ("/v1/jobs/%00", 422, ["U+0000"]),
     ],
@@ -48,7 +48,7 @@ def test_a_browser_is_shown_a_page_and_a_program_the_document(client, path, stat
 def test_a_method_that_is_not_taken_keeps_its_headers(client):
     shown = asked(client, "/v1/jobs", method="DELETE")
     assert (shown.status_code, shown.headers["allow"]) == (405, "GET, POST")
-    assert "<h1>This address takes another method</h1>" in shown.text
+    assert "<h1>This address does not allow this method</h1>" in shown.text
 
 
 @pytest.mark.parametrize("path", ["/", JOB])
@@ -70,7 +70,7 @@ def test_a_failure_here_is_a_page_with_the_request_id_and_no_word_of_the_error(c
 
 def test_what_the_guard_refuses_is_a_page_too(client):
     shown = asked(client, "/", headers={"Host": "elsewhere.example"})
-    assert (shown.status_code, "<h1>This server does not answer to that Host</h1>" in shown.text) == (421, True)
+    assert (shown.status_code, "<h1>The Host header names a host that is not allowed</h1>" in shown.text) == (421, True)
 
 
 def test_other_answers_are_left_as_they_are(client):

@@ -90,7 +90,7 @@ def test_states_are_told_apart(page, commit):
     assert "10 min ago" in line_of(shown, "GPU-silent")
     assert "goes to another device" not in line_of(shown, "GPU-silent")  # it has none
     assert "✗ lost" in line_of(shown, "GPU-lost")
-    assert "started again" in line_of(shown, "GPU-lost")
+    assert "restart its worker" in line_of(shown, "GPU-lost")
     assert "◐ draining" in line_of(shown, uuid)
     assert re.findall(r"<li><b>(\d+)</b> (\w+)</li>", shown) == [
         ("1", name) for name in ("lost", "silent", "draining", "drained", "idle")
@@ -155,11 +155,11 @@ def test_jobs_that_nobody_takes_are_pointed_out(page, commit):
         rows.job(problem, device, None, state, 0)
 
     commit(queued)
-    waiting = page("/fleet").split("<h2>Waiting</h2>")[1]
-    assert "a worker that listens" in waiting
+    waiting = page("/fleet").split("<h2>Open jobs</h2>")[1]
+    assert "<small>running</small>" in waiting
     assert ">2</a>" in waiting
     commit(lambda rows: fleet.drain_device(rows.session, "GPU-nvidia-h200"))
-    assert "nobody:" in page("/fleet").split("<h2>Waiting</h2>")[1]
+    assert "no running worker takes these jobs" in page("/fleet").split("<h2>Open jobs</h2>")[1]
 
 
 def failed_with_message(rows):
@@ -177,7 +177,7 @@ def failed_with_message(rows):
 
 def test_last_errors_lead_to_the_job_and_to_the_messages_of_the_webhook(page, commit):
     job, message = commit(failed_with_message)
-    errors = page("/fleet").split("<h2>Last errors</h2>")[1]
+    errors = page("/fleet").split("<h2>Recent errors</h2>")[1]
     assert "Its worker died &lt;5&gt; times in a row." in errors
     assert f'href="/jobs/{job}"' in errors
     assert "It answered with status 503." in errors

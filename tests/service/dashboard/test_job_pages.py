@@ -81,7 +81,7 @@ def test_ended_job_shows_its_finals_and_is_not_followed(page, commit):
     assert "hx-sse:connect" not in shown
     assert "every" not in shown.split('id="job"')[1].split(">")[0]
     assert "cuBLAS 13.0 is faster: use it" in shown
-    assert "1 other" in shown
+    assert "Ties within the noise</dt><dd>1<" in shown
 
 
 def test_a_library_that_left_the_finals_is_named_with_its_reason(page, commit):
@@ -102,7 +102,7 @@ def test_jobs_are_filtered_by_state(page, commit):
     commit(running)
     assert "m=7," in page("/jobs?state=running")
     assert "m=7," not in page("/jobs?state=done")
-    assert "No job here" in page("/jobs?state=failed")
+    assert "No jobs. Request one:" in page("/jobs?state=failed")
 
 
 def test_the_list_has_the_apis_own_data_and_leads_on(client, page, commit):

@@ -60,8 +60,8 @@ def test_no_cell_is_blank(page, filled):
     assert "the worker died" in cells(shown, "m=64, n=100")[1]
     open_cells = cells(shown, "m=1023, n=1025")
     assert open_cells[2].startswith("unrated")
-    assert "answered from a near shape" in open_cells[0]
-    assert "answered with the default" in cells(shown, "m=16, n=6144")[2]
+    assert "uses a near shape" in open_cells[0]
+    assert "uses the default" in cells(shown, "m=16, n=6144")[2]
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_no_cell_is_blank(page, filled):
         ("family=odd+sizes", "m=1023, n=1025", "m=512"),
         ("shape=k%3D4096", "m=16, n=6144", "m=512"),
         ("options=trans_b%3Dtrue", "m=16, n=6144", "m=512"),
-        ("kernel=gemm&dtype=float64", "No result of gemm fits the filter", "m=512"),
+        ("kernel=gemm&dtype=float64", "No result of gemm matches the filter", "m=512"),
     ],
 )
 def test_filters_stand_in_the_address(page, filled, query, there, gone):
@@ -84,7 +84,7 @@ def test_filters_stand_in_the_address(page, filled, query, there, gone):
 def test_one_device_model_can_be_chosen(page, filled):
     shown = page("/?device_model=nvidia-h100")
     assert len(cells(shown, "m=512, n=512")) == 1
-    assert "No device model is called" in page("/?device_model=nothing")
+    assert "There is no device model" in page("/?device_model=nothing")
 
 
 def test_pages_of_shapes_do_not_overlap(page, commit):

@@ -61,7 +61,7 @@ def test_ties_roof_and_missing_library_are_said(page, commit):
 
     commit(make)
     shown = page("/results")
-    assert "2 others within the noise" in shown
+    assert "2 ties within the noise" in shown
     assert "63\N{NO-BREAK SPACE}%" in shown
     assert "no library was timed" in shown
 
@@ -95,7 +95,7 @@ def test_filters_stand_in_the_address(page, commit):
     assert "m=31, n=100" in only
     assert "m=256, n" not in only
     assert '<option value="nvidia-h100" selected>' in only
-    assert "No device model is called" in page("/results?device_model=nothing")
+    assert "There is no device model" in page("/results?device_model=nothing")
 
 
 def test_age_is_relative_with_the_exact_time_in_title(page, commit):
@@ -132,7 +132,7 @@ def test_device_model_page_shows_devices_and_pages_through_results(page, commit)
 
 def test_cpu_is_labelled_as_never_ranked_with_gpus(page, commit):
     commit(lambda rows: rows.best(model=CPU))
-    assert "never ranked with GPUs" in page("/device-models/cpu%3Atest")
+    assert "not ranked with GPUs" in page("/device-models/cpu%3Atest")
 
 
 def test_study_lists_trials_fastest_or_newest_first_with_failures_marked(page, commit):
@@ -152,7 +152,7 @@ def test_study_lists_trials_fastest_or_newest_first_with_failures_marked(page, c
     assert views.MARKS["wrong_result"] in fastest
     assert "first at &lt;3&gt;" in fastest
     wrong = page(f"/studies/{study_id}/trials/2")
-    assert re.search(r"<h2>What is wrong</h2>\s.*first at &lt;3&gt;", wrong)
+    assert re.search(r"<h2>Verification error</h2>\s.*first at &lt;3&gt;", wrong)
     assert "<h2>Compiler log</h2>" in page(f"/studies/{study_id}/trials/1")
     assert "There is no page 3" in page(f"/studies/{study_id}?page=3")
 

@@ -56,7 +56,7 @@ def test_schedule_shows_when_what_and_its_next_five_fires(page, schedule_id):
     fires = shown.split('<ol class="fires">')[1].split("</ol>")[0]
     assert fires.count("<li>") == 5
     assert len(re.findall(r">\d{4}-\d\d-\d\d 02:30:00 CES?T</time>", fires)) == 5  # as the clocks there show it
-    assert "never yet" in shown
+    assert "none yet" in shown
 
 
 def test_paused_schedule_can_only_be_resumed(page, schedule_id):
@@ -113,7 +113,7 @@ def test_schedule_that_looks_for_problems_says_what_it_looks_for(page, commit):
     with transaction() as session:
         made = schedules.create_schedule(session, ScheduleRequest.model_validate(REQUEST | searching))
     shown = page("/schedules")
-    assert "what is asked for most and not tuned, only gemm; 7 at most" in shown
+    assert "the most requested problems that are not tuned, only gemm; 7 at most" in shown
     assert 'href="/demand?device_model=nvidia-h200"' in shown
     form = page(f"/schedules/{made.id}/edit")
     assert '<option value="demand" selected>' in form

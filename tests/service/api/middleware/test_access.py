@@ -94,7 +94,7 @@ def test_the_form_signs_in_and_out_without_a_script(keyed):
     wrong = keyed.post("/sign-in", data={"key": "tw_" + "x" * 40, "next": "/jobs"})
     assert (wrong.status_code, wrong.headers["location"]) == (303, "/sign-in?next=%2Fjobs&problem=wrong-key")
     assert "set-cookie" not in wrong.headers
-    assert "No key in force" in keyed.get(wrong.headers["location"]).text
+    assert "This key is not valid" in keyed.get(wrong.headers["location"]).text
     led = keyed.post("/sign-in", data={"key": f" {key()} ", "next": "/jobs"})
     session = {"Cookie": led.headers["set-cookie"].split(";")[0]}
     assert keyed.get("/v1/kernels", headers=session).status_code == 200
