@@ -1,4 +1,4 @@
-"""What the service refuses, and why. HTTP status lives in api/problems.py only."""
+"""The errors of the service. Their HTTP status is decided in api/problems.py only."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class NotFoundError(ServiceError):
 
 
 class NoConfigurationError(ServiceError):
-    """Nothing is known that could answer."""
+    """No variant of the kernel runs this problem on this device model."""
 
 
 class ConflictError(ServiceError):
@@ -33,7 +33,7 @@ class ConflictError(ServiceError):
 
 
 class CeilingError(ServiceError):
-    """More than who asks may ask for."""
+    """The request exceeds a ceiling of the caller's key."""
 
 
 class NotOwnerError(ServiceError):
@@ -45,7 +45,7 @@ class FencedError(ServiceError):
 
 
 class DeviceUnavailableError(ServiceError):
-    """The device does not take this now."""
+    """The device does not take this request now."""
 
 
 class NoAnswerError(ServiceError):

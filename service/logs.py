@@ -1,4 +1,4 @@
-"""The log of every program, on stderr: one line a record, for people or as JSON, and never a secret in it."""
+"""Logging to stderr for every program: one line per record, as text or JSON, without secrets."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from typing import NamedTuple, TextIO
 from tilewright.service.settings import settings
 
 Source = Callable[[], Mapping[str, object]]
-"""Says what is being worked on, asked only when a line is written."""
+"""Returns the facts about the current work; called only when a line is written."""
 
 FACTS = ("request_id", "caller", "job", "study", "worker", "device", "method", "route", "status", "duration_ms")
-"""What a line may hold beside its message, in this order; passed as `extra`, or set by `speak_of` and `always`."""
+"""The facts that a line may have besides its message, in order; from `extra`, `speak_of` and `always`."""
 
 QUIET = {"procrastinate": logging.WARNING, "alembic": logging.WARNING, "httpx": logging.WARNING}
-"""Libraries that say at level info what nobody asked for: each engine query, each applied revision, each request."""
+"""Libraries that are too chatty at level info: each engine query, each applied revision, each request."""
 
 COMMANDS = "tilewright.service.cli"
 
@@ -39,7 +39,7 @@ _source: ContextVar[Source | None] = ContextVar("tilewright_spoken_of", default=
 
 
 def configure() -> None:
-    """Has everything that is logged written to stderr as the settings say; may be called again."""
+    """Sends the log to stderr in the format of the settings; may be called again."""
     _take_back()
     root, ours, in_json = logging.getLogger(), _Stderr(), settings().log_format == "json"
     ours.setFormatter(JsonLines() if in_json else Lines())
@@ -52,7 +52,7 @@ def configure() -> None:
 
 
 def configure_command() -> None:
-    """The same for a command that ends soon: in JSON its remarks are records too, else stderr is left to them."""
+    """The same for a short command: with JSON its remarks become records; with text stderr is left to them."""
     _take_back()
     if settings().log_format == "json":
         configure()
@@ -61,24 +61,24 @@ def configure_command() -> None:
 
 
 def are_json() -> bool:
-    """Whether lines are JSON by now; asks no settings, which may be what a command fails with."""
+    """Whether the log is JSON; does not read the settings, which may be the very thing that is wrong."""
     return any(
         isinstance(one, _Stderr) and isinstance(one.formatter, JsonLines) for one in logging.getLogger().handlers
     )
 
 
 def always(**facts: object) -> None:
-    """Makes every later JSON line of this process hold these facts: which worker it is, on which device."""
+    """Adds these facts (worker, device) to every later JSON line of this process."""
     _process.update(facts)
 
 
 def speak_of(source: Source) -> None:
-    """Makes every later line of this task, and of threads that it waits for, hold what `source` then says."""
+    """Adds the facts of `source` to every later line of this task and of threads that it waits for."""
     _source.set(source)
 
 
 def pass_on(line: str) -> None:
-    """Writes a line that another process of ours said: a record as it is, any other text as a record of its own."""
+    """Writes a line from a child process: a JSON record as it is, other text as a record of its own."""
     if are_json() and not line.startswith('{"time"'):
         logging.getLogger("tilewright.child").warning("%s", line)
         return
@@ -87,14 +87,14 @@ def pass_on(line: str) -> None:
 
 
 def plain(line: str) -> str:
-    """What a line of a log says to people: of a JSON record its message and traceback, of other text all."""
+    """The readable part of a log line: message and traceback of a JSON record, all of any other text."""
     if not line.startswith('{"time"'):
         return line
     try:
-        said = json.loads(line)
+        record = json.loads(line)
     except json.JSONDecodeError:
         return line
-    return "\n".join(str(said[name]) for name in ("message", "exception") if said.get(name))
+    return "\n".join(str(record[name]) for name in ("message", "exception") if record.get(name))
 
 
 def without_secrets(text: str) -> str:
@@ -106,7 +106,7 @@ def without_secrets(text: str) -> str:
 
 
 class Answered(NamedTuple):
-    """What the line of a request says; `caller` None where it was refused before anybody knew."""
+    """The facts of a request's log line; `caller` is None if it was refused before the caller was known."""
 
     request_id: str
     caller: str | None
@@ -122,9 +122,9 @@ class Answered(NamedTuple):
 
 
 def write_answered(logger: logging.Logger, said: Answered) -> bool:
-    """Whether the line of a request, of level info, could be written without a record: nobody but stderr listens.
+    """Writes a request's line without making a log record; False if that is not possible, as other handlers listen.
 
-    It is the line that a record would come to. Making that, and asking it for its parts, takes five times as long.
+    The line is the one that a record would give; making and formatting a record takes five times as long.
     """
     root = logging.getLogger()
     if len(root.handlers) != 1 or _process or not _only_root_hears(logger):
@@ -147,7 +147,7 @@ def _only_root_hears(logger: logging.Logger) -> bool:
 
 
 class Lines(logging.Formatter):
-    """For people: time, level, logger, message, and in brackets what it is about; further lines are indented."""
+    """Text for people: time, level, logger, message, and facts in brackets; further lines are indented."""
 
     def format(self, record: logging.LogRecord) -> str:
         """The record's line."""
@@ -161,7 +161,7 @@ class Lines(logging.Formatter):
 
     @staticmethod
     def of_request(name: str, said: Answered) -> str:
-        """The line of its record; callers choose nothing in the message."""
+        """The line of a request; nothing in it is chosen by the caller."""
         caller = "" if said.caller is None else f" caller={said.caller}"
         line = f"{_moment(time.time())} INFO {name}: {said.message} [request_id={said.request_id}{caller}]"
         return line.replace("\n", "\n    ")
@@ -172,7 +172,7 @@ _SAID = frozenset({"method", "route", "status", "duration_ms"})
 
 
 class JsonLines(logging.Formatter):
-    """For machines: one JSON object a line."""
+    """JSON for machines: one object per line."""
 
     def format(self, record: logging.LogRecord) -> str:
         """The record's line."""
@@ -210,7 +210,7 @@ class _Stderr(logging.StreamHandler[TextIO]):
         return sys.stderr
 
     def say(self, line: str) -> bool:
-        """Whether the line was written; where it was not, a record tells how that is met."""
+        """Whether the line was written; if not, the caller logs a record instead, whose handler reports the error."""
         self.acquire()
         try:
             stream = sys.stderr

@@ -1,4 +1,4 @@
-"""Settings, all read from the environment as TILEWRIGHT_<NAME>; every one has a default that works on a laptop."""
+"""Settings, read from the environment as TILEWRIGHT_<NAME>; every one has a default that works on a laptop."""
 
 from __future__ import annotations
 
@@ -17,70 +17,77 @@ def _origin(text: str, settings: ValidationInfo) -> str:
     """The address as browsers write it in `Origin`: small letters, no default port, nothing after the host."""
     url = AnyHttpUrl(text)
     if url.path not in {None, "/"} or url.query or url.fragment or url.username or url.password:
-        raise ValueError("must be a scheme and a host alone, such as https://tiles.example; there are no sub-paths")
+        raise ValueError("must be a scheme and a host only, such as https://tiles.example, without a path")
     if not settings.data.get("require_keys"):
-        raise ValueError("needs TILEWRIGHT_REQUIRE_KEYS=true: behind a proxy everybody comes from the proxy's machine")
+        raise ValueError("needs TILEWRIGHT_REQUIRE_KEYS=true: behind a proxy every caller has the proxy's address")
     return str(url).rstrip("/")
 
 
 class Settings(BaseSettings):
-    """What an operator may set."""
+    """The settings of the service and the command line."""
 
     model_config = SettingsConfigDict(env_prefix="TILEWRIGHT_", extra="ignore", frozen=True)
 
     database_url: str | None = Field(
-        default=None, description="postgresql://… of a shared database. Not set: an embedded PostgreSQL in data_dir."
+        default=None,
+        description="Address of a shared database, postgresql://… If not set: an embedded PostgreSQL in data_dir.",
     )
     data_dir: Path = Field(
-        default_factory=lambda: user_data_path("tilewright"), description="Embedded database, locks, logs."
+        default_factory=lambda: user_data_path("tilewright"),
+        description="Folder of the embedded database, locks and logs.",
     )
     host: str = Field(default="127.0.0.1", description="Address that the API listens on.")
     port: int = Field(default=8000, ge=1, le=65535, description="Port that the API listens on.")
     api_processes: int = Field(
-        default=1, ge=1, le=64, description="Processes that serve the API on that one address; about one a core."
+        default=1, ge=1, le=64, description="Processes that serve the API on one address; about one per core."
     )
     allowed_hosts: list[str] = Field(
         default_factory=lambda: ["127.0.0.1", "localhost", "[::1]"],
-        description="Host names that a request may carry; all others are refused (DNS rebinding).",
+        description="Host names that requests may name; others are refused, against DNS rebinding.",
     )
     require_keys: bool = Field(
-        default=False, description="Answer other machines too, but only to access keys. Off: this machine, no keys."
+        default=False,
+        description="Require an access key, and answer other machines too. Off: only this machine, without keys.",
     )
     public_url: Annotated[str, AfterValidator(_origin)] | None = Field(
         default=None,
-        description="Address that browsers use where a proxy stands in front, such as https://tiles.example. "
+        description="Address that browsers use if a proxy stands in front, such as https://tiles.example. "
         "Needs require_keys; its host is allowed.",
     )
-    open_reads: bool = Field(default=False, description="With require_keys: let everybody read without a key.")
+    open_reads: bool = Field(default=False, description="With require_keys: allow reading without a key.")
     requests_per_minute: float = Field(
-        default=6000, gt=0, description="With require_keys: requests a minute of one key, or of one keyless address."
+        default=6000,
+        gt=0,
+        description="With require_keys: requests per minute of one key, or of one address without a key.",
     )
-    key: str | None = Field(default=None, description="Access key that the command line sends to url.", repr=False)
+    key: str | None = Field(
+        default=None, description="Access key that the command line sends to the API at url.", repr=False
+    )
     url: str | None = Field(
-        default=None, description="API that the command line talks to. Not set: this machine's database."
+        default=None, description="API that the command line talks to. If not set: this machine's database."
     )
     kernel_folders: Annotated[list[Path], NoDecode] = Field(
         default_factory=list,
-        description="Folders with kernels of your own: a path, several with `:` between, or a JSON list.",
+        description="Folders with kernels of your own: one path, several separated by `:`, or a JSON list.",
     )
-    heartbeat_s: float = Field(default=10, gt=0, description="How often a worker says that it lives.")
+    heartbeat_s: float = Field(default=10, gt=0, description="Seconds between two heartbeats of a worker.")
     stalled_after_s: float = Field(
-        default=60, gt=0, description="Silence after which a worker's job is given to another."
+        default=60, gt=0, description="Seconds without a heartbeat after which a worker's job is given to another."
     )
     stop_grace_s: float = Field(
-        default=20, gt=0, description="How long a job may take to stop after SIGTERM or cancel."
+        default=20, gt=0, description="Seconds that a job may take to stop after SIGTERM or cancel."
     )
     webhook_private_addresses: bool = Field(
-        default=False, description="Let webhooks go to private addresses of your own network, and over plain http."
+        default=False, description="Allow webhooks to private addresses of your own network, and over plain http."
     )
     demand_kept: int = Field(
-        default=1000, gt=0, description="Problems of demand that are kept for each kernel and device model."
+        default=1000, gt=0, description="Requested problems that are kept as demand for each kernel and device model."
     )
     demand_most_ms: float = Field(
         default=50.0,
         gt=0,
-        description="Schedules take no problem from demand of which one launch must take longer than this, by the "
-        "device's peak or, where that is not known, by what no device of its kind exceeds.",
+        description="Schedules skip demand of which one launch must take longer than this, by the device's peak or, "
+        "if that is not known, by a bound that no device of its kind exceeds.",
     )
     best_kept: int = Field(
         default=1_000_000,
@@ -88,20 +95,20 @@ class Settings(BaseSettings):
         description="Best configurations that each API process keeps in memory, 400 bytes each. 0: none.",
     )
     samples_kept_days: float | None = Field(
-        default=None, gt=0, description="Days that a trial's single times are kept. Not set: for ever."
+        default=None, gt=0, description="Days for which a trial's single times are kept. If not set: for ever."
     )
     log_format: Literal["text", "json"] = Field(
-        default="text", description="Lines of the log: text for people, or one JSON object each."
+        default="text", description="Format of the log: text for people, or one JSON object per line."
     )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
-        default="info", description="The least that is worth a line of the log."
+        default="info", description="Lowest level that is logged."
     )
     max_connections: int = Field(
-        default=1000, gt=0, description="Connections to an API process at a time; never more than half its descriptors."
+        default=1000, gt=0, description="Open connections of an API process; never more than half its file descriptors."
     )
-    max_body_bytes: int = Field(default=1 << 20, gt=0, description="Largest request body.")
+    max_body_bytes: int = Field(default=1 << 20, gt=0, description="Largest request body, in bytes.")
     max_import_bytes: int = Field(
-        default=1 << 24, gt=0, le=1 << 30, description="Largest document that is imported, unpacked."
+        default=1 << 24, gt=0, le=1 << 30, description="Largest document that is imported, in bytes when unpacked."
     )
     max_trials: int = Field(default=100_000, gt=0, description="Largest trial budget of one job.")
     max_seconds: float = Field(default=24 * 3600, gt=0, description="Largest time budget of one job, seconds.")

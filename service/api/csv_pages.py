@@ -1,4 +1,4 @@
-"""Pages as CSV (RFC 4180): a line an item, nested fields as `problem.shape.m`; the next page's address in `Link`."""
+"""Lists as CSV (RFC 4180): one line per item, nested fields as `problem.shape.m`, the next page in `Link`."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from tilewright.service.operations.answers import Answer
 Format = Literal["json", "csv"]
 MEDIA_TYPE = "text/csv"
 CSV_TOO: dict[int | str, dict[str, Any]] = {
-    200: {"content": {MEDIA_TYPE: {"schema": {"type": "string", "description": "A line an item, with a header."}}}}
+    200: {"content": {MEDIA_TYPE: {"schema": {"type": "string", "description": "One line per item, below a header."}}}}
 }
 FORMULAS = ("=", "+", "-", "@", "\t", "\r")
-"""What a spreadsheet would calculate instead of showing; OWASP, CSV injection."""
+"""Cells that begin so would be run as formulas by a spreadsheet; OWASP, CSV injection."""
 
 
 class Listed(Protocol):
-    """What has items, and perhaps a next page."""
+    """A list with items, and perhaps a next page."""
 
     @property
     def items(self) -> Sequence[Answer]:
@@ -36,9 +36,9 @@ class Listed(Protocol):
 L = TypeVar("L", bound=Listed)
 
 
-def rendered(request: Request, page: L, wanted: Format) -> L | Response:
-    """The page itself for `json`; for `csv` the same rows as text."""
-    if wanted == "json":
+def rendered(request: Request, page: L, text_format: Format) -> L | Response:
+    """The page as it is for `json`; its rows as CSV text for `csv`."""
+    if text_format == "json":
         return page
     rows = [flat(item) for item in page.items]
     headers = {"Content-Disposition": f'inline; filename="{request.url.path.rsplit("/", 1)[-1]}.csv"'}
@@ -49,7 +49,7 @@ def rendered(request: Request, page: L, wanted: Format) -> L | Response:
 
 
 def csv_text(rows: list[dict[str, Any]]) -> str:
-    """The rows under a header of every column that occurs."""
+    """The rows as CSV, below a header with every column that occurs."""
     columns = list(dict.fromkeys(name for row in rows for name in row))
     text = io.StringIO(newline="")
     writer = csv.DictWriter(text, columns, restval="")
@@ -59,7 +59,7 @@ def csv_text(rows: list[dict[str, Any]]) -> str:
 
 
 def flat(item: Answer) -> dict[str, Any]:
-    """One level: nested names joined by points, lists by semicolons."""
+    """The item on one level: nested names joined by dots, list items by semicolons."""
     return dict(_flat("", item.model_dump(mode="json")))
 
 

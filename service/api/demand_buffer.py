@@ -1,4 +1,4 @@
-"""Counts what was asked for and not known, in memory; a thread writes it down, so that no request waits for it."""
+"""Counts demand in memory; a thread writes it to the database, so that no request waits for that."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ FLUSH_EVERY_S = 2.0
 """A process that is killed loses the counts of this long at most, and of the write under way."""
 
 COUNTED_EVERY_S = 60.0
-"""An answer's max-age: a caller who may only read counts no oftener for a problem, so that one cannot outweigh many."""
+"""An answer's max-age: a read-only caller counts once in this time per problem, so that one cannot outweigh many."""
 
 MAX_BUFFERED = 10_000
-"""Problems held between two writes, some 10 MB; beyond, the least recent are forgotten."""
+"""Problems held between two writes, some 10 MB; beyond that the least recent are dropped."""
 
 MAX_WRITTEN = 1000
 """Problems of one statement: it has seven parameters for each, and PostgreSQL takes 65,535."""
@@ -54,18 +54,18 @@ class DemandBuffer:
     def note(
         self, answers: Iterable[BestAnswer | CachedAnswer], device_model: str | None, caller: Caller | None = None
     ) -> None:
-        """Counts the answers that are not exact; `device_model` as it was asked for, None: that of the answers."""
+        """Counts the answers that are not exact. `device_model`: the requested one; None: that of each answer."""
         for answer in answers:
             if answer.match is not Match.EXACT:
-                wanted = RequestedProblem.of(answer.problem, device_model or answer.device_model)
-                if not self._is_repeated(wanted, caller):
-                    self._add(wanted, 1)
+                problem = RequestedProblem.of(answer.problem, device_model or answer.device_model)
+                if not self._is_repeated(problem, caller):
+                    self._add(problem, 1)
 
-    def _is_repeated(self, wanted: RequestedProblem, caller: Caller | None) -> bool:
-        """Whether a caller who may only read asks again while the answer before is good."""
+    def _is_repeated(self, problem: RequestedProblem, caller: Caller | None) -> bool:
+        """Whether a read-only caller repeats the request while the earlier answer is still fresh."""
         if caller is None or caller.scope is not Scope.READ:
             return False
-        asked, now = (caller.name, wanted), self._clock()
+        asked, now = (caller.name, problem), self._clock()
         with self._lock:
             last = self._asked.pop(asked, -math.inf)
             is_repeated = now - last < COUNTED_EVERY_S
@@ -74,14 +74,14 @@ class DemandBuffer:
                 self._asked.popitem(last=False)
         return is_repeated
 
-    def _add(self, wanted: RequestedProblem, times: int) -> None:
+    def _add(self, problem: RequestedProblem, times: int) -> None:
         with self._lock:
-            self._counts[wanted] = self._counts.pop(wanted, 0) + times
+            self._counts[problem] = self._counts.pop(problem, 0) + times
             if len(self._counts) > MAX_BUFFERED:
                 self._counts.popitem(last=False)
 
     def flush(self) -> int:
-        """How many problems were written down. Raises DatabaseUnavailableError, and then keeps what was not."""
+        """Writes the counts and returns how many; on DatabaseUnavailableError keeps those that were not written."""
         written = 0
         while True:
             with self._lock:
@@ -92,8 +92,8 @@ class DemandBuffer:
                 with transaction() as session:
                     demand.count(session, taken)
             except (DatabaseUnavailableError, SQLAlchemyError):
-                for wanted, times in taken.items():
-                    self._add(wanted, times)
+                for problem, times in taken.items():
+                    self._add(problem, times)
                 raise
             written += len(taken)
 
@@ -116,6 +116,8 @@ class DemandBuffer:
             try:
                 self.flush()
             except DatabaseUnavailableError as error:
-                logger.warning("Demand is not written now. %s", error)
+                logger.warning("Demand could not be written and is kept for the next try: %s", error)
             except SQLAlchemyError:
-                logger.exception("Demand is not written now.")  # tables of another version: it must not end the loop
+                logger.exception(
+                    "Demand could not be written and is kept for the next try."
+                )  # tables of another version: it must not end the loop

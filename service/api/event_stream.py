@@ -1,4 +1,4 @@
-"""A job's events as a stream that any number of readers may hold without holding threads or connections."""
+"""A job's events as a stream; a reader holds neither a thread nor a database connection."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from tilewright.service.operations.transaction import transaction
 MEDIA_TYPE = "text/event-stream"
 MAX_STREAMS = 100
 OF_ONE_CALLER = 25
-"""Places that one key, or one address without a key, may take: a single caller must not keep all others out."""
+"""Streams that one key, or one address without a key, may have open: a single caller must not shut out the others."""
 
 POLL_SECONDS = 0.25
 LOOK_UP_SECONDS = 0.5
-"""How often the reader's key or session is looked up: a stream ends within a second of what let it in."""
+"""How often the reader's key or session is checked: a stream ends within a second of its key."""
 
 KEEP_ALIVE_SECONDS = 15.0
 """Proxies and clients take silence of a minute for a broken connection."""
@@ -37,7 +37,7 @@ _HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 
 
 class _StreamingResponse(StreamingResponse):
-    """Gives its place back at the end, also where the reader left before anything was read from the stream."""
+    """Gives its place back at the end, even if the reader left before the first byte."""
 
     def __init__(self, stream: AsyncIterator[str], give_back: Callable[[], None]) -> None:
         super().__init__(stream, media_type=MEDIA_TYPE, headers=_HEADERS)
@@ -52,7 +52,7 @@ class _StreamingResponse(StreamingResponse):
 
 
 class _Place:
-    """One of the places, until it is given back, which may be done twice."""
+    """A taken place among the streams; giving it back twice does no harm."""
 
     def __init__(self, taken: list[str], name: str) -> None:
         self._taken, self._name = taken, name
@@ -84,14 +84,16 @@ class Streams:
         caller: Caller = THIS_MACHINE,
         is_still_let_in: Callable[[], bool] = lambda: True,
     ) -> Response:
-        """The stream, or 204 where nothing can follow; raises NotFoundError, TooManyStreamsError.
+        """The stream, or 204 if no event can follow; raises NotFoundError, TooManyStreamsError.
 
-        It ends when `is_still_let_in`, which may ask the database, says that its reader is not.
+        It ends when `is_still_let_in`, which may query the database, returns False.
         """
         if len(self._taken) >= self._max_streams:
-            raise TooManyStreamsError(f"{self._max_streams} event streams are open, which is as many as are allowed.")
+            raise TooManyStreamsError(f"{self._max_streams} event streams are open, the most that this process allows.")
         if caller is not THIS_MACHINE and self._taken.count(caller.name) >= OF_ONE_CALLER:
-            raise TooManyStreamsError(f"{caller.name} has {OF_ONE_CALLER} event streams open, as many as one may have.")
+            raise TooManyStreamsError(
+                f"{caller.name} has {OF_ONE_CALLER} event streams open, the most that one caller may have."
+            )
         place = _Place(self._taken, caller.name)  # before anything is waited for: others ask meanwhile
         is_followed = False
         try:

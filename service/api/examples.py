@@ -1,4 +1,4 @@
-"""One example per field, for problem documents and for OpenAPI: the same, so that both can be tried as they are."""
+"""One example value per field, used by problem documents and OpenAPI alike."""
 
 from __future__ import annotations
 

@@ -32,19 +32,19 @@ def _refusal(kinds: list[ProblemType]) -> dict[str, Any]:
 
 
 def build(app: FastAPI) -> dict[str, Any]:
-    """The document, made once; every operation also names the refusals that any request can meet."""
+    """The document, built once; every operation also lists the refusals that any request can get."""
     if app.openapi_schema is None:
-        found = get_openapi(
+        document = get_openapi(
             title=app.title, version=app.version, summary=app.summary, description=app.description, routes=app.routes
         )
-        schemas = found["components"]["schemas"]
+        schemas = document["components"]["schemas"]
         for unused in ("HTTPValidationError", "ValidationError"):
             schemas.pop(unused, None)
         schemas |= _schemas_of_problems()
-        for path in found["paths"].values():
+        for path in document["paths"].values():
             for operation in path.values():
                 _complete(operation)
-        app.openapi_schema = found
+        app.openapi_schema = document
     return app.openapi_schema
 
 

@@ -1,4 +1,4 @@
-"""What addresses and headers may carry. Query strings are models that refuse unknown names, as bodies do."""
+"""Parameters of paths, query strings and headers. Query strings refuse unknown names, as bodies do."""
 
 from __future__ import annotations
 
@@ -19,33 +19,35 @@ IdempotencyKey = Annotated[
     Header(
         alias="Idempotency-Key",
         pattern=r"^[\x21-\x7e]{1,128}$",
-        description="A word of your choice; the same request sent again with it answers with the same job.",
+        description="A string of your choice; the same request sent again with it returns the same job.",
         examples=[EXAMPLE["Idempotency-Key"]],
     ),
 ]
 IfNoneMatch = Annotated[
-    str | None, Header(alias="If-None-Match", max_length=1024, description="ETags of answers that you have.")
+    str | None, Header(alias="If-None-Match", max_length=1024, description="ETags of answers that you have already.")
 ]
 LastEventId = Annotated[
     int | None,
-    Header(alias="Last-Event-ID", ge=0, le=MAX_ROW_ID, description="The last event that you saw.", examples=[12]),
+    Header(
+        alias="Last-Event-ID", ge=0, le=MAX_ROW_ID, description="Id of the last event that you received.", examples=[12]
+    ),
 ]
 
 
 class Query(BaseModel):
-    """Names of a query string; unknown ones are refused."""
+    """A query string; unknown names are refused."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 Format = Annotated[
     Literal["json", "csv"],
-    Field(description="csv: a line an item; the next page is in `Link`.", examples=[EXAMPLE["format"]]),
+    Field(description="csv: one line per item; the next page is in `Link`.", examples=[EXAMPLE["format"]]),
 ]
 
 
 class ListQuery(Query):
-    """How a list that has no pages is written."""
+    """The format of a list that has no pages."""
 
     format: Format = "json"
 
@@ -53,9 +55,9 @@ class ListQuery(Query):
 class PageQuery(Query):
     """Which page of a list."""
 
-    limit: int = Field(default=50, ge=1, le=200, description="Items of one page.", examples=[50])
+    limit: int = Field(default=50, ge=1, le=200, description="Items per page.", examples=[50])
     cursor: str | None = Field(
-        default=None, max_length=64, description="`next_cursor` of the page before.", examples=[EXAMPLE["cursor"]]
+        default=None, max_length=64, description="`next_cursor` of the previous page.", examples=[EXAMPLE["cursor"]]
     )
     format: Format = "json"
 
@@ -94,7 +96,7 @@ class BestQuery(ProblemQuery):
     device_model: str | None = Field(
         default=None,
         max_length=128,
-        description="Slug; may be left out while only one has devices.",
+        description="Slug; may be left out while only one device model has devices.",
         examples=[EXAMPLE["device_model"]],
     )
     driver: str | None = Field(default=None, max_length=64, description="Only results of this driver.")
@@ -117,6 +119,6 @@ class SourceQuery(ProblemQuery):
     source_hash: str | None = Field(
         default=None,
         pattern="^[0-9a-f]{64}$",
-        description="An older state of the source, as a result names it.",
+        description="Hash of an older version of the source, as results have it.",
         examples=[EXAMPLE["source_hash"]],
     )

@@ -1,4 +1,4 @@
-"""Problem documents (RFC 9457). This is the only module that knows which refusal has which HTTP status."""
+"""Problem documents (RFC 9457), and the only place that gives errors their HTTP status."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ MEDIA_TYPE = "application/problem+json"
 
 @dataclass(frozen=True)
 class ProblemType:
-    """One kind of refusal: the last part of its `type`, its title, its status, and what a caller can do."""
+    """One type of problem: the last part of its `type`, its title, its status, and what the caller can do."""
 
     name: str
     title: str
@@ -50,30 +50,47 @@ class ProblemType:
 
 
 INVALID = ProblemType("invalid-request", "A field has a value that is not allowed.", 422, "Correct the named fields.")
-MALFORMED = ProblemType("malformed-json", "The body is not JSON.", 400, "Send valid JSON, in UTF-8.")
-NOT_FOUND = ProblemType("not-found", "There is nothing of that name.", 404, "Use one of the known names.")
+MALFORMED = ProblemType("malformed-json", "The body is not valid JSON.", 400, "Send valid JSON, in UTF-8.")
+NOT_FOUND = ProblemType(
+    "not-found",
+    "The requested item does not exist.",
+    404,
+    "Use an existing name or id.",
+)
 NO_CONFIGURATION = ProblemType(
-    "no-configuration", "No variant runs this problem on this device model.", 404, "Ask for another problem or device."
+    "no-configuration",
+    "No variant runs this problem on this device model.",
+    404,
+    "Choose another problem or device model.",
 )
 CONFLICT = ProblemType(
-    "conflict", "The request contradicts what is stored.", 409, "Do what `detail` says, or use a new key or name."
+    "conflict", "The request conflicts with stored data.", 409, "Do what `detail` says, or use a new key or name."
 )
-UNAVAILABLE = ProblemType("unavailable", "The service cannot answer now.", 503, "Try again after Retry-After seconds.")
+UNAVAILABLE = ProblemType(
+    "unavailable", "The service is temporarily unavailable.", 503, "Try again after Retry-After seconds."
+)
 NOT_READY = ProblemType("not-ready", "The service is not ready.", 503, "Do what `detail` says, or wait.")
 NO_DEVICE = ProblemType(
-    "device-unavailable", "The device does not take this now.", 503, "Do what `detail` says, or name another device."
+    "device-unavailable", "The device is not available now.", 503, "Do what `detail` says, or name another device."
 )
 NO_ANSWER = ProblemType(
-    "no-answer", "The device did not answer in time.", 504, "Ask again after Retry-After seconds, or elsewhere."
+    "no-answer", "The device did not answer in time.", 504, "Try again after Retry-After seconds, or on another device."
 )
 FORBIDDEN = ProblemType(
     "forbidden", "The key does not allow this.", 403, "Use a key with the scope that `detail` names."
 )
 INTERNAL = ProblemType(
-    "internal-error", "Something went wrong here.", 500, "Report it with the request id; the server's log has the rest."
+    "internal-error",
+    "An internal error occurred.",
+    500,
+    "Report it with the request id; the server's log has the details.",
 )
-NO_PATH = ProblemType("no-such-path", "There is nothing at this address.", 404, "See /openapi.json for what there is.")
-METHOD = ProblemType("method-not-allowed", "This address takes another method.", 405, "Use one of those in Allow.")
+NO_PATH = ProblemType(
+    "no-such-path", "This address does not exist.", 404, "See /openapi.json for the addresses of the API."
+)
+METHOD = ProblemType(
+    "method-not-allowed", "This address does not allow this method.", 405, "Use one of the methods in Allow."
+)
 
 BY_ERROR: Mapping[type[Exception], ProblemType] = {
     InvalidProblemError: INVALID,
@@ -88,46 +105,69 @@ BY_ERROR: Mapping[type[Exception], ProblemType] = {
     DatabaseUnavailableError: UNAVAILABLE,
     DeviceUnavailableError: NO_DEVICE,
     NoAnswerError: NO_ANSWER,
-    refusals.TooLargeError: ProblemType("too-large", "The body is too large.", 413, "Send less at a time."),
-    refusals.TooSlowError: ProblemType("too-slow", "The body did not arrive in time.", 408, "Send it in one go."),
+    refusals.TooLargeError: ProblemType("too-large", "The body is too large.", 413, "Send less per request."),
+    refusals.TooSlowError: ProblemType(
+        "too-slow", "The body did not arrive in time.", 408, "Send the body without pauses."
+    ),
     refusals.NotJSONError: ProblemType(
-        "not-json", "Bodies must be application/json.", 415, "Send `Content-Type: application/json`."
+        "not-json", "The body must be application/json.", 415, "Send `Content-Type: application/json`."
     ),
     refusals.WrongHostError: ProblemType(
-        "wrong-host", "This server does not answer to that Host.", 421, "Name the host in TILEWRIGHT_ALLOWED_HOSTS."
+        "wrong-host",
+        "The Host header names a host that is not allowed.",
+        421,
+        "Add the host to TILEWRIGHT_ALLOWED_HOSTS.",
     ),
     refusals.ForeignOriginError: ProblemType(
-        "foreign-origin", "Pages of other origins may not call this server.", 403, "Call it from its own pages."
+        "foreign-origin",
+        "Pages of other origins may not call this server.",
+        403,
+        "Call it from the server's own pages.",
     ),
     refusals.ForwardedError: ProblemType(
-        "forwarded", "Requests through a proxy are refused while no keys are demanded.", 403, "Connect directly."
+        "forwarded",
+        "Requests through a proxy are refused unless access keys are required.",
+        403,
+        "Connect directly, or set TILEWRIGHT_REQUIRE_KEYS.",
     ),
     refusals.NotLoopbackError: ProblemType(
-        "not-loopback", "Only this machine may call while no keys are demanded.", 403, "Connect to a loopback address."
+        "not-loopback",
+        "Only this machine may call unless access keys are required.",
+        403,
+        "Connect from this machine, or set TILEWRIGHT_REQUIRE_KEYS.",
     ),
     refusals.UnknownCallerError: ProblemType(
-        "unknown-caller", "A key is needed.", 401, "Send `Authorization: Bearer` and a key, or sign in at /sign-in."
+        "unknown-caller",
+        "An access key is required.",
+        401,
+        "Send `Authorization: Bearer` and a key, or sign in at /sign-in.",
     ),
     refusals.ForbiddenError: FORBIDDEN,
     NotOwnerError: FORBIDDEN,
     refusals.TooManyRequestsError: ProblemType(
-        "too-many-requests", "Too many requests.", 429, "Wait for the seconds that Retry-After names."
+        "too-many-requests", "Too many requests.", 429, "Wait for Retry-After seconds."
     ),
     CeilingError: ProblemType(
-        "over-ceiling", "More than this key may ask for.", 403, "Ask for less, or have the key's ceiling raised."
+        "over-ceiling",
+        "The request exceeds a ceiling of this key.",
+        403,
+        "Request less, or have the key's ceiling raised.",
     ),
     refusals.TooManyStreamsError: ProblemType(
-        "too-many-streams", "Too many event streams are open.", 503, "Poll the job instead, or try again later."
+        "too-many-streams",
+        "Too many streams are open.",
+        503,
+        "Poll the job instead of following it, or try again later.",
     ),
 }
 OTHER = (NOT_READY, INTERNAL, NO_PATH, METHOD)
 
 
 MOST_FIELDS = 50
-"""Fields of one document: a body of a megabyte can hold a hundred thousand that are wrong."""
+"""Fields listed in one document: a body of a megabyte can have a hundred thousand wrong ones."""
 
 LONGEST = 4000
-"""Characters of a sentence or a pointer: both name what the caller sent, which may be as long as the body."""
+"""Characters of a sentence or a pointer: both repeat what the caller sent, which may be as long as the body."""
 
 
 def _cut(text: str) -> str:
@@ -138,17 +178,17 @@ Sentence = Annotated[str, AfterValidator(_cut)]
 
 
 class FieldProblem(BaseModel):
-    """One field that was refused."""
+    """A field that was refused."""
 
     pointer: Sentence = Field(description="JSON pointer into the body (`#/shape/m`), or `#/` and a parameter's name.")
     location: str = Field(description="Where the field is: body, query, path or header.")
     detail: Sentence = Field(description="What is wrong with it.")
-    allowed: str | None = Field(default=None, description="What would be allowed.")
-    example: str | None = Field(default=None, description="A value that would do.")
+    allowed: str | None = Field(default=None, description="The values that are allowed.")
+    example: str | None = Field(default=None, description="A valid value.")
 
 
 class ProblemDocument(BaseModel):
-    """RFC 9457; `type` is an address that says what to do."""
+    """A refusal (RFC 9457); `type` is an address that says what to do about it."""
 
     type: str
     title: str
@@ -156,13 +196,13 @@ class ProblemDocument(BaseModel):
     detail: Sentence
     request_id: str | None = None
     missing: str | None = Field(
-        default=None, description="Of not-found: what kind of thing there is none of, like `kernel` or `device model`."
+        default=None, description="Of not-found: the kind of item that does not exist, like `kernel` or `device model`."
     )
     errors: list[FieldProblem] | None = None
 
 
 def all_types() -> list[ProblemType]:
-    """Every kind of problem, each once, by name."""
+    """Every type of problem, each once, by name."""
     return sorted({*BY_ERROR.values(), *OTHER}, key=lambda kind: kind.name)
 
 
@@ -188,14 +228,14 @@ def document(
 
 
 def describe(error: Exception, location: str) -> tuple[ProblemType, str, list[FieldProblem]]:
-    """Kind, sentence and refused fields of an expected error."""
+    """Problem type, sentence and refused fields of an expected error."""
     kind = next(BY_ERROR[c] for c in type(error).__mro__ if c in BY_ERROR)
     if isinstance(error, RequestValidationError):
         refused = error.errors()
         fields = [_field_of_validation(e) for e in refused[:MOST_FIELDS]]
-        told = [f"{_readable(f.pointer)}: {f.detail}" for f in fields[:5]]
-        untold = len(refused) - len(told)
-        return kind, "; ".join(told) + (f" And {untold} more." if untold else ""), fields
+        named = [f"{_readable(f.pointer)}: {f.detail}" for f in fields[:5]]
+        more = len(refused) - len(named)
+        return kind, "; ".join(named) + (f" And {more} more." if more else ""), fields
     if isinstance(error, InvalidRequestError | InvalidProblemError):
         reason = error.reason if error.reason.endswith((".", "?")) else f"{error.reason}."
         return kind, f"{error.field}: {reason}", [_field(error.field, location, reason, error.example)]
@@ -245,8 +285,8 @@ def response_to(error: Exception, location: str, request_id: str | None = None) 
 
 
 def _request_id(request: Request) -> str | None:
-    found = request.scope.get("tilewright.request_id")
-    return str(found) if found else None
+    request_id = request.scope.get("tilewright.request_id")
+    return str(request_id) if request_id else None
 
 
 async def _expected(request: Request, error: Exception) -> JSONResponse:
@@ -260,7 +300,7 @@ async def _http(request: Request, error: Exception) -> JSONResponse:
     status = error.status_code if isinstance(error, HTTPException) else 500
     headers = getattr(error, "headers", None)
     if status == HTTPStatus.NOT_FOUND:
-        return response(NO_PATH, f"There is nothing at {request.url.path}.", request_id=_request_id(request))
+        return response(NO_PATH, f"{request.url.path} does not exist on this server.", request_id=_request_id(request))
     if status == HTTPStatus.METHOD_NOT_ALLOWED:
         detail = f"{request.method} is not allowed at {request.url.path}."
         return response(METHOD, detail, request_id=_request_id(request), headers=_allowed(request) or headers)
@@ -270,14 +310,14 @@ async def _http(request: Request, error: Exception) -> JSONResponse:
 
 
 def _allowed(request: Request) -> dict[str, str]:
-    """`Allow` with every method of the address, which several routes may share: the framework names those of one."""
+    """`Allow` with every method of the address; the framework names those of one route, and several may share it."""
     path = getattr(request.scope.get("route"), "path", "")
     methods = request.app.openapi()["paths"].get(path, {})
     return {"Allow": ", ".join(sorted(method.upper() for method in methods))} if methods else {}
 
 
 async def _unexpected(request: Request, _error: Exception) -> JSONResponse:
-    """A 500 without a word of the error: the server logs it with its traceback."""
+    """A 500 that reveals nothing of the error; the server logs it with its traceback."""
     request_id = _request_id(request)
     named = f" Its request id is {request_id}." if request_id else ""
     headers = request.scope.get("tilewright.response_headers") or {}
@@ -288,7 +328,7 @@ _ARTICLE = re.compile(r"^(Value error|Input) ")
 
 
 def _field_of_validation(error: Mapping[str, Any]) -> FieldProblem:
-    """What pydantic says about one field, with what is allowed and an example."""
+    """A field that pydantic refused, with what is allowed and an example."""
     location, *path = [str(part) for part in error["loc"]] or ["body"]
     # Keys of a union's members and validators' names are no part of the caller's document.
     parts = [p for p in path if not re.fullmatch(r"bool|str|int|float|\[key\]|(constrained|function)-.*", p)]
@@ -319,8 +359,8 @@ _RULES = {
 
 def _field(name: str, location: str, reason: str, example: str | None) -> FieldProblem:
     pointer = "#/" + "/".join(escape(part) for part in name.split("."))
-    found = example or FIELD_EXAMPLES.get(name.split(".", maxsplit=1)[0])
-    return FieldProblem(pointer=pointer, location=location, detail=reason, example=found)
+    example = example or FIELD_EXAMPLES.get(name.split(".", maxsplit=1)[0])
+    return FieldProblem(pointer=pointer, location=location, detail=reason, example=example)
 
 
 def _readable(pointer: str) -> str:

@@ -1,4 +1,4 @@
-"""What the API itself refuses before any operation is asked. Each class's docstring is its sentence."""
+"""Refusals that the API makes before any operation runs. Each class's docstring is its sentence."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from tilewright.service.errors import ServiceError
 
 
 class TooLargeError(ServiceError):
-    """The body is larger than is taken."""
+    """The body is larger than allowed."""
 
 
 class TooSlowError(ServiceError):
@@ -22,23 +22,23 @@ class WrongHostError(ServiceError):
 
 
 class ForeignOriginError(ServiceError):
-    """The Origin is another one than this server's."""
+    """The Origin is not this server's."""
 
 
 class ForwardedError(ServiceError):
-    """The request came through a proxy, which hides who asks."""
+    """The request came through a proxy, which hides the caller's address."""
 
 
 class NotLoopbackError(ServiceError):
-    """The peer is another machine."""
+    """The caller is on another machine."""
 
 
 class TooManyStreamsError(ServiceError):
-    """As many event streams are open as are allowed."""
+    """The most event streams that are allowed are open."""
 
 
 class UnknownCallerError(ServiceError):
-    """The request shows no key in force."""
+    """The request has no valid access key."""
 
     headers = {"WWW-Authenticate": 'Bearer realm="tilewright"'}  # noqa: RUF012 - never changed
 
@@ -48,8 +48,8 @@ class ForbiddenError(ServiceError):
 
 
 class TooManyRequestsError(ServiceError):
-    """The caller asks too often; `retry_after_s` says when it may again."""
+    """The caller sends too many requests; `retry_after_s` says when it may send the next."""
 
     def __init__(self, retry_after_s: int) -> None:
         self.headers = {"Retry-After": str(retry_after_s)}
-        super().__init__(f"Too many requests; the next one is answered in {retry_after_s} s.")
+        super().__init__(f"Too many requests; try again in {retry_after_s} s.")

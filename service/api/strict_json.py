@@ -1,4 +1,4 @@
-"""JSON as the API takes it: the rules are those of every document that comes from outside."""
+"""Strict JSON for request bodies, with the rules for every document that comes from outside."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a caller of the API can meet: a refusal with its problem document, or no answer at all."""
+"""The client's errors: a refusal with its problem document, or no answer at all."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import httpx
 from tilewright.service.errors import ServiceError
 
 TRANSIENT = frozenset({429, 502, 503, 504})
-"""Answers after which the same request may succeed a moment later."""
+"""Statuses after which the same request may succeed a moment later."""
 
 
 class ApiUnreachableError(ServiceError):
@@ -19,12 +19,14 @@ class ApiUnreachableError(ServiceError):
 
     def __init__(self, url: str, reason: str) -> None:
         self.url, self.reason = url, reason
-        super().__init__(f"The API at {url} does not answer ({reason}). Is it running? Start it with: tilewright serve")
+        super().__init__(
+            f"The API at {url} does not answer ({reason}). If it is not running, start it: tilewright serve"
+        )
 
 
 @dataclass(frozen=True)
 class FieldProblem:
-    """One field that was refused: its name (`shape.m`), why, and a value that would do."""
+    """A field that was refused: its name (`shape.m`), the reason, and a valid value."""
 
     field: str
     detail: str
@@ -38,7 +40,7 @@ class FieldProblem:
 class ApiProblemError(ServiceError):
     """The API refused the request; the attributes are those of its problem document, whose `type` is `kind` here.
 
-    `missing`: what kind of thing there is none of, like `kernel`; None from servers before 0.2.
+    `missing`: the kind of item that does not exist, like `kernel`; None for other refusals and from servers before 0.2.
     """
 
     def __init__(
@@ -57,7 +59,7 @@ class ApiProblemError(ServiceError):
 
     @classmethod
     def of(cls, response: httpx.Response) -> ApiProblemError:
-        """The error that a response of status 400 or above says."""
+        """The error of a response with status 400 or above."""
         try:
             document = response.json()
         except ValueError:

@@ -21,12 +21,12 @@ class JobEvent:
 
     @property
     def is_last(self) -> bool:
-        """Whether it says that the job is over."""
+        """Whether the job has ended with it."""
         return self.event == "state" and self.data.get("state") in FINISHED
 
 
 def parse_events(lines: Iterable[str], last_id: str | None = None) -> Iterator[JobEvent]:
-    """Every complete event whose data is a JSON object; comments (a server's keep-alive) are passed over."""
+    """Every complete event whose data is a JSON object; comments (a server's keep-alive) are skipped."""
     event, data = "message", list[str]()
     for line in lines:
         if not line:

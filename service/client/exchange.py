@@ -12,14 +12,14 @@ from tilewright.service.client.http import JSON, Client
 from tilewright.service.operations.exchange.report import ImportAnswer
 
 IMPORT_S = 600.0
-"""How long an import may take: it is one transaction, however much it holds."""
+"""How long an import may take: it is one transaction, however large."""
 
 
 class ExchangeClient(Client):
     """The client with the calls that move documents; nothing is sent twice."""
 
     def export(self, **query: str | int | bool | None) -> Iterator[bytes]:
-        """The document in pieces as they arrive."""
+        """The pieces of the document as they arrive."""
         return self._download(_path("/v1/export", query))
 
     def bundle(self, device_model: str, *, with_sources: bool = False) -> str:
@@ -28,7 +28,7 @@ class ExchangeClient(Client):
         return b"".join(self._download(_path("/v1/bundle", query))).decode()
 
     def import_document(self, body: bytes, query: Mapping[str, str | bool | None]) -> ImportAnswer:
-        """What the import did."""
+        """The report of the import."""
         try:
             response = self._http.post(_path("/v1/import", query), content=body, headers=JSON, timeout=IMPORT_S)
         except httpx.TransportError as error:
@@ -49,6 +49,6 @@ class ExchangeClient(Client):
 
 
 def _path(path: str, query: Mapping[str, str | int | bool | None]) -> str:
-    """Path and query; what is not given is left out, flags are words."""
+    """Path and query; None is left out, flags are `true` and `false`."""
     given = {n: str(v).lower() if isinstance(v, bool) else v for n, v in query.items() if v is not None}
     return f"{path}?{urlencode(given, safe=',:=')}" if given else path

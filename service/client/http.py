@@ -1,4 +1,4 @@
-"""The API's calls as methods: requests in, checked answers out, refusals as errors."""
+"""The client: the API's calls as methods, with checked answers, and refusals as errors."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ CACHED_ANSWERS = 256
 JSON = {"Content-Type": "application/json"}
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 LONGEST_WAIT_S = 10.0
-QUIET_S = 60.0  # a stream that says nothing for so long is opened anew; servers send comments in between
+QUIET_S = 60.0  # a stream that is silent for so long is reopened; servers send comments in between
 
 
 class _NothingFollowsError(Exception):
-    """The job is over and every event was seen."""
+    """The job has ended and every event was received."""
 
 
 class Client(ResultCalls):
@@ -73,7 +73,7 @@ class Client(ResultCalls):
         self._http.close()
 
     def is_ready(self) -> bool:
-        """Whether the API answers and its database is there and up to date."""
+        """Whether the API answers and its database is reachable and up to date."""
         try:
             return self._http.get("/ready", timeout=5).status_code == httpx.codes.OK
         except httpx.TransportError:
@@ -82,7 +82,7 @@ class Client(ResultCalls):
     def best(
         self, kernel: str, device_model: str, shape: dict[str, int], dtype: str, options: dict[str, bool | str]
     ) -> BestAnswer:
-        """The best known configuration; asked again, it costs one 304 while nothing changed."""
+        """The best known configuration; repeated, the query costs one 304 while nothing has changed."""
         return self._get(BestAnswer, self.best_path(kernel, device_model, shape, dtype, options))
 
     @staticmethod
@@ -103,7 +103,7 @@ class Client(ResultCalls):
         return self._read(JobAnswer, response.content), response.status_code == httpx.codes.ACCEPTED
 
     def job(self, job_id: UUID) -> JobAnswer:
-        """The job as it stands."""
+        """The current state of the job."""
         return self._get(JobAnswer, f"/v1/jobs/{job_id}")
 
     def jobs(self, *, state: str | None = None, limit: int = 50, cursor: str | None = None) -> Page[JobAnswer]:
@@ -126,7 +126,7 @@ class Client(ResultCalls):
         return self._read(ScheduleAnswer, response.content)
 
     def edit_schedule(self, schedule_id: int, changes: ScheduleChanges) -> ScheduleAnswer:
-        """The schedule with those fields changed and the others as they are."""
+        """The schedule, with these fields changed."""
         body = changes.model_dump_json(exclude_unset=True)
         response = self._send("PATCH", f"/v1/schedules/{schedule_id}", headers=JSON, content=body)
         return self._read(ScheduleAnswer, response.content)
@@ -185,7 +185,7 @@ class Client(ResultCalls):
         return self._get(SourceAnswer, _path(f"/v1/kernels/{quote(kernel, safe='')}/source", variant=variant))
 
     def events(self, job_id: UUID, *, after: str | None = None, reconnects: int = 20) -> Iterator[JobEvent]:
-        """The job's events until it is over; a broken connection is taken up after the last event seen."""
+        """The job's events until it ends; a broken connection is resumed after the last event."""
         last, failures = after, 0
         while True:
             try:
@@ -216,7 +216,7 @@ class Client(ResultCalls):
             yield from parse_events(response.iter_lines(), last)
 
     def _get(self, kind: type[T], path: str) -> T:
-        """The answer at `path`; one that carries an ETag is kept, and asked for again only if it changed."""
+        """The answer at `path`; one with an ETag is kept, and transferred again only if it has changed."""
         seen = self._seen.get(path)
         response = self._send("GET", path, headers={"If-None-Match": seen[0]} if seen else {})
         if response.status_code == httpx.codes.NOT_MODIFIED and seen:
@@ -237,14 +237,13 @@ class Client(ResultCalls):
         content: str | None = None,
         pauses_s: Sequence[float | None] = (0.2, 0.8, None),
     ) -> httpx.Response:
-        """The response; a call that met no server, or an overloaded one, is tried three times.
+        """The response; a call that reaches no server, or an overloaded one, is tried three times.
 
-        Where the server says how long this caller has to wait (429), that is waited, up to ten seconds. Reads may be
-        repeated, and so may requests for jobs and schedules: a key or the name tells that they are the same.
-        Cancelling is idempotent.
+        If the server says how long to wait (429), the client waits that long, up to ten seconds. Repeating is safe for
+        reads, for new jobs and schedules (an idempotency key or the name identifies them), and for cancelling.
         """
         for pause_s in pauses_s:
-            told_s = 0.0
+            wait_s = 0.0
             try:
                 response = self._http.request(method, path, headers=headers, content=content)
             except httpx.TransportError as error:
@@ -255,12 +254,12 @@ class Client(ResultCalls):
                     return response
                 if pause_s is None or response.status_code not in TRANSIENT:
                     raise ApiProblemError.of(response)
-                told_s = _told_s(response)
-            time.sleep(max(pause_s, told_s))
+                wait_s = _wait_s(response)
+            time.sleep(max(pause_s, wait_s))
         raise AssertionError("the last attempt returns or raises")
 
     def _read(self, kind: type[T], body: bytes) -> T:
-        """The checked answer. Fields that a newer API added are passed over: /v1 only ever grows."""
+        """The checked answer. Fields that a newer API has added are ignored: /v1 only grows."""
         try:
             return kind.model_validate_json(body, extra="ignore")
         except ValidationError as error:
@@ -279,12 +278,12 @@ def _base_url(url: str) -> httpx.URL:
     return base
 
 
-def _told_s(response: httpx.Response) -> float:
-    """Seconds that a caller who asks too often is to wait; 0 where the server does not say, or says a date."""
-    told = response.headers.get("retry-after", "")
-    if response.status_code != httpx.codes.TOO_MANY_REQUESTS or not told.isdecimal():
+def _wait_s(response: httpx.Response) -> float:
+    """Seconds to wait after too many requests; 0 if the server names none, or a date."""
+    retry_after = response.headers.get("retry-after", "")
+    if response.status_code != httpx.codes.TOO_MANY_REQUESTS or not retry_after.isdecimal():
         return 0.0
-    return min(float(told), LONGEST_WAIT_S)
+    return min(float(retry_after), LONGEST_WAIT_S)
 
 
 def _path(path: str, **query: str | int | None) -> str:

@@ -1,4 +1,4 @@
-"""The calls about results, demand and what schedules came to, for the client."""
+"""The client's calls about results, demand and the comparisons of schedules."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ JSON = {"Content-Type": "application/json"}
 
 
 class ResultCalls(ABC):
-    """Part of `Client`, whose way of sending it uses."""
+    """The part of `Client` with these calls; `Client` does the sending."""
 
     def results(self, **which: Unpack[WhichResults]) -> Page[ResultAnswer]:
         """The first page of results, newest first."""
@@ -37,21 +37,21 @@ class ResultCalls(ABC):
     def demand(
         self, *, kernel: str | None = None, device_model: str | None = None, limit: int = 50
     ) -> Page[DemandAnswer]:
-        """The first page of what was asked for and is not known, the most asked for first."""
+        """The first page of requested problems that are not tuned yet, the most requested first."""
         which = _query(kernel=kernel, device_model=device_model, limit=limit)
         return self._get(Page[DemandAnswer], f"/v1/demand?{which}")
 
     def tune_demand(
         self, request: DemandJobs, *, top: int, kernel: str | None = None, device_model: str | None = None
     ) -> list[TunedDemand]:
-        """The jobs for the top of demand; sent again, it joins those that are open."""
+        """The jobs for the most requested problems; sent again, it joins those that are open."""
         which = _query(top=top, kernel=kernel, device_model=device_model)
         body = request.model_dump_json(exclude_none=True)
         response = self._send("POST", f"/v1/demand:tune?{which}", headers=JSON, content=body)
         return self._read(Page[TunedDemand], response.content).items
 
     def comparisons(self, schedule_id: int, *, verdict: str | None = None, limit: int = 50) -> Page[ComparisonAnswer]:
-        """The first page of what a schedule's jobs came to, newest first."""
+        """The first page of a schedule's comparisons, newest first."""
         which = _query(verdict=verdict, limit=limit)
         return self._get(Page[ComparisonAnswer], f"/v1/schedules/{schedule_id}/comparisons?{which}")
 
@@ -74,6 +74,6 @@ class ResultCalls(ABC):
 
 
 def _query(**which: str | float | None) -> str:
-    """The query string of what is given; flags as `true` and `false`."""
+    """The query string; None is left out, flags are `true` and `false`."""
     given = {name: value for name, value in which.items() if value is not None}
     return urlencode({name: str(v).lower() if isinstance(v, bool) else v for name, v in given.items()})

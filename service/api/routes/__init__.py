@@ -1,1 +1,1 @@
-"""The routes, a module a resource."""
+"""The routes, one module per resource."""

@@ -1,4 +1,4 @@
-"""`best`: the question that applications ask. Answers are looked up, never measured."""
+"""`best`: the query that applications make. Answers are looked up, never measured."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from tilewright.service.operations.transaction import transaction
 router = APIRouter(prefix="/v1/kernels", tags=["best"])
 
 CACHE_CONTROL = b"max-age=60"
-"""A job takes longer than this to change an answer; a caller that waits for one asks again with its ETag."""
+"""A job takes longer than this to change an answer; a caller that waits for one repeats the query with its ETag."""
 
-NOT_MODIFIED: Responses = {304: {"description": "It has not changed."}}
+NOT_MODIFIED: Responses = {304: {"description": "The answer has not changed."}}
 
 
 class BatchRequest(RequestBody):
@@ -86,7 +86,7 @@ def get_best(
     responses=refuses(INVALID, NOT_FOUND, NO_CONFIGURATION, UNAVAILABLE),
 )
 def get_best_of_many(http: Request, kernel: KernelName, request: BatchRequest) -> Response:
-    """The same for up to 1000 shapes, in their order."""
+    """The best known configurations for up to 1000 shapes, in their order."""
     known: Callable[[Problem], CachedAnswer | None] = partial(http.app.state.best.find_of, kernel, request.device_model)
     with http.app.state.meters.looking_up(), transaction() as session:
         answers = find_best_batch(
@@ -108,7 +108,7 @@ def get_best_of_many(http: Request, kernel: KernelName, request: BatchRequest) -
 
 
 def represented(body: bytes, if_none_match: str | None) -> tuple[int, list[tuple[bytes, bytes]], bytes]:
-    """Status, headers and body of the answer, for a caller that has the answers of these ETags already."""
+    """Status, headers and body of the answer; 304 if the caller has it already, by its ETags."""
     etag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'
     headers = [(b"etag", etag.encode()), (b"cache-control", CACHE_CONTROL)]
     if if_none_match is not None and is_among(etag, if_none_match):

@@ -1,4 +1,4 @@
-"""The way in and out of a browser, as forms that need no script: what a person sees of them is the dashboard's."""
+"""Sign-in and sign-out of browsers, by forms without scripts; the pages are the dashboard's."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tilewright.service.settings import settings
 router = APIRouter(tags=["access"])
 
 MOST_FIELDS = 4
-"""Of the form: the key and where to go on, and room for what a browser's extension adds."""
+"""Fields of the form: the key, the page to go to, and room for what a browser extension adds."""
 
 
 @router.post(
@@ -38,22 +38,22 @@ async def open_session(body: SessionRequest, request: Request, response: Respons
 
 @router.delete("/v1/session", operation_id="close_session", status_code=204, responses=refuses(UNAVAILABLE))
 def close_session(request: Request, response: Response) -> None:
-    """Sign out. Without a session nothing happens."""
+    """Sign out. Does nothing without a session."""
     _close(request, response)
 
 
 @router.post("/sign-in", include_in_schema=False)
 async def sign_in(request: Request) -> Response:
-    """Goes on to the page that was wanted, or back to the form with the reason; the key is in no address."""
+    """Redirects to the requested page, or back to the form with the reason; the key is in no address."""
     form = await _form(request)
-    wanted = sessions.own_path(form.get("next", "/"))
-    response = RedirectResponse(wanted, status_code=303)
+    next_path = sessions.own_path(form.get("next", "/"))
+    response = RedirectResponse(next_path, status_code=303)
     try:
         await _open(form.get("key", "").strip(), request, response)
     except refusals.UnknownCallerError:
-        return RedirectResponse(sessions.sign_in_path(wanted, SignInProblem.WRONG_KEY), status_code=303)
+        return RedirectResponse(sessions.sign_in_path(next_path, SignInProblem.WRONG_KEY), status_code=303)
     except refusals.TooManyRequestsError:
-        return RedirectResponse(sessions.sign_in_path(wanted, SignInProblem.TOO_OFTEN), status_code=303)
+        return RedirectResponse(sessions.sign_in_path(next_path, SignInProblem.TOO_OFTEN), status_code=303)
     return response
 
 
@@ -83,7 +83,7 @@ def _close(request: Request, response: Response) -> None:
 
 
 def _is_secure(request: Request) -> bool:
-    """Whether browsers come by https: what they say to a proxy with TLS arrives here without it."""
+    """Whether browsers use https: behind a proxy with TLS their requests arrive here without it."""
     return (settings().public_url or request.url.scheme).startswith("https")
 
 
@@ -94,7 +94,7 @@ def _new_session(key: str) -> str | None:
 
 async def _form(request: Request) -> dict[str, str]:
     try:
-        found = parse_qs((await request.body()).decode("latin-1"), max_num_fields=MOST_FIELDS)
+        fields = parse_qs((await request.body()).decode("latin-1"), max_num_fields=MOST_FIELDS)
     except ValueError as error:
         raise InvalidRequestError("key", f"the form cannot be read: {error}.") from None
-    return {name: values[-1] for name, values in found.items()}
+    return {name: values[-1] for name, values in fields.items()}

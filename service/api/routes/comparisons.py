@@ -1,4 +1,4 @@
-"""What the dashboard's views are made of: a kernel's matrix, two sides compared, the history of one problem."""
+"""A kernel's matrix, two sides compared, and the history of one problem."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ router = APIRouter(prefix="/v1", tags=["best"])
 
 
 class MatrixQuery(PageQuery):
-    """Which problems of the kernel."""
+    """The filter of the kernel's problems."""
 
     dtype: str | None = Field(default=None, max_length=16, examples=[EXAMPLE["dtype"]])
     shape: str | None = Field(
-        default=None, max_length=512, description="Axes that must have these sizes.", examples=[EXAMPLE["shape"]]
+        default=None, max_length=512, description="Only problems with these axis sizes.", examples=[EXAMPLE["shape"]]
     )
     options: str | None = Field(
-        default=None, max_length=512, description="Options that must be so.", examples=[EXAMPLE["options"]]
+        default=None, max_length=512, description="Only problems with these options.", examples=[EXAMPLE["options"]]
     )
     family: str | None = Field(default=None, max_length=64, examples=[EXAMPLE["family"]])
 
@@ -49,7 +49,7 @@ def get_matrix(
 ) -> Page[ProblemRow] | Response:
     """The kernel's problems, the last tuned first, each with what is known on every device model."""
     with transaction() as session:
-        found = matrix(
+        rows = matrix(
             session,
             kernel,
             dtype=query.dtype,
@@ -59,19 +59,27 @@ def get_matrix(
             limit=query.limit,
             cursor=query.cursor,
         )
-    return rendered(request, found, query.format)
+    return rendered(request, rows, query.format)
 
 
 class CompareQuery(StrictQuery):
-    """The two sides; each a device model, perhaps in one environment, perhaps as it stood at a time."""
+    """The two sides: each a device model, perhaps in one environment, perhaps at one time."""
 
     a: str = Field(max_length=128, description="Slug of a device model.", examples=[EXAMPLE["device_model"]])
-    b: str = Field(max_length=128, description="Slug of a device model.", examples=[EXAMPLE["device_model"]])
-    a_environment: int | None = Field(default=None, ge=1, le=MAX_ROW_ID, description="Only of this one.", examples=[1])
-    b_environment: int | None = Field(default=None, ge=1, le=MAX_ROW_ID, description="Only of this one.", examples=[2])
-    a_at: AwareDatetime | None = Field(default=None, description="As the results stood then.")
-    b_at: AwareDatetime | None = Field(default=None, description="As the results stood then.")
-    limit: int = Field(default=100, ge=1, le=MOST_ROWS, description="Most rows; counts and mean are over all.")
+    b: str = Field(
+        max_length=128,
+        description="Slug of a device model; it is compared with `a`.",
+        examples=[EXAMPLE["device_model"]],
+    )
+    a_environment: int | None = Field(
+        default=None, ge=1, le=MAX_ROW_ID, description="Only this environment.", examples=[1]
+    )
+    b_environment: int | None = Field(
+        default=None, ge=1, le=MAX_ROW_ID, description="Only this environment.", examples=[2]
+    )
+    a_at: AwareDatetime | None = Field(default=None, description="The results as of this time.")
+    b_at: AwareDatetime | None = Field(default=None, description="The results as of this time.")
+    limit: int = Field(default=100, ge=1, le=MOST_ROWS, description="Most rows; counts and mean cover all of them.")
     format: Format = Field(default="json", description="csv: a line an item.", examples=[EXAMPLE["format"]])
 
 
@@ -84,11 +92,11 @@ class CompareQuery(StrictQuery):
 def compare_results(
     request: Request, kernel: KernelName, query: Annotated[CompareQuery, Query()]
 ) -> ComparedAnswer | Response:
-    """Problem by problem, the largest change first: better and worse only beyond that series' own noise."""
+    """Two sides compared by problem, the largest change first; better or worse means beyond that problem's noise."""
     with transaction() as session:
         a = Side(query.a, query.a_environment, query.a_at)
-        found = compared(session, kernel, a, Side(query.b, query.b_environment, query.b_at), limit=query.limit)
-    return rendered(request, found, query.format)
+        rows = compared(session, kernel, a, Side(query.b, query.b_environment, query.b_at), limit=query.limit)
+    return rendered(request, rows, query.format)
 
 
 class HistoryQuery(ProblemQuery):
@@ -108,8 +116,8 @@ class HistoryQuery(ProblemQuery):
 def get_history(
     request: Request, kernel: KernelName, query: Annotated[HistoryQuery, Query()]
 ) -> Page[HistoryEntry] | Response:
-    """Every best that the problem ever had, the oldest first, and what changed in between."""
+    """Every best that the problem has had, the oldest first, and what changed in between."""
     problem = kernel_named(kernel).problem(parse_shape(query.shape), query.dtype, parse_options(query.options))
     with transaction() as session:
-        found = history(session, problem, device_model=query.device_model)
-    return rendered(request, found, query.format)
+        rows = history(session, problem, device_model=query.device_model)
+    return rendered(request, rows, query.format)

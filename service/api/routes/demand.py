@@ -1,4 +1,4 @@
-"""Demand: what callers asked for and nobody has tuned yet."""
+"""Demand: requested problems that are not tuned yet."""
 
 from __future__ import annotations
 
@@ -24,9 +24,11 @@ router = APIRouter(prefix="/v1", tags=["demand"])
 
 
 class TopQuery(QueryNames):
-    """How much of the demand."""
+    """Which part of the demand."""
 
-    top: int = Field(default=10, ge=1, le=100, description="Problems, the most asked for first.", examples=[10])
+    top: int = Field(
+        default=10, ge=1, le=100, description="How many problems, the most requested first.", examples=[10]
+    )
     kernel: str | None = Field(default=None, max_length=64, examples=[EXAMPLE["kernel"]])
     device_model: str | None = Field(default=None, max_length=128, examples=[EXAMPLE["device_model"]])
 
@@ -38,13 +40,13 @@ class TopQuery(QueryNames):
     responses=CSV_TOO | refuses(INVALID, UNAVAILABLE),
 )
 def list_demand(request: Request, query: Annotated[ResultQuery, Query()]) -> Page[DemandAnswer] | Response:
-    """Problems that were asked for and have no best of their own, the most asked for first.
+    """Requested problems that are not tuned yet, the most requested first.
 
-    Counted in memory and written every two seconds; of each kernel and device model the latest asked are kept.
+    Counted in memory and written every two seconds; the latest are kept for each kernel and device model.
     """
     with transaction() as session:
-        found = demand.demand(session, **query.model_dump(exclude={"format"}))
-    return rendered(request, found, query.format)
+        rows = demand.demand(session, **query.model_dump(exclude={"format"}))
+    return rendered(request, rows, query.format)
 
 
 @router.post(
@@ -54,7 +56,7 @@ def list_demand(request: Request, query: Annotated[ResultQuery, Query()]) -> Pag
     responses=refuses(INVALID, CONFLICT, BY_ERROR[CeilingError], UNAVAILABLE),
 )
 def tune_demand(request: DemandJobs, query: Annotated[TopQuery, Query()]) -> Page[TunedDemand]:
-    """Queue a job for each of the problems asked for most. Sent again, it joins those that are still open."""
+    """Queue a job for each of the most requested problems. Sent again, it joins the jobs that are still open."""
     with transaction() as session:
-        found = demand.tune_top(session, request, **query.model_dump())
-    return Page(items=found)
+        rows = demand.tune_top(session, request, **query.model_dump())
+    return Page(items=rows)

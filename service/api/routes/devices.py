@@ -1,4 +1,4 @@
-"""Devices, device models, and the best that is known on them."""
+"""Devices and device models."""
 
 from __future__ import annotations
 
@@ -29,28 +29,28 @@ OF_ONE = refuses(INVALID, NOT_FOUND, UNAVAILABLE)
     responses=CSV_TOO | refuses(INVALID, UNAVAILABLE),
 )
 def list_devices(request: Request, query: Annotated[ListQuery, Query()]) -> Page[DeviceAnswer] | Response:
-    """Every device that a worker has registered, and whether that worker still speaks."""
+    """Every device that a worker has registered, and whether that worker is alive."""
     with transaction() as session:
-        found = Page(items=registry.devices(session))
-    return rendered(request, found, query.format)
+        rows = Page(items=registry.devices(session))
+    return rendered(request, rows, query.format)
 
 
 @router.post("/devices/{uuid}/drain", operation_id="drain_device", responses=OF_ONE)
 def drain_device(uuid: DeviceId) -> DeviceAnswer:
-    """End the running job and take no other, until it is resumed; also after its worker was started again."""
+    """Let the running job end and start no other until the device is resumed, even if its worker restarts."""
     with transaction() as session:
         return fleet.drain_device(session, uuid)
 
 
 @router.post("/devices/{uuid}/resume", operation_id="resume_device", responses=OF_ONE)
 def resume_device(uuid: DeviceId) -> DeviceAnswer:
-    """Take jobs again."""
+    """Let the device take jobs again."""
     with transaction() as session:
         return fleet.resume_device(session, uuid)
 
 
 @router.get("/device-models", operation_id="list_device_models", responses=refuses(UNAVAILABLE))
 def list_device_models() -> Page[DeviceModelAnswer]:
-    """Every product that a worker has registered, with limits and peaks."""
+    """Every device model that a worker has registered, with limits and peaks."""
     with transaction() as session:
         return Page(items=registry.device_models(session))

@@ -1,4 +1,4 @@
-"""Recognising a drawn digit, here or on a device, for the page that shows what the kernels are for."""
+"""Recognising a drawn digit, in this process or on a device: a demonstration of what the kernels are for."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ def recognise_digit(drawing: Drawing) -> DigitAnswer:
     """Which digit a drawing shows, with the probability of each.
 
     Computed by NumPy in the API's own process, or where `on` says. A device answers between two trials, never during
-    one: within 2 s, or this is refused. Nothing is stored, and a key that may read is enough.
+    one; if it does not within 2 s, the request is refused. Nothing is stored, and a key with scope read is enough.
     """
     return recognise(drawing)
 
 
 @router.get("/digits/places", operation_id="list_digit_places", responses=refuses(UNAVAILABLE))
 def list_digit_places() -> Page[DigitPlace]:
-    """The devices that compute drawings now: those whose worker speaks and takes work."""
+    """The devices that can recognise drawings now: those whose worker is alive and not drained."""
     with transaction() as session:
         return Page(items=digit_places.places(session))

@@ -39,7 +39,7 @@ MOST_EXPORTS = 4
 
 
 class ExportFormat(StrEnum):
-    """What an export is written as."""
+    """The formats of an export."""
 
     TILEWRIGHT = "tilewright"
     T4 = "t4"
@@ -47,43 +47,45 @@ class ExportFormat(StrEnum):
 
 
 class ExportQuery(QueryString):
-    """What is exported, and how."""
+    """Which results to export, and in which format."""
 
-    format: ExportFormat = Field(default=ExportFormat.TILEWRIGHT, description="The other two need a `study_id`.")
+    format: ExportFormat = Field(default=ExportFormat.TILEWRIGHT, description="t4 and kernel-tuner need a `study_id`.")
     kernel: str | None = Field(default=None, max_length=64, examples=[EXAMPLE["kernel"]])
     device_model: str | None = Field(default=None, max_length=128, examples=[EXAMPLE["device_model"]])
-    trials: bool = Field(default=False, description="All trials of each study, not the best's alone.")
+    trials: bool = Field(default=False, description="All trials of each study, not only the best.")
     study_id: int | None = Field(default=None, ge=1, le=MAX_ROW_ID, description="For t4 and kernel-tuner.")
     variant: str | None = Field(default=None, max_length=64, description="For kernel-tuner; default: the most tried.")
-    limit: int = Field(default=MAX_STUDIES, ge=1, le=MAX_STUDIES, description="Studies of one document.")
-    cursor: str | None = Field(default=None, max_length=64, description="`next_cursor` of the document before.")
+    limit: int = Field(default=MAX_STUDIES, ge=1, le=MAX_STUDIES, description="Most studies of one document.")
+    cursor: str | None = Field(default=None, max_length=64, description="`next_cursor` of the previous document.")
 
 
 class ImportQuery(QueryString):
-    """What the document does not say itself; `tilewright/1` says all but the origin."""
+    """Facts that the document itself lacks; `tilewright/1` lacks only the origin."""
 
     origin: ORIGIN = "elsewhere"
-    kernel: str | None = Field(default=None, max_length=64, description="Of a foreign file.")
-    shape: str | None = Field(default=None, max_length=512, description="Of a foreign file.")
-    dtype: str | None = Field(default=None, max_length=16, description="Of a foreign file.")
-    options: str | None = Field(default=None, max_length=512, description="Of a foreign file.")
+    kernel: str | None = Field(default=None, max_length=64, description="For another tool's file.")
+    shape: str | None = Field(default=None, max_length=512, description="For another tool's file.")
+    dtype: str | None = Field(default=None, max_length=16, description="For another tool's file.")
+    options: str | None = Field(default=None, max_length=512, description="For another tool's file.")
     device_model: str | None = Field(
-        default=None, max_length=128, description="Slug or product name, of a foreign file."
+        default=None, max_length=128, description="For another tool's file: slug or product name."
     )
     limits: str | None = Field(
         default=None,
         max_length=512,
-        description="Of a device model that is not known: compute_capability, multiprocessors, memory_gib, and where "
-        "known clock_mhz, gb_per_s, l2_mib.",
+        description="For a device model that is new here: compute_capability, multiprocessors, memory_gib, and "
+        "if known clock_mhz, gb_per_s, l2_mib.",
     )
-    variant: str | None = Field(default=None, max_length=64, description="Of a foreign file; default: by parameters.")
+    variant: str | None = Field(
+        default=None, max_length=64, description="For another tool's file; default: by its parameters."
+    )
     rename: str | None = Field(
-        default=None, max_length=2048, description="Foreign names of parameters: `block_size_x=BLOCK_X`."
+        default=None, max_length=2048, description="Parameters' names there and here: `block_size_x=BLOCK_X`."
     )
     dry_run: bool = Field(default=False, description="Check and report; store nothing.")
 
     def target(self) -> ImportOptions:
-        """The same, parsed; raises InvalidRequestError naming the parameter."""
+        """The parsed parameters; raises InvalidRequestError naming a wrong one."""
         try:
             return import_options_of(self.model_dump(exclude={"dry_run"}))
         except ValidationError as error:
@@ -97,29 +99,29 @@ class BundleQuery(QueryString):
     device_model: str | None = Field(
         default=None, max_length=128, description="Slug; may be left out while only one has devices."
     )
-    sources: bool = Field(default=False, description="With the text of each source.")
+    sources: bool = Field(default=False, description="Include the source code.")
 
 
-class _Going:
-    """How many exports and bundles this process makes now."""
+class _Running:
+    """How many exports and bundles this process is making."""
 
     count = 0
 
 
 @contextmanager
 def _counted(*, has_begun: bool = False) -> Iterator[None]:
-    """One more of those that go on; raises TooManyStreamsError, but not in the middle of an answer."""
-    if _Going.count >= MOST_EXPORTS and not has_begun:
-        raise TooManyStreamsError(f"{MOST_EXPORTS} exports are going on; try again later.")
-    _Going.count += 1
+    """Counts a running export; raises TooManyStreamsError if there are too many, unless `has_begun`."""
+    if _Running.count >= MOST_EXPORTS and not has_begun:
+        raise TooManyStreamsError(f"{MOST_EXPORTS} exports are running, the most at one time; try again later.")
+    _Running.count += 1
     try:
         yield
     finally:
-        _Going.count -= 1
+        _Running.count -= 1
 
 
 def _streamed(pieces: Iterator[str]) -> StreamingResponse:
-    """The document as it is read; its beginning is read here, so that a refusal is still a refusal."""
+    """The document, streamed; its first piece is read here, so that a refusal can still be sent."""
     with _counted():
         first = next(pieces)
 
@@ -144,16 +146,16 @@ DOCUMENT: Responses = {
     responses=DOCUMENT | refuses(INVALID, NOT_FOUND, UNAVAILABLE, BY_ERROR[TooManyStreamsError]),
 )
 def export_results(query: Annotated[ExportQuery, Query()]) -> StreamingResponse:
-    """What was measured here, as `tilewright/1`; or one study's trials, as T4 or Kernel Tuner's cache. Streamed."""
+    """Results as `tilewright/1`, or one study's trials as T4 or Kernel Tuner's cache. Streamed."""
     if query.format is ExportFormat.TILEWRIGHT:
         if query.study_id is not None or query.variant is not None:
-            raise InvalidRequestError("study_id", "study_id and variant are for t4 and kernel-tuner.")
-        wanted = exchange_export.ExportSelection(
+            raise InvalidRequestError("study_id", "study_id and variant need format t4 or kernel-tuner.")
+        selection = exchange_export.ExportSelection(
             query.kernel, query.device_model, query.trials, query.limit, query.cursor
         )
-        return _streamed(exchange_export.export_studies(wanted))
+        return _streamed(exchange_export.export_studies(selection))
     if query.study_id is None:
-        raise InvalidRequestError("study_id", f"{query.format.value} holds one study; name it.", "1")
+        raise InvalidRequestError("study_id", f"format {query.format.value} holds one study; give its id.", "1")
     if query.format is ExportFormat.T4:
         return _streamed(exchange_foreign_export.export_t4(query.study_id))
     return _streamed(exchange_foreign_export.export_kernel_tuner(query.study_id, query.variant))
@@ -171,7 +173,7 @@ def export_results(query: Annotated[ExportQuery, Query()]) -> StreamingResponse:
     },
 )
 async def import_results(request: Request, query: Annotated[ImportQuery, Query()]) -> ImportAnswer:
-    """Take over results of another installation or tool, in one transaction; says what it left out, and why."""
+    """Import results of another installation or tool, in one transaction; reports what it left out and why."""
     body = await request.body()
     return await run_in_threadpool(import_document, body, query.target(), dry_run=query.dry_run)
 

@@ -1,4 +1,4 @@
-"""Whether this process lives, whether it can serve, and what its problem types mean."""
+"""Health and readiness of this process, and the meaning of problem types."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ router = APIRouter(tags=["health"])
 
 
 class HealthAnswer(BaseModel):
-    """It answers."""
+    """The process answers."""
 
     status: Literal["ok"] = "ok"
 
@@ -33,13 +33,13 @@ class ProblemTypeAnswer(BaseModel):
 
 @router.get("/health", operation_id="get_health")
 async def get_health() -> HealthAnswer:
-    """That this process lives; it looks at nothing else."""
+    """Whether this process is alive; nothing else is checked."""
     return HealthAnswer()
 
 
 @router.get("/ready", operation_id="get_readiness", response_model=HealthAnswer, responses=refuses(problems.NOT_READY))
 def get_readiness(request: Request) -> HealthAnswer | JSONResponse:
-    """That the database answers, is migrated to this version, and what was asked about lately is in memory."""
+    """Whether the database answers and is at this version, and recently queried results are in memory."""
     missing = what_is_missing() or request.app.state.best.what_is_missing()
     if missing is not None:
         request_id = str(request.scope.get("tilewright.request_id", ""))

@@ -1,4 +1,4 @@
-"""Jobs: request, look, follow, cancel."""
+"""Jobs: request, list, show, follow, cancel."""
 
 from __future__ import annotations
 
@@ -32,7 +32,9 @@ class DryRunAnswer(BaseModel):
     space_size: int = Field(description="Feasible configurations.")
     space_by_variant: dict[str, int]
     trials: int = Field(description="Trials that the budget and the space allow.")
-    estimated_seconds: float | None = Field(description="From earlier trials of this kernel there; null without any.")
+    estimated_seconds: float | None = Field(
+        description="From earlier trials of this kernel on that device model; null if there are none."
+    )
 
 
 _LOCATION = {"Location": {"description": "The job's address.", "schema": {"type": "string"}}}
@@ -48,7 +50,7 @@ EVENT = {
     "title": "One event",
     "properties": {
         "event": {"enum": ["trial", "state"]},
-        "id": {"type": "string", "description": "To take the stream up after it, as `Last-Event-ID`."},
+        "id": {"type": "string", "description": "Send it as `Last-Event-ID` to resume the stream after this event."},
         "data": {"type": "string", "contentMediaType": "application/json"},
     },
 }
@@ -58,7 +60,7 @@ FOLLOWED: Responses = {
         "description": "Server-sent events: `trial` (a TrialAnswer), `state` (a JobAnswer); ends with the job.",
         "content": {MEDIA_TYPE: {"schema": EVENT}},
     },
-    204: {"description": "The job has ended and everything was seen: do not connect again."},
+    204: {"description": "The job has ended and every event was sent: do not connect again."},
 }
 
 
@@ -90,8 +92,8 @@ def create_job(request: JobRequest, idempotency_key: IdempotencyKey = None) -> R
 def list_jobs(request: Request, query: Annotated[JobQuery, Query()]) -> Page[JobAnswer] | Response:
     """Jobs, newest first."""
     with transaction() as session:
-        found = jobs.jobs(session, state=query.state, limit=query.limit, cursor=query.cursor)
-    return rendered(request, found, query.format)
+        rows = jobs.jobs(session, state=query.state, limit=query.limit, cursor=query.cursor)
+    return rendered(request, rows, query.format)
 
 
 @router.get("/{job_id}", operation_id="get_job", responses=refuses(INVALID, NOT_FOUND, UNAVAILABLE))
@@ -112,8 +114,8 @@ def list_job_trials(
 ) -> Page[TrialAnswer] | Response:
     """The job's trials, in the order in which they were recorded."""
     with transaction() as session:
-        found = jobs.trials(session, job_id=job_id, limit=query.limit, cursor=query.cursor)
-    return rendered(request, found, query.format)
+        rows = jobs.trials(session, job_id=job_id, limit=query.limit, cursor=query.cursor)
+    return rendered(request, rows, query.format)
 
 
 @router.get(
@@ -123,7 +125,7 @@ def list_job_trials(
     responses=FOLLOWED | refuses(INVALID, NOT_FOUND, UNAVAILABLE),
 )
 async def follow_job(request: Request, job_id: JobId, last_event_id: LastEventId = None) -> Response:
-    """Every trial and change of state as it happens, taken up after `Last-Event-ID`."""
+    """Every trial and change of state as it happens; resumes after `Last-Event-ID`."""
     streams: Streams = request.app.state.streams
     caller, is_still_let_in = request.scope["tilewright.caller"], partial(access.is_still_let_in, request.scope)
     return await streams.follow(job_id, last_event_id or 0, caller, is_still_let_in)
@@ -133,6 +135,6 @@ async def follow_job(request: Request, job_id: JobId, last_event_id: LastEventId
     "/{job_id}/cancel", operation_id="cancel_job", responses=refuses(INVALID, NOT_FOUND, CONFLICT, UNAVAILABLE)
 )
 def cancel_job(job_id: JobId) -> JobAnswer:
-    """Ask the job to stop after its running trial; one that is still queued stops at once."""
+    """Stop the job after its running trial; a queued job stops at once."""
     with transaction() as session:
         return jobs.cancel_job(session, job_id)

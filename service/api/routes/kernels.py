@@ -34,7 +34,7 @@ def get_kernel(kernel: KernelName) -> KernelAnswer:
 
 @router.get("/{kernel}/source", operation_id="get_source", responses=refuses(INVALID, NOT_FOUND, UNAVAILABLE))
 def get_source(kernel: KernelName, query: Annotated[SourceQuery, Query()]) -> SourceAnswer:
-    """The exact source of a variant and the macros that make it a problem's; what is left out takes its default."""
+    """The exact source of a variant, and the macros for a problem and configuration; defaults where left out."""
     values = _parse_configuration(query.configuration)
     with transaction() as session:
         return catalog.source(
@@ -50,7 +50,7 @@ def get_source(kernel: KernelName, query: Annotated[SourceQuery, Query()]) -> So
 
 
 def _parse_configuration(text: str | None) -> dict[str, int]:
-    """Parameter values from text of the same form as a shape."""
+    """Parameter values from text like a shape's."""
     if not text:
         return {}
     try:

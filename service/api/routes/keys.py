@@ -25,16 +25,16 @@ OF_ONE = refuses(INVALID, NOT_FOUND, UNAVAILABLE)
 
 
 class AuditQuery(PageQuery):
-    """Which changes."""
+    """The filter of changes."""
 
     actor: str | None = Field(
-        default=None, max_length=128, description="Only changes of this one.", examples=["key ci"]
+        default=None, max_length=128, description="Only changes by this actor.", examples=["key ci"]
     )
 
 
 @router.post("/keys", operation_id="create_key", status_code=201, responses=refuses(INVALID, CONFLICT, UNAVAILABLE))
 def create_key(request: KeyRequest, response: Response) -> NewKeyAnswer:
-    """Make a key. Its token is in this answer and nowhere else."""
+    """Create a key. Its token is in this answer and cannot be shown again."""
     response.headers["Cache-Control"] = "no-store"
     with transaction() as session:
         return keys.create_key(session, request)
@@ -42,14 +42,14 @@ def create_key(request: KeyRequest, response: Response) -> NewKeyAnswer:
 
 @router.get("/keys", operation_id="list_keys", responses=refuses(UNAVAILABLE))
 def list_keys() -> Page[KeyAnswer]:
-    """Every key, those out of force too; never a token."""
+    """Every key, also expired and revoked ones; tokens are never shown."""
     with transaction() as session:
         return Page(items=keys.keys(session))
 
 
 @router.post("/keys/{name}/rotate", operation_id="rotate_key", status_code=201, responses=OF_ONE)
 def rotate_key(name: Name, body: RotationRequest, request: Request, response: Response) -> NewKeyAnswer:
-    """A new token for the key; the old one stays good for `grace_s` seconds."""
+    """Give the key a new token; the old one stays valid for `grace_s` seconds."""
     response.headers["Cache-Control"] = "no-store"
     with transaction() as session:
         made = keys.rotate_key(session, name, body.grace_s)
@@ -59,7 +59,7 @@ def rotate_key(name: Name, body: RotationRequest, request: Request, response: Re
 
 @router.delete("/keys/{name}", operation_id="revoke_key", responses=OF_ONE)
 def revoke_key(name: Name, request: Request) -> Page[KeyAnswer]:
-    """Put the key out of force, at once in this process and within five seconds in the others; its sessions end."""
+    """Revoke the key: at once in this process, within five seconds in the others. Its browser sessions end."""
     with transaction() as session:
         revoked = keys.revoke_key(session, name)
     lock_of(request.scope).forget()

@@ -1,4 +1,4 @@
-"""`GET /metrics` for Prometheus: what this process counts, and what the database knows of the whole installation."""
+"""`GET /metrics` for Prometheus: counts of this process, and figures of the installation from the database."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def get_metrics(request: Request) -> PlainTextResponse:
 
 
 class _Registered(CollectorRegistry):
-    """What was observed, as `generate_latest` takes it; made anew for each answer."""
+    """The observed figures as a registry for `generate_latest`; made for each answer."""
 
     def __init__(self, observed: Observed | None) -> None:
         super().__init__()
@@ -39,7 +39,9 @@ class _Registered(CollectorRegistry):
         """The metrics of the database."""
         observed = self._observed
         yield GaugeMetricFamily(
-            "tilewright_database_answers", "Whether the database told what follows.", 1 if observed else 0
+            "tilewright_database_answers",
+            "1 if the database answered, 0 if its figures are missing.",
+            1 if observed else 0,
         )
         if observed is None:
             return
@@ -67,7 +69,7 @@ _GAUGES: tuple[tuple[str, tuple[str, ...], str, Callable[[Observed], Values]], .
     (
         "tilewright_oldest_queued_job_seconds",
         (),
-        "How long the queued job waits that has waited longest.",
+        "Age of the oldest queued job.",
         lambda o: [((), o.oldest_queued_s)],
     ),
     (
@@ -79,25 +81,25 @@ _GAUGES: tuple[tuple[str, tuple[str, ...], str, Callable[[Observed], Values]], .
     (
         "tilewright_schedules_late_seconds",
         (),
-        "How long the due time has passed that waits longest to be fired; 0 where all have been.",
+        "How long the oldest unfired due time is overdue; 0 if none is.",
         lambda o: [((), o.schedules_late_s)],
     ),
     (
         "tilewright_schedule_fire_delay_seconds",
         (),
-        "Longest time from a due time to its fire, of the last ten minutes.",
+        "Longest delay from a due time to its fire in the last ten minutes.",
         lambda o: [((), o.fire_delay_s)],
     ),
     (
         "tilewright_webhook_messages",
         ("state",),
-        "Messages of webhooks that are kept.",
+        "Stored webhook messages.",
         lambda o: [((state,), count) for state, count in o.deliveries.items()],
     ),
     (
         "tilewright_demand_problems",
         (),
-        "Problems that were asked for and have no best of their own.",
+        "Requested problems that are not tuned yet.",
         lambda o: [((), o.demand)],
     ),
     ("tilewright_database_bytes", (), "Size of the database.", lambda o: [((), o.database_bytes)]),
@@ -110,7 +112,7 @@ _GAUGES: tuple[tuple[str, tuple[str, ...], str, Callable[[Observed], Values]], .
     (
         "tilewright_cache_bytes",
         ("device",),
-        "Bytes of them.",
+        "Bytes of the compiled kernels kept on a worker's host, as last counted.",
         lambda o: [((device,), held) for device, (_, held) in o.caches.items()],
     ),
 )
@@ -119,7 +121,7 @@ _COUNTERS: tuple[tuple[str, tuple[str, ...], str, Callable[[Observed], Values]],
     (
         "tilewright_jobs_ended",
         ("state",),
-        "Jobs that ended, by how; imported results count as done.",
+        "Ended jobs by final state; imported results count as done.",
         lambda o: [((state,), count) for state, count in o.ended_jobs.items()],
     ),
 )
@@ -134,7 +136,7 @@ _TRIALS: tuple[tuple[str, tuple[str, ...], str, Callable[[TrialSums], Values]], 
     (
         "tilewright_device_seconds",
         ("device_model", "outcome"),
-        "Seconds of trials on devices, each from its turn to its outcome. Finals, baselines, preparing: not in it.",
+        "Seconds of trials on devices, each from its turn to its outcome, without finals, baselines and preparation.",
         lambda sums: [(key, one.seconds) for key, one in sums.items()],
     ),
     (
@@ -147,8 +149,8 @@ _TRIALS: tuple[tuple[str, tuple[str, ...], str, Callable[[TrialSums], Values]], 
 
 
 def _compiles(sums: TrialSums) -> dict[tuple[str, str], float]:
-    found: dict[tuple[str, str], float] = {}
+    counts: dict[tuple[str, str], float] = {}
     for (model, _), one in sums.items():
         for source, count in (("compiler", one.compiled), ("cache", one.from_cache)):
-            found[model, source] = found.get((model, source), 0) + count
-    return found
+            counts[model, source] = counts.get((model, source), 0) + count
+    return counts

@@ -1,4 +1,4 @@
-"""Results: the best configurations as they were measured; which are stale; and their retraction."""
+"""Results: the best configurations as measured; whether they are stale; retracting one."""
 
 from __future__ import annotations
 
@@ -24,13 +24,15 @@ ResultId = Annotated[int, Path(ge=1, le=MAX_ROW_ID, description="A result's id."
 
 
 class ResultsQuery(ResultQuery):
-    """Which results."""
+    """The filter of results."""
 
-    stale: bool | None = Field(default=None, description="Only those that are stale, or are not.", examples=[True])
-    improvable: bool | None = Field(
-        default=None, description="Only those that are improvable, or are not.", examples=[True]
+    stale: bool | None = Field(
+        default=None, description="true: only stale results; false: only the others.", examples=[True]
     )
-    retracted: bool = Field(default=False, description="Retracted ones instead of those that stand.")
+    improvable: bool | None = Field(
+        default=None, description="true: only improvable results; false: only the others.", examples=[True]
+    )
+    retracted: bool = Field(default=False, description="Retracted results instead of current ones.")
 
 
 @router.get(
@@ -42,13 +44,13 @@ class ResultsQuery(ResultQuery):
 def list_results(request: Request, query: Annotated[ResultsQuery, Query()]) -> Page[ResultAnswer] | Response:
     """The current best configurations as they were measured, newest first."""
     with transaction() as session:
-        found = results(session, **query.model_dump(exclude={"format"}))
-    return rendered(request, found, query.format)
+        rows = results(session, **query.model_dump(exclude={"format"}))
+    return rendered(request, rows, query.format)
 
 
 @router.get("/{result_id}", operation_id="get_result", responses=refuses(INVALID, NOT_FOUND, UNAVAILABLE))
 def get_result(result_id: ResultId) -> ResultAnswer:
-    """One result, also one that was superseded or retracted."""
+    """One result, even if it was superseded or retracted."""
     with transaction() as session:
         return result(session, result_id)
 
@@ -59,9 +61,9 @@ def get_result(result_id: ResultId) -> ResultAnswer:
     responses=refuses(INVALID, NOT_FOUND, UNAVAILABLE),
 )
 def retract_result(result_id: ResultId, request: RetractionRequest) -> ResultAnswer:
-    """Withdraw a result, with a reason. The study's next best takes its place, where it has one.
+    """Retract a result, with a reason. The study's next best, if there is one, takes its place.
 
-    Asked again, it changes nothing. What was retracted stays on record and is never published from its trial again.
+    Sent again, it changes nothing. A retracted result stays on record, and its trial is never published again.
     """
     with transaction() as session:
         return retractions.retract(session, result_id, request.reason)

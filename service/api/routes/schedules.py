@@ -1,4 +1,4 @@
-"""Schedules: create, look, change, pause, resume, run now, delete."""
+"""Schedules: create, list, show, change, pause, resume, run now, delete."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ CREATED: Responses = {201: {"description": "The schedule; sent again, the same o
 
 
 class ComparisonQuery(PageQuery):
-    """Which comparisons."""
+    """The filter of comparisons."""
 
-    verdict: Verdict | None = Field(default=None, description="Only those.", examples=["worse"])
+    verdict: Verdict | None = Field(default=None, description="Only comparisons with this verdict.", examples=["worse"])
 
 
 OF_ONE = refuses(INVALID, NOT_FOUND, UNAVAILABLE)
@@ -59,13 +59,13 @@ def create_schedule(request: ScheduleRequest, response: Response) -> ScheduleAns
 def list_schedules(request: Request, query: Annotated[ListQuery, Query()]) -> Page[ScheduleAnswer] | Response:
     """Every schedule, by name, with its next five due times."""
     with transaction() as session:
-        found = Page(items=schedules.schedules(session))
-    return rendered(request, found, query.format)
+        rows = Page(items=schedules.schedules(session))
+    return rendered(request, rows, query.format)
 
 
 @router.get("/{schedule_id}", operation_id="get_schedule", responses=OF_ONE)
 def get_schedule(schedule_id: ScheduleId) -> ScheduleAnswer:
-    """One schedule, its next five due times, and what came of its last."""
+    """One schedule, its next five due times, and the outcome of the last one."""
     with transaction() as session:
         return schedules.schedule(session, schedule_id)
 
@@ -76,7 +76,7 @@ def get_schedule(schedule_id: ScheduleId) -> ScheduleAnswer:
     responses=refuses(INVALID, NOT_FOUND, CONFLICT, UNAVAILABLE),
 )
 def change_schedule(schedule_id: ScheduleId, request: ScheduleRequest) -> ScheduleAnswer:
-    """Replace all that it says. Jobs that it has made go on as they are, and no due time comes twice."""
+    """Replace the whole schedule. Its jobs go on unchanged, and no due time fires twice."""
     with transaction() as session:
         return schedules.change_schedule(session, schedule_id, request)
 
@@ -87,7 +87,7 @@ def change_schedule(schedule_id: ScheduleId, request: ScheduleRequest) -> Schedu
     responses=refuses(INVALID, NOT_FOUND, CONFLICT, UNAVAILABLE),
 )
 def edit_schedule(schedule_id: ScheduleId, changes: ScheduleChanges) -> ScheduleAnswer:
-    """Change the named fields and leave the others. Lists and the budget are replaced as a whole."""
+    """Change the given fields and keep the others. Lists and the budget are replaced as a whole."""
     with transaction() as session:
         return schedules.edit_schedule(session, schedule_id, changes)
 
@@ -108,10 +108,10 @@ def delete_schedule(schedule_id: ScheduleId) -> None:
 def list_schedule_fires(
     request: Request, schedule_id: ScheduleId, query: Annotated[PageQuery, Query()]
 ) -> Page[FireAnswer] | Response:
-    """What came of each due time of the last seven days, newest first."""
+    """The outcome of each due time of the last seven days, newest first."""
     with transaction() as session:
-        found = schedules.fires(session, schedule_id, limit=query.limit, cursor=query.cursor)
-    return rendered(request, found, query.format)
+        rows = schedules.fires(session, schedule_id, limit=query.limit, cursor=query.cursor)
+    return rendered(request, rows, query.format)
 
 
 @router.get(
@@ -123,24 +123,24 @@ def list_schedule_fires(
 def list_schedule_comparisons(
     request: Request, schedule_id: ScheduleId, query: Annotated[ComparisonQuery, Query()]
 ) -> Page[ComparisonAnswer] | Response:
-    """The best before each of its jobs against the one after it: better, same, worse, missing; newest first."""
+    """The best before and after each of the schedule's jobs: better, same, worse or missing; newest first."""
     with transaction() as session:
-        found = staleness_comparisons.comparisons(
+        rows = staleness_comparisons.comparisons(
             session, schedule_id, verdict=query.verdict, limit=query.limit, cursor=query.cursor
         )
-    return rendered(request, found, query.format)
+    return rendered(request, rows, query.format)
 
 
 @router.post("/{schedule_id}/pause", operation_id="pause_schedule", responses=OF_ONE)
 def pause_schedule(schedule_id: ScheduleId) -> ScheduleAnswer:
-    """Stop firing. Jobs that are open go on."""
+    """Pause the schedule. Open jobs go on."""
     with transaction() as session:
         return schedules.set_enabled(session, schedule_id, enabled=False)
 
 
 @router.post("/{schedule_id}/resume", operation_id="resume_schedule", responses=OF_ONE)
 def resume_schedule(schedule_id: ScheduleId) -> ScheduleAnswer:
-    """Fire again from the next due time on; those of the pause do not fire."""
+    """Resume the schedule from the next due time on; due times during the pause are skipped."""
     with transaction() as session:
         return schedules.set_enabled(session, schedule_id, enabled=True)
 
@@ -152,6 +152,6 @@ def resume_schedule(schedule_id: ScheduleId) -> ScheduleAnswer:
     responses=refuses(INVALID, NOT_FOUND, CONFLICT, UNAVAILABLE),
 )
 def run_schedule(schedule_id: ScheduleId) -> Page[JobAnswer]:
-    """Queue its jobs once now, whatever else of it is open, and although it may be paused."""
+    """Queue the schedule's jobs now, even if it is paused or has open jobs."""
     with transaction() as session:
         return Page(items=schedules.run_now(session, schedule_id))

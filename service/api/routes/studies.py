@@ -24,19 +24,19 @@ router = APIRouter(prefix="/v1/studies", tags=["studies"])
 def list_studies(request: Request, query: Annotated[ResultQuery, Query()]) -> Page[StudyAnswer] | Response:
     """Studies, newest first."""
     with transaction() as session:
-        found = studies.studies(
+        rows = studies.studies(
             session,
             kernel=query.kernel,
             device_model=query.device_model,
             limit=query.limit,
             cursor=query.cursor,
         )
-    return rendered(request, found, query.format)
+    return rendered(request, rows, query.format)
 
 
 @router.get("/{study_id}", operation_id="get_study", responses=refuses(INVALID, NOT_FOUND, UNAVAILABLE))
 def get_study(study_id: StudyId) -> StudyAnswer:
-    """One study and what its trials came to."""
+    """One study and the outcomes of its trials."""
     with transaction() as session:
         return studies.study(session, study_id)
 
@@ -52,5 +52,5 @@ def list_study_trials(
 ) -> Page[TrialAnswer] | Response:
     """The study's trials, in the order in which they were recorded."""
     with transaction() as session:
-        found = jobs.trials(session, study_id=study_id, limit=query.limit, cursor=query.cursor)
-    return rendered(request, found, query.format)
+        rows = jobs.trials(session, study_id=study_id, limit=query.limit, cursor=query.cursor)
+    return rendered(request, rows, query.format)

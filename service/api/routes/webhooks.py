@@ -1,4 +1,4 @@
-"""Webhooks: who is told of jobs that end, and what became of each message."""
+"""Webhooks: addresses that get a message when a job ends, and the state of each message."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ OF_ONE = refuses(INVALID, NOT_FOUND, UNAVAILABLE)
     responses=refuses(INVALID, CONFLICT, BY_ERROR[CeilingError], UNAVAILABLE),
 )
 def create_webhook(request: WebhookRequest, response: Response) -> NewWebhookAnswer:
-    """Be told of jobs that end, by a signed POST. The secret is in this answer and nowhere else."""
+    """Send a signed POST to an address when a job ends. The secret is in this answer and cannot be shown again."""
     response.headers["Cache-Control"] = "no-store"
     with transaction() as session:
         return webhooks.create_webhook(session, request)
@@ -39,27 +39,27 @@ def create_webhook(request: WebhookRequest, response: Response) -> NewWebhookAns
 
 @router.get("", operation_id="list_webhooks", responses=refuses(UNAVAILABLE))
 def list_webhooks() -> Page[WebhookAnswer]:
-    """Every webhook, by name; never a secret."""
+    """Every webhook, by name; secrets are never shown."""
     with transaction() as session:
         return Page(items=webhooks.webhooks(session))
 
 
 @router.delete("/{name}", operation_id="delete_webhook", status_code=204, responses=OF_ONE)
 def delete_webhook(name: Name) -> None:
-    """Remove the webhook and the record of its messages. One that is on its way may still arrive."""
+    """Delete the webhook and the record of its messages. A message that is being sent may still arrive."""
     with transaction() as session:
         webhooks.delete_webhook(session, name)
 
 
 @router.get("/{name}/deliveries", operation_id="list_deliveries", responses=OF_ONE)
 def list_deliveries(name: Name, query: Annotated[PageQuery, Query()]) -> Page[DeliveryAnswer]:
-    """Its messages of the last 30 days, newest first."""
+    """The webhook's messages of the last 30 days, newest first."""
     with transaction() as session:
         return webhooks.deliveries(session, name, limit=query.limit, cursor=query.cursor)
 
 
 @router.post("/{name}/deliveries/{delivery_id}/retry", operation_id="retry_delivery", responses=OF_ONE)
 def retry_delivery(name: Name, delivery_id: DeliveryId) -> DeliveryAnswer:
-    """Send the message again now, also one that was given up or delivered."""
+    """Send the message again now, even if it was delivered or given up."""
     with transaction() as session:
         return webhooks.redeliver(session, name, delivery_id)

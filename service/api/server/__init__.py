@@ -1,1 +1,1 @@
-"""The server's connections, and what several API processes of one address share."""
+"""The server's connections, and the state that API processes of one address share."""

@@ -1,4 +1,4 @@
-"""Which of the two connections reads requests on this machine."""
+"""The choice between the two HTTP parsers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from tilewright.service.api.server.wire import Bounded, H11Connection
 
 
 def protocol() -> type[Bounded]:
-    """The faster one that this machine has."""
+    """The connection class with the fastest parser that is installed."""
     try:
         from tilewright.service.api.server.wire_httptools import HttptoolsConnection  # noqa: PLC0415
     except ImportError:

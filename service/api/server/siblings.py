@@ -1,4 +1,4 @@
-"""What the processes of one address have in common: memory in files of a folder that `serve` made for them."""
+"""Memory that the API processes of one address share: mapped files in a folder that `serve` creates."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from hashlib import blake2b
 from pathlib import Path
 
 FOLDER = "TILEWRIGHT_SIBLINGS"
-"""The environment variable that names the folder; not set where a process is alone."""
+"""The environment variable with the folder; not set for a single process."""
 
 WAYS, SETS = 8, 512
-"""A name has eight places of 4096; the least recent of the eight is forgotten for a new one."""
+"""A name may be in eight of the 4096 places; a new name replaces the least recent of its eight."""
 
 _SET = struct.Struct("<" + "Qdd" * WAYS)
 _SLOT = struct.Struct("<Qdd")
@@ -26,19 +26,19 @@ _NUMBER = struct.Struct("<Q")
 
 
 def folder() -> Path | None:
-    """The common folder; None where this process is alone."""
+    """The shared folder; None for a single process."""
     name = os.environ.get(FOLDER)
     return Path(name) if name else None
 
 
 def listen_on(host: str, port: int) -> bool:
-    """Whether one of them takes connections there already."""
+    """Whether one of the processes already accepts connections there."""
     with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
         return probe.connect_ex((host.strip("[]"), port)) == 0
 
 
 class Memory:
-    """Bytes that all siblings see, zero at first; those of this process alone where it has none."""
+    """Bytes that all processes see, zero at first; private to a single process."""
 
     def __init__(self, name: str, size: int) -> None:
         where = folder()
@@ -49,7 +49,7 @@ class Memory:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Nobody else changes it meanwhile; a sibling that is killed inside lets go."""
+        """Locks the memory against other processes; the lock of a killed process is released."""
         if self._descriptor < 0:
             yield
             return
@@ -61,13 +61,13 @@ class Memory:
 
 
 class Pairs:
-    """Two numbers for each of the names last asked for."""
+    """Two numbers for each of the names used last."""
 
     def __init__(self, name: str) -> None:
         self._memory = Memory(name, SETS * _SET.size)
 
     def change(self, name: str, new: tuple[float, float], step: Callable[[float, float], tuple[float, float]]) -> None:
-        """Puts what `step` makes of the name's numbers, or of `new` ones, in their place; the second is when."""
+        """Replaces the name's numbers (at first `new`) by `step` of them; the second number is a time."""
         key = _key(name)
         start = key % SETS * _SET.size
         with self._memory.locked():
@@ -83,18 +83,18 @@ class Pairs:
 
 
 class Bell:
-    """Rung by one, heard once by each sibling."""
+    """A signal that one process sends and each process receives once."""
 
     def __init__(self, name: str) -> None:
         self._memory = Memory(name, _NUMBER.size)
         self._heard = self._last()
 
     def ring(self) -> None:
-        """All hear it, this process too. No number comes twice, so that two who ring at once are no matter."""
+        """Sends the signal, also to this process. Numbers are random, so that two signals at once do not cancel out."""
         _NUMBER.pack_into(self._memory.bytes, 0, secrets.randbits(64))
 
     def was_rung(self) -> bool:
-        """Whether it was rung since this was last asked."""
+        """Whether the signal was sent since the last call."""
         last, heard = self._last(), self._heard
         self._heard = last
         return last != heard

@@ -1,7 +1,7 @@
-"""The server's connections: HTTP/1.1 read strictly by either parser, none held for ever, and never too many of them.
+"""The server's connections: strict HTTP/1.1 with either parser, limits on time and number.
 
-uvicorn gives an idle connection five seconds, but whoever sends a byte now and then keeps his as long as he likes, and
-h11 takes a bare LF for the end of a line, as a proxy in front may not (request smuggling).
+uvicorn closes a connection after five idle seconds, but a byte now and then keeps it open for ever; and h11 accepts a
+bare LF as the end of a line, which a proxy in front may not (request smuggling).
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from tilewright.service.settings import settings
 logger = logging.getLogger(__name__)
 
 HEAD_S = 10.0
-"""How long a connection may take for the head of a request, and a refused client for a body that nobody reads."""
+"""How long a connection may take to send the head of a request, and a refused client to send its unread body."""
 
 UNREAD_S = 60.0
-"""How long a client may leave an answer unread that does not fit into the buffers between."""
+"""How long a client may leave an answer unread that does not fit into the buffers."""
 
 MAX_HEAD_BYTES = 1 << 16  # h11 takes 16 KiB; httptools would take any
 
 SAID_EVERY_S = 60.0
-"""How often a shortage of descriptors is told: the loop meets it at each of its tries."""
+"""How often a shortage of descriptors is logged; the event loop meets it at every attempt."""
 
 _SHORTAGES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 _BARE_LF = re.compile(rb"(?<!\r)\n")
@@ -41,12 +41,12 @@ _BARE_LF = re.compile(rb"(?<!\r)\n")
 
 @cache
 def most_connections() -> int:
-    """As many as the settings say, but at most half of the descriptors: the database and the log need some too."""
+    """The limit of the settings, but at most half of the file descriptors: database and log need some too."""
     return min(settings().max_connections, _descriptors() // 2)
 
 
 def backlog() -> int:
-    """Connections that may wait to be taken: they are taken all at once, before any is ended for another."""
+    """Connections that may wait to be accepted: they are accepted all at once, before any is closed for another."""
     return min(2048, _descriptors() // 4)
 
 
@@ -55,7 +55,7 @@ def _descriptors() -> int:
 
 
 class Bounded(asyncio.Protocol):
-    """Around one of uvicorn's protocols: ends a connection that waits too long, or longest where there are too many."""
+    """Mixin for uvicorn's protocols: closes connections that wait too long, or longest of too many."""
 
     # Of uvicorn's protocols.
     loop: Any
@@ -68,14 +68,14 @@ class Bounded(asyncio.Protocol):
     _unread: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Takes the connection, in the place of another where there are too many."""
+        """Accepts the connection; if there are too many, another one is closed for it."""
         super().connection_made(transport)
         self._await_head()
         if len(self.connections) > most_connections() and not _make_room(self.connections, self):
             self.refuse(HTTPStatus.SERVICE_UNAVAILABLE)
 
     def data_received(self, data: bytes) -> None:
-        """Reads on; what is no request by then is one that has to come in time."""
+        """Reads on; a request whose head is not complete has to be so in time."""
         super().data_received(data)
         if self.is_busy():
             self._stop_waiting()
@@ -83,18 +83,18 @@ class Bounded(asyncio.Protocol):
             self._await_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forgets what it waited for."""
+        """Cancels the timers."""
         self._stop_waiting()
         self.resume_writing()
         super().connection_lost(exc)
 
     def pause_writing(self) -> None:
-        """The client reads more slowly than is written: for a while."""
+        """The client reads too slowly; it gets UNREAD_S to catch up."""
         super().pause_writing()
         self._unread = self.loop.call_later(UNREAD_S, self.transport.abort)
 
     def resume_writing(self) -> None:
-        """The client has read."""
+        """The client has caught up."""
         if self._unread is not None:
             self._unread.cancel()
             self._unread = None
@@ -105,11 +105,11 @@ class Bounded(asyncio.Protocol):
         return self.cycle is not None and not self.cycle.response_complete
 
     def idle_since(self) -> float:
-        """Since when it waits for a head, by the loop's clock; those that answered last are the newest."""
+        """Since when the connection waits for a head, by the loop's clock; now, if it is not waiting."""
         return self._begun_s if self._wait is not None else self.loop.time()
 
     def refuse(self, status: HTTPStatus) -> None:
-        """A last word, of the server and not of the application."""
+        """Answers with a bare status and closes the connection, without the application."""
         if not self.transport.is_closing():
             head = f"HTTP/1.1 {status.value} {status.phrase}\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
             self.transport.write(head.encode())
@@ -126,7 +126,7 @@ class Bounded(asyncio.Protocol):
 
 
 def _make_room(connections: set[Bounded], newest: Bounded) -> bool:
-    """Whether another connection could be ended, the one without a request for longest: a flood ends itself."""
+    """Closes the connection that has been idle longest, if there is one: a flood of connections ends itself."""
     idle = [one for one in connections if one is not newest and not one.is_busy()]
     if not idle:
         return False
@@ -137,10 +137,10 @@ def _make_room(connections: set[Bounded], newest: Bounded) -> bool:
 
 
 class StrictH11(h11.Connection):
-    """h11 without what it forgives: two lengths of a body in one request, and lines that end in a bare LF."""
+    """h11 made strict: refuses two body lengths in one request, and lines that end in a bare LF."""
 
     def next_event(self) -> Any:
-        """The next event; raises RemoteProtocolError for a request that two readers could take for different ones."""
+        """The next event; raises RemoteProtocolError for a request that two parsers could read differently."""
         before = self.trailing_data[0]
         event = super().next_event()
         if isinstance(event, h11.Request | h11.EndOfMessage):
@@ -160,7 +160,7 @@ class H11Connection(Bounded, H11Protocol):
 
 
 def new_loop() -> asyncio.AbstractEventLoop:
-    """The faster event loop that this machine has, which says once a minute that descriptors are short."""
+    """The fastest event loop that is installed, which logs a shortage of descriptors once a minute."""
     try:
         import uvloop  # noqa: PLC0415
     except ImportError:
@@ -172,16 +172,19 @@ def new_loop() -> asyncio.AbstractEventLoop:
 
 
 class Complaints:
-    """Handles what went wrong outside of any request."""
+    """Handles errors outside of any request."""
 
     def __init__(self) -> None:
         self._said_s = -SAID_EVERY_S
 
     def __call__(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """Says it; a shortage not more often than SAID_EVERY_S."""
+        """Logs the error; a shortage at most every SAID_EVERY_S."""
         error = context.get("exception")
         if not (isinstance(error, OSError) and error.errno in _SHORTAGES):
             loop.default_exception_handler(context)
         elif time.monotonic() - self._said_s >= SAID_EVERY_S:
             self._said_s = time.monotonic()
-            logger.warning("New connections have to wait: %s. See LimitNOFILE in docs/operating.md.", error.strerror)
+            logger.warning(
+                "New connections have to wait: %s. Raise the limit of open files: LimitNOFILE in docs/operating.md.",
+                error.strerror,
+            )

@@ -1,4 +1,4 @@
-"""The same connections read by httptools, which is in C."""
+"""Connections with the parser httptools, which is written in C."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tilewright.service.api.server.wire import MAX_HEAD_BYTES, Bounded
 
 
 class HttptoolsConnection(Bounded, HttpToolsProtocol):
-    """Strict by itself but in two matters: empty lines before a request, and how long a head may be."""
+    """Adds two checks that httptools lacks: empty lines before a request, and the length of a head."""
 
     _head_bytes: int = 0
     _is_between: bool = True  # requests
@@ -33,11 +33,11 @@ class HttptoolsConnection(Bounded, HttpToolsProtocol):
         super().on_message_begin()
 
     def on_headers_complete(self) -> None:
-        """The last one of its head."""
+        """The last byte of its head."""
         self._is_in_head = False
         super().on_headers_complete()
 
     def on_message_complete(self) -> None:
-        """The last one of its body."""
+        """The last byte of its body."""
         self._is_between = True
         super().on_message_complete()
