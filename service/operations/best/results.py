@@ -13,11 +13,16 @@ from sqlalchemy.orm import Session, joinedload
 
 from tilewright.service.errors import NotFoundError
 from tilewright.service.operations.answers import Answer, EnvironmentAnswer, LibraryAnswer, Page, ProblemAnswer
-from tilewright.service.operations.best.rows import is_current
 from tilewright.service.operations.best.stored import StoredBest
 from tilewright.service.operations.pages import MAX_ROW_ID, cursor_of, row_id_of
 from tilewright.service.operations.registry import environment_answer, problem_answer
-from tilewright.service.operations.staleness.standing import Standing, only_stale, perhaps_improvable, standings
+from tilewright.service.operations.staleness.standing import (
+    Standing,
+    is_current,
+    only_stale,
+    perhaps_improvable,
+    standings,
+)
 from tilewright.service.operations.studies.rows import split_configuration
 from tilewright.service.store import models
 

@@ -17,7 +17,7 @@ from sqlalchemy.orm import Session
 from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.problem import Problem
 from tilewright.service.operations.best.stored import COLUMNS, MEASURED, StoredBest, stored_best
-from tilewright.service.operations.staleness.standing import source_key, source_keys, with_standing
+from tilewright.service.operations.staleness.standing import is_current, source_key, source_keys, with_standing
 from tilewright.service.store import models
 
 MAX_RANKED = 20_000
@@ -42,12 +42,6 @@ class EnvironmentFilter:
         """Conditions on a joined `environments`."""
         asked = ((models.Environment.driver, self.driver), (models.Environment.toolkit, self.toolkit))
         return [column == value for column, value in asked if value is not None]
-
-
-def is_current() -> ColumnElement[bool]:
-    """Neither superseded nor retracted."""
-    best = models.BestConfiguration
-    return and_(best.superseded_by_id.is_(None), best.retracted_at.is_(None))
 
 
 def full_rows(*more: Any, current: bool = True) -> Any:

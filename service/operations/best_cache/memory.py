@@ -20,13 +20,14 @@ from sqlalchemy.orm import Session
 from tilewright.kernels.errors import InvalidProblemError, UnknownNameError
 from tilewright.kernels.problem import OptionValue, Problem
 from tilewright.service.errors import InvalidRequestError, NoConfigurationError
-from tilewright.service.operations.best.rows import count_retracted, full_rows, is_current
+from tilewright.service.operations.best.rows import count_retracted, full_rows
 from tilewright.service.operations.best.stored import StoredBest, stored_best
 from tilewright.service.operations.best_cache.asked_shelves import Name
 from tilewright.service.operations.best_cache.packed import Packer
 from tilewright.service.operations.best_cache.rendered import Templates
 from tilewright.service.operations.best_cache.shelf import CachedAnswer, Model, Shelf
 from tilewright.service.operations.registry import catalogue, default_device_model, limits_of
+from tilewright.service.operations.staleness.standing import is_current
 from tilewright.service.store import models
 
 logger = logging.getLogger(__name__)

@@ -19,10 +19,11 @@ from tilewright.kernels.space import Configuration
 from tilewright.service.errors import NotFoundError
 from tilewright.service.operations.answers import BestAnswer, Match
 from tilewright.service.operations.best.answer import BestQuery, stored_answer
-from tilewright.service.operations.best.rows import EnvironmentFilter, exact_rows, is_current
+from tilewright.service.operations.best.rows import EnvironmentFilter, exact_rows
 from tilewright.service.operations.exchange.export import compact
 from tilewright.service.operations.exchange.rows import device_model_row
 from tilewright.service.operations.registry import catalogue, default_device_model, device_models, limits_of
+from tilewright.service.operations.staleness.standing import is_current
 from tilewright.service.store import models
 from tilewright.tuner.runtime.bundle_folder import FORMAT
 

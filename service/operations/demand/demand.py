@@ -20,10 +20,10 @@ from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.problem import Problem
 from tilewright.service.errors import InvalidRequestError
 from tilewright.service.operations.answers import Answer, Page, ProblemAnswer
-from tilewright.service.operations.best.rows import is_current
 from tilewright.service.operations.jobs.request import request_job
 from tilewright.service.operations.registry import catalogue
 from tilewright.service.operations.requests import DemandJobs, JobRequest
+from tilewright.service.operations.staleness.standing import is_current
 from tilewright.service.settings import settings
 from tilewright.service.store import models
 

@@ -16,10 +16,10 @@ from sqlalchemy import Select, select
 from sqlalchemy.orm import Session, defer, joinedload
 
 import tilewright
-from tilewright.service.operations.best.rows import is_current
 from tilewright.service.operations.exchange.document import FORMAT, MAX_STUDIES, MAX_TRIALS, EnvironmentPart
 from tilewright.service.operations.pages import cursor_of, row_id_of
 from tilewright.service.operations.registry import device_model_of, problem_answer
+from tilewright.service.operations.staleness.standing import is_current
 from tilewright.service.operations.transaction import transaction
 from tilewright.service.store import models
 

@@ -14,10 +14,10 @@ from sqlalchemy.orm import Session, joinedload
 
 from tilewright.service.errors import NotFoundError
 from tilewright.service.operations.answers import Answer, Page, ProblemAnswer
-from tilewright.service.operations.best.rows import is_current
 from tilewright.service.operations.jobs.jobs import OPEN
 from tilewright.service.operations.pages import cursor_of, row_id_of
 from tilewright.service.operations.registry import problem_answer
+from tilewright.service.operations.staleness.standing import is_current
 from tilewright.service.store import models
 from tilewright.service.store.models import JobState
 

@@ -122,6 +122,12 @@ _MOVED: Mapping[StaleReason, ColumnElement[bool]] = {
 }
 
 
+def is_current() -> ColumnElement[bool]:
+    """The condition that a best configuration is neither superseded nor retracted."""
+    best = models.BestConfiguration
+    return and_(best.superseded_by_id.is_(None), best.retracted_at.is_(None))
+
+
 def with_standing(query: Any) -> Any:
     """The query over best configurations with environment and problem joined, and the columns of `StandingFacts.of`."""
     tried_of, variant = aliased(models.Trial), models.KernelVariant

@@ -18,11 +18,10 @@ from tilewright.kernels.space import Configuration
 from tilewright.service.operations.answers import Answer, Match, Page, ProblemAnswer
 from tilewright.service.operations.best.answer import BestQuery
 from tilewright.service.operations.best.results import ResultAnswer, current_results, result_answers, with_relations
-from tilewright.service.operations.best.rows import is_current
 from tilewright.service.operations.catalog import kernel as kernel_declared
 from tilewright.service.operations.pages import cursor_of, row_id_of
 from tilewright.service.operations.registry import catalogue, limits_of, problem_answer
-from tilewright.service.operations.studies.rows import split_configuration
+from tilewright.service.operations.staleness.standing import is_current
 from tilewright.service.operations.views.families import family
 from tilewright.service.store import models
 from tilewright.service.store.models import JobState
