@@ -26,10 +26,10 @@ from tilewright.kernels.errors import InvalidProblemError
 from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.problem import Limits, Problem
 from tilewright.kernels.space import Configuration, SearchSpace, VariantSpace
-from tilewright.tuner.devices.device import L2, Bench, Device, Executable
-from tilewright.tuner.devices.isolated.device import PrecompilingBench
+from tilewright.tuner.devices.device import Bench, Device
 from tilewright.tuner.devices.local import open_device
 from tilewright.tuner.errors import TrialFailure
+from tilewright.tuner.outcome import L2, Executable
 
 _TWO_AXES = "1x1 1x7 7x1 31x33 64x64 100x784 127x129 256x255 1x4099 3001x5 513x1027 1024x1024"
 _THREE_AXES = (
@@ -84,8 +84,7 @@ def check(
         variants = kernel.usable_variants(problem, limits)
         chosen = [c for v in variants for c in draw(v.space(), problem, limits, count, generator)]
         bench = device.bench(kernel, problem, generator.randrange(2**31))
-        if isinstance(bench, PrecompilingBench):
-            bench.compile_ahead(chosen)
+        bench.compile_ahead(chosen)
         for configuration in chosen:
             counts[f"{configuration.variant} {problem.dtype}"] += 1
             message = verdict(bench, configuration)
@@ -112,8 +111,7 @@ def timed(device: Device, kernel: Kernel, sizes: tuple[int, ...], generator: ran
     variants = kernel.usable_variants(problem, limits)
     chosen = [c for v in variants for c in draw(v.space(), problem, limits, TIMED_CONFIGURATIONS, generator)]
     bench = device.bench(kernel, problem, 1)
-    if isinstance(bench, PrecompilingBench):
-        bench.compile_ahead(chosen)
+    bench.compile_ahead(chosen)
     l2: L2 = "cold" if kernel.ranking_l2 == "cold" else "warm"
     best: tuple[float, Configuration, Executable] | None = None
     for configuration in chosen:

@@ -29,7 +29,6 @@ from tilewright.kernels.kernel import Kernel, Variant
 from tilewright.kernels.problem import Limits, OptionValue, Problem
 from tilewright.kernels.space import Configuration, SearchSpace
 from tilewright.tuner.devices.device import Bench, Device
-from tilewright.tuner.devices.isolated.device import PrecompilingBench
 from tilewright.tuner.devices.local import open_device
 
 KERNELS = ("gemm", "gemv")
@@ -159,8 +158,7 @@ def check(device: Device, kernel: Kernel, tasks: Iterable[Task], tally: Tally) -
     waiting: deque[tuple[Bench, Task]] = deque()
     for number, (problem, configurations) in enumerate(tasks):
         bench = device.bench(kernel, problem, number)
-        if isinstance(bench, PrecompilingBench):
-            bench.compile_ahead(configurations)
+        bench.compile_ahead(configurations)
         waiting.append((bench, (problem, configurations)))
         if len(waiting) == AHEAD:
             run(*waiting.popleft(), tally)

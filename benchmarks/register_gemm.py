@@ -24,10 +24,10 @@ from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.problem import Limits, Problem
 from tilewright.kernels.space import Configuration, Values
-from tilewright.tuner.devices.device import Bench, Device, Executable
-from tilewright.tuner.devices.isolated.device import PrecompilingBench
+from tilewright.tuner.devices.device import Bench, Device
 from tilewright.tuner.devices.local import DeviceSpec, find_device, open_device
 from tilewright.tuner.errors import TrialFailure
+from tilewright.tuner.outcome import Executable
 
 SIZES = (1, 3, 7, 16, 31, 33, 64, 100, 127, 128, 130, 192, 255, 256, 260, 300, 513)
 DEPTHS = (1, 2, 7, 8, 9, 17, 32, 63, 64, 100, 130, 256, 500, 1025)
@@ -65,8 +65,7 @@ def check(device: Device, kernel: Kernel, count: int, tried: dict[str, list[int]
         problem = random_problem(kernel, generator.choice(kernel.dtypes), generator)
         chosen = draw(kernel, problem, device.model.limits, per_problem, tried, generator)
         bench = device.bench(kernel, problem, generator.randrange(2**31))
-        if isinstance(bench, PrecompilingBench):
-            bench.compile_ahead(chosen)
+        bench.compile_ahead(chosen)
         for configuration in chosen:
             message = "right"
             try:
@@ -105,8 +104,7 @@ def explore(
     """First times of all, and medians of interleaved rounds of the leaders and the library."""
     start = time.perf_counter()
     bench = device.bench(kernel, problem, generator.randrange(2**31))
-    if isinstance(bench, PrecompilingBench):
-        bench.compile_ahead(chosen)
+    bench.compile_ahead(chosen)
     timed = first_times(bench, chosen)
     library = bench.library()
     if library is None:

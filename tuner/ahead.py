@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Protocol, runtime_checkable
 
 from tilewright.kernels.space import Configuration
 from tilewright.tuner.devices.device import Bench
@@ -19,29 +18,6 @@ READY = 3
 
 SHARE_OF_BUDGET = 10
 """At most a tenth of the trials are chosen before the first of them is known: what is ahead was chosen blindly."""
-
-
-@runtime_checkable
-class CompilesAhead(Protocol):
-    """A bench that can compile in the background what will be asked for next."""
-
-    def compile_ahead(self, configurations: Sequence[Configuration]) -> None:
-        """Starts compiling these; returns at once. `compile` waits for them; failures show there."""
-
-
-@runtime_checkable
-class CompilesMany(CompilesAhead, Protocol):
-    """A bench that also tells which of them it has compiled. It may be given more while it evaluates one."""
-
-    @property
-    def compilers(self) -> int:
-        """How many it compiles at a time."""
-
-    def ready(self, configurations: Sequence[Configuration], *, wait: bool) -> list[Configuration]:
-        """Those of them that are compiled or failed to; with `wait`, at least one."""
-
-    def drop(self, configurations: Sequence[Configuration]) -> None:
-        """These will not be asked for: what has not begun is not compiled."""
 
 
 Claim = Callable[[Configuration], bool]
@@ -61,11 +37,11 @@ class Proposals:
         self._is_first = True
         self._most = 0
         self._thinking: Future[None] | None = None
-        self._thread = ThreadPoolExecutor(1, "propose") if isinstance(bench, CompilesMany) else None
-        if isinstance(bench, CompilesMany):
+        self._thread = ThreadPoolExecutor(1, "propose") if bench.compilers else None
+        if bench.compilers:
             # Twice as many as compile at a time: one that takes long then leaves no compiler idle.
             self._most = int(min(2 * bench.compilers, max(LOOKAHEAD, trials // SHARE_OF_BUDGET)))
-        elif isinstance(bench, CompilesAhead):
+        elif bench.compiles_ahead:
             self._most = LOOKAHEAD
 
     def next(self, left: float) -> Configuration | None:
@@ -75,10 +51,8 @@ class Proposals:
             self._propose(left)
         if not self._ahead:
             return None
-        chosen = self._ahead[0]
         # The first is waited for: it is the default, and what is raced against it may be a hundred times slower.
-        if isinstance(self._bench, CompilesMany) and not self._is_first:
-            chosen = self._bench.ready(self._ahead, wait=True)[0]
+        chosen = self._ahead[0] if self._is_first else self._bench.ready(self._ahead, wait=True)[0]
         self._is_first = False
         self._ahead.remove(chosen)
         if self._thread is not None:
@@ -94,8 +68,7 @@ class Proposals:
         """Ends the thinking, and frees the compilers of what is not tried any more."""
         if self._thread is not None:
             self._thread.shutdown()
-        if isinstance(self._bench, CompilesMany):
-            self._bench.drop(self._ahead)
+        self._bench.drop(self._ahead)
 
     def _wait(self) -> None:
         if self._thinking is not None:
@@ -103,21 +76,16 @@ class Proposals:
             thinking.result()
 
     def _propose(self, left: float) -> None:
-        bench, room = self._bench, min(left, 1 + self._most) - len(self._ahead)
-        if isinstance(bench, CompilesMany):
-            ready = len(bench.ready(self._ahead, wait=False))
-            room = min(room, READY + 1 - ready) if ready else room
+        room = min(left, 1 + self._most) - len(self._ahead)
+        ready = len(self._bench.ready(self._ahead, wait=False))
+        room = min(room, READY + 1 - ready) if ready else room
         while room > 0:
             proposal = self._searcher.propose()
             if proposal is None:
                 return
             if not self._claim(proposal):
                 continue
-            if isinstance(bench, CompilesAhead):
-                # At once: the search may take as long for the next as a compiler for this one.
-                bench.compile_ahead([proposal])
+            # At once: the search may take as long for the next as a compiler for this one.
+            self._bench.compile_ahead([proposal])
             self._ahead.append(proposal)
             room -= 1
-
-
-__all__ = ["CompilesAhead", "CompilesMany", "Proposals"]

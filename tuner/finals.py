@@ -12,7 +12,7 @@ from tilewright.tuner.devices.device import Bench
 from tilewright.tuner.errors import TrialFailure
 from tilewright.tuner.measure import DEFAULT_PLAN, ContextLostError, MeasurementPlan
 from tilewright.tuner.rounds import Contestant, Steadiness, once_more, play
-from tilewright.tuner.verify import is_right, verify_every_kind, verify_thoroughly
+from tilewright.tuner.verify import verify_configuration, verify_library_call
 
 log = logging.getLogger(__name__)
 
@@ -155,12 +155,12 @@ def _verified(bench: Bench, ranked: list[Contestant], fallen: _Fallen) -> list[C
     for place, contestant in enumerate(ranked):
         assert contestant.configuration is not None  # noqa: S101 - the library is not ranked here
         try:
-            verification = once_more(verify_thoroughly, bench, contestant.executable)
+            verification = once_more(verify_configuration, bench, contestant.executable)
         except TrialFailure as failure:
             fallen.add(contestant.configuration, failure)
             continue
         contestant.bound_ratio = verification.bound_ratio
-        if is_right(verification):
+        if verification.is_right:
             return ranked[place:]
         fallen.dropped.append(DroppedFinalist(contestant.configuration, verification.message()))
     return []
@@ -189,7 +189,7 @@ def _library_time(bench: Bench, library: Contestant, ranked: list[Contestant], f
     name, bound_ratio = None, None
     try:
         name = once_more(bench.library_name)
-        verification = once_more(verify_every_kind, bench, library.executable)
+        verification = once_more(verify_library_call, bench, library.executable)
         bound_ratio = None if verification is None else verification.bound_ratio
     except TrialFailure as failure:
         fallen.add(None, failure)

@@ -5,13 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol, cast, runtime_checkable
+from typing import Protocol, cast
 
 from tilewright.kernels.space import Configuration
 from tilewright.tuner import statistics
-from tilewright.tuner.devices.device import L2, DeviceState, Executable, Verification
 from tilewright.tuner.errors import TrialFailure, TunerError
-from tilewright.tuner.outcome import Evaluation, Outcome, Resources, Timing
+from tilewright.tuner.outcome import L2, DeviceState, Evaluation, Executable, Outcome, Resources, Timing, Verification
 
 Clock = Callable[[], float]
 
@@ -70,17 +69,7 @@ class Samples(Protocol):
         """See `device.Bench`."""
 
 
-@runtime_checkable
-class EvaluatesItself(Protocol):
-    """A bench in another process, where the whole trial runs: a call there and back takes as long as a short kernel."""
-
-    def evaluate(
-        self, configuration: Configuration, ranking_l2: str, plan: MeasurementPlan, incumbent_ms: float | None
-    ) -> Evaluation:
-        """As the function `evaluate`."""
-
-
-def evaluate(
+def evaluate_here(
     bench: Samples,
     configuration: Configuration,
     ranking_l2: str,
@@ -89,13 +78,13 @@ def evaluate(
     *,
     clock: Clock = time.monotonic,
 ) -> Evaluation:
-    """What became of this configuration; a failure of its own making is a value.
+    """The evaluation of one configuration, step by step in this process; a failure of its own making is a value.
+
+    `Bench.evaluate` is the way in: a bench whose device is in another process runs all steps there by one call.
 
     With `incumbent_ms`, sampling ends as soon as the configuration is clearly slower; what was sampled is its time.
     Raises ContextLostError, which holds the evaluation, when the failure broke the device's context.
     """
-    if isinstance(bench, EvaluatesItself):
-        return bench.evaluate(configuration, ranking_l2, plan, incumbent_ms)
     trial = _Trial(bench, configuration, "cold" if ranking_l2 == "cold" else "warm")
     try:
         return trial.run(plan, incumbent_ms, clock)
@@ -120,8 +109,7 @@ class _Trial:
         self.resources, self.compile_ms = executable.resources, executable.compile_ms
         verification = self.bench.verify(executable)
         self.bound_ratio = verification.bound_ratio
-        # A ratio that is no number compares false with everything: ask for what is right, not for what is wrong.
-        if not (verification.wrong == 0 and verification.bound_ratio < float("inf")):
+        if not verification.is_right:
             return self.failed(Outcome.WRONG_RESULT, verification.message())
         samples, dropped = _ranking_samples(self.bench, executable, self.ranking_l2, plan, incumbent_ms, clock)
         state = self.bench.state()

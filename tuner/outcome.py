@@ -1,10 +1,13 @@
-"""What became of one trial."""
+"""One trial: the executable that was launched, what was verified and timed, and how it ended."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from typing import Literal, Protocol
+
+L2 = Literal["cold", "warm"]
 
 
 class Outcome(StrEnum):
@@ -30,6 +33,52 @@ class Resources:
     shared_bytes: int | None = None
     spill_bytes: int | None = None
     occupancy: float | None = None
+
+
+@dataclass(frozen=True)
+class DeviceState:
+    """Clock and temperature at one moment, where they can be read."""
+
+    clock_mhz: int | None = None
+    temperature_c: int | None = None
+
+
+@dataclass(frozen=True)
+class Verification:
+    """The comparison with the reference. `bound_ratio` is the worst error over its bound with c = 1."""
+
+    bound_ratio: float  # inf where a NaN or an unwritten element was found
+    wrong: int  # components over the bound
+    first_wrong: tuple[int, ...] | None = None
+    inputs: str = "normal"  # the kind that was computed with, see arrays.KINDS
+    got: float | None = None  # the component there; NaN where nothing was written
+    expected: float | None = None  # the reference's
+
+    def message(self) -> str:
+        """One sentence for the trial's log."""
+        where = f", first at {self.first_wrong}" if self.first_wrong is not None else ""
+        if self.got is not None and self.expected is not None:
+            where += f": got {self.got:.9g}, expected {self.expected:.9g}"
+        inputs = "" if self.inputs == "normal" else f" with {self.inputs} inputs"
+        worst = f"worst error is {self.bound_ratio:.3g} of its bound"
+        return f"{self.wrong} components are out of bounds{inputs}{where}; {worst}"
+
+    @property
+    def is_right(self) -> bool:
+        """Whether nothing is wrong: NaN compares false with everything, so ask for what is right."""
+        return self.wrong == 0 and self.bound_ratio < math.inf
+
+
+class Executable(Protocol):
+    """Something that can be launched on the bench's arrays: a compiled configuration, or the library's call."""
+
+    @property
+    def resources(self) -> Resources:
+        """Registers, shared memory, spills, occupancy."""
+
+    @property
+    def compile_ms(self) -> float:
+        """Wall time of compiling, 0 from the cache."""
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,10 @@ from typing import ParamSpec, TypeVar
 
 from tilewright.kernels.space import Configuration
 from tilewright.tuner import statistics
-from tilewright.tuner.devices.device import Bench, Executable
+from tilewright.tuner.devices.device import Bench
 from tilewright.tuner.errors import TrialFailure
 from tilewright.tuner.measure import MeasurementPlan, checked_samples
-from tilewright.tuner.outcome import Outcome
+from tilewright.tuner.outcome import Executable, Outcome
 
 P = ParamSpec("P")
 T = TypeVar("T")

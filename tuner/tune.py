@@ -14,7 +14,7 @@ from tilewright.tuner.ahead import SHARE_OF_BUDGET, Claim, Proposals
 from tilewright.tuner.devices.device import Bench
 from tilewright.tuner.errors import DeviceLostError, TunerError
 from tilewright.tuner.finals import DroppedFinalist, Finalist, FinalsResult, LibraryTime, finals
-from tilewright.tuner.measure import DEFAULT_PLAN, Clock, ContextLostError, MeasurementPlan, evaluate
+from tilewright.tuner.measure import DEFAULT_PLAN, Clock, ContextLostError, MeasurementPlan
 from tilewright.tuner.outcome import Evaluation, Outcome
 from tilewright.tuner.search import SAMPLERS, Prior, make_searcher
 from tilewright.tuner.study import Budget, Progress, StoppedBy, StudyState, Trial, TuneResult
@@ -258,9 +258,8 @@ class _Study:
         """What to record, and what the configuration broke."""
         incumbent_ms = None if self.best is None else self.best.evaluation.time_ms
         try:
-            return evaluate(
-                self.bench, configuration, self.kernel.ranking_l2, self.plan, incumbent_ms, clock=self.clock
-            ), None
+            ranking_l2 = self.kernel.ranking_l2
+            return self.bench.evaluate(configuration, ranking_l2, self.plan, incumbent_ms, clock=self.clock), None
         except ContextLostError as error:
             if error.evaluation is None:
                 raise

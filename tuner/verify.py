@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 from tilewright.kernels.kernel import Reference
 from tilewright.kernels.problem import UNIT_ROUNDOFF
-from tilewright.tuner.devices.device import Bench, Executable, Verification, VerifiesEachKind
+from tilewright.tuner.devices.device import Bench
+from tilewright.tuner.outcome import Executable, Verification
 
 C_DEFAULT = 2.0
 """How many bounds an error may reach. Rounding errors of a sum of k terms grow like sqrt(k) (Higham and Mary 2019,
@@ -28,11 +29,6 @@ def tolerance(reference: Reference, dtype: str) -> NDArray[np.float64]:
 def bound_factor(terms: int, unit_roundoff: float | None, dtype: str) -> float:
     """What a magnitude is multiplied by to be a bound; `unit_roundoff` None is the dtype's own."""
     return math.sqrt(terms) * (UNIT_ROUNDOFF[dtype] if unit_roundoff is None else unit_roundoff)
-
-
-def is_right(verification: Verification) -> bool:
-    """Whether nothing is wrong: a ratio that is no number compares false with everything, so ask for what is right."""
-    return verification.wrong == 0 and verification.bound_ratio < math.inf
 
 
 def worse(first: Verification, second: Verification) -> Verification:
@@ -67,20 +63,19 @@ def compare(out: NDArray[np.floating], reference: Reference, dtype: str, c: floa
     return Verification(worst, wrong, where, got=float(flat_out[first]), expected=float(value[first]))
 
 
-def verify_each_kind(bench: Bench, executable: Executable) -> tuple[Verification, ...] | None:
-    """One for each kind of inputs; None where the bench has one kind only, or cannot look at the result."""
-    return bench.verify_each_kind(executable) if isinstance(bench, VerifiesEachKind) else None
+def verify_configuration(bench: Bench, executable: Executable) -> Verification:
+    """The worst over all kinds of inputs that the bench has; a configuration that may win passes all of them."""
+    return _worst_of_kinds(bench, executable) or bench.verify(executable)
 
 
-def verify_every_kind(bench: Bench, executable: Executable) -> Verification | None:
-    """The worst of `verify_each_kind`."""
-    found = verify_each_kind(bench, executable)
-    return None if found is None else reduce(worse, found)
+def verify_library_call(bench: Bench, executable: Executable) -> Verification | None:
+    """The worst over all kinds of inputs; None where the library's result cannot be read."""
+    return _worst_of_kinds(bench, executable)
 
 
-def verify_thoroughly(bench: Bench, executable: Executable) -> Verification:
-    """With every kind of inputs, where the bench has them, else once."""
-    return verify_every_kind(bench, executable) or bench.verify(executable)
+def _worst_of_kinds(bench: Bench, executable: Executable) -> Verification | None:
+    verifications = bench.verify_each_kind(executable)
+    return None if verifications is None else reduce(worse, verifications)
 
 
 def _ratios(

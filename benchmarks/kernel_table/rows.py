@@ -14,11 +14,12 @@ from kernel_table.suite import Entry, source_hash
 
 from tilewright.kernels.space import Configuration
 from tilewright.tuner import roofline, statistics
-from tilewright.tuner.devices.device import L2, Bench, Device, Executable
+from tilewright.tuner.devices.device import Bench, Device
 from tilewright.tuner.errors import TrialFailure, TunerError
 from tilewright.tuner.measure import checked_samples
+from tilewright.tuner.outcome import L2, Executable
 from tilewright.tuner.tune import Budget, Progress, Trial, TuneResult, tune
-from tilewright.tuner.verify import is_right, verify_each_kind, verify_thoroughly
+from tilewright.tuner.verify import verify_configuration
 
 SEED = 1
 ROUNDS = 15  # the 95 % interval then cuts three rounds from each end
@@ -132,8 +133,8 @@ def _errors(bench: Bench, ours: Executable, library: Executable | None) -> Row:
     """Worst errors over their bounds: of all kinds of inputs, and of each; None of a library that shows no result."""
     row: Row = {}
     for prefix, executable in (("", ours), ("library_", library)):
-        found = None if executable is None else verify_each_kind(bench, executable)
-        ratios = {one.inputs: one.bound_ratio for one in found or ()}
+        verifications = None if executable is None else bench.verify_each_kind(executable)
+        ratios = {verification.inputs: verification.bound_ratio for verification in verifications or ()}
         row |= {f"{prefix}bound_ratio": max(ratios.values(), default=None), f"{prefix}bound_ratios": ratios}
     return row
 
@@ -160,7 +161,7 @@ def heated_choice(bench: Bench, trials: Sequence[Trial]) -> Configuration | None
 
 
 def _is_right(bench: Bench, configuration: Configuration) -> bool:
-    return is_right(verify_thoroughly(bench, bench.compile(configuration)))
+    return verify_configuration(bench, bench.compile(configuration)).is_right
 
 
 def _heated_ms(bench: Bench, executable: Executable) -> float:

@@ -16,10 +16,9 @@ from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.problem import Problem
 from tilewright.kernels.space import Configuration, SearchSpace
 from tilewright.tuner import statistics
-from tilewright.tuner.ahead import CompilesAhead
-from tilewright.tuner.devices.device import L2, Bench, Device
-from tilewright.tuner.measure import ContextLostError, checked_samples, evaluate
-from tilewright.tuner.outcome import Evaluation, Outcome
+from tilewright.tuner.devices.device import Bench, Device
+from tilewright.tuner.measure import ContextLostError, checked_samples
+from tilewright.tuner.outcome import L2, Evaluation, Outcome
 from tilewright.tuner.predict.predictor import Predictor, Record
 from tilewright.tuner.tune import MOST_STARTS, Budget, Progress, tune
 
@@ -144,9 +143,8 @@ class Run:
     def _evaluated(self, problem: Problem, wanted: Sequence[Configuration]) -> dict[Configuration, Evaluation]:
         bench = self.device.bench(self.kernel, problem, SEED)
         try:
-            if isinstance(bench, CompilesAhead):
-                bench.compile_ahead(wanted)
-            return {c: evaluate(bench, c, self.kernel.ranking_l2) for c in wanted}
+            bench.compile_ahead(wanted)
+            return {c: bench.evaluate(c, self.kernel.ranking_l2) for c in wanted}
         finally:
             bench.close()
 
@@ -161,7 +159,7 @@ class Run:
         bench = self.device.bench(self.kernel, problem, SEED)
         try:
             chosen["tuned"] = self._winner(problem) or self._tuned(bench, problem, space, trials)
-            outcomes = {name: evaluate(bench, c, self.kernel.ranking_l2).outcome for name, c in chosen.items()}
+            outcomes = {name: bench.evaluate(c, self.kernel.ranking_l2).outcome for name, c in chosen.items()}
             if outcomes["tuned"] is not Outcome.MEASURED:
                 raise SystemExit(f"{problem}: what the job found is now {outcomes['tuned']}")
             right = {name: c for name, c in chosen.items() if outcomes[name] is Outcome.MEASURED}

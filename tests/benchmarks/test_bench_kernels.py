@@ -9,7 +9,8 @@ from types import SimpleNamespace
 import pytest
 
 from tilewright.tuner.devices.cpu.device import CpuDevice
-from tilewright.tuner.devices.device import Verification
+from tilewright.tuner.devices.device import Bench
+from tilewright.tuner.outcome import Verification
 from tilewright.tuner.tune import Budget
 
 HEAD = {
@@ -278,7 +279,7 @@ def test_at_sustained_clocks_what_is_nearly_the_fastest_can_win(benchmark_module
     short_ms = {"throttled": 1.0, "frugal": 1.05, "close": 1.02, "slow": 1.5}
     asked = []
 
-    class Hot:
+    class Hot(Bench):
         def compile(self, configuration):
             return configuration
 
@@ -288,6 +289,9 @@ def test_at_sustained_clocks_what_is_nearly_the_fastest_can_win(benchmark_module
 
         def verify(self, executable):
             return Verification(ratios.get(executable, 0.5), wrong=0)
+
+        def close(self):
+            pass
 
     ratios = {}
     trials = [SimpleNamespace(configuration=c, evaluation=SimpleNamespace(time_ms=t)) for c, t in short_ms.items()]

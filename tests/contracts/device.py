@@ -9,7 +9,7 @@ import pytest
 from contracts.row_sum import PROBLEM, ROW_SUM, configuration
 
 from tilewright.tuner.errors import OutOfMemoryError, TrialFailure
-from tilewright.tuner.measure import MeasurementPlan, evaluate
+from tilewright.tuner.measure import MeasurementPlan
 from tilewright.tuner.outcome import Outcome
 
 
@@ -112,7 +112,7 @@ class DeviceContract:
         }
         try:
             for variant, outcomes in expected.items():
-                evaluation = evaluate(bench, configuration(variant), "warm")
+                evaluation = bench.evaluate(configuration(variant), "warm")
                 assert evaluation.outcome in outcomes, evaluation.log
         finally:
             bench.close()

@@ -135,7 +135,7 @@ def test_the_device_makes_the_reference_that_numpy_makes(device, monkeypatch, ke
 def test_the_library_is_within_the_bound_of_each_accuracy_and_named_after_it(device, accuracy):
     bench = device.bench(GEMM, GEMM.problem({"m": 512, "n": 384, "k": 640}, "float32", {"accuracy": accuracy}), 5)
     library = bench.library()
-    worst = verify.verify_every_kind(bench, library)
+    worst = verify.verify_library_call(bench, library)
     name = bench.library_name()
     bench.close()
     assert worst.wrong == 0
@@ -149,7 +149,7 @@ def test_the_librarys_layer_is_its_product_and_a_kernel_for_the_rest(device, act
         LINEAR, LINEAR.problem({"m": 33, "n": columns, "k": 65}, "float32", {"activation": activation}), 5
     )
     library = bench.library()
-    worst, name = verify.verify_every_kind(bench, library), bench.library_name()
+    worst, name = verify.verify_library_call(bench, library), bench.library_name()
     bench.close()
     assert worst.wrong == 0
     assert name.endswith("+ bias and activation kernel")

@@ -5,9 +5,8 @@ import itertools
 import numpy as np
 
 from tilewright.kernels.space import Configuration, choice
-from tilewright.tuner.devices.device import Verification
 from tilewright.tuner.errors import TrialFailure
-from tilewright.tuner.outcome import Outcome, Resources
+from tilewright.tuner.outcome import Outcome, Resources, Verification
 from tilewright.tuner.recorded.recordings import Entry, Recording
 from tilewright.tuner.recorded.replay import ReplayBench
 

@@ -12,9 +12,9 @@ import numpy as np
 
 from tilewright.kernels.kernel import Kernel, Launch, Reference, Tensor, Variant
 from tilewright.kernels.problem import Limits
-from tilewright.tuner.devices.device import DeviceModel, DeviceState, Environment, Verification
+from tilewright.tuner.devices.device import Bench, DeviceModel, Environment
 from tilewright.tuner.errors import NoDeviceError, OutOfMemoryError, TrialFailure
-from tilewright.tuner.outcome import Outcome, Resources
+from tilewright.tuner.outcome import DeviceState, Outcome, Resources, Verification
 
 BEHAVIOURS = ("well", "hang", "crash", "sticky", "wrong", "uncompilable", "unexpected", "crash_in_compile")
 
@@ -90,7 +90,7 @@ class Program:
     compile_ms: float = 1.0
 
 
-class MisbehavingBench:
+class MisbehavingBench(Bench):
     def __init__(self, opener, seed):
         self.opener, self.seed = opener, seed
 
@@ -123,9 +123,6 @@ class MisbehavingBench:
     def library(self):
         if self.opener.library_hangs:
             threading.Event().wait()
-
-    def library_name(self):
-        return None
 
     def state(self):
         return DeviceState(os.getpid(), None)

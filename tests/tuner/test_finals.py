@@ -2,11 +2,10 @@ import made_recordings as made
 import pytest
 
 from tilewright.kernels.space import Configuration
-from tilewright.tuner.devices.device import DeviceState, Verification
 from tilewright.tuner.errors import TrialFailure
 from tilewright.tuner.finals import finals
 from tilewright.tuner.measure import ContextLostError, MeasurementPlan
-from tilewright.tuner.outcome import Outcome
+from tilewright.tuner.outcome import DeviceState, Outcome, Verification
 from tilewright.tuner.rounds import Steadiness
 
 A, B, C = (Configuration.of("v", {"TILE": tile}) for tile in (1, 2, 4))

@@ -8,8 +8,8 @@ from tilewright.kernels.errors import InvalidProblemError
 from tilewright.kernels.kernel import Reference
 from tilewright.kernels.problem import UNIT_ROUNDOFF
 from tilewright.tuner.arrays import KINDS, random_arrays, scalar_values
-from tilewright.tuner.devices.device import Verification
-from tilewright.tuner.verify import C_DEFAULT, compare, is_right, tolerance, worse
+from tilewright.tuner.outcome import Verification
+from tilewright.tuner.verify import C_DEFAULT, compare, tolerance, worse
 
 
 def product_reference(rng, m=37, n=29, k=113):
@@ -109,7 +109,7 @@ def test_inputs_cut_to_tf32_are_right_only_where_the_caller_admits_it(accuracy, 
         arrays = random_arrays(gemm, problem, 3, kind)
         reference = gemm.reference(problem, arrays, scalar_values(gemm, problem))
         a, b = (cut_to_tf32(arrays[name]).astype(np.float64) for name in "AB")
-        assert is_right(compare((2.0 * (a @ b)).astype(np.float32), reference, "float32")) is holds, kind
+        assert compare((2.0 * (a @ b)).astype(np.float32), reference, "float32").is_right is holds, kind
 
 
 def cut_to_tf32(numbers):
@@ -126,7 +126,7 @@ def test_the_worse_is_the_one_with_more_wrong_components_then_the_larger_ratio()
     right, high, wrong = Verification(0.1, 0), Verification(1.9, 0), Verification(0.5, 3)
     assert worse(right, high) is high
     assert worse(high, wrong) is wrong
-    assert not is_right(Verification(math.nan, 0))
+    assert not Verification(math.nan, 0).is_right
 
 
 def test_a_message_names_the_inputs_that_were_not_the_usual():

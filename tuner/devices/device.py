@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import hashlib
 import json
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Literal, Protocol, runtime_checkable
+from typing import Any, ClassVar, Literal, Protocol
+
+import numpy as np
 
 from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.problem import Limits, Problem
 from tilewright.kernels.space import Configuration
-from tilewright.tuner.outcome import Resources
-
-L2 = Literal["cold", "warm"]
+from tilewright.tuner.compile.compilation import Compiled
+from tilewright.tuner.errors import TunerError
+from tilewright.tuner.measure import DEFAULT_PLAN, Clock, MeasurementPlan, evaluate_here
+from tilewright.tuner.outcome import L2, DeviceState, Evaluation, Executable, Verification
 
 
 @dataclass(frozen=True)
@@ -49,81 +55,99 @@ class Environment:
         return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()
 
 
-@dataclass(frozen=True)
-class DeviceState:
-    """Clock and temperature at one moment, where they can be read."""
+class DeviceMemory(Protocol):
+    """A memory of the device's own, which this process can write and read."""
 
-    clock_mhz: int | None = None
-    temperature_c: int | None = None
+    def allocate(self, size_bytes: int) -> Any:
+        """Memory that is freed with the object; int() of it is the address. Raises OutOfMemoryError."""
 
+    def upload(self, address: int, data: np.ndarray[Any, Any]) -> None:
+        """Copies host memory there."""
 
-@dataclass(frozen=True)
-class Verification:
-    """The comparison with the reference. `bound_ratio` is the worst error over its bound with c = 1."""
-
-    bound_ratio: float  # inf where a NaN or an unwritten element was found
-    wrong: int  # components over the bound
-    first_wrong: tuple[int, ...] | None = None
-    inputs: str = "normal"  # the kind that was computed with, see arrays.KINDS
-    got: float | None = None  # the component there; NaN where nothing was written
-    expected: float | None = None  # the reference's
-
-    def message(self) -> str:
-        """One sentence for the trial's log."""
-        where = f", first at {self.first_wrong}" if self.first_wrong is not None else ""
-        if self.got is not None and self.expected is not None:
-            where += f": got {self.got:.9g}, expected {self.expected:.9g}"
-        inputs = "" if self.inputs == "normal" else f" with {self.inputs} inputs"
-        worst = f"worst error is {self.bound_ratio:.3g} of its bound"
-        return f"{self.wrong} components are out of bounds{inputs}{where}; {worst}"
+    def download(self, address: int, data: np.ndarray[Any, Any]) -> None:
+        """Copies from there into `data`."""
 
 
-class Executable(Protocol):
-    """Something that can be launched on the bench's arrays: a compiled configuration, or the library's call."""
-
-    @property
-    def resources(self) -> Resources:
-        """Registers, shared memory, spills, occupancy."""
-
-    @property
-    def compile_ms(self) -> float:
-        """Wall time of compiling, 0 from the cache."""
-
-
-class Bench(Protocol):
+class Bench(ABC):
     """One problem set up on one device: inputs uploaded, reference computed once. Not thread-safe.
 
+    A device defines the abstract methods and overrides those of the others that it does better.
     Every method raises TrialFailure for what the configuration did wrong, and TunerError for anything else.
     """
 
+    compiles_ahead: ClassVar[bool] = False
+    """Whether `compile_ahead` compiles in the background."""
+
+    @property
+    def compilers(self) -> int:
+        """How many it compiles at a time, where it takes more while it evaluates one; else 0."""
+        return 0
+
+    @property
+    def memory(self) -> DeviceMemory | None:
+        """The device's memory; None where the device computes in the host's, or is in another process."""
+        return None
+
+    @abstractmethod
     def compile(self, configuration: Configuration) -> Executable:
         """The executable; TrialFailure(COMPILE_FAILED) with the compiler's log."""
 
+    @abstractmethod
     def verify(self, executable: Executable) -> Verification:
-        """One launch with poisoned outputs, held against the float64 reference; kinds of inputs take turns."""
+        """One launch with poisoned outputs, compared with the float64 reference; kinds of inputs take turns."""
 
+    @abstractmethod
     def sample(self, executable: Executable, l2: L2, count: int) -> list[float]:
         """`count` times of one launch, in ms; short kernels are batched inside a sample. No warm-up of its own."""
 
-    def library(self) -> Executable | None:
-        """The library's call for this problem (`sample` takes it), or None where the device has none."""
-
-    def library_name(self) -> str | None:
-        """For instance "cuBLAS 13.0.2 (cublasSgemm, FP32)"."""
-
-    def state(self) -> DeviceState:
-        """Clock and temperature now."""
-
+    @abstractmethod
     def close(self) -> None:
         """Frees the arrays and ends every process of the bench's own."""
 
+    def evaluate(
+        self,
+        configuration: Configuration,
+        ranking_l2: str,
+        plan: MeasurementPlan = DEFAULT_PLAN,
+        incumbent_ms: float | None = None,
+        *,
+        clock: Clock = time.monotonic,
+    ) -> Evaluation:
+        """A whole trial, see `measure.evaluate_here`."""
+        return evaluate_here(self, configuration, ranking_l2, plan, incumbent_ms, clock=clock)
 
-@runtime_checkable
-class VerifiesEachKind(Protocol):
-    """A bench with several kinds of inputs."""
+    def verify_each_kind(self, executable: Executable) -> tuple[Verification, ...] | None:  # noqa: ARG002
+        """One verification for each kind of inputs; None where there is one kind, or the result cannot be read."""
+        return None
 
-    def verify_each_kind(self, executable: Executable) -> tuple[Verification, ...] | None:
-        """One for each kind of inputs; None for a library's call where nothing can look at what it computes."""
+    def library(self) -> Executable | None:
+        """The library's call for this problem (`sample` takes it), or None where the device has none."""
+        return None
+
+    def library_name(self) -> str | None:
+        """For instance "cuBLAS 13.0.2 (cublasSgemm, FP32)"."""
+        return None
+
+    def state(self) -> DeviceState:
+        """Clock and temperature now, where they can be read."""
+        return DeviceState()
+
+    def compile_ahead(self, configurations: Sequence[Configuration]) -> None:  # noqa: B027 - nothing is a good default
+        """Starts compiling these and returns at once. `compile` waits for them; failures show there."""
+
+    def ready(self, configurations: Sequence[Configuration], *, wait: bool) -> list[Configuration]:
+        """Those that are known to be compiled or to have failed; with `wait`, at least one to be tried next."""
+        return list(configurations) if wait else []
+
+    def drop(self, configurations: Sequence[Configuration]) -> None:  # noqa: B027 - likewise
+        """Does not compile these where that has not begun: they are not tried any more."""
+
+    def load(self, configuration: Configuration, compiled: Compiled) -> Executable:  # noqa: ARG002
+        """The executable of a cubin made in another process; TrialFailure where the device refuses it."""
+        raise TunerError("this device takes no cubins")
+
+    def forget(self, executable: Executable) -> None:  # noqa: B027 - likewise
+        """Frees what is held for an executable before `close` does."""
 
 
 class Device(Protocol):

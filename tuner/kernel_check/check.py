@@ -21,7 +21,7 @@ from tilewright.tuner.devices.cpu.device import CpuDevice
 from tilewright.tuner.errors import NoCompilerError, TrialFailure
 from tilewright.tuner.kernel_check.parameters import check_parameters
 from tilewright.tuner.kernel_check.report import Finding, KernelCheckReport, SpaceSize
-from tilewright.tuner.verify import compare, is_right
+from tilewright.tuner.verify import compare
 
 SEED = 20250117
 REGISTERS_OF_BLOCK = 65536  # on every GPU from 7.5 on (CUDA C++ Programming Guide, "Compute Capabilities")
@@ -227,7 +227,7 @@ def _flaws_of_reference(kernel: Kernel, problem: Problem) -> Iterator[str]:
         yield "the reference is not finite for normal inputs"
     elif (reference.magnitude < 0).any() or reference.terms < 1:
         yield "the reference's magnitude must not be negative, and terms at least 1"
-    elif reference.value.any() and is_right(compare(np.zeros(shape, problem.dtype), reference, problem.dtype)):
+    elif reference.value.any() and compare(np.zeros(shape, problem.dtype), reference, problem.dtype).is_right:
         yield "the reference admits an answer of zeros: its magnitude or terms are far too large"
 
 
@@ -260,7 +260,7 @@ def _verify(bench: CpuBench, configurations: Sequence[Configuration], report: Ke
             message = f"{failure.outcome.value} on the CPU: {_first_error(failure)}"
             report.add([Finding("error", "result", where, message)])
             continue
-        wrong = next((one for one in found if not is_right(one)), None)
+        wrong = next((one for one in found if not one.is_right), None)
         if wrong is not None:
             report.add([Finding("error", "result", f"{where}; {wrong.message()}", "the result is wrong")])
 

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.problem import Problem
 from tilewright.tuner import statistics
-from tilewright.tuner.devices.device import L2, Executable, Verification
 from tilewright.tuner.errors import TrialFailure
 from tilewright.tuner.library.cublas import WORKSPACE_BYTES, Cublas, LibraryCall, product_of
 from tilewright.tuner.library.cublaslt import CublasLt
 from tilewright.tuner.library.layer import LayerEnd, is_layer
+from tilewright.tuner.outcome import L2, Executable, Verification
 
 if TYPE_CHECKING:
     from tilewright.tuner.devices.cuda.arrays import ProblemArrays
@@ -82,8 +82,7 @@ def _enters(bench: TimesCalls, candidate: Candidate, l2: L2) -> bool:
         if failure.sticky:
             raise
         return False
-    right = verification.wrong == 0 and verification.bound_ratio < float("inf")
-    return right and _sampled(bench, candidate, l2, 2)
+    return verification.is_right and _sampled(bench, candidate, l2, 2)
 
 
 def _sampled(bench: TimesCalls, candidate: Candidate, l2: L2, count: int) -> bool:

@@ -11,9 +11,9 @@ import numpy as np
 from tilewright.kernels.kernel import Kernel, Launch, Option, Reference, Tensor, Variant
 from tilewright.kernels.problem import Limits, Problem
 from tilewright.kernels.space import Configuration, Constraint, Parameter, Predicate
-from tilewright.tuner.devices.device import L2, Device, DeviceModel, DeviceState, Environment, Executable, Verification
+from tilewright.tuner.devices.device import Bench, Device, DeviceModel, Environment
 from tilewright.tuner.errors import TrialFailure
-from tilewright.tuner.outcome import Outcome, Resources
+from tilewright.tuner.outcome import L2, Executable, Outcome, Resources, Verification
 from tilewright.tuner.recorded.recordings import Entry, Recording
 
 _ROOMY = Limits(compute_capability=(9, 0), multiprocessors=1, memory_bytes=1 << 40)
@@ -69,7 +69,7 @@ class ReplayExecutable:
     taken: Counter[str]
 
 
-class ReplayBench:
+class ReplayBench(Bench):
     """A bench that answers with the record: the same samples in the same order, from the start after the last.
 
     Where one L2 state was not recorded, the other answers for it. `drawn_ms` sums up the times handed out.
@@ -108,16 +108,6 @@ class ReplayBench:
         samples = [recorded[i % len(recorded)] for i in range(start, start + count)]
         self.drawn_ms += sum(samples)
         return samples
-
-    def library(self) -> None:
-        """None: a recording holds no library call."""
-
-    def library_name(self) -> None:
-        """None, likewise."""
-
-    def state(self) -> DeviceState:
-        """Nothing: it is not the recorded device."""
-        return DeviceState()
 
     def close(self) -> None:
         """Nothing is held."""

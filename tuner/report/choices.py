@@ -16,7 +16,7 @@ from tilewright.kernels.problem import OptionValue, Problem
 from tilewright.kernels.space import Configuration, Constraint, SearchSpace
 from tilewright.tuner.devices.device import Bench, DeviceModel
 from tilewright.tuner.errors import TunerError
-from tilewright.tuner.measure import DEFAULT_PLAN, evaluate
+from tilewright.tuner.measure import DEFAULT_PLAN
 from tilewright.tuner.report.ladders import Step
 from tilewright.tuner.report.scales import SEARCH_PLAN, Scale
 from tilewright.tuner.study import Progress, StudyState, Trial, TuneResult
@@ -155,7 +155,7 @@ def at_size(
     times: dict[Configuration, float] = {}
     for one in dict.fromkeys([near, *space.defaults(), *drawn]):
         incumbent_ms = min(times.values(), default=None)
-        time_ms = evaluate(bench, one, l2, _FEW_PLAN, incumbent_ms).time_ms
+        time_ms = bench.evaluate(one, l2, _FEW_PLAN, incumbent_ms).time_ms
         if time_ms is not None:
             times[one] = time_ms
     return min(times, key=lambda one: times[one], default=None)

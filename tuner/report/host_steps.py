@@ -23,7 +23,7 @@ from tilewright.tuner.arrays import HostArray, random_arrays, scalar_values
 from tilewright.tuner.devices.cpu.compile import find_compiler
 from tilewright.tuner.errors import NoCompilerError, TunerError
 from tilewright.tuner.report.rows import Time
-from tilewright.tuner.verify import compare, is_right
+from tilewright.tuner.verify import compare
 
 VERIFIED_ROWS = 32
 """Rows of the output that are held against the reference: each is computed like the others, and all would take longer
@@ -84,7 +84,7 @@ class HostSteps:
         cut = {name: array[:rows] if name == first else array for name, array in arrays.items()}
         scalars = dict.fromkeys(scalar_values(self.kernel, problem), 0.0) | {"alpha": 1.0}
         verification = compare(out[:rows], self.kernel.reference(part, cut, scalars), problem.dtype)
-        if not is_right(verification):
+        if not verification.is_right:
             raise WrongHostResultError(f"{problem} on the host: {verification.message()}")
         return verification.bound_ratio
 

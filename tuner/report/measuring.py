@@ -132,7 +132,7 @@ class LadderRun:
                 self.notes.append(f"The library: {bench.library_name() or 'none for this problem'}.")
         finally:
             bench.close()
-        self._moves[kind] = moves(self.device, self.kernel, problem)
+        self._moves[kind] = moves(bench.memory, self.kernel, problem)
 
     def _chosen(self, kind: Kind) -> list[Step]:
         return [step for step in self._device_steps(kind) if step.key in self._choices]
@@ -191,7 +191,7 @@ class LadderRun:
             by_step = times(bench, configurations, l2, rounds, library=kind == PLAIN)
         finally:
             bench.close()
-        moved = moves(self.device, self.kernel, problem)
+        moved = moves(bench.memory, self.kernel, problem)
         at, told = (size + kind.beyond, None) if size else (0, dict(problem.shape))
         return [
             SweepRow(

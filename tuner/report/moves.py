@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
 
@@ -13,32 +13,19 @@ from tilewright.kernels.problem import Problem
 from tilewright.tuner import statistics
 from tilewright.tuner.arrays import HostArray
 from tilewright.tuner.devices.cuda.arrays import array_bytes
+from tilewright.tuner.devices.device import DeviceMemory
 from tilewright.tuner.report.rows import Moves
 
 _ROUNDS = 5
 _LARGE_BYTES = 1 << 29  # such arrays take tenths of a second: three rounds will do
 
 
-@runtime_checkable
-class HasMemory(Protocol):
-    """A device with a memory of its own."""
-
-    def allocate(self, size_bytes: int) -> Any:
-        """See `cuda.CudaDevice`."""
-
-    def upload(self, address: int, data: np.ndarray[Any, Any]) -> None:
-        """See `cuda.CudaDevice`."""
-
-    def download(self, address: int, data: np.ndarray[Any, Any]) -> None:
-        """See `cuda.CudaDevice`."""
-
-
-def moves(device: object, kernel: Kernel, problem: Problem) -> Moves | None:
+def moves(memory: DeviceMemory | None, kernel: Kernel, problem: Problem) -> Moves | None:
     """Wall times of allocating every array, uploading what is read and downloading the output; medians.
 
-    None where the device computes in the host's memory. Host arrays are pageable and were touched before.
+    None without a memory of the device's own. Host arrays are pageable and were touched before.
     """
-    if not isinstance(device, HasMemory):
+    if memory is None:
         return None
     sizes = array_bytes(kernel, problem)
     rounds = 3 if sum(sizes.values()) >= _LARGE_BYTES else _ROUNDS
@@ -49,17 +36,17 @@ def moves(device: object, kernel: Kernel, problem: Problem) -> Moves | None:
         held: dict[str, Any] = {}
 
         def allocate(held: dict[str, Any] = held) -> None:
-            held.update({name: device.allocate(size) for name, size in sizes.items()})
+            held.update({name: memory.allocate(size) for name, size in sizes.items()})
 
         def upload(held: dict[str, Any] = held) -> None:
             for name, array in inputs.items():
-                device.upload(int(held[name]), array)
+                memory.upload(int(held[name]), array)
 
         def download(held: dict[str, Any] = held) -> None:
-            device.download(int(held[kernel.output.name]), output)
+            memory.download(int(held[kernel.output.name]), output)
 
-        found = {"allocate": _wall_ms(allocate), "in": _wall_ms(upload), "out": _wall_ms(download)}
-        for name, time_ms in found.items() if number >= 0 else ():
+        times_ms = {"allocate": _wall_ms(allocate), "in": _wall_ms(upload), "out": _wall_ms(download)}
+        for name, time_ms in times_ms.items() if number >= 0 else ():
             times[name].append(time_ms)
     return Moves(*(statistics.median(times[name]) for name in ("allocate", "in", "out")))
 

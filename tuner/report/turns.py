@@ -12,7 +12,7 @@ from tilewright.tuner.errors import TrialFailure, TunerError
 from tilewright.tuner.measure import MeasurementPlan
 from tilewright.tuner.report.rows import Time
 from tilewright.tuner.rounds import Contestant, play
-from tilewright.tuner.verify import is_right, verify_every_kind, verify_thoroughly
+from tilewright.tuner.verify import verify_configuration, verify_library_call
 
 LIBRARY = "library"
 
@@ -67,10 +67,10 @@ def _enter(bench: Bench, configuration: Configuration) -> Contestant | str:
     """A contestant that is right with every kind of inputs, or why there is none."""
     try:
         executable = bench.compile(configuration)
-        verification = verify_thoroughly(bench, executable)
+        verification = verify_configuration(bench, executable)
     except TrialFailure as failure:
         return _reason(failure)
-    if not is_right(verification):
+    if not verification.is_right:
         return verification.message()
     contestant = Contestant(configuration, executable)
     contestant.bound_ratio = verification.bound_ratio
@@ -79,7 +79,7 @@ def _enter(bench: Bench, configuration: Configuration) -> Contestant | str:
 
 def _library_ratio(bench: Bench, library: Contestant) -> float | None:
     try:
-        verification = verify_every_kind(bench, library.executable)
+        verification = verify_library_call(bench, library.executable)
     except TrialFailure as failure:
         _reason(failure)
         return None

@@ -8,14 +8,13 @@ import pytest
 
 from tilewright.kernels.catalogue import catalogue
 from tilewright.tuner.arrays import random_arrays, scalar_values
-from tilewright.tuner.devices.device import Verification
 from tilewright.tuner.errors import TrialFailure
 from tilewright.tuner.library import choice as library_choice
 from tilewright.tuner.library import cublas as library
 from tilewright.tuner.library.choice import Candidate, fastest
 from tilewright.tuner.library.cublas import LibraryCall, product_of, version_text
 from tilewright.tuner.library.cublaslt import _Heuristic
-from tilewright.tuner.outcome import Outcome
+from tilewright.tuner.outcome import Outcome, Verification
 
 FLAGS = (False, True)
 PLACES = {"A": 1, "B": 2, "C": 3, "x": 4, "y": 5, "X": 6, "W": 7, "Y": 8}

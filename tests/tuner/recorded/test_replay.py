@@ -7,7 +7,7 @@ import made_recordings as made
 import pytest
 
 from tilewright.kernels.space import Configuration
-from tilewright.tuner.measure import evaluate
+from tilewright.tuner.measure import evaluate_here
 from tilewright.tuner.outcome import Evaluation, Outcome
 from tilewright.tuner.recorded.recordings import UnreadableRecordingError, read_recording, write_recording
 from tilewright.tuner.recorded.replay import ReplayBench, replay
@@ -57,8 +57,8 @@ def test_a_kernel_tuner_cache_is_read_finished_or_not(tmp_path, finished, zipped
     assert set(space.feasible) == {configuration(32, 1), configuration(32, 2), configuration(64, 2)}
     assert kernel.default_configuration(space) == configuration(32, 1)
     bench = device.bench(kernel, problem, seed=0)
-    assert evaluate(bench, configuration(32, 2), "warm").time_ms == pytest.approx(1.0)
-    assert evaluate(bench, configuration(64, 2), "warm").outcome is Outcome.LAUNCH_FAILED
+    assert evaluate_here(bench, configuration(32, 2), "warm").time_ms == pytest.approx(1.0)
+    assert evaluate_here(bench, configuration(64, 2), "warm").outcome is Outcome.LAUNCH_FAILED
     assert device.model.slug == "replay:made-device"
 
 
@@ -69,7 +69,7 @@ def test_a_kernel_tuner_cache_may_have_one_axis_and_a_single_time(tmp_path):
     recording = read_recording(path)
     assert recording.shape == {"size_0": 20_000_000}
     device, kernel, problem = replay(recording)
-    assert evaluate(device.bench(kernel, problem, seed=0), configuration(32, 1), "warm").time_ms == 2.0
+    assert evaluate_here(device.bench(kernel, problem, seed=0), configuration(32, 1), "warm").time_ms == 2.0
 
 
 @pytest.mark.parametrize("value", ["ring", 1.5, None, math.inf, math.nan])
@@ -105,7 +105,7 @@ def test_our_own_trials_are_written_and_replayed_the_same(tmp_path, name):
     device, kernel, problem = replay(made.valley())
     bench = device.bench(kernel, problem, seed=0)
     chosen = kernel.space(problem, device.model.limits).feasible[::5]
-    evaluated = [(c, evaluate(bench, c, "cold")) for c in chosen]
+    evaluated = [(c, evaluate_here(bench, c, "cold")) for c in chosen]
     failed = Configuration.of("fine", {"TILE": 3, "UNROLL": 1})
     evaluated.append((failed, Evaluation(Outcome.TIMED_OUT, ranking_l2="cold", bound_ratio=float("inf"), log="hung")))
     write_recording(tmp_path / name, problem, "Made Device", evaluated)
@@ -119,8 +119,8 @@ def test_our_own_trials_are_written_and_replayed_the_same(tmp_path, name):
     for c, first in evaluated[: len(chosen)]:
         recorded = recording.entries[c].samples_ms
         assert recorded == {"warm": first.warm.samples_ms, "cold": first.cold.samples_ms}
-        assert evaluate(second, c, "cold").time_ms == pytest.approx(first.time_ms, rel=0.005)
-    assert evaluate(second, failed, "cold").outcome is Outcome.TIMED_OUT
+        assert evaluate_here(second, c, "cold").time_ms == pytest.approx(first.time_ms, rel=0.005)
+    assert evaluate_here(second, failed, "cold").outcome is Outcome.TIMED_OUT
 
 
 def test_samples_come_in_the_recorded_order_and_start_again():
@@ -155,7 +155,8 @@ def test_a_real_recording_of_the_cpu_device_is_tuned_again():
     space = kernel.space(problem, device.model.limits)
     assert len(space) == 40
     result = tune(device.bench(kernel, problem, 0), kernel, space, Budget(trials=100), seed=2)
-    medians = {c: evaluate(device.bench(kernel, problem, 0), c, kernel.ranking_l2).time_ms for c in recording.entries}
+    benches = {c: device.bench(kernel, problem, 0) for c in recording.entries}
+    medians = {c: bench.evaluate(c, kernel.ranking_l2).time_ms for c, bench in benches.items()}
     assert result.stopped_by == "exhausted"
     assert result.best.configuration.variant == "wpt"
     assert result.best.time_ms == pytest.approx(min(medians.values()), rel=0.1)

@@ -23,9 +23,9 @@ from tilewright.tuner.devices.cpu.check import CheckReport, check_program
 from tilewright.tuner.devices.cpu.library import LibraryCall, library_call
 from tilewright.tuner.devices.cpu.process import Conversation, output_of
 from tilewright.tuner.devices.cpu.scratch import PrivateFolder
-from tilewright.tuner.devices.device import L2, DeviceState, Executable, Verification
+from tilewright.tuner.devices.device import Bench
 from tilewright.tuner.errors import OutOfMemoryError, TunerError
-from tilewright.tuner.outcome import Resources
+from tilewright.tuner.outcome import L2, Executable, Resources, Verification
 from tilewright.tuner.verify import compare, worse
 
 _MIN_SAMPLE_S = 1e-3
@@ -65,8 +65,10 @@ class Case:
     reference: Reference
 
 
-class CpuBench:
+class CpuBench(Bench):
     """Bench of `CpuDevice`. Arrays lie in files of a private folder, in memory where there is /dev/shm."""
+
+    compiles_ahead = True
 
     def __init__(
         self, builder: HostBuilder, kernel: Kernel, problem: Problem, seed: int, *, memory_bytes: int, cache_bytes: int
@@ -143,10 +145,6 @@ class CpuBench:
         """OpenBLAS's version and routine."""
         call = self.library()
         return call.name if call else None
-
-    def state(self) -> DeviceState:
-        """Nothing: a virtual machine does not tell."""
-        return DeviceState()
 
     def close(self) -> None:
         """Ends the sampling processes and removes the files."""

@@ -15,7 +15,7 @@ from tilewright.kernels.kernel import REAL, Kernel, Launch, Tensor
 from tilewright.kernels.problem import Problem
 from tilewright.tuner.arrays import HostArray, input_kinds, random_arrays
 from tilewright.tuner.devices.cuda.reference import CudaReferences, HeldReference
-from tilewright.tuner.devices.device import Verification
+from tilewright.tuner.outcome import Verification
 from tilewright.tuner.verify import C_DEFAULT
 
 if TYPE_CHECKING:

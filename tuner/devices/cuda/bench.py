@@ -19,12 +19,12 @@ from tilewright.tuner.devices.cuda import nvml
 from tilewright.tuner.devices.cuda.arrays import CHECK_LAUNCH, ProblemArrays, needed_bytes
 from tilewright.tuner.devices.cuda.graph import LaunchGraph
 from tilewright.tuner.devices.cuda.workspace import Workspace
-from tilewright.tuner.devices.device import L2, DeviceState, Executable, Verification
+from tilewright.tuner.devices.device import Bench
 from tilewright.tuner.devices.occupancy import occupancy
 from tilewright.tuner.errors import OutOfMemoryError, TrialFailure
 from tilewright.tuner.library.choice import CudaLibrary
 from tilewright.tuner.library.cublas import WORKSPACE_BYTES, LibraryCall, has_call
-from tilewright.tuner.outcome import Outcome, Resources
+from tilewright.tuner.outcome import L2, DeviceState, Executable, Outcome, Resources, Verification
 from tilewright.tuner.verify import worse
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ class CudaExecutable:
             self.graph = None
 
 
-class CudaBench:
+class CudaBench(Bench):
     """See `device.Bench`. The arrays stay on the GPU from here to `close`."""
 
     def __init__(self, device: CudaContext, kernel: Kernel, problem: Problem, seed: int) -> None:
@@ -85,6 +85,11 @@ class CudaBench:
         device.fill(int(self._flush_memory), flush_bytes + 16, 0)
         self._library: CudaLibrary | None = None
         self._executables: list[CudaExecutable] = []
+
+    @property
+    def memory(self) -> CudaContext:
+        """The GPU's."""
+        return self.device
 
     def compile(self, configuration: Configuration) -> CudaExecutable:
         """Compiled in this process and loaded."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 import weakref
 from collections.abc import Sequence
 from concurrent.futures import FIRST_COMPLETED, Future
@@ -14,11 +15,11 @@ from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.problem import Problem
 from tilewright.kernels.space import Configuration
 from tilewright.tuner.compile.compilation import Compilation, Compiled, Compiler, arch_of
-from tilewright.tuner.devices.device import L2, DeviceState, Executable, Verification
+from tilewright.tuner.devices.device import Bench
 from tilewright.tuner.devices.isolated.child import LoadedExecutable
 from tilewright.tuner.errors import TrialFailure
-from tilewright.tuner.measure import MeasurementPlan
-from tilewright.tuner.outcome import Evaluation, Resources
+from tilewright.tuner.measure import DEFAULT_PLAN, Clock, MeasurementPlan
+from tilewright.tuner.outcome import L2, DeviceState, Evaluation, Executable, Resources, Verification
 
 if TYPE_CHECKING:
     from tilewright.tuner.devices.isolated.process import DeviceProcess
@@ -36,7 +37,7 @@ class IsolatedExecutable:
     compiled: Compiled | None = field(default=None, repr=False)
 
 
-class IsolatedBench:
+class IsolatedBench(Bench):
     """See `device.Bench`; set up again, with the same inputs, whenever its device has a new child."""
 
     def __init__(self, device: DeviceProcess, kernel: Kernel, problem: Problem, seed: int) -> None:
@@ -50,9 +51,15 @@ class IsolatedBench:
         return self._new(configuration, self._compiled(configuration))
 
     def evaluate(
-        self, configuration: Configuration, ranking_l2: str, plan: MeasurementPlan, incumbent_ms: float | None
+        self,
+        configuration: Configuration,
+        ranking_l2: str,
+        plan: MeasurementPlan = DEFAULT_PLAN,
+        incumbent_ms: float | None = None,
+        *,
+        clock: Clock = time.monotonic,  # noqa: ARG002 - the child reads its own
     ) -> Evaluation:
-        """See `measure.evaluate`, which runs in the child: one question and one answer a trial.
+        """The whole trial in the child by one call: a call there and back takes as long as a short kernel.
 
         Nothing that the configuration breaks is left broken here; the child's deadlines hold for each of its steps.
         """
@@ -164,7 +171,9 @@ class IsolatedBench:
 
 
 class PrecompilingBench(IsolatedBench):
-    """Compiles in the device's pool, so that a killed child costs no compiling; `ahead.CompilesMany`."""
+    """Compiles ahead in the device's pool, so that a killed child costs no compiling."""
+
+    compiles_ahead = True
 
     def __init__(self, device: DeviceProcess, kernel: Kernel, problem: Problem, seed: int) -> None:
         if device.pool is None:

@@ -7,18 +7,17 @@ import traceback
 from collections.abc import Callable, Mapping
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol
 
 from tilewright.kernels.catalogue import Catalogue, catalogue
 from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.problem import Problem
 from tilewright.kernels.space import Configuration
 from tilewright.tuner.compile.compilation import Compiled
-from tilewright.tuner.devices.device import L2, Bench, Device, DeviceState, Executable, Verification
+from tilewright.tuner.devices.device import Bench, Device
 from tilewright.tuner.errors import TrialFailure, TunerError
-from tilewright.tuner.measure import ContextLostError, MeasurementPlan, evaluate
-from tilewright.tuner.outcome import Evaluation, Resources
-from tilewright.tuner.verify import verify_each_kind
+from tilewright.tuner.measure import ContextLostError, MeasurementPlan, evaluate_here
+from tilewright.tuner.outcome import L2, DeviceState, Evaluation, Executable, Resources, Verification
 
 ChildMessage = tuple[Literal["done", "broken", "failed", "error", "unexpected", "step"], Any]
 """What the child says: an answer, or before it the step of the call that begins now. "broken": done, and the context
@@ -50,22 +49,6 @@ class OpensExtension(Protocol):
 
     def open(self, device: Device) -> Extension:
         """Opens it on the device that this process has; raises TunerError or TrialFailure."""
-
-
-@runtime_checkable
-class LoadsCompiled(Protocol):
-    """A bench that takes cubins made in another process."""
-
-    def load(self, configuration: Configuration, compiled: Compiled) -> Executable:
-        """The executable; TrialFailure where the device refuses it."""
-
-
-@runtime_checkable
-class ForgetsExecutables(Protocol):
-    """A bench that holds something for each executable."""
-
-    def forget(self, executable: Any) -> None:
-        """Gives that back."""
 
 
 def find_kernel(name: str, folder: Path) -> Kernel:
@@ -141,10 +124,7 @@ class _Session:
         return self._keep(self._benches[bench], self._benches[bench].compile(configuration))
 
     def load(self, bench: int, configuration: Configuration, compiled: Compiled) -> LoadedExecutable:
-        target = self._benches[bench]
-        if not isinstance(target, LoadsCompiled):
-            raise TunerError("this device takes no cubins")
-        return self._keep(target, target.load(configuration, compiled))
+        return self._keep(self._benches[bench], self._benches[bench].load(configuration, compiled))
 
     def evaluate(
         self,
@@ -156,7 +136,7 @@ class _Session:
         incumbent_ms: float | None,
     ) -> Evaluation:
         steps = _Steps(self._benches[bench], compiled, lambda name: self._connection.send(("step", name)))
-        evaluation = evaluate(steps, configuration, ranking_l2, plan, incumbent_ms)
+        evaluation = evaluate_here(steps, configuration, ranking_l2, plan, incumbent_ms)
         steps.forget()
         return evaluation
 
@@ -167,8 +147,7 @@ class _Session:
     def forget(self, numbers: list[int]) -> None:
         for number in numbers:
             bench, executable = self._executables.pop(number)
-            if isinstance(bench, ForgetsExecutables):
-                bench.forget(executable)
+            bench.forget(executable)
 
     def verify(self, number: int) -> Verification:
         bench, executable = self._executables[number]
@@ -176,7 +155,7 @@ class _Session:
 
     def verify_each_kind(self, number: int) -> tuple[Verification, ...] | None:
         bench, executable = self._executables[number]
-        return verify_each_kind(bench, executable)
+        return bench.verify_each_kind(executable)
 
     def sample(self, number: int, l2: L2, count: int) -> list[float]:
         bench, executable = self._executables[number]
@@ -230,10 +209,8 @@ class _Steps:
         self._begin("compile")
         if self._compiled is None:
             self._executable = self._bench.compile(configuration)
-        elif isinstance(self._bench, LoadsCompiled):
-            self._executable = self._bench.load(configuration, self._compiled)
         else:
-            raise TunerError("this device takes no cubins")
+            self._executable = self._bench.load(configuration, self._compiled)
         return self._executable
 
     def verify(self, executable: Executable) -> Verification:
@@ -253,5 +230,5 @@ class _Steps:
             self._say(step)
 
     def forget(self) -> None:
-        if self._executable is not None and isinstance(self._bench, ForgetsExecutables):
+        if self._executable is not None:
             self._bench.forget(self._executable)

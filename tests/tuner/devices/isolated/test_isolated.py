@@ -15,14 +15,12 @@ import pytest
 from misbehaving_device import Absent, Opener, make_kernel
 
 from tilewright.kernels.space import Configuration
-from tilewright.tuner.ahead import CompilesAhead, CompilesMany
 from tilewright.tuner.compile.pool import CompilePool
-from tilewright.tuner.devices.device import Verification
 from tilewright.tuner.devices.isolated.device import ChildFailedError, Deadlines, IsolatedDevice, PrecompilingBench
 from tilewright.tuner.errors import DeviceLostError, NoDeviceError, OutOfMemoryError, TrialFailure, TunerError
 from tilewright.tuner.finals import finals
-from tilewright.tuner.measure import MeasurementPlan, evaluate
-from tilewright.tuner.outcome import Outcome
+from tilewright.tuner.measure import MeasurementPlan
+from tilewright.tuner.outcome import Outcome, Verification
 
 KERNEL = make_kernel()
 PROBLEM = KERNEL.problem({"n": 8})
@@ -270,7 +268,7 @@ def test_with_a_pool_the_parent_compiles_and_a_lost_child_costs_no_compiling(tmp
     device = IsolatedDevice(Opener(tmp_path, kind="cuda"), finder=make_kernel, deadlines=QUICK, pool=CompilePool(1))
     bench = device.bench(kernel, PROBLEM, seed=1)
     assert isinstance(bench, PrecompilingBench)
-    assert isinstance(bench, CompilesAhead)
+    assert bench.compiles_ahead
     bench.compile_ahead([configuration("well"), configuration("crash")])
     well, bad = bench.compile(configuration("well")), bench.compile(configuration("crash"))
     assert well.compiled.cubin.startswith(b"\x7fELF")
@@ -283,11 +281,11 @@ def test_with_a_pool_the_parent_compiles_and_a_lost_child_costs_no_compiling(tmp
 
 
 def test_without_a_pool_nothing_is_compiled_ahead(bench):
-    assert not isinstance(bench, CompilesAhead)
+    assert not bench.compiles_ahead
 
 
 def test_a_whole_trial_is_one_call_and_leaves_nothing_behind(tmp_path, device, bench):
-    evaluation = evaluate(bench, configuration("well"), "warm")
+    evaluation = bench.evaluate(configuration("well"), "warm")
     assert evaluation.outcome is Outcome.MEASURED
     assert evaluation.time_ms == 7.5
     assert (evaluation.resources.registers, evaluation.compile_ms) == (32, 1.0)
@@ -308,31 +306,30 @@ def test_a_whole_trial_is_one_call_and_leaves_nothing_behind(tmp_path, device, b
 )
 def test_a_failed_trial_is_a_value_and_the_next_one_is_measured(bench, behaviour, outcome, log):
     for _ in range(3):  # as often as it likes: every new child that takes the bench shows that the device is there
-        evaluation = evaluate(bench, configuration(behaviour), "warm")
+        evaluation = bench.evaluate(configuration(behaviour), "warm")
         assert evaluation.outcome is outcome
         assert log in evaluation.log
-    assert evaluate(bench, configuration("well"), "warm").time_ms == 7.5
+    assert bench.evaluate(configuration("well"), "warm").time_ms == 7.5
 
 
 def test_a_trial_of_nobodys_making_brings_its_traceback(bench, capfd):
     with pytest.raises(ChildFailedError, match="ZeroDivisionError: nobody thought of this"):
-        evaluate(bench, configuration("unexpected"), "warm")
+        bench.evaluate(configuration("unexpected"), "warm")
 
 
 def test_compiled_configurations_are_told_from_those_under_way(tmp_path, copy_source):
     kernel = make_kernel(folder=copy_source)
     device = IsolatedDevice(Opener(tmp_path, kind="cuda"), finder=make_kernel, deadlines=QUICK, pool=CompilePool(1))
     bench = device.bench(kernel, PROBLEM, seed=1)
-    assert isinstance(bench, CompilesMany)
     assert bench.compilers == 1
     asked = [configuration("well"), configuration("wrong")]
     bench.compile_ahead(asked)
     assert bench.ready(asked, wait=True)[0] in asked
-    assert evaluate(bench, asked[0], "warm").outcome is Outcome.MEASURED
-    assert evaluate(bench, asked[1], "warm").outcome is Outcome.WRONG_RESULT
+    assert bench.evaluate(asked[0], "warm").outcome is Outcome.MEASURED
+    assert bench.evaluate(asked[1], "warm").outcome is Outcome.WRONG_RESULT
     bench.compile_ahead([configuration("sticky")])
     bench.drop([configuration("sticky"), configuration("hang")])
-    assert evaluate(bench, configuration("sticky"), "warm").outcome is Outcome.LAUNCH_FAILED  # asked for all the same
+    assert bench.evaluate(configuration("sticky"), "warm").outcome is Outcome.LAUNCH_FAILED  # asked for all the same
     device.close()
 
 
