@@ -33,7 +33,7 @@ from tilewright.tuner.devices.device import Device
 from tilewright.tuner.devices.local import open_device
 from tilewright.tuner.outcome import Outcome
 from tilewright.tuner.statistics import median
-from tilewright.tuner.tune import Budget, Progress, tune
+from tilewright.tuner.tune import Budget, Hooks, Progress, tune
 
 SHARED_BYTES = 48 * 1024  # what a launch may have without asking
 PEERS = {"NVCUDA": "kernel_tuner NVRTC", "PYCUDA": "kernel_tuner PyCUDA"}
@@ -74,8 +74,7 @@ def ours(device: Device, kernel: Kernel, problem: Problem, space: SearchSpace, c
         budget,
         seed=seed,
         sampler="random",
-        on_trial=on_trial,
-        should_stop=lambda: len(trials) >= (budget.trials or 0),
+        hooks=Hooks(on_trial, should_stop=lambda: len(trials) >= (budget.trials or 0)),
     )
     bench.close()
     evaluations = [trial.evaluation for trial in trials]

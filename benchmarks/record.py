@@ -25,7 +25,7 @@ from tilewright.tuner.measure import MeasurementPlan
 from tilewright.tuner.outcome import Evaluation, Outcome
 from tilewright.tuner.recorded.recordings import read_recording
 from tilewright.tuner.recorded.t4 import INVALIDITY
-from tilewright.tuner.tune import Budget, Progress, Trial, tune
+from tilewright.tuner.tune import Budget, Hooks, Progress, Trial, tune
 
 SHAPES = ["2048x2048x2048", "16x4096x4096"]
 NO_RACE = MeasurementPlan(single_margin=float("inf"), race_margin=float("inf"))
@@ -104,8 +104,7 @@ def record(
             seed=seed,
             sampler="random",
             plan=NO_RACE,
-            on_trial=on_trial,
-            should_stop=is_over,
+            hooks=Hooks(on_trial, is_over),
         )
     finally:
         bench.close()

@@ -20,7 +20,7 @@ from tilewright.tuner import statistics
 from tilewright.tuner.devices.local import open_device
 from tilewright.tuner.finals import Finalist, finals
 from tilewright.tuner.measure import DEFAULT_PLAN
-from tilewright.tuner.tune import Budget, Progress, tune
+from tilewright.tuner.tune import Budget, Hooks, Progress, tune
 
 Row = dict[str, Any]
 
@@ -68,7 +68,7 @@ def main() -> None:
             trials = progress.done
 
         budget = Budget(trials=arguments.trials, seconds=arguments.seconds)
-        result = tune(bench, kernel, space, budget, seed=seed, on_trial=count)
+        result = tune(bench, kernel, space, budget, seed=seed, hooks=Hooks(count))
         if result.best is None:
             sys.exit(f"seed {seed}: nothing was measured and verified")
         winners.setdefault(result.best.configuration, []).append(seed)

@@ -26,7 +26,7 @@ from tilewright.kernels.problem import Problem
 from tilewright.tuner.devices.local import open_device
 from tilewright.tuner.search import Prior
 from tilewright.tuner.statistics import median
-from tilewright.tuner.tune import Budget, Progress, Trial, tune
+from tilewright.tuner.tune import Budget, Hooks, Knowledge, Progress, Trial, tune
 
 WITHIN = 1.05
 Row = dict[str, Any]
@@ -69,9 +69,8 @@ class Search:
                     space,
                     budget,
                     seed=seed,
-                    priors=priors,
-                    on_trial=self._record,
-                    should_stop=is_over,
+                    knowledge=Knowledge(priors=priors),
+                    hooks=Hooks(self._record, is_over),
                 )
                 self.wall_s = time.perf_counter() - begun
                 bench.close()

@@ -1,28 +1,34 @@
-"""What a study is made of: its budget, its trials, what is told while it runs and what comes of it."""
+"""What a study is made of: its budget, what it knows beforehand, its trials and its result."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 from tilewright.kernels.space import Configuration
+from tilewright.tuner.ahead import Claim
 from tilewright.tuner.finals import DroppedFinalist, Finalist, LibraryTime
 from tilewright.tuner.outcome import Evaluation
 from tilewright.tuner.rounds import Steadiness
+from tilewright.tuner.search import Prior
 
 StoppedBy = Literal["trials", "seconds", "target", "exhausted", "cancelled"]
 
 
 @dataclass(frozen=True)
 class Budget:
-    """When to stop: whichever comes first. At least one is set; all are positive. The finals come on top.
+    """When to stop: whichever comes first. At least one limit is set; all are positive. The finals come on top.
 
-    `target_ms`: stop as soon as a trial's ranking time is at or below it.
+    `target_ms`: stop as soon as a trial's ranking time is at or below it. `spent_trials` and `spent_s` are the part of
+    the limits that an earlier search of the same job has used.
     """
 
     trials: int | None = None
     seconds: float | None = None
     target_ms: float | None = None
+    spent_trials: int = 0
+    spent_s: float = 0.0
 
     def __post_init__(self) -> None:
         limits = [limit for limit in (self.trials, self.seconds, self.target_ms) if limit is not None]
@@ -71,8 +77,37 @@ class Progress:
     budget: Budget
 
 
-@dataclass
-class StudyState:
-    """What a resumed study starts from."""
+@dataclass(frozen=True)
+class Knowledge:
+    """What a search knows before its first trial.
 
-    trials: list[Trial] = field(default_factory=list)
+    `trials` of the same study are never evaluated again; new numbers follow theirs. `barred` configurations cannot
+    become finalists; they count as tried, and their times for nothing: not for the target, not in the race, not in the
+    search. `priors` are records made elsewhere. `starts` are tried right after the default, the first of them at least:
+    what was best for other shapes.
+    """
+
+    trials: Sequence[Trial] = ()
+    barred: frozenset[Configuration] = frozenset()
+    priors: Sequence[Prior] = ()
+    starts: Sequence[Configuration] = ()
+
+
+@dataclass(frozen=True)
+class Hooks:
+    """What a search calls while it runs.
+
+    `on_trial` gets every trial as it ends. `should_stop` is asked before each trial and each final round. `others`
+    returns the trials that devices of the same model have added to the study since the last call; it is called before
+    every proposal, and what it returns counts for nobody's budget. `claim` says whether a proposal is this search's to
+    try; another search may have it under way.
+    """
+
+    on_trial: Callable[[Progress], None] = lambda _progress: None
+    should_stop: Callable[[], bool] = lambda: False
+    others: Callable[[], Iterable[Trial]] = lambda: ()
+    claim: Claim = lambda _configuration: True
+
+
+NOTHING_KNOWN = Knowledge()
+NO_HOOKS = Hooks()

@@ -18,7 +18,7 @@ from tilewright.tuner.devices.device import Bench, Device
 from tilewright.tuner.errors import TrialFailure, TunerError
 from tilewright.tuner.measure import checked_samples
 from tilewright.tuner.outcome import L2, Executable
-from tilewright.tuner.tune import Budget, Progress, Trial, TuneResult, tune
+from tilewright.tuner.tune import Budget, Hooks, Progress, Trial, TuneResult, tune
 from tilewright.tuner.verify import verify_configuration
 
 SEED = 1
@@ -78,7 +78,7 @@ def _measured(device: Device, entry: Entry, budget: Budget) -> Row:
     bench = device.bench(kernel, problem, SEED)
     try:
         space = kernel.space(problem, device.model.limits)
-        result = tune(bench, kernel, space, budget, seed=SEED, on_trial=on_trial)
+        result = tune(bench, kernel, space, budget, seed=SEED, hooks=Hooks(on_trial))
         found = {
             "trials": len(trials),
             "outcomes": dict(Counter(str(trial.evaluation.outcome) for trial in trials)),

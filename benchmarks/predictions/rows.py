@@ -20,7 +20,7 @@ from tilewright.tuner.devices.device import Bench, Device
 from tilewright.tuner.measure import ContextLostError, checked_samples
 from tilewright.tuner.outcome import L2, Evaluation, Outcome
 from tilewright.tuner.predict.predictor import Predictor, Record
-from tilewright.tuner.tune import MOST_STARTS, Budget, Progress, tune
+from tilewright.tuner.tune import MOST_STARTS, Budget, Hooks, Knowledge, Progress, tune
 
 SEED = 20260
 SMALLEST, LARGEST = 32, 4096
@@ -133,7 +133,8 @@ class Run:
             return time.monotonic() >= until or len(tried) >= (budget.trials or float("inf"))
 
         try:
-            tune(bench, self.kernel, space, budget, seed=SEED, on_trial=on_trial, should_stop=is_over, starts=starts)
+            knowledge, hooks = Knowledge(starts=starts), Hooks(on_trial, is_over)
+            tune(bench, self.kernel, space, budget, seed=SEED, knowledge=knowledge, hooks=hooks)
         except ContextLostError as error:
             print(f"{problem}: {error.configuration} broke the context", file=sys.stderr)
         finally:

@@ -45,7 +45,7 @@ from tilewright.tuner.devices.local import find_device, open_device
 from tilewright.tuner.errors import DeviceLostError, NoDeviceError, TunerError
 from tilewright.tuner.finals import DroppedFinalist
 from tilewright.tuner.measure import ContextLostError
-from tilewright.tuner.tune import Budget, Progress, StudyState, Trial, TuneResult, tune
+from tilewright.tuner.tune import Budget, Hooks, Knowledge, Progress, Trial, TuneResult, tune
 
 logger = logging.getLogger(__name__)
 
@@ -156,10 +156,12 @@ class Run:
 
     def _search(self) -> TuneResult:
         barred: set[Configuration] = set(patiently(lambda s: study_rows.barred(s, self.study.id)))
+        hooks = Hooks(self._record, self._should_stop, self._others, self.leases.claim)
         while True:
-            prior = patiently(self._prior)
+            trials = patiently(self._prior_trials)
             learnt = patiently(lambda s: priors.priors(s, self.kernel, self.problem, self.study))
             starts = patiently(lambda s: priors.winners(s, self.kernel, self.problem, self.study))
+            knowledge = Knowledge(trials, frozenset(barred), learnt, [*self.first, *starts])
             bench = self.device.bench(self.kernel, self.problem, self.job.seed)
             self.preparation.is_over()
             try:
@@ -167,19 +169,11 @@ class Run:
                     bench,
                     self.kernel,
                     self.space,
-                    self.budget,
+                    replace(self.budget, spent_trials=self.done, spent_s=self.elapsed_s),
                     seed=self.job.seed,
-                    prior=prior,
-                    on_trial=self._record,
-                    should_stop=self._should_stop,
+                    knowledge=knowledge,
+                    hooks=hooks,
                     sampler=self.job.sampler,
-                    already_done=self.done,
-                    already_s=self.elapsed_s,
-                    barred=frozenset(barred),
-                    others=self._others,
-                    claim=self.leases.claim,
-                    priors=learnt,
-                    starts=[*self.first, *starts],
                 )
             except ContextLostError as lost:
                 logger.warning("The device's context was lost by %s; going on in a new one.", lost)
@@ -191,11 +185,11 @@ class Run:
             finally:
                 bench.close()
 
-    def _prior(self, session: Session) -> StudyState:
+    def _prior_trials(self, session: Session) -> list[Trial]:
         """The study's trials of the job's variants; others neither reach its target nor count as its incumbent."""
-        state = study_rows.prior_trials(session, self.study.id, self.kernel)
-        self._newest_of_others = max((trial.number for trial in state.trials), default=-1)
-        return StudyState([trial for trial in state.trials if trial.configuration in self.space])
+        trials = study_rows.prior_trials(session, self.study.id, self.kernel)
+        self._newest_of_others = max((trial.number for trial in trials), default=-1)
+        return [trial for trial in trials if trial.configuration in self.space]
 
     def _others(self) -> list[Trial]:
         """Trials that other devices have added; called before each trial, when the guests have their turn too."""

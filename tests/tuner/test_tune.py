@@ -1,6 +1,7 @@
 import itertools
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import fields
 
 import made_recordings as made
 import pytest
@@ -12,23 +13,25 @@ from tilewright.tuner.measure import ContextLostError
 from tilewright.tuner.outcome import Outcome
 from tilewright.tuner.recorded.replay import ReplayBench, replay, replay_kernel
 from tilewright.tuner.search import Prior
-from tilewright.tuner.tune import Budget, StudyState, tune
+from tilewright.tuner.tune import Budget, Hooks, Knowledge, tune
 
 BEST = Configuration.of("fine", {"TILE": 16, "UNROLL": 4})
+HOOKS, KNOWN = ({field.name for field in fields(kind)} for kind in (Hooks, Knowledge))
 
 
 class Run:
     """tune() over a recording, and what it reported on the way."""
 
-    def __init__(self, recording, budget, *, bench=None, **kwargs):
+    def __init__(self, recording, budget, *, bench=None, **options):
         device, self.kernel, problem = replay(recording)
         self.space = self.kernel.space(problem, device.model.limits)
         self.bench = bench or device.bench(self.kernel, problem, seed=0)
         self.progress = []
         self.result = None
-        self.tune = lambda: tune(
-            self.bench, self.kernel, self.space, budget, **{"seed": 0, "on_trial": self.progress.append, **kwargs}
-        )
+        hooks, knowledge = ({name: options.pop(name) for name in kind & options.keys()} for kind in (HOOKS, KNOWN))
+        options |= {"seed": 0, "hooks": Hooks(**{"on_trial": self.progress.append, **hooks})}
+        options |= {"knowledge": Knowledge(**knowledge)}
+        self.tune = lambda: tune(self.bench, self.kernel, self.space, budget, **options)
 
     def go(self):
         self.result = self.tune()
@@ -85,7 +88,7 @@ def test_of_any_number_of_starts_sixteen_are_tried_and_none_that_the_space_lacks
     earlier = Run(made.valley(), Budget(trials=50), sampler="random", starts=some).go()
     known = [t.configuration for t in earlier.trials]
     rest = [c for c in some if c not in known]
-    kwargs = {"prior": StudyState(earlier.trials), "sampler": "random", "starts": [foreign, *known, *some]}
+    kwargs = {"trials": earlier.trials, "sampler": "random", "starts": [foreign, *known, *some]}
     again = Run(made.valley(), Budget(seconds=1e9), **kwargs).go()
     assert [t.configuration for t in again.trials][: len(rest)][:14] == rest[:14]
     first = Run(made.valley(), Budget(seconds=1e9), sampler="random", starts=[foreign, *some]).go()
@@ -132,7 +135,7 @@ def test_a_time_budget_is_kept_and_what_was_spent_before_counts():
     assert 5 < len(run.trials) < 60
     assert run.trials[-1].started_s <= 100
     later = itertools.count()
-    resumed = Run(made.valley(), Budget(seconds=100), clock=lambda: float(next(later)), already_s=90.0).go()
+    resumed = Run(made.valley(), Budget(seconds=100, spent_s=90.0), clock=lambda: float(next(later))).go()
     assert 0 < len(resumed.trials) < len(run.trials) / 2
 
 
@@ -160,24 +163,24 @@ def test_cancelled_in_the_finals_there_is_no_winner_either():
 
 def test_a_resumed_study_repeats_nothing_and_counts_on():
     first = Run(made.valley(), Budget(trials=20)).go()
-    prior = StudyState(first.trials[:13])
-    second = Run(made.valley(), Budget(trials=30), prior=prior, already_done=13).go()
+    known = first.trials[:13]
+    second = Run(made.valley(), Budget(trials=30, spent_trials=13), trials=known).go()
     assert second.result.stopped_by == "trials"
     assert [t.number for t in second.trials] == list(range(13, 30))
-    assert not {t.configuration for t in second.trials} & {t.configuration for t in prior.trials}
+    assert not {t.configuration for t in second.trials} & {t.configuration for t in known}
     assert second.result.default_ms == pytest.approx(first.result.default_ms, rel=0.01)
 
 
 def test_a_finished_study_goes_straight_to_the_finals():
     first = Run(made.valley(), Budget(trials=64)).go()
-    again = Run(made.valley(), Budget(trials=64), prior=StudyState(first.trials), already_done=64).go()
+    again = Run(made.valley(), Budget(trials=64, spent_trials=64), trials=first.trials).go()
     assert again.trials == []
     assert again.result.best.configuration == BEST
 
 
 def test_prior_trials_of_other_jobs_do_not_burn_this_ones_budget():
     first = Run(made.valley(), Budget(trials=20)).go()
-    second = Run(made.valley(), Budget(trials=10), prior=StudyState(first.trials)).go()
+    second = Run(made.valley(), Budget(trials=10), trials=first.trials).go()
     assert (second.result.stopped_by, len(second.trials)) == ("trials", 10)
 
 
@@ -222,7 +225,7 @@ def test_a_broken_context_is_raised_after_its_trial_was_handed_out():
         run.tune()
     assert run.trials[-1].configuration == BEST
     assert run.trials[-1].evaluation.outcome is Outcome.LAUNCH_FAILED
-    resumed = Run(recording, Budget(trials=64), prior=StudyState(run.trials), already_done=len(run.trials)).go()
+    resumed = Run(recording, Budget(trials=64, spent_trials=len(run.trials)), trials=run.trials).go()
     assert len(resumed.trials) == 64 - len(run.trials)
     assert BEST not in {f.configuration for f in resumed.result.finalists}
 
@@ -356,8 +359,8 @@ class Sharing:
             return is_free
 
         bench, space = device.bench(kernel, problem, 0), kernel.space(problem, device.model.limits)
-        hooks = {"on_trial": on_trial, "others": others, "claim": claim}
-        return tune(bench, kernel, space, Budget(trials=trials), seed=seed, **hooks)
+        hooks = Hooks(on_trial, others=others, claim=claim)
+        return tune(bench, kernel, space, Budget(trials=trials), seed=seed, hooks=hooks)
 
 
 def test_two_searches_of_one_study_never_repeat_each_other_and_agree():

@@ -11,7 +11,7 @@ from test_tune import BEST, Run
 from tilewright.kernels.space import Configuration
 from tilewright.tuner import tune as tuning
 from tilewright.tuner.outcome import Evaluation, Outcome, Timing
-from tilewright.tuner.tune import Budget, StudyState, Trial
+from tilewright.tuner.tune import Budget, Trial
 
 WRONG = Configuration.of("fine", {"TILE": 128, "UNROLL": 8})
 
@@ -24,8 +24,8 @@ def measured(time_ms):
 BOGUS = Trial(0, WRONG, measured(0.01))
 
 
-def run(budget, *, barred=frozenset({WRONG}), prior=(BOGUS,), **kwargs):
-    return Run(made.valley(), budget, prior=StudyState(list(prior)), barred=barred, **kwargs).go()
+def run(budget, *, barred=frozenset({WRONG}), known=(BOGUS,), **kwargs):
+    return Run(made.valley(), budget, trials=known, barred=barred, **kwargs).go()
 
 
 def samples_per_trial(run):
@@ -40,7 +40,7 @@ def test_its_time_reaches_no_target():
 
 @pytest.mark.parametrize("heard", [False, True])
 def test_nobody_is_raced_against_its_time(heard):
-    told = {"prior": (), "others": iter([[BOGUS], *[[]] * 100]).__next__} if heard else {}
+    told = {"known": (), "others": iter([[BOGUS], *[[]] * 100]).__next__} if heard else {}
     found = run(Budget(trials=20), **told)
     assert max(samples_per_trial(found)) >= 7
     assert all(progress.best.configuration != WRONG for progress in found.progress)
@@ -56,7 +56,7 @@ def test_it_is_never_tried_again_and_its_number_is_kept():
 
 
 def test_what_is_handed_out_is_as_measured():
-    found = run(Budget(trials=64), prior=())
+    found = run(Budget(trials=64), known=())
     trial = next(trial for trial in found.trials if trial.configuration == WRONG)
     assert trial.evaluation.outcome is Outcome.MEASURED
     assert len(found.trials) == 64
@@ -75,7 +75,7 @@ def test_the_search_is_told_of_a_failure_and_of_the_others_as_they_were(monkeypa
 
     monkeypatch.setattr(tuning, "make_searcher", make_searcher)
     other = Trial(1, Configuration.of("fine", {"TILE": 64, "UNROLL": 8}), measured(2.0))
-    hear = {"prior": (), "others": iter([[BOGUS, other], *[[]] * 100]).__next__} if heard else {"prior": (BOGUS, other)}
+    hear = {"known": (), "others": iter([[BOGUS, other], *[[]] * 100]).__next__} if heard else {"known": (BOGUS, other)}
     run(Budget(trials=3), **hear)
     evaluations = dict(told)
     assert (evaluations[WRONG].outcome, evaluations[WRONG].log) == (Outcome.WRONG_RESULT, "barred from the finals")
@@ -86,5 +86,5 @@ def test_the_search_is_told_of_a_failure_and_of_the_others_as_they_were(monkeypa
 def test_a_barred_default_leaves_no_time_to_state_gains_against():
     plain = Run(made.valley(), Budget(trials=1)).go()
     default = plain.trials[0]
-    found = run(Budget(trials=10), prior=(default,), barred=frozenset({default.configuration}))
+    found = run(Budget(trials=10), known=(default,), barred=frozenset({default.configuration}))
     assert found.result.default_ms is None

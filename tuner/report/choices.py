@@ -19,7 +19,7 @@ from tilewright.tuner.errors import TunerError
 from tilewright.tuner.measure import DEFAULT_PLAN
 from tilewright.tuner.report.ladders import Step
 from tilewright.tuner.report.scales import SEARCH_PLAN, Scale
-from tilewright.tuner.study import Progress, StudyState, Trial, TuneResult
+from tilewright.tuner.study import Hooks, Knowledge, Progress, Trial, TuneResult
 from tilewright.tuner.tune import Budget, tune
 
 SEED = 1
@@ -109,8 +109,8 @@ def choose(
         on_trial()
 
     def search(most: int, seconds: float | None) -> TuneResult:
-        budget, prior = Budget(trials=most - len(trials), seconds=seconds), StudyState(list(trials))
-        return tune(bench, mine, space, budget, seed=SEED, prior=prior, on_trial=heard, plan=SEARCH_PLAN)
+        budget, knowledge = Budget(trials=most - len(trials), seconds=seconds), Knowledge(list(trials))
+        return tune(bench, mine, space, budget, seed=SEED, knowledge=knowledge, hooks=Hooks(heard), plan=SEARCH_PLAN)
 
     least = min(LEAST_TRIALS, len(space))
     result = search(scale.search_trials, scale.search_s)

@@ -177,7 +177,7 @@ def _share(far: float) -> float:
 def _made(session: Session, kernel: Kernel, sources: list[tuple[str, int, float]]) -> list[Prior]:
     made = []
     for source, study_id, similarity in sources:
-        trials, out = prior_trials(session, study_id, kernel).trials, barred(session, study_id)
+        trials, out = prior_trials(session, study_id, kernel), barred(session, study_id)
         evaluated = [(trial.configuration, trial.evaluation) for trial in trials]
         if sum(evaluation.time_ms is not None and c not in out for c, evaluation in evaluated) >= FEWEST_TRIALS:
             made.append(Prior.of(f"{source}, study {study_id}", evaluated, similarity, out))

@@ -17,7 +17,7 @@ from tilewright.service.operations.registry import kernel_variant_ids
 from tilewright.service.operations.staleness.standing import source_keys
 from tilewright.service.store import models
 from tilewright.tuner.outcome import Evaluation, Resources, Timing
-from tilewright.tuner.tune import StudyState, Trial
+from tilewright.tuner.tune import Trial
 
 
 def study_row(
@@ -48,7 +48,7 @@ def study_row(
     return session.scalars(query.execution_options(populate_existing=True)).one()
 
 
-def prior_trials(session: Session, study_id: int, kernel: Kernel) -> StudyState:
+def prior_trials(session: Session, study_id: int, kernel: Kernel) -> list[Trial]:
     """The tuner's view of every trial of the study whose source is still current here."""
     current = kernel_variant_ids(session, kernel).values()
     rows = session.scalars(
@@ -56,7 +56,7 @@ def prior_trials(session: Session, study_id: int, kernel: Kernel) -> StudyState:
         .where(models.Trial.study_id == study_id, models.Trial.kernel_variant_id.in_(current))
         .order_by(models.Trial.number)
     )
-    return StudyState([_trial(row) for row in rows])
+    return [_trial(row) for row in rows]
 
 
 def trials_of_others(session: Session, study_id: int, kernel: Kernel, job_id: uuid.UUID, after: int) -> list[Trial]:

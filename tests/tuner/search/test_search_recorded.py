@@ -6,7 +6,7 @@ from tilewright.tuner.outcome import Evaluation, Outcome
 from tilewright.tuner.recorded.recordings import read_recording
 from tilewright.tuner.recorded.replay import replay
 from tilewright.tuner.recorded.t4 import write_t4
-from tilewright.tuner.tune import Budget, tune
+from tilewright.tuner.tune import Budget, Hooks, tune
 
 
 @pytest.mark.parametrize("name", ["study_T4.json", "study_T4.json.gz"])
@@ -22,7 +22,7 @@ def test_a_search_is_written_as_t4_and_searched_again(tmp_path, name, sampler):
         Budget(trials=30),
         seed=1,
         sampler=sampler,
-        on_trial=lambda progress: trials.append(progress.trial),
+        hooks=Hooks(lambda progress: trials.append(progress.trial)),
     )
     failed = Configuration.of("fine", {"TILE": 3, "UNROLL": 1})
     write_t4(
