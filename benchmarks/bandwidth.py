@@ -1,4 +1,4 @@
-"""Prints what this GPU's memory gives, in GB/s as JSON: a kernel that only reads (the best of some geometries), a copy.
+"""Prints this GPU's memory bandwidth in GB/s as JSON: a kernel that only reads (the best of some geometries), a copy.
 
     python benchmarks/bandwidth.py
 

@@ -1,4 +1,4 @@
-"""What limits the winners, by the profiler's counters: ncu on the configurations that kernels.json holds.
+"""The limits of the winners by the profiler's counters: ncu on the configurations that kernels.json holds.
 
     python benchmarks/counters.py [--file benchmarks/results/h200/kernels.json] [--entry square-4096]
 
@@ -59,10 +59,10 @@ def main() -> int:
     if arguments.launch:
         launch(entries[names[0]], rows[names[0]])
         return 0
-    found = {name: profile(name, entries[name].declared.entry, arguments.file) for name in names}
+    counters = {name: profile(name, entries[name].declared.entry, arguments.file) for name in names}
     if arguments.json:
-        arguments.json.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-    print(table(found, rows))
+        arguments.json.write_text(json.dumps(counters, indent=1) + "\n", encoding="utf-8")
+    print(table(counters, rows))
     return 0
 
 
@@ -101,11 +101,11 @@ def read_counters(text: str) -> dict[str, str]:
     return {label: by_name.get(metric, "not there").removesuffix(" %") for label, metric in METRICS.items()}
 
 
-def table(found: dict[str, dict[str, str]], rows: dict[str, Any]) -> str:
+def table(counters: dict[str, dict[str, str]], rows: dict[str, Any]) -> str:
     """A Markdown table, a column an entry."""
-    lines = ["| | " + " | ".join(found) + " |", "|---|" + "---:|" * len(found)]
-    lines.append("| variant | " + " | ".join(rows[name]["variant"] for name in found) + " |")
-    lines += [f"| {label} | " + " | ".join(numbers[label] for numbers in found.values()) + " |" for label in METRICS]
+    lines = ["| | " + " | ".join(counters) + " |", "|---|" + "---:|" * len(counters)]
+    lines.append("| variant | " + " | ".join(rows[name]["variant"] for name in counters) + " |")
+    lines += [f"| {label} | " + " | ".join(numbers[label] for numbers in counters.values()) + " |" for label in METRICS]
     return "\n".join(lines)
 
 

@@ -1,4 +1,4 @@
-"""What a launch costs the caller: the launcher, beside PyCUDA's prepared call of the same function and beside torch.mm.
+"""The caller's cost of a launch: the launcher, beside PyCUDA's prepared call of the same function and beside torch.mm.
 
     python benchmarks/dispatch.py --out benchmarks/results/h200/dispatch.json
 
@@ -75,7 +75,7 @@ def prepared(launch: Launcher, *arrays: Any) -> Call:
 
 def measured(calls: dict[str, Call], rounds: int) -> dict[str, list[float]]:
     """Microseconds of one call, by name, a number a round."""
-    found: dict[str, list[float]] = {name: [] for name in calls}
+    times_us: dict[str, list[float]] = {name: [] for name in calls}
     names = list(calls)
     for place in range(rounds + 3):  # the first three warm up
         for name in names[place % len(names) :] + names[: place % len(names)]:
@@ -85,18 +85,18 @@ def measured(calls: dict[str, Call], rounds: int) -> dict[str, list[float]]:
                 call()
             end = time.perf_counter_ns()
             drv.Context.synchronize()
-            found[name].append((end - start) / BATCH / 1e3)
-    return {name: times[3:] for name, times in found.items()}
+            times_us[name].append((end - start) / BATCH / 1e3)
+    return {name: times[3:] for name, times in times_us.items()}
 
 
 def rows(times: dict[str, list[float]]) -> list[dict[str, Any]]:
     """Median, quartiles, and the median difference to the prepared call."""
-    found = []
+    table_rows = []
     for name, own in times.items():
         low, middle, high = statistics.quantiles(own, n=4)
         over = statistics.median(x - y for x, y in zip(own, times[PREPARED], strict=True))
-        found.append({"call": name, "median_us": middle, "quartiles_us": [low, high], "over_prepared_us": over})
-    return found
+        table_rows.append({"call": name, "median_us": middle, "quartiles_us": [low, high], "over_prepared_us": over})
+    return table_rows
 
 
 def main() -> None:
@@ -110,7 +110,7 @@ def main() -> None:
     context.push()
     warnings.simplefilter("ignore", UntunedWarning)
     launch = Runtime().best("gemm", m=SIZE, n=SIZE, k=SIZE)
-    found = rows(measured(contestants(launch), given.rounds))
+    calls = rows(measured(contestants(launch), given.rounds))
     document = {
         "command": "python benchmarks/dispatch.py",
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -121,10 +121,10 @@ def main() -> None:
         "problem": str(catalogue().get("gemm").problem({"m": SIZE, "n": SIZE, "k": SIZE})),
         "rounds": given.rounds,
         "calls_a_round": BATCH,
-        "rows": found,
+        "rows": calls,
     }
     given.out.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
-    for row in found:
+    for row in calls:
         print(f"{row['call']:28} {row['median_us']:7.2f} us  {row['over_prepared_us']:+6.2f}")
     context.pop()
     context.detach()

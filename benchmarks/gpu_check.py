@@ -96,7 +96,7 @@ def check(
 
 
 def verdict(bench: Bench, configuration: Configuration) -> str:
-    """What is wrong with this configuration, in one line; empty where nothing is."""
+    """The flaw of this configuration in one line; empty where it is right."""
     try:
         verification = bench.verify(bench.compile(configuration))
     except TrialFailure as failure:

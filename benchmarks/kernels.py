@@ -76,7 +76,7 @@ def main() -> int:
         if arguments.resume and is_fresh(document["rows"], head):
             continue
         if time.monotonic() >= deadline:
-            print("stopped by --stop-after; go on with --resume", file=sys.stderr)
+            print("stopped by --stop-after; continue with --resume", file=sys.stderr)
             break
         row = measure(device, entry, budget) | {"bandwidth": rates}
         document["rows"] = with_row(document["rows"], row, names)
@@ -107,7 +107,9 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--only", action="append", default=[], help="rows with this name; may be repeated")
     parser.add_argument("--trials", type=int, default=TRIALS)
     parser.add_argument("--seconds", type=float, default=SECONDS)
-    parser.add_argument("--launches", type=float, default=LAUNCHES, help="that the seconds must allow for, at the roof")
+    parser.add_argument(
+        "--launches", type=float, default=LAUNCHES, help="launches at the roof that a search has time for"
+    )
     parser.add_argument("--resume", action="store_true")
     parser.add_argument("--stop-after", type=float, default=float("inf"), metavar="SECONDS")
     parser.add_argument("--out", type=Path, help="instead of benchmarks/results/<device>/kernels.json")
@@ -135,11 +137,11 @@ def merge(parts: Sequence[Path], out: Path | None, names: Sequence[str]) -> int:
 
 
 def select(suite: Sequence[Entry], only: Sequence[str]) -> list[Entry]:
-    """The rows that any of these words names; all where there is none. Ends the program on a word that names none."""
+    """The rows that these words name; all rows without words. Ends the program on a word that names no row."""
     chosen = {word: [e for e in suite if all(e.answers_to(part) for part in word.split("+"))] for word in only}
     unknown = [word for word, entries in chosen.items() if not entries]
     if unknown:
-        sys.exit(f"no row of the suite: {', '.join(unknown)}; there is {', '.join(e.row for e in suite)}")
+        sys.exit(f"these are not rows of the suite: {', '.join(unknown)}. Its rows: {', '.join(e.row for e in suite)}")
     return [entry for entry in suite if not only or any(entry in entries for entries in chosen.values())]
 
 
@@ -149,7 +151,7 @@ def default_path(slug: str) -> Path:
 
 
 def read_document(path: Path) -> dict[str, Any]:
-    """What the file holds; no rows where it is not there."""
+    """The document of the file; without rows where the file does not exist."""
     if not path.exists():
         return {"rows": []}
     document: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
@@ -157,7 +159,7 @@ def read_document(path: Path) -> dict[str, Any]:
 
 
 def facts(device: Device, rates: dict[str, Any], arguments: argparse.Namespace) -> dict[str, Any]:
-    """What holds for the run as a whole."""
+    """The facts of the whole run."""
     model = asdict(device.model)
     model["limits"]["features"] = sorted(device.model.limits.features)
     return {
@@ -171,7 +173,7 @@ def facts(device: Device, rates: dict[str, Any], arguments: argparse.Namespace) 
 
 
 def is_fresh(rows: Sequence[Row], head: Row) -> bool:
-    """Whether there is a row without a failure that a new measurement would only repeat."""
+    """Whether the document has this row without a failure, so that --resume can skip it."""
     kept = next((row for row in rows if row["name"] == head["name"]), None)
     return kept is not None and "reason" not in kept and all(kept.get(key) == head[key] for key in SAME)
 

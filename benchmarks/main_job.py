@@ -67,7 +67,7 @@ def run(client: Client, entry: Entry, device_model: str, trials: int) -> dict[st
         time.sleep(0.2)
         job = client.job(job.id)
     if job.state != "done" or job.result is None:
-        sys.exit(f"{entry}: the job ended as {job.state}: {job.error}")
+        sys.exit(f"{entry}: the job is {job.state}: {job.error}")
     return {
         "kernel": entry.kernel,
         "shape": entry.shape,
@@ -161,7 +161,7 @@ def table(document: dict[str, Any]) -> str:
 
 
 def caption(document: dict[str, Any]) -> str:
-    """Device, environment, library, budget, date and command: what the figures are worth nothing without."""
+    """The caption of the figures: device, environment, library, budget, date and command."""
     environment, rows = document["environment"], document["rows"]
     libraries = sorted({r["result"]["library"]["name"].partition(" (")[0] for r in rows if r["result"]["library"]})
     name, day, trials = document["device_model"]["name"], document["written_at"][:10], rows[0]["trials"]

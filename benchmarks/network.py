@@ -176,10 +176,10 @@ def ways(
     torch: Any, network: Network, x: Any, steps: Sequence[network_tuning.Step], modes: Sequence[str] | None
 ) -> list[DevicePath]:
     """Every way on the GPU, ready; what PyTorch cannot compile here is left out, with its reason on standard error."""
-    found = [launched(torch, network, x, step) for step in steps]
-    found.append(uncaptured(found[-1], f"{found[-1].label}; launched one by one"))
+    paths = [launched(torch, network, x, step) for step in steps]
+    paths.append(uncaptured(paths[-1], f"{paths[-1].label}; launched one by one"))
     model = eager(torch, network, x)
-    found += [model, graphed(torch, model)]
+    paths += [model, graphed(torch, model)]
     for mode in modes or ("default", "max-autotune"):
         label = "PyTorch, torch.compile" + ("" if mode == "default" else f" ({mode})")
         path = compiled(torch, model, mode, label)
@@ -190,8 +190,8 @@ def ways(
         except (RuntimeError, OSError) as error:  # no compiler, no Triton, no room
             print(f"{label}: {error}", file=sys.stderr)
             continue
-        found.append(path)
-    return found
+        paths.append(path)
+    return paths
 
 
 def reference(network: Network, x: Matrix) -> Any:
@@ -204,11 +204,11 @@ def reference(network: Network, x: Matrix) -> Any:
     return y / y.sum(axis=1, keepdims=True)
 
 
-def checked(found: Matrix, exact: Any, labels: Any) -> Row:
+def checked(probabilities: Matrix, exact: Any, labels: Any) -> Row:
     """The worst error of a probability, and the share that it gets right."""
     return {
-        "max_error": float(np.abs(found - exact).max()),
-        "accuracy": round(float((found.argmax(axis=1) == labels).mean()), 4),
+        "max_error": float(np.abs(probabilities - exact).max()),
+        "accuracy": round(float((probabilities.argmax(axis=1) == labels).mean()), 4),
     }
 
 
@@ -273,7 +273,7 @@ def zero_copy(torch: Any, network: Network, path: DevicePath) -> Row:
     held, free = torch.cuda.memory_allocated(), torch.cuda.mem_get_info()[0]
     returned = ours(x, out)
     torch.cuda.synchronize()
-    found = {
+    document = {
         "returns_the_tensor_given": returned is out,
         "same_pointers": pointers == (x.data_ptr(), returned.data_ptr()),
         "torch_bytes_taken": torch.cuda.memory_allocated() - held,
@@ -281,7 +281,7 @@ def zero_copy(torch: Any, network: Network, path: DevicePath) -> Row:
         "rows_changed_by_zeroing_row_0": (out != before).any(dim=1).nonzero().flatten().tolist(),
     }
     x[0].copy_(row)
-    return found
+    return document
 
 
 if __name__ == "__main__":

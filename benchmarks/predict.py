@@ -76,7 +76,7 @@ def main() -> int:
         done = [row for row in state["records"] if arguments.step == "tune" or "shared" in row]
         return int(len(done) < len(tuned))
     if len(state["rows"]) < len(unseen):
-        print("stopped by --stop-after; go on with --resume", file=sys.stderr)
+        print("stopped by --stop-after; continue with --resume", file=sys.stderr)
         return 1
     counted = ("tried", "failed")
     records = [record | {name: len(record[name]) for name in counted} for record in state["records"]]
@@ -94,7 +94,7 @@ def merge(parts: Sequence[Path], out: Path) -> int:
         "rows": [row for state in states for row in state["rows"]],
     }
     if any(state["records"] != whole["records"] for state in states):
-        sys.exit("the parts had different records to predict from")
+        sys.exit("the parts were predicted from different records")
     whole["summary"] = summary(whole["rows"])
     write(out, whole)
     print(table(whole))
@@ -102,7 +102,7 @@ def merge(parts: Sequence[Path], out: Path) -> int:
 
 
 def part_of(text: str) -> tuple[int, int]:
-    """Which part of how many, from "1/2"; ValueError where that is none."""
+    """The part and the number of parts, from "1/2"; ValueError where the text is not such a pair."""
     part, of = map(int, text.split("/"))
     if not 1 <= part <= of:
         raise ValueError(text)
@@ -116,16 +116,36 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--device", default="cuda:0")
     parser.add_argument("--tuned", type=int, default=TUNED)
     parser.add_argument("--unseen", type=int, default=UNSEEN)
-    parser.add_argument("--skip", type=int, default=0, help="unseen shapes to pass over")
+    parser.add_argument("--skip", type=int, default=0, help="number of unseen shapes to skip")
     parser.add_argument("--seconds", type=float, default=SECONDS, help="for a tuned shape's search, at most")
     parser.add_argument("--trials", type=int, default=TRIALS, help="of each search, also of the jobs to compare with")
     parser.add_argument("--largest", type=int, default=LARGEST, help="size of an axis")
     parser.add_argument("--part", type=part_of, default=(1, 1), metavar="K/N", help="of the shapes every N-th")
-    parser.add_argument("--step", choices=("tune", "share"), help="this alone: another run has --records for the rest")
-    parser.add_argument("--known", action="append", default=[], type=Path, metavar="STATE", help="whose winners to try")
-    parser.add_argument("--records", action="append", default=[], type=Path, metavar="STATE", help="tune no shapes")
-    parser.add_argument("--winners", action="append", default=[], type=Path, metavar="FILE", help="jobs made before")
-    parser.add_argument("--merge", action="append", default=[], type=Path, metavar="FILE", help="a part's results")
+    parser.add_argument(
+        "--step", choices=("tune", "share"), help="run this step only; another run does the rest from --records"
+    )
+    parser.add_argument(
+        "--known",
+        action="append",
+        default=[],
+        type=Path,
+        metavar="STATE",
+        help="also try the winners recorded in this file",
+    )
+    parser.add_argument(
+        "--records",
+        action="append",
+        default=[],
+        type=Path,
+        metavar="STATE",
+        help="take the records of this file instead of tuning",
+    )
+    parser.add_argument(
+        "--winners", action="append", default=[], type=Path, metavar="FILE", help="results whose jobs are not run again"
+    )
+    parser.add_argument(
+        "--merge", action="append", default=[], type=Path, metavar="FILE", help="the results of one part; repeatable"
+    )
     parser.add_argument("--resume", action="store_true")
     parser.add_argument("--stop-after", type=float, default=float("inf"), metavar="SECONDS")
     parser.add_argument("--out", type=Path, help="instead of benchmarks/results/<device>/predict.json")
@@ -154,13 +174,13 @@ def facts(device: Device, kernel: Kernel, arguments: argparse.Namespace) -> Stat
 
 def summary(rows: Sequence[State]) -> State:
     """The figures that the goal is about, for predictions and for the nearest shape's best."""
-    found: State = {}
+    totals: State = {}
     for name, key in (("predicted", "ratio"), ("nearest", "nearest_ratio")):
         ratios = [row[key] for row in rows]
-        found[name] = {"geometric_mean": geometric_mean(ratios), "minimum": min(ratios)}
+        totals[name] = {"geometric_mean": geometric_mean(ratios), "minimum": min(ratios)}
     losses = [row["expected_loss"] for row in rows if row["expected_loss"] is not None]
-    found["expected"] = geometric_mean([1 / (1 + loss) for loss in losses]) if losses else None
-    return found
+    totals["expected"] = geometric_mean([1 / (1 + loss) for loss in losses]) if losses else None
+    return totals
 
 
 def line(row: State) -> str:
@@ -174,9 +194,9 @@ def line(row: State) -> str:
 def table(state: State) -> str:
     """All rows and what they come to."""
     head = "| shape | tuned, ms | predicted, ms | nearest's best, ms | predicted | nearest | expected |"
-    found = state["summary"]
+    totals = state["summary"]
     means = " ".join(
-        f"{name}: geometric mean {found[name]['geometric_mean']:.3f}, minimum {found[name]['minimum']:.3f};"
+        f"{name}: geometric mean {totals[name]['geometric_mean']:.3f}, minimum {totals[name]['minimum']:.3f};"
         for name in ("predicted", "nearest")
     )
     lines = [head, "|---|" + "---:|" * 6, *(line(row) for row in state["rows"]), "", means.rstrip(";")]

@@ -102,9 +102,9 @@ def drawn(
     variant: Variant, problem: Problem, limits: Limits, each: int, generator: random.Random
 ) -> Sequence[Configuration]:
     """`each` random feasible configurations, by trying; where that finds none, of all that there are."""
-    found = draw(variant.space(), problem, limits, each, generator)
-    if found:
-        return found
+    configurations = draw(variant.space(), problem, limits, each, generator)
+    if configurations:
+        return configurations
     feasible = SearchSpace((variant.space(),), problem, limits).feasible
     return generator.sample(feasible, min(each, len(feasible)))
 
@@ -128,20 +128,20 @@ def tasks(
             yield problem, chosen
 
 
-def work(kernel: Kernel, limits: Limits, count: int, wanted: int, generator: random.Random) -> Iterator[Task]:
+def work(kernel: Kernel, limits: Limits, count: int, least: int, generator: random.Random) -> Iterator[Task]:
     """Tasks that bring every variant to all shapes: one configuration at an edge, as many elsewhere as are wanting."""
     spread, edges = shapes(kernel, count, generator)
     met = len(kernel.dtypes) * len(layouts(kernel))
-    share = max(1, -(-(wanted - len(edges) * met) // max(1, count * met)))
+    share = max(1, -(-(least - len(edges) * met) // max(1, count * met)))
     for some_shapes, each in ((spread, share), (edges if count else [], 1)):
         for alike in problems(kernel, some_shapes, kernel.dtypes, generator):
             yield from tasks(kernel, alike, limits, each, generator)
 
 
-def top_up(kernel: Kernel, limits: Limits, tally: Tally, wanted: int, generator: random.Random) -> Iterator[Task]:
+def top_up(kernel: Kernel, limits: Limits, tally: Tally, least: int, generator: random.Random) -> Iterator[Task]:
     """More random problems for the variants that are short of `wanted`, until none is or hope is gone."""
-    short = {variant.name: wanted - tally.of(variant.name) for variant in kernel.variants}
-    for _ in range(4 * wanted):
+    short = {variant.name: least - tally.of(variant.name) for variant in kernel.variants}
+    for _ in range(4 * least):
         missing = [name for name, count in short.items() if count > 0]
         if not missing:
             return
@@ -208,11 +208,11 @@ def narrowed(kernel: Kernel, names: Sequence[str]) -> Kernel:
     return replace(kernel, variants=tuple(v for v in kernel.variants if not names or v.name in names))
 
 
-def summary(kernel: Kernel, tally: Tally, wanted: int, wall_s: float) -> list[str]:
+def summary(kernel: Kernel, tally: Tally, least: int, wall_s: float) -> list[str]:
     """A line for each variant and dtype."""
     lines = [f"{kernel.name}: {tally.checked.total()} checked, {len(tally.failures)} failed, {wall_s:.0f} s"]
     for variant in kernel.variants:
-        short = "" if tally.of(variant.name) >= wanted else f"  FEWER THAN THE {wanted} ASKED FOR"
+        short = "" if tally.of(variant.name) >= least else f"  FEWER THAN {least}"
         for dtype in kernel.dtypes:
             key = (variant.name, dtype)
             lines.append(

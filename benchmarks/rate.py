@@ -167,7 +167,7 @@ def peer(kernel: Kernel, problem: Problem, space: SearchSpace, backend: str, cou
 
 
 def in_own_process(backend: str, count: int, limits: Path, arguments: argparse.Namespace) -> Row:
-    """The peer's row, or why there is none: its context and what it loads stay out of this process."""
+    """The peer's row, or the reason why it failed, from a process of its own with its own CUDA context."""
     command = [
         sys.executable,
         __file__,
@@ -198,10 +198,12 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--device", default="cuda:0")
     parser.add_argument("--variant", default="register")
     parser.add_argument("--shape", default="2048x2048x2048", help="m x n x k")
-    parser.add_argument("--configurations", type=int, default=600, help="of ours in the whole space")
-    parser.add_argument("--common", type=int, default=200, help="of ours where Kernel Tuner runs")
+    parser.add_argument("--configurations", type=int, default=600, help="trials of Tilewright in its whole space")
+    parser.add_argument(
+        "--common", type=int, default=200, help="trials of Tilewright in the space that Kernel Tuner can launch"
+    )
     parser.add_argument("--peer-configurations", type=int, default=12, help=f"by NVRTC; by nvcc 1 of {SLOWER}")
-    parser.add_argument("--peer-seconds", type=float, default=90.0, help="then Kernel Tuner is given up")
+    parser.add_argument("--peer-seconds", type=float, default=90.0, help="stop Kernel Tuner after this long")
     parser.add_argument("--limits", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--peer", choices=tuple(PEERS), help="run Kernel Tuner alone, and print its row")
     parser.add_argument("--without-peers", action="store_true")

@@ -60,7 +60,7 @@ def t4_row(trial: Trial, recorded_at: str) -> Row:
 
 
 def side_measurements(evaluation: Evaluation) -> list[tuple[str, float, str]]:
-    """What else is known of it: the other L2 state's time, and what the compiler gave it."""
+    """The other measurements: the time in the other L2 state, and the compiler's resources."""
     side = evaluation.cold if evaluation.ranking_l2 == "warm" else evaluation.warm
     resources = evaluation.resources
     known = [
@@ -133,7 +133,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--variant", default="register")
     parser.add_argument("--shape", action="append", help=f"m x n x k; may be repeated (default {' and '.join(SHAPES)})")
     parser.add_argument("--configurations", type=int, default=5000, help="a shape")
-    parser.add_argument("--seconds", type=float, default=540.0, help="a shape; then what is there is written")
+    parser.add_argument("--seconds", type=float, default=540.0, help="per shape; what was recorded by then is written")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--out", type=Path, default=Path("benchmarks/recordings"))
     return parser.parse_args()

@@ -40,14 +40,14 @@ def draw(
     """Random feasible configurations; the lists of `tried` replace a parameter's values, or add a macro."""
     space = kernel.variant("register").space()
     values = {p.name: list(p.values) for p in space.parameters} | tried
-    found: dict[Configuration, None] = {}
+    drawn: dict[Configuration, None] = {}
     for _ in range(4000 * count):
         point = {name: generator.choice(choices) for name, choices in values.items()}
         if space.violated(Values(point), problem, limits) is None:
-            found[Configuration.of("register", point)] = None
-        if len(found) == count:
+            drawn[Configuration.of("register", point)] = None
+        if len(drawn) == count:
             break
-    return list(found)
+    return list(drawn)
 
 
 def random_problem(kernel: Kernel, dtype: str, generator: random.Random) -> Problem:

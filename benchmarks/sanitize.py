@@ -1,4 +1,4 @@
-"""Launches a few configurations of every variant at small shapes, in one process: what compute-sanitizer is run on.
+"""Launches a few configurations of every variant at small shapes, in one process, for compute-sanitizer.
 
     compute-sanitizer --tool memcheck --error-exitcode 9 python benchmarks/sanitize.py [--kernel gemm] [--count 3]
     compute-sanitizer --tool racecheck --error-exitcode 9 python benchmarks/sanitize.py [--variant register]
@@ -41,14 +41,14 @@ def sample(kernel: Kernel, limits: Limits, variants: Sequence[str], count: int, 
     for variant in kernel.variants:
         if variants and variant.name not in variants:
             continue
-        found = 0
+        drawn = 0
         for problem in generator.sample(small, len(small)):
-            if found == count:
+            if drawn == count:
                 break
             if variant in kernel.usable_variants(problem, limits):
                 chosen = draw(variant.space(), problem, limits, 2, generator)[-1:]
                 work.setdefault(problem, []).extend(chosen)
-                found += len(chosen)
+                drawn += len(chosen)
     return work
 
 

@@ -56,7 +56,7 @@ class Task:
     trials: int
 
     def head(self) -> Row:
-        """What names the row; one with the same is not made again on --resume."""
+        """The head that identifies the row; --resume skips rows with the same head."""
         names = [_name(path) if path else None for path in (self.path, self.prior)]
         return {"space": names[0], "sampler": self.sampler, "prior": names[1], "repeats": self.repeats}
 
@@ -105,17 +105,17 @@ def median_to(at: np.ndarray, fraction: float) -> float | None:
 
 def lead(ours: Row, others: Sequence[Row]) -> Row:
     """At each mark, ours less the best of the others by mean there, and the 95 % interval of the difference."""
-    found: Row = {}
+    leads_by_space: Row = {}
     for mark, fraction in ours["fraction_at"].items():
         best = max(others, key=lambda row: row["fraction_at"][mark])
         by = fraction - best["fraction_at"][mark]
         spread = 1.96 * math.sqrt(sum(row["sd_at"][mark] ** 2 / row["repeats"] for row in (ours, best)))
-        found[mark] = {
+        leads_by_space[mark] = {
             "over": best["sampler"],
             "by": round(by, 4),
             "ci": [round(by - spread, 4), round(by + spread, 4)],
         }
-    return found
+    return leads_by_space
 
 
 def leads(rows: Sequence[Row]) -> list[Row]:
@@ -145,15 +145,15 @@ def tasks(paths: Mapping[Path, int], repeats: int, others: int, trials: int) -> 
     """Every row, the ones that the goals are about first; `paths` with their numbers of variants."""
     by_name = {_name(path): path for path in paths}
     strategies = [KERNEL_TUNER + s for s in STRATEGIES] if importlib.util.find_spec("kernel_tuner") else []
-    found = [Task(path, SAMPLERS[0], None, repeats, trials) for path in paths]
+    rows_to_make = [Task(path, SAMPLERS[0], None, repeats, trials) for path in paths]
     single = [path for path, variants in paths.items() if variants == 1]  # Kernel Tuner knows no variants
-    found += [Task(path, strategy, None, repeats, trials) for strategy in strategies for path in single]
-    found += [
+    rows_to_make += [Task(path, strategy, None, repeats, trials) for strategy in strategies for path in single]
+    rows_to_make += [
         Task(by_name[on], SAMPLERS[0], by_name[prior], repeats, trials)
         for on, prior in PRIORS
         if on in by_name and prior in by_name
     ]
-    return found + [Task(path, sampler, None, others, trials) for sampler in SAMPLERS[1:] for path in paths]
+    return rows_to_make + [Task(path, sampler, None, others, trials) for sampler in SAMPLERS[1:] for path in paths]
 
 
 def _name(path: Path) -> str:
@@ -195,7 +195,7 @@ def main() -> int:
     parser.add_argument("recordings", type=Path, nargs="*")
     parser.add_argument("--repeats", type=int, default=100, help="of our default and of Kernel Tuner's strategies")
     parser.add_argument("--others", type=int, default=20, help="repeats of our other samplers, which take longer")
-    parser.add_argument("--spaces", nargs="*", help="only rows about these, by the names of their files")
+    parser.add_argument("--spaces", nargs="*", help="only these spaces, by the names of their files")
     parser.add_argument("--samplers", nargs="*", help="only these, Kernel Tuner's as kernel_tuner:STRATEGY")
     parser.add_argument("--trials", type=int, default=200)
     parser.add_argument("--processes", type=int, default=2)
@@ -213,12 +213,12 @@ def main() -> int:
     variants, unread = readable(paths)
     for error in unread:
         print(f"left out: {error}", file=sys.stderr)
-    wanted = tasks(variants, chosen.repeats, chosen.others, chosen.trials)
-    wanted = [task for task in wanted if not chosen.samplers or task.sampler in chosen.samplers]
-    wanted = [task for task in wanted if not chosen.spaces or _name(task.path) in chosen.spaces]
+    chosen_tasks = tasks(variants, chosen.repeats, chosen.others, chosen.trials)
+    chosen_tasks = [task for task in chosen_tasks if not chosen.samplers or task.sampler in chosen.samplers]
+    chosen_tasks = [task for task in chosen_tasks if not chosen.spaces or _name(task.path) in chosen.spaces]
     heads = [{key: row[key] for key in ("space", "sampler", "prior", "repeats")} for row in rows]
-    missing = [task for task in wanted if task.head() not in heads]
-    print(f"{len(missing)} of {len(wanted)} rows to make", flush=True)
+    missing = [task for task in chosen_tasks if task.head() not in heads]
+    print(f"{len(missing)} of {len(chosen_tasks)} rows to make", flush=True)
     os.environ["OPENBLAS_NUM_THREADS"] = "1"  # the workers share the cores; they read it as they import NumPy
     with ProcessPoolExecutor(chosen.processes, mp_context=get_context("spawn")) as pool:
         for done in as_completed([pool.submit(row_of, task) for task in missing]):

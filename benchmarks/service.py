@@ -152,7 +152,7 @@ def progress(names: Sequence[str]) -> Iterator[Iterator[str]]:
 
 
 def facts(before: Sequence[float]) -> dict[str, Any]:
-    """What holds for the run as a whole."""
+    """The facts of the whole run."""
     return {
         "command": shlex.join(["python", *sys.argv]),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -171,7 +171,7 @@ def facts(before: Sequence[float]) -> dict[str, Any]:
 
 
 def read(path: Path) -> dict[str, Any]:
-    """What the file holds; no rows where it is not there."""
+    """The document of the file; without rows where the file does not exist."""
     if not path.exists():
         return {"rows": []}
     document: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))

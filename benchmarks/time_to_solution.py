@@ -83,7 +83,7 @@ class Search:
         return min((t.evaluation.time_ms for t in self.trials if t.evaluation.time_ms is not None), default=None)
 
     def row(self, kind: str, seed: int, target_ms: float) -> Row:
-        """What came of it."""
+        """The result as a row."""
         return {
             "kind": kind,
             "seed": seed,
@@ -108,9 +108,9 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--prior-trials", type=int, default=200)
     parser.add_argument("--record", type=int, default=2000, help="trials of the long search")
     parser.add_argument("--record-seconds", type=float, default=240.0)
-    parser.add_argument("--best-ms", type=float, help="what an earlier long search found")
+    parser.add_argument("--best-ms", type=float, help="the best time of an earlier long search, which is then skipped")
     parser.add_argument("--runs", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=30.0, help="a run is given up after this")
+    parser.add_argument("--seconds", type=float, default=30.0, help="the longest that a run may take")
     parser.add_argument("--seed", type=int, default=100)
     parser.add_argument("--out", type=Path)
     return parser.parse_args()
@@ -141,9 +141,9 @@ def main() -> None:
         print(document["record"], flush=True)
     target_ms = WITHIN * best_ms
     short = Search(arguments.device, kernel, elsewhere, Budget(trials=arguments.prior_trials), seed=arguments.seed + 1)
-    told = [(trial.configuration, trial.evaluation) for trial in short.trials]
-    prior = Prior.of(str(elsewhere), told)
-    document |= {"best_ms": best_ms, **short.facts, "prior": {"shape": arguments.prior_shape, "trials": len(told)}}
+    evaluated = [(trial.configuration, trial.evaluation) for trial in short.trials]
+    prior = Prior.of(str(elsewhere), evaluated)
+    document |= {"best_ms": best_ms, **short.facts, "prior": {"shape": arguments.prior_shape, "trials": len(evaluated)}}
     rows: list[Row] = []
     for run in range(arguments.runs):
         for kind, priors in (("cold", ()), ("prior", (prior,))):

@@ -1,4 +1,4 @@
-"""A fleet on one host with two GPUs, as its users see it: what runs side by side, what is refused, what is resumed.
+"""A fleet on one host with two GPUs, as its users see it: jobs side by side, refusals and resumed jobs.
 
     python benchmarks/two_gpus.py --out benchmarks/results/h200/two_gpus.json
     python benchmarks/two_gpus.py --rehearse        # on a host without GPUs: two CPU devices, small problems; as root
@@ -74,7 +74,7 @@ ON_CPUS = Problems(
 
 
 class Checks:
-    """What is looked at, one after the other; each fills its part of the report."""
+    """The checks, one after the other; each fills its part of the report."""
 
     def __init__(self, host: Host, client: Client, problems: Problems, devices: list[DeviceAnswer]) -> None:
         self.host, self.client, self.problems, self.devices = host, client, problems, devices
@@ -161,16 +161,16 @@ class Checks:
         expected = {str(job.id) for job in self.ended}
         with suppress(TimeoutError):
             wait_for(lambda: {message["job"] for message in receiver.messages} >= expected, 10)
-        told = [message for message in receiver.messages if message["job"] in expected]
+        delivered = [message for message in receiver.messages if message["job"] in expected]
         return {
             "jobs_ended": len(expected),
-            "messages": len(told),
-            "jobs_told_of": len({message["job"] for message in told}),
-            "signatures_right": sum(message["signature_is_right"] for message in told),
+            "messages": len(delivered),
+            "jobs_told_of": len({message["job"] for message in delivered}),
+            "signatures_right": sum(message["signature_is_right"] for message in delivered),
         }
 
     def _second_workers(self) -> list[dict[str, Any]]:
-        """What is said to another worker for the first device: of this installation, and of others beside it."""
+        """The messages to a second worker for the first device, of this installation and of others beside it."""
         name = "cpu" if self.host.rehearses else "cuda:0"
         beside, apart = self.host.folder / "beside", self.host.folder / "apart"
         shared = {"TILEWRIGHT_DATA_DIR": str(beside), "TILEWRIGHT_DATABASE_URL": self.host.server.ensure()}
@@ -200,13 +200,13 @@ class Checks:
         return ended
 
     def _trials(self, job: JobAnswer) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = []
+        trials: list[dict[str, Any]] = []
         cursor = None
         while True:
             page = self.client.trials(job.id, limit=100, cursor=cursor)
-            found += [trial.model_dump(mode="json") for trial in page.items]
+            trials += [trial.model_dump(mode="json") for trial in page.items]
             if (cursor := page.next_cursor) is None:
-                return found
+                return trials
 
 
 def _times(job: JobAnswer) -> dict[str, Any]:
@@ -241,7 +241,7 @@ def look(host: Host) -> dict[str, Any]:
     receiver, report = Receiver(), dict[str, Any]()
     with Client(host.url) as client:
         begun = time.monotonic()
-        devices = wait_for(lambda: len(found := client.devices()) == 2 and found, READY_S)
+        devices = wait_for(lambda: len(known_devices := client.devices()) == 2 and known_devices, READY_S)
         _make_webhook(host.url, receiver)
         report["devices"] = [{"uuid": d.uuid, "model": d.model, "worker": d.worker} for d in devices]
         environment = devices[0].environment

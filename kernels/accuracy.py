@@ -1,4 +1,4 @@
-"""Which arithmetic a caller admits: what the option `accuracy` means for the error bound."""
+"""The error bound that the option `accuracy` stands for."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ class Catalogue:
         for folder, module in _modules(extra_folders):
             kernel = _kernel_of(folder, module)
             if kernel.name in by_name:
-                raise BrokenDeclarationError(folder, f"there is a kernel {kernel.name!r} already")
+                raise BrokenDeclarationError(folder, f"another kernel is called {kernel.name!r}")
             by_name[kernel.name] = kernel
         return cls(by_name)
 
@@ -90,7 +90,7 @@ def _modules(extra_folders: Iterable[Path]) -> Iterable[tuple[Path, ModuleType]]
 
 
 class _FreshLoader(SourceFileLoader):
-    """Reads the file itself: kept bytecode is of the same second and size, which an edited file may be too."""
+    """Reads the file itself: cached bytecode is compared by second and size, which an edit may leave alike."""
 
     def get_code(self, fullname: str) -> CodeType:
         path = self.get_filename(fullname)
@@ -129,14 +129,14 @@ def _kernel_of(folder: Path, module: ModuleType) -> Kernel:
 
 
 def _flaws(kernel: Kernel) -> Iterator[str]:
-    """What is wrong, in an order in which each check may rely on those before it: ask for the first only."""
+    """The flaws of a declaration. Each check relies on those before it, so use the first only."""
     if not _KERNEL_NAME.fullmatch(kernel.name):
         yield f"the kernel's name {kernel.name!r} must match {_KERNEL_NAME.pattern}"
     names = [variant.name for variant in kernel.variants]
     if not names or len(set(names)) != len(names):
         yield f"variants need names of their own; there are {names}"
     if kernel.default_variant not in {"", *names}:
-        yield f"default_variant {kernel.default_variant!r} is none of {names}"
+        yield f"default_variant {kernel.default_variant!r} is not one of the variants {names}"
     if kernel.ranking_l2 not in {"cold", "warm"}:
         yield f"ranking_l2 must be 'cold' or 'warm', not {kernel.ranking_l2!r}"
     roles = [tensor.role for tensor in kernel.tensors]

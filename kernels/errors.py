@@ -1,4 +1,4 @@
-"""What can be wrong with a request about a kernel."""
+"""Errors in a request about a kernel."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A kernel of the user's own: read from its folder, and what it is to be tried on."""
+"""A user's own kernel: read from its folder, with the problems and configurations that it is checked with."""
 
 from __future__ import annotations
 

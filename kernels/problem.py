@@ -1,4 +1,4 @@
-"""What is asked for (kernel, shape, dtype, options) and what a device allows."""
+"""A problem (kernel, shape, dtype, options), and the limits of a device."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A kernel's source as one text: what it includes stands where it is included, to the end and once each."""
+"""A kernel's source as one text, with every included header inlined once."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _CONDITION_LINE = re.compile(r"[ \t]*#[ \t]*(if|endif)")
 
 
 class IncludeError(KernelError):
-    """A source includes what cannot be put in its place."""
+    """A header that a source includes cannot be inlined."""
 
 
 def resolved(path: Path, folders: Sequence[Path] = ()) -> str:
@@ -30,7 +30,7 @@ def resolved(path: Path, folders: Sequence[Path] = ()) -> str:
 
 
 class _Inlining:
-    """One source being put together."""
+    """The inlining of one source."""
 
     def __init__(self, folders: Sequence[Path]) -> None:
         self._folders = folders
@@ -65,7 +65,7 @@ class _Inlining:
         """The header's text; None where it is there already."""
         if header in self._once:
             if self._once[header] and not in_condition:
-                raise IncludeError(f"{includers[-1]} includes {header}, which is there, but only inside an #if")
+                raise IncludeError(f"{includers[-1]} includes {header}, but that include is only inside an #if")
             return None
         if any(_ONCE_LINE.fullmatch(line) for line in header.read_text(encoding="utf-8").split("\n")):
             self._once[header] = in_condition

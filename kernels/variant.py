@@ -1,4 +1,4 @@
-"""One source among several of a kernel: its geometry, what it needs of a device, its part of the search space."""
+"""A variant of a kernel: one source with its geometry, requirements and part of the search space."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from tilewright.kernels.catalogue import BrokenDeclarationError, Catalogue
 log = logging.getLogger(__name__)
 
 LOOK_EVERY_S = 0.5
-"""How often the folders are looked at, by whoever asks then: some microseconds for each file in them."""
+"""How often the folders are checked for changes, on a call of `now`: some microseconds for each file."""
 
 FileState = tuple[str, int, int, int, int]
 
@@ -50,7 +50,7 @@ class WatchedCatalogue:
         try:
             self._current = Catalogue.load(self._folders)
         except BrokenDeclarationError as error:
-            log.warning("The kernels stay as they were before the last change. %s", error)
+            log.warning("The changed kernels could not be read, so the previous ones stay in use. %s", error)
         else:
             log.info("Read the kernels of %s again.", ", ".join(map(str, self._folders)))
 

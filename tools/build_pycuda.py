@@ -38,9 +38,9 @@ def cached_wheel() -> Path | None:
 
 def build() -> Path:
     """Path of the wheel, built if it is not in the cache."""
-    found = cached_wheel()
-    if found is not None:
-        return found
+    wheel = cached_wheel()
+    if wheel is not None:
+        return wheel
     with tempfile.TemporaryDirectory(prefix="pycuda-") as folder:
         work = Path(folder)
         site = work / "site"

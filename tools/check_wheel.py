@@ -16,7 +16,7 @@ SCRIPTS = {"tilewright.migrations.env"}  # run by Alembic: importing it migrates
 
 
 def main(source: Path) -> None:
-    """Print what was checked; exit 1 with the names of what is missing."""
+    """Print the checks; exit 1 with the names of missing files."""
     installed = Path(str(importlib.import_module("tilewright").__file__)).parent
     if installed.is_relative_to(source):
         sys.exit(f"check_wheel: {installed} is the source tree itself, not an installed wheel")

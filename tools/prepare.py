@@ -27,7 +27,7 @@ OLDEST, NEWEST = (3, 11), (3, 13)
 
 
 def main(purpose: str) -> None:
-    """Install what `purpose` needs and is not there yet."""
+    """Install the missing packages for `purpose`."""
     os.chdir(ROOT)
     folder = os.open(ROOT, os.O_RDONLY)  # two makes at once must not install into one environment
     fcntl.flock(folder, fcntl.LOCK_EX)
@@ -50,7 +50,7 @@ def make_environment() -> None:
         found = subprocess.run([PYTHON, "-Ic", probe], capture_output=True, text=True, check=False).stdout.strip()
         if found and (3, 11) <= tuple(map(int, found.strip("()").split(","))) <= NEWEST:
             return
-        print(f"{VENV} does not work any more: making it anew", flush=True)
+        print(f"{VENV} no longer works: making a new one", flush=True)
         shutil.rmtree(VENV)
     if not OLDEST <= sys.version_info[:2] <= NEWEST:
         sys.exit(f"Tilewright needs Python 3.11 to 3.13, this is {sys.version.split()[0]}: make PYTHON=python3.12 …")
@@ -64,7 +64,7 @@ def make_environment() -> None:
         shutil.rmtree(VENV)
         version = f"{sys.version_info[0]}.{sys.version_info[1]}"
         sys.exit(
-            f"Python {version} here can make no virtual environment: its module ensurepip is missing, and so is pip.\n"
+            f"Python {version} cannot make a virtual environment: its module ensurepip is missing, and so is pip.\n"
             f"Debian, Ubuntu: apt-get install python{version}-venv (as root); elsewhere name a complete Python: "
             "make PYTHON=/path/to/python3 …"
         )
@@ -88,11 +88,11 @@ def install_lock(name: str) -> None:
 
 def install_project() -> None:
     """Make `import tilewright` and the command find this folder."""
-    wanted = {"project": f"{digest(Path('pyproject.toml'))} {ROOT}"}
-    if read_notes().get("project") == wanted["project"]:
+    notes = {"project": f"{digest(Path('pyproject.toml'))} {ROOT}"}
+    if read_notes().get("project") == notes["project"]:
         return
     pip("install", "--no-deps", "--no-build-isolation", "-e", ".")
-    write_notes(wanted)
+    write_notes(notes)
 
 
 def has_compiler() -> bool:
@@ -110,22 +110,25 @@ def has_driver() -> bool:
 
 
 def install_pycuda(*, again: bool) -> None:
-    """Build and install PyCUDA; a failure is told, and leaves everything else working."""
-    wanted = digest(Path("requirements/gpu.lock")) + digest(Path("requirements/pycuda.lock"))
+    """Build and install PyCUDA; a failure is printed, and leaves everything else working."""
+    locks = digest(Path("requirements/gpu.lock")) + digest(Path("requirements/pycuda.lock"))
     noted = read_notes().get("gpu")
-    if noted == wanted:
+    if noted == locks:
         return
-    if noted == f"failed {wanted}" and not again:
-        print("PyCUDA could not be built here: the GPU is not used. `make gpu` tries again and shows why.", flush=True)
+    if noted == f"failed {locks}" and not again:
+        print(
+            "PyCUDA could not be built earlier, so the GPU is not used. `make gpu` tries again and shows why.",
+            flush=True,
+        )
         return
     install_lock("gpu")
     print("an NVIDIA driver is here: building PyCUDA (a minute or two, once)", flush=True)
     built = subprocess.run([PYTHON, "tools/build_pycuda.py"], stdout=subprocess.PIPE, text=True, check=False)
     if built.returncode == 0:
         pip("install", "--no-deps", "--no-index", built.stdout.strip())
-        write_notes({"gpu": wanted})
+        write_notes({"gpu": locks})
         return
-    write_notes({"gpu": f"failed {wanted}"})
+    write_notes({"gpu": f"failed {locks}"})
     print("PyCUDA was not built (the reason is above). The CPU device works; `make gpu` tries again.", flush=True)
     if again:
         sys.exit(1)
@@ -144,7 +147,7 @@ def digest(path: Path) -> str:
 
 
 def read_notes() -> dict[str, str]:
-    """What is installed, as noted."""
+    """The notes of what is installed."""
     try:
         notes: dict[str, str] = json.loads(NOTES.read_text(encoding="utf-8"))
     except (FileNotFoundError, json.JSONDecodeError):

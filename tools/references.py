@@ -1,4 +1,4 @@
-"""Writes what the references say of the code: docs/rest.md, and the tables inside docs/cli.md and docs/settings.md.
+"""Generates the references from the code: docs/rest.md, and the tables inside docs/cli.md and docs/settings.md.
 
     python tools/references.py            write them
     python tools/references.py --check    exit status 1, and their names, where they are not as they would be written
@@ -129,15 +129,15 @@ def _options(command: Any) -> str:
     return "\n".join(["| argument or option | what | default |", "|---|---|---|", *rows]) if rows else ""
 
 
-def _option(one: Any) -> str:
-    if one.param_type_name == "argument":
-        name = f"`{one.metavar or one.name.upper()}`"
+def _option(option: Any) -> str:
+    if option.param_type_name == "argument":
+        name = f"`{option.metavar or option.name.upper()}`"
     else:
-        value = "" if one.is_flag else f" {one.metavar or one.name.upper()}"
-        name = ", ".join(f"`{spelling}{value}`" for spelling in [*one.opts, *one.secondary_opts])
-    default = "required" if one.required else _shown(one.default)
-    many = " Repeatable." if one.multiple and "repeat" not in (one.help or "") else ""
-    return f"| {name} | {_cell((one.help or '') + many)} | {default} |"
+        value = "" if option.is_flag else f" {option.metavar or option.name.upper()}"
+        name = ", ".join(f"`{spelling}{value}`" for spelling in [*option.opts, *option.secondary_opts])
+    default = "required" if option.required else _shown(option.default)
+    many = " Repeatable." if option.multiple and "repeat" not in (option.help or "") else ""
+    return f"| {name} | {_cell((option.help or '') + many)} | {default} |"
 
 
 def _default(field: Any) -> str:
@@ -145,7 +145,7 @@ def _default(field: Any) -> str:
 
 
 def _shown(value: Any) -> str:
-    """A default for the eye; empty where there is none worth saying, or it differs from machine to machine."""
+    """A default for readers; empty where it says nothing, or differs from machine to machine."""
     if value is None or value is False or callable(value) or value in ((), []):
         return ""
     if isinstance(value, Path) and value.is_absolute():
@@ -176,19 +176,19 @@ def _operation(method: str, path: str, operation: Mapping[str, Any]) -> str:
 
 
 def _answer(response: Mapping[str, Any]) -> str:
-    """What comes back: schema and media type, or the words where there is no body."""
+    """The response: schema and media type, or its description where there is no body."""
     bodies = [f"{_type(each.get('schema', {}))} as `{kind}`" for kind, each in response.get("content", {}).items()]
-    said = response["description"].rstrip(".")
-    return ", or ".join(bodies) if bodies else "" if said == "Successful Response" else said
+    description = response["description"].rstrip(".")
+    return ", or ".join(bodies) if bodies else "" if description == "Successful Response" else description
 
 
-def _parameter(one: Mapping[str, Any]) -> str:
-    schema = one["schema"]
-    said = [one.get("description", "")]
-    said += [f"Default: `{_word(schema['default'])}`."] if schema.get("default") is not None else []
-    said += [f"For instance `{_word(example)}`." for example in schema.get("examples", [])[:1]]
-    name = f"`{one['name']}`" + (" (required)" if one["required"] else "")
-    return f"| {name} | {one['in']} | {_type(schema)} | {_cell(' '.join(part for part in said if part))} |"
+def _parameter(parameter: Mapping[str, Any]) -> str:
+    schema = parameter["schema"]
+    sentences = [parameter.get("description", "")]
+    sentences += [f"Default: `{_word(schema['default'])}`."] if schema.get("default") is not None else []
+    sentences += [f"For instance `{_word(example)}`." for example in schema.get("examples", [])[:1]]
+    name = f"`{parameter['name']}`" + (" (required)" if parameter["required"] else "")
+    return f"| {name} | {parameter['in']} | {_type(schema)} | {_cell(' '.join(part for part in sentences if part))} |"
 
 
 def _schema(name: str, schema: Mapping[str, Any]) -> str:

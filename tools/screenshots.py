@@ -74,7 +74,7 @@ class Shot:
 
 @dataclass(frozen=True)
 class Filled:
-    """What the pages are about: ids of studies, and a time at which the superseded results still stood."""
+    """The contents of the pages: ids of studies, and a time at which the superseded results were still current."""
 
     searched: int
     imported: int
@@ -107,7 +107,7 @@ def fill(recorded: Path) -> Filled:
     """The H200's results and one search of it, and the recording in that folder as an import of an A100."""
     convolution = recorded / CONVOLUTION
     if not convolution.exists():
-        print(f"{convolution} is not there: a part of it is shown", file=sys.stderr)
+        print(f"{convolution} does not exist: only a part of it is shown", file=sys.stderr)
         convolution = real_rows.CONVOLUTION
     read = read_recording(SEARCHED)
     entries = {Configuration.of("register", found.values): entry for found, entry in read.entries.items()}
@@ -133,7 +133,7 @@ def newest_study() -> int:
 def running(log: Path, *words: str) -> Iterator[None]:
     """A command of ours while the block runs; what it says goes to the log."""
     command = [sys.executable, "-m", "tilewright.service.cli", *words]
-    with log.open("ab") as said, subprocess.Popen(command, stderr=said) as process:
+    with log.open("ab") as log_file, subprocess.Popen(command, stderr=log_file) as process:
         try:
             yield
         finally:
@@ -163,16 +163,16 @@ def take(browser: Browser, address: str, shot: Shot, folder: Path) -> None:
         reduced_motion="reduce",
     )
     tab = context.new_page()
-    said: list[str] = []
-    tab.on("console", lambda message: said.append(message.text) if message.type == "error" else None)
+    messages: list[str] = []
+    tab.on("console", lambda message: messages.append(message.text) if message.type == "error" else None)
     answer = tab.goto(shot.path)
-    if answer is None or answer.status != 200 or said:
-        raise SystemExit(f"{shot.path} answers {answer and answer.status} {said}")
+    if answer is None or answer.status != 200 or messages:
+        raise SystemExit(f"{shot.path} answers {answer and answer.status} {messages}")
     if shot.drawn is not None:
         tab.locator("#place option").nth(1).wait_for(state="attached")
         drawn_strokes.draw(tab, shot.drawn)
         tab.locator("#where").filter(has_text=" on ").wait_for()  # a device answered
-        said.clear()  # that it asked again while the device was getting ready
+        messages.clear()  # that it asked again while the device was getting ready
     tab.wait_for_timeout(300)  # fonts and canvases are painted
     height = min(int(tab.evaluate("document.documentElement.scrollHeight")), shot.tallest)
     tab.screenshot(
@@ -189,11 +189,11 @@ def main() -> None:
     parser.add_argument("recorded", nargs="?", type=Path, default=ROOT.parent / "shared" / "data" / "recorded")
     parser.add_argument("--out", type=Path, default=ROOT / "docs" / "screenshots")
     parser.add_argument("--only", nargs="*", help="names of pictures")
-    asked = parser.parse_args()
+    arguments = parser.parse_args()
     executable = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
     if executable is None:
         raise SystemExit("no Chromium: install it, or name it in CHROMIUM")
-    asked.out.mkdir(parents=True, exist_ok=True)
+    arguments.out.mkdir(parents=True, exist_ok=True)
     with ExitStack() as stack:
         data = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tw-shots-", ignore_cleanup_errors=True)))
         os.environ["TILEWRIGHT_DATA_DIR"] = str(data)
@@ -204,7 +204,7 @@ def main() -> None:
         configure(url)
         stack.callback(configure, None)
         schema.upgrade(url)
-        filled = fill(asked.recorded)
+        filled = fill(arguments.recorded)
         with socket.create_server(("127.0.0.1", 0)) as free:
             port = free.getsockname()[1]
         address = f"http://127.0.0.1:{port}"
@@ -222,9 +222,9 @@ def main() -> None:
             httpx.get(f"{address}/v1/kernels/gemm/best", params=query).raise_for_status()
         (place,) = httpx.get(f"{address}/v1/digits/places").json()["items"]
         for shot in shots(filled, newest_study(), place["on"]):
-            if not asked.only or shot.name in asked.only:
-                take(browser, address, shot, asked.out)
-                print(asked.out / f"{shot.name}.png")
+            if not arguments.only or shot.name in arguments.only:
+                take(browser, address, shot, arguments.out)
+                print(arguments.out / f"{shot.name}.png")
         browser.close()
 
 

@@ -87,10 +87,10 @@ def parse() -> argparse.Namespace:
 
 def installed_data() -> Path:
     """The copy in an installed scikit-learn, or the end of the program with the remedy."""
-    found = importlib.util.find_spec("sklearn")
-    if found is None or found.origin is None:
+    package = importlib.util.find_spec("sklearn")
+    if package is None or package.origin is None:
         sys.exit("scikit-learn is not installed: pip install scikit-learn, or name its digits.csv.gz with --data")
-    return Path(found.origin).parent / "datasets" / "data" / "digits.csv.gz"
+    return Path(package.origin).parent / "datasets" / "data" / "digits.csv.gz"
 
 
 def read(path: Path) -> tuple[Array, NDArray[np.int64]]:
@@ -145,17 +145,17 @@ def fit(cells: Array, labels: NDArray[np.int64], seed: int, epochs: int) -> Netw
     steps = 0
     for epoch in range(epochs):
         seen = np.concatenate([cells, varied(cells, generator), varied(cells, generator)])
-        inputs, wanted = images(seen), np.concatenate([labels] * 3)
+        inputs, expected = images(seen), np.concatenate([labels] * 3)
         rate = RATE * 0.5 * (1 + np.cos(np.pi * epoch / epochs))
         order = generator.permutation(len(inputs))
         for first in range(0, len(order), BATCH):
             part = order[first : first + BATCH]
             steps += 1
-            adam(parameters, moments, gradients(parameters, inputs[part], wanted[part]), rate, steps)
+            adam(parameters, moments, gradients(parameters, inputs[part], expected[part]), rate, steps)
     return Network.of(parameters[0::2], parameters[1::2])
 
 
-def gradients(parameters: list[NDArray[Any]], x: Array, wanted: NDArray[np.int64]) -> list[NDArray[Any]]:
+def gradients(parameters: list[NDArray[Any]], x: Array, labels: NDArray[np.int64]) -> list[NDArray[Any]]:
     """Of the mean cross-entropy, in the parameters' order: weights and bias of each layer."""
     activations = [np.asarray(x, np.float64)]
     weights, biases = parameters[0::2], parameters[1::2]
@@ -164,13 +164,13 @@ def gradients(parameters: list[NDArray[Any]], x: Array, wanted: NDArray[np.int64
     z = activations[-1] @ weights[-1].T + biases[-1]
     z = np.exp(z - z.max(axis=1, keepdims=True))
     slope = z / z.sum(axis=1, keepdims=True)
-    slope[np.arange(len(wanted)), wanted] -= 1
-    slope /= len(wanted)
-    found: list[NDArray[Any]] = []
+    slope[np.arange(len(labels)), labels] -= 1
+    slope /= len(labels)
+    slopes: list[NDArray[Any]] = []
     for place in range(len(weights) - 1, -1, -1):
-        found = [slope.T @ activations[place], slope.sum(axis=0), *found]
+        slopes = [slope.T @ activations[place], slope.sum(axis=0), *slopes]
         slope = (slope @ weights[place]) * (activations[place] > 0)
-    return found
+    return slopes
 
 
 def adam(

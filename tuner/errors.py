@@ -1,4 +1,4 @@
-"""What can go wrong in a tuning run. A failed trial is a value (`outcome.Evaluation`), not one of these."""
+"""The errors of a tuning run. A failed trial is a value (`outcome.Evaluation`), not an error."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class DeviceLostError(TunerError):
 
 
 class TrialFailure(Exception):  # noqa: N818 - it names what happened to a trial, and becomes a value at once
-    """One configuration failed in an expected way; `measure.evaluate` turns it into a recorded value.
+    """One configuration failed in an expected way; `measure.evaluate_here` turns it into a recorded value.
 
     `sticky` says that the device's context is unusable from here on and must be made anew.
     """

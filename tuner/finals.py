@@ -53,7 +53,7 @@ class DroppedFinalist:
 
 @dataclass(frozen=True)
 class FinalsResult:
-    """How the finals ended: finalists best first, library, the default's time there, who failed, how steady it was.
+    """The result of the finals: finalists best first, the library, the default's time, failures, steadiness.
 
     `library_failure`: what kept the library's time or its error from being known; None where there is no library.
     """
@@ -75,7 +75,7 @@ def finals(
     default: Configuration | None = None,
     should_stop: Callable[[], bool] = lambda: False,
 ) -> FinalsResult | None:
-    """The standing after `plan.final_rounds` interleaved rounds, the winner verified afresh; None when stopped.
+    """The result of `plan.final_rounds` interleaved rounds, with the winner verified again; None when stopped.
 
     Rounds during which the device changed (a clock, a neighbour) are played again, and then its standing says so.
     `default` takes part even where its trial is far behind: the gain over it is stated from the same minutes, and
@@ -110,7 +110,7 @@ def finals(
 
 @dataclass
 class _Fallen:
-    """Who left the finals before their end, and why."""
+    """The contestants that left the finals early, with the reasons."""
 
     dropped: list[DroppedFinalist] = field(default_factory=list)
     library: str | None = None
@@ -151,7 +151,7 @@ def _enter(
 
 
 def _verified(bench: Bench, ranked: list[Contestant], fallen: _Fallen) -> list[Contestant]:
-    """The contestants from the first one on that is right with every kind of inputs."""
+    """The contestants from the first that is right with every kind of inputs onwards."""
     for place, contestant in enumerate(ranked):
         assert contestant.configuration is not None  # noqa: S101 - the library is not ranked here
         try:

@@ -54,7 +54,7 @@ class ContextLostError(TunerError):
 
 
 class Samples(Protocol):
-    """What a trial needs of a `device.Bench`."""
+    """The part of a `device.Bench` that a trial needs."""
 
     def compile(self, configuration: Configuration) -> Executable:
         """See `device.Bench`."""
@@ -96,7 +96,7 @@ def evaluate_here(
 
 
 class _Trial:
-    """What is known so far of one configuration, so that a failure keeps it."""
+    """The facts about one configuration so far, which a failure keeps."""
 
     def __init__(self, bench: Samples, configuration: Configuration, ranking_l2: L2) -> None:
         self.bench, self.configuration, self.ranking_l2 = bench, configuration, ranking_l2
@@ -152,7 +152,7 @@ def checked_samples(bench: Samples, executable: Executable, l2: str, count: int)
     """`count` samples, each of which can be a time; TrialFailure(LAUNCH_FAILED) where one cannot."""
     samples = bench.sample(executable, cast("L2", l2), count)
     if len(samples) != count or not all(statistics.is_time(sample) for sample in samples):
-        raise TrialFailure(Outcome.LAUNCH_FAILED, f"asked for {count} times, the device gave {samples}")
+        raise TrialFailure(Outcome.LAUNCH_FAILED, f"expected {count} times, but the device returned {samples}")
     return samples
 
 

@@ -24,7 +24,7 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True)
 class Resources:
-    """What the compiler gave one kernel: per thread (registers, spills, local) or per block (shared).
+    """The resources of one compiled kernel: per thread (registers, spills, local) or per block (shared).
 
     `occupancy` is theoretical, 0 to 1. None where the device has no such notion (CPU).
     """
@@ -97,7 +97,7 @@ class Timing:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Everything a trial is recorded with. Times only with outcome `measured`, and then verified."""
+    """The record of a trial. It has times only with outcome `measured`, and is verified then."""
 
     outcome: Outcome
     warm: Timing | None = None

@@ -38,7 +38,7 @@ def _peak(model: DeviceModel, dtype: str, accuracy: str | None) -> float | None:
 
 
 def percent_of_roof(kernel: Kernel, problem: Problem, model: DeviceModel, time_ms: float) -> float | None:
-    """What part of the roof this time reaches, 0 to 100; None where there is no roof.
+    """The percentage of the roof that this time reaches; None where the roof is unknown.
 
     Over 100 is possible: from the L2 cache data comes faster than the memory's bandwidth.
     """

@@ -1,4 +1,4 @@
-"""Interleaved rounds: what changes in the device meets all contestants alike, and is noticed."""
+"""Interleaved rounds: a change in the device affects all contestants alike, and is noticed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 @dataclass
 class Contestant:
-    """Who takes part, and the median of each round; the library has no configuration and cannot win."""
+    """A participant and the median of each round; the library has no configuration and cannot win."""
 
     configuration: Configuration | None
     executable: Executable
@@ -41,7 +41,7 @@ class Contestant:
 
 @dataclass(frozen=True)
 class Steadiness:
-    """What the device did from the first rounds to the last, as ratios minus 1: all contestants' time, and the clock.
+    """Drift from the first rounds to the last, as ratios minus 1: of all contestants' times, and of the clock.
 
     Zero where the noise shows no change. `clock_drift` is None where the device tells no clock. `attempts`: how often
     the rounds were played until they were steady, or no more were allowed.
@@ -62,7 +62,7 @@ def play(
     should_stop: Callable[[], bool],
     drop: Callable[[Contestant, TrialFailure], None],
 ) -> Steadiness | None:
-    """Plays `plan.final_rounds`, anew where the device changed meanwhile, and says how steady the last were.
+    """Plays `plan.final_rounds`, again where the device changed meanwhile; the steadiness of the last rounds.
 
     Who fails is handed to `drop` and leaves `contestants`. None when stopped.
     """
@@ -109,7 +109,7 @@ def _rounds(
 
 
 def _clock_mhz(bench: Bench) -> int | None:
-    """None where the device does not tell it, or not in time: a clock that nobody knows is no reason to end a job."""
+    """The clock, None where the device does not report it in time: that is no reason to end a job."""
     try:
         return once_more(bench.state).clock_mhz
     except TrialFailure as failure:
@@ -119,9 +119,9 @@ def _clock_mhz(bench: Bench) -> int | None:
 
 
 def once_more(call: Callable[P, T], *arguments: P.args, **options: P.kwargs) -> T:
-    """What the call gives, which is made a second time where the device's process was lost outside of a launch.
+    """The call's result; the call is repeated once where the device's process was lost outside of a launch.
 
-    That happens to whoever has the turn, while what fell in the finals is barred. The second call finds a new process.
+    Such a loss is not the contestant's doing, and a dropped finalist is barred. The second call finds a new process.
     """
     try:
         return call(*arguments, **options)

@@ -1,4 +1,4 @@
-"""What noisy times allow one to say: medians, intervals without assumptions on the noise, ties, settling."""
+"""Statistics of noisy times: medians, intervals without assumptions on the noise, ties, settling."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def ratio_interval(
 
 
 def is_tie(times: Sequence[float], others: Sequence[float], confidence: float = CONFIDENCE) -> bool:
-    """Whether these rounds leave open which of the two is faster."""
+    """Whether these rounds cannot tell which of the two is faster."""
     _, interval = ratio_interval(times, others, confidence)
     return interval.low <= 1 <= interval.high
 
@@ -95,7 +95,7 @@ def drift(values: Sequence[float]) -> float:
 
 
 def is_time(value: float) -> bool:
-    """Whether a device's answer can be a time: finite and above zero."""
+    """Whether a device's number can be a time: finite and above zero."""
     return math.isfinite(value) and value > 0
 
 

@@ -33,7 +33,7 @@ class Budget:
     def __post_init__(self) -> None:
         limits = [limit for limit in (self.trials, self.seconds, self.target_ms) if limit is not None]
         if not limits or not all(limit > 0 for limit in limits):
-            raise ValueError(f"a budget has a limit, and its limits are above zero: {self}")
+            raise ValueError(f"a budget needs a limit, and each limit must be above zero: {self}")
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class TuneResult:
 
 @dataclass(frozen=True)
 class Progress:
-    """Handed to `on_trial` after each trial."""
+    """The state of a study after a trial, for `on_trial`."""
 
     trial: Trial
     best: Trial | None

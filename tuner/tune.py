@@ -30,7 +30,7 @@ from tilewright.tuner.study import (
 )
 
 MOST_STARTS = 16
-"""Of the starts that a caller names so many are tried, and no more than SHARE_OF_BUDGET allows to choose blindly."""
+"""The most of a caller's starts that are tried; SHARE_OF_BUDGET may allow fewer."""
 
 
 def tune(
@@ -108,7 +108,7 @@ class _Study:
         self.before: Outcome | None = self.trials[-1].evaluation.outcome if self.trials else None
 
     def _untried(self, starts: Sequence[Configuration]) -> list[Configuration]:
-        """Those of them that are tried first."""
+        """The starts that are new here, as many as the budget allows."""
         tried = {trial.configuration for trial in self.trials}
         most = MOST_STARTS if self.budget.trials is None else min(MOST_STARTS, self.budget.trials // SHARE_OF_BUDGET)
         untried = [c for c in dict.fromkeys(starts) if c in self.space and c not in tried]
@@ -126,7 +126,7 @@ class _Study:
         return next((t.evaluation.time_ms for t in self.trials if t.configuration == self.default), None)
 
     def search(self) -> StoppedBy:
-        """Runs trials until something says stop; what it was."""
+        """Runs trials until a limit, the target, the end of the space or a cancellation stops them; the reason."""
         self.started = self.clock() - self.budget.spent_s
         while True:
             self._hear(self.hooks.others())
@@ -155,7 +155,7 @@ class _Study:
         return [configuration for configuration in ranked[: self.plan.finalists] if fit[configuration] <= limit]
 
     def result(self, standing: FinalsResult, stopped_by: StoppedBy) -> TuneResult:
-        """The standing with what gains are stated against."""
+        """The result of the study: the finals, with the times that gains are stated against."""
         times = [trial.evaluation.time_ms for trial in self.trials if trial.evaluation.time_ms is not None]
         return TuneResult(
             best=standing.finalists[0] if standing.finalists else None,
@@ -193,7 +193,7 @@ class _Study:
         self.proposals.tell(counted.configuration, counted.evaluation)
 
     def _counted(self, trial: Trial) -> Trial:
-        """As it counts here: what is barred was verified once and is wrong, so its time is nothing to be beaten."""
+        """The trial as it counts here: a barred one was found wrong later, so its time does not count."""
         evaluation = trial.evaluation
         if trial.configuration not in self.barred or evaluation.time_ms is None:
             return trial
@@ -221,7 +221,7 @@ class _Study:
             raise broken
 
     def _evaluate(self, configuration: Configuration) -> tuple[Evaluation, TunerError | None]:
-        """What to record, and what the configuration broke."""
+        """The evaluation to record, and the error if the configuration broke the device."""
         incumbent_ms = None if self.best is None else self.best.evaluation.time_ms
         try:
             ranking_l2 = self.kernel.ranking_l2

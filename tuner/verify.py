@@ -1,4 +1,4 @@
-"""Verification: a result held against the float64 reference, component by component."""
+"""Verification: a result compared with the float64 reference, component by component."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def tolerance(reference: Reference, dtype: str) -> NDArray[np.float64]:
 
 
 def bound_factor(terms: int, unit_roundoff: float | None, dtype: str) -> float:
-    """What a magnitude is multiplied by to be a bound; `unit_roundoff` None is the dtype's own."""
+    """The factor from a magnitude to its bound; `unit_roundoff` None is the dtype's own."""
     return math.sqrt(terms) * (UNIT_ROUNDOFF[dtype] if unit_roundoff is None else unit_roundoff)
 
 

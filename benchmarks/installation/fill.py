@@ -60,7 +60,7 @@ FROM trials t JOIN studies s ON s.id = t.study_id WHERE s.space_hash = 'syntheti
 
 @dataclass(frozen=True)
 class Filled:
-    """What is there: every shape is tuned on every model."""
+    """The contents of the database: every shape is tuned on every model."""
 
     models: Sequence[str]
     shapes: Sequence[Mapping[str, int]]

@@ -47,8 +47,8 @@ class Receiver(http.server.ThreadingHTTPServer):
         signed = f"{headers['webhook-id']}.{headers['webhook-timestamp']}.".encode() + body
         expected = "v1," + base64.b64encode(hmac.new(self.secret, signed, hashlib.sha256).digest()).decode()
         is_signed = hmac.compare_digest(expected, headers["webhook-signature"])
-        said = json.loads(body)
-        self.messages.append({"type": said["type"], "job": said["data"]["id"], "signature_is_right": is_signed})
+        message = json.loads(body)
+        self.messages.append({"type": message["type"], "job": message["data"]["id"], "signature_is_right": is_signed})
 
 
 class _Receive(http.server.BaseHTTPRequestHandler):
@@ -139,11 +139,11 @@ def running(folder: Path, *, rehearses: bool) -> Iterator[Host]:
 
 
 def wait_for(condition: Callable[[], Any], within_s: float) -> Any:
-    """What the condition answers once it holds; raises TimeoutError. An API that is away counts as not yet."""
+    """The condition's value once it is true; raises TimeoutError. An API that is away counts as not yet."""
     deadline = time.monotonic() + within_s
     while time.monotonic() < deadline:
         with suppress(ApiUnreachableError, ApiProblemError):
-            if found := condition():
-                return found
+            if answer := condition():
+                return answer
         time.sleep(0.05)
-    raise TimeoutError(f"not within {within_s:.0f} s")
+    raise TimeoutError(f"the condition did not hold within {within_s:.0f} s")

@@ -1,4 +1,4 @@
-"""What `make bench-service` measures: PostgreSQL of its own in a temporary folder, and real processes around it."""
+"""The installation for `make bench-service`: its own PostgreSQL in a temporary folder, and real processes around it."""
 
 from __future__ import annotations
 
@@ -185,24 +185,24 @@ def answers(program: Program, path: str) -> bool:
 
 def in_memory(program: Program) -> int:
     """Best configurations that the API process holds."""
-    found = IN_MEMORY.search(program.get("/metrics").text)
-    return int(float(found[1])) if found else 0
+    count = IN_MEMORY.search(program.get("/metrics").text)
+    return int(float(count[1])) if count else 0
 
 
 def until(holds: Callable[[], T | None], within_s: float, every_s: float = 0.05) -> T:
-    """What `holds` returns as soon as it is true; ends the benchmark where that takes too long."""
+    """The value of `holds` once it is true; ends the benchmark where that takes too long."""
     deadline = time.monotonic() + within_s
-    while not (found := holds()):
+    while not (answer := holds()):
         if time.monotonic() > deadline:
-            sys.exit(f"waited {within_s:.0f} s in vain")
+            sys.exit(f"gave up after {within_s:.0f} s")
         time.sleep(every_s)
-    return found
+    return answer
 
 
 def load(job: Mapping[str, Any]) -> dict[str, Any]:
-    """What the second process measured."""
-    told = json.dumps(job).encode()
-    done = subprocess.run([sys.executable, str(HERE / "load.py")], input=told, stdout=subprocess.PIPE, check=True)
+    """The measurements of the second process."""
+    request = json.dumps(job).encode()
+    done = subprocess.run([sys.executable, str(HERE / "load.py")], input=request, stdout=subprocess.PIPE, check=True)
     measured: dict[str, Any] = json.loads(done.stdout)
     return measured
 

@@ -21,16 +21,16 @@ SHORT = {"TILEWRIGHT_HEARTBEAT_S": "0.5", "TILEWRIGHT_STALLED_AFTER_S": "3"}
 _numbers = count()
 
 
-def enqueue(one: Served, seconds: float) -> Row:
+def enqueue(served: Served, seconds: float) -> Row:
     """Jobs accepted a second, from CALLERS at once; nobody works on them."""
-    base = f"http://127.0.0.1:{one.api.port}"
+    base = f"http://127.0.0.1:{served.api.port}"
     until_s = time.perf_counter() + seconds
 
     def caller(place: int) -> int:
         accepted = 0
         with httpx.Client(base_url=base, timeout=60) as client:
             while time.perf_counter() < until_s:
-                _post(client, one.filled.models[place])
+                _post(client, served.filled.models[place])
                 accepted += 1
         return accepted
 
@@ -100,8 +100,8 @@ class Shop:
 
     def job(self, job_id: str) -> dict[str, Any]:
         """The job as it stands."""
-        found: dict[str, Any] = self.api.get(f"/v1/jobs/{job_id}").json()
-        return found
+        job: dict[str, Any] = self.api.get(f"/v1/jobs/{job_id}").json()
+        return job
 
     def done(self, job_id: str) -> dict[str, Any]:
         """The job when it has ended."""

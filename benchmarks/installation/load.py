@@ -54,7 +54,7 @@ class Connection:
 
 @dataclass
 class Tally:
-    """What came back."""
+    """The answers, counted."""
 
     statuses: Counter[int] = field(default_factory=Counter)
     matches: Counter[str] = field(default_factory=Counter)
@@ -90,12 +90,12 @@ def questions(job: Job) -> Iterator[bytes]:
 
 async def closed_loop(job: Job, tally: Tally) -> None:
     """`connections` callers for `seconds`."""
-    asked, until = questions(job), time.perf_counter() + job["seconds"]
+    requests, until = questions(job), time.perf_counter() + job["seconds"]
 
     async def caller() -> None:
         connection = await Connection.open(job["port"])
         while (began := time.perf_counter()) < until:
-            status, body = await connection.ask(next(asked))
+            status, body = await connection.ask(next(requests))
             tally.note(status, body, 1e3 * (time.perf_counter() - began))
         connection.close()
 
@@ -104,7 +104,7 @@ async def closed_loop(job: Job, tally: Tally) -> None:
 
 async def open_loop(job: Job, tally: Tally) -> None:
     """`per_second` questions at random moments (exponential gaps) for `seconds`."""
-    asked, chance = questions(job), random.Random(job.get("seed", 0))
+    requests, chance = questions(job), random.Random(job.get("seed", 0))
     idle = [await Connection.open(job["port"]) for _ in range(KEPT)]
 
     async def one(request: bytes, due: float) -> None:
@@ -132,7 +132,7 @@ async def open_loop(job: Job, tally: Tally) -> None:
     async with asyncio.TaskGroup() as group:
         while due - begun < job["seconds"]:
             due += chance.expovariate(job["per_second"])
-            request = next(asked)
+            request = next(requests)
             await asyncio.sleep(max(0.0, due - time.perf_counter()))
             group.create_task(one(request, due))
     for connection in idle:

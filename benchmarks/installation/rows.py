@@ -170,11 +170,11 @@ def by_workers(host: Host, one: Served, counts: Sequence[int], rounds: int, seco
     return rows
 
 
-def _with_workers(host: Host, one: Served, count: int) -> Served:
+def _with_workers(host: Host, served: Served, count: int) -> Served:
     """The same results behind so many processes, all of which have them in memory."""
-    api = host.api(one.url, TILEWRIGHT_API_PROCESSES=str(count))
-    until(lambda: in_memory(api) >= count * len(one.filled), READY_S, every_s=0.5)
-    return replace(one, api=api)
+    api = host.api(served.url, TILEWRIGHT_API_PROCESSES=str(count))
+    until(lambda: in_memory(api) >= count * len(served.filled), READY_S, every_s=0.5)
+    return replace(served, api=api)
 
 
 def _workers_row(count: int, measured: Sequence[Mapping[str, Any]], rate: Sequence[float]) -> Row:
@@ -190,11 +190,11 @@ def _workers_row(count: int, measured: Sequence[Mapping[str, Any]], rate: Sequen
     }
 
 
-def cold(host: Host, one: Served, seconds: float) -> list[Row]:
+def cold(host: Host, served: Served, seconds: float) -> list[Row]:
     """Rate and p99 of a process that just started, beside those after it is ready; and how long that took."""
-    api = host.api(one.url, wait_for="/health")
+    api = host.api(served.url, wait_for="/health")
     began = time.perf_counter()
-    fresh = replace(one, api=api)
+    fresh = replace(served, api=api)
     rows = []
     for when in ("cold", "ready"):
         if when == "ready":
@@ -203,7 +203,7 @@ def cold(host: Host, one: Served, seconds: float) -> list[Row]:
         measured = load(fresh.job(7, seconds))
         rows.append(
             {
-                "name": f"GET best, {one.rows} rows, {when}: p99",
+                "name": f"GET best, {served.rows} rows, {when}: p99",
                 "value": round(measured["p99_ms"], 1),
                 "unit": "ms",
                 "goal": None,
@@ -220,11 +220,11 @@ def cold(host: Host, one: Served, seconds: float) -> list[Row]:
     return rows
 
 
-def latency(one: Served, seconds: float) -> Row:
+def latency(served: Served, seconds: float) -> Row:
     """Latencies of an open loop, counted from the moment that each question was due."""
-    measured = load(one.job(99, seconds, per_second=PER_SECOND))
+    measured = load(served.job(99, seconds, per_second=PER_SECOND))
     return {
-        "name": f"GET best, {one.rows} rows: p99 at {PER_SECOND}/s",
+        "name": f"GET best, {served.rows} rows: p99 at {PER_SECOND}/s",
         "value": round(measured["p99_ms"], 2),
         "unit": "ms",
         "goal": "<= 10",
@@ -255,13 +255,13 @@ def memory(served: Sequence[Served]) -> list[Row]:
     ]
 
 
-def replicas(host: Host, one: Served) -> Row:
+def replicas(host: Host, served: Served) -> Row:
     """Seconds from the commit of a new best until both API processes hand it out; the worst of REPEATS."""
-    second = host.api(one.url)
-    model, apis = one.filled.models[0], (one.api, second)
-    until(lambda: second.get(best_path(model, one.filled.shapes[0])) and in_memory(second), READY_S)
+    second = host.api(served.url)
+    model, apis = served.filled.models[0], (served.api, second)
+    until(lambda: second.get(best_path(model, served.filled.shapes[0])) and in_memory(second), READY_S)
     took_s = []
-    with psycopg.connect(one.url) as connection, httpx.Client() as client:
+    with psycopg.connect(served.url) as connection, httpx.Client() as client:
         for place in range(REPEATS):
             time_ms = 1e-3 * (place + 1)
             new_id, shape = connection.execute(NEW_BEST, {"model": model, "place": 3 * place}).fetchone() or (0, {})
@@ -271,7 +271,7 @@ def replicas(host: Host, one: Served) -> Row:
             took_s.append(max(_seen_after(client, api, path, time_ms, time.perf_counter()) for api in apis))
     second.end()
     return {
-        "name": f"new best visible in 2 API processes, {one.rows} rows",
+        "name": f"new best visible in 2 API processes, {served.rows} rows",
         "value": round(max(took_s), 4),
         "unit": "s (worst)",
         "goal": "<= 1",
@@ -290,22 +290,22 @@ def _seen_after(client: httpx.Client, api: Program, path: str, time_ms: float, b
     return time.perf_counter() - began
 
 
-def batch(one: Served) -> Row:
+def batch(served: Served) -> Row:
     """`best:batch` of BATCH shapes, a fifth of them new each time."""
     known = int(BATCH * (1 - UNKNOWN_SHARE))
-    shapes = [one.filled.shapes[place % len(one.filled.shapes)] for place in range(known)]
+    shapes = [served.filled.shapes[place % len(served.filled.shapes)] for place in range(known)]
     took_ms = []
-    with httpx.Client(base_url=f"http://127.0.0.1:{one.api.port}", timeout=60) as client:
+    with httpx.Client(base_url=f"http://127.0.0.1:{served.api.port}", timeout=60) as client:
         for repeat in range(REPEATS + 1):
             new = [{"m": 9000 + repeat, "n": 9000 + place, "k": 64 + place} for place in range(BATCH - known)]
-            body = {"device_model": one.filled.models[repeat], "shapes": [*shapes, *new]}
+            body = {"device_model": served.filled.models[repeat], "shapes": [*shapes, *new]}
             began = time.perf_counter()
             items = client.post(f"/v1/kernels/{KERNEL}/best:batch", json=body).raise_for_status().json()["items"]
             took_ms.append(1e3 * (time.perf_counter() - began))
     took_ms = took_ms[1:]  # the first one connected
     value = statistics.median(took_ms)
     return {
-        "name": f"best:batch of {BATCH} shapes, {one.rows} rows",
+        "name": f"best:batch of {BATCH} shapes, {served.rows} rows",
         "value": round(value, 1),
         "unit": "ms",
         "goal": "<= 250",

@@ -120,15 +120,15 @@ class Watch:
 
     def run(self, stopping: threading.Event, counted: Mapping[str, int]) -> None:
         """Until `stopping`."""
-        began = said = time.perf_counter()
+        began = last_message = time.perf_counter()
         while not stopping.wait(max(0.1, self.seconds / SAMPLES)):
             now = time.perf_counter()
             for name, program in self.programs.items():
                 with suppress(OSError, TypeError):  # it has just ended: the line that is missing is the answer
                     self.samples[name].append((now - began, program.own_mb()))
                     self.cpu_s[name].append((now - began, program.cpu_s(children=True)))
-            if now - said >= self.seconds / SAID:
-                said = now
+            if now - last_message >= self.seconds / SAID:
+                last_message = now
                 memory = ", ".join(f"{name} {rows[-1][1]:.1f}" for name, rows in self.samples.items() if rows)
                 so_far = ", ".join(f"{times} {what}" for what, times in sorted(counted.items()))
                 sys.stderr.write(f"soak {now - began:.0f} of {self.seconds:.0f} s: {memory} MiB; {so_far}\n")
@@ -139,19 +139,19 @@ class Watch:
         return (after - before) / (ended_s - began_s)
 
 
-def soak(host: Host, one: Served, seconds: float) -> list[Row]:
+def soak(host: Host, served: Served, seconds: float) -> list[Row]:
     """Memory over time: an API under PER_SECOND questions, another under jobs, and that one's worker."""
     shop = Shop.open(host, "soak", MODELS)
     traffic = Traffic(shop)
     names = (f"API under {PER_SECOND} requests/s", "API under jobs", "worker under jobs")
-    watch = Watch(dict(zip(names, (one.api, shop.api, shop.worker), strict=True)), seconds)
+    watch = Watch(dict(zip(names, (served.api, shop.api, shop.worker), strict=True)), seconds)
     server_s, own_s = host.server_cpu_s(), time.process_time()
     targets = (traffic.tune, traffic.look, lambda: watch.run(traffic.stopping, traffic.counted))
     threads = [threading.Thread(target=target) for target in targets]
     for thread in threads:
         thread.start()
     try:
-        measured = load(one.job(7, seconds, per_second=PER_SECOND))
+        measured = load(served.job(7, seconds, per_second=PER_SECOND))
         server_s, own_s = host.server_cpu_s() - server_s, time.process_time() - own_s
     finally:
         traffic.stopping.set()
@@ -166,7 +166,7 @@ def soak(host: Host, one: Served, seconds: float) -> list[Row]:
 
 
 def second_half(samples: Sequence[Sample]) -> Sequence[Sample]:
-    """What was read after half of the time."""
+    """The readings after half of the time."""
     return [sample for sample in samples if sample[0] >= samples[-1][0] / 2]
 
 

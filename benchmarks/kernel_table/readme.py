@@ -28,14 +28,14 @@ PICKED = (
 
 
 def readme_sections(document: dict[str, Any]) -> dict[str, str]:
-    """What stands between markers: in README.md the summary with the caption, in docs/results.md the rows."""
+    """The text between the markers: in README.md the summary with the caption, in docs/results.md the rows."""
     rows = [row for row in document["rows"] if row.get("speedup")]
     summary = [*_summary(rows), "", caption(document), ""]
     return {"kernels": "\n".join(summary), "kernel rows": "\n".join([*_picked(rows), ""])}
 
 
 def caption(document: dict[str, Any]) -> str:
-    """Device, environment, library, budget, date and command: what the figures are worth nothing without."""
+    """The caption of the figures: device, environment, library, budget, date and command."""
     environment, budget = document["environment"], document["budget"]
     libraries = sorted({str(r["library"]).partition(" (")[0] for r in document["rows"] if r.get("library")})
     return (
@@ -71,9 +71,9 @@ def _summary(rows: Sequence[Row]) -> list[str]:
         "|---|---|---:|---:|---:|---:|",
     ]
     for kernel, accuracy in dict.fromkeys((row["kernel"], row["accuracy"]) for row in rows):
-        found = [row["speedup"] for row in rows if (row["kernel"], row["accuracy"]) == (kernel, accuracy)]
-        numbers = f"{geometric_mean(found):.2f} | {min(found):.2f} | {max(found):.2f}"
-        lines.append(f"| {kernel} | {accuracy} | {len(found)} | {numbers} |")
+        speedups = [row["speedup"] for row in rows if (row["kernel"], row["accuracy"]) == (kernel, accuracy)]
+        numbers = f"{geometric_mean(speedups):.2f} | {min(speedups):.2f} | {max(speedups):.2f}"
+        lines.append(f"| {kernel} | {accuracy} | {len(speedups)} | {numbers} |")
     return lines
 
 

@@ -21,12 +21,12 @@ class Goal:
     """One sentence with its verdict; `met` is None where rows that it needs are missing."""
 
     text: str
-    found: str
+    outcome: str
     met: bool | None
 
     def __str__(self) -> str:
         verdict = {True: "met", False: "MISSED", None: "not measured"}[self.met]
-        return f"- {verdict}: {self.text}: {self.found}"
+        return f"- {verdict}: {self.text}: {self.outcome}"
 
 
 def report(document: dict[str, Any], expected: Sequence[str]) -> str:
@@ -61,7 +61,7 @@ def means(rows: Sequence[Row]) -> list[str]:
 
 
 def goals(rows: Sequence[Row], *, complete: bool) -> list[Goal]:
-    """What was asked of one H200, each with what was found."""
+    """The goals for one H200, each with its result."""
     by_kind = {key: [r for r in rows if (r["kernel"], r["accuracy"]) == key] for key in _ASKED}
     fma, gemv, split, layers, tf32 = by_kind.values()
     return [
@@ -87,14 +87,14 @@ def geometric_mean(values: Sequence[float]) -> float:
     return math.exp(sum(math.log(value) for value in values) / len(values))
 
 
-def _mean_goal(kernel: str, rows: Sequence[Row], wanted: float, *, complete: bool) -> Goal:
-    text = f"{kernel}: geometric mean >= {wanted:.2f}"
+def _mean_goal(kernel: str, rows: Sequence[Row], least: float, *, complete: bool) -> Goal:
+    text = f"{kernel}: geometric mean >= {least:.2f}"
     speedups = [row["speedup"] for row in rows if row.get("speedup")]
     if not speedups:
         return Goal(text, "no row", None)
     mean = geometric_mean(speedups)
     whole = complete and len(speedups) == len(rows)
-    return Goal(text, f"{mean:.3f} of {len(speedups)} rows", mean >= wanted if whole else None)
+    return Goal(text, f"{mean:.3f} of {len(speedups)} rows", mean >= least if whole else None)
 
 
 def _none_slower(text: str, rows: Sequence[Row], below: float, *, complete: bool) -> Goal:
@@ -104,13 +104,13 @@ def _none_slower(text: str, rows: Sequence[Row], below: float, *, complete: bool
     return Goal(text, ", ".join(slower) or "none", False if slower else True if whole else None)
 
 
-def _cube_goal(kernel: str, rows: Sequence[Row], size: int, wanted: float) -> Goal:
+def _cube_goal(kernel: str, rows: Sequence[Row], size: int, least: float) -> Goal:
     row = _row_at(rows, {"m": size, "n": size, "k": size})
-    text = f"{kernel}: >= {wanted:.2f} at {size} cubed"
+    text = f"{kernel}: >= {least:.2f} at {size} cubed"
     if row is None:
         return Goal(text, "no row", None)
     clocks = " at sustained clocks" if row.get("sustained") else ""
-    return Goal(text, speedup(row) + clocks, row["speedup"] >= wanted)
+    return Goal(text, speedup(row) + clocks, row["speedup"] >= least)
 
 
 def _within_bound(rows: Sequence[Row], *, complete: bool) -> Goal:

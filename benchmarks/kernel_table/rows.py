@@ -36,7 +36,7 @@ Row = dict[str, Any]
 
 
 def row_head(entry: Entry, budget: Budget, device: Device) -> Row:
-    """What a row says before anything was measured; a row with the same is not measured again on --resume."""
+    """The part of a row that is known before measuring; --resume skips rows whose head is unchanged."""
     problem = entry.problem
     return {
         "name": entry.row,
@@ -79,7 +79,7 @@ def _measured(device: Device, entry: Entry, budget: Budget) -> Row:
     try:
         space = kernel.space(problem, device.model.limits)
         result = tune(bench, kernel, space, budget, seed=SEED, hooks=Hooks(on_trial))
-        found = {
+        row = {
             "trials": len(trials),
             "outcomes": dict(Counter(str(trial.evaluation.outcome) for trial in trials)),
             "space_size": len(space),
@@ -87,14 +87,14 @@ def _measured(device: Device, entry: Entry, budget: Budget) -> Row:
             "stopped_by": result.stopped_by,
         }
         if result.best is None:
-            return found | {"reason": "no configuration was measured and verified"}
+            return row | {"reason": "no configuration was measured and verified"}
         chosen: Configuration | None = result.best.configuration
         if entry.sustained:
             out = {fallen.configuration for fallen in result.dropped}
             chosen = heated_choice(bench, [trial for trial in trials if trial.configuration not in out])
         if chosen is None:
-            return found | {"reason": "no configuration was right with every kind of inputs"}
-        return found | _final_row(device, bench, entry, result, chosen)
+            return row | {"reason": "no configuration was right with every kind of inputs"}
+        return row | _final_row(device, bench, entry, result, chosen)
     finally:
         bench.close()
 

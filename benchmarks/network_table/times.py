@@ -69,15 +69,15 @@ def traced(torch: Any, paths: Sequence[DevicePath], rounds: int = ROUNDS, repeat
 def sections(events: Sequence[Row], count: int) -> list[list[Row]]:
     """The device's events between marks, in order; raises ValueError where the trace does not hold as many marks."""
     on_device = sorted((e for e in events if e.get("cat") in ON_DEVICE), key=lambda event: event["ts"])
-    found: list[list[Row]] = []
+    turns: list[list[Row]] = []
     for event in on_device:
         if MARKER in event["name"]:
-            found.append([])
-        elif found:
-            found[-1].append(event)
-    if len(found) != count or not all(found):
-        raise ValueError(f"the trace holds {len(found)} turns, {sum(map(bool, found))} with kernels, not {count}")
-    return found
+            turns.append([])
+        elif turns:
+            turns[-1].append(event)
+    if len(turns) != count or not all(turns):
+        raise ValueError(f"the trace holds {len(turns)} turns, {sum(map(bool, turns))} with kernels, not {count}")
+    return turns
 
 
 def passes(

@@ -63,12 +63,12 @@ def search(device: Device, problem: Problem, variants: Sequence[str] | None, bud
         return None
     bench = device.bench(kernel, problem, SEED)
     try:
-        found = tune(bench, kernel, space, budget, seed=SEED).best
+        finalist = tune(bench, kernel, space, budget, seed=SEED).best
     finally:
         bench.close()
-    words = f"{found.time_ms * 1e3:.2f} us {found.configuration}" if found else "nothing runs"
+    words = f"{finalist.time_ms * 1e3:.2f} us {finalist.configuration}" if finalist else "nothing runs"
     print(f"{problem} {'+'.join(variants or ['all'])}: {words}", file=sys.stderr, flush=True)
-    return found
+    return finalist
 
 
 def tuned_steps(device: Device, network: Network, batch: int, budget: Budget) -> list[Step]:
@@ -78,15 +78,15 @@ def tuned_steps(device: Device, network: Network, batch: int, budget: Budget) ->
     steps = [Step(name, label) for name, (label, _) in STEPS.items()]
     tuned = Step("tuned", "tuned, the fastest of each layer")
     for problem in layers:
-        found: dict[str, Finalist] = {}
+        finalists: dict[str, Finalist] = {}
         for step in steps:
             winner = search(device, problem, STEPS[step.name][1], budget)
             if winner is None:
                 step.absent.append(str(problem))
             else:
-                found[step.name] = winner
+                finalists[step.name] = winner
                 step.pinned[problem] = winner.configuration
-        tuned.pinned[problem] = min(found.values(), key=lambda one: one.time_ms).configuration
+        tuned.pinned[problem] = min(finalists.values(), key=lambda one: one.time_ms).configuration
     for step in (*steps, tuned):
         if softmax is not None:
             step.pinned[last] = softmax.configuration

@@ -85,14 +85,14 @@ class Run:
             problem = self.kernel.problem(row["shape"])
             space = self.kernel.space(problem, self.device.model.limits)
             has = {Configuration.from_json(c) for c, *_ in row["tried"]}
-            wanted = [c for c in winners(records, problem) if c in space and c not in has][:MOST_STARTS]
-            tried = self._evaluated(problem, wanted)
+            untried = [c for c in winners(records, problem) if c in space and c not in has][:MOST_STARTS]
+            tried = self._evaluated(problem, untried)
             entries = written(tried)
             row["tried"] += entries
             row["failed"] += failures(tried)
             row["shared"] = len(entries)
             write(self.path, self.state)
-            print(f"{problem}: {len(entries)} of others", file=sys.stderr, flush=True)
+            print(f"{problem}: {len(entries)} winners of other shapes measured", file=sys.stderr, flush=True)
 
     def compare(self, shapes: Sequence[Shape], trials: int) -> None:
         """Adds a row for each unseen shape that has none yet, with a job of so many trials to compare with."""
@@ -114,11 +114,11 @@ class Run:
             print(f"{problem}: {row['ratio']:.3f}", file=sys.stderr, flush=True)
 
     def records(self) -> list[Record]:
-        """What was measured, as a predictor takes it."""
+        """The measurements as the predictor's records."""
         return [record_of(self.kernel, row) for row in self.state["records"] if row["tried"]]
 
     def _searched(self, problem: Problem, budget: Budget) -> dict[Configuration, Evaluation]:
-        """What became of each configuration of a search that starts with the best of the nearest shapes before."""
+        """The evaluations of a search that starts with the winners of the nearest earlier shapes."""
         space = self.kernel.space(problem, self.device.model.limits)
         tried: dict[Configuration, Evaluation] = {}
 
@@ -141,11 +141,11 @@ class Run:
             bench.close()
         return tried
 
-    def _evaluated(self, problem: Problem, wanted: Sequence[Configuration]) -> dict[Configuration, Evaluation]:
+    def _evaluated(self, problem: Problem, configurations: Sequence[Configuration]) -> dict[Configuration, Evaluation]:
         bench = self.device.bench(self.kernel, problem, SEED)
         try:
-            bench.compile_ahead(wanted)
-            return {c: bench.evaluate(c, self.kernel.ranking_l2) for c in wanted}
+            bench.compile_ahead(configurations)
+            return {c: bench.evaluate(c, self.kernel.ranking_l2) for c in configurations}
         finally:
             bench.close()
 
@@ -162,7 +162,7 @@ class Run:
             chosen["tuned"] = self._winner(problem) or self._tuned(bench, problem, space, trials)
             outcomes = {name: bench.evaluate(c, self.kernel.ranking_l2).outcome for name, c in chosen.items()}
             if outcomes["tuned"] is not Outcome.MEASURED:
-                raise SystemExit(f"{problem}: what the job found is now {outcomes['tuned']}")
+                raise SystemExit(f"{problem}: the job's winner now ends as {outcomes['tuned']}")
             right = {name: c for name, c in chosen.items() if outcomes[name] is Outcome.MEASURED}
             times_ms = by_turns(bench, self.kernel, right)
         finally:
@@ -181,8 +181,8 @@ class Run:
         }
 
     def _winner(self, problem: Problem) -> Configuration | None:
-        found = (row["configurations"]["tuned"] for row in self.earlier if row["shape"] == dict(problem.shape))
-        return next((Configuration.from_json(configuration) for configuration in found), None)
+        winners_json = (row["configurations"]["tuned"] for row in self.earlier if row["shape"] == dict(problem.shape))
+        return next((Configuration.from_json(configuration) for configuration in winners_json), None)
 
     def _tuned(self, bench: Bench, problem: Problem, space: SearchSpace, trials: int) -> Configuration:
         best = tune(bench, self.kernel, space, Budget(trials=trials), seed=SEED).best
@@ -203,8 +203,8 @@ def written(tried: Mapping[Configuration, Evaluation]) -> list[Any]:
 
 def failures(tried: Mapping[Configuration, Evaluation]) -> list[Any]:
     """The others as a record has them, but for those that the problem has no room for."""
-    told = (Outcome.MEASURED, Outcome.CONSTRAINT_VIOLATED)
-    return [c.as_json() for c, e in tried.items() if e.outcome not in told]
+    not_failures = (Outcome.MEASURED, Outcome.CONSTRAINT_VIOLATED)
+    return [c.as_json() for c, e in tried.items() if e.outcome not in not_failures]
 
 
 def winners(records: Sequence[Record], problem: Problem) -> list[Configuration]:

@@ -16,7 +16,7 @@ from tilewright.kernels.space import Configuration, SearchSpace
 from tilewright.tuner.outcome import Evaluation, Outcome, Timing
 from tilewright.tuner.recorded.recordings import read_recording
 from tilewright.tuner.recorded.replay import replay
-from tilewright.tuner.search import SAMPLERS, Prior, Told, make_searcher
+from tilewright.tuner.search import SAMPLERS, Evaluated, Prior, make_searcher
 
 KERNEL_TUNER = "kernel_tuner:"
 """Begins the name of a strategy of Kernel Tuner's."""
@@ -27,7 +27,7 @@ PRIOR_SEED = 1_000_000
 
 @dataclass(frozen=True, eq=False)  # compared as the object that it is: one a file
 class Recorded:
-    """A recorded space: what became of each configuration, and the best time."""
+    """A recorded space: each configuration's evaluation, and the best time."""
 
     name: str
     space: SearchSpace
@@ -40,7 +40,7 @@ class Run:
     """One search: the best time after each evaluation, in ms, and what proposing cost in CPU time."""
 
     best_ms: list[float]
-    told: list[Told]
+    evaluated: list[Evaluated]
     proposer_ms: float
 
 
@@ -66,8 +66,8 @@ def search(on: Recorded, sampler: str, seed: int, trials: int, prior: Recorded |
     """One search of ours; its prior is the record of a cold search by our default on another space."""
     priors = []
     if prior is not None:
-        priors = [Prior.of(prior.name, search(prior, SAMPLERS[0], seed + PRIOR_SEED, trials).told)]
-    best, best_ms, told = float("inf"), [], []
+        priors = [Prior.of(prior.name, search(prior, SAMPLERS[0], seed + PRIOR_SEED, trials).evaluated)]
+    best, best_ms, evaluated = float("inf"), [], []
     begun = time.process_time()
     searcher = make_searcher(sampler, on.space, [], seed, priors=priors)
     for _ in range(trials):
@@ -78,8 +78,8 @@ def search(on: Recorded, sampler: str, seed: int, trials: int, prior: Recorded |
         searcher.tell(configuration, evaluation)
         best = min(best, evaluation.time_ms or best)
         best_ms.append(best)
-        told.append((configuration, evaluation))
-    return Run(best_ms, told, 1e3 * (time.process_time() - begun) / len(told))
+        evaluated.append((configuration, evaluation))
+    return Run(best_ms, evaluated, 1e3 * (time.process_time() - begun) / len(evaluated))
 
 
 def search_kernel_tuner(on: Recorded, strategy: str, seed: int, trials: int) -> Run:

@@ -106,9 +106,9 @@ class Feasible(Sequence[Configuration]):
     def __getitem__(self, place: int | slice) -> Configuration | tuple[Configuration, ...]:
         if isinstance(place, slice):
             return tuple(self[i] for i in range(*place.indices(len(self))))
-        wanted = range(len(self))[place]  # raises IndexError, and counts from the end where it is negative
-        number = bisect_right(self._starts, wanted) - 1
-        row = wanted - self._starts[number]
+        index = range(len(self))[place]  # raises IndexError, and counts from the end where it is negative
+        number = bisect_right(self._starts, index) - 1
+        row = index - self._starts[number]
         return next(self.parts[number].configurations(row, row + 1))
 
     def __iter__(self) -> Iterator[Configuration]:

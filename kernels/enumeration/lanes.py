@@ -41,7 +41,7 @@ class Split(BaseException):
 
 
 class Unsuitable(BaseException):
-    """Arrays cannot compute this as Python would: the points have to be looked at one by one."""
+    """Arrays cannot compute this as Python would: the points must be checked one by one."""
 
 
 class Lanes:

@@ -43,7 +43,7 @@ class Enumeration:
         constraints: Sequence[Callable[[Any], object]],
         looked_at: Sequence[Mapping[str, int]] = (),
     ) -> None:
-        """`looked_at` are points by which to see what constraints read; what these do not show is seen later."""
+        """`looked_at` are sample points that show which parameters each constraint reads; others show later."""
         self._domains = {name: np.array(values, dtype=np.int64) for name, values in domains.items()}
         self._names = list(domains)
         self._bound: dict[str, Ranks] = {}

@@ -25,7 +25,7 @@ Table = Mapping[str, NDArray[np.int64]]
 
 
 class UnreadParameter(BaseException):
-    """A parameter was read whose value is not at hand.
+    """A constraint read a parameter that has no value yet.
 
     Not an Exception, so that a constraint's own `except` clauses let it through.
     """
@@ -35,7 +35,7 @@ class UnreadParameter(BaseException):
 
 
 class Reading(Mapping[str, int]):
-    """Values as constraints take them, of which only some are at hand; reading another raises Unread."""
+    """The values that a constraint gets, of which only some exist yet; reading another raises UnreadParameter."""
 
     def __init__(self, values: Mapping[str, Any], names: Sequence[str]) -> None:
         self._at_hand, self._names = values, names
@@ -76,7 +76,7 @@ class Question:
     fails: bool = False  # it raised an error; that counts at the end, on the points that all others admit
 
     def look(self, values: Mapping[str, int]) -> None:
-        """Adds what it reads of these values to `reads`."""
+        """Adds the parameters that the constraint reads to `reads`."""
         seen = -1
         while seen < len(self.reads):
             seen = len(self.reads)

@@ -43,7 +43,7 @@ def rows_exist(rows_per_block: int, p: Problem) -> bool:
 
 
 def columns_last(threads: int, elements: int, c: Values, p: Problem) -> bool:
-    """Whether a row lasts for all its threads (one warp always may), and for all unrolled steps (one always may)."""
+    """Whether a row has work for all threads and all unrolled steps; one warp and one step are always allowed."""
     n = p.shape["n"]
     return (threads == 32 or threads * elements <= n) and (c.UNROLL == 1 or threads * elements * c.UNROLL <= n)
 

@@ -63,7 +63,7 @@ def rows_exist(c: Values, p: Problem, _d: Limits) -> bool:
 
 
 def columns_last(c: Values, p: Problem, _d: Limits) -> bool:
-    """Whether a row lasts for all threads (one warp always may), and for all unrolled steps (one always may)."""
+    """Whether a row has work for all threads and all unrolled steps; one warp and one step are always allowed."""
     n, step = p.shape["n"], c.BLOCK * c.VECTOR_WIDTH
     return (c.BLOCK == 32 or step // 2 < n) and (c.UNROLL == 1 or step * c.UNROLL // 2 < n)
 

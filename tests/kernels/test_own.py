@@ -22,7 +22,7 @@ def test_a_folder_is_no_clash_with_itself_but_with_a_copy(tmp_path):
     for path in EXAMPLE.iterdir():
         if path.is_file():
             (tmp_path / path.name).write_bytes(path.read_bytes())
-    with pytest.raises(BrokenDeclarationError, match="there is a kernel 'convolution2d' already"):
+    with pytest.raises(BrokenDeclarationError, match="another kernel is called 'convolution2d'"):
         own_kernel(tmp_path, [EXAMPLE])
 
 
@@ -32,7 +32,7 @@ def test_the_name_of_a_built_in_kernel_is_refused(tmp_path):
             (tmp_path / path.name).write_text(path.read_text().replace("convolution2d(", "gemm("))
     declaration = tmp_path / "declaration.py"
     declaration.write_text(declaration.read_text().replace('name="convolution2d"', 'name="gemm"'))
-    with pytest.raises(BrokenDeclarationError, match="there is a kernel 'gemm' already"):
+    with pytest.raises(BrokenDeclarationError, match="another kernel is called 'gemm'"):
         own_kernel(tmp_path)
 
 

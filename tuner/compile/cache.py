@@ -118,9 +118,9 @@ def folder_size(folder: Path) -> tuple[int, int]:
 def compiled_by(cache: CubinCache | None, work: Compilation) -> Compiled:
     """The cubin from the cache, or compiled in this process and kept there; raises TrialFailure, NoCompilerError."""
     key = work.key()
-    found = cache.get(key) if cache else None
-    if found is not None:
-        return found
+    cached = cache.get(key) if cache else None
+    if cached is not None:
+        return cached
     compiled = compile_now(work)
     if cache:
         cache.put(key, compiled)

@@ -78,7 +78,7 @@ def arch_of(compute_capability: tuple[int, int]) -> str:
 
 
 def read_resources(log: str, entry: str) -> Resources:
-    """Registers, static shared memory and spills of `entry` by ptxas's verbose log; None for what it does not say.
+    """Registers, static shared memory and spills of `entry` by ptxas's verbose log; None where it has no number.
 
     The log's shared memory leaves out the 1 KiB that the driver reserves from 8.0 on (the cubin's section holds it).
     """
@@ -104,5 +104,5 @@ def compiler_version(compiler: Compiler) -> str:
     if path is None:
         raise NoCompilerError("nvcc was not found on PATH; install the CUDA toolkit, or use --compiler nvrtc")
     text = subprocess.run([path, "--version"], capture_output=True, text=True, check=True, timeout=60).stdout
-    found = re.search(r"V(\d+\.\d+\.\d+)", text)
-    return found[1] if found else text.strip().splitlines()[-1]
+    version = re.search(r"V(\d+\.\d+\.\d+)", text)
+    return version[1] if version else text.strip().splitlines()[-1]

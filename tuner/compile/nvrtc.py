@@ -80,11 +80,11 @@ def _wheel_version(short: str) -> str:
 
     for name in ("nvidia-cuda-nvrtc", f"nvidia-cuda-nvrtc-cu{short.partition('.')[0]}"):
         try:
-            found = metadata.version(name)
+            wheel_version = metadata.version(name)
         except metadata.PackageNotFoundError:
             continue
-        if found.startswith(short):
-            return found
+        if wheel_version.startswith(short):
+            return wheel_version
     return short
 
 

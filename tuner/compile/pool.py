@@ -100,9 +100,9 @@ class CompilePool:
 
     def _compile(self, work: Compilation) -> Compiled:
         key = work.key()
-        found = self.cache.get(key) if self.cache else None
-        if found is not None:
-            return found
+        cached = self.cache.get(key) if self.cache else None
+        if cached is not None:
+            return cached
         compiled = self._in_worker(work)
         if self.cache:
             self.cache.put(key, compiled)

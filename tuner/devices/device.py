@@ -144,7 +144,7 @@ class Bench(ABC):
 
     def load(self, configuration: Configuration, compiled: Compiled) -> Executable:  # noqa: ARG002
         """The executable of a cubin made in another process; TrialFailure where the device refuses it."""
-        raise TunerError("this device takes no cubins")
+        raise TunerError("this device cannot load cubins")
 
     def forget(self, executable: Executable) -> None:  # noqa: B027 - likewise
         """Frees what is held for an executable before `close` does."""

@@ -1,4 +1,4 @@
-"""Memory of this machine: how much may still be taken, whether the kernel killed for want of it, and whom it kills.
+"""Memory of this machine: how much is available, and which processes the kernel kills when it runs out.
 
 Everything is read below `root`, which is another folder than `/` in tests only.
 """
@@ -53,7 +53,7 @@ def available_bytes(root: Path = _ROOT) -> int:
 
 
 def kills(root: Path = _ROOT) -> int:
-    """How many processes the kernel has killed for want of memory: in our control group, or else on this machine."""
+    """How many processes the kernel has killed for lack of memory: in our control group, or else on this machine."""
     files = [*(folder / control.events for control, folder in _groups(root)), root / "proc/vmstat"]
     return next((count for count in (_number("oom_kill", file) for file in files) if count is not None), 0)
 
@@ -82,8 +82,8 @@ def _groups(root: Path) -> Iterator[tuple[_Control, Path]]:
 
 def _number(name: str, file: Path) -> int | None:
     """The number after the name at the start of a line; None where there is none."""
-    found = re.search(rf"^{name}\s*(\d+)\b", _text(file), re.MULTILINE)
-    return int(found[1]) if found else None
+    match = re.search(rf"^{name}\s*(\d+)\b", _text(file), re.MULTILINE)
+    return int(match[1]) if match else None
 
 
 def _text(file: Path) -> str:

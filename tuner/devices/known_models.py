@@ -11,7 +11,7 @@ from tilewright.tuner.devices.device import DeviceModel
 
 @dataclass(frozen=True)
 class Product:
-    """What differs between GPUs of one compute capability; 0 where it is not known."""
+    """The figures that differ between GPUs of one compute capability; 0 where unknown."""
 
     compute_capability: tuple[int, int]
     multiprocessors: int
@@ -68,8 +68,8 @@ _MAKES = ("", "nvidia-", "nvidia-geforce-", "tesla-")
 
 def known_model(name: str) -> DeviceModel | None:
     """The product of that name or slug, in whatever case, with or without its make; None for another."""
-    found = (_BY_SLUG.get(make + slug_of(name)) for make in _MAKES)
-    known = next((one for one in found if one is not None), None)
+    models = (_BY_SLUG.get(make + slug_of(name)) for make in _MAKES)
+    known = next((model for model in models if model is not None), None)
     return None if known is None else model_of_product(known, _PRODUCTS[known])
 
 
@@ -78,7 +78,7 @@ def product_of(figures: Mapping[str, str]) -> Product:
     names = [field.name for field in fields(Product)]
     needed = names[:3]
     if not set(needed) <= set(figures) <= set(names):
-        raise ValueError(f"needs {', '.join(needed)}, and takes {', '.join(names[3:])}")
+        raise ValueError(f"{', '.join(needed)} are required; {', '.join(names[3:])} are optional")
     try:
         major, _, minor = figures["compute_capability"].partition(".")
         rest = {name: float(figures[name]) for name in figures if name in names[2:]}

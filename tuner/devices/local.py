@@ -33,7 +33,7 @@ class DeviceEntry:
 
     @property
     def physical_uuid(self) -> str:
-        """What only one process may measure on at a time: the device, or the GPU that it is a slice of."""
+        """The unit on which only one process may measure at a time: the device, or the GPU that it is a slice of."""
         return self.gpu_uuid or self.uuid
 
 
@@ -51,7 +51,7 @@ class DeviceSpec:
             return CpuDevice()
         gpu = next((g for g in nvml.gpus() if g.uuid == self.device), None)
         if gpu is None:
-            raise NoDeviceError(f"there is no GPU {self.device} here any more")
+            raise NoDeviceError(f"the GPU {self.device} is no longer on this machine")
         if gpu.parent_uuid is not None:
             os.environ["CUDA_VISIBLE_DEVICES"] = gpu.uuid  # the only way to a slice; no context was made here yet
         try:
@@ -63,7 +63,7 @@ class DeviceSpec:
 
 def list_devices() -> list[DeviceEntry]:
     """Every device that `open_device` takes: the visible GPUs, then the CPU where a C++ compiler is."""
-    found = [
+    entries = [
         DeviceEntry(
             f"cuda:{gpu.ordinal}", "cuda", gpu.uuid, gpu.name, gpu.memory_bytes, gpu.compute_capability, gpu.parent_uuid
         )
@@ -72,8 +72,8 @@ def list_devices() -> list[DeviceEntry]:
     try:
         cpu = CpuDevice()
     except NoCompilerError:
-        return found
-    return [*found, DeviceEntry("cpu", "cpu", cpu.uuid, cpu.model.name, cpu.model.limits.memory_bytes)]
+        return entries
+    return [*entries, DeviceEntry("cpu", "cpu", cpu.uuid, cpu.model.name, cpu.model.limits.memory_bytes)]
 
 
 def find_device(name: str, entries: Sequence[DeviceEntry] | None = None) -> DeviceEntry:
@@ -82,7 +82,7 @@ def find_device(name: str, entries: Sequence[DeviceEntry] | None = None) -> Devi
     for entry in known:
         if name in {entry.name, entry.uuid}:
             return entry
-    raise NoDeviceError(f"there is no device {name!r} here; there is {', '.join(e.name for e in known) or 'none'}")
+    raise NoDeviceError(f"There is no device {name!r}. Devices here: {', '.join(e.name for e in known) or 'none'}")
 
 
 def default_compiler() -> Compiler:

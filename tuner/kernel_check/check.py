@@ -1,4 +1,4 @@
-"""The check of a kernel of one's own, without a GPU: its spaces, what compiles, and whether it computes right."""
+"""The check of a user's kernel without a GPU: its search spaces, compilation and results."""
 
 from __future__ import annotations
 
@@ -59,11 +59,11 @@ def check_compiling(
     kernel: Kernel, capabilities: Sequence[Capability], report: KernelCheckReport, pool: CompilePool
 ) -> None:
     """Compiles corners of every variant's space for the targets; raises NoCompilerError."""
-    asked = []
+    submitted = []
     for variant, capability, problem, configuration in _compilations(kernel, capabilities, report):
         work = Compilation.of(kernel, problem, configuration, arch_of(capability), "nvrtc")
-        asked.append((variant, problem, configuration, work.arch, pool.submit(work)))
-    for variant, problem, configuration, arch, future in asked:
+        submitted.append((variant, problem, configuration, work.arch, pool.submit(work)))
+    for variant, problem, configuration, arch, future in submitted:
         where = f"{configuration} {problem.dtype} {arch}"
         try:
             compiled = future.result()
@@ -76,14 +76,14 @@ def check_compiling(
 
 
 def check_reference(kernel: Kernel, shapes: Sequence[Shape], report: KernelCheckReport) -> None:
-    """Looks at what the declaration says the answer is; an answer of zeros must not pass as right."""
-    asked = (
+    """Checks the declared reference; an output of zeros must not pass as right."""
+    problems = (
         (shape, dtype, options)
         for shape in shapes
         for dtype in kernel.dtypes
         for options in option_values(kernel, dtype)
     )
-    for shape, dtype, options in asked:
+    for shape, dtype, options in problems:
         where = " ".join([_words(shape), dtype, *(f"{name}={value}" for name, value in options.items())])
         try:
             flaws = list(_flaws_of_reference(kernel, kernel.problem(shape, dtype, options)))
@@ -153,7 +153,7 @@ def check_kernel(
             device.close()
         if not report.verified:
             where = "; ".join(map(_words, shapes))
-            nothing = "nothing was computed. Give a --shape that has a configuration, or leave this out with --no-run"
+            nothing = "no configuration was run. Give a --shape that has one, or skip this check with --no-run"
             report.add([Finding("error", "result", where, nothing)])
     return report
 
@@ -202,10 +202,11 @@ def _flaws_of_compiled(
     taken = compiled.resources
     if taken.shared_bytes is not None and taken.shared_bytes > declared_bytes:
         message = "its static shared memory is more than static_shared_bytes declares"
-        found = f"{where} ({taken.shared_bytes} bytes, declared {declared_bytes})"
-        yield Finding("error", "compile", found, message)
+        place = f"{where} ({taken.shared_bytes} bytes, declared {declared_bytes})"
+        yield Finding("error", "compile", place, message)
     if taken.registers is not None and taken.registers * threads > REGISTERS_OF_BLOCK:
-        message = f"its registers do not fit a multiprocessor: say __launch_bounds__, or constrain threads ({threads})"
+        needs = "it needs more registers than a multiprocessor has"
+        message = f"{needs}: add __launch_bounds__, or constrain the threads ({threads})"
         yield Finding("error", "compile", where, message)
     if taken.spill_bytes:
         yield Finding("note", "compile", f"{where} ({taken.spill_bytes} bytes)", "registers spill to memory")
@@ -221,14 +222,14 @@ def _flaws_of_reference(kernel: Kernel, problem: Problem) -> Iterator[str]:
     arrays = random_arrays(kernel, problem, SEED)
     reference = kernel.reference(problem, arrays, scalar_values(kernel, problem))
     if reference.value.shape != shape or reference.magnitude.shape != shape:
-        found = f"{reference.value.shape}, magnitude {reference.magnitude.shape}"
-        yield f"the reference's shape is {found}; {kernel.output.name} has {shape}"
+        shapes = f"{reference.value.shape}, magnitude {reference.magnitude.shape}"
+        yield f"the reference's shape is {shapes}; {kernel.output.name} has {shape}"
     elif not (np.isfinite(reference.value).all() and np.isfinite(reference.magnitude).all()):
         yield "the reference is not finite for normal inputs"
     elif (reference.magnitude < 0).any() or reference.terms < 1:
         yield "the reference's magnitude must not be negative, and terms at least 1"
     elif reference.value.any() and compare(np.zeros(shape, problem.dtype), reference, problem.dtype).is_right:
-        yield "the reference admits an answer of zeros: its magnitude or terms are far too large"
+        yield "the reference would accept an output of zeros: its magnitude or terms are far too large"
 
 
 def _tried_on_cpu(
@@ -237,14 +238,18 @@ def _tried_on_cpu(
     limits = device.model.limits
     if not variant.runs_on(limits):
         needed = ", ".join(sorted(variant.requires - limits.features))
-        report.add([Finding("note", "result", variant.name, f"not run: it requires {needed}, which the CPU has not")])
+        report.add(
+            [Finding("note", "result", variant.name, f"not run: it requires {needed}, which the CPU does not have")]
+        )
         return []
     space = _space(kernel, variant, problem, limits, report)
     if space is None:
         return []
     if not len(space):
         where = f"{variant.name} {problem.dtype} {_words(problem.shape)}"
-        report.add([Finding("note", "space", where, "no configuration for a problem that the variant supports")])
+        report.add(
+            [Finding("note", "space", where, "the variant supports this problem, but has no configuration for it")]
+        )
         return []
     return list(dict.fromkeys([*space.defaults(), *spread(space, count)]))
 
@@ -255,12 +260,12 @@ def _verify(bench: CpuBench, configurations: Sequence[Configuration], report: Ke
         where = f"{configuration} {bench.problem.dtype} {_words(bench.problem.shape)}"
         report.verified += 1
         try:
-            found = bench.verify_each_kind(bench.compile(configuration)) or ()
+            verifications = bench.verify_each_kind(bench.compile(configuration)) or ()
         except TrialFailure as failure:
             message = f"{failure.outcome.value} on the CPU: {_first_error(failure)}"
             report.add([Finding("error", "result", where, message)])
             continue
-        wrong = next((one for one in found if not one.is_right), None)
+        wrong = next((verification for verification in verifications if not verification.is_right), None)
         if wrong is not None:
             report.add([Finding("error", "result", f"{where}; {wrong.message()}", "the result is wrong")])
 
@@ -276,8 +281,8 @@ def _sanitize(bench: CpuBench, configurations: Sequence[Configuration], report: 
             except TrialFailure:
                 continue  # verifying it has said so
             report.sanitized += 1
-            for one in checked.findings:
-                report.add([Finding("error", "memory", f"{configuration} `{one.text.strip()}`", one.message)])
+            for finding in checked.findings:
+                report.add([Finding("error", "memory", f"{configuration} `{finding.text.strip()}`", finding.message)])
             if not checked.is_clean and not checked.findings:
                 report.add([Finding("error", "memory", str(configuration), checked.log.splitlines()[0])])
 

@@ -37,12 +37,12 @@ def check_parameters(kernel: Kernel, report: KernelCheckReport) -> None:
             where = f"{variant.name} {dtype}"
             problem = example(kernel, dtype, {})
             text = _text(kernel, variant, problem, compiler)
-            found = None if text is None else _parameters(text, kernel.entry)
-            if found is None:
+            parameters = None if text is None else _parameters(text, kernel.entry)
+            if parameters is None:
                 message = f"{variant.source}: the parameters of {kernel.entry} cannot be read, and were not compared"
                 report.add([Finding("note", "declaration", where, message)])
                 continue
-            flaws = _flaws(kernel, variant, problem, found)
+            flaws = _flaws(kernel, variant, problem, parameters)
             report.add(Finding("error", "declaration", where, f"{variant.source}: {flaw}") for flaw in flaws)
 
 
@@ -90,15 +90,15 @@ def _resolved(part: str, aliases: Mapping[str, str]) -> str:
     return part
 
 
-def _flaws(kernel: Kernel, variant: Variant, problem: Problem, found: list[str]) -> Iterator[str]:
+def _flaws(kernel: Kernel, variant: Variant, problem: Problem, parameters: list[str]) -> Iterator[str]:
     declared: list[Argument | None] = [*kernel.arguments]
     if variant.workspace_bytes(variant.space().default().values, problem):
         declared.append(None)
-    if len(found) != len(declared):
+    if len(parameters) != len(declared):
         names = ", ".join("workspace" if argument is None else argument.name for argument in declared)
-        yield f"{kernel.entry} takes {len(found)} parameters; the declaration passes {len(declared)}: {names}"
+        yield f"{kernel.entry} takes {len(parameters)} parameters; the declaration passes {len(declared)}: {names}"
         return
-    for place, (part, argument) in enumerate(zip(found, declared, strict=True), 1):
+    for place, (part, argument) in enumerate(zip(parameters, declared, strict=True), 1):
         flaw = _flaw(part, argument, REAL[problem.dtype])
         if flaw is not None:
             name = "workspace" if argument is None else argument.name

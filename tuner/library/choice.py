@@ -27,7 +27,7 @@ STILL_IN = 1.25
 
 
 class TimesCalls(Protocol):
-    """What of a bench the choice needs."""
+    """The part of a bench that the choice needs."""
 
     def verify(self, executable: Executable) -> Verification:
         """See `device.Bench`."""
@@ -118,12 +118,12 @@ class CudaLibrary:
         return [Candidate(call, self._bench.executable(call.enqueue)) for call in calls]
 
     def fastest(self) -> LibraryCall | None:
-        """The fastest call that is right, found the first time that it is asked for; None where there is none."""
+        """The fastest call that is right, chosen on the first use; None where no call is right."""
         if self._choice is None:
             l2: L2 = "cold" if self._bench.kernel.ranking_l2 == "cold" else "warm"
             candidates = self.candidates()
-            found = fastest(self._bench, candidates, l2)
-            self._choice = (None if found is None else found.call,)
+            chosen = fastest(self._bench, candidates, l2)
+            self._choice = (None if chosen is None else chosen.call,)
             for candidate in candidates:
                 self._bench.forget(candidate.executable)
         return self._choice[0]

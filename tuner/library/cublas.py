@@ -133,10 +133,10 @@ class Cublas:
     def calls(self, product: Product) -> list[LibraryCall]:
         """The call for matrices, and the one for a vector where a factor and the result are vectors."""
         self._set_math(tf32=product.tf32)
-        found = [self._named("gemm", product, _gemm_arguments(product), product.precision)]
+        calls = [self._named("gemm", product, _gemm_arguments(product), product.precision)]
         vector = _gemv_arguments(product)
         exact = replace(product, tf32=False).precision  # there is no product of a vector in TF32
-        return found if vector is None else [self._named("gemv", product, vector, exact), *found]
+        return calls if vector is None else [self._named("gemv", product, vector, exact), *calls]
 
     def close(self) -> None:
         """Frees the handle."""

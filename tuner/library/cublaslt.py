@@ -87,13 +87,13 @@ class CublasLt:
         preference = self._make("cublasLtMatmulPreferenceCreate", "cublasLtMatmulPreferenceDestroy")
         limit = ctypes.c_uint64(WORKSPACE_BYTES)
         self._set("cublasLtMatmulPreferenceSetAttribute", preference, _PREF_MAX_WORKSPACE_BYTES, limit)
-        found, results = ctypes.c_int(), (_Heuristic * HEURISTICS)()
+        count, results = ctypes.c_int(), (_Heuristic * HEURISTICS)()
         self._call(
             "cublasLtMatmulAlgoGetHeuristic",
             *(self._handle, descriptor, *layouts, layouts[-1], preference),
-            *(ctypes.c_int(HEURISTICS), results, ctypes.byref(found)),
+            *(ctypes.c_int(HEURISTICS), results, ctypes.byref(count)),
         )
-        return [result for result in results[: found.value] if result.state == 0]
+        return [result for result in results[: count.value] if result.state == 0]
 
     def _enqueue(
         self, product: Product, descriptor: ctypes.c_void_p, layouts: list[ctypes.c_void_p], choice: _Heuristic

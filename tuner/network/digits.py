@@ -85,8 +85,8 @@ def interpolation(size: int, target: int) -> NDArray[np.float32]:
     centres = (np.arange(target) + 0.5) * scale - 0.5
     reach = max(scale, 1.0)
     weights = np.maximum(0.0, 1.0 - np.abs(np.arange(size) - centres[:, None]) / reach)
-    found: NDArray[np.float32] = (weights / weights.sum(axis=1, keepdims=True)).astype(np.float32)
-    return found
+    shares: NDArray[np.float32] = (weights / weights.sum(axis=1, keepdims=True)).astype(np.float32)
+    return shares
 
 
 @cache
@@ -94,8 +94,8 @@ def smoothing(size: int, deviation: float) -> NDArray[np.float32]:
     """(size, size): a Gaussian along an axis, paper beyond its ends."""
     apart = np.arange(size) - np.arange(size)[:, None]
     weights = np.exp(-0.5 * (apart / deviation) ** 2) / (deviation * np.sqrt(2 * np.pi))
-    found: NDArray[np.float32] = weights.astype(np.float32)
-    return found
+    kernel: NDArray[np.float32] = weights.astype(np.float32)
+    return kernel
 
 
 @cache

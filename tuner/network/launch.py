@@ -34,7 +34,7 @@ class LaunchedNetwork:
         fused: bool = False,
     ) -> None:
         if fused and len(network.layers) < 2:
-            raise ValueError("fused: there is only one layer, and two are made into one launch")
+            raise ValueError("fused: it joins the last two layers, but this network has only one")
         self.network, self.batch = network, batch
         sizes, alone = network.sizes, len(network.layers) - (2 if fused else 0)
         self.launches = [

@@ -49,7 +49,7 @@ class Network:
         layers = []
         for place, (w, b) in enumerate(zip(weights, biases, strict=True)):
             if w.ndim != 2 or b.shape != w.shape[:1] or (place and w.shape[1] != weights[place - 1].shape[0]):
-                raise ValueError(f"layer {place + 1}: weights {w.shape} and bias {b.shape} do not follow")
+                raise ValueError(f"layer {place + 1}: weights {w.shape} and bias {b.shape} do not fit the layer before")
             activation = "relu" if place < len(weights) - 1 else "none"
             layers.append(Layer(np.ascontiguousarray(w, np.float32), np.ascontiguousarray(b, np.float32), activation))
         return cls(tuple(layers), dict(about or {}))
@@ -72,7 +72,7 @@ class Network:
                 biases = [stored[f"bias_{place}"] for place in range(count)]
                 return cls.of(weights, biases, json.loads(str(stored["about"])))
         except (OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile) as error:
-            raise NetworkFileError(f"{path.name} holds no network: {error}") from error
+            raise NetworkFileError(f"{path.name} is not a network: {error}") from error
 
     def save(self, path: Path, dtype: str = "float16") -> None:
         """Writes the weights in that type, and `about` beside them."""

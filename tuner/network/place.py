@@ -25,12 +25,12 @@ TOLERANCE = 1e-4
 
 
 class WrongNetworkError(TunerError):
-    """Kernels of these configurations do not compute what the network is."""
+    """The kernels of these configurations do not compute the network."""
 
 
 @dataclass(frozen=True)
 class ForwardPass:
-    """What a forward pass gave: `probabilities` (batch, classes).
+    """The result of a forward pass: `probabilities` (batch, classes).
 
     `kernels_us`: between events of the GPU around all its kernels; None elsewhere. `pass_us`: wall time, with inputs
     and outputs brought there and back.
@@ -52,7 +52,7 @@ class PlacedNetwork(Protocol):
 
 
 def problems(network: Network, batch: int) -> list[Problem]:
-    """What its launches are: a `linear` for each layer, then `softmax`."""
+    """The problems of its launches: a `linear` for each layer, then `softmax`."""
     launched = cast("list[Any]", LaunchedNetwork(network, batch, choose=Runtime().best).launches)
     return [launcher.problem for launcher in launched]
 

@@ -1,4 +1,4 @@
-"""What a launch should cost by its tiles, its waves and the roofs alone: for shapes too far from all that was measured.
+"""The estimated cost of a launch by tiles, waves and roofs alone, for shapes far from all measured ones.
 
 Costs are clock cycles of a GPU like those of today, and mean something only beside each other: a measured time of the
 same configuration at another shape makes them into one of this shape (docs/measuring.md, section 9).

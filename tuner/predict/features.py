@@ -1,4 +1,4 @@
-"""What a configuration does with a problem, as numbers that a prediction of its time can be made from."""
+"""A configuration on a problem as numbers, the features from which its time is predicted."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Features:
 
     @cached_property
     def tiles(self) -> Tiles:
-        """What is known of the kernel's tiles."""
+        """The kernel's tiles."""
         return Tiles(self.kernel)
 
     def rows(self, problem: Problem, configurations: Sequence[Configuration]) -> NDArray[np.float64]:
@@ -150,7 +150,7 @@ class Features:
 
 
 def work_of(kernel: Kernel, problem: Problem) -> int:
-    """What a time is divided by: operations or bytes, whichever are more."""
+    """The work that a time is divided by: operations or bytes, whichever are more."""
     return max(kernel.flops(problem), kernel.bytes_moved(problem), 1)
 
 

@@ -1,4 +1,4 @@
-"""A smooth function through noisy rows of numbers, and what it would say of a group of rows had it not seen them."""
+"""A smooth function fitted to noisy rows of numbers, with its leave-out predictions for groups of rows."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ class Smooth:
         return self.level + basis @ self.weights, np.sqrt(NOISE * np.maximum(variance, 0.0))
 
     def without(self, rows: Array, values: Array) -> tuple[Array, Array]:
-        """The same on rows that are among those it was fitted to, had they been left out."""
+        """The same on some of the fitted rows, as if these had been left out."""
         basis = self.basis(rows)
         left_out = np.linalg.inv(np.eye(len(rows)) - basis @ self.inverse @ basis.T)
         variance = np.diag(left_out) - 1.0

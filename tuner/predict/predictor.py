@@ -60,7 +60,7 @@ def enough(shapes: int) -> bool:
 
 @dataclass(frozen=True)
 class Record:
-    """A tuned problem: the measured time of each configuration in ms, and registers where a compiler told.
+    """A tuned problem: the measured time of each configuration in ms, and registers where a compiler reported them.
 
     `failed`: what did not compile, crashed, hung or computed a wrong result.
     """
@@ -150,21 +150,21 @@ class Predictor:
         self, problem: Problem, is_admitted: Callable[[Configuration], bool], candidates: Sequence[Configuration]
     ) -> tuple[Configuration, float]:
         """The best of the candidates and of what comes of them by changes, with its expected value."""
-        found: dict[Configuration, Expected] = {}
+        expectations: dict[Configuration, Expected] = {}
         changed: set[Configuration] = set()
         new = list(candidates)
         for _ in range(MOST_ROUNDS):
             values, deviations = self._model(self._features.rows(problem, new))
             cautious = values + CAUTION * deviations
-            found |= zip(new, zip(cautious.tolist(), values.tolist(), strict=True), strict=True)
-            best = [c for c in _leaders(found) if c not in changed]
+            expectations |= zip(new, zip(cautious.tolist(), values.tolist(), strict=True), strict=True)
+            best = [c for c in _leaders(expectations) if c not in changed]
             changed.update(best)
             changes = dict.fromkeys(change for configuration in best for change in self._changes(configuration))
-            new = [c for c in changes if c not in found and is_admitted(c)]
+            new = [c for c in changes if c not in expectations and is_admitted(c)]
             if not new:
                 break
-        chosen = min(found, key=lambda c: found[c][0])
-        return chosen, found[chosen][1]
+        chosen = min(expectations, key=lambda c: expectations[c][0])
+        return chosen, expectations[chosen][1]
 
     def _changes(self, configuration: Configuration) -> Iterator[Configuration]:
         """Those that differ in the value of one parameter."""
@@ -195,7 +195,7 @@ class Predictor:
         return list(dict.fromkeys(chosen))
 
     def _values(self, record: Record, sample: Sequence[Configuration]) -> Array:
-        """What is fitted: the logarithm of time over work."""
+        """The fitted values: the logarithm of time over work."""
         times_ms = np.array([record.times_ms[c] for c in sample])
         slow = np.maximum(np.log(times_ms / record.best_ms) - SLOW, 0.0)
         return np.asarray(np.log(times_ms / work_of(self._kernel, record.problem)) - (1 - BEYOND) * slow)
@@ -216,13 +216,13 @@ class Predictor:
         return record.times_ms[chosen] / record.best_ms - 1
 
 
-def _leaders(found: Mapping[Configuration, Expected]) -> list[Configuration]:
+def _leaders(expectations: Mapping[Configuration, Expected]) -> list[Configuration]:
     """The best few, then the best few of each variant that is not too far behind."""
-    ranked = sorted(found, key=lambda c: found[c][0])
-    limit = found[ranked[0]][0] + CHANGED_WITHIN
+    ranked = sorted(expectations, key=lambda c: expectations[c][0])
+    limit = expectations[ranked[0]][0] + CHANGED_WITHIN
     by_variant: dict[str, list[Configuration]] = {}
     for configuration in ranked:
-        if found[configuration][0] <= limit:
+        if expectations[configuration][0] <= limit:
             by_variant.setdefault(configuration.variant, []).append(configuration)
     of_variants = (c for own in by_variant.values() for c in own[:CHANGED_OF_VARIANT])
     return list(dict.fromkeys([*ranked[:CHANGED], *of_variants]))

@@ -1,4 +1,4 @@
-"""What a thread of a configuration takes of registers: as a compiler told, or as configurations like it took."""
+"""Registers per thread of a configuration: reported by a compiler, or estimated from similar configurations."""
 
 from __future__ import annotations
 
@@ -20,33 +20,33 @@ MOST_TOLD = 2000
 
 @dataclass(frozen=True)
 class Registers:
-    """Registers by configuration. `told` has what was compiled, `parameters` a configuration's parameters as numbers.
+    """Registers by configuration: `known` from the compiler; `parameters` gives a configuration's as numbers.
 
     Without an estimate one that nobody compiled would seem to leave room for as many blocks as there are threads
     (docs/measuring.md, section 9).
     """
 
-    told: Mapping[Configuration, int]
+    known: Mapping[Configuration, int]
     parameters: Callable[[Configuration], list[float]]
 
     def of(self, configurations: Sequence[Configuration]) -> list[int]:
-        """Of a thread of each; 0 where too few were compiled for an estimate."""
-        found = {c: self.told[c] for c in configurations if self.told.get(c)}
-        unknown = [c for c in configurations if c not in found]
+        """Registers per thread of each; 0 where too few were compiled for an estimate."""
+        registers = {c: self.known[c] for c in configurations if self.known.get(c)}
+        unknown = [c for c in configurations if c not in registers]
         if unknown and self._fitted is not None:
             function, least, most = self._fitted
             values, _ = function(np.array([self.parameters(c) for c in unknown]))
             estimates = np.clip(np.exp(values), least, most)
-            found |= {c: round(float(count)) for c, count in zip(unknown, estimates, strict=True)}
-        return [found.get(c, 0) for c in configurations]
+            registers |= {c: round(float(count)) for c, count in zip(unknown, estimates, strict=True)}
+        return [registers.get(c, 0) for c in configurations]
 
     @cached_property
     def _fitted(self) -> tuple[Smooth, int, int] | None:
         """The logarithm of registers by parameters, and their least and most; None where too few were compiled."""
-        told = [(configuration, count) for configuration, count in self.told.items() if count]
-        if len(told) < FEWEST_TOLD:
+        compiled = [(configuration, count) for configuration, count in self.known.items() if count]
+        if len(compiled) < FEWEST_TOLD:
             return None
-        chosen = told[:: -(-len(told) // MOST_TOLD)]
+        chosen = compiled[:: -(-len(compiled) // MOST_TOLD)]
         rows = np.array([self.parameters(configuration) for configuration, _ in chosen])
         counts = [count for _, count in chosen]
         return Smooth.fit(rows, np.log(counts)), min(counts), max(counts)

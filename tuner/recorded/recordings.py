@@ -32,17 +32,17 @@ _FOREIGN_OUTCOMES = {
 
 
 def foreign_outcome(word: str) -> Outcome | None:
-    """What Kernel Tuner or T4 mean by the word; None for one that they do not have."""
+    """The outcome for a word of Kernel Tuner or T4; None for an unknown word."""
     return Outcome.MEASURED if word == "correct" else _FOREIGN_OUTCOMES.get(word)
 
 
 class UnreadableRecordingError(TunerError):
-    """The file is none of the recordings that can be read."""
+    """The file is not a recording in a known format."""
 
 
 @dataclass(frozen=True)
 class Entry:
-    """What became of one recorded configuration: samples by L2 state (empty unless measured), in ms."""
+    """The outcome of one recorded configuration: samples in ms by L2 state (empty unless measured)."""
 
     outcome: Outcome
     samples_ms: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
@@ -80,7 +80,7 @@ def read_recording(path: Path) -> Recording:
 def write_recording(
     path: Path, problem: Problem, device_name: str, evaluated: Iterable[tuple[Configuration, Evaluation]]
 ) -> None:
-    """Writes trials so that `read_recording` gives them back; gzipped where the name ends so."""
+    """Writes trials for `read_recording`; gzipped where the name ends in .gz."""
     entries = [
         {
             "configuration": configuration.as_json(),
@@ -106,7 +106,7 @@ def _parse(text: str) -> dict[str, Any]:
         # Kernel Tuner appends to its cache and closes the two braces at the end of a run only.
         data = json.loads(text.rstrip().rstrip(",") + "}}")
     if not isinstance(data, dict):
-        raise TypeError("the file holds no JSON object")
+        raise TypeError("the file does not hold a JSON object")
     return data
 
 
@@ -164,7 +164,7 @@ def _ours(data: Mapping[str, Any]) -> Recording:
 def _whole(name: str, value: Any) -> int:
     """A parameter's value; a switch counts as 0 and 1."""
     if not isinstance(value, int | float) or value % 1:  # infinity and NaN leave NaN
-        raise TypeError(f"{name} is {value!r} somewhere; only whole numbers are understood")
+        raise TypeError(f"{name} has the value {value!r}; parameters must be whole numbers")
     return int(value)
 
 

@@ -1,4 +1,4 @@
-"""Which configuration stands for a step: one that is known to be best, one found by a short search, or the author's."""
+"""The configuration for a step: one known to be best, the winner of a short search, or the author's default."""
 
 from __future__ import annotations
 
@@ -68,13 +68,13 @@ class StepChoice:
 
 def step_kernel(kernel: Kernel, step: Step) -> Kernel:
     """The kernel with only the step's variants, and of those only the configurations that the step admits."""
-    wanted = [kernel.variant(name) for name in step.variants] if step.variants else list(kernel.variants)
+    variants = [kernel.variant(name) for name in step.variants] if step.variants else list(kernel.variants)
     rule = Constraint(f"is a step of {step.title}", lambda c, _p, _d: step.admits(c))
-    return replace(kernel, variants=tuple(replace(v, constraints=(*v.constraints, rule)) for v in wanted))
+    return replace(kernel, variants=tuple(replace(v, constraints=(*v.constraints, rule)) for v in variants))
 
 
 def step_space(kernel: Kernel, step: Step, problem: Problem, model: DeviceModel) -> SearchSpace:
-    """What the step may choose from; empty where device or problem do not admit its variants."""
+    """The configurations that a step may choose from; empty where device or problem do not admit its variants."""
     return step_kernel(kernel, step).space(problem, model.limits)
 
 
@@ -96,9 +96,9 @@ def choose(
     mine = step_kernel(kernel, step)
     default = mine.default_configuration(space)
     if step.is_searched:
-        for one in known:
-            if one.fits(space.problem) and one.configuration in space:
-                return StepChoice(one.configuration, f"known: {one.source}")
+        for earlier in known:
+            if earlier.fits(space.problem) and earlier.configuration in space:
+                return StepChoice(earlier.configuration, f"known: {earlier.source}")
     if not step.is_searched or not scale.search_trials:
         return StepChoice(default, "as declared")
     begun = time.monotonic()
@@ -144,21 +144,28 @@ def at_size(
     """
     if not len(space):
         return None
-    found = next((one.configuration for one in known if one.fits(space.problem) and one.configuration in space), None)
-    if found is not None and step.is_searched:
-        return found
+    earlier = next(
+        (
+            candidate.configuration
+            for candidate in known
+            if candidate.fits(space.problem) and candidate.configuration in space
+        ),
+        None,
+    )
+    if earlier is not None and step.is_searched:
+        return earlier
     near = chosen if chosen in space else space.nearest(chosen, exclude=frozenset())
     if near is None or not step.is_searched or not draws or len(space) <= _FEW:
         return near
     generator = np.random.default_rng(SEED)
     drawn = [space.feasible[int(place)] for place in generator.integers(0, len(space), draws)]
     times: dict[Configuration, float] = {}
-    for one in dict.fromkeys([near, *space.defaults(), *drawn]):
+    for candidate in dict.fromkeys([near, *space.defaults(), *drawn]):
         incumbent_ms = min(times.values(), default=None)
-        time_ms = bench.evaluate(one, l2, _FEW_PLAN, incumbent_ms).time_ms
+        time_ms = bench.evaluate(candidate, l2, _FEW_PLAN, incumbent_ms).time_ms
         if time_ms is not None:
-            times[one] = time_ms
-    return min(times, key=lambda one: times[one], default=None)
+            times[candidate] = time_ms
+    return min(times, key=lambda candidate: times[candidate], default=None)
 
 
 def read_known(path: Path) -> list[KnownConfiguration]:
@@ -171,9 +178,7 @@ def read_known(path: Path) -> list[KnownConfiguration]:
         rows = document.get("results") or document.get("rows") or []
         return [found for row in rows if (found := _known(row, path.name)) is not None]
     except (OSError, ValueError, AttributeError, KeyError, TypeError) as error:
-        raise KnownFileError(
-            f"{path} holds no configurations that can be read ({type(error).__name__}: {error})"
-        ) from error
+        raise KnownFileError(f"cannot read configurations from {path} ({type(error).__name__}: {error})") from error
 
 
 def _known(row: Mapping[str, Any], source: str) -> KnownConfiguration | None:

@@ -1,4 +1,4 @@
-"""What a report is worth nothing without: device, peaks, environment, host, date and command."""
+"""The facts of a report: device, peaks, environment, host, date and command."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which pictures a report has, and what is in them."""
+"""The figures of a report and their data."""
 
 from __future__ import annotations
 
@@ -142,9 +142,9 @@ def _roofline(report: LadderReport) -> Figure | None:
     marks = [Series(p.name, p.slot, p.points, has_line=False) for p in points]
     chart = Chart("Roofline", "FLOP for each byte moved", "GFLOP/s, more is better", [*lines, *marks], x_by=10)
     counted = any(s.traffic is not None and s.traffic.dram_bytes for s in placed)
-    said = "bytes from and to memory as counted" if counted else "compulsory bytes, since none were counted"
+    counted_as = "bytes from and to memory as counted" if counted else "compulsory bytes, since none were counted"
     by = "the data sheet's" if report.bandwidth.datasheet_gb_per_s else "the measured"
-    caption = f"Arithmetic intensity by {said}; the slope is {by} bandwidth, {number(roof)} GB/s."
+    caption = f"Arithmetic intensity by {counted_as}; the slope is {by} bandwidth, {number(roof)} GB/s."
     return Figure("Arithmetic intensity and roofline", caption, chart.svg())
 
 

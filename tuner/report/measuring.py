@@ -79,11 +79,11 @@ class LadderRun:
             shapes = [(0, shape, f"The shapes from {shape_text(shape)}") for shape in self.scale.rectangles]
             rectangles = self._sweep(shapes)
             self._host_steps(sweep)
-            found = self._counted()
+            counters = self._counted()
         finally:
             self.host.close()
-        if found.missing:
-            self.notes.append(f"Bytes were not counted: {found.missing}.")
+        if counters.missing:
+            self.notes.append(f"Bytes were not counted: {counters.missing}.")
         self._tell(self._parts, "writing")
         model = self.device.model
         return LadderReport(
@@ -97,7 +97,7 @@ class LadderRun:
             facts=facts.facts(self.device, self.command),
             bandwidth=facts.bandwidth(self.device),
             peaks=dict(model.datasheet_gflops),
-            steps=tuple(self._row(step, found) for step in self.ladder.steps),
+            steps=tuple(self._row(step, counters) for step in self.ladder.steps),
             sweep=tuple(sweep),
             compared=self.ladder.compared,
             notes=tuple(self.notes),
@@ -173,9 +173,9 @@ class LadderRun:
 
     def _host_rows(self, size: int, shape: Mapping[str, int]) -> list[SweepRow]:
         problem = self._problem(PLAIN, shape)
-        told = None if size else dict(problem.shape)
+        rectangle = None if size else dict(problem.shape)
         return [
-            SweepRow(size, step.key, self._work(problem), found.time, found.bound_ratio, shape=told)
+            SweepRow(size, step.key, self._work(problem), found.time, found.bound_ratio, shape=rectangle)
             for step in self.ladder.steps
             if step.place in HOST and (found := self._on_host(step, problem)).time is not None
         ]
@@ -192,7 +192,7 @@ class LadderRun:
         finally:
             bench.close()
         moved = moves(bench.memory, self.kernel, problem)
-        at, told = (size + kind.beyond, None) if size else (0, dict(problem.shape))
+        at, rectangle = (size + kind.beyond, None) if size else (0, dict(problem.shape))
         return [
             SweepRow(
                 at,
@@ -202,14 +202,14 @@ class LadderRun:
                 found.bound_ratio,
                 str(configurations.get(key, "")),
                 moved,
-                told,
+                rectangle,
             )
             for key, found in by_step.items()
             if found.time is not None
         ]
 
     def _at_this_size(self, bench: Bench, problem: Problem, kind: Kind) -> dict[str, Configuration]:
-        found = {}
+        configurations = {}
         for step in self._chosen(kind):
             if step.sweeps:
                 space = step_space(self.kernel, step, problem, self.device.model)
@@ -217,8 +217,8 @@ class LadderRun:
                 l2, draws = self.kernel.ranking_l2, self.scale.draws
                 mine = at_size(bench, step, space, chosen, l2=l2, draws=draws, known=self.known)
                 if mine is not None:
-                    found[step.key] = mine
-        return found
+                    configurations[step.key] = mine
+        return configurations
 
     def _on_host(self, step: Step, problem: Problem) -> Measured:
         if not self.host.allows(step.place, problem):
@@ -234,12 +234,12 @@ class LadderRun:
             if step.place not in HOST:
                 continue
             self._tell(self._done + 1, step.title)
-            found = self._on_host(step, self._problem(PLAIN))
+            measured = self._on_host(step, self._problem(PLAIN))
             last = max((row for row in sweep if row.key == step.key), key=lambda row: row.size, default=None)
-            if found.time is None and last is not None:
+            if measured.time is None and last is not None:
                 problem = self._problem(PLAIN, self.scale.swept_shape(last.size))
-                found = Measured(last.time, last.bound_ratio, problem=problem)
-            self._found[step.key] = found
+                measured = Measured(last.time, last.bound_ratio, problem=problem)
+            self._found[step.key] = measured
 
     def _counted(self) -> Counted:
         if self.device.model.kind != "cuda":
@@ -258,7 +258,7 @@ class LadderRun:
         ]
         return counted(self.device.uuid, watched)
 
-    def _row(self, step: Step, found: Counted) -> StepRow:
+    def _row(self, step: Step, counters: Counted) -> StepRow:
         measured = self._found.get(step.key, Measured(left_out="there is none here"))
         problem = measured.problem or self._problem(_kind(step))
         row = StepRow(
@@ -280,7 +280,7 @@ class LadderRun:
         row = replace(row, moves=self._moves.get(_kind(step)))
         choice = self._choices.get(step.key)
         if choice is None:
-            return replace(row, traffic=found.library if step.place == "library" else None)
+            return replace(row, traffic=counters.library if step.place == "library" else None)
         configuration = choice.configuration
         tile = tile_of(configuration) if self.kernel.name != "gemv" else None
         return replace(
@@ -290,7 +290,7 @@ class LadderRun:
             is_short=choice.is_short,
             tile=tile,
             predicted_bytes=predicted_bytes(problem, tile) if tile else None,
-            traffic=found.steps.get((step.dtype, configuration)) if not step.beyond else None,
+            traffic=counters.steps.get((step.dtype, configuration)) if not step.beyond else None,
         )
 
     def _work(self, problem: Problem) -> Work:

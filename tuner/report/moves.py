@@ -1,4 +1,4 @@
-"""What it costs to bring a problem's arrays to the device and its output back."""
+"""The cost of moving a problem's arrays to the device and its output back."""
 
 from __future__ import annotations
 

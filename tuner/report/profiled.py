@@ -22,7 +22,7 @@ from tilewright.tuner.report.choices import SEED
 
 @contextmanager
 def watched(device: Any) -> Iterator[None]:
-    """What is launched inside is profiled."""
+    """Launches inside this context are profiled."""
     driver = ctypes.CDLL("libcuda.so.1")
     device.synchronize()
     driver.cuProfilerStart()
@@ -36,9 +36,9 @@ def main(path: str) -> int:
     what = json.loads(Path(path).read_text(encoding="utf-8"))
     device: Any = DeviceSpec(what["device"]).open()
     for each in what["launches"]:
-        asked = each["problem"]
-        kernel = catalogue().get(asked["kernel"])
-        problem = kernel.problem(asked["shape"], asked["dtype"], asked["options"])
+        problem_json = each["problem"]
+        kernel = catalogue().get(problem_json["kernel"])
+        problem = kernel.problem(problem_json["shape"], problem_json["dtype"], problem_json["options"])
         bench = device.bench(kernel, problem, SEED)
         executables = [bench.compile(Configuration.from_json(one)) for one in each["configurations"]]
         library = bench.library() if each["library"] else None

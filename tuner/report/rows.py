@@ -1,4 +1,4 @@
-"""What a report holds, and every number that follows from what was measured. Plain data: it goes to JSON and back."""
+"""The rows of a report and every number derived from them. Plain data: it goes to JSON and back."""
 
 from __future__ import annotations
 
@@ -253,5 +253,5 @@ _NESTED: Mapping[str, Any] = {"work": Work, "time": Time, "moves": Moves, "traff
 
 
 def _parts(row: Mapping[str, Any], *, tile: bool = False) -> dict[str, Any]:
-    found = {name: made(**row[name]) for name, made in _NESTED.items() if row.get(name) is not None}
-    return found | ({"tile": tuple(row["tile"])} if tile and row.get("tile") else {})
+    nested = {name: made(**row[name]) for name, made in _NESTED.items() if row.get(name) is not None}
+    return nested | ({"tile": tuple(row["tile"])} if tile and row.get("tile") else {})

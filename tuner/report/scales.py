@@ -1,4 +1,4 @@
-"""How large: the problem that all steps are compared at, the sizes of the sweep, and how much time each part gets."""
+"""The scale of a report: the problem of the table, the sizes of the sweep, and the time for each part."""
 
 from __future__ import annotations
 

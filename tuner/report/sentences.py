@@ -1,4 +1,4 @@
-"""What a report comes to, in sentences that follow from its numbers."""
+"""The findings of a report, in sentences that follow from its numbers."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from tilewright.tuner.report.tables import number, shape_text
 
 
 def findings(report: LadderReport) -> list[str]:
-    """The most that can be said in a few lines."""
-    found = [*_fastest(report), *_climb(report), *_short(report)]
-    return [*found, *_crossings(report), *_compared(report), *_tiles(report)]
+    """The main findings, in a few lines."""
+    sentences = [*_fastest(report), *_climb(report), *_short(report)]
+    return [*sentences, *_crossings(report), *_compared(report), *_tiles(report)]
 
 
 def reasons(report: LadderReport) -> list[tuple[str, str]]:
-    """By step's name why it should be faster, and whether it was: a page never says other than its table."""
+    """By step's name why it should be faster, and whether it was: the text never contradicts the table."""
     return [(step.name, " ".join([step.reason, *_measured(report, step)])) for step in report.steps]
 
 
@@ -38,7 +38,7 @@ def _measured(report: LadderReport, step: StepRow) -> Iterator[str]:
 
 
 def _before(report: LadderReport, step: StepRow) -> StepRow | None:
-    """What a step is held against: the one it names, the one before it, or for the library the fastest step."""
+    """The step that a step is compared with: the one it names, the one before it, or for the library the fastest."""
     timed = [s for s in report.steps if s.time is not None]
     if step.than:
         return next((s for s in timed if s.key == step.than), None)
@@ -99,9 +99,9 @@ def _crossings(report: LadderReport) -> Iterator[str]:
 def _compared(report: LadderReport) -> Iterator[str]:
     titles = report.titles()
     for first, second in report.compared:
-        found = ratios(report, first, second)
-        if found:
-            most, least = max(found, key=lambda one: one[1]), min(found, key=lambda one: one[1])
+        by_size = ratios(report, first, second)
+        if by_size:
+            most, least = max(by_size, key=lambda one: one[1]), min(by_size, key=lambda one: one[1])
             yield (
                 f"{titles[second]} over {titles[first]}: from {number(least[1])} times as fast (at {least[0]}) "
                 f"to {number(most[1])} (at {most[0]})."
@@ -127,7 +127,7 @@ def title_of(report: LadderReport) -> str:
 
 
 def protocol(report: LadderReport) -> str:
-    """How the numbers came to be."""
+    """How the numbers were measured."""
     l2 = "a cold L2 cache" if report.l2 == "cold" else "a warm L2 cache"
     times = (
         "GPU time by events" if report.kind == "cuda" else "CPU seconds of one thread, never to be ranked with a GPU's"

@@ -78,8 +78,8 @@ def _naive_share(row: StepRow, report: LadderReport) -> float | None:
 
 def _gigabytes(pick: Callable[[Traffic], float | None]) -> Callable[[StepRow, LadderReport], str]:
     def cell(row: StepRow, _report: LadderReport) -> str:
-        found = None if row.traffic is None else pick(row.traffic)
-        return number(None if found is None else found / 1e9)
+        value = None if row.traffic is None else pick(row.traffic)
+        return number(None if value is None else value / 1e9)
 
     return cell
 

@@ -40,7 +40,7 @@ class Watched:
 
 @dataclass(frozen=True)
 class Counted:
-    """By configuration what was counted, the library's sum; or why nothing was."""
+    """The counts by configuration and the library's sum, or the reason why nothing was counted."""
 
     steps: Mapping[tuple[str, Configuration], Traffic]
     library: Traffic | None = None
@@ -81,19 +81,19 @@ def predicted_bytes(problem: Problem, tile: tuple[int, int]) -> float:
 
 
 def counted(device_uuid: str, watched: Sequence[Watched]) -> Counted:
-    """What ncu counted in a process of its own, one launch each; nothing, with the reason, where it cannot."""
+    """The counts of ncu in a process of its own, one launch each; the reason where it cannot count."""
     if shutil.which("ncu") is None:
         return Counted({}, missing="ncu (Nsight Compute) is not on the PATH")
     with tempfile.TemporaryDirectory(prefix="tilewright-ncu-") as folder:
         path = Path(folder) / "launches.json"
         path.write_text(json.dumps(_as_json(device_uuid, watched)), encoding="utf-8")
-        said = ""
+        output = ""
         # One metric that is not known here makes ncu refuse all: asynchronous copies are left out then.
-        for asked in (ASKED, ASKED[:1]):
-            rows, said = _run(path, [*asked, L2_SECTORS, *DRAM])
+        for metrics in (ASKED, ASKED[:1]):
+            rows, output = _run(path, [*metrics, L2_SECTORS, *DRAM])
             if rows:
                 return _sorted(rows, watched)
-    return Counted({}, missing=f"ncu counted nothing: {said}")
+    return Counted({}, missing=f"ncu counted nothing: {output}")
 
 
 def _as_json(device_uuid: str, watched: Sequence[Watched]) -> dict[str, object]:
@@ -117,8 +117,8 @@ def _run(path: Path, metrics: Sequence[str]) -> tuple[list[Mapping[str, str]], s
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_TIMEOUT_S)
     except subprocess.TimeoutExpired:
         return [], f"no end after {_TIMEOUT_S:.0f} s"
-    said = " ".join((done.stdout + done.stderr).split())[-300:]
-    return ([], said) if done.returncode else (read_rows(done.stdout), said)
+    output = " ".join((done.stdout + done.stderr).split())[-300:]
+    return ([], output) if done.returncode else (read_rows(done.stdout), output)
 
 
 def read_rows(text: str) -> list[Mapping[str, str]]:
@@ -148,18 +148,18 @@ def _number(row: Mapping[str, str], names: Sequence[str]) -> float | None:
 
 
 def _sorted(rows: Sequence[Mapping[str, str]], watched: Sequence[Watched]) -> Counted:
-    found, left = {}, [traffic_of(row) for row in rows]
+    traffic, rest = {}, [traffic_of(row) for row in rows]
     for each in watched:
         kernel = catalogue().get(each.problem.kernel)
         for configuration in each.configurations:
             launches = 1 + len(kernel.variant(configuration.variant).before)
-            if len(left) >= launches:
-                found[each.problem.dtype, configuration] = _together(left[:launches])
-            left = left[launches:]
+            if len(rest) >= launches:
+                traffic[each.problem.dtype, configuration] = _together(rest[:launches])
+            rest = rest[launches:]
     library = None
-    if left and any(each.library for each in watched):
-        library = _together(left)
-    return Counted(found, library)
+    if rest and any(each.library for each in watched):
+        library = _together(rest)
+    return Counted(traffic, library)
 
 
 def _together(launches: Sequence[Traffic]) -> Traffic:

@@ -1,4 +1,4 @@
-"""Steps timed in turn on one bench, each found right before: what changes in the device meets all of them alike."""
+"""Steps verified and then timed in turn on one bench, so that a change in the device affects all of them alike."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class BrokenStepError(TunerError):
 
 @dataclass(frozen=True)
 class Measured:
-    """What became of a step; `problem` where it is another one than the table's."""
+    """The outcome of a step; `problem` where it differs from the table's."""
 
     time: Time | None = None
     bound_ratio: float | None = None
@@ -34,19 +34,19 @@ class Measured:
 def times(
     bench: Bench, configurations: Mapping[str, Configuration], l2: str, plan: MeasurementPlan, *, library: bool
 ) -> dict[str, Measured]:
-    """By step's key what interleaved rounds gave, each contestant found right before; the library under its own key."""
-    found: dict[str, Measured] = {}
+    """By step's key the outcome of interleaved rounds of verified contestants; the library has a key of its own."""
+    measured: dict[str, Measured] = {}
     contestants: dict[str, Contestant] = {}
     for key, configuration in configurations.items():
         entered = _enter(bench, configuration)
         if isinstance(entered, str):
-            found[key] = Measured(left_out=entered)
+            measured[key] = Measured(left_out=entered)
         else:
             contestants[key] = entered
     try:
         called = bench.library() if library else None
     except TrialFailure as failure:
-        called, found[LIBRARY] = None, Measured(left_out=_reason(failure))
+        called, measured[LIBRARY] = None, Measured(left_out=_reason(failure))
     if called is not None:
         contestants[LIBRARY] = Contestant(None, called)
         contestants[LIBRARY].bound_ratio = _library_ratio(bench, contestants[LIBRARY])
@@ -54,17 +54,17 @@ def times(
 
     def drop(contestant: Contestant, failure: TrialFailure) -> None:
         key = next(key for key, one in contestants.items() if one is contestant)
-        found[key] = Measured(left_out=_reason(failure))
+        measured[key] = Measured(left_out=_reason(failure))
 
     play(bench, playing, l2, plan, should_stop=lambda: False, drop=drop)
     for key, one in contestants.items():
         if one in playing:
-            found[key] = Measured(Time(one.time_ms, *one.ci_ms, len(one.rounds_ms)), one.bound_ratio)
-    return found
+            measured[key] = Measured(Time(one.time_ms, *one.ci_ms, len(one.rounds_ms)), one.bound_ratio)
+    return measured
 
 
 def _enter(bench: Bench, configuration: Configuration) -> Contestant | str:
-    """A contestant that is right with every kind of inputs, or why there is none."""
+    """A contestant that is right with every kind of inputs, or the reason why it is left out."""
     try:
         executable = bench.compile(configuration)
         verification = verify_configuration(bench, executable)

@@ -33,7 +33,7 @@ class AnswerCache:
         self._clock = clock
 
     def get(self, kernel: Kernel, problem: Problem, place: TargetDevice, *, even_old: bool = False) -> Choice | None:
-        """What was answered within a day (`even_old`: ever), where this version can still use it."""
+        """The service's answer within a day (`even_old`: ever), where this version can still use it."""
         path = self._path(problem, place)
         try:
             stored = json.loads(path.read_bytes())

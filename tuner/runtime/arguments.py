@@ -1,4 +1,4 @@
-"""Whether arrays are what a problem needs, and which problem their layouts make of it.
+"""Checks that arrays fit a problem, and derives its transpositions from their layouts.
 
 A transposed view is taken as the kernel's option of that name (`trans_a` for A); any other stride is refused. What does
 not change from launch to launch is checked once for each combination of layouts, addresses each time.
@@ -49,8 +49,8 @@ def one_place(kernel: Kernel, layouts: Sequence[Layout]) -> tuple[str, int | Non
     ordinals = {layout.ordinal for layout in layouts if layout.ordinal is not None}
     kinds = {layout.kind for layout in layouts}
     if len(kinds) > 1 or len(ordinals) > 1:
-        said = ", ".join(f"{t.name} on {_place(layout)}" for t, layout in zip(kernel.tensors, layouts, strict=True))
-        raise WrongDeviceError(f"the arrays of one launch must be on one device; there are {said}")
+        places = ", ".join(f"{t.name} on {_place(layout)}" for t, layout in zip(kernel.tensors, layouts, strict=True))
+        raise WrongDeviceError(f"the arrays of one launch must be on one device; there are {places}")
     return kinds.pop(), ordinals.pop() if ordinals else None
 
 
@@ -90,7 +90,7 @@ def scalars_of(kernel: Kernel, problem: Problem, given: Mapping[str, float]) -> 
         try:
             values[name] = float(value)
         except (TypeError, ValueError) as error:
-            raise ArgumentError(name, f"{value!r} is no number", "Give a float") from error
+            raise ArgumentError(name, f"{value!r} is not a number", "Give a float") from error
     return tuple(values.values())
 
 
@@ -101,13 +101,13 @@ def _check_kind(kernel: Kernel, tensor: Tensor, problem: Problem, layout: Layout
         raise ArgumentError(
             tensor.name, f"is {layout.dtype}, the problem is {problem.dtype}", f"Convert it to {problem.dtype}{fix}"
         )
-    wanted = tuple(tensor.shape(problem))
-    if layout.shape != wanted:
-        turned = layout.shape == wanted[::-1] and len(wanted) == 2
+    expected_shape = tuple(tensor.shape(problem))
+    if layout.shape != expected_shape:
+        turned = layout.shape == expected_shape[::-1] and len(expected_shape) == 2
         fix = (
             f"Transpose the view, or ask best(…, trans_{tensor.name.lower()}=…)" if turned else "Ask best for its shape"
         )
-        raise ArgumentError(tensor.name, f"has the shape {layout.shape}, the problem needs {wanted}", fix)
+        raise ArgumentError(tensor.name, f"has the shape {layout.shape}, the problem needs {expected_shape}", fix)
     if tensor.role != "input" and not layout.is_writable:
         raise ArgumentError(tensor.name, "is read-only, and the kernel writes it", "Give a writable array")
 

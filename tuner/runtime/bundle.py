@@ -1,4 +1,4 @@
-"""Bundles at run time: what was measured for each device model, from one file or a folder of them."""
+"""Bundles at run time: the results for each device model, from one file or a folder of them."""
 
 from __future__ import annotations
 
@@ -47,7 +47,9 @@ class Bundle:
         if path.is_dir():
             contents = files_not_older(path, public_key, allow_older=allow_older).contents
         elif public_key is not None:
-            raise UntrustedBundleError(f"{path.name} is not a folder with a signature, which the key asks for.")
+            raise UntrustedBundleError(
+                f"{path.name} is not a folder with a signature. With a key, only signed folders are used."
+            )
         else:
             contents = {path.name: read_file(path, MAX_FILE_BYTES)}
         bundle = cls(path.name, public_key is not None, {})
@@ -57,20 +59,20 @@ class Bundle:
 
     def find(self, kernel: Kernel, problem: Problem, place: TargetDevice) -> Choice | None:
         """The result of exactly this problem on this device model, where this version can use it."""
-        found = self.results.get(_key(place.slug, problem.as_json()))
-        if found is None:
+        facts = self.results.get(_key(place.slug, problem.as_json()))
+        if facts is None:
             return None
-        choice = Choice.from_facts(found, "bundle")
+        choice = Choice.from_facts(facts, "bundle")
         if not is_admitted(kernel, problem, place.limits, choice.configuration):
             self._left_aside(f"{problem}: {choice.configuration} is not in this version's search space")
             return None
-        if found.get("source") != kernel.source_hash(choice.configuration.variant):
+        if facts.get("source") != kernel.source_hash(choice.configuration.variant):
             self._left_aside(f"{problem}: measured with a source that this version does not have")
             return None
-        return replace(choice, cubin=self._cubin(found)) if self.is_trusted else choice
+        return replace(choice, cubin=self._cubin(facts)) if self.is_trusted else choice
 
-    def _cubin(self, found: Mapping[str, Any]) -> bytes | None:
-        name = found.get("cubin")
+    def _cubin(self, facts: Mapping[str, Any]) -> bytes | None:
+        name = facts.get("cubin")
         text = self.cubins.get(name) if isinstance(name, str) else None
         if text is None:
             return None
@@ -79,7 +81,7 @@ class Bundle:
         except binascii.Error as error:
             raise BrokenBundleError(f"{self.name}: the cubin {name} is not base64.") from error
         if hashlib.sha256(cubin).hexdigest() != name:
-            raise BrokenBundleError(f"{self.name}: the cubin {name} is not what its hash says.")
+            raise BrokenBundleError(f"{self.name}: the cubin {name} does not match its hash.")
         return cubin
 
     def _left_aside(self, reason: str) -> None:
@@ -93,8 +95,8 @@ class Bundle:
         except (ValueError, RecursionError) as error:
             raise BrokenBundleError(f"{name} is not JSON: {error}") from error
         if not isinstance(document, dict) or document.get("format") != FORMAT:
-            said = document.get("format") if isinstance(document, dict) else None
-            raise BrokenBundleError(f"{name} is no {FORMAT}; it says {said!r}. Make it anew: tilewright bundle")
+            named = document.get("format") if isinstance(document, dict) else None
+            raise BrokenBundleError(f"{name} is not a {FORMAT} but {named!r}. Write it again with: tilewright bundle")
         try:
             slug = str(document["device_model"]["slug"])
             for result in document["results"]:

@@ -57,7 +57,7 @@ def newest(key_id: str, names: Collection[str]) -> str:
 
 
 def remember(key_id: str, names: Collection[str], date: str) -> None:
-    """From now on these files are of that date. Where nothing can be written that is told, and no error."""
+    """Notes that these files are of that date. Where that cannot be written it is logged, without an error."""
     path = _path(key_id)
     dates = _read(key_id)
     if all(dates.get(name, "") == date for name in names):
@@ -82,11 +82,11 @@ def _path(key_id: str) -> Path:
 def _read(key_id: str) -> dict[str, str]:
     path = _path(key_id)
     try:
-        found = json.loads(path.read_bytes())
+        noted = json.loads(path.read_bytes())
     except OSError:
         return {}
     except ValueError:
-        found = None
-    if not isinstance(found, dict) or not all(isinstance(date, str) for date in found.values()):
-        raise BrokenBundleError(f"{path} is damaged; remove it to begin anew without the dates of older bundles.")
-    return found
+        noted = None
+    if not isinstance(noted, dict) or not all(isinstance(date, str) for date in noted.values()):
+        raise BrokenBundleError(f"{path} is damaged. Remove it to start again without the dates of older bundles.")
+    return noted

@@ -1,4 +1,4 @@
-"""A folder of bundles as it was made: its files, held against SHA256SUMS and the signature of that.
+"""A folder of bundles: its files, checked against SHA256SUMS and its signature.
 
 docs/exchange.md describes the format; `sha256sum --check` and `openssl pkeyutl -verify` check the same.
 """
@@ -41,7 +41,7 @@ class OlderBundleError(UntrustedBundleError):
 
 
 class SigningKeyError(TunerError):
-    """The file holds no such key, or nothing here can use it."""
+    """The file does not hold such a key, or the package that reads it is missing."""
 
 
 @dataclass(frozen=True)
@@ -64,20 +64,20 @@ def checked_files(folder: Path, public_key: Path | None) -> CheckedFolder:
     """
     sums = read_file(folder / SUMS, 1 << 20)
     if public_key is not None and not is_signed(sums, read_file(folder / SIGNATURE, 64), public_key):
-        raise UntrustedBundleError(f"{SIGNATURE} is not this key's signature of {SUMS}.")
+        raise UntrustedBundleError(f"{SIGNATURE} is not a signature of {SUMS} by this key.")
     contents: dict[str, bytes] = {}
     lines = sums.decode("ascii", "replace").splitlines()
     made = _MADE.fullmatch(lines[0]) if lines else None
     for line in lines[1:] if made else lines:
-        found = _LINE.fullmatch(line)
-        if found is None or len(contents) >= MAX_FILES:
-            raise BrokenBundleError(f"{SUMS} has a line that is no sum of a file in this folder.")
-        content = read_file(folder / found[2], MAX_FILE_BYTES)
-        if hashlib.sha256(content).hexdigest() != found[1]:
-            raise BrokenBundleError(f"{found[2]} is not what {SUMS} says.")
-        contents[found[2]] = content
+        entry = _LINE.fullmatch(line)
+        if entry is None or len(contents) >= MAX_FILES:
+            raise BrokenBundleError(f"{SUMS} has a line that is not the SHA-256 of a file in this folder.")
+        content = read_file(folder / entry[2], MAX_FILE_BYTES)
+        if hashlib.sha256(content).hexdigest() != entry[1]:
+            raise BrokenBundleError(f"{entry[2]} differs from its SHA-256 in {SUMS}.")
+        contents[entry[2]] = content
     if not contents:
-        raise BrokenBundleError(f"{SUMS} names no file.")
+        raise BrokenBundleError(f"{SUMS} lists no file.")
     return CheckedFolder(contents, made[1] if made and public_key is not None else "")
 
 
@@ -104,9 +104,9 @@ def load_key(loader: str, path: Path, kind: str) -> Any:
     try:
         key = load(text, password=None) if "private" in loader else load(text)
     except (ValueError, TypeError, _module("exceptions").UnsupportedAlgorithm):
-        raise SigningKeyError(f"{path.name} holds no {kind} in PEM without a password.") from None
+        raise SigningKeyError(f"{path.name} does not hold an {kind} in PEM without a password.") from None
     if not isinstance(key, getattr(_module("hazmat.primitives.asymmetric.ed25519"), kind)):
-        raise SigningKeyError(f"{path.name} holds a key of another kind than {kind}.")
+        raise SigningKeyError(f"{path.name} holds a key, but not an {kind}.")
     return key
 
 

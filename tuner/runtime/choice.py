@@ -25,7 +25,7 @@ class TargetDevice:
 
 @dataclass(frozen=True)
 class Choice:
-    """What will be launched. `origin`: pinned, bundle, cache, service or default; `match`: as the service says it.
+    """The configuration to launch. `origin`: pinned, bundle, cache, service or default; `match`: as in the answer.
 
     `library_faster`: NVIDIA's library was faster; None where nobody compared. `cubin` only from a bundle whose
     signature was checked: everything else is compiled here.
@@ -45,10 +45,10 @@ class Choice:
         Raises ValueError or TypeError where they are not of those kinds.
         """
         if not isinstance(facts, Mapping):
-            raise TypeError("no object of facts")
+            raise TypeError("it is not a JSON object")
         values, time_ms, library = facts.get("configuration"), facts.get("time_ms"), facts.get("library")
         if not isinstance(values, Mapping) or not isinstance(time_ms, int | float | None):
-            raise TypeError("configuration or time_ms is missing, or of another kind")
+            raise TypeError("configuration or time_ms is missing or has the wrong type")
         return cls(
             Configuration.from_json({**values, "variant": facts.get("variant")}),
             origin,
@@ -69,7 +69,7 @@ class Chooses(Protocol):
 
 
 def is_admitted(kernel: Kernel, problem: Problem, limits: Limits, configuration: Configuration) -> bool:
-    """Whether it is a member of the problem's space there: it becomes source text, whatever its origin."""
+    """Whether it is in the problem's space on that device; checked for every origin, since it becomes source text."""
     try:
         variant = kernel.variant(configuration.variant)
     except UnknownNameError:

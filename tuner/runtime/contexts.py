@@ -1,4 +1,4 @@
-"""CUDA contexts and memory as the caller has them: which is current, what an address belongs to."""
+"""The caller's CUDA contexts and memory: the current context, and the context of an address."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Allocation = tuple[tuple[Any, ...], ctypes.c_ulonglong, int]
 
 @dataclass(frozen=True)
 class Memory:
-    """What the driver says of an address; zeros where there is no memory."""
+    """The driver's facts about an address; zeros where there is no memory."""
 
     context: int
     kind: int
@@ -93,18 +93,18 @@ def allocation_of(address: int) -> Allocation:
     return question, number, -1 if status else number.value
 
 
-def check_memory(name: str, found: Memory, context: int, ordinal: int) -> None:
+def check_memory(name: str, memory: Memory, context: int, ordinal: int) -> None:
     """Raises where the memory cannot be used in that context; memory of pools has a GPU but no context."""
-    if found.kind not in {_HOST, _DEVICE, _UNIFIED}:
-        raise ContextError(f"{name}: there is no memory any more; it was freed, or its CUDA context is gone")
-    if found.kind == _HOST:
+    if memory.kind not in {_HOST, _DEVICE, _UNIFIED}:
+        raise ContextError(f"{name}: its memory is gone: it was freed, or its CUDA context was destroyed")
+    if memory.kind == _HOST:
         raise WrongDeviceError(f"{name} lies in the host's memory; the others are on a GPU")
-    if found.ordinal != ordinal:
+    if memory.ordinal != ordinal:
         raise WrongDeviceError(
-            f"{name} is on cuda:{found.ordinal}, but the current context is on cuda:{ordinal}; "
+            f"{name} is on cuda:{memory.ordinal}, but the current context is on cuda:{ordinal}; "
             "launch where it is current (torch.cuda.device, cupy.cuda.Device)"
         )
-    if found.context not in {0, context}:
+    if memory.context not in {0, context}:
         raise ContextError(
             f"{name} belongs to another CUDA context than the current one; make that current first "
             "(PyCUDA: context.push()), or use one context for all arrays"
@@ -113,11 +113,11 @@ def check_memory(name: str, found: Memory, context: int, ordinal: int) -> None:
 
 @contextmanager
 def context_of(name: str, address: int) -> Iterator[None]:
-    """The context of that memory, current for a while; raises ContextError where there is none."""
+    """Makes the context of that memory current for a while; raises ContextError where it has none."""
     start()
-    found = look_up(address)
-    check_memory(name, found, found.context, found.ordinal)
-    with pushed(found.context or primary(found.ordinal)):
+    memory = look_up(address)
+    check_memory(name, memory, memory.context, memory.ordinal)
+    with pushed(memory.context or primary(memory.ordinal)):
         yield
 
 

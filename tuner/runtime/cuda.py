@@ -112,7 +112,7 @@ class CudaLaunches:
                 ordinal = current_ordinal() or 0
                 if self._only not in {None, ordinal}:
                     raise WrongDeviceError(
-                        f"the launcher is for cuda:{self._only}, but the current context is on cuda:{ordinal}"
+                        f"this launcher is for cuda:{self._only}, but the current context is on cuda:{ordinal}"
                     )
                 self._loaded[number] = self._choices.loaded(
                     self._kernel,
@@ -141,14 +141,14 @@ class LoadedKernel:
         self.spare: list[LaunchWords] = []
 
     def look(self, addresses: tuple[int, ...], words: LaunchWords) -> list[Allocation]:
-        """What the addresses belong to; raises LaunchError where it is nothing that this kernel may use here."""
+        """The allocations of the addresses; raises LaunchError where this kernel may not use one here."""
         check_addresses(self._kernel, self._problem, addresses)
         for tensor, address in zip(self._kernel.tensors, addresses, strict=True):
             check_memory(tensor.name, look_up(address), self._context, self.ordinal)
         if len(words.known) >= _MOST_KNOWN:
             words.known.clear()
-        words.known[addresses] = found = [allocation_of(address) for address in addresses]
-        return found
+        words.known[addresses] = allocations = [allocation_of(address) for address in addresses]
+        return allocations
 
     def words(self) -> LaunchWords:
         """Words for one more launch at a time."""

@@ -1,4 +1,4 @@
-"""Why a launch was refused, and what the launcher warns of. After any of these errors nothing has been launched."""
+"""Errors and warnings of the launcher. After any of these errors nothing has been launched."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ class ContextError(LaunchError):
 
 
 class ForkedError(LaunchError):
-    """The process was forked from one that used CUDA, which does not survive that."""
+    """The process was forked from one that used CUDA, which cannot be used after a fork."""
 
 
 class UntunedWarning(UserWarning):
-    """Nothing is known of this problem on this device: a safe configuration is used, which may be slow."""
+    """There is no result for this problem on this device: the default configuration is used, which may be slow."""
 
 
 class ServiceWarning(UserWarning):
@@ -41,7 +41,7 @@ class ServiceWarning(UserWarning):
 
 
 class BundleWarning(UserWarning):
-    """Something in a bundle cannot be used by this version, and is left aside."""
+    """Something in a bundle cannot be used by this version, and is ignored."""
 
 
 def warn(message: str, category: type[Warning]) -> None:

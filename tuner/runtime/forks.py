@@ -1,4 +1,4 @@
-"""What a process that was forked off must make anew: locks that another thread may have held at that moment."""
+"""Locks that work in a forked process, even if another thread held them at that moment."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from weakref import WeakSet
 
 
 class ForkSafeLock:
-    """A lock that is free in a forked child, whoever held it; for `with`, and reentrant."""
+    """A reentrant lock for `with` that is always free in a forked child."""
 
     def __init__(self) -> None:
         self._lock = threading.RLock()

@@ -1,4 +1,4 @@
-"""What the launcher knows of a GPU: its name and limits, asked of the driver without a context."""
+"""A GPU's name and limits for the launcher, from the driver, without a context."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def start() -> None:
     except DriverError as error:
         if error.status == NOT_INITIALIZED:
             raise ForkedError(
-                "this process was forked from one that used CUDA; start it anew instead: "
+                "this process was forked from one that used CUDA; start a new process instead: "
                 'multiprocessing.get_context("spawn")'
             ) from error
         raise

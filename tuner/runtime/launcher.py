@@ -26,7 +26,7 @@ class _Launches(Protocol):
 
 @dataclass(frozen=True)
 class _Plan:
-    """What arrays of certain layouts come to.
+    """The launch plan for arrays of certain layouts.
 
     `ordinal`: their GPU; None where somebody may free the memory of an array, so that the driver is asked each time.
     """
@@ -101,9 +101,9 @@ class Launcher:
         where = kind if ordinal is None else f"{kind}:{ordinal}"
         return self._choices.choose(self.kernel, problem, place_of(self._device(device or where)))
 
-    def _device(self, wanted: str | None) -> str:
-        """What was named, else the current GPU, else the CPU where there is no driver."""
-        named = wanted or self.device
+    def _device(self, device: str | None) -> str:
+        """The named device, else the current GPU, else the CPU where there is no driver."""
+        named = device or self.device
         try:
             return resolved(named or "cuda")
         except NoDeviceError:
@@ -134,7 +134,7 @@ class Launcher:
         )
         if is_elsewhere:
             where = kind if ordinal is None else f"cuda:{ordinal}"
-            raise WrongDeviceError(f"the launcher is for {self.device}, but the arrays are on {where}")
+            raise WrongDeviceError(f"this launcher is for {self.device}, but the arrays are on {where}")
 
     def _launches(self, problem: Problem, device: str) -> _Launches:
         with self._lock:
@@ -180,12 +180,14 @@ def stream_handle(stream: Any) -> int:
     if isinstance(stream, int):
         return stream
     for name in ("cuda_stream", "handle", "ptr"):
-        found = getattr(stream, name, None)
-        if found is not None:
-            return int(found)
+        member = getattr(stream, name, None)
+        if member is not None:
+            return int(member)
     if hasattr(stream, "__cuda_stream__"):
         return int(stream.__cuda_stream__()[1])
-    raise LaunchError(f"stream: {type(stream).__qualname__} is no CUDA stream")
+    raise LaunchError(
+        f"stream: {type(stream).__qualname__} is not a CUDA stream. Give one of PyCUDA, torch or CuPy, or its handle"
+    )
 
 
 def resolved(device: str) -> str:
@@ -194,7 +196,7 @@ def resolved(device: str) -> str:
     if device == "cpu" or (kind == "cuda" and colon and number.isdecimal()):
         return device
     if device != "cuda":
-        raise WrongDeviceError(f"device: {device!r} is none. Example: cpu, cuda, cuda:0")
+        raise WrongDeviceError(f"there is no device {device!r}. Name one like cpu, cuda or cuda:0")
     ordinal = current_ordinal()
     return f"cuda:{ordinal or 0}"
 

@@ -53,7 +53,7 @@ class NotedAddress:
             log.warning("Launchers on this machine do not find this API by themselves: %s", error)
 
     def stop(self) -> None:
-        """Nobody finds it from here on."""
+        """Removes the note."""
         if self._file is not None:
             self._file.close()
             self._file = None

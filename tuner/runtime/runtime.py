@@ -74,15 +74,15 @@ class Runtime:
         Raises InvalidProblemError, UnknownNameError, WrongDeviceError.
         """
         question = kernel, dtype, device, tuple(sorted(named.items()))
-        found = self._launchers.get(question)
-        if found is None:
+        launcher = self._launchers.get(question)
+        if launcher is None:
             declared = self._catalogue.get(kernel)
             problem = _problem(declared, dtype, named)
-            found = Launcher(declared, problem, resolved(device) if device else None, self)
+            launcher = Launcher(declared, problem, resolved(device) if device else None, self)
             if device and 0 not in problem.shape.values():
-                found.choice()
-            found = self._launchers.setdefault(question, found)
-        return found
+                launcher.choice()
+            launcher = self._launchers.setdefault(question, launcher)
+        return launcher
 
     def choose(self, kernel: Kernel, problem: Problem, place: TargetDevice) -> Choice:
         """The configuration for a problem on a device model; looked for once, and warned of once."""
@@ -122,32 +122,32 @@ class Runtime:
     def _chosen(self, kernel: Kernel, problem: Problem, place: TargetDevice) -> Choice:
         if problem in self._pinned:
             return _pinned(kernel, problem, place, self._pinned[problem])
-        found = self._bundle.find(kernel, problem, place) if self._bundle else None
-        found = found or self._answers.get(kernel, problem, place)
-        if found is None and self._service and self._bundle is None:
-            found = self._asked(kernel, problem, place) or self._answers.get(kernel, problem, place, even_old=True)
-        elif found is None and self._service and self._report_misses:
+        choice = self._bundle.find(kernel, problem, place) if self._bundle else None
+        choice = choice or self._answers.get(kernel, problem, place)
+        if choice is None and self._service and self._bundle is None:
+            choice = self._asked(kernel, problem, place) or self._answers.get(kernel, problem, place, even_old=True)
+        elif choice is None and self._service and self._report_misses:
             self._service.report(problem, place)
-        is_known = found is not None and found.match != "default"
-        found = found or default_choice(kernel, problem, place)  # raises where there is none, before one is promised
+        is_known = choice is not None and choice.match != "default"
+        choice = choice or default_choice(kernel, problem, place)  # raises where there is none, before one is promised
         if not is_known:
             warn(
-                f"nothing is known of {_words(kernel, problem)} on {place.slug}: its default configuration is used. "
+                f"no result for {_words(kernel, problem)} on {place.slug}: the kernel's default configuration is used. "
                 f"Tune it: {_tune_command(kernel, problem, place)}",
                 UntunedWarning,
             )
-        return found
+        return choice
 
     def _asked(self, kernel: Kernel, problem: Problem, place: TargetDevice) -> Choice | None:
         answer = self._service.ask(problem, place) if self._service else None
         if answer is None:
             return None
         try:
-            found = Choice.from_facts(answer, "service")
+            choice = Choice.from_facts(answer, "service")
         except (TypeError, ValueError) as error:
-            warn(f"{problem}: the service's answer is none ({error})", ServiceWarning)
+            warn(f"{problem}: the service's answer cannot be used ({error})", ServiceWarning)
             return None
-        return found if is_admitted(kernel, problem, place.limits, found.configuration) else None
+        return choice if is_admitted(kernel, problem, place.limits, choice.configuration) else None
 
     def _answered(self, problem: Problem, place: TargetDevice, answer: Mapping[str, Any]) -> None:
         if answer.get("match") != "default":
@@ -162,17 +162,17 @@ def best(kernel: str, *, dtype: str = "float32", device: str | None = None, **na
 @cache
 def default_runtime() -> Runtime:
     """Made when first asked for; raises BrokenBundleError, ServiceAddressError, LaunchError for a wrong setting."""
-    said = os.environ.get
+    setting = os.environ.get
     try:
-        folders = folders_of(said("TILEWRIGHT_KERNEL_FOLDERS") or "")
+        folders = folders_of(setting("TILEWRIGHT_KERNEL_FOLDERS") or "")
     except ValueError as error:
         raise LaunchError(f"TILEWRIGHT_KERNEL_FOLDERS: {error}") from error
     return Runtime(
-        bundle=said("TILEWRIGHT_BUNDLE") or None,
-        public_key=said("TILEWRIGHT_BUNDLE_KEY") or None,
+        bundle=setting("TILEWRIGHT_BUNDLE") or None,
+        public_key=setting("TILEWRIGHT_BUNDLE_KEY") or None,
         allow_older_bundle=_is_on("TILEWRIGHT_ALLOW_OLDER_BUNDLE"),
-        url=said("TILEWRIGHT_URL") or local_address(),
-        key=said("TILEWRIGHT_KEY") or None,
+        url=setting("TILEWRIGHT_URL") or local_address(),
+        key=setting("TILEWRIGHT_KEY") or None,
         report_misses=_is_on("TILEWRIGHT_REPORT_MISSES"),
         kernels=Catalogue.load(folders) if folders else None,
     )

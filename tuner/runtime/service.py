@@ -1,4 +1,4 @@
-"""The service, asked over HTTP for one configuration: never longer than a limit, and never loud."""
+"""One configuration from the service over HTTP: within a time limit, and without exceptions."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ class Service:
     def __init__(self, url: str, key: str | None, limit_s: float, answered: Answered) -> None:
         parts = urllib.parse.urlsplit(url)
         if parts.scheme not in {"http", "https"} or not parts.hostname:
-            raise ServiceAddressError(f"TILEWRIGHT_URL: {url!r} is no address. Example: http://127.0.0.1:8000")
+            raise ServiceAddressError(f"TILEWRIGHT_URL: {url!r} is not an HTTP address. Example: http://127.0.0.1:8000")
         if key is not None and not (key.isascii() and key.isprintable()):
-            raise ServiceAddressError("TILEWRIGHT_KEY: a key is printable ASCII, on one line")
+            raise ServiceAddressError("TILEWRIGHT_KEY: a key must be printable ASCII on one line")
         self.url, self.limit_s = url.rstrip("/"), limit_s
         self._headers = {"Accept": "application/json"} | ({"Authorization": f"Bearer {key}"} if key else {})
         self._answered = answered
@@ -59,7 +59,7 @@ class Service:
         self._reporter_of = 0  # the process whose thread reports: threads do not survive a fork
 
     def ask(self, problem: Problem, place: TargetDevice) -> dict[str, Any] | None:
-        """The answer, or None where it knows none or does not answer within the limit (one warning)."""
+        """The answer; None where the service has none, or does not answer within the limit (one warning)."""
         if time.monotonic() < self._rests_until:
             return None
         box: queue.SimpleQueue[dict[str, Any] | Exception | None] = queue.SimpleQueue()
@@ -74,7 +74,7 @@ class Service:
         return outcome
 
     def report(self, problem: Problem, place: TargetDevice) -> None:
-        """Asks in the background, by which the service counts a demand; returns at once, drops what is too much."""
+        """Asks in the background, so that the service counts demand; returns at once, and drops excess questions."""
         if self._reporter_of != os.getpid():
             self._reporter_of = os.getpid()
             self._reports = queue.Queue(MAX_REPORTS)
@@ -91,7 +91,7 @@ class Service:
             reports.task_done()
 
     def _outcome(self, problem: Problem, place: TargetDevice) -> dict[str, Any] | Exception | None:
-        """What came of a question, as a value: it is carried between threads."""
+        """The outcome of a question as a value, which can pass between threads."""
         try:
             answer = self._get(problem, place)
         except (OSError, HTTPException, ValueError, RecursionError) as error:
@@ -119,7 +119,7 @@ class Service:
                 raise
         answer = json.loads(body) if len(body) <= MAX_ANSWER_BYTES else None
         if not isinstance(answer, dict):
-            raise ValueError("the answer is no JSON object")  # noqa: TRY004 - as any other answer that is none
+            raise ValueError("the answer is not a JSON object")  # noqa: TRY004 - handled like any other unusable answer
         return answer
 
     def _failed(self, error: Exception) -> None:

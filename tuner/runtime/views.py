@@ -1,4 +1,4 @@
-"""What the launcher sees of an array, whoever made it: where it lies, its dtype, shape and strides. Nothing is copied.
+"""The launcher's view of an array of any library: address, dtype, shape and strides. Nothing is copied.
 
 `read` is in the path of every launch: an address, and a hashable picture of all else in the owner's own words, which is
 translated into a `Layout` once. No framework is imported; an array's type says where it comes from.
@@ -47,8 +47,8 @@ class Reader(NamedTuple):
 
 class _Readers(dict[type, Reader]):
     def __missing__(self, kind: type) -> Reader:
-        self[kind] = found = _choose(kind)
-        return found
+        self[kind] = reader = _choose(kind)
+        return reader
 
 
 READERS = _Readers()
@@ -67,8 +67,8 @@ def _choose(kind: type) -> Reader:
     if hasattr(kind, "__dlpack__") and hasattr(kind, "__dlpack_device__"):
         return Reader(borrow, _layout_dlpack, lambda _array: LEGACY_STREAM)
     raise LaunchError(
-        f"{kind.__module__}.{kind.__qualname__} is no array: it has neither __cuda_array_interface__ nor __dlpack__, "
-        "and is not NumPy's"
+        f"{kind.__module__}.{kind.__qualname__} is not an array: it is not NumPy's, and has neither "
+        "__cuda_array_interface__ nor __dlpack__"
     )
 
 
@@ -135,15 +135,15 @@ def _layout_numpy(picture: Any) -> Layout:
 
 
 def _read_interface(array: Any) -> tuple[int, Hashable]:
-    said = array.__cuda_array_interface__
-    address, is_read_only = said["data"]
-    return address, (said["typestr"], said["shape"], said.get("strides"), is_read_only, said.get("mask") is None)
+    facts = array.__cuda_array_interface__
+    address, is_read_only = facts["data"]
+    return address, (facts["typestr"], facts["shape"], facts.get("strides"), is_read_only, facts.get("mask") is None)
 
 
 def _layout_interface(picture: Any) -> Layout:
     typestr, shape, strides, is_read_only, is_whole = picture
     if not is_whole:
-        raise LaunchError("an array with a mask is not taken; fill it in first")
+        raise LaunchError("masked arrays are not supported; fill in the masked elements first")
     dtype = np.dtype(typestr)
     if strides is None:
         return Layout("cuda", _name(dtype), tuple(shape), contiguous_strides(tuple(shape)), None, not is_read_only)

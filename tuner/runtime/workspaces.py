@@ -27,12 +27,12 @@ class Workspaces:
     def address(self, stream: int) -> int:
         """The one for a launch on that stream now; allocated, and waited for, when it is first asked for."""
         use = _use(stream)
-        found = self._by_use.get(use)
-        if found is None:
+        workspace = self._by_use.get(use)
+        if workspace is None:
             with self._lock:
-                found = self._by_use.get(use) or self._allocate()
-                self._by_use[use] = found
-        return found
+                workspace = self._by_use.get(use) or self._allocate()
+                self._by_use[use] = workspace
+        return workspace
 
     def _allocate(self) -> int:
         memory, stream = ctypes.c_uint64(), ctypes.c_void_p()

@@ -8,7 +8,7 @@ from tilewright.kernels.space import Configuration, SearchSpace
 from tilewright.tuner.search.feasible import FeasibleSampler, RandomSampler, StudySearcher
 from tilewright.tuner.search.forest import ForestSampler
 from tilewright.tuner.search.gaussian import GaussianSampler
-from tilewright.tuner.search.searcher import Prior, Searcher, Told
+from tilewright.tuner.search.searcher import Evaluated, Prior, Searcher
 from tilewright.tuner.search.snapping import SnappingSampler, nsga2, tpe
 
 SAMPLERS = ("gp", "forest", "tpe", "nsga2", "random")
@@ -29,7 +29,7 @@ def make_sampler(
         return SnappingSampler(space, seed, starts, inner=nsga2)
     if sampler == "random":
         return RandomSampler(space, seed, starts)
-    raise ValueError(f"there is no sampler {sampler!r}; there are {', '.join(SAMPLERS)}")
+    raise ValueError(f"there is no sampler {sampler!r}. Samplers: {', '.join(SAMPLERS)}")
 
 
 def make_searcher(
@@ -37,13 +37,13 @@ def make_searcher(
     space: SearchSpace,
     starts: Sequence[Configuration],
     seed: int,
-    told: Sequence[Told] = (),
+    evaluated: Sequence[Evaluated] = (),
     *,
     priors: Sequence[Prior] = (),
 ) -> Searcher:
     """A fresh search of that name, which knows the trials of its own study so far and the priors made elsewhere."""
     # A resumed study draws anew: with the seed alone it would repeat its first draws.
-    return StudySearcher(space, told, make_sampler(sampler, space, starts, seed + len(told), priors))
+    return StudySearcher(space, evaluated, make_sampler(sampler, space, starts, seed + len(evaluated), priors))
 
 
-__all__ = ["SAMPLERS", "Prior", "Searcher", "Told", "make_sampler", "make_searcher"]
+__all__ = ["SAMPLERS", "Evaluated", "Prior", "Searcher", "make_sampler", "make_searcher"]

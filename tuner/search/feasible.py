@@ -15,7 +15,7 @@ from optuna.trial import FrozenTrial, TrialState
 from tilewright.kernels.space import Configuration, SearchSpace
 from tilewright.tuner.errors import TunerError
 from tilewright.tuner.outcome import Evaluation
-from tilewright.tuner.search.searcher import Told
+from tilewright.tuner.search.searcher import Evaluated
 from tilewright.tuner.search.unseen import Unseen
 
 # Optuna writes to stderr by itself; its logger is the only one that this touches.
@@ -37,7 +37,7 @@ class ProposedTrial:
 
 
 class FeasibleSampler(optuna.samplers.BaseSampler, abc.ABC):
-    """A sampler over the enumerated space: first the starts, then what `choose` says.
+    """A sampler over the enumerated space: first the starts, then the choices of `choose`.
 
     The study's parameters are `variant` and one `VARIANT.PARAMETER` for each parameter of that variant (`suggest`), its
     value the time in ms. `seen` follows the study's trials, running ones included.
@@ -89,7 +89,7 @@ class FeasibleSampler(optuna.samplers.BaseSampler, abc.ABC):
         param_distribution: BaseDistribution,  # noqa: ARG002
     ) -> Any:
         """Nothing: raises ValueError, since a parameter chosen by itself could leave the feasible set."""
-        raise ValueError(f"{param_name} is no parameter of this space, or not of the chosen variant")
+        raise ValueError(f"{param_name} is not a parameter of this space or of the chosen variant")
 
     def _follow(self, study: optuna.Study, asking: int) -> None:
         trials = study.get_trials(deepcopy=False)
@@ -119,19 +119,19 @@ class RandomSampler(FeasibleSampler):
 
 
 class StudySearcher:
-    """A search by a study in memory that one of these samplers serves."""
+    """A search backed by an in-memory Optuna study with one of these samplers."""
 
-    def __init__(self, space: SearchSpace, told: Sequence[Told], sampler: FeasibleSampler) -> None:
+    def __init__(self, space: SearchSpace, evaluated: Sequence[Evaluated], sampler: FeasibleSampler) -> None:
         self.sampler = sampler
         self.study = optuna.create_study(sampler=sampler)
         self._space, self._asked = space, dict[Configuration, optuna.Trial]()
-        for configuration, evaluation in told:
+        for configuration, evaluation in evaluated:
             sampler.unseen.take(configuration)
             if configuration in space:
                 self.tell(configuration, evaluation)
 
     def propose(self) -> Configuration | None:
-        """What the study asks for; None when everything was."""
+        """The study's next configuration; None when all were proposed."""
         if not len(self.sampler.unseen):
             return None
         trial = self.study.ask()
@@ -168,10 +168,10 @@ def suggest(trial: optuna.Trial, space: SearchSpace) -> Configuration:
 
 def distributions(space: SearchSpace) -> dict[str, BaseDistribution]:
     """Every parameter that `suggest` may ask for."""
-    found: dict[str, BaseDistribution] = {VARIANT: CategoricalDistribution([s.variant for s in space.spaces])}
+    by_name: dict[str, BaseDistribution] = {VARIANT: CategoricalDistribution([s.variant for s in space.spaces])}
     for variant in space.spaces:
-        found |= {f"{variant.variant}.{p.name}": CategoricalDistribution(p.values) for p in variant.parameters}
-    return found
+        by_name |= {f"{variant.variant}.{p.name}": CategoricalDistribution(p.values) for p in variant.parameters}
+    return by_name
 
 
 def parameters_of(configuration: Configuration) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Configurations as points with a distance: what the surrogate models see."""
+"""Configurations as points with a distance, the input of the surrogate models."""
 
 from __future__ import annotations
 
@@ -90,8 +90,8 @@ def _columns(name: str, values: Sequence[int]) -> list[Column]:
     # Of powers of two the logarithm says the same; of 0 and 1, or of three values, there is nothing more to learn.
     if len(values) > 4 and values[0] > 0 and bits != sorted(bits):
         scales.append("divisibility")
-    found = [(scale, [_scaled(scale, value) for value in values]) for scale in scales]
-    return [Column(name, scale, min(points), max(points)) for scale, points in found]
+    columns = [(scale, [_scaled(scale, value) for value in values]) for scale in scales]
+    return [Column(name, scale, min(points), max(points)) for scale, points in columns]
 
 
 def _scaled(scale: str, value: int) -> float:

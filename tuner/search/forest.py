@@ -85,17 +85,17 @@ def _splits(points: Array, values: Array, node: Places, count: int, rng: np.rand
 
 def predict(levels: Sequence[Level], points: Array32) -> tuple[Array, Array]:
     """Mean and standard deviation over the trees at each point."""
-    found = np.empty((TREES, len(points)))
+    values = np.empty((TREES, len(points)))
     for tree in range(TREES):
         node, here = np.full(len(points), tree), np.arange(len(points))
         for level in levels:
             leaf = level.feature[node] < 0
-            found[tree, here[leaf]] = level.value[node[leaf]]
+            values[tree, here[leaf]] = level.value[node[leaf]]
             node, here = node[~leaf], here[~leaf]
             if not len(node):
                 break
             node = level.child[node] + (points[here, level.feature[node]] > level.threshold[node])
-    return found.mean(axis=0), found.std(axis=0)
+    return values.mean(axis=0), values.std(axis=0)
 
 
 class ForestSampler(ModelSampler):
@@ -116,6 +116,6 @@ class ForestSampler(ModelSampler):
             points = np.array([self.features.of(self.seen[n].configuration) for n in kept])
             mean, deviation = predict(grow(points, self.losses(kept), self.rng), self.points[self.candidates])
             mean32 = mean.astype(np.float32)
-            wanted = log_expected_improvement(mean32, np.maximum(deviation, SMALLEST_DEVIATION).astype(np.float32))
-            self._scores = wanted, mean32
+            improvement = log_expected_improvement(mean32, np.maximum(deviation, SMALLEST_DEVIATION).astype(np.float32))
+            self._scores = improvement, mean32
         return self.candidates, *self._scores

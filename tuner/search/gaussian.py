@@ -101,12 +101,12 @@ class GaussianSampler(ModelSampler):
         if not self._hears_priors():
             trends = trends.without_priors()
         mean, deviation = surrogate.predict(self.losses(self._taken), trends)
-        wanted = log_expected_improvement(mean, deviation)
+        improvement = log_expected_improvement(mean, deviation)
         since = NEAR_FROM_WITH_PRIORS if self._trends else NEAR_FROM
         if len(self.seen) >= since and len(self.seen) % NEAR_EVERY == NEAR_EVERY - 1:
             near = self._free_beside_best()
-            wanted = np.where(near, wanted, -np.inf) if near.any() else wanted
-        return self.candidates, wanted, mean
+            improvement = np.where(near, improvement, -np.inf) if near.any() else improvement
+        return self.candidates, improvement, mean
 
     def _free_beside_best(self) -> NDArray[np.bool_]:
         """Which candidates are free and differ from the best trial in one parameter."""

@@ -1,4 +1,4 @@
-"""What searches with a model have in common: candidates, losses, and the first draws."""
+"""The common part of searches with a model: candidates, losses, and the first draws."""
 
 from __future__ import annotations
 
@@ -49,17 +49,17 @@ class ModelSampler(FeasibleSampler):
 
     @abc.abstractmethod
     def scores(self) -> tuple[NDArray[np.intp], Array32, Array32]:
-        """Places of candidates, how much each is wanted, and its predicted loss."""
+        """Places of candidates, their scores, and their predicted losses."""
 
     def choose(self) -> Configuration | None:
-        """One of the first draws, else the candidate that is wanted most."""
+        """One of the first draws, else the candidate with the highest score."""
         if self.draws_apart:
             return self._draw_apart()
-        places, wanted, predicted = self.scores()
-        wanted = np.where(self.unseen.free[places], wanted, -np.inf)
-        if not len(places) or wanted.max() == -np.inf:
+        places, improvement, predicted = self.scores()
+        improvement = np.where(self.unseen.free[places], improvement, -np.inf)
+        if not len(places) or improvement.max() == -np.inf:
             return self.unseen.draw()
-        best = int(np.argmax(wanted))
+        best = int(np.argmax(improvement))
         self._believed[self.asking] = max(float(predicted[best]), LIE)
         return self.space.feasible[int(places[best])]
 

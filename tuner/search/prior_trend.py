@@ -1,4 +1,4 @@
-"""What a record made elsewhere predicts for this space."""
+"""The prediction of a record made elsewhere for this space."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class PriorTrend:
         return self._in_pieces(points, lambda near: self._mean + near @ self._weights)
 
     def variance_at(self, points: NDArray[np.floating]) -> Array:
-        """How far that may be off, squared: where the record has no entries near, it says nothing."""
+        """The variance of that prediction; it is large where the record has no entries near."""
         return self._in_pieces(
             points, lambda near: self._variance * np.maximum(1 - ((self._unfactor @ near.T) ** 2).sum(axis=0), 0.0)
         )

@@ -1,4 +1,4 @@
-"""What tune() asks of a search, proposals out and evaluations in, and what a search may be given beforehand."""
+"""The interface between tune() and a search: proposals out, evaluations in, priors beforehand."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Protocol
 from tilewright.kernels.space import Configuration
 from tilewright.tuner.outcome import Evaluation
 
-Told = tuple[Configuration, Evaluation]
+Evaluated = tuple[Configuration, Evaluation]
 
 
 @dataclass(frozen=True)
@@ -33,10 +33,14 @@ class Prior:
 
     @classmethod
     def of(
-        cls, source: str, told: Sequence[Told], similarity: float = 0.8, barred: Collection[Configuration] = ()
+        cls,
+        source: str,
+        evaluated: Sequence[Evaluated],
+        similarity: float = 0.8,
+        barred: Collection[Configuration] = (),
     ) -> Prior:
-        """The prior that these trials make. What is `barred` was found wrong since: it counts as failed."""
-        times_ms = [(c, None if c in barred else e.time_ms) for c, e in told]
+        """The prior made of these trials. `barred` configurations were found wrong later: they count as failed."""
+        times_ms = [(c, None if c in barred else e.time_ms) for c, e in evaluated]
         best_ms = min((time_ms for _, time_ms in times_ms if time_ms is not None), default=1.0)
         entries = [(c, float("inf") if time_ms is None else time_ms / best_ms) for c, time_ms in times_ms]
         return cls(source, entries, similarity)

@@ -30,7 +30,7 @@ SamplerOfSeed = Callable[[int], optuna.samplers.BaseSampler]
 
 
 class SnappingSampler(FeasibleSampler):
-    """The starts, then random draws, then what an inner sampler asks for, snapped.
+    """The starts, then random draws, then an inner sampler's choices, snapped.
 
     Every variant has an inner study, of the places in the lists of values. The variant is not left to the inner
     sampler: TPE went on spending a sixth of 40 trials on each variant that was 20 times slower.
@@ -46,7 +46,7 @@ class SnappingSampler(FeasibleSampler):
         self._drawn: set[str] = set()
 
     def choose(self) -> Configuration | None:
-        """A random draw at first, then what the inner sampler asks for, snapped."""
+        """A random draw at first, then the inner sampler's choice, snapped."""
         for number, seen in self.seen.items():
             if seen.time_ms is not None and number not in self._taught:
                 self._teach(number, seen.configuration, min(seen.time_ms, FAILED_MS))

@@ -31,7 +31,7 @@ class Unseen:
         return position is not None and bool(self.free[position])
 
     def take(self, configuration: Configuration) -> None:
-        """Removes it; a configuration outside the space is no matter."""
+        """Removes it; a configuration outside the space is ignored."""
         position = self._position(configuration)
         if position is not None and self.free[position]:
             self.free[position] = False
@@ -65,8 +65,8 @@ class Unseen:
         free = np.flatnonzero(self.free[place])
         if not len(free):
             return self.draw()
-        wanted = np.array([ranks[p.name] for p in self._space.variant(variant).parameters], dtype=np.int16)
-        steps = np.abs(self._space.ranks[variant][free] - wanted).sum(axis=1)
+        target = np.array([ranks[p.name] for p in self._space.variant(variant).parameters], dtype=np.int16)
+        steps = np.abs(self._space.ranks[variant][free] - target).sum(axis=1)
         closest = free[steps == steps.min()]
         position: int = place.start + int(self._rng.choice(closest))
         return self._space.feasible[position]

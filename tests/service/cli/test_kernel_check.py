@@ -61,7 +61,7 @@ def test_a_name_of_ours_is_refused(run, unreachable, tmp_path):
     declaration.write_text(declaration.read_text().replace('name="convolution2d"', 'name="softmax"'))
     ran = run("kernels", "check", str(tmp_path), *QUICK)
     assert ran.status == 1
-    assert "there is a kernel 'softmax' already" in ran.out
+    assert "another kernel is called 'softmax'" in ran.out
 
 
 @pytest.mark.parametrize(

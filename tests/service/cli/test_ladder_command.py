@@ -57,8 +57,8 @@ def test_a_report_on_the_cpu_device_uses_what_the_database_knows(local, run, tmp
         (("softmax",), (2, "is not one of 'gemm', 'gemv', 'linear'")),
         (("gemm", "--shape", "m=3"), (2, "the axis n is missing")),
         (("gemv", "--shape", "m=3;n=4"), (2, "shape.m: '3;n=4' is not a whole number")),
-        (("gemm", "--device", "cuda:77"), (4, "there is no device 'cuda:77' here")),
-        (("gemm", "--known", "absent.json"), (1, "absent.json holds no configurations")),
+        (("gemm", "--device", "cuda:77"), (4, "There is no device 'cuda:77'. Devices here: ")),
+        (("gemm", "--known", "absent.json"), (1, "cannot read configurations from absent.json")),
         (("gemm", "--seconds", "0"), (2, "--seconds")),
     ],
 )

@@ -59,5 +59,5 @@ def test_a_worker_that_cannot_serve_its_device_says_why(working):
     assert (second.wait(30), third.wait(30)) == (1, 1)
     said = (working.folder / "worker.log").read_text()
     assert "holds the device CPU-" in said
-    assert "there is no device 'cuda:99'" in said
+    assert "There is no device 'cuda:99'" in said
     assert working.workers[0].poll() is None

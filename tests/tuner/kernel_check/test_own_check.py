@@ -150,7 +150,7 @@ def absent(problem, arrays, scalars):
 @pytest.mark.parametrize(
     ("reference", "said"),
     [
-        (lenient, "admits an answer of zeros"),
+        (lenient, "would accept an output of zeros"),
         (misshapen, "the reference's shape is (35, 9)"),
         (endless, "not finite"),
         (absent, "raises KeyError: 'z'"),
@@ -233,8 +233,8 @@ def test_nothing_computed_is_an_error(device, monkeypatch):
     assert not report.ok
     (error,) = [finding for finding in report.findings if finding.severity == "error"]
     assert str(error) == (
-        "result: h=9,w=35,r=3,s=2: nothing was computed. "
-        "Give a --shape that has a configuration, or leave this out with --no-run"
+        "result: h=9,w=35,r=3,s=2: no configuration was run. "
+        "Give a --shape that has one, or skip this check with --no-run"
     )
 
 

@@ -130,7 +130,7 @@ def refused_arguments():
         "a read-only output": ({"C": frozen}, "^C: is read-only"),
         "the output is an input": ({"C": a.reshape(-1)[: M * N].reshape(M, N)}, "^C: shares memory with A"),
         "a scalar that is fixed": ({"beta": 0.5}, "^beta: is 0.5, but this problem says that it is 0"),
-        "a scalar that is none": ({"alpha": "two"}, "^alpha: 'two' is no number"),
+        "a scalar that is none": ({"alpha": "two"}, "^alpha: 'two' is not a number"),
         "no such argument": ({"D": a}, "^D: gemm has no such argument"),
         "one is missing": ({"B": None}, "^B: is missing"),
     }
@@ -159,7 +159,7 @@ def test_too_many_arrays_and_one_given_twice_are_refused(launch):
 
 def test_what_is_no_array_is_refused(launch):
     a, b, c = operands()
-    with pytest.raises(LaunchError, match=r"builtins\.list is no array"):
+    with pytest.raises(LaunchError, match=r"builtins\.list is not an array"):
         launch(a.tolist(), b, c)
 
 
@@ -190,7 +190,7 @@ def test_arrays_on_two_devices_are_refused(launch):
 
 def test_a_launcher_for_a_gpu_takes_no_arrays_of_the_cpu(runtime):
     a, b, c = operands()
-    with pytest.raises(WrongDeviceError, match="'tpu' is none"):
+    with pytest.raises(WrongDeviceError, match="there is no device 'tpu'"):
         runtime.best("gemm", m=M, n=N, k=K, device="tpu")
     on_cpu = runtime.best("gemm", m=M, n=N, k=K, device="cpu")
     with pytest.raises(WrongDeviceError, match="for cpu, but the arrays are on cuda"):
@@ -311,7 +311,7 @@ def test_a_stream_of_any_kind_is_reduced_to_its_handle():
     protocol = type("Stream", (), {"__cuda_stream__": lambda _self: (0, 78)})()
     assert [stream_handle(stream_with(name)) for name in ("handle", "cuda_stream", "ptr")] == [77, 77, 77]
     assert (stream_handle(5), stream_handle(protocol)) == (5, 78)
-    with pytest.raises(LaunchError, match="stream: str is no CUDA stream"):
+    with pytest.raises(LaunchError, match="stream: str is not a CUDA stream"):
         stream_handle("default")
 
 
@@ -348,7 +348,7 @@ def test_importing_the_launcher_loads_no_framework_and_no_driver():
 
 def test_a_scalar_of_an_array_package_is_no_array(launch):
     _, b, c = operands()
-    with pytest.raises(LaunchError, match=r"numpy\.float32 is no array"):
+    with pytest.raises(LaunchError, match=r"numpy\.float32 is not an array"):
         launch(np.float32(1), b, c)
 
 

@@ -173,12 +173,12 @@ def test_a_service_that_is_silent_costs_the_limit_once_and_one_warning(answers):
     ("reply", "status", "words"),
     [
         (b"<html>", 200, "Expecting value"),
-        (b"[1]", 200, "no JSON object"),
-        (b"{" + b" " * (1 << 20) + b"}", 200, "no JSON object"),
+        (b"[1]", 200, "the answer is not a JSON object"),
+        (b"{" + b" " * (1 << 20) + b"}", 200, "the answer is not a JSON object"),
         ({"title": "down"}, 503, "503"),
         ({}, 302, "302"),
-        (answer(configuration=7), 200, "the service's answer is none"),
-        (answer(configuration={"TILE_WIDTH": "8"}), 200, "the service's answer is none"),
+        (answer(configuration=7), 200, "the service's answer cannot be used"),
+        (answer(configuration={"TILE_WIDTH": "8"}), 200, "the service's answer cannot be used"),
     ],
 )
 def test_a_service_that_makes_no_sense_is_one_warning(answers, reply, status, words):
@@ -343,7 +343,7 @@ def test_the_warning_names_the_options_and_the_whole_command(answers):
     shape = ",".join(f"{axis}={size}" for axis, size in problem.axes)
     (told,) = said
     assert str(told.message) == (
-        f"nothing is known of gemm {shape} float64 trans_b=true on {PLACE.slug}: its default configuration is used. "
+        f"no result for gemm {shape} float64 trans_b=true on {PLACE.slug}: the kernel's default configuration is used. "
         f"Tune it: tilewright tune gemm --shape {shape} --dtype float64 --option trans_b=true "
         f"--device-model {PLACE.slug}"
     )

@@ -129,7 +129,7 @@ class CpuBench(Bench):
         return [float(answer) * 1e3 for answer in answers]
 
     def check(self, configuration: Configuration, mode: str) -> CheckReport:
-        """What a sanitizer finds: mode "address" for accesses out of bounds, "thread" for missing barriers.
+        """A sanitizer's findings: mode "address" for accesses out of bounds, "thread" for missing barriers.
 
         Raises NoCompilerError where this compiler has no such sanitizer.
         """

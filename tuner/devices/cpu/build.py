@@ -112,13 +112,15 @@ class HostBuilder:
             raise TrialFailure(Outcome.COMPILE_FAILED, log)
 
     def _prove(self, mode: str) -> None:
-        """Raises NoCompilerError where not even an empty kernel links: what fails after this is the kernel's fault."""
+        """Raises NoCompilerError where not even an empty kernel links; later failures are then the kernel's fault."""
 
         def make(scratch: Path, out: Path) -> None:
             text = translation_unit(self.compiler, "empty", 'extern "C" __global__ void empty() {}', {}, "empty.cu")
             log = self._compile(scratch, out, text, mode, _FIRST_TIMEOUT_S)
             if log is not None:
-                raise NoCompilerError(f"{self.compiler.name} {self.compiler.version} makes no {mode} programs: {log}")
+                raise NoCompilerError(
+                    f"{self.compiler.name} {self.compiler.version} cannot build {mode} programs: {log}"
+                )
 
         if mode not in self._proved:
             self._kept(mode, "empty", ".proof", make)
@@ -162,7 +164,7 @@ class HostBuilder:
                 roots = [root for root in (Path(tempfile.gettempdir()), Path("/dev/shm")) if is_usable(root)]  # noqa: S108
                 if not roots:
                     raise TunerError(
-                        f"no room to compile in: {self._cache}, {tempfile.gettempdir()} and /dev/shm are full"
+                        f"there is no space to compile: {self._cache}, {tempfile.gettempdir()} and /dev/shm are full"
                     )
                 self._private = tempfile.TemporaryDirectory(prefix="tilewright-build-", dir=roots[0])
             return Path(self._private.name)

@@ -29,7 +29,7 @@ class SanitizerFinding:
 
 @dataclass(frozen=True)
 class CheckReport:
-    """What one sanitizer run found; nothing is good. A race has a finding for each of its two lines."""
+    """The findings of one sanitizer run. A race has a finding for each of its two lines."""
 
     mode: str
     findings: tuple[SanitizerFinding, ...]
@@ -57,10 +57,10 @@ def check_program(command: Sequence[str], mode: str, source: str, timeout_s: flo
 def _findings(log: str, message: str, source: str) -> tuple[SanitizerFinding, ...]:
     """The innermost frame in the kernel's source of each stack in the report."""
     lines = source.splitlines()
-    found: dict[int, SanitizerFinding] = {}
+    by_line: dict[int, SanitizerFinding] = {}
     for stack in re.split(r"\n\s*\n|(?=\n  \w)", log):
         frame = _FRAME.search(stack)
         if frame and 0 < int(frame[2]) <= len(lines):
             number = int(frame[2])
-            found.setdefault(number, SanitizerFinding(number, lines[number - 1].strip(), message))
-    return tuple(found.values())
+            by_line.setdefault(number, SanitizerFinding(number, lines[number - 1].strip(), message))
+    return tuple(by_line.values())

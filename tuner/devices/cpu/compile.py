@@ -1,4 +1,4 @@
-"""The host's C++ compiler, and the text that it gets: a kernel's source between the shim and its entry."""
+"""The host's C++ compiler and its input: a kernel's source between the shim and its entry."""
 
 from __future__ import annotations
 
@@ -56,22 +56,22 @@ class HostCompiler:
         return [*common, *MODES[mode]]
 
 
-def find_compiler(wanted: str | None = None) -> HostCompiler:
-    """The wanted command, or the first that runs of $CXX, g++, clang++ and the wheel `ziglang`.
+def find_compiler(named: str | None = None) -> HostCompiler:
+    """The compiler with that command, or the first that runs of $CXX, g++, clang++ and the wheel `ziglang`.
 
     Raises NoCompilerError, with the remedy.
     """
-    if wanted is not None:
-        candidates = [shlex.split(wanted)]
+    if named is not None:
+        candidates = [shlex.split(named)]
     else:
         candidates = [shlex.split(os.environ.get("CXX", "")), ["g++"], ["clang++"]]
         if importlib.util.find_spec("ziglang"):
             candidates.append([sys.executable, "-m", "ziglang", "c++"])
     for command in candidates:
-        found = _identify(tuple(command)) if command else None
-        if found:
-            return found
-    missing = f"{wanted!r} does not run" if wanted is not None else "there is no g++, no clang++ and $CXX names none"
+        compiler = _identify(tuple(command)) if command else None
+        if compiler:
+            return compiler
+    missing = f"{named!r} does not run" if named is not None else "there is no g++, no clang++ and $CXX names none"
     raise NoCompilerError(f"{missing}: install g++, or the wheel with `pip install tilewright[zig]`")
 
 

@@ -43,7 +43,7 @@ class Ended:
 
     @property
     def log(self) -> str:
-        """What it said of errors, or else at all, cut to what a trial keeps."""
+        """Its error output, or else its output, cut to the length that a trial keeps."""
         return (self.errors.strip() or self.output.strip())[:LOG_CHARACTERS]
 
 
@@ -77,7 +77,7 @@ def run_limited(command: Sequence[str], timeout_s: float, environment: Mapping[s
 
 
 def output_of(command: Sequence[str], timeout_s: float) -> str:
-    """What an evaluation printed; raises TrialFailure for what the kernel did, TunerError for what we did."""
+    """The output of an evaluation; raises TrialFailure where the kernel failed, TunerError where the runner did."""
     ended = run_limited(command, timeout_s)
     if ended.code != 0:
         raise failure(ended, timeout_s)
@@ -85,7 +85,7 @@ def output_of(command: Sequence[str], timeout_s: float) -> str:
 
 
 def failure(ended: Ended, timeout_s: float) -> TrialFailure | TunerError:
-    """What to raise for an evaluation that did not end well."""
+    """The exception for an evaluation that failed."""
     if ended.code is None:
         return TrialFailure(Outcome.TIMED_OUT, f"killed after {timeout_s:.3g} s\n{ended.log}".strip())
     if ended.code == EXIT_USAGE:
@@ -124,7 +124,7 @@ class Conversation:
         return self._process.poll() is None
 
     def ask(self, question: str, answers: int, timeout_s: float) -> list[str]:
-        """As many lines of answer as told; raises as `output_of` does, after which the process is gone."""
+        """That many lines of answer; raises as `output_of` does, and the process is gone then."""
         assert self._process.stdin is not None  # noqa: S101 - for the type checker
         with contextlib.suppress(BrokenPipeError):  # it ended; reading tells how
             self._process.stdin.write(question.encode() + b"\n")
@@ -159,11 +159,11 @@ class Conversation:
         self._errors.seek(0)
         errors = self._errors.read(LOG_CHARACTERS).decode(errors="replace")
         self._errors.close()
-        said = self._unread.decode(errors="replace")
+        output = self._unread.decode(errors="replace")
         return (
-            Ended(None, said, errors)
+            Ended(None, output, errors)
             if timed_out
-            else Ended(code, said, errors, _lacked_memory(code, self._kills_before))
+            else Ended(code, output, errors, _lacked_memory(code, self._kills_before))
         )
 
 

@@ -44,7 +44,7 @@ def _root_with_room(needed_bytes: int) -> Path:
     for root in _roots():
         if root.is_dir() and os.access(root, os.W_OK) and shutil.disk_usage(root).free > needed_bytes:
             return root
-    raise OutOfMemoryError(f"none of {', '.join(map(str, _roots()))} has room for {needed_bytes / 1e9:.3g} GB")
+    raise OutOfMemoryError(f"none of {', '.join(map(str, _roots()))} has space for {needed_bytes / 1e9:.3g} GB")
 
 
 def remove_abandoned() -> None:

@@ -1,4 +1,4 @@
-"""A problem's arrays on the GPU, between guard bands, and what can be found out about them there."""
+"""A problem's arrays on the GPU, between guard bands, and their checks there."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ class Inspection:
     changed_inputs: list[str]
 
     def trespasses(self) -> list[str]:
-        """What the kernel wrote that it must not, in words; empty where it wrote nothing else."""
-        told = [f"{words} words of 4 bytes beside {name} were written" for name, words in self.damage.items()]
-        return told + [f"the input {name} was changed" for name in self.changed_inputs]
+        """The kernel's writes outside its outputs, in words; empty where it made none."""
+        sentences = [f"{words} words of 4 bytes beside {name} were written" for name, words in self.damage.items()]
+        return sentences + [f"the input {name} was changed" for name in self.changed_inputs]
 
 
 class CheckKernels:
@@ -124,7 +124,7 @@ class ProblemArrays:
         self._references.close()
 
     def reset_written(self) -> None:
-        """What the kernel writes: outputs poisoned with NaN, inout arrays as they were at first."""
+        """Resets what the kernel writes: outputs are poisoned with NaN, inout arrays get their first values."""
         for name, tensor in self._tensors.items():
             if not tensor.is_read(self.problem):
                 self.device.fill(self.addresses[name], self._sizes[name], POISON)
@@ -132,7 +132,7 @@ class ProblemArrays:
                 self.device.copy(self.addresses[name], int(self.case.inputs[name]), self._sizes[name])
 
     def inspect(self) -> Inspection:
-        """What the last launch has left."""
+        """The output and the guard bands after the last launch."""
         verification, damage, fingerprints = self._ask()
         changed = [
             name
@@ -159,20 +159,20 @@ class ProblemArrays:
             size = self._sizes[name] // 4
             self.checks.fingerprint.enqueue(CHECK_LAUNCH, self.addresses[name], size, damage_at + 8)
         self.device.download(answers, words)
-        found = [int(word) for word in words]
-        damage = {name: found[_ANSWER_WORDS + 2 * i] for i, name in enumerate(self._tensors)}
-        prints = {name: found[_ANSWER_WORDS + 2 * i + 1] for i, name in enumerate(self._tensors)}
-        return self._verification(found), {name: words for name, words in damage.items() if words}, prints
+        numbers = [int(word) for word in words]
+        damage = {name: numbers[_ANSWER_WORDS + 2 * i] for i, name in enumerate(self._tensors)}
+        prints = {name: numbers[_ANSWER_WORDS + 2 * i + 1] for i, name in enumerate(self._tensors)}
+        return self._verification(numbers), {name: words for name, words in damage.items() if words}, prints
 
-    def _verification(self, found: list[int]) -> Verification:
-        ratio = struct.unpack("<d", struct.pack("<Q", found[0]))[0]
-        if found[2] == _NOTHING_WRONG:
-            return Verification(bound_ratio=ratio, wrong=found[1], inputs=self.case.kind)
-        first = tuple(int(i) for i in np.unravel_index(found[2], self.kernel.output.shape(self.problem)))
+    def _verification(self, comparison: list[int]) -> Verification:
+        ratio = struct.unpack("<d", struct.pack("<Q", comparison[0]))[0]
+        if comparison[2] == _NOTHING_WRONG:
+            return Verification(bound_ratio=ratio, wrong=comparison[1], inputs=self.case.kind)
+        first = tuple(int(i) for i in np.unravel_index(comparison[2], self.kernel.output.shape(self.problem)))
         got, expected = np.zeros(1, self.problem.dtype), np.zeros(1, np.float64)
-        self.device.download(self.addresses[self.kernel.output.name] + found[2] * got.itemsize, got)
-        self.device.download(int(self.case.reference.value) + found[2] * expected.itemsize, expected)
-        return Verification(ratio, found[1], first, self.case.kind, float(got[0]), float(expected[0]))
+        self.device.download(self.addresses[self.kernel.output.name] + comparison[2] * got.itemsize, got)
+        self.device.download(int(self.case.reference.value) + comparison[2] * expected.itemsize, expected)
+        return Verification(ratio, comparison[1], first, self.case.kind, float(got[0]), float(expected[0]))
 
     def _bands(self, name: str) -> tuple[int, int]:
         return self.addresses[name] - GUARD_BYTES, self.addresses[name] + self._sizes[name]

@@ -151,8 +151,8 @@ class CudaBench(Bench):
     def _verify_with(self, kind: str, mine: CudaExecutable) -> Verification:
         with self.device.launching():
             self.arrays.use(kind)
-        found = self._verify_launch(mine)
-        return found if mine.workspace is None else worse(found, self._verify_launch(mine))
+        verification = self._verify_launch(mine)
+        return verification if mine.workspace is None else worse(verification, self._verify_launch(mine))
 
     def _verify_launch(self, mine: CudaExecutable) -> Verification:
         with self.device.launching():
@@ -160,14 +160,14 @@ class CudaBench(Bench):
             self.device.synchronize()
             mine.launch_ms = self.device.times_ms(mine.enqueue, 1)[0]
             mine.is_loaded = True
-            found = self.arrays.inspect()
-            trespasses = found.trespasses() + (mine.workspace.trespasses() if mine.workspace else [])
+            inspection = self.arrays.inspect()
+            trespasses = inspection.trespasses() + (mine.workspace.trespasses() if mine.workspace else [])
             if trespasses:
                 self.arrays.reset_all()
                 if mine.workspace:
                     mine.workspace.reset()
                 raise TrialFailure(Outcome.WRONG_RESULT, "out of bounds: " + "; ".join(trespasses))
-        return found.verification
+        return inspection.verification
 
     def sample(self, executable: Executable, l2: L2, count: int) -> list[float]:
         """Times of one launch, ms. Cold: after a read of twice the L2 cache, each launch by itself."""

@@ -100,11 +100,11 @@ class CudaContext:
         except drv.MemoryError as error:
             free, total = drv.mem_get_info()
             raise OutOfMemoryError(
-                f"{size_bytes / 1e9:.2f} GB more do not fit: {free / 1e9:.2f} of {total / 1e9:.2f} GB are free"
+                f"no room for {size_bytes / 1e9:.2f} GB more: {free / 1e9:.2f} of {total / 1e9:.2f} GB are free"
             ) from error
 
     def free_bytes(self) -> int:
-        """Device memory that nobody holds."""
+        """Free device memory in bytes."""
         return int(drv.mem_get_info()[0])
 
     def upload(self, address: int, data: np.ndarray[Any, Any]) -> None:
@@ -156,7 +156,7 @@ class CudaContext:
 
     @contextlib.contextmanager
     def launching(self) -> Iterator[None]:
-        """Turns what the driver or the library says into TrialFailure, sticky where the context did not survive."""
+        """Turns errors of the driver or the library into TrialFailure, sticky where the context did not survive."""
         try:
             yield
         except (drv.Error, DriverError, LibraryError) as error:
@@ -221,7 +221,7 @@ def compile_pycuda(source: str, definitions: Mapping[str, str], arch: str, entry
     options = [*NVCC_OPTIONS, *(f"-D{name}={value}" for name, value in sorted(definitions.items()))]
     start = time.perf_counter()
     # PyCUDA leaves its folder behind when nvcc fails, so it gets one inside ours.
-    with tempfile.TemporaryDirectory(prefix="tilewright-") as folder, warnings.catch_warnings(record=True) as said:
+    with tempfile.TemporaryDirectory(prefix="tilewright-") as folder, warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
         before, tempfile.tempdir = tempfile.tempdir, folder
         try:
@@ -230,7 +230,7 @@ def compile_pycuda(source: str, definitions: Mapping[str, str], arch: str, entry
             raise TrialFailure(Outcome.COMPILE_FAILED, f"{error.stdout or ''}{error.stderr or ''}".strip()) from error
         finally:
             tempfile.tempdir = before
-    log = "\n".join(str(warning.message) for warning in said)
+    log = "\n".join(str(warning.message) for warning in warned)
     return Compiled(cubin, read_resources(log, entry), log, (time.perf_counter() - start) * 1e3)
 
 

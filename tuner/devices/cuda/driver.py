@@ -1,4 +1,4 @@
-"""CUDA's driver by ctypes: what PyCUDA does not offer, or not in contexts and on streams that others have made."""
+"""CUDA's driver by ctypes, for what PyCUDA does not offer, or not in contexts and on streams made by others."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ NOT_INITIALIZED = 3
 
 
 class DriverError(TunerError):
-    """The driver refused; the message holds its name for the error, `status` its number."""
+    """A call of the driver failed; the message has its name for the error, `status` its number."""
 
     def __init__(self, name: str, status: int) -> None:
         self.status = status
@@ -34,7 +34,7 @@ def function(name: str) -> Callable[..., int]:
     try:
         found: Callable[..., int] = getattr(driver(), name)
     except AttributeError as error:
-        raise NoDeviceError(f"this CUDA driver has no {name}; one for CUDA 12 or later is needed") from error
+        raise NoDeviceError(f"this CUDA driver has no {name}; a driver for CUDA 12 or later is needed") from error
     return found
 
 

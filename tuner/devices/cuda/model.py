@@ -1,4 +1,4 @@
-"""What is known of a GPU product: peaks by its data sheet, or computed from its clocks and units."""
+"""The device model of a GPU: peaks by its data sheet, or computed from its clocks and units."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What NVML tells of this machine's GPUs, without a CUDA context."""
+"""The GPUs of this machine by NVML, without a CUDA context."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ class Gpu:
     @property
     def profile(self) -> str | None:
         """A slice's share of multiprocessors and memory, as NVIDIA writes it ("1g.18gb"); None for a whole GPU."""
-        found = _PROFILE.search(self.name)
-        return found[1] if found else None
+        profile = _PROFILE.search(self.name)
+        return profile[1] if profile else None
 
 
 def gpus() -> list[Gpu]:
@@ -47,12 +47,12 @@ def gpus() -> list[Gpu]:
     """
     if not _is_started():
         return []
-    found: list[Gpu] = []
+    devices: list[Gpu] = []
     for index in range(pynvml.nvmlDeviceGetCount()):
         handle = pynvml.nvmlDeviceGetHandleByIndex(index)
         whole = _whole(index, handle)
-        found += _slices(whole, handle) if _is_cut_up(handle) else [whole]
-    return _visible(found, os.environ.get("CUDA_VISIBLE_DEVICES"))
+        devices += _slices(whole, handle) if _is_cut_up(handle) else [whole]
+    return _visible(devices, os.environ.get("CUDA_VISIBLE_DEVICES"))
 
 
 def _whole(index: int, handle: Any) -> Gpu:
@@ -77,13 +77,13 @@ def _is_cut_up(handle: Any) -> bool:
 
 def _slices(whole: Gpu, handle: Any) -> list[Gpu]:
     """The slices that were made of it. Their names hold the profile, so that each profile is a model of its own."""
-    found = []
+    slices = []
     for place in range(pynvml.nvmlDeviceGetMaxMigDeviceCount(handle)):
         try:
             piece = pynvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, place)
         except pynvml.NVMLError_NotFound:
             continue
-        found.append(
+        slices.append(
             replace(
                 whole,
                 uuid=_text(pynvml.nvmlDeviceGetUUID(piece)),
@@ -92,7 +92,7 @@ def _slices(whole: Gpu, handle: Any) -> list[Gpu]:
                 parent_uuid=whole.uuid,
             )
         )
-    return found
+    return slices
 
 
 def driver_version() -> str:
@@ -124,14 +124,14 @@ def state(uuid: str) -> DeviceState:
     return DeviceState(clock_mhz, temperature_c)
 
 
-def _visible(found: list[Gpu], allowed: str | None) -> list[Gpu]:
+def _visible(devices: list[Gpu], allowed: str | None) -> list[Gpu]:
     """Those that CUDA_VISIBLE_DEVICES names, by index or by the beginning of the UUID, in its order."""
     if allowed is None:
-        chosen = found
+        chosen = devices
     else:
         chosen = []
         for word in (w.strip() for w in allowed.split(",")):
-            match = [g for g in found if (word.isdigit() and g.ordinal == int(word)) or _starts(g, word)]
+            match = [g for g in devices if (word.isdigit() and g.ordinal == int(word)) or _starts(g, word)]
             if not match:
                 break  # CUDA ignores everything after the first that is not there
             chosen.append(match[0])

@@ -1,4 +1,4 @@
-"""What a GPU's memory gives to a kernel that only reads: the best of some geometries."""
+"""The read bandwidth of a GPU's memory: the best of some geometries."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ class Workspace:
             self._device.fill(band, GUARD_BYTES, POISON)
 
     def trespasses(self) -> list[str]:
-        """What was written beside it, in words; empty where nothing was."""
+        """The writes beside it, in words; empty where there were none."""
         words = np.zeros(1, np.uint64)
         self._device.fill(self._answer, 8, 0)
         for band in self._bands:

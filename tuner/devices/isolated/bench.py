@@ -86,8 +86,8 @@ class IsolatedBench(Bench):
 
     def verify_each_kind(self, executable: Executable) -> tuple[Verification, ...] | None:
         """In the child; TrialFailure(TIMED_OUT) after the deadline."""
-        found: tuple[Verification, ...] | None = self._device.call("verify_each_kind", self._loaded(executable))
-        return found
+        verifications: tuple[Verification, ...] | None = self._device.call("verify_each_kind", self._loaded(executable))
+        return verifications
 
     def sample(self, executable: Executable, l2: L2, count: int) -> list[float]:
         """In the child; TrialFailure(TIMED_OUT) after the deadline."""
@@ -120,7 +120,7 @@ class IsolatedBench(Bench):
         self._number = 0
 
     def _ready(self) -> None:
-        """A child that has this bench; told at this point what is no longer used."""
+        """Ensures that a child has this bench, and frees there the executables that are no longer used."""
         self._device.ensure_child()
         if self._generation != self._device.generation:
             kernel = self._kernel
@@ -133,7 +133,7 @@ class IsolatedBench(Bench):
             self._device.call("forget", dropped)
 
     def _compiled(self, configuration: Configuration) -> Compiled | None:  # noqa: ARG002 - for those that have a pool
-        """What the child is given; None where it compiles itself."""
+        """The cubin for the child; None where the child compiles itself."""
         return None
 
     def _new(self, configuration: Configuration, compiled: Compiled | None) -> IsolatedExecutable:

@@ -20,8 +20,8 @@ from tilewright.tuner.measure import ContextLostError, MeasurementPlan, evaluate
 from tilewright.tuner.outcome import L2, DeviceState, Evaluation, Executable, Resources, Verification
 
 ChildMessage = tuple[Literal["done", "broken", "failed", "error", "unexpected", "step"], Any]
-"""What the child says: an answer, or before it the step of the call that begins now. "broken": done, and the context
-is lost."""
+"""A message of the child: the answer to a call, or before it the step that begins. "broken": done, but the context is
+lost."""
 FindKernel = Callable[[str, Path], Kernel]
 LoadedExecutable = tuple[int, Resources, float]
 """An executable's number in the child, what it takes, and how long it took to compile."""
@@ -53,12 +53,12 @@ class OpensExtension(Protocol):
 
 def find_kernel(name: str, folder: Path) -> Kernel:
     """The kernel of that name: of this package, or declared in `folder`. Kernels hold functions and do not travel."""
-    found = catalogue().by_name.get(name)
-    return found if found is not None and found.folder == folder else Catalogue.load((folder,)).get(name)
+    kernel = catalogue().by_name.get(name)
+    return kernel if kernel is not None and kernel.folder == folder else Catalogue.load((folder,)).get(name)
 
 
 def serve(connection: Connection, opener: OpensDevice, finder: FindKernel) -> None:
-    """Opens the device, says what it is, and answers calls until the pipe closes or a failure is sticky."""
+    """Opens the device, reports its facts, and answers calls until the pipe closes or a failure is sticky."""
     device: Device | None = None
 
     def open_device() -> tuple[Any, ...]:
@@ -79,7 +79,7 @@ def serve(connection: Connection, opener: OpensDevice, finder: FindKernel) -> No
 
 
 def _answer(connection: Connection, call: Callable[[], Any]) -> bool:
-    """Sends what the call gives or how it fails; whether it gave something."""
+    """Sends the call's result or its failure; whether there was a result."""
     try:
         answer: ChildMessage = ("done", call())
     except ContextLostError as lost:
@@ -198,7 +198,7 @@ class _Session:
 
 
 class _Steps:
-    """A bench for one trial that says which step begins, and loads what was compiled elsewhere."""
+    """A bench for one trial that reports each step as it begins, and loads a cubin compiled elsewhere."""
 
     def __init__(self, bench: Bench, compiled: Compiled | None, say: Callable[[str], None]) -> None:
         self._bench, self._compiled, self._say = bench, compiled, say

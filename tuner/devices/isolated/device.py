@@ -1,4 +1,4 @@
-"""A device behind a child process, with the benches that call it there (`isolated_process` says what ends how)."""
+"""A device behind a child process, and the benches that call it there; process.py explains how failures end."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ _LAUNCHES = frozenset({"verify", "verify_each_kind", "sample"})
 
 
 class ChildFailedError(TunerError):
-    """The device's process failed in a way that nobody expected; its traceback follows."""
+    """The device's process failed unexpectedly; its traceback follows."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Deadlines:
 
 
 class DeviceProcess:
-    """The child that has the device, and what it said of it. With a pool, `close` closes that too."""
+    """The child that has the device, and the facts it reported. With a pool, `close` closes that too."""
 
     def __init__(
         self,
@@ -118,7 +118,7 @@ class DeviceProcess:
             self._facts = self._facts or facts
 
     def call(self, name: str, *arguments: Any) -> Any:
-        """What the child answers; raises what it raises, and TrialFailure when it hangs or dies."""
+        """The child's answer; raises what the child raises, and TrialFailure when it hangs or dies."""
         if self._child is None:
             raise TrialFailure(Outcome.DEVICE_LOST, "the device's process is gone")
         try:
@@ -151,13 +151,13 @@ class DeviceProcess:
         assert child is not None  # noqa: S101 - both callers of _receive have just used it
         try:
             if not child.connection.poll(deadline_s):
-                log.warning("%s had not ended after %g s: the device's process is killed.", name, deadline_s)
+                log.warning("%s took longer than %g s: the device's process is killed.", name, deadline_s)
                 self._end()
-                raise TrialFailure(Outcome.TIMED_OUT, f"{name} had not ended after {deadline_s:g} s and was killed")
-            said: ChildMessage = child.connection.recv()
+                raise TrialFailure(Outcome.TIMED_OUT, f"{name} took longer than {deadline_s:g} s and was killed")
+            message: ChildMessage = child.connection.recv()
         except (EOFError, OSError):
             raise self._died(name, Outcome.LAUNCH_FAILED if name in _LAUNCHES else Outcome.DEVICE_LOST) from None
-        return said
+        return message
 
     def _died(self, name: str, outcome: Outcome) -> TrialFailure:
         status = None if self._child is None else self._child.join(5.0)

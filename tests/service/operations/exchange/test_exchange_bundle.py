@@ -148,17 +148,17 @@ def a_folder(folder) -> None:
 @pytest.mark.parametrize(
     ("spoil", "words"),
     [
-        (tampered, "is not what SHA256SUMS says"),
+        (tampered, "differs from its SHA-256 in SHA256SUMS"),
         (cut_off, "test-gpu.json"),
         (of_another_version, "is not a tilewright-bundle/1 file"),
-        (outside, "no sum of a file in this folder"),
+        (outside, "not the SHA-256 of a file in this folder"),
         (through_a_link, "test-gpu.json"),
         (a_folder, "test-gpu.json"),
         (lambda f: (f / "test-gpu.json").unlink(), "No such file"),
         (lambda f: (f / "SHA256SUMS").unlink(), "No such file"),
-        (lambda f: (f / "SHA256SUMS").write_text(""), "names no file"),
-        (lambda f: (f / "SHA256SUMS").write_bytes(b"\xff\n"), "no sum of a file"),
-        (lambda f: (f / "SHA256SUMS").write_text("0" * 64 + "  /etc/passwd\n"), "no sum of a file"),
+        (lambda f: (f / "SHA256SUMS").write_text(""), "lists no file"),
+        (lambda f: (f / "SHA256SUMS").write_bytes(b"\xff\n"), "not the SHA-256 of a file"),
+        (lambda f: (f / "SHA256SUMS").write_text("0" * 64 + "  /etc/passwd\n"), "not the SHA-256 of a file"),
     ],
 )
 def test_a_folder_that_is_not_as_it_was_made_is_refused(folder, spoil, words):

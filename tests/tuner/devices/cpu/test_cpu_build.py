@@ -137,7 +137,7 @@ def test_a_source_keeps_its_line_numbers():
 
 def test_arrays_that_find_no_room_are_refused(monkeypatch):
     monkeypatch.setattr(cpu_scratch.shutil, "disk_usage", lambda _path: _Full())
-    with pytest.raises(OutOfMemoryError, match="has room for"):
+    with pytest.raises(OutOfMemoryError, match="has space for"):
         cpu_scratch.PrivateFolder(1000)
 
 

@@ -82,7 +82,7 @@ def test_a_failure_that_breaks_nothing_keeps_the_child(device, bench):
 @pytest.mark.parametrize(
     ("behaviour", "outcome", "log"),
     [
-        ("hang", Outcome.TIMED_OUT, "verify had not ended after 2 s"),
+        ("hang", Outcome.TIMED_OUT, "verify took longer than 2 s"),
         ("crash", Outcome.LAUNCH_FAILED, "died in verify (SIGSEGV)"),
         ("sticky", Outcome.LAUNCH_FAILED, "illegal address"),
     ],
@@ -107,7 +107,7 @@ def test_the_log_says_that_a_hanging_child_was_killed_and_in_which_call(bench, c
     [said] = [
         record.getMessage() for record in caplog.records if record.name == "tilewright.tuner.devices.isolated.process"
     ]
-    assert said == "verify had not ended after 2 s: the device's process is killed."
+    assert said == "verify took longer than 2 s: the device's process is killed."
 
 
 def test_a_crash_outside_a_launch_is_a_lost_device(bench):
@@ -160,7 +160,7 @@ def test_a_library_that_hangs_costs_no_finalist_its_place(tmp_path):
         standing = finals(device.bench(KERNEL, PROBLEM, seed=7), [configuration("well")], "warm")
     assert standing.dropped == ()
     assert [finalist.configuration for finalist in standing.finalists] == [configuration("well")]
-    assert standing.library_failure == "timed_out: library had not ended after 1 s and was killed"
+    assert standing.library_failure == "timed_out: library took longer than 1 s and was killed"
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -296,7 +296,7 @@ def test_a_whole_trial_is_one_call_and_leaves_nothing_behind(tmp_path, device, b
 @pytest.mark.parametrize(
     ("behaviour", "outcome", "log"),
     [
-        ("hang", Outcome.TIMED_OUT, "verify had not ended after 2 s"),
+        ("hang", Outcome.TIMED_OUT, "verify took longer than 2 s"),
         ("crash", Outcome.LAUNCH_FAILED, "died in verify (SIGSEGV)"),
         ("sticky", Outcome.LAUNCH_FAILED, "illegal address"),
         ("crash_in_compile", Outcome.DEVICE_LOST, "died in compile"),
