@@ -39,7 +39,7 @@ def layer_definitions(problem: Problem) -> dict[str, str]:
         "REAL_BYTES": str(problem.item_bytes),
         "SHAPE_M": str(problem.shape["m"]),
         "SHAPE_N": str(problem.shape["n"]),
-        "WIDTH": str(runs if problem.shape["n"] % runs == 0 else 1),
+        "RUN_WIDTH": str(runs if problem.shape["n"] % runs == 0 else 1),
         f"ACTIVATION_{str(problem.options['activation']).upper()}": "1",
     }
 
