@@ -20,7 +20,6 @@ After them comes the standing, None where the configuration does not fit its own
 WHOLE = ("id", "environment_id", "study_id", "trial_number", "ties")
 REAL = ("time_ms", "ci_low_ms", "ci_high_ms", "gflops", "gb_per_s")
 PERHAPS = ("roof_ratio", "default_ms", "slowest_ms", "bound_ratio", "library_ms", "library_bound_ratio")
-_PACKED = (*SHARED, "standing", *WHOLE, *REAL, *PERHAPS, "verified_at", "library_faster")
 _SHARED_BYTES = 4 * (len(SHARED) + 1)
 _CONFIGURATION, _STANDING = 4 * SHARED.index("configuration"), 4 * len(SHARED)
 _OWN_LAYOUT = f"{len(WHOLE)}i{len(REAL) + len(PERHAPS)}dqb"
@@ -69,13 +68,45 @@ class Packer:
         self, packed: bytes, shape: Mapping[str, int], dtype: str, options: Mapping[str, OptionValue]
     ) -> tuple[StoredBest, Standing | None]:
         """The row that was packed, of this problem, and its standing."""
-        values: dict[str, Any] = dict(zip(_PACKED, _LAYOUT.unpack(packed), strict=True))
-        values |= {name: self._words[values[name]] for name in (*SHARED, "standing")}
-        values |= {name: _known(values[name]) for name in PERHAPS}
-        values["verified_at"] = _EPOCH + values["verified_at"] * _MICROSECOND
-        values["library_faster"] = _IS_FASTER[values["library_faster"]]
-        standing: Standing | None = values.pop("standing")
-        return StoredBest(shape=shape, dtype=dtype, options=options, **values), standing
+        words = self._words
+        (
+            model, configuration, source, seen, environment, l2, library_name, standing,
+            row_id, environment_id, study_id, trial_number, ties,
+            time_ms, ci_low_ms, ci_high_ms, gflops, gb_per_s,
+            roof_ratio, default_ms, slowest_ms, bound_ratio, library_ms, library_bound_ratio,
+            verified_us, faster,
+        ) = _LAYOUT.unpack(packed)  # fmt: skip
+        best = StoredBest(
+            row_id,
+            words[model],
+            shape,
+            dtype,
+            options,
+            words[configuration],
+            words[source],
+            words[seen],
+            words[environment],
+            environment_id,
+            study_id,
+            trial_number,
+            _EPOCH + verified_us * _MICROSECOND,
+            words[l2],
+            ties,
+            time_ms,
+            ci_low_ms,
+            ci_high_ms,
+            gflops,
+            gb_per_s,
+            _known(roof_ratio),
+            _known(default_ms),
+            _known(slowest_ms),
+            _known(bound_ratio),
+            words[library_name],
+            _known(library_ms),
+            _IS_FASTER[faster],
+            _known(library_bound_ratio),
+        )
+        return best, words[standing]
 
     @staticmethod
     def figures(packed: bytes) -> tuple[float | datetime, ...]:
