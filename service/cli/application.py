@@ -32,7 +32,7 @@ SECTIONS = (
     "Access",
     "Webhooks",
     "Devices and kernels",
-    "Exchange",
+    "Export and import",
     "This machine",
 )
 """The headings of docs/cli.md, under which the help shows the commands."""
@@ -113,14 +113,14 @@ COMMANDS = {
     ),
     "resume": Command("Devices and kernels", "draining:resume", "Give jobs to a drained device again."),
     "kernels": Command("Devices and kernels", "kernels:app", "Kernels: list, show, source, check."),
-    "export": Command("Exchange", "exchange:export", "Write this installation's results as a document."),
+    "export": Command("Export and import", "exchange:export", "Write this installation's results as a document."),
     "import": Command(
-        "Exchange",
+        "Export and import",
         "exchange:import_results",
         "Import results of another installation or tool; reports what it left out and why.",
     ),
     "bundle": Command(
-        "Exchange",
+        "Export and import",
         "exchange:bundle",
         "Write one file per device model with everything that applications need at run time, or check such a folder.",
     ),

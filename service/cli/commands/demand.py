@@ -56,7 +56,7 @@ def tune(
     device_model: ModelOption = None,
     trials: Annotated[int | None, typer.Option("--trials", help="Trials of each job.")] = None,
     seconds: Annotated[float | None, typer.Option("--seconds", help="Seconds of search of each job.")] = None,
-    priority: Annotated[int, typer.Option("--priority", min=0, max=9, help="9 goes first.")] = DEFAULT_PRIORITY,
+    priority: Annotated[int, typer.Option("--priority", min=0, max=9, help="Higher goes first.")] = DEFAULT_PRIORITY,
     as_json: JsonFlag = False,
 ) -> None:
     """Queue a job for each of the most requested problems. The default budget is 100 trials each."""

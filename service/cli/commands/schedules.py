@@ -69,8 +69,8 @@ Seconds = Annotated[
 ]
 TargetMs = Annotated[float | None, typer.Option("--target-ms", help="Stop at the first trial this fast.")]
 Variants = Annotated[list[str] | None, typer.Option("--variant", help="Only this variant; repeatable.")]
-Compiler = Annotated[CompilerName | None, typer.Option("--compiler", help="For CUDA devices.")]
-Priority = typer.Option("--priority", min=0, max=9, help="9 goes first.")
+Compiler = Annotated[CompilerName | None, typer.Option("--compiler", help="Compiler for CUDA devices.")]
+Priority = typer.Option("--priority", min=0, max=9, help="Higher goes first.")
 Overlap = typer.Option("--overlap", help="What to do at a due time while an earlier job of the schedule is open.")
 
 

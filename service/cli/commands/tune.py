@@ -53,8 +53,8 @@ def tune(
     ] = None,
     target_ms: Annotated[float | None, typer.Option("--target-ms", help="Stop at the first trial this fast.")] = None,
     variant: Annotated[list[str] | None, typer.Option("--variant", help="Only this variant; repeatable.")] = None,
-    compiler: Annotated[CompilerName | None, typer.Option("--compiler", help="For CUDA devices.")] = None,
-    priority: Annotated[int, typer.Option("--priority", min=0, max=9, help="9 goes first.")] = DEFAULT_PRIORITY,
+    compiler: Annotated[CompilerName | None, typer.Option("--compiler", help="Compiler for CUDA devices.")] = None,
+    priority: Annotated[int, typer.Option("--priority", min=0, max=9, help="Higher goes first.")] = DEFAULT_PRIORITY,
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Watch the job until it is over.")] = True,
     as_json: JsonFlag = False,
 ) -> None:
