@@ -90,7 +90,7 @@ def test_schedule_is_created_paused_resumed_run_and_deleted(open_tab, commit, ex
     expect(card.get_by_role("link", name="job 2")).to_be_visible()
     card.get_by_role("button", name="Delete").click()
     expect(card).to_have_count(0)
-    expect(tab.get_by_text("Nothing is scheduled")).to_be_visible()
+    expect(tab.get_by_text("No schedules yet")).to_be_visible()
     expect(tab.locator("#action-result")).to_be_focused()
 
 
