@@ -86,7 +86,7 @@ def test_the_page_says_how_good_the_network_is(asked):
     shown = asked.get("/digits")
     assert shown.status_code == 200
     assert "784-100-100-10" in shown.text
-    assert "held out" in shown.text
+    assert "held-out" in shown.text
     assert "unsafe" not in shown.headers["content-security-policy"]
 
 

@@ -137,7 +137,7 @@ def test_only_so_many_exports_go_on_at_a_time(stored, monkeypatch):
     assert refused.headers["retry-after"]
     monkeypatch.undo()
     assert stored.get("/v1/export").status_code == 200
-    assert exchange._Going.count == 0
+    assert exchange._Running.count == 0
 
 
 @pytest.mark.parametrize(
