@@ -34,7 +34,7 @@ def test_bad_input_is_one_line_and_exit_code_2(run, unreachable, arguments, word
     ("more", "words"),
     [
         (["--cron", "* * * * *"], ["cron", "six fields", "0 30 2 * * *"]),
-        (["--cron", "0 0 0 30 2 *"], ["cron", "never"]),
+        (["--cron", "0 0 0 30 2 *"], ["cron", "no date ever matches"]),
         (["--time-zone", "Mars"], ["time_zone", "Europe/Berlin"]),
         (["--problem", "gemmm m=1"], ["problems.1.kernel", "gemmm"]),
         (["--problem", PROBLEM], ["problems.1", "same"]),
