@@ -29,7 +29,7 @@ from tilewright.service.store import models
 from tilewright.service.store.embedded import EmbeddedPostgres
 from tilewright.service.store.session import sqlalchemy_url
 
-# Every fifth of a second a look; a worker silent for 1.5 s is given up. The defaults are 10 s and 60 s.
+# Every third of a second a heartbeat; a worker silent for 1.5 s is given up. The defaults are 10 s and 60 s.
 QUICK = {"TILEWRIGHT_HEARTBEAT_S": "0.3", "TILEWRIGHT_STALLED_AFTER_S": "1.5", "TILEWRIGHT_STOP_GRACE_S": "15"}
 TINY = {"m": 24, "n": 16, "k": 20}
 

@@ -31,7 +31,7 @@ def test_a_header_without_pragma_once_comes_each_time_because_compilers_do_so(tm
     assert resolved(source) == "COUNT\n\nCOUNT\n"
 
 
-def test_a_header_is_looked_for_beside_its_includer_then_in_the_folders_then_among_tilewrights_own(tmp_path):
+def test_headers_are_looked_for_beside_the_includer_in_folders_then_in_tilewrights(tmp_path):
     kernel, beside = tmp_path / "kernel", tmp_path / "common"
     kernel.mkdir(), beside.mkdir()
     source = write(kernel, source_cu='#include "common/a.cuh"\n#include "common/real.cuh"\n')

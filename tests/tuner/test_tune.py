@@ -71,7 +71,7 @@ def starts_tried(starts, trials, **kwargs):
     return [c for c, start in zip(tried[1:], starts, strict=False) if c == start]
 
 
-def test_starts_that_are_named_come_right_after_the_default_and_take_a_tenth_of_the_trials():
+def test_named_starts_follow_the_default_and_take_a_tenth_of_the_trials():
     space = Run(made.valley(), Budget(trials=1)).space
     starts = [*list(space.feasible)[-30:-10], BEST]
     default = Run(made.valley(), Budget(trials=1)).kernel.default_configuration(space)
@@ -81,7 +81,7 @@ def test_starts_that_are_named_come_right_after_the_default_and_take_a_tenth_of_
     assert starts_tried(starts, 60) == starts[:6]
 
 
-def test_of_any_number_of_starts_sixteen_are_tried_and_none_that_the_space_lacks_or_the_study_has():
+def test_at_most_sixteen_starts_are_tried_none_infeasible_and_none_already_known():
     run = Run(made.valley(), Budget(seconds=1e9))
     foreign = Configuration.of("fine", {"TILE": 5, "UNROLL": 4})
     some = [c for c in run.space.feasible if c != run.kernel.default_configuration(run.space)]

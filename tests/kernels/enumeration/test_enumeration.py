@@ -146,7 +146,7 @@ def test_numbers_beyond_64_bits_are_computed_as_python_does():
     assert list(space.feasible) == list(brute_force(space))
 
 
-def test_no_constraint_is_asked_more_often_than_there_are_combinations_of_what_it_reads():
+def test_a_constraint_is_asked_once_for_each_combination_of_what_it_reads():
     asked = []
 
     def holds(c, _p, _d):
@@ -220,7 +220,7 @@ def test_a_variant_without_parameters_is_one_configuration():
     assert list(SearchSpace(spaces, PROBLEM, LIMITS).feasible) == [Configuration("a", ())]
 
 
-def test_a_product_of_more_points_than_64_bits_count_is_enumerated_by_its_constraints():
+def test_a_product_of_more_than_2_to_the_64_points_is_enumerated_by_its_constraints():
     names = [f"P{i:02}" for i in range(20)]
 
     def ascends(left, right):

@@ -156,7 +156,7 @@ def test_a_place_that_nobody_knows_is_a_field_to_correct(devices):
     assert "GPU-silent" not in error["detail"]
 
 
-def test_of_a_model_the_idle_device_is_asked_and_one_that_does_not_answer_in_time_is_said(devices, monkeypatch):
+def test_the_idle_device_of_a_model_is_asked_and_named_if_it_does_not_answer_in_time(devices, monkeypatch):
     monkeypatch.setattr(digit_post, "WITHIN_S", 0.1)
     answer = devices.post(PATH, json={"pixels": SQUARE, "on": "nvidia-h200"})
     assert (answer.status_code, answer.json()["type"]) == (504, "/problems/no-answer")

@@ -3,7 +3,6 @@
 import asyncio
 import socket
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -14,6 +13,7 @@ from caller import Caller
 from factories import NAIVE, TILED_16, Rows
 from sqlalchemy import func
 from starlette.requests import ClientDisconnect
+from waiting import PATIENCE_S
 
 from tilewright.service.api.event_stream import Streams
 from tilewright.service.api.refusals import TooManyStreamsError
@@ -42,7 +42,7 @@ def served(app) -> Iterator[str]:
         yield f"http://127.0.0.1:{listener.getsockname()[1]}"
     finally:
         server.should_exit = True
-        thread.join(10)
+        thread.join(PATIENCE_S)
         listener.close()
         assert not thread.is_alive()
 
@@ -69,7 +69,7 @@ def test_events_arrive_as_they_happen_and_end_with_the_job(client):
     job_id, study_id = running_job()
     with (
         served(client.app) as url,
-        httpx.stream("GET", f"{url}/v1/jobs/{job_id}/events", timeout=20, trust_env=False) as response,
+        httpx.stream("GET", f"{url}/v1/jobs/{job_id}/events", timeout=PATIENCE_S, trust_env=False) as response,
     ):
         assert response.headers["content-type"].startswith("text/event-stream")
         assert response.headers["x-content-type-options"] == "nosniff"
@@ -169,7 +169,7 @@ def test_a_stream_ends_with_what_let_it_in_whichever_process_ended_that(client, 
         with (
             served(create_app()) as url,
             httpx.stream(
-                "GET", f"{url}/v1/jobs/{job_id}/events", headers=header, timeout=20, trust_env=False
+                "GET", f"{url}/v1/jobs/{job_id}/events", headers=header, timeout=PATIENCE_S, trust_env=False
             ) as answer,
         ):
             lines = answer.iter_lines()
@@ -179,9 +179,7 @@ def test_a_stream_ends_with_what_let_it_in_whichever_process_ended_that(client, 
                     keys.revoke_key(session, "ci")
                 else:
                     sessions.close_session(session, cookie)
-            start_s = time.monotonic()
-            assert list(parse_events(lines)) == []
-            assert time.monotonic() - start_s < 10, "the job goes on: without a look-up the stream would too"
+            assert list(parse_events(lines)) == []  # the job goes on: without a look-up the stream would too
     finally:
         monkeypatch.undo()
         settings.cache_clear()

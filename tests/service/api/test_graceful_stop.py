@@ -9,6 +9,7 @@ import httpx
 from factories import Rows
 from fleet import free_port
 from sqlalchemy import select
+from waiting import PATIENCE_S
 
 from tilewright.service.client import Client
 from tilewright.service.store import models
@@ -35,15 +36,15 @@ def test_a_stopping_server_answers_what_it_has_begun(fleet):
     process = fleet.start_api(port, TILEWRIGHT_LOG_FORMAT="json")
     with Client(f"http://127.0.0.1:{port}") as client:
         fleet.until(client.is_ready)
-    with socket.create_connection(("127.0.0.1", port), timeout=20) as begun:
+    with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S) as begun:
         begun.sendall(HEAD + BODY[:10])
         assert httpx.get(f"http://127.0.0.1:{port}/health").status_code == 200  # by now the first one has arrived
         process.terminate()
-        fleet.until(lambda: refuses_connections(port), within_s=10)
+        fleet.until(lambda: refuses_connections(port))
         begun.sendall(BODY[10:])
         answer = begun.makefile("rb").read()
     assert answer.startswith(b"HTTP/1.1 200")
-    assert process.wait(20) == 0
+    assert process.wait(PATIENCE_S) == 0
     with fleet.session() as session:
         assert session.scalars(select(models.Demand.count)).all() == [1]
     lines = (fleet.folder / "api.log").read_text().splitlines()

@@ -143,7 +143,7 @@ def test_an_edit_of_nothing_and_of_a_taken_name(client):
     assert client.request("PATCH", where, json={}).json() == before
 
 
-def test_the_same_body_again_is_the_same_schedule_and_another_with_its_name_a_conflict(client):
+def test_the_same_body_is_the_same_schedule_and_another_of_its_name_a_conflict(client):
     first = client.post(AT, json=SCHEDULE)
     again = client.post(AT, json=SCHEDULE)
     assert (again.status_code, again.json()) == (201, first.json())

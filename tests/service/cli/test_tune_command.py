@@ -61,7 +61,7 @@ def test_an_imported_device_model_is_not_tuned_on_nor_asked_about(run, registere
     assert run("tune", *asked, "--no-wait", "--json").json["job"]["device_model"] == "cpu:test-processor"
 
 
-def test_without_a_device_of_its_own_an_imported_model_is_asked_about_and_not_tuned_on(run, local):
+def test_an_imported_model_without_a_device_is_asked_about_and_not_tuned_on(run, local):
     limits = Limits((8, 0), multiprocessors=108, memory_bytes=40 << 30)
     with session_scope() as session:
         foreign = DeviceModel("nvidia-a100", "NVIDIA A100", "cuda", limits, 1 << 20, {}, None)

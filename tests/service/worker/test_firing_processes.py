@@ -70,7 +70,7 @@ def processes(registered):
         process.stdout.close()
 
 
-def test_five_processes_fire_ten_due_times_once_each_although_one_is_killed_and_one_stands_still(processes):
+def test_five_processes_fire_each_due_time_once_though_one_is_killed_and_one_frozen(processes):
     with session_scope() as session:
         made = create_schedule(session, every_second())
     first = made.next_at
@@ -161,7 +161,7 @@ def test_the_loop_outlives_tables_that_are_not_there_yet(registered):
         assert maintenance._thread.is_alive()
 
 
-def test_a_scheduled_job_settles_its_winner_again_although_every_configuration_is_known(fleet):
+def test_a_scheduled_job_settles_its_winner_again_when_every_trial_is_known(fleet):
     fleet.start_worker()
     fleet.wait_for_device()
     problem = {"kernel": "gemm", "shape": {"m": 24, "n": 16, "k": 20}}

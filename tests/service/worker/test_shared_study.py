@@ -15,15 +15,32 @@ from tilewright.service.worker import leases
 from tilewright.service.worker.leases import Leases
 
 OTHER_MACHINE = "from tilewright.tuner.devices.cpu import device\ndevice._machine_id = lambda: 'another'\n"
+BEGIN_TOGETHER = """
+import os, pathlib, time
+from tilewright.tuner.devices.cpu.device import CpuDevice
+made = CpuDevice.bench
+
+def bench(*arguments):
+    begun = pathlib.Path({folder!r})
+    (begun / str(os.getpid())).touch()
+    while len(list(begun.iterdir())) < 2:
+        time.sleep(0.01)
+    return made(*arguments)
+
+CpuDevice.bench = bench
+"""
 ONE, TWO, THREE = (Configuration.of("naive", {"BLOCK_X": x}) for x in (8, 16, 32))
 
 
 @pytest.fixture
 def two_devices(fleet, tmp_path):
     """The UUIDs of two CPU devices of one model, each with its worker."""
-    (tmp_path / "sitecustomize.py").write_text(OTHER_MACHINE)
-    fleet.start_worker()
-    fleet.start_worker(PYTHONPATH=str(tmp_path))
+    begun = tmp_path / "begun"
+    begun.mkdir()
+    for name, code in (("one", ""), ("other", OTHER_MACHINE)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "sitecustomize.py").write_text(code + BEGIN_TOGETHER.format(folder=str(begun)))
+        fleet.start_worker(PYTHONPATH=str(tmp_path / name))
 
     def both():
         with fleet.session() as session:

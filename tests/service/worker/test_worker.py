@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pytest
+from waiting import PATIENCE_S
 
 from tilewright.service.operations.best.results import results
 from tilewright.service.operations.jobs.events import events_after
@@ -47,16 +48,16 @@ def test_cancel_stops_after_the_running_trial_and_keeps_the_trials(working):
     job_id = working.request(trials=30)
     working.wait_for_trials(job_id, 2)
     assert working.cancel(job_id).cancel_requested
-    ended = working.wait_for_state(job_id, "cancelled", within_s=15)
+    ended = working.wait_for_state(job_id, "cancelled")
     working.assert_every_trial_once(job_id, ended.trials_done)
     assert 2 <= ended.trials_done < 30
-    working.until(lambda: not working.runner_pids(job_id), within_s=15)
+    working.until(lambda: not working.runner_pids(job_id))
     assert working.request(trials=30) != job_id  # a cancelled job is not joined
 
 
 def test_a_worker_that_cannot_serve_its_device_says_why(working):
     second, third = working.start_worker(), working.start_worker("cuda:99")
-    assert (second.wait(30), third.wait(30)) == (1, 1)
+    assert (second.wait(PATIENCE_S), third.wait(PATIENCE_S)) == (1, 1)
     said = (working.folder / "worker.log").read_text()
     assert "holds the device CPU-" in said
     assert "There is no device 'cuda:99'" in said

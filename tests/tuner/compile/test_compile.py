@@ -4,12 +4,13 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from processes import is_running
+from waiting import PATIENCE_S, until
 
 from tilewright.kernels.problem import Limits
 from tilewright.tuner.child import Child
@@ -116,39 +117,37 @@ def test_where_no_process_can_be_started_at_first_the_compilation_tries_again(mo
         return Child(*arguments, **how)
 
     monkeypatch.setattr(compile_pool, "Child", child)
-    with CompilePool(2, timeout_s=60.0) as pool:
+    with CompilePool(2, timeout_s=PATIENCE_S) as pool:
         pool.start()
-        while len(refused) < 2:
-            time.sleep(0.01)
+        until(lambda: len(refused) == 2)
         assert pool.compile(WORK).resources.shared_bytes == 1024
 
 
 def test_a_compiler_that_hangs_does_not_outlive_the_process_that_would_stop_it():
     script = (
-        "import sys, time; sys.path.insert(0, sys.argv[1]); from test_compile import WORK, endless\n"
+        "import sys, time; sys.path[:0] = sys.argv[1:]; from test_compile import WORK, endless\n"
         "from tilewright.tuner.compile.pool import CompilePool\n"
         "pool = CompilePool(1); pool.compile(WORK); (pid,) = pool.worker_pids(); pool.submit(endless())\n"
         "print(pid, flush=True); time.sleep(60)"
     )
     with subprocess.Popen(
-        [sys.executable, "-c", script, str(Path(__file__).parent)], stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", script, *(str(Path(__file__).parents[i]) for i in (0, 2))],
+        stdout=subprocess.PIPE,
+        text=True,
     ) as process:
         pid = int(process.stdout.readline())
         process.kill()
-    until_s = time.monotonic() + 10
-    while Path(f"/proc/{pid}").exists():
-        assert time.monotonic() < until_s
-        time.sleep(0.02)
+    until(lambda: not is_running(pid))
 
 
 def test_a_compile_that_does_not_end_is_stopped_and_the_pool_goes_on():
-    with CompilePool(1, timeout_s=20.0) as pool:
+    with CompilePool(1, timeout_s=PATIENCE_S) as pool:
         pool.compile(WORK)  # the worker is up
         pool.timeout_s = 0.3
         with pytest.raises(TrialFailure) as failure:
             pool.compile(endless())
         assert failure.value.outcome is Outcome.TIMED_OUT
-        pool.timeout_s = 20.0
+        pool.timeout_s = PATIENCE_S
         assert pool.compile(WORK).resources.shared_bytes == 1024
 
 
@@ -218,7 +217,7 @@ def test_a_compilation_that_ends_at_once_holds_nobody_up(monkeypatch):
         done.set_result(Compiled(b"cubin"))
         monkeypatch.setattr(pool._threads, "submit", lambda *_: done)
         for _ in range(2):
-            assert pool.submit(WORK).result(timeout=1).cubin == b"cubin"
+            assert pool.submit(WORK).result(timeout=PATIENCE_S).cubin == b"cubin"
 
 
 def test_the_key_changes_with_everything_that_the_cubin_depends_on(monkeypatch):
@@ -301,7 +300,7 @@ def test_an_h200_by_its_attributes():
     assert model.datasheet_gb_per_s == 4800.0
 
 
-def test_an_unknown_product_has_a_computed_bandwidth_and_an_unknown_generation_no_peak():
+def test_unknown_products_have_a_computed_bandwidth_unknown_generations_no_peak():
     model = model_of("NVIDIA Future 1", {**ATTRIBUTES, "COMPUTE_CAPABILITY_MAJOR": 99}, 1 << 30, None)
     assert model.datasheet_gb_per_s == pytest.approx(4917, rel=1e-3)
     assert model.datasheet_gflops == {}

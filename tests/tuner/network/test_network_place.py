@@ -59,7 +59,7 @@ def test_a_configuration_that_the_space_does_not_have_is_refused():
         place_network(device, NETWORK, 2, chosen | {first: chosen[softmax]})
 
 
-def test_a_device_in_another_process_computes_it_and_a_new_process_is_to_be_told_again():
+def test_a_device_in_another_process_computes_it_and_a_new_process_is_told_anew():
     with closing(IsolatedDevice(DeviceSpec("cpu"))) as device:
         with pytest.raises(TunerError, match="no extension"):
             device.call("call_extension", X)

@@ -53,7 +53,7 @@ def test_nothing_is_estimated_from_too_few_or_where_no_compiler_tells(told):
     assert Registers({}, parameters).of([]) == []
 
 
-def test_what_nobody_compiled_looks_like_what_it_would_be_and_not_as_if_registers_were_free(told):
+def test_what_was_never_compiled_is_estimated_and_not_taken_to_need_no_registers(told):
     hidden = max(told, key=lambda c: told[c])
     known = {c: count for c, count in told.items() if c != hidden}
 

@@ -55,7 +55,7 @@ def test_what_is_launched_once_is_one_tile():
     assert (tiling.count, tiling.parts, tiling.whole) == (1, 7, PROBLEM)
 
 
-def test_the_largest_tile_that_is_asked_about_is_found_and_a_larger_one_counts_as_none():
+def test_the_largest_known_tile_is_found_and_a_larger_one_is_not():
     for width, found in ((LARGEST - 1, LARGEST - 1), (LARGEST, 0)):
         tiles, configuration = launched_as(lambda _c, p, w=width: Launch((-(-p.shape["m"] // w), 1, 1), (32, 1, 1)))
         assert tiles.extents(PROBLEM, configuration) == (found, 0, 0)

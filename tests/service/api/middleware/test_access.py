@@ -124,7 +124,7 @@ def test_a_browsers_form_comes_with_its_origin(keyed):
     assert keyed.get("/sign-in").headers["referrer-policy"] == "same-origin"
 
 
-def test_under_a_public_address_with_tls_the_cookie_is_secure_and_its_host_is_allowed(keyed, monkeypatch):
+def test_behind_tls_at_a_public_address_the_cookie_is_secure_and_the_host_allowed(keyed, monkeypatch):
     monkeypatch.setenv("TILEWRIGHT_PUBLIC_URL", "https://Tiles.example:443/")
     settings.cache_clear()
     behind = Caller(create_app(), peer=keyed.peer)

@@ -8,6 +8,7 @@ import pytest
 from fleet import Fleet, free_port
 from processes import children_of, is_running
 from prometheus_client.parser import text_string_to_metric_families
+from waiting import PATIENCE_S
 
 from tilewright.service.api.middleware.access import Buckets
 from tilewright.service.api.server import siblings
@@ -40,7 +41,7 @@ def answers(url: str) -> bool:
 
 def ask(url: str, token: str, path: str = "/v1/kernels", method: str = "GET") -> httpx.Response:
     """On a connection of its own."""
-    return httpx.request(method, f"{url}{path}", headers={"Authorization": f"Bearer {token}"}, timeout=20)
+    return httpx.request(method, f"{url}{path}", headers={"Authorization": f"Bearer {token}"}, timeout=PATIENCE_S)
 
 
 def key(fleet: Fleet, name: str, scope: Scope = Scope.READ) -> str:
@@ -90,14 +91,14 @@ def test_all_processes_end_with_the_one_that_keeps_them(two, fleet, how):
     children = children_of(parent)
     os.kill(parent, how)
     fleet.until(lambda: not any(is_running(pid) for pid in children))
-    assert fleet.apis[0].wait(20) == (0 if how == signal.SIGTERM else -how)
+    assert fleet.apis[0].wait(PATIENCE_S) == (0 if how == signal.SIGTERM else -how)
     fleet.apis.clear()
 
 
 def test_a_second_service_on_the_address_is_refused(two, fleet):
     url, _ = two
     again = fleet.start_api(int(url.rpartition(":")[2]), TILEWRIGHT_API_PROCESSES="2")
-    assert again.wait(60) == 1
+    assert again.wait(PATIENCE_S) == 1
 
 
 def test_buckets_of_two_processes_are_one(tmp_path, monkeypatch):

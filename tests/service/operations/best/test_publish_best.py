@@ -107,7 +107,7 @@ def test_a_winner_within_the_noise_of_the_standing_best_beside_it_displaces_noth
     assert current(session) is old
 
 
-def test_a_winner_that_is_faster_round_by_round_displaces_the_best_though_the_machine_is_slower_today(session, desk):
+def test_a_winner_faster_round_by_round_displaces_the_best_even_on_a_slower_day(session, desk):
     first, second = desk.configurations[:2]
     publish(session, desk, result(finalist(first, 0.9)))
     drifting = [1.0 + 0.01 * number for number in range(11)]

@@ -279,7 +279,7 @@ def test_a_retracted_best_is_not_handed_out(tuned):
     assert told(tuned).library is None
 
 
-def test_the_first_result_with_other_options_is_seen_after_the_last_with_some_is_gone(tuned):
+def test_results_with_other_options_are_seen_after_the_last_with_some_is_gone(tuned):
     def withdraw(rows):
         gone = "UPDATE best_configurations b SET retracted_at = now() FROM problems p"
         rows.session.execute(text(f"{gone} WHERE p.id = b.problem_id AND p.dtype = 'float64'"))

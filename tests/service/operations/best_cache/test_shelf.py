@@ -106,7 +106,7 @@ def test_a_changed_shelf_is_the_shelf_filled_anew(seed):
 
 
 @pytest.mark.usefixtures("few")
-def test_with_more_rows_than_are_ranked_what_is_published_costs_no_look_at_all_of_them(arrangements):
+def test_publishing_among_more_rows_than_are_ranked_does_not_look_at_all_of_them(arrangements):
     kept = filled(*(row(row_id, row_id) for row_id in range(1, 4 * RANKED)), row(1000, 1, "float64"))
     arrangements.clear()
     new = [(row(100 + m, m), True) for m in (1, 23, 50)]  # of an unranked problem, of a ranked one, of a new one

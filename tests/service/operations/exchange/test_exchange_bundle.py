@@ -237,7 +237,7 @@ def test_a_key_of_another_kind_is_refused(keys, tmp_path):
         is_signed(b"", b"", private)
 
 
-def test_the_launcher_reads_what_is_written_and_takes_code_only_from_a_signer_it_knows(measured, keys, tmp_path):
+def test_the_launcher_reads_bundles_and_takes_code_only_from_a_signer_it_knows(measured, keys, tmp_path):
     pytest.importorskip("nvidia", reason="NVRTC makes the code")
     private, public = keys
     folder, text = tmp_path / "bundles", with_cubins(made())

@@ -244,7 +244,7 @@ def test_a_change_of_state_is_heard_between_trials(session, take):
     assert (event.event, event.data["phase"], event.is_last) == ("state", "finals", False)
 
 
-def test_in_another_environment_a_job_has_its_whole_budget_and_the_old_study_keeps_its_trials(session, take):
+def test_in_another_environment_a_job_has_its_whole_budget_in_a_study_of_its_own(session, take):
     desk = take()
     for place in range(3):
         desk.record(place, measured(1.0))

@@ -114,7 +114,7 @@ def test_a_schedule_shows_what_it_tunes_and_its_next_five_due_times(session):
     assert schedules(session) == [made]
 
 
-def test_the_same_request_again_is_the_same_schedule_and_another_of_its_name_is_refused(session):
+def test_the_same_request_is_the_same_schedule_and_another_of_its_name_is_refused(session):
     made = create_schedule(session, wanted())
     assert create_schedule(session, wanted()) == made
     with pytest.raises(ConflictError, match="each second"):

@@ -8,6 +8,7 @@ import pytest
 from contracts.device import DeviceContract, outcome_of
 from contracts.host_compiler import SANITIZING, checked, needs_line_numbers
 from contracts.row_sum import PROBLEM, ROW_SUM, configuration
+from waiting import PATIENCE_S
 
 from tilewright.kernels.gemm.declaration import KERNEL as GEMM
 from tilewright.kernels.gemv.declaration import KERNEL as GEMV
@@ -215,7 +216,7 @@ def test_a_hung_kernel_is_killed_on_time(bench):
     started = time.monotonic()
     with pytest.raises(TrialFailure):
         bench.verify(program)
-    assert 0.9 < time.monotonic() - started < 10
+    assert 0.9 < time.monotonic() - started < PATIENCE_S  # by itself it would never end
 
 
 @pytest.mark.parametrize("accuracy", ["fp32", "fp32-fma", "tf32"])

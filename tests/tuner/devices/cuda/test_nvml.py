@@ -88,7 +88,7 @@ def test_gpus_that_cannot_be_or_are_not_cut_up_are_whole(cards):
     assert [(gpu.uuid, gpu.parent_uuid) for gpu in nvml.gpus()] == [(A100, None), (H100, None)]
 
 
-def test_a_gpu_prepared_for_slices_of_which_there_are_none_is_nothing_that_cuda_offers(cards):
+def test_a_gpu_in_mig_mode_without_a_slice_is_not_offered_by_cuda(cards):
     cards[0].slices = [None, None]
     assert [gpu.uuid for gpu in nvml.gpus()] == [H100]
 

@@ -6,13 +6,13 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from contextlib import closing
 from functools import partial
 
 import processes
 import pytest
 from misbehaving_device import Absent, Opener, make_kernel
+from waiting import until
 
 from tilewright.kernels.space import Configuration
 from tilewright.tuner.compile.pool import CompilePool
@@ -247,10 +247,7 @@ bench.verify(executable)
     assert is_running(child_pid)
     parent.kill()
     parent.communicate()
-    deadline = time.monotonic() + 10
-    while processes.is_running(child_pid) and time.monotonic() < deadline:
-        os.sched_yield()
-    assert not processes.is_running(child_pid)
+    until(lambda: not processes.is_running(child_pid))
 
 
 @pytest.fixture
