@@ -10,14 +10,13 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
-import time
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import httpx
 import psycopg
 import pytest
+from waiting import PATIENCE_S, until
 
 from tilewright.service.client import Client
 from tilewright.service.store.embedded import EmbeddedPostgres
@@ -77,33 +76,35 @@ def running(machine, *arguments):
     )
     try:
         with Client(url_of(machine)) as client:
-            deadline = time.monotonic() + 60
-            while not client.is_ready():
-                assert process.poll() is None, process.communicate()
-                assert time.monotonic() < deadline
-                threading.Event().wait(0.1)
+            until(lambda: client.is_ready() or process.poll() is not None)
+            assert process.poll() is None, process.communicate()
         yield process
     finally:
         if process.poll() is None:
             process.send_signal(signal.SIGTERM)
-        process.communicate(timeout=60)
+        process.communicate(timeout=PATIENCE_S)
 
 
-def test_up_once_tunes_through_the_api_prints_the_best_and_leaves_nothing_running(machine):
+@pytest.fixture(scope="module")
+def tuned(machine):
+    """The first command that such a machine is given, ended, and the processes that it left."""
     done = tilewright(machine, "up", *TUNE, "--once")
     assert done.returncode == 0, done.stderr
+    return done, processes_of(machine)
+
+
+def test_up_once_tunes_through_the_api_prints_the_best_and_leaves_nothing_running(tuned):
+    done, left = tuned
     assert done.stdout.startswith("gemm m=16,n=24,k=8 float32 on cpu:")
     assert re.search(r"^time +\S+ ms", done.stdout, re.MULTILINE)
     assert "times as fast as the default configuration" in done.stdout
     assert "times as fast as the slowest" in done.stdout
     assert "3 of 3 trials" in done.stderr
-    assert processes_of(machine) == []
+    assert left == []
 
 
-def test_a_second_run_finds_its_data_and_the_printed_curl_line_answers_and_a_third_finds_the_port_taken(machine):
-    once = tilewright(machine, "up", *TUNE, "--once")
-    assert once.returncode == 0, once.stderr
-    (line,) = (line for line in once.stdout.splitlines() if line.startswith("query it"))
+def test_a_second_up_answers_the_printed_curl_line_and_a_third_finds_the_port_taken(machine, tuned):
+    (line,) = (line for line in tuned[0].stdout.splitlines() if line.startswith("query it"))
     address = shlex.split(line)[-1]
     with running(machine) as process:
         answer = httpx.get(address, trust_env=False).json()
@@ -118,20 +119,13 @@ def test_a_second_run_finds_its_data_and_the_printed_curl_line_answers_and_a_thi
     assert processes_of(machine) == []
 
 
-def wait_until(condition):
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline
-        threading.Event().wait(0.1)
-
-
 def test_a_killed_up_leaves_no_postgresql_behind(machine):
     with running(machine) as process:
         process.kill()
-    wait_until(lambda: processes_of(machine) == [])
+    until(lambda: processes_of(machine) == [])
 
 
-def test_a_postgresql_whose_every_user_was_killed_is_stopped_by_the_next_up_that_stops(machine):
+def test_ctrl_c_is_no_failure_and_stops_all_even_a_postgresql_of_killed_users(machine):
     with running(machine) as process:
         programs = [int(path.name) for path in Path("/proc").glob("[0-9]*") if is_program_of(machine, path)]
         for pid in (process.pid, *programs):  # up first, so that it starts none of them again
@@ -139,8 +133,12 @@ def test_a_postgresql_whose_every_user_was_killed_is_stopped_by_the_next_up_that
                 os.kill(pid, signal.SIGKILL)
     server = EmbeddedPostgres(Path(machine["TILEWRIGHT_DATA_DIR"]) / "postgres")
     assert server.running()
-    with running(machine):
-        pass
+    with running(machine) as process:
+        first_line = process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        process.wait(PATIENCE_S)
+    assert first_line == f"serving on {url_of(machine)} until Ctrl-C\n"
+    assert process.returncode == 0
     assert processes_of(machine) == []
 
 
@@ -165,14 +163,4 @@ def test_a_command_leaves_no_postgresql_running_unless_it_hands_out_the_address(
     assert (refused.returncode, "in use" in refused.stderr) == (1, True)
     stopped = tilewright(machine, "db", "stop", "--json")
     assert json.loads(stopped.stdout) == {"was_running": True}
-    assert processes_of(machine) == []
-
-
-def test_ctrl_c_stops_everything_and_is_no_failure(machine):
-    with running(machine) as process:
-        first_line = process.stdout.readline()
-        process.send_signal(signal.SIGINT)
-        process.wait(60)
-    assert first_line == f"serving on {url_of(machine)} until Ctrl-C\n"
-    assert process.returncode == 0
     assert processes_of(machine) == []
