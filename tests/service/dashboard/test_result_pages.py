@@ -1,9 +1,9 @@
 """Pages of results: what people see, also when there is nothing to see."""
 
 import re
-import time
 
 import pytest
+from cost import cost_s
 from factories import CPU, H100, H200, NAIVE, OLD, SHAPE, TILED_16, TILED_32
 from sqlalchemy import Engine, event, text
 
@@ -227,13 +227,11 @@ def test_overview_of_ten_thousand_results_is_quick(client, page, commit):
         "/results?kernel=gemm&device_model=nvidia-h100",
         "/device-models/nvidia-h200",
     ):
-        page(path)
-        taken_s = []
-        while not taken_s or (min(taken_s) >= 0.3 and len(taken_s) < 10):  # the machine may have other things to do
-            begun = time.perf_counter()
-            shown = page(path)
-            taken_s.append(time.perf_counter() - begun)
-        assert min(taken_s) < 0.3, path
+        shown = page(path)
+        costs_s = []
+        while not costs_s or (min(costs_s) >= 0.3 and len(costs_s) < 10):  # others may empty the processor's caches
+            costs_s.append(cost_s(lambda path=path: page(path)))
+        assert min(costs_s) < 0.3, path
     assert "5,000 results" in page("/results")
     assert shown.count("<tr>") < 100
 
