@@ -20,7 +20,7 @@ REPEATS ?= 100
 SOAK_S ?= 120
 MAIN_JOB = benchmarks/results/h200/main_job.json
 
-.PHONY: help run serve migrate test lint types unit gpu gpu-test browser-test test-faults chaos fuzz-api bench-main-job bench-kernels bench-rate bench-dispatch bench-network bench-search bench-service gpu-random counters gpu-check gpu-memcheck gpu-racecheck \
+.PHONY: help run serve migrate test lint types unit gpu gpu-test browser-test test-faults test-exhaustive chaos fuzz-api bench-main-job bench-kernels bench-rate bench-dispatch bench-network bench-search bench-service gpu-random counters gpu-check gpu-memcheck gpu-racecheck \
 	reports references screenshots lock hooks clean
 
 help: ## This list
@@ -72,6 +72,10 @@ browser-test: ## The dashboard in a real Chromium (CHROMIUM=/path names one)
 test-faults: ## The tests that kill, freeze and restart parts of the system (minutes)
 	@$(PREPARE) dev
 	@$(IN) pytest -n $(WORKERS) -m faults
+
+test-exhaustive: ## Nightly: every kernel on every architecture, every corner on the CPU device, 25 examples an API operation (minutes)
+	@$(PREPARE) dev
+	@$(IN) pytest -n $(WORKERS) -q -m exhaustive
 
 fuzz-api: ## Every API operation and sequence under schemathesis, at a real server (minutes; EXAMPLES=50, SEED=1)
 	@$(PREPARE) dev

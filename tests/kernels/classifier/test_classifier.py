@@ -8,6 +8,7 @@ from contextlib import closing
 import numpy as np
 import pytest
 from contracts.host_compiler import SANITIZING, checked
+from waiting import PATIENCE_S
 
 from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.problem import UNIT_ROUNDOFF, Limits
@@ -21,7 +22,7 @@ SMALL = Configuration.of("rows", {"ROWS": 2, "WARPS": 2, "OUTPUTS": 4, "VECTOR_W
 
 @pytest.fixture(scope="module")
 def device(tmp_path_factory):
-    with closing(CpuDevice(cache=tmp_path_factory.mktemp("host-programs"))) as device:
+    with closing(CpuDevice(cache=tmp_path_factory.mktemp("host-programs"), run_timeout_s=PATIENCE_S)) as device:
         yield device
 
 

@@ -1,11 +1,14 @@
 """The variants `tensor3xtf32` and `tensor1xtf32` of gemm: their mapping and arithmetic on the host, their space."""
 
+import itertools
 import random
 from dataclasses import replace
 
 import numpy as np
 import pytest
 from contracts.tensor_on_host import tensor_on_host
+from sampling import sampled
+from waiting import PATIENCE_S
 
 from tilewright.kernels.gemm import tensor_mma_space as tensor
 from tilewright.kernels.gemm.declaration import KERNEL
@@ -18,6 +21,7 @@ from tilewright.tuner.devices.cpu.device import CpuDevice
 
 H200 = Limits((9, 0), 132, 140 * 2**30, max_shared_bytes=227 * 1024, shared_bytes_per_multiprocessor=228 * 1024)
 GEMM = replace(KERNEL, variants=(tensor.TENSOR3XTF32, tensor.TENSOR1XTF32), default_variant="tensor3xtf32")
+EXHAUSTIVE = pytest.mark.exhaustive
 MOST_SPILLED = 256  # bytes: a warp tile of 64 x 64 is worth it
 
 
@@ -41,10 +45,13 @@ def hosted(tmp_path_factory):
         ((33, 50, 131), (False, True), {"WARP_M": 16, "WARP_N": 32, "SPLIT_K": 2}),
         ((1, 200, 83), (False, False), {"WARP_M": 16, "WARP_N": 64}),
         ((130, 36, 64), (True, False), {"WARP_M": 16, "WARP_N": 16}),
-        ((40, 70, 262), (True, False), {"WARP_M": 32, "WARP_N": 32, "TILE_K": 64}),
-        ((65, 33, 395), (True, True), {"WARP_M": 64, "WARP_N": 16, "SPLIT_K": 6}),
+        pytest.param((40, 70, 262), (True, False), {"WARP_M": 32, "WARP_N": 32, "TILE_K": 64}, marks=EXHAUSTIVE),
+        pytest.param((65, 33, 395), (True, True), {"WARP_M": 64, "WARP_N": 16, "SPLIT_K": 6}, marks=EXHAUSTIVE),
         ((33, 34, 2052), (False, True), {"SMALL_BF16": 1, "WARP_M": 16, "WARP_N": 16}),
-        ((36, 35, 2049), (True, False), {"SMALL_BF16": 1, "WARP_M": 32, "WARP_N": 32, "PROMOTE_K": 32}),
+        pytest.param(
+            *((36, 35, 2049), (True, False), {"SMALL_BF16": 1, "WARP_M": 32, "WARP_N": 32, "PROMOTE_K": 32}),
+            marks=EXHAUSTIVE,
+        ),
     ],
     ids=str,
 )
@@ -52,7 +59,7 @@ def test_products_are_right_in_every_layout(hosted, monkeypatch, sizes, layout, 
     monkeypatch.setattr(tensor, "FEWEST_TERMS_BF16", 2048)  # random inputs are far from the worst
     options = {"trans_a": layout[0], "trans_b": layout[1], "beta_zero": layout[0] != layout[1]}
     problem = hosted.problem(dict(zip("mnk", sizes, strict=True)), options=options)
-    device = CpuDevice()
+    device = CpuDevice(run_timeout_s=PATIENCE_S)
     bench = device.bench(hosted, problem, 1)
     limits = replace(device.model.limits, multiprocessors=H200.multiprocessors)  # so that splitting k is of use
     variant = hosted.variant("tensor3xtf32")
@@ -75,7 +82,7 @@ def test_what_has_no_two_parts_is_multiplied_by_fmas(hosted, monkeypatch, value,
         return {"A": a, "B": b, "C": c}
 
     monkeypatch.setattr(cpu_bench, "random_arrays", arrays)
-    device = CpuDevice()
+    device = CpuDevice(run_timeout_s=PATIENCE_S)
     bench = device.bench(hosted, problem, 1)
     default = hosted.variant("tensor3xtf32").space().default().values
     small = {"WARP_M": 16, "WARP_N": 16, "WARPS_M": 1, "WARPS_N": 1, "TILE_K": 16, "STAGES": 2, "SPLIT_K": split_k}
@@ -90,8 +97,14 @@ needs_nvrtc = pytest.mark.skipif(not nvrtc.is_available(), reason="needs NVRTC (
 
 
 @needs_nvrtc
-@pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
-@pytest.mark.parametrize("sizes", [(4096, 4096, 4096), (1023, 1025, 1027), (50, 96, 300)], ids=str)
+@pytest.mark.parametrize(
+    ("sizes", "arch"),
+    sampled(
+        itertools.product([(4096, 4096, 4096), (1023, 1025, 1027), (50, 96, 300)], ["sm_80", "sm_90"]),
+        lambda sizes, arch: (arch == "sm_80") == (sizes[0] == 1023),
+    ),
+    ids=str,
+)
 def test_registers_suffice_for_the_threads_that_the_space_admits(sizes, arch):
     generator = random.Random(str(sizes))
     options = {name: generator.random() < 0.5 for name in ("trans_a", "trans_b", "beta_zero")}

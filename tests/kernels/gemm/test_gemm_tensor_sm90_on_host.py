@@ -7,6 +7,7 @@ import pytest
 from contracts.hopper_on_host import HEADERS
 from contracts.host_compiler import needs_cpp_library
 from contracts.register_on_host import beside
+from waiting import PATIENCE_S
 
 from tilewright.kernels.gemm.declaration import KERNEL
 from tilewright.kernels.gemm.tensor_sm90_space import TENSOR1XTF32_SM90, TENSOR3XTF32_SM90
@@ -47,7 +48,7 @@ def configuration_of(variant, **values):
 @pytest.fixture
 def bench_of(hosted):
     """Makes a bench of a problem, and closes it."""
-    device = CpuDevice()
+    device = CpuDevice(run_timeout_s=PATIENCE_S)
     benches = []
 
     def bench_of(sizes, layout, **options):
@@ -122,7 +123,7 @@ def test_infinities_and_nan_come_out_as_of_fp32_arithmetic(bench_of, monkeypatch
 
 def test_a_layer_s_bias_and_activation_are_applied_once(tmp_path):
     linear = on_host(LINEAR, (LINEAR_TENSOR3XTF32_SM90,), tmp_path)
-    device = CpuDevice()
+    device = CpuDevice(run_timeout_s=PATIENCE_S)
     problem = linear.problem({"m": 35, "n": 69, "k": 100}, "float32", {"activation": "relu"})
     bench = device.bench(linear, problem, 1)
     for split_k in (1, 2):

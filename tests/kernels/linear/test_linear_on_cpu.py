@@ -5,6 +5,8 @@ import shutil
 
 import pytest
 from contracts.host_compiler import SANITIZING, checked
+from sampling import sampled
+from waiting import PATIENCE_S
 
 from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.linear.reference import ACTIVATIONS
@@ -20,7 +22,7 @@ STRIDED = Configuration.of("wpt_strided", {"TILE_M": 32, "TILE_N": 16, "TILE_K":
 
 @pytest.fixture(scope="module")
 def device(tmp_path_factory):
-    device = CpuDevice(cache=tmp_path_factory.mktemp("host-programs"))
+    device = CpuDevice(cache=tmp_path_factory.mktemp("host-programs"), run_timeout_s=PATIENCE_S)
     yield device
     device.close()
 
@@ -36,7 +38,10 @@ def verified(device, kernel, problem, configuration):
 @pytest.mark.parametrize(
     ("variant", "dtype", "activation"),
     [
-        *(("wpt", dtype, activation) for activation in ACTIVATIONS for dtype in ("float32", "float64")),
+        *sampled(
+            (("wpt", dtype, activation) for activation in ACTIVATIONS for dtype in ("float32", "float64")),
+            lambda _, dtype, activation: (dtype == "float64") == (activation in {"gelu", "sigmoid"}),
+        ),
         ("tiled", "float32", "none"),
         ("tiled", "float64", "gelu"),
         ("wpt_strided", "float64", "relu"),

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 from contracts.register_on_host import register_on_host
+from waiting import PATIENCE_S
 
 from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.linear.reference import ACTIVATIONS
@@ -39,7 +40,7 @@ def hosted(tmp_path_factory):
 )
 def test_layers_are_right_whole_and_split(hosted, shape, dtype, activation, shares, multiprocessors):
     problem = hosted.problem(sizes_of(shape), dtype, {"activation": activation})
-    device = CpuDevice()
+    device = CpuDevice(run_timeout_s=PATIENCE_S)
     bench = device.bench(hosted, problem, 1)
     limits = replace(device.model.limits, multiprocessors=multiprocessors)  # so that the share is of use
     feasible = SearchSpace((hosted.variants[0].space(),), problem, limits).feasible

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 from contracts.tensor_on_host import tensor_on_host
+from waiting import PATIENCE_S
 
 from tilewright.kernels.gemm import declaration as gemm
 from tilewright.kernels.gemm.tensor_mma_space import TENSOR3XTF32
@@ -36,7 +37,7 @@ def hosted(tmp_path_factory):
 def test_bias_and_activation_are_applied_to_finished_sums(hosted, sizes, activation, accuracy, variant, split_k):
     options = {"activation": activation, "accuracy": accuracy}
     problem = hosted.problem(dict(zip("mnk", sizes, strict=True)), options=options)
-    device = CpuDevice()
+    device = CpuDevice(run_timeout_s=PATIENCE_S)
     limits = replace(device.model.limits, multiprocessors=132)  # so that splitting k is of use
     feasible = SearchSpace((hosted.variant(variant).space(),), problem, limits).feasible
     small = [

@@ -94,9 +94,12 @@ TAKES_INPUT = [
 ]
 
 
-def validate(label, mode, app):
+EXAMPLES = [2, pytest.param(25, marks=pytest.mark.exhaustive)]
+
+
+def validate(label, mode, app, examples):
     @settings(
-        max_examples=6,
+        max_examples=examples,
         derandomize=True,
         deadline=None,
         database=None,
@@ -110,15 +113,17 @@ def validate(label, mode, app):
     check()
 
 
+@pytest.mark.parametrize("examples", EXAMPLES)
 @pytest.mark.parametrize("label", list(OPERATIONS))
-def test_requests_that_fit_the_document_get_documented_answers(client, label):
+def test_requests_that_fit_the_document_get_documented_answers(client, label, examples):
     with transaction() as session:
         Rows(session).best()
-    validate(label, schemathesis.GenerationMode.POSITIVE, client.app)
+    validate(label, schemathesis.GenerationMode.POSITIVE, client.app, examples)
 
 
+@pytest.mark.parametrize("examples", EXAMPLES)
 @pytest.mark.parametrize("label", TAKES_INPUT)
-def test_requests_that_do_not_fit_are_refused_as_documented(client, label):
+def test_requests_that_do_not_fit_are_refused_as_documented(client, label, examples):
     with transaction() as session:
         Rows(session).best()
-    validate(label, schemathesis.GenerationMode.NEGATIVE, client.app)
+    validate(label, schemathesis.GenerationMode.NEGATIVE, client.app, examples)
