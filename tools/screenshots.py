@@ -33,7 +33,7 @@ from tilewright.service.store.session import configure
 from tilewright.tuner.recorded.recordings import read_recording
 
 ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT / "tests" / "browser"))
+sys.path[:0] = [str(ROOT / "tests" / folder) for folder in ("browser", "service", "service/api", "tuner")]
 import drawn_strokes  # noqa: E402
 import exported  # noqa: E402 - the tests fill their database with the same
 import real_rows  # noqa: E402
