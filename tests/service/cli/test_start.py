@@ -39,7 +39,7 @@ def test_the_help_of_all_commands_is_what_each_says_itself():
 def test_only_the_named_command_is_loaded(run):
     assert run("--", "kernels", "check", "--help").status == 0
     assert run("jbos").err.startswith("error No such command 'jbos'. Did you mean 'jobs'?")
-    assert run("kernels", "chekc").status == 2
+    assert run("kernels", "chek_").status == 2
 
 
 def test_completion_knows_the_arguments_of_every_command(monkeypatch):
