@@ -28,7 +28,9 @@ from tilewright.service.store.models import Base
 
 DOCUMENT = json.loads((Path(__file__).parent / "openapi.json").read_text(encoding="utf-8"))
 INSIDE = ("Traceback", "sqlalchemy", "psycopg", "site-packages", "SELECT ", "INSERT ", "tilewright/service")
-COUNT = "SELECT " + ", ".join(f"(SELECT count(*) FROM {table.name})" for table in Base.metadata.sorted_tables)  # noqa: S608
+COUNTED = [table.name for table in Base.metadata.sorted_tables if table.name != "asked_shelves"]
+"""All tables but the one that a thread writes some time after a request that was answered."""
+COUNT = "SELECT " + ", ".join(f"(SELECT count(*) FROM {name})" for name in COUNTED)  # noqa: S608 - our own names
 MOST_BYTES = 64 << 10
 """Of a refusal, however large the request was."""
 
