@@ -168,7 +168,7 @@ class Kernel:
     def usable_variants(self, problem: Problem, limits: Limits, only: Iterable[str] | None = None) -> list[Variant]:
         """The variants that this device and problem admit; `only` narrows them (unknown names raise)."""
         variants = [self.variant(name) for name in only] if only else list(self.variants)
-        return [v for v in variants if v.runs_on(limits) and v.supports(problem)]
+        return [v for v in variants if v.runs_on(limits) and v.admits(problem, limits)]
 
     def space(self, problem: Problem, limits: Limits, only: Iterable[str] | None = None) -> SearchSpace:
         """The search space of a problem on a device, over the usable variants; one object for the same question."""

@@ -46,7 +46,8 @@ class Variant:
     `launch(values, problem)` gives the geometry; `static_shared_bytes` what the source declares itself.
     `before` are launches that go ahead of it each time, on the same stream, and leave what they found in the workspace.
     What a trial reports of registers and shared memory is the last launch's.
-    `requires` names device features (`ptx`); such a device's compute capability is within min and max.
+    `requires` names device features (`ptx`); such a device's compute capability is within min and max. `has_room` says
+    whether the device has the memory and the grid that even the smallest configuration for the problem takes.
     Where `workspace_bytes` is not 0, the kernel has one more parameter, the last: `unsigned char* __restrict__
     workspace`, aligned to 16 bytes, zero before the first launch and from then on as the launch before left it. A
     kernel that counts in it leaves its counters at zero.
@@ -64,6 +65,7 @@ class Variant:
     architecture_suffix: str = ""  # "a": instructions of one architecture only, compiled for sm_90a
     requires: frozenset[str] = frozenset()
     supports: Callable[[Problem], bool] = lambda _problem: True
+    has_room: Callable[[Problem, Limits], bool] = lambda _problem, _limits: True
     before: tuple[Preparation, ...] = ()
     doc: str = ""
 
@@ -73,6 +75,10 @@ class Variant:
             return False
         newest = self.max_compute_capability or limits.compute_capability
         return "ptx" not in limits.features or self.min_compute_capability <= limits.compute_capability <= newest
+
+    def admits(self, problem: Problem, limits: Limits) -> bool:
+        """Whether a device that it runs on has a configuration of it for the problem."""
+        return self.supports(problem) and self.has_room(problem, limits)
 
     def launches(self, entry: str, values: Values, problem: Problem) -> list[tuple[str, Launch]]:
         """Functions and geometries in order, the last of them `entry` itself."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tilewright.kernels.kernel import Launch, Preparation, Variant
 from tilewright.kernels.problem import Limits, Problem
 from tilewright.kernels.space import Constraint, Values, choice, powers_of_two
+from tilewright.kernels.variant import WORKSPACE_SHARE
 
 TILE_M = 128
 STEP_K = 32  # 64 bytes of a line in FP16
@@ -73,13 +74,13 @@ def launch(c: Values, p: Problem) -> Launch:
     return Launch((blocks(c, p), 1, 1), (128 * (MULTIPLIERS + 1), 1, 1), shared_bytes(c))
 
 
-def launch_survey(_c: Values, p: Problem) -> Launch:
+def launch_survey(_c: Values | None, p: Problem) -> Launch:
     """A block a contiguous line, else a part of a strip of lines."""
     count = sum(lines if along_k else tiles(lines, STRIP) * chunks(p) for lines, along_k in operands(p))
     return Launch((count, 1, 1), (SURVEY_THREADS, 1, 1))
 
 
-def launch_pack(_c: Values, p: Problem) -> Launch:
+def launch_pack(_c: Values | None, p: Problem) -> Launch:
     """A warp eight lines and a few steps."""
     batches = tiles(tiles(p.shape["k"], STEP_K), PACK_STEPS)
     count = sum(tiles(tiles(lines, GROUP) * batches, PACK_THREADS // 32) for lines, _ in operands(p))
@@ -87,8 +88,11 @@ def launch_pack(_c: Values, p: Problem) -> Launch:
 
 
 def workspace_bytes(c: Values, p: Problem) -> int:
-    """What is known of the lines, and both operands in three parts; parts_workspace.cuh has the order."""
+    """What is known of the lines, and both operands in three parts; parts/workspace.cuh has the order."""
+    return _workspace_bytes(p, c.CLUSTER)
 
+
+def _workspace_bytes(p: Problem, cluster: int) -> int:
     def aligned(size: int) -> int:
         return tiles(size, 256) * 256
 
@@ -96,7 +100,7 @@ def workspace_bytes(c: Values, p: Problem) -> int:
     known = 256 + aligned(4 * (tiles(m, STRIP) + tiles(n, STRIP))) + aligned(4 * (m + n))
     partial = sum(0 if along_k else aligned(16 * lines * chunks(p)) for lines, along_k in operands(p))
     group = GROUP * STEP_K * 2 * WIDE_PARTS
-    beyond = c.CLUSTER * 256 * 192
+    beyond = cluster * 256 * 192
     parts = (tiles(p.shape["k"], STEP_K) * tiles(lines, GROUP) * group + beyond for lines in (m, n))
     return known + partial + sum(map(aligned, parts))
 
@@ -146,6 +150,13 @@ def is_supported(p: Problem) -> bool:
     return p.dtype == "float32" and p.options["accuracy"] == "fp32" and is_long
 
 
+def has_room(p: Problem, d: Limits) -> bool:
+    """Whether the least workspace, the ring in shared memory and the grids of survey and pack fit the device."""
+    grids = (step(None, p).grid[0] for step in (launch_survey, launch_pack))
+    fits = d.max_shared_bytes >= MOST_SHARED + 2048 and _workspace_bytes(p, 1) <= d.memory_bytes // WORKSPACE_SHARE
+    return fits and all(count <= d.max_grid[0] for count in grids)
+
+
 BLOCKS = choice("BLOCKS", 78, 114, 132, default=132, doc="blocks of the grid: multiprocessors of H20, H100 PCIe, H200")
 TILE_N = choice("TILE_N", 64, 96, 128, 160, 176, 192, 208, default=128, doc="columns of C that a block computes")
 CLUSTER = choice("CLUSTER", 1, 2, default=1, doc="blocks, one below the other, that share columns of B")
@@ -175,4 +186,5 @@ TENSOR3XFP16_SM90 = Variant(
     architecture_suffix="a",
     requires=frozenset({"ptx"}),
     supports=is_supported,
+    has_room=has_room,
 )

@@ -43,6 +43,7 @@ def fused(variant: Variant, doc: str) -> Variant:
         static_shared_bytes=on_product(variant.static_shared_bytes),
         workspace_bytes=on_product(variant.workspace_bytes),
         supports=lambda p: variant.supports(product(p)),
+        has_room=lambda p, d: variant.has_room(product(p), d),
     )
 
 

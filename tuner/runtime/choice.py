@@ -75,7 +75,7 @@ def is_admitted(kernel: Kernel, problem: Problem, limits: Limits, configuration:
     except UnknownNameError:
         return False
     space, values = variant.space(), configuration.values
-    if not (variant.runs_on(limits) and variant.supports(problem)) or len(values) != len(space.parameters):
+    if not (variant.runs_on(limits) and variant.admits(problem, limits)) or len(values) != len(space.parameters):
         return False
     is_known = all(values.get(parameter.name) in parameter.values for parameter in space.parameters)
     return is_known and space.violated(values, problem, limits) is None

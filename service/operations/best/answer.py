@@ -57,7 +57,7 @@ class BestQuery:
         """The variants that the model and the problem admit."""
         if self.running is None:
             return self.kernel.usable_variants(self.problem, self.limits)
-        return [variant for variant in self.running if variant.supports(self.problem)]
+        return [variant for variant in self.running if variant.admits(self.problem, self.limits)]
 
     def launch(self, configuration: Configuration) -> LaunchAnswer:
         """The geometry for the asked problem."""
