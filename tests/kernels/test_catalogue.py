@@ -92,7 +92,7 @@ def test_a_folder_of_the_user_adds_its_kernel(tmp_path):
         ({"declaration": "KERNEL = 3"}, "must define KERNEL"),
         ({"declaration": "import no_such_module_anywhere"}, "ModuleNotFoundError"),
         ({"declaration": "KERNEL = ("}, "SyntaxError"),
-        ({"name": "gemm", "source": SOURCE.replace("twice", "gemm")}, "already"),
+        ({"name": "gemm", "source": SOURCE.replace("twice", "gemm")}, "another kernel is called 'gemm'"),
         ({"name": "Twice!"}, "name"),
         ({"default": 256}, "must define the default BLOCK 256"),
         ({"default": 2048, "source": SOURCE.replace("128", "2048")}, "block fits the device"),

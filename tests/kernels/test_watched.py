@@ -82,7 +82,7 @@ def test_a_folder_that_is_broken_for_a_while_changes_nothing_and_is_told_once(tm
         assert later(watched, clock) is first
     (told,) = caplog.messages
     assert "plain.cu" in told
-    assert "stay as they were" in told
+    assert "the previous ones stay in use" in told
     (folder / "plain.cu").unlink()
     assert later(watched, clock) is first
     (folder / "plain.cu").write_text(SOURCE)

@@ -76,7 +76,7 @@ def test_the_example_of_the_documentation_runs():
 
 
 def test_a_single_layer_cannot_be_fused():
-    with pytest.raises(ValueError, match="only one layer"):
+    with pytest.raises(ValueError, match="this network has only one"):
         LaunchedNetwork(Network.random((17, 5), seed=1), 6, choose=Runtime().best, fused=True)
 
 

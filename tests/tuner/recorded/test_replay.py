@@ -143,7 +143,7 @@ def test_a_file_that_is_no_recording_is_refused_by_name(tmp_path, text):
 
 def test_another_kernel_cannot_run_on_a_recording():
     device, kernel, _ = replay(made.valley())
-    with pytest.raises(ValueError, match="recorded is made"):
+    with pytest.raises(ValueError, match="recording is of made"):
         device.bench(kernel, kernel.problem({"n": 65}), seed=0)
 
 

@@ -69,8 +69,8 @@ def test_what_was_made_of_the_samples_stays(session, tuned):
     session.expire_all()
     assert [(row.time_ms, row.warm_spread_ms, row.cold_spread_ms, ranking_interval(row)) for row in rows] == before
     assert before[0][3].low < before[0][0] < before[0][3].high
-    state = prior_trials(session, tuned.study.id, tuned.context.kernel)
-    assert [t.evaluation.time_ms for t in state.trials] == [1.3, 2.6, 3.9000000000000004, 5.2, None]
+    trials = prior_trials(session, tuned.study.id, tuned.context.kernel)
+    assert [t.evaluation.time_ms for t in trials] == [1.3, 2.6, 3.9000000000000004, 5.2, None]
 
 
 def test_a_trial_and_a_file_say_that_samples_were_pruned(session, tuned, monkeypatch):

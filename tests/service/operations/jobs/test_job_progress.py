@@ -39,7 +39,7 @@ def test_a_trial_comes_back_as_it_was_recorded(session, take):
         log="as said",
     )
     assert desk.record(0, evaluation).number == 0
-    (stored,) = study_rows.prior_trials(session, desk.study.id, desk.context.kernel).trials
+    (stored,) = study_rows.prior_trials(session, desk.study.id, desk.context.kernel)
     assert (stored.evaluation, stored.configuration) == (evaluation, desk.configurations[0])
     (answer,) = trials(session, job_id=desk.job_id).items
     work = 2 * 64 * 48 * 80
