@@ -26,7 +26,9 @@ def test_running_study_moves_by_itself_says_what_is_left_and_is_cancelled(open_t
     study_id, job_id = commit(running)
     tab = open_tab(f"/studies/{study_id}")
     tab.on("dialog", lambda dialog: dialog.accept())
-    expect(tab.locator("#summary")).to_contain_text("about 40 s left")
+    expect(tab.locator("#summary")).to_contain_text(
+        "about 1 min 0 s left"
+    )  # eight trials of 5 s, and finals like four more
     with transaction() as session:
         job = session.get_one(models.TuningJob, job_id)
         rows = Rows(session, {study_id: 2})

@@ -185,7 +185,7 @@ def test_history_shows_every_winner_and_leads_on(visit, expect):
     tab = visit(f"/history?kernel=gemm&{SHAPE}")
     rows = tab.locator("tbody tr")
     assert rows.count() >= 3
-    expect(rows.filter(has_text="stands").first).to_be_visible()
+    expect(rows.filter(has_text="current").first).to_be_visible()
     expect(rows.last).to_contain_text("first")
     expect(tab.locator("#history canvas")).to_have_count(1)
     rows.first.locator("td.n a").click()
