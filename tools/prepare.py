@@ -147,7 +147,7 @@ def digest(path: Path) -> str:
 
 
 def read_notes() -> dict[str, str]:
-    """The notes of what is installed."""
+    """What was noted as installed; empty if nothing was."""
     try:
         notes: dict[str, str] = json.loads(NOTES.read_text(encoding="utf-8"))
     except (FileNotFoundError, json.JSONDecodeError):

@@ -96,7 +96,7 @@ def _code_of_problem(error: ApiProblemError) -> ExitCode:
 
 
 def _code_of_missing(kind: str | None) -> ExitCode:
-    """Exit code where there is none of that kind; `kind` is None where an older API does not say."""
+    """Exit code for a missing thing of that kind; `kind` is None if an older API does not name it."""
     return ExitCode.USAGE if kind in _ARGUMENTS else ExitCode.NOTHING_FOUND
 
 

@@ -204,5 +204,5 @@ def budget_text(budget: Mapping[str, float | int | None]) -> str:
 
 
 def curl_line(base_url: str, newest: Sequence[ResultAnswer]) -> str | None:
-    """The command that queries the newest result; None while there is none."""
+    """The command that queries the newest result; None while there are no results."""
     return f"curl '{base_url}{best_path(newest[0])}'" if newest else None

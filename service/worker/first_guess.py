@@ -48,7 +48,7 @@ class FirstGuess:
         threading.Thread(target=find, name="guess", daemon=True).start()
 
     def starts(self) -> list[Configuration]:
-        """The predicted configuration; an empty list where there is none or it is late."""
+        """The predicted configuration; an empty list if nothing was predicted in time."""
         try:
             configuration = self._guess.result(max(0.0, self._until - time.monotonic()))
         except TimeoutError:
