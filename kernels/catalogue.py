@@ -8,21 +8,29 @@ import importlib.util
 import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import CodeType, ModuleType
 
+from tilewright.kernels.dtypes import C_TYPES, REAL
 from tilewright.kernels.errors import InvalidProblemError, KernelError, UnknownNameError
-from tilewright.kernels.kernel import REAL, Kernel, Variant
+from tilewright.kernels.kernel import Kernel, TensorMap, Variant, unqualified
 from tilewright.kernels.problem import Limits, Problem
 from tilewright.kernels.source import IncludeError
 from tilewright.kernels.space import SearchSpace
+from tilewright.kernels.triton import flaws as flaws_of_triton
+from tilewright.kernels.triton import is_triton
 
+_HERE = Path(__file__).parent
 _KERNEL_NAME = re.compile(r"[a-z][a-z0-9_]*")
-_MACRO_NAME = re.compile(r"[A-Z][A-Z0-9_]+")  # at least two characters: macros U, W and R break CUDA's own headers
-_SOURCE_NAME = re.compile(r"[A-Za-z0-9_]+\.cu")
+_MACRO_NAME = re.compile(r"[A-Za-z_]\w+")  # at least two characters: macros U, W and R break CUDA's own headers
+_TAKEN_NAMES = {"get", "items", "keys", "values", "variant"}  # of what a configuration is read by
+_SOURCE_NAME = re.compile(r"[A-Za-z0-9_]+\.(?:cu|py)")
+
+MAX_CONSTANT_BYTES = 64 * 1024
+"""Of constant memory, on every GPU (CUDA C++ Programming Guide, "Compute Capabilities")."""
 
 # What a declaration is tried on: a device of the smallest capability that a variant is compiled for.
 _TRIAL_LIMITS = Limits(compute_capability=(7, 5), multiprocessors=40, memory_bytes=16 * 2**30)
@@ -45,7 +53,7 @@ class BrokenDeclarationError(KernelError):
 
 @dataclass(frozen=True)
 class Catalogue:
-    """Kernels by name, checked when they were loaded."""
+    """Kernels by name; those of folders are checked when they are loaded."""
 
     by_name: dict[str, Kernel]
 
@@ -82,8 +90,7 @@ def catalogue() -> Catalogue:
 
 
 def _modules(extra_folders: Iterable[Path]) -> Iterable[tuple[Path, ModuleType]]:
-    here = Path(__file__).parent
-    for path in sorted(here.glob("*/declaration.py")):
+    for path in sorted(_HERE.glob("*/declaration.py")):
         yield path.parent, importlib.import_module(f"{__package__}.{path.parent.name}.declaration")
     for folder in extra_folders:
         yield folder, _import_from(folder.resolve())
@@ -122,26 +129,29 @@ def _kernel_of(folder: Path, module: ModuleType) -> Kernel:
     kernel = getattr(module, "KERNEL", None)
     if not isinstance(kernel, Kernel):
         raise BrokenDeclarationError(folder, "it must define KERNEL, a tilewright.kernels.kernel.Kernel")
-    flaw = next(_flaws(kernel), None)
+    if kernel.folder == Path():
+        kernel = replace(kernel, folder=folder.resolve())
+    # The tests check the kernels of this package: every process that starts loads them, and a check takes 0.8 s.
+    flaw = None if folder.parent == _HERE else next(flaws(kernel), None)
     if flaw is not None:
         raise BrokenDeclarationError(folder, flaw)
     return kernel
 
 
-def _flaws(kernel: Kernel) -> Iterator[str]:
+def flaws(kernel: Kernel) -> Iterator[str]:
     """The flaws of a declaration. Each check relies on those before it, so use the first only."""
     if not _KERNEL_NAME.fullmatch(kernel.name):
         yield f"the kernel's name {kernel.name!r} must match {_KERNEL_NAME.pattern}"
     names = [variant.name for variant in kernel.variants]
     if not names or len(set(names)) != len(names):
         yield f"variants need names of their own; there are {names}"
+    if len({is_triton(variant.source) for variant in kernel.variants}) > 1:
+        yield "some sources are CUDA's and some are Triton's: declare a kernel for each language"
     if kernel.default_variant not in {"", *names}:
         yield f"default_variant {kernel.default_variant!r} is not one of the variants {names}"
     if kernel.ranking_l2 not in {"cold", "warm"}:
         yield f"ranking_l2 must be 'cold' or 'warm', not {kernel.ranking_l2!r}"
-    roles = [tensor.role for tensor in kernel.tensors]
-    if set(roles) - {"input", "output", "inout"} or sum(role != "input" for role in roles) != 1:
-        yield f"of the tensors one must be output or inout and all others input; the roles are {roles}"
+    yield from _flaws_of_arguments(kernel)
     if not kernel.dtypes or not set(kernel.dtypes) <= set(REAL):
         yield f"dtypes must be of {', '.join(REAL)}; they are {kernel.dtypes}"
     try:
@@ -155,6 +165,18 @@ def _flaws(kernel: Kernel) -> Iterator[str]:
             yield f"variant {variant.name!r}: {flaw}"
 
 
+def _flaws_of_arguments(kernel: Kernel) -> Iterator[str]:
+    roles = {tensor.role for tensor in kernel.tensors}
+    if roles - {"input", "output", "inout"} or not roles & {"output", "inout"}:
+        yield f"a tensor is input, output or inout, and one must be written; the roles are {sorted(roles)}"
+    for argument in kernel.arguments:
+        if not callable(argument.dtype) and argument.dtype not in {None, *C_TYPES}:
+            yield f"the dtype of {argument.name} must be of {', '.join(C_TYPES)}, not {argument.dtype!r}"
+    for tensor in kernel.constants:
+        if tensor.role != "input" or tensor.strides is not None:
+            yield f"{tensor.name} is in constant memory: its role must be input, and it has no strides"
+
+
 def _flaws_of_variant(kernel: Kernel, variant: Variant, example: Problem) -> Iterator[str]:
     if not _SOURCE_NAME.fullmatch(variant.source) or not (kernel.folder / variant.source).is_file():
         yield f"there is no source {variant.source!r} in {kernel.folder}"
@@ -163,31 +185,63 @@ def _flaws_of_variant(kernel: Kernel, variant: Variant, example: Problem) -> Ite
     except (OSError, UnicodeDecodeError, IncludeError) as error:
         yield f"its source cannot be read: {error}"
         return
-    yield from _flaws_of_launches(kernel, variant, source)
+    yield from _flaws_of_constants(kernel, variant, example, source)
     for parameter in variant.parameters:
-        if not _MACRO_NAME.fullmatch(parameter.name):
-            yield f"the parameter {parameter.name!r} must match {_MACRO_NAME.pattern}"
-        # One value: what tells variants of one source apart, of which only one can be the source's own.
-        stated = parameter.default if len(parameter.values) > 1 else r"\S+"
-        if not re.search(rf"^\s*#\s*define\s+{parameter.name}\s+{stated}(?!\w)", source, re.MULTILINE):
-            yield f"{variant.source} must define the default {parameter.name} {parameter.default}"
+        if not _MACRO_NAME.fullmatch(parameter.name) or parameter.name in _TAKEN_NAMES:
+            others = ", ".join(sorted(_TAKEN_NAMES))
+            yield f"the parameter {parameter.name!r} must match {_MACRO_NAME.pattern}, and be none of {others}"
+    if kernel.is_triton:
+        defined = kernel.definitions(example, variant.space().default())
+        yield from flaws_of_triton(kernel.entry, variant, source, kernel.arguments, defined)
+    else:
+        yield from _flaws_of_launches(kernel, variant, source)
+        yield from _flaws_of_macros(kernel, variant, source)
     space = variant.space()
     try:
         newest = variant.min_compute_capability >= _TRIAL_LIMITS_HOPPER.compute_capability
         limits = _TRIAL_LIMITS_HOPPER if newest else _TRIAL_LIMITS
         broken = space.violated(space.default().values, example, limits)
+        maps = variant.tensor_maps(space.default().values, example)
     except (ArithmeticError, LookupError, AttributeError, TypeError, ValueError) as error:
         yield f"its default on example_shape raises {type(error).__name__}: {error}"
         return
+    yield from _flaws_of_maps(kernel, variant, maps, source)
     # A default for large problems need not be of use for the example, but it fits the device and something near it is.
     is_of_use = broken in {c.name for c in variant.constraints} and SearchSpace((space,), example, limits).defaults()
     if broken is not None and not is_of_use:
         yield f"its default on example_shape breaks the constraint {broken!r}"
 
 
+def _flaws_of_maps(kernel: Kernel, variant: Variant, maps: Sequence[TensorMap], source: str) -> Iterator[str]:
+    unknown = {one.tensor for one in maps} - {tensor.name for tensor in kernel.tensors}
+    if unknown:
+        yield f"its tensor maps are of {', '.join(sorted(unknown))}, which is no tensor of the kernel"
+    taken = len(re.findall(r"__grid_constant__\s+TensorMap\s+\w", source))
+    if taken != len(maps):
+        yield f"{variant.source} has {taken} parameters `const __grid_constant__ TensorMap` for {len(maps)} tensor maps"
+
+
+def _flaws_of_macros(kernel: Kernel, variant: Variant, source: str) -> Iterator[str]:
+    for parameter in variant.parameters:
+        # One value: what tells variants of one source apart, of which only one can be the source's own.
+        stated = parameter.default if len(parameter.values) > 1 else r"\S+"
+        if not re.search(rf"^\s*#\s*define\s+{parameter.name}\s+{stated}(?!\w)", source, re.MULTILINE):
+            if re.search(rf"^\s*#\s*define\s+{parameter.name}\b", source, re.MULTILINE):
+                yield f"{variant.source} must define the default {parameter.name} {parameter.default}"
+            elif not re.search(rf"\b{parameter.name}\b", source + kernel.entry):
+                yield f"{variant.source} does not use the parameter {parameter.name}"
+
+
 def _flaws_of_launches(kernel: Kernel, variant: Variant, source: str) -> Iterator[str]:
-    for entry in (kernel.entry, *(f"{kernel.entry}_{ahead.name}" for ahead in variant.before)):
-        if not re.search(rf"\b{entry}\s*\(", source):
+    for entry in (kernel.entry, *(ahead.function(kernel.entry) for ahead in variant.before)):
+        if not re.search(rf"\b{re.escape(unqualified(entry))}\s*\(", source):
             yield f"{variant.source} does not define {entry}"
-    if variant.before and "ptx" not in variant.requires:
-        yield "a variant of several launches must require ptx: the CPU device launches one function"
+
+
+def _flaws_of_constants(kernel: Kernel, variant: Variant, example: Problem, source: str) -> Iterator[str]:
+    for tensor in kernel.constants:
+        if not re.search(rf"\b__constant__\b[^;{{}}()]*\b{re.escape(tensor.symbol)}\s*\[", source):
+            yield f"{variant.source} does not declare `__constant__ … {tensor.symbol}[…]`, which {tensor.name} fills"
+    size_bytes = sum(tensor.size_bytes(example) for tensor in kernel.constants)
+    if size_bytes > MAX_CONSTANT_BYTES:
+        yield f"its constants take {size_bytes} bytes for example_shape; a GPU has {MAX_CONSTANT_BYTES}"

@@ -17,6 +17,14 @@ class InvalidProblemError(KernelError):
         super().__init__(f"{field}: {reason}. Example: {example}")
 
 
+class InvalidLayoutError(KernelError):
+    """An array has a shape or strides that no problem of the kernel has."""
+
+    def __init__(self, name: str, reason: str, remedy: str) -> None:
+        self.name, self.reason, self.remedy = name, reason, remedy
+        super().__init__(f"{name}: {reason}. {remedy}")
+
+
 class UnknownNameError(KernelError):
     """There is no such kernel or variant."""
 

@@ -1,6 +1,6 @@
 """What a kernel declares: axes, dtypes, options, arguments, variants, work counts and its reference.
 
-One import for declarations: the names of `variant.py` and `reference.py` are here too.
+One import for declarations: the names of `arguments.py`, `variant.py` and `reference.py` are here too.
 """
 
 from __future__ import annotations
@@ -11,17 +11,23 @@ from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from pathlib import Path
 
-import numpy as np
-
+from tilewright.kernels.arguments import Argument, Scalar, Tensor, shape_of
+from tilewright.kernels.axes import Layout, OptionalAxis
+from tilewright.kernels.dtypes import REAL, real_macros
 from tilewright.kernels.errors import InvalidProblemError, UnknownNameError
-from tilewright.kernels.problem import ITEM_BYTES, Limits, OptionValue, Problem
-from tilewright.kernels.reference import Arrays, ProductReference, Reference
+from tilewright.kernels.problem import Limits, OptionValue, Problem
+from tilewright.kernels.reference import (
+    Arrays,
+    CheckFunction,
+    InputsFunction,
+    ProductReference,
+    Reference,
+    ReferenceFunction,
+)
 from tilewright.kernels.source import resolved
 from tilewright.kernels.space import Configuration, SearchSpace
-from tilewright.kernels.variant import Launch, Preparation, Variant
-
-REAL = {"float32": "float", "float64": "double"}
-"""The C type that `REAL` stands for in a source, by dtype."""
+from tilewright.kernels.triton import TYPES, is_passed, is_triton, programs
+from tilewright.kernels.variant import Launch, Preparation, TensorMap, Variant, covering
 
 MAX_AXIS = 2**31 - 1
 
@@ -31,87 +37,116 @@ SPACES_KEPT = 64
 
 @dataclass(frozen=True)
 class Option:
-    """A choice that changes the function computed: a flag (`values` False, True) or one word of several."""
+    """A choice that changes the function computed: a flag (`values` False, True) or one word of several.
+
+    `unstated`: a problem's key leaves it out where it is at its default, so that problems without it keep their key.
+    """
 
     name: str
     values: tuple[OptionValue, ...]
     default: OptionValue
     doc: str = ""
     only_dtypes: tuple[str, ...] = ()  # those that admit other values than the default; empty: all
+    unstated: bool = False
 
 
-@dataclass(frozen=True)
-class Tensor:
-    """A pointer argument: row-major, `shape(problem)` elements of the problem's dtype.
-
-    role `input` is const in the source, `output` is written only, `inout` is read and written.
-    An `inout` may depend on the problem's options: `read_when` says for which problems it is read.
-    """
-
-    name: str
-    role: str
-    shape: Callable[[Problem], tuple[int, ...]]
-    read_when: Callable[[Problem], bool] = lambda _problem: True
-    summed: Callable[[Problem], int | None] = lambda _problem: None  # which of its axes a factor is summed over
-
-    def is_read(self, problem: Problem) -> bool:
-        """Whether the kernel reads it; where not, it is poisoned before a launch that is verified."""
-        return self.role != "output" and self.read_when(problem)
+PosedBy = Callable[[Problem, Mapping[str, Layout]], tuple[Mapping[str, int], Mapping[str, OptionValue]]]
+"""Shape and options of the problem that arrays of these layouts pose; raises InvalidLayoutError."""
 
 
-@dataclass(frozen=True)
-class Scalar:
-    """A scalar argument of type REAL, and the value that tuning passes unless the problem decides it."""
-
-    name: str
-    value: Callable[[Problem], float]
-
-
-Argument = Tensor | Scalar
-
-
-ReferenceFunction = Callable[[Problem, Arrays, Mapping[str, float]], Reference]
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Kernel:
     """A named computation with several variants; everything that tuning and serving need to know of it.
 
-    `folder` holds the sources. `entry` is the name of the `extern "C"` function, the same in every variant;
-    its parameters are `arguments`, in order. `ranking_l2` says which time ranks: "cold" or "warm".
-    `flops` and `bytes_moved` (compulsory: each input read once, each output written once) are of one launch.
+    `folder` holds the sources. `entry` is the name of the CUDA function, the same in every variant, or that of a
+    template with its arguments, of macros too: `transpose<REAL, TILE>`. Its parameters are `arguments`, in order, but
+    for those that are in constant memory.
+    `flags` are given to the compiler, and those that begin with -D and -I to the CPU device's too, as are
+    `include_folders`. `ranking_l2` says which time ranks: "cold" or "warm".
+    `flops` and `bytes_moved` (compulsory: each input read once, each output written once) are of one launch; without
+    them there is a time, but neither a rate nor a share of the roof.
     """
 
     name: str
-    doc: str
-    folder: Path
-    axes: tuple[str, ...]
-    dtypes: tuple[str, ...]
-    options: tuple[Option, ...]
+    doc: str = ""
+    folder: Path = Path()  # where the declaration lies, unless it says so
+    axes: tuple[str, ...] = ()  # those of example_shape, unless it says so
+    dtypes: tuple[str, ...] = ("float32",)
+    options: tuple[Option, ...] = ()
     arguments: tuple[Argument, ...]
     variants: tuple[Variant, ...]
-    flops: Callable[[Problem], int]
-    bytes_moved: Callable[[Problem], int]
-    reference: ReferenceFunction
+    flops: Callable[[Problem], int | None] = lambda _problem: None
+    bytes_moved: Callable[[Problem], int | None] = lambda _problem: None
+    reference: ReferenceFunction | None = None  # None: what the default configuration computes is right
+    inputs: InputsFunction | None = None
+    check: CheckFunction | None = None  # None: outputs are compared with the reference, within its bounds
     ranking_l2: str = "warm"
     default_variant: str = ""
     example_shape: Mapping[str, int] = field(default_factory=dict)
     product: ProductReference | None = None  # where it is a matrix product: the tuner's library knows which
+    optional_axes: tuple[OptionalAxis, ...] = ()
+    # Names an axis whose size does not go with the others, and says why; None where all sizes go together.
+    fault: Callable[[Problem], tuple[str, str] | None] = lambda _problem: None
+    posed_by: PosedBy | None = None  # None: arrays must be dense, or transposed where an option says so
+    entry: str = ""  # the name, unless it says so
+    flags: tuple[str, ...] = ()
+    include_folders: tuple[Path, ...] = ()
+    packed: str = ""  # the input that the option `packed_b` says stays the same
+
+    def __post_init__(self) -> None:
+        """Fills in what follows from the rest."""
+        object.__setattr__(self, "entry", self.entry or self.name)
+        object.__setattr__(self, "axes", self.axes or tuple(self.example_shape))
+        for tensor in self.tensors:
+            if tensor.written is not None and (self.check is None or tensor.role != "output"):
+                reason = "is for outputs of a kernel with a check: no reference is right for every configuration"
+                raise ValueError(f"{self.name}: {tensor.name}: written {reason}")
 
     @property
-    def entry(self) -> str:
-        """The name of the CUDA function."""
-        return self.name
+    def is_triton(self) -> bool:
+        """Whether its sources are Triton's; those of one kernel are all of one language."""
+        return is_triton(self.variants[0].source)
 
     @property
     def output(self) -> Tensor:
-        """The tensor that the kernel writes."""
-        return next(a for a in self.tensors if a.role != "input")
+        """The tensor that the kernel writes, the first of several."""
+        return self.outputs[0]
+
+    @property
+    def outputs(self) -> Sequence[Tensor]:
+        """Every tensor that the kernel writes."""
+        return [a for a in self.tensors if a.role != "input"]
+
+    def written_by(self, configuration: Configuration, problem: Problem, outputs: Arrays) -> Arrays:
+        """The outputs by name, each as far as that configuration writes it."""
+        written = {t.name: t.written(configuration.values, problem) for t in self.outputs if t.written is not None}
+        return dict(outputs) | {name: outputs[name].reshape(-1)[:count] for name, count in written.items()}
+
+    @property
+    def verified(self) -> str | None:
+        """How results are verified where that is not against a reference, in words; None where it is."""
+        if self.check is not None:
+            return "by the kernel's own check"
+        return "against the kernel's default configuration, not a reference" if self.reference is None else None
 
     @property
     def tensors(self) -> Sequence[Tensor]:
         """The pointer arguments, in order."""
         return [a for a in self.arguments if isinstance(a, Tensor)]
+
+    @property
+    def parameters(self) -> Sequence[Argument]:
+        """The arguments that the function takes, in order."""
+        return [a for a in self.arguments if isinstance(a, Scalar) or not a.symbol]
+
+    @property
+    def constants(self) -> Sequence[Tensor]:
+        """The inputs that are copied to constant memory before a launch."""
+        return [tensor for tensor in self.tensors if tensor.symbol]
+
+    def passed(self, problem: Problem) -> Sequence[Argument]:
+        """The arguments that a launch passes, in order; of a Triton source not those that its code has as constants."""
+        return [a for a in self.arguments if is_passed(a, problem)] if self.is_triton else self.parameters
 
     def variant(self, name: str) -> Variant:
         """The variant of that name; raises UnknownNameError."""
@@ -121,29 +156,71 @@ class Kernel:
         raise UnknownNameError("variant", name, [v.name for v in self.variants])
 
     def problem(
-        self, shape: Mapping[str, int], dtype: str = "float32", options: Mapping[str, OptionValue] | None = None
+        self, shape: Mapping[str, int], dtype: str = "", options: Mapping[str, OptionValue] | None = None
     ) -> Problem:
-        """A checked problem with every option filled in; raises InvalidProblemError naming the field and the fix."""
-        options = options or {}
+        """A checked problem with every option filled in; raises InvalidProblemError naming the field and the fix.
+
+        `dtype`: the first of the kernel's unless it says which.
+        """
+        options, dtype = options or {}, dtype or self.dtypes[0]
         for axis in shape:
-            if axis not in self.axes:
-                raise self._wrong(axis, f"{self.name} has the axes {', '.join(self.axes)}")
+            if axis not in self.axis_names:
+                raise self._wrong(axis, f"{self.name} has the axes {self._axes_in_words}")
         for axis in self.axes:
-            size = shape.get(axis)
-            if size is None:
+            if axis not in shape:
                 raise self._wrong(axis, f"the axis {axis} is missing")
-            if type(size) is not int or not 1 <= size <= MAX_AXIS:
+            if type(shape[axis]) is not int or not 1 <= shape[axis] <= MAX_AXIS:
                 raise self._wrong(axis, f"must be a whole number from 1 to {MAX_AXIS}")
         if dtype not in self.dtypes:
             raise InvalidProblemError("dtype", f"{self.name} computes in {', '.join(self.dtypes)}", self.dtypes[0])
         if options:
             self._check_options(dtype, options)
         filled = tuple((option.name, options.get(option.name, option.default)) for option in self.options)
-        return Problem(self.name, tuple((axis, shape[axis]) for axis in self.axes), dtype, filled)
+        axes = tuple((axis, shape[axis]) for axis in self.axes)
+        chosen = self._chosen_axes(shape, dict(filled)) if len(shape) > len(axes) else ()
+        stated = tuple(item for item in filled if item not in self._unstated) if self._unstated else filled
+        problem = Problem(self.name, axes, dtype, stated, chosen, self.optional_axes, self._unstated)
+        fault = self.fault(problem)
+        if fault is not None:
+            raise self._wrong(*fault)
+        return problem
 
-    def _wrong(self, axis: str, reason: str) -> InvalidProblemError:
-        example = ",".join(f"{name}={size}" for name, size in self.example_shape.items())
-        return InvalidProblemError(f"shape.{axis}", reason, example)
+    @property
+    def axis_names(self) -> tuple[str, ...]:
+        """All axes in order, those that a shape may leave out last."""
+        return (*self.axes, *(axis.name for axis in self.optional_axes))
+
+    def ordered(self, shape: Mapping[str, int]) -> dict[str, int]:
+        """The part of a shape that the kernel has axes for, in their order."""
+        return {axis: shape[axis] for axis in self.axis_names if axis in shape}
+
+    @cached_property
+    def _unstated(self) -> tuple[tuple[str, OptionValue], ...]:
+        """The options that a key leaves out, with their defaults."""
+        return tuple((option.name, option.default) for option in self.options if option.unstated)
+
+    @property
+    def _axes_in_words(self) -> str:
+        optional = ", ".join(axis.name for axis in self.optional_axes)
+        return ", ".join(self.axes) + (f", and may have {optional}" if optional else "")
+
+    def _chosen_axes(self, shape: Mapping[str, int], options: Mapping[str, OptionValue]) -> tuple[tuple[str, int], ...]:
+        """The optional axes that are not at their default; raises InvalidProblemError."""
+        sizes, chosen = {axis: shape[axis] for axis in self.axes}, []
+        for axis in self.optional_axes:
+            default = axis.default(sizes, options)
+            size = sizes[axis.name] = shape.get(axis.name, default)
+            if size == default and type(size) is int:
+                continue
+            fault = axis.fault(sizes, options) if type(size) is int else ("must be a whole number", default)
+            if fault is not None:
+                raise self._wrong(axis.name, fault[0], {axis.name: fault[1]})
+            chosen.append((axis.name, size))
+        return tuple(chosen)
+
+    def _wrong(self, axis: str, reason: str, remedy: Mapping[str, int] | None = None) -> InvalidProblemError:
+        shape = remedy or self.example_shape
+        return InvalidProblemError(f"shape.{axis}", reason, ",".join(f"{name}={size}" for name, size in shape.items()))
 
     def _check_options(self, dtype: str, options: Mapping[str, OptionValue]) -> None:
         known = {option.name: option for option in self.options}
@@ -160,10 +237,19 @@ class Kernel:
                 dtypes = ", ".join(known[name].only_dtypes)
                 raise InvalidProblemError(f"options.{name}", f"{value} is for {dtypes}", str(known[name].default))
 
+    def estimated_flops(self, problem: Problem) -> int:
+        """What `flops` counts; where it does not, one operation for each byte of the arguments."""
+        flops = self.flops(problem)
+        return self.memory_bytes(problem) if flops is None else flops
+
+    def estimated_bytes(self, problem: Problem) -> int:
+        """What `bytes_moved` counts; where it does not, the bytes of the arguments."""
+        bytes_moved = self.bytes_moved(problem)
+        return self.memory_bytes(problem) if bytes_moved is None else bytes_moved
+
     def memory_bytes(self, problem: Problem) -> int:
         """Device memory that the arguments take, in bytes."""
-        sizes = (int(np.prod([int(n) for n in t.shape(problem)], dtype=object)) for t in self.tensors)
-        return sum(sizes) * ITEM_BYTES[problem.dtype]
+        return sum(tensor.size_bytes(problem) for tensor in self.tensors)
 
     def usable_variants(self, problem: Problem, limits: Limits, only: Iterable[str] | None = None) -> list[Variant]:
         """The variants that this device and problem admit; `only` narrows them (unknown names raise)."""
@@ -176,15 +262,31 @@ class Kernel:
 
     def default_configuration(self, space: SearchSpace) -> Configuration:
         """The configuration that a gain is measured against: the default variant's feasible default."""
-        starts = space.defaults()
-        return next((c for c in starts if c.variant == self.default_variant), starts[0])
+        by_variant = {start.variant: start for start in space.defaults()}
+        return next(by_variant[v.name] for v in self.variants_from_default if v.name in by_variant)
+
+    @cached_property
+    def variants_from_default(self) -> Sequence[Variant]:
+        """Where an untuned problem begins: the default variant, those declared after it, then backwards before it."""
+        place = next((i for i, variant in enumerate(self.variants) if variant.name == self.default_variant), 0)
+        return [*self.variants[place:], *reversed(self.variants[:place])]
 
     def source(self, variant: str) -> str:
         """The variant's source with the headers that it includes in it, as the compilers get it."""
         name = self.variant(variant).source
         if name not in self._sources:
-            self._sources[name] = resolved(self.folder / name, (self.folder.parent,))
+            if is_triton(name):
+                self._sources[name] = (self.folder / name).read_text(encoding="utf-8")
+                return self._sources[name]
+            text = resolved(self.folder / name, (self.folder.parent, *self.include_folders))
+            # The hash of a source covers the flags, so that results of other flags count as stale.
+            self._sources[name] = "\n".join([text, *(f"// compiled with {flag}" for flag in self.flags)])
         return self._sources[name]
+
+    @property
+    def compiler_flags(self) -> tuple[str, ...]:
+        """Its flags, and its include folders as such."""
+        return (*self.flags, *(f"-I{folder}" for folder in self.include_folders))
 
     @cached_property
     def _sources(self) -> dict[str, str]:
@@ -205,48 +307,44 @@ class Kernel:
     def definitions(self, problem: Problem, configuration: Configuration) -> dict[str, str]:
         """The macros that make the source this problem's and this configuration's, by name.
 
-        REAL and REAL_BYTES; SHAPE_<AXIS>; one per option (flags as 0/1, words as OPTION_WORD = 1); parameters.
+        REAL and REAL_BYTES, for half types REAL_IS_<DTYPE>; SHAPE_<AXIS> of the stated shape; one per option (flags as
+        0/1, words as OPTION_WORD = 1); parameters. Of a Triton source these are its constexprs, and REAL is a type such
+        as fp32.
         """
-        macros = {"REAL": REAL[problem.dtype], "REAL_BYTES": str(ITEM_BYTES[problem.dtype])}
-        macros |= {f"SHAPE_{axis.upper()}": str(size) for axis, size in problem.axes}
+        macros = real_macros(problem.dtype)
+        if self.is_triton:
+            macros["REAL"] = TYPES[problem.dtype]
+        macros |= {f"SHAPE_{axis.upper()}": str(size) for axis, size in problem.stated_shape.items()}
         for name, value in problem.option_items:
             if isinstance(value, bool):
                 macros[name.upper()] = str(int(value))
+            elif self.is_triton:  # a constexpr needs a value for the words, too, that were not chosen
+                macros |= {_word_macro(name, word): str(int(word == value)) for word in self._words_of(name)}
             else:
-                macros[f"{name.upper()}_{value.upper().replace('-', '_')}"] = "1"
+                macros[_word_macro(name, value)] = "1"
         macros |= {name: str(value) for name, value in configuration.items}
         return macros
+
+    def _words_of(self, option: str) -> list[str]:
+        return [str(word) for one in self.options if one.name == option for word in one.values]
 
     @cached_property
     def declaration(self) -> dict[str, object]:
         """The declaration as plain JSON, for the database and the API."""
-        return {
+        stated: dict[str, object] = {
             "name": self.name,
             "doc": self.doc,
             "axes": list(self.axes),
+            "optional_axes": [{"name": axis.name, "doc": axis.doc} for axis in self.optional_axes],
             "dtypes": list(self.dtypes),
             "options": [
                 {"name": o.name, "values": list(o.values), "default": o.default, "doc": o.doc} for o in self.options
             ],
             "ranking_l2": self.ranking_l2,
             "example_shape": dict(self.example_shape),
-            "variants": [
-                {
-                    "name": v.name,
-                    "doc": v.doc,
-                    "source": v.source,
-                    "min_compute_capability": _dotted(v.min_compute_capability),
-                    "max_compute_capability": v.max_compute_capability and _dotted(v.max_compute_capability),
-                    "requires": sorted(v.requires),
-                    "parameters": [
-                        {"name": p.name, "values": list(p.values), "default": p.default, "doc": p.doc}
-                        for p in v.parameters
-                    ],
-                    "constraints": [c.name for c in v.space().constraints],
-                }
-                for v in self.variants
-            ],
+            "variants": [variant.as_json() for variant in self.variants],
         }
+        return stated if self.verified is None else stated | {"verified": self.verified}
 
 
 @lru_cache(maxsize=SPACES_KEPT)
@@ -254,8 +352,13 @@ def _space(variants: tuple[Variant, ...], problem: Problem, limits: Limits) -> S
     return SearchSpace(tuple(v.space() for v in variants), problem, limits)
 
 
-def _dotted(compute_capability: tuple[int, int]) -> str:
-    return "{}.{}".format(*compute_capability)
+def _word_macro(option: str, word: str) -> str:
+    return f"{option.upper()}_{word.upper().replace('-', '_')}"
+
+
+def unqualified(entry: str) -> str:
+    """The bare name of an entry: of `space::transpose<float, 8>`, `transpose`."""
+    return entry.partition("<")[0].rpartition("::")[2].strip()
 
 
 __all__ = [
@@ -263,14 +366,23 @@ __all__ = [
     "REAL",
     "Argument",
     "Arrays",
+    "CheckFunction",
+    "InputsFunction",
     "Kernel",
     "Launch",
+    "Layout",
     "Option",
+    "OptionalAxis",
     "Preparation",
     "ProductReference",
     "Reference",
     "ReferenceFunction",
     "Scalar",
     "Tensor",
+    "TensorMap",
     "Variant",
+    "covering",
+    "programs",
+    "shape_of",
+    "unqualified",
 ]

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from tilewright.kernels.catalogue import BrokenDeclarationError, Catalogue
 from tilewright.kernels.configuration import Configuration
+from tilewright.kernels.errors import InvalidProblemError
 from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.problem import Limits, OptionValue, Problem
 from tilewright.kernels.space import SearchSpace
@@ -63,13 +64,26 @@ def option_values(kernel: Kernel, dtype: str) -> Iterator[Mapping[str, OptionVal
 
 
 def odd_shapes(kernel: Kernel) -> list[dict[str, int]]:
-    """Small shapes for the CPU: one of primes, none larger than the example's axis; one of ones; one long and thin."""
+    """Small shapes for the CPU: one of primes, none larger than the example's axis; one of ones; one long and thin.
+
+    Those that are no problem of the kernel are left out; where none is, it is one of powers of two, or the example.
+    """
     sizes = {axis: ODD_SIZES[place % len(ODD_SIZES)] for place, axis in enumerate(kernel.axes)}
     primes = {axis: min(size, kernel.example_shape[axis]) for axis, size in sizes.items()}
     longest = max(kernel.axes, key=lambda axis: kernel.example_shape[axis])
     thin = {axis: min(101, kernel.example_shape[axis]) if axis == longest else 1 for axis in kernel.axes}
     shapes = [primes, dict.fromkeys(kernel.axes, 1), thin]
-    return [shape for place, shape in enumerate(shapes) if shape not in shapes[:place]]
+    problems = [s for place, s in enumerate(shapes) if s not in shapes[:place] and _is_problem(kernel, s)]
+    powers = {axis: 1 << (size.bit_length() - 1) for axis, size in primes.items()}
+    return problems or [powers if _is_problem(kernel, powers) else dict(kernel.example_shape)]
+
+
+def _is_problem(kernel: Kernel, shape: Mapping[str, int]) -> bool:
+    try:
+        kernel.problem(shape, kernel.dtypes[0])
+    except InvalidProblemError:
+        return False
+    return True
 
 
 def corners(space: SearchSpace) -> list[Configuration]:

@@ -5,19 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
+from tilewright.kernels.axes import OptionalAxis
+from tilewright.kernels.dtypes import HALF, ITEM_BYTES, sum_dtype
+
 OptionValue = bool | str
-
-ITEM_BYTES = {"float32": 4, "float64": 8}
-"""Bytes of one element, by dtype."""
-
-UNIT_ROUNDOFF = {"float32": 2.0**-24, "float64": 2.0**-53}
-"""Half the distance from 1 to the next number, by dtype."""
-
-SMALLEST_NORMAL = {"float32": 2.0**-126, "float64": 2.0**-1022}
-"""By dtype. Below it numbers lose digits or are flushed to zero: no relative error bound holds there."""
 
 
 @dataclass(frozen=True)
@@ -39,35 +33,100 @@ class Limits:
     features: frozenset[str] = frozenset({"ptx"})  # "ptx": inline assembly runs here; the CPU device has it not
 
 
+class _Options(dict[str, OptionValue]):
+    """Options by name, with defaults of such as it does not list."""
+
+    def __init__(self, stated: tuple[tuple[str, OptionValue], ...], unstated: dict[str, OptionValue]) -> None:
+        super().__init__(stated)
+        self._unstated = unstated
+
+    def __missing__(self, name: str) -> OptionValue:
+        return self._unstated[name]
+
+
 @dataclass(frozen=True)
 class Problem:
-    """The key of every result: a kernel, its axis sizes, a dtype and every option with its value."""
+    """The key of every result: a kernel, its axis sizes, a dtype and every option with its value.
+
+    `chosen_axes` are those of the kernel's `optional_axes` that are not at their default, in the kernel's order.
+    """
 
     kernel: str
     axes: tuple[tuple[str, int], ...]
     dtype: str
     option_items: tuple[tuple[str, OptionValue], ...]
+    chosen_axes: tuple[tuple[str, int], ...] = ()
+    optional_axes: tuple[OptionalAxis, ...] = field(default=(), compare=False, repr=False)
+    unstated_options: tuple[tuple[str, OptionValue], ...] = field(default=(), compare=False, repr=False)
 
     @cached_property
     def shape(self) -> Mapping[str, int]:
-        """Axis sizes by lower-case name, in the kernel's order."""
-        return dict(self.axes)
+        """Axis sizes by lower-case name, in the kernel's order, the optional ones filled in."""
+        sizes, chosen = dict(self.axes), dict(self.chosen_axes)
+        for axis in self.optional_axes:
+            size = chosen.get(axis.name)
+            sizes[axis.name] = axis.default(sizes, self.options) if size is None else size
+        return sizes
+
+    @property
+    def stated_shape(self) -> dict[str, int]:
+        """The shape as a user states it: without what is at its default."""
+        return dict(self.axes + self.chosen_axes)
 
     @cached_property
     def options(self) -> Mapping[str, OptionValue]:
-        """Every option of the kernel with its value, defaults filled in."""
-        return dict(self.option_items)
+        """Every stated option with its value. One that is unstated at its default can be asked for too."""
+        return _Options(self.option_items, dict(self.unstated_options))
 
     @property
     def item_bytes(self) -> int:
         """Bytes of one element."""
         return ITEM_BYTES[self.dtype]
 
+    @property
+    def is_half(self) -> bool:
+        """Whether its elements have 16 bits."""
+        return self.dtype in HALF
+
+    @property
+    def sum_dtype(self) -> str:
+        """What sums of its elements are made in: float32 for half types."""
+        return sum_dtype(self.dtype)
+
+    @property
+    def sum_bytes(self) -> int:
+        """Bytes of one sum."""
+        return ITEM_BYTES[self.sum_dtype]
+
+    @property
+    def sizes(self) -> tuple[tuple[str, int], ...]:
+        """The axes that say how much there is to compute: those that all problems of the kernel have, and a batch."""
+        counted = {axis.name for axis in self.optional_axes if axis.is_size}
+        return self.axes + tuple(chosen for chosen in self.chosen_axes if chosen[0] in counted)
+
+    @property
+    def rules(self) -> tuple[tuple[str, int], ...]:
+        """The chosen axes that change what is computed, such as a convolution's stride; neither sizes nor places."""
+        rules = {axis.name for axis in self.optional_axes if not axis.is_place and not axis.is_size}
+        return tuple(item for item in self.chosen_axes if item[0] in rules)
+
+    @property
+    def dense(self) -> Problem:
+        """The same with arrays that have no gaps and share nothing; this one, where it has such."""
+        places = {axis.name for axis in self.optional_axes if axis.is_place and not axis.is_size}
+        chosen = tuple(item for item in self.chosen_axes if item[0] not in places)
+        return self if chosen == self.chosen_axes else replace(self, chosen_axes=chosen)
+
+    @property
+    def shape_text(self) -> str:
+        """The stated shape as commands and addresses have it: `m=4,n=5,k=6,batch=2`."""
+        return ",".join(f"{axis}={size}" for axis, size in self.stated_shape.items())
+
     def as_json(self) -> dict[str, object]:
         """A plain dictionary; `canonical` is its text."""
         return {
             "kernel": self.kernel,
-            "shape": dict(self.axes),
+            "shape": self.stated_shape,
             "dtype": self.dtype,
             "options": dict(self.option_items),
         }
@@ -83,5 +142,4 @@ class Problem:
         return hashlib.sha256(self.canonical.encode()).hexdigest()
 
     def __str__(self) -> str:
-        shape = ",".join(f"{axis}={size}" for axis, size in self.axes)
-        return f"{self.kernel} {shape} {self.dtype}"
+        return f"{self.kernel} {self.shape_text} {self.dtype}"

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tilewright.kernels.dtypes import is_integer
 from tilewright.kernels.problem import Problem
 
 
@@ -15,16 +17,46 @@ from tilewright.kernels.problem import Problem
 class Reference:
     """The right answer in float64 and what its error is measured against.
 
-    |out - value| <= c * sqrt(terms) * unit_roundoff * magnitude, component by component.
+    |out - value| <= c * sqrt(terms) * unit_roundoff * magnitude, component by component; where the output has a half
+    type, what storing it costs (`dtypes.Rounding`) is added. Integers must be equal.
     """
 
     value: NDArray[np.float64]
     magnitude: NDArray[np.float64]
     terms: int
-    unit_roundoff: float | None = None  # None: the dtype's; an option may allow coarser arithmetic
+    unit_roundoff: float | None = None  # None: that of the sums' dtype; an option may allow coarser arithmetic
 
 
-Arrays = Mapping[str, NDArray[np.floating]]
+TOLERANCE = {"float32": 1e-5, "float64": 1e-12, "bfloat16": 2.0**-7, "float16": 2.0**-10}
+"""By dtype, of values that come without an analysis of their error. Of half types one place: a kernel may compute in
+them."""
+
+
+def close_to(value: NDArray[Any], dtype: str) -> Reference:
+    """The reference where only the right values are known: integers are exact.
+
+    Others may be off by TOLERANCE, of their own size plus the mean size.
+    """
+    if is_integer(dtype):
+        return Reference(value, np.zeros(value.shape), terms=1)
+    wide = value.astype(np.float64)
+    size = np.abs(wide)
+    finite = size[np.isfinite(size)]
+    # What is admitted is twice the bound (verify.C_DEFAULT).
+    return Reference(wide, size + (finite.mean() if finite.size else 0.0), terms=1, unit_roundoff=TOLERANCE[dtype] / 2)
+
+
+Arrays = Mapping[str, NDArray[Any]]
+ReferenceFunction = Callable[[Problem, Arrays, Mapping[str, float]], Any]
+"""What each output must be: a Reference, or the right values alone; by name where there are several outputs. With a
+`check` of the kernel's own, anything that it takes."""
+
+InputsFunction = Callable[[Problem, np.random.Generator], Mapping[str, Any]]
+"""The contents of those inputs that are not to be drawn, by name."""
+
+CheckFunction = Callable[[Arrays, Any], str | None]
+"""Of outputs by name, and of what the reference returned: what is wrong, in words; None or "" where nothing is."""
+
 Finish = Callable[[Problem, Arrays, NDArray[np.float64], NDArray[np.float64]], Reference]
 
 

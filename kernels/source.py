@@ -16,6 +16,12 @@ _ONCE_LINE = re.compile(r"[ \t]*#[ \t]*pragma[ \t]+once\b.*")
 _CONDITION_LINE = re.compile(r"[ \t]*#[ \t]*(if|endif)")
 
 
+def defined_by(flags: Sequence[str]) -> dict[str, str]:
+    """The macros that flags define, by name."""
+    pairs = (flag.removeprefix("-D").partition("=") for flag in flags if flag.startswith("-D"))
+    return {name: value if has_value else "1" for name, has_value, value in pairs}
+
+
 class IncludeError(KernelError):
     """A header that a source includes cannot be inlined."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -10,16 +10,25 @@ from tilewright.kernels.problem import Limits, Problem
 from tilewright.kernels.space import Constraint, Parameter, Values, VariantSpace
 
 WORKSPACE_SHARE = 64
-"""A workspace is at most this part of the device's memory: the executables kept at one time each have their own."""
+"""A workspace is at most this part of the device's memory: the executables kept at one time each have their own. One
+that holds whole operands (`workspace_share`) may be larger: its arrays are large too, so that few are kept."""
+
+
+KEPT_SUMMARY_BYTES = 256
+"""Of what is kept of an input that is packed ahead: these are zero before it is packed."""
 
 
 @dataclass(frozen=True)
 class Launch:
-    """Grid and block, (x, y, z) each, and the bytes of dynamic shared memory."""
+    """Grid and block, (x, y, z) each, and the bytes of dynamic shared memory.
+
+    `overlaps`: it may begin while the launch before it runs, for which it waits itself (programmatic dependent launch).
+    """
 
     grid: tuple[int, int, int]
     block: tuple[int, int, int]
     shared_bytes: int = 0
+    overlaps: bool = False
 
     @property
     def threads(self) -> int:
@@ -27,16 +36,60 @@ class Launch:
         return self.block[0] * self.block[1] * self.block[2]
 
 
-def _no_workspace(_values: Values, _problem: Problem) -> int:
+def covering(*axes: str, block: Sequence[str], items: Sequence[str] = ()) -> Callable[[Values, Problem], Launch]:
+    """A launch that covers these axes, the first along x: grid = axis / (block * items), rounded up.
+
+    `block` and `items` (elements of one thread) name a parameter for each axis; an axis without `items` has one.
+    """
+
+    def launch(values: Values, problem: Problem) -> Launch:
+        counts = [values[name] for name in items] + [1] * (len(block) - len(items))
+        covered = zip(axes, block, counts, strict=True)
+        grid = [-(-problem.shape[axis] // (values[name] * count)) for axis, name, count in covered]
+        (x, y, z, *_), (i, j, k, *_) = (*grid, 1, 1), (*(values[name] for name in block), 1, 1)
+        return Launch((x, y, z), (i, j, k))
+
+    return launch
+
+
+def no_workspace(_values: Values, _problem: Problem) -> int:
+    """0: a variant without a workspace."""
     return 0
 
 
 @dataclass(frozen=True)
 class Preparation:
-    """A launch ahead of a variant's own: the function `<kernel>_<name>` of its source, with the same parameters."""
+    """A launch ahead of a variant's own: a function of its source, with the same parameters.
+
+    `entry`: the function's name; `<kernel>_<name>` where it says none.
+    """
 
     name: str
     launch: Callable[[Values, Problem], Launch]
+    entry: str = ""
+
+    def function(self, kernel: str) -> str:
+        """The function's name, where the variant's own is called `kernel`."""
+        return self.entry or f"{kernel}_{self.name}"
+
+
+@dataclass(frozen=True)
+class TensorMap:
+    """An argument that a source reaches box by box, through a map that the host encodes (compute capability 9.0).
+
+    `box`: elements along each axis, in the order of the tensor's shape, which gets axes of 1 in front where the box has
+    more. Along the last axis it is as long as `swizzle_bytes`, 128, 64 or 32, which say how 16 bytes change places in
+    shared memory. What a box has outside of the tensor is read as zero and not written.
+    """
+
+    tensor: str
+    box: tuple[int, ...]
+    swizzle_bytes: int = 128
+
+
+def no_tensor_maps(_values: Values, _problem: Problem) -> tuple[TensorMap, ...]:
+    """None: a variant whose source has pointers alone."""
+    return ()
 
 
 @dataclass(frozen=True)
@@ -45,12 +98,17 @@ class Variant:
 
     `launch(values, problem)` gives the geometry; `static_shared_bytes` what the source declares itself.
     `before` are launches that go ahead of it each time, on the same stream, and leave what they found in the workspace.
+    Where `kept_bytes(problem)` is not 0, launches find there what those of `packing`, with the same parameters, have
+    made of an input that stays the same: it is the last parameter, behind the workspace, aligned to 256 bytes, and its
+    first 256 bytes are zero before `packing`.
     What a trial reports of registers and shared memory is the last launch's.
     `requires` names device features (`ptx`); such a device's compute capability is within min and max. `has_room` says
     whether the device has the memory and the grid that even the smallest configuration for the problem takes.
     Where `workspace_bytes` is not 0, the kernel has one more parameter, the last: `unsigned char* __restrict__
     workspace`, aligned to 16 bytes, zero before the first launch and from then on as the launch before left it. A
     kernel that counts in it leaves its counters at zero.
+    `tensor_maps`: behind all other parameters the source has one for each, `const __grid_constant__ TensorMap`
+    (ptx/tensor_map.cuh). Rows of these tensors, and matrices of a batch, begin at multiples of 16 bytes.
     """
 
     name: str
@@ -59,7 +117,9 @@ class Variant:
     parameters: tuple[Parameter, ...] = ()
     constraints: tuple[Constraint, ...] = ()
     static_shared_bytes: Callable[[Values, Problem], int] = lambda _values, _problem: 0
-    workspace_bytes: Callable[[Values, Problem], int] = _no_workspace
+    workspace_bytes: Callable[[Values, Problem], int] = no_workspace
+    workspace_share: int = WORKSPACE_SHARE
+    tensor_maps: Callable[[Values, Problem], tuple[TensorMap, ...]] = no_tensor_maps
     min_compute_capability: tuple[int, int] = (7, 5)
     max_compute_capability: tuple[int, int] | None = None
     architecture_suffix: str = ""  # "a": instructions of one architecture only, compiled for sm_90a
@@ -67,6 +127,8 @@ class Variant:
     supports: Callable[[Problem], bool] = lambda _problem: True
     has_room: Callable[[Problem, Limits], bool] = lambda _problem, _limits: True
     before: tuple[Preparation, ...] = ()
+    packing: tuple[Preparation, ...] = ()
+    kept_bytes: Callable[[Problem], int] = lambda _problem: 0
     doc: str = ""
 
     def runs_on(self, limits: Limits) -> bool:
@@ -82,12 +144,32 @@ class Variant:
 
     def launches(self, entry: str, values: Values, problem: Problem) -> list[tuple[str, Launch]]:
         """Functions and geometries in order, the last of them `entry` itself."""
-        ahead = [(f"{entry}_{one.name}", one.launch(values, problem)) for one in self.before]
+        ahead = [(one.function(entry), one.launch(values, problem)) for one in self.before]
         return [*ahead, (entry, self.launch(values, problem))]
+
+    def packing_launches(self, entry: str, values: Values, problem: Problem) -> list[tuple[str, Launch]]:
+        """What packs the input that stays the same, in order; none where nothing is kept of it."""
+        packing = self.packing if self.kept_bytes(problem) else ()
+        return [(one.function(entry), one.launch(values, problem)) for one in packing]
 
     def shared_bytes(self, values: Values, problem: Problem) -> int:
         """Static and dynamic shared memory of one block, in bytes."""
         return self.static_shared_bytes(values, problem) + self.launch(values, problem).shared_bytes
+
+    def as_json(self) -> dict[str, object]:
+        """The variant as the kernel's declaration shows it, plain JSON."""
+        return {
+            "name": self.name,
+            "doc": self.doc,
+            "source": self.source,
+            "min_compute_capability": _dotted(self.min_compute_capability),
+            "max_compute_capability": self.max_compute_capability and _dotted(self.max_compute_capability),
+            "requires": sorted(self.requires),
+            "parameters": [
+                {"name": p.name, "values": list(p.values), "default": p.default, "doc": p.doc} for p in self.parameters
+            ],
+            "constraints": [c.name for c in self.space().constraints],
+        }
 
     def space(self) -> VariantSpace:
         """Its parameters and constraints; the device's own limits come first."""
@@ -99,7 +181,7 @@ class Variant:
 
     def _device_constraints(self) -> Iterable[Constraint]:
         def block_fits(c: Values, p: Problem, d: Limits) -> bool:
-            return 1 <= self.launch(c, p).threads <= d.max_threads_per_block
+            return all(1 <= step.threads <= d.max_threads_per_block for _, step in self.launches("", c, p))
 
         def grid_fits(c: Values, p: Problem, d: Limits) -> bool:
             grids = [launch.grid for _, launch in self.launches("", c, p)]
@@ -108,13 +190,18 @@ class Variant:
         def shared_fits(c: Values, p: Problem, d: Limits) -> bool:
             static = self.static_shared_bytes(c, p)
             # Static shared memory is limited to 48 KiB on every device; more must be dynamic (CUDA guide, 5.0+).
-            return static <= 48 * 1024 and self.shared_bytes(c, p) <= d.max_shared_bytes
+            dynamic = [step.shared_bytes for _, step in self.launches("", c, p)]
+            return static <= 48 * 1024 and all(static + size <= d.max_shared_bytes for size in dynamic)
 
         yield Constraint("block fits the device", block_fits)
         yield Constraint("grid fits the device", grid_fits)
         yield Constraint("shared memory fits the device", shared_fits)
-        if self.workspace_bytes is not _no_workspace:
+        if self.workspace_bytes is not no_workspace:
             yield Constraint(
                 "the workspace takes a small part of the memory",
-                lambda c, p, d: self.workspace_bytes(c, p) <= d.memory_bytes // WORKSPACE_SHARE,
+                lambda c, p, d: self.workspace_bytes(c, p) <= d.memory_bytes // self.workspace_share,
             )
+
+
+def _dotted(compute_capability: tuple[int, int]) -> str:
+    return "{}.{}".format(*compute_capability)

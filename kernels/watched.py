@@ -27,6 +27,7 @@ class WatchedCatalogue:
     def __init__(self, folders: Sequence[Path], clock: Callable[[], float] = time.monotonic) -> None:
         self._folders, self._clock = tuple(folders), clock
         self._lock = threading.Lock()
+        self._current = Catalogue({})
         self._seen = list(self._files())  # before they are read: what changes meanwhile is seen at the next look
         self._current = Catalogue.load(self._folders)
         self._looked_at = clock()
@@ -55,15 +56,26 @@ class WatchedCatalogue:
             log.info("Read the kernels of %s again.", ", ".join(map(str, self._folders)))
 
     def _files(self) -> Iterator[FileState]:
-        """Every file of the folders, and every header beside them, which their sources may include."""
+        """Every file of the folders, every header beside them, and every file of the include folders.
+
+        Those are known once the kernels have been read: where there are any, the first look reads them a second time.
+        """
+        kernels = self._current.by_name.values()
+        included = {folder.resolve() for kernel in kernels for folder in kernel.include_folders}
         for folder in self._folders:
-            for path in sorted([*_listed(folder), *folder.resolve().parent.glob("*.cuh")]):
-                try:
-                    now = path.stat()
-                except OSError:  # gone since it was listed
-                    continue
-                # A copy may keep the time of its contents, but nobody can set the time of the last change (ctime).
-                yield str(path), now.st_ino, now.st_size, now.st_mtime_ns, now.st_ctime_ns
+            yield from _states([*_listed(folder), *folder.resolve().parent.glob("*.cuh")])
+        for folder in sorted(included):
+            yield from _states(_listed(folder))
+
+
+def _states(paths: list[Path]) -> Iterator[FileState]:
+    for path in sorted(paths):
+        try:
+            now = path.stat()
+        except OSError:  # gone since it was listed
+            continue
+        # A copy may keep the time of its contents, but nobody can set the time of the last change (ctime).
+        yield str(path), now.st_ino, now.st_size, now.st_mtime_ns, now.st_ctime_ns
 
 
 def _listed(folder: Path) -> list[Path]:

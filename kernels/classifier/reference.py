@@ -7,8 +7,9 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from tilewright.kernels.dtypes import SMALLEST_NORMAL, UNIT_ROUNDOFF
 from tilewright.kernels.kernel import Arrays, Reference
-from tilewright.kernels.problem import SMALLEST_NORMAL, UNIT_ROUNDOFF, Problem
+from tilewright.kernels.problem import Problem
 
 _SOFTMAX_ROUNDOFFS = 14
 """What softmax's reference grants beside its sum."""
@@ -17,6 +18,7 @@ _REACH = 8.0
 """A hidden unit that is off by this many bounds stays off for every c up to it."""
 
 
+@np.errstate(invalid="ignore")  # what has an infinity or NaN in it is as IEEE 754 has it
 def classifier_reference(problem: Problem, arrays: Arrays, _scalars: Mapping[str, float]) -> Reference:
     """softmax(relu(X W1ᵀ + b1) W2ᵀ + b2). arrays: X (m, k), W1 (h, k), b1 (h), W2 (n, h), b2 (n).
 
@@ -34,7 +36,7 @@ def classifier_reference(problem: Problem, arrays: Arrays, _scalars: Mapping[str
     nothing relative holds: as in softmax, twice that number is granted.
     """
     x, w1, b1, w2, b2 = (arrays[name].astype(np.float64) for name in ("X", "W1", "b1", "W2", "b2"))
-    unit = UNIT_ROUNDOFF[problem.dtype]
+    unit = UNIT_ROUNDOFF[problem.sum_dtype]
     k, h, n = (problem.shape[axis] for axis in "khn")
     hidden = x @ w1.T + b1
     first = math.sqrt(k + 1) * (np.abs(x) @ np.abs(w1).T + np.abs(b1))
@@ -49,5 +51,5 @@ def classifier_reference(problem: Problem, arrays: Arrays, _scalars: Mapping[str
     mean = np.einsum("ij,ij->i", value, second)[:, np.newaxis]
     root = math.sqrt(n)
     magnitude = value * (1 + (second + mean + _SOFTMAX_ROUNDOFFS) / root)
-    magnitude += 2 * SMALLEST_NORMAL[problem.dtype] / (root * unit)
+    magnitude += 2 * SMALLEST_NORMAL[problem.sum_dtype] / (root * unit)
     return Reference(value, magnitude, n)

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
+from tilewright.kernels.dtypes import HALF, ITEM_BYTES
+from tilewright.kernels.gemm.layout import OPTIONAL_AXES, row_divisors, shape_of, strides_of
 from tilewright.kernels.gemm.reference import gemm_reference, terms
 from tilewright.kernels.gemm.register_space import REGISTER
 from tilewright.kernels.gemm.tensor_fp16_sm90_space import TENSOR3XFP16_SM90
+from tilewright.kernels.gemm.tensor_fp64_space import TENSOR_FP64
+from tilewright.kernels.gemm.tensor_half_sm90_space import TENSOR_HALF_SM90
+from tilewright.kernels.gemm.tensor_half_space import TENSOR_HALF
 from tilewright.kernels.gemm.tensor_mma_space import TENSOR1XTF32, TENSOR3XTF32
 from tilewright.kernels.gemm.tensor_sm90_space import TENSOR1XTF32_SM90, TENSOR3XTF32_SM90
+from tilewright.kernels.gemm.views import posed_by
 from tilewright.kernels.kernel import Kernel, Launch, Option, Scalar, Tensor, Variant
 from tilewright.kernels.problem import Limits, Problem
 from tilewright.kernels.reference import ProductReference
@@ -17,6 +24,7 @@ from tilewright.kernels.space import Constraint, Values, choice, powers_of_two
 SMALLEST_TILE = 16  # along m and n; along k it is 8
 VECTOR_BYTES = 16  # the widest access of one thread to memory (CUDA C++ Programming Guide, "Device Memory Accesses")
 RESERVED_SHARED_BYTES = 1024  # of each block, by the driver, since compute capability 8.0 (CUDA guide, 16.7)
+MOST_BLOCKS_Y = 65535  # of a grid along y (CUDA C++ Programming Guide, "Compute Capabilities")
 OTHER_REGISTERS = 32  # addresses and counters beside the numbers held; sm_90, NVRTC 13.0: 20 to 40
 
 
@@ -29,26 +37,52 @@ ACCURACY = Option(
 )
 
 
+OUTPUT = Option(
+    "output",
+    ("same", "float32"),
+    default="same",
+    doc="same: results are stored as the inputs are; float32: as the sums are made",
+    only_dtypes=HALF,
+    unstated=True,
+)
+
+
+def output_dtype(p: Problem) -> str:
+    """What results are stored as."""
+    return "float32" if p.options["output"] == "float32" else p.dtype
+
+
+PACKED_B = Option(
+    "packed_b",
+    (False, True),
+    default=False,
+    doc="B stays the same from launch to launch, and is packed once ahead of them",
+    unstated=True,
+)
+
+
 def tiles(extent: int, tile: int) -> int:
     """How many tiles cover the extent."""
     return -(-extent // tile)
 
 
 def launch_naive(c: Values, p: Problem) -> Launch:
-    """A thread an element, all blocks along x."""
+    """A thread an element, all blocks of a matrix along x; y is the batch, or walks through it."""
     blocks = tiles(p.shape["n"], c.BLOCK_X) * tiles(p.shape["m"], c.BLOCK_Y)
-    return Launch((blocks, 1, 1), (c.BLOCK_X, c.BLOCK_Y, 1))
+    return Launch((blocks, min(p.shape["batch"], MOST_BLOCKS_Y), 1), (c.BLOCK_X, c.BLOCK_Y, 1))
 
 
 def launch_tiled(c: Values, p: Problem) -> Launch:
-    """A square block a square tile, all tiles along x."""
+    """A square block a square tile, all tiles along x; y is the batch."""
     width = c.TILE_WIDTH
-    return Launch((tiles(p.shape["n"], width) * tiles(p.shape["m"], width), 1, 1), (width, width, 1))
+    blocks = tiles(p.shape["n"], width) * tiles(p.shape["m"], width)
+    return Launch((blocks, p.shape["batch"], 1), (width, width, 1))
 
 
 def launch_wpt(c: Values, p: Problem) -> Launch:
-    """A block a tile; tiles and threads along x."""
-    return Launch((tiles(p.shape["m"], c.TILE_M) * tiles(p.shape["n"], c.TILE_N), 1, 1), (threads_wpt(c), 1, 1))
+    """A block a tile; tiles and threads along x; y is the batch."""
+    blocks = tiles(p.shape["m"], c.TILE_M) * tiles(p.shape["n"], c.TILE_N)
+    return Launch((blocks, p.shape["batch"], 1), (threads_wpt(c), 1, 1))
 
 
 def threads_wpt(c: Values) -> int:
@@ -69,20 +103,14 @@ def shared_bytes_wpt(c: Values, p: Problem) -> int:
     return 2 * c.TILE_K * (pitch_a + pitch_b) * p.item_bytes
 
 
-def row_lengths(p: Problem) -> tuple[int, int]:
-    """How many elements a row of A and a row of B have in memory."""
-    m, n, k = p.shape["m"], p.shape["n"], p.shape["k"]
-    return (m if p.options["trans_a"] else k), (k if p.options["trans_b"] else n)
-
-
 def rows_divide(c: Values, p: Problem, _d: Limits) -> bool:
     """Whether vectors fit the rows of an operand at least; the source reads the other one element by element."""
-    return any(length % c.VECTOR_WIDTH == 0 for length in row_lengths(p))
+    return any(divisor % c.VECTOR_WIDTH == 0 for divisor in row_divisors(p)[:2])
 
 
 def every_thread_loads(c: Values, p: Problem, _d: Limits) -> bool:
     """Whether a step brings a vector or more of each operand to every thread."""
-    widths = (c.VECTOR_WIDTH if length % c.VECTOR_WIDTH == 0 else 1 for length in row_lengths(p))
+    widths = (c.VECTOR_WIDTH if divisor % c.VECTOR_WIDTH == 0 else 1 for divisor in row_divisors(p)[:2])
     return all(
         tile * c.TILE_K >= width * threads_wpt(c) for tile, width in zip((c.TILE_M, c.TILE_N), widths, strict=True)
     )
@@ -163,19 +191,8 @@ WPT = Variant(
         Constraint("registers suffice by estimate", registers_suffice),
     ),
     static_shared_bytes=shared_bytes_wpt,
+    supports=lambda p: not p.is_half,
 )
-
-
-def shape_a(p: Problem) -> tuple[int, ...]:
-    """A as it is stored."""
-    m, k = p.shape["m"], p.shape["k"]
-    return (k, m) if p.options["trans_a"] else (m, k)
-
-
-def shape_b(p: Problem) -> tuple[int, ...]:
-    """B as it is stored."""
-    k, n = p.shape["k"], p.shape["n"]
-    return (n, k) if p.options["trans_b"] else (k, n)
 
 
 def reads_c(p: Problem) -> bool:
@@ -184,35 +201,56 @@ def reads_c(p: Problem) -> bool:
 
 
 def flops(p: Problem) -> int:
-    """2 m n k: a multiplication and an addition per product; alpha and beta are left out, as libraries do."""
-    return 2 * p.shape["m"] * p.shape["n"] * p.shape["k"]
+    """2 m n k a matrix: a multiplication and an addition per product; alpha and beta are left out, as libraries do."""
+    return 2 * p.shape["batch"] * p.shape["m"] * p.shape["n"] * p.shape["k"]
 
 
 def bytes_moved(p: Problem) -> int:
-    """Read A and B once, write C once, and read it once where beta counts."""
-    m, n, k = p.shape["m"], p.shape["n"], p.shape["k"]
-    return (m * k + k * n + m * n * (2 if reads_c(p) else 1)) * p.item_bytes
+    """Read A and B once, write C once, and read it once where beta counts; what a batch shares is read once."""
+    m, n, k, batch = (p.shape[axis] for axis in ("m", "n", "k", "batch"))
+    own_a, own_b = (batch if batch > 1 and p.shape[f"stride_{x}"] else 1 for x in "ab")
+    of_c = batch * m * n * (2 if reads_c(p) else 1) * ITEM_BYTES[output_dtype(p)]
+    return (own_a * m * k + own_b * k * n) * p.item_bytes + of_c
+
+
+def summed_a(p: Problem) -> int:
+    """The axis of A, from the end, that products are summed over."""
+    return -2 if p.options["trans_a"] else -1
+
+
+def summed_b(p: Problem) -> int:
+    """The axis of B, from the end, that products are summed over."""
+    return -1 if p.options["trans_b"] else -2
 
 
 KERNEL = Kernel(
     name="gemm",
-    doc="C = alpha op(A) op(B) + beta C, row-major; op transposes where the option says so.",
+    doc="C = alpha op(A) op(B) + beta C, row-major; op transposes where the option says so; also views, and batches.",
     folder=Path(__file__).parent,
     axes=("m", "n", "k"),
-    dtypes=("float32", "float64"),
+    optional_axes=OPTIONAL_AXES,
+    posed_by=posed_by,
+    dtypes=("float32", "float64", *HALF),
     options=(
         Option("trans_a", (False, True), default=False, doc="A is stored as (k, m)"),
         Option("trans_b", (False, True), default=False, doc="B is stored as (n, k)"),
         Option("beta_zero", (False, True), default=True, doc="beta is 0 and C is not read"),
         ACCURACY,
+        PACKED_B,
+        OUTPUT,
     ),
     arguments=(
         # Powers of two beside 1: exact in every dtype, and a kernel that forgets one is found out.
         Scalar("alpha", lambda _p: 2.0),
-        Tensor("A", "input", shape_a, summed=lambda p: 0 if p.options["trans_a"] else 1),
-        Tensor("B", "input", shape_b, summed=lambda p: 1 if p.options["trans_b"] else 0),
+        Tensor("A", "input", partial(shape_of, "a"), summed=summed_a, strides=partial(strides_of, "a")),
+        Tensor("B", "input", partial(shape_of, "b"), summed=summed_b, strides=partial(strides_of, "b")),
         Scalar("beta", lambda p: 0.5 if reads_c(p) else 0.0),
-        Tensor("C", "inout", lambda p: (p.shape["m"], p.shape["n"]), read_when=reads_c),
+        Tensor(
+            *("C", "inout", partial(shape_of, "c")),
+            read_when=reads_c,
+            strides=partial(strides_of, "c"),
+            dtype=output_dtype,
+        ),
     ),
     variants=(
         NAIVE,
@@ -224,7 +262,11 @@ KERNEL = Kernel(
         TENSOR3XFP16_SM90,
         TENSOR1XTF32,
         TENSOR1XTF32_SM90,
+        TENSOR_FP64,
+        TENSOR_HALF,
+        TENSOR_HALF_SM90,
     ),
+    packed="B",
     flops=flops,
     bytes_moved=bytes_moved,
     reference=gemm_reference,

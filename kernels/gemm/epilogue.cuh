@@ -7,10 +7,15 @@ struct Epilogue {
   REAL alpha, beta;
   REAL* C;
 
-  // WIDTH neighbours of a row; rows of C divide into WIDTH, and `column` by it.
+  // The same for that matrix of the batch.
+  __device__ __forceinline__ Epilogue of_matrix(unsigned matrix) const {
+    return BATCH == 1 ? *this : Epilogue{alpha, beta, C + matrix * STRIDE_C};
+  }
+
+  // WIDTH neighbours of a row; N, LDC and STRIDE_C divide into WIDTH, and `column` by it.
   template <unsigned WIDTH>
   __device__ __forceinline__ void write(unsigned row, unsigned column, const Pack<WIDTH>& sum) const {
-    REAL* target = C + static_cast<size_t>(row) * N + column;
+    REAL* target = C + static_cast<size_t>(row) * LDC + column;
     Pack<WIDTH> out = {};
     if (!BETA_ZERO) out = load_pack<WIDTH>(target);
 #pragma unroll

@@ -9,7 +9,7 @@
 #endif
 
 // One finished inner product goes to C.
-__device__ __forceinline__ void write_c(REAL* C, unsigned row, unsigned column, REAL alpha, REAL product, REAL beta) {
-  REAL* target = C + static_cast<size_t>(row) * N + column;
+__device__ __forceinline__ void write_c(Out* C, unsigned row, unsigned column, Sum alpha, Sum product, Sum beta) {
+  Out* target = C + static_cast<size_t>(row) * LDC + column;
   *target = BETA_ZERO ? alpha * product : alpha * product + beta * *target;
 }

@@ -7,11 +7,11 @@
 // are a register plus constants, because the shape is a constant.
 //   tile  (WARPS_M * LANES_M * WPT_M) x (WARPS_N * LANES_N * WPT_N), LANES_N = 32 / LANES_M
 //   block (WARPS_M * WARPS_N * 32): one axis
-//   grid  one axis, tiles in groups of GROUP_M row tiles that share columns of B in the L2 cache. A block walks SHARE_K
-//         128ths of a tile's steps. Where those divide a tile, 128 / SHARE_K blocks share it; otherwise the steps of all
-//         tiles are one long walk, in equal pieces that cross from tile to tile, so that any number of blocks has equal
-//         work. Parts of a tile are added up through the shared memory of clusters (BY_CLUSTER) and a workspace, in a
-//         fixed order (common/split_tile.cuh).
+//   grid  y: matrices of the batch; x: tiles in groups of GROUP_M row tiles that share columns of B in the L2 cache. A
+//         block walks SHARE_K 128ths of a tile's steps. Where those divide a tile, 128 / SHARE_K blocks share it;
+//         otherwise the steps of all tiles are one long walk, in equal pieces that cross from tile to tile, so that any
+//         number of blocks has equal work. Parts of a tile are added up through the shared memory of clusters
+//         (BY_CLUSTER) and a workspace, in a fixed order (common/split_tile.cuh).
 // An operand that is contiguous along k in memory (A, or B with TRANS_B) is turned on the way, by element-wide copies or
 // through registers (HELD); the other moves in the widest copies that its rows divide into. A tile at the edge is moved
 // back inside where the matrix is larger than the tile, and writes only what its neighbour does not; elsewhere, what lies
@@ -29,5 +29,7 @@ __launch_bounds__(BOUNDS)
 gemm(REAL alpha, const REAL* __restrict__ A, const REAL* __restrict__ B, REAL beta, REAL* __restrict__ C
      WORKSPACE_PARAMETER) {
   extern __shared__ __align__(16) REAL shared[];
-  compute_block(A, B, Epilogue{alpha, beta, C}, shared, workspace);
+  const unsigned matrix = matrix_of_block();
+  const Epilogue epilogue{alpha, beta, C + matrix * STRIDE_C};
+  compute_block(A + matrix * STRIDE_A, B + matrix * STRIDE_B, epilogue, shared, workspace);
 }

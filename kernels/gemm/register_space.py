@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from tilewright.kernels.gemm.layout import row_divisors
 from tilewright.kernels.kernel import Launch, Variant
 from tilewright.kernels.problem import Limits, Problem
 from tilewright.kernels.space import Constraint, Values, choice, powers_of_two
@@ -63,7 +64,7 @@ def walked(c: Values, p: Problem) -> int:
 
 
 def tile_count(c: Values, p: Problem) -> int:
-    """Tiles that cover C."""
+    """Tiles that cover C, of one matrix of a batch."""
     return tiles(p.shape["m"], tile_m(c)) * tiles(p.shape["n"], tile_n(c))
 
 
@@ -80,10 +81,15 @@ def parts(c: Values, p: Problem) -> int:
 
 
 def blocks(c: Values, p: Problem) -> int:
-    """Blocks of the grid."""
+    """Blocks of one matrix: the grid along x."""
     if crosses(c):
         return tiles(tile_count(c, p) * steps(c, p), walked(c, p))
     return tile_count(c, p) * split_k(c)
+
+
+def all_blocks(c: Values, p: Problem) -> int:
+    """Blocks of the grid."""
+    return p.shape["batch"] * blocks(c, p)
 
 
 def cluster(c: Values) -> int:
@@ -115,7 +121,7 @@ def workspace_bytes(c: Values, p: Problem) -> int:
     """A counter for each share of each tile, and that share of every part's sums; as split_tile.cuh lays it out."""
     if parts(c, p) == 1:
         return 0
-    shares = tile_count(c, p) * cluster(c)
+    shares = p.shape["batch"] * tile_count(c, p) * cluster(c)
     share_quads = tiles(c.WPT_M * c.WPT_N * p.item_bytes // VECTOR_BYTES, cluster(c)) * threads(c)
     return tiles(4 * shares, 16) * 16 + shares * parts(c, p) * share_quads * VECTOR_BYTES
 
@@ -124,8 +130,8 @@ def copies(c: Values, p: Problem) -> tuple[int, int]:
     """Copies that a thread starts in a step for both operands, and 16-byte quads that it holds instead."""
     quad = VECTOR_BYTES // p.item_bytes
     count = held = 0
-    for tile, extent, is_turned in zip((tile_m(c), tile_n(c)), (p.shape["m"], p.shape["n"]), turned(p), strict=True):
-        along = c.TILE_K if is_turned else tile // math.gcd(extent, quad)
+    for tile, divisor, is_turned in zip((tile_m(c), tile_n(c)), row_divisors(p), turned(p), strict=False):
+        along = c.TILE_K if is_turned else tile // math.gcd(divisor, quad)
         if is_turned and c.HELD:
             along //= quad
         lanes = math.gcd(along, 16 if is_turned else threads(c))
@@ -144,13 +150,15 @@ def registers(c: Values, p: Problem) -> int:
 
 
 def launch(c: Values, p: Problem) -> Launch:
-    """All blocks along x."""
-    return Launch((blocks(c, p), 1, 1), (threads(c), 1, 1), shared_bytes(c, p))
+    """The blocks of a matrix along x, the batch along y."""
+    return Launch((blocks(c, p), p.shape["batch"], 1), (threads(c), 1, 1), shared_bytes(c, p))
 
 
 def holding_is_possible(c: Values, p: Problem, _d: Limits) -> bool:
     """Whether something is turned, and lines divide into quads, where it is to travel through registers by quads."""
-    return not c.HELD or (any(turned(p)) and p.shape["k"] % (VECTOR_BYTES // p.item_bytes) == 0)
+    quad = VECTOR_BYTES // p.item_bytes
+    along_k = [divisor for divisor, is_turned in zip(row_divisors(p), turned(p), strict=False) if is_turned]
+    return not c.HELD or (bool(along_k) and all(divisor % quad == 0 for divisor in along_k))
 
 
 def block_is_of_use(c: Values, _p: Problem, _d: Limits) -> bool:
@@ -180,13 +188,13 @@ def tile_suits_problem(c: Values, p: Problem, _d: Limits) -> bool:
 
 def threads_hold_enough(c: Values, p: Problem, d: Limits) -> bool:
     """Whether a thread has the sums that fall to it when the device is full, or registers are."""
-    share = p.shape["m"] * p.shape["n"] // (d.multiprocessors * RESIDENT_THREADS)
+    share = p.shape["batch"] * p.shape["m"] * p.shape["n"] // (d.multiprocessors * RESIDENT_THREADS)
     return min(share, 256 // p.item_bytes // 4 * 4) <= c.WPT_M * c.WPT_N
 
 
 def device_is_filled(c: Values, p: Problem, d: Limits) -> bool:
     """Whether there are a few warps for each multiprocessor, or tiles are small already."""
-    enough = blocks(c, p) * threads(c) >= d.multiprocessors * FEWEST_THREADS
+    enough = all_blocks(c, p) * threads(c) >= d.multiprocessors * FEWEST_THREADS
     return enough or tile_m(c) * tile_n(c) <= SMALLEST_TILE_M * SMALLEST_TILE_N
 
 
@@ -202,7 +210,7 @@ def split_is_of_use(c: Values, p: Problem, d: Limits) -> bool:
     """Whether a tile's blocks have some steps each, and half as many would leave the device short of threads."""
     if crosses(c) or split_k(c) == 1:
         return True
-    enough = blocks(c, p) // 2 * threads(c) >= SPLIT_THREADS * d.multiprocessors
+    enough = all_blocks(c, p) // 2 * threads(c) >= SPLIT_THREADS * d.multiprocessors
     return steps(c, p) >= FEWEST_ROUNDS * split_k(c) * c.STAGES and not enough
 
 
@@ -213,8 +221,8 @@ def crossing_is_of_use(c: Values, p: Problem, d: Limits) -> bool:
     each = walked(c, p)
     if each < FEWEST_ROUNDS * c.STAGES or each == tiles(steps(c, p) * (c.SHARE_K - 1), WHOLE_SHARE):
         return False
-    layers = tiles(blocks(c, p), d.multiprocessors)
-    evenly = blocks(c, p) >= FULLNESS * layers * d.multiprocessors
+    layers = tiles(all_blocks(c, p), d.multiprocessors)
+    evenly = all_blocks(c, p) >= FULLNESS * layers * d.multiprocessors
     return evenly and tile_count(c, p) * steps(c, p) + each < 2**32 and layers <= resident_blocks(c, p, d)
 
 
@@ -270,4 +278,5 @@ REGISTER = Variant(
     workspace_bytes=workspace_bytes,
     min_compute_capability=(8, 0),
     requires=frozenset({"ptx"}),
+    supports=lambda p: not p.is_half,
 )

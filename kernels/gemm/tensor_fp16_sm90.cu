@@ -17,14 +17,33 @@
 #include "parts/product.cuh"
 #include "parts/survey.cuh"
 
+#if PACKED_B
+#define KEPT_PARAMETER , unsigned char* __restrict__ kept
+#define MEMORY (Memory{workspace, kept})
+#else
+#define KEPT_PARAMETER
+#define MEMORY (Memory{workspace, nullptr})
+#endif
 #define PARAMETERS \
   REAL alpha, const REAL* __restrict__ A, const REAL* __restrict__ B, REAL beta, REAL* __restrict__ C, \
-      unsigned char* __restrict__ workspace
+      unsigned char* __restrict__ workspace KEPT_PARAMETER
 
-extern "C" __global__ void __launch_bounds__(SURVEY_THREADS) gemm_survey(PARAMETERS) { survey(A, B, workspace); }
+extern "C" __global__ void __launch_bounds__(SURVEY_THREADS) __cluster_dims__(SURVEY_CLUSTER, 1, 1)
+gemm_survey(PARAMETERS) {
+  survey(A, B, MEMORY);
+}
 
-extern "C" __global__ void __launch_bounds__(PACK_THREADS) gemm_pack(PARAMETERS) { pack(A, B, workspace); }
+extern "C" __global__ void __launch_bounds__(PACK_THREADS) gemm_pack(PARAMETERS) { pack(A, B, MEMORY); }
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1) __cluster_dims__(CLUSTER, 1, 1) gemm(PARAMETERS) {
-  multiply_packed(Epilogue{alpha, beta, C}, workspace);
+  multiply_packed(Epilogue{alpha, beta, C}, MEMORY);
 }
+
+#if PACKED_B
+extern "C" __global__ void __launch_bounds__(SURVEY_THREADS) __cluster_dims__(KEEP_CLUSTER, 1, 1)
+gemm_keep_survey(PARAMETERS) {
+  survey_kept(B, MEMORY);
+}
+
+extern "C" __global__ void __launch_bounds__(PACK_THREADS) gemm_keep_pack(PARAMETERS) { pack_kept(B, MEMORY); }
+#endif

@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from tilewright.kernels.kernel import Launch, Preparation, Variant
 from tilewright.kernels.problem import Limits, Problem
 from tilewright.kernels.space import Constraint, Values, choice, powers_of_two
-from tilewright.kernels.variant import WORKSPACE_SHARE
 
-TILE_M = 128
 STEP_K = 32  # 64 bytes of a line in FP16
+STEP_CHUNKS = 4  # of eight numbers, in a step
 GROUP = 8  # lines that the tensor cores' swizzle spans
-MULTIPLIERS = 2  # warpgroups of a block; a third one loads
 FINE_PARTS, WIDE_PARTS = 2, 3  # of each number, in FP16 and in BF16
 MOST_SHARED = 227 * 1024 - 2048  # of a block, less alignment and barriers
 MOST_STAGES = 8
 ALIGNMENT = 1024  # of the ring; more than the swizzle needs
 SURVEY_THREADS = PACK_THREADS = 256
-STRIP = 128  # lines that a block surveys where they are not contiguous
+STRIP = 128  # lines that a block surveys where they are neither contiguous nor short
 MOST_CHUNKS = 32  # blocks that share a strip
+MOST_CHUNKS_HELD = 8  # of a thread: what makes a line short
+STRIP_GROUPS, STRIP_WARPS = 2, 4  # of a block that packs short lines that are not contiguous; warps of each group
+MOST_STRIP_STEPS = 4  # of a warp, where so many blocks suffice
 PACK_STEPS = 4  # of a warp, of one group of lines
+PACK_BLOCKS_AT_ONCE = 4  # of a multiprocessor
+WORKSPACE_PART = 32  # of the device's memory: 16384 cubed takes 3.2 GB, as much as its matrices
+MOST_BEYOND = 2 * 256 * 192  # bytes behind an operand that a tile may read
 PROMOTED_SQUARED = 32  # of k: how large PROMOTE_K squared may be
 SMALL_TILE = 64  # columns of a tile that may leave multiprocessors idle
+FEWEST_STEPS = 4  # of a part of a tile
 
 
 def tiles(extent: int, tile: int) -> int:
@@ -28,9 +35,14 @@ def tiles(extent: int, tile: int) -> int:
     return -(-extent // tile)
 
 
+def multipliers(c: Values) -> int:
+    """Warpgroups of a block that multiply; one more loads."""
+    return c.TILE_M // 64
+
+
 def stage_bytes(c: Values) -> int:
     """A step of both operands in FP16."""
-    return (TILE_M + c.TILE_N) * STEP_K * 2 * FINE_PARTS
+    return (c.TILE_M + c.TILE_N) * STEP_K * 2 * FINE_PARTS
 
 
 def stages(c: Values) -> int:
@@ -44,70 +56,173 @@ def shared_bytes(c: Values) -> int:
 
 
 def static_shared_bytes(c: Values, _p: Problem) -> int:
-    """Two barriers a stage."""
-    return 16 * stages(c)
+    """Two barriers a stage; who is the last to arrive, of each warpgroup, where tiles are shared."""
+    return tiles(16 * stages(c) + (4 * multipliers(c) if c.SPLIT_K > 1 else 0), 16) * 16
 
 
 def clusters(c: Values, p: Problem) -> int:
-    """How many tiles of a whole cluster cover C."""
-    return tiles(p.shape["m"], TILE_M * c.CLUSTER) * tiles(p.shape["n"], c.TILE_N)
+    """How many tiles of a whole cluster cover every C of the batch."""
+    return p.shape["batch"] * tiles(p.shape["m"], c.TILE_M * c.CLUSTER) * tiles(p.shape["n"], c.TILE_N)
 
 
 def blocks(c: Values, p: Problem) -> int:
     """Blocks of the last launch: whole clusters."""
-    return min(c.BLOCKS // c.CLUSTER, clusters(c, p)) * c.CLUSTER
+    return min(c.BLOCKS // c.CLUSTER, clusters(c, p) * c.SPLIT_K) * c.CLUSTER
 
 
-def operands(p: Problem) -> tuple[tuple[int, bool], ...]:
-    """Of each the number of lines, which a sum runs along, and whether a line is contiguous."""
-    return (p.shape["m"], not p.options["trans_a"]), (p.shape["n"], bool(p.options["trans_b"]))
+@dataclass(frozen=True)
+class Operand:
+    """`matrices` of them, each `lines` lines, along which sums run, of `k` numbers."""
+
+    lines: int
+    k: int
+    is_contiguous: bool
+    matrices: int = 1
+
+    @property
+    def groups(self) -> int:
+        """Of all matrices."""
+        return self.matrices * tiles(self.lines, GROUP)
+
+    @property
+    def strips(self) -> int:
+        """Of all matrices."""
+        return self.matrices * tiles(self.lines, STRIP)
+
+    @property
+    def steps(self) -> int:
+        """Of a line."""
+        return tiles(self.k, STEP_K)
+
+    @property
+    def line_threads(self) -> int:
+        """Threads that share a short contiguous line."""
+        return next((threads for threads in (32, 64, 128) if self.k <= 32 * threads), 256)
+
+    @property
+    def strip_cluster(self) -> int:
+        """Blocks that share short lines that are not contiguous."""
+        held = STRIP_WARPS * MOST_STRIP_STEPS
+        return next((blocks for blocks in (1, 2, 4) if self.steps <= blocks * held), 8)
+
+    @property
+    def is_short(self) -> bool:
+        """Whether the first launch packs it at once."""
+        if self.is_contiguous:
+            return tiles(self.steps * STEP_CHUNKS, self.line_threads) <= MOST_CHUNKS_HELD
+        return tiles(self.steps, STRIP_WARPS * self.strip_cluster) <= MOST_CHUNKS_HELD
+
+    @property
+    def chunks(self) -> int:
+        """Blocks that share a strip of lines."""
+        return tiles(self.k, tiles(tiles(self.k, MOST_CHUNKS), 8) * 8)
+
+    @property
+    def survey_blocks(self) -> int:
+        """Of the first launch, before they are rounded up to whole clusters."""
+        groups = tiles(self.lines, GROUP)
+        if self.is_short and self.is_contiguous:
+            return self.matrices * tiles(groups * GROUP, SURVEY_THREADS // self.line_threads)
+        if self.is_short:
+            return self.matrices * tiles(groups, STRIP_GROUPS) * self.strip_cluster
+        return self.matrices * self.lines if self.is_contiguous else self.strips * self.chunks
+
+    @property
+    def pack_blocks(self) -> int:
+        """Of the second launch, for all of it."""
+        return tiles(self.groups * tiles(self.steps, PACK_STEPS), PACK_THREADS // 32)
+
+    @property
+    def partial_bytes(self) -> int:
+        """What blocks that share a strip leave."""
+        return 0 if self.is_contiguous else aligned(16 * self.matrices * self.lines * self.chunks)
+
+    def packed_bytes(self, parts: int) -> int:
+        """All parts, and what a tile that juts out may read behind them."""
+        group = GROUP * STEP_K * 2 * parts
+        return aligned(self.steps * self.groups * group + MOST_BEYOND)
 
 
-def chunks(p: Problem) -> int:
-    """Blocks that share a strip of lines."""
-    k = p.shape["k"]
-    return tiles(k, tiles(tiles(k, MOST_CHUNKS), 8) * 8)
+def aligned(size: int) -> int:
+    """The next multiple of 256."""
+    return tiles(size, 256) * 256
+
+
+def operands(p: Problem) -> tuple[Operand, Operand]:
+    """A and B."""
+    k, batch = p.shape["k"], p.shape["batch"]
+    matrices_a, matrices_b = (batch if p.shape[f"stride_{x}"] else 1 for x in "ab")
+    return (
+        Operand(p.shape["m"], k, not p.options["trans_a"], matrices_a),
+        Operand(p.shape["n"], k, bool(p.options["trans_b"]), matrices_b),
+    )
 
 
 def launch(c: Values, p: Problem) -> Launch:
-    """As many blocks as multiprocessors, or as there are tiles for."""
-    return Launch((blocks(c, p), 1, 1), (128 * (MULTIPLIERS + 1), 1, 1), shared_bytes(c))
+    """As many blocks as multiprocessors, or as there is work for.
+
+    Clusters begin when the launch before is over: overlapped, they took twice the time at (2048, 6144, 4096) with
+    `packed_b` (H200, 2026-11-23), and save nothing where tiles are many.
+    """
+    overlaps = c.CLUSTER == 1
+    return Launch((blocks(c, p), 1, 1), (128 * (multipliers(c) + 1), 1, 1), shared_bytes(c), overlaps)
 
 
 def launch_survey(_c: Values | None, p: Problem) -> Launch:
-    """A block a contiguous line, else a part of a strip of lines."""
-    count = sum(lines if along_k else tiles(lines, STRIP) * chunks(p) for lines, along_k in operands(p))
-    return Launch((count, 1, 1), (SURVEY_THREADS, 1, 1))
+    """Blocks for either operand, as whole clusters where some lines are a cluster's; a packed B has been seen."""
+    a, b = operands(p)
+    return _launch_survey((a,) if p.options["packed_b"] else (a, b))
 
 
-def launch_pack(_c: Values | None, p: Problem) -> Launch:
-    """A warp eight lines and a few steps."""
-    batches = tiles(tiles(p.shape["k"], STEP_K), PACK_STEPS)
-    count = sum(tiles(tiles(lines, GROUP) * batches, PACK_THREADS // 32) for lines, _ in operands(p))
-    return Launch((count, 1, 1), (PACK_THREADS, 1, 1))
+def launch_keep_survey(_c: Values, p: Problem) -> Launch:
+    """Blocks for B alone."""
+    return _launch_survey(operands(p)[1:])
+
+
+def _launch_survey(some: tuple[Operand, ...]) -> Launch:
+    cluster = max(o.strip_cluster if o.is_short and not o.is_contiguous else 1 for o in some)
+    return Launch((sum(tiles(o.survey_blocks, cluster) * cluster for o in some), 1, 1), (SURVEY_THREADS, 1, 1))
+
+
+def launch_pack(c: Values | None, p: Problem) -> Launch:
+    """A warp eight lines and a few steps; fewer, which take turns, where there is nothing to do but in a rare case."""
+    a, b = operands(p)
+    count = a.pack_blocks + b.pack_blocks
+    if c is not None and a.is_short and (b.is_short or p.options["packed_b"]):
+        count = min(count, PACK_BLOCKS_AT_ONCE * c.BLOCKS)
+    return Launch((count, 1, 1), (PACK_THREADS, 1, 1), overlaps=True)
+
+
+def launch_keep_pack(_c: Values, p: Problem) -> Launch:
+    """The same for B alone; nothing of a B that was packed as it was surveyed."""
+    b = operands(p)[1]
+    return Launch((1 if b.is_short else b.pack_blocks, 1, 1), (PACK_THREADS, 1, 1))
+
+
+def kept_bytes(p: Problem) -> int:
+    """What is kept of a B that is packed ahead: what is known of it, its scales and its FP16 parts."""
+    b = operands(p)[1]
+    return 256 + aligned(4 * b.matrices * b.lines) + b.packed_bytes(FINE_PARTS) if p.options["packed_b"] else 0
 
 
 def workspace_bytes(c: Values, p: Problem) -> int:
-    """What is known of the lines, and both operands in three parts; parts/workspace.cuh has the order."""
-    return _workspace_bytes(p, c.CLUSTER)
+    """What is known of the lines, both operands in three parts, and tiles that are shared."""
+    shared = 0
+    if c.SPLIT_K > 1:
+        counters = clusters(c, p) * c.CLUSTER * multipliers(c)
+        shared = tiles(4 * counters, 16) * 16 + 2 * blocks(c, p) * 4 * c.TILE_M * c.TILE_N
+    return _workspace_bytes(p) + shared
 
 
-def _workspace_bytes(p: Problem, cluster: int) -> int:
-    def aligned(size: int) -> int:
-        return tiles(size, 256) * 256
-
-    (m, _), (n, _) = operands(p)
-    known = 256 + aligned(4 * (tiles(m, STRIP) + tiles(n, STRIP))) + aligned(4 * (m + n))
-    partial = sum(0 if along_k else aligned(16 * lines * chunks(p)) for lines, along_k in operands(p))
-    group = GROUP * STEP_K * 2 * WIDE_PARTS
-    beyond = cluster * 256 * 192
-    parts = (tiles(p.shape["k"], STEP_K) * tiles(lines, GROUP) * group + beyond for lines in (m, n))
-    return known + partial + sum(map(aligned, parts))
+def _workspace_bytes(p: Problem) -> int:
+    both = operands(p)
+    known = 256 + aligned(4 * sum(o.strips for o in both)) + sum(aligned(4 * o.matrices * o.lines) for o in both)
+    return known + sum(o.partial_bytes + o.packed_bytes(WIDE_PARTS) for o in both)
 
 
 def clusters_fill_rows(c: Values, p: Problem, _d: Limits) -> bool:
     """Whether there are as many tiles along m as a cluster has blocks."""
-    return c.CLUSTER == 1 or p.shape["m"] > TILE_M
+    return c.CLUSTER == 1 or p.shape["m"] > c.TILE_M
 
 
 def tile_suits_problem(c: Values, p: Problem, _d: Limits) -> bool:
@@ -136,12 +251,31 @@ def blocks_are_multiprocessors(c: Values, _p: Problem, d: Limits) -> bool:
 
 def device_is_filled(c: Values, p: Problem, d: Limits) -> bool:
     """Whether every other multiprocessor has work, or tiles are small already."""
-    return 2 * blocks(c, p) >= d.multiprocessors or (c.TILE_N == SMALL_TILE and c.CLUSTER == 1)
+    return 2 * blocks(c, p) >= d.multiprocessors or (c.TILE_N == SMALL_TILE == c.TILE_M and c.CLUSTER == 1)
 
 
 def group_matters(c: Values, p: Problem, _d: Limits) -> bool:
     """Whether there are row tiles to group otherwise than by the default."""
-    return GROUP_M.default == c.GROUP_M or tiles(p.shape["m"], TILE_M * c.CLUSTER) > min(c.GROUP_M, GROUP_M.default)
+    return GROUP_M.default == c.GROUP_M or tiles(p.shape["m"], c.TILE_M * c.CLUSTER) > min(c.GROUP_M, GROUP_M.default)
+
+
+def split_is_of_use(c: Values, p: Problem, _d: Limits) -> bool:
+    """Whether parts have some steps, tiles alone leave multiprocessors idle, and a smaller split gives fewer blocks."""
+    if c.SPLIT_K == 1:
+        return True
+    whole = clusters(c, p)
+    teams = c.BLOCKS // c.CLUSTER
+    enough_steps = tiles(p.shape["k"], STEP_K) >= FEWEST_STEPS * c.SPLIT_K
+    countable = whole * tiles(p.shape["k"], STEP_K) < 2**32
+    smaller = max(split for split in SPLIT_K.values if split < c.SPLIT_K)
+    return enough_steps and countable and whole * smaller < teams * (2 if smaller == 1 else 1)
+
+
+def rows_suit_problem(c: Values, p: Problem, d: Limits) -> bool:
+    """Whether tiles of 64 rows are what it takes: for few rows, or to give more multiprocessors work."""
+    if p.shape["m"] <= SMALL_TILE:
+        return c.TILE_M == SMALL_TILE
+    return c.TILE_M != SMALL_TILE or clusters(c, p) <= 2 * d.multiprocessors
 
 
 def is_supported(p: Problem) -> bool:
@@ -153,14 +287,16 @@ def is_supported(p: Problem) -> bool:
 def has_room(p: Problem, d: Limits) -> bool:
     """Whether the least workspace, the ring in shared memory and the grids of survey and pack fit the device."""
     grids = (step(None, p).grid[0] for step in (launch_survey, launch_pack))
-    fits = d.max_shared_bytes >= MOST_SHARED + 2048 and _workspace_bytes(p, 1) <= d.memory_bytes // WORKSPACE_SHARE
+    fits = d.max_shared_bytes >= MOST_SHARED + 2048 and _workspace_bytes(p) <= d.memory_bytes // WORKSPACE_PART
     return fits and all(count <= d.max_grid[0] for count in grids)
 
 
 BLOCKS = choice("BLOCKS", 78, 114, 132, default=132, doc="blocks of the grid: multiprocessors of H20, H100 PCIe, H200")
+TILE_M = choice("TILE_M", 64, 128, default=128, doc="rows of C that a block computes")
 TILE_N = choice("TILE_N", 64, 96, 128, 160, 176, 192, 208, default=128, doc="columns of C that a block computes")
 CLUSTER = choice("CLUSTER", 1, 2, default=1, doc="blocks, one below the other, that share columns of B")
 PROMOTE_K = powers_of_two("PROMOTE_K", 64, 512, default=256, doc="products between additions to FP32 registers")
+SPLIT_K = choice("SPLIT_K", 1, 2, 3, 4, 6, 8, 16, default=1, doc="blocks that share a tile, at most")
 GROUP_M = choice("GROUP_M", 4, 8, 16, default=8, doc="row tiles that share columns of B in the L2 cache")
 
 TENSOR3XFP16_SM90 = Variant(
@@ -169,7 +305,9 @@ TENSOR3XFP16_SM90 = Variant(
     source="tensor_fp16_sm90.cu",
     launch=launch,
     before=(Preparation("survey", launch_survey), Preparation("pack", launch_pack)),
-    parameters=(BLOCKS, TILE_N, CLUSTER, PROMOTE_K, GROUP_M),
+    packing=(Preparation("keep_survey", launch_keep_survey), Preparation("keep_pack", launch_keep_pack)),
+    kept_bytes=kept_bytes,
+    parameters=(BLOCKS, TILE_M, TILE_N, CLUSTER, SPLIT_K, PROMOTE_K, GROUP_M),
     constraints=(
         Constraint("blocks are as many as multiprocessors", blocks_are_multiprocessors),
         Constraint("a cluster has rows for all its blocks", clusters_fill_rows),
@@ -177,10 +315,13 @@ TENSOR3XFP16_SM90 = Variant(
         Constraint("sums are promoted often enough", promotes_often_enough),
         Constraint("sums are promoted no sooner", promotes_no_sooner),
         Constraint("blocks fill the device", device_is_filled),
+        Constraint("rows of a tile suit the axis", rows_suit_problem),
+        Constraint("a split gives more blocks work", split_is_of_use),
         Constraint("groups of row tiles differ", group_matters),
     ),
     static_shared_bytes=static_shared_bytes,
     workspace_bytes=workspace_bytes,
+    workspace_share=WORKSPACE_PART,
     min_compute_capability=(9, 0),
     max_compute_capability=(9, 0),
     architecture_suffix="a",

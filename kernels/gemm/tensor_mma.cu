@@ -10,17 +10,16 @@
 // (mma/operand.cuh), and splits it in registers.
 //   tile  (WARPS_M * WARP_M) x (WARPS_N * WARP_N), a warp WARP_M x WARP_N of it
 //   block (WARPS_M * WARPS_N * 32): one axis
-//   grid  (row tiles * column tiles * SPLIT_K): one axis, in groups of GROUP_M row tiles. SPLIT_K blocks share a tile:
-//         each walks a part of k, then they add up their tiles, through the shared memory of clusters (BY_CLUSTER) and
-//         a workspace, in a fixed order (common/split_tile.cuh).
+//   grid  (row tiles * column tiles * SPLIT_K, matrices of the batch), in groups of GROUP_M row tiles. SPLIT_K blocks
+//         share a tile: each walks a part of k, then they add up their tiles, through the shared memory of clusters
+//         (BY_CLUSTER) and a workspace, in a fixed order (common/split_tile.cuh).
 // A tile at the edge is moved back inside where the matrix is larger than the tile, and writes only what its neighbour
 // does not; elsewhere, what lies outside is copied as zero. Rows that do not divide into 16 bytes come in smaller
 // copies.
 //
-// Infinities, NaN, and numbers whose high part overflows (above 2^128 - 2^116) make a sum infinite or NaN; such a sum
-// is computed again by FMAs, term after term, so that it is what FP32 arithmetic gives, at that arithmetic's speed or
-// less. The tensor core takes subnormal parts for zero: below 2^-126 a number counts as zero, and below 2^-114 its low
-// part may, so that a product a b is off by at most 2^-126 |a| or |b|.
+// The smallest numbers are as exact as others. A block whose sums show that it has met with infinities, NaN, or numbers
+// or sums beyond some 2^102 computes them once more, so that they are what FP32 arithmetic gives
+// (common/second_pass.cuh).
 // Ootomo and Yokota (2022), see mma/split_tf32.cuh; NVIDIA, "CUTLASS: Fast Linear Algebra in CUDA C++" (2017), for the
 // tiles.
 #include "epilogue.cuh"

@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+from tilewright.kernels.gemm.layout import stored_rows
 from tilewright.kernels.kernel import Launch, Variant
 from tilewright.kernels.problem import Limits, Problem
 from tilewright.kernels.space import Constraint, Parameter, Values, choice, powers_of_two
 
 REAL_BYTES = 4
 QUAD = 4  # elements of one 16-byte access
-FEWEST_TERMS = 64  # sqrt(k) then covers twice what mma/split_tf32.cuh says that a product may be off
+FEWEST_TERMS = 24  # 2 sqrt(k), the bound, then covers twice what mma/split_tf32.cuh says that a product may be off
 FEWEST_TERMS_BF16 = 4356  # covers once what a product may be off with the small products in BF16
 SMALLEST_TILE = 32
 SMALLEST_STEP = 16
@@ -36,6 +37,7 @@ FEWEST_REGISTERS = {
 RESIDENT_THREADS = 256  # of a multiprocessor, each with all the sums that it should have
 MOST_NEEDED_SUMS = 32  # of a thread: with more the best warp tile is left to trials
 FEWEST_ROUNDS = 1  # through the ring of buffers where k is split; the best at 256 cubed has 1.3 (H200)
+SMALL_BLOCKS = 6  # of a multiprocessor, of 128 threads or less
 SPLIT_THREADS = 256  # of a multiprocessor: where so many are there, k is not split further
 FULLNESS = 0.85
 FEWEST_THREADS = 64  # of a multiprocessor, for half of its schedulers
@@ -62,7 +64,12 @@ def threads(c: Values) -> int:
 
 
 def blocks(c: Values, p: Problem) -> int:
-    """Blocks of the grid, the SPLIT_K of each tile included."""
+    """Blocks of the grid, the SPLIT_K of each tile and all matrices of the batch included."""
+    return blocks_a_matrix(c, p) * p.shape["batch"]
+
+
+def blocks_a_matrix(c: Values, p: Problem) -> int:
+    """Blocks for one matrix of the batch."""
     return tiles(p.shape["m"], tile_m(c)) * tiles(p.shape["n"], tile_n(c)) * c.SPLIT_K
 
 
@@ -71,9 +78,10 @@ def cluster(c: Values) -> int:
     return math.gcd(c.SPLIT_K, MOST_BLOCKS_OF_CLUSTER) if c.BY_CLUSTER else 1
 
 
-def shared_bytes(c: Values, _p: Problem) -> int:
-    """STAGES tiles of both operands; with clusters at least a tile of sums."""
-    elements = c.STAGES * c.TILE_K * (tile_m(c) + tile_n(c))
+def shared_bytes(c: Values, p: Problem) -> int:
+    """STAGES tiles of both operands, or as many as there are steps; with clusters at least a tile of sums."""
+    steps = tiles(tiles(p.shape["k"], c.TILE_K), c.SPLIT_K)
+    elements = min(c.STAGES, steps) * c.TILE_K * (tile_m(c) + tile_n(c))
     if c.BY_CLUSTER:
         elements = max(elements, tile_m(c) * tile_n(c))
     return elements * REAL_BYTES
@@ -94,8 +102,8 @@ def workspace_bytes(c: Values, p: Problem) -> int:
 
 
 def launch(c: Values, p: Problem) -> Launch:
-    """SPLIT_K blocks a tile, all along x."""
-    return Launch((blocks(c, p), 1, 1), (threads(c), 1, 1), shared_bytes(c, p))
+    """SPLIT_K blocks a tile, all along x; matrices of the batch along y."""
+    return Launch((blocks_a_matrix(c, p), p.shape["batch"], 1), (threads(c), 1, 1), shared_bytes(c, p))
 
 
 def sums(c: Values) -> int:
@@ -105,10 +113,19 @@ def sums(c: Values) -> int:
 
 def copies(c: Values, p: Problem) -> int:
     """Copies that a thread starts in a step, those of both operands together."""
-    line_a = p.shape["m"] if p.options["trans_a"] else p.shape["k"]
-    line_b = p.shape["k"] if p.options["trans_b"] else p.shape["n"]
-    sides = ((tile_m(c), line_a), (tile_n(c), line_b))
-    return sum(tiles(tile * c.TILE_K // math.gcd(line, QUAD), threads(c)) for tile, line in sides)
+    sides = ((tile_m(c), copy_width("a", p)), (tile_n(c), copy_width("b", p)))
+    return sum(tiles(tile * c.TILE_K // width, threads(c)) for tile, width in sides)
+
+
+def copy_width(matrix: str, p: Problem) -> int:
+    """Elements of a copy of A ("a") or B ("b"): rows divide into them, and begin at multiples of as many."""
+    stride = p.shape[f"stride_{matrix}"] if p.shape["batch"] > 1 else 0
+    return math.gcd(stored_rows(matrix, p.shape, p.options)[1], p.shape[f"ld{matrix}"], stride, QUAD)
+
+
+def has_room(p: Problem, d: Limits) -> bool:
+    """Whether the grid has a place along y for each matrix of the batch."""
+    return p.shape["batch"] <= d.max_grid[1]
 
 
 def supports(p: Problem) -> bool:
@@ -129,11 +146,12 @@ def admitted_registers(c: Values, d: Limits) -> int:
 def registers_suffice(c: Values, _p: Problem, d: Limits) -> bool:
     """Whether a warp's tile is done with the registers that MIN_BLOCKS leaves, and that asks for something.
 
-    Where k is split there are few blocks, and saving registers for more did not pay (H200).
+    Where k is split there are few blocks, and saving registers for more pays for small ones only (H200).
     """
     needed = FEWEST_REGISTERS[c.PROMOTE_K].get((c.WARP_M, c.WARP_N))
     admitted = admitted_registers(c, d)
-    asks = c.MIN_BLOCKS == 1 or (admitted < d.max_registers_per_thread // 8 * 8 and c.SPLIT_K == 1)
+    few = c.SPLIT_K == 1 or c.MIN_BLOCKS >= SMALL_BLOCKS
+    asks = c.MIN_BLOCKS == 1 or (admitted < d.max_registers_per_thread // 8 * 8 and few)
     return needed is not None and c.PROMOTE_K <= c.TILE_K and needed <= admitted and asks
 
 
@@ -201,7 +219,7 @@ SHARED_PARAMETERS: tuple[Parameter, ...] = (
     powers_of_two("WARP_N", 16, 64, default=32, doc="columns of C that a warp computes"),
     choice("STAGES", 2, 3, 4, default=3, doc="buffers in shared memory, one of which is computed on"),
     choice("SPLIT_K", 1, 2, 3, 4, 5, 6, 8, 12, 16, 32, 64, 128, 256, doc="blocks that share the k of a tile"),
-    choice("MIN_BLOCKS", 1, 2, 3, 4, doc="blocks of a multiprocessor that registers must suffice for"),
+    choice("MIN_BLOCKS", 1, 2, 3, 4, 6, 8, doc="blocks of a multiprocessor that registers must suffice for"),
     choice("BY_CLUSTER", 0, 1, doc="these blocks add up in a workspace, or first in the shared memory of clusters"),
 )
 PROMOTED = choice("PROMOTE_K", 16, 32, doc="terms that the tensor core adds up before FP32 registers take over")
@@ -231,6 +249,7 @@ TENSOR3XTF32 = Variant(
     min_compute_capability=(8, 0),
     requires=frozenset({"ptx"}),
     supports=supports,
+    has_room=has_room,
 )
 
 TENSOR1XTF32 = replace(

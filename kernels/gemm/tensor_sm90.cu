@@ -9,13 +9,13 @@
 //         registers.
 //   block (128 * (CONSUMERS + 1 or 2)): CONSUMERS warpgroups that multiply; one that writes the low parts of the
 //         operand in shared memory (PRODUCTS == 3); one that loads. They meet at barriers of a ring of STAGES buffers.
-//   grid  (BLOCKS, or the number of tiles times SPLIT_K where that is less): a block takes work until none is left, and
-//         loads the next tile's numbers while it writes a finished one.
+//   grid  (BLOCKS, or the number of tiles of the batch times SPLIT_K where that is less): a block takes work until none
+//         is left, and loads the next tile's numbers while it writes a finished one.
 // With SPLIT_K above 1 up to so many blocks share a tile, and all blocks have equally many steps
 // (wgmma/scheduler.cuh): each leaves its sums in the workspace; the last to arrive adds them up, in a fixed order.
 // Tiles go in groups of GROUP_M row tiles that share columns of B in the L2 cache.
-// Infinities, NaN and numbers above 0.998 of the largest float make a sum infinite or NaN; such a sum is computed again
-// by FMAs, so that it is what FP32 arithmetic gives. Below 2^-112 a number's low part loses bits, at most 2^-136 of it.
+// Tiles in whose sums infinities, NaN, or numbers or sums beyond some 2^102 show, or that have numbers below 2^-112 in
+// shared memory, a block computes once more when it is through with all (common/second_pass.cuh, wgmma/marks.cuh).
 // Ootomo and Yokota, "Recovering single precision accuracy from Tensor Cores while surpassing the FP32 theoretical peak
 // performance" (2022), for the split; NVIDIA, "CUTLASS" 3, for warpgroups with roles of their own.
 #include "epilogue.cuh"

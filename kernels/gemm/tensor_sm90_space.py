@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from math import gcd
 
 from tilewright.kernels.kernel import Launch, Variant
 from tilewright.kernels.problem import Limits, Problem
@@ -18,6 +19,7 @@ ERROR_UNITS = (16, 70, 132)  # at most 2^-24 of a product, by SMALL_BF16; millio
 C_BOUND = 2  # of them that the bound admits, times sqrt(k)
 FEWEST_STEPS = 3  # of a block where k is split
 MOST_ROUNDS = 4  # of tiles a block where k is split: with more, what the last round leaves idle is little
+MOST_ROUND = 256  # tiles that a block goes through before it looks which need a second pass
 SMALL_SHARED, SMALL_REGISTER = 64, 128  # a tile that may leave multiprocessors idle
 
 
@@ -38,9 +40,9 @@ def tile_counts(c: Values, p: Problem) -> tuple[int, int]:
 
 
 def all_tiles(c: Values, p: Problem) -> int:
-    """How many tiles there are."""
+    """How many tiles there are, of all matrices of the batch."""
     along_m, along_n = tile_counts(c, p)
-    return along_m * along_n
+    return along_m * along_n * p.shape["batch"]
 
 
 def blocks(c: Values, p: Problem) -> int:
@@ -53,11 +55,28 @@ def threads(c: Values) -> int:
     return 128 * (c.CONSUMERS + (2 if c.PRODUCTS == 3 else 1))
 
 
-def in_order_bytes(tile: int, p: Problem, *, along_k: bool) -> int:
+@dataclass(frozen=True)
+class InMemory:
+    """How an operand lies in memory (wgmma/stage.cuh): contiguous along k; in rows that start between 16 bytes."""
+
+    along_k: bool
+    is_shifted: bool
+
+
+def in_memory(p: Problem, operand: str) -> InMemory:
+    """Of A ("a") or B ("b")."""
+    along_k = bool(p.options["trans_b"]) if operand == "b" else not p.options["trans_a"]
+    stride = p.shape[f"stride_{operand}"] if p.shape["batch"] > 1 else 0
+    length = p.shape["k"] if along_k else p.shape["m" if operand == "a" else "n"]
+    divides = gcd(length, p.shape[f"ld{operand}"], stride, 4) == 4
+    return InMemory(along_k, not divides and stride % 4 == 0)
+
+
+def in_order_bytes(tile: int, memory: InMemory) -> int:
     """A step of an operand as it lies in memory."""
-    if not along_k:
+    if not memory.along_k:
         return 4 * STEP_K * (tile + PADDING)
-    return tile * (LINE_BYTES if p.shape["k"] % 4 == 0 else SHIFTED_LINE_BYTES)
+    return tile * (SHIFTED_LINE_BYTES if memory.is_shifted else LINE_BYTES)
 
 
 def stage_bytes(c: Values, p: Problem) -> int:
@@ -65,12 +84,10 @@ def stage_bytes(c: Values, p: Problem) -> int:
     shared = c.TILE_S * LINE_BYTES
     low = shared if c.PRODUCTS == 3 else 0
     coarse = shared // 2 if c.SMALL_BF16 == 1 else 0
-    a_along_k, b_along_k = not p.options["trans_a"], bool(p.options["trans_b"])
-    shared_along_k, other_along_k = (a_along_k, b_along_k) if c.SHARED_A else (b_along_k, a_along_k)
-    other = in_order_bytes(tile_r(c), p, along_k=other_along_k)
-    is_staged = c.PRODUCTS == 3 and not (shared_along_k and p.shape["k"] % 4 == 0)
-    staged = in_order_bytes(c.TILE_S, p, along_k=shared_along_k) if is_staged else 0
-    return tiles(shared + low + coarse + other + staged, ALIGNMENT) * ALIGNMENT
+    read, other = in_memory(p, "a" if c.SHARED_A else "b"), in_memory(p, "b" if c.SHARED_A else "a")
+    is_staged = c.PRODUCTS == 3 and (not read.along_k or read.is_shifted)
+    staged = in_order_bytes(c.TILE_S, read) if is_staged else 0
+    return tiles(shared + low + coarse + in_order_bytes(tile_r(c), other) + staged, ALIGNMENT) * ALIGNMENT
 
 
 def shared_bytes(c: Values, p: Problem) -> int:
@@ -78,9 +95,20 @@ def shared_bytes(c: Values, p: Problem) -> int:
     return c.STAGES * stage_bytes(c, p) + ALIGNMENT
 
 
-def static_shared_bytes(c: Values, _p: Problem) -> int:
-    """Three barriers a stage and two more; who is the last to arrive, of each warpgroup, where k is split."""
-    return tiles(8 * (3 * c.STAGES + 2) + (8 if c.SPLIT_K > 1 else 0), 16) * 16
+def marks_bytes(c: Values, p: Problem) -> int:
+    """With three products two words, and twice two bits for each tile of a block's round (wgmma/marks.cuh)."""
+    if c.PRODUCTS == 1:
+        return 0
+    most = (
+        all_tiles(c, p) // blocks(c, p) + 2 if c.SPLIT_K > 1 else min(tiles(all_tiles(c, p), blocks(c, p)), MOST_ROUND)
+    )
+    return 8 + 2 * 4 * tiles(most, 16)
+
+
+def static_shared_bytes(c: Values, p: Problem) -> int:
+    """Three barriers a stage and two more; who is the last to arrive, of each warpgroup, where k is split; marks."""
+    last = 8 if c.SPLIT_K > 1 else 0
+    return tiles(8 * (3 * c.STAGES + 2) + last + marks_bytes(c, p), 16) * 16
 
 
 def workspace_bytes(c: Values, p: Problem) -> int:

@@ -4,7 +4,7 @@
 // brings one element of A and one of B to shared memory, then every element there is used TILE_WIDTH times. Matrices
 // need not be square nor divide into tiles: what lies outside is read as zero and not written.
 //   block (TILE_WIDTH columns, TILE_WIDTH rows)
-//   grid  (column tiles * row tiles): one axis, because y and z end at 65535
+//   grid  (column tiles * row tiles, matrices of the batch)
 // CUDA C++ Programming Guide, "Shared Memory"; Kirk and Hwu, Programming Massively Parallel Processors, chapter 5.
 #include "common/integers.cuh"
 #include "common/real.cuh"
@@ -14,7 +14,7 @@
 #endif
 
 extern "C" __global__ void __launch_bounds__(TILE_WIDTH * TILE_WIDTH)
-gemm(REAL alpha, const REAL* __restrict__ A, const REAL* __restrict__ B, REAL beta, REAL* __restrict__ C) {
+gemm(Sum alpha, const REAL* __restrict__ A, const REAL* __restrict__ B, Sum beta, Out* __restrict__ C) {
   // The odd pitch keeps the columns that transposed operands are written along in different banks.
   __shared__ REAL tile_a[TILE_WIDTH][TILE_WIDTH + 1];   // [row][p]
   __shared__ REAL tile_b[TILE_WIDTH][TILE_WIDTH + 1];   // [p][column]
@@ -25,7 +25,9 @@ gemm(REAL alpha, const REAL* __restrict__ A, const REAL* __restrict__ B, REAL be
   const unsigned row_a = TRANS_A ? x : y, p_a = TRANS_A ? y : x;
   const unsigned p_b = TRANS_B ? x : y, column_b = TRANS_B ? y : x;
 
-  REAL sum = 0;
+  A += matrix_of_block() * STRIDE_A;
+  B += matrix_of_block() * STRIDE_B;
+  Sum sum = 0;
   for (unsigned p0 = 0; p0 < K; p0 += TILE_WIDTH) {
     const bool inside_a = row0 + row_a < M && p0 + p_a < K;
     const bool inside_b = column0 + column_b < N && p0 + p_b < K;
@@ -33,8 +35,9 @@ gemm(REAL alpha, const REAL* __restrict__ A, const REAL* __restrict__ B, REAL be
     tile_b[p_b][column_b] = inside_b ? B[index_b(p0 + p_b, column0 + column_b)] : REAL(0);
     __syncthreads();
 #pragma unroll
-    for (unsigned p = 0; p < TILE_WIDTH; ++p) sum += tile_a[y][p] * tile_b[p][x];
+    for (unsigned p = 0; p < TILE_WIDTH; ++p) sum += Sum(tile_a[y][p]) * Sum(tile_b[p][x]);
     __syncthreads();
   }
+  C += matrix_of_block() * STRIDE_C;
   if (row0 + y < M && column0 + x < N) write_c(C, row0 + y, column0 + x, alpha, sum, beta);
 }

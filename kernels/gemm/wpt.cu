@@ -4,7 +4,7 @@
 // double-buffered tiles in shared memory that are filled by vector loads. fma/wpt.cuh has the machine, its
 // mapping and its parameters; `linear` has the same one inside.
 //   block ((TILE_M / WPT_M) * (TILE_N / WPT_N)): one axis
-//   grid  (row tiles * column tiles): one axis
+//   grid  (row tiles * column tiles, matrices of the batch)
 // Volkov and Demmel, "Benchmarking GPUs to Tune Dense Linear Algebra" (SC08); NVIDIA, "CUTLASS: Fast Linear Algebra in
 // CUDA C++" (2017), for the hierarchy of tiles.
 #include "fma/wpt.cuh"
@@ -24,6 +24,7 @@ gemm(REAL alpha, const REAL* __restrict__ A, const REAL* __restrict__ B, REAL be
   const Origin origin = tile_origin(blockIdx.x);
   const Patch patch(threadIdx.x);
   REAL sum[WPT_M][WPT_N] = {};
-  add_products(sum, A, B, origin, patch);
-  write_tile(sum, C, origin, patch, Scale{alpha, beta});
+  const unsigned matrix = matrix_of_block();
+  add_products(sum, A + matrix * STRIDE_A, B + matrix * STRIDE_B, origin, patch);
+  write_tile(sum, C + matrix * STRIDE_C, origin, patch, Scale{alpha, beta});
 }

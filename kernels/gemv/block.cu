@@ -15,13 +15,13 @@
 #endif
 
 extern "C" __global__ void __launch_bounds__(BLOCK)
-gemv(REAL alpha, const REAL* __restrict__ A, const REAL* __restrict__ x, REAL beta, REAL* __restrict__ y) {
+gemv(Sum alpha, const REAL* __restrict__ A, const REAL* __restrict__ x, Sum beta, REAL* __restrict__ y) {
   constexpr unsigned WARPS = BLOCK / 32;
   constexpr unsigned STEPS = UNROLL;   // nvcc expands no macro in a pragma
-  __shared__ REAL warp_sums[WARPS];
+  __shared__ Sum warp_sums[WARPS];
   const unsigned lane = threadIdx.x % 32, warp = threadIdx.x / 32, row = blockIdx.x;
   const REAL* a = row_of(A, row);
-  REAL sum = 0;
+  Sum sum = 0;
 #pragma unroll STEPS
   for (unsigned j = threadIdx.x; j < N; j += BLOCK) sum += a[j] * x[j];
 
@@ -29,6 +29,6 @@ gemv(REAL alpha, const REAL* __restrict__ A, const REAL* __restrict__ x, REAL be
   if (lane == 0) warp_sums[warp] = sum;
   __syncthreads();
   if (warp > 0) return;
-  const REAL total = warp_sum(lane < WARPS ? warp_sums[lane] : REAL(0));
+  const Sum total = warp_sum(lane < WARPS ? warp_sums[lane] : Sum(0));
   if (lane == 0) write_y(y, row, alpha, total, beta);
 }

@@ -40,7 +40,7 @@ constexpr unsigned SUMMANDS = SLICES / SLICES_PER_WARP;   // that shuffles leave
 // One step of the walk along a slice: UNROLL rows, SLICES apart. CHECKED: only those before `end`.
 template <bool CHECKED>
 __device__ __forceinline__ void step(
-    REAL (&sum)[VECTOR_WIDTH], const REAL* a, const REAL* x, unsigned row, unsigned end) {
+    Sum (&sum)[VECTOR_WIDTH], const REAL* a, const REAL* x, unsigned row, unsigned end) {
   Vector loaded[UNROLL];   // all loads are issued before the first product waits for one
   REAL factor[UNROLL];
 #pragma unroll
@@ -61,15 +61,15 @@ __device__ __forceinline__ void step(
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS)
-gemv(REAL alpha, const REAL* __restrict__ A, const REAL* __restrict__ x, REAL beta, REAL* __restrict__ y
+gemv(Sum alpha, const REAL* __restrict__ A, const REAL* __restrict__ x, Sum beta, REAL* __restrict__ y
      WORKSPACE_PARAMETER) {
-  __shared__ REAL sums[SUMMANDS][OUTPUTS];
+  __shared__ Sum sums[SUMMANDS][OUTPUTS];
   const unsigned place = threadIdx.x % COLUMN_THREADS, slice = threadIdx.x / COLUMN_THREADS;
   const unsigned block = blockIdx.x / SPLIT, part = blockIdx.x % SPLIT;
   const unsigned column = (block * COLUMN_THREADS + place) * VECTOR_WIDTH;
   const unsigned begin = part * PART;   // of the last parts nothing may be left
   const unsigned end = begin >= N ? 0 : N - begin < PART ? N : begin + PART;
-  REAL sum[VECTOR_WIDTH] = {};
+  Sum sum[VECTOR_WIDTH] = {};
   if (column < M && begin < N) {
     unsigned row = begin + slice;
     for (; row + (UNROLL - 1) * SLICES < end; row += UNROLL * SLICES) step<false>(sum, A + column, x, row, end);
@@ -85,10 +85,10 @@ gemv(REAL alpha, const REAL* __restrict__ A, const REAL* __restrict__ x, REAL be
     if (slice % SLICES_PER_WARP == 0) sums[slice / SLICES_PER_WARP][place * VECTOR_WIDTH + w] = sum[w];
   }
   __syncthreads();
-  REAL* const mine =
+  Sum* const mine =
       SPLIT > 1 ? partial_sums(workspace, COLUMN_BLOCKS) + static_cast<size_t>(blockIdx.x) * OUTPUTS : nullptr;
   for (unsigned output = threadIdx.x; output < OUTPUTS; output += THREADS) {
-    REAL total = 0;
+    Sum total = 0;
 #pragma unroll
     for (unsigned s = 0; s < SUMMANDS; ++s) total += sums[s][output];
     if (SPLIT > 1) mine[output] = total;
@@ -96,8 +96,8 @@ gemv(REAL alpha, const REAL* __restrict__ A, const REAL* __restrict__ x, REAL be
   }
   if constexpr (SPLIT > 1) {
     if (!arrives_last(workspace, block, SPLIT)) return;
-    const REAL* const all = partial_sums(workspace, COLUMN_BLOCKS) + static_cast<size_t>(block) * SPLIT * OUTPUTS;
-    add_parts<SPLIT, OUTPUTS, THREADS>(all, [&](unsigned output, REAL total) {
+    const Sum* const all = partial_sums(workspace, COLUMN_BLOCKS) + static_cast<size_t>(block) * SPLIT * OUTPUTS;
+    add_parts<SPLIT, OUTPUTS, THREADS>(all, [&](unsigned output, Sum total) {
       const unsigned row = block * OUTPUTS + output;
       if (row < M) write_y(y, row, alpha, total, beta);
     });

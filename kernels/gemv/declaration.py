@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from tilewright.kernels.dtypes import HALF
 from tilewright.kernels.gemv.reference import gemv_reference, terms
 from tilewright.kernels.gemv.wide_spaces import COLUMNS, SPLIT, rows_lie_apart
 from tilewright.kernels.kernel import Kernel, Launch, Option, Scalar, Tensor, Variant
@@ -92,7 +93,7 @@ BLOCK = Variant(
         powers_of_two("UNROLL", 1, 8, default=4, doc="steps along a row whose loads are in flight together"),
     ),
     constraints=(Constraint(COLUMNS_LAST, lambda c, p, _d: columns_last(c.BLOCK, 1, c, p)),),
-    static_shared_bytes=lambda c, p: c.BLOCK // 32 * p.item_bytes,
+    static_shared_bytes=lambda c, p: c.BLOCK // 32 * p.sum_bytes,
     supports=rows_lie_apart,
 )
 
@@ -102,7 +103,7 @@ VECTORIZED = Variant(
     source="vectorized.cu",
     launch=launch_vectorized,
     parameters=(
-        powers_of_two("VECTOR_WIDTH", 1, 4, default=4, doc="elements in one load of A"),
+        powers_of_two("VECTOR_WIDTH", 1, 8, default=4, doc="elements in one load of A"),
         powers_of_two("WARPS_PER_ROW", 1, 32, default=4, doc="warps that share a row"),
         powers_of_two("ROWS_PER_BLOCK", 1, 32, default=1, doc="rows of a block"),
         powers_of_two("UNROLL", 1, 8, default=4, doc="vectors of A that a thread has in flight"),
@@ -110,8 +111,9 @@ VECTORIZED = Variant(
     constraints=(
         Constraint(ROWS_EXIST, lambda c, p, _d: rows_exist(c.ROWS_PER_BLOCK, p)),
         Constraint(COLUMNS_LAST, columns_last_vectorized),
+        Constraint("eight elements in one load are of 2 bytes", lambda c, p, _d: c.VECTOR_WIDTH <= 4 or p.is_half),
     ),
-    static_shared_bytes=lambda c, p: c.ROWS_PER_BLOCK * c.WARPS_PER_ROW * p.item_bytes,
+    static_shared_bytes=lambda c, p: c.ROWS_PER_BLOCK * c.WARPS_PER_ROW * p.sum_bytes,
     supports=rows_lie_apart,
 )
 
@@ -138,7 +140,7 @@ KERNEL = Kernel(
     doc="y = alpha op(A) x + beta y, A row-major.",
     folder=Path(__file__).parent,
     axes=("m", "n"),
-    dtypes=("float32", "float64"),
+    dtypes=("float32", "float64", *HALF),
     options=(
         Option("trans_a", (False, True), default=False, doc="A is stored as (n, m)"),
         Option("beta_zero", (False, True), default=True, doc="beta is 0 and y is not read"),
@@ -152,7 +154,7 @@ KERNEL = Kernel(
         Tensor("y", "inout", lambda p: (p.shape["m"],), read_when=reads_y),
     ),
     # What a gain is measured against where the default variant does not serve is the first that does.
-    variants=(COLUMNS, NAIVE, WARP, BLOCK, VECTORIZED, SPLIT),
+    variants=(NAIVE, WARP, BLOCK, VECTORIZED, COLUMNS, SPLIT),
     flops=lambda p: 2 * p.shape["m"] * p.shape["n"],
     bytes_moved=bytes_moved,
     reference=gemv_reference,

@@ -11,11 +11,11 @@
 #endif
 
 extern "C" __global__ void __launch_bounds__(BLOCK)
-gemv(REAL alpha, const REAL* __restrict__ A, const REAL* __restrict__ x, REAL beta, REAL* __restrict__ y) {
+gemv(Sum alpha, const REAL* __restrict__ A, const REAL* __restrict__ x, Sum beta, REAL* __restrict__ y) {
   const unsigned row = blockIdx.x * BLOCK + threadIdx.x;
   if (row >= M) return;
   const REAL* a = TRANS_A ? A + row : row_of(A, row);
-  REAL sum = 0;
+  Sum sum = 0;
   for (unsigned j = 0; j < N; ++j) sum += a[static_cast<size_t>(j) * (TRANS_A ? M : 1)] * x[j];
   write_y(y, row, alpha, sum, beta);
 }

@@ -21,6 +21,6 @@ constexpr unsigned N = SHAPE_N;
 __device__ __forceinline__ const REAL* row_of(const REAL* A, unsigned row) { return A + static_cast<size_t>(row) * N; }
 
 // One finished inner product goes to y.
-__device__ __forceinline__ void write_y(REAL* y, unsigned row, REAL alpha, REAL product, REAL beta) {
+__device__ __forceinline__ void write_y(REAL* y, unsigned row, Sum alpha, Sum product, Sum beta) {
   y[row] = BETA_ZERO ? alpha * product : alpha * product + beta * y[row];
 }

@@ -30,6 +30,7 @@ def product(a: NDArray[np.float64], x: NDArray[np.float64], problem: Problem) ->
     return total.astype(np.float64)
 
 
+@np.errstate(invalid="ignore")  # what has an infinity or NaN in it is as IEEE 754 has it
 def gemv_reference(problem: Problem, arrays: Arrays, scalars: Mapping[str, float]) -> Reference:
     """The product alpha op(A) x + beta y.
 

@@ -67,7 +67,7 @@ __device__ __forceinline__ Vector load_x(const REAL* x) {
 // One step of the walk: UNROLL vectors of each row, THREADS_PER_ROW apart. CHECKED: only those before `end`.
 template <bool CHECKED, bool X_ALIGNED>
 __device__ __forceinline__ void step(
-    REAL (&sum)[ROWS], const REAL* const (&a)[ROWS], const REAL* x, unsigned vector, unsigned end) {
+    Sum (&sum)[ROWS], const REAL* const (&a)[ROWS], const REAL* x, unsigned vector, unsigned end) {
   Vector loaded[UNROLL][ROWS], factor[UNROLL];   // all loads are issued before the first product waits for one
 #pragma unroll
   for (unsigned u = 0; u < UNROLL; ++u) {
@@ -95,7 +95,7 @@ __device__ __forceinline__ void step(
 // A thread's share of the vectors from `begin` to `end`.
 template <bool X_ALIGNED>
 __device__ __forceinline__ void walk(
-    REAL (&sum)[ROWS], const REAL* const (&a)[ROWS], const REAL* x, unsigned begin, unsigned end, unsigned thread) {
+    Sum (&sum)[ROWS], const REAL* const (&a)[ROWS], const REAL* x, unsigned begin, unsigned end, unsigned thread) {
   unsigned vector = begin + thread;
   for (; vector + (UNROLL - 1) * THREADS_PER_ROW < end; vector += UNROLL * THREADS_PER_ROW) {
     step<false, X_ALIGNED>(sum, a, x, vector, end);
@@ -105,7 +105,7 @@ __device__ __forceinline__ void walk(
 
 // A thread's part of the products of its team's rows, which start at `first`, with x.
 __device__ __forceinline__ void multiply(
-    REAL (&sum)[ROWS], const REAL* A, const REAL* x, unsigned first, unsigned part, unsigned thread) {
+    Sum (&sum)[ROWS], const REAL* A, const REAL* x, unsigned first, unsigned part, unsigned thread) {
   const REAL* a[ROWS];
 #pragma unroll
   for (unsigned r = 0; r < ROWS; ++r) {
@@ -145,17 +145,17 @@ __device__ __forceinline__ void multiply(
 }
 
 extern "C" __global__ void __launch_bounds__(BLOCK)
-gemv(REAL alpha, const REAL* __restrict__ A, const REAL* __restrict__ x, REAL beta, REAL* __restrict__ y
+gemv(Sum alpha, const REAL* __restrict__ A, const REAL* __restrict__ x, Sum beta, REAL* __restrict__ y
      WORKSPACE_PARAMETER) {
   const unsigned thread = threadIdx.x % THREADS_PER_ROW, team = threadIdx.x / THREADS_PER_ROW;
   const unsigned block = blockIdx.x / SPLIT, part = blockIdx.x % SPLIT;
   const unsigned first = block / PHASES * (ROWS * STRIDE) + block % PHASES * TEAMS;
-  REAL sum[ROWS] = {};
+  Sum sum[ROWS] = {};
   if (first + team < M) multiply(sum, A, x, first + team, part, thread);
 
   // With SPLIT there is one team, and the sums of its rows are partial ones.
-  REAL* const mine = SPLIT > 1 ? partial_sums(workspace, ROW_BLOCKS) + static_cast<size_t>(blockIdx.x) * ROWS : nullptr;
-  const auto deliver = [&](unsigned of_team, unsigned r, REAL total) {
+  Sum* const mine = SPLIT > 1 ? partial_sums(workspace, ROW_BLOCKS) + static_cast<size_t>(blockIdx.x) * ROWS : nullptr;
+  const auto deliver = [&](unsigned of_team, unsigned r, Sum total) {
     const unsigned row = first + of_team + r * STRIDE;
     if (SPLIT > 1) mine[r] = total;
     else if (row < M) write_y(y, row, alpha, total, beta);
@@ -175,7 +175,7 @@ gemv(REAL alpha, const REAL* __restrict__ A, const REAL* __restrict__ x, REAL be
     }
   } else {
     constexpr unsigned WARPS = (THREADS_PER_ROW + 31) / 32;   // of a team
-    __shared__ REAL warp_sums[ROWS][TEAMS][WARPS];
+    __shared__ Sum warp_sums[ROWS][TEAMS][WARPS];
 #pragma unroll
     for (unsigned r = 0; r < ROWS; ++r) {
       if (thread % 32 == 0) warp_sums[r][team][thread / 32] = sum[r];
@@ -183,7 +183,7 @@ gemv(REAL alpha, const REAL* __restrict__ A, const REAL* __restrict__ x, REAL be
     __syncthreads();
     if (threadIdx.x < ROWS * TEAMS) {
       const unsigned r = threadIdx.x / TEAMS, of_team = threadIdx.x % TEAMS;
-      REAL total = 0;
+      Sum total = 0;
 #pragma unroll
       for (unsigned w = 0; w < WARPS; ++w) total += warp_sums[r][of_team][w];
       deliver(of_team, r, total);
@@ -191,8 +191,8 @@ gemv(REAL alpha, const REAL* __restrict__ A, const REAL* __restrict__ x, REAL be
   }
   if constexpr (SPLIT > 1) {
     if (!arrives_last(workspace, block, SPLIT)) return;
-    const REAL* const all = partial_sums(workspace, ROW_BLOCKS) + static_cast<size_t>(block) * SPLIT * ROWS;
-    add_parts<SPLIT, ROWS, BLOCK>(all, [&](unsigned r, REAL total) {
+    const Sum* const all = partial_sums(workspace, ROW_BLOCKS) + static_cast<size_t>(block) * SPLIT * ROWS;
+    add_parts<SPLIT, ROWS, BLOCK>(all, [&](unsigned r, Sum total) {
       const unsigned row = first + r * STRIDE;
       if (row < M) write_y(y, row, alpha, total, beta);
     });

@@ -35,17 +35,17 @@ __device__ __forceinline__ unsigned misalignment(const REAL* start) {
 
 // Adds the products of one vector to a thread's partial sums, one sum per place in the vector.
 template <bool X_ALIGNED>
-__device__ __forceinline__ void add_products(REAL (&sum)[VECTOR_WIDTH], const Vector& a, const REAL* x) {
+__device__ __forceinline__ void add_products(Sum (&sum)[VECTOR_WIDTH], const Vector& a, const REAL* x) {
   Vector factor;
   if constexpr (X_ALIGNED) factor = load_pack<VECTOR_WIDTH>(x);
 #pragma unroll
-  for (unsigned w = 0; w < VECTOR_WIDTH; ++w) sum[w] += a.lane[w] * (X_ALIGNED ? factor.lane[w] : x[w]);
+  for (unsigned w = 0; w < VECTOR_WIDTH; ++w) sum[w] += Sum(a.lane[w]) * Sum(X_ALIGNED ? factor.lane[w] : x[w]);
 }
 
 // A thread's part of the product of `vectors` whole vectors: of each ROW_THREADS, the one at `thread`.
 template <bool X_ALIGNED>
 __device__ __forceinline__ void walk(
-    REAL (&sum)[VECTOR_WIDTH], const REAL* a, const REAL* x, unsigned vectors, unsigned thread) {
+    Sum (&sum)[VECTOR_WIDTH], const REAL* a, const REAL* x, unsigned vectors, unsigned thread) {
   unsigned v = thread;
   for (; v + (UNROLL - 1) * ROW_THREADS < vectors; v += UNROLL * ROW_THREADS) {
     Vector loaded[UNROLL];   // all loads are issued before the first product waits for one
@@ -65,17 +65,17 @@ __device__ __forceinline__ void walk(
 }
 
 // A thread's part of one row times x.
-__device__ __forceinline__ REAL part_of_row(const REAL* a, const REAL* x, unsigned thread) {
+__device__ __forceinline__ Sum part_of_row(const REAL* a, const REAL* x, unsigned thread) {
   const unsigned offset = misalignment(a);
   const unsigned head = offset < N ? offset : N;
   const unsigned vectors = (N - head) / VECTOR_WIDTH;
-  REAL sum[VECTOR_WIDTH] = {};
+  Sum sum[VECTOR_WIDTH] = {};
   if (misalignment(x + head) == 0) {
     walk<true>(sum, a + head, x + head, vectors, thread);
   } else {
     walk<false>(sum, a + head, x + head, vectors, thread);
   }
-  REAL total = 0;
+  Sum total = 0;
 #pragma unroll
   for (unsigned w = 0; w < VECTOR_WIDTH; ++w) total += sum[w];
   // Head and tail are shorter than a vector each, so one thread of the row's first warp per element is enough.
@@ -86,11 +86,11 @@ __device__ __forceinline__ REAL part_of_row(const REAL* a, const REAL* x, unsign
 }
 
 extern "C" __global__ void __launch_bounds__(ROW_THREADS * ROWS_PER_BLOCK)
-gemv(REAL alpha, const REAL* __restrict__ A, const REAL* __restrict__ x, REAL beta, REAL* __restrict__ y) {
-  __shared__ REAL warp_sums[ROWS_PER_BLOCK][WARPS_PER_ROW];
+gemv(Sum alpha, const REAL* __restrict__ A, const REAL* __restrict__ x, Sum beta, REAL* __restrict__ y) {
+  __shared__ Sum warp_sums[ROWS_PER_BLOCK][WARPS_PER_ROW];
   const unsigned thread = threadIdx.x % ROW_THREADS, slot = threadIdx.x / ROW_THREADS;
   const unsigned row = blockIdx.x * ROWS_PER_BLOCK + slot;
-  const REAL sum = warp_sum(row < M ? part_of_row(row_of(A, row), x, thread) : REAL(0));
+  const Sum sum = warp_sum(row < M ? part_of_row(row_of(A, row), x, thread) : Sum(0));
   if (WARPS_PER_ROW == 1) {
     if (thread == 0 && row < M) write_y(y, row, alpha, sum, beta);
     return;
@@ -98,7 +98,7 @@ gemv(REAL alpha, const REAL* __restrict__ A, const REAL* __restrict__ x, REAL be
   if (thread % 32 == 0) warp_sums[slot][thread / 32] = sum;
   __syncthreads();
   if (thread > 0 || row >= M) return;
-  REAL total = 0;
+  Sum total = 0;
 #pragma unroll
   for (unsigned w = 0; w < WARPS_PER_ROW; ++w) total += warp_sums[slot][w];
   write_y(y, row, alpha, total, beta);

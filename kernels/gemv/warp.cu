@@ -18,11 +18,11 @@
 #endif
 
 extern "C" __global__ void __launch_bounds__(32 * WARPS)
-gemv(REAL alpha, const REAL* __restrict__ A, const REAL* __restrict__ x, REAL beta, REAL* __restrict__ y) {
+gemv(Sum alpha, const REAL* __restrict__ A, const REAL* __restrict__ x, Sum beta, REAL* __restrict__ y) {
   constexpr unsigned STEPS = UNROLL;   // nvcc expands no macro in a pragma
   const unsigned lane = threadIdx.x % 32;
   const unsigned row0 = (blockIdx.x * WARPS + threadIdx.x / 32) * ROWS_PER_WARP;
-  REAL sum[ROWS_PER_WARP] = {};
+  Sum sum[ROWS_PER_WARP] = {};
   const REAL* a[ROWS_PER_WARP];
 #pragma unroll
   for (unsigned r = 0; r < ROWS_PER_WARP; ++r) {
@@ -36,7 +36,7 @@ gemv(REAL alpha, const REAL* __restrict__ A, const REAL* __restrict__ x, REAL be
   }
 #pragma unroll
   for (unsigned r = 0; r < ROWS_PER_WARP; ++r) {
-    const REAL total = warp_sum(sum[r]);
+    const Sum total = warp_sum(sum[r]);
     if (lane == 0 && row0 + r < M) write_y(y, row0 + r, alpha, total, beta);
   }
 }

@@ -32,14 +32,14 @@ def workspace_bytes(c: Values, p: Problem, groups: int, outputs: int) -> int:
     """A counter for each group of SPLIT blocks, and each block's sums of so many outputs; as split.cuh lays it out."""
     if c.SPLIT == 1:
         return 0
-    return tiles(4 * groups, 16) * 16 + groups * c.SPLIT * outputs * p.item_bytes
+    return tiles(4 * groups, 16) * 16 + groups * c.SPLIT * outputs * p.sum_bytes
 
 
 def with_arrival(sums: int, c: Values, p: Problem) -> int:
     """Bytes of so many sums, and of what tells a block that it is the last, a word that is padded beside them."""
     if c.SPLIT == 1:
-        return sums * p.item_bytes
-    return (sums + 1) * p.item_bytes if sums else 4
+        return sums * p.sum_bytes
+    return (sums + 1) * p.sum_bytes if sums else 4
 
 
 def split_is_of_use(blocks: int, c: Values, d: Limits) -> bool:
@@ -108,7 +108,9 @@ def split_in_flight(c: Values, p: Problem, _d: Limits) -> bool:
 
 def split_registers_suffice(c: Values, p: Problem, d: Limits) -> bool:
     """Loaded vectors of every row and of x, sums and edges."""
-    return registers_suffice((c.ROWS + 1) * c.UNROLL * c.VECTOR_WIDTH + 2 * c.ROWS, c.BLOCK, p, d)
+    return registers_suffice(
+        (c.ROWS + 1) * c.UNROLL * c.VECTOR_WIDTH + 2 * c.ROWS * p.sum_bytes // p.item_bytes, c.BLOCK, p, d
+    )
 
 
 def row_lasts(c: Values, p: Problem, _d: Limits) -> bool:
@@ -142,7 +144,7 @@ SPLIT = Variant(
         powers_of_two("BLOCK", SMALLEST_SPLIT_BLOCK, 1024, default=256, doc="threads of a block"),
         powers_of_two("THREADS_PER_ROW", 1, 1024, default=256, doc="threads of a team, which walk along its rows"),
         powers_of_two("ROWS", 1, 4, default=1, doc="rows of a team, which share what is read of x"),
-        powers_of_two("VECTOR_WIDTH", 1, 4, default=4, doc="elements in one load of A"),
+        powers_of_two("VECTOR_WIDTH", 1, 8, default=4, doc="elements in one load of A"),
         powers_of_two("UNROLL", 1, 8, default=4, doc="vectors of each row that a thread has in flight"),
         powers_of_two("SPLIT", 1, 256, default=1, doc="blocks that share a row"),
     ),
@@ -204,7 +206,7 @@ def columns_vector_suits(c: Values, p: Problem, _d: Limits) -> bool:
 
 def columns_in_flight(c: Values, p: Problem, d: Limits) -> bool:
     """Whether a thread's loads stay within what is of use, and registers suffice."""
-    numbers = (c.VECTOR_WIDTH + 1) * c.UNROLL + c.VECTOR_WIDTH
+    numbers = (c.VECTOR_WIDTH + 1) * c.UNROLL + c.VECTOR_WIDTH * p.sum_bytes // p.item_bytes
     return c.UNROLL * c.VECTOR_WIDTH * p.item_bytes <= MAX_BYTES_IN_FLIGHT and registers_suffice(
         numbers, columns_threads(c), p, d
     )
@@ -240,7 +242,7 @@ COLUMNS = Variant(
     parameters=(
         powers_of_two("COLUMN_THREADS", 1, 1024, default=32, doc="threads side by side along m"),
         powers_of_two("SLICES", 1, 1024, default=8, doc="such teams of a block, which share the terms"),
-        powers_of_two("VECTOR_WIDTH", 1, 4, default=4, doc="outputs of a thread, elements in one load of A"),
+        powers_of_two("VECTOR_WIDTH", 1, 8, default=4, doc="outputs of a thread, elements in one load of A"),
         powers_of_two("UNROLL", 1, 16, default=4, doc="rows of A that a thread has in flight"),
         powers_of_two("SPLIT", 1, 256, default=1, doc="blocks that share an output"),
     ),

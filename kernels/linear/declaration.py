@@ -6,6 +6,7 @@ from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 
+from tilewright.kernels.dtypes import HALF, ITEM_BYTES
 from tilewright.kernels.gemm import declaration as gemm
 from tilewright.kernels.gemm.register_space import REGISTER as GEMM_REGISTER
 from tilewright.kernels.kernel import Kernel, Launch, Option, Tensor, Variant
@@ -14,8 +15,14 @@ from tilewright.kernels.linear.tensor_sm90_variants import (
     LINEAR_TENSOR1XTF32_SM90,
     LINEAR_TENSOR3XFP16_SM90,
     LINEAR_TENSOR3XTF32_SM90,
+    LINEAR_TENSOR_HALF_SM90,
 )
-from tilewright.kernels.linear.tensor_variants import LINEAR_TENSOR1XTF32, LINEAR_TENSOR3XTF32
+from tilewright.kernels.linear.tensor_variants import (
+    LINEAR_TENSOR1XTF32,
+    LINEAR_TENSOR3XTF32,
+    LINEAR_TENSOR_FP64,
+    LINEAR_TENSOR_HALF,
+)
 from tilewright.kernels.problem import Limits, Problem
 from tilewright.kernels.reference import ProductReference
 from tilewright.kernels.space import Constraint, Values, powers_of_two
@@ -36,12 +43,12 @@ def as_wpt(c: Values) -> Values:
 
 def launch_tiled(c: Values, p: Problem) -> Launch:
     """A square block a square tile, all tiles along x."""
-    return gemm.launch_tiled(c, p)
+    return gemm.launch_tiled(c, product(p))
 
 
 def launch_wpt(c: Values, p: Problem) -> Launch:
     """A block a tile; tiles and threads along x."""
-    return gemm.launch_wpt(c, p)
+    return gemm.launch_wpt(c, product(p))
 
 
 def shared_bytes_wpt(c: Values, p: Problem) -> int:
@@ -90,6 +97,7 @@ WPT_STRIDED = Variant(
         Constraint("every thread loads a run from both operands", loads_runs),
     ),
     static_shared_bytes=shared_bytes_wpt,
+    supports=lambda p: not p.is_half,
 )
 
 WPT = Variant(
@@ -100,6 +108,7 @@ WPT = Variant(
     parameters=gemm.WPT.parameters,
     constraints=tuple(of_product(constraint) for constraint in gemm.WPT.constraints),
     static_shared_bytes=shared_bytes_wpt,
+    supports=lambda p: not p.is_half,
 )
 
 
@@ -121,7 +130,7 @@ def flops(p: Problem) -> int:
 def bytes_moved(p: Problem) -> int:
     """Read X, W and b once, write Y once."""
     m, n, k = p.shape["m"], p.shape["n"], p.shape["k"]
-    return (m * k + n * k + n + m * n) * p.item_bytes
+    return (m * k + n * k + n) * p.item_bytes + m * n * ITEM_BYTES[gemm.output_dtype(p)]
 
 
 KERNEL = Kernel(
@@ -129,18 +138,20 @@ KERNEL = Kernel(
     doc="Y = act(X Wᵀ + b), a fully connected layer in one launch: X (m, k), W (n, k), b (n), Y (m, n), row-major.",
     folder=Path(__file__).parent,
     axes=("m", "n", "k"),
-    dtypes=("float32", "float64"),
+    dtypes=("float32", "float64", *HALF),
     options=(
         Option(
             "activation", tuple(ACTIVATIONS), default="none", doc="act; gelu is the exact form, by the error function"
         ),
         gemm.ACCURACY,
+        replace(gemm.PACKED_B, doc="W stays the same from launch to launch, and is packed once ahead of them"),
+        gemm.OUTPUT,
     ),
     arguments=(
         Tensor("X", "input", lambda p: (p.shape["m"], p.shape["k"]), summed=lambda _p: 1),
         Tensor("W", "input", lambda p: (p.shape["n"], p.shape["k"]), summed=lambda _p: 1),
         Tensor("b", "input", lambda p: (p.shape["n"],)),
-        Tensor("Y", "output", lambda p: (p.shape["m"], p.shape["n"])),
+        Tensor("Y", "output", lambda p: (p.shape["m"], p.shape["n"]), dtype=gemm.output_dtype),
     ),
     variants=(
         TILED,
@@ -152,7 +163,11 @@ KERNEL = Kernel(
         LINEAR_TENSOR3XFP16_SM90,
         LINEAR_TENSOR1XTF32,
         LINEAR_TENSOR1XTF32_SM90,
+        LINEAR_TENSOR_FP64,
+        LINEAR_TENSOR_HALF,
+        LINEAR_TENSOR_HALF_SM90,
     ),
+    packed="W",
     flops=flops,
     bytes_moved=bytes_moved,
     reference=linear_reference,

@@ -1,12 +1,15 @@
 // What becomes of a layer's finished sums: Y = act(sum + b). Headers that several kernels share write through it.
 #pragma once
-#include "activation.cuh"
+#include "common/activation.cuh"
 #include "common/global_memory.cuh"
 #include "problem.cuh"
 
 struct Epilogue {
   const REAL* bias;
   REAL* Y;
+
+  // There is but one matrix.
+  __device__ __forceinline__ const Epilogue& of_matrix(unsigned) const { return *this; }
 
   // WIDTH neighbours of a row; rows of Y divide into WIDTH, and `column` by it.
   template <unsigned WIDTH>

@@ -2,7 +2,7 @@
 #pragma once
 #include "problem.cuh"
 
-#include "activation.cuh"
+#include "common/activation.cuh"
 #include "fma/wpt.cuh"
 
 // What goes to Y for one finished sum.

@@ -10,12 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilewright.kernels.accuracy import admitted_roundoff
+from tilewright.kernels.dtypes import SMALLEST_NORMAL, UNIT_ROUNDOFF
 from tilewright.kernels.kernel import Arrays, Reference
-from tilewright.kernels.problem import SMALLEST_NORMAL, UNIT_ROUNDOFF, Problem
+from tilewright.kernels.problem import Problem
 
 Numbers = NDArray[np.float64]
 
-_REACH = 8.0
+REACH = 8.0
 """Slopes are taken over this many bounds of the pre-activation to each side, so they hold for every c up to it."""
 
 _CHUNK = 1 << 16
@@ -41,49 +42,58 @@ def terms(problem: Problem) -> int:
     return problem.shape["k"] + 1
 
 
+@np.errstate(invalid="ignore")  # what has an infinity or NaN in it is as IEEE 754 has it
 def linear_reference(problem: Problem, arrays: Arrays, _scalars: Mapping[str, float]) -> Reference:
     """act(X Wᵀ + b), by NumPy's BLAS. arrays: X (m, k), W (n, k), b (n)."""
     x, w = (arrays[name].astype(np.float64) for name in ("X", "W"))
     return activated(problem, arrays, x @ w.T, np.abs(x) @ np.abs(w).T)
 
 
+@np.errstate(invalid="ignore")  # what has an infinity or NaN in it is as IEEE 754 has it
 def activated(problem: Problem, arrays: Arrays, z: Numbers, magnitude: Numbers) -> Reference:
-    """The reference from X Wᵀ and |X| |W|ᵀ, both of which it overwrites. Of `arrays` it looks at b.
+    """The reference from X Wᵀ and |X| |W|ᵀ, both of which it overwrites. Of `arrays` it looks at b."""
+    return activated_sums(problem, arrays["b"].astype(np.float64), z, magnitude, terms(problem))
 
-    With u the unit roundoff and s = |X| |W|ᵀ + |b|, the sum z of k + 1 terms is computed with an error of at most
-    d = c sqrt(k + 1) u s, as gemm's is. Three things add up in the activated result:
+
+def activated_sums(problem: Problem, b: Numbers, z: Numbers, magnitude: Numbers, count: int) -> Reference:
+    """The reference of act(z + b) from sums z of products and s of their sizes, `count` terms in all; overwrites both.
+
+    With u the unit roundoff, z + b is computed with an error of at most d = c sqrt(count) u (s + |b|), as gemm's is.
+    Three things add up in the activated result:
 
     1. The mean value theorem: |f(z + d) - f(z)| <= d max |f'(t)| over |t - z| <= d. Roundings of the argument inside f
        (gelu scales it by a rounded 1/sqrt 2) act like r u |z| more in d. The slope is the local one, since a
        saturated sigmoid forgets the error of its argument: where relu is surely off, only 0 is right.
     2. Rounding within f: CUDA's Programming Guide bounds exp by 2 ulp, tanh by 2, erfc by 5 ("Mathematical
        Functions"), an ulp being at most 2 u of the value; additions, divisions and multiplications cost u each.
-       Together q u |f(z)|: sigmoid 4 + 1 + 1 = 6, tanh 4, gelu 10 + 1 = 11 (halving is exact).
+       Together q u |f(z)|: sigmoid 4 + 1 + 1 = 6, tanh 4, silu as sigmoid, gelu 10 + 1 = 11 (halving is exact).
        By (1 + erf) / 2, gelu is as exact in absolute terms but not for negative z, where 1 + erf cancels: each form is
        right to users, so 2 u |z| is granted beside.
     3. Underflow: below the smallest normal number (sigmoid of -88 in float32) nothing relative holds, so that number
        is granted once; for relu and none it is not needed and not granted.
 
-    Divided by sqrt(k + 1) u, as `Reference` multiplies by them, these make the magnitude. They grow with c as it does.
+    Of an infinite sum the activation is exact, and the magnitude is 0.
+
+    Divided by sqrt(count) u, as `Reference` multiplies by them, these make the magnitude. They grow with c as it does.
     """
-    b = arrays["b"].astype(np.float64)
     activation = ACTIVATIONS[str(problem.options["activation"])]
     z += b
     magnitude += np.abs(b)
     admitted = admitted_roundoff(problem)
     if activation is IDENTITY:
-        return Reference(z, magnitude, terms(problem), admitted)
-    root, unit = math.sqrt(terms(problem)), admitted or UNIT_ROUNDOFF[problem.dtype]
+        return Reference(z, magnitude, count, admitted)
+    root, unit = math.sqrt(count), admitted or UNIT_ROUNDOFF[problem.sum_dtype]
     magnitude += activation.argument_roundoffs / root * np.abs(z)
-    reach = _REACH * root * unit * magnitude
+    reach = REACH * root * unit * magnitude
     value = activation.value(z)
     magnitude *= activation.steepest(z - reach, z + reach)
     if activation is not RELU:
         magnitude += activation.roundoffs / root * np.abs(value)
-        magnitude += SMALLEST_NORMAL[problem.dtype] / (root * unit)
+        magnitude += SMALLEST_NORMAL[problem.sum_dtype] / (root * unit)
     if activation is GELU:
         magnitude += 2 / root * np.abs(z)
-    return Reference(value, magnitude, terms(problem), admitted)
+    magnitude[np.isinf(z)] = 0
+    return Reference(value, magnitude, count, admitted)
 
 
 def _relu(z: Numbers) -> Numbers:
@@ -137,11 +147,22 @@ def _gelu_steepest(_low: Numbers, high: Numbers) -> Numbers:
     return _normal_below(at) + np.abs(at) * np.exp(-0.5 * np.square(at)) / math.sqrt(2.0 * math.pi)
 
 
+def _silu(z: Numbers) -> Numbers:
+    return z * _sigmoid(z)
+
+
+def _silu_steepest(_low: Numbers, high: Numbers) -> Numbers:
+    """With s = sigmoid, |s + t s (1 - s)| <= s + |t| s (1 - s), which rises up to t = 2.4, then falls to 1."""
+    at = np.minimum(high, 2.399357280515468)  # where t tanh(t / 2) = 2
+    return _sigmoid(at) + np.abs(at) * _sigmoid_steepest(at, at)
+
+
 IDENTITY = Activation(lambda z: z, lambda low, _high: np.ones_like(low))
 RELU = Activation(_relu, _relu_steepest)
 SIGMOID = Activation(_sigmoid, _sigmoid_steepest, roundoffs=6)
 TANH = Activation(np.tanh, _tanh_steepest, roundoffs=4)
 GELU = Activation(_gelu, _gelu_steepest, roundoffs=11, argument_roundoffs=2)
+SILU = Activation(_silu, _silu_steepest, roundoffs=6)
 
 ACTIVATIONS: Mapping[str, Activation] = {
     "none": IDENTITY,
@@ -149,4 +170,5 @@ ACTIVATIONS: Mapping[str, Activation] = {
     "sigmoid": SIGMOID,
     "tanh": TANH,
     "gelu": GELU,
+    "silu": SILU,
 }

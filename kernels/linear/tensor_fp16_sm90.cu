@@ -11,14 +11,33 @@
 #include "parts/product.cuh"
 #include "parts/survey.cuh"
 
+#if PACKED_B
+#define KEPT_PARAMETER , unsigned char* __restrict__ kept
+#define MEMORY (Memory{workspace, kept})
+#else
+#define KEPT_PARAMETER
+#define MEMORY (Memory{workspace, nullptr})
+#endif
 #define PARAMETERS \
   const REAL* __restrict__ X, const REAL* __restrict__ W, const REAL* __restrict__ b, REAL* __restrict__ Y, \
-      unsigned char* __restrict__ workspace
+      unsigned char* __restrict__ workspace KEPT_PARAMETER
 
-extern "C" __global__ void __launch_bounds__(SURVEY_THREADS) linear_survey(PARAMETERS) { survey(X, W, workspace); }
+extern "C" __global__ void __launch_bounds__(SURVEY_THREADS) __cluster_dims__(SURVEY_CLUSTER, 1, 1)
+linear_survey(PARAMETERS) {
+  survey(X, W, MEMORY);
+}
 
-extern "C" __global__ void __launch_bounds__(PACK_THREADS) linear_pack(PARAMETERS) { pack(X, W, workspace); }
+extern "C" __global__ void __launch_bounds__(PACK_THREADS) linear_pack(PARAMETERS) { pack(X, W, MEMORY); }
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1) __cluster_dims__(CLUSTER, 1, 1) linear(PARAMETERS) {
-  multiply_packed(Epilogue{b, Y}, workspace);
+  multiply_packed(Epilogue{b, Y}, MEMORY);
 }
+
+#if PACKED_B
+extern "C" __global__ void __launch_bounds__(SURVEY_THREADS) __cluster_dims__(KEEP_CLUSTER, 1, 1)
+linear_keep_survey(PARAMETERS) {
+  survey_kept(W, MEMORY);
+}
+
+extern "C" __global__ void __launch_bounds__(PACK_THREADS) linear_keep_pack(PARAMETERS) { pack_kept(W, MEMORY); }
+#endif

@@ -8,8 +8,10 @@ from functools import lru_cache
 from typing import TypeVar
 
 from tilewright.kernels.gemm import declaration as gemm
+from tilewright.kernels.gemm.tensor_fp64_space import TENSOR_FP64
+from tilewright.kernels.gemm.tensor_half_space import TENSOR_HALF
 from tilewright.kernels.gemm.tensor_mma_space import TENSOR1XTF32, TENSOR3XTF32
-from tilewright.kernels.kernel import Preparation, Variant
+from tilewright.kernels.kernel import Preparation, TensorMap, Variant
 from tilewright.kernels.problem import Problem
 from tilewright.kernels.space import Constraint, Values
 
@@ -19,7 +21,8 @@ Result = TypeVar("Result")
 @lru_cache(maxsize=64)  # enumerating a space asks for the same one thousands of times
 def product(p: Problem) -> Problem:
     """The gemm inside: X Wᵀ, with W as its transposed B."""
-    return gemm.KERNEL.problem(p.shape, p.dtype, {"trans_b": True, "accuracy": p.options["accuracy"]})
+    options = {"trans_b": True} | {name: p.options[name] for name in ("accuracy", "packed_b", "output")}
+    return gemm.KERNEL.problem(p.shape, p.dtype, options)
 
 
 def on_product(ask: Callable[[Values, Problem], Result]) -> Callable[[Values, Problem], Result]:
@@ -32,16 +35,27 @@ def constraint_on_product(constraint: Constraint) -> Constraint:
     return Constraint(constraint.name, lambda c, p, d: constraint.holds(c, product(p), d))
 
 
+ARGUMENTS = {"A": "X", "B": "W", "C": "Y"}
+"""The layer's, by those of the product inside."""
+
+
 def fused(variant: Variant, doc: str) -> Variant:
     """The layer by gemm's variant."""
+
+    def tensor_maps(c: Values, p: Problem) -> tuple[TensorMap, ...]:
+        return tuple(replace(one, tensor=ARGUMENTS[one.tensor]) for one in variant.tensor_maps(c, product(p)))
+
     return replace(
         variant,
         doc=doc,
         launch=on_product(variant.launch),
         before=tuple(Preparation(one.name, on_product(one.launch)) for one in variant.before),
+        packing=tuple(Preparation(one.name, on_product(one.launch)) for one in variant.packing),
+        kept_bytes=lambda p: variant.kept_bytes(product(p)),
         constraints=tuple(constraint_on_product(constraint) for constraint in variant.constraints),
         static_shared_bytes=on_product(variant.static_shared_bytes),
         workspace_bytes=on_product(variant.workspace_bytes),
+        tensor_maps=tensor_maps,
         supports=lambda p: variant.supports(product(p)),
         has_room=lambda p, d: variant.has_room(product(p), d),
     )
@@ -49,3 +63,5 @@ def fused(variant: Variant, doc: str) -> Variant:
 
 LINEAR_TENSOR3XTF32 = fused(TENSOR3XTF32, "FP32 accuracy on tensor cores, bias and activation applied in registers.")
 LINEAR_TENSOR1XTF32 = fused(TENSOR1XTF32, "Inputs rounded to TF32, on tensor cores; bias and activation in registers.")
+LINEAR_TENSOR_HALF = fused(TENSOR_HALF, "bfloat16 and float16 on tensor cores, bias and activation in registers.")
+LINEAR_TENSOR_FP64 = fused(TENSOR_FP64, "FP64 on tensor cores, bias and activation applied in registers.")

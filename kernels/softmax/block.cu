@@ -10,24 +10,24 @@
 
 extern "C" __global__ void __launch_bounds__(BLOCK)
 softmax(const REAL* __restrict__ X, REAL* __restrict__ Y) {
-  __shared__ REAL warp_highest[WARPS], warp_sums[WARPS];
+  __shared__ Sum warp_highest[WARPS], warp_sums[WARPS];
   const size_t row = static_cast<size_t>(blockIdx.x) * N;
   const REAL* x = X + row;
-  REAL highest = LOWEST;
+  Sum highest = LOWEST;
 #pragma unroll STEPS_TOGETHER
   for (unsigned j = threadIdx.x * VECTOR_WIDTH; j < N; j += STEP) {
     const Vector vector = load_pack<VECTOR_WIDTH>(x + j);
 #pragma unroll
-    for (unsigned w = 0; w < VECTOR_WIDTH; ++w) highest = max(highest, vector.lane[w]);
+    for (unsigned w = 0; w < VECTOR_WIDTH; ++w) highest = max(highest, Sum(vector.lane[w]));
   }
   highest = block_max(highest, warp_highest);
 
-  REAL sum = 0;
+  Sum sum = 0;
 #pragma unroll STEPS_TOGETHER
   for (unsigned j = threadIdx.x * VECTOR_WIDTH; j < N; j += STEP) {
     const Vector vector = load_pack<VECTOR_WIDTH>(x + j);
 #pragma unroll
-    for (unsigned w = 0; w < VECTOR_WIDTH; ++w) sum += exp(vector.lane[w] - highest);
+    for (unsigned w = 0; w < VECTOR_WIDTH; ++w) sum += exp(Sum(vector.lane[w]) - highest);
   }
   write_row(x, Y + row, highest, block_sum(sum, warp_sums));
 }

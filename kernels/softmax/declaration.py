@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from tilewright.kernels.dtypes import HALF
 from tilewright.kernels.kernel import Kernel, Launch, Tensor, Variant
 from tilewright.kernels.problem import Limits, Problem
 from tilewright.kernels.softmax.reference import softmax_reference
@@ -37,7 +38,7 @@ def launch_block(c: Values, p: Problem) -> Launch:
 
 def shared_bytes_block(c: Values, p: Problem) -> int:
     """A largest and a sum a warp."""
-    return 2 * (c.BLOCK // 32) * p.item_bytes
+    return 2 * (c.BLOCK // 32) * p.sum_bytes
 
 
 def vector_fits(c: Values, p: Problem, _d: Limits) -> bool:
@@ -54,7 +55,7 @@ def row_is_held(c: Values, p: Problem, d: Limits) -> bool:
     """Whether a lane's part of the row fits its registers, by estimate."""
     available = min(d.max_registers_per_thread, d.registers_per_multiprocessor // (32 * c.WARPS))
     numbers = held(c, p)
-    return numbers <= HELD_ELEMENTS and numbers * p.item_bytes // 4 + OTHER_REGISTERS <= available
+    return numbers <= HELD_ELEMENTS and numbers * p.sum_bytes // 4 + OTHER_REGISTERS <= available
 
 
 def rows_exist(c: Values, p: Problem, _d: Limits) -> bool:
@@ -69,7 +70,7 @@ def columns_last(c: Values, p: Problem, _d: Limits) -> bool:
 
 
 VECTOR_FITS = Constraint("rows divide into vectors of at most 16 bytes", vector_fits)
-VECTOR_WIDTH = powers_of_two("VECTOR_WIDTH", 1, 4, default=4, doc="elements in one access to memory")
+VECTOR_WIDTH = powers_of_two("VECTOR_WIDTH", 1, 8, default=4, doc="elements in one access to memory")
 BLOCK_PARAMETERS = (
     powers_of_two("BLOCK", 32, 1024, default=256, doc="threads of a block"),
     VECTOR_WIDTH,
@@ -135,7 +136,7 @@ KERNEL = Kernel(
     doc="y = exp(x - max) / sum of exp(x - max) over each row of X, (m, n) row-major.",
     folder=Path(__file__).parent,
     axes=("m", "n"),
-    dtypes=("float32", "float64"),
+    dtypes=("float32", "float64", *HALF),
     options=(),
     arguments=(
         Tensor("X", "input", lambda p: (p.shape["m"], p.shape["n"])),

@@ -11,24 +11,24 @@
 
 extern "C" __global__ void __launch_bounds__(BLOCK)
 softmax(const REAL* __restrict__ X, REAL* __restrict__ Y) {
-  __shared__ REAL warp_highest[WARPS], warp_sums[WARPS];
+  __shared__ Sum warp_highest[WARPS], warp_sums[WARPS];
   const size_t row = static_cast<size_t>(blockIdx.x) * N;
   const REAL* x = X + row;
-  REAL highest = LOWEST, sum = 0;
+  Sum highest = LOWEST, sum = 0;
 #pragma unroll STEPS_TOGETHER
   for (unsigned j = threadIdx.x * VECTOR_WIDTH; j < N; j += STEP) {
     const Vector vector = load_pack<VECTOR_WIDTH>(x + j);
-    REAL higher = highest;
+    Sum higher = highest;
 #pragma unroll
-    for (unsigned w = 0; w < VECTOR_WIDTH; ++w) higher = max(higher, vector.lane[w]);
+    for (unsigned w = 0; w < VECTOR_WIDTH; ++w) higher = max(higher, Sum(vector.lane[w]));
     if (higher > highest) {
       sum *= exp(highest - higher);
       highest = higher;
     }
 #pragma unroll
-    for (unsigned w = 0; w < VECTOR_WIDTH; ++w) sum += exp(vector.lane[w] - highest);
+    for (unsigned w = 0; w < VECTOR_WIDTH; ++w) sum += exp(Sum(vector.lane[w]) - highest);
   }
-  const REAL row_highest = block_max(highest, warp_highest);
+  const Sum row_highest = block_max(highest, warp_highest);
   sum *= exp(highest - row_highest);
   write_row(x, Y + row, row_highest, block_sum(sum, warp_sums));
 }

@@ -14,15 +14,15 @@ constexpr unsigned N = SHAPE_N;
 
 // Where a search for the largest starts: the lowest finite number, because minus infinity less itself is no number,
 // and a row may hold minus infinities (masked elements; their share is 0).
-#if REAL_BYTES == 4
-constexpr REAL LOWEST = -3.402823466e+38f;
+#if REAL_BYTES <= 4
+constexpr Sum LOWEST = -3.402823466e+38f;
 #else
-constexpr REAL LOWEST = -1.7976931348623157e+308;
+constexpr Sum LOWEST = -1.7976931348623157e+308;
 #endif
 
 // The largest and the sum over LANES neighbouring lanes, in each of them. Every lane of the warp must call them.
 template <unsigned LANES_TOGETHER>
-__device__ __forceinline__ REAL lanes_max(REAL value) {
+__device__ __forceinline__ Sum lanes_max(Sum value) {
 #pragma unroll
   for (unsigned distance = LANES_TOGETHER / 2; distance > 0; distance /= 2) {
     value = max(value, __shfl_xor_sync(0xffffffffu, value, distance));
@@ -30,7 +30,7 @@ __device__ __forceinline__ REAL lanes_max(REAL value) {
   return value;
 }
 template <unsigned LANES_TOGETHER>
-__device__ __forceinline__ REAL lanes_sum(REAL value) {
+__device__ __forceinline__ Sum lanes_sum(Sum value) {
 #pragma unroll
   for (unsigned distance = LANES_TOGETHER / 2; distance > 0; distance /= 2) {
     value += __shfl_xor_sync(0xffffffffu, value, distance);

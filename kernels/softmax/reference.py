@@ -7,8 +7,9 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from tilewright.kernels.dtypes import SMALLEST_NORMAL, UNIT_ROUNDOFF
 from tilewright.kernels.kernel import Arrays, Reference
-from tilewright.kernels.problem import SMALLEST_NORMAL, UNIT_ROUNDOFF, Problem
+from tilewright.kernels.problem import Problem
 
 _OTHER_ROUNDOFFS = 14
 """4 for exp, 4 for the mean of the others' exp, 2 for the division, 4 for the last step of a late largest."""
@@ -44,12 +45,12 @@ def softmax_reference(problem: Problem, arrays: Arrays, _scalars: Mapping[str, f
     value /= value.sum(axis=1, keepdims=True)
     np.minimum(np.abs(x), _FARTHEST, out=x)
     terms = problem.shape["n"]
-    root, unit = math.sqrt(terms), UNIT_ROUNDOFF[problem.dtype]
+    root, unit = math.sqrt(terms), UNIT_ROUNDOFF[problem.sum_dtype]
     mean = np.einsum("ij,ij->i", value, x)[:, np.newaxis]
     magnitude = x
     magnitude += mean + _OTHER_ROUNDOFFS
     magnitude /= root
     magnitude += 1.0
     magnitude *= value
-    magnitude += 2 * SMALLEST_NORMAL[problem.dtype] / (root * unit)
+    magnitude += 2 * SMALLEST_NORMAL[problem.sum_dtype] / (root * unit)
     return Reference(value, magnitude, terms)

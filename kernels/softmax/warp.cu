@@ -28,30 +28,31 @@ softmax(const REAL* __restrict__ X, REAL* __restrict__ Y) {
   const unsigned row = blockIdx.x * (32 * WARPS / LANES) + threadIdx.x / LANES;
   // Past the end: the last row again, and no write, because shuffles want every lane.
   const REAL* x = X + static_cast<size_t>(row < M ? row : M - 1) * N;
-  Vector held[STEPS];
-  REAL highest = LOWEST, sum = 0;
+  Sum held[STEPS][VECTOR_WIDTH];
+  Sum highest = LOWEST, sum = 0;
 #pragma unroll
   for (unsigned s = 0; s < STEPS; ++s) {
     if (N % STEP != 0 && first + s * STEP >= N) continue;
-    held[s] = load_pack<VECTOR_WIDTH>(x + first + s * STEP);
+    const Vector vector = load_pack<VECTOR_WIDTH>(x + first + s * STEP);
 #pragma unroll
-    for (unsigned w = 0; w < VECTOR_WIDTH; ++w) highest = max(highest, held[s].lane[w]);
+    for (unsigned w = 0; w < VECTOR_WIDTH; ++w) highest = max(highest, held[s][w] = vector.lane[w]);
   }
   highest = lanes_max<LANES>(highest);
 #pragma unroll
   for (unsigned s = 0; s < STEPS; ++s) {
     if (N % STEP != 0 && first + s * STEP >= N) continue;
 #pragma unroll
-    for (unsigned w = 0; w < VECTOR_WIDTH; ++w) sum += held[s].lane[w] = exp(held[s].lane[w] - highest);
+    for (unsigned w = 0; w < VECTOR_WIDTH; ++w) sum += held[s][w] = exp(held[s][w] - highest);
   }
-  const REAL scale = REAL(1) / lanes_sum<LANES>(sum);
+  const Sum scale = Sum(1) / lanes_sum<LANES>(sum);
   if (row >= M) return;
   REAL* y = Y + static_cast<size_t>(row) * N;
 #pragma unroll
   for (unsigned s = 0; s < STEPS; ++s) {
     if (N % STEP != 0 && first + s * STEP >= N) continue;
+    Vector vector;
 #pragma unroll
-    for (unsigned w = 0; w < VECTOR_WIDTH; ++w) held[s].lane[w] *= scale;
-    store_pack<VECTOR_WIDTH>(y + first + s * STEP, held[s]);
+    for (unsigned w = 0; w < VECTOR_WIDTH; ++w) vector.lane[w] = held[s][w] * scale;
+    store_pack<VECTOR_WIDTH>(y + first + s * STEP, vector);
   }
 }

@@ -11,9 +11,12 @@ __device__ __forceinline__ Pack<WIDTH> load_streaming(const REAL* source) {
     float4 quad[(WIDTH * REAL_BYTES + 15) / 16];
     float2 pair;
     float single;
+    unsigned short half;
     Pack<WIDTH> pack;
   } bits;
-  if constexpr (WIDTH * REAL_BYTES == 4) {
+  if constexpr (WIDTH * REAL_BYTES == 2) {
+    bits.half = __ldcs(reinterpret_cast<const unsigned short*>(source));
+  } else if constexpr (WIDTH * REAL_BYTES == 4) {
     bits.single = __ldcs(reinterpret_cast<const float*>(source));
   } else if constexpr (WIDTH * REAL_BYTES == 8) {
     bits.pair = __ldcs(reinterpret_cast<const float2*>(source));

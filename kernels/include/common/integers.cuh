@@ -5,6 +5,8 @@ namespace tw {
 
 __device__ constexpr unsigned min(unsigned a, unsigned b) { return a < b ? a : b; }
 
+__device__ constexpr unsigned max(unsigned a, unsigned b) { return a > b ? a : b; }
+
 __device__ constexpr unsigned gcd(unsigned a, unsigned b) { return b == 0 ? a : gcd(b, a % b); }
 
 // How many tiles of `tile` cover `extent`.

@@ -1,6 +1,7 @@
 // The product op(A) op(B), M x K times K x N, that a kernel computes or has inside: its sizes and layouts as constants.
 // A kernel with other defaults defines them first (linear/problem.cuh).
 #pragma once
+#include "common/integers.cuh"
 
 #ifndef SHAPE_M
 #define SHAPE_M 512   // rows of op(A)
@@ -14,17 +15,56 @@
 #define TRANS_B 0     // 0: B is stored (k, n); 1: as (n, k)
 #endif
 
+#ifndef SHAPE_BATCH
+#define SHAPE_BATCH 1   // products of one launch, each with matrices of its own
+#endif
+// Elements from a row of a matrix, as it is stored, to the next. At least the length of a row.
+#ifndef SHAPE_LDA
+#define SHAPE_LDA (TRANS_A ? SHAPE_M : SHAPE_K)
+#endif
+#ifndef SHAPE_LDB
+#define SHAPE_LDB (TRANS_B ? SHAPE_K : SHAPE_N)
+#endif
+#ifndef SHAPE_LDC
+#define SHAPE_LDC SHAPE_N
+#endif
+// Elements from a matrix of the batch to the next; 0 where all products share an operand.
+#ifndef SHAPE_STRIDE_A
+#define SHAPE_STRIDE_A (static_cast<size_t>(TRANS_A ? SHAPE_K : SHAPE_M) * SHAPE_LDA)
+#endif
+#ifndef SHAPE_STRIDE_B
+#define SHAPE_STRIDE_B (static_cast<size_t>(TRANS_B ? SHAPE_N : SHAPE_K) * SHAPE_LDB)
+#endif
+#ifndef SHAPE_STRIDE_C
+#define SHAPE_STRIDE_C (static_cast<size_t>(SHAPE_M) * SHAPE_LDC)
+#endif
+
 // Unsigned: an axis may be 2^31 - 1, and the end of its last tile then lies beyond a signed int.
 constexpr unsigned M = SHAPE_M;
 constexpr unsigned N = SHAPE_N;
 constexpr unsigned K = SHAPE_K;
+[[maybe_unused]] constexpr unsigned BATCH = SHAPE_BATCH;
+[[maybe_unused]] constexpr unsigned LDA = SHAPE_LDA, LDB = SHAPE_LDB, LDC = SHAPE_LDC;
+[[maybe_unused]] constexpr size_t STRIDE_A = SHAPE_STRIDE_A, STRIDE_B = SHAPE_STRIDE_B, STRIDE_C = SHAPE_STRIDE_C;
 
-// Where element (row, p) of op(A) lies in A.
+// What divides the length of a stored row, the distance of rows and that of matrices, and 16: the widest vectors that
+// never reach across the end of a row start where this many elements divide the column.
+__device__ constexpr unsigned row_divisor(unsigned length, unsigned lead, size_t stride) {
+  return tw::gcd(tw::gcd(length, lead), tw::gcd(static_cast<unsigned>(stride % 16), 16));
+}
+[[maybe_unused]] constexpr unsigned DIVISOR_A = row_divisor(TRANS_A ? M : K, LDA, STRIDE_A);
+[[maybe_unused]] constexpr unsigned DIVISOR_B = row_divisor(TRANS_B ? K : N, LDB, STRIDE_B);
+[[maybe_unused]] constexpr unsigned DIVISOR_C = row_divisor(N, LDC, STRIDE_C);
+
+// The matrix of the batch that a block computes where blockIdx.y says so.
+__device__ __forceinline__ unsigned matrix_of_block() { return BATCH > 1 ? blockIdx.y : 0; }
+
+// Where element (row, p) of op(A) lies in its matrix.
 __device__ __forceinline__ size_t index_a(unsigned row, unsigned p) {
-  return TRANS_A ? static_cast<size_t>(p) * M + row : static_cast<size_t>(row) * K + p;
+  return TRANS_A ? static_cast<size_t>(p) * LDA + row : static_cast<size_t>(row) * LDA + p;
 }
 
-// Where element (p, column) of op(B) lies in B.
+// Where element (p, column) of op(B) lies in its matrix.
 __device__ __forceinline__ size_t index_b(unsigned p, unsigned column) {
-  return TRANS_B ? static_cast<size_t>(column) * K + p : static_cast<size_t>(p) * N + column;
+  return TRANS_B ? static_cast<size_t>(column) * LDB + p : static_cast<size_t>(p) * LDB + column;
 }

@@ -1,9 +1,30 @@
-// REAL, the element type that the problem decides, and Pack: several neighbours that move in one instruction.
+// REAL, the element type that the problem decides; Sum, what its elements are added up in; Out, what results are stored
+// as; and Pack: several neighbours that move in one instruction.
 #pragma once
 
 #ifndef REAL
 #define REAL float
 #define REAL_BYTES 4
+#endif
+
+#if REAL_BYTES == 2
+#include "common/half.cuh"
+#undef REAL   // our own types: every operation on them is one on float, while NVIDIA's round each to 16 bits
+#ifdef REAL_IS_BFLOAT16
+#define REAL tw::bfloat16
+#else
+#define REAL tw::float16
+#endif
+typedef float Sum;
+#else
+typedef REAL Sum;
+#endif
+
+// What results are stored as: REAL, or float where a half type's option `output` says so.
+#ifdef OUTPUT_FLOAT32
+typedef float Out;
+#else
+typedef REAL Out;
 #endif
 
 [[maybe_unused]] constexpr unsigned QUAD = 16 / REAL_BYTES;   // elements of one 16-byte access

@@ -8,8 +8,8 @@
 #include "common/real.cuh"
 
 // The workspace: a counter for each of `groups` groups of blocks, then partial sums from the next multiple of 16 bytes.
-__device__ __forceinline__ REAL* partial_sums(unsigned char* start, size_t groups) {
-  return reinterpret_cast<REAL*>(start + (groups * sizeof(unsigned) + 15) / 16 * 16);
+__device__ __forceinline__ Sum* partial_sums(unsigned char* start, size_t groups) {
+  return reinterpret_cast<Sum*>(start + (groups * sizeof(unsigned) + 15) / 16 * 16);
 }
 
 // Whether this block is the last of the `parts` blocks of its group, the same in all its threads. Before it, a block
@@ -29,12 +29,12 @@ __device__ __forceinline__ bool arrives_last(unsigned char* start, unsigned grou
 // Adds up PARTS times OUTPUTS partial sums, part after part in memory, and calls `write(output, sum)` once for each
 // output. OUTPUTS and THREADS, those of the block, are powers of two; every thread must call it.
 template <unsigned PARTS, unsigned OUTPUTS, unsigned THREADS, class Write>
-__device__ __forceinline__ void add_parts(const REAL* partial, Write write) {
+__device__ __forceinline__ void add_parts(const Sum* partial, Write write) {
   constexpr unsigned SHARE = THREADS > OUTPUTS ? THREADS / OUTPUTS : 1;
   constexpr unsigned TEAM = SHARE < 32 ? SHARE : 32;   // threads that share an output
   const unsigned member = threadIdx.x % TEAM;
   for (unsigned output = threadIdx.x / TEAM; output < OUTPUTS; output += THREADS / TEAM) {   // whole warps stay together
-    REAL sum = 0;
+    Sum sum = 0;
 #pragma unroll 8
     for (unsigned part = member; part < PARTS; part += TEAM) {
       sum += __ldcg(partial + static_cast<size_t>(part) * OUTPUTS + output);

@@ -8,11 +8,11 @@
 // contiguous in memory: one k, or one x where ALONG_K. Threads stand LANES wide along a line. In shared memory what
 // belongs to one k is contiguous, so an operand ALONG_K is turned on the way: by asynchronous copies of single elements,
 // or, with HELD and where lines divide into quads, by registers that hold quads from the start of a step to its end.
-template <unsigned TILE_X, unsigned EXTENT, bool ALONG_K>
+// Lines are LEADING elements apart; DIVISOR is what row_divisor says of them.
+template <unsigned TILE_X, unsigned EXTENT, bool ALONG_K, unsigned LEADING, unsigned DIVISOR>
 struct Operand {
-  static constexpr unsigned LEADING = ALONG_K ? K : EXTENT;   // length of a line in memory
-  static constexpr bool BY_QUADS = HELD && ALONG_K && K % QUAD == 0;
-  static constexpr unsigned WIDTH = ALONG_K && !BY_QUADS ? 1 : tw::gcd(LEADING, QUAD);
+  static constexpr bool BY_QUADS = HELD && ALONG_K && DIVISOR % QUAD == 0;
+  static constexpr unsigned WIDTH = ALONG_K && !BY_QUADS ? 1 : tw::gcd(DIVISOR, QUAD);
   static constexpr unsigned PER_LINE = (ALONG_K ? TILE_K : TILE_X) / WIDTH;
   static constexpr unsigned LINES = ALONG_K ? TILE_X : TILE_K;
   // Two sectors of memory where single elements are turned: more lanes would meet in the same banks.
@@ -41,7 +41,7 @@ struct Operand {
     line = threadIdx.x / LANES;
     place = threadIdx.x % LANES * WIDTH;
     const unsigned x = x0 + (ALONG_K ? line : place), k = p + (ALONG_K ? place : line);
-    source = matrix + (ALONG_K ? static_cast<size_t>(x) * K + k : static_cast<size_t>(k) * EXTENT + x);
+    source = matrix + (ALONG_K ? static_cast<size_t>(x) * LEADING + k : static_cast<size_t>(k) * LEADING + x);
     target = ALONG_K ? start(place) + line : start(line) + place;
     if (!BY_QUADS) target = target * REAL_BYTES + shared_address(buffers);
   }
@@ -128,7 +128,7 @@ struct Operand {
   }
 
   __device__ __forceinline__ void advance() {
-    source += ALONG_K ? TILE_K : static_cast<size_t>(TILE_K) * EXTENT;
+    source += ALONG_K ? TILE_K : static_cast<size_t>(TILE_K) * LEADING;
     p += TILE_K;
   }
 };

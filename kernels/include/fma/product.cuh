@@ -6,7 +6,7 @@
 using TileSums = SplitTile<WPT_M, WPT_N, THREADS, CLUSTER, SPLIT>;
 
 // The widest stores that rows of C and runs of a thread's sums divide into.
-constexpr unsigned WIDTH_C = tw::gcd(N, ShareN::RUN);
+constexpr unsigned WIDTH_C = tw::gcd(DIVISOR_C, ShareN::RUN);
 
 // WIDTH_C neighbours of C, where they are this tile's to write.
 template <class Epilogue>
@@ -42,7 +42,8 @@ __device__ __forceinline__ void compute(
   if constexpr (SHARED || CROSSING) __syncthreads();   // the last step is read to its end
   if constexpr (SHARED) {
     if (work.parts > 1) {
-      TileSums::add(sum, shared, workspace, work.tile, TILES_M * TILES_N, work.part, work.parts, write);
+      const unsigned tile = matrix_of_block() * (TILES_M * TILES_N) + work.tile;
+      TileSums::add(sum, shared, workspace, tile, BATCH * (TILES_M * TILES_N), work.part, work.parts, write);
       return;
     }
   }

@@ -80,11 +80,27 @@ struct Share {
   }
 };
 
+// Where the elements of an operand lie: `x` is a row of op(A) or a column of op(B). A kernel whose operands are no matrices
+// has places of its own (conv/patches.cuh).
+#ifndef PATCHES
+// Of matrices rows are LEADING elements apart; RUN is what row_divisor says of them.
+template <bool ALONG_K, unsigned LEADING, unsigned DIVISOR>
+struct MatrixPlaces {
+  static constexpr unsigned RUN = DIVISOR;   // vectors divide it
+  // Whether element p of line x is stored at all, and how far behind the first of all.
+  __device__ static __forceinline__ bool find(unsigned x, unsigned p, size_t& at) {
+    at = ALONG_K ? static_cast<size_t>(x) * LEADING + p : static_cast<size_t>(p) * LEADING + x;
+    return true;
+  }
+};
+typedef MatrixPlaces<!TRANS_A, LDA, DIVISOR_A> PlacesA;
+typedef MatrixPlaces<TRANS_B, LDB, DIVISOR_B> PlacesB;
+#endif
+
 // The block's walk through one operand along k: TILE_K x TILE_X elements a step, X being m for A and n for B.
-template <unsigned TILE_X, unsigned EXTENT, bool ALONG_K>
+template <unsigned TILE_X, unsigned EXTENT, bool ALONG_K, class Places>
 struct Operand {
-  static constexpr unsigned LEADING = ALONG_K ? K : EXTENT;                      // length of a row in memory
-  static constexpr unsigned WIDTH = LEADING % VECTOR_WIDTH == 0 ? VECTOR_WIDTH : 1;
+  static constexpr unsigned WIDTH = Places::RUN % VECTOR_WIDTH == 0 ? VECTOR_WIDTH : 1;
   static constexpr unsigned PER_ROW = (ALONG_K ? TILE_K : TILE_X) / WIDTH;       // vectors of one row in a tile
   static constexpr unsigned VECTORS = TILE_K * TILE_X / WIDTH;
   static constexpr unsigned LOADS = tw::ceil_div(VECTORS, THREADS);                    // vectors of one thread
@@ -118,8 +134,9 @@ struct Operand {
     for (unsigned i = 0; i < LOADS; ++i) {
       const unsigned vector = number(i), x = x0 + x_of(vector), p = p0 + p_of(vector);
       const bool inside = has(vector) && (EXTENT % TILE_X == 0 || x < EXTENT) && (K % TILE_K == 0 || p < K);
-      const size_t at = ALONG_K ? static_cast<size_t>(x) * K + p : static_cast<size_t>(p) * EXTENT + x;
-      staged[i] = inside ? load_pack<WIDTH>(source + at) : Pack<WIDTH>{};
+      size_t at;
+      const bool stored = Places::find(x, p, at);
+      staged[i] = inside && stored ? load_pack<WIDTH>(source + at) : Pack<WIDTH>{};
     }
   }
 
@@ -139,8 +156,8 @@ struct Operand {
   }
 };
 
-typedef Operand<TILE_M, M, !TRANS_A> OperandA;
-typedef Operand<TILE_N, N, TRANS_B> OperandB;
+typedef Operand<TILE_M, M, !TRANS_A, PlacesA> OperandA;
+typedef Operand<TILE_N, N, TRANS_B, PlacesB> OperandB;
 typedef Share<WPT_M, THREADS_M> ShareM;
 typedef Share<WPT_N, THREADS_N> ShareN;
 
@@ -206,7 +223,7 @@ template <class Finish>
 __device__ __forceinline__ void write_tile(
     const REAL (&sum)[WPT_M][WPT_N], REAL* C, const Origin& origin, const Patch& patch, const Finish& finish) {
   constexpr unsigned FITTING = tw::min(ShareN::RUN, VECTOR_WIDTH);
-  constexpr unsigned WIDTH = N % FITTING == 0 ? FITTING : 1;
+  constexpr unsigned WIDTH = DIVISOR_C % FITTING == 0 ? FITTING : 1;
 #pragma unroll
   for (unsigned i = 0; i < WPT_M; ++i) {
     const unsigned row = origin.m + ShareM::at(patch.m, i);
@@ -215,7 +232,7 @@ __device__ __forceinline__ void write_tile(
     for (unsigned j = 0; j < WPT_N; j += WIDTH) {
       const unsigned column = origin.n + ShareN::at(patch.n, j);
       if (N % TILE_N != 0 && column >= N) continue;
-      REAL* target = C + static_cast<size_t>(row) * N + column;
+      REAL* target = C + static_cast<size_t>(row) * LDC + column;
       Pack<WIDTH> out = {};
       if (Finish::READS_C) out = load_pack<WIDTH>(target);
 #pragma unroll

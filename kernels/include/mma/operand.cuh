@@ -32,11 +32,13 @@ __device__ __forceinline__ void copy_some(const Operand& operand, unsigned offse
   }
 }
 
-template <unsigned TILE_X, unsigned WARP_X, unsigned EXTENT, bool ALONG_K>
+// LEADING elements from a line in memory to the next, STRIDE from a matrix to the next. Copies divide DIVISIBLE elements,
+// so that none is partly outside.
+template <unsigned TILE_X, unsigned WARP_X, unsigned EXTENT, unsigned LEADING, size_t STRIDE, bool ALONG_K,
+          unsigned DIVISIBLE = tw::gcd(tw::gcd(LEADING, ALONG_K ? K : EXTENT), tw::gcd(STRIDE % QUAD, QUAD))>
 struct TensorOperand {
-  static constexpr unsigned LEADING = ALONG_K ? K : EXTENT;          // length of a line in memory
   static constexpr unsigned LINE = ALONG_K ? TILE_K : TILE_X, LINES = ALONG_K ? TILE_X : TILE_K;
-  static constexpr unsigned WIDTH = tw::gcd(LEADING, QUAD);   // elements of a copy
+  static constexpr unsigned WIDTH = tw::gcd(DIVISIBLE, QUAD);   // elements of a copy
   static constexpr unsigned PER_LINE = LINE / WIDTH;
   static constexpr unsigned LANES = PER_LINE < THREADS ? PER_LINE : THREADS;   // all are powers of two
   static constexpr unsigned ACROSS = PER_LINE / LANES, LINES_AT_ONCE = THREADS / LANES;
@@ -62,7 +64,7 @@ struct TensorOperand {
     line = threadIdx.x / LANES;
     place = threadIdx.x % LANES * WIDTH;
     const unsigned x = x0 + (ALONG_K ? line : place), k = p + (ALONG_K ? place : line);
-    source = matrix + (ALONG_K ? static_cast<size_t>(x) * K + k : static_cast<size_t>(k) * EXTENT + x);
+    source = matrix + (ALONG_K ? static_cast<size_t>(x) * LEADING + k : static_cast<size_t>(k) * LEADING + x);
     target = buffers + (line * LINE + (place ^ permutation(line) * 4)) * REAL_BYTES;
     const unsigned g = threadIdx.x % 32 / 4, t = threadIdx.x % 4, first_x = warp_x + x_of<READ>(0, g);
     share = ALONG_K ? first_x * LINE + (t ^ permutation(first_x)) * 4
@@ -98,7 +100,7 @@ struct TensorOperand {
     }
   }
   __device__ __forceinline__ void advance() {
-    source += ALONG_K ? TILE_K : static_cast<size_t>(TILE_K) * EXTENT;
+    source += ALONG_K ? TILE_K : static_cast<size_t>(TILE_K) * LEADING;
     p += TILE_K;
   }
 

@@ -1,13 +1,14 @@
 // The variants `tensor3xtf32` and `tensor1xtf32` as a whole: op(A) op(B), tile by tile, each finished sum handed to the
 // kernel's Epilogue.
 #pragma once
-#include "common/recompute.cuh"
+#include "common/second_pass.cuh"
 #include "common/split_tile.cuh"
 #include "mma/tiles.cuh"
 
 using TileSums = SplitTile<WPT_M, WPT_N, THREADS, CLUSTER, SPLIT>;
 
-constexpr unsigned WIDTH_C = tw::gcd(N, QUAD);   // the widest stores that rows of C divide into
+// The widest stores that rows of C divide into.
+constexpr unsigned WIDTH_C = tw::gcd(tw::gcd(N, LDC), tw::gcd(BATCH == 1 ? 0 : STRIDE_C % QUAD, QUAD));
 
 // A quad of finished sums, as far as it is this tile's to write.
 template <class Epilogue>
@@ -24,88 +25,115 @@ __device__ __forceinline__ void write_quad(
   }
 }
 
-// A quad of sums, those that came out infinite or NaN computed again.
-__device__ __forceinline__ Pack<QUAD> recomputed(
-    Pack<QUAD> sum, const REAL* A, const REAL* B, unsigned row, unsigned column) {
-  bool all = true;
+// The sums of the block's steps, whatever the numbers are (common/second_pass.cuh). Every thread must call it.
+struct BlockSums {
+  const REAL* A;
+  const REAL* B;
+  REAL* shared;
+  const Work& work;
+  const AccumulatorLayout& layout;
+
+  template <class Pass>
+  __device__ __forceinline__ void add(Fragments& sum, Passes<Pass>& passes) const {
+    REAL* shared_b = shared + BUFFERS * OperandA::TILE_ELEMENTS;
+    OperandA a(A, shared_address(shared), work.m, work.first_step, layout.warp_m);
+    OperandB b(B, shared_address(shared_b), work.n, work.first_step, layout.warp_n);
+    add_products(sum, passes, a, b, shared, shared_b, work.steps);
+  }
+
+  __device__ __forceinline__ void compute(Sums& sum) const {
+    Fragments fragments = {};
+    Passes<FirstPass> first;
+    add(fragments, first);
+    reorder(sum, fragments);
+    if constexpr (PRODUCTS == 1) return;   // TF32 has infinities and NaN
+    multiply(sum, 1 / (FIRST_SCALE * FIRST_SCALE));
+    bool is_usual = true;
 #pragma unroll
-  for (unsigned i = 0; i < QUAD; ++i) all = all && is_finite(sum.lane[i]);
-  if (!all && row < M) {
+    for (unsigned i = 0; i < WPT_M * WPT_N; ++i) is_usual = is_usual && is_finite(sum[i / WPT_N][i % WPT_N]);
+    if (__syncthreads_or(!is_usual)) compute_again(sum);
+  }
+
+  __device__ static __forceinline__ void multiply(Sums& sum, float factor) {
+#pragma unroll
+    for (unsigned i = 0; i < WPT_M * WPT_N; ++i) sum[i / WPT_N][i % WPT_N] *= factor;
+  }
+
+  __device__ __forceinline__ void compute_again(Sums& sum) const {
+    bool is_tiny_a = false, is_tiny_b = false, is_certain;
 #pragma unroll 1
-    for (unsigned i = 0; i < QUAD && column + i < N; ++i) {
-      const REAL again = product_by_fma(A, B, row, column + i);
+    while (true) {
+      Passes<SecondPass> second = {SecondPass(is_tiny_a), SecondPass(is_tiny_b)};
+      Fragments fragments = {};
+      add(fragments, second);
+      reorder(sum, fragments);
+      multiply(sum, 1 / second.a.scale * (1 / second.b.scale));
+      is_certain = cannot_overflow(of_warp(second.a.largest), of_warp(second.b.largest));
+      const bool met_tiny_a = __syncthreads_or(!is_tiny_a && second.a.smallest.is_tiny());
+      const bool met_tiny_b = __syncthreads_or(!is_tiny_b && second.b.smallest.is_tiny());
+      if (!met_tiny_a && !met_tiny_b) break;
+      is_tiny_a |= met_tiny_a;
+      is_tiny_b |= met_tiny_b;
+    }
+    if (!is_certain) recompute(sum);
+  }
+
+  // The largest number that a lane of the warp has.
+  __device__ static __forceinline__ float of_warp(float largest) {
 #pragma unroll
-      for (unsigned lane = 0; lane < QUAD; ++lane) {
-        if (lane == i && !is_finite(sum.lane[lane])) sum.lane[lane] = again;
+    for (unsigned distance = 16; distance > 0; distance /= 2) {
+      largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, distance));
+    }
+    return largest;
+  }
+
+  // Infinite sums and NaN by FMAs.
+  __device__ __forceinline__ void recompute(Sums& sum) const {
+    const unsigned first = work.first_step * TILE_K, end = tw::min(K, (work.first_step + work.steps) * TILE_K);
+#pragma unroll 1
+    for (unsigned number = 0; number < WPT_M * WPT_N; ++number) {
+      // Registers have no addresses, so every sum is looked at for the one wanted.
+      unsigned m = work.m + layout.m, n = work.n + layout.n;
+      bool is_wanted = false;
+#pragma unroll
+      for (unsigned i = 0; i < WPT_M * WPT_N; ++i) {
+        if (i != number) continue;
+        is_wanted = !is_finite(sum[i / WPT_N][i % WPT_N]);
+        m += AccumulatorLayout::row(i / WPT_N);
+        n += AccumulatorLayout::column(i % WPT_N / QUAD) + i % QUAD;
+      }
+      if (!is_wanted || m >= M || n >= N) continue;
+      const float again = product_by_fma(A, B, m, n, first, end);
+#pragma unroll
+      for (unsigned i = 0; i < WPT_M * WPT_N; ++i) {
+        if (i == number) sum[i / WPT_N][i % WPT_N] = again;
       }
     }
   }
-  return sum;
-}
+};
 
-// The same for all sums of a thread.
-__device__ __forceinline__ void recompute(Sums& sum, const REAL* A, const REAL* B, unsigned row, unsigned column) {
-  bool all = true;
-#pragma unroll
-  for (unsigned i = 0; i < WPT_M; ++i) {
-#pragma unroll
-    for (unsigned j = 0; j < WPT_N; ++j) all = all && is_finite(sum[i][j]);
-  }
-  if (all) return;
-#pragma unroll 1
-  for (unsigned number = 0; number < WPT_M * WPT_N / QUAD; ++number) {
-    // Registers have no addresses, so every quad is looked at for the one wanted.
-    Pack<QUAD> quad = {};
-    unsigned m = 0, n = 0;
-#pragma unroll
-    for (unsigned i = 0; i < WPT_M * WPT_N; ++i) {
-      const unsigned at = i / QUAD;
-      if (at != number) continue;
-      quad.lane[i % QUAD] = sum[i / WPT_N][i % WPT_N];
-      m = row + AccumulatorLayout::row(i / WPT_N);
-      n = column + AccumulatorLayout::column(i % WPT_N / QUAD);
-    }
-    quad = recomputed(quad, A, B, m, n);
-#pragma unroll
-    for (unsigned i = 0; i < WPT_M * WPT_N; ++i) {
-      if (i / QUAD == number) sum[i / WPT_N][i % WPT_N] = quad.lane[i % QUAD];
-    }
-  }
-}
-
-// All that the block has to do. `shared` has STAGES tiles of A, as many of B; in the end with clusters the block's
-// sums.
+// All that the block has to do, for the matrices of the batch that it is for. `shared` has BUFFERS tiles of A, as many of
+// B; in the end with clusters the block's sums.
 template <class Epilogue>
 __device__ __forceinline__ void compute_block(
     const REAL* A, const REAL* B, const Epilogue& epilogue, REAL* shared, unsigned char* workspace) {
-  REAL* shared_b = shared + STAGES * OperandA::TILE_ELEMENTS;
+  const unsigned matrix = BATCH == 1 ? 0 : blockIdx.y;
   const Work work = work_of(blockIdx.x);
   const AccumulatorLayout layout;
-  OperandA a(A, shared_address(shared), work.m, work.first_step, layout.warp_m);
-  OperandB b(B, shared_address(shared_b), work.n, work.first_step, layout.warp_n);
-  Fragments fragments = {};
-  add_products(fragments, a, b, shared, shared_b, work.steps);
   Sums sum;
-  reorder(sum, fragments);
+  BlockSums{A + matrix * STRIDE_A, B + matrix * STRIDE_B, shared, work, layout}.compute(sum);
   const unsigned row = work.m + layout.m, column = work.n + layout.n;
-  const auto row_of_quad = [row](unsigned number) {
-    return row + AccumulatorLayout::row(number / TileSums::ROW_QUADS);
-  };
-  const auto column_of_quad = [column](unsigned number) {
-    return column + AccumulatorLayout::column(number % TileSums::ROW_QUADS);
+  const Epilogue here = epilogue.of_matrix(matrix);
+  const auto write = [&](unsigned number, const Pack<QUAD>& quad) {
+    write_quad(here, work, row + AccumulatorLayout::row(number / TileSums::ROW_QUADS),
+               column + AccumulatorLayout::column(number % TileSums::ROW_QUADS), quad);
   };
   if constexpr (SPLIT_K > 1) {
     __syncthreads();   // the last step is read to its end
-    const auto write = [&](unsigned number, const Pack<QUAD>& quad) {
-      const unsigned m = row_of_quad(number), n = column_of_quad(number);
-      write_quad(epilogue, work, m, n, recomputed(quad, A, B, m, n));
-    };
-    TileSums::add(sum, shared, workspace, work.tile, TILES_M * TILES_N, work.part, work.parts, write);
+    TileSums::add(sum, shared, workspace, matrix * (TILES_M * TILES_N) + work.tile, BATCH * TILES_M * TILES_N, work.part,
+                  work.parts, write);
   } else {
-    recompute(sum, A, B, row, column);
 #pragma unroll
-    for (unsigned number = 0; number < TileSums::THREAD_QUADS; ++number) {
-      write_quad(epilogue, work, row_of_quad(number), column_of_quad(number), TileSums::quad_of(sum, number));
-    }
+    for (unsigned number = 0; number < TileSums::THREAD_QUADS; ++number) write(number, TileSums::quad_of(sum, number));
   }
 }

@@ -4,8 +4,10 @@
 #include "mma/operand.cuh"
 #include "mma/split_tf32.cuh"
 
-using OperandA = TensorOperand<TILE_M, WARP_M, M, !TRANS_A>;
-using OperandB = TensorOperand<TILE_N, WARP_N, N, TRANS_B>;
+#ifndef PATCHES   // conv/mma_operands.cuh has others
+using OperandA = TensorOperand<TILE_M, WARP_M, M, LDA, BATCH == 1 ? 0 : STRIDE_A, !TRANS_A>;
+using OperandB = TensorOperand<TILE_N, WARP_N, N, LDB, BATCH == 1 ? 0 : STRIDE_B, TRANS_B>;
+#endif
 using Sums = REAL[WPT_M][WPT_N];
 
 // Where among the columns of its sums a thread has column `half` of the two that fragment j gives it: four neighbours
@@ -73,12 +75,21 @@ __device__ __forceinline__ void multiply_row(
   }
 }
 
-// The products of one step, PROMOTE_K terms at a time.
+// How both operands are split in this pass.
+template <class Pass>
+struct Passes {
+  Pass a, b;
+};
+
+// The products of one step, PROMOTE_K terms at a time. A second pass is rare, so little code matters more.
+template <class Pass>
 __device__ __forceinline__ void multiply_step(
-    Fragments& sum, const OperandA& operand_a, const OperandB& operand_b, const REAL* tile_a, const REAL* tile_b) {
-  constexpr unsigned CHUNKS = PROMOTE_K / TERMS;
+    Fragments& sum, Passes<Pass>& passes, const OperandA& operand_a, const OperandB& operand_b, const REAL* tile_a,
+    const REAL* tile_b) {
+  constexpr unsigned CHUNKS = Pass::IS_FIRST ? PROMOTE_K / TERMS : 1;
+  constexpr int TURNS = Pass::IS_FIRST ? TILE_K / PROMOTE_K : 1;
   constexpr unsigned AT_ONCE = OperandA::READ < 4 ? 1 : 2;   // fragment rows that a read along m fills
-#pragma unroll
+#pragma unroll TURNS
   for (unsigned from = 0; from < TILE_K / TERMS; from += CHUNKS) {
     SplitTerms<1> b[CHUNKS][FRAGMENTS_N];
 #pragma unroll
@@ -86,7 +97,7 @@ __device__ __forceinline__ void multiply_step(
       REAL terms[FRAGMENTS_N][4];
       operand_b.read<FRAGMENTS_N>(terms, tile_b, 0, from + s);
 #pragma unroll
-      for (unsigned j = 0; j < FRAGMENTS_N; ++j) b[s][j].split(0, terms[j]);
+      for (unsigned j = 0; j < FRAGMENTS_N; ++j) b[s][j].split(passes.b, 0, terms[j]);
     }
 #pragma unroll
     for (unsigned i = 0; i < FRAGMENTS_M; i += AT_ONCE) {
@@ -98,8 +109,8 @@ __device__ __forceinline__ void multiply_step(
         SplitTerms<2> a[CHUNKS];
 #pragma unroll
         for (unsigned s = 0; s < CHUNKS; ++s) {
-          a[s].split(0, terms[s][2 * more]);
-          a[s].split(1, terms[s][2 * more + 1]);
+          a[s].split(passes.a, 0, terms[s][2 * more]);
+          a[s].split(passes.a, 1, terms[s][2 * more + 1]);
         }
         multiply_row<CHUNKS>(sum[i + more], a, b);
       }
@@ -108,11 +119,11 @@ __device__ __forceinline__ void multiply_step(
 }
 
 // The thread's share of the products of the block's steps.
+template <class Pass>
 __device__ __forceinline__ void add_products(
-    Fragments& sum, OperandA& a, OperandB& b, const REAL* tiles_a, const REAL* tiles_b, unsigned steps) {
-  // Up to STAGES - 1 steps are on their way before the first is computed on.
+    Fragments& sum, Passes<Pass>& passes, OperandA& a, OperandB& b, const REAL* tiles_a, const REAL* tiles_b, unsigned steps) {
 #pragma unroll
-  for (unsigned stage = 0; stage < STAGES - 1; ++stage) {
+  for (unsigned stage = 0; stage < IN_FLIGHT; ++stage) {
     if (stage < steps) {
       a.copy(stage * OperandA::TILE_BYTES);
       b.copy(stage * OperandB::TILE_BYTES);
@@ -121,12 +132,12 @@ __device__ __forceinline__ void add_products(
     }
     cp_async_commit_group();
   }
-  unsigned reading = 0, writing = STAGES - 1;
+  unsigned reading = 0, writing = IN_FLIGHT % BUFFERS;
 #pragma unroll 1
   for (unsigned step = 0; step < steps; ++step) {
-    cp_async_wait_group<STAGES - 2>();
+    cp_async_wait_group<IN_FLIGHT - 1>();
     __syncthreads();   // this step is there, and the one before is read to its end
-    if (step + (STAGES - 1) < steps) {
+    if (MOST_STEPS > IN_FLIGHT && step + IN_FLIGHT < steps) {
       a.copy(writing * OperandA::TILE_BYTES);
       b.copy(writing * OperandB::TILE_BYTES);
       a.advance();
@@ -134,9 +145,9 @@ __device__ __forceinline__ void add_products(
     }
     cp_async_commit_group();
     multiply_step(
-        sum, a, b, tiles_a + reading * OperandA::TILE_ELEMENTS, tiles_b + reading * OperandB::TILE_ELEMENTS);
-    reading = reading == STAGES - 1 ? 0 : reading + 1;
-    writing = writing == STAGES - 1 ? 0 : writing + 1;
+        sum, passes, a, b, tiles_a + reading * OperandA::TILE_ELEMENTS, tiles_b + reading * OperandB::TILE_ELEMENTS);
+    reading = reading == BUFFERS - 1 ? 0 : reading + 1;
+    writing = writing == BUFFERS - 1 ? 0 : writing + 1;
   }
 }
 

@@ -1,8 +1,10 @@
 // Warpgroup products of compute capability 9.0 with both operands in shared memory (PTX ISA, "wgmma.mma_async"): 64 x
 // TILE_N sums in the registers of 128 threads += 64 x 16 times 16 x TILE_N numbers of FP16 or BF16. For sm_90a only.
 #pragma once
-#include "parts/workspace.cuh"
 #include "ptx/warpgroup.cuh"
+#ifndef TILE_N
+#define TILE_N 128   // columns of a tile
+#endif
 
 constexpr unsigned SUMS = TILE_N / 2;   // of a thread, in a block of 64 lines
 

@@ -1,7 +1,10 @@
-// Where a product of packed parts keeps what in its workspace, and the tiles of its blocks (parts/product.cuh).
+// Where a product of packed parts keeps what, and the tiles of its blocks (parts/product.cuh).
 #pragma once
 #include "common/integers.cuh"
 #include "common/product.cuh"
+#ifndef TILE_M
+#define TILE_M 128    // rows of C that a block computes: 64 a warpgroup
+#endif
 #ifndef TILE_N
 #define TILE_N 128    // columns of C that a block computes
 #endif
@@ -14,11 +17,16 @@
 #ifndef GROUP_M
 #define GROUP_M 8     // row tiles that share columns of B in the L2 cache
 #endif
+#ifndef SPLIT_K
+#define SPLIT_K 1     // blocks that share a tile, at most
+#endif
 #ifndef BLOCKS
 #define BLOCKS 132    // of the grid
 #endif
+#ifndef PACKED_B
+#define PACKED_B 0    // 1: B was packed ahead, into memory of its own
+#endif
 
-constexpr unsigned TILE_M = 128;
 constexpr unsigned STEP_K = 32;       // 64 bytes of a line: a swizzle of the tensor cores
 constexpr unsigned STEPS = tw::ceil_div(K, STEP_K);
 constexpr unsigned GROUP = 8;         // lines that a swizzle spans
@@ -26,69 +34,97 @@ constexpr unsigned PART_BYTES = GROUP * STEP_K * 2;   // a part of the numbers o
 constexpr unsigned FINE_PARTS = 2, WIDE_PARTS = 3;    // in FP16 and in BF16
 constexpr unsigned SURVEY_THREADS = 256, PACK_THREADS = 256;
 
-// A line is what a sum runs along: a row of op(A), a column of op(B).
+// A line is what a sum runs along: a row of op(A), a column of op(B). An operand has MATRICES of them in memory, LINES
+// lines each, which lie in groups of GROUP.
 struct OperandA {
-  static constexpr unsigned NUMBER = 0, LINES = M;
+  static constexpr unsigned NUMBER = 0, LINES = M, LD = LDA, MATRICES = STRIDE_A == 0 ? 1 : BATCH;
+  static constexpr size_t STRIDE = STRIDE_A;
   static constexpr bool ALONG_K = !TRANS_A;   // whether a line is contiguous
 };
 struct OperandB {
-  static constexpr unsigned NUMBER = 1, LINES = N;
+  static constexpr unsigned NUMBER = 1, LINES = N, LD = LDB, MATRICES = STRIDE_B == 0 ? 1 : BATCH;
+  static constexpr size_t STRIDE = STRIDE_B;
   static constexpr bool ALONG_K = TRANS_B;
 };
+template <class Operand>
+constexpr unsigned GROUPS = tw::ceil_div(Operand::LINES, GROUP);   // of a matrix
+template <class Operand>
+constexpr size_t ALL_GROUPS = static_cast<size_t>(GROUPS<Operand>) * Operand::MATRICES;
 
-// Lines that are not contiguous are surveyed in strips of STRIP, each by CHUNKS blocks.
+// Lines that are neither contiguous nor short are surveyed in strips of STRIP, each by CHUNKS blocks.
 constexpr unsigned STRIP = 128, MOST_CHUNKS = 32;
 constexpr unsigned CHUNK_K = tw::ceil_div(tw::ceil_div(K, MOST_CHUNKS), 8) * 8, CHUNKS = tw::ceil_div(K, CHUNK_K);
+template <class Operand>
+constexpr unsigned STRIPS = tw::ceil_div(Operand::LINES, STRIP) * Operand::MATRICES;
+
+// What is known of an operand before anything is multiplied.
+struct Summary {
+  unsigned is_odd;        // whether there is an infinity or a NaN
+  unsigned is_extreme;    // whether a scale is beyond what a product of two leaves normal
+  unsigned zeros;         // most zeros of a line
+  float deficit;          // most bits that a line's numbers lie below its largest, summed up
+};
 
 __device__ constexpr size_t aligned(size_t bytes) { return (bytes + 255) / 256 * 256; }
 
+constexpr size_t MOST_BEYOND = 2 * 256 * 192;
 // Bytes of an operand's parts, and what a tile that juts out may read behind them.
-template <class Operand>
+template <class Operand, unsigned PARTS>
 __device__ constexpr size_t packed_bytes() {
-  return static_cast<size_t>(STEPS) * tw::ceil_div(Operand::LINES, GROUP) * (WIDE_PARTS * PART_BYTES) + CLUSTER * 256 * 192;
+  return aligned(STEPS * ALL_GROUPS<Operand> * (PARTS * PART_BYTES) + MOST_BEYOND);
 }
+template <class Operand>
+__device__ constexpr size_t scale_bytes() { return aligned(static_cast<size_t>(4) * Operand::LINES * Operand::MATRICES); }
 template <class Operand>
 __device__ constexpr size_t partial_bytes() {
-  return Operand::ALONG_K ? 0 : aligned(static_cast<size_t>(16) * Operand::LINES * CHUNKS);
+  return Operand::ALONG_K ? 0 : aligned(static_cast<size_t>(16) * Operand::LINES * Operand::MATRICES * CHUNKS);
 }
 
-// What is known of both operands before anything is packed; all zero between launches.
-struct Summary {
-  unsigned finished;      // blocks of the last launch
-  unsigned is_odd;        // whether there is an infinity or a NaN
-  unsigned is_extreme;    // whether a scale is beyond what a product of two leaves normal
-  unsigned zeros[2];      // most zeros of a line, for each operand
-  float deficit[2];       // most bits that a line's numbers lie below its largest, summed up
-};
-
+// The workspace: the count of finished blocks and both summaries, which are zero between launches; what strips count in;
+// scales, partial surveys, parts; at last what blocks that share a tile leave (parts/finish.cuh).
 constexpr size_t COUNTERS_AT = 256;
-constexpr size_t SCALES_AT = COUNTERS_AT + aligned(4 * (static_cast<size_t>(tw::ceil_div(M, STRIP)) + tw::ceil_div(N, STRIP)));
-constexpr size_t PARTIALS_AT = SCALES_AT + aligned(4 * (static_cast<size_t>(M) + N));
+constexpr size_t SCALES_AT = COUNTERS_AT + aligned(4 * (static_cast<size_t>(STRIPS<OperandA>) + STRIPS<OperandB>));
+constexpr size_t PARTIALS_AT = SCALES_AT + scale_bytes<OperandA>() + scale_bytes<OperandB>();
 constexpr size_t PACKED_AT = PARTIALS_AT + partial_bytes<OperandA>() + partial_bytes<OperandB>();
+constexpr size_t SHARED_TILES_AT = PACKED_AT + packed_bytes<OperandA, WIDE_PARTS>() + packed_bytes<OperandB, WIDE_PARTS>();
+constexpr size_t KEPT_PARTS_AT = 256 + scale_bytes<OperandB>();   // in what is kept of a B that was packed ahead
 
-template <class Operand>
-__device__ __forceinline__ unsigned* counters(unsigned char* workspace) {
-  return reinterpret_cast<unsigned*>(workspace + COUNTERS_AT) + (Operand::NUMBER ? tw::ceil_div(M, STRIP) : 0);
-}
+// The memory that the launches share. With PACKED_B, `kept` has B's summary, scales and FP16 parts; the workspace has
+// its BF16 parts where they are needed.
+struct Memory {
+  unsigned char* workspace;
+  unsigned char* kept;
 
-// For each line the exponent of two that its numbers are multiplied by.
-template <class Operand>
-__device__ __forceinline__ int* scales(unsigned char* workspace) {
-  return reinterpret_cast<int*>(workspace + SCALES_AT) + (Operand::NUMBER ? M : 0);
-}
-template <class Operand>
-__device__ __forceinline__ uint4* partials(unsigned char* workspace) {
-  return reinterpret_cast<uint4*>(workspace + PARTIALS_AT + (Operand::NUMBER ? partial_bytes<OperandA>() : 0));
-}
+  template <class Operand>
+  static constexpr bool IS_KEPT = PACKED_B && Operand::NUMBER == 1;
 
-// Steps of k one behind the other; of a step, groups of lines; of a group, its parts; of a part, lines with their
-// 16-byte chunks swizzled as the tensor cores read them. So the lines of any tile are contiguous.
-template <class Operand>
-__device__ __forceinline__ unsigned char* packed(unsigned char* workspace) {
-  return workspace + PACKED_AT + (Operand::NUMBER ? aligned(packed_bytes<OperandA>()) : 0);
-}
-
-__device__ __forceinline__ Summary* summary(unsigned char* workspace) { return reinterpret_cast<Summary*>(workspace); }
+  __device__ __forceinline__ unsigned* finished() const { return reinterpret_cast<unsigned*>(workspace); }
+  template <class Operand>
+  __device__ __forceinline__ Summary* summary() const {
+    return reinterpret_cast<Summary*>(IS_KEPT<Operand> ? kept : workspace + 16 + Operand::NUMBER * sizeof(Summary));
+  }
+  template <class Operand>
+  __device__ __forceinline__ unsigned* counters() const {
+    return reinterpret_cast<unsigned*>(workspace + COUNTERS_AT) + (Operand::NUMBER ? STRIPS<OperandA> : 0);
+  }
+  // For each line the exponent of two that its numbers are multiplied by.
+  template <class Operand>
+  __device__ __forceinline__ int* scales() const {
+    return reinterpret_cast<int*>(
+        IS_KEPT<Operand> ? kept + 256 : workspace + SCALES_AT + (Operand::NUMBER ? scale_bytes<OperandA>() : 0));
+  }
+  template <class Operand>
+  __device__ __forceinline__ uint4* partials() const {
+    return reinterpret_cast<uint4*>(workspace + PARTIALS_AT + (Operand::NUMBER ? partial_bytes<OperandA>() : 0));
+  }
+  // Steps of k one behind the other; of a step, groups of lines; of a group, its parts; of a part, lines with their
+  // 16-byte chunks swizzled as the tensor cores read them. So the lines of any tile are contiguous.
+  template <class Operand, unsigned PARTS>
+  __device__ __forceinline__ unsigned char* packed() const {
+    if (IS_KEPT<Operand> && PARTS == FINE_PARTS) return kept + KEPT_PARTS_AT;
+    return workspace + PACKED_AT + (Operand::NUMBER ? packed_bytes<OperandA, WIDE_PARTS>() : 0);
+  }
+};
 
 // Whether two FP16 parts of each number are exact enough. Scaled, a line's largest number is at least 2^14, and a
 // number's parts miss it by at most 2^-25 beyond FP32's own rounding. Of a sum of n products that is at most
@@ -96,8 +132,8 @@ __device__ __forceinline__ Summary* summary(unsigned char* workspace) { return r
 // logarithms, at least n a b 2^-d, where d is how many bits the n pairs lie below a and b on the mean. So the error is
 // within the bound for c = 1, sqrt(k) 2^-24 of the magnitudes, where d <= 14 + log2(k) / 2; half a bit is kept in reserve.
 // Pairs with a zero say nothing, so n is at least k less the most zeros of a line of either operand.
-__device__ __forceinline__ bool is_wide(const Summary& known) {
-  const float deficit = known.deficit[0] + known.deficit[1];
-  const float pairs = static_cast<float>(K) - static_cast<float>(known.zeros[0]) - static_cast<float>(known.zeros[1]);
+__device__ __forceinline__ bool is_wide(const Summary& a, const Summary& b) {
+  const float deficit = a.deficit + b.deficit;
+  const float pairs = static_cast<float>(K) - static_cast<float>(a.zeros) - static_cast<float>(b.zeros);
   return deficit > 0 && !(pairs > 0 && deficit <= pairs * (13.5f + 0.5f * log2f(static_cast<float>(K))));
 }

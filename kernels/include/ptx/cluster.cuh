@@ -23,6 +23,13 @@ __device__ __forceinline__ Pack<QUAD> ld_shared_cluster(unsigned address) {
   return pack;
 }
 
+__device__ __forceinline__ uint4 ld_shared_cluster_words(unsigned address) {
+  uint4 words;
+  asm volatile("ld.shared::cluster.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(words.x), "=r"(words.y), "=r"(words.z), "=r"(words.w) : "r"(address) : "memory");
+  return words;
+}
+
 // This block's number in its cluster.
 __device__ __forceinline__ unsigned cluster_ctarank() {
   unsigned rank;

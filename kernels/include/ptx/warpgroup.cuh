@@ -24,6 +24,14 @@ __device__ __forceinline__ void warpgroup_sync(unsigned warpgroup) {
   asm volatile("bar.sync %0, 128;" ::"r"(1 + warpgroup) : "memory");   // 0 is that of __syncthreads
 }
 
+// The same, and whether the predicate holds in any of them.
+__device__ __forceinline__ bool warpgroup_any(unsigned warpgroup, bool predicate) {
+  unsigned any;
+  asm volatile("{\n.reg .pred p, q;\nsetp.ne.u32 p, %2, 0;\nbar.red.or.pred q, %1, 128, p;\nselp.u32 %0, 1, 0, q;\n}\n"
+               : "=r"(any) : "r"(1 + warpgroup), "r"(static_cast<unsigned>(predicate)) : "memory");
+  return any != 0;
+}
+
 // The thread's number read anew, so that no register holds it, or what follows from it, before.
 __device__ __forceinline__ unsigned read_tid_x() {
   unsigned thread;

@@ -33,34 +33,42 @@ struct Converter {
                 __byte_perm(low1, high1, 0x5410), __byte_perm(low1, high1, 0x7632));
   }
 
-  __device__ __forceinline__ void convert(unsigned stage) const {
-#pragma unroll
+  // A second pass is rare, so little code matters more.
+  template <class Pass>
+  __device__ __forceinline__ void convert(Pass& pass, unsigned stage) const {
+    constexpr int TURNS = Pass::IS_FIRST ? ROUNDS / BATCH : 1;
+#pragma unroll TURNS
     for (unsigned first = 0; first < ROUNDS; first += BATCH) {
       float4 x[BATCH];
 #pragma unroll
       for (unsigned i = 0; i < BATCH; ++i) x[i] = ld_shared_v4(stage + raw + (first + i) * (LINES * 128));
+      unsigned whole[BATCH][2];
 #pragma unroll
       for (unsigned i = 0; i < BATCH; ++i) {
         const unsigned at = stage + raw + (first + i) * (LINES * 128);
+        const TwoParts parts[4] = {split_shared(pass, x[i].x), split_shared(pass, x[i].y), split_shared(pass, x[i].z),
+                                   split_shared(pass, x[i].w)};
+        if constexpr (!RAW_IS_HIGH || !Pass::IS_FIRST) {
+          st_shared_v4(at, __float_as_uint(parts[0].high), __float_as_uint(parts[1].high), __float_as_uint(parts[2].high),
+                       __float_as_uint(parts[3].high));
+        }
+        if constexpr (SMALL_BF16 != 2) {
+          st_shared_v4(at + LOW_AT, __float_as_uint(parts[0].low), __float_as_uint(parts[1].low),
+                       __float_as_uint(parts[2].low), __float_as_uint(parts[3].low));
+        }
+        if constexpr (SMALL_BF16 != 0) {
+          whole[i][0] = cvt_rn_bf16x2(parts[0].whole, parts[1].whole);
+          whole[i][1] = cvt_rn_bf16x2(parts[2].whole, parts[3].whole);
+        }
         if constexpr (SMALL_BF16 == 2) {
-          const float4 high = {round_to_tf32(x[i].x), round_to_tf32(x[i].y), round_to_tf32(x[i].z),
-                               round_to_tf32(x[i].w)};
-          st_shared_v4(at, __float_as_uint(high.x), __float_as_uint(high.y), __float_as_uint(high.z),
-                      __float_as_uint(high.w));
-          const unsigned low[2] = {cvt_rn_bf16x2(x[i].x - high.x, x[i].y - high.y),
-                                   cvt_rn_bf16x2(x[i].z - high.z, x[i].w - high.w)};
-          const unsigned whole[2] = {cvt_rn_bf16x2(x[i].x, x[i].y), cvt_rn_bf16x2(x[i].z, x[i].w)};
-          store_interleaved(stage + coarse + (first + i) * (LINES * 128), low, whole);
-        } else {
-          st_shared_v4(at + LOW_AT, low_of(x[i].x), low_of(x[i].y), low_of(x[i].z), low_of(x[i].w));
+          const unsigned low[2] = {cvt_rn_bf16x2(parts[0].low, parts[1].low), cvt_rn_bf16x2(parts[2].low, parts[3].low)};
+          store_interleaved(stage + coarse + (first + i) * (LINES * 128), low, whole[i]);
         }
       }
       if constexpr (SMALL_BF16 == 1) {
 #pragma unroll
         for (unsigned i = 0; i < BATCH; i += 2) {   // even threads write the line of i, odd ones that of i + 1
-          const unsigned this_line[2] = {cvt_rn_bf16x2(x[i].x, x[i].y), cvt_rn_bf16x2(x[i].z, x[i].w)};
-          const unsigned next_line[2] = {cvt_rn_bf16x2(x[i + 1].x, x[i + 1].y), cvt_rn_bf16x2(x[i + 1].z, x[i + 1].w)};
-          store_interleaved(stage + coarse + (first + i) * (LINES * 64), this_line, next_line);
+          store_interleaved(stage + coarse + (first + i) * (LINES * 64), whole[i], whole[i + 1]);
         }
       }
     }

@@ -11,14 +11,20 @@
 #include "ptx/cp_async.cuh"
 #include "wgmma/parameters.cuh"
 
+// Elements that the starts of all rows of all matrices are multiples of, up to 16 bytes.
+template <unsigned LEADING, size_t STRIDE>
+__device__ constexpr unsigned copied_together() {
+  return tw::gcd(LEADING, tw::gcd(STRIDE % 4, 4));
+}
+
 constexpr long long FARTHEST = 1 << 23;   // bytes, of an instruction's distance
 
-template <unsigned TILE, unsigned EXTENT, bool ALONG_K, bool LINES_OF_K, bool PAIRED>
+template <unsigned TILE, unsigned EXTENT, unsigned LEADING, size_t STRIDE, bool ALONG_K, bool LINES_OF_K, bool PAIRED>
 struct AlignedOperand {
   static constexpr bool K_MAJOR = LINES_OF_K, SHIFTED = false, SHIFTS_ARE_EVEN = true;
   static_assert(K_MAJOR || !ALONG_K, "lines of k stay lines of k");
   static constexpr bool TRANSPOSED = ALONG_K != K_MAJOR;
-  static constexpr unsigned WIDTH = TRANSPOSED ? 1 : tw::gcd(ALONG_K ? K : EXTENT, 4);
+  static constexpr unsigned WIDTH = TRANSPOSED ? 1 : tw::gcd(copied_together<LEADING, STRIDE>(), ALONG_K ? K : EXTENT);
   static constexpr unsigned PITCH = TILE + 8;
   static constexpr unsigned BYTES = K_MAJOR ? TILE * STEP_K * 4 : STEP_K * PITCH * 4;
   static constexpr unsigned COPIES = TILE * STEP_K / WIDTH / LOADERS;
@@ -53,7 +59,7 @@ struct AlignedOperand {
     x0 = first_x;
     k0 = first_k;
     const size_t line = x0 + x, depth = k0 + k;
-    source = matrix + (ALONG_K ? line * K + depth : depth * EXTENT + line);
+    source = matrix + (ALONG_K ? line * LEADING + depth : depth * LEADING + line);
   }
 
   // How far the thread's I-th copy is from its first along each axis.
@@ -72,8 +78,8 @@ struct AlignedOperand {
     return K_MAJOR ? along_x * (STEP_K * 4) : (along_k * PITCH + along_x) * 4;
   }
   __device__ static constexpr long long from(unsigned along_x, unsigned along_k) {   // in bytes
-    return 4 * (ALONG_K ? static_cast<long long>(along_x) * K + along_k
-                        : static_cast<long long>(along_k) * EXTENT + along_x);
+    return 4 * (ALONG_K ? static_cast<long long>(along_x) * LEADING + along_k
+                        : static_cast<long long>(along_k) * LEADING + along_x);
   }
 
   // A tile that lies inside: distances are inside the instructions, as far as they go, and so must be constants. COUNT
@@ -110,7 +116,7 @@ struct AlignedOperand {
     } else {
       copy_edge(buffer);
     }
-    source += ALONG_K ? STEP_K : static_cast<size_t>(STEP_K) * EXTENT;
+    source += ALONG_K ? STEP_K : static_cast<size_t>(STEP_K) * LEADING;
     k0 += STEP_K;
   }
 };

@@ -1,7 +1,7 @@
 // What becomes of a tile's sums when they have come to the end of k.
 #pragma once
 #include "common/real.cuh"
-#include "common/recompute.cuh"
+#include "common/second_pass.cuh"
 #include "common/split.cuh"
 #include "ptx/warpgroup.cuh"
 #include "wgmma/scheduler.cuh"
@@ -12,7 +12,7 @@ __device__ __forceinline__ void write_pair(
     const Epilogue& epilogue, unsigned row, unsigned column, float first, float second) {
   if (M % TILE_M != 0 && row >= M) return;
   if (N % TILE_N != 0 && column >= N) return;
-  if constexpr (N % 2 == 0) {
+  if constexpr (N % 2 == 0 && LDC % 2 == 0 && (BATCH == 1 || STRIDE_C % 2 == 0)) {
     epilogue.template write<2>(row, column, Pack<2>{first, second});
   } else {
     epilogue.template write<1>(row, column, Pack<1>{first});
@@ -25,9 +25,14 @@ struct Operands {
   const float* A;
   const float* B;
 
-  // The sum, or where it is infinite or NaN, the same by FMAs.
-  __device__ __forceinline__ float recomputed(float sum, unsigned row, unsigned column) const {
-    return is_finite(sum) || row >= M || column >= N ? sum : product_by_fma(A, B, row, column);
+  __device__ __forceinline__ Operands of_matrix(unsigned matrix) const {
+    return {A + matrix * STRIDE_A, B + matrix * STRIDE_B};
+  }
+
+  // The sum over the k of a part of a tile, or where it is infinite or NaN, the same by FMAs.
+  __device__ __forceinline__ float recomputed(
+      float sum, unsigned row, unsigned column, unsigned first_k, unsigned end_k) const {
+    return is_finite(sum) || row >= M || column >= N ? sum : product_by_fma(A, B, row, column, first_k, end_k);
   }
 };
 
@@ -57,12 +62,13 @@ struct QuadLayout {
     write_pair(epilogue, row(quad) + 1, column(quad), SHARED_A ? sums.y : sums.z, sums.w);
   }
 
-  __device__ __forceinline__ float4 recomputed(const Operands& operands, unsigned quad, const float4& sums) const {
+  __device__ __forceinline__ float4 recomputed(
+      const Operands& operands, unsigned quad, const float4& sums, unsigned first_k, unsigned end_k) const {
     const unsigned i = row(quad), j = column(quad);
-    return {operands.recomputed(sums.x, i, j),
-            operands.recomputed(sums.y, i + SHARED_A, j + !SHARED_A),
-            operands.recomputed(sums.z, i + !SHARED_A, j + SHARED_A),
-            operands.recomputed(sums.w, i + 1, j + 1)};
+    return {operands.recomputed(sums.x, i, j, first_k, end_k),
+            operands.recomputed(sums.y, i + SHARED_A, j + !SHARED_A, first_k, end_k),
+            operands.recomputed(sums.z, i + !SHARED_A, j + SHARED_A, first_k, end_k),
+            operands.recomputed(sums.w, i + 1, j + 1, first_k, end_k)};
   }
 };
 
@@ -73,27 +79,36 @@ __device__ __forceinline__ float4 quad_of(const float (&sum)[BLOCKS_R][SUMS], un
   return {from[0], from[1], from[2], from[3]};
 }
 
-// Gives the epilogue the finished sums, those that are infinite or NaN computed again, which nearly always is a glance
-// at all of them at once.
+// After a second pass: the sums without the operands' scales and, where sums may have overflowed, infinite ones and NaN
+// computed by FMAs.
+__device__ __forceinline__ void mend(
+    float (&sum)[BLOCKS_R][SUMS], float unscale, bool is_certain, const Work& work, unsigned steps,
+    const Operands& operands) {
+  const QuadLayout layout(work);
+  const unsigned first_k = work.first_step * STEP_K, end_k = tw::min(K, first_k + steps * STEP_K);
+  float4 held[QUADS];   // in memory: a loop, since the code for it would else be there once a quad
+#pragma unroll
+  for (unsigned quad = 0; quad < QUADS; ++quad) held[quad] = quad_of(sum, quad);
+#pragma unroll 1
+  for (unsigned quad = 0; quad < QUADS; ++quad) {
+    float4 all = held[quad];
+    all.x *= unscale, all.y *= unscale, all.z *= unscale, all.w *= unscale;
+    held[quad] = is_certain ? all : layout.recomputed(operands, quad, all, first_k, end_k);
+  }
+#pragma unroll
+  for (unsigned quad = 0; quad < QUADS; ++quad) {
+    float* to = &sum[quad / (SUMS / 4)][quad % (SUMS / 4) * 4];
+    to[0] = held[quad].x, to[1] = held[quad].y, to[2] = held[quad].z, to[3] = held[quad].w;
+  }
+}
+
+// Gives the epilogue the finished sums.
 template <class Epilogue>
 __device__ __forceinline__ void finish(
-    const float (&sum)[BLOCKS_R][SUMS], const Work& work, const Operands& operands, const Epilogue& epilogue) {
+    const float (&sum)[BLOCKS_R][SUMS], const Work& work, const Epilogue& epilogue) {
   const QuadLayout layout(work);
-  bool all_finite = true;
 #pragma unroll
-  for (unsigned i = 0; i < BLOCKS_R * SUMS; ++i) all_finite &= is_finite(sum[i / SUMS][i % SUMS]);
-  if (all_finite) {
-#pragma unroll
-    for (unsigned quad = 0; quad < QUADS; ++quad) layout.write(epilogue, quad, quad_of(sum, quad));
-  } else {
-    float4 held[QUADS];   // in memory: a loop, since the code for it would else be there once a quad
-#pragma unroll
-    for (unsigned quad = 0; quad < QUADS; ++quad) held[quad] = quad_of(sum, quad);
-#pragma unroll 1
-    for (unsigned quad = 0; quad < QUADS; ++quad) {
-      layout.write(epilogue, quad, layout.recomputed(operands, quad, held[quad]));
-    }
-  }
+  for (unsigned quad = 0; quad < QUADS; ++quad) layout.write(epilogue, quad, quad_of(sum, quad));
 }
 
 // Where in the workspace the warpgroup's sums lie of a part of a tile. A block has room for two: a tile that it does
@@ -102,7 +117,7 @@ __device__ __forceinline__ float4* part_at(
     unsigned char* workspace, const Work& work, unsigned part, unsigned warpgroup) {
   const unsigned block = blockIdx.x - work.part + part;
   const bool is_second = part == 0 && TileScheduler::start_of(block) < work.tile * UNITS;
-  return reinterpret_cast<float4*>(partial_sums(workspace, TILES * CONSUMERS))
+  return reinterpret_cast<float4*>(partial_sums(workspace, ALL_TILES * CONSUMERS))
       + static_cast<size_t>((block * 2 + is_second) * CONSUMERS + warpgroup) * (QUADS * 128) + threadIdx.x % 128;
 }
 
@@ -111,7 +126,7 @@ __device__ __forceinline__ float4* part_at(
 template <class Epilogue>
 __device__ __forceinline__ void finish_part(
     const float (&sum)[BLOCKS_R][SUMS], const Work& work, unsigned warpgroup, unsigned char* workspace,
-    unsigned* is_last, const Operands& operands, const Epilogue& epilogue) {
+    unsigned* is_last, const Epilogue& epilogue) {
   float4* const mine = part_at(workspace, work, work.part, warpgroup);
 #pragma unroll
   for (unsigned quad = 0; quad < QUADS; ++quad) __stcg(mine + quad * 128, quad_of(sum, quad));   // neighbours touch
@@ -139,7 +154,7 @@ __device__ __forceinline__ void finish_part(
     }
 #pragma unroll
     for (unsigned i = 0; i < AT_ONCE; ++i) {
-      layout.write(epilogue, first + i, layout.recomputed(operands, first + i, total[i]));
+      layout.write(epilogue, first + i, total[i]);
     }
   }
 }

@@ -84,23 +84,23 @@ struct Fragment {
   unsigned low[PRODUCTS == 1 ? 1 : SMALL_BF16 ? STEPS_BF16 : STEPS_TF32][4];
   unsigned coarse[SMALL_BF16 == 2 ? STEPS_BF16 : 1][4];   // BF16 of the whole
 
-  __device__ __forceinline__ void split(const float (&x)[STEPS_TF32][4]) {
+  template <class Pass>
+  __device__ __forceinline__ void split(Pass& pass, const float (&x)[STEPS_TF32][4]) {
 #pragma unroll
     for (unsigned step = 0; step < STEPS_TF32; ++step) {
-      float rest[4];
+      TwoParts parts[4];
 #pragma unroll
       for (unsigned i = 0; i < 4; ++i) {
-        const float rounded = PRODUCTS == 1 ? x[step][i] : round_to_tf32(x[step][i]);
-        high[step][i] = __float_as_uint(rounded);
-        rest[i] = x[step][i] - rounded;
-        if constexpr (PRODUCTS == 3 && SMALL_BF16 == 0) low[step][i] = rounded_ahead(rest[i]);
+        parts[i] = split_register(pass, x[step][i]);
+        high[step][i] = __float_as_uint(parts[i].high);
+        if constexpr (PRODUCTS == 3 && SMALL_BF16 == 0) low[step][i] = __float_as_uint(parts[i].low);
       }
       if constexpr (SMALL_BF16 > 0) {
 #pragma unroll
         for (unsigned line = 0; line < 2; ++line) {
-          low[step / 2][step % 2 * 2 + line] = cvt_rn_bf16x2(rest[line], rest[line + 2]);
+          low[step / 2][step % 2 * 2 + line] = cvt_rn_bf16x2(parts[line].low, parts[line + 2].low);
           if constexpr (SMALL_BF16 == 2) {
-            coarse[step / 2][step % 2 * 2 + line] = cvt_rn_bf16x2(x[step][line], x[step][line + 2]);
+            coarse[step / 2][step % 2 * 2 + line] = cvt_rn_bf16x2(parts[line].whole, parts[line + 2].whole);
           }
         }
       }

@@ -8,25 +8,38 @@
 // al. (2023). A block then has the end of a tile, whole tiles, and the beginning of another, or, where it is one of
 // many for a tile, a part.
 constexpr unsigned UNITS = tw::ceil_div(K, STEP_K * STEPS_AT_ONCE);   // of a tile; what is never cut
-constexpr unsigned GRID = tw::min(BLOCKS, TILES * SPLIT_K);
+constexpr unsigned ALL_TILES = BATCH * TILES;
+constexpr unsigned GRID = tw::min(BLOCKS, ALL_TILES * SPLIT_K);
+// Most tiles of a block, and how many of them it goes through before it looks which ones need a second pass.
+constexpr unsigned MOST_TILES = SPLIT_K == 1 ? tw::ceil_div(ALL_TILES, GRID) : ALL_TILES / GRID + 2;
+constexpr unsigned ROUND = SPLIT_K == 1 ? tw::min(MOST_TILES, 256) : MOST_TILES, ROUNDS = tw::ceil_div(MOST_TILES, ROUND);
+
 struct TileScheduler {
   unsigned at, end;   // a tile, or a unit in the row of all
 
   // The first unit of a block, and the block that has a unit.
   __device__ __forceinline__ static unsigned start_of(unsigned block) {
-    return static_cast<unsigned>(static_cast<unsigned long long>(block) * (TILES * UNITS) / GRID);
+    return static_cast<unsigned>(static_cast<unsigned long long>(block) * (ALL_TILES * UNITS) / GRID);
   }
   __device__ __forceinline__ static unsigned block_of(unsigned unit) {
-    return static_cast<unsigned>((static_cast<unsigned long long>(unit + 1) * GRID - 1) / (TILES * UNITS));
+    return static_cast<unsigned>((static_cast<unsigned long long>(unit + 1) * GRID - 1) / (ALL_TILES * UNITS));
   }
 
-  __device__ __forceinline__ TileScheduler()
-      : at(SPLIT_K == 1 ? blockIdx.x : start_of(blockIdx.x)), end(SPLIT_K == 1 ? TILES : start_of(blockIdx.x + 1)) {}
+  __device__ __forceinline__ explicit TileScheduler(unsigned round) {
+    at = SPLIT_K == 1 ? blockIdx.x + round * (ROUND * GRID) : start_of(blockIdx.x);
+    end = SPLIT_K > 1 ? start_of(blockIdx.x + 1)
+        : ROUNDS == 1 ? ALL_TILES : tw::min(ALL_TILES, (round + 1) * (ROUND * GRID));
+  }
   __device__ __forceinline__ bool is_valid() const { return at < end; }
   __device__ __forceinline__ unsigned units() const {
     return SPLIT_K == 1 ? UNITS : tw::min(UNITS - at % UNITS, end - at);
   }
   __device__ __forceinline__ void advance() { at += SPLIT_K == 1 ? GRID : units(); }
+
+  // How many tiles of the round the block has before this one.
+  __device__ __forceinline__ unsigned number() const {
+    return SPLIT_K == 1 ? at / GRID % ROUND : at / UNITS - start_of(blockIdx.x) / UNITS;
+  }
 
   __device__ __forceinline__ Work work() const {
     Work work = {};
@@ -39,7 +52,10 @@ struct TileScheduler {
       work.part = blockIdx.x - first;
       work.parts = block_of(work.tile * UNITS + (UNITS - 1)) - first + 1;
     }
-    grouped_raster<TILE_M, TILE_N, GROUP_M>(work.tile, work.m, work.n);
+    grouped_raster<TILE_M, TILE_N, GROUP_M>(BATCH == 1 ? work.tile : work.tile % TILES, work.m, work.n);
     return work;
   }
 };
+
+// Which matrix of the batch the work is on.
+__device__ __forceinline__ unsigned matrix_of(const Work& work) { return BATCH == 1 ? 0 : work.tile / TILES; }

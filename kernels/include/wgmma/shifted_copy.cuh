@@ -5,15 +5,13 @@
 //   lines of one k: PITCH elements apart
 //   lines of k: 36 elements; sixteen of them 4 more, and the second eight lie those 4 further on, which spreads a
 //     warp's reads of two neighbouring lines at a time over the banks
-// Before and behind a line there are neighbours' numbers, which are not read, except past the end of k: there are
-// zeros.
+// Before a line there are neighbours' numbers, which are not read; past its end there are zeros.
 #pragma once
 #include "wgmma/copy.cuh"
 
-template <unsigned TILE, unsigned EXTENT, bool ALONG_K>
+template <unsigned TILE, unsigned EXTENT, unsigned LEADING, bool ALONG_K>
 struct ShiftedOperand {
   static constexpr bool K_MAJOR = ALONG_K, SHIFTED = true;
-  static constexpr unsigned LEADING = ALONG_K ? K : EXTENT;   // elements of a row in memory
   static constexpr bool SHIFTS_ARE_EVEN = LEADING % 2 == 0;
   static constexpr unsigned PITCH = ALONG_K ? STEP_K + 4 : TILE + 8;
   static constexpr unsigned SIXTEEN = 16 * PITCH + 4;   // elements of sixteen lines of k
@@ -24,7 +22,6 @@ struct ShiftedOperand {
   static_assert(LOADERS % SHARERS == 0 && (!ALONG_K || LINES == 16), "a thread's lines all have one shift");
 
   const float* source;   // what the thread copies first of the next tile
-  const float* end;      // of the matrix
   unsigned target;       // its place in a buffer
   unsigned line, place;  // its line and its place in it, within the tile
   unsigned x0, k0;       // where the next tile starts
@@ -48,18 +45,13 @@ struct ShiftedOperand {
     k0 = first_k;
     const size_t row = (ALONG_K ? x0 : k0) + line, column = (ALONG_K ? k0 : x0) + place;
     source = matrix + (row * LEADING + column - shift(line));
-    end = matrix + static_cast<size_t>(K) * EXTENT;
   }
 
   // The bytes that are there of a copy `along_line` behind the thread's first, `lines` further on.
-  __device__ __forceinline__ unsigned bytes_there(const float* from, unsigned lines, unsigned along_line) const {
-    long long elements;
-    if constexpr (ALONG_K) {
-      elements = x0 + line + lines < EXTENT
-          ? static_cast<long long>(K) - k0 - place - along_line + shift(line) : 0;
-    } else {
-      elements = k0 + line + lines < K ? end - from : 0;
-    }
+  __device__ __forceinline__ unsigned bytes_there(unsigned lines, unsigned along_line) const {
+    const bool is_inside = (ALONG_K ? x0 : k0) + line + lines < (ALONG_K ? EXTENT : K);
+    const unsigned start = (ALONG_K ? k0 : x0) + place + along_line;
+    const long long elements = is_inside ? static_cast<long long>(ALONG_K ? K : EXTENT) - start + shift(line) : 0;
     return elements <= 0 ? 0 : elements >= 4 ? 16 : 4 * static_cast<unsigned>(elements);
   }
 
@@ -93,7 +85,7 @@ struct ShiftedOperand {
         if (i == IN_LINE && !has_one_more) continue;
         const unsigned along_line = (i < IN_LINE ? i * SHARERS : VECTORS - SHARERS + 1) * 4;
         const float* const origin = source + (from(round) / 4 + along_line);
-        const unsigned bytes = bytes_there(origin, round * LINES, along_line);
+        const unsigned bytes = bytes_there(round * LINES, along_line);
         cp_async_zfill_16(buffer + target + into(round) + along_line * 4, origin, bytes);
       }
     }
@@ -107,7 +99,7 @@ struct ShiftedOperand {
     } else {
       copy_edge(buffer);
     }
-    source += ALONG_K ? STEP_K : static_cast<size_t>(STEP_K) * EXTENT;
+    source += ALONG_K ? STEP_K : static_cast<size_t>(STEP_K) * LEADING;
     k0 += STEP_K;
   }
 };

@@ -12,26 +12,47 @@ struct Conditional<false, Then, Else> {
   typedef Else Type;
 };
 
-// In the order of memory, EXTENT lines, contiguous along k or not: by copies of 16 bytes, whatever the rows' length.
-template <unsigned TILE, unsigned EXTENT, bool ALONG_K>
-struct InOrder : Conditional<(ALONG_K ? K : EXTENT) % 4 == 0, AlignedOperand<TILE, EXTENT, ALONG_K, ALONG_K, true>,
-                        ShiftedOperand<TILE, EXTENT, ALONG_K>> {};
+// How a matrix lies in memory: EXTENT lines, contiguous along k or not, LEADING elements from a row to the next and
+// STRIDE from a matrix of the batch to the next.
+template <unsigned EXTENT_, unsigned LEADING_, size_t STRIDE_, bool ALONG_K_>
+struct InMemory {
+  static constexpr unsigned EXTENT = EXTENT_, LEADING = LEADING_;
+  static constexpr size_t STRIDE = STRIDE_;
+  static constexpr bool ALONG_K = ALONG_K_;
+  static constexpr bool DIVIDES = tw::gcd(copied_together<LEADING, STRIDE>(), ALONG_K ? K : EXTENT) == 4;   // into 16 bytes
+  static constexpr bool SHIFTED = !DIVIDES && STRIDE % 4 == 0;   // copied in 16 bytes all the same
+};
+typedef InMemory<M, LDA, BATCH == 1 ? 0 : STRIDE_A, !TRANS_A> MemoryA;
+typedef InMemory<N, LDB, BATCH == 1 ? 0 : STRIDE_B, TRANS_B> MemoryB;
 
-// Where the tensor cores read it: straight there, or, where that would be by smaller copies and somebody is there to
-// move it on (PRODUCTS == 3: staged_convert.cuh), in the order of memory to another place of the stage.
-template <unsigned EXTENT, bool ALONG_K>
+template <unsigned TILE, class Memory, bool LINES_OF_K, bool PAIRED>
+struct Aligned {
+  typedef AlignedOperand<TILE, Memory::EXTENT, Memory::LEADING, Memory::STRIDE, Memory::ALONG_K, LINES_OF_K, PAIRED> Type;
+};
+template <unsigned TILE, class Memory>
+struct Shifted {
+  typedef ShiftedOperand<TILE, Memory::EXTENT, Memory::LEADING, Memory::ALONG_K> Type;
+};
+
+// In the order of memory: by copies of 16 bytes, whatever the rows' length, unless matrices start anywhere.
+template <unsigned TILE, class Memory>
+struct InOrder
+    : Conditional<Memory::SHIFTED, Shifted<TILE, Memory>, Aligned<TILE, Memory, Memory::ALONG_K, true>>::Type {};
+
+// Where the tensor cores read it: straight there, or, where wider copies in the order of memory are possible and somebody
+// is there to move it on (PRODUCTS == 3: staged_convert.cuh), to another place of the stage.
+template <class Memory>
 struct ToTensorCores {
-  static constexpr bool STAGED = PRODUCTS == 3 && !(ALONG_K && K % 4 == 0);
-  typedef typename Conditional<STAGED, typename InOrder<TILE_S, EXTENT, ALONG_K>::Type,
-                          AlignedOperand<TILE_S, EXTENT, ALONG_K, true, false>>::Type Type;
+  static constexpr bool STAGED = PRODUCTS == 3 && (!Memory::ALONG_K || Memory::SHIFTED);
+  typedef typename Conditional<STAGED, InOrder<TILE_S, Memory>, Aligned<TILE_S, Memory, true, false>>::Type::Type Type;
 };
 
 #if SHARED_A
-typedef ToTensorCores<M, !TRANS_A> SharedLayout;
-typedef InOrder<TILE_R, N, TRANS_B>::Type RegisterOperand;
+typedef ToTensorCores<MemoryA> SharedLayout;
+typedef InOrder<TILE_R, MemoryB>::Type RegisterOperand;
 #else
-typedef ToTensorCores<N, TRANS_B> SharedLayout;
-typedef InOrder<TILE_R, M, !TRANS_A>::Type RegisterOperand;
+typedef ToTensorCores<MemoryB> SharedLayout;
+typedef InOrder<TILE_R, MemoryA>::Type RegisterOperand;
 #endif
 typedef SharedLayout::Type SharedOperand;
 constexpr bool STAGED = SharedLayout::STAGED;

@@ -29,40 +29,43 @@ struct StagedConverter {
   }
   __device__ static constexpr unsigned lines(unsigned i) { return ALONG_K ? i * 4 : i / 2 * 8; }
 
-  template <unsigned I>
-  __device__ __forceinline__ void put(unsigned stage, float x) const {
+  template <unsigned I, class Pass>
+  __device__ __forceinline__ void put(Pass& pass, unsigned stage, float x) const {
     constexpr unsigned LINES = lines(I);
     const unsigned at = stage + (to ^ I % 2 * 64);
-    const float high = SMALL_BF16 == 2 ? round_to_tf32(x) : cut_to_tf32(x);
-    st_shared<LINES * 128>(at, high);
+    const TwoParts parts = split_shared(pass, x);
+    st_shared<LINES * 128>(at, parts.high);
     if constexpr (SMALL_BF16 == 2) {
       const unsigned coarse_at = coarse ^ I % 2 * (ALONG_K ? 64 : 32);
-      st_shared_b16<LINES * 128>(stage + coarse_at, cvt_rn_bf16(x));
-      st_shared_b16<LINES * 128>(stage + (coarse_at ^ 64), cvt_rn_bf16(x - high));   // four chunks further on
+      st_shared_b16<LINES * 128>(stage + coarse_at, cvt_rn_bf16(parts.whole));
+      st_shared_b16<LINES * 128>(stage + (coarse_at ^ 64), cvt_rn_bf16(parts.low));   // four chunks further on
     } else {
-      st_shared<LOW_AT + LINES * 128>(at, __uint_as_float(rounded_ahead(x - high)));
-      if constexpr (SMALL_BF16 == 1) st_shared_b16<LINES * 64>(stage + (coarse ^ I % 2 * 32), cvt_rn_bf16(x));
+      st_shared<LOW_AT + LINES * 128>(at, parts.low);
+      if constexpr (SMALL_BF16 == 1) st_shared_b16<LINES * 64>(stage + (coarse ^ I % 2 * 32), cvt_rn_bf16(parts.whole));
     }
   }
 
   // COUNT numbers from the I-th on, by halves until BATCH are left: distances must be constants.
-  template <unsigned I, unsigned COUNT>
-  __device__ __forceinline__ void convert_some(unsigned stage) const {
+  template <unsigned I, unsigned COUNT, class Pass>
+  __device__ __forceinline__ void convert_some(Pass& pass, unsigned stage) const {
     if constexpr (COUNT > BATCH) {
-      convert_some<I, COUNT / 2>(stage);
-      convert_some<I + COUNT / 2, COUNT / 2>(stage);
+      convert_some<I, COUNT / 2>(pass, stage);
+      convert_some<I + COUNT / 2, COUNT / 2>(pass, stage);
     } else {
       float x[4];
       ld_shared<behind(I)>(x[0], stage + from);
       ld_shared<behind(I + 1)>(x[1], stage + from);
       ld_shared<behind(I + 2)>(x[2], stage + from);
       ld_shared<behind(I + 3)>(x[3], stage + from);
-      put<I>(stage, x[0]);
-      put<I + 1>(stage, x[1]);
-      put<I + 2>(stage, x[2]);
-      put<I + 3>(stage, x[3]);
+      put<I>(pass, stage, x[0]);
+      put<I + 1>(pass, stage, x[1]);
+      put<I + 2>(pass, stage, x[2]);
+      put<I + 3>(pass, stage, x[3]);
     }
   }
-  __device__ __forceinline__ void convert(unsigned stage) const { convert_some<0, TILE_S * STEP_K / LOADERS>(stage); }
+  template <class Pass>
+  __device__ __forceinline__ void convert(Pass& pass, unsigned stage) const {
+    convert_some<0, TILE_S * STEP_K / LOADERS>(pass, stage);
+  }
 };
 typedef Conditional<STAGED, StagedConverter<SharedOperand>, Converter>::Type UsedConverter;

@@ -1,0 +1,1 @@
+"""The kernel `add_layer_norm`: sources and declaration."""

@@ -1,0 +1,1 @@
+"""The kernel `add_rms_norm`: sources and declaration."""

@@ -1,0 +1,91 @@
+"""The parameters of a kernel's function: tensors and scalars, each of the problem's dtype or of one of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from tilewright.kernels.axes import Layout
+from tilewright.kernels.configuration import Values
+from tilewright.kernels.dtypes import ITEM_BYTES, is_integer
+from tilewright.kernels.problem import Problem
+
+
+def shape_of(*sizes: str | int) -> Callable[[Problem], tuple[int, ...]]:
+    """The shape of a tensor by names of axes and numbers: `shape_of("n", 2)` is (n, 2)."""
+    return lambda problem: tuple(size if isinstance(size, int) else problem.shape[size] for size in sizes)
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """A pointer argument: row-major, `shape(problem)` elements, dense without `strides`.
+
+    `dtype`: one of C_TYPES, or a function of the problem that says one; None: the problem's. role `input` is const in
+    the source, `output` is written only, `inout` is read and written. An `inout` may depend on the problem's options:
+    `read_when` says for which problems it is read.
+    `symbol`: the name of an array that the source has in `__constant__` memory; an input that is copied there before a
+    launch; the function has no parameter for it.
+    `written`: of an output whose size depends on the configuration, such as a sum for each block, how many elements
+    one writes; `shape` is what the largest needs. The kernel's check gets these elements alone, as a vector.
+    """
+
+    name: str
+    role: str
+    shape: Callable[[Problem], tuple[int, ...]]
+    read_when: Callable[[Problem], bool] = lambda _problem: True
+    summed: Callable[[Problem], int | None] = lambda _problem: None  # which of its axes a factor is summed over
+    strides: Callable[[Problem], tuple[int, ...]] | None = None  # elements from an index of each axis to the next
+    dtype: str | Callable[[Problem], str] | None = None
+    symbol: str = ""
+    written: Callable[[Values, Problem], int] | None = None
+
+    def layout(self, problem: Problem) -> Layout:
+        """Where its elements lie."""
+        shape = tuple(self.shape(problem))
+        return Layout.dense(shape) if self.strides is None else Layout(shape, self.strides(problem))
+
+    def is_read(self, problem: Problem) -> bool:
+        """Whether the kernel reads it; where not, it is poisoned before a launch that is verified."""
+        return self.role != "output" and self.read_when(problem)
+
+    def dtype_for(self, problem: Problem) -> str:
+        """Its own dtype, or else the problem's."""
+        return self.dtype(problem) if callable(self.dtype) else self.dtype or problem.dtype
+
+    def size_bytes(self, problem: Problem) -> int:
+        """Bytes of memory from its first element to its last."""
+        return self.layout(problem).elements * ITEM_BYTES[self.dtype_for(problem)]
+
+
+@dataclass(frozen=True)
+class Scalar:
+    """A number passed at run time, and the value that tuning passes unless the problem decides it.
+
+    `dtype`: one of C_TYPES; None: what sums of the problem are made in, `Sum` in the source (`REAL` in float32).
+    """
+
+    name: str
+    value: Callable[[Problem], float]
+    dtype: str | None = None
+
+    def dtype_for(self, problem: Problem) -> str:
+        """Its own dtype, or else that of the problem's sums."""
+        return self.dtype or problem.sum_dtype
+
+    def number(self, problem: Problem) -> float:
+        """The value that tuning passes: an `int` for an integer dtype."""
+        return self.number_of(self.value(problem), problem)
+
+    def number_of(self, value: float, problem: Problem) -> float:
+        """The value as a number of its dtype: an `int` for integers. Raises ValueError, OverflowError and TypeError."""
+        dtype = self.dtype_for(problem)
+        if not is_integer(dtype):
+            return float(value)
+        if int(value) != value:
+            raise ValueError(f"{value} is not a whole number")
+        return int(np.array(int(value), dtype))
+
+
+Argument = Tensor | Scalar

@@ -1,0 +1,146 @@
+"""conv2d's sizes: the optional axes, the output's extents, the tensors, and the product inside."""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache, partial
+
+from tilewright.kernels.axes import OptionalAxis, Options, Sizes
+from tilewright.kernels.gemm import declaration as gemm
+from tilewright.kernels.kernel import MAX_AXIS
+from tilewright.kernels.problem import Problem
+
+LARGEST_STEP = 2**15 - 1  # of a stride, a padding or a dilation: places in an image are 16-bit numbers in some variants
+DIRECTIONS = (("height", "h", ""), ("width", "w", "_w"))
+
+
+def _one(_sizes: Sizes, _options: Options) -> int:
+    return 1
+
+
+def _zero(_sizes: Sizes, _options: Options) -> int:
+    return 0
+
+
+def _as_along_height(name: str, sizes: Sizes, _options: Options) -> int:
+    return sizes[name]
+
+
+def _fault(name: str, least: int, sizes: Sizes, _options: Options) -> tuple[str, int] | None:
+    if least <= sizes[name] <= LARGEST_STEP:
+        return None
+    return f"must be a whole number from {least} to {LARGEST_STEP}", least
+
+
+OPTIONAL_AXES = (
+    OptionalAxis("stride", "pixels from a patch to the next", _one, partial(_fault, "stride", 1), is_place=False),
+    OptionalAxis("padding", "lines of zeros around an image", _zero, partial(_fault, "padding", 0), is_place=False),
+    OptionalAxis("dilation", "pixels from a tap to the next", _one, partial(_fault, "dilation", 1), is_place=False),
+    *(
+        OptionalAxis(
+            f"{name}_w",
+            f"the {name} along the width, where it is another",
+            partial(_as_along_height, name),
+            partial(_fault, f"{name}_w", least),
+            is_place=False,
+        )
+        for name, least in (("stride", 1), ("padding", 0), ("dilation", 1))
+    ),
+)
+
+
+def reach(sizes: Sizes, letter: str, suffix: str) -> int:
+    """Pixels from the first to the last that a patch touches along an axis, both counted."""
+    return sizes[f"dilation{suffix}"] * (sizes[f"kernel_{letter}"] - 1) + 1
+
+
+def out_extents(p: Problem) -> tuple[int, int]:
+    """Height and width of the output."""
+    height, width = (_out_extent(p.shape, *direction) for direction in DIRECTIONS)
+    return height, width
+
+
+def _out_extent(sizes: Sizes, axis: str, letter: str, suffix: str) -> int:
+    padded = sizes[axis] + 2 * sizes[f"padding{suffix}"]
+    # At least 1 for shapes that are no problem: predictions ask about tiles of any size.
+    return max(0, padded - reach(sizes, letter, suffix)) // sizes[f"stride{suffix}"] + 1
+
+
+def fault(p: Problem) -> tuple[str, str] | None:
+    """The axis along which a kernel is larger than the padded image, or with which there are too many pixels; why."""
+    for axis, letter, suffix in DIRECTIONS:
+        padded, needed = p.shape[axis] + 2 * p.shape[f"padding{suffix}"], reach(p.shape, letter, suffix)
+        if needed > padded:
+            return (
+                f"kernel_{letter}",
+                f"reaches over {needed} pixels with its dilation, and the padded {axis} is {padded}",
+            )
+    pixels, depth = p.shape["batch"] * math.prod(out_extents(p)), terms(p)
+    if max(pixels, depth, out_channels(p)) > MAX_AXIS:
+        return (
+            "batch",
+            f"makes {pixels} output pixels of {depth} terms and {out_channels(p)} channels; each may be {MAX_AXIS}",
+        )
+    return None
+
+
+def is_nhwc(p: Problem) -> bool:
+    """Whether the channels of a pixel are contiguous."""
+    return p.options["layout"] == "nhwc"
+
+
+def out_channels(p: Problem) -> int:
+    """Channels of the output."""
+    return p.shape["filters"] * (p.shape["channels"] if p.options["depthwise"] else 1)
+
+
+def terms(p: Problem) -> int:
+    """How many numbers a component adds up before the activation: products and the bias."""
+    return p.shape["kernel_h"] * p.shape["kernel_w"] * (1 if p.options["depthwise"] else p.shape["channels"]) + 1
+
+
+def shape_x(p: Problem) -> tuple[int, ...]:
+    """The images."""
+    return _images(p, p.shape["height"], p.shape["width"], p.shape["channels"])
+
+
+def shape_y(p: Problem) -> tuple[int, ...]:
+    """The output."""
+    return _images(p, *out_extents(p), out_channels(p))
+
+
+def _images(p: Problem, height: int, width: int, channels: int) -> tuple[int, ...]:
+    pixels = (height, width)
+    return (p.shape["batch"], *((*pixels, channels) if is_nhwc(p) else (channels, *pixels)))
+
+
+def shape_w(p: Problem) -> tuple[int, ...]:
+    """The filters: those of a depthwise convolution have one channel each, and none is stated."""
+    taps = (p.shape["kernel_h"], p.shape["kernel_w"])
+    if p.options["depthwise"]:
+        return (out_channels(p), *taps)
+    return (p.shape["filters"], *((*taps, p.shape["channels"]) if is_nhwc(p) else (p.shape["channels"], *taps)))
+
+
+def summed_w(p: Problem) -> int:
+    """The axis of the filters that products are summed over: channels, else the taps of a column."""
+    return -1 if is_nhwc(p) and not p.options["depthwise"] else 1
+
+
+def is_pointwise(p: Problem) -> bool:
+    """Whether a patch is one pixel and each pixel is one: with NHWC the product of two matrices as they are stored."""
+    one = ("kernel_h", "kernel_w", "stride", "stride_w")
+    return (
+        all(p.shape[axis] == 1 for axis in one)
+        and p.shape["padding"] == p.shape["padding_w"] == 0
+        and not p.options["depthwise"]
+    )
+
+
+@lru_cache(maxsize=256)  # enumerating a space asks for the same one thousands of times
+def product(p: Problem) -> Problem:
+    """The gemm inside: patches, a row an output pixel, by filters, a column each. With NCHW pixels are contiguous."""
+    height, width = out_extents(p)
+    sizes = {"m": p.shape["batch"] * height * width, "n": p.shape["filters"], "k": terms(p) - 1}
+    options = {"trans_a": not is_nhwc(p), "trans_b": True, "accuracy": p.options["accuracy"]}
+    return gemm.KERNEL.problem(sizes, p.dtype, options)

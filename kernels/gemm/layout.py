@@ -1,0 +1,115 @@
+"""Where gemm's matrices lie: the axes `batch`, `lda` … `stride_c`, and shapes and strides of A, B and C."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import partial
+
+from tilewright.kernels.axes import OptionalAxis, Options, Sizes
+from tilewright.kernels.problem import Problem
+
+LONGEST_ROW = 2**31 - 1
+LONGEST_STRIDE = 2**40  # elements: 4 TiB of float32, more than any device has
+
+
+def stored_rows(matrix: str, sizes: Sizes, options: Options) -> tuple[int, int]:
+    """Rows of a matrix ("a", "b" or "c") as it is stored, and how many elements each has."""
+    m, n, k = sizes["m"], sizes["n"], sizes["k"]
+    if matrix == "a":
+        return (k, m) if options["trans_a"] else (m, k)
+    if matrix == "b":
+        return (n, k) if options["trans_b"] else (k, n)
+    return m, n
+
+
+def shape_of(matrix: str, p: Problem) -> tuple[int, ...]:
+    """A matrix as it is stored; with a batch, that many of them."""
+    rows = stored_rows(matrix, p.shape, p.options)
+    return rows if p.shape["batch"] == 1 else (p.shape["batch"], *rows)
+
+
+def strides_of(matrix: str, p: Problem) -> tuple[int, ...]:
+    """Elements from a row to the next, and from one element to the next; a batch puts those between matrices first."""
+    within = (p.shape[f"ld{matrix}"], 1)
+    return within if p.shape["batch"] == 1 else (p.shape[f"stride_{matrix}"], *within)
+
+
+def row_divisors(p: Problem) -> tuple[int, int, int]:
+    """Of A, B and C: what divides the length of a stored row and the distances of rows and of matrices.
+
+    Vectors of so many elements, or of a divisor of it, never reach across the end of a row.
+    """
+    a, b, c = (math.gcd(_row_length(x, p.shape, p.options), p.shape[f"ld{x}"], p.shape[f"stride_{x}"]) for x in "abc")
+    return a, b, c
+
+
+def _row_length(matrix: str, sizes: Sizes, options: Options) -> int:
+    return stored_rows(matrix, sizes, options)[1]
+
+
+def _row_fault(matrix: str, sizes: Sizes, options: Options) -> tuple[str, int] | None:
+    length = _row_length(matrix, sizes, options)
+    if length <= sizes[f"ld{matrix}"] <= LONGEST_ROW:
+        return None
+    return f"must be from {length}, the length of a stored row of {matrix.upper()}, to {LONGEST_ROW}", length
+
+
+def _whole_matrix(matrix: str, sizes: Sizes, options: Options) -> int:
+    return stored_rows(matrix, sizes, options)[0] * sizes[f"ld{matrix}"]
+
+
+def _stride_fault(matrix: str, sizes: Sizes, options: Options) -> tuple[str, int] | None:
+    rows, length = stored_rows(matrix, sizes, options)
+    stride, pitch, batch = sizes[f"stride_{matrix}"], sizes[f"ld{matrix}"], sizes["batch"]
+    name, whole = matrix.upper(), rows * pitch
+    if batch == 1:
+        return "says where the matrices of a batch lie; leave it out, or give a batch", whole
+    if not 0 <= stride <= LONGEST_STRIDE:
+        return f"must be from 0 to {LONGEST_STRIDE}", whole
+    if stride == 0:
+        return ("C is written, so its matrices cannot share memory", whole) if matrix == "c" else None
+    lie_apart = stride >= (rows - 1) * pitch + length
+    take_turns = stride >= length and (rows == 1 or pitch >= (batch - 1) * stride + length)
+    if lie_apart or take_turns:
+        return None
+    shared = "" if matrix == "c" else "be 0 where all products share one matrix, "
+    fault = (
+        f"matrices of {name} overlap: it must {shared}be at least {(rows - 1) * pitch + length}, or, where rows of the "
+        f"matrices take turns, at least {length} with ld{matrix} at least {(batch - 1) * stride + length}"
+    )
+    return fault, whole
+
+
+def _one(_sizes: Sizes, _options: Options) -> int:
+    return 1
+
+
+def _batch_fault(sizes: Sizes, _options: Options) -> tuple[str, int] | None:
+    return None if 1 <= sizes["batch"] <= LONGEST_ROW else (f"must be a whole number from 1 to {LONGEST_ROW}", 1)
+
+
+def _axis(
+    name: str, doc: str, default: Callable[[str, Sizes, Options], int], fault: Callable[..., tuple[str, int] | None]
+) -> OptionalAxis:
+    matrix = name[-1]
+    return OptionalAxis(name, doc, partial(default, matrix), partial(fault, matrix))
+
+
+OPTIONAL_AXES = (
+    OptionalAxis("batch", "products of one launch, each with matrices of its own", _one, _batch_fault, is_size=True),
+    *(
+        _axis(f"ld{x}", f"elements from a row of {x.upper()}, as it is stored, to the next", _row_length, _row_fault)
+        for x in "abc"
+    ),
+    *(
+        _axis(
+            f"stride_{x}",
+            f"elements from a matrix {x.upper()} of the batch to the next"
+            + ("" if x == "c" else "; 0 where all products share one"),
+            _whole_matrix,
+            _stride_fault,
+        )
+        for x in "abc"
+    ),
+)

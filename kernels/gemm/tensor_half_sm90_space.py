@@ -1,0 +1,238 @@
+"""gemm's variant `tensor_half_sm90`: its parameters, what they take of the device, and which are worth a trial."""
+
+from __future__ import annotations
+
+from tilewright.kernels.dtypes import HALF, ITEM_BYTES
+from tilewright.kernels.kernel import Launch, TensorMap, Variant
+from tilewright.kernels.problem import Limits, Problem
+from tilewright.kernels.space import Constraint, Values, choice, powers_of_two
+
+STEP_K = 64  # a line of 128 bytes, what the swizzle spans
+LINE_BYTES = 128
+PIECE_ROWS = 16  # of C, that a warp stores at once, 128 bytes of each
+PIECES_HELD = 2  # of a warp, in shared memory
+MOST_STAGES, FEWEST_STAGES = 8, 2
+MULTIPROCESSOR_BYTES = 228 * 1024  # of shared memory
+OTHER_BYTES = 3 * 1024  # of a block: what the driver reserves, alignment and barriers
+ALIGNMENT = 1024  # of the ring: eight lines
+REGISTERS = 65536  # of a multiprocessor
+QUAD_BYTES = 16  # of four sums
+LONGEST_STRIDE = 2**40  # bytes, of a tensor map
+FEWEST_STEPS = 4  # of a part of a tile
+MOST_ROW_BLOCKS = 2  # of 64 rows, of a warpgroup
+MOST_SUMS = 256  # columns times blocks of 64 rows, of a warpgroup
+MOST_SUMS_BESIDE = 128  # columns of one product where another block has half of the registers
+SMALL_TILE = 64
+MOST_IN_CLUSTER = 2  # of four, an H200 runs 30 at once: 120 blocks
+
+
+def tiles(extent: int, tile: int) -> int:
+    """How many tiles cover the extent."""
+    return -(-extent // tile)
+
+
+def out_bytes(p: Problem) -> int:
+    """Bytes of an element of C."""
+    return ITEM_BYTES["float32" if p.options["output"] == "float32" else p.dtype]
+
+
+def cluster_k(c: Values) -> int:
+    """Of the SPLIT_K blocks of a tile, those of a cluster."""
+    return next(blocks for blocks in (8, 4, 2, 1) if c.SPLIT_K % blocks == 0)
+
+
+def threads(c: Values) -> int:
+    """Of a block: warpgroups that multiply, and one that loads."""
+    return 128 * (c.MULTIPLIERS + 1)
+
+
+def stage_bytes(c: Values) -> int:
+    """A step of both operands."""
+    return (c.TILE_M + c.TILE_N) * LINE_BYTES
+
+
+def staging_bytes(c: Values) -> int:
+    """What warps hold of C on its way to memory."""
+    return 0 if c.SPLIT_K > 1 else 4 * c.MULTIPLIERS * PIECES_HELD * PIECE_ROWS * LINE_BYTES
+
+
+def stages(c: Values) -> int:
+    """Buffers of a step in shared memory: as many as fit."""
+    most = MULTIPROCESSOR_BYTES // c.RESIDENT - OTHER_BYTES - staging_bytes(c)
+    return min(MOST_STAGES, most // stage_bytes(c))
+
+
+def shared_bytes(c: Values) -> int:
+    """The ring, what is on its way to memory, and what alignment may take."""
+    return stages(c) * stage_bytes(c) + staging_bytes(c) + ALIGNMENT
+
+
+def static_shared_bytes(c: Values, _p: Problem) -> int:
+    """Two barriers a stage; who is the last to arrive, where clusters meet in the workspace."""
+    return tiles(16 * stages(c) + (4 if cluster_k(c) < c.SPLIT_K else 0), 16) * 16
+
+
+def cluster_tiles(c: Values, p: Problem) -> int:
+    """How many tiles of a whole cluster cover every C of the batch."""
+    of_matrix = tiles(p.shape["m"], c.TILE_M * c.CLUSTER_M) * tiles(p.shape["n"], c.TILE_N * c.CLUSTER_N)
+    return p.shape["batch"] * of_matrix
+
+
+def blocks(c: Values, p: Problem) -> int:
+    """Of the grid: each tile's share, or as many as take the tiles in as few turns as all that run at once."""
+    if c.SPLIT_K > 1:
+        return cluster_tiles(c, p) * c.SPLIT_K
+    cluster = c.CLUSTER_M * c.CLUSTER_N
+    turns = tiles(cluster_tiles(c, p), c.BLOCKS * c.RESIDENT // cluster)
+    return tiles(cluster_tiles(c, p), turns) * cluster
+
+
+def launch(c: Values, p: Problem) -> Launch:
+    """All blocks along x. Clusters begin when the launch before is over: overlapped, they wait for one another."""
+    return Launch((blocks(c, p), 1, 1), (threads(c), 1, 1), shared_bytes(c), overlaps=is_alone(c))
+
+
+def is_alone(c: Values) -> bool:
+    """Whether a block has no other in its cluster."""
+    return c.CLUSTER_M * c.CLUSTER_N * cluster_k(c) == 1
+
+
+def workspace_bytes(c: Values, p: Problem) -> int:
+    """A counter for each share of each tile, and that share of every cluster's sums (common/split_tile.cuh)."""
+    inside = cluster_k(c)
+    if inside == c.SPLIT_K:
+        return 0
+    shares, block_threads = cluster_tiles(c, p) * inside, 128 * c.MULTIPLIERS
+    share_quads = tiles(c.TILE_M * c.TILE_N // 4 // block_threads, inside)
+    sums = shares * (c.SPLIT_K // inside) * share_quads * block_threads * QUAD_BYTES
+    return tiles(4 * shares, 16) * 16 + sums
+
+
+def tensor_maps(c: Values, p: Problem) -> tuple[TensorMap, ...]:
+    """A and B by steps, of which each block of a cluster loads a share; C by what a warp stores."""
+    lines_a = (STEP_K if p.options["trans_a"] else c.TILE_M) // c.CLUSTER_N
+    lines_b = (c.TILE_N if p.options["trans_b"] else STEP_K) // c.CLUSTER_M
+    return (
+        TensorMap("A", (1, lines_a, STEP_K)),
+        TensorMap("B", (1, lines_b, STEP_K)),
+        TensorMap("C", (1, PIECE_ROWS, LINE_BYTES // out_bytes(p))),
+    )
+
+
+def rows_are_aligned(p: Problem) -> bool:
+    """Whether rows and matrices begin at multiples of 16 bytes, and what warps hold in pairs is not parted."""
+    item = {"a": p.item_bytes, "b": p.item_bytes, "c": out_bytes(p)}
+    steps = [p.shape[f"ld{x}"] * item[x] for x in item]
+    steps += [p.shape[f"stride_{x}"] * item[x] for x in item] if p.shape["batch"] > 1 else []
+    return all(step % 16 == 0 and step < LONGEST_STRIDE for step in steps) and p.shape["n"] % 2 == 0
+
+
+def is_supported(p: Problem) -> bool:
+    """Whether it is a type of 16 bits whose rows tensor maps can name."""
+    return p.dtype in HALF and rows_are_aligned(p)
+
+
+def has_room(_p: Problem, d: Limits) -> bool:
+    """Whether blocks may have the shared memory that these are made for."""
+    return d.max_shared_bytes >= MULTIPROCESSOR_BYTES - 1024
+
+
+def block_holds_tile(c: Values, _p: Problem, _d: Limits) -> bool:
+    """Whether its warpgroups have whole blocks of 64 rows, and registers for the sums."""
+    if c.TILE_M % (64 * c.MULTIPLIERS):
+        return False
+    row_blocks = c.TILE_M // 64 // c.MULTIPLIERS
+    if row_blocks > MOST_ROW_BLOCKS or row_blocks * c.TILE_N > MOST_SUMS:
+        return False
+    return c.RESIDENT == 1 or (c.MULTIPLIERS == 1 and c.TILE_N <= MOST_SUMS_BESIDE)
+
+
+def stages_suffice(c: Values, _p: Problem, _d: Limits) -> bool:
+    """Whether loads run ahead of products, and a split tile's sums fit into the ring."""
+    fit = stages(c) >= FEWEST_STAGES
+    return fit and (c.SPLIT_K == 1 or stages(c) * stage_bytes(c) >= c.TILE_M * c.TILE_N * 4)
+
+
+def tile_suits_problem(c: Values, p: Problem, _d: Limits) -> bool:
+    """Whether no smaller tile would cover an axis as well."""
+    return all(
+        p.shape[axis] > max((smaller for smaller in parameter.values if smaller < tile), default=0)
+        for axis, parameter, tile in (("m", TILE_M, c.TILE_M), ("n", TILE_N, c.TILE_N))
+    )
+
+
+def cluster_is_of_use(c: Values, p: Problem, _d: Limits) -> bool:
+    """Whether a cluster's blocks have tiles side by side, all of k, and are as few as multicasts pay for."""
+    if c.CLUSTER_M * c.CLUSTER_N == 1:
+        return True
+    fills = p.shape["m"] > c.TILE_M * (c.CLUSTER_M - 1) and p.shape["n"] > c.TILE_N * (c.CLUSTER_N - 1)
+    return fills and c.SPLIT_K == 1 and c.CLUSTER_M * c.CLUSTER_N <= MOST_IN_CLUSTER
+
+
+def blocks_are_multiprocessors(c: Values, _p: Problem, d: Limits) -> bool:
+    """Whether BLOCKS is, of its values, the one nearest to the device's multiprocessors."""
+    return min(BLOCKS.values, key=lambda count: abs(count - d.multiprocessors)) == c.BLOCKS
+
+
+def device_is_filled(c: Values, p: Problem, d: Limits) -> bool:
+    """Whether every other multiprocessor has work, or tiles are small already."""
+    return 2 * blocks(c, p) >= d.multiprocessors or (c.TILE_N == SMALL_TILE == c.TILE_M and is_alone(c))
+
+
+def neighbours_have_work(c: Values, p: Problem, d: Limits) -> bool:
+    """Whether there are more blocks than multiprocessors where two share one."""
+    return c.RESIDENT == 1 or blocks(c, p) > d.multiprocessors
+
+
+def split_is_of_use(c: Values, p: Problem, d: Limits) -> bool:
+    """Whether parts have some steps, and a smaller split gives fewer multiprocessors work."""
+    if c.SPLIT_K == 1:
+        return True
+    smaller = max(split for split in SPLIT_K.values if split < c.SPLIT_K)
+    enough_steps = tiles(p.shape["k"], STEP_K) >= FEWEST_STEPS * c.SPLIT_K
+    return enough_steps and cluster_tiles(c, p) * smaller < d.multiprocessors
+
+
+def group_matters(c: Values, p: Problem, _d: Limits) -> bool:
+    """Whether there are row tiles to group otherwise than by the default."""
+    rows = tiles(p.shape["m"], c.TILE_M * c.CLUSTER_M)
+    return GROUP_M.default == c.GROUP_M or rows > min(c.GROUP_M, GROUP_M.default)
+
+
+BLOCKS = choice("BLOCKS", 78, 114, 132, default=132, doc="multiprocessors to fill: those of H20, H100 PCIe, H200")
+TILE_M = powers_of_two("TILE_M", 64, 256, default=128, doc="rows of C that a block computes")
+TILE_N = choice("TILE_N", 64, 128, 192, 256, default=256, doc="columns of C that a block computes")
+MULTIPLIERS = choice("MULTIPLIERS", 1, 2, default=2, doc="warpgroups of a block that multiply")
+RESIDENT = choice("RESIDENT", 1, 2, default=1, doc="blocks that a multiprocessor has at once")
+CLUSTER_M = choice("CLUSTER_M", 1, 2, default=1, doc="blocks, one below the other, that share columns of B")
+CLUSTER_N = choice("CLUSTER_N", 1, 2, default=1, doc="blocks beside one another that share rows of A")
+SPLIT_K = choice("SPLIT_K", 1, 2, 3, 4, 6, 8, 16, 32, 64, 128, default=1, doc="blocks that share a tile")
+GROUP_M = choice("GROUP_M", 4, 8, 16, default=8, doc="row tiles that share columns of B in the L2 cache")
+
+TENSOR_HALF_SM90 = Variant(
+    name="tensor_half_sm90",
+    doc="bfloat16 and float16 on Hopper's wgmma: tensor maps, a warp that loads, clusters that share operands.",
+    source="tensor_half_sm90.cu",
+    launch=launch,
+    parameters=(BLOCKS, TILE_M, TILE_N, MULTIPLIERS, RESIDENT, CLUSTER_M, CLUSTER_N, SPLIT_K, GROUP_M),
+    constraints=(
+        Constraint("blocks are as many as multiprocessors", blocks_are_multiprocessors),
+        Constraint("warpgroups hold the tile's sums", block_holds_tile),
+        Constraint("stages fit shared memory", stages_suffice),
+        Constraint("no smaller tile covers the axis", tile_suits_problem),
+        Constraint("a cluster's blocks have tiles to share operands", cluster_is_of_use),
+        Constraint("blocks fill the device", device_is_filled),
+        Constraint("two blocks of a multiprocessor have work", neighbours_have_work),
+        Constraint("a split gives more blocks work", split_is_of_use),
+        Constraint("groups of row tiles differ", group_matters),
+    ),
+    static_shared_bytes=static_shared_bytes,
+    workspace_bytes=workspace_bytes,
+    tensor_maps=tensor_maps,
+    min_compute_capability=(9, 0),
+    max_compute_capability=(9, 0),
+    architecture_suffix="a",
+    requires=frozenset({"ptx"}),
+    supports=is_supported,
+    has_room=has_room,
+)

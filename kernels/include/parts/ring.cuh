@@ -1,0 +1,75 @@
+// The ring of steps in shared memory, and the thread that fills it.
+#pragma once
+#include "parts/scheduler.cuh"
+#include "ptx/cp_async_bulk.cuh"
+#include "ptx/mbarrier.cuh"
+
+constexpr unsigned MULTIPLIERS = TILE_M / 64;   // warpgroups
+constexpr unsigned THREADS = 128 * (MULTIPLIERS + 1);
+constexpr unsigned MOST_SHARED = 227 * 1024 - 2048;   // of a block, less alignment and barriers
+constexpr unsigned FINE_STAGE = (TILE_M + TILE_N) * STEP_K * 2 * FINE_PARTS;
+constexpr unsigned STAGES = MOST_SHARED / FINE_STAGE < 8 ? MOST_SHARED / FINE_STAGE : 8;
+
+// With so many parts of each number.
+template <unsigned PARTS>
+struct Stage {
+  static constexpr unsigned A_BYTES = TILE_M * STEP_K * 2 * PARTS, B_BYTES = TILE_N * STEP_K * 2 * PARTS;
+  static constexpr unsigned BYTES = A_BYTES + B_BYTES;
+  static constexpr unsigned COUNT = STAGES * FINE_STAGE / BYTES;
+  static_assert(COUNT > 1, "a step is released only when the next has begun");
+};
+
+struct Ring {
+  unsigned memory, full, empty;   // addresses: of the first stage, and of STAGES barriers each
+  unsigned at = 0, parity = 0;
+
+  __device__ __forceinline__ Ring(unsigned start, unsigned barriers)
+      : memory(start), full(barriers), empty(barriers + 8 * STAGES) {}
+  template <unsigned PARTS>
+  __device__ __forceinline__ unsigned stage() const { return memory + at * Stage<PARTS>::BYTES; }
+  template <unsigned PARTS>
+  __device__ __forceinline__ void advance() {
+    if (++at == Stage<PARTS>::COUNT) {
+      at = 0;
+      parity ^= 1;
+    }
+  }
+};
+
+// Where the parts of a tile's lines begin, of its first step or a later one.
+template <class Operand, unsigned PARTS>
+__device__ __forceinline__ const unsigned char* tile_at(
+    const Memory& memory, unsigned matrix, unsigned first_group, unsigned step) {
+  const size_t groups = ALL_GROUPS<Operand> * step + matrix * GROUPS<Operand> + first_group;
+  return memory.packed<Operand, PARTS>() + groups * (PARTS * PART_BYTES);
+}
+
+// By one thread: every step of the block, each tile's `passes` times.
+template <unsigned PARTS>
+__device__ __forceinline__ void load_tiles(const Memory& memory, Ring ring, unsigned passes, unsigned rank) {
+  typedef Stage<PARTS> S;
+  constexpr unsigned SHARE = S::B_BYTES / CLUSTER;
+  ring.parity = 1;
+  for (TileScheduler tiles; tiles.is_valid(); tiles.advance()) {
+    const Tile tile(tiles.tile(), rank);
+    for (unsigned pass = 0; pass < passes; ++pass) {
+      const unsigned char* a = tile_at<OperandA, PARTS>(
+          memory, tile.matrix_of<OperandA>(), tile.row * (TILE_M / GROUP), tiles.first_step());
+      const unsigned char* b = tile_at<OperandB, PARTS>(
+          memory, tile.matrix_of<OperandB>(), tile.column * (TILE_N / GROUP), tiles.first_step()) + rank * SHARE;
+#pragma unroll 1
+      for (unsigned left = tiles.steps(); left > 0; --left) {
+        const unsigned full = ring.full + 8 * ring.at;
+        mbarrier_wait(ring.empty + 8 * ring.at, ring.parity);
+        mbarrier_arrive_expect_tx(full, S::BYTES);
+        cp_async_bulk(ring.stage<PARTS>(), a, S::A_BYTES, full);
+        const unsigned target = ring.stage<PARTS>() + S::A_BYTES + rank * SHARE;
+        if constexpr (CLUSTER == 1) cp_async_bulk(target, b, SHARE, full);
+        else cp_async_bulk_multicast(target, b, SHARE, full, CLUSTER);
+        a += ALL_GROUPS<OperandA> * (PARTS * PART_BYTES);
+        b += ALL_GROUPS<OperandB> * (PARTS * PART_BYTES);
+        ring.advance<PARTS>();
+      }
+    }
+  }
+}

@@ -1,0 +1,60 @@
+// What a configuration of the variant `tensor_half_sm90` says, and what follows from it.
+#pragma once
+#include "hmma/element.cuh"   // before all that has REAL
+
+#include "common/integers.cuh"
+#include "common/product.cuh"
+
+#ifndef TILE_M
+#define TILE_M 128        // rows of a block's tile
+#endif
+#ifndef TILE_N
+#define TILE_N 256        // columns of it: 64, 128, 192 or 256
+#endif
+#ifndef MULTIPLIERS
+#define MULTIPLIERS 2     // warpgroups of a block that multiply, each 64 rows of the tile or 128
+#endif
+#ifndef RESIDENT
+#define RESIDENT 1        // blocks that a multiprocessor has at once
+#endif
+#ifndef CLUSTER_M
+#define CLUSTER_M 1       // blocks, one below the other, that share columns of B
+#endif
+#ifndef CLUSTER_N
+#define CLUSTER_N 1       // blocks beside one another that share rows of A
+#endif
+#ifndef SPLIT_K
+#define SPLIT_K 1         // blocks of each tile; a block then has one tile, and is in a cluster with others of it only
+#endif
+#ifndef GROUP_M
+#define GROUP_M 8         // clusters of row tiles that share columns of B in the L2 cache
+#endif
+#define CLUSTER_K (SPLIT_K % 2 ? 1 : SPLIT_K % 4 ? 2 : SPLIT_K % 8 ? 4 : 8)   // of the SPLIT_K, those of a cluster
+#define CLUSTER (CLUSTER_M * CLUSTER_N * CLUSTER_K)
+#define SPLIT (SPLIT_K / CLUSTER_K)   // clusters of a tile, which meet in the workspace
+#include "common/workspace.cuh"
+
+constexpr unsigned STEP_K = 64;   // of a step: 128 bytes of a line, what the swizzle spans
+constexpr unsigned LINE_BYTES = 128;
+constexpr unsigned ROW_BLOCKS = TILE_M / 64 / MULTIPLIERS;       // of 64 rows, of a warpgroup
+constexpr unsigned MULTIPLYING = 128 * MULTIPLIERS, THREADS = MULTIPLYING + 128;
+[[maybe_unused]] constexpr unsigned PIECE_N = LINE_BYTES / sizeof(Stored);        // columns of C that are stored together
+constexpr unsigned PIECE_BYTES = 16 * LINE_BYTES;                // of a warp's 16 rows
+constexpr unsigned PIECES_HELD = 2;                              // of a warp, in shared memory
+constexpr unsigned STAGING_BYTES = SPLIT_K > 1 ? 0 : 4 * MULTIPLIERS * PIECES_HELD * PIECE_BYTES;
+constexpr unsigned STAGE_BYTES = (TILE_M + TILE_N) * LINE_BYTES;
+// Of a block, less what the driver reserves, alignment and barriers.
+constexpr unsigned MOST_SHARED = 228 * 1024 / RESIDENT - 3 * 1024;
+constexpr unsigned STAGES = tw::min((MOST_SHARED - STAGING_BYTES) / STAGE_BYTES, 8);
+static_assert(TILE_M % (64 * MULTIPLIERS) == 0 && ROW_BLOCKS * TILE_N <= 256, "what a warpgroup can hold");
+static_assert(STAGES > 1, "a step is released only when the next has begun");
+static_assert(SPLIT_K == 1 || CLUSTER_M * CLUSTER_N == 1, "blocks of a cluster share a tile or an operand");
+static_assert(CLUSTER_K == 1 || TILE_M * TILE_N * 4 <= STAGES * STAGE_BYTES, "a tile's sums take the ring's place");
+
+// Registers of a thread at the launch, of one that loads, and of one that multiplies.
+constexpr unsigned LAUNCH_REGISTERS = tw::min(65536 / (THREADS * RESIDENT) / 8 * 8, 256);
+constexpr bool MOVES_REGISTERS = THREADS * RESIDENT > 256;
+constexpr unsigned LOADING_REGISTERS = 24;
+constexpr unsigned MULTIPLYING_REGISTERS =
+    tw::min((LAUNCH_REGISTERS * (MULTIPLIERS + 1) - LOADING_REGISTERS) / MULTIPLIERS / 8 * 8, 240);
+constexpr unsigned STEPS = tw::ceil_div(K, STEP_K);

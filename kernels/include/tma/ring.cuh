@@ -1,0 +1,79 @@
+// The ring of steps in shared memory, and the thread that fills it by tensor maps.
+#pragma once
+#include "ptx/cp_async_bulk.cuh"
+#include "ptx/mbarrier.cuh"
+#include "ptx/tensor_map.cuh"
+#include "tma/scheduler.cuh"
+
+struct Ring {
+  unsigned memory, full, empty;   // addresses: of the first stage, and of STAGES barriers each
+  unsigned at = 0, parity = 0;
+
+  __device__ __forceinline__ Ring(unsigned start, unsigned barriers)
+      : memory(start), full(barriers), empty(barriers + 8 * STAGES) {}
+  __device__ __forceinline__ unsigned stage() const { return memory + at * STAGE_BYTES; }
+  __device__ __forceinline__ void advance() {
+    if (++at == STAGES) {
+      at = 0;
+      parity ^= 1;
+    }
+  }
+};
+
+// How a tile of an operand, TILE lines or columns of STEP_K numbers, comes to shared memory and is read there. Where rows
+// in memory go along k (K_MAJOR), one box of TILE lines; else boxes of 64 columns, one line for each k. SHARERS blocks of
+// a cluster need the same tile: each loads a share of the lines and sends it to all.
+template <unsigned TILE, bool K_MAJOR, unsigned SHARERS>
+struct BoxedOperand {
+  static constexpr bool ACROSS = !K_MAJOR;
+  static constexpr unsigned BYTES = TILE * LINE_BYTES;
+  static constexpr unsigned BOXES = K_MAJOR ? 1 : TILE / 64, BOX_LINES = (K_MAJOR ? TILE : STEP_K) / SHARERS;
+  static_assert(BOX_LINES % 8 == 0, "a share is whole repetitions of the swizzle");
+
+  // Starts the copies of what is this block's to load: `first` along the tile's side, the `share`-th of the lines.
+  __device__ __forceinline__ static void load(
+      const TensorMap& map, unsigned target, unsigned barrier, unsigned first, unsigned k, unsigned matrix, unsigned share,
+      unsigned blocks) {
+    target += share * (BOX_LINES * LINE_BYTES);
+#pragma unroll
+    for (unsigned box = 0; box < BOXES; ++box) {
+      const BoxStart start = K_MAJOR ? BoxStart{k, first + share * BOX_LINES, matrix}
+                                     : BoxStart{first + box * 64, k + share * BOX_LINES, matrix};
+      if constexpr (SHARERS == 1) load_box(target + box * (STEP_K * LINE_BYTES), map, start, barrier);
+      else load_box_multicast(target + box * (STEP_K * LINE_BYTES), map, start, barrier, blocks);
+    }
+  }
+
+  // The descriptor of the tile from `address` on, by PTX ISA, "Matrix Descriptor Format", in units of 16 bytes: eight
+  // lines are 1024 bytes apart; across k, the next 64 columns lie behind all lines of these. The swizzle spans 128 bytes.
+  static constexpr unsigned NEXT_K16 = K_MAJOR ? 2 : 16 * LINE_BYTES / 16;
+  __device__ __forceinline__ static unsigned long long descriptor(unsigned address) {
+    constexpr unsigned long long COLUMNS_64 = K_MAJOR ? 1 : STEP_K * LINE_BYTES / 16;
+    return (address & 0x3ffff) / 16 | COLUMNS_64 << 16 | 8ull * LINE_BYTES / 16 << 32 | 1ull << 62;
+  }
+};
+
+using OperandA = BoxedOperand<TILE_M, !TRANS_A, CLUSTER_N>;
+using OperandB = BoxedOperand<TILE_N, TRANS_B, CLUSTER_M>;
+
+// By one thread: every step of the block's tiles.
+__device__ __forceinline__ void load_tiles(const TensorMap& map_a, const TensorMap& map_b, Ring ring, const Place& place) {
+  const unsigned row_blocks = (CLUSTER_N == 1 ? 1u : 1u | 1u << CLUSTER_M) << place.row;
+  const unsigned column_blocks = ((1u << CLUSTER_M) - 1) << place.column * CLUSTER_M;
+  const unsigned first = Tile::first_step(Tile::part()), end = Tile::first_step(Tile::part() + 1);
+  ring.parity = 1;
+#pragma unroll 1
+  for (Tile tile; tile.is_valid(); tile.advance()) {
+    tile.find(place);
+    const unsigned matrix_a = STRIDE_A == 0 ? 0 : tile.matrix, matrix_b = STRIDE_B == 0 ? 0 : tile.matrix;
+#pragma unroll 1
+    for (unsigned step = first; step < end; ++step) {
+      const unsigned full = ring.full + 8 * ring.at, stage = ring.stage(), k = step * STEP_K;
+      mbarrier_wait(ring.empty + 8 * ring.at, ring.parity);
+      mbarrier_arrive_expect_tx(full, STAGE_BYTES);
+      OperandA::load(map_a, stage, full, tile.m, k, matrix_a, place.column, row_blocks);
+      OperandB::load(map_b, stage + OperandA::BYTES, full, tile.n, k, matrix_b, place.row, column_blocks);
+      ring.advance();
+    }
+  }
+}

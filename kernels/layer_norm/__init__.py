@@ -1,0 +1,1 @@
+"""The kernel `layer_norm`: sources and declaration."""

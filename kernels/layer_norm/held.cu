@@ -1,0 +1,13 @@
+// y = (x - mean) / sqrt(mean of (x - mean)^2 + eps) w + b, row by row.  X, Y: (m, n) row-major, w, b: (n).
+//
+// A row in the registers of a part of a block, or of all of it: one read. norm/held.cuh says how.
+// Ba, Kiros and Hinton, "Layer Normalization" (2016).
+#define CENTRED 1
+#define RESIDUAL 0
+#include "norm/held.cuh"
+
+extern "C" __global__ void __launch_bounds__(BLOCK_THREADS)
+layer_norm(const REAL* __restrict__ X, const REAL* __restrict__ w, const REAL* __restrict__ b,
+           float eps, REAL* __restrict__ Y) {
+  normalise_held({X, nullptr, w, b, Y, nullptr}, eps);
+}

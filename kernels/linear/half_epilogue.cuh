@@ -1,0 +1,24 @@
+// What becomes of a layer's finished sums where operands have 16 bits: Y = act(sum + b), rounded once.
+#pragma once
+#include "common/activation.cuh"
+#include "hmma/element.cuh"
+#include "problem.cuh"
+
+struct Epilogue {
+  const Half* bias;
+  Stored* Y;
+
+  // What Y gets for WIDTH neighbouring sums of a row; rows of Y divide into WIDTH, and `column` by it.
+  template <unsigned WIDTH>
+  __device__ __forceinline__ Pack<WIDTH> finished(unsigned, unsigned column, const Pack<WIDTH>& sum) const {
+    Pack<WIDTH> out = load_floats<WIDTH>(bias + column);
+#pragma unroll
+    for (unsigned i = 0; i < WIDTH; ++i) out.lane[i] = activate(sum.lane[i] + out.lane[i]);
+    return out;
+  }
+
+  template <unsigned WIDTH>
+  __device__ __forceinline__ void write(unsigned row, unsigned column, const Pack<WIDTH>& sum) const {
+    store_floats<WIDTH>(Y + static_cast<size_t>(row) * N + column, finished(row, column, sum));
+  }
+};

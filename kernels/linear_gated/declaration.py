@@ -1,0 +1,139 @@
+"""linear_gated: its arguments, work counts, variants and their search spaces."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
+from typing import TypeVar, cast
+
+from tilewright.kernels.dtypes import HALF
+from tilewright.kernels.gemm import declaration as gemm
+from tilewright.kernels.gemm.tensor_half_space import TENSOR_HALF, copied_at_once
+from tilewright.kernels.gemm.tensor_mma_space import threads, tile_n
+from tilewright.kernels.kernel import Kernel, Launch, Option, Tensor, Variant
+from tilewright.kernels.linear_gated.reference import linear_gated_reference
+from tilewright.kernels.problem import Limits, Problem
+from tilewright.kernels.space import Constraint, Values
+
+Result = TypeVar("Result")
+
+RUN = 16  # rows of a tile of W, of which eight are of either matrix
+
+
+@lru_cache(maxsize=64)  # enumerating a space asks for the same one thousands of times
+def product(p: Problem) -> Problem:
+    """The gemm inside: X Wᵀ, with all rows of both matrices."""
+    return gemm.KERNEL.problem({**p.shape, "n": 2 * p.shape["n"]}, p.dtype, {"trans_b": True})
+
+
+class OfBoth(Mapping[str, int]):
+    """Values as gemm's variant has them for the same tiles of the product inside: twice the columns.
+
+    Each is read when it is asked for: a space is listed by what its constraints read.
+    """
+
+    def __init__(self, own: Values) -> None:
+        self._own = own
+
+    def __getattr__(self, name: str) -> int:
+        value: int = getattr(self._own, name)
+        return 2 * value if name == "WARP_N" else value
+
+    def __getitem__(self, name: str) -> int:
+        return 2 * self._own[name] if name == "WARP_N" else self._own[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._own)
+
+    def __len__(self) -> int:
+        return len(self._own)
+
+
+def of_both(c: Values) -> Values:
+    """The configuration of gemm's variant that has the same tiles of the product inside."""
+    return cast("Values", OfBoth(c))
+
+
+def on_product(ask: Callable[[Values, Problem], Result]) -> Callable[[Values, Problem], Result]:
+    """The same question about the product inside."""
+    return lambda c, p: ask(of_both(c), product(p))
+
+
+def constraint_on_product(constraint: Constraint) -> Constraint:
+    """The same constraint on the product inside."""
+    return Constraint(constraint.name, lambda c, p, d: constraint.holds(of_both(c), product(p), d))
+
+
+def runs_stay_whole(c: Values, p: Problem, _d: Limits) -> bool:
+    """Whether a thread's copies are of one matrix: lines copied at a time are whole runs, or all of the tile.
+
+    Where elements are copied one by one that does not matter.
+    """
+    copied = copied_at_once("b", p.shape["k"], product(p))
+    lines = threads(c) // min(c.TILE_K // copied, threads(c))
+    return copied == 1 or lines % RUN == 0 or lines >= 2 * tile_n(c)
+
+
+def launch_tiled(c: Values, p: Problem) -> Launch:
+    """A square block a square tile, all tiles along x."""
+    width = c.TILE_WIDTH
+    return Launch((gemm.tiles(p.shape["m"], width) * gemm.tiles(p.shape["n"], width), 1, 1), (width, width, 1))
+
+
+TILED = Variant(
+    name="tiled",
+    doc="Square tiles in shared memory, a thread an element of Y and both its sums.",
+    source="tiled.cu",
+    launch=launch_tiled,
+    parameters=gemm.TILED.parameters,
+    static_shared_bytes=lambda c, p: 3 * c.TILE_WIDTH * (c.TILE_WIDTH + 1) * p.item_bytes,
+)
+
+TENSOR = replace(
+    TENSOR_HALF,
+    doc="Tensor cores: both products by one block, which has the sums of both in its registers.",
+    launch=on_product(TENSOR_HALF.launch),
+    constraints=(
+        *(constraint_on_product(constraint) for constraint in TENSOR_HALF.constraints),
+        Constraint("a thread copies rows of one matrix", runs_stay_whole),
+    ),
+    static_shared_bytes=on_product(TENSOR_HALF.static_shared_bytes),
+    workspace_bytes=on_product(TENSOR_HALF.workspace_bytes),
+)
+
+
+def flops(p: Problem) -> int:
+    """4 m n k: both products; what becomes of their sums is left out."""
+    return 4 * p.shape["m"] * p.shape["n"] * p.shape["k"]
+
+
+def bytes_moved(p: Problem) -> int:
+    """Read X and W once, write Y once."""
+    m, n, k = (p.shape[axis] for axis in "mnk")
+    return (m * k + 2 * n * k + m * n) * p.item_bytes
+
+
+KERNEL = Kernel(
+    name="linear_gated",
+    doc="Y = act(X Gᵀ) * (X Uᵀ) in one launch: X (m, k), W (2 n, k) with the rows of G and then of U, Y (m, n).",
+    folder=Path(__file__).parent,
+    axes=("m", "n", "k"),
+    dtypes=HALF,
+    options=(
+        Option("activation", ("silu", "gelu", "relu", "sigmoid"), default="silu", doc="act, of the first product"),
+    ),
+    arguments=(
+        Tensor("X", "input", lambda p: (p.shape["m"], p.shape["k"]), summed=lambda _p: 1),
+        Tensor("W", "input", lambda p: (2 * p.shape["n"], p.shape["k"]), summed=lambda _p: 1),
+        Tensor("Y", "output", lambda p: (p.shape["m"], p.shape["n"])),
+    ),
+    variants=(TILED, TENSOR),
+    flops=flops,
+    bytes_moved=bytes_moved,
+    reference=linear_gated_reference,
+    ranking_l2="cold",  # a model's weights do not fit the cache
+    default_variant="tiled",
+    example_shape={"m": 16, "n": 1024, "k": 1024},
+)

@@ -1,0 +1,36 @@
+"""The right answer of linear_gated in float64, and what its error is measured against."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+
+from tilewright.kernels.dtypes import SMALLEST_NORMAL, UNIT_ROUNDOFF
+from tilewright.kernels.kernel import Arrays, Reference
+from tilewright.kernels.linear.reference import REACH, activated_sums
+from tilewright.kernels.problem import Problem
+
+
+@np.errstate(invalid="ignore")  # what has an infinity or NaN in it is as IEEE 754 has it
+def linear_gated_reference(p: Problem, arrays: Arrays, _scalars: Mapping[str, float]) -> Reference:
+    """act(X Gᵀ) * (X Uᵀ), by NumPy's BLAS. arrays: X (m, k), W (2 n, k).
+
+    With u the unit roundoff and r = c sqrt(k) u, the activated sum f is off by at most r F, F being the magnitude of
+    linear's reference, and the other sum z by r Z, Z being the sum of its products' sizes. So the product is off by
+    r (F |z| + |f| Z) + r² F Z, and rounded once more. The last r is taken for the largest c of interest. An activated
+    sum below the smallest normal number is 0, as gate.cuh has it; F has room for that, and relu leaves all digits.
+    """
+    n, k = p.shape["n"], p.shape["k"]
+    x, w = (arrays[name].astype(np.float64) for name in ("X", "W"))
+    sums, sizes = x @ w.T, np.abs(x) @ np.abs(w).T
+    gate = activated_sums(p, np.zeros(n), sums[:, :n].copy(), sizes[:, :n].copy(), k)
+    if p.options["activation"] != "relu":
+        gate.value[np.abs(gate.value) < SMALLEST_NORMAL[p.sum_dtype]] = 0
+    other, size = sums[:, n:], sizes[:, n:]
+    root, unit = math.sqrt(k), UNIT_ROUNDOFF[p.sum_dtype]
+    value = gate.value * other
+    reach = REACH * root * unit * size
+    magnitude = gate.magnitude * (np.abs(other) + reach) + np.abs(gate.value) * size + np.abs(value) / root
+    return Reference(value, magnitude, k)

@@ -1,0 +1,169 @@
+"""linear_quantized: its arguments, work counts, variants and their search spaces."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tilewright.kernels.dtypes import HALF
+from tilewright.kernels.gemm.tensor_mma_space import tiles
+from tilewright.kernels.kernel import Kernel, Launch, Option, Tensor, Variant
+from tilewright.kernels.linear_quantized.reference import (
+    GROUP,
+    bits,
+    linear_quantized_reference,
+    random_weights,
+    scales_shape,
+    weights_shape,
+)
+from tilewright.kernels.problem import Limits, Problem
+from tilewright.kernels.space import Constraint, Values, choice, powers_of_two
+
+MOST_ROWS = 64  # of X: with more, dequantising once and calling gemm is faster
+FRAGMENT_ROWS, FRAGMENT_COLUMNS = 16, 8  # of W and of X, in a product of a warp
+MOST_HELD = 160  # registers for sums and weights under way; with addresses and X they suffice for 255
+RESERVED_REGISTERS = 48
+
+
+def fault(p: Problem) -> tuple[str, str] | None:
+    """The axis that is too large or does not divide, and why."""
+    if p.shape["m"] > MOST_ROWS:
+        return "m", f"must be at most {MOST_ROWS}; for more rows, dequantise the weights and use linear"
+    if p.shape["k"] % GROUP:
+        return "k", f"must be a multiple of {GROUP}, the length of a group"
+    return None
+
+
+def launch_rows(c: Values, p: Problem) -> Launch:
+    """WARPS_PER_ROW warps a row of W, along x; COLUMNS rows of X at a time, along y."""
+    grid = (tiles(p.shape["n"], c.ROWS_PER_BLOCK), tiles(p.shape["m"], c.COLUMNS), 1)
+    return Launch(grid, (32 * c.WARPS_PER_ROW * c.ROWS_PER_BLOCK, 1, 1))
+
+
+def loads(p: Problem) -> int:
+    """Loads of 16 bytes of a row of W."""
+    return p.shape["k"] * bits(p) // 128
+
+
+def threads_have_loads(c: Values, p: Problem, _d: Limits) -> bool:
+    """Whether a row has loads for all threads and all that are in flight; one warp and one load are always allowed."""
+    threads = 32 * c.WARPS_PER_ROW
+    return (threads == 32 or threads <= loads(p)) and (c.UNROLL == 1 or threads * c.UNROLL <= loads(p))
+
+
+ROWS = Variant(
+    name="rows",
+    doc="CUDA cores: a warp or more a row of W, each load used for a few rows of X.",
+    source="rows.cu",
+    launch=launch_rows,
+    parameters=(
+        powers_of_two("WARPS_PER_ROW", 1, 16, default=2, doc="warps that share a row of W"),
+        powers_of_two("ROWS_PER_BLOCK", 1, 16, default=2, doc="rows of W of a block"),
+        powers_of_two("COLUMNS", 1, 8, default=1, doc="rows of X that a load of weights is used for"),
+        powers_of_two("UNROLL", 1, 8, default=2, doc="loads of 16 bytes that a thread has in flight"),
+    ),
+    constraints=(
+        Constraint(
+            "no block of half as many rows covers them", lambda c, p, _d: 2 * max(1, p.shape["n"]) > c.ROWS_PER_BLOCK
+        ),
+        Constraint("half the columns would not do", lambda c, p, _d: c.COLUMNS == 1 or p.shape["m"] > c.COLUMNS // 2),
+        Constraint("every thread and load in flight has weights", threads_have_loads),
+    ),
+    static_shared_bytes=lambda c, _p: 4 * c.ROWS_PER_BLOCK * c.WARPS_PER_ROW * c.COLUMNS,
+)
+
+
+def launch_tensor(c: Values, p: Problem) -> Launch:
+    """A block 16 * ROWS rows of W, its warps sharing k."""
+    return Launch((tiles(p.shape["n"], FRAGMENT_ROWS * c.ROWS), 1, 1), (32 * c.WARPS, 1, 1), shared_bytes_tensor(c, p))
+
+
+def lane_sums(c: Values, p: Problem) -> int:
+    """Sums that a thread holds."""
+    return c.ROWS * tiles(p.shape["m"], FRAGMENT_COLUMNS) * 4
+
+
+def shared_bytes_tensor(c: Values, p: Problem) -> int:
+    """What every warp has at its end."""
+    return 4 * 32 * c.WARPS * lane_sums(c, p)
+
+
+def registers_suffice(c: Values, p: Problem, d: Limits) -> bool:
+    """Whether sums, those of a group, and the weights in flight fit a thread, by estimate."""
+    held = 2 * lane_sums(c, p) + c.UNROLL * 2 * c.ROWS * bits(p)
+    threads = 32 * c.WARPS
+    return held <= MOST_HELD and held + RESERVED_REGISTERS <= d.registers_per_multiprocessor // threads
+
+
+TENSOR = Variant(
+    name="tensor",
+    doc="Tensor cores: weights become numbers of 16 bits in registers, warps share k.",
+    source="tensor.cu",
+    launch=launch_tensor,
+    parameters=(
+        choice("WARPS", 2, 4, 8, 16, default=4, doc="warps of a block, which share k"),
+        choice("ROWS", 1, 2, 4, doc="sixteens of rows of W that a block computes"),
+        choice("UNROLL", 1, 2, 4, default=2, doc="steps of 128 k whose weights are in flight together"),
+    ),
+    constraints=(
+        Constraint("registers suffice by estimate", registers_suffice),
+        Constraint(
+            "every warp and step in flight has weights",
+            lambda c, p, _d: c.WARPS == 2 or max(2, p.shape["k"] // GROUP) >= c.WARPS * c.UNROLL,
+        ),
+        Constraint(
+            "no block of half as many rows covers them",
+            lambda c, p, _d: c.ROWS == 1 or 2 * p.shape["n"] > FRAGMENT_ROWS * c.ROWS,
+        ),
+    ),
+    min_compute_capability=(8, 0),
+    requires=frozenset({"ptx"}),
+)
+
+
+def flops(p: Problem) -> int:
+    """2 m n k, as linear counts them; what dequantising takes is left out."""
+    return 2 * p.shape["m"] * p.shape["n"] * p.shape["k"]
+
+
+def bytes_moved(p: Problem) -> int:
+    """Read W, its scales and X once, write Y once."""
+    scale_count = 1
+    for size in scales_shape(p):
+        scale_count *= size
+    m, n, k = (p.shape[axis] for axis in "mnk")
+    return n * k * bits(p) // 8 + (scale_count + m * k + m * n) * p.item_bytes
+
+
+KERNEL = Kernel(
+    name="linear_quantized",
+    doc="Y = X dequantised(W)ᵀ for few rows: X (m, k), W (n, k) whole numbers of 8 or 4 bits with scales S, Y (m, n).",
+    folder=Path(__file__).parent,
+    axes=("m", "n", "k"),
+    dtypes=HALF,
+    options=(
+        Option(
+            "weights",
+            ("int8", "int4", "int4_zeros"),
+            default="int8",
+            doc="whole numbers that W holds; int4: less 8, two in a byte; int4_zeros: less a zero point of the group",
+        ),
+        Option(
+            "group", ("128", "row"), default="128", doc="weights of a row that share a scale: 128 neighbours, or all"
+        ),
+    ),
+    arguments=(
+        Tensor("X", "input", lambda p: (p.shape["m"], p.shape["k"]), summed=lambda _p: 1),
+        Tensor("W", "input", weights_shape, dtype=lambda p: "int8" if bits(p) == 8 else "uint8"),
+        Tensor("S", "input", scales_shape),
+        Tensor("Y", "output", lambda p: (p.shape["m"], p.shape["n"])),
+    ),
+    variants=(ROWS, TENSOR),
+    flops=flops,
+    bytes_moved=bytes_moved,
+    inputs=random_weights,
+    reference=linear_quantized_reference,
+    ranking_l2="cold",  # a model's weights do not fit the cache
+    default_variant="rows",
+    example_shape={"m": 1, "n": 4096, "k": 4096},
+    fault=fault,
+)

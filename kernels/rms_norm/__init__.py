@@ -1,0 +1,1 @@
+"""The kernel `rms_norm`: sources and declaration."""
