@@ -5,24 +5,53 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tilewright.kernels.kernel import Kernel, Scalar, Tensor
+from tilewright.kernels.dtypes import UNIT_ROUNDOFF, is_integer, sum_dtype
+from tilewright.kernels.kernel import InputsFunction, Kernel, Scalar, Tensor
 from tilewright.kernels.problem import Problem
+from tilewright.tuner.errors import OwnFunctionError, declared
 
-HostArray = NDArray[np.floating]
+HostArray = NDArray[Any]
 Fill = Callable[[np.random.Generator, HostArray], None]
 
-NORMAL, UNIFORM, SCALED, CANCELLING, MODERATE = KINDS = ("normal", "uniform", "scaled", "cancelling", "moderate")
+NORMAL, UNIFORM, SCALED, CANCELLING, MODERATE, NONFINITE, SMALLEST = KINDS = (
+    *("normal", "uniform", "scaled", "cancelling", "moderate"),
+    *("nonfinite", "smallest"),
+)
 """Standard normal, with which everything is timed; uniform in [0, 1), where rounding errors add up instead of
 cancelling; normal times powers of two from 2^-30 to 2^30, drawn for each element; sums that nearly vanish; like scaled,
-but from 2^-6 to 2^6."""
+but from 2^-6 to 2^6; normal with a few infinities, NaN and zeros; factors of which half the lines are normal times
+2^-129, near 1e-39, so that half of the results are below the smallest normal number."""
+
+LARGEST_INTEGER = 100
+"""Integers are uniform up to it, from its negative where they are signed, whatever the kind: they fit 8 bits, and a sum
+of 20 million of them fits 32. Indices and other integers that mean something are for the kernel's `inputs`."""
 
 SCALE, MODERATE_SCALE = 30, 6
-CANCELLED_EPSILONS = 16
-"""What is left of a cancelling pair, in machine epsilons of its size, times a normal number."""
+SCALE_FLOAT16, LIFT_FLOAT16 = 5, 7
+"""float16 ends at 65504. Products of factors scaled by up to 2^5 each stay below it; those of cancelling pairs, lifted
+by 2^7 each, do not when added up to the middle of the sum, although what is left of them does: a kernel that keeps
+partial sums in float16 is found out. Its `moderate` would be like `scaled`, and is left out."""
+
+CANCELLED_EPSILONS = {"float32": 16, "float64": 16, "bfloat16": 1, "float16": 1}
+"""What is left of a cancelling pair, in machine epsilons of its size, times a normal number. Little in half types:
+their results are rounded so coarsely that else nothing of an error in the sum would be seen."""
+
+SMALLEST_SCALE = {"float32": -129, "float64": -129, "bfloat16": -129, "float16": -20}
+"""By dtype. In float16 numbers near 2^-20 have four digits left, and a sum of thousands of them still is subnormal."""
+
+SPECIAL = ((np.inf,), (-np.inf,), (np.nan,), (np.inf, -np.inf), (0.0,))
+"""What a line of a factor gets in place of some of its numbers, in turn."""
+
+SPECIAL_SHARE = 16
+"""One line in so many gets something special, at one of MOST_SPECIAL places that all lines have in common."""
+
+MOST_SPECIAL = 4
 
 _BLOCK = 1 << 20
 """Elements drawn at a time, each block by a generator of its own: what is drawn does not depend on the cores."""
@@ -34,17 +63,22 @@ def input_kinds(kernel: Kernel, problem: Problem) -> tuple[str, ...]:
     """The kinds that mean something for this problem; the first is the one that is timed.
 
     Only a sum has factors to scale and terms that cancel. In float64 the reference has no more digits than the kernel,
-    and where a few terms outweigh all others, sqrt(terms) bounds do not cover the rounding of both.
+    and where a few terms outweigh all others, sqrt(terms) bounds do not cover the rounding of both; infinities and NaN
+    have no digits.
     """
-    has_sum = any(tensor.summed(problem) is not None for tensor in kernel.tensors)
-    return KINDS if has_sum and problem.dtype == "float32" else (NORMAL, UNIFORM)
+    if not any(tensor.summed(problem) is not None for tensor in kernel.tensors):
+        return NORMAL, UNIFORM
+    if problem.dtype == "float64":
+        return NORMAL, UNIFORM, NONFINITE
+    return tuple(kind for kind in KINDS if kind != MODERATE or problem.dtype != "float16")
 
 
 def random_arrays(kernel: Kernel, problem: Problem, seed: int, kind: str = NORMAL) -> dict[str, HostArray]:
-    """Every array that the kernel reads, by name: row-major, the problem's dtype.
+    """Every array that the kernel reads, by name: as its tensor lies, NaN between its rows, of the tensor's dtype.
 
-    `scaled`, `moderate` and `cancelling` are about the factors of the sum; other arrays are normal then. Never zeros:
-    they hide unwritten outputs, and GPUs run faster on them than on real data.
+    All kinds but the first two are about the factors of the sum; other arrays are normal then. Never more than a few
+    zeros: they hide unwritten outputs, and GPUs run faster on them than on real data. The kernel's `inputs` is asked
+    for each kind, with another generator.
     """
     sequence = np.random.SeedSequence([seed, KINDS.index(kind)])
     arrays: dict[str, HostArray] = {}
@@ -52,23 +86,54 @@ def random_arrays(kernel: Kernel, problem: Problem, seed: int, kind: str = NORMA
     for tensor in kernel.tensors:
         if not tensor.is_read(problem):
             continue
-        axis = tensor.summed(problem)
-        draw = _DRAWN[kind if axis is not None or kind == UNIFORM else NORMAL]
+        dtype = tensor.dtype_for(problem)
+        is_whole = is_integer(dtype)
+        axis = None if is_whole else tensor.summed(problem)
+        draw = _integers if is_whole else _fill_of(kind if axis is not None or kind == UNIFORM else NORMAL, dtype)
         array = _drawn(tensor, problem, draw, sequence)
-        if kind == CANCELLING and axis is not None:
-            _pair(array, axis, sequence if partner else None)
+        if axis is not None:
+            if kind == CANCELLING:
+                _pair(array, axis, dtype, sequence if partner else None)
+            elif kind == NONFINITE:
+                _plant(array, axis, sequence)
+            elif kind == SMALLEST:
+                _shrink(array, axis, SMALLEST_SCALE[dtype], is_partner=partner)
             partner = True
-        arrays[tensor.name] = array
+        arrays[tensor.name] = tensor.layout(problem).placed(array.astype(dtype, copy=False))
+    if kernel.inputs is not None:
+        generator = np.random.Generator(np.random.SFC64(sequence.spawn(1)[0]))
+        arrays |= _own_inputs(kernel, problem, kernel.inputs, generator)
     return arrays
 
 
 def scalar_values(kernel: Kernel, problem: Problem) -> dict[str, float]:
     """The value of every scalar argument by name."""
-    return {a.name: a.value(problem) for a in kernel.arguments if isinstance(a, Scalar)}
+    return {a.name: a.number(problem) for a in kernel.arguments if isinstance(a, Scalar)}
+
+
+def _own_inputs(
+    kernel: Kernel, problem: Problem, inputs: InputsFunction, generator: np.random.Generator
+) -> dict[str, HostArray]:
+    """The arrays that the kernel's author sets; raises OwnFunctionError."""
+    with declared(kernel.name, "inputs"):
+        given = dict(inputs(problem, generator))
+    read = {tensor.name: tensor for tensor in kernel.tensors if tensor.is_read(problem)}
+    arrays: dict[str, HostArray] = {}
+    for name, numbers in given.items():
+        if name not in read:
+            raise OwnFunctionError(kernel.name, "inputs", f"it sets {name!r}; what is read is {', '.join(read)}")
+        array, layout, dtype = np.asarray(numbers), read[name].layout(problem), read[name].dtype_for(problem)
+        if array.shape != layout.own_shape or not np.can_cast(array.dtype, sum_dtype(dtype), "same_kind"):
+            reason = f"{name} is {array.dtype} {array.shape}; the tensor is {dtype} {layout.own_shape}"
+            raise OwnFunctionError(kernel.name, "inputs", reason)
+        arrays[name] = layout.placed(array.astype(dtype))
+    return arrays
 
 
 def _drawn(tensor: Tensor, problem: Problem, draw: Fill, sequence: np.random.SeedSequence) -> HostArray:
-    array: HostArray = np.empty(tensor.shape(problem), np.float32 if problem.dtype == "float32" else np.float64)
+    """Numbers in the tensor's dtype; for a half type still in float32, from which they are rounded when all is done."""
+    shape = tensor.layout(problem).own_shape
+    array: HostArray = np.empty(shape, sum_dtype(tensor.dtype_for(problem)))
     _fill(array.reshape(-1), draw, sequence)
     return array
 
@@ -87,6 +152,11 @@ def _normal(generator: np.random.Generator, out: HostArray) -> None:
     generator.standard_normal(out=out, dtype=out.dtype.type)
 
 
+def _integers(generator: np.random.Generator, out: HostArray) -> None:
+    least = 0 if out.dtype.kind == "u" else -LARGEST_INTEGER
+    out[...] = generator.integers(least, LARGEST_INTEGER, out.size, out.dtype, endpoint=True)
+
+
 def _uniform(generator: np.random.Generator, out: HostArray) -> None:
     generator.random(out=out, dtype=out.dtype.type)
 
@@ -100,17 +170,47 @@ def _moderate(generator: np.random.Generator, out: HostArray) -> None:
     _scaled(generator, out, MODERATE_SCALE)
 
 
-def _pair(array: HostArray, axis: int, sequence: np.random.SeedSequence | None) -> None:
+def _pair(array: HostArray, axis: int, dtype: str, sequence: np.random.SeedSequence | None) -> None:
     """Repeats the first half along the axis in the second; with `sequence` negated, and all but the same."""
     along = np.moveaxis(array, axis, 0)
+    if dtype == "float16":
+        np.ldexp(along, LIFT_FLOAT16, out=along)
     half = along.shape[0] // 2
     along[half : 2 * half] = along[:half]
     if sequence is not None and half:
         left = np.empty(along[:half].shape, array.dtype)
         _fill(left.reshape(-1), _normal, sequence)
-        left *= CANCELLED_EPSILONS * np.finfo(array.dtype).eps
+        left *= CANCELLED_EPSILONS[dtype] * 2 * UNIT_ROUNDOFF[dtype]
         left += 1
         along[half : 2 * half] *= -left
+
+
+def _plant(array: HostArray, axis: int, sequence: np.random.SeedSequence) -> None:
+    """Puts SPECIAL numbers in the place of some, in a few of the lines along the axis; not in the only line."""
+    along = np.moveaxis(array, axis, 0)
+    lines = along.size // along.shape[0]
+    if lines == 1:
+        return
+    places = np.random.Generator(np.random.SFC64(sequence.entropy)).integers(along.shape[0], size=MOST_SPECIAL)
+    generator = np.random.Generator(np.random.SFC64(sequence.spawn(1)[0]))
+    for turn, line in enumerate(generator.permutation(lines)[: -(-lines // SPECIAL_SHARE)]):
+        where = np.unravel_index(line, along.shape[1:])
+        for step, number in enumerate(SPECIAL[turn % len(SPECIAL)]):
+            along[(places[(turn // len(SPECIAL) + step) % MOST_SPECIAL], *where)] = number
+
+
+def _shrink(array: HostArray, axis: int, scale: int, *, is_partner: bool) -> None:
+    """Scales the first half of the lines along the axis; the only one of a first factor, not that of its partner."""
+    along = np.moveaxis(array, axis, 0)
+    lines = along[:, None] if along.ndim == 1 else along
+    half = lines[..., : (lines.shape[-1] + (not is_partner)) // 2]
+    np.ldexp(half, scale, out=half)
+
+
+def _fill_of(kind: str, dtype: str) -> Fill:
+    if kind == SCALED and dtype == "float16":
+        return partial(_scaled, scale=SCALE_FLOAT16)
+    return _DRAWN[kind]
 
 
 _DRAWN: dict[str, Fill] = {
@@ -119,4 +219,6 @@ _DRAWN: dict[str, Fill] = {
     SCALED: _scaled,
     CANCELLING: _normal,
     MODERATE: _moderate,
+    NONFINITE: _normal,
+    SMALLEST: _normal,
 }

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
+
 from tilewright.tuner.outcome import Outcome
 
 
@@ -15,6 +18,28 @@ class NoDeviceError(TunerError):
 
 class NoCompilerError(TunerError):
     """No compiler that makes code for this device was found."""
+
+
+class OwnFunctionError(TunerError):
+    """A function that a kernel declares, such as its inputs or its check, raised or returned what it must not."""
+
+    def __init__(self, kernel: str, function: str, reason: str) -> None:
+        super().__init__(kernel, function, reason)
+        self.kernel, self.function, self.reason = kernel, function, reason
+
+    def __str__(self) -> str:
+        return f"`{self.function}` of the kernel {self.kernel}: {self.reason}"
+
+
+@contextlib.contextmanager
+def declared(kernel: str, function: str) -> Iterator[None]:
+    """Runs a function of the kernel's author, of which nobody knows what it raises: that becomes OwnFunctionError."""
+    try:
+        yield
+    except MemoryError:
+        raise
+    except Exception as error:
+        raise OwnFunctionError(kernel, function, f"it raised {type(error).__name__}: {error}") from error
 
 
 class OutOfMemoryError(TunerError):

@@ -130,6 +130,7 @@ class _Trial:
             compile_ms=self.compile_ms,
             clock_mhz=state.clock_mhz,
             temperature_c=state.temperature_c,
+            log=verification.remark(),
         )
 
     def failed(self, outcome: Outcome, log: str) -> Evaluation:

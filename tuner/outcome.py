@@ -26,13 +26,15 @@ class Outcome(StrEnum):
 class Resources:
     """The resources of one compiled kernel: per thread (registers, spills, local) or per block (shared).
 
-    `occupancy` is theoretical, 0 to 1. None where the device has no such notion (CPU).
+    `occupancy` is theoretical, 0 to 1. None where the device has no such notion (CPU). `pack_ms`: the time of packing
+    an operand once, which is no part of a launch's; None where nothing is packed ahead.
     """
 
     registers: int | None = None
     shared_bytes: int | None = None
     spill_bytes: int | None = None
     occupancy: float | None = None
+    pack_ms: float | None = None
 
 
 @dataclass(frozen=True)
@@ -45,28 +47,48 @@ class DeviceState:
 
 @dataclass(frozen=True)
 class Verification:
-    """The comparison with the reference. `bound_ratio` is the worst error over its bound with c = 1."""
+    """The comparison with the reference. `bound_ratio` is the worst error over its bound with c = 1.
 
-    bound_ratio: float  # inf where a NaN or an unwritten element was found
+    Results that the kernel's own check has looked at have no such ratio: None.
+    """
+
+    bound_ratio: float | None  # inf where a NaN, an unwritten element or a wrong integer was found
     wrong: int  # components over the bound
     first_wrong: tuple[int, ...] | None = None
     inputs: str = "normal"  # the kind that was computed with, see arrays.KINDS
-    got: float | None = None  # the component there; NaN where nothing was written
-    expected: float | None = None  # the reference's
+    got: int | float | None = None  # the component there; NaN where nothing was written
+    expected: int | float | None = None  # the reference's
+    tensor: str = ""  # where the kernel has several outputs: the wrong one
+    reason: str = ""  # what the kernel's own check says is wrong
+    verified: str = ""  # how, where that is not against a reference
 
     def message(self) -> str:
         """One sentence for the trial's log."""
+        inputs = "" if self.inputs == "normal" else f" with {self.inputs} inputs"
+        if self.reason:
+            return f"the kernel's own check{inputs}: {self.reason}"
         where = f", first at {self.first_wrong}" if self.first_wrong is not None else ""
         if self.got is not None and self.expected is not None:
-            where += f": got {self.got:.9g}, expected {self.expected:.9g}"
-        inputs = "" if self.inputs == "normal" else f" with {self.inputs} inputs"
+            where += f": got {_number(self.got)}, expected {_number(self.expected)}"
+        tensor = f"{self.tensor}: " if self.tensor else ""
+        verified = f" (verified {self.verified})" if self.verified else ""
+        if isinstance(self.got, int):
+            return f"{tensor}{self.wrong} components are wrong{inputs}{where}{verified}"
         worst = f"worst error is {self.bound_ratio:.3g} of its bound"
-        return f"{self.wrong} components are out of bounds{inputs}{where}; {worst}"
+        return f"{tensor}{self.wrong} components are out of bounds{inputs}{where}; {worst}{verified}"
+
+    def remark(self) -> str:
+        """What to keep in the log of a right result: nothing where it was compared with a reference."""
+        return f"Verified {self.verified}." if self.verified else ""
 
     @property
     def is_right(self) -> bool:
         """Whether nothing is wrong: NaN compares false with everything, so ask for what is right."""
-        return self.wrong == 0 and self.bound_ratio < math.inf
+        return self.wrong == 0 and (self.bound_ratio is None or self.bound_ratio < math.inf)
+
+
+def _number(value: float) -> str:
+    return str(value) if isinstance(value, int) else f"{value:.9g}"
 
 
 class Executable(Protocol):

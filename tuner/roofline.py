@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+from tilewright.kernels.dtypes import HALF, sum_dtype
 from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.problem import Problem
 from tilewright.tuner.devices.device import DeviceModel
@@ -9,9 +12,18 @@ from tilewright.tuner.devices.device import DeviceModel
 TF32 = "tf32"
 """Among the peaks of a device model: tensor cores on TF32, dense."""
 
+FP64_TENSOR = "fp64_tensor"
+"""Among the peaks of a device model: tensor cores on FP64."""
+
+HALF_TENSOR = "half_tensor"
+"""Among the peaks of a device model: tensor cores on BF16 and FP16, dense, with sums in FP32."""
+
 SPLIT_COST = 1.5
 """As long as how many TF32 products one with float32 accuracy takes, at least: three of parts in FP16, at twice the
 speed."""
+
+
+_TENSOR = {"float64": FP64_TENSOR} | dict.fromkeys(HALF, HALF_TENSOR)
 
 
 def roof_gflops(
@@ -19,22 +31,24 @@ def roof_gflops(
 ) -> float | None:
     """GFLOP/s that neither the peak nor the memory allows to exceed; None where the device's peaks are not known.
 
-    The peak is that of the arithmetic that `accuracy` admits, the option of that name; None: the CUDA cores'.
+    The peak is that of the arithmetic that `accuracy` admits, the option of that name, which in float64 and half types
+    only says that the kernel is a matrix product; None: the CUDA cores'.
     Peak and bandwidth are the data sheet's: what a copy measures is no limit, since reading alone is faster (4.24
     against 4.52 TB/s on an H200, docs/measuring.md). A kernel that does no arithmetic has no roof in FLOPs: None.
     """
-    peak, gb_per_s = _peak(model, dtype, accuracy), model.datasheet_gb_per_s
+    peak, gb_per_s = peak_gflops(model.datasheet_gflops, dtype, accuracy), model.datasheet_gb_per_s
     if peak is None or gb_per_s is None or flops <= 0 or bytes_moved <= 0:
         return None
     return min(peak, flops / bytes_moved * gb_per_s)
 
 
-def _peak(model: DeviceModel, dtype: str, accuracy: str | None) -> float | None:
-    peaks = model.datasheet_gflops
-    peak, cost = peaks.get(dtype), {"tf32": 1.0, "fp32": SPLIT_COST}.get(accuracy or "")
-    if peak is None or cost is None or dtype != "float32":
+def peak_gflops(peaks: Mapping[str, float], dtype: str, accuracy: str | None) -> float | None:
+    """The data sheet's peak of the arithmetic that `accuracy` admits; None where the data sheet does not say it."""
+    peak, cost = peaks.get(sum_dtype(dtype)), {"tf32": 1.0, "fp32": SPLIT_COST}.get(accuracy or "")
+    if peak is None or cost is None:
         return peak
-    return max(peak, peaks.get(TF32, 0.0) / cost)
+    tensor = peaks.get(_TENSOR[dtype], 0.0) if dtype in _TENSOR else peaks.get(TF32, 0.0) / cost
+    return max(peak, tensor)
 
 
 def percent_of_roof(kernel: Kernel, problem: Problem, model: DeviceModel, time_ms: float) -> float | None:
@@ -42,11 +56,36 @@ def percent_of_roof(kernel: Kernel, problem: Problem, model: DeviceModel, time_m
 
     Over 100 is possible: from the L2 cache data comes faster than the memory's bandwidth.
     """
-    flops = kernel.flops(problem)
+    flops, bytes_moved = kernel.flops(problem), kernel.bytes_moved(problem)
+    if flops is None or bytes_moved is None:
+        return None
     accuracy = problem.options.get("accuracy")
     admitted = None if accuracy is None else str(accuracy)
-    roof = roof_gflops(model, problem.dtype, flops, kernel.bytes_moved(problem), admitted)
-    return None if roof is None else 100 * gflops(flops, time_ms) / roof
+    ratio = roof_ratio(model, problem.dtype, gflops(flops, time_ms), gb_per_s(bytes_moved, time_ms), admitted)
+    return None if ratio is None else 100 * ratio
+
+
+def roof_ratio(
+    model: DeviceModel, dtype: str, gflops: float, gb_per_s: float, accuracy: str | None = None
+) -> float | None:
+    """How near these rates come to the roof, which is 1; None where the roof is unknown.
+
+    That of a kernel without arithmetic, which only moves data, is the memory's bandwidth.
+    """
+    if gflops == 0:
+        return gb_per_s / model.datasheet_gb_per_s if gb_per_s and model.datasheet_gb_per_s else None
+    # The roof depends on the ratio of work to traffic only, so that rates of one second serve as amounts.
+    roof = roof_gflops(model, dtype, round(gflops * 1e9), round(gb_per_s * 1e9), accuracy)
+    return None if roof is None else gflops / roof
+
+
+def rates(kernel: Kernel, problem: Problem, time_ms: float) -> dict[str, float | None]:
+    """`gflops` and `gb_per_s` of one launch; None where the kernel does not count its work."""
+    flops, bytes_moved = kernel.flops(problem), kernel.bytes_moved(problem)
+    return {
+        "gflops": None if flops is None else gflops(flops, time_ms),
+        "gb_per_s": None if bytes_moved is None else gb_per_s(bytes_moved, time_ms),
+    }
 
 
 def gflops(flops: int, time_ms: float) -> float:

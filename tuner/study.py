@@ -84,13 +84,14 @@ class Knowledge:
     `trials` of the same study are never evaluated again; new numbers follow theirs. `barred` configurations cannot
     become finalists; they count as tried, and their times for nothing: not for the target, not in the race, not in the
     search. `priors` are records made elsewhere. `starts` are tried right after the default, the first of them at least:
-    what was best for other shapes.
+    what was best for other shapes. `asked`, by the caller, come before them, and all of them are tried.
     """
 
     trials: Sequence[Trial] = ()
     barred: frozenset[Configuration] = frozenset()
     priors: Sequence[Prior] = ()
     starts: Sequence[Configuration] = ()
+    asked: Sequence[Configuration] = ()
 
 
 @dataclass(frozen=True)

@@ -100,7 +100,7 @@ class _Study:
         # The default first: gains are stated against it. Then where each other variant's author would start.
         self.default = kernel.default_configuration(space) if len(space) else None
         starts = self._untried(knowledge.starts)
-        first = [] if self.default is None else [self.default, *starts, *space.defaults()]
+        first = [] if self.default is None else [self.default, *knowledge.asked, *starts, *space.defaults()]
         known = [(trial.configuration, trial.evaluation) for trial in self.trials]
         searcher = make_searcher(sampler, space, first, seed, known, priors=knowledge.priors)
         self.proposals = Proposals(bench, searcher, budget.trials or float("inf"), hooks.claim)

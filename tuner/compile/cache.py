@@ -8,12 +8,12 @@ import json
 import logging
 import os
 import tempfile
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import platformdirs
 
-from tilewright.tuner.compile.compilation import Compilation, Compiled
+from tilewright.tuner.compile.compilation import Compilation, Compiled, CompiledLaunch
 from tilewright.tuner.compile.compiler import compile_now
 from tilewright.tuner.outcome import Resources
 
@@ -51,20 +51,20 @@ class CubinCache:
         except OSError as error:
             self._warn(error)
             return None
-        compiled = _decode(data)
+        compiled = decode(data)
         with contextlib.suppress(OSError):
             if compiled is None:
                 path.unlink()
             else:
                 os.utime(path)  # the eviction's clock: access times are often off (noatime)
-        return compiled
+        return compiled and replace(compiled, compile_ms=0.0)
 
     def put(self, key: str, compiled: Compiled) -> None:
         """Stores it; a full or read-only disk is reported once and otherwise ignored."""
         path = self._path(key)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            write_whole(path, _encode(compiled))
+            write_whole(path, encode(compiled))
         except OSError as error:
             self._warn(error)
             return
@@ -140,17 +140,22 @@ def write_whole(path: Path, data: bytes) -> None:
         raise
 
 
-def _encode(compiled: Compiled) -> bytes:
-    head = json.dumps({"resources": asdict(compiled.resources), "log": compiled.log}).encode()
+def encode(compiled: Compiled) -> bytes:
+    """All of it as bytes, beginning with their SHA-256."""
+    facts = {"resources": asdict(compiled.resources), "log": compiled.log, "compile_ms": compiled.compile_ms}
+    head = json.dumps(facts | ({} if compiled.launch is None else {"launch": asdict(compiled.launch)})).encode()
     body = len(head).to_bytes(8, "big") + head + compiled.cubin
     return _MAGIC + hashlib.sha256(body).digest() + body
 
 
-def _decode(data: bytes) -> Compiled | None:
+def decode(data: bytes) -> Compiled | None:
+    """What `encode` was given; None where the bytes are damaged. Older versions did not keep the compiler's time."""
     start = len(_MAGIC) + hashlib.sha256().digest_size
     body = data[start:]
     if not data.startswith(_MAGIC) or hashlib.sha256(body).digest() != data[len(_MAGIC) : start]:
         return None
     size = int.from_bytes(body[:8], "big")
     head = json.loads(body[8 : 8 + size])
-    return Compiled(body[8 + size :], Resources(**head["resources"]), head["log"])
+    launch = CompiledLaunch(**head["launch"]) if "launch" in head else None
+    resources, compile_ms = Resources(**head["resources"]), head.get("compile_ms", 0.0)
+    return Compiled(body[8 + size :], resources, head["log"], compile_ms, launch)

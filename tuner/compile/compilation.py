@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import re
 import shutil
 import subprocess
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
+from importlib.metadata import PackageNotFoundError, version
 from typing import Literal
 
-from tilewright.kernels.kernel import Kernel
+from tilewright.kernels.kernel import Kernel, Launch, unqualified
 from tilewright.kernels.problem import Problem
 from tilewright.kernels.space import Configuration
+from tilewright.kernels.triton import signature
 from tilewright.tuner.compile import nvrtc
 from tilewright.tuner.errors import NoCompilerError
 from tilewright.tuner.outcome import Resources
 
-Compiler = Literal["nvrtc", "pycuda"]
+Compiler = Literal["nvrtc", "pycuda", "triton"]
 
 OPTIONS = ("-std=c++17",)
 """Given to both compilers. Neither relaxes arithmetic: `--use_fast_math` would change what is verified."""
@@ -42,39 +45,91 @@ class Compilation:
     arch: str
     entry: str
     compiler: Compiler = "nvrtc"
+    flags: tuple[str, ...] = ()  # of the kernel's own
+    signature: tuple[str, ...] = ()  # of a Triton function, whose source does not say its types
+    file_name: str = ""  # of a Triton source, for its errors
 
     @classmethod
     def of(
         cls, kernel: Kernel, problem: Problem, configuration: Configuration, arch: str, compiler: Compiler
     ) -> Compilation:
-        """The compilation of one configuration of a kernel for one problem; a variant may add to the architecture."""
-        arch += kernel.variant(configuration.variant).architecture_suffix
+        """The compilation of one configuration of a kernel for one problem; a variant may add to the architecture.
+
+        `compiler` is for CUDA sources.
+        """
+        variant = kernel.variant(configuration.variant)
+        arch += variant.architecture_suffix
         macros = kernel.definitions(problem, configuration)
-        source = kernel.source(configuration.variant)
-        return cls(source, tuple(sorted(macros.items())), arch, kernel.entry, compiler)
+        source = kernel.source(variant.name)
+        if kernel.is_triton:
+            types, file_name = signature(kernel.arguments, problem), f"{kernel.name}/{variant.source}"
+            macro_items = tuple(sorted(macros.items()))
+            return cls(source, macro_items, arch, kernel.entry, "triton", signature=types, file_name=file_name)
+        return cls(source, tuple(sorted(macros.items())), arch, kernel.entry, compiler, kernel.compiler_flags)
 
     def key(self) -> str:
         """SHA-256 of everything that decides the cubin, the compiler's version included; raises NoCompilerError."""
         facts = [self.source, self.definitions, self.arch, self.entry, self.compiler]
-        options = NVRTC_OPTIONS if self.compiler == "nvrtc" else NVCC_OPTIONS
-        text = json.dumps([*facts, compiler_version(self.compiler), options])
+        options = {"nvrtc": NVRTC_OPTIONS, "pycuda": NVCC_OPTIONS, "triton": self.signature}[self.compiler]
+        text = json.dumps([*facts, compiler_version(self.compiler), (*options, *self.flags)])
         return hashlib.sha256(text.encode()).hexdigest()
 
 
 @dataclass(frozen=True)
+class CompiledLaunch:
+    """What a compiler has decided of a launch: Triton chooses shared memory itself, and may add warps.
+
+    `scratch_bytes` of global memory are for each program of the grid.
+    """
+
+    symbol: str
+    threads: int
+    shared_bytes: int
+    scratch_bytes: int = 0
+
+    def applied(self, launch: Launch) -> Launch:
+        """That launch with what the compiler has decided."""
+        return replace(launch, block=(self.threads, 1, 1), shared_bytes=self.shared_bytes)
+
+    def workspace_bytes(self, launch: Launch) -> int:
+        """Bytes of scratch memory of the whole grid."""
+        return self.scratch_bytes * math.prod(launch.grid)
+
+
+HIDDEN_ADDRESSES = 2
+"""What a function compiled by Triton takes behind its arguments: its scratch memory and a profiler's, 0 for neither."""
+
+
+@dataclass(frozen=True)
 class Compiled:
-    """A cubin; its registers, static shared memory and spills (no occupancy: that needs the launch); log; time."""
+    """A cubin; its registers, static shared memory and spills (no occupancy: that needs the launch); log; time.
+
+    `launch`: where the compiler has decided something of it, which is not the declaration's to say.
+    """
 
     cubin: bytes
     resources: Resources = field(default_factory=Resources)
     log: str = ""
     compile_ms: float = 0.0
+    launch: CompiledLaunch | None = None
 
 
 def arch_of(compute_capability: tuple[int, int]) -> str:
     """The compiler's name of a compute capability: (9, 0) gives "sm_90"."""
     major, minor = compute_capability
     return f"sm_{major}{minor}"
+
+
+def symbol_of(cubin: bytes, entry: str) -> str:
+    """The name by which the cubin has a function: `entry` itself, or what C++ has made of it without `extern "C"`.
+
+    A cubin holds one instance of a template, which was asked for by `name<arguments>`.
+    """
+    if f".text.{entry}\0".encode() in cubin:
+        return entry
+    name = unqualified(entry)
+    found = re.search(rb"\.text\.(_Z(?:N\w*?)?%d%b\w+)\0" % (len(name), name.encode()), cubin)
+    return found[1].decode() if found else entry
 
 
 def read_resources(log: str, entry: str) -> Resources:
@@ -95,14 +150,24 @@ def read_resources(log: str, entry: str) -> Resources:
     )
 
 
+def triton_version() -> str:
+    """For instance "3.9.0", without importing it; raises NoCompilerError where Triton is not installed."""
+    try:
+        return version("triton")
+    except PackageNotFoundError:
+        raise NoCompilerError("Triton is not installed here; install it: pip install 'tilewright[triton]'") from None
+
+
 @cache
 def compiler_version(compiler: Compiler) -> str:
     """For instance "13.0.88"; raises NoCompilerError where the compiler is not on this machine."""
     if compiler == "nvrtc":
         return nvrtc.version()
+    if compiler == "triton":
+        return triton_version()
     path = shutil.which("nvcc")
     if path is None:
         raise NoCompilerError("nvcc was not found on PATH; install the CUDA toolkit, or use --compiler nvrtc")
     text = subprocess.run([path, "--version"], capture_output=True, text=True, check=True, timeout=60).stdout
-    version = re.search(r"V(\d+\.\d+\.\d+)", text)
-    return version[1] if version else text.strip().splitlines()[-1]
+    found = re.search(r"V(\d+\.\d+\.\d+)", text)
+    return found[1] if found else text.strip().splitlines()[-1]

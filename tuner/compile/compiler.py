@@ -2,35 +2,62 @@
 
 from __future__ import annotations
 
+import re
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from tilewright.tuner.compile import nvrtc
-from tilewright.tuner.compile.compilation import NVRTC_OPTIONS, Compilation, Compiled, read_resources
+from tilewright.tuner.compile.compilation import (
+    NVRTC_OPTIONS,
+    Compilation,
+    Compiled,
+    Compiler,
+    read_resources,
+    symbol_of,
+)
 from tilewright.tuner.errors import TrialFailure
 from tilewright.tuner.outcome import Outcome
+from tilewright.tuner.triton.process import compiled_apart
 
+_SYSTEM_INCLUDE = re.compile(r"^[ \t]*#[ \t]*include[ \t]*<", re.MULTILINE)
 _LOG_CHARACTERS = 16_000
 """Kept of a log, from its beginning: a template error's tail repeats itself, and a trial's row is not a file."""
 
 
-def compile_nvrtc(source: str, definitions: Mapping[str, str], arch: str, entry: str) -> Compiled:
+def default_compiler() -> Compiler:
+    """NVRTC where it can be loaded, else PyCUDA's nvcc."""
+    return "nvrtc" if nvrtc.is_available() else "pycuda"
+
+
+def compile_nvrtc(
+    source: str, definitions: Mapping[str, str], arch: str, entry: str, flags: Sequence[str] = ()
+) -> Compiled:
     """The cubin by NVRTC, in this process; raises TrialFailure(COMPILE_FAILED) with the log."""
     options = [f"--gpu-architecture={arch}", *NVRTC_OPTIONS]
     options += [f"-D{name}={value}" for name, value in sorted(definitions.items())]
+    options += flags
+    if _SYSTEM_INCLUDE.search(source):
+        options += [f"-I{folder}" for folder in nvrtc.header_folders()]
     start = time.perf_counter()
     try:
-        cubin, log = nvrtc.compile_cubin(source, options)
+        cubin, log = nvrtc.compile_cubin(source, options, entry if "<" in entry else None)
     except nvrtc.NvrtcError as error:
         raise TrialFailure(Outcome.COMPILE_FAILED, str(error)[:_LOG_CHARACTERS]) from error
     compile_ms = (time.perf_counter() - start) * 1e3
-    return Compiled(cubin, read_resources(log, entry), log[:_LOG_CHARACTERS], compile_ms)
+    return Compiled(cubin, read_resources(log, symbol_of(cubin, entry)), log[:_LOG_CHARACTERS], compile_ms)
 
 
 def compile_now(work: Compilation) -> Compiled:
-    """The cubin by the compiler that `work` names, in this process; raises TrialFailure(COMPILE_FAILED)."""
+    """The cubin by the compiler that `work` names, in this process; raises TrialFailure(COMPILE_FAILED).
+
+    Triton's in another one, since its source is code that runs.
+    """
+    if work.compiler == "triton":
+        return compiled_apart(work)
     if work.compiler == "nvrtc":
-        return compile_nvrtc(work.source, dict(work.definitions), work.arch, work.entry)
+        return compile_nvrtc(work.source, dict(work.definitions), work.arch, work.entry, work.flags)
+    if "<" in work.entry:
+        raise TrialFailure(Outcome.COMPILE_FAILED, f"{work.entry} is a template, which takes --compiler nvrtc")
     from tilewright.tuner.devices.cuda import context as cuda_context  # noqa: PLC0415 - needs PyCUDA, which NVRTC's users may lack
 
-    return cuda_context.compile_pycuda(work.source, dict(work.definitions), work.arch, work.entry)
+    return cuda_context.compile_pycuda(work)

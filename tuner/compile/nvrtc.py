@@ -37,12 +37,17 @@ def is_available() -> bool:
     return True
 
 
-def compile_cubin(source: str, options: Sequence[str]) -> tuple[bytes, str]:
-    """The cubin and the log. Raises NvrtcError with the log where the source or an option is wrong."""
+def compile_cubin(source: str, options: Sequence[str], instance: str | None = None) -> tuple[bytes, str]:
+    """The cubin and the log; with `instance`, such as `scale<float>`, it holds that instance of a template.
+
+    Raises NvrtcError with the log where the source or an option is wrong.
+    """
     library, _ = _library()
     program = ctypes.c_void_p()
     _check(library, library.nvrtcCreateProgram(ctypes.byref(program), source.encode(), b"kernel.cu", 0, None, None))
     try:
+        if instance is not None:
+            _check(library, library.nvrtcAddNameExpression(program, instance.encode()))
         array = (ctypes.c_char_p * len(options))(*(option.encode() for option in options))
         status = library.nvrtcCompileProgram(program, len(options), array)
         log = _read(library, program, "ProgramLog").rstrip(b"\0").decode(errors="replace").strip()
@@ -62,6 +67,19 @@ def library_folders() -> Iterator[Path]:
         if os.environ.get(variable):
             yield Path(os.environ[variable]) / "lib64"
     yield Path("/usr/local/cuda/lib64")
+
+
+@cache
+def header_folders() -> tuple[Path, ...]:
+    """Where CUDA's own headers lie, such as cooperative_groups.h, and those that they include; empty without them.
+
+    NVRTC comes without: they are a toolkit's, or in the wheels nvidia-cuda-runtime, nvidia-cuda-crt, nvidia-cuda-cccl.
+    """
+    for folder in library_folders():
+        include = folder.parent / "include"
+        if any((include / name).is_file() for name in ("cooperative_groups.h", "cuda_fp16.h")):
+            return tuple(path for path in (include, include / "cccl") if path.is_dir())
+    return ()
 
 
 @cache

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
-import threading
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from multiprocessing.connection import Connection
 from queue import Empty, LifoQueue
@@ -14,11 +14,13 @@ from typing import Self
 
 from tilewright.tuner.child import Child
 from tilewright.tuner.compile import nvrtc
+from tilewright.tuner.compile.backlog import Backlog, WaitingCompilation
 from tilewright.tuner.compile.cache import CubinCache
 from tilewright.tuner.compile.compilation import Compilation, Compiled
 from tilewright.tuner.compile.compiler import compile_now
 from tilewright.tuner.errors import NoCompilerError, TrialFailure
 from tilewright.tuner.outcome import Outcome
+from tilewright.tuner.triton.compile import compile_triton
 
 TIMEOUT_S = 120.0
 """The slowest kernel of the catalogue takes nvcc about 2 s; a source that unrolls without end takes for ever."""
@@ -38,7 +40,8 @@ _GROWTH_BYTES = 32 << 20
 class CompilePool:
     """Compiles up to `workers` configurations at a time; a worker that dies or hangs is replaced.
 
-    Worker processes start when first needed and end with `close`, or when this process ends.
+    Worker processes start when first needed and end with `close`, or when this process ends. Others may help: they
+    `claim` what waits here, set `places_elsewhere` to the number of their compilers, and are called by `on_waiting`.
     """
 
     def __init__(
@@ -50,8 +53,9 @@ class CompilePool:
         self._idle: LifoQueue[Child | None] = LifoQueue()
         for _ in range(self.workers):
             self._idle.put(None)  # a place for a worker that has not been started
-        self._lock = threading.Lock()
-        self._pending: dict[Compilation, Future[Compiled]] = {}
+        self._backlog = Backlog()
+        self.places_elsewhere = 0
+        self.on_waiting: Callable[[], None] = _nothing
 
     def start(self) -> None:
         """Starts every worker that is not there, in the background: Python and compiler take half a second to load."""
@@ -66,14 +70,25 @@ class CompilePool:
 
     def submit(self, work: Compilation) -> Future[Compiled]:
         """The same, as a future; a compilation already under way is joined, not started twice."""
-        with self._lock:
-            joined = self._pending.get(work)
-            if joined is not None:
-                return joined
-            future = self._pending[work] = self._threads.submit(self._compile, work)
-        # Not under the lock: the future may have ended, and then this calls at once.
-        future.add_done_callback(lambda _: self._forget(work))
+        future, is_new = self._backlog.add(work)
+        if is_new:
+            self._threads.submit(self._compile_oldest)
+            self.on_waiting()
         return future
+
+    def waiting(self) -> list[WaitingCompilation]:
+        """What no compiler has begun, oldest first."""
+        return self._backlog.waiting()
+
+    def claim(self, waiting: WaitingCompilation) -> bool:
+        """Whether no compiler has begun it; it is then left to the caller, who settles it or gives it back."""
+        return self._backlog.claim(waiting)
+
+    def give_back(self, claimed: WaitingCompilation) -> None:
+        """Compiles it here after all, before everything that waits."""
+        self._backlog.give_back(claimed)
+        with contextlib.suppress(RuntimeError):  # closed meanwhile: nobody waits for it
+            self._threads.submit(self._compile_oldest)
 
     def worker_pids(self) -> list[int]:
         """Process ids of the idle workers."""
@@ -82,6 +97,7 @@ class CompilePool:
 
     def close(self) -> None:
         """Drops what has not begun, waits for what has, and ends the workers."""
+        self._backlog.close()
         self._threads.shutdown(wait=True, cancel_futures=True)
         while not self._idle.empty():
             child = self._idle.get()
@@ -94,9 +110,10 @@ class CompilePool:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.close()
 
-    def _forget(self, work: Compilation) -> None:
-        with self._lock:
-            self._pending.pop(work, None)
+    def _compile_oldest(self) -> None:
+        oldest = self._backlog.take_oldest()
+        if oldest is not None:  # else somebody has claimed it
+            oldest.settle(lambda: self._compile(oldest.work))
 
     def _compile(self, work: Compilation) -> Compiled:
         key = work.key()
@@ -174,6 +191,10 @@ def keep_freed_memory() -> bool:
     return bool(mallopt(_M_TRIM_THRESHOLD, _KEPT_BYTES) and mallopt(_M_TOP_PAD, _GROWTH_BYTES))
 
 
+def _nothing() -> None:
+    """What is called `on_waiting` where nobody else compiles."""
+
+
 def _started() -> Child:
     """A worker; one whose compiler hangs must not outlive the process that would have stopped it."""
     return Child(serve, dies_with_parent=True)
@@ -181,6 +202,6 @@ def _started() -> Child:
 
 def _answer(work: Compilation) -> Compiled | TrialFailure | NoCompilerError:
     try:
-        return compile_now(work)
+        return compile_triton(work) if work.compiler == "triton" else compile_now(work)
     except (TrialFailure, NoCompilerError) as error:
         return error

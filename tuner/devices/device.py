@@ -7,7 +7,7 @@ import json
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, ClassVar, Literal, Protocol
 
 import numpy as np
@@ -44,10 +44,15 @@ class Environment:
 
     driver: str
     toolkit: str
-    compiler: str  # "nvrtc", "pycuda" or the host compiler's name
+    compiler: str  # "nvrtc", "pycuda", "triton" or the host compiler's name
     compiler_version: str
     runtime: str  # "PyCUDA 2026.1", or the shim's version on the CPU device
     clocks: str  # "default", or the application clocks that are set
+
+    def with_triton(self, version: str) -> Environment:
+        """The same device's for kernels that Triton compiles, or interprets on a CPU."""
+        changed = replace(self, compiler="triton", compiler_version=version)
+        return replace(changed, runtime="interpreter") if self.driver == "host" else changed
 
     @property
     def hash(self) -> str:

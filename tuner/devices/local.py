@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from tilewright.tuner.compile import nvrtc
 from tilewright.tuner.compile.cache import CubinCache
 from tilewright.tuner.compile.compilation import Compiler
+from tilewright.tuner.compile.compiler import default_compiler
 from tilewright.tuner.compile.pool import CompilePool
 from tilewright.tuner.devices.cpu.device import CpuDevice
 from tilewright.tuner.devices.cuda import nvml
@@ -83,11 +83,6 @@ def find_device(name: str, entries: Sequence[DeviceEntry] | None = None) -> Devi
         if name in {entry.name, entry.uuid}:
             return entry
     raise NoDeviceError(f"There is no device {name!r}. Devices here: {', '.join(e.name for e in known) or 'none'}")
-
-
-def default_compiler() -> Compiler:
-    """NVRTC where it can be loaded, else PyCUDA's nvcc."""
-    return "nvrtc" if nvrtc.is_available() else "pycuda"
 
 
 def open_device(name: str, compiler: Compiler | None = None, deadlines: Deadlines | None = None) -> Device:

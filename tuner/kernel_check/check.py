@@ -4,30 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-import numpy as np
-
-from tilewright.kernels.errors import KernelError
 from tilewright.kernels.kernel import Kernel, Variant
 from tilewright.kernels.own import corners, example, limits_of, odd_shapes, option_values, spread
 from tilewright.kernels.problem import Limits, Problem
 from tilewright.kernels.space import Configuration, SearchSpace
-from tilewright.tuner.arrays import random_arrays, scalar_values
 from tilewright.tuner.compile import nvrtc
-from tilewright.tuner.compile.compilation import Compilation, Compiled, arch_of
+from tilewright.tuner.compile.compilation import Compilation, Compiled, arch_of, triton_version
 from tilewright.tuner.compile.pool import CompilePool
 from tilewright.tuner.devices.cpu.bench import CpuBench
 from tilewright.tuner.devices.cpu.check import CHECKS
 from tilewright.tuner.devices.cpu.device import CpuDevice
-from tilewright.tuner.errors import NoCompilerError, TrialFailure
+from tilewright.tuner.errors import NoCompilerError, OwnFunctionError, TrialFailure
 from tilewright.tuner.kernel_check.parameters import check_parameters
+from tilewright.tuner.kernel_check.reference import DECLARATION_ERRORS, SEED, check_reference, words_of
 from tilewright.tuner.kernel_check.report import Finding, KernelCheckReport, SpaceSize
-from tilewright.tuner.verify import compare
 
-SEED = 20250117
 REGISTERS_OF_BLOCK = 65536  # on every GPU from 7.5 on (CUDA C++ Programming Guide, "Compute Capabilities")
-
-# What a declaration's functions raise where they are wrong; what else they raise is not theirs, and ends the check.
-DECLARATION_ERRORS = (ArithmeticError, LookupError, AttributeError, TypeError, ValueError, KernelError)
 
 Capability = tuple[int, int]
 Shape = Mapping[str, int]
@@ -75,23 +67,6 @@ def check_compiling(
         report.add(_flaws_of_compiled(variant, problem, configuration, compiled, where))
 
 
-def check_reference(kernel: Kernel, shapes: Sequence[Shape], report: KernelCheckReport) -> None:
-    """Checks the declared reference; an output of zeros must not pass as right."""
-    problems = (
-        (shape, dtype, options)
-        for shape in shapes
-        for dtype in kernel.dtypes
-        for options in option_values(kernel, dtype)
-    )
-    for shape, dtype, options in problems:
-        where = " ".join([_words(shape), dtype, *(f"{name}={value}" for name, value in options.items())])
-        try:
-            flaws = list(_flaws_of_reference(kernel, kernel.problem(shape, dtype, options)))
-        except DECLARATION_ERRORS as error:
-            flaws = [f"the declaration raises {type(error).__name__}: {error}"]
-        report.add(Finding("error", "result", where, flaw) for flaw in flaws)
-
-
 def check_results(
     kernel: Kernel, shapes: Sequence[Shape], report: KernelCheckReport, device: CpuDevice, configurations: int
 ) -> None:
@@ -103,7 +78,12 @@ def check_results(
         for dtype in kernel.dtypes:
             for options in option_values(kernel, dtype) if place == 0 else [{}]:
                 problem = kernel.problem(shape, dtype, options)
-                bench = device.bench(kernel, problem, SEED)
+                try:
+                    bench = device.bench(kernel, problem, SEED)
+                except OwnFunctionError as error:
+                    where = f"{problem.dtype} {words_of(shape)}"
+                    report.add([Finding("error", "result", where, str(error).splitlines()[0])])
+                    continue
                 try:
                     for variant in kernel.variants:
                         tried = _tried_on_cpu(kernel, variant, problem, device, configurations, report)
@@ -130,12 +110,13 @@ def check_kernel(
     Without NVRTC nothing is compiled for GPUs, which is noted. Raises NoCompilerError where a C++ compiler is missing.
     """
     shapes = shapes or odd_shapes(kernel)
-    check_parameters(kernel, report)
+    if not kernel.is_triton:  # loading it has compared those of a Triton function
+        check_parameters(kernel, report)
     check_spaces(kernel, capabilities, report)
     check_reference(kernel, shapes, report)
-    if compile_it and not nvrtc.is_available():
-        left_out = "not compiled for GPUs: NVRTC is not installed. Install it: pip install nvidia-cuda-nvrtc"
-        report.add([Finding("note", "compile", "", left_out)])
+    missing = _missing_compiler(kernel) if compile_it else None
+    if missing is not None:
+        report.add([Finding("note", "compile", "", missing)])
     elif compile_it:
         say(f"compiling for {', '.join(map(arch_of, capabilities))}")
         pool = CompilePool()
@@ -144,18 +125,30 @@ def check_kernel(
         finally:
             pool.close()
     # Without a sound reference there is nothing to compare with.
-    if run_it and not any(finding.part == "result" for finding in report.findings):
-        say(f"computing {', '.join(map(_words, shapes))} on the CPU")
+    if run_it and not any((f.severity, f.part) == ("error", "result") for f in report.findings):
+        say(f"computing {', '.join(map(words_of, shapes))} on the CPU")
         device = CpuDevice()
         try:
             check_results(kernel, shapes, report, device, configurations)
         finally:
             device.close()
         if not report.verified:
-            where = "; ".join(map(_words, shapes))
+            where = "; ".join(map(words_of, shapes))
             nothing = "no configuration was run. Give a --shape that has one, or skip this check with --no-run"
             report.add([Finding("error", "result", where, nothing)])
     return report
+
+
+def _missing_compiler(kernel: Kernel) -> str | None:
+    """Why nothing can be compiled for GPUs here, and the remedy; None where it can."""
+    if not kernel.is_triton:
+        missing = "not compiled for GPUs: NVRTC is not installed. Install it: pip install nvidia-cuda-nvrtc"
+        return None if nvrtc.is_available() else missing
+    try:
+        triton_version()
+    except NoCompilerError as error:
+        return f"not compiled for GPUs: {error}"
+    return None
 
 
 def _space(
@@ -169,7 +162,7 @@ def _space(
         len(space)
     except DECLARATION_ERRORS as error:
         target = arch_of(limits.compute_capability) if "ptx" in limits.features else "cpu"
-        where = f"{variant.name} {problem.dtype} {target} {_words(problem.shape)}"
+        where = f"{variant.name} {problem.dtype} {target} {words_of(problem.stated_shape)}"
         report.add([Finding("error", "space", where, f"a constraint or launch raises {type(error).__name__}: {error}")])
         return None
     return space
@@ -215,23 +208,6 @@ def _flaws_of_compiled(
         yield Finding("note", "compile", where, warning.strip())
 
 
-def _flaws_of_reference(kernel: Kernel, problem: Problem) -> Iterator[str]:
-    if kernel.flops(problem) < 1 or kernel.bytes_moved(problem) < 1:
-        yield "flops and bytes_moved must be at least 1"
-    shape = tuple(kernel.output.shape(problem))
-    arrays = random_arrays(kernel, problem, SEED)
-    reference = kernel.reference(problem, arrays, scalar_values(kernel, problem))
-    if reference.value.shape != shape or reference.magnitude.shape != shape:
-        shapes = f"{reference.value.shape}, magnitude {reference.magnitude.shape}"
-        yield f"the reference's shape is {shapes}; {kernel.output.name} has {shape}"
-    elif not (np.isfinite(reference.value).all() and np.isfinite(reference.magnitude).all()):
-        yield "the reference is not finite for normal inputs"
-    elif (reference.magnitude < 0).any() or reference.terms < 1:
-        yield "the reference's magnitude must not be negative, and terms at least 1"
-    elif reference.value.any() and compare(np.zeros(shape, problem.dtype), reference, problem.dtype).is_right:
-        yield "the reference would accept an output of zeros: its magnitude or terms are far too large"
-
-
 def _tried_on_cpu(
     kernel: Kernel, variant: Variant, problem: Problem, device: CpuDevice, count: int, report: KernelCheckReport
 ) -> list[Configuration]:
@@ -246,7 +222,7 @@ def _tried_on_cpu(
     if space is None:
         return []
     if not len(space):
-        where = f"{variant.name} {problem.dtype} {_words(problem.shape)}"
+        where = f"{variant.name} {problem.dtype} {words_of(problem.stated_shape)}"
         report.add(
             [Finding("note", "space", where, "the variant supports this problem, but has no configuration for it")]
         )
@@ -257,7 +233,7 @@ def _tried_on_cpu(
 def _verify(bench: CpuBench, configurations: Sequence[Configuration], report: KernelCheckReport) -> None:
     bench.compile_ahead(configurations)
     for configuration in configurations:
-        where = f"{configuration} {bench.problem.dtype} {_words(bench.problem.shape)}"
+        where = f"{configuration} {bench.problem.dtype} {words_of(bench.problem.stated_shape)}"
         report.verified += 1
         try:
             verifications = bench.verify_each_kind(bench.compile(configuration)) or ()
@@ -291,7 +267,3 @@ def _first_error(failure: TrialFailure) -> str:
     """The line of the log that says what is wrong."""
     lines = failure.log.strip().splitlines() or [failure.outcome.value]
     return next((line for line in lines if "error" in line), lines[0]).strip()
-
-
-def _words(shape: Shape) -> str:
-    return ",".join(f"{axis}={size}" for axis, size in shape.items())

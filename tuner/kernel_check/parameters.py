@@ -9,7 +9,8 @@ import re
 import subprocess
 from collections.abc import Iterator, Mapping
 
-from tilewright.kernels.kernel import REAL, Argument, Kernel, Scalar, Variant
+from tilewright.kernels.dtypes import C_TYPES
+from tilewright.kernels.kernel import Argument, Kernel, Scalar, Variant, unqualified
 from tilewright.kernels.own import example
 from tilewright.kernels.problem import Problem
 from tilewright.tuner.devices.cpu.compile import HostCompiler, find_compiler
@@ -17,11 +18,14 @@ from tilewright.tuner.errors import NoCompilerError
 from tilewright.tuner.kernel_check.report import Finding, KernelCheckReport
 
 _SYSTEM_INCLUDE = re.compile(r"^[ \t]*#[ \t]*include[ \t]*<[^>]*>.*$", re.MULTILINE)
-_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
+COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 _DEFINE = re.compile(r"^[ \t]*#[ \t]*define[ \t]+(\w+).*$", re.MULTILINE)
 _ALIAS = re.compile(r"\busing\s+(\w+)\s*=\s*([\w\s]+?)\s*;|\btypedef\s+([\w\s]+?)\s+(\w+)\s*;")
 _QUALIFIER = re.compile(r"\b(?:__restrict__|__restrict|restrict|volatile|__grid_constant__|struct)\b|\[\[.*?\]\]")
-_NUMBER = re.compile(r"(?:(?:unsigned|signed|long|short|int|char|bool)\s*)+|float|double|size_t|u?int(?:8|16|32|64)_t")
+NUMBER = re.compile(
+    r"(?:(?:unsigned|signed|long|short|int|char|bool)\s*)+|float|double|size_t|u?int(?:8|16|32|64)_t"
+    r"|(?:__)?half|(?:__)?nv_bfloat16"
+)
 _BYTES = frozenset({"char", "unsigned char", "signed char", "uint8_t"})
 """Types that a source may read raw memory by; so may vectors, such as `float4`, and `void`."""
 
@@ -36,8 +40,10 @@ def check_parameters(kernel: Kernel, report: KernelCheckReport) -> None:
         for dtype in kernel.dtypes:
             where = f"{variant.name} {dtype}"
             problem = example(kernel, dtype, {})
+            if not variant.supports(problem):
+                continue
             text = _text(kernel, variant, problem, compiler)
-            parameters = None if text is None else _parameters(text, kernel.entry)
+            parameters = None if text is None else parameters_of(text, unqualified(kernel.entry))
             if parameters is None:
                 message = f"{variant.source}: the parameters of {kernel.entry} cannot be read, and were not compared"
                 report.add([Finding("note", "declaration", where, message)])
@@ -51,7 +57,7 @@ def _text(kernel: Kernel, variant: Variant, problem: Problem, compiler: HostComp
     macros = kernel.definitions(problem, variant.space().default())
     source = _SYSTEM_INCLUDE.sub("", kernel.source(variant.name))  # CUDA's own headers need not be here
     if compiler is None:
-        source = _DEFINE.sub(lambda line: "" if line[1] in macros else line[0], _COMMENT.sub(" ", source))
+        source = _DEFINE.sub(lambda line: "" if line[1] in macros else line[0], COMMENT.sub(" ", source))
         return re.sub(r"\b\w+\b", lambda word: macros.get(word[0], word[0]), source)
     words = [*compiler.command, "-E", "-P", "-w", "-x", "c++", "-std=c++17"]
     words += [f"-D{name}={value}" for name, value in macros.items()]
@@ -62,7 +68,7 @@ def _text(kernel: Kernel, variant: Variant, problem: Problem, compiler: HostComp
     return ran.stdout
 
 
-def _parameters(text: str, entry: str) -> list[str] | None:
+def parameters_of(text: str, entry: str) -> list[str] | None:
     """The parameters of the entry's definition or declaration, each with its aliases resolved; None where unclear."""
     start = re.search(rf"__global__(?:(?!__global__)[^;{{}}])*?\b{entry}\s*\(", text)
     if start is None:
@@ -76,10 +82,12 @@ def _parameters(text: str, entry: str) -> list[str] | None:
             parts.append("")
         else:
             parts[-1] += character
-    hidden = set(_DEFINE.findall(text))  # only where there was no preprocessor
+    stated = {(found[1] or found[4], found[2] or found[3]) for found in _ALIAS.finditer(text)}
+    aliases = dict(stated)
+    # Both only where there was no preprocessor: macros, and aliases that an #if decides.
+    hidden = {*_DEFINE.findall(text), *(name for name, kind in stated if aliases[name] != kind)}
     if any("#" in part or hidden.intersection(re.findall(r"\w+", part)) for part in parts):
         return None
-    aliases = {found[1] or found[4]: found[2] or found[3] for found in _ALIAS.finditer(text)}
     named = [" ".join(part.partition("=")[0].split()) for part in parts]
     return [_resolved(part, aliases) for part in named if part not in {"", "void"}]
 
@@ -91,37 +99,63 @@ def _resolved(part: str, aliases: Mapping[str, str]) -> str:
 
 
 def _flaws(kernel: Kernel, variant: Variant, problem: Problem, parameters: list[str]) -> Iterator[str]:
-    declared: list[Argument | None] = [*kernel.arguments]
+    declared: list[Argument | None] = [*kernel.parameters]
     if variant.workspace_bytes(variant.space().default().values, problem):
         declared.append(None)
+    maps = len(variant.tensor_maps(variant.space().default().values, problem))
+    if maps and len(parameters) == len(declared) + maps:
+        parameters = parameters[: len(declared)]  # they come last, and are structs
     if len(parameters) != len(declared):
         names = ", ".join("workspace" if argument is None else argument.name for argument in declared)
         yield f"{kernel.entry} takes {len(parameters)} parameters; the declaration passes {len(declared)}: {names}"
         return
     for place, (part, argument) in enumerate(zip(parameters, declared, strict=True), 1):
-        flaw = _flaw(part, argument, REAL[problem.dtype])
+        flaw = _flaw(part, argument, problem)
         if flaw is not None:
             name = "workspace" if argument is None else argument.name
             yield f"parameter {place} is `{part}`, and the declaration passes {name} as {flaw}"
 
 
-def _flaw(part: str, argument: Argument | None, real: str) -> str | None:
+def _flaw(part: str, argument: Argument | None, problem: Problem) -> str | None:
     """What is passed, where the parameter is something else; None where it fits, or nobody can tell."""
-    is_pointer = "*" in part or part.endswith("]")
+    kind, is_pointer = type_of(part)
+    is_number = NUMBER.fullmatch(kind) is not None
+    if argument is None:
+        return None if is_pointer or not is_number else "an address"
+    dtype = argument.dtype_for(problem)
+    is_other = is_number and dtype_of(kind) != dtype
+    if isinstance(argument, Scalar):
+        article = "an" if C_TYPES[dtype][0] in "aeiou" else "a"
+        return f"{article} `{C_TYPES[dtype]}`" if is_pointer or is_other else None
+    if not is_pointer:
+        return "an address" if is_number else None
+    if is_other and kind not in _BYTES:
+        return f"the address of `{C_TYPES[dtype]}`s"
+    if argument.role != "input" and re.search(r"\bconst\b", part.partition("*")[0]):
+        return f"its {argument.role}, which must not be const"
+    return None
+
+
+def type_of(part: str) -> tuple[str, bool]:
+    """The C type of a parameter without qualifiers and name, and whether it is a pointer to it."""
     head = _QUALIFIER.sub(" ", re.split(r"[*\[]", part)[0])
     words = [word for word in head.split() if word != "const"]
     if len(words) > 1 and ("*" not in part):
         words.pop()  # the parameter's name
-    kind = " ".join(words)
-    if isinstance(argument, Scalar):
-        is_wrong = is_pointer or (_NUMBER.fullmatch(kind) is not None and kind != real)
-        return f"a `{real}`" if is_wrong else None
-    if not is_pointer:
-        return "an address" if _NUMBER.fullmatch(kind) else None
-    if argument is None:
-        return None
-    if _NUMBER.fullmatch(kind) and kind not in _BYTES and kind != real:
-        return f"the address of `{real}`s"
-    if argument.role != "input" and re.search(r"\bconst\b", part.partition("*")[0]):
-        return f"its {argument.role}, which must not be const"
-    return None
+    return " ".join(words), "*" in part or part.endswith("]")
+
+
+def dtype_of(kind: str) -> str:
+    """The dtype of a C type that NUMBER matches, on a platform of CUDA's."""
+    fixed = re.fullmatch(r"(u?int\d+)_t", kind)
+    if fixed:
+        return fixed[1]
+    if kind.endswith(("half", "bfloat16")):
+        return "float16" if kind.endswith("half") else "bfloat16"
+    words = set(["unsigned", "long"] if kind == "size_t" else kind.split())
+    if words <= {"float", "double"}:
+        return "float32" if kind == "float" else "float64"
+    if "bool" in words:
+        return "uint8"
+    bits = next((size for word, size in {"char": 8, "short": 16, "long": 64}.items() if word in words), 32)
+    return f"{'u' * ('unsigned' in words)}int{bits}"

@@ -10,10 +10,12 @@ from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.problem import Problem
 from tilewright.tuner import statistics
 from tilewright.tuner.errors import TrialFailure
-from tilewright.tuner.library.cublas import WORKSPACE_BYTES, Cublas, LibraryCall, product_of
+from tilewright.tuner.library import cudnn
+from tilewright.tuner.library.cublas import WORKSPACE_BYTES, Cublas, LibraryCall, has_call, product_of
 from tilewright.tuner.library.cublaslt import CublasLt
 from tilewright.tuner.library.layer import LayerEnd, is_layer
 from tilewright.tuner.outcome import L2, Executable, Verification
+from tilewright.tuner.verify import speaks_for_library
 
 if TYPE_CHECKING:
     from tilewright.tuner.devices.cuda.arrays import ProblemArrays
@@ -29,8 +31,8 @@ STILL_IN = 1.25
 class TimesCalls(Protocol):
     """The part of a bench that the choice needs."""
 
-    def verify(self, executable: Executable) -> Verification:
-        """See `device.Bench`."""
+    def verify_timed(self, executable: Executable) -> Verification:
+        """One launch with the inputs that are timed, compared with the reference."""
 
     def sample(self, executable: Executable, l2: L2, count: int) -> list[float]:
         """See `device.Bench`."""
@@ -77,12 +79,13 @@ def fastest(bench: TimesCalls, candidates: Iterable[Candidate], l2: L2) -> Candi
 def _enters(bench: TimesCalls, candidate: Candidate, l2: L2) -> bool:
     """Whether it is right; then it has a first time."""
     try:
-        verification = bench.verify(candidate.executable)
+        verification = bench.verify_timed(candidate.executable)
     except TrialFailure as failure:
         if failure.sticky:
             raise
         return False
-    return verification.is_right and _sampled(bench, candidate, l2, 2)
+    is_right = verification.is_right or not speaks_for_library(verification)
+    return is_right and _sampled(bench, candidate, l2, 2)
 
 
 def _sampled(bench: TimesCalls, candidate: Candidate, l2: L2, count: int) -> bool:
@@ -97,25 +100,46 @@ def _sampled(bench: TimesCalls, candidate: Candidate, l2: L2, count: int) -> boo
     return statistics.is_time(samples[-1])
 
 
+def has_library(kernel: str) -> bool:
+    """Whether a library is here that computes what this kernel does, or begins with."""
+    return cudnn.is_available() if kernel == "conv2d" else has_call(kernel)
+
+
 class CudaLibrary:
-    """cuBLAS and cuBLASLt for one bench's problem, sharing a workspace. Made and closed in the bench's context."""
+    """cuBLAS and cuBLASLt, or cuDNN, for one bench's problem. Made and closed in the bench's context."""
 
     def __init__(self, bench: HasCalls) -> None:
         self._bench = bench
-        self._memory: Any = bench.device.allocate(WORKSPACE_BYTES)
-        stream, workspace = bench.device.stream.handle, int(self._memory)
-        self._blas, self._lt = Cublas(stream, workspace), CublasLt(stream, workspace)
+        self._convolves = bench.kernel.name == "conv2d"
+        self._memory: Any = bench.device.allocate(cudnn.WORKSPACE_BYTES if self._convolves else WORKSPACE_BYTES)
+        place = bench.device.stream.handle, int(self._memory)
+        self._libraries: list[Cublas | CublasLt | cudnn.Cudnn] = (
+            [cudnn.Cudnn(*place)] if self._convolves else [Cublas(*place), CublasLt(*place)]
+        )
         self._choice: tuple[LibraryCall | None] | None = None
 
     def candidates(self) -> list[Candidate]:
         """Every call of the library for this problem, as executables of the bench."""
-        product = product_of(self._bench.problem, self._bench.arrays.addresses, self._bench.scalars)
-        calls = [*self._blas.calls(product), *self._lt.calls(product)]
-        if is_layer(self._bench.kernel):
-            bench = self._bench
-            end = LayerEnd(bench.device, bench.kernel, bench.problem, bench.arrays.addresses)
-            calls = [end.after(call) for call in calls]
-        return [Candidate(call, self._bench.executable(call.enqueue)) for call in calls]
+        return [Candidate(call, self._bench.executable(call.enqueue)) for call in self._calls()]
+
+    def plain(self) -> LibraryCall | None:
+        """The call that an application would make; None where the library has none."""
+        return next(iter(self._calls()), None)
+
+    def _calls(self) -> list[LibraryCall]:
+        bench = self._bench
+        kernel, problem, addresses = bench.kernel, bench.problem, bench.arrays.addresses
+        if problem.is_half and problem.options.get("activation", "none") not in {"none", "relu"}:
+            return []  # the library has the others only beside it, or by an approximation (gelu)
+        has_end = is_layer(kernel) and not problem.is_half
+        end = LayerEnd(bench.device, kernel, problem, addresses).after if has_end else lambda call: call
+        calls: list[LibraryCall] = []
+        for library in self._libraries:
+            if isinstance(library, cudnn.Cudnn):
+                calls += library.calls(problem, addresses, end)
+            else:
+                calls += map(end, library.calls(product_of(problem, addresses, bench.scalars)))
+        return calls
 
     def fastest(self) -> LibraryCall | None:
         """The fastest call that is right, chosen on the first use; None where no call is right."""
@@ -130,6 +154,6 @@ class CudaLibrary:
 
     def close(self) -> None:
         """Frees handles and workspace."""
-        self._lt.close()
-        self._blas.close()
+        while self._libraries:
+            self._libraries.pop().close()
         del self._memory

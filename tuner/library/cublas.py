@@ -8,15 +8,24 @@ from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
+from tilewright.kernels.dtypes import HALF, sum_dtype
 from tilewright.kernels.problem import Problem
 from tilewright.tuner.compile.nvrtc import library_folders
 
 WORKSPACE_BYTES = 32 << 20
 """What cuBLAS asks for on Hopper (its documentation, cublasSetWorkspace); less could keep it from its best kernel."""
 
-_DEFAULT_MATH, _TF32_MATH = 0, 3  # CUBLAS_DEFAULT_MATH: never TF32 for FP32 data; CUBLAS_TF32_TENSOR_OP_MATH
+# CUBLAS_DEFAULT_MATH: never TF32 for FP32 data; CUBLAS_TF32_TENSOR_OP_MATH;
+# CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION: partial sums of half types stay in FP32.
+_DEFAULT_MATH, _TF32_MATH, _WHOLE_SUMS_MATH = 0, 3, 16
 _NO_TRANSPOSE, _TRANSPOSE = 0, 1
+_DEFAULT_ALGORITHM = -1  # CUBLAS_GEMM_DEFAULT
 _LETTER = {"float32": "S", "float64": "D"}
+COMPUTE_TYPE = {"FP32": 68, "BF16": 68, "FP16": 68, "TF32": 77, "FP64": 70}
+"""CUBLAS_COMPUTE_32F (never TF32), _32F_FAST_TF32, _64F, by `Product.precision`."""
+DATA_TYPE = {"float32": 0, "float64": 1, "float16": 2, "bfloat16": 14}
+"""CUDA_R_32F, _64F, _16F, _16BF."""
+_PRECISION = {"float32": "FP32", "float64": "FP64", "bfloat16": "BF16", "float16": "FP16"}
 _Real = ctypes.c_float | ctypes.c_double
 _REAL: dict[str, type[_Real]] = {"float32": ctypes.c_float, "float64": ctypes.c_double}
 
@@ -35,18 +44,22 @@ class LibraryCall:
 
 @dataclass(frozen=True)
 class Operand:
-    """A factor in device memory, column-major with `lead` elements from column to column; `transposed` when used."""
+    """A factor in device memory, column-major with `lead` elements from column to column; `transposed` when used.
+
+    In a batch `stride` elements are between one matrix and the next; 0 where all products share it.
+    """
 
     address: int
     lead: int
     transposed: bool
+    stride: int = 0
 
 
 @dataclass(frozen=True)
 class Product:
     """A problem as cuBLAS counts it, by columns: out (rows, columns) = alpha op(first) op(second) + beta out.
 
-    `out` has `rows` elements from column to column; `depth` is what is summed over.
+    `out` is stored as it is used; `depth` is what is summed over. `batch` of them are computed by one call.
     """
 
     dtype: str
@@ -55,19 +68,33 @@ class Product:
     depth: int
     first: Operand
     second: Operand
-    out: int
+    out: Operand
     alpha: float
     beta: float
+    batch: int = 1
     tf32: bool = False  # the caller's `accuracy` admits inputs cut to TF32
+    is_out_wide: bool = False  # out is in `sum_dtype`, whatever the factors are in
+    bias: int = 0  # address of a number for each row, which the same call adds; 0 for none
+    relu: bool = False  # after the bias
 
     @property
     def precision(self) -> str:
-        """What the library computes it in."""
-        return "TF32" if self.tf32 else {"float32": "FP32", "float64": "FP64"}[self.dtype]
+        """What the library computes it in; sums of half types are made in FP32."""
+        return "TF32" if self.tf32 else _PRECISION[self.dtype]
+
+    @property
+    def sum_dtype(self) -> str:
+        """The type of sums, alpha and beta."""
+        return sum_dtype(self.dtype)
+
+    @property
+    def out_dtype(self) -> str:
+        """The type that the result is stored in."""
+        return self.sum_dtype if self.is_out_wide else self.dtype
 
     def scalars(self) -> tuple[_Real, _Real]:
-        """Alpha and beta in the product's type."""
-        real = _REAL[self.dtype]
+        """Alpha and beta in the type of sums."""
+        real = _REAL[self.sum_dtype]
         return real(self.alpha), real(self.beta)
 
 
@@ -75,7 +102,8 @@ def product_of(problem: Problem, pointers: Mapping[str, int], scalars: Mapping[s
     """The problem's product on these arrays (device addresses by name); beta 0 makes cuBLAS not read its output."""
     beta = 0.0 if problem.options.get("beta_zero") else scalars.get("beta", 0.0)
     product = _PRODUCTS[problem.kernel](problem, pointers, scalars.get("alpha", 1.0), beta)
-    return replace(product, tf32=problem.options.get("accuracy") == "tf32" and problem.dtype == "float32")
+    is_tf32 = problem.options.get("accuracy") == "tf32" and problem.dtype == "float32"
+    return replace(product, tf32=is_tf32, is_out_wide=problem.options.get("output") == "float32")
 
 
 def has_call(kernel: str) -> bool:
@@ -84,15 +112,15 @@ def has_call(kernel: str) -> bool:
 
 
 @cache
-def library_folder() -> Path | None:
-    """Where libcublas lies, or None."""
-    return next((folder for folder in library_folders() if any(folder.glob("libcublas.so.*"))), None)
+def library_folder(name: str = "libcublas") -> Path | None:
+    """Where the library of that name lies, or None."""
+    return next((folder for folder in library_folders() if any(folder.glob(f"{name}.so.*"))), None)
 
 
 @cache
 def load(name: str) -> ctypes.CDLL:
-    """The library of that name ("libcublas"); raises LibraryError where it is not beside the others."""
-    folder = library_folder()
+    """The library of that name ("libcublas"); raises LibraryError where it is not among NVIDIA's."""
+    folder = library_folder(name)
     paths = sorted(folder.glob(f"{name}.so.*"), key=lambda path: len(path.name)) if folder else []
     if not paths:
         raise LibraryError(f"{name} was not found")
@@ -115,7 +143,7 @@ class Cublas:
         self.call("cublasSetStream_v2", ctypes.c_void_p(stream))
         # The stream first: setting it takes the workspace back to cuBLAS's own.
         self.call("cublasSetWorkspace_v2", ctypes.c_void_p(workspace), ctypes.c_size_t(WORKSPACE_BYTES))
-        self._set_math(tf32=False)
+        self._set_math(_DEFAULT_MATH)
 
     @property
     def version(self) -> str:
@@ -131,9 +159,17 @@ class Cublas:
             raise LibraryError(f"{name}: status {status}")
 
     def calls(self, product: Product) -> list[LibraryCall]:
-        """The call for matrices, and the one for a vector where a factor and the result are vectors."""
-        self._set_math(tf32=product.tf32)
-        calls = [self._named("gemm", product, _gemm_arguments(product), product.precision)]
+        """The call for matrices, and the one for a vector where a factor and the result are vectors, of one type.
+
+        None where a bias goes with it: cuBLAS has no such call.
+        """
+        if product.bias:
+            return []
+        if product.dtype in HALF:
+            self._set_math(_WHOLE_SUMS_MATH)
+            return [self._by_types(product)]
+        self._set_math(_TF32_MATH if product.tf32 else _DEFAULT_MATH)
+        calls = [self._of_matrices(product)]
         vector = _gemv_arguments(product)
         exact = replace(product, tf32=False).precision  # there is no product of a vector in TF32
         return calls if vector is None else [self._named("gemv", product, vector, exact), *calls]
@@ -144,14 +180,45 @@ class Cublas:
             self.call("cublasDestroy_v2")
             self._handle = ctypes.c_void_p()
 
-    def _set_math(self, *, tf32: bool) -> None:
+    def _set_math(self, mode: int) -> None:
         """For every later call: a handle serves one problem."""
-        self.call("cublasSetMathMode", ctypes.c_int(_TF32_MATH if tf32 else _DEFAULT_MATH))
+        self.call("cublasSetMathMode", ctypes.c_int(mode))
+
+    def _of_matrices(self, product: Product) -> LibraryCall:
+        if product.batch == 1:
+            return self._named("gemm", product, _gemm_arguments(product), product.precision)
+        return self._by_types(product)
+
+    def _by_types(self, product: Product) -> LibraryCall:
+        """The call that is told the type of each operand."""
+        function = "cublasGemmEx" if product.batch == 1 else "cublasGemmStridedBatchedEx"
+        arguments = _typed_arguments(product)
+        name = f"cuBLAS {self.version} ({function}, {product.precision})"
+        return LibraryCall(name, lambda: self.call(function, *arguments))
 
     def _named(self, word: str, product: Product, arguments: tuple[object, ...], precision: str) -> LibraryCall:
-        function = f"cublas{_LETTER[product.dtype]}{word}"
+        batched = product.batch > 1
+        function = f"cublas{_LETTER[product.dtype]}{word}{'StridedBatched' if batched else ''}"
         name = f"cuBLAS {self.version} ({function}, {precision})"
-        return LibraryCall(name, lambda: self.call(f"{function}_v2", *arguments))
+        return LibraryCall(name, lambda: self.call(function if batched else f"{function}_v2", *arguments))
+
+
+def _typed_arguments(p: Product) -> tuple[object, ...]:
+    alpha, beta = p.scalars()
+    is_batched = p.batch > 1
+
+    def matrix(operand: Operand, dtype: str) -> tuple[object, ...]:
+        strides = (ctypes.c_longlong(operand.stride),) if is_batched else ()
+        return ctypes.c_void_p(operand.address), ctypes.c_int(DATA_TYPE[dtype]), ctypes.c_int(operand.lead), *strides
+
+    return (
+        *(_operation(transposed=factor.transposed) for factor in (p.first, p.second)),
+        *(ctypes.c_int(size) for size in (p.rows, p.columns, p.depth)),
+        *(ctypes.byref(alpha), *matrix(p.first, p.dtype), *matrix(p.second, p.dtype)),
+        *(ctypes.byref(beta), *matrix(p.out, p.out_dtype)),
+        *((ctypes.c_int(p.batch),) if is_batched else ()),
+        *(ctypes.c_int(number) for number in (COMPUTE_TYPE[p.precision], _DEFAULT_ALGORITHM)),
+    )
 
 
 def _gemm_arguments(p: Product) -> tuple[object, ...]:
@@ -163,7 +230,7 @@ def _gemm_arguments(p: Product) -> tuple[object, ...]:
         *(ctypes.c_void_p(p.first.address), ctypes.c_int(p.first.lead)),
         *(ctypes.c_void_p(p.second.address), ctypes.c_int(p.second.lead)),
         ctypes.byref(beta),
-        *(ctypes.c_void_p(p.out), ctypes.c_int(p.rows)),
+        *(ctypes.c_void_p(p.out.address), ctypes.c_int(p.out.lead)),
     )
 
 
@@ -171,22 +238,25 @@ def _gemv_arguments(p: Product) -> tuple[object, ...] | None:
     """A result of one column is op(first) times a vector; one of one row is the transpose of op(second) times one."""
     if p.columns == 1:
         matrix, vector, transposed, length = p.first, p.second, p.first.transposed, p.rows
-        step = vector.lead if vector.transposed else 1
+        step, out_step = (vector.lead if vector.transposed else 1), 1
     elif p.rows == 1:
         matrix, vector, transposed, length = p.second, p.first, not p.second.transposed, p.columns
-        step = 1 if vector.transposed else vector.lead
+        step, out_step = (1 if vector.transposed else vector.lead), p.out.lead
     else:
         return None
     stored = (p.depth, length) if transposed else (length, p.depth)
     alpha, beta = p.scalars()
+
+    def array(operand: Operand, step: int) -> tuple[object, ...]:
+        strides = (ctypes.c_longlong(operand.stride),) if p.batch > 1 else ()
+        return ctypes.c_void_p(operand.address), ctypes.c_int(step), *strides
+
     return (
         _operation(transposed=transposed),
         *(ctypes.c_int(size) for size in stored),
-        ctypes.byref(alpha),
-        *(ctypes.c_void_p(matrix.address), ctypes.c_int(matrix.lead)),
-        *(ctypes.c_void_p(vector.address), ctypes.c_int(step)),
-        ctypes.byref(beta),
-        *(ctypes.c_void_p(p.out), ctypes.c_int(1)),
+        *(ctypes.byref(alpha), *array(matrix, matrix.lead), *array(vector, step)),
+        *(ctypes.byref(beta), *array(p.out, out_step)),
+        *((ctypes.c_int(p.batch),) if p.batch > 1 else ()),
     )
 
 
@@ -196,11 +266,12 @@ def _operation(*, transposed: bool) -> ctypes.c_int:
 
 def _gemm_product(problem: Problem, pointers: Mapping[str, int], alpha: float, beta: float) -> Product:
     """Row-major C = op(A) op(B) is column-major Cᵀ = op(B)ᵀ op(A)ᵀ: the operands change places."""
-    m, n, k = (problem.shape[axis] for axis in "mnk")
-    trans_a, trans_b = bool(problem.options["trans_a"]), bool(problem.options["trans_b"])
-    first = Operand(pointers["B"], k if trans_b else n, trans_b)
-    second = Operand(pointers["A"], m if trans_a else k, trans_a)
-    return Product(problem.dtype, n, m, k, first, second, pointers["C"], alpha, beta)
+    shape, options = problem.shape, problem.options
+    first = Operand(pointers["B"], shape["ldb"], bool(options["trans_b"]), shape["stride_b"])
+    second = Operand(pointers["A"], shape["lda"], bool(options["trans_a"]), shape["stride_a"])
+    out = Operand(pointers["C"], shape["ldc"], transposed=False, stride=shape["stride_c"])
+    sizes = shape["n"], shape["m"], shape["k"]
+    return Product(problem.dtype, *sizes, first, second, out, alpha, beta, shape["batch"])
 
 
 def _gemv_product(problem: Problem, pointers: Mapping[str, int], alpha: float, beta: float) -> Product:
@@ -209,14 +280,20 @@ def _gemv_product(problem: Problem, pointers: Mapping[str, int], alpha: float, b
     transposed = bool(problem.options.get("trans_a"))  # A is stored as (n, m)
     first = Operand(pointers["A"], rows if transposed else depth, not transposed)
     second = Operand(pointers["x"], depth, transposed=False)
-    return Product(problem.dtype, rows, 1, depth, first, second, pointers["y"], alpha, beta)
+    out = Operand(pointers["y"], rows, transposed=False)
+    return Product(problem.dtype, rows, 1, depth, first, second, out, alpha, beta)
 
 
 def _linear_product(problem: Problem, pointers: Mapping[str, int], alpha: float, beta: float) -> Product:
     """X Wᵀ of row-major matrices is, by columns, W times Xᵀ with W stored transposed."""
     m, n, k = (problem.shape[axis] for axis in "mnk")
     first, second = Operand(pointers["W"], k, transposed=True), Operand(pointers["X"], k, transposed=False)
-    return Product(problem.dtype, n, m, k, first, second, pointers["Y"], alpha, beta)
+    out = Operand(pointers["Y"], n, transposed=False)
+    product = Product(problem.dtype, n, m, k, first, second, out, alpha, beta)
+    if not problem.is_half:
+        return product
+    # A second kernel would round the sums to 16 bits twice: what cannot be fused is no baseline.
+    return replace(product, bias=pointers["b"], relu=problem.options["activation"] == "relu")
 
 
 _PRODUCTS: dict[str, Callable[[Problem, Mapping[str, int], float, float], Product]] = {

@@ -10,6 +10,8 @@ import ctypes
 from collections.abc import Callable
 
 from tilewright.tuner.library.cublas import (
+    COMPUTE_TYPE,
+    DATA_TYPE,
     WORKSPACE_BYTES,
     LibraryCall,
     LibraryError,
@@ -22,10 +24,14 @@ from tilewright.tuner.library.cublas import (
 HEURISTICS = 8
 """How many of the library's choices are timed; the first is what a plain call would take."""
 
-_COMPUTE = {"FP32": 68, "TF32": 77, "FP64": 70}  # CUBLAS_COMPUTE_32F (never TF32), _32F_FAST_TF32, _64F
-_DATA = {"float32": 0, "float64": 1}  # CUDA_R_32F, CUDA_R_64F
 _DESC_TRANSA, _DESC_TRANSB = 3, 4  # CUBLASLT_MATMUL_DESC_TRANSA, _TRANSB
-_PREF_MAX_WORKSPACE_BYTES = 1  # CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES
+_DESC_EPILOGUE, _DESC_BIAS_POINTER, _DESC_BIAS_DATA_TYPE = 7, 8, 26  # CUBLASLT_MATMUL_DESC_…
+_EPILOGUE_BIAS, _EPILOGUE_RELU_BIAS = 4, 6  # CUBLASLT_EPILOGUE_…
+_LAYOUT_BATCH_COUNT, _LAYOUT_BATCH_STRIDE = 5, 6  # CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, _STRIDED_BATCH_OFFSET
+_PREF_MAX_WORKSPACE_BYTES, _PREF_REDUCTION_SCHEME_MASK = 1, 3  # CUBLASLT_MATMUL_PREF_…
+_REDUCTION_IN_COMPUTE_TYPE = 2  # CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE: partial sums of half types stay in FP32
+
+_Integer = ctypes.c_int32 | ctypes.c_uint32 | ctypes.c_int64 | ctypes.c_uint64
 
 
 class _Algorithm(ctypes.Structure):
@@ -66,7 +72,7 @@ class CublasLt:
         descriptor = self._descriptor(product)
         layouts = self._layouts(product)
         try:
-            choices = self._choices(descriptor, layouts)
+            choices = self._choices(product, descriptor, layouts)
         except LibraryError:  # no kernel of this library's does it
             return []
         return [
@@ -83,10 +89,15 @@ class CublasLt:
             destroy, thing = self._made.pop()
             self._call(destroy, thing)
 
-    def _choices(self, descriptor: ctypes.c_void_p, layouts: list[ctypes.c_void_p]) -> list[_Heuristic]:
+    def _choices(
+        self, product: Product, descriptor: ctypes.c_void_p, layouts: list[ctypes.c_void_p]
+    ) -> list[_Heuristic]:
         preference = self._make("cublasLtMatmulPreferenceCreate", "cublasLtMatmulPreferenceDestroy")
         limit = ctypes.c_uint64(WORKSPACE_BYTES)
         self._set("cublasLtMatmulPreferenceSetAttribute", preference, _PREF_MAX_WORKSPACE_BYTES, limit)
+        if product.dtype != product.sum_dtype:
+            scheme = ctypes.c_uint32(_REDUCTION_IN_COMPUTE_TYPE)
+            self._set("cublasLtMatmulPreferenceSetAttribute", preference, _PREF_REDUCTION_SCHEME_MASK, scheme)
         count, results = ctypes.c_int(), (_Heuristic * HEURISTICS)()
         self._call(
             "cublasLtMatmulAlgoGetHeuristic",
@@ -100,7 +111,7 @@ class CublasLt:
     ) -> Callable[[], None]:
         alpha, beta = product.scalars()
         first, second, out = layouts
-        address = ctypes.c_void_p(product.out)
+        address = ctypes.c_void_p(product.out.address)
         arguments = (
             *(self._handle, descriptor, ctypes.byref(alpha)),
             *(ctypes.c_void_p(product.first.address), first, ctypes.c_void_p(product.second.address), second),
@@ -110,35 +121,47 @@ class CublasLt:
         return lambda: self._call("cublasLtMatmul", *arguments)
 
     def _descriptor(self, product: Product) -> ctypes.c_void_p:
-        kinds = (ctypes.c_int(_COMPUTE[product.precision]), ctypes.c_int(_DATA[product.dtype]))
+        kinds = (ctypes.c_int(COMPUTE_TYPE[product.precision]), ctypes.c_int(DATA_TYPE[product.sum_dtype]))
         descriptor = self._make("cublasLtMatmulDescCreate", "cublasLtMatmulDescDestroy", *kinds)
         for attribute, factor in ((_DESC_TRANSA, product.first), (_DESC_TRANSB, product.second)):
             self._set("cublasLtMatmulDescSetAttribute", descriptor, attribute, ctypes.c_int32(factor.transposed))
+        if product.bias:
+            epilogue = ctypes.c_uint32(_EPILOGUE_RELU_BIAS if product.relu else _EPILOGUE_BIAS)
+            for attribute, value in (
+                (_DESC_EPILOGUE, epilogue),
+                (_DESC_BIAS_POINTER, ctypes.c_uint64(product.bias)),
+                (_DESC_BIAS_DATA_TYPE, ctypes.c_int32(DATA_TYPE[product.dtype])),
+            ):
+                self._set("cublasLtMatmulDescSetAttribute", descriptor, attribute, value)
         return descriptor
 
     def _layouts(self, product: Product) -> list[ctypes.c_void_p]:
         """Of the first factor, the second and the result, as they are stored."""
-        out = Operand(product.out, product.rows, transposed=False)
         sizes = (
-            (product.first, product.rows, product.depth),
-            (product.second, product.depth, product.columns),
-            (out, product.rows, product.columns),
+            (product.first, product.dtype, product.rows, product.depth),
+            (product.second, product.dtype, product.depth, product.columns),
+            (product.out, product.out_dtype, product.rows, product.columns),
         )
-        return [self._layout(product.dtype, *each) for each in sizes]
+        return [self._layout(product, *each) for each in sizes]
 
-    def _layout(self, dtype: str, factor: Operand, rows: int, columns: int) -> ctypes.c_void_p:
+    def _layout(self, product: Product, factor: Operand, dtype: str, rows: int, columns: int) -> ctypes.c_void_p:
         stored = (columns, rows) if factor.transposed else (rows, columns)
-        return self._make(
+        layout = self._make(
             "cublasLtMatrixLayoutCreate",
             "cublasLtMatrixLayoutDestroy",
-            ctypes.c_int(_DATA[dtype]),
+            ctypes.c_int(DATA_TYPE[dtype]),
             *(ctypes.c_uint64(size) for size in stored),
             ctypes.c_int64(factor.lead),
         )
+        if product.batch > 1:
+            for attribute, value in (
+                (_LAYOUT_BATCH_COUNT, ctypes.c_int32(product.batch)),
+                (_LAYOUT_BATCH_STRIDE, ctypes.c_int64(factor.stride)),
+            ):
+                self._set("cublasLtMatrixLayoutSetAttribute", layout, attribute, value)
+        return layout
 
-    def _set(
-        self, function: str, target: ctypes.c_void_p, attribute: int, value: ctypes.c_int32 | ctypes.c_uint64
-    ) -> None:
+    def _set(self, function: str, target: ctypes.c_void_p, attribute: int, value: _Integer) -> None:
         size = ctypes.c_size_t(ctypes.sizeof(value))
         self._call(function, target, ctypes.c_int(attribute), ctypes.byref(value), size)
 

@@ -1,28 +1,37 @@
-// Y = act(Y + b) in place: what a layer still needs after the library's product. Y: M x N row-major, b: N.
+// Y = act(Y + b) in place: what a layer still needs after the library's product. Y: M x N x PIXELS row-major, b: N.
 // A thread takes RUN_WIDTH neighbours of a row at a time and steps over the whole of Y; any grid and block of one axis.
 // The activation is the layer's own, so that both compute the same function.
-#include "../../kernels/linear/activation.cuh"
+#include "../../kernels/include/common/activation.cuh"
 #ifndef SHAPE_M
 #define SHAPE_M 256
 #define SHAPE_N 512
 #endif
+#ifndef SHAPE_PIXELS
+#define SHAPE_PIXELS 1   // more than one where the channels of an image lie one behind the other
+#endif
 #ifndef RUN_WIDTH
-#define RUN_WIDTH 1   // 16 bytes of Y where rows divide into them
+#define RUN_WIDTH 1   // 16 bytes of Y where rows, or the pixels of a channel, divide into them
 #endif
 
 struct alignas(RUN_WIDTH * sizeof(REAL)) Run { REAL at[RUN_WIDTH]; };
 
 extern "C" __global__ void add_bias_activate(const REAL* __restrict__ b, REAL* __restrict__ Y) {
-  constexpr unsigned RUNS = SHAPE_N / RUN_WIDTH;   // of a row
-  constexpr size_t COUNT = size_t(SHAPE_M) * RUNS;
+  constexpr unsigned RUNS = SHAPE_PIXELS > 1 ? SHAPE_PIXELS / RUN_WIDTH : SHAPE_N / RUN_WIDTH;   // of a channel, of a row
+  constexpr size_t COUNT = size_t(SHAPE_M) * (SHAPE_PIXELS > 1 ? SHAPE_N : 1) * RUNS;
   const size_t step = size_t(gridDim.x) * blockDim.x;
   const Run* bias = reinterpret_cast<const Run*>(b);
   Run* runs = reinterpret_cast<Run*>(Y);
   for (size_t i = size_t(blockIdx.x) * blockDim.x + threadIdx.x; i < COUNT; i += step) {
     Run run = runs[i];
-    const Run added = bias[i % RUNS];
+    Run added;
+    if (SHAPE_PIXELS > 1) {
 #pragma unroll
-    for (int e = 0; e < RUN_WIDTH; ++e) run.at[e] = activate(run.at[e] + added.at[e]);
+      for (int e = 0; e < RUN_WIDTH; ++e) added.at[e] = b[i / RUNS % SHAPE_N];
+    } else {
+      added = bias[i % RUNS];
+    }
+#pragma unroll
+    for (int e = 0; e < RUN_WIDTH; ++e) run.at[e] = activate(Sum(run.at[e]) + Sum(added.at[e]));
     runs[i] = run;
   }
 }

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tilewright.kernels.kernel import REAL, Kernel, Launch
+from tilewright.kernels.dtypes import real_macros
+from tilewright.kernels.kernel import Kernel, Launch
 from tilewright.kernels.problem import Problem
 from tilewright.kernels.source import resolved
 from tilewright.tuner.compile.compilation import Compilation
@@ -23,7 +25,7 @@ _BLOCKS_PER_MULTIPROCESSOR = 8  # 2,048 threads: all that a multiprocessor of a 
 
 def is_layer(kernel: Kernel) -> bool:
     """Whether the library has only the product of what this kernel computes."""
-    return kernel.name == "linear"
+    return kernel.name in {"linear", "conv2d"}
 
 
 def layer_source() -> str:
@@ -31,24 +33,33 @@ def layer_source() -> str:
     return resolved(Path(__file__).with_name("layer.cu"))
 
 
-def layer_definitions(problem: Problem) -> dict[str, str]:
+def layer_definitions(kernel: Kernel, problem: Problem) -> dict[str, str]:
     """Its macros."""
-    runs = _VECTOR_BYTES // problem.item_bytes
-    return {
-        "REAL": REAL[problem.dtype],
-        "REAL_BYTES": str(problem.item_bytes),
-        "SHAPE_M": str(problem.shape["m"]),
-        "SHAPE_N": str(problem.shape["n"]),
-        "RUN_WIDTH": str(runs if problem.shape["n"] % runs == 0 else 1),
+    most = _VECTOR_BYTES // problem.item_bytes
+    rows, columns, pixels = _extents(kernel, problem)
+    run = pixels if pixels > 1 else columns
+    return real_macros(problem.dtype) | {
+        "SHAPE_M": str(rows),
+        "SHAPE_N": str(columns),
+        "SHAPE_PIXELS": str(pixels),
+        "RUN_WIDTH": str(most if run % most == 0 else 1),
         f"ACTIVATION_{str(problem.options['activation']).upper()}": "1",
     }
+
+
+def _extents(kernel: Kernel, problem: Problem) -> tuple[int, int, int]:
+    """Of the output the rows, the channels, and how many pixels of a channel lie one behind the other."""
+    shape = kernel.output.shape(problem)
+    if problem.options.get("layout") == "nchw":
+        return shape[0], shape[1], math.prod(shape[2:])
+    return math.prod(shape[:-1]), shape[-1], 1
 
 
 class LayerEnd:
     """The second kernel, compiled and loaded for one problem."""
 
     def __init__(self, device: CudaContext, kernel: Kernel, problem: Problem, addresses: Mapping[str, int]) -> None:
-        work: Compilation = device.compilation(layer_source(), layer_definitions(problem), _ENTRY)
+        work: Compilation = device.compilation(layer_source(), layer_definitions(kernel, problem), _ENTRY)
         self._function = device.load(device.compile(work).cubin, _ENTRY, "PP")
         self._arguments = addresses["b"], addresses[kernel.output.name]
         self._launch = Launch(

@@ -29,10 +29,10 @@ def cycles(tiles: Tiles, limits: Limits, problem: Problem, configuration: Config
     kernel, multiprocessors = tiles.kernel, limits.multiprocessors
     tiling = tiles.tiling(problem, configuration)
     rounds = math.ceil(tiling.parts / multiprocessors)
-    padded = tiling.count * kernel.flops(tiling.whole)  # with what sticks out at the edges
+    padded = tiling.count * kernel.estimated_flops(tiling.whole)  # with what sticks out at the edges
     arithmetic = padded / tiling.parts * rounds / (FLOPS * _share(kernel, limits, problem, configuration, rounds))
     copies = _copied_bytes(tiles, problem, configuration) / (CACHE_BYTES * min(tiling.parts, multiprocessors))
-    memory = kernel.bytes_moved(problem) / (MEMORY_BYTES * multiprocessors)
+    memory = kernel.estimated_bytes(problem) / (MEMORY_BYTES * multiprocessors)
     return LAUNCH_CYCLES + max(arithmetic, copies, memory)
 
 

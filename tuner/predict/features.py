@@ -38,6 +38,7 @@ class Features:
     kernel: Kernel
     limits: Limits
     registers: Mapping[Configuration, int] = field(default_factory=dict)  # of a thread, where a compiler told
+    has_batches: bool = False  # among the problems: each then has a size for it
 
     @cached_property
     def tiles(self) -> Tiles:
@@ -71,21 +72,21 @@ class Features:
         at_once = min(blocks, resident * self.limits.multiprocessors)
         workspace_bytes = variant.workspace_bytes(configuration.values, problem)
         return (
-            self._shape(problem),
+            self.shape(problem),
             [
                 *self._launch(problem, launch.threads, blocks, resident, at_once),
                 math.log2(1 + shared_bytes),
                 math.log2(1 + workspace_bytes),
-                math.log2(1 + workspace_bytes / max(1, self.kernel.bytes_moved(problem))),
+                math.log2(1 + workspace_bytes / max(1, self.kernel.estimated_bytes(problem))),
             ],
             [*self._tiling(problem, configuration, at_once), *self._copies(problem, configuration)],
             self.parameters(configuration),
         )
 
-    def _shape(self, problem: Problem) -> list[float]:
+    def shape(self, problem: Problem) -> list[float]:
         """Sizes, the powers of two in them, the work, and how much of it there is to a byte."""
-        flops, bytes_moved = self.kernel.flops(problem), self.kernel.bytes_moved(problem)
-        sizes = [size for _, size in problem.axes]
+        flops, bytes_moved = self.kernel.estimated_flops(problem), self.kernel.estimated_bytes(problem)
+        sizes = sizes_of(problem, with_batch=self.has_batches)
         zeros = [float(min(MOST_ZEROS, _zeros(size))) for size in sizes]
         work = work_of(self.kernel, problem)
         return [*map(math.log2, sizes), *zeros, math.log2(work), math.log2((1 + flops) / (1 + bytes_moved))]
@@ -124,8 +125,9 @@ class Features:
         row: list[float] = []
         elements, copies = 0.0, 0.0
         for tensor, shared_by in zip(self.kernel.tensors, self.tiles.sharing(problem, configuration), strict=True):
-            shape = [max(1, int(size)) for size in tensor.shape(problem)] or [1]
-            vector = min(most, 1 << _zeros(shape[-1]))
+            layout = tensor.layout(problem)
+            shape = [max(1, int(size)) for size in layout.shape] or [1]
+            vector = min(most, 1 << _zeros(math.gcd(shape[-1], *layout.strides[:-1])))
             copied = math.prod(shape) * shared_by
             row += [math.log2(vector), math.log2(copied / work), math.log2(copied / vector / work)]
             elements, copies = elements + copied, copies + copied / vector
@@ -149,9 +151,15 @@ class Features:
         return {name: column for column, name in enumerate(sorted(names))}
 
 
+def sizes_of(problem: Problem, *, with_batch: bool) -> list[int]:
+    """The sizes of all axes that count; `with_batch`: with a 1 where the kernel may have a batch and this has none."""
+    optional = [axis.name for axis in problem.optional_axes if axis.is_size] if with_batch else []
+    return [*(size for _, size in problem.axes), *(problem.shape[name] for name in optional)]
+
+
 def work_of(kernel: Kernel, problem: Problem) -> int:
     """The work that a time is divided by: operations or bytes, whichever are more."""
-    return max(kernel.flops(problem), kernel.bytes_moved(problem), 1)
+    return max(kernel.estimated_flops(problem), kernel.estimated_bytes(problem), 1)
 
 
 def _zeros(size: int) -> int:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.problem import Limits, Problem
 from tilewright.kernels.space import Configuration
-from tilewright.tuner.predict.features import Features, work_of
+from tilewright.tuner.predict.features import Features, sizes_of, work_of
+from tilewright.tuner.predict.library import LibraryTime, LibraryTimes
 from tilewright.tuner.predict.model import CENTRES, Smooth
 
 FEWEST_SHAPES = 4
@@ -70,6 +71,8 @@ class Record:
     registers: Mapping[Configuration, int]
     failed: frozenset[Configuration] = frozenset()
     origin: str | None = None  # the installation that measured it, where that is another
+    library: LibraryTime | None = None  # where it was timed
+    shipped: str | None = None  # what it is, where it came with the package
 
     @cached_property
     def ranked(self) -> tuple[Configuration, ...]:
@@ -91,13 +94,19 @@ class Record:
 
 @dataclass(frozen=True)
 class Prediction:
-    """A configuration for an untuned problem. `expected_loss`: its expected time over the best one's, minus 1."""
+    """A configuration for an untuned problem. `expected_loss`: its expected time over the best one's, minus 1.
+
+    `time_ms` is never that of a higher rate than some tuned problem's best.
+    """
 
     configuration: Configuration
     time_ms: float
     expected_loss: float
     near: Problem  # the nearest tuned problem for which it was measured, of all where it was for none
     origins: tuple[str, ...] = ()  # other installations that measured some of what it rests on
+    shipped: tuple[str, ...] = ()  # what came with the package, of what it rests on
+    library: LibraryTime | None = None  # expected, where it was timed for enough of the tuned problems
+    is_library_faster: bool = False  # or so near that it may well be
 
 
 class Predictor:
@@ -112,8 +121,9 @@ class Predictor:
         if not enough(len(self._records)):
             raise ValueError(f"{len(self._records)} tuned shapes are too few to predict from")
         registers = {c: count for record in reversed(self._records) for c, count in record.registers.items()}
-        self._features = Features(kernel, limits, registers)
-        self._shapes = np.array([_log_shape(record.problem) for record in self._records])
+        self._has_batches = any(record.problem.sizes != record.problem.axes for record in self._records)
+        self._features = Features(kernel, limits, registers, self._has_batches)
+        self._shapes = np.array([self._log_shape(record.problem) for record in self._records])
         share = MOST_ROWS // len(self._records)
         samples = [record.sample(share) for record in self._records]
         rows = [self._features.rows(r.problem, sample) for r, sample in zip(self._records, samples, strict=True)]
@@ -121,6 +131,12 @@ class Predictor:
         groups = self._features.groups(self._records[0].problem, samples[0][0])
         most_centres = min(CENTRES, max(FEWEST_CENTRES, sum(map(len, samples)) // TRIALS_A_CENTRE))
         self._model = Smooth.fit(np.concatenate(rows), np.concatenate(values), most_centres=most_centres, groups=groups)
+        # Beyond the tuned shapes the function goes on as it rose between them; no device does.
+        self._highest_rate = min(math.log(r.best_ms / work_of(kernel, r.problem)) for r in self._records)
+        timed = [(record.problem, record.library.time_ms) for record in self._records if record.library]
+        self._library = None
+        if enough(len(timed)):
+            self._library = LibraryTimes.fit(self._features.shape, partial(work_of, kernel), timed)
         self._losses = np.array(
             [self._loss(i, *held) for i, held in enumerate(zip(samples, rows, values, strict=True))]
         )
@@ -139,16 +155,38 @@ class Predictor:
         candidates = [c for c in self._candidates(order) if is_open(c)]
         if not candidates:
             return None
-        chosen, expected = self._search(problem, is_open, candidates)
+        chosen, (cautious, expected) = self._search(problem, is_open, candidates)
+        caution, expected = cautious - expected, max(expected, self._highest_rate)
         tried = (self._records[i] for i in order if chosen in self._records[i].times_ms)
-        time_ms = math.exp(expected) * work_of(self._kernel, problem)
+        work = work_of(self._kernel, problem)
         near = next(tried, self._records[order[0]])
-        origins = tuple(sorted({record.origin for record in self._records if record.origin is not None}))
-        return Prediction(chosen, time_ms, self._expected_loss(distances), near.problem, origins)
+        library = self._library_near(problem, order)
+        return Prediction(
+            chosen,
+            math.exp(expected) * work,
+            self._expected_loss(distances),
+            near.problem,
+            tuple(sorted({record.origin for record in self._records if record.origin is not None})),
+            tuple(sorted({record.shipped for record in self._records if record.shipped is not None})),
+            library,
+            library is not None and self._may_be_behind(math.exp(expected) * work, caution, library),
+        )
+
+    @staticmethod
+    def _may_be_behind(time_ms: float, caution: float, library: LibraryTime) -> bool:
+        """Whether the library, by what both expectations may be off, is expected to be no slower."""
+        return math.log(time_ms) + math.hypot(caution, CAUTION * library.error) >= math.log(library.time_ms)
+
+    def _library_near(self, problem: Problem, order: Sequence[int]) -> LibraryTime | None:
+        """The library's expected time; it is called as at the nearest problem where it was timed."""
+        if self._library is None:
+            return None
+        names = (record.library.name for i in order if (record := self._records[i]).library is not None)
+        return self._library.expected(problem, next(names))
 
     def _search(
         self, problem: Problem, is_admitted: Callable[[Configuration], bool], candidates: Sequence[Configuration]
-    ) -> tuple[Configuration, float]:
+    ) -> tuple[Configuration, Expected]:
         """The best of the candidates and of what comes of them by changes, with its expected value."""
         expectations: dict[Configuration, Expected] = {}
         changed: set[Configuration] = set()
@@ -164,7 +202,7 @@ class Predictor:
             if not new:
                 break
         chosen = min(expectations, key=lambda c: expectations[c][0])
-        return chosen, expectations[chosen][1]
+        return chosen, expectations[chosen]
 
     def _changes(self, configuration: Configuration) -> Iterator[Configuration]:
         """Those that differ in the value of one parameter."""
@@ -186,7 +224,10 @@ class Predictor:
 
     def _distances(self, problem: Problem) -> Array:
         """To each tuned shape: the sum over the axes of the logarithm to base 2 of the sizes' ratio."""
-        return np.asarray(np.abs(self._shapes - _log_shape(problem)).sum(axis=1))
+        return np.asarray(np.abs(self._shapes - self._log_shape(problem)).sum(axis=1))
+
+    def _log_shape(self, problem: Problem) -> Array:
+        return np.log2(np.array(sizes_of(problem, with_batch=self._has_batches), dtype=np.float64))
 
     def _candidates(self, order: Sequence[int]) -> list[Configuration]:
         """The fastest few of the nearest records and the fastest of each other, without doubles."""
@@ -226,7 +267,3 @@ def _leaders(expectations: Mapping[Configuration, Expected]) -> list[Configurati
             by_variant.setdefault(configuration.variant, []).append(configuration)
     of_variants = (c for own in by_variant.values() for c in own[:CHANGED_OF_VARIANT])
     return list(dict.fromkeys([*ranked[:CHANGED], *of_variants]))
-
-
-def _log_shape(problem: Problem) -> Array:
-    return np.log2(np.array([size for _, size in problem.axes], dtype=np.float64))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -39,7 +40,8 @@ class Tiles:
 
     kernel: Kernel
     _extents: dict[Configuration, Extents] = field(default_factory=dict)
-    _asked: dict[tuple[str, int], Problem] = field(default_factory=dict)
+    _counted_along: dict[Configuration, list[int]] = field(default_factory=dict)  # see `_shared`
+    _asked: dict[tuple[tuple[str, int], ...], Problem] = field(default_factory=dict)
     _spanned: dict[str, tuple[bool, ...]] = field(default_factory=dict)  # by tensor
 
     def extents(self, problem: Problem, configuration: Configuration) -> Extents:
@@ -48,18 +50,23 @@ class Tiles:
         if extents is None:
             try:
                 extents = tuple(self._extent(problem, configuration, axis) for axis, _ in problem.axes)
+                counted_along = self._shared(problem, configuration, extents)
             except (ArithmeticError, LookupError, ValueError):  # a launch that is not defined for such shapes
-                extents = (0,) * len(problem.axes)
-            self._extents[configuration] = extents
+                extents, counted_along = (0,) * len(problem.axes), list(range(len(problem.axes)))
+            # In this order: another thread that finds extents finds the other too.
+            self._counted_along[configuration], self._extents[configuration] = counted_along, extents
         return extents
 
     def tiling(self, problem: Problem, configuration: Configuration) -> Tiling:
-        """How many tiles and parts the problem has."""
+        """How many tiles and parts the problem has; each member of a batch has as many."""
         extents, sizes = self.extents(problem, configuration), [size for _, size in problem.axes]
-        count = math.prod(self._along(problem, configuration))
+        members = math.prod(size for _, size in problem.sizes[len(sizes) :])
+        count = members * math.prod(self._along(problem, configuration))
         least = _resized(problem, [1 if tile else size for size, tile in zip(sizes, extents, strict=True)])
         parts = count * max(1, self._blocks(least, configuration))
-        whole = _resized(problem, [tile or size for size, tile in zip(sizes, extents, strict=True)])
+        along = enumerate(self._counted_along[configuration])
+        runs = [extents[place] if axis == place else extents[place] // extents[axis] for place, axis in along]
+        whole = _resized(problem, [run or size for size, run in zip(sizes, runs, strict=True)])
         return Tiling(count, parts, whole)
 
     def sharing(self, problem: Problem, configuration: Configuration) -> list[int]:
@@ -69,9 +76,28 @@ class Tiles:
         return [math.prod(n for n, has in zip(tiles, spans, strict=True) if not has) for spans in spanned]
 
     def _along(self, problem: Problem, configuration: Configuration) -> list[int]:
-        """How many tiles there are along each axis."""
-        extents = self.extents(problem, configuration)
-        return [-(-size // tile) if tile else 1 for (_, size), tile in zip(problem.axes, extents, strict=True)]
+        """How many tiles there are along each axis; those that several axes share count along one of them."""
+        extents, covered = self.extents(problem, configuration), [1] * len(problem.axes)
+        for (_, size), axis, tile in zip(problem.axes, self._counted_along[configuration], extents, strict=True):
+            covered[axis] *= -(-size * extents[axis] // tile) if tile else 1  # in runs, where a thread has several
+        return [-(-size // tile) if tile else 1 for size, tile in zip(covered, extents, strict=True)]
+
+    def _shared(self, problem: Problem, configuration: Configuration, extents: Extents) -> list[int]:
+        """By axis the place of the one along which its tiles are counted: its own, unless both share tiles.
+
+        So do a convolution's images, rows and columns, of which a tile takes so many pixels in all. A tile along two
+        such axes, all others being 1, is many tiles. The shortest extent is that of a tile; a longer one is as much
+        longer as a thread takes several elements along that axis.
+        """
+        counted = list(range(len(extents)))
+        divided = sorted((place for place, tile in enumerate(extents) if tile), key=extents.__getitem__)
+        ends = [(name, tile) for (name, _), tile in zip(problem.axes, extents, strict=True)]
+        fewest = self._blocks(self._sized(problem), configuration)
+        for one, other in itertools.combinations(divided, 2):
+            are_apart = counted[one] == one and counted[other] == other
+            if are_apart and self._blocks(self._sized(problem, ends[one], ends[other]), configuration) > fewest:
+                counted[other] = one
+        return counted
 
     def _spans(self, tensor: Tensor, like: Problem) -> tuple[bool, ...]:
         """Which axes its shape depends on."""
@@ -91,7 +117,7 @@ class Tiles:
 
     def _extent(self, problem: Problem, configuration: Configuration, axis: str) -> int:
         def blocks(size: int) -> int:
-            return self._blocks(self._line(problem, axis, size), configuration)
+            return self._blocks(self._sized(problem, (axis, size)), configuration)
 
         fewest, most = blocks(1), blocks(LARGEST)
         if most <= fewest:
@@ -109,13 +135,15 @@ class Tiles:
             low, high = (middle, high) if blocks(middle) <= fewest else (low, middle)
         return low
 
-    def _line(self, problem: Problem, axis: str, size: int) -> Problem:
-        """The problem of this size along the axis, and of size 1 along all others."""
-        if (axis, size) not in self._asked:
-            sizes = [size if name == axis else 1 for name, _ in problem.axes]
-            self._asked[axis, size] = _resized(problem, sizes)
-        return self._asked[axis, size]
+    def _sized(self, problem: Problem, *given: tuple[str, int]) -> Problem:
+        """The problem of these sizes along these axes, and of size 1 along all others."""
+        if given not in self._asked:
+            sizes = dict(given)
+            self._asked[given] = _resized(problem, [sizes.get(name, 1) for name, _ in problem.axes])
+        return self._asked[given]
 
 
 def _resized(problem: Problem, sizes: Sequence[int]) -> Problem:
-    return replace(problem, axes=tuple((name, size) for (name, _), size in zip(problem.axes, sizes, strict=True)))
+    """The dense problem of these sizes, without a batch."""
+    axes = tuple((name, size) for (name, _), size in zip(problem.axes, sizes, strict=True))
+    return replace(problem, axes=axes, chosen_axes=())

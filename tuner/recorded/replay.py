@@ -140,7 +140,7 @@ class ReplayDevice:
 
     def bench(self, kernel: Kernel, problem: Problem, seed: int) -> ReplayBench:  # noqa: ARG002 - nothing is random
         """A bench over the recording; raises ValueError for another kernel or problem."""
-        if kernel.name != self._recording.kernel or dict(problem.shape) != dict(self._recording.shape):
+        if kernel.name != self._recording.kernel or problem.stated_shape != dict(self._recording.shape):
             raise ValueError(
                 f"the recording is of {self._recording.kernel} {dict(self._recording.shape)}, not of {problem}"
             )

@@ -54,7 +54,7 @@ class KnownConfiguration:
     def fits(self, problem: Problem) -> bool:
         """Whether it was tuned for this problem, whatever arithmetic was admitted."""
         mine = (self.kernel, dict(self.shape), self.dtype, _but_accuracy(self.options))
-        return mine == (problem.kernel, dict(problem.shape), problem.dtype, _but_accuracy(problem.options))
+        return mine == (problem.kernel, problem.stated_shape, problem.dtype, _but_accuracy(problem.options))
 
 
 @dataclass(frozen=True)

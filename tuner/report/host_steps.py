@@ -16,14 +16,15 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.kernels.kernel import REAL, Kernel
+from tilewright.kernels.dtypes import REAL
+from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.problem import Problem
 from tilewright.tuner import statistics
 from tilewright.tuner.arrays import HostArray, random_arrays, scalar_values
 from tilewright.tuner.devices.cpu.compile import find_compiler
 from tilewright.tuner.errors import NoCompilerError, TunerError
+from tilewright.tuner.expected import expected_of
 from tilewright.tuner.report.rows import Time
-from tilewright.tuner.verify import compare
 
 VERIFIED_ROWS = 32
 """Rows of the output that are held against the reference: each is computed like the others, and all would take longer
@@ -59,9 +60,9 @@ class HostSteps:
         expected = self._gflops.get(place, _SLOWEST_GFLOPS)
         # Loops slow down as arrays outgrow the caches, three times and more; BLAS does not.
         limit_s = self.limit_s / 3 if place == "loop" else self.limit_s
-        return self.kernel.flops(problem) / (expected * 1e9) <= limit_s
+        return self.kernel.estimated_flops(problem) / (expected * 1e9) <= limit_s
 
-    def time(self, place: str, problem: Problem, seed: int) -> tuple[Time, float]:
+    def time(self, place: str, problem: Problem, seed: int) -> tuple[Time, float | None]:
         """Its time, after its result was found right, and the worst error over its bound.
 
         The loop in CPU seconds of its thread, BLAS in wall time. Raises NoCompilerError, WrongHostResultError.
@@ -74,16 +75,16 @@ class HostSteps:
         times = rounds_ms(call, time.thread_time if place == "loop" else time.perf_counter)
         interval = statistics.median_interval(times)
         median_ms = statistics.median(times)
-        self._gflops[place] = self.kernel.flops(problem) / median_ms / 1e6
+        self._gflops[place] = self.kernel.estimated_flops(problem) / median_ms / 1e6
         return Time(median_ms, interval.low, interval.high, len(times)), ratio
 
-    def _checked(self, problem: Problem, arrays: Arrays, out: HostArray) -> float:
+    def _checked(self, problem: Problem, arrays: Arrays, out: HostArray) -> float | None:
         rows = min(VERIFIED_ROWS, problem.shape["m"])
         part = replace(problem, axes=(("m", rows), *((a, s) for a, s in problem.axes if a != "m")))
         first = self.kernel.tensors[0].name  # the factor whose rows are the output's
         cut = {name: array[:rows] if name == first else array for name, array in arrays.items()}
         scalars = dict.fromkeys(scalar_values(self.kernel, problem), 0.0) | {"alpha": 1.0}
-        verification = compare(out[:rows], self.kernel.reference(part, cut, scalars), problem.dtype)
+        verification = expected_of(self.kernel, part, cut, scalars).compare({self.kernel.output.name: out[:rows]})
         if not verification.is_right:
             raise WrongHostResultError(f"{problem} on the host: {verification.message()}")
         return verification.bound_ratio

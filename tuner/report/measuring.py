@@ -173,7 +173,7 @@ class LadderRun:
 
     def _host_rows(self, size: int, shape: Mapping[str, int]) -> list[SweepRow]:
         problem = self._problem(PLAIN, shape)
-        rectangle = None if size else dict(problem.shape)
+        rectangle = None if size else problem.stated_shape
         return [
             SweepRow(size, step.key, self._work(problem), found.time, found.bound_ratio, shape=rectangle)
             for step in self.ladder.steps
@@ -192,7 +192,7 @@ class LadderRun:
         finally:
             bench.close()
         moved = moves(bench.memory, self.kernel, problem)
-        at, rectangle = (size + kind.beyond, None) if size else (0, dict(problem.shape))
+        at, rectangle = (size + kind.beyond, None) if size else (0, problem.stated_shape)
         return [
             SweepRow(
                 at,
@@ -266,7 +266,7 @@ class LadderRun:
             title=step.title,
             place=step.place,
             dtype=step.dtype,
-            shape=dict(problem.shape),
+            shape=problem.stated_shape,
             work=self._work(problem),
             reason=step.reason,
             time=measured.time,
@@ -294,4 +294,4 @@ class LadderRun:
         )
 
     def _work(self, problem: Problem) -> Work:
-        return Work(self.kernel.flops(problem), self.kernel.bytes_moved(problem))
+        return Work(self.kernel.estimated_flops(problem), self.kernel.estimated_bytes(problem))

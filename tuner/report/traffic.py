@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tilewright.kernels.catalogue import catalogue
-from tilewright.kernels.gemm import register_space, tensor_fp16_sm90_space, tensor_mma_space, tensor_sm90_space
+from tilewright.kernels.gemm import register_space, tensor_mma_space, tensor_sm90_space
 from tilewright.kernels.gemm.tensor_fp16_sm90_space import TENSOR3XFP16_SM90
 from tilewright.kernels.problem import Problem
 from tilewright.kernels.space import Configuration
@@ -69,7 +69,7 @@ def tile_of(configuration: Configuration) -> tuple[int, int]:
 def _hopper_tile(configuration: Configuration) -> tuple[int, int]:
     c = configuration.values
     if configuration.variant == TENSOR3XFP16_SM90.name:
-        return tensor_fp16_sm90_space.TILE_M * c.CLUSTER, c.TILE_N
+        return c.TILE_M * c.CLUSTER, c.TILE_N
     sides = (c.TILE_S, tensor_sm90_space.tile_r(c))
     return sides if c.SHARED_A else (sides[1], sides[0])
 

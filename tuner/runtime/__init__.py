@@ -3,7 +3,7 @@
 Importing it starts nothing and needs no GPU: the driver is looked for when arrays of a GPU come.
 """
 
-from tilewright.tuner.runtime.bundle_folder import (
+from tilewright.tuner.runtime.bundles.folder import (
     BrokenBundleError,
     OlderBundleError,
     SigningKeyError,
@@ -17,10 +17,13 @@ from tilewright.tuner.runtime.errors import (
     ForkedError,
     LaunchError,
     ServiceWarning,
+    UntunedError,
     UntunedWarning,
     WrongDeviceError,
 )
-from tilewright.tuner.runtime.launcher import Launcher
+from tilewright.tuner.runtime.launcher import Launcher, PackedLauncher
+from tilewright.tuner.runtime.packed import PackedOperand
+from tilewright.tuner.runtime.quantised import QuantisedWeights, quantise
 from tilewright.tuner.runtime.runtime import Runtime, best
 from tilewright.tuner.runtime.service import ServiceAddressError
 
@@ -34,12 +37,17 @@ __all__ = [
     "LaunchError",
     "Launcher",
     "OlderBundleError",
+    "PackedLauncher",
+    "PackedOperand",
+    "QuantisedWeights",
     "Runtime",
     "ServiceAddressError",
     "ServiceWarning",
     "SigningKeyError",
     "UntrustedBundleError",
+    "UntunedError",
     "UntunedWarning",
     "WrongDeviceError",
     "best",
+    "quantise",
 ]

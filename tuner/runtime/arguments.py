@@ -1,18 +1,28 @@
 """Checks that arrays fit a problem, and derives its transpositions from their layouts.
 
-A transposed view is taken as the kernel's option of that name (`trans_a` for A); any other stride is refused. What does
-not change from launch to launch is checked once for each combination of layouts, addresses each time.
+A transposed view is taken as the kernel's option of that name (`trans_a` for A). A kernel that says which problem its
+arrays pose (`posed_by`) takes slices and batches too. Any other stride is refused. What does not change from launch to
+launch is checked once for each combination of layouts, addresses each time.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
+import numpy as np
+
+from tilewright.kernels.axes import Layout as Strided
+from tilewright.kernels.dtypes import ITEM_BYTES
+from tilewright.kernels.errors import InvalidLayoutError, InvalidProblemError
 from tilewright.kernels.kernel import Kernel, Scalar, Tensor
-from tilewright.kernels.problem import Problem
+from tilewright.kernels.problem import OptionValue, Problem
+from tilewright.kernels.triton import is_compiled_in
 from tilewright.tuner.runtime.errors import ArgumentError, WrongDeviceError
 from tilewright.tuner.runtime.views import Layout, contiguous_strides
+
+MOST_OVERLAP_STEPS = 10_000
+"""Of the search for an element that two views of one memory share: some milliseconds; then they count as sharing."""
 
 ALIGNMENT = 16
 """Bytes: what every allocation has and every kernel's vector loads rely on."""
@@ -23,9 +33,13 @@ def laid_out(kernel: Kernel, problem: Problem, layouts: Sequence[Layout]) -> Pro
 
     Raises ArgumentError naming the array and the fix.
     """
-    options = dict(problem.options)
     for tensor, layout in zip(kernel.tensors, layouts, strict=True):
         _check_kind(kernel, tensor, problem, layout)
+    if kernel.posed_by is not None and 0 not in kernel.output.shape(problem):
+        return _posed(kernel, problem, layouts)
+    options = dict(problem.options)
+    for tensor, layout in zip(kernel.tensors, layouts, strict=True):
+        _check_shape(tensor, problem, layout)
         if 0 in layout.shape:
             continue
         if layout.strides != contiguous_strides(layout.shape) and not _is_contiguous(layout.shape, layout.strides):
@@ -39,6 +53,24 @@ def laid_out(kernel: Kernel, problem: Problem, layouts: Sequence[Layout]) -> Pro
                 )
             options[option] = not options[option]
     return problem if options == problem.options else kernel.problem(problem.shape, problem.dtype, options)
+
+
+def _posed(kernel: Kernel, problem: Problem, layouts: Sequence[Layout]) -> Problem:
+    """The problem that these arrays pose to a kernel that takes views."""
+    as_declared = {t.name: Strided(x.shape, x.strides) for t, x in zip(kernel.tensors, layouts, strict=True)}
+    shape: Mapping[str, int] = {}
+    options: Mapping[str, OptionValue] = {}
+    try:
+        if kernel.posed_by is not None:
+            shape, options = kernel.posed_by(problem, as_declared)
+        return kernel.problem(shape, problem.dtype, options)
+    except InvalidLayoutError as error:
+        raise ArgumentError(error.name, error.reason, error.remedy) from error
+    except InvalidProblemError as error:
+        axis = error.field.rpartition(".")[2]
+        culprit = next((name for name in as_declared if axis.endswith(f"_{name.lower()}")), kernel.output.name)
+        reason = f"{error.reason} ({axis} is {shape[axis]} here)"
+        raise ArgumentError(culprit, reason, "Give it memory of its own: a copy") from error
 
 
 def one_place(kernel: Kernel, layouts: Sequence[Layout]) -> tuple[str, int | None]:
@@ -65,42 +97,101 @@ def check_addresses(kernel: Kernel, problem: Problem, addresses: Sequence[int]) 
                 f"starts {address % ALIGNMENT} bytes past a multiple of {ALIGNMENT}, and kernels read vectors",
                 "Copy it to an array of its own: .clone() in torch, .copy() in NumPy and CuPy",
             )
-    sizes = [math.prod(tensor.shape(problem)) * problem.item_bytes for tensor in kernel.tensors]
-    spans = [(start, start + size) for start, size in zip(addresses, sizes, strict=True)]
-    written = kernel.tensors.index(kernel.output)
-    for place, (start, end) in enumerate(spans):
-        if place != written and start < spans[written][1] and spans[written][0] < end:
-            shared = kernel.tensors[place].name
-            raise ArgumentError(kernel.output.name, f"shares memory with {shared}", "Give it memory of its own")
+    arrays = [
+        _Place(start, t.layout(problem), t.dtype_for(problem))
+        for t, start in zip(kernel.tensors, addresses, strict=True)
+    ]
+    for written, output in enumerate(kernel.tensors):
+        for place, array in enumerate(arrays if output.role != "input" else ()):
+            if place != written and array.meets(arrays[written]):
+                shared = kernel.tensors[place].name
+                raise ArgumentError(output.name, f"shares memory with {shared}", "Give it memory of its own")
+
+
+@dataclass(frozen=True)
+class _Place:
+    """An array at its address, which is not read."""
+
+    start: int
+    layout: Strided
+    dtype: str
+
+    def meets(self, other: _Place) -> bool:
+        """Whether they may have an element in common; views of one matrix need not."""
+        if self._end <= other.start or other._end <= self.start:
+            return False
+        if self.layout.is_dense and other.layout.is_dense:
+            return True
+        try:
+            steps = MOST_OVERLAP_STEPS
+            return np.shares_memory(np.asarray(self), np.asarray(other), max_work=steps)  # type: ignore[arg-type]
+        except np.exceptions.TooHardError:
+            return True
+
+    @property
+    def _end(self) -> int:
+        return self.start + self.layout.elements * ITEM_BYTES[self.dtype]
+
+    @property
+    def __array_interface__(self) -> dict[str, object]:
+        """NumPy's view of it, by which it solves where strides meet."""
+        strides = tuple(stride * ITEM_BYTES[self.dtype] for stride in self.layout.strides)
+        typestr = np.dtype(self.dtype).str
+        return {
+            "version": 3,
+            "data": (self.start, True),
+            "shape": self.layout.shape,
+            "strides": strides,
+            "typestr": typestr,
+        }
 
 
 def default_scalars(kernel: Kernel, problem: Problem) -> dict[str, float]:
-    """1 for each scalar; 0 where the problem says that it is 0."""
-    return {a.name: float(a.value(problem) != 0) for a in kernel.arguments if isinstance(a, Scalar)}
+    """1 for each scalar, 0 where the problem says that it is 0; of one with a dtype of its own what tuning passes."""
+    return {
+        a.name: float(a.value(problem) != 0) if a.dtype is None else a.number(problem)
+        for a in kernel.arguments
+        if isinstance(a, Scalar)
+    }
 
 
 def scalars_of(kernel: Kernel, problem: Problem, given: Mapping[str, float]) -> tuple[float, ...]:
     """Every scalar in the declared order; raises ArgumentError for one that the problem has fixed at 0."""
     values = default_scalars(kernel, problem)
+    scalars = {argument.name: argument for argument in kernel.arguments if isinstance(argument, Scalar)}
     for name, value in given.items():
-        if values[name] == 0 and value != 0:
+        if scalars[name].dtype is None and values[name] == 0 and value != 0:
             raise ArgumentError(
                 name, f"is {value}, but this problem says that it is 0", f'Ask best("{kernel.name}", …) for the other'
             )
+        if kernel.is_triton and is_compiled_in(scalars[name], problem) and value != values[name]:
+            reason = f"is {value}, and the code is compiled for {values[name]}"
+            raise ArgumentError(name, reason, f'Ask best("{kernel.name}", …) for the problem that has it')
         try:
-            values[name] = float(value)
-        except (TypeError, ValueError) as error:
-            raise ArgumentError(name, f"{value!r} is not a number", "Give a float") from error
+            values[name] = scalars[name].number_of(value, problem)
+        except (TypeError, ValueError, OverflowError) as error:
+            dtype = scalars[name].dtype
+            if dtype is None:
+                raise ArgumentError(name, f"{value!r} is not a number", "Give a float") from error
+            raise ArgumentError(name, f"{value!r} is no {dtype}", f"Give a whole number that {dtype} holds") from error
     return tuple(values.values())
 
 
 def _check_kind(kernel: Kernel, tensor: Tensor, problem: Problem, layout: Layout) -> None:
-    if layout.dtype != problem.dtype:
+    expected = tensor.dtype_for(problem)
+    if expected not in {problem.dtype, layout.dtype}:
+        raise ArgumentError(tensor.name, f"is {layout.dtype}, not {expected}", f"Convert it to {expected}")
+    if layout.dtype != expected:
         ask = f', or ask best(…, dtype="{layout.dtype}")'
         fix = ask if layout.dtype in kernel.dtypes else f": {kernel.name} computes in {', '.join(kernel.dtypes)}"
         raise ArgumentError(
             tensor.name, f"is {layout.dtype}, the problem is {problem.dtype}", f"Convert it to {problem.dtype}{fix}"
         )
+    if tensor.role != "input" and not layout.is_writable:
+        raise ArgumentError(tensor.name, "is read-only, and the kernel writes it", "Give a writable array")
+
+
+def _check_shape(tensor: Tensor, problem: Problem, layout: Layout) -> None:
     expected_shape = tuple(tensor.shape(problem))
     if layout.shape != expected_shape:
         turned = layout.shape == expected_shape[::-1] and len(expected_shape) == 2
@@ -108,8 +199,6 @@ def _check_kind(kernel: Kernel, tensor: Tensor, problem: Problem, layout: Layout
             f"Transpose the view, or ask best(…, trans_{tensor.name.lower()}=…)" if turned else "Ask best for its shape"
         )
         raise ArgumentError(tensor.name, f"has the shape {layout.shape}, the problem needs {expected_shape}", fix)
-    if tensor.role != "input" and not layout.is_writable:
-        raise ArgumentError(tensor.name, "is read-only, and the kernel writes it", "Give a writable array")
 
 
 def _is_contiguous(shape: Sequence[int], strides: Sequence[int]) -> bool:

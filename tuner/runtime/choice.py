@@ -10,6 +10,7 @@ from tilewright.kernels.errors import UnknownNameError
 from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.problem import Limits, Problem
 from tilewright.kernels.space import Configuration
+from tilewright.tuner.compile.compilation import CompiledLaunch
 from tilewright.tuner.runtime.errors import LaunchError
 
 T = TypeVar("T")
@@ -27,8 +28,9 @@ class TargetDevice:
 class Choice:
     """The configuration to launch. `origin`: pinned, bundle, cache, service or default; `match`: as in the answer.
 
-    `library_faster`: NVIDIA's library was faster; None where nobody compared. `cubin` only from a bundle whose
-    signature was checked: everything else is compiled here.
+    `library_faster`: NVIDIA's library was faster; None where nobody compared. `library_ms`: its time. `cubin` only from
+    a bundle whose signature was checked: everything else is compiled here. `launch` comes with the cubin of a Triton
+    kernel.
     """
 
     configuration: Configuration
@@ -37,6 +39,8 @@ class Choice:
     time_ms: float | None = None
     library_faster: bool | None = None
     cubin: bytes | None = field(default=None, repr=False)
+    launch: CompiledLaunch | None = field(default=None, repr=False)
+    library_ms: float | None = None
 
     @classmethod
     def from_facts(cls, facts: Mapping[str, Any], origin: str) -> Choice:
@@ -49,12 +53,15 @@ class Choice:
         values, time_ms, library = facts.get("configuration"), facts.get("time_ms"), facts.get("library")
         if not isinstance(values, Mapping) or not isinstance(time_ms, int | float | None):
             raise TypeError("configuration or time_ms is missing or has the wrong type")
+        told = library if isinstance(library, Mapping) else {}
+        library_ms = told.get("time_ms")
         return cls(
             Configuration.from_json({**values, "variant": facts.get("variant")}),
             origin,
             str(facts.get("match", "exact")),
             time_ms,
-            bool(library["faster"]) if isinstance(library, Mapping) and "faster" in library else None,
+            bool(told["faster"]) if "faster" in told else None,
+            library_ms=library_ms if isinstance(library_ms, int | float) else None,
         )
 
 
@@ -83,9 +90,9 @@ def is_admitted(kernel: Kernel, problem: Problem, limits: Limits, configuration:
 
 def default_choice(kernel: Kernel, problem: Problem, place: TargetDevice) -> Choice:
     """The kernel's default where it fits the device, else what is nearest to it; raises LaunchError for none."""
-    for name in (kernel.default_variant, *(variant.name for variant in kernel.variants)):
-        configuration = kernel.variant(name).space().default() if name else None
-        if configuration is not None and is_admitted(kernel, problem, place.limits, configuration):
+    for variant in kernel.variants_from_default:
+        configuration = variant.space().default()
+        if is_admitted(kernel, problem, place.limits, configuration):
             return Choice(configuration, "default", "default")
     starts = kernel.space(problem, place.limits).defaults()
     if not starts:

@@ -12,14 +12,19 @@ from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
-from tilewright.kernels.kernel import Kernel, Launch, Scalar
+import numpy as np
+
+from tilewright.kernels.kernel import Kernel, Launch, Scalar, Tensor
 from tilewright.kernels.problem import Problem
+from tilewright.kernels.variant import KEPT_SUMMARY_BYTES, TensorMap
 from tilewright.tuner.compile.cache import CubinCache, compiled_by, default_folder
-from tilewright.tuner.compile.compilation import Compilation, arch_of
+from tilewright.tuner.compile.compilation import HIDDEN_ADDRESSES, Compilation, CompiledLaunch, arch_of, symbol_of
+from tilewright.tuner.compile.compiler import default_compiler
 from tilewright.tuner.devices.cuda.driver import DriverError, call, function
-from tilewright.tuner.devices.local import default_compiler
+from tilewright.tuner.devices.cuda.launch import config_of
+from tilewright.tuner.devices.cuda.tensor_map import MapCells
 from tilewright.tuner.errors import TrialFailure
-from tilewright.tuner.runtime.arguments import check_addresses
+from tilewright.tuner.runtime.arguments import ALIGNMENT, check_addresses
 from tilewright.tuner.runtime.choice import Choice, Chooses
 from tilewright.tuner.runtime.contexts import (
     OF_THREAD,
@@ -35,14 +40,19 @@ from tilewright.tuner.runtime.contexts import (
     pushed,
     quick,
 )
-from tilewright.tuner.runtime.errors import BundleWarning, LaunchError, WrongDeviceError, warn
+from tilewright.tuner.runtime.errors import ArgumentError, BundleWarning, LaunchError, WrongDeviceError, warn
 from tilewright.tuner.runtime.forks import ForkSafeLock
 from tilewright.tuner.runtime.gpu import gpu_place
-from tilewright.tuner.runtime.workspaces import Workspaces
+from tilewright.tuner.runtime.packed import KeptMemory, PackedOperand
+from tilewright.tuner.runtime.workspaces import Workspaces, capture_id
 
 _MAX_DYNAMIC_SHARED_BYTES = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 _MOST_KNOWN = 256
 """Combinations of addresses of which a launch remembers the allocations: about 2 kB each."""
+
+
+Constant = tuple[int, int, int]
+"""An input for constant memory: its place among the tensors, the address there, and the bytes."""
 
 
 class CudaLaunches:
@@ -51,12 +61,18 @@ class CudaLaunches:
     def __init__(self, kernel: Kernel, problem: Problem, choices: Chooses, only: int | None = None) -> None:
         self._kernel, self._problem, self._choices, self._only = kernel, problem, choices, only
         self._loaded: dict[int, LoadedKernel] = {}
+        self._trusted: dict[tuple[int, int], LoadedKernel] = {}
         self._lock = ForkSafeLock()
         self._ask_context, self._ask_memory = quick("cuCtxGetId"), quick("cuPointerGetAttribute")
         self._enqueue = function("cuLaunchKernelEx")
 
-    def launch(  # noqa: C901 - every call goes through here: a function more is a twentieth of a microsecond more
-        self, addresses: tuple[int, ...], scalars: tuple[float, ...], stream: int, ordinal: int | None
+    def launch(
+        self,
+        addresses: tuple[int, ...],
+        scalars: tuple[float, ...],
+        stream: int,
+        ordinal: int | None,
+        packed: PackedOperand | None = None,
     ) -> None:
         """One launch in the current context, or where none is in the arrays' own. Raises LaunchError before it runs.
 
@@ -66,7 +82,7 @@ class CudaLaunches:
         if self._ask_context(None, mine.context_id_at):
             with context_of(self._kernel.tensors[0].name, addresses[0]):
                 self.prepared()
-                self.launch(addresses, scalars, stream, ordinal)
+                self.launch(addresses, scalars, stream, ordinal, packed)
             return
         loaded = self._loaded.get(mine.context_id.value) or self.prepared()
         try:
@@ -80,12 +96,48 @@ class CudaLaunches:
             for question, found, number in allocations:
                 if self._ask_memory(*question) or found.value != number:
                     loaded.look(addresses, words)
+        self._submit(loaded, words, addresses, scalars, stream, packed)
+
+    def launch_fresh(self, addresses: tuple[int, ...], scalars: tuple[float, ...], stream: int, ordinal: int) -> None:
+        """As `launch`, of arrays that keep their memory and of outputs that nothing else lies in.
+
+        In a context in which such arrays were launched before, nothing of them is looked up: a model has new addresses
+        in every call, and asking for each took longer than the launch.
+        """
+        mine = OF_THREAD.scratch
+        is_without = self._ask_context(None, mine.context_id_at)
+        loaded = None if is_without else self._trusted.get((mine.context_id.value, ordinal))
+        if loaded is None or any(address % ALIGNMENT for address in addresses) or 0 in addresses:
+            self.launch(addresses, scalars, stream, ordinal)
+            if not is_without:
+                self._trusted[mine.context_id.value, ordinal] = self._loaded[mine.context_id.value]
+            return
+        try:
+            words = loaded.spare.pop()
+        except IndexError:
+            words = loaded.words()
+        self._submit(loaded, words, addresses, scalars, stream)
+
+    def _submit(
+        self,
+        loaded: LoadedKernel,
+        words: LaunchWords,
+        addresses: tuple[int, ...],
+        scalars: tuple[float, ...],
+        stream: int,
+        packed: PackedOperand | None = None,
+    ) -> None:
+        """Launches with these words, which it gives back."""
         if loaded.workspaces is not None:
             addresses = (*addresses, loaded.workspaces.address(stream))
+        if packed is not None and loaded.kept_bytes:
+            addresses = (*addresses, loaded.kept(packed, addresses, stream))
         if words.addresses != addresses:
             words.move(addresses)
         if words.stream != stream or words.scalars != scalars:
             words.change(stream, scalars)
+        if loaded.constants:
+            loaded.fill(addresses, stream)
         for step in words.steps:
             status = self._enqueue(*step)
             if status:
@@ -93,6 +145,20 @@ class CudaLaunches:
         loaded.spare.append(words)
         if status:
             raise LaunchError(f"{self._problem}: {DriverError('cuLaunchKernelEx', status)}")
+
+    def pack(self, packed: PackedOperand, address: int, stream: int) -> None:
+        """Packs the operand at that address in the current context, or where none is in its own."""
+        if not current_handle():
+            with context_of(packed.name, address):
+                self.pack(packed, address, stream)
+            return
+        loaded = self.prepared()
+        place = [tensor.name for tensor in self._kernel.tensors].index(packed.name)
+        addresses = tuple(address if i == place else 0 for i in range(len(self._kernel.tensors)))
+        if loaded.workspaces is not None:
+            addresses = (*addresses, loaded.workspaces.address(stream))
+        if loaded.kept_bytes:
+            loaded.kept(packed, addresses, stream)
 
     def prepare(self, ordinal: int) -> None:
         """Compiles and loads for that GPU: in the current context where it is that GPU's, else in the primary one."""
@@ -133,8 +199,21 @@ class LoadedKernel:
         self._geometries = [geometry for _, geometry in launches]
         self.ordinal, self._context = ordinal, current_handle()
         workspace_bytes = variant.workspace_bytes(values, problem)
+        packing = variant.packing_launches(kernel.entry, values, problem)
+        entries = [entry for entry, _ in (*launches, *packing)]
+        functions, self.constants, compiled = _load(kernel, problem, choice, ordinal, entries)
+        self._nulls = 0
+        if compiled is not None:
+            self._geometries = [compiled.applied(self._geometries[-1])]
+            workspace_bytes = compiled.workspace_bytes(self._geometries[-1])
+            self._nulls = HIDDEN_ADDRESSES - bool(workspace_bytes)
         self.workspaces = Workspaces(workspace_bytes) if workspace_bytes else None
-        self._functions = _load(kernel, problem, choice, ordinal, [entry for entry, _ in launches])
+        self._functions = functions[: len(launches)]
+        self._packing = [(one, step) for one, (_, step) in zip(functions[len(launches) :], packing, strict=True)]
+        self.kept_bytes = variant.kept_bytes(problem)
+        self._maps = variant.tensor_maps(values, problem)
+        sizes = (problem.shape["n"], problem.shape["k"]) if self.kept_bytes else ()
+        self._key = self._context, choice.configuration.variant, *sizes, self.kept_bytes
         for loaded, geometry in zip(self._functions, self._geometries, strict=True):
             if geometry.shared_bytes:
                 call("cuFuncSetAttribute", loaded, _MAX_DYNAMIC_SHARED_BYTES, geometry.shared_bytes)
@@ -150,46 +229,78 @@ class LoadedKernel:
         words.known[addresses] = allocations = [allocation_of(address) for address in addresses]
         return allocations
 
+    def fill(self, addresses: tuple[int, ...], stream: int) -> None:
+        """Copies inputs to constant memory, on the stream; the addresses are all of a launch's."""
+        for place, target, size_bytes in self.constants:
+            source, size, on = ctypes.c_uint64(addresses[place]), ctypes.c_size_t(size_bytes), ctypes.c_void_p(stream)
+            call("cuMemcpyDtoDAsync_v2", ctypes.c_uint64(target), source, size, on)
+
     def words(self) -> LaunchWords:
         """Words for one more launch at a time."""
-        steps = list(zip(self._functions, self._geometries, strict=True))
-        return LaunchWords(self._kernel, self._problem, steps, self.workspaces is not None)
+        return self._words(list(zip(self._functions, self._geometries, strict=True)))
 
+    def _words(self, steps: Sequence[tuple[ctypes.c_void_p, Launch]]) -> LaunchWords:
+        scratch = (self.workspaces is not None) + bool(self.kept_bytes)
+        return LaunchWords(self._kernel, self._problem, steps, scratch, self._nulls, self._maps)
 
-class _Configuration(ctypes.Structure):
-    """CUlaunchConfig of cuda.h."""
+    def kept(self, packed: PackedOperand, addresses: tuple[int, ...], stream: int) -> int:
+        """Where the packed operand lies, packed now where it is not yet; the addresses are all of a launch's."""
+        return packed.address(self._key, lambda: self._pack(packed, addresses, stream))
 
-    _fields_ = (
-        ("grid", ctypes.c_uint * 3),
-        ("block", ctypes.c_uint * 3),
-        ("shared_bytes", ctypes.c_uint),
-        ("stream", ctypes.c_void_p),
-        ("attributes", ctypes.c_void_p),
-        ("attribute_count", ctypes.c_uint),
-    )
+    def _pack(self, packed: PackedOperand, addresses: tuple[int, ...], stream: int) -> KeptMemory:
+        if capture_id(stream):
+            raise ArgumentError(
+                packed.name,
+                f"is not packed for {self._problem} yet, and a CUDA graph is being captured",
+                f"Launch once, or call this launcher's pack({packed.name}), before the capture",
+            )
+        check_memory(packed.name, look_up(max(addresses[: len(self._kernel.tensors)])), self._context, self.ordinal)
+        memory, on = KeptMemory(self.kept_bytes), ctypes.c_void_p(stream)
+        words = self._words(self._packing)
+        words.move((*addresses, memory.address))
+        words.change(stream, words.scalars)
+        call("cuMemsetD8Async", ctypes.c_uint64(memory.address), 0, ctypes.c_size_t(KEPT_SUMMARY_BYTES), on)
+        for step in words.steps:
+            call("cuLaunchKernelEx", *step)
+        call("cuStreamSynchronize", on)  # any stream may use it from here on
+        return memory
 
 
 class LaunchWords:
-    """The words of cuLaunchKernelEx for each of a variant's launches, made once and filled in again and again."""
+    """The words of cuLaunchKernelEx for each of a variant's launches, made once and filled in again and again.
+
+    `scratch`: memory of the launcher's own behind the arguments; behind it come so many addresses that are 0, and then
+    tensor maps.
+    """
 
     def __init__(
-        self, kernel: Kernel, problem: Problem, launches: Sequence[tuple[ctypes.c_void_p, Launch]], has_workspace: bool
+        self,
+        kernel: Kernel,
+        problem: Problem,
+        launches: Sequence[tuple[ctypes.c_void_p, Launch]],
+        scratch: int,
+        nulls: int = 0,
+        maps: Sequence[TensorMap] = (),
     ) -> None:
-        real = ctypes.c_float if problem.dtype == "float32" else ctypes.c_double
-        count = len(kernel.tensors) + has_workspace
+        count = len(kernel.tensors) + scratch
         self.known: dict[tuple[int, ...], list[Allocation]] = {}
         self.addresses: tuple[int, ...] = ()
         self._pointers, self._pack = (ctypes.c_uint64 * count)(), struct.Struct(f"{count}Q").pack_into
-        self._numbers = [real() for argument in kernel.arguments if isinstance(argument, Scalar)]
+        scalars = [argument for argument in kernel.arguments if isinstance(argument, Scalar)]
+        self._numbers = [np.ctypeslib.as_ctypes_type(scalar.dtype_for(problem))() for scalar in scalars]
         self.stream, self.scalars = 0, tuple(0.0 for _ in self._numbers)
         start = ctypes.addressof(self._pointers)
-        pointers, numbers = iter(range(start, start + 8 * count, 8)), iter(self._numbers)
-        cells = [
-            ctypes.addressof(next(numbers)) if isinstance(argument, Scalar) else next(pointers)
-            for argument in kernel.arguments
-        ]
-        cells += pointers  # the workspace
-        self._configurations = [_Configuration(g.grid, g.block, g.shared_bytes) for _, g in launches]
+        cell_of = {tensor.name: start + 8 * place for place, tensor in enumerate(kernel.tensors)}
+        cell_of |= {
+            scalar.name: ctypes.addressof(number) for scalar, number in zip(scalars, self._numbers, strict=True)
+        }
+        cells = [cell_of[argument.name] for argument in kernel.passed(problem)]
+        cells += range(start + 8 * len(kernel.tensors), start + 8 * count, 8)  # workspace, what is kept packed
+        self._null = ctypes.c_uint64()
+        cells += [ctypes.addressof(self._null)] * nulls
+        self._maps = MapCells(kernel, problem, maps)
+        cells += self._maps.places
+        self._configurations = [config_of(geometry) for _, geometry in launches]
         arguments = (ctypes.c_void_p * len(cells))(*cells)
         self.steps = [
             (ctypes.byref(configuration), loaded, arguments, None)
@@ -199,6 +310,7 @@ class LaunchWords:
     def move(self, addresses: tuple[int, ...]) -> None:
         """Fills in the addresses, a workspace's last."""
         self._pack(self._pointers, 0, *addresses)
+        self._maps.encode(addresses)
         self.addresses = addresses
 
     def change(self, stream: int, scalars: tuple[float, ...]) -> None:
@@ -212,11 +324,14 @@ class LaunchWords:
 
 def _load(
     kernel: Kernel, problem: Problem, choice: Choice, ordinal: int, entries: Sequence[str]
-) -> list[ctypes.c_void_p]:
-    """The functions in the current context; the module stays loaded, since a graph may hold it."""
+) -> tuple[list[ctypes.c_void_p], list[Constant], CompiledLaunch | None]:
+    """The functions and constants in the current context, and what their compiler decided of the launch.
+
+    The module stays loaded, since a graph may hold it.
+    """
     if choice.cubin is not None:
         try:
-            return _functions(choice.cubin, entries)
+            return *_functions(choice.cubin, entries, kernel, problem), choice.launch
         except DriverError as error:
             warn(f"{problem}: the bundle's cubin is of no use here ({error})", BundleWarning)
     arch = arch_of(gpu_place(ordinal).limits.compute_capability)
@@ -225,16 +340,26 @@ def _load(
         compiled = compiled_by(_cubins(default_folder()), work)
     except TrialFailure as failure:
         raise LaunchError(f"{kernel.name} {choice.configuration} does not compile: {failure.log}") from failure
-    return _functions(compiled.cubin, entries)
+    return *_functions(compiled.cubin, entries, kernel, problem), compiled.launch
 
 
-def _functions(cubin: bytes, entries: Sequence[str]) -> list[ctypes.c_void_p]:
+def _functions(
+    cubin: bytes, entries: Sequence[str], kernel: Kernel, problem: Problem
+) -> tuple[list[ctypes.c_void_p], list[Constant]]:
     module, found = ctypes.c_void_p(), [ctypes.c_void_p() for _ in entries]
     with allowed_while_capturing():
         call("cuModuleLoadData", ctypes.byref(module), cubin)
         for one, entry in zip(found, entries, strict=True):
-            call("cuModuleGetFunction", ctypes.byref(one), module, entry.encode())
-    return found
+            call("cuModuleGetFunction", ctypes.byref(one), module, symbol_of(cubin, entry).encode())
+        return found, [_constant(module, *placed, problem) for placed in enumerate(kernel.tensors) if placed[1].symbol]
+
+
+def _constant(module: ctypes.c_void_p, place: int, tensor: Tensor, problem: Problem) -> Constant:
+    address, size, needed = ctypes.c_uint64(), ctypes.c_size_t(), tensor.size_bytes(problem)
+    call("cuModuleGetGlobal_v2", ctypes.byref(address), ctypes.byref(size), module, tensor.symbol.encode())
+    if size.value < needed:
+        raise LaunchError(f"{tensor.symbol} in the source has {size.value} bytes, and {tensor.name} has {needed}")
+    return place, address.value, needed
 
 
 @cache

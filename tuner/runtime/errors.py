@@ -32,6 +32,10 @@ class ForkedError(LaunchError):
     """The process was forked from one that used CUDA, which cannot be used after a fork."""
 
 
+class UntunedError(LaunchError):
+    """There is no result for this problem on this device, and the runtime is one for tuned problems only."""
+
+
 class UntunedWarning(UserWarning):
     """There is no result for this problem on this device: the default configuration is used, which may be slow."""
 
@@ -44,9 +48,9 @@ class BundleWarning(UserWarning):
     """Something in a bundle cannot be used by this version, and is ignored."""
 
 
-def warn(message: str, category: type[Warning]) -> None:
-    """Warns at the line of the application that led here."""
+def warn(message: str, category: type[Warning], *, through: tuple[str, ...] = ("tilewright.",)) -> None:
+    """Warns at the line of the application that led here, by way of modules whose names begin with one of `through`."""
     frame, level = inspect.currentframe(), 1
-    while frame is not None and frame.f_globals.get("__name__", "").startswith("tilewright."):
+    while frame is not None and frame.f_globals.get("__name__", "").startswith(through):
         frame, level = frame.f_back, level + 1
     warnings.warn(message, category, stacklevel=level)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -19,8 +19,10 @@ from tilewright.tuner.runtime.arguments import check_addresses
 from tilewright.tuner.runtime.choice import Choice, TargetDevice
 from tilewright.tuner.runtime.errors import LaunchError
 from tilewright.tuner.runtime.forks import ForkSafeLock
+from tilewright.tuner.runtime.packed import PackedOperand
 
 _ALIGNMENT = 16  # of a workspace, as kernels are promised
+_MOST_CHECKED = 256  # combinations of addresses, as on a GPU
 
 
 @cache
@@ -42,29 +44,51 @@ class HostFunction:
         except TrialFailure as failure:
             raise LaunchError(f"{kernel.name} {choice.configuration} does not compile: {failure.log}") from failure
         values, variant = choice.configuration.values, kernel.variant(choice.configuration.variant)
-        launch = variant.launch(values, problem)
+        sizes = [size for _, one in variant.launches("", values, problem) for size in (*one.grid, *one.block)]
         self._kernel, self._problem = kernel, problem
-        self._run = ctypes.CDLL(str(path)).host_library_launch
+        library = ctypes.CDLL(str(path))
+        self._run, self._fill = library.host_library_launch, library.host_library_fill
+        self._constants = {tensor.symbol: tensor.size_bytes(problem) for tensor in kernel.constants}
         self._lock = _lock_of(str(path))
-        self._sizes = (ctypes.c_uint * 6)(*launch.grid, *launch.block)
-        self._real = ctypes.c_float if problem.dtype == "float32" else ctypes.c_double
-        self._is_scalar = [isinstance(argument, Scalar) for argument in kernel.arguments]
+        self._sizes = (ctypes.c_uint * len(sizes))(*sizes)
+        self._types = [
+            np.ctypeslib.as_ctypes_type(argument.dtype_for(problem)) if isinstance(argument, Scalar) else None
+            for argument in kernel.parameters
+        ]
+        self._checked: set[tuple[int, ...]] = set()
         self._workspace = _zeros(variant.workspace_bytes(values, problem))
 
-    def launch(self, addresses: Sequence[int], scalars: tuple[float, ...], _stream: int, _ordinal: int | None) -> None:
+    def launch(
+        self,
+        addresses: tuple[int, ...],
+        scalars: tuple[float, ...],
+        _stream: int,
+        _ordinal: int | None,
+        _packed: PackedOperand | None = None,
+    ) -> None:
         """One launch on arrays at these addresses; tensors and scalars each in the declared order.
 
         Raises ArgumentError for addresses that it must not run on.
         """
-        check_addresses(self._kernel, self._problem, addresses)
-        tensors, numbers = iter(addresses), iter(scalars)
-        cells: list[ctypes._SimpleCData[float] | ctypes.c_void_p] = [
-            self._real(next(numbers)) if is_scalar else ctypes.c_void_p(next(tensors)) for is_scalar in self._is_scalar
+        if addresses not in self._checked:  # what is checked is the addresses alone, and models use them again
+            check_addresses(self._kernel, self._problem, addresses)
+            if len(self._checked) >= _MOST_CHECKED:
+                self._checked.clear()
+            self._checked.add(addresses)
+        placed = list(zip(self._kernel.tensors, addresses, strict=True))
+        tensors, numbers = iter(at for tensor, at in placed if not tensor.symbol), iter(scalars)
+        cells: list[ctypes._SimpleCData[Any]] = [
+            ctypes.c_void_p(next(tensors)) if scalar is None else scalar(next(numbers)) for scalar in self._types
         ]
         if self._workspace is not None:
             cells.append(ctypes.c_void_p(self._workspace.ctypes.data))
         values = (ctypes.c_void_p * len(cells))(*(ctypes.addressof(cell) for cell in cells))
         with self._lock:
+            for number, (tensor, at) in enumerate(one for one in placed if one[0].symbol):
+                if not self._fill(number, ctypes.c_void_p(at), ctypes.c_size_t(self._constants[tensor.symbol])):
+                    raise LaunchError(
+                        f"{tensor.symbol} in the source of {self._kernel.name} is smaller than {tensor.name}"
+                    )
             self._run(self._sizes, values)
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from operator import itemgetter
 from typing import Any, Protocol
 
 from tilewright.kernels.kernel import Kernel
@@ -15,12 +16,19 @@ from tilewright.tuner.runtime.contexts import current_ordinal
 from tilewright.tuner.runtime.cuda import CudaLaunches
 from tilewright.tuner.runtime.errors import ArgumentError, LaunchError, WrongDeviceError
 from tilewright.tuner.runtime.forks import ForkSafeLock
+from tilewright.tuner.runtime.packed import PackedOperand
 from tilewright.tuner.runtime.views import READERS, Reader
 
 
 class _Launches(Protocol):
     def launch(
-        self, addresses: tuple[int, ...], scalars: tuple[float, ...], stream: int, ordinal: int | None, /
+        self,
+        addresses: tuple[int, ...],
+        scalars: tuple[float, ...],
+        stream: int,
+        ordinal: int | None,
+        packed: PackedOperand | None = None,
+        /,
     ) -> None: ...
 
 
@@ -32,9 +40,31 @@ class _Plan:
     """
 
     pictures: list[Hashable]
-    launch: Callable[[tuple[int, ...], tuple[float, ...], int, int | None], object]
+    launch: Callable[..., object]
     stream: Callable[[Any], int]
     ordinal: int | None
+
+
+class BoundLaunch:
+    """A launch on arrays of certain layouts, by their addresses: nothing but these is looked at.
+
+    For a caller that knows already how its arrays lie, and that they keep their memory.
+    """
+
+    __slots__ = ("_launch", "_ordinal", "_scalars", "_stream")
+
+    def __init__(
+        self,
+        launch: Callable[..., object],
+        scalars: tuple[float, ...],
+        stream: Callable[[Any], int],
+        ordinal: int | None,
+    ) -> None:
+        self._launch, self._scalars, self._stream, self._ordinal = launch, scalars, stream, ordinal
+
+    def __call__(self, addresses: tuple[int, ...], array: Any) -> None:
+        """Launches on the stream that `array`, any of them, is worked on. Raises LaunchError."""
+        self._launch(addresses, self._scalars, self._stream(array), self._ordinal)
 
 
 class Launcher:
@@ -47,9 +77,11 @@ class Launcher:
         self.kernel, self.problem, self.device = kernel, problem, device
         self._choices = choices
         self._tensors = tuple(tensor.name for tensor in kernel.tensors)
-        self._count, self._output = len(self._tensors), self._tensors.index(kernel.output.name)
+        self._count = len(self._tensors)
+        written = [place for place, tensor in enumerate(kernel.tensors) if tensor.role != "input"]
+        self._written = itemgetter(*written)  # the output, or a tuple of several
         self._scalars = tuple(arguments.default_scalars(kernel, problem).values())
-        self._is_empty = 0 in kernel.output.shape(problem)
+        self._is_empty = all(0 in tensor.shape(problem) for tensor in kernel.outputs)
         self._plans: dict[tuple[Hashable, ...], _Plan] = {}
         self._last = _Plan([], _nothing, _nothing, None)
         self._on: dict[tuple[Problem, str], _Launches] = {}
@@ -57,6 +89,8 @@ class Launcher:
 
     def __call__(self, *arrays: Any, stream: Any = None, **named: Any) -> Any:
         """Launches on these arrays, tensors in the declared order or by name, scalars by name; returns the output.
+
+        Where there are several: a tuple of them.
 
         `stream`: None for the one that the arrays' framework works on, a handle, or a stream object of PyCUDA, torch or
         CuPy. Raises LaunchError, after which nothing has run.
@@ -74,7 +108,22 @@ class Launcher:
             plan = self._last = self._plans.get(tuple(pictures)) or self._planned(arrays, pictures)
         handle = plan.stream(arrays[0]) if stream is None else stream_handle(stream)
         plan.launch(tuple(addresses), scalars, handle, plan.ordinal)
-        return arrays[self._output]
+        return self._written(arrays)
+
+    def bind(self, *arrays: Any, is_fresh: bool, **numbers: float) -> BoundLaunch:
+        """The launch on arrays that lie as these do, which may then be given as addresses alone. Raises LaunchError.
+
+        `is_fresh`: outputs will be new each time, so that nothing else lies in them.
+        """
+        arrays, scalars = self._sorted_out(arrays, numbers)
+        readers = [READERS[type(array)] for array in arrays]
+        pictures = [reader.read(array)[1] for reader, array in zip(readers, arrays, strict=True)]
+        problem, kind, ordinal = self._laid_out(readers, pictures)
+        plan = self._planned(arrays, pictures)
+        launches = None if self._is_empty else self._launches(problem, self.device or kind)
+        if is_fresh and plan.ordinal is not None and isinstance(launches, CudaLaunches):
+            return BoundLaunch(launches.launch_fresh, scalars, plan.stream, ordinal)
+        return BoundLaunch(plan.launch, scalars, plan.stream, plan.ordinal)
 
     def prepare(self, device: str | None = None) -> None:
         """Compiles and loads for arrays as asked, row-major, so that no launch on that device has to."""
@@ -168,6 +217,57 @@ class Launcher:
                 raise ArgumentError(name, "is missing", f"Give {', '.join(self._tensors)}")
         scalars = arguments.scalars_of(self.kernel, self.problem, numbers) if numbers else self._scalars
         return tuple(given[name] for name in self._tensors), scalars
+
+
+class PackedLauncher(Launcher):
+    """Launches of a problem with `packed_b`: one operand is given as what `pack` made of it."""
+
+    def pack(self, array: Any, *, stream: Any = None) -> PackedOperand:
+        """Packs the operand once, for launches of any such problem on it; waits until that is done.
+
+        The array must not change from then on: after a change, pack it again. Raises LaunchError.
+        """
+        name, reader = self.kernel.packed, READERS[type(array)]
+        address, picture = reader.read(array)
+        layout, packed = reader.layout(picture), PackedOperand(name, array)
+        self._check_device(layout.kind, layout.ordinal)
+        usual = ((t.name, t.layout(self.problem)) for t in self.kernel.tensors)
+        layouts = [layout if n == name else replace(layout, shape=u.shape, strides=u.strides) for n, u in usual]
+        writable = [replace(one, is_writable=True) for one in layouts]
+        problem = arguments.laid_out(self.kernel, self.problem, writable)
+        launches = self._launches(problem, self.device or layout.kind)
+        if isinstance(launches, CudaLaunches) and not self._is_empty:
+            launches.pack(packed, address, reader.stream(array) if stream is None else stream_handle(stream))
+        return packed
+
+    def __call__(self, *arrays: Any, stream: Any = None, **named: Any) -> Any:
+        """As `Launcher`'s, with what `pack` returned in the operand's place."""
+        scalars = self._scalars
+        if named or len(arrays) != self._count:
+            arrays, scalars = self._sorted_out(arrays, named)
+        arrays, packed = self._unpacked(arrays)
+        readers = [READERS[type(array)] for array in arrays]
+        addresses, pictures = map(list, zip(*(r.read(a) for r, a in zip(readers, arrays, strict=True)), strict=True))
+        plan = self._last
+        if plan.pictures != pictures:
+            plan = self._last = self._plans.get(tuple(pictures)) or self._planned(arrays, pictures)
+        handle = plan.stream(arrays[0]) if stream is None else stream_handle(stream)
+        plan.launch(tuple(addresses), scalars, handle, plan.ordinal, packed)
+        return self._written(arrays)
+
+    def choice(self, *arrays: Any, device: str | None = None, **named: Any) -> Choice:
+        """As `Launcher`'s; the operand may be packed or not."""
+        arrays = tuple(a.array if isinstance(a, PackedOperand) else a for a in arrays)
+        named = {name: a.array if isinstance(a, PackedOperand) else a for name, a in named.items()}
+        return super().choice(*arrays, device=device, **named)
+
+    def _unpacked(self, arrays: Sequence[Any]) -> tuple[tuple[Any, ...], PackedOperand]:
+        place = self._tensors.index(self.kernel.packed)
+        packed = arrays[place]
+        if not isinstance(packed, PackedOperand):
+            name = self.kernel.packed
+            raise ArgumentError(name, "is not packed, and this problem has packed_b", f"Give what pack({name}) returns")
+        return (*arrays[:place], packed.array, *arrays[place + 1 :]), packed
 
 
 def _nothing(*_: Any) -> int:

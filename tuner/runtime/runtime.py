@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -17,11 +17,17 @@ from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.problem import OptionValue, Problem
 from tilewright.kernels.space import Configuration
 from tilewright.tuner.runtime.answers import AnswerCache
-from tilewright.tuner.runtime.bundle import Bundle
+from tilewright.tuner.runtime.bundles.bundle import Bundle
 from tilewright.tuner.runtime.choice import Choice, TargetDevice, default_choice, is_admitted
-from tilewright.tuner.runtime.errors import LaunchError, ServiceWarning, UntunedWarning, warn
+from tilewright.tuner.runtime.errors import (
+    LaunchError,
+    ServiceWarning,
+    UntunedError,
+    UntunedWarning,
+    warn,
+)
 from tilewright.tuner.runtime.forks import ForkSafeLock
-from tilewright.tuner.runtime.launcher import Launcher, resolved
+from tilewright.tuner.runtime.launcher import Launcher, PackedLauncher, resolved
 from tilewright.tuner.runtime.local_service import local_address
 from tilewright.tuner.runtime.service import Service
 
@@ -36,7 +42,9 @@ class Runtime:
     `bundle` is what `tilewright bundle` wrote; with `public_key` it must be signed by that key and, without
     `allow_older_bundle`, be no older than what was used here before, and its cubins are loaded instead of compiling.
     `url` and `key` name a service: it is asked, for at most `service_limit_s`, where there is no bundle.
-    `report_misses` lets it know in the background what was not tuned. `pinned` goes before everything.
+    `report_misses` lets it know in the background what was not tuned. `pinned` goes before everything. `kernels` are
+    those that problems are of. `only_tuned`: where there is no result, or it does not compile, UntunedError and
+    LaunchError instead of the default.
     """
 
     def __init__(
@@ -49,16 +57,17 @@ class Runtime:
         key: str | None = None,
         service_limit_s: float = SERVICE_LIMIT_S,
         report_misses: bool = False,
+        only_tuned: bool = False,
         pinned: Mapping[Problem, Configuration] | None = None,
         answers: AnswerCache | None = None,
         kernels: Catalogue | None = None,
     ) -> None:
-        self._catalogue = kernels or catalogue()
+        self.kernels = kernels or catalogue()
         key_file = Path(public_key) if public_key else None
         self._bundle = Bundle.open(Path(bundle), key_file, allow_older=allow_older_bundle) if bundle else None
         self._answers = answers or AnswerCache()
         self._service = Service(url, key, service_limit_s, self._answered) if url else None
-        self._report_misses = report_misses
+        self._report_misses, self._only_tuned = report_misses, only_tuned
         self._pinned = dict(pinned or {})
         self._choices: dict[tuple[Problem, str], Choice] = {}
         self._looking: dict[tuple[Problem, str], ForkSafeLock] = {}
@@ -76,10 +85,11 @@ class Runtime:
         question = kernel, dtype, device, tuple(sorted(named.items()))
         launcher = self._launchers.get(question)
         if launcher is None:
-            declared = self._catalogue.get(kernel)
+            declared = self.kernels.get(kernel)
             problem = _problem(declared, dtype, named)
-            launcher = Launcher(declared, problem, resolved(device) if device else None, self)
-            if device and 0 not in problem.shape.values():
+            kind = PackedLauncher if problem.options.get("packed_b") else Launcher
+            launcher = kind(declared, problem, resolved(device) if device else None, self)
+            if device and 0 not in dict(problem.axes).values():
                 launcher.choice()
             launcher = self._launchers.setdefault(question, launcher)
         return launcher
@@ -96,6 +106,23 @@ class Runtime:
                 self._choices[key] = self._chosen(kernel, problem, place)
             return self._choices[key]
 
+    def pin(self, configurations: Mapping[Problem, Configuration]) -> None:
+        """Puts these configurations before every source from now on, for launchers that are asked for later."""
+        with self._lock:
+            self._pinned |= configurations
+            self._forget(configurations)
+
+    def learn(self, problem: Problem, place: TargetDevice, answer: Mapping[str, Any]) -> None:
+        """Keeps an answer on disk as if the service had given it, for launchers that are asked for later."""
+        self._answered(problem, place, answer)
+        with self._lock:
+            self._forget([problem])
+
+    def _forget(self, problems: Iterable[Problem]) -> None:
+        gone = set(problems)
+        self._choices = {key: choice for key, choice in self._choices.items() if key[0] not in gone}
+        self._launchers = {}
+
     def loaded(self, kernel: Kernel, problem: Problem, place: TargetDevice, load: Callable[[Choice], T]) -> T:
         """What `load` makes of the chosen configuration, or of the kernel's default where that raises LaunchError.
 
@@ -107,7 +134,7 @@ class Runtime:
             return load(choice)
         except LaunchError as error:
             default = default_choice(kernel, problem, place)
-            if choice.origin == "pinned" or choice.configuration == default.configuration:
+            if self._only_tuned or choice.origin == "pinned" or choice.configuration == default.configuration:
                 raise
             made = load(default)
             warn(
@@ -122,21 +149,41 @@ class Runtime:
     def _chosen(self, kernel: Kernel, problem: Problem, place: TargetDevice) -> Choice:
         if problem in self._pinned:
             return _pinned(kernel, problem, place, self._pinned[problem])
-        choice = self._bundle.find(kernel, problem, place) if self._bundle else None
-        choice = choice or self._answers.get(kernel, problem, place)
+        choice = self._known(kernel, problem, place)
         if choice is None and self._service and self._bundle is None:
             choice = self._asked(kernel, problem, place) or self._answers.get(kernel, problem, place, even_old=True)
         elif choice is None and self._service and self._report_misses:
             self._service.report(problem, place)
-        is_known = choice is not None and choice.match != "default"
+        if choice is None or choice.match == "default":
+            choice = self._of_dense(kernel, problem, place) or choice
+        if choice is not None and choice.match != "default":
+            return choice
+        missing, remedy = (
+            f"no result for {_words(kernel, problem)} on {place.slug}",
+            _tune_command(kernel, problem, place),
+        )
+        if self._only_tuned:
+            raise UntunedError(f"{missing}. Tune it: {remedy}")
         choice = choice or default_choice(kernel, problem, place)  # raises where there is none, before one is promised
-        if not is_known:
-            warn(
-                f"no result for {_words(kernel, problem)} on {place.slug}: the kernel's default configuration is used. "
-                f"Tune it: {_tune_command(kernel, problem, place)}",
-                UntunedWarning,
-            )
+        warn(f"{missing}: the kernel's default configuration is used. Tune it: {remedy}", UntunedWarning)
         return choice
+
+    def _known(self, kernel: Kernel, problem: Problem, place: TargetDevice, *, even_old: bool = False) -> Choice | None:
+        """The bundle's result of this problem, or the answer that is kept on disk."""
+        choice = self._bundle.find(kernel, problem, place) if self._bundle else None
+        return choice or self._answers.get(kernel, problem, place, even_old=even_old)
+
+    def _of_dense(self, kernel: Kernel, problem: Problem, place: TargetDevice) -> Choice | None:
+        """For arrays with gaps, or one packed: what is known of the usual ones, as the nearest, where it fits."""
+        usual = {name: value for name, value in problem.options.items() if name != "packed_b"}
+        plain = kernel.problem(problem.dense.stated_shape, problem.dtype, usual)
+        if plain == problem:
+            return None
+        choice = self._known(kernel, plain, place, even_old=True)
+        if choice is None or not is_admitted(kernel, problem, place.limits, choice.configuration):
+            return None
+        match = "nearest" if choice.match == "exact" else choice.match
+        return replace(choice, match=match, library_faster=None, cubin=None)
 
     def _asked(self, kernel: Kernel, problem: Problem, place: TargetDevice) -> Choice | None:
         answer = self._service.ask(problem, place) if self._service else None
@@ -160,7 +207,7 @@ def best(kernel: str, *, dtype: str = "float32", device: str | None = None, **na
 
 
 @cache
-def default_runtime() -> Runtime:
+def default_runtime(*, only_tuned: bool = False) -> Runtime:
     """Made when first asked for; raises BrokenBundleError, ServiceAddressError, LaunchError for a wrong setting."""
     setting = os.environ.get
     try:
@@ -174,6 +221,7 @@ def default_runtime() -> Runtime:
         url=setting("TILEWRIGHT_URL") or local_address(),
         key=setting("TILEWRIGHT_KEY") or None,
         report_misses=_is_on("TILEWRIGHT_REPORT_MISSES"),
+        only_tuned=only_tuned,
         kernels=Catalogue.load(folders) if folders else None,
     )
 
@@ -184,9 +232,9 @@ def _is_on(variable: str) -> bool:
 
 def _problem(kernel: Kernel, dtype: str, named: Mapping[str, Any]) -> Problem:
     """The problem; an axis of 0 is one as long as the output has no element then."""
-    shape = {name: value for name, value in named.items() if name in kernel.axes}
-    options = {name: value for name, value in named.items() if name not in kernel.axes}
-    empty = [axis for axis, size in shape.items() if size == 0 and type(size) is int]
+    shape = {name: value for name, value in named.items() if name in kernel.axis_names}
+    options = {name: value for name, value in named.items() if name not in kernel.axis_names}
+    empty = [axis for axis in kernel.axes if shape.get(axis) == 0 and type(shape[axis]) is int]
     problem = kernel.problem(shape | dict.fromkeys(empty, 1), dtype, options)
     if not empty:
         return problem
@@ -211,7 +259,7 @@ def _words(kernel: Kernel, problem: Problem) -> str:
 
 def _tune_command(kernel: Kernel, problem: Problem, place: TargetDevice) -> str:
     """The command line that tunes it, whole."""
-    words = ["tilewright tune", kernel.name, "--shape", ",".join(f"{axis}={size}" for axis, size in problem.axes)]
+    words = ["tilewright tune", kernel.name, "--shape", problem.shape_text]
     words += [] if problem.dtype == "float32" else ["--dtype", problem.dtype]
     words += [word for option in _given_options(kernel, problem) for word in ("--option", option)]
     return " ".join([*words, "--device-model", shlex.quote(place.slug)])

@@ -1,4 +1,4 @@
-"""One configuration from the service over HTTP: within a time limit, and without exceptions."""
+"""The service over HTTP with the standard library alone: its API, and one configuration without exceptions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from http.client import HTTPException
 from typing import Any
 
@@ -40,19 +40,60 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
         return None
 
 
-class Service:
-    """`answered` is called for each answer, also for one that comes after the limit."""
+class ApiCalls:
+    """One API. Raises ServiceAddressError for an address or a key that can be none."""
 
-    def __init__(self, url: str, key: str | None, limit_s: float, answered: Answered) -> None:
+    def __init__(self, url: str, key: str | None, limit_s: float) -> None:
         parts = urllib.parse.urlsplit(url)
         if parts.scheme not in {"http", "https"} or not parts.hostname:
             raise ServiceAddressError(f"TILEWRIGHT_URL: {url!r} is not an HTTP address. Example: http://127.0.0.1:8000")
         if key is not None and not (key.isascii() and key.isprintable()):
             raise ServiceAddressError("TILEWRIGHT_KEY: a key must be printable ASCII on one line")
-        self.url, self.limit_s = url.rstrip("/"), limit_s
+        self.url, self._limit_s = url.rstrip("/"), limit_s
         self._headers = {"Accept": "application/json"} | ({"Authorization": f"Bearer {key}"} if key else {})
-        self._answered = answered
         self._opener = urllib.request.build_opener(_NoRedirects)
+
+    def best(self, problem: Problem, device_model: str) -> dict[str, Any]:
+        """The answer to `GET /v1/kernels/{kernel}/best`; raises what `call` raises."""
+        words = [f"{name}={str(value).lower()}" for name, value in problem.option_items]
+        query = {"device_model": device_model, "shape": problem.shape_text, "dtype": problem.dtype}
+        query |= {"options": ",".join(words)} if words else {}
+        return self.call(f"/v1/kernels/{problem.kernel}/best?{urllib.parse.urlencode(query)}")
+
+    def call(self, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """The JSON object that a GET answers, or with a body a POST.
+
+        Raises urllib.error.HTTPError for a refusal, OSError or http.client.HTTPException where nothing answers in time,
+        ValueError for anything else than a JSON object.
+        """
+        data = None if body is None else json.dumps(body).encode()
+        headers = self._headers | ({} if body is None else {"Content-Type": "application/json"})
+        request = urllib.request.Request(self.url + path, data, headers)  # noqa: S310 - http or https: see __init__
+        with self._opener.open(request, timeout=self._limit_s) as response:
+            text = response.read(MAX_ANSWER_BYTES + 1)
+        answer = json.loads(text) if len(text) <= MAX_ANSWER_BYTES else None
+        if not isinstance(answer, dict):
+            raise ValueError("the answer is not a JSON object")  # noqa: TRY004 - handled like any other unusable answer
+        return answer
+
+
+def refusal(error: urllib.error.HTTPError) -> dict[str, Any]:
+    """The problem document of a refusal; one made of the status where the body is something else."""
+    try:
+        with error:
+            document = json.loads(error.read(MAX_ANSWER_BYTES))
+    except (OSError, ValueError, RecursionError):
+        document = None
+    return document if isinstance(document, dict) else {"status": error.code, "detail": f"HTTP {error.code}"}
+
+
+class Service:
+    """`answered` is called for each answer, also for one that comes after the limit."""
+
+    def __init__(self, url: str, key: str | None, limit_s: float, answered: Answered) -> None:
+        self._api = ApiCalls(url, key, limit_s)
+        self.url, self.limit_s = self._api.url, limit_s
+        self._answered = answered
         self._rests_until = 0.0
         self._has_warned = False
         self._reports: queue.Queue[tuple[Problem, TargetDevice]] = queue.Queue(MAX_REPORTS)
@@ -101,26 +142,13 @@ class Service:
         return answer
 
     def _get(self, problem: Problem, place: TargetDevice) -> dict[str, Any] | None:
-        words = [f"{name}={str(value).lower()}" for name, value in problem.option_items]
-        query = {
-            "device_model": place.slug,
-            "shape": ",".join(f"{axis}={size}" for axis, size in problem.axes),
-            "dtype": problem.dtype,
-        } | ({"options": ",".join(words)} if words else {})
-        address = f"{self.url}/v1/kernels/{problem.kernel}/best?{urllib.parse.urlencode(query)}"
-        request = urllib.request.Request(address, headers=self._headers)  # noqa: S310 - http or https: see __init__
         try:
-            with self._opener.open(request, timeout=self.limit_s) as response:
-                body = response.read(MAX_ANSWER_BYTES + 1)
+            return self._api.best(problem, place.slug)
         except urllib.error.HTTPError as error:
             with error:
                 if error.code == 404:  # it does not know the kernel or the device model
                     return None
                 raise
-        answer = json.loads(body) if len(body) <= MAX_ANSWER_BYTES else None
-        if not isinstance(answer, dict):
-            raise ValueError("the answer is not a JSON object")  # noqa: TRY004 - handled like any other unusable answer
-        return answer
 
     def _failed(self, error: Exception) -> None:
         self._rests_until = time.monotonic() + REST_S

@@ -154,11 +154,15 @@ def _stream_interface(array: Any) -> int:
     return int(array.__cuda_array_interface__.get("stream") or LEGACY_STREAM)
 
 
+_DLPACK_CODES = {0: "int", 1: "uint", 2: "float", 4: "bfloat"}  # DLDataTypeCode of dlpack.h
+
+
 def _layout_dlpack(picture: Any) -> Layout:
     (device_type, ordinal), (code, bits, lanes), shape, strides = picture
     if device_type not in KINDS:
         raise LaunchError(f"DLPack device type {device_type} is neither CUDA nor the CPU")
-    dtype = f"float{bits}" if (code, lanes) == (2, 1) else f"DLPack type {code}, {bits} bits, {lanes} lanes"
+    plain = _DLPACK_CODES.get(code) if lanes == 1 else None
+    dtype = f"{plain}{bits}" if plain else f"DLPack type {code}, {bits} bits, {lanes} lanes"
     kind = KINDS[device_type]
     return Layout(kind, dtype, shape, strides or contiguous_strides(shape), ordinal if kind == "cuda" else None)
 

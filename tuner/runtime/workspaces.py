@@ -47,7 +47,7 @@ class Workspaces:
 
 def _use(stream: int) -> tuple[int, int]:
     """The stream by its id, which is never used again; while it is captured, its handle and the graph's id."""
-    capture = _capture_id(stream)
+    capture = capture_id(stream)
     if capture:
         return stream, capture
     number = ctypes.c_ulonglong()
@@ -56,7 +56,7 @@ def _use(stream: int) -> tuple[int, int]:
     return number.value, 0
 
 
-def _capture_id(stream: int) -> int:
+def capture_id(stream: int) -> int:
     """The id of the graph that the stream is being captured into, 0 for none; the default stream cannot be."""
     if stream in {0, LEGACY_STREAM}:
         return 0

@@ -124,6 +124,18 @@ class Trends:
         return Trends(self.observed[:, :1], self.here[:, :1], self.variance_here[:, :1], self.pull[:1], self.toward[:1])
 
 
+def _weights(basis: Array, values: Array, trends: Trends) -> Array:
+    """The weight of each trend; of a prior never below zero, which would recommend what was slow elsewhere."""
+    pull, kept, weights = np.diag(trends.pull), np.arange(basis.shape[1]), np.zeros(basis.shape[1])
+    while True:
+        inner, held = basis[:, kept], pull[np.ix_(kept, kept)]
+        solved = np.linalg.solve(inner.T @ inner + held, inner.T @ values + held @ trends.toward[kept])
+        if len(kept) == 1 or solved[1:].min() >= 0:
+            weights[kept] = solved
+            return weights
+        kept = np.delete(kept, 1 + int(np.argmin(solved[1:])))
+
+
 class Surrogate:
     """Mean and deviation at every candidate, given values at the observed points; `capacity` of them at most."""
 
@@ -167,8 +179,8 @@ class Surrogate:
         """Mean and deviation at the candidates: the trends, and the process on what they leave."""
         count = self.count
         white = self._unfactor[:count, :count] @ np.column_stack([values, trends.observed])
-        basis, pull = white[:, 1:], np.diag(trends.pull)
-        weights = np.linalg.solve(basis.T @ basis + pull, basis.T @ white[:, 0] + pull @ trends.toward)
+        basis = white[:, 1:]
+        weights = _weights(basis, white[:, 0], trends)
         residual = white[:, 0] - basis @ weights
         variance = scale_variance(float(residual @ residual), count)
         mean = trends.here @ weights.astype(np.float32) + residual.astype(np.float32) @ self._whitened[:count]

@@ -10,23 +10,27 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import cycle
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tilewright.kernels.kernel import Kernel, Launch, Reference, Scalar, Tensor
+from tilewright.kernels.kernel import Arrays, Kernel, Launch, Scalar, Tensor
 from tilewright.kernels.problem import Problem
 from tilewright.kernels.space import Configuration
 from tilewright.tuner.arrays import input_kinds, random_arrays, scalar_values
 from tilewright.tuner.devices.cpu.build import HostBuilder
 from tilewright.tuner.devices.cpu.check import CheckReport, check_program
+from tilewright.tuner.devices.cpu.compile import blocks_may_meet
 from tilewright.tuner.devices.cpu.library import LibraryCall, library_call
 from tilewright.tuner.devices.cpu.process import Conversation, output_of
 from tilewright.tuner.devices.cpu.scratch import PrivateFolder
 from tilewright.tuner.devices.device import Bench
-from tilewright.tuner.errors import OutOfMemoryError, TunerError
-from tilewright.tuner.outcome import L2, Executable, Resources, Verification
-from tilewright.tuner.verify import compare, worse
+from tilewright.tuner.errors import OutOfMemoryError, TrialFailure, TunerError
+from tilewright.tuner.expected import Expected, expected_by, expected_of, untrusted
+from tilewright.tuner.outcome import L2, Executable, Outcome, Resources, Verification
+from tilewright.tuner.triton.interpreter import command_of
+from tilewright.tuner.verify import worse
 
 _MIN_SAMPLE_S = 1e-3
 """Shorter kernels are repeated inside a sample: the clock costs 0.2 to 0.5 us a reading."""
@@ -42,8 +46,15 @@ Each holds a copy of the arrays."""
 _WIDE_BYTES = 8
 """Of a number in a reference, which is in float64 whatever the kernel computes in."""
 
+_WORK_OF_A_PROCESS = 1e8
+"""Operations, or bytes where those are more, that are worth a process beside the first: 20 to 200 ms of CPU time, while
+starting one and sharing the arrays with it takes some ms."""
+
 _SLOWEST_GFLOPS = 0.1
 """The deadline of a launch grows with the problem: a kernel slower than this is given up."""
+
+_SLOWEST_INTERPRETED_S = 0.2
+"""What a program of a Triton kernel's grid is granted beside that: some ten to a hundred operations of NumPy."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +62,8 @@ class Program:
     """A compiled configuration on disk."""
 
     path: Path
-    launch: Launch
+    configuration: Configuration
+    launches: tuple[Launch, ...]
     resources: Resources
     compile_ms: float
     workspace_bytes: int = 0
@@ -59,10 +71,10 @@ class Program:
 
 @dataclass(frozen=True)
 class Case:
-    """Inputs of one kind, in files by name, and their reference."""
+    """Inputs of one kind, in files by name, with what integer outputs hold before; and what outputs must be."""
 
     sources: dict[str, Path]
-    reference: Reference
+    expected: Expected
 
 
 class CpuBench(Bench):
@@ -71,7 +83,15 @@ class CpuBench(Bench):
     compiles_ahead = True
 
     def __init__(
-        self, builder: HostBuilder, kernel: Kernel, problem: Problem, seed: int, *, memory_bytes: int, cache_bytes: int
+        self,
+        builder: HostBuilder,
+        kernel: Kernel,
+        problem: Problem,
+        seed: int,
+        *,
+        memory_bytes: int,
+        cache_bytes: int,
+        trusted: Configuration | None = None,
     ) -> None:
         evicted_bytes = min(2 * cache_bytes, _MAX_EVICTED_BYTES)
         needed = needed_bytes(kernel, problem) + _MAX_WARM_PROGRAMS * evicted_bytes
@@ -82,7 +102,7 @@ class CpuBench(Bench):
                 "or give this machine or container more memory"
             )
         self.run_timeout_s = 10.0
-        self.kernel, self.problem = kernel, problem
+        self.kernel, self.problem, self._trusted = kernel, problem, trusted
         self._builder = builder
         self._evicted_bytes = evicted_bytes
         self._warm: OrderedDict[Path | LibraryCall, Conversation] = OrderedDict()
@@ -122,7 +142,9 @@ class CpuBench(Bench):
         conversation = self._conversation(executable)
         evicted_bytes = self._evicted_bytes if l2 == "cold" else 0
         try:
-            answers = conversation.ask(f"{count} {_MIN_SAMPLE_S} {evicted_bytes}", count, self._deadline_s(count + 2))
+            answers = conversation.ask(
+                f"{count} {_MIN_SAMPLE_S} {evicted_bytes}", count, self._deadline_s(count + 2, executable)
+            )
         except BaseException:
             self._forget(conversation)
             raise
@@ -135,7 +157,9 @@ class CpuBench(Bench):
         """
         program = self._compile(configuration, mode)
         source = self.kernel.source(configuration.variant)
-        return check_program(self._command(program, "verify", "checked"), mode, source, 10 * self._deadline_s(2))
+        return check_program(
+            self._command(program, "verify 1", "checked"), mode, source, 10 * self._deadline_s(2, program)
+        )
 
     def library(self) -> LibraryCall | None:
         """OpenBLAS of NumPy on one thread, for the kernels that it has."""
@@ -157,50 +181,104 @@ class CpuBench(Bench):
         """The inputs of that kind in files, made when first asked for."""
         if kind not in self._cases:
             arrays = random_arrays(self.kernel, self.problem, self._seed, kind)
-            sources = {name: self._folder.path / f"{kind}.{name}.bin" for name in arrays}
-            for name, array in arrays.items():
-                array.tofile(sources[name])
-            self._cases[kind] = Case(sources, self.kernel.reference(self.problem, arrays, self._scalars))
+            sources = {name: self._stored(kind, name, array) for name, array in arrays.items()}
+            if self._trusted is None:
+                expected = expected_of(self.kernel, self.problem, arrays, self._scalars)
+            else:
+                expected = self._expected_by(self._trusted, sources)
+            for tensor in self.kernel.outputs:
+                poison = expected.poison(tensor)
+                if poison is not None:
+                    poisoned = tensor.layout(self.problem).placed(poison)
+                    sources[tensor.name] = self._stored(kind, tensor.name, poisoned)
+            self._cases[kind] = Case(sources, expected)
         return self._cases[kind]
 
+    def _stored(self, kind: str, name: str, array: NDArray[Any]) -> Path:
+        (tensor,) = (tensor for tensor in self.kernel.tensors if tensor.name == name)
+        path = self._folder.path / f"{kind}.{name}.bin"
+        tensor.layout(self.problem).memory_of(array).tofile(path)
+        return path
+
+    def _expected_by(self, configuration: Configuration, sources: Mapping[str, Path]) -> Expected:
+        """What that configuration computes; raises OwnFunctionError where it fails, or does not agree with itself."""
+        try:
+            first, second = self._outputs(self._compile(configuration, "fast"), sources)
+        except TrialFailure as failure:
+            raise untrusted(self.kernel, configuration, f"ended as {failure.outcome}: {failure.log}") from failure
+        expected = expected_by(self.kernel, self.problem, configuration, first)
+        again = expected.compare(second)
+        if not again.is_right:
+            raise untrusted(self.kernel, configuration, f"computed twice, differs from itself: {again.message()}")
+        return expected
+
     def _verify_with(self, kind: str, program: Program) -> Verification:
-        case, dtype = self._case(kind), self.problem.dtype
-        output_of(self._command(program, "verify", "out", case.sources), self._deadline_s(2))
-        first, second = (self._output(f"out.{i}", case.reference.value.shape) for i in (0, 1))
-        verification = compare(first, case.reference, dtype)
-        if not np.array_equal(first, second):
-            verification = worse(verification, compare(second, case.reference, dtype))
+        case = self._case(kind)
+        first, second = self._outputs(program, case.sources)
+        verification = case.expected.compare(first)
+        if not all(np.array_equal(first[name], second[name]) for name in first):
+            verification = worse(verification, case.expected.compare(second))
         return replace(verification, inputs=kind)
+
+    def _outputs(self, program: Program, sources: Mapping[str, Path]) -> tuple[Arrays, Arrays]:
+        """Every output by name, of two launches."""
+        task = f"verify {self._processes(program)}"
+        output_of(self._command(program, task, "out", sources), self._deadline_s(2, program))
+        first, second = (
+            self.kernel.written_by(
+                program.configuration,
+                self.problem,
+                {t.name: self._output(t, f"out.{t.name}.{i}") for t in self.kernel.outputs},
+            )
+            for i in (0, 1)
+        )
+        return first, second
+
+    def _processes(self, program: Program) -> int:
+        """How many processes share the blocks of a launch that is not timed."""
+        work = max(self.kernel.estimated_flops(self.problem), self.kernel.estimated_bytes(self.problem))
+        most = min(work // _WORK_OF_A_PROCESS, _blocks(program.launches), len(os.sched_getaffinity(0)))
+        if (
+            most < 2
+            or self.kernel.is_triton
+            or program.workspace_bytes
+            or blocks_may_meet(self.kernel.source(program.configuration.variant))
+        ):
+            return 1
+        return int(most)
 
     def _compile(self, configuration: Configuration, mode: str) -> Program:
         path, compile_ms = self._builder.program(self.kernel, self.problem, configuration, mode)
         variant = self.kernel.variant(configuration.variant)
         shared_bytes = variant.shared_bytes(configuration.values, self.problem)
-        launch = variant.launch(configuration.values, self.problem)
+        launches = tuple(one for _, one in variant.launches("", configuration.values, self.problem))
         workspace_bytes = variant.workspace_bytes(configuration.values, self.problem)
-        return Program(path, launch, Resources(shared_bytes=shared_bytes), compile_ms, workspace_bytes)
+        return Program(path, configuration, launches, Resources(shared_bytes=shared_bytes), compile_ms, workspace_bytes)
 
     def _command(
         self, program: Program, task: str, destination: str = "", sources: Mapping[str, Path] | None = None
     ) -> list[str]:
-        launch = program.launch
-        words = [str(program.path), task, *map(str, (*launch.grid, *launch.block, launch.shared_bytes))]
-        for argument in self.kernel.arguments:
+        words = [*command_of(program.path), *task.split()]
+        for launch in program.launches:
+            words += map(str, (*launch.grid, *launch.block, launch.shared_bytes))
+        sources = sources or self._sources
+        for tensor in self.kernel.constants:
+            words += ["constant", tensor.symbol, str(tensor.size_bytes(self.problem)), str(sources[tensor.name])]
+        for argument in self.kernel.parameters:
             if isinstance(argument, Scalar):
                 words += ["scalar", repr(self._scalars[argument.name])]
             else:
-                words += ["array", argument.name, *self._array_words(argument, destination, sources or self._sources)]
+                words += ["array", argument.name, *self._array_words(argument, destination, sources)]
         if program.workspace_bytes:
             words += ["workspace", str(program.workspace_bytes)]
         return words
 
     def _array_words(self, tensor: Tensor, destination: str, sources: Mapping[str, Path]) -> tuple[str, str, str, str]:
-        count = int(np.prod(tensor.shape(self.problem)))
         access = "const" if tensor.role == "input" else "mutable"
         source = str(sources.get(tensor.name, ""))
-        is_result = destination and tensor is self.kernel.output
-        target = str(self._folder.path / destination) if is_result else ""
-        return str(count * self.problem.item_bytes), access, source, target
+        is_result = destination and tensor.role != "input"
+        target = str(self._folder.path / f"{destination}.{tensor.name}") if is_result else ""
+        return str(tensor.size_bytes(self.problem)), access, source, target
 
     def _conversation(self, executable: Executable) -> Conversation:
         key = executable if isinstance(executable, LibraryCall) else _program(executable).path
@@ -222,15 +300,21 @@ class CpuBench(Bench):
         for key in [k for k, kept in self._warm.items() if kept is conversation]:
             del self._warm[key]
 
-    def _deadline_s(self, launches: int) -> float:
-        slowest_s = self.kernel.flops(self.problem) / (_SLOWEST_GFLOPS * 1e9)
+    def _deadline_s(self, launches: int, executable: Executable) -> float:
+        slowest_s = self.kernel.estimated_flops(self.problem) / (_SLOWEST_GFLOPS * 1e9)
+        if self.kernel.is_triton and isinstance(executable, Program):
+            slowest_s += _SLOWEST_INTERPRETED_S * _blocks(executable.launches)
         return self.run_timeout_s + launches * slowest_s
 
-    def _output(self, name: str, shape: tuple[int, ...]) -> NDArray[np.floating]:
-        path = self._folder.path / name
-        out = np.fromfile(path, dtype=self.problem.dtype).reshape(shape)
+    def _output(self, tensor: Tensor, name: str) -> NDArray[Any]:
+        path, layout = self._folder.path / name, tensor.layout(self.problem)
+        memory = np.fromfile(path, dtype=tensor.dtype_for(self.problem))
         path.unlink()
-        return out
+        written = layout.gaps_written(memory)
+        if written:
+            trespass = f"out of bounds: {written} elements between the rows of {tensor.name} were written"
+            raise TrialFailure(Outcome.WRONG_RESULT, trespass)
+        return layout.view(memory)
 
 
 def needed_bytes(kernel: Kernel, problem: Problem) -> int:
@@ -239,14 +323,21 @@ def needed_bytes(kernel: Kernel, problem: Problem) -> int:
     Each kind of inputs has files and a reference (values and magnitudes), each process a copy of the arrays. The last
     reference to be made has, beside its inputs, those and its results in float64, and their absolute values.
     """
-    inputs = sum(math.prod(t.shape(problem)) for t in kernel.tensors if t.is_read(problem))
-    outputs = math.prod(kernel.output.shape(problem))
+    tensors = kernel.tensors
+    inputs = sum(t.size_bytes(problem) for t in tensors if t.is_read(problem))
+    wide_inputs = sum(t.layout(problem).elements for t in tensors if t.is_read(problem)) * _WIDE_BYTES
+    wide_outputs = sum(t.layout(problem).elements for t in kernel.outputs) * _WIDE_BYTES
     kinds = len(input_kinds(kernel, problem))
-    files = (kinds * inputs + 2 * outputs) * problem.item_bytes
-    references = kinds * outputs * 2 * _WIDE_BYTES
+    files = kinds * inputs + 2 * sum(t.size_bytes(problem) for t in kernel.outputs)
+    references = kinds * wide_outputs * 2
     processes = (_MAX_WARM_PROGRAMS + 1) * kernel.memory_bytes(problem)  # one more verifies
-    making = inputs * problem.item_bytes + (inputs + outputs) * 2 * _WIDE_BYTES
+    making = inputs + (wide_inputs + wide_outputs) * 2
     return files + references + processes + making
+
+
+def _blocks(launches: Sequence[Launch]) -> int:
+    """Blocks of the largest launch."""
+    return max(math.prod(launch.grid) for launch in launches)
 
 
 def _program(executable: Executable) -> Program:

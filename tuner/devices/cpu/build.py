@@ -12,18 +12,21 @@ import stat
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import platformdirs
 
 from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.problem import Problem
+from tilewright.kernels.source import defined_by
 from tilewright.kernels.space import Configuration
+from tilewright.tuner.compile.compilation import triton_version
 from tilewright.tuner.devices.cpu.compile import HOST_FOLDER, HostCompiler, shim_hash, translation_unit
 from tilewright.tuner.devices.cpu.process import LOG_CHARACTERS, run_limited
 from tilewright.tuner.errors import NoCompilerError, TrialFailure, TunerError
 from tilewright.tuner.outcome import Outcome
+from tilewright.tuner.triton.interpreter import SUFFIX, InterpretedProgram
 
 RUNTIME = ("block", "arrays", "runner")
 """The shim's own sources, compiled once per compiler and mode."""
@@ -66,19 +69,35 @@ class HostBuilder:
 
         Raises TrialFailure(COMPILE_FAILED) with the compiler's log. In the mode LIBRARY it is a shared library.
         """
+        if kernel.is_triton:
+            return self._interpreted(kernel, problem, configuration, mode), 0.0
         variant = kernel.variant(configuration.variant)
         text = translation_unit(
             self.compiler,
-            kernel.entry,
+            [entry for entry, _ in variant.launches(kernel.entry, configuration.values, problem)],
             kernel.source(variant.name),
-            kernel.definitions(problem, configuration),
+            kernel.definitions(problem, configuration) | defined_by(kernel.flags),
             f"{kernel.name}/{variant.source}",
+            constants=[tensor.symbol for tensor in kernel.constants],
         )
         if mode == LIBRARY:
             text += (HOST_FOLDER / "library.inc").read_text(encoding="utf-8")
+        includes = [flag for flag in kernel.compiler_flags if flag.startswith("-I")]
         started = time.perf_counter()
-        path, is_new = self._kept(mode, text, "", lambda folder, out: self._link(folder, out, text, mode))
+        path, is_new = self._kept(
+            mode, "\n".join([text, *includes]), "", lambda folder, out: self._link(folder, out, text, mode, includes)
+        )
         return path, (time.perf_counter() - started) * 1e3 if is_new else 0.0
+
+    def _interpreted(self, kernel: Kernel, problem: Problem, configuration: Configuration, mode: str) -> Path:
+        triton_version()  # says where it is missing
+        if mode == LIBRARY:
+            reason = "a Triton kernel is launched on GPUs only; on the CPU call the function under TRITON_INTERPRET=1"
+            raise TrialFailure(Outcome.COMPILE_FAILED, reason)
+        if mode != "fast":
+            raise NoCompilerError("Triton's interpreter has no sanitizers; an access outside an array ends it")
+        text = InterpretedProgram.of(kernel, problem, configuration).text()
+        return self._kept("fast", text, SUFFIX, lambda _folder, out: out.write_text(text, encoding="utf-8"))[0]
 
     def close(self) -> None:
         """Removes the private folder; programs in the cache stay."""
@@ -86,7 +105,7 @@ class HostBuilder:
             self._private.cleanup()
             self._private = None
 
-    def _kept(self, mode: str, content: str, suffix: str, make: Callable[[Path, Path], None]) -> tuple[Path, bool]:
+    def _kept(self, mode: str, content: str, suffix: str, make: Callable[[Path, Path], object]) -> tuple[Path, bool]:
         """The file of that content, made where it is not there yet, and whether it had to be made."""
         identity = f"{self.compiler}{self.compiler.flags(mode)}{host_identity()}{shim_hash()}{content}{mode}"
         key = hashlib.sha256(identity.encode()).hexdigest()
@@ -105,9 +124,9 @@ class HostBuilder:
                 # The disk ran full meanwhile, which is not the kernel's fault: once more, elsewhere.
         return _made(self._own_folder() / (key + suffix), make), True
 
-    def _link(self, scratch: Path, out: Path, text: str, mode: str) -> None:
+    def _link(self, scratch: Path, out: Path, text: str, mode: str, flags: Sequence[str]) -> None:
         self._prove(mode)
-        log = self._compile(scratch, out, text, mode, self.timeout_s)
+        log = self._compile(scratch, out, text, mode, self.timeout_s, flags)
         if log is not None:
             raise TrialFailure(Outcome.COMPILE_FAILED, log)
 
@@ -115,7 +134,7 @@ class HostBuilder:
         """Raises NoCompilerError where not even an empty kernel links; later failures are then the kernel's fault."""
 
         def make(scratch: Path, out: Path) -> None:
-            text = translation_unit(self.compiler, "empty", 'extern "C" __global__ void empty() {}', {}, "empty.cu")
+            text = translation_unit(self.compiler, ["empty"], 'extern "C" __global__ void empty() {}', {}, "empty.cu")
             log = self._compile(scratch, out, text, mode, _FIRST_TIMEOUT_S)
             if log is not None:
                 raise NoCompilerError(
@@ -126,13 +145,16 @@ class HostBuilder:
             self._kept(mode, "empty", ".proof", make)
             self._proved.add(mode)
 
-    def _compile(self, scratch: Path, out: Path, text: str, mode: str, timeout_s: float) -> str | None:
+    def _compile(
+        self, scratch: Path, out: Path, text: str, mode: str, timeout_s: float, flags: Sequence[str] = ()
+    ) -> str | None:
         """None where the text became a program, else the compiler's log."""
         source = scratch / "kernel.cpp"
         source.write_text(text, encoding="utf-8")
         names = RUNTIME[:1] if mode == LIBRARY else RUNTIME
         objects = [str(self._runtime_object(name, mode)) for name in names]
-        arguments = [*self.compiler.flags(mode), f"-I{HOST_FOLDER}", "-pipe", str(source), *objects, "-o", str(out)]
+        arguments = [*self.compiler.flags(mode), f"-I{HOST_FOLDER}", *flags, "-pipe", str(source), *objects]
+        arguments += ["-o", str(out)]
         return self._run(arguments, scratch, timeout_s)
 
     def _runtime_object(self, name: str, mode: str) -> Path:
@@ -170,7 +192,7 @@ class HostBuilder:
             return Path(self._private.name)
 
 
-def _made(path: Path, make: Callable[[Path, Path], None]) -> Path:
+def _made(path: Path, make: Callable[[Path, Path], object]) -> Path:
     """The path, when its file is there: complete or not at all."""
     with tempfile.TemporaryDirectory(prefix=_SCRATCH, dir=path.parent, ignore_cleanup_errors=True) as scratch:
         make(Path(scratch), Path(scratch) / "made")

@@ -11,7 +11,7 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,6 +32,10 @@ AMD EPYC: 0.36 s of CPU time a compile, the fastest reaches 18.4 GFLOP/s; with 1
 and 14.6. A search is over sooner with 8."""
 
 _DYNAMIC_SHARED = re.compile(r"extern\s+__shared__\s+(?:__align__\(\d+\)\s*)?([\w ]+?)\s+(\w+)\s*\[\s*\]\s*;")
+_MEETING = re.compile(
+    r"\batomic[A-Z]|\b__threadfence\b|\bvolatile\b|\bstatic\s+(?!const)"
+    r"|__device__(?:\s*__align__\s*\(\w+\))?[^;(){}]*[;=\[]"
+)
 _UNROLL = re.compile(r"^([ \t]*)#[ \t]*pragma[ \t]+unroll[ \t]*\(?(\d*)\)?[ \t]*$", re.MULTILINE)
 
 
@@ -99,14 +103,30 @@ def shim_hash() -> str:
 
 
 def translation_unit(
-    compiler: HostCompiler, entry: str, source: str, definitions: Mapping[str, str], label: str
+    compiler: HostCompiler,
+    entries: Sequence[str],
+    source: str,
+    definitions: Mapping[str, str],
+    label: str,
+    *,
+    constants: Sequence[str] = (),
 ) -> str:
-    """The source between the shim and its entry. `label` is the file's name in messages; lines are the source's own.
+    """The source between the shim and its entries, in the order of their launches, and its constants to fill.
 
-    Two spellings change that no macro can: `#pragma unroll` for g++, and arrays of dynamic shared memory.
+    `label` is the file's name in messages; lines are the source's own. Two spellings change that no macro can:
+    `#pragma unroll` for g++, and arrays of dynamic shared memory.
     """
     macros = "".join(f"#define {name} {value}\n" for name, value in definitions.items())
     text = _DYNAMIC_SHARED.sub(r"\1* const \2 = reinterpret_cast<\1*>(host_dynamic_shared);", source)
     if compiler.name == "g++":
         text = _UNROLL.sub(lambda found: f"{found[1]}#pragma GCC unroll {found[2] or UNROLL}", text)
-    return f'#include "cuda_host.h"\n{macros}#line 1 "{label}"\n{text}\nHOST_ENTRY({entry})\n'
+    called = ", ".join(f"HOST_ENTRY({entry})" for entry in entries)
+    filled = ", ".join([*(f"HOST_CONSTANT({symbol})" for symbol in constants), "HOST_NO_CONSTANT"])
+    return (
+        f'#include "cuda_host.h"\n{macros}#line 1 "{label}"\n{text}\nHOST_ENTRIES({called}) HOST_CONSTANTS({filled})\n'
+    )
+
+
+def blocks_may_meet(source: str) -> bool:
+    """Whether a block may read what another one writes: by atomics, fences, volatile, static or global variables."""
+    return _MEETING.search(source) is not None

@@ -17,6 +17,7 @@ from tilewright.tuner.devices.cpu.build import HostBuilder, cpu_information
 from tilewright.tuner.devices.cpu.compile import find_compiler, shim_hash
 from tilewright.tuner.devices.cpu.scratch import remove_abandoned
 from tilewright.tuner.devices.device import DeviceModel, Environment
+from tilewright.tuner.expected import trusted_configuration
 
 _TRADE_MARKS = re.compile(r"\((?:R|TM|C)\)|\bprocessor\b|\bcpu\b|@.*$", re.IGNORECASE)
 
@@ -85,6 +86,7 @@ class CpuDevice:
             seed,
             memory_bytes=host_memory.available_bytes(),
             cache_bytes=max(cache_bytes(2), cache_bytes(3)) or 1 << 24,
+            trusted=trusted_configuration(kernel, problem, self.model.limits),
         )
         bench.run_timeout_s = self.run_timeout_s
         return bench

@@ -37,14 +37,16 @@ class LibraryCall:
 
 
 def library_call(problem: Problem, scalars: Mapping[str, float], sources: Mapping[str, Path]) -> LibraryCall | None:
-    """The call that computes the problem from these files; None for other kernels, or another BLAS in NumPy."""
+    """The call that computes the problem from these files; None for what it has not, or another BLAS in NumPy."""
     library = _find_library()
-    if problem.kernel not in _CALLS or library is None or problem.options.get("activation") == "gelu":
+    if problem.kernel not in _CALLS or library is None or problem.is_half:
+        return None
+    if problem.options.get("activation") == "gelu":
         return None  # NumPy has no error function
     is_layer = problem.kernel == "linear"
     routine = f"{'s' if problem.dtype == 'float32' else 'd'}{'gemm' if is_layer else problem.kernel}"
     what = {
-        "problem": {**problem.as_json(), "options": dict(problem.options)},
+        "problem": {**problem.as_json(), "shape": dict(problem.shape)},
         "scalars": dict(scalars),
         "sources": {name: str(path) for name, path in sources.items()},
         "library": str(library),
@@ -73,18 +75,21 @@ def _find_library() -> Path | None:
 
 
 def _gemm(what: Any, call: Any) -> Callable[[], None]:
-    m, n, k = (what["problem"]["shape"][axis] for axis in "mnk")
-    real, arrays = _operands(what, {"A": m * k, "B": k * n, "C": m * n})
+    shape = what["problem"]["shape"]
+    batch, strides = shape["batch"], [shape[f"stride_{matrix}"] for matrix in "abc"]
+    real, arrays = _operands(what, {"A": 0, "B": 0, "C": shape["m"] * shape["ldc"] + (batch - 1) * strides[2]})
     trans_a, trans_b = (what["problem"]["options"][option] for option in ("trans_a", "trans_b"))
-    integers = [ctypes.c_int64(size) for size in (m, n, k)]
+    integers = [ctypes.c_int64(size) for size in (shape[axis] for axis in "mnk")]
     orders = [_TRANSPOSED if transposed else _AS_IT_IS for transposed in (trans_a, trans_b)]
-    pitches = [ctypes.c_int64(size) for size in (m if trans_a else k, k if trans_b else n, n)]
+    pitches = [ctypes.c_int64(shape[f"ld{matrix}"]) for matrix in "abc"]
     alpha, beta = real(what["scalars"]["alpha"]), real(what["scalars"]["beta"])
-    a, b, c = (array.ctypes.data_as(ctypes.c_void_p) for array in arrays)
+    steps = [(array.ctypes.data, stride * array.itemsize) for array, stride in zip(arrays, strides, strict=True)]
+    products = [[ctypes.c_void_p(start + i * step) for start, step in steps] for i in range(batch)]
     keep = arrays  # the pointers do not
 
     def run() -> None:
-        call(_ROW_MAJOR, *orders, *integers, alpha, a, pitches[0], b, pitches[1], beta, c, pitches[2])
+        for a, b, c in products:
+            call(_ROW_MAJOR, *orders, *integers, alpha, a, pitches[0], b, pitches[1], beta, c, pitches[2])
         assert keep  # noqa: S101
 
     return run
@@ -133,11 +138,18 @@ def _sigmoid(layer: np.ndarray[Any, Any]) -> None:
     np.reciprocal(layer, out=layer)
 
 
+def _silu(layer: np.ndarray[Any, Any]) -> None:
+    shrunk = np.exp(-np.abs(layer))
+    np.multiply(layer, np.where(layer < 0, shrunk, 1), out=layer)
+    np.divide(layer, 1 + shrunk, out=layer)
+
+
 _ACTIVATIONS: Mapping[str, Callable[[np.ndarray[Any, Any]], None]] = {
     "none": lambda _layer: None,
     "relu": lambda layer: np.maximum(layer, 0, out=layer),
     "tanh": lambda layer: np.tanh(layer, out=layer),
     "sigmoid": _sigmoid,
+    "silu": _silu,
 }
 
 _CALLS = {"gemm": _gemm, "gemv": _gemv, "linear": _linear}

@@ -5,18 +5,22 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tilewright.kernels.kernel import REAL, Kernel, Launch, Tensor
+from tilewright.kernels.dtypes import real_macros, rounding_of
+from tilewright.kernels.kernel import Kernel, Launch, Tensor
 from tilewright.kernels.problem import Problem
+from tilewright.kernels.source import resolved
+from tilewright.kernels.space import Configuration
 from tilewright.tuner.arrays import HostArray, input_kinds, random_arrays
 from tilewright.tuner.devices.cuda.reference import CudaReferences, HeldReference
+from tilewright.tuner.expected import Expected, expected_of
 from tilewright.tuner.outcome import Verification
-from tilewright.tuner.verify import C_DEFAULT
+from tilewright.tuner.verify import C_DEFAULT, underflow
 
 if TYPE_CHECKING:
     from tilewright.tuner.devices.cuda.context import CudaContext, Function
@@ -26,23 +30,27 @@ GUARD_BYTES = 1 << 18
 
 # For the checks: their loops take any grid, and this one fills every GPU.
 CHECK_LAUNCH = Launch((1024, 1, 1), (256, 1, 1))
-POISON = 0xFF  # every byte of it makes a NaN, in float32 and in float64
+POISON = 0xFF  # every byte of it makes a NaN, in every floating dtype
 _ROOM_SHARE = 0.5  # of the free memory may go to one more kind of inputs: making its reference takes as much again
-_ANSWER_WORDS = 3
+_ANSWER_WORDS = 4
 _NOTHING_WRONG = 2**64 - 1
 
 
 @dataclass(frozen=True)
 class Inspection:
-    """The output against its reference; damaged 4-byte words around each array; the inputs that are not as uploaded."""
+    """The output against its reference; what was written around each array and between the output's rows; the inputs
+    that are not as uploaded.
+    """
 
     verification: Verification
-    damage: dict[str, int]
+    damage: dict[str, int]  # in words of 4 bytes
+    gap_damage: dict[str, int]  # in elements
     changed_inputs: list[str]
 
     def trespasses(self) -> list[str]:
         """The kernel's writes outside its outputs, in words; empty where it made none."""
         sentences = [f"{words} words of 4 bytes beside {name} were written" for name, words in self.damage.items()]
+        sentences += [f"{n} elements between the rows of {name} were written" for name, n in self.gap_damage.items()]
         return sentences + [f"the input {name} was changed" for name in self.changed_inputs]
 
 
@@ -50,22 +58,35 @@ class CheckKernels:
     """The functions of cuda_check.cu for one dtype, loaded."""
 
     def __init__(self, device: CudaContext, dtype: str) -> None:
-        source = Path(__file__).with_name("check.cu").read_text(encoding="utf-8")
-        cubin = device.compile(device.compilation(source, {"REAL": REAL[dtype]}, "compare")).cubin
-        self.compare: Function = device.load(cubin, "compare", "PPPddQP")
+        source = resolved(Path(__file__).with_name("check.cu"))
+        cubin = device.compile(device.compilation(source, real_macros(dtype), "compare")).cubin
+        self.compare: Function = device.load(cubin, "compare", "PPPddddddQQQQQP")
         self.count_damage: Function = device.load(cubin, "count_damage", "PQP")
+        self.count_gap_damage: Function = device.load(cubin, "count_gap_damage", "PQQQQQQP")
         self.fingerprint: Function = device.load(cubin, "fingerprint", "PQP")
         self.read_through: Function = device.load(cubin, "read_through", "PQP")
         self.widen: Function = device.load(cubin, "widen", "PPQi")
 
 
-@dataclass(frozen=True)
+@dataclass
 class Case:
-    """Inputs of one kind and their reference, both on the device."""
+    """Inputs of one kind, on the device, and what the outputs must be: a reference there, or `expected` on the host.
+
+    Neither: a configuration has yet to compute it. `admits_library`: the bound has been compared with the library.
+    """
 
     kind: str
     inputs: dict[str, Any] = field(repr=False)
-    reference: HeldReference
+    reference: HeldReference | None = None
+    expected: Expected | None = None
+    admits_library: bool = False
+
+    def widen_bound(self, times: float) -> None:
+        """Makes the bound so many times as wide."""
+        if self.reference is not None:
+            self.reference = replace(self.reference, factor=times * self.reference.factor)
+        elif self.expected is not None:
+            self.expected = self.expected.widened(times)
 
 
 class ProblemArrays:
@@ -81,8 +102,10 @@ class ProblemArrays:
         self.device, self.kernel, self.problem, self._seed = device, kernel, problem, seed
         self.kinds = input_kinds(kernel, problem)
         self.checks = CheckKernels(device, problem.dtype)
+        self._scalars = scalars
         self._references = CudaReferences(device, kernel, problem, scalars, self.checks.widen)
         self._tensors: dict[str, Tensor] = {t.name: t for t in kernel.tensors}
+        self._output_layout = kernel.output.layout(problem)
         self._sizes = array_bytes(kernel, problem)
         self._memory = {name: device.allocate(size + 2 * GUARD_BYTES) for name, size in self._sizes.items()}
         self.addresses = {name: int(memory) + GUARD_BYTES for name, memory in self._memory.items()}
@@ -94,7 +117,7 @@ class ProblemArrays:
         for kind in () if self._references.are_quick else self.kinds[1:]:
             self._made(kind)  # now, while nothing is waited for that has a deadline
         self.reset_all()
-        self._fingerprints[self.case.kind] = self._ask()[2]
+        self._fingerprints[self.case.kind] = self._ask()[-1]
 
     @property
     def host(self) -> dict[str, HostArray]:
@@ -109,7 +132,7 @@ class ProblemArrays:
         self._reset_inputs()
         self.reset_written()
         if kind not in self._fingerprints:
-            self._fingerprints[kind] = self._ask()[2]
+            self._fingerprints[kind] = self._ask()[-1]
 
     def reset_all(self) -> None:
         """Arrays as at the beginning: inputs as they were drawn, bands and outputs poisoned."""
@@ -128,30 +151,39 @@ class ProblemArrays:
         for name, tensor in self._tensors.items():
             if not tensor.is_read(self.problem):
                 self.device.fill(self.addresses[name], self._sizes[name], POISON)
+                poison = self.case.expected.poison(tensor) if self.case.expected else None
+                if poison is not None:
+                    self.device.synchronize()
+                    self._upload(self.addresses[name], tensor, tensor.layout(self.problem).placed(poison))
             elif tensor.role == "inout":
                 self.device.copy(self.addresses[name], int(self.case.inputs[name]), self._sizes[name])
 
-    def inspect(self) -> Inspection:
-        """The output and the guard bands after the last launch."""
-        verification, damage, fingerprints = self._ask()
+    def inspect(self, configuration: Configuration | None = None) -> Inspection:
+        """The outputs, as far as the configuration writes them, and the guard bands after the last launch."""
+        verification, damage, gap_damage, fingerprints = self._ask()
+        if self.case.expected is not None:
+            outputs = self.outputs()
+            parts = self.kernel.written_by(configuration, self.problem, outputs) if configuration else outputs
+            verification = replace(self.case.expected.compare(parts), inputs=self.case.kind)
+            layouts = {tensor.name: tensor.layout(self.problem) for tensor in self.kernel.outputs}
+            gaps = {name: layout.gaps_written(layout.memory_of(outputs[name])) for name, layout in layouts.items()}
+            gap_damage = {name: count for name, count in gaps.items() if count}
         changed = [
             name
             for name, tensor in self._tensors.items()
             if tensor.role == "input" and fingerprints[name] != self._fingerprints[self.case.kind][name]
         ]
-        return Inspection(verification, damage, changed)
+        return Inspection(verification, damage, gap_damage, changed)
 
-    def _ask(self) -> tuple[Verification, dict[str, int], dict[str, int]]:
-        """The comparison, damaged words by array (those that have any), and every array's fingerprint."""
+    def _ask(self) -> tuple[Verification, dict[str, int], dict[str, int], dict[str, int]]:
+        """The comparison, damaged words and elements by array (those that have any), every array's fingerprint."""
         words = np.zeros(_ANSWER_WORDS + 2 * len(self._tensors), np.uint64)
         words[2] = _NOTHING_WRONG
         answers = int(self._answers)
         self.device.synchronize()
         self.device.upload(answers, words)
-        out = self.addresses[self.kernel.output.name]
-        held = self.case.reference
-        value, magnitude = int(held.value), int(held.magnitude)
-        self.checks.compare.enqueue(CHECK_LAUNCH, out, value, magnitude, held.factor, C_DEFAULT, self._count, answers)
+        if self.case.reference is not None:
+            self._compare(answers, self.case.reference)
         for place, name in enumerate(self._tensors):
             damage_at = answers + 8 * (_ANSWER_WORDS + 2 * place)
             for band in self._bands(name):
@@ -162,16 +194,49 @@ class ProblemArrays:
         numbers = [int(word) for word in words]
         damage = {name: numbers[_ANSWER_WORDS + 2 * i] for i, name in enumerate(self._tensors)}
         prints = {name: numbers[_ANSWER_WORDS + 2 * i + 1] for i, name in enumerate(self._tensors)}
-        return self._verification(numbers), {name: words for name, words in damage.items() if words}, prints
+        gap_damage = {self.kernel.output.name: numbers[3]} if numbers[3] else {}
+        damage = {name: words for name, words in damage.items() if words}
+        return self._verification(numbers), damage, gap_damage, prints
+
+    def outputs(self) -> dict[str, HostArray]:
+        """What the kernel's outputs hold now, on the host, by name."""
+        return {tensor.name: self.output(tensor) for tensor in self.kernel.outputs}
+
+    def output(self, tensor: Tensor) -> HostArray:
+        """What one of them holds."""
+        layout = tensor.layout(self.problem)
+        data: HostArray = np.empty(layout.elements, tensor.dtype_for(self.problem))
+        self.device.download(self.addresses[tensor.name], data)
+        return layout.view(data)
+
+    def _compare(self, answers: int, held: HeldReference) -> None:
+        """Has the output compared, and looked at between its rows."""
+        out, layout = self.addresses[self.kernel.output.name], self._output_layout
+        matrices, rows, columns, stride, pitch = layout.as_matrices
+        rounding = rounding_of(self.problem.dtype)
+        self.checks.compare.enqueue(
+            CHECK_LAUNCH,
+            *(out, int(held.value), int(held.magnitude), held.factor, underflow(self.problem.dtype), C_DEFAULT),
+            *(rounding.unit_roundoff, rounding.smallest_normal, rounding.overflow),
+            *(self._count, rows, columns, stride, pitch, answers),
+        )
+        if layout.is_dense:
+            return
+        # One of them has no stride to go by.
+        walks = [(n, step if n > 1 else layout.elements) for n, step in ((matrices, stride), (rows, pitch))]
+        outer, inner = sorted(walks, key=lambda walk: -walk[1])
+        self.checks.count_gap_damage.enqueue(CHECK_LAUNCH, out, layout.elements, *outer, *inner, columns, answers + 24)
 
     def _verification(self, comparison: list[int]) -> Verification:
         ratio = struct.unpack("<d", struct.pack("<Q", comparison[0]))[0]
-        if comparison[2] == _NOTHING_WRONG:
+        if comparison[2] == _NOTHING_WRONG or self.case.reference is None:
             return Verification(bound_ratio=ratio, wrong=comparison[1], inputs=self.case.kind)
-        first = tuple(int(i) for i in np.unravel_index(comparison[2], self.kernel.output.shape(self.problem)))
+        layout = self._output_layout
+        first = tuple(int(i) for i in np.unravel_index(comparison[2], layout.shape))
+        at = sum(index * stride for index, stride in zip(first, layout.strides, strict=True))
         got, expected = np.zeros(1, self.problem.dtype), np.zeros(1, np.float64)
-        self.device.download(self.addresses[self.kernel.output.name] + comparison[2] * got.itemsize, got)
-        self.device.download(int(self.case.reference.value) + comparison[2] * expected.itemsize, expected)
+        self.device.download(self.addresses[self.kernel.output.name] + at * got.itemsize, got)
+        self.device.download(int(self.case.reference.value) + at * expected.itemsize, expected)
         return Verification(ratio, comparison[1], first, self.case.kind, float(got[0]), float(expected[0]))
 
     def _bands(self, name: str) -> tuple[int, int]:
@@ -189,24 +254,36 @@ class ProblemArrays:
             self._cases = {self.case.kind: self.case}
             self._reset_inputs()
         host = random_arrays(self.kernel, self.problem, self._seed, kind)
-        inputs = {name: self.device.allocate(array.nbytes) for name, array in host.items()}
+        inputs = {name: self.device.allocate(self._sizes[name]) for name in host}
         for name, array in host.items():
-            self.device.upload(int(inputs[name]), array)
-        reference = self._references.make(host, {name: int(memory) for name, memory in inputs.items()})
-        self._cases[kind] = Case(kind, inputs, reference)
-        return self._cases[kind]
+            self._upload(int(inputs[name]), self._tensors[name], array)
+        case = self._cases[kind] = Case(kind, inputs)
+        if is_compared_there(self.kernel, self.problem):
+            case.reference = self._references.make(host, {name: int(memory) for name, memory in inputs.items()})
+        elif self.kernel.reference is not None or self.kernel.check is not None:
+            case.expected = expected_of(self.kernel, self.problem, host, self._scalars)
+        return case
+
+    def _upload(self, address: int, tensor: Tensor, array: HostArray) -> None:
+        self.device.upload(address, tensor.layout(self.problem).memory_of(array))
+
+
+def is_compared_there(kernel: Kernel, problem: Problem) -> bool:
+    """Whether the device compares results: one output of the problem's dtype, by a reference. Else the host does."""
+    is_one = len(kernel.outputs) == 1 and kernel.output.dtype_for(problem) == problem.dtype
+    return is_one and kernel.reference is not None and kernel.check is None
 
 
 def array_bytes(kernel: Kernel, problem: Problem) -> dict[str, int]:
-    """Bytes of every array by name."""
-    return {t.name: math.prod(t.shape(problem)) * problem.item_bytes for t in kernel.tensors}
+    """Bytes of every array by name, in whole words of 4 bytes: what guards and fingerprints are made of."""
+    return {t.name: -(-t.size_bytes(problem) // 4) * 4 for t in kernel.tensors}
 
 
 def case_bytes(kernel: Kernel, problem: Problem) -> int:
     """Device memory of the inputs of one kind and their reference in float64."""
     sizes = array_bytes(kernel, problem)
     inputs = sum(sizes[t.name] for t in kernel.tensors if t.is_read(problem))
-    return inputs + 2 * 8 * math.prod(kernel.output.shape(problem))
+    return inputs + 2 * 8 * kernel.output.layout(problem).elements
 
 
 def needed_bytes(kernel: Kernel, problem: Problem) -> int:

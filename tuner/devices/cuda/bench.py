@@ -3,29 +3,33 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tilewright.kernels.kernel import Argument, Kernel, Scalar
+from tilewright.kernels.kernel import Argument, Kernel, Launch, Scalar
 from tilewright.kernels.problem import Problem
 from tilewright.kernels.space import Configuration
+from tilewright.kernels.variant import KEPT_SUMMARY_BYTES, TensorMap
 from tilewright.tuner.arrays import HostArray, scalar_values
-from tilewright.tuner.compile.compilation import Compiled
+from tilewright.tuner.compile.compilation import HIDDEN_ADDRESSES, Compilation, Compiled, arch_of, symbol_of
 from tilewright.tuner.devices.cuda import nvml
 from tilewright.tuner.devices.cuda.arrays import CHECK_LAUNCH, ProblemArrays, needed_bytes
 from tilewright.tuner.devices.cuda.graph import LaunchGraph
+from tilewright.tuner.devices.cuda.launch import DriverModule
+from tilewright.tuner.devices.cuda.tensor_map import MapCells
 from tilewright.tuner.devices.cuda.workspace import Workspace
 from tilewright.tuner.devices.device import Bench
 from tilewright.tuner.devices.occupancy import occupancy
 from tilewright.tuner.errors import OutOfMemoryError, TrialFailure
-from tilewright.tuner.library.choice import CudaLibrary
-from tilewright.tuner.library.cublas import WORKSPACE_BYTES, LibraryCall, has_call
+from tilewright.tuner.expected import Expected, expected_by, trusted_configuration, untrusted
+from tilewright.tuner.library.choice import CudaLibrary, has_library
+from tilewright.tuner.library.cublas import WORKSPACE_BYTES, LibraryCall, LibraryError
 from tilewright.tuner.outcome import L2, DeviceState, Executable, Outcome, Resources, Verification
-from tilewright.tuner.verify import worse
+from tilewright.tuner.verify import library_widening, worse
 
 if TYPE_CHECKING:
     from tilewright.tuner.devices.cuda.context import CudaContext
@@ -35,6 +39,7 @@ SAMPLE_MS = 0.2
 
 _MAX_BATCH = 256
 _ENOUGH = 0.75  # of SAMPLE_MS: a sample that turns out shorter was of too few launches
+_PACKS = 3  # of which the shortest counts
 _SURELY_LONG_MS = 5.0
 _LONG_MS = 1.0  # the few microseconds that Python takes to launch are below 1 % of a sample from here on
 
@@ -44,21 +49,26 @@ class CudaExecutable:
     """A loaded configuration, or the library's call; `enqueue` launches it once on the device's stream.
 
     `batch` launches make one warm sample, by `graph` where they are several, for an estimated `launch_ms`.
-    `is_loaded`: it was launched before.
+    `is_loaded`: it was launched before. `fill` copies inputs to its constant memory. `pack` makes what is `kept` of an
+    input that launches find packed.
     """
 
     enqueue: Callable[[], None] = field(repr=False)
     resources: Resources
     compile_ms: float
+    configuration: Configuration | None = None
     launch_ms: float = 0.0
     is_loaded: bool = False
     batch: int = 0
     graph: LaunchGraph | None = field(default=None, repr=False)
     workspace: Workspace | None = field(default=None, repr=False)
+    kept: Any = field(default=None, repr=False)
+    pack: Callable[[], None] | None = field(default=None, repr=False)
+    fill: Callable[[], None] = field(default=lambda: None, repr=False)
 
     def close(self) -> None:
-        """Frees graph and workspace; not to be launched any more."""
-        self.workspace = None
+        """Frees graph, workspace and what is kept; not to be launched any more."""
+        self.workspace = self.kept = None
         self.close_graph()
 
     def close_graph(self) -> None:
@@ -78,6 +88,7 @@ class CudaBench(Bench):
         if needed > free:
             raise OutOfMemoryError(f"{problem} takes {needed / 1e9:.2f} GB; the device has {free / 1e9:.2f} GB free")
         self.scalars = scalar_values(kernel, problem)
+        self._trusted = trusted_configuration(kernel, problem, device.model.limits)
         self.arrays = ProblemArrays(device, kernel, problem, seed, self.scalars)
         self._turns = cycle(self.arrays.kinds)
         self._flush_memory: Any = device.allocate(flush_bytes + 16)
@@ -85,6 +96,8 @@ class CudaBench(Bench):
         device.fill(int(self._flush_memory), flush_bytes + 16, 0)
         self._library: CudaLibrary | None = None
         self._executables: list[CudaExecutable] = []
+        for kind in (*self.arrays.kinds, self.arrays.kinds[0]) if self._trusted is not None else ():
+            self._use(kind)  # now, while nothing is waited for that has a deadline
 
     @property
     def memory(self) -> CudaContext:
@@ -93,41 +106,79 @@ class CudaBench(Bench):
 
     def compile(self, configuration: Configuration) -> CudaExecutable:
         """Compiled in this process and loaded."""
-        variant = self.kernel.variant(configuration.variant)
-        source, definitions = self.kernel.source(variant.name), self.kernel.definitions(self.problem, configuration)
-        work = self.device.compilation(source, definitions, self.kernel.entry, variant.architecture_suffix)
+        arch = arch_of(self.device.model.limits.compute_capability)
+        work = Compilation.of(self.kernel, self.problem, configuration, arch, self.device.compiler)
         return self.load(configuration, self.device.compile(work))
 
     def load(self, configuration: Configuration, compiled: Compiled) -> CudaExecutable:
         """A cubin made elsewhere; raises TrialFailure(LAUNCH_FAILED) where the driver refuses it."""
         variant = self.kernel.variant(configuration.variant)
-        *ahead, (entry, launch) = variant.launches(self.kernel.entry, configuration.values, self.problem)
-        workspace = self._workspace(variant.workspace_bytes(configuration.values, self.problem))
-        real = "f" if self.problem.dtype == "float32" else "d"
-        letters = "".join(real if isinstance(argument, Scalar) else "P" for argument in self.kernel.arguments)
-        values = [self._value(argument) for argument in self.kernel.arguments]
-        if workspace is not None:
-            letters, values = letters + "P", [*values, workspace.address]
+        launches = variant.launches(self.kernel.entry, configuration.values, self.problem)
+        workspace_bytes = variant.workspace_bytes(configuration.values, self.problem)
+        if compiled.launch is not None:
+            launches = [(compiled.launch.symbol, compiled.launch.applied(launches[-1][1]))]
+            workspace_bytes = compiled.launch.workspace_bytes(launches[-1][1])
+        launch = launches[-1][1]
+        self._check_shared(launch)
+        workspace = self._workspace(workspace_bytes)
+        passed = self.kernel.passed(self.problem)
+        letters = "".join(
+            np.dtype(argument.dtype_for(self.problem)).char if isinstance(argument, Scalar) else "P"
+            for argument in passed
+        )
+        values = [self._value(argument) for argument in passed]
+        scratch = [] if workspace is None else [workspace.address]
+        if compiled.launch is not None:
+            scratch = [*scratch, 0, 0][:HIDDEN_ADDRESSES]
+        letters, values = letters + "P" * len(scratch), [*values, *scratch]
+        packing = variant.packing_launches(self.kernel.entry, configuration.values, self.problem)
+        kept_bytes = variant.kept_bytes(self.problem)
+        kept: Any = self.device.allocate(kept_bytes) if kept_bytes else None
+        if kept is not None:
+            letters, values = letters + "P", [*values, int(kept)]
         with self.device.launching():
-            function = self.device.load(compiled.cubin, entry, letters, launch.shared_bytes)
-            steps = [(function.beside(name, letters, step.shared_bytes), step) for name, step in ahead]
-            registers = function.attribute("NUM_REGS")
-            shared_bytes = function.attribute("SHARED_SIZE_BYTES") + launch.shared_bytes
+            module, stream = DriverModule(compiled.cubin), self.device.stream.handle
+            functions = [module.function(symbol_of(compiled.cubin, f), step.shared_bytes) for f, step in launches]
+            registers = functions[-1].attribute("NUM_REGS")
+            shared_bytes = functions[-1].attribute("SHARED_SIZE_BYTES") + launch.shared_bytes
+            arguments = letters, values, stream, self._maps(variant.tensor_maps(configuration.values, self.problem))
+            steps = [f.bound(step, *arguments) for f, (_, step) in zip(functions, launches, strict=True)]
+            packs = [module.function(name).bound(step, *arguments) for name, step in packing]
+            sizes = {tensor: tensor.size_bytes(self.problem) for tensor in self.kernel.constants}
+            constants = [(t.name, module.constant(t.symbol, size), size) for t, size in sizes.items()]
+
+        def enqueue() -> None:
+            for step in steps:
+                step()
+
+        def fill() -> None:
+            for name, address, size in constants:
+                self.device.copy(address, self.arrays.addresses[name], size)
+
+        def pack() -> None:
+            self.device.fill(int(kept), KEPT_SUMMARY_BYTES, 0)
+            for step in packs:
+                step()
+
+        with self.device.launching():  # what is kept is there from here on
+            pack_ms = None if kept is None else min(self.device.times_ms(pack, _PACKS))
         resources = Resources(
             registers=registers,
             shared_bytes=shared_bytes,
             spill_bytes=compiled.resources.spill_bytes,
             occupancy=occupancy(registers, shared_bytes, launch.threads, self.device.model.limits),
+            pack_ms=pack_ms,
         )
-        steps.append((function, launch))
-
-        def enqueue() -> None:
-            for each, geometry in steps:
-                each.enqueue(geometry, *values)
-
         executable = self.executable(enqueue, resources, compiled.compile_ms)
-        executable.workspace = workspace
+        executable.workspace, executable.kept, executable.fill = workspace, kept, fill
+        executable.configuration = configuration
+        executable.pack = None if kept is None else pack
         return executable
+
+    def _maps(self, declared: Iterable[TensorMap]) -> MapCells:
+        maps = MapCells(self.kernel, self.problem, declared)
+        maps.encode(list(self.arrays.addresses.values()))
+        return maps
 
     def executable(
         self, enqueue: Callable[[], None], resources: Resources | None = None, compile_ms: float = 0.0
@@ -144,23 +195,71 @@ class CudaBench(Bench):
         """
         return self._verify_with(next(self._turns), _mine(executable))
 
+    def verify_timed(self, executable: Executable) -> Verification:
+        """The same with the inputs that are timed, for the library's calls: it has algorithms of its own."""
+        return self._verify_with(self.arrays.kinds[0], _mine(executable))
+
     def verify_each_kind(self, executable: Executable) -> tuple[Verification, ...]:
         """One for each kind of inputs."""
         return tuple(self._verify_with(kind, _mine(executable)) for kind in self.arrays.kinds)
 
     def _verify_with(self, kind: str, mine: CudaExecutable) -> Verification:
-        with self.device.launching():
-            self.arrays.use(kind)
+        self._use(kind)
         verification = self._verify_launch(mine)
         return verification if mine.workspace is None else worse(verification, self._verify_launch(mine))
 
+    def _use(self, kind: str) -> None:
+        with self.device.launching():
+            self.arrays.use(kind)
+        if self._trusted is not None and self.arrays.case.expected is None:
+            self.arrays.case.expected = self._expected_by(self._trusted)
+
+        if self.problem.is_half and not self.arrays.case.admits_library:
+            self._admit_library()
+
+    def _admit_library(self) -> None:
+        """Widens the bound for the inputs in use to what the library's own call is off, and a quarter more.
+
+        Tensor cores cut off what they add: in half types a long sum is off by more than its roundings.
+        """
+        self.arrays.case.admits_library = True
+        with self.device.launching():
+            call = self._made_library().plain() if has_library(self.kernel.name) else None
+            if call is None:
+                return
+            self.arrays.reset_written()
+            self.device.synchronize()
+            try:
+                call.enqueue()
+            except LibraryError:
+                return  # it cannot do this problem
+            ratio = self.arrays.inspect().verification.bound_ratio
+            self.arrays.case.widen_bound(library_widening(ratio))
+
+    def _expected_by(self, configuration: Configuration) -> Expected:
+        """What that configuration computes, where the kernel has no reference; raises OwnFunctionError."""
+        try:
+            executable = self.compile(configuration)
+            with self.device.launching():
+                self.arrays.reset_written()
+                executable.fill()
+                executable.enqueue()
+                outputs = self.arrays.outputs()
+        except TrialFailure as failure:
+            raise untrusted(self.kernel, configuration, f"ended as {failure.outcome}: {failure.log}") from failure
+        self.forget(executable)
+        return expected_by(self.kernel, self.problem, configuration, outputs)
+
     def _verify_launch(self, mine: CudaExecutable) -> Verification:
         with self.device.launching():
+            if mine.pack is not None:
+                mine.pack()
             self.arrays.reset_written()
+            mine.fill()
             self.device.synchronize()
             mine.launch_ms = self.device.times_ms(mine.enqueue, 1)[0]
             mine.is_loaded = True
-            inspection = self.arrays.inspect()
+            inspection = self.arrays.inspect(mine.configuration)
             trespasses = inspection.trespasses() + (mine.workspace.trespasses() if mine.workspace else [])
             if trespasses:
                 self.arrays.reset_all()
@@ -174,6 +273,7 @@ class CudaBench(Bench):
         mine = _mine(executable)
         with self.device.launching():
             self.arrays.use(self.arrays.kinds[0])  # power, and so the clock, depends on the numbers
+            mine.fill()
             if l2 == "cold":
                 return self.device.times_ms(mine.enqueue, count, before=self._flush)
             if not mine.batch:
@@ -201,11 +301,8 @@ class CudaBench(Bench):
         return nvml.state(self.device.uuid)
 
     def output(self) -> HostArray:
-        """What the output array holds now, on the host."""
-        tensor = self.kernel.output
-        data: HostArray = np.empty(tensor.shape(self.problem), self.problem.dtype)
-        self.device.download(self.arrays.addresses[tensor.name], data)
-        return data
+        """What the output array holds now, on the host; of several the first."""
+        return self.arrays.output(self.kernel.output)
 
     def forget(self, executable: Executable) -> None:
         """Unloads it before `close` would."""
@@ -224,6 +321,13 @@ class CudaBench(Bench):
             self._library = None
         self.arrays.close()
         del self.arrays, self._flush_memory
+
+    def _check_shared(self, launch: Launch) -> None:
+        """Raises TrialFailure for more than a block may have, which only the compiler knew."""
+        most = self.device.model.limits.max_shared_bytes
+        if launch.shared_bytes > most:
+            reason = f"it takes {launch.shared_bytes} bytes of shared memory, and a block here has {most} at most"
+            raise TrialFailure(Outcome.LAUNCH_FAILED, reason)
 
     def _workspace(self, size_bytes: int) -> Workspace | None:
         if size_bytes == 0:
@@ -270,12 +374,15 @@ class CudaBench(Bench):
         self.arrays.checks.read_through.enqueue(CHECK_LAUNCH, start, words, start + self._flush_bytes)
 
     def _library_call(self) -> LibraryCall | None:
-        if not has_call(self.kernel.name):
+        if not has_library(self.kernel.name):
             return None
         with self.device.launching():
-            if self._library is None:
-                self._library = CudaLibrary(self)
-            return self._library.fastest()
+            return self._made_library().fastest()
+
+    def _made_library(self) -> CudaLibrary:
+        if self._library is None:
+            self._library = CudaLibrary(self)
+        return self._library
 
 
 def _mine(executable: Executable) -> CudaExecutable:

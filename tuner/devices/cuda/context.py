@@ -24,6 +24,7 @@ from tilewright.tuner.compile.compilation import (
     arch_of,
     compiler_version,
     read_resources,
+    symbol_of,
 )
 from tilewright.tuner.devices.cuda import model as cuda_model
 from tilewright.tuner.devices.cuda import nvml
@@ -196,10 +197,6 @@ class Function:
             launch.grid, launch.block, self.stream, *arguments, shared_size=launch.shared_bytes
         )
 
-    def beside(self, entry: str, arguments: str, max_dynamic_shared_bytes: int = 0) -> Function:
-        """Another function of the same module."""
-        return _function_of(self.module, entry, arguments, max_dynamic_shared_bytes, self.stream)
-
     def attribute(self, name: str) -> int:
         """A function attribute by its CUDA name: NUM_REGS, SHARED_SIZE_BYTES (static), LOCAL_SIZE_BYTES."""
         return int(self.function.get_attribute(getattr(drv.function_attribute, name)))
@@ -213,25 +210,27 @@ def _function_of(module: Any, entry: str, arguments: str, max_dynamic_shared_byt
     return Function(module, function, stream)
 
 
-def compile_pycuda(source: str, definitions: Mapping[str, str], arch: str, entry: str) -> Compiled:
+def compile_pycuda(work: Compilation) -> Compiled:
     """The cubin by `pycuda.compiler` (nvcc), in this process; raises TrialFailure(COMPILE_FAILED) with the log.
 
     Needs no context. Not thread-safe: nvcc's remarks come as Python warnings.
     """
-    options = [*NVCC_OPTIONS, *(f"-D{name}={value}" for name, value in sorted(definitions.items()))]
+    options = [*NVCC_OPTIONS, *(f"-D{name}={value}" for name, value in sorted(work.definitions)), *work.flags]
     start = time.perf_counter()
     # PyCUDA leaves its folder behind when nvcc fails, so it gets one inside ours.
     with tempfile.TemporaryDirectory(prefix="tilewright-") as folder, warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
         before, tempfile.tempdir = tempfile.tempdir, folder
         try:
-            cubin = pycuda.compiler.compile(source, options=options, arch=arch, no_extern_c=True, cache_dir=False)
+            cubin = pycuda.compiler.compile(
+                work.source, options=options, arch=work.arch, no_extern_c=True, cache_dir=False
+            )
         except drv.CompileError as error:
             raise TrialFailure(Outcome.COMPILE_FAILED, f"{error.stdout or ''}{error.stderr or ''}".strip()) from error
         finally:
             tempfile.tempdir = before
     log = "\n".join(str(warning.message) for warning in warned)
-    return Compiled(cubin, read_resources(log, entry), log, (time.perf_counter() - start) * 1e3)
+    return Compiled(cubin, read_resources(log, symbol_of(cubin, work.entry)), log, (time.perf_counter() - start) * 1e3)
 
 
 def _attribute_names(attributes: Mapping[Any, int]) -> Iterator[tuple[int, str]]:

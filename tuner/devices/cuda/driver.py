@@ -8,6 +8,9 @@ from functools import cache
 
 from tilewright.tuner.errors import NoDeviceError, TunerError
 
+INVALID_VALUE = 1
+"""CUDA_ERROR_INVALID_VALUE."""
+
 NOT_INITIALIZED = 3
 """CUDA_ERROR_NOT_INITIALIZED: what the driver says in a process that was forked from one that had used it."""
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from tilewright.kernels.problem import Limits
 from tilewright.tuner.devices.device import DeviceModel
-from tilewright.tuner.roofline import TF32
+from tilewright.tuner.roofline import FP64_TENSOR, HALF_TENSOR, TF32
 
 # FP32 and FP64 lanes per multiprocessor (CUDA programming guide, "Arithmetic Instructions": results per clock cycle).
 _LANES: dict[tuple[int, int], tuple[int, int]] = {
@@ -21,6 +21,10 @@ _LANES: dict[tuple[int, int], tuple[int, int]] = {
     (12, 0): (128, 2),
     (12, 1): (128, 2),
 }
+
+# FP64 multiply-adds of the tensor cores per multiprocessor and cycle, where they are faster than the lanes (NVIDIA's
+# architecture whitepapers: A100, table 3; H100, table 2).
+_FP64_TENSOR: dict[tuple[int, int], int] = {(8, 0): 64, (9, 0): 128}
 
 # Memory bandwidth by NVIDIA's data sheets, GB/s. For others it is computed: two transfers a cycle of the memory clock.
 _BANDWIDTH: dict[str, float] = {
@@ -50,6 +54,17 @@ _TF32_GFLOPS: dict[str, float] = {
     "nvidia-l4": 60_000.0,
     "nvidia-l40s": 183_000.0,
     "nvidia-a10": 62_500.0,
+}
+
+
+# Tensor cores on BF16 and FP16 with FP32 sums, without sparsity, GFLOP/s, by the same data sheets: on the GPUs above
+# that are not listed here they are exactly twice as fast as on TF32.
+_HALF_GFLOPS: dict[str, float] = {
+    "nvidia-h200": 989_500.0,
+    "nvidia-h100-80gb-hbm3": 989_500.0,
+    "nvidia-h100": 989_500.0,
+    "nvidia-l4": 121_000.0,
+    "nvidia-l40s": 362_000.0,
 }
 
 
@@ -100,11 +115,14 @@ def _peak_gflops(limits: Limits, clock_khz: int) -> dict[str, float]:
         return {}
     # One fused multiply-add a lane and cycle counts as two operations.
     per_lane = limits.multiprocessors * 2 * clock_khz * 1e3 / 1e9
-    return {"float32": lanes[0] * per_lane, "float64": lanes[1] * per_lane}
+    tensor = _FP64_TENSOR.get(limits.compute_capability)
+    peaks = {"float32": lanes[0] * per_lane, "float64": lanes[1] * per_lane}
+    return peaks if tensor is None else peaks | {FP64_TENSOR: tensor * per_lane}
 
 
 def _tensor_gflops(slug: str) -> dict[str, float]:
-    return {TF32: _TF32_GFLOPS[slug]} if slug in _TF32_GFLOPS else {}
+    tf32 = _TF32_GFLOPS.get(slug)
+    return {} if tf32 is None else {TF32: tf32, HALF_TENSOR: _HALF_GFLOPS.get(slug, 2 * tf32)}
 
 
 def _computed_bandwidth(attributes: Mapping[str, int]) -> float | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -15,6 +14,7 @@ from tilewright.kernels.problem import Problem
 from tilewright.kernels.reference import ProductReference
 from tilewright.tuner.arrays import HostArray
 from tilewright.tuner.errors import OutOfMemoryError
+from tilewright.tuner.expected import expected_of
 from tilewright.tuner.library.cublas import WORKSPACE_BYTES, Cublas, LibraryError, has_call, product_of
 from tilewright.tuner.verify import bound_factor
 
@@ -30,7 +30,7 @@ _LAUNCH = Launch((1024, 1, 1), (256, 1, 1))  # `widen` loops, so that any grid w
 
 @dataclass(frozen=True)
 class HeldReference:
-    """Values and magnitudes in float64 on the device, and what a magnitude is multiplied by to be a bound."""
+    """Values and magnitudes in float64, on the device and laid out as the output; a magnitude's factor to its bound."""
 
     value: Any = field(repr=False)
     magnitude: Any = field(repr=False)
@@ -41,7 +41,7 @@ class CudaReferences:
     """Makes references for one problem.
 
     NumPy takes seconds for a large product in float64. cuBLAS's double precision takes milliseconds, shares no code
-    with what is tuned, and is as good a judge of float32; float64 results are held against NumPy's.
+    with what is tuned, and is as good a judge of float32 and half types; float64 results are held against NumPy's.
     """
 
     def __init__(
@@ -51,8 +51,10 @@ class CudaReferences:
         self._widen = widen
         self._workspace: Any = None
         self._library: Cublas | None = None
-        self._is_small = kernel.flops(problem) < _SMALL_FLOPS
-        usable = problem.dtype == "float32" and not self._is_small and has_call(kernel.name)
+        flops = kernel.flops(problem)
+        self._is_small = flops is not None and flops < _SMALL_FLOPS
+        is_alike = problem.dtype != "float64" and kernel.output.dtype_for(problem) == problem.dtype
+        usable = is_alike and not self._is_small and has_call(kernel.name)
         self._product: ProductReference | None = kernel.product if usable else None
 
     @property
@@ -67,7 +69,8 @@ class CudaReferences:
                 return self._on_device(self._product, host, addresses)
             except (OutOfMemoryError, LibraryError):
                 pass  # the copies in float64 do not fit beside the arrays, or the library cannot do it
-        reference = self._kernel.reference(self._problem, host, self._scalars)
+        expected = expected_of(self._kernel, self._problem, host, self._scalars)
+        reference = expected.references[self._kernel.output.name]
         factor = bound_factor(reference.terms, reference.unit_roundoff, self._problem.dtype)
         return HeldReference(self._uploaded(reference.value), self._uploaded(reference.magnitude), factor)
 
@@ -100,9 +103,9 @@ class CudaReferences:
         problem, output = self._problem, self._kernel.output
         factors = [tensor for tensor in self._kernel.tensors if tensor.summed(problem) is not None]
         taking_part = [*factors, *([output] if output.is_read(problem) else [])]
-        wide = {t.name: self._device.allocate(_WIDE_BYTES * math.prod(t.shape(problem))) for t in {*factors, output}}
+        wide = {t.name: self._device.allocate(_WIDE_BYTES * t.layout(problem).elements) for t in {*factors, output}}
         for tensor in taking_part:
-            count, to = math.prod(tensor.shape(problem)), int(wide[tensor.name])
+            count, to = tensor.layout(problem).elements, int(wide[tensor.name])
             self._widen.enqueue(_LAUNCH, addresses[tensor.name], to, count, int(absolute))
         scalars = {name: abs(number) if absolute else number for name, number in self._scalars.items()}
         pointers = {name: int(memory) for name, memory in wide.items()}
@@ -118,6 +121,8 @@ class CudaReferences:
         return self._library
 
     def _uploaded(self, numbers: np.ndarray[Any, Any]) -> Any:
-        memory = self._device.allocate(numbers.nbytes)
-        self._device.upload(int(memory), np.ascontiguousarray(numbers))
+        layout = self._kernel.output.layout(self._problem)
+        laid_out = layout.memory_of(layout.placed(numbers))
+        memory = self._device.allocate(laid_out.nbytes)
+        self._device.upload(int(memory), laid_out)
         return memory

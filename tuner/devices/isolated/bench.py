@@ -191,8 +191,8 @@ class PrecompilingBench(IsolatedBench):
 
     @property
     def compilers(self) -> int:
-        """The pool's workers."""
-        return self._pool.workers
+        """The pool's workers, and the compilers of other machines that help it now."""
+        return self._pool.workers + self._pool.places_elsewhere
 
     def ready(self, configurations: Sequence[Configuration], *, wait: bool) -> list[Configuration]:
         """Those whose compilation has ended, in the order given; `compile_ahead` was told of all."""

@@ -31,8 +31,9 @@ void Array::place(Placement placement) {
 #else
   const size_t page = size_t(sysconf(_SC_PAGESIZE));
   page_bytes = (bytes + page - 1) / page * page;
+  const int sharing = shared ? MAP_SHARED : MAP_PRIVATE;
   char* const reserved = static_cast<char*>(mmap(nullptr, page_bytes + 2 * guard_bytes, PROT_NONE,
-                                                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
+                                                 sharing | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
   if (reserved == MAP_FAILED) refuse("no address space", name);
   pages = reserved + guard_bytes;
   if (mprotect(pages, page_bytes, PROT_READ | PROT_WRITE)) refuse("no memory", name);

@@ -12,6 +12,7 @@ struct Array {
   const char* destination = "";   // file that gets them after a verified launch, "" for none
   size_t bytes = 0;
   bool writable = false;
+  bool shared = false;            // with processes that are forked when it has been placed
   bool is_workspace = false;      // scratch: zero at first, then what `keep` found
   char* data = nullptr;      // what the kernel gets
   char* pages = nullptr;

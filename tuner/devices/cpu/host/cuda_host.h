@@ -1,14 +1,17 @@
 // CUDA C++ for a host compiler: the words that kernel sources use, so that they build unmodified.
 //
-// Included before a kernel's source; HOST_ENTRY(kernel) follows it. The runtime behind it (block.cpp) runs every
-// CUDA thread of a block as a fiber on one OS thread; a fiber runs until a barrier or a warp exchange, then the next.
-// `__shared__` is static storage: one block is in flight at a time.  Not covered: PTX, tensor cores, half precision.
+// Included before a kernel's source; HOST_ENTRIES(HOST_ENTRY(kernel)) follows it. The runtime behind it (block.cpp) runs the
+// CUDA threads of a block on one OS thread, each until a barrier or a warp exchange, where the next one goes on.
+// `__shared__` is static storage: one block is in flight at a time.  Not covered: PTX, tensor cores.
+// Half types are in cuda_bf16.h and cuda_fp16.h beside it, for sources that include those.
 #pragma once
-#include <math.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
+
+#include "host_half.h"
+#include "host_math.h"
 
 // Function and variable qualifiers. Defined after the system's headers, some of which use these very names.
 #define __global__
@@ -47,10 +50,12 @@ struct HostThread {
 };
 extern "C" {
 extern HostThread* host_thread;  // the one that runs now
+extern bool host_none_waited;    // in this block so far
 extern uint3 blockIdx;
 extern dim3 blockDim, gridDim;
 extern char host_dynamic_shared[];
 void host_block_barrier(int line);
+int host_block_or(int predicate, int line);
 unsigned long long host_warp_exchange(unsigned mask, unsigned long long bits, int source_lane, int line);
 unsigned host_warp_vote(unsigned mask, int predicate, int line);
 unsigned host_active_lanes(void);
@@ -59,6 +64,7 @@ unsigned host_active_lanes(void);
 static constexpr int warpSize = 32;
 
 #define __syncthreads() host_block_barrier(__LINE__)
+#define __syncthreads_or(predicate) host_block_or((predicate) != 0, __LINE__)
 #define __syncwarp(...) ((void)host_warp_vote(host_mask(__VA_ARGS__), 0, __LINE__))
 #define __activemask() host_active_lanes()
 #define __threadfence() __atomic_thread_fence(__ATOMIC_SEQ_CST)
@@ -102,6 +108,18 @@ static inline int host_source_xor(int bits, int width = 32) {
 #define __shfl_up_sync(mask, value, ...) host_shuffle(mask, value, host_source_up(__VA_ARGS__), __LINE__)
 #define __shfl_xor_sync(mask, value, ...) host_shuffle(mask, value, host_source_xor(__VA_ARGS__), __LINE__)
 
+// A float's bits, and back.
+static inline unsigned __float_as_uint(float x) {
+  unsigned bits;
+  memcpy(&bits, &x, 4);
+  return bits;
+}
+static inline float __uint_as_float(unsigned bits) {
+  float x;
+  memcpy(&x, &bits, 4);
+  return x;
+}
+
 // Loads and stores with a cache hint: plain ones here.
 template <class T> static inline T __ldg(const T* p) { return *p; }
 template <class T> static inline T __ldca(const T* p) { return *p; }
@@ -119,6 +137,7 @@ template <class T> static inline void __stwt(T* p, T value) { *p = value; }
 HOST_FETCH(atomicAdd, int, __atomic_fetch_add)
 HOST_FETCH(atomicAdd, unsigned, __atomic_fetch_add)
 HOST_FETCH(atomicAdd, unsigned long long, __atomic_fetch_add)
+HOST_FETCH(atomicOr, unsigned, __atomic_fetch_or)
 HOST_FETCH(atomicExch, int, __atomic_exchange_n)
 HOST_FETCH(atomicExch, unsigned, __atomic_exchange_n)
 #undef HOST_FETCH
@@ -133,6 +152,7 @@ HOST_FETCH(atomicExch, unsigned, __atomic_exchange_n)
 HOST_UPDATE(atomicAdd, float, old + value)
 HOST_UPDATE(atomicAdd, double, old + value)
 HOST_UPDATE(atomicMax, int, old > value ? old : value)
+HOST_UPDATE(atomicMax, unsigned, old > value ? old : value)
 HOST_UPDATE(atomicMin, int, old < value ? old : value)
 HOST_UPDATE(atomicInc, unsigned, old >= value ? 0 : old + 1)
 #undef HOST_UPDATE
@@ -141,7 +161,7 @@ static inline int atomicCAS(int* p, int expected, int value) {
   return expected;
 }
 
-// Arithmetic that math.h lacks. exp, tanh, fabs, fma, floor and so on come from there, overloaded for float and double.
+// Arithmetic that C lacks. exp, fma and so on are in host_math.h.
 #define HOST_MIN_MAX(T)                                            \
   static inline T min(T a, T b) { return b < a ? b : a; }          \
   static inline T max(T a, T b) { return a < b ? b : a; }
@@ -158,6 +178,12 @@ static inline float host_rsqrt(float x) { return 1.0f / sqrtf(x); }
 static inline double host_rsqrt(double x) { return 1.0 / sqrt(x); }
 #define rsqrtf(x) host_rsqrt(static_cast<float>(x))  // newer C libraries declare functions of these names
 #define rsqrt(x) host_rsqrt(x)
+static inline void host_sincospi(float x, float* s, float* c) {
+  *s = static_cast<float>(sin(M_PI * static_cast<double>(x))), *c = static_cast<float>(cos(M_PI * static_cast<double>(x)));
+}
+static inline void host_sincospi(double x, double* s, double* c) { *s = sin(M_PI * x), *c = cos(M_PI * x); }
+#define sincospi(x, s, c) host_sincospi(x, s, c)
+#define sincospif(x, s, c) host_sincospi(static_cast<float>(x), s, c)
 static inline float __fmaf_rn(float a, float b, float c) { return fmaf(a, b, c); }
 static inline double __fma_rn(double a, double b, double c) { return fma(a, b, c); }
 static inline float __fadd_rn(float a, float b) { return a + b; }
@@ -174,8 +200,16 @@ static inline int __popc(unsigned x) { return __builtin_popcount(x); }
 static inline int __clz(int x) { return x ? __builtin_clz(static_cast<unsigned>(x)) : 32; }
 static inline int __ffs(int x) { return __builtin_ffs(x); }
 
-// HOST_ENTRY(kernel): the two functions by which the runner calls a kernel whose parameters it does not know.
-// values[i] points to the i-th argument; the signature has a letter for each: p pointer, f d i u l.
+// HOST_ENTRIES(HOST_ENTRY(kernel), ...): by what the runner calls the kernels of a variant, in the order of its launches,
+// without knowing their parameters. `run_threads` runs `host_thread`, which is *at, and those behind it for as long as
+// none waits: here, where the compiler sees the kernel's body, such a thread takes 1 ns instead of 5.
+// values[i] points to the i-th argument; the signature has a letter for each: p pointer, f float, d double, i integer.
+struct HostEntry {
+  void (*run_threads)(void** values, HostThread* const* at, HostThread* const* end);
+  const char* signature;
+};
+extern "C" const HostEntry host_entries[];
+extern "C" const int host_entry_count;
 template <int... I> struct host_indices {};
 template <int N, int... I> struct host_count : host_count<N - 1, N - 1, I...> {};
 template <int... I> struct host_count<0, I...> { typedef host_indices<I...> type; };
@@ -183,10 +217,11 @@ template <class T> struct host_letter;
 template <class T> struct host_letter<T*> { static constexpr char value = 'p'; };
 template <> struct host_letter<float> { static constexpr char value = 'f'; };
 template <> struct host_letter<double> { static constexpr char value = 'd'; };
-template <> struct host_letter<int> { static constexpr char value = 'i'; };
-template <> struct host_letter<unsigned> { static constexpr char value = 'u'; };
-template <> struct host_letter<long> { static constexpr char value = 'l'; };
-template <> struct host_letter<long long> { static constexpr char value = 'l'; };
+#define HOST_INTEGER(T) template <> struct host_letter<T> { static constexpr char value = 'i'; };
+HOST_INTEGER(bool) HOST_INTEGER(char) HOST_INTEGER(signed char) HOST_INTEGER(unsigned char) HOST_INTEGER(short)
+HOST_INTEGER(unsigned short) HOST_INTEGER(int) HOST_INTEGER(unsigned) HOST_INTEGER(long) HOST_INTEGER(unsigned long)
+HOST_INTEGER(long long) HOST_INTEGER(unsigned long long)
+#undef HOST_INTEGER
 template <class... A> struct host_call {
   static constexpr char signature[] = {host_letter<A>::value..., '\0'};
   template <int... I> static void run(void (*kernel)(A...), void** values, host_indices<I...>) {
@@ -197,6 +232,23 @@ template <class... A> struct host_call {
   }
 };
 template <class... A> static host_call<A...> host_call_of(void (*)(A...)) { return {}; }
-#define HOST_ENTRY(kernel)                                                                \
-  extern "C" void host_run_thread(void** values) { decltype(host_call_of(kernel))::run(kernel, values); } \
-  extern "C" const char* host_signature() { return decltype(host_call_of(kernel))::signature; }
+template <auto kernel> static void host_run_threads(void** values, HostThread* const* at, HostThread* const* end) {
+  do decltype(host_call_of(kernel))::run(kernel, values);
+  while (host_none_waited && ++at < end && (host_thread = *at));
+}
+#define HOST_ENTRY(...) /* a template's arguments have commas */ \
+  {host_run_threads<&__VA_ARGS__>, decltype(host_call_of(&__VA_ARGS__))::signature}
+#define HOST_ENTRIES(...)                      \
+  const HostEntry host_entries[] = {__VA_ARGS__}; \
+  const int host_entry_count = sizeof host_entries / sizeof host_entries[0];
+
+// HOST_CONSTANTS(HOST_CONSTANT(name), ..., HOST_NO_CONSTANT): the `__constant__` arrays that are filled before a launch.
+struct HostConstant {
+  const char* name;
+  void* address;
+  size_t bytes;
+};
+extern "C" const HostConstant host_constants[];
+#define HOST_CONSTANT(name) {#name, (void*)&name, sizeof name}
+#define HOST_NO_CONSTANT {nullptr, nullptr, 0}
+#define HOST_CONSTANTS(...) const HostConstant host_constants[] = {__VA_ARGS__};

@@ -131,10 +131,10 @@ static inline void entered([[maybe_unused]] Fiber& origin) {
 #endif
 }
 
-// Goes on in `to`; comes back when somebody switches to `from`, never if it `ends`.
-static inline void switch_fiber(Fiber& from, Fiber& to, [[maybe_unused]] bool ends) {
+// Goes on in `to`; comes back when somebody switches to `from`.
+static inline void switch_fiber(Fiber& from, Fiber& to) {
 #if defined(HOST_ASAN)
-  __sanitizer_start_switch_fiber(ends ? nullptr : &from.fake_stack, to.stack, to.stack_bytes);
+  __sanitizer_start_switch_fiber(&from.fake_stack, to.stack, to.stack_bytes);
 #endif
 #if defined(HOST_TSAN)
   __tsan_switch_to_fiber(to.tsan, 1);  // 1: the switch itself orders nothing

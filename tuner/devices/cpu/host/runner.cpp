@@ -1,14 +1,17 @@
 // One evaluation of one compiled kernel, in a process of its own.
 //
-//   kernel verify GX GY GZ BX BY BZ SHARED ARGUMENT...
-//     two launches: threads by rank, arrays at the end of their pages; then threads shuffled, arrays at the start.
-//     Written arrays go to DESTINATION.0 and DESTINATION.1.  stdout: seconds of CPU time of each launch.
-//   kernel sample GX GY GZ BX BY BZ SHARED ARGUMENT...
-//     a warm-up launch, then it answers lines on stdin, "COUNT MIN_SECONDS EVICTED_BYTES", with COUNT lines: seconds of
-//     CPU time of one launch. With EVICTED_BYTES > 0 each sample is one launch after a walk over so many bytes; else
-//     launches are repeated inside a sample until MIN_SECONDS are reached. Ends with its input.
+//   kernel verify PROCESSES GEOMETRY... CONSTANT... ARGUMENT...
+//     two runs: threads by rank, arrays at the end of their pages; then threads shuffled, arrays at the start.
+//     Written arrays go to DESTINATION.0 and DESTINATION.1. Each of PROCESSES runs its part of the blocks; more than
+//     one only where no block reads what another one of the same launch writes.
+//   kernel sample GEOMETRY... CONSTANT... ARGUMENT...
+//     a warm-up run, then it answers lines on stdin, "COUNT MIN_SECONDS EVICTED_BYTES", with COUNT lines: seconds of
+//     CPU time of one run. With EVICTED_BYTES > 0 each sample is one run after a walk over so many bytes; else
+//     runs are repeated inside a sample until MIN_SECONDS are reached. Ends with its input.
+//   GEOMETRY: `GX GY GZ BX BY BZ SHARED` for each launch of the variant, which a run makes in order
+//   CONSTANT: `constant NAME BYTES SOURCE`, what the array of that name in constant memory holds
 //   ARGUMENT: `scalar VALUE`, `array NAME BYTES const|mutable SOURCE DESTINATION` ("" for none), or `workspace BYTES`,
-//     zero before the first launch and then as the launch before left it, also in `verify`
+//     zero before the first run and then as the run before left it, also in `verify`
 //
 // Exit: 0; 70 for a fault (out of bounds, signal), 71 for threads that wait for ever, 64 for a call that makes no
 // sense; stderr has the sentence.
@@ -17,6 +20,7 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -25,24 +29,27 @@
 
 namespace {
 
-constexpr int max_arguments = 32;
+constexpr int max_arguments = 32, max_launches = 16;
 
 union Value {
   void* p;
   float f;
   double d;
-  int i;
-  unsigned u;
-  long long l;
+  unsigned long long i;  // of any width and sign: the kernel reads the low bytes
+};
+
+struct Geometry {
+  dim3 grid, block;
 };
 
 struct Call {
-  dim3 grid, block;
-  size_t shared_bytes = 0;
+  Geometry launches[max_launches];
+  size_t shared_bytes = 0;  // dynamic, the most of any launch
   Array arrays[max_arguments];
   Value values[max_arguments];
   void* pointers[max_arguments];
   int count = 0;
+  unsigned processes = 1;  // of a launch
 };
 
 Call call;
@@ -65,15 +72,54 @@ void read_scalar(char letter, const char* text, Value& value) {
   switch (letter) {
     case 'f': value.f = strtof(text, nullptr); break;
     case 'd': value.d = strtod(text, nullptr); break;
-    case 'i': value.i = static_cast<int>(strtod(text, nullptr)); break;
-    case 'u': value.u = static_cast<unsigned>(strtod(text, nullptr)); break;
-    case 'l': value.l = static_cast<long long>(strtod(text, nullptr)); break;
+    case 'i': value.i = strtoull(text, nullptr, 10); break;  // of a negative number its two's complement
     default: refuse("the kernel takes a pointer where the declaration has a scalar");
   }
 }
 
+void read_geometry(Words& words, Geometry& geometry) {
+  unsigned sizes[6];
+  for (unsigned& size : sizes) size = words.size();
+  geometry = {{sizes[0], sizes[1], sizes[2]}, {sizes[3], sizes[4], sizes[5]}};
+  const unsigned long long threads = 1ull * sizes[3] * sizes[4] * sizes[5];
+  if (!threads || threads > max_threads_per_block) refuse("a block has 1 to 1024 threads");
+  const size_t shared_bytes = static_cast<size_t>(words.number());
+  if (shared_bytes > max_dynamic_shared_bytes) refuse("dynamic shared memory is limited to 48 KiB");
+  if (shared_bytes > call.shared_bytes) call.shared_bytes = shared_bytes;
+}
+
+void read_launches(Words& words) {
+  if (host_entry_count > max_launches) refuse("a variant has at most 16 launches");
+  for (int i = 0; i < host_entry_count; ++i) {
+    read_geometry(words, call.launches[i]);
+    if (strcmp(host_entries[i].signature, host_entries[host_entry_count - 1].signature))
+      refuse("the launches of a variant must have the same parameters");
+  }
+}
+
+void fill_constant(const char* name, size_t bytes, const char* path) {
+  const HostConstant* constant = host_constants;
+  while (constant->name && strcmp(constant->name, name)) ++constant;
+  if (!constant->name || bytes > constant->bytes) {
+    fprintf(stderr, "%s: the array in constant memory has fewer than the %zu bytes of the declaration\n", name, bytes);
+    exit(exit_fault);
+  }
+  FILE* const file = fopen(path, "rb");
+  if (!file || fread(constant->address, 1, bytes, file) != bytes) refuse("a constant cannot be read");
+  fclose(file);
+}
+
+void read_constants(Words& words) {
+  while (words.next < words.end && !strcmp(*words.next, "constant")) {
+    words.text();
+    const char* const name = words.text();
+    const size_t bytes = static_cast<size_t>(words.number());
+    fill_constant(name, bytes, words.text());
+  }
+}
+
 void read_arguments(Words& words) {
-  const char* const signature = host_signature();
+  const char* const signature = host_entries[host_entry_count - 1].signature;
   for (; words.next < words.end; ++call.count) {
     const int i = call.count;
     if (i == max_arguments || !signature[i]) refuse("the kernel takes fewer arguments than the declaration has");
@@ -95,6 +141,7 @@ void read_arguments(Words& words) {
     array.name = words.text();
     array.bytes = static_cast<size_t>(words.number());
     array.writable = !strcmp(words.text(), "mutable");
+    array.shared = array.writable && call.processes > 1;
     array.source = words.text();
     array.destination = words.text();
   }
@@ -119,29 +166,66 @@ double cpu_seconds() {
   return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
 }
 
-double timed(long launches) {
-  const double start = cpu_seconds();
-  for (long i = 0; i < launches; ++i) launch(call.grid, call.pointers);
-  return (cpu_seconds() - start) / static_cast<double>(launches);
+// All launches in order. A single one finds its block prepared.
+void run() {
+  for (int i = 0; i < host_entry_count; ++i) {
+    if (host_entry_count > 1) prepare_block(call.launches[i].block, false);
+    launch(host_entries[i], call.launches[i].grid, call.pointers);
+  }
 }
 
-bool is_out_of_bounds() {
-  bool found = false;
-  for (Array& array : call.arrays) found |= array.data && array.overrun_is_reported();
+double timed(long runs) {
+  const double start = cpu_seconds();
+  for (long i = 0; i < runs; ++i) run();
+  return (cpu_seconds() - start) / static_cast<double>(runs);
+}
+
+bool shared_memory_is_overrun() {
   for (size_t i = call.shared_bytes; i < max_dynamic_shared_bytes; ++i)
     if (static_cast<unsigned char>(host_dynamic_shared[i]) != 0xff) {
       fprintf(stderr, "out of bounds: dynamic shared memory was written %zu bytes past its end\n",
               i - call.shared_bytes);
       return true;
     }
-  return found;
+  return false;
+}
+
+bool is_out_of_bounds() {
+  bool found = false;
+  for (Array& array : call.arrays) found |= array.data && array.overrun_is_reported();
+  return found | shared_memory_is_overrun();
+}
+
+// Where the other process failed, ends this one in the same way.
+void end_like(int status) {
+  if (WIFSIGNALED(status)) raise(WTERMSIG(status));
+  if (!WIFEXITED(status) || WEXITSTATUS(status)) _exit(WIFEXITED(status) ? WEXITSTATUS(status) : exit_fault);
+}
+
+// The launch of that number by all processes. Those beside this one see its memory as it is now, and only shared arrays come back.
+void launch_together(int number) {
+  const HostEntry& entry = host_entries[number];
+  const dim3 grid = call.launches[number].grid;
+  const pid_t parent = getpid();
+  for (unsigned i = 1; i < call.processes; ++i) {
+    const pid_t child = fork();
+    if (child > 0) continue;
+    if (!child) prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (!child && getppid() != parent) _exit(exit_fault);
+    launch(entry, grid, call.pointers, i, call.processes);  // here, where there can be no further process
+    if (!child) _exit(shared_memory_is_overrun() ? exit_fault : 0);
+  }
+  launch(entry, grid, call.pointers, 0, call.processes);
+  for (int status = 0; wait(&status) > 0;) end_like(status);
 }
 
 void verify() {
   for (int pass = 0; pass < 2; ++pass) {
     place_arrays(pass ? Placement::at_start : Placement::at_end);
-    prepare_block(call.block, pass == 1);
-    printf("%.9f\n", timed(1));
+    for (int i = 0; i < host_entry_count; ++i) {
+      prepare_block(call.launches[i].block, pass == 1);
+      launch_together(i);
+    }
     if (is_out_of_bounds()) exit(exit_fault);
     for (Array& array : call.arrays) {
       if (array.data && *array.destination) array.save(pass ? ".1" : ".0");
@@ -162,17 +246,17 @@ void evict(size_t bytes) {
 void sample(long count, double min_seconds, size_t evicted_bytes) {
   static double one = timed(1);
   const bool is_short = !evicted_bytes && one < min_seconds;
-  const long launches = is_short ? static_cast<long>(min_seconds / (one > 1e-8 ? one : 1e-8)) + 1 : 1;
+  const long runs = is_short ? static_cast<long>(min_seconds / (one > 1e-8 ? one : 1e-8)) + 1 : 1;
   for (long i = 0; i < count; ++i) {
     if (evicted_bytes) evict(evicted_bytes);
-    printf("%.12f\n", timed(launches));
+    printf("%.12f\n", timed(runs));
   }
   fflush(stdout);
 }
 
 void answer_samples() {
   place_arrays(Placement::at_start);
-  prepare_block(call.block, false);
+  prepare_block(call.launches[0].block, false);
   timed(1);  // pages of the stacks and of the outputs are touched for the first time
   char line[128];
   while (fgets(line, sizeof line, stdin)) {
@@ -227,14 +311,9 @@ int main(int argc, char** argv) {
   explain_faults();
   Words words = {argv + 1, argv + argc};
   const bool is_sample = !strcmp(words.text(), "sample");
-  unsigned sizes[6];
-  for (unsigned& size : sizes) size = words.size();
-  call.grid = {sizes[0], sizes[1], sizes[2]};
-  call.block = {sizes[3], sizes[4], sizes[5]};
-  const unsigned long long threads = 1ull * sizes[3] * sizes[4] * sizes[5];
-  if (!threads || threads > max_threads_per_block) refuse("a block has 1 to 1024 threads");
-  call.shared_bytes = static_cast<size_t>(words.number());
-  if (call.shared_bytes > max_dynamic_shared_bytes) refuse("dynamic shared memory is limited to 48 KiB");
+  if (!is_sample) call.processes = words.size();
+  read_launches(words);
+  read_constants(words);
   read_arguments(words);
   is_sample ? answer_samples() : verify();
   fflush(stdout);

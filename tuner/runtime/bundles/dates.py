@@ -13,7 +13,7 @@ from pathlib import Path
 
 import platformdirs
 
-from tilewright.tuner.runtime.bundle_folder import (
+from tilewright.tuner.runtime.bundles.folder import (
     BrokenBundleError,
     CheckedFolder,
     OlderBundleError,

@@ -13,8 +13,9 @@ from typing import Any
 
 from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.problem import Problem
-from tilewright.tuner.runtime.bundle_dates import files_not_older
-from tilewright.tuner.runtime.bundle_folder import (
+from tilewright.tuner.compile.compilation import CompiledLaunch
+from tilewright.tuner.runtime.bundles.dates import files_not_older
+from tilewright.tuner.runtime.bundles.folder import (
     FORMAT,
     MAX_FILE_BYTES,
     BrokenBundleError,
@@ -69,7 +70,8 @@ class Bundle:
         if facts.get("source") != kernel.source_hash(choice.configuration.variant):
             self._left_aside(f"{problem}: measured with a source that this version does not have")
             return None
-        return replace(choice, cubin=self._cubin(facts)) if self.is_trusted else choice
+        cubin = self._cubin(facts) if self.is_trusted else None
+        return choice if cubin is None else replace(choice, cubin=cubin, launch=_launch(facts))
 
     def _cubin(self, facts: Mapping[str, Any]) -> bytes | None:
         name = facts.get("cubin")
@@ -105,6 +107,15 @@ class Bundle:
             self.cubins.update(document.get("cubins", {}).items())
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise BrokenBundleError(f"{name} lacks a part of a {FORMAT}: {error!r}") from error
+
+
+def _launch(facts: Mapping[str, Any]) -> CompiledLaunch | None:
+    """What the compiler of the cubin decided, where the bundle says so; raises BrokenBundleError."""
+    stated = facts.get("compiled_launch")
+    try:
+        return None if stated is None else CompiledLaunch(**stated)
+    except TypeError as error:
+        raise BrokenBundleError(f"compiled_launch is not one: {error}") from error
 
 
 def _key(slug: str, facts: Mapping[str, Any]) -> Key:

@@ -1,0 +1,49 @@
+"""Tuned kernels in PyTorch programs: `import tilewright.torch as tw`. See docs/pytorch.md."""
+
+import importlib
+
+from tilewright.tuner.pytorch.convolution import conv2d
+from tilewright.tuner.pytorch.gated import linear_gated
+from tilewright.tuner.pytorch.norms import add_layer_norm, add_rms_norm, layer_norm, rms_norm
+from tilewright.tuner.pytorch.plans import Decision, FallbackWarning, status, use
+from tilewright.tuner.pytorch.products import gemm, gemm_, gemv, linear
+from tilewright.tuner.pytorch.softmax import softmax
+
+
+_LATER = {
+    "record": "tilewright.tuner.pytorch.recording",
+    "accelerate": "tilewright.tuner.pytorch.acceleration.accelerate",
+    "Acceleration": "tilewright.tuner.pytorch.acceleration.result",
+    "AccelerationWarning": "tilewright.tuner.pytorch.acceleration.result",
+}
+"""What needs the launcher: a program that uses none of it does not wait for that."""
+
+
+def __getattr__(name: str) -> object:
+    """What is imported when it is asked for."""
+    if name in _LATER:
+        return getattr(importlib.import_module(_LATER[name]), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+__all__ = [
+    "Acceleration",
+    "AccelerationWarning",
+    "Decision",
+    "FallbackWarning",
+    "accelerate",
+    "add_layer_norm",
+    "add_rms_norm",
+    "conv2d",
+    "gemm",
+    "gemm_",
+    "gemv",
+    "layer_norm",
+    "linear",
+    "linear_gated",
+    "record",
+    "rms_norm",
+    "softmax",
+    "status",
+    "use",
+]

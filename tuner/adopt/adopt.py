@@ -1,0 +1,181 @@
+"""Folders of kernels from a script: it runs with its calls intercepted, and each call becomes a folder."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import shutil
+import tempfile
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from tilewright.kernels.catalogue import BrokenDeclarationError, catalogue
+from tilewright.kernels.own import own_kernel
+from tilewright.tuner.adopt.declaration import Declaration
+from tilewright.tuner.adopt.meaning import candidates, meaning, posed
+from tilewright.tuner.adopt.run import AdoptionError, intercepted
+from tilewright.tuner.adopt.source import Arguments, headers, is_known, variant_source
+
+USELESS_FLAGS = re.compile(r"-O\d|-?-arch=.*|-?-gpu-architecture=.*|-?-generate-code.*|-gencode.*|-lineinfo|-?-std=.*|-v|-w|-Xptxas.*|-Wno-.*|-Xcompiler.*|-lcuda.*|-fPIC|-allow-unsupported-compiler")  # fmt: skip  # noqa: E501
+"""Flags that Tilewright gives itself, or that mean nothing to NVRTC."""
+
+NEEDS_A_CHECK = "how many there are depends on the configuration, so it needs a `check` of yours"
+
+
+@dataclass(frozen=True)
+class Adopted:
+    """One call: the folder it became, or why it did not, and what its user should know."""
+
+    call: int
+    kernel_name: str
+    folder: Path | None
+    refused: str = ""
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Adoption:
+    """All calls of a script; `notes` are about the script as a whole."""
+
+    calls: list[Adopted]
+    notes: list[str]
+
+
+def adopt(
+    script: Path,
+    arguments: Sequence[str] = (),
+    *,
+    target: Path,
+    python: str,
+    limit_s: float,
+    limit_bytes: int,
+    others: Sequence[Path] = (),
+) -> Adoption:
+    """Runs the script and makes folders in `target`, which appear together at the end; raises AdoptionError.
+
+    `others` are folders of kernels whose names are taken.
+    """
+    with workplace(target) as (run, made):
+        calls = intercepted(script, arguments, run, python=python, limit_s=limit_s, limit_bytes=limit_bytes)
+        is_tuned = any(not record["is_run"] for record in calls.records)
+        taken = set(catalogue().by_name)
+        adopted = []
+        for number, record in enumerate(calls.records, 1):
+            if is_tuned and record["is_run"]:
+                continue
+            one = made_from(number, record, run, made, taken, others)
+            adopted.append(one)
+            if one.folder is not None:
+                taken.add(one.folder.name)
+        return Adoption(placed(adopted, target), calls.notes)
+
+
+@contextlib.contextmanager
+def workplace(target: Path) -> Iterator[tuple[Path, Path]]:
+    """Two folders for a while, on the file system of `target`: for files, and for folders on their way there."""
+    try:
+        temporary = tempfile.TemporaryDirectory(
+            prefix=".adopt-", dir=next(one for one in _upwards(target) if one.exists())
+        )
+    except OSError as error:
+        raise AdoptionError(f"{target} cannot be written: {error.strerror}") from error
+    with temporary as made_in:
+        run, made = Path(made_in) / "run", Path(made_in) / "made"
+        run.mkdir()
+        made.mkdir()
+        yield run, made
+
+
+def placed(adopted: Sequence[Adopted], target: Path) -> list[Adopted]:
+    """The same with their folders in `target`; raises AdoptionError, and moves none, where one is there already."""
+    there = [one.folder.name for one in adopted if one.folder and (target / one.folder.name).exists()]
+    if there:
+        raise AdoptionError(f"{target / there[0]} exists already: name another place by --folder")
+    for one in adopted:
+        if one.folder is not None:
+            target.mkdir(parents=True, exist_ok=True)
+            one.folder.rename(target / one.folder.name)
+    return [replace(one, folder=one.folder and target / one.folder.name) for one in adopted]
+
+
+def _upwards(folder: Path) -> list[Path]:
+    """The folder and those around it, which are on the same file system if they are to be made."""
+    return [folder.absolute(), *folder.absolute().parents]
+
+
+def made_from(
+    number: int, record: Mapping[str, Any], run: Path, made: Path, taken: Collection[str], others: Sequence[Path]
+) -> Adopted:
+    """One call's folder in `made`; its files of arrays are in `run`."""
+    kernel_name = record["kernel_name"]
+    reason = record.get("refused") or _refusal(record)
+    if reason:
+        return Adopted(number, kernel_name, None, reason)
+    kept = [flag for flag in record["flags"] if not USELESS_FLAGS.fullmatch(flag)]
+    notes = [*record["notes"]]
+    if len(kept) < len(record["flags"]):
+        notes.append(f"without the flags {' '.join(flag for flag in record['flags'] if flag not in kept)}")
+    record = {**record, "flags": kept}
+    folder = made / _name(kernel_name, taken)
+    try:
+        declaration = _write(record, folder, run)
+        found = meaning(own_kernel(folder, others), candidates(record))
+        if found.changing:
+            shutil.rmtree(folder)
+            declaration = _write(posed(record, found.changing), folder, run)
+            own_kernel(folder, others)
+    except AdoptionError as error:
+        return Adopted(number, kernel_name, None, str(error))
+    except BrokenDeclarationError as error:
+        shutil.rmtree(folder)
+        return Adopted(number, kernel_name, None, f"its declaration cannot be loaded: {error.reason}")
+    notes += found.notes
+    notes += [f"{one} is all zeros and is read: random numbers take their place" for one in declaration.zero_inputs]
+    notes += [f"{one} gets a number from each block: {NEEDS_A_CHECK}" for one in declaration.partial]
+    if not declaration.knows_shared_bytes:
+        notes.append("its static shared memory could not be told: declare static_shared_bytes")
+    if not declaration.is_for_any_size:
+        notes.append("for this size only")
+    return Adopted(number, kernel_name, folder, "", tuple(notes))
+
+
+def _write(record: Mapping[str, Any], folder: Path, run: Path) -> Declaration:
+    """The declaration, which is in the folder with all its files; raises AdoptionError, and writes nothing then."""
+    source = f"{folder.name}.cu"
+    text = variant_source(record)
+    declaration = Declaration(record, folder.name, source)
+    folder.mkdir()
+    (folder / source).write_text(text, encoding="utf-8")
+    (folder / "declaration.py").write_text(declaration.text, encoding="utf-8")
+    for header, content in headers(record, text).items():
+        (folder / header).parent.mkdir(parents=True, exist_ok=True)
+        (folder / header).write_text(content, encoding="utf-8")
+    for file, kept_as in declaration.files().items():
+        shutil.copy(run / file, folder / kept_as)
+    return declaration
+
+
+def _refusal(record: Mapping[str, Any]) -> str | None:
+    """Why the call cannot be taken over, where its record does not say so."""
+    unknown = [one["dtype"] for one in record["arguments"] if not is_known(one["dtype"])]
+    if unknown:
+        return f"an argument is of {unknown[0]}, which is not supported"
+    count = Arguments(record).count
+    if count is not None and count != len(record["arguments"]):
+        return f"the function takes {count} arguments, and {len(record['arguments'])} are passed"
+    if not any(one["kind"] == "tensor" for one in record["arguments"]):
+        return "it has no array among its arguments"
+    return None
+
+
+def _name(kernel_name: str, taken: Collection[str]) -> str:
+    """The kernel's name in Tilewright: lower case, and not taken."""
+    bare = kernel_name.partition("<")[0].rpartition("::")[2].strip().lower()
+    name = re.sub(r"^[^a-z]+", "", re.sub(r"\W", "_", bare)) or "kernel"
+    number = 2
+    unique = name
+    while unique in taken:
+        unique, number = f"{name}_{number}", number + 1
+    return unique

@@ -1,0 +1,131 @@
+"""Which parameters of a kernel without an answer change what it computes: those pose a problem, and tune nothing."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations
+from typing import Any
+
+from tilewright.kernels.kernel import Kernel, Launch
+from tilewright.kernels.problem import Problem
+from tilewright.kernels.space import Configuration, Values
+from tilewright.tuner.devices.cpu.device import CpuDevice
+from tilewright.tuner.errors import TrialFailure, TunerError
+
+FEWEST_VALUES = 3
+"""Of two values whose results differ one may be a fault of the source; three that all differ are three problems."""
+
+BLOCKS_ALONG_AN_AXIS = 2
+"""Of the grid that is launched: what a parameter does to the result, it does in a few blocks."""
+
+LIMIT_S = 120.0
+
+
+@dataclass(frozen=True)
+class Meaning:
+    """The parameters that change the result; `untold` are those of which nobody knows, and `why`."""
+
+    changing: tuple[str, ...] = ()
+    untold: tuple[str, ...] = ()
+    why: str = ""
+
+    @property
+    def notes(self) -> list[str]:
+        """What the kernel's user should know of it."""
+        notes = []
+        if self.changing:
+            notes.append(f"{', '.join(self.changing)}: changes the result, so it is an axis of the problem now")
+        if self.untold:
+            notes.append(f"{', '.join(self.untold)}: may change the result, which was not found out ({self.why})")
+        return notes
+
+
+def candidates(record: Mapping[str, Any]) -> list[str]:
+    """Parameters that may change the result without changing the launch, where the script says nothing of it.
+
+    Only those of a declaration whose functions take none of them, so that it can read them from the problem.
+    """
+    if record["answer"] is not None or record["verify"] is not None or record["definitions"] or record["view"] != "c":
+        return []
+    launch = f"{record['grid']} {record['block']} {record['shared']}"
+    text = "\n".join(one["text"] for one in record["sources"])
+    return [
+        name
+        for name, values in record["parameters"].items()
+        if len(values) >= FEWEST_VALUES and not re.search(rf"\bc\.{name}\b", launch) and re.search(rf"\b{name}\b", text)
+    ]
+
+
+def meaning(kernel: Kernel, names: Sequence[str], limit_s: float = LIMIT_S) -> Meaning:
+    """What a few blocks compute on the CPU: each parameter's default, first and last value, compared in pairs."""
+    if not names:
+        return Meaning()
+    until = time.monotonic() + limit_s
+    [variant] = kernel.variants
+
+    def launch(values: Values, problem: Problem) -> Launch:
+        whole = variant.launch(values, problem)
+        x, y, z = (min(BLOCKS_ALONG_AN_AXIS, size) for size in whole.grid)
+        return replace(whole, grid=(x, y, z))
+
+    part = replace(kernel, variants=(replace(variant, launch=launch),))
+    problem = part.problem(kernel.example_shape)
+    changing: list[str] = []
+    told = 0
+    device = CpuDevice()
+    try:
+        for name in names:
+            if time.monotonic() > until:
+                return Meaning(tuple(changing), tuple(names[told:]), f"comparing took over {limit_s:g} s")
+            if all(_differ(device, part, problem, pair) for pair in _pairs(device, part, problem, name)):
+                changing.append(name)
+            told += 1
+    except TunerError as error:
+        return Meaning(tuple(changing), tuple(names[told:]), str(error).strip().splitlines()[0])
+    finally:
+        device.close()
+    return Meaning(tuple(changing))
+
+
+def _pairs(
+    device: CpuDevice, kernel: Kernel, problem: Problem, name: str
+) -> Iterator[tuple[Configuration, Configuration]]:
+    """The pairs of three configurations that differ in this parameter only."""
+    default = kernel.default_configuration(kernel.space(problem, device.model.limits))
+    values = next(one.values for one in kernel.variants[0].parameters if one.name == name)
+    own = default.values[name]
+    three = [own, *[value for value in (values[0], values[-1], values[len(values) // 2]) if value != own][:2]]
+    yield from combinations([Configuration.of(default.variant, {**default.values, name: one}) for one in three], 2)
+
+
+def _differ(device: CpuDevice, kernel: Kernel, problem: Problem, pair: tuple[Configuration, Configuration]) -> bool:
+    """Whether two configurations compute something else; one that fails does not count as such."""
+    [variant] = kernel.variants
+    parameters = tuple(replace(one, default=pair[0].values[one.name]) for one in variant.parameters)
+    bench = device.bench(replace(kernel, variants=(replace(variant, parameters=parameters),)), problem, seed=1)
+    try:
+        return not bench.verify(bench.compile(pair[1])).is_right
+    except TrialFailure:
+        return False
+    finally:
+        bench.close()
+
+
+def posed(record: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
+    """The record of the same kernel with these parameters as axes of its problem."""
+    text_of = {name: f'p.shape["{name}"]' for name in names}
+
+    def read(expression: str) -> str:
+        for name, text in text_of.items():
+            expression = re.sub(rf"\bc\.{name}\b", text, expression)
+        return expression
+
+    return {
+        **record,
+        "parameters": {name: values for name, values in record["parameters"].items() if name not in text_of},
+        "posed": {name: record["parameters"][name] for name in names},
+        "restrictions": [one | {"expression": read(one["expression"])} for one in record["restrictions"]],
+    }

@@ -1,0 +1,74 @@
+"""Expressions and functions that a declaration is made of."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+
+def made(name: str, contents: Mapping[str, Any], shape: str) -> str | None:
+    """An expression that makes such contents; None where Tilewright draws the like by itself."""
+    match contents:
+        case {"kind": "file"}:
+            return f'np.load(FOLDER / "{name}.npy")'
+        case {"kind": "full", "value": value}:
+            return f"np.full({shape}, {value!r})" if math.isfinite(value) else f'np.full({shape}, float("{value}"))'
+        case {"kind": "seeded", "method": method, "seed": seed, "elements": elements, "dtype": dtype}:
+            drawn = f"np.random.RandomState({seed}).{method}({elements}).astype(np.{dtype})"
+            return f"{drawn}.reshape({shape})"
+        case {"kind": "normal", "mean": mean, "deviation": deviation}:
+            return None if (mean, deviation) == (0, 1) else f"generator.normal({mean!r}, {deviation!r}, {shape})"
+        case {"kind": "uniform", "low": low, "high": high}:
+            if (low, high) == (0, 1):
+                return f"generator.random({shape}, np.float32)"
+            return f"generator.uniform({low!r}, {high!r}, {shape})"
+    raise ValueError(contents)
+
+
+def quoted(text: str) -> str:
+    """The text in double quotes."""
+    return f'"{text}"'
+
+
+def answer_file(name: str) -> str:
+    """The file of what is right in that argument."""
+    return f"answer_{name}.npy"
+
+
+FUNCTION = 'def {}:\n    """{}"""\n    return {{{}}}'
+
+REFERENCE = '''\
+def reference(_problem, arrays, _scalars):
+    """The script's answer for each argument, and the arrays before the launch."""
+    return [{answers}], arrays'''
+
+BY_ANSWER = '''\
+def check(outputs, expected):
+    """As numpy.allclose has it with the script's atol."""
+    for name, right in zip([{names}], expected[0], strict=True):
+        if right is not None and not np.allclose(right.ravel(), outputs[name].ravel(), atol={atol!r}):
+            return f"{{name}} is off by up to {{np.abs(outputs[name].ravel() - right.ravel()).max():.3g}}"
+    return None'''
+
+BY_VERIFY = '''\
+def check(outputs, expected):
+    """By the script's own function."""
+    answer, arrays = expected
+    results = [outputs.get(name, arrays.get(name)) for name in [{names}]]
+    return None if {call} else "the script's verify does not accept it"'''
+
+RESULTS = '''\
+def reference(_problem, _arrays, _scalars):
+    """What the program computed."""
+    return {{
+{results}
+    }}'''
+
+FAULT = '''\
+def fault(p):
+    """The sizes found there only: nothing says how its arrays follow from others."""
+    for axis, sizes in {{{sizes}}}.items():
+        if p.shape[axis] not in sizes:
+            return axis, f"must be {{' or '.join(map(str, sizes))}}, as found there"
+    return None'''

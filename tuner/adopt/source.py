@@ -1,0 +1,227 @@
+"""A script's source as a variant's: what Kernel Tuner would define in front of it, defaults, and its headers."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tilewright.kernels.dtypes import C_TYPES
+from tilewright.tuner.adopt.run import AdoptionError
+from tilewright.tuner.adopt.shared import static_shared_bytes
+from tilewright.tuner.kernel_check.parameters import COMMENT, parameters_of
+
+_GUARDED = r"(#[ \t]*ifndef[ \t]+{name}\b[^\n]*\n[ \t]*#[ \t]*define[ \t]+{name})\b[^\n]*"
+_UNGUARDED = r"^[ \t]*#[ \t]*define[ \t]+{name}\b(?!\()[^\n]*"
+_DEFINITION = re.compile(r"^[ \t]*#[ \t]*define\b[^\n]*", re.MULTILINE)
+_INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*"([^"]+)"', re.MULTILINE)
+_UNROLL = re.compile(r"^[ \t]*#[ \t]*pragma[ \t]+unroll[ \t(]+(\w*loop_unroll_factor\w*)\)?[ \t]*$", re.MULTILINE)
+
+
+def macro_of(name: str, values: Sequence[Any]) -> str:
+    """The parameter's name in Tilewright, where a parameter is a whole number of at least two letters."""
+    admitted = len(name) > 1 and name not in {"get", "items", "keys", "values", "variant"}
+    return name if admitted and all(type(value) is int for value in values) else f"{name}_index"
+
+
+def origin_of(record: Mapping[str, Any]) -> str:
+    """Where the kernel is taken over from, in words."""
+    return str(record.get("origin", "a script of Kernel Tuner's"))
+
+
+def variant_source(record: Mapping[str, Any]) -> str:
+    """The text of the variant's `.cu`."""
+    body = _body(record["sources"], record["parameters"])
+    for name, values in record["parameters"].items():
+        if macro_of(name, values) == name:
+            body = _with_default(body, name, record["default"][name])
+    for name in record.get("posed", {}):
+        body = _with_default(body, name, record["default"][name])
+    for name, values in record["constants"].items():
+        body = _filled(body, name, values)
+    body = _UNROLL.sub(r"#if \1 != 0\n#pragma unroll \1\n#endif", body)
+    return f"{_front(record, body)}\n{textwrap.dedent(body).strip()}\n"
+
+
+def _body(sources: Sequence[Mapping[str, Any]], parameters: Mapping[str, Sequence[Any]]) -> str:
+    """The source, or all sources with the values that each is for."""
+    if len(sources) == 1:
+        return str(sources[0]["text"])
+    parts = []
+    for place, one in enumerate(sources):
+        when = " && ".join(_equals(name, value, parameters[name]) for name, value in one["when"].items())
+        parts.append(f"#{'elif' if place else 'if'} {when}\n{one['text'].strip()}")
+    return "\n".join([*parts, "#endif"])
+
+
+def _equals(name: str, value: Any, values: Sequence[Any]) -> str:
+    macro = macro_of(name, values)
+    return f"{macro} == {value if macro == name else values.index(value)}"
+
+
+def _with_default(text: str, name: str, default: int) -> str:
+    """The text, which takes the parameter from outside and defines the default where it has a definition."""
+    guarded, count = re.subn(_GUARDED.format(name=name), rf"\g<1> {default}", text)
+    if count:
+        return guarded
+    return re.sub(
+        _UNGUARDED.format(name=name),
+        f"#ifndef {name}\n#define {name} {default}\n#endif",
+        text,
+        count=1,
+        flags=re.MULTILINE,
+    )
+
+
+def _filled(text: str, symbol: str, values: str) -> str:
+    """The text, whose constant memory has these values from the start: no compiler takes them for fixed."""
+    declared = rf"(__constant__[^;={{}}]*?\b{symbol}\s*(?:\[[^\]]*\]\s*)*);"
+    filled, count = re.subn(
+        declared,
+        lambda found: f"{found[1]} = {{\n{textwrap.fill(values, 116, break_on_hyphens=False)}}};",
+        text,
+        count=1,
+    )
+    if not count:
+        raise AdoptionError(f"the source has no __constant__ {symbol}, which cmem_args fill")
+    return filled
+
+
+def _front(record: Mapping[str, Any], body: str) -> str:
+    """What stands before the source, so that it finds what Kernel Tuner gives it."""
+    names = record["parameters"]
+    lines = [f"// Taken over from {origin_of(record)}; its parameters: {', '.join(names) or 'none'}."]
+    own = {"kernel_tuner": "1"} | {f"grid_size_{axis}": f"gridDim.{axis}" for axis in "xyz"}
+    own |= {f"block_size_{axis}": str(one) for axis, one in zip("xyz", record["block"], strict=True)}
+    if record["defines"] is None:
+        lines += [f"#define {name} {text}" for name, text in own.items() if name not in names and _mentions(body, name)]
+    else:
+        lines += [f"#define {name} {text}" for name, text in record["defines"].items() if name not in names]
+    for name in ("REAL", "REAL_BYTES"):
+        if _mentions(body, name):
+            lines.append(f"#undef {name}")
+    lines += [f"#define {name} SHAPE_{name.upper()}" for name in record.get("posed", {})]
+    if record.get("precision"):
+        lines.append(f"#define {record['precision']} REAL")
+    for name, values in names.items():
+        macro = macro_of(name, values)
+        if macro != name:
+            for place, value in enumerate(values):
+                lines += [f"#{'elif' if place else 'if'} {macro} == {place}", f"#define {name} {value}"]
+            lines.append("#endif")
+    return "\n".join([*lines, ""])
+
+
+def _mentions(text: str, name: str) -> bool:
+    return re.search(rf"\b{name}\b", text) is not None
+
+
+def headers(record: Mapping[str, Any], text: str) -> dict[str, str]:
+    """The texts of all files that the source includes in quotes and that are there, by the names it has for them."""
+    found: dict[str, str] = {}
+    folders = [Path(one) for one in record["folders"]]
+    folders += [Path(flag[2:]) for flag in record["flags"] if flag.startswith("-I") and len(flag) > 2]
+    waiting = [*_INCLUDE.findall(text), *record["others"]]
+    while waiting:
+        name = waiting.pop()
+        places = (folder / name for folder in folders)
+        path = next((place for place in places if place.is_file()), None)
+        if path is None or name in found or Path(name).is_absolute() or ".." in Path(name).parts:
+            continue
+        found[name] = path.read_text(encoding="utf-8")
+        waiting += _INCLUDE.findall(found[name])
+    return found
+
+
+class Arguments:
+    """Names and roles of a call's arguments, as its source shows them."""
+
+    def __init__(self, record: Mapping[str, Any]) -> None:
+        source = COMMENT.sub(" ", record["sources"][0]["text"])
+        text = _DEFINITION.sub(" ", source)
+        entry = record["kernel_name"].partition("<")[0].rpartition("::")[2].strip()
+        parts = parameters_of(text, entry)
+        given = record["arguments"]
+        self._text, self._body = text, _body_of(text, entry)
+        plain = [name for name, values in record["parameters"].items() if macro_of(name, values) == name]
+        posed = record.get("posed", {})
+        shared = static_shared_bytes(_body_of(source, entry), source, [*plain, *posed])
+        for name in posed if shared else ():
+            shared = re.sub(rf"\bc\.{name}\b", f'p.shape["{name}"]', str(shared))
+        self.static_shared_bytes = shared
+        self.parts = parts if parts is not None and len(parts) == len(given) else None
+        self.count = None if parts is None else len(parts)
+        names = [_name_of(part) for part in self.parts or ()]
+        is_clear = len(names) == len(set(names)) == len(given) and all(name.isidentifier() for name in names)
+        self.names = names if is_clear else [f"argument{place}" for place in range(1, len(given) + 1)]
+        self._is_clear = is_clear
+        if len(record["sources"]) > 1:  # another text for each case: what this one declares, others need not
+            self.static_shared_bytes = "" if "__shared__" not in source else None
+
+    def role(self, place: int, argument: Mapping[str, Any], *, is_answer: bool, elements: int | None) -> str:
+        """`input`, `inout` or `output`. `is_answer`: whether the script says what is right in it.
+
+        An output is only assigned to, begins as zeros and has as many `elements` as the problem; anything else that
+        may be written is uploaded before a launch, as Kernel Tuner does.
+        """
+        if not self._is_clear or self.parts is None:
+            return "inout"
+        name, part = self.names[place], self.parts[place]
+        if not is_answer and re.search(r"\bconst\b", part.partition("*")[0]):
+            return "input"
+        uses = len(re.findall(rf"(?<!\.)\b{name}\b", self._body))
+        indexed = rf"(?<!\.)\b{name}\s*\[(?:[^\[\]]|\[[^\]]*\])*\]"
+        reads = len(re.findall(rf"(?<![&\w]){indexed}(?!\s*(?:[-+*/|&^%]?=(?!=)|<<=|>>=|\+\+|--|\.|\[))", self._body))
+        before = len(re.findall(rf"(?:\+\+|--|&)\s*{indexed}", self._body))
+        if not is_answer and uses and reads == uses and not before:
+            return "input"
+        assigned = len(re.findall(rf"{indexed}\s*=(?!=)", self._body))
+        size = 1
+        for one in argument["shape"]:
+            size *= one
+        is_zero = argument["contents"] == {"kind": "full", "value": 0} and size == elements
+        return "output" if assigned == uses > 0 and is_zero else "inout"
+
+    def is_of_blocks(self, name: str) -> bool:
+        """Whether each block writes its own number into the array: in the kernel, or in a function that it calls."""
+        for called, given in re.findall(r"\b(\w+)\s*(?:<[^;(){}]*>)?\s*\(([^;(){}]*)\)\s*;", self._body):
+            places = [place for place, one in enumerate(given.split(",")) if one.strip() == name]
+            parts = parameters_of(self._text.replace("__device__", "__global__"), called) if places else None
+            if parts is not None and any(
+                place < len(parts) and _is_of_blocks(_name_of(parts[place]), _body_of(self._text, called, "__device__"))
+                for place in places
+            ):
+                return True
+        return _is_of_blocks(name, self._body)
+
+
+_OF_BLOCKS = r"[\s()+*]*(?:(?:blockIdx|gridDim)\.[xyz][\s()+*]*)+"
+
+
+def _is_of_blocks(name: str, body: str) -> bool:
+    return re.search(rf"\b{name}\s*\[{_OF_BLOCKS}\]\s*=(?!=)", body) is not None
+
+
+def _name_of(part: str) -> str:
+    words = re.findall(r"\w+", part.partition("[")[0])
+    return words[-1] if words else ""
+
+
+def _body_of(text: str, entry: str, kind: str = "__global__") -> str:
+    """What stands between the braces of the function."""
+    start = re.search(rf"{kind}[^;{{}}]*?\b{re.escape(entry)}\s*\([^{{;]*\{{", text)
+    if start is None:
+        return ""
+    depth = 1
+    for place in range(start.end(), len(text)):
+        depth += {"{": 1, "}": -1}.get(text[place], 0)
+        if depth == 0:
+            return text[start.end() : place]
+    return text[start.end() :]
+
+
+def is_known(dtype: str) -> bool:
+    """Whether an argument may have it."""
+    return dtype in C_TYPES

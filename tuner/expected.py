@@ -1,0 +1,118 @@
+"""What a kernel's outputs must be for certain inputs: by its reference, its own check, or a configuration of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import reduce
+from typing import Any
+
+import numpy as np
+
+from tilewright.kernels.dtypes import UNIT_ROUNDOFF, is_integer, sum_dtype
+from tilewright.kernels.kernel import Arrays, Kernel, Tensor
+from tilewright.kernels.problem import Limits, Problem
+from tilewright.kernels.reference import Reference, close_to
+from tilewright.kernels.space import Configuration
+from tilewright.tuner.errors import OwnFunctionError, declared
+from tilewright.tuner.outcome import Verification
+from tilewright.tuner.verify import compare, worse
+
+
+@dataclass(frozen=True)
+class Expected:
+    """`references` by output; with a check of the kernel's own, what the reference `returned` instead.
+
+    `verified`: how, where that is not against a reference.
+    """
+
+    kernel: Kernel
+    problem: Problem
+    references: dict[str, Reference] = field(repr=False)
+    returned: Any = field(default=None, repr=False)
+    verified: str = ""
+
+    def compare(self, outputs: Arrays) -> Verification:
+        """The worst over all outputs."""
+        if self.kernel.check is not None:
+            try:
+                reason = self.kernel.check(outputs, self.returned) or ""
+            except Exception as error:  # noqa: BLE001 - somebody's code, on whatever a wrong kernel has computed
+                reason = f"it raised {type(error).__name__}: {error}"
+            return Verification(None, int(bool(reason)), reason=str(reason), verified=self.verified)
+        several = len(self.kernel.outputs) > 1
+        verifications = (
+            replace(
+                compare(outputs[tensor.name], self.references[tensor.name], tensor.dtype_for(self.problem)),
+                tensor=tensor.name if several else "",
+                verified=self.verified,
+            )
+            for tensor in self.kernel.outputs
+        )
+        return reduce(worse, verifications)
+
+    def widened(self, times: float) -> Expected:
+        """The same with bounds that are so many times as wide."""
+        references = {}
+        for tensor in self.kernel.outputs:
+            reference = self.references[tensor.name]
+            own = UNIT_ROUNDOFF[sum_dtype(tensor.dtype_for(self.problem))]
+            references[tensor.name] = replace(reference, unit_roundoff=times * (reference.unit_roundoff or own))
+        return replace(self, references=references)
+
+    def poison(self, tensor: Tensor) -> np.ndarray[Any, Any] | None:
+        """What an output holds before a launch: all bits of an integer that is right turned, as no integer is NaN.
+
+        None where NaN patterns do, or nobody knows what is right.
+        """
+        dtype = tensor.dtype_for(self.problem)
+        if not is_integer(dtype) or tensor.name not in self.references or tensor.is_read(self.problem):
+            return None
+        inverted: np.ndarray[Any, Any] = np.bitwise_not(self.references[tensor.name].value.astype(dtype))
+        return inverted
+
+
+def expected_of(kernel: Kernel, problem: Problem, arrays: Arrays, scalars: Mapping[str, float]) -> Expected:
+    """By the kernel's reference, or its check; raises OwnFunctionError where they do not fit the outputs."""
+    returned = None
+    if kernel.reference is not None:
+        with declared(kernel.name, "reference"):
+            returned = kernel.reference(problem, arrays, scalars)
+    if kernel.check is not None:
+        return Expected(kernel, problem, {}, returned, kernel.verified or "")
+    by_name = returned if isinstance(returned, Mapping) else {kernel.output.name: returned}
+    references = {}
+    for tensor in kernel.outputs:
+        if tensor.name not in by_name:
+            raise OwnFunctionError(kernel.name, "reference", f"it does not return {tensor.name}")
+        reference, dtype = by_name[tensor.name], tensor.dtype_for(problem)
+        if not isinstance(reference, Reference):
+            reference = close_to(np.asarray(reference), dtype)
+        shape = tuple(tensor.shape(problem))
+        if reference.value.shape != shape:
+            reason = f"{tensor.name} has the shape {shape}, and it returns {reference.value.shape}"
+            raise OwnFunctionError(kernel.name, "reference", reason)
+        references[tensor.name] = reference
+    return Expected(kernel, problem, references)
+
+
+def trusted_configuration(kernel: Kernel, problem: Problem, limits: Limits) -> Configuration | None:
+    """The configuration whose results are taken as right, where the kernel has neither reference nor check."""
+    if kernel.reference is not None or kernel.check is not None:
+        return None
+    space = kernel.space(problem, limits)
+    if not len(space):
+        reason = f"there is none, and no configuration for {problem} that could serve as one"
+        raise OwnFunctionError(kernel.name, "reference", reason)
+    return kernel.default_configuration(space)
+
+
+def expected_by(kernel: Kernel, problem: Problem, configuration: Configuration, outputs: Arrays) -> Expected:
+    """By what that configuration computed from the same inputs."""
+    references = {t.name: close_to(outputs[t.name], t.dtype_for(problem)) for t in kernel.outputs}
+    return Expected(kernel, problem, references, verified=f"against the configuration {configuration}, not a reference")
+
+
+def untrusted(kernel: Kernel, configuration: Configuration, reason: str) -> OwnFunctionError:
+    """The error where a configuration cannot serve as the reference that the kernel does not have."""
+    return OwnFunctionError(kernel.name, "reference", f"there is none, and {configuration}, in its place, {reason}")

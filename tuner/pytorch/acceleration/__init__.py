@@ -1,0 +1,1 @@
+"""`tilewright.torch.accelerate`: tuned kernels in a model where they make the whole of it faster."""

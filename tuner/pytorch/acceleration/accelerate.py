@@ -1,0 +1,255 @@
+"""`accelerate`: tuned kernels in a model where they make the whole of it faster, and nowhere else."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import nn
+
+from tilewright.tuner.errors import TunerError
+from tilewright.tuner.pytorch import plans
+from tilewright.tuner.pytorch.acceleration import lock as locks
+from tilewright.tuner.pytorch.acceleration import outputs
+from tilewright.tuner.pytorch.acceleration.candidates import Candidate, look_up, weigh
+from tilewright.tuner.pytorch.acceleration.installed import install, uninstall
+from tilewright.tuner.pytorch.acceleration.judge import Compiles, Judge, wins
+from tilewright.tuner.pytorch.acceleration.result import BOTH, COMPILED, EAGER, OURS, Acceleration, AccelerationWarning
+from tilewright.tuner.pytorch.acceleration.sites import Site, observe
+from tilewright.tuner.pytorch.acceleration.tuning import tune_now
+from tilewright.tuner.runtime.errors import warn
+from tilewright.tuner.runtime.launcher import resolved
+
+ROUNDS, LIMIT_S, TUNE_S = 15, 30.0, 5.0
+
+
+class NothingReplacedError(TunerError):
+    """There is a reason to leave the model as it is."""
+
+
+@dataclass(frozen=True)
+class _Request:
+    """What the caller said; see `accelerate`."""
+
+    tune: str | None
+    tune_seconds: float
+    tolerance: float | None
+    rounds: int
+    limit_s: float
+    compiles: Compiles | None
+
+
+def accelerate(
+    model: nn.Module,
+    sample: Any = None,
+    *,
+    lock: Path | str | None = None,
+    other_environment: bool = False,
+    tune: Literal["now"] | None = None,
+    tune_seconds: float = TUNE_S,
+    tolerance: float | None = None,
+    rounds: int = ROUNDS,
+    limit_s: float = LIMIT_S,
+    compiles: Compiles | None = torch.compile,
+) -> Acceleration:
+    """What was replaced in the model, and what that brought: a table, by `print`.
+
+    `sample`: a tensor, a tuple of positional or a mapping of named arguments, as the model will be called; it is called
+    as in `eval()`, and with gradients where they are recorded now. With `lock`, a file that `save` wrote, there is no
+    sample and nothing is measured; `other_environment` takes a lock that was made in another one. `tune="now"` searches
+    each problem without a result for `tune_seconds` in this process. `tolerance`: of the output, the norm of the
+    difference over its norm; by default what its dtype allows. `limit_s` is what each set of at most `rounds` rounds
+    may take. `compiles`: what makes the compiled model that is timed too; None leaves that out.
+
+    Whatever goes wrong leaves the model as it was, with one AccelerationWarning.
+    """
+    target = getattr(model, "_orig_mod", model)  # what torch.compile returned: the model that it compiles
+    uninstall(target)
+    try:
+        with _quietly() as said:
+            if lock is not None:
+                return _locked(target, Path(lock), other_environment=other_environment)
+            request = _Request(tune, tune_seconds, tolerance, rounds, limit_s, compiles)
+            return _judged(target, _call_of(sample), request, said)
+    except Exception as error:  # noqa: BLE001 - a model is somebody else's code, and the program must go on
+        uninstall(target)
+        words = str(error).strip() or type(error).__name__
+        reason = words if isinstance(error, TunerError) else f"{type(error).__name__}: {words.splitlines()[0]}"
+        warn(f"the model runs as it was: {reason}", AccelerationWarning)
+        found = error.candidates if isinstance(error, _NothingKnownError) else ()
+        return Acceleration(target, candidates=found, reason=reason)
+
+
+class _NothingKnownError(NothingReplacedError):
+    """No site has an answer; the sites say why, each for itself."""
+
+    def __init__(self, reason: str, candidates: Sequence[Candidate]) -> None:
+        super().__init__(reason)
+        self.candidates = candidates
+
+
+def _locked(model: nn.Module, path: Path, *, other_environment: bool) -> Acceleration:
+    device, runtime = _device_of(model), plans.runtime()
+    found = locks.read(path, model, device, runtime.kernels, other_environment=other_environment)
+    runtime.pin(found.configurations)
+    plans.look_again()
+    install(model, found.stands, with_gradients=found.with_gradients)
+    return Acceleration(
+        model,
+        found.stands,
+        with_gradients=found.with_gradients,
+        environment=locks.environment(device),
+        remarks=[f"{len(found.stands)} replacements by {path}; nothing was measured here."],
+    )
+
+
+def _judged(
+    model: nn.Module, run: Callable[[Callable[..., Any]], Any], request: _Request, said: list[str]
+) -> Acceleration:
+    device = _device_of(model)
+    with _evaluating(model):
+        expected, tolerance = _expected(model, run, request.tolerance)
+        candidates = _candidates(observe(model, lambda: run(model)), device, request, said)
+        result = Acceleration(
+            model,
+            candidates=candidates,
+            tolerance=tolerance,
+            with_gradients=torch.is_grad_enabled(),
+            environment=locks.environment(device),
+            kernels=plans.runtime().kernels,
+        )
+        judge = Judge(model, run, expected, device, request.rounds, request.limit_s, torch.is_grad_enabled())
+        try:
+            _settle(result, judge, request)
+        except BaseException:
+            uninstall(model)
+            raise
+    return result
+
+
+def _settle(result: Acceleration, judge: Judge, request: _Request) -> None:
+    """Fills in times and what is kept, and leaves the model so."""
+    for one in result.candidates:
+        if not one.reason:
+            weigh(one, request.tolerance)
+    chosen = [one for one in result.candidates if not one.reason]
+    if chosen:
+        judge.install(chosen)
+        result.error = judge.error()
+        if not result.error <= (result.tolerance or 0.0):
+            _turn_down(chosen, "the model's output is off by more than is allowed with all replacements")
+            chosen = []
+        else:
+            chosen = judge.choose(chosen)
+    if not chosen:
+        uninstall(judge.model)
+        result.reason = "no replacement makes the model faster"
+        return
+    settled = judge.settle(chosen, request.compiles)
+    result.times_ms, result.compiled_error = settled.times_ms, settled.compiled_error
+    result.remarks += [settled.failure] if settled.failure else []
+    if not wins(settled.times_ms, OURS, EAGER):
+        _turn_down(chosen, "the whole model is no faster with it")
+        uninstall(judge.model)
+        result.reason = "no replacement makes the model faster"
+        return
+    if settled.compiled_error is not None:
+        is_right = settled.compiled_error <= (result.tolerance or 0.0)
+        wins_compiled = is_right and wins(settled.times_ms, BOTH, COMPILED)
+        for one in chosen:
+            one.is_compiled = wins_compiled
+        why = "is no faster with it there" if is_right else "computes something else there"
+        result.remarks += [] if wins_compiled else [f"Under torch.compile nothing is replaced: the model {why}."]
+    compiled = [one for one in chosen if one.is_compiled]
+    result.stands = [one.site.stand(compiled=one.is_compiled) for one in chosen]
+    judge.install(chosen, compiled)
+    result.error = judge.error()
+
+
+def _turn_down(candidates: Sequence[Candidate], reason: str) -> None:
+    for one in candidates:
+        one.reason = reason
+
+
+def _candidates(sites: Sequence[Site], device: torch.device, request: _Request, said: list[str]) -> list[Candidate]:
+    """Every site with its answer, tuned now where that was asked for; raises where none has one."""
+    candidates = [look_up(site) for site in sites]
+    if request.tune == "now":
+        missing = {one.problem for one in candidates if one.problem and (not one.choice or one.choice.match != "exact")}
+        failures = tune_now(plans.runtime(), missing, resolved(str(device)), request.tune_seconds) if missing else {}
+        plans.look_again()
+        candidates = [look_up(site) for site in sites]
+        for one in candidates:
+            if one.choice is None and one.problem in failures:
+                one.reason = failures[one.problem]
+    if not sites:
+        raise NothingReplacedError("it calls nothing that a kernel of ours computes")
+    if all(one.choice is None for one in candidates):
+        first = next((one.reason for one in candidates if one.problem), candidates[0].reason)
+        because = f" ({said[0]})" if said else ""
+        raise _NothingKnownError(f"none of its {len(sites)} problems has an answer{because}: {first}", candidates)
+    return candidates
+
+
+def _expected(model: nn.Module, run: Callable[[Callable[..., Any]], Any], tolerance: float | None) -> tuple[Any, float]:
+    """The model's own output, and the difference that is allowed; raises where it is not the same in every call."""
+    expected = run(model)
+    allowed = outputs.tolerance_of(expected) if tolerance is None else tolerance
+    if not outputs.error(run(model), expected) <= allowed:
+        raise NothingReplacedError("its output differs from call to call, so that nothing can be compared with it")
+    return expected, allowed
+
+
+def _call_of(sample: Any) -> Callable[[Callable[..., Any]], Any]:
+    if sample is None:
+        raise NothingReplacedError("sample: give a tensor, a tuple of arguments or a mapping of named ones, or a lock")
+    if isinstance(sample, Mapping):
+        return lambda model: model(**sample)
+    arguments = tuple(sample) if isinstance(sample, tuple | list) else (sample,)
+    return lambda model: model(*arguments)
+
+
+def _device_of(model: nn.Module) -> torch.device:
+    """That of the parameters; raises where they are on several."""
+    devices = {one.device for one in [*model.parameters(), *model.buffers()]}
+    if len(devices) > 1:
+        raise NothingReplacedError(f"its parameters are on several devices: {', '.join(sorted(map(str, devices)))}")
+    device: torch.device = devices.pop() if devices else torch.get_default_device()
+    if device.type not in {"cpu", "cuda"}:
+        raise NothingReplacedError(f"kernels run on CUDA GPUs and on the CPU, not on {device.type}")
+    return device
+
+
+@contextmanager
+def _evaluating(model: nn.Module) -> Iterator[None]:
+    """As in `eval()`, and then every module in the mode that it was in."""
+    modes = {module: module.training for module in model.modules()}
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, is_training in modes.items():
+            module.training = is_training
+
+
+@contextmanager
+def _quietly() -> Iterator[list[str]]:
+    """What was warned of meanwhile by us, which is told in one warning; other warnings are shown."""
+    said: list[str] = []
+    show = warnings.showwarning
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", UserWarning)
+
+        def note(message: Warning | str, category: type[Warning], *place: Any, **named: Any) -> None:
+            if category.__module__.startswith("tilewright."):
+                said.append(str(message))
+            else:
+                show(message, category, *place, **named)
+
+        warnings.showwarning = note
+        yield said

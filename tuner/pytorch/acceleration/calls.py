@@ -1,0 +1,158 @@
+"""Which modules and functions of PyTorch an operator of ours can stand in for, and with which arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F  # noqa: N812 - its usual name
+
+from tilewright.tuner.pytorch.convolution import CONV2D
+from tilewright.tuner.pytorch.norms import LAYER_NORM, RMS_NORM
+from tilewright.tuner.pytorch.operator import PLAIN, Operator
+from tilewright.tuner.pytorch.products import GEMM, LINEAR
+from tilewright.tuner.pytorch.softmax import SOFTMAX
+
+
+class Call(NamedTuple):
+    """An operator of ours with its arguments. `shape`: the result's, where it is another view of the operator's."""
+
+    operator: Operator
+    arguments: tuple[Any, ...]
+    shape: tuple[int, ...] | None = None
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether no tensor is of a class of its own, whose owner would not know our operator."""
+        return all(type(one) in PLAIN for one in self.arguments if isinstance(one, Tensor))
+
+    def run(self) -> Any:
+        """The result."""
+        result = self.operator(*self.arguments)
+        return result if self.shape is None else result.view(self.shape)
+
+
+def entry(argument: Any) -> Hashable:
+    """What of an argument decides whether a call is one that was accepted; no GPU's number, as ranks have each one.
+
+    Beside device, type, shape and strides of a tensor it is the precision of autocast.
+    """
+    if isinstance(argument, Tensor):
+        kind = argument.device.type
+        autocast = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None
+        return kind, argument.dtype, tuple(argument.shape), tuple(argument.stride()), autocast
+    return tuple(argument) if isinstance(argument, list) else argument
+
+
+def entries(call: Call) -> tuple[Hashable, ...]:
+    """That of every argument, with the result's shape."""
+    return *[entry(one) for one in call.arguments], call.shape
+
+
+def _linear(x: Tensor, w: Tensor, b: Tensor | None = None) -> Call | None:
+    return Call(LINEAR, (x, w, b, "none", "fp32")) if w.dim() == 2 else None
+
+
+def _matmul(a: Tensor, b: Tensor) -> Call | None:
+    """Matrices, or as many of them on either side; batches of several dimensions become one."""
+    if not (isinstance(a, Tensor) and isinstance(b, Tensor)) or min(a.dim(), b.dim()) < 2:
+        return None
+    if a.dim() == b.dim() == 2:
+        return Call(GEMM, (a, b, 1.0, "fp32"))
+    if a.shape[:-2] != b.shape[:-2]:
+        return None
+    if a.dim() == 3:
+        return Call(GEMM, (a, b, 1.0, "fp32"))
+    shape = (*a.shape[:-1], b.shape[-1])
+    return Call(GEMM, (a.reshape(-1, *a.shape[-2:]), b.reshape(-1, *b.shape[-2:]), 1.0, "fp32"), tuple(shape))
+
+
+def _softmax(x: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: torch.dtype | None = None) -> Call | None:
+    if dim is None or dim not in {-1, x.dim() - 1} or dtype not in {None, x.dtype}:
+        return None
+    return Call(SOFTMAX, (x, dim))
+
+
+def _softmax_of_torch(x: Tensor, dim: int | None = None, dtype: torch.dtype | None = None) -> Call | None:
+    return _softmax(x, dim, dtype=dtype)
+
+
+def _layer_norm(
+    x: Tensor, normalized_shape: Any, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5
+) -> Call | None:
+    if len(normalized_shape) != 1 or weight is None or bias is None:
+        return None
+    return Call(LAYER_NORM, (x, weight, bias, float(eps)))
+
+
+def _rms_norm(x: Tensor, normalized_shape: Any, weight: Tensor | None = None, eps: float | None = None) -> Call | None:
+    if len(normalized_shape) != 1 or weight is None:
+        return None
+    return Call(RMS_NORM, (x, weight, float(torch.finfo(x.dtype).eps if eps is None else eps)))
+
+
+def _pair(value: Any) -> list[int]:
+    return [value, value] if isinstance(value, int) else list(value)
+
+
+def _conv2d(  # noqa: PLR0917 - PyTorch's own
+    x: Tensor, w: Tensor, b: Tensor | None = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: int = 1
+) -> Call | None:
+    if x.dim() != 4 or isinstance(padding, str):
+        return None
+    return Call(CONV2D, (x, w, b, _pair(stride), _pair(padding), _pair(dilation), groups, "none", "fp32"))
+
+
+FUNCTIONS: Mapping[Any, Callable[..., Call | None]] = {
+    F.linear: _linear,
+    torch.matmul: _matmul,
+    torch.Tensor.matmul: _matmul,
+    torch.mm: _matmul,
+    torch.Tensor.mm: _matmul,
+    torch.bmm: _matmul,
+    torch.Tensor.bmm: _matmul,
+    F.conv2d: _conv2d,
+    F.layer_norm: _layer_norm,
+    F.rms_norm: _rms_norm,
+    F.softmax: _softmax,
+    torch.softmax: _softmax_of_torch,
+    torch.Tensor.softmax: _softmax_of_torch,
+}
+"""By PyTorch's function, with its arguments; None for those that no kernel computes."""
+
+NAMES: Mapping[Any, str] = {function: function.__name__ for function in FUNCTIONS}
+"""How reports and locks call a function: a method and the function that does the same have one name."""
+
+
+def _of_convolution(module: nn.Conv2d, x: Tensor) -> Call | None:
+    if module.padding_mode != "zeros":
+        return None
+    return _conv2d(x, module.weight, module.bias, module.stride, module.padding, module.dilation, module.groups)
+
+
+MODULES: Mapping[type[nn.Module], Callable[[Any, Tensor], Call | None]] = {
+    nn.Linear: lambda module, x: _linear(x, module.weight, module.bias),
+    nn.Conv2d: _of_convolution,
+    nn.LayerNorm: lambda module, x: _layer_norm(x, module.normalized_shape, module.weight, module.bias, module.eps),
+    nn.RMSNorm: lambda module, x: _rms_norm(x, module.normalized_shape, module.weight, module.eps),
+    nn.Softmax: lambda module, x: _softmax(x, module.dim),
+}
+"""By PyTorch's class, with a module of exactly that class and its input."""
+
+
+def _of_foreign_norm(module: Any, x: Tensor) -> Call | None:
+    """By its weight and its eps; whether it computes what its name says is found by comparison."""
+    eps = getattr(module, "variance_epsilon", getattr(module, "eps", None))
+    return _rms_norm(x, module.weight.shape, module.weight, eps) if isinstance(eps, float) else None
+
+
+def stand_in(module: nn.Module) -> Callable[[Any, Tensor], Call | None] | None:
+    """What makes a call of such a module; None where there is nothing for its class.
+
+    Libraries of models have norms of their own, whose classes are named alike (`LlamaRMSNorm`).
+    """
+    known = MODULES.get(type(module))
+    is_norm = type(module).__name__.endswith("RMSNorm") and isinstance(getattr(module, "weight", None), Tensor)
+    return _of_foreign_norm if known is None and is_norm else known

@@ -1,0 +1,101 @@
+"""Which sites are worth a try in the model: an answer that is no slower than the library, right, and faster here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tilewright.kernels.problem import Problem
+from tilewright.tuner.pytorch.acceleration import outputs
+from tilewright.tuner.pytorch.acceleration.sites import Site
+from tilewright.tuner.pytorch.acceleration.timing import Contestant, play
+from tilewright.tuner.pytorch.plans import on_device_of
+from tilewright.tuner.pytorch.recorded_operators import REFUSALS, posed_problem
+from tilewright.tuner.runtime.choice import Choice
+from tilewright.tuner.statistics import median
+
+ROUNDS, LIMIT_S = 9, 1.0
+"""Of a site alone: who is ahead there is only asked to spare the model a trial."""
+
+
+@dataclass(eq=False)
+class Candidate:
+    """A site, what is known of its problem, and what was measured. `reason`: why PyTorch's own stays, else empty."""
+
+    site: Site
+    problem: Problem | None = None
+    choice: Choice | None = None
+    pytorch_ms: float | None = None
+    ours_ms: float | None = None
+    error: float | None = None
+    gain: float | None = None
+    is_compiled: bool = False
+    reason: str = ""
+
+    @property
+    def saved_ms(self) -> float:
+        """By times alone, of all its calls in one run."""
+        if self.pytorch_ms is None or self.ours_ms is None:
+            return 0.0
+        return self.site.calls * (self.pytorch_ms - self.ours_ms)
+
+
+def look_up(site: Site) -> Candidate:
+    """The candidate, with the configuration that is known for it."""
+    candidate = Candidate(site)
+    arguments = _as_called(site)
+    try:
+        candidate.problem = _problem(site, arguments)
+        candidate.choice = site.call.operator.plans.find(*arguments).choice
+    except REFUSALS as error:
+        candidate.reason = str(error)
+        return candidate
+    choice = candidate.choice
+    is_slower = choice.library_ms is not None and choice.time_ms is not None and choice.time_ms >= choice.library_ms
+    if choice.library_faster or is_slower:
+        times = f" ({choice.library_ms:.4g} ms; ours {choice.time_ms:.4g} ms)" if is_slower else ""
+        candidate.reason = f"the library was faster{times}"
+    return candidate
+
+
+def weigh(candidate: Candidate, tolerance: float | None) -> None:
+    """Compares it with PyTorch's own on the sample's tensors: the result, then the time."""
+    site = candidate.site
+    try:
+        expected, found = site.original(), site.call.run()
+    except REFUSALS as error:
+        candidate.reason = str(error)
+        return
+    candidate.error = outputs.error(found, expected)
+    allowed = outputs.tolerance_of(expected) if tolerance is None else tolerance
+    if not candidate.error <= allowed:
+        candidate.reason = f"its result is off by {candidate.error:.2g}, and {allowed:.2g} is allowed"
+        return
+    contestants = {"PyTorch": Contestant(site.original), "ours": Contestant(site.call.run)}
+    times_ms = play(contestants, _tensor(site.call.arguments).device, ROUNDS, LIMIT_S)
+    candidate.pytorch_ms, candidate.ours_ms = median(times_ms["PyTorch"]), median(times_ms["ours"])
+    if candidate.ours_ms >= candidate.pytorch_ms:
+        candidate.reason = f"PyTorch's own takes {candidate.pytorch_ms:.4g} ms here, ours {candidate.ours_ms:.4g} ms"
+
+
+def _problem(site: Site, arguments: Sequence[Any]) -> Problem:
+    operator = site.call.operator
+    with on_device_of(_tensor(arguments)):
+        posed = operator.plans.posed(*arguments)
+        return posed_problem(operator.kernel, posed, _tensor(arguments).dtype)
+
+
+def _as_called(site: Site) -> Sequence[Any]:
+    """The operator's arguments, under autocast in its precision."""
+    kind = _tensor(site.call.arguments).device.type
+    if torch.is_autocast_enabled(kind):
+        return site.call.operator.cast(kind, site.call.arguments)
+    return site.call.arguments
+
+
+def _tensor(arguments: Sequence[Any]) -> Tensor:
+    return next(one for one in arguments if isinstance(one, Tensor))

@@ -1,0 +1,206 @@
+"""What stands in for modules and functions while a model is accelerated, and the way back."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+from tilewright.tuner.pytorch.acceleration.calls import FUNCTIONS, MODULES, NAMES, entries, entry, stand_in
+
+
+@dataclass(frozen=True)
+class Stand:
+    """Where an operator stands in: for modules with that input, or for a function with these arguments.
+
+    `compiled`: under `torch.compile` too.
+    """
+
+    entry: Hashable
+    modules: tuple[str, ...] = ()
+    function: str = ""
+    compiled: bool = False
+
+
+class Accepted:
+    """The inputs with which our operator runs; with any other PyTorch's own does.
+
+    `with_gradients`: it was judged with gradients recorded, and so runs then too.
+    """
+
+    def __init__(self, eager: frozenset[Hashable], compiled: frozenset[Hashable], *, with_gradients: bool) -> None:
+        self.eager, self.compiled, self.with_gradients = eager, compiled, with_gradients
+
+    def takes(self, key: Hashable) -> bool:
+        """Whether a call with that entry is ours."""
+        if torch.is_grad_enabled() and not self.with_gradients:
+            return False
+        if torch.compiler.is_compiling():
+            return key in self.compiled
+        return key in self.eager and torch._C._functorch.peek_interpreter_stack() is None  # noqa: SLF001 - as in operator.py; there is no rule for vmap
+
+
+@cache
+def _accepted(eager: frozenset[Hashable], compiled: frozenset[Hashable], *, with_gradients: bool) -> Accepted:
+    """The same object for the same inputs: torch.compile makes code for an object."""
+    return Accepted(eager, compiled, with_gradients=with_gradients)
+
+
+class AcceleratedModule:
+    """A module that runs our operator with the inputs that were accepted."""
+
+    plain: ClassVar[type[nn.Module]]
+    _tilewright: Accepted
+
+    def forward(self, x: Tensor) -> Any:
+        """The result of PyTorch's class."""
+        if self._tilewright.takes(entry(x)):
+            call = MODULES[self.plain](self, x)
+            if call is not None and call.is_plain:
+                return call.run()
+        return super().forward(x)  # type: ignore[misc]
+
+
+class AcceleratedLinear(AcceleratedModule, nn.Linear):  # type: ignore[misc]
+    """`tw.linear` for some inputs."""
+
+    plain = nn.Linear
+
+
+class AcceleratedConv2d(AcceleratedModule, nn.Conv2d):  # type: ignore[misc]
+    """`tw.conv2d` for some inputs."""
+
+    plain = nn.Conv2d
+
+
+class AcceleratedLayerNorm(AcceleratedModule, nn.LayerNorm):  # type: ignore[misc]
+    """`tw.layer_norm` for some inputs."""
+
+    plain = nn.LayerNorm
+
+
+class AcceleratedRMSNorm(AcceleratedModule, nn.RMSNorm):  # type: ignore[misc]
+    """`tw.rms_norm` for some inputs."""
+
+    plain = nn.RMSNorm
+
+
+class AcceleratedSoftmax(AcceleratedModule, nn.Softmax):  # type: ignore[misc]
+    """`tw.softmax` for some inputs."""
+
+    plain = nn.Softmax
+
+
+CLASSES: Mapping[type[nn.Module], type[nn.Module]] = {
+    nn.Linear: AcceleratedLinear,
+    nn.Conv2d: AcceleratedConv2d,
+    nn.LayerNorm: AcceleratedLayerNorm,
+    nn.RMSNorm: AcceleratedRMSNorm,
+    nn.Softmax: AcceleratedSoftmax,
+}
+_PLAIN = {ours: theirs for theirs, ours in CLASSES.items()}
+
+
+def plain_class(module: nn.Module) -> type[nn.Module]:
+    """The module's class without us."""
+    return _PLAIN.get(type(module), type(module))
+
+
+class ForeignForward:
+    """The `forward` of a module of another library's class, which runs our operator with accepted inputs."""
+
+    def __init__(self, module: nn.Module, accepted: Accepted) -> None:
+        self._module, self._accepted = module, accepted
+
+    def __call__(self, x: Tensor) -> Any:
+        """The result of its class."""
+        make = stand_in(self._module)
+        if make is not None and self._accepted.takes(entry(x)):
+            call = make(self._module, x)
+            if call is not None and call.is_plain:
+                return call.run()
+        return type(self._module).forward(self._module, x)
+
+
+class _FunctionCalls(TorchFunctionMode):  # type: ignore[misc]
+    """Runs our operators in the place of functions, with the arguments that were accepted."""
+
+    def __init__(self, accepted: Mapping[str, Accepted]) -> None:
+        super().__init__()
+        self._accepted = {function: accepted[name] for function, name in NAMES.items() if name in accepted}
+
+    def __torch_function__(self, function: Any, _types: Any, arguments: tuple[Any, ...] = (), named: Any = None) -> Any:
+        """The function's result."""
+        named = named or {}
+        accepted = self._accepted.get(function)
+        if accepted is not None:
+            call = FUNCTIONS[function](*arguments, **named)
+            if call is not None and call.is_plain and accepted.takes(entries(call)):
+                return call.run()
+        return function(*arguments, **named)
+
+
+class ForwardWithFunctions:
+    """A model's `forward`, in which functions are replaced. `before`: the instance's own, None where it had none."""
+
+    def __init__(self, model: nn.Module, accepted: Mapping[str, Accepted]) -> None:
+        self.before = vars(model).get("forward")
+        self._forward = model.forward
+        self._calls = _FunctionCalls(accepted)
+
+    def __call__(self, *arguments: Any, **named: Any) -> Any:
+        """The model's result."""
+        with self._calls:
+            return self._forward(*arguments, **named)
+
+
+@dataclass
+class _Keys:
+    eager: set[Hashable] = field(default_factory=set)
+    compiled: set[Hashable] = field(default_factory=set)
+
+    def accepted(self, *, with_gradients: bool) -> Accepted:
+        return _accepted(frozenset(self.eager), frozenset(self.compiled), with_gradients=with_gradients)
+
+
+def install(model: nn.Module, stands: Iterable[Stand], *, with_gradients: bool) -> None:
+    """Puts our operators in these places, and PyTorch's own in all others."""
+    uninstall(model)
+    by_module: dict[str, _Keys] = {}
+    by_function: dict[str, _Keys] = {}
+    for stand in stands:
+        places = [by_module.setdefault(name, _Keys()) for name in stand.modules]
+        places += [by_function.setdefault(stand.function, _Keys())] if stand.function else []
+        for keys in places:
+            keys.eager.add(stand.entry)
+            keys.compiled |= {stand.entry} if stand.compiled else set()
+    for name, keys in by_module.items():
+        module, accepted = model.get_submodule(name), keys.accepted(with_gradients=with_gradients)
+        if type(module) in CLASSES:
+            module.__class__ = CLASSES[type(module)]
+            vars(module)["_tilewright"] = accepted
+        else:
+            module.forward = ForeignForward(module, accepted)
+    if by_function:
+        functions = {name: keys.accepted(with_gradients=with_gradients) for name, keys in by_function.items()}
+        model.forward = ForwardWithFunctions(model, functions)
+
+
+def uninstall(model: nn.Module) -> None:
+    """Makes the model what it was."""
+    for module in model.modules():
+        if type(module) in _PLAIN:
+            module.__class__ = _PLAIN[type(module)]
+            vars(module).pop("_tilewright", None)
+        elif isinstance(vars(module).get("forward"), ForeignForward):
+            del module.forward
+    forward = vars(model).get("forward")
+    if isinstance(forward, ForwardWithFunctions):
+        del model.forward
+        if forward.before is not None:
+            model.forward = forward.before

@@ -1,0 +1,155 @@
+"""`tilewright.lock`: what was chosen for a model, so that another process has exactly the same choices."""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import json
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from tilewright import __version__
+from tilewright.kernels.catalogue import Catalogue
+from tilewright.kernels.errors import KernelError
+from tilewright.kernels.problem import Problem
+from tilewright.kernels.space import Configuration
+from tilewright.tuner.compile import nvrtc
+from tilewright.tuner.compile.cache import write_whole
+from tilewright.tuner.devices.cpu.device import CpuDevice
+from tilewright.tuner.devices.cuda.driver import call
+from tilewright.tuner.errors import TunerError
+from tilewright.tuner.pytorch.acceleration.installed import Stand, plain_class
+from tilewright.tuner.runtime.launcher import place_of
+
+FORMAT = "tilewright-lock/1"
+
+
+class LockError(TunerError):
+    """The lock file is not one, was made for another model or environment, or was changed by hand."""
+
+
+@dataclass(frozen=True)
+class Lock:
+    """The choices: configurations by problem, where operators stand in, and whether gradients were recorded."""
+
+    configurations: Mapping[Problem, Configuration]
+    stands: Sequence[Stand]
+    with_gradients: bool
+
+
+def environment(device: torch.device) -> dict[str, str]:
+    """What choices depend on, as words; raises TunerError where nothing can make code for the device."""
+    facts = {"tilewright": __version__, "torch": torch.__version__}
+    if device.type == "cpu":
+        cpu = CpuDevice()
+        compiler = f"{cpu.environment.compiler} {cpu.environment.compiler_version}"
+        return facts | {"device_model": cpu.model.slug, "driver": "host", "compiler": compiler}
+    compiler = f"nvrtc {nvrtc.version()}" if nvrtc.is_available() else "nvcc"
+    slug = place_of(f"cuda:{device.index or 0}").slug
+    return facts | {"device_model": slug, "driver": _driver(), "compiler": compiler}
+
+
+def _driver() -> str:
+    """The CUDA that the driver is made for; NVML, which says its own version, is not in every installation."""
+    version = ctypes.c_int()
+    call("cuDriverGetVersion", ctypes.byref(version))
+    return f"CUDA {version.value // 1000}.{version.value % 1000 // 10}"
+
+
+def structure(model: nn.Module) -> str:
+    """SHA-256 of the names and classes of all modules, and of the shapes and dtypes of all parameters."""
+    modules = [(name, plain_class(one).__qualname__) for name, one in model.named_modules()]
+    parameters = [(name, list(one.shape), str(one.dtype)) for name, one in model.named_parameters()]
+    return _hash([modules, parameters])
+
+
+def write(path: Path, document: Mapping[str, Any]) -> None:
+    """Writes a lock, whole or not at all, with the hash of everything else in it; raises OSError."""
+    body = {"format": FORMAT, **document}
+    write_whole(path, (json.dumps({**body, "sha256": _hash(body)}, indent=1) + "\n").encode())
+
+
+def read(path: Path, model: nn.Module, device: torch.device, kernels: Catalogue, *, other_environment: bool) -> Lock:
+    """The choices for this model here; raises LockError, with the first thing that differs."""
+    try:
+        document = json.loads(path.read_bytes())
+        body = {name: value for name, value in document.items() if name != "sha256"}
+        if body["format"] != FORMAT or document["sha256"] != _hash(body):
+            raise LockError(f"{path}: it is not a {FORMAT}, or was changed after it was written")
+        _check(path, body, model, device, other_environment=other_environment)
+        chosen = dict(_configuration(path, one, kernels) for one in body["kernels"])
+        stands = [stand_from_json(one) for one in body["replacements"]]
+        for stand in stands:
+            for name in stand.modules:
+                model.get_submodule(name)
+        return Lock(chosen, stands, bool(body["with_gradients"]))
+    except OSError as error:
+        raise LockError(f"{path}: {error.strerror}") from error
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError, KernelError) as error:
+        raise LockError(f"{path}: it cannot be read as a {FORMAT}: {error!r}") from error
+
+
+def kernel_as_json(problem: Problem, configuration: Configuration, source_hash: str) -> dict[str, Any]:
+    """A configuration with its problem."""
+    values = {"variant": configuration.variant, "configuration": dict(configuration.values)}
+    return {**problem.as_json(), **values, "source_hash": source_hash}
+
+
+def stand_as_json(stand: Stand) -> dict[str, Any]:
+    """Where an operator stands in."""
+    entry = _plain(stand.entry)
+    return {"modules": list(stand.modules), "function": stand.function, "entry": entry, "compiled": stand.compiled}
+
+
+def stand_from_json(stated: Mapping[str, Any]) -> Stand:
+    """The inverse."""
+    return Stand(_hashable(stated["entry"]), tuple(stated["modules"]), stated["function"], bool(stated["compiled"]))
+
+
+def _check(
+    path: Path, body: Mapping[str, Any], model: nn.Module, device: torch.device, *, other_environment: bool
+) -> None:
+    if body["model"] != structure(model):
+        raise LockError(f"{path}: it was made for a model of other modules or shapes. Make it again: accelerate(model)")
+    here, there = environment(device), body["environment"]
+    differs = [
+        f"{name} is {here[name]} here and {there.get(name)} there" for name in here if here[name] != there.get(name)
+    ]
+    if differs and not other_environment:
+        raise LockError(
+            f"{path}: it was made in another environment: {', '.join(differs)}. "
+            "Make it again, or take it as it is: other_environment=True"
+        )
+
+
+def _configuration(path: Path, stated: Mapping[str, Any], kernels: Catalogue) -> tuple[Problem, Configuration]:
+    kernel = kernels.get(stated["kernel"])
+    problem = kernel.problem(stated["shape"], stated["dtype"], stated["options"])
+    configuration = Configuration.from_json({**stated["configuration"], "variant": stated["variant"]})
+    if stated["source_hash"] != kernel.source_hash(configuration.variant):
+        raise LockError(f"{path}: {kernel.name}'s source has changed since. Make it again: accelerate(model)")
+    return problem, configuration
+
+
+def _plain(value: Hashable) -> Any:
+    """As JSON has it: a dtype is a word, and a tuple a list."""
+    if isinstance(value, torch.dtype):
+        return str(value)
+    return [_plain(one) for one in value] if isinstance(value, tuple) else value
+
+
+def _hashable(value: Any) -> Hashable:
+    if isinstance(value, list):
+        return tuple(_hashable(one) for one in value)
+    if isinstance(value, str) and value.startswith("torch."):
+        return getattr(torch, value.removeprefix("torch."))  # type: ignore[no-any-return]
+    return value  # type: ignore[no-any-return]
+
+
+def _hash(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()

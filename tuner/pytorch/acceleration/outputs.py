@@ -1,0 +1,53 @@
+"""Outputs of a model: their difference, and how much of one is allowed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+TOLERANCES = {torch.float64: 1e-10, torch.float32: 1e-4, torch.float16: 5e-3, torch.bfloat16: 2e-2}
+"""The difference that two orders of summation make in a deep model, with room: by the dtype of the output."""
+
+
+def leaves(output: Any) -> Iterator[Tensor]:
+    """The tensors of an output, in order."""
+    if isinstance(output, Tensor):
+        yield output.detach()
+    elif isinstance(output, Mapping):
+        for one in output.values():
+            yield from leaves(one)
+    elif isinstance(output, Sequence) and not isinstance(output, str | bytes):
+        for one in output:
+            yield from leaves(one)
+
+
+def tolerance_of(output: Any) -> float:
+    """That of the least precise tensor."""
+    return max((TOLERANCES.get(one.dtype, 0.0) for one in leaves(output)), default=0.0)
+
+
+def error(output: Any, expected: Any) -> float:
+    """The norm of the difference over that of what is expected, of the worst tensor; infinite for a NaN too much."""
+    pairs = list(zip(leaves(output), leaves(expected), strict=False))
+    if len(pairs) != len(list(leaves(output))) or len(pairs) != len(list(leaves(expected))):
+        return math.inf
+    return max((_of_tensor(*pair) for pair in pairs), default=0.0)
+
+
+def _of_tensor(output: Tensor, expected: Tensor) -> float:
+    if output.shape != expected.shape or output.dtype != expected.dtype:
+        return math.inf
+    if not output.is_floating_point():
+        return 0.0 if torch.equal(output, expected) else math.inf
+    if torch.equal(output, expected):
+        return 0.0
+    exact = expected.double()
+    size = float(exact.norm())
+    off = float((output.double() - exact).norm())
+    if not math.isfinite(off):
+        return math.inf
+    return off / size if size else math.inf

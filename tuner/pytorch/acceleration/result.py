@@ -1,0 +1,175 @@
+"""What accelerating a model came to: a table, a document, the way back, and the lock file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from tilewright.kernels.catalogue import Catalogue
+from tilewright.tuner import statistics
+from tilewright.tuner.pytorch.acceleration import lock
+from tilewright.tuner.pytorch.acceleration.candidates import Candidate
+from tilewright.tuner.pytorch.acceleration.installed import Stand, uninstall
+
+EAGER, OURS, COMPILED, BOTH = "eager", "ours", "torch.compile", "ours in torch.compile"
+"""The ways in which a model is timed."""
+
+
+class AccelerationWarning(UserWarning):
+    """The model runs as it was; the message says why."""
+
+
+@dataclass
+class Acceleration:
+    """What was replaced in a model, and what it brought.
+
+    `times_ms`: of the whole model, a number a round, by way; `error`, `compiled_error` (under torch.compile) and
+    `tolerance` of its output: the norm of the difference over the norm. `reason`: why nothing was replaced, else empty.
+    `remarks`: what else there is to say.
+    """
+
+    model: nn.Module
+    stands: Sequence[Stand] = ()
+    candidates: Sequence[Candidate] = ()
+    times_ms: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    error: float | None = None
+    compiled_error: float | None = None
+    tolerance: float | None = None
+    with_gradients: bool = False
+    environment: Mapping[str, str] = field(default_factory=dict)
+    reason: str = ""
+    remarks: list[str] = field(default_factory=list)
+    kernels: Catalogue | None = field(default=None, repr=False)
+
+    @property
+    def is_applied(self) -> bool:
+        """Whether anything is replaced."""
+        return bool(self.stands)
+
+    @property
+    def replaced(self) -> list[Candidate]:
+        """The candidates that won in the model."""
+        return [one for one in self.candidates if not one.reason]
+
+    def speedup(self, way: str = OURS, over: str = EAGER) -> tuple[float, float, float] | None:
+        """The median over rounds of one way's time over another's, with its 95 % interval; None where not timed."""
+        if not (self.times_ms.get(way) and self.times_ms.get(over)):
+            return None
+        ratio, interval = statistics.ratio_interval(self.times_ms[over], self.times_ms[way])
+        return ratio, interval.low, interval.high
+
+    def undo(self) -> None:
+        """Makes the model what it was."""
+        uninstall(self.model)
+        self.stands = ()
+        self.reason = self.reason or "it was undone"
+
+    def save(self, path: Path | str = "tilewright.lock") -> Path:
+        """Writes the lock file; raises OSError, and LockError where nothing was replaced."""
+        if not self.is_applied or self.kernels is None:
+            raise lock.LockError(f"there is nothing to save: {self.reason}")
+        kernels = {}
+        for one in self.replaced:
+            if one.problem is not None and one.choice is not None:
+                configuration = one.choice.configuration
+                source_hash = self.kernels.get(one.problem.kernel).source_hash(configuration.variant)
+                kernels[one.problem] = lock.kernel_as_json(one.problem, configuration, source_hash)
+        document = {
+            "made_at": datetime.now(UTC).isoformat(timespec="seconds"),
+            "environment": dict(self.environment),
+            "model": lock.structure(self.model),
+            "with_gradients": self.with_gradients,
+            "kernels": list(kernels.values()),
+            "replacements": [lock.stand_as_json(one) for one in self.stands],
+            "measured": self.as_json(),
+        }
+        lock.write(Path(path), document)
+        return Path(path)
+
+    def as_json(self) -> dict[str, Any]:
+        """All figures, for a file."""
+        return {
+            "applied": self.is_applied,
+            "reason": self.reason,
+            "remarks": list(self.remarks),
+            "times_ms": {way: statistics.median(times) for way, times in self.times_ms.items()},
+            "rounds": max(map(len, self.times_ms.values()), default=0),
+            "speedup": self.speedup(),
+            "speedup_compiled": self.speedup(BOTH, COMPILED),
+            "error": self.error,
+            "compiled_error": self.compiled_error,
+            "tolerance": self.tolerance,
+            "with_gradients": self.with_gradients,
+            "environment": dict(self.environment),
+            "sites": [_site(one) for one in self.candidates],
+        }
+
+    def __str__(self) -> str:
+        """A table of the sites, and one of the whole model."""
+        parts = [self._sites(), self._whole()]
+        if self.error is not None and self.tolerance is not None:
+            there = "" if self.compiled_error is None else f" (under torch.compile by {self.compiled_error:.2g})"
+            parts.append(f"Its output is off by {self.error:.2g} of its norm{there}; {self.tolerance:.2g} is allowed.")
+        if self.reason:
+            parts.append(f"Nothing is replaced: {self.reason}")
+        return "\n".join([*filter(None, parts), *self.remarks])
+
+    def _sites(self) -> str:
+        head = ("operator", "where", "calls", "problem", "PyTorch ms", "ours ms", "in the model", "")
+        rows = [_row(one) for one in self.candidates]
+        return _table([head, *rows]) if rows else ""
+
+    def _whole(self) -> str:
+        rows = []
+        for way, times in self.times_ms.items():
+            ratio = self.speedup(way)
+            words = f"x {ratio[0]:.3f}  ({ratio[1]:.3f} to {ratio[2]:.3f})" if ratio and way != EAGER else ""
+            rows.append((way, f"{statistics.median(times):.4g} ms", words))
+        return _table(rows) if rows else ""
+
+
+def _row(one: Candidate) -> tuple[str, ...]:
+    return (
+        one.site.call.operator.name,
+        one.site.words,
+        str(one.site.calls),
+        "" if one.problem is None else f"{one.problem.shape_text} {one.problem.dtype}",
+        "" if one.pytorch_ms is None else f"{one.pytorch_ms:.4g}",
+        "" if one.ours_ms is None else f"{one.ours_ms:.4g}",
+        "" if one.gain is None else f"x {one.gain:.3f}",
+        one.reason or ("replaced" if one.is_compiled else "replaced in eager"),
+    )
+
+
+def _site(one: Candidate) -> dict[str, Any]:
+    choice = one.choice
+    return {
+        "operator": one.site.call.operator.name,
+        "modules": list(one.site.modules),
+        "function": one.site.function,
+        "calls": one.site.calls,
+        "problem": None if one.problem is None else one.problem.as_json(),
+        "configuration": None if choice is None else str(choice.configuration),
+        "found_by": None if choice is None else f"{choice.match}, from {choice.origin}",
+        "time_ms": None if choice is None else choice.time_ms,
+        "library_ms": None if choice is None else choice.library_ms,
+        "pytorch_here_ms": one.pytorch_ms,
+        "ours_here_ms": one.ours_ms,
+        "error": one.error,
+        "gain_in_model": one.gain,
+        "replaced": not one.reason,
+        "replaced_in_compiled": one.is_compiled,
+        "reason": one.reason,
+    }
+
+
+def _table(rows: Sequence[Sequence[str]]) -> str:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
+    )

@@ -1,0 +1,101 @@
+"""What of a model our operators could stand in for: one run of it, watched."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+from tilewright.tuner.pytorch.acceleration.calls import FUNCTIONS, NAMES, Call, entries, entry, stand_in
+from tilewright.tuner.pytorch.acceleration.installed import Stand
+
+
+@dataclass(eq=False)
+class Site:
+    """All calls that pose one problem in one way: of modules that are alike, or of a function.
+
+    `call` is an example with the tensors of the sample, `original` what PyTorch does there, `calls` those in one run.
+    """
+
+    call: Call
+    original: Callable[[], Any]
+    entry: Hashable
+    function: str = ""
+    modules: dict[str, None] = field(default_factory=dict)
+    calls: int = 0
+
+    def stand(self, *, compiled: bool = False) -> Stand:
+        """Where the operator would stand in."""
+        return Stand(self.entry, tuple(self.modules), self.function, compiled)
+
+    @property
+    def words(self) -> str:
+        """Where it is, for a table."""
+        if self.function:
+            return self.function
+        names = [name or "the model" for name in self.modules]
+        return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
+
+
+class _Watch(TorchFunctionMode):  # type: ignore[misc]
+    """Collects the functions that are called outside of modules that are sites themselves."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sites: dict[Hashable, Site] = {}
+        self._inside = 0
+
+    def __torch_function__(self, function: Any, _types: Any, arguments: tuple[Any, ...] = (), named: Any = None) -> Any:
+        """The function's result."""
+        named = named or {}
+        if function in FUNCTIONS and not self._inside:
+            call = FUNCTIONS[function](*arguments, **named)
+            if call is not None:
+                name = NAMES[function]
+                self._add(
+                    (name, entries(call)), call, entries(call), lambda: function(*arguments, **named)
+                ).function = name
+        return function(*arguments, **named)
+
+    def enter(self, name: str, module: nn.Module, arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
+        """Before a module runs."""
+        self._inside += 1
+        if len(arguments) != 1 or named or not isinstance(arguments[0], Tensor):
+            return
+        [x] = arguments
+        make = stand_in(module)
+        call = None if make is None else make(module, x)
+        if call is not None:
+            kind, plain = type(module), type(module).forward
+            site = self._add((kind, entries(call)), call, entry(x), lambda: plain(module, x))
+            site.modules[name] = None
+
+    def leave(self, *_: Any) -> None:
+        """After it has run, or failed."""
+        self._inside -= 1
+
+    def _add(self, key: Hashable, call: Call, which: Hashable, original: Callable[[], Any]) -> Site:
+        site = self.sites.get(key) or self.sites.setdefault(key, Site(call, original, which))
+        site.calls += 1
+        return site
+
+
+def observe(model: nn.Module, run: Callable[[], Any]) -> list[Site]:
+    """The sites of one run."""
+    watch = _Watch()
+    with ExitStack() as hooks:
+        for name, module in model.named_modules():
+            if stand_in(module) is not None:
+                before = module.register_forward_pre_hook(
+                    lambda module, arguments, named, name=name: watch.enter(name, module, arguments, named),
+                    with_kwargs=True,
+                )
+                hooks.callback(before.remove)
+                hooks.callback(module.register_forward_hook(watch.leave, always_call=True).remove)
+        with watch:
+            run()
+    return list(watch.sites.values())

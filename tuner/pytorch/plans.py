@@ -1,0 +1,293 @@
+"""What an operator does with tensors of certain layouts: launch a tuned kernel, or call PyTorch's own operator.
+
+The decision is made once for each operator, layouts and numbers, and kept until the process ends or `use` is called.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from tilewright.kernels.errors import KernelError
+from tilewright.tuner.errors import TunerError
+
+if TYPE_CHECKING:  # a program that imports the operators and calls none does not wait for the launcher
+    from tilewright.tuner.runtime.choice import Choice
+    from tilewright.tuner.runtime.launcher import BoundLaunch, Launcher
+    from tilewright.tuner.runtime.runtime import Runtime
+
+
+class FallbackWarning(UserWarning):
+    """An operator runs as PyTorch's own; the message says why."""
+
+
+class NoKernelError(TunerError):
+    """No kernel computes this, whatever is tuned."""
+
+
+@dataclass(frozen=True)
+class Posed:
+    """A call as a problem: axes and options by name, the arrays in the kernel's order, numbers that are not 1.
+
+    `kept`: the places of arrays that are the same in every call of this kind, such as the zeros of a bias that is none.
+    """
+
+    named: Mapping[str, Any]
+    arrays: Sequence[Tensor]
+    numbers: Mapping[str, float] = field(default_factory=dict)
+    kept: frozenset[int] = frozenset()
+
+
+class Decision(NamedTuple):
+    """What an operator does for one kind of call, and why. `is_ours`: it launches a tuned kernel."""
+
+    operator: str
+    call: str
+    device: str
+    is_ours: bool
+    reason: str
+
+
+class _Process:
+    """What was decided in this process, and by which runtime."""
+
+    def __init__(self) -> None:
+        self.runtime: Runtime | None = None
+        self.decisions: dict[Hashable, Decision] = {}
+        self.warned: dict[tuple[str, type[Exception]], Exception] = {}
+        self.era = 0  # plans of an earlier one are made anew
+
+
+_PROCESS = _Process()
+
+
+def use(runtime: Runtime | None) -> None:
+    """Takes configurations from this runtime from now on; None: from the environment's, as at the start.
+
+    Make it with `only_tuned=True`: otherwise problems without a result run with a kernel's default configuration.
+    """
+    _PROCESS.runtime = runtime
+    _PROCESS.decisions, _PROCESS.warned = {}, {}
+    look_again()
+
+
+def look_again() -> None:
+    """Makes every plan anew: the runtime in use knows other configurations than before."""
+    _PROCESS.era += 1
+
+
+def runtime() -> Runtime:
+    """The runtime in use; raises TunerError where the environment's settings are wrong."""
+    from tilewright.tuner.runtime.runtime import default_runtime  # noqa: PLC0415 - see above
+
+    return _PROCESS.runtime or default_runtime(only_tuned=True)
+
+
+def status() -> list[Decision]:
+    """Every kind of call so far, and what runs it."""
+    return list(_PROCESS.decisions.values())
+
+
+def picture(argument: Any) -> Hashable:
+    """What of an argument decides how the call is computed."""
+    if isinstance(argument, Tensor):
+        return argument.dtype, argument.shape, argument.stride(), argument.get_device()
+    return tuple(argument) if isinstance(argument, list) else argument
+
+
+class Found(NamedTuple):
+    """The launcher for a call, the call as its problem, and the configuration that would be launched."""
+
+    launcher: Launcher
+    posed: Posed
+    choice: Choice
+
+
+class _Output(NamedTuple):
+    """A tensor to be filled in: a new one like this, or the argument at the place `written`."""
+
+    shape: torch.Size
+    strides: tuple[int, ...]
+    dtype: torch.dtype
+    device: torch.device
+    written: int | None
+
+    def tensor(self, arguments: Sequence[Any]) -> Tensor:
+        """The tensor to fill; what does not go together was refused when the first of its kind came."""
+        if self.written is not None:
+            return arguments[self.written]
+        return torch.empty_strided(self.shape, self.strides, dtype=self.dtype, device=self.device)
+
+
+class _Ready:
+    """What a tuned call does: outputs, then a launch.
+
+    Where every array of the problem starts where an argument or an output starts, or is the same in every call, the
+    launch is bound: later calls have their addresses read and nothing else made of them.
+    """
+
+    def __init__(self, launcher: Launcher, outputs: Sequence[_Output], pose: Callable[..., Posed]) -> None:
+        self._launcher, self._outputs, self._pose = launcher, outputs, pose
+        self._bound: BoundLaunch | None = None
+        self._sources: tuple[int | Tensor, ...] = ()
+        self._ordinal = outputs[0].device.index if outputs[0].device.type == "cuda" else None
+
+    def __call__(self, arguments: Sequence[Any]) -> Any:
+        """The output, or the tuple of them; raises TunerError before anything has run."""
+        outputs = tuple([one.tensor(arguments) for one in self._outputs])
+        output = outputs if len(outputs) > 1 else outputs[0]
+        if self._bound is None or (self._ordinal is not None and torch.cuda.current_device() != self._ordinal):
+            with on_device_of(outputs[0]):
+                self._launch(output, outputs, arguments)
+            return output
+        held = (*arguments, *outputs)
+        sources = self._sources
+        self._bound(
+            tuple([(held[one] if one.__class__ is int else one).data_ptr() for one in sources]),  # type: ignore[union-attr]
+            outputs[0],
+        )
+        return output
+
+    def _launch(self, output: Any, outputs: Sequence[Tensor], arguments: Sequence[Any]) -> None:
+        posed = self._pose(output, *arguments)
+        if self._bound is None:
+            self._sources = _sources(posed, arguments, outputs)
+            if self._sources:
+                is_fresh = all(one.written is None for one in self._outputs)
+                self._bound = self._launcher.bind(*posed.arrays, is_fresh=is_fresh, **posed.numbers)
+        self._launcher(*posed.arrays, **posed.numbers)
+
+
+def _sources(posed: Posed, arguments: Sequence[Any], outputs: Sequence[Tensor]) -> tuple[int | Tensor, ...]:
+    """Where each array starts: a place among arguments and outputs, or a kept tensor; empty where one is a copy.
+
+    Whether a reshaped tensor is a view of another is decided by strides, so that it holds for all calls alike. Where
+    two arguments start at one address nothing tells which is meant, and another call's may not: empty too.
+    """
+    tensors = [place for place, one in enumerate(arguments) if isinstance(one, Tensor)]
+    tensors += [len(arguments) + place for place, one in enumerate(outputs) if _place(arguments, one) is None]
+    held = (*arguments, *outputs)
+    starts = {held[place].data_ptr(): place for place in tensors}
+    found: list[int | Tensor] = []
+    for place, array in enumerate(posed.arrays):
+        if place in posed.kept:
+            found.append(array)
+        elif array.data_ptr() in starts:
+            found.append(starts[array.data_ptr()])
+        else:
+            return ()
+    return tuple(found) if len(starts) == len(tensors) else ()
+
+
+class Plans:
+    """The plans of one operator.
+
+    `result(*arguments)` is an output to be filled in, the tensor that the call writes to, or a tuple of outputs;
+    `pose(output, *arguments)` raises NoKernelError for what no kernel computes; `pytorch(*arguments)` is PyTorch's own
+    operator, with a result of the same layout.
+    """
+
+    def __init__(
+        self, name: str, kernel: str, result: Callable[..., Any], pose: Callable[..., Posed], pytorch: Any
+    ) -> None:
+        self._name, self._kernel = name, kernel
+        self._result, self._pose, self._pytorch = result, pose, pytorch
+        self._by_picture: dict[Hashable, _Ready | None] = {}
+        self._era = _PROCESS.era
+
+    def run(self, *arguments: Any) -> Any:
+        """The operator's result."""
+        if self._era != _PROCESS.era:
+            self._by_picture, self._era = {}, _PROCESS.era
+        key = tuple([picture(one) for one in arguments])
+        ready = self._by_picture[key] if key in self._by_picture else self._decided(key, arguments)
+        if ready is None:
+            return self._pytorch(*arguments)
+        try:
+            return ready(arguments)
+        except TunerError as error:  # an address, which is of one call, or code that does not load
+            self._note(key, arguments, error)
+            return self._pytorch(*arguments)
+
+    def posed(self, *arguments: Any) -> Posed:
+        """The call as a problem; raises NoKernelError, and RuntimeError for what does not go together."""
+        return self._pose(self._result(*arguments), *arguments)
+
+    def find(self, *arguments: Any) -> Found:
+        """The configuration for this call; raises TunerError or KernelError where there is none."""
+        output = self._result(*arguments)
+        with on_device_of(_first(output)):
+            return self._found(output, arguments)
+
+    def _decided(self, key: Hashable, arguments: Sequence[Any]) -> _Ready | None:
+        launcher = None
+        result = self._result(*arguments)
+        outputs = result if isinstance(result, tuple) else (result,)
+        if outputs[0].numel() and all(one.numel() for one in arguments if isinstance(one, Tensor)):
+            try:
+                with on_device_of(outputs[0]):
+                    launcher = self._chosen(key, result, arguments)
+            except (TunerError, KernelError) as error:
+                self._note(key, arguments, error)
+        made = [_Output(one.shape, one.stride(), one.dtype, one.device, _place(arguments, one)) for one in outputs]
+        self._by_picture[key] = None if launcher is None else _Ready(launcher, made, self._pose)
+        return self._by_picture[key]
+
+    def _chosen(self, key: Hashable, output: Any, arguments: Sequence[Any]) -> Launcher | None:
+        launcher, _, choice = self._found(output, arguments)
+        words = f"{choice.configuration} ({choice.match}, from {choice.origin})"
+        if choice.library_faster:
+            self._keep(key, arguments, is_ours=False, reason=f"the library was faster than {words}")
+            return None
+        self._keep(key, arguments, is_ours=True, reason=words)
+        return launcher
+
+    def _found(self, output: Any, arguments: Sequence[Any]) -> Found:
+        first = _first(output)
+        if first.device.type not in {"cpu", "cuda"}:
+            raise NoKernelError(f"kernels run on CUDA GPUs and on the CPU, not on {first.device.type}")
+        posed = self._pose(output, *arguments)
+        launcher = runtime().best(self._kernel, dtype=str(first.dtype).removeprefix("torch."), **posed.named)
+        return Found(launcher, posed, launcher.choice(*posed.arrays))
+
+    def _keep(self, key: Hashable, arguments: Sequence[Any], *, is_ours: bool, reason: str) -> None:
+        shown = [tuple(one.shape) if isinstance(one, Tensor) else one for one in arguments]
+        first = next(one for one in arguments if isinstance(one, Tensor))
+        call = f"{', '.join(map(str, shown))} {str(first.dtype).removeprefix('torch.')}"
+        _PROCESS.decisions[self._name, key] = Decision(self._name, call, str(first.device), is_ours, reason)
+
+    def _note(self, key: Hashable, arguments: Sequence[Any], error: Exception) -> None:
+        """Keeps the reason, and warns of the first of its kind."""
+        self._keep(key, arguments, is_ours=False, reason=str(error))
+        if _PROCESS.warned.setdefault((self._name, type(error)), error) is error:
+            from tilewright.tuner.runtime.errors import warn  # noqa: PLC0415 - see above
+
+            warn(
+                f"tilewright::{self._name} runs as PyTorch's own operator: {error} "
+                "(The first case of its kind; tilewright.torch.status() lists them all.)",
+                FallbackWarning,
+                through=("tilewright.", "torch."),
+            )
+
+
+def _place(arguments: Sequence[Any], output: Tensor) -> int | None:
+    return next((place for place, one in enumerate(arguments) if one is output), None)
+
+
+def _first(output: Any) -> Tensor:
+    return output[0] if isinstance(output, tuple) else output
+
+
+_AS_IT_IS = nullcontext()
+
+
+def on_device_of(tensor: Tensor) -> Any:
+    """The launcher works on the current GPU; PyTorch's operators on that of their tensors."""
+    if tensor.is_cuda and tensor.get_device() != torch.cuda.current_device():
+        return torch.cuda.device(tensor.device)
+    return _AS_IT_IS

@@ -1,0 +1,143 @@
+"""The report of a recording, and its demand: what the service is asked and told."""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from http.client import HTTPException
+from typing import Any
+
+from tilewright.kernels.problem import Problem
+from tilewright.tuner.errors import TunerError
+from tilewright.tuner.pytorch.recorded import Recorded, RecordedCalls
+from tilewright.tuner.runtime.launcher import place_of, resolved
+from tilewright.tuner.runtime.local_service import local_address
+from tilewright.tuner.runtime.service import ApiCalls
+
+LIMIT_S = 30.0
+MOST_SHAPES = 250
+"""Of one request: answers of a kilobyte or two stay within what is read of one."""
+
+MOST_ROWS = 40
+
+Question = tuple[str, str, tuple[tuple[str, bool | str], ...], str]
+"""Kernel, dtype, options and device model: what the shapes of one request have in common."""
+
+
+class NoServiceError(TunerError):
+    """There is no service: set TILEWRIGHT_URL to the address of one."""
+
+
+def report(recording: RecordedCalls) -> str:
+    """A table, those that took longest first, and beneath it what stood in the way of an answer."""
+    entries, remark, answers = list(recording), "", dict[tuple[Problem, str], Mapping[str, Any]]()
+    try:
+        answers = _answers(_api(), entries)
+    except (TunerError, OSError, HTTPException, ValueError) as error:
+        remark = f"\nPredicted times are missing: {error or error.__doc__}"
+    rows = [_HEAD, *(_row(recording, one, answers) for one in entries[:MOST_ROWS])]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    left_out = f"\n{len(entries) - MOST_ROWS} more took less time." if len(entries) > MOST_ROWS else ""
+    gain_ms = sum(filter(None, (gain(one, answers) for one in entries)))
+    total = f"\nIn all {recording.total_ms:.4g} ms; tuning could gain {gain_ms:.4g} ms of them." if answers else ""
+    return "\n".join(lines) + left_out + total + remark
+
+
+def send_demand(recording: RecordedCalls) -> int:
+    """How many problems the service was told of, in proportion to their calls; raises TunerError or OSError.
+
+    It counts what it is asked for, so each is asked for as often as it was called, scaled down to what one request
+    holds. A key that may only read counts once a minute for each problem.
+    """
+    api, problems = _api(), 0
+    for question, weights in _weighted(recording).items():
+        scale = min(1.0, MOST_SHAPES / sum(weights.values()))
+        shapes = [problem.stated_shape for problem, calls in weights.items() for _ in range(max(1, int(calls * scale)))]
+        for start in range(0, len(shapes), MOST_SHAPES):
+            _ask(api, question, shapes[start : start + MOST_SHAPES])
+        problems += len(weights)
+    return problems
+
+
+def gain(entry: Recorded, answers: Mapping[tuple[Problem, str], Mapping[str, Any]]) -> float | None:
+    """Milliseconds of all its calls that the service's configuration would save, by its time; None where unknown."""
+    predicted_ms = _predicted_ms(entry, answers)
+    return None if predicted_ms is None else max(0.0, entry.time_ms - entry.calls * predicted_ms)
+
+
+_HEAD = ("operator", "tensors", "calls", "ms a call", "share", "kernel", "predicted ms", "could gain", "found by")
+
+
+def _row(
+    recording: RecordedCalls, entry: Recorded, answers: Mapping[tuple[Problem, str], Mapping[str, Any]]
+) -> tuple[str, ...]:
+    predicted_ms, saved_ms = _predicted_ms(entry, answers), gain(entry, answers)
+    found_by = str(_answer(entry, answers).get("match", "")) if entry.problem else entry.reason
+    return (
+        entry.operator,
+        entry.call,
+        str(entry.calls),
+        f"{entry.mean_ms:.4g}",
+        f"{100 * recording.share(entry):.1f} %",
+        entry.problem.kernel if entry.problem else "",
+        "" if predicted_ms is None else f"{predicted_ms:.4g}",
+        "" if saved_ms is None else f"{saved_ms:.4g} ms",
+        found_by,
+    )
+
+
+def _answer(entry: Recorded, answers: Mapping[tuple[Problem, str], Mapping[str, Any]]) -> Mapping[str, Any]:
+    return answers.get((entry.problem, entry.device), {}) if entry.problem else {}
+
+
+def _predicted_ms(entry: Recorded, answers: Mapping[tuple[Problem, str], Mapping[str, Any]]) -> float | None:
+    """The time of the service's configuration for this very problem; of another shape's it says nothing."""
+    answer = _answer(entry, answers)
+    return answer.get("time_ms") if answer.get("match") in {"exact", "predicted"} else None
+
+
+def _api() -> ApiCalls:
+    url = os.environ.get("TILEWRIGHT_URL") or local_address()
+    if not url:
+        raise NoServiceError(NoServiceError.__doc__)
+    return ApiCalls(url, os.environ.get("TILEWRIGHT_KEY") or None, LIMIT_S)
+
+
+def _answers(api: ApiCalls, entries: Sequence[Recorded]) -> dict[tuple[Problem, str], Mapping[str, Any]]:
+    """The service's answers for all problems, by problem and device."""
+    asked: dict[tuple[Question, str], dict[Problem, None]] = defaultdict(dict)
+    for entry, problem, question in _questions(entries):
+        asked[question, entry.device][problem] = None
+    found: dict[tuple[Problem, str], Mapping[str, Any]] = {}
+    for (question, device), problems in asked.items():
+        ordered = list(problems)
+        for start in range(0, len(ordered), MOST_SHAPES):
+            part = ordered[start : start + MOST_SHAPES]
+            items = _ask(api, question, [problem.stated_shape for problem in part])
+            found |= {(problem, device): item for problem, item in zip(part, items, strict=False)}
+    return found
+
+
+def _weighted(entries: RecordedCalls) -> dict[Question, dict[Problem, int]]:
+    """Calls by problem, for each question."""
+    weights: dict[Question, dict[Problem, int]] = defaultdict(lambda: defaultdict(int))
+    for entry, problem, question in _questions(list(entries)):
+        weights[question][problem] += entry.calls
+    return weights
+
+
+def _questions(entries: Sequence[Recorded]) -> Iterator[tuple[Recorded, Problem, Question]]:
+    """Each entry that is a problem, with what its request is about."""
+    for entry in entries:
+        if entry.problem is not None:
+            problem, model = entry.problem, place_of(resolved(entry.device)).slug
+            yield entry, problem, (problem.kernel, problem.dtype, problem.option_items, model)
+
+
+def _ask(api: ApiCalls, question: Question, shapes: Sequence[Mapping[str, int]]) -> Sequence[Mapping[str, Any]]:
+    kernel, dtype, options, model = question
+    body = {"shapes": list(shapes), "dtype": dtype, "options": dict(options), "device_model": model}
+    items: Sequence[Mapping[str, Any]] = api.call(f"/v1/kernels/{kernel}/best:batch", body).get("items", [])
+    return items

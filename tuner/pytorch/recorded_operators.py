@@ -1,0 +1,127 @@
+"""What PyTorch's own operators compute, as problems of kernels: by the declarations of our operators.
+
+An operator that no kernel computes is recorded by name, so that its share of the time is known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tilewright.kernels.catalogue import catalogue
+from tilewright.kernels.errors import KernelError
+from tilewright.kernels.problem import Problem
+from tilewright.tuner.errors import TunerError
+from tilewright.tuner.pytorch.convolution import CONV2D
+from tilewright.tuner.pytorch.norms import LAYER_NORM, RMS_NORM
+from tilewright.tuner.pytorch.operator import OPERATORS, Operator
+from tilewright.tuner.pytorch.plans import NoKernelError, Posed
+from tilewright.tuner.pytorch.products import GEMM, GEMM_INTO, GEMV, LINEAR
+from tilewright.tuner.pytorch.softmax import SOFTMAX
+from tilewright.tuner.runtime.arguments import laid_out
+from tilewright.tuner.runtime.views import READERS
+
+aten = torch.ops.aten
+
+Call = tuple[Operator, Sequence[Any]]
+"""An operator of ours and the arguments with which it computes the same."""
+
+
+def _addmm(c: Tensor, a: Tensor, b: Tensor, *, beta: float = 1, alpha: float = 1) -> Call:
+    if c.dim() == 1 and beta == alpha == 1 and b.mT.is_contiguous():
+        return LINEAR, (a, b.mT, c, "none", "fp32")
+    if c.dim() == 1:
+        return GEMM, (a, b, float(alpha), "fp32")
+    return GEMM_INTO, (c, a, b, float(alpha), float(beta), "fp32")
+
+
+def _convolution(x: Tensor, w: Tensor, b: Tensor | None, *rest: Any) -> Call:
+    stride, padding, dilation, is_transposed, _output_padding, groups = rest
+    if is_transposed or x.dim() != 4:
+        raise NoKernelError("the kernel computes convolutions of two dimensions, not transposed ones")
+    return CONV2D, (x, w, b, stride, padding, dilation, groups, "none", "fp32")
+
+
+def _layer_norm(x: Tensor, shape: Sequence[int], w: Tensor | None, b: Tensor | None, eps: float) -> Call:
+    if len(shape) != 1 or w is None or b is None:
+        raise NoKernelError("the kernel normalises the last dimension, with a weight and a bias")
+    return LAYER_NORM, (x, w, b, eps)
+
+
+def _rms_norm(x: Tensor, shape: Sequence[int], w: Tensor | None, eps: float | None = None) -> Call:
+    if len(shape) != 1 or w is None:
+        raise NoKernelError("the kernel normalises the last dimension, with a weight")
+    return RMS_NORM, (x, w, torch.finfo(x.dtype).eps if eps is None else eps)
+
+
+CALLS: Mapping[Any, Callable[..., Call]] = {
+    aten.mm: lambda a, b: (GEMM, (a, b, 1.0, "fp32")),
+    aten.bmm: lambda a, b: (GEMM, (a, b, 1.0, "fp32")),
+    aten.addmm: _addmm,
+    aten.baddbmm: _addmm,
+    aten.linear: lambda x, w, b=None: (LINEAR, (x, w, b, "none", "fp32")),
+    aten.mv: lambda a, x: (GEMV, (a, x, 1.0)),
+    aten.addmv: lambda _y, a, x, **_numbers: (GEMV, (a, x, 1.0)),
+    aten.convolution: _convolution,
+    aten.native_layer_norm: _layer_norm,
+    aten._fused_rms_norm: _rms_norm,  # noqa: SLF001 - the name that PyTorch calls it by
+    aten._softmax: lambda x, dim, _to_float: (SOFTMAX, (x, dim)),  # noqa: SLF001 - the name that PyTorch calls it by
+}
+
+OTHERS = frozenset(
+    {
+        "_log_softmax",
+        "_scaled_dot_product_cudnn_attention",
+        "_scaled_dot_product_efficient_attention",
+        "_scaled_dot_product_flash_attention",
+        "_scaled_dot_product_flash_attention_for_cpu",
+        "_softmax_backward_data",
+        "convolution_backward",
+        "cudnn_batch_norm",
+        "native_batch_norm",
+        "native_group_norm",
+        "native_layer_norm_backward",
+    }
+)
+"""Operators of aten that are recorded though no kernel computes them."""
+
+
+def is_recorded(function: Any) -> bool:
+    """Whether calls of this overload are recorded."""
+    packet = function.overloadpacket
+    return packet in CALLS or function.namespace == "tilewright" or packet.__name__ in OTHERS
+
+
+def problem_of(function: Any, arguments: Sequence[Any], named: Mapping[str, Any], result: Any) -> Problem:
+    """The problem that a call poses, as its arrays lie; raises NoKernelError, KernelError or TunerError for none."""
+    packet = function.overloadpacket
+    given: Sequence[Any]
+    if function.namespace == "tilewright":
+        defaults = [one.default_value for one in function._schema.arguments[len(arguments) :]]  # noqa: SLF001 - as in operator.py
+        operator, given = OPERATORS[packet.__name__], (*arguments, *defaults)
+    elif packet in CALLS:
+        operator, given = CALLS[packet](*arguments, **named)
+    else:
+        raise NoKernelError("no kernel computes it")
+    if isinstance(result, tuple):  # of PyTorch's norms the first of several, of ours all
+        result = result if function.namespace == "tilewright" else result[0]
+    output = given[0] if result is None else result
+    return posed_problem(operator.kernel, operator.pose(output, *given), given[0].dtype)
+
+
+def posed_problem(name: str, posed: Posed, dtype: torch.dtype) -> Problem:
+    """The problem that is posed, as its arrays lie."""
+    kernel = catalogue().get(name)
+    axes = {axis: size for axis, size in posed.named.items() if axis in kernel.axis_names}
+    options = {option: value for option, value in posed.named.items() if option not in axes}
+    problem = kernel.problem(axes, str(dtype).removeprefix("torch."), options)
+    readers = [READERS[type(array)] for array in posed.arrays]
+    layouts = [reader.layout(reader.read(array)[1]) for reader, array in zip(readers, posed.arrays, strict=True)]
+    return laid_out(kernel, problem, layouts)
+
+
+REFUSALS = (KernelError, TunerError, RuntimeError, TypeError)
+"""What `problem_of` raises where there is none; RuntimeError is PyTorch's, for tensors without memory."""

@@ -1,0 +1,56 @@
+"""softmax as an operator."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tilewright.tuner.pytorch.operator import Operator, check
+from tilewright.tuner.pytorch.plans import NoKernelError, Posed
+
+
+def _result(x: Tensor, dim: int) -> Tensor:
+    check(-x.dim() <= dim < max(x.dim(), 1), "softmax", lambda: f"x {tuple(x.shape)} has no dimension {dim}")
+    return x.new_empty(x.shape)
+
+
+def _posed(y: Tensor, x: Tensor, dim: int) -> Posed:
+    if dim not in {-1, x.dim() - 1} or not x.dim():
+        raise NoKernelError(f"the kernel takes the last dimension, not {dim} of {x.dim()}")
+    n = x.shape[-1]
+    return Posed({"m": x.numel() // n, "n": n}, (x.reshape(-1, n), y.view(-1, n)))
+
+
+def _pytorch(x: Tensor, dim: int) -> Tensor:
+    return torch.softmax(x, dim).contiguous()
+
+
+def _setup(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    x, ctx.dim = inputs
+    ctx.dtype = x.dtype
+    ctx.save_for_backward(output)
+
+
+def _backward(ctx: Any, gradient: Tensor) -> tuple[Any, ...]:
+    (y,) = ctx.saved_tensors
+    return torch.ops.aten._softmax_backward_data.default(gradient, y, ctx.dim, ctx.dtype), None  # noqa: SLF001 - what PyTorch's own formula calls
+
+
+SOFTMAX = Operator(
+    name="softmax",
+    schema="(Tensor x, int dim=-1) -> Tensor",
+    kernel="softmax",
+    result=_result,
+    pose=_posed,
+    pytorch=_pytorch,
+    setup=_setup,
+    backward=_backward,
+    autocast="float32",
+)
+
+
+def softmax(x: Tensor, dim: int = -1) -> Tensor:
+    """`torch.softmax(x, dim)`."""
+    return SOFTMAX(x, dim)

@@ -1,0 +1,1 @@
+"""Signed folders of configurations and compiled code, as an application reads them."""

@@ -1,0 +1,1 @@
+"""Triton as a second source language: compiled ahead, interpreted on the CPU, and chosen for at run time."""

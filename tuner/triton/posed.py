@@ -1,0 +1,78 @@
+"""The problem of a declared Triton kernel that a call of its function poses, by the arrays and numbers of the call."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from tilewright.kernels.errors import InvalidProblemError
+from tilewright.kernels.kernel import Kernel, Scalar, Tensor
+from tilewright.kernels.problem import Problem
+from tilewright.kernels.triton import is_compiled_in
+from tilewright.tuner.runtime.views import READERS, Layout, contiguous_strides
+
+_PROBES = (1009, 1013, 1019, 1021, 1031, 1033, 1039, 1049, 1051, 1061)
+"""Primes, one for each axis: where an argument is one of them, it is that axis."""
+
+
+class NotPosedError(Exception):
+    """The call is none of the declared kernel's problems; the message says why."""
+
+
+def layout_of(value: Any) -> Layout:
+    """Where an array lies, of any framework; raises LaunchError for what is none."""
+    reader = READERS[type(value)]
+    return reader.layout(reader.read(value)[1])
+
+
+def problem_of(kernel: Kernel, values: Sequence[Any], constexprs: Mapping[str, Any]) -> Problem:
+    """The problem. `values` are in the order of the kernel's arguments, `constexprs` what the call itself states.
+
+    Axes are found where an argument is an axis by itself: a number, or one side of an array. Raises NotPosedError where
+    one is not found, or where numbers and arrays are not those that the declaration gives the problem.
+    """
+    if len(values) != len(kernel.arguments):
+        raise NotPosedError(f"it takes {len(values)} arguments, and {kernel.name} declares {len(kernel.arguments)}")
+    layouts = {a.name: layout_of(v) for a, v in zip(kernel.arguments, values, strict=True) if isinstance(a, Tensor)}
+    numbers = {a.name: v for a, v in zip(kernel.arguments, values, strict=True) if isinstance(a, Scalar)}
+    dtype = next((layouts[t.name].dtype for t in kernel.tensors if t.dtype is None), kernel.dtypes[0])
+    try:
+        probe = kernel.problem(dict(zip(kernel.axes, _PROBES, strict=False)), dtype)
+        sides = dict(_sides(kernel, probe, layouts, numbers))
+        found = {axis: sides[number] for axis, number in probe.shape.items() if number in sides}
+        stated = {axis: constexprs[name] for axis in kernel.axes if (name := f"SHAPE_{axis.upper()}") in constexprs}
+        flags = {o.name: bool(constexprs[o.name.upper()]) for o in kernel.options if o.name.upper() in constexprs}
+        problem = kernel.problem(found | stated, dtype, flags)
+    except InvalidProblemError as error:
+        raise NotPosedError(str(error)) from error
+    _check(kernel, problem, layouts, numbers)
+    return problem
+
+
+def _sides(
+    kernel: Kernel, probe: Problem, layouts: Mapping[str, Layout], numbers: Mapping[str, Any]
+) -> Iterator[tuple[float, int]]:
+    """What the probe has at each place beside what the call has there; numbers come last, and so count."""
+    for tensor in kernel.tensors:
+        shape, layout = tensor.shape(probe), layouts[tensor.name]
+        if len(shape) == len(layout.shape):
+            yield from zip(shape, layout.shape, strict=True)
+    for argument in kernel.arguments:
+        if isinstance(argument, Scalar) and is_compiled_in(argument, probe):
+            yield argument.number(probe), int(numbers[argument.name])
+
+
+def _check(kernel: Kernel, problem: Problem, layouts: Mapping[str, Layout], numbers: Mapping[str, Any]) -> None:
+    for argument in kernel.arguments:
+        name = argument.name
+        if isinstance(argument, Scalar):
+            if is_compiled_in(argument, problem) and argument.number(problem) != numbers[name]:
+                raise NotPosedError(f"{name} is {numbers[name]}, and {argument.number(problem)} in {problem}")
+            continue
+        layout, declared = layouts[name], argument.layout(problem)
+        if layout.dtype != argument.dtype_for(problem):
+            raise NotPosedError(f"{name} is {layout.dtype}, and {argument.dtype_for(problem)} in {problem}")
+        is_dense = layout.strides == contiguous_strides(layout.shape)
+        if not (is_dense and declared.is_dense and math.prod(layout.shape) == declared.elements):
+            raise NotPosedError(f"{name} has the shape {layout.shape} and other strides or sizes than in {problem}")
