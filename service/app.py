@@ -11,14 +11,16 @@ from collections.abc import AsyncIterator
 from fastapi import FastAPI
 
 import tilewright
-from tilewright.service import dashboard
+from tilewright.service import GARBAGE_AFTER, dashboard
 from tilewright.service.api import openapi, problems
 from tilewright.service.api.demand_buffer import DemandBuffer
 from tilewright.service.api.event_stream import Streams
 from tilewright.service.api.middleware.best_door import BestDoor
 from tilewright.service.api.middleware.guard import Guard
+from tilewright.service.api.middleware.head import Head
 from tilewright.service.api.middleware.metrics import LOOK_EVERY_S, Meters, Witness
 from tilewright.service.api.routes import (
+    attention,
     best,
     browser_session,
     comparisons,
@@ -49,8 +51,6 @@ from tilewright.service.settings import settings
 from tilewright.tuner.runtime.local_service import NotedAddress
 
 CHECK_S = 0.2
-GARBAGE_AFTER = 20_000
-"""New containers before the garbage collector runs; Python's own 700 are two or three requests."""
 
 
 @contextlib.asynccontextmanager
@@ -117,7 +117,7 @@ def create_app() -> FastAPI:
     app.state.best = BestMemory(settings().best_kept)
     app.state.meters, app.state.observer = Meters(), Observer()
     app.state.meters.gauge("tilewright_best_in_memory", "Best configurations in memory.", app.state.best.__len__)
-    looks = (best, comparisons, demand, kernels, studies, devices, results)
+    looks = (best, comparisons, attention, demand, kernels, studies, devices, results)
     for module in (*looks, jobs, schedules, keys, browser_session, webhooks, exchange, digits, health, metrics_page):
         app.include_router(module.router)
     app.include_router(pages.router)
@@ -126,5 +126,6 @@ def create_app() -> FastAPI:
     app.openapi = lambda: openapi.build(app)  # type: ignore[method-assign]
     app.add_middleware(Guard, known=BestDoor(app.state))
     app.add_middleware(ErrorPages, remedies={kind.uri: kind.remedy for kind in problems.all_types()})
+    app.add_middleware(Head)
     app.add_middleware(Witness, meters=app.state.meters)
     return app

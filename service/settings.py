@@ -77,6 +77,26 @@ class Settings(BaseSettings):
     stop_grace_s: float = Field(
         default=20, gt=0, description="Seconds that a job may take to stop after SIGTERM or cancel."
     )
+    compile_trust: Annotated[list[Path], NoDecode] = Field(
+        default_factory=list,
+        description="Public keys (Ed25519, PEM files) of compile workers whose cubins the jobs of this host use: one "
+        "path, several separated by `:`, or a JSON list. If not set: jobs compile on their own host alone.",
+    )
+    compile_most_offers: int = Field(
+        default=256,
+        ge=1,
+        le=4096,
+        description="Compilations that one job offers to compile workers at a time, at most.",
+    )
+    compile_key: Path | None = Field(
+        default=None, description="Private key (Ed25519, PEM file) with which a compile worker signs its cubins."
+    )
+    compile_lease_s: float = Field(
+        default=10,
+        gt=0,
+        le=600,
+        description="Seconds of a compile worker's silence after which jobs compile what it had taken themselves.",
+    )
     webhook_private_addresses: bool = Field(
         default=False, description="Allow webhooks to private addresses of your own network, and over plain http."
     )
@@ -93,6 +113,10 @@ class Settings(BaseSettings):
         default=1_000_000,
         ge=0,
         description="Best configurations that each API process keeps in memory, 400 bytes each. 0: none.",
+    )
+    shipped_records: bool = Field(
+        default=True,
+        description="Predict from the measurements that come with Tilewright where few shapes or none are tuned here.",
     )
     samples_kept_days: float | None = Field(
         default=None, gt=0, description="Days for which a trial's single times are kept. If not set: for ever."
@@ -113,7 +137,7 @@ class Settings(BaseSettings):
     max_trials: int = Field(default=100_000, gt=0, description="Largest trial budget of one job.")
     max_seconds: float = Field(default=24 * 3600, gt=0, description="Largest time budget of one job, seconds.")
 
-    @field_validator("kernel_folders", mode="before")
+    @field_validator("kernel_folders", "compile_trust", mode="before")
     @classmethod
     def _folders(cls, given: Any) -> Any:
         return folders_of(given) if isinstance(given, str) else given

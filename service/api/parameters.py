@@ -42,7 +42,10 @@ class Query(BaseModel):
 
 Format = Annotated[
     Literal["json", "csv"],
-    Field(description="csv: one line per item; the next page is in `Link`.", examples=[EXAMPLE["format"]]),
+    Field(
+        description="csv: one line per item; all items, or with `limit` or `cursor` one page and the next in `Link`.",
+        examples=[EXAMPLE["format"]],
+    ),
 ]
 
 
@@ -74,6 +77,13 @@ class JobQuery(PageQuery):
 
     state: Literal["queued", "running", "done", "failed", "cancelled"] | None = Field(
         default=None, description="Only jobs in this state.", examples=[EXAMPLE["state"]]
+    )
+    search: str | None = Field(
+        default=None,
+        max_length=256,
+        description="Only jobs that fit every word: an axis or option (`m=256`), sizes (`4096x4096x4096`), or part of "
+        "a kernel, type, device model, host, state, error or id.",
+        examples=["gemm m=256"],
     )
 
 

@@ -2,6 +2,6 @@
 
 import sys
 
-from tilewright.service.cli.application import main
+from tilewright.service.cli import main
 
 sys.exit(main())

@@ -84,6 +84,11 @@ COMMANDS = {
         "serve:worker",
         "Run jobs on a device of this machine. SIGTERM hands the running job back; SIGUSR1 finishes it first.",
     ),
+    "compile-worker": Command(
+        "Run",
+        "serve:compile_worker",
+        "Compile for jobs of other hosts; needs no GPU. SIGTERM gives back what is not compiled yet.",
+    ),
     "tune": Command(
         "Tune and look up",
         "tune:tune",
@@ -97,7 +102,13 @@ COMMANDS = {
         "Measure a kernel's optimisation steps and write a report: HTML, Markdown, CSV. Takes up to three minutes.",
     ),
     "results": Command("Results", "results:app", "Results: the best configurations as they were measured."),
+    "record": Command(
+        "Demand",
+        "demand:record",
+        "Run a PyTorch program and print which of its operations could be tuned, and what that could gain.",
+    ),
     "demand": Command("Demand", "demand:app", "Demand: requested problems that are not tuned yet."),
+    "attention": Command("Demand", "attention:app", "Attention: where tuning is worthwhile, with the reasons."),
     "schedules": Command("Schedules", "schedules:app", "Schedules: tune problems again and again at set times."),
     "keys": Command("Access", "keys:app", "Access keys: create, list, rotate, revoke."),
     "webhooks": Command("Webhooks", "webhooks:app", "Webhooks: addresses that get a message when a job ends."),
@@ -112,7 +123,12 @@ COMMANDS = {
         "Stop giving jobs to a device: the running one ends, no other starts until it is resumed.",
     ),
     "resume": Command("Devices and kernels", "draining:resume", "Give jobs to a drained device again."),
-    "kernels": Command("Devices and kernels", "kernels:app", "Kernels: list, show, source, check."),
+    "capture": Command(
+        "Devices and kernels",
+        "capture:app",
+        "Capture: what a program launches through PyCUDA or CuPy. Run it, show, adopt.",
+    ),
+    "kernels": Command("Devices and kernels", "kernels:app", "Kernels: list, show, source, check, new, adopt."),
     "export": Command("Export and import", "exchange:export", "Write this installation's results as a document."),
     "import": Command(
         "Export and import",

@@ -13,7 +13,7 @@ from tilewright.service.errors import NotFoundError
 from tilewright.service.operations.answers import ProblemAnswer
 from tilewright.service.operations.catalog import kernel_named
 from tilewright.service.operations.parse import OPTIONS_EXAMPLE, SHAPE_EXAMPLE, format_options, format_shape
-from tilewright.service.operations.requests import DEFAULT_PRIORITY, JobRequest
+from tilewright.service.operations.requests import DEFAULT_PRIORITY, JobRequest, StartRequest
 
 DEFAULT_TRIALS = 100
 
@@ -29,13 +29,19 @@ KernelArgument = Annotated[
     str, typer.Argument(metavar="KERNEL", help="The kernel's name; list them: tilewright kernels")
 ]
 ShapeOption = Annotated[str, typer.Option("--shape", metavar="M=…,N=…", help=f"Axis sizes, like {SHAPE_EXAMPLE}.")]
-DtypeOption = Annotated[str, typer.Option("--dtype", help="Element type: float32 or float64.")]
+DtypeOption = Annotated[
+    str,
+    typer.Option("--dtype", help="Element type, such as float32 or bfloat16."),
+]
 KernelOptions = Annotated[
     list[str] | None,
     typer.Option(
         "--option", metavar="NAME=VALUE", help=f"An option of the kernel, like {OPTIONS_EXAMPLE}; repeatable."
     ),
 ]
+TrialsOption = Annotated[int | None, typer.Option("--trials", help="Trials of each job.")]
+SecondsOption = Annotated[float | None, typer.Option("--seconds", help="Seconds of search of each job.")]
+PriorityOption = Annotated[int, typer.Option("--priority", min=0, max=9, help="Higher goes first.")]
 
 
 @dataclass(frozen=True)
@@ -48,6 +54,7 @@ class JobLimits:
     variants: Sequence[str] = ()
     compiler: CompilerName | None = None
     priority: int = DEFAULT_PRIORITY
+    starts: Sequence[StartRequest] = ()
 
     def budget(self) -> dict[str, float | None]:
         """The budget; 100 trials if none was given."""
@@ -69,6 +76,7 @@ def job_request(
             "variants": list(limits.variants) or None,
             "compiler": limits.compiler.value if limits.compiler else None,
             "priority": limits.priority,
+            "starts": list(limits.starts) or None,
         }
     )
 

@@ -27,9 +27,9 @@ class ExitCode(IntEnum):
 
 
 class CommandError(Exception):
-    """The command cannot do what it was asked to do; `code` is its exit code."""
+    """The command cannot do what it was asked to do; `code` is its exit code, or that of a program that it ran."""
 
-    def __init__(self, message: str, code: ExitCode = ExitCode.FAILED) -> None:
+    def __init__(self, message: str, code: int = ExitCode.FAILED) -> None:
         self.code = code
         super().__init__(message)
 

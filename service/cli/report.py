@@ -8,6 +8,8 @@ from tilewright.service.cli.arguments import describe, given_options
 from tilewright.service.cli.output import data, print_facts
 from tilewright.service.client import Client
 from tilewright.service.operations.answers import BestAnswer, JobAnswer, Match
+from tilewright.service.operations.best.results import ResultAnswer
+from tilewright.service.operations.catalog import packed_input
 
 
 def print_best(best: BestAnswer, *, url: str | None = None) -> None:
@@ -63,10 +65,16 @@ def _time(best: BestAnswer) -> str:
     if best.ci_ms is not None:
         parts.append(f"(between {best.ci_ms[0]:.4g} and {best.ci_ms[1]:.4g})")
     if best.gflops is not None:
-        parts.append(f"= {best.gflops:.4g} GFLOP/s, {best.gb_per_s or 0:.4g} GB/s")
+        parts.append(f"= {best.gflops:.4g} GFLOP/s" + (f", {best.gb_per_s:.4g} GB/s" if best.gb_per_s else ""))
     if best.roof_ratio is not None:
         parts.append(f"= {100 * best.roof_ratio:.1f} % of the roof")
-    return " ".join(parts)
+    return " ".join(parts) + packing(best)
+
+
+def packing(best: BestAnswer | ResultAnswer) -> str:
+    """`, and 0.012 ms once to pack W`; empty where nothing is packed ahead."""
+    once = "" if best.pack_ms is None else f", and {milliseconds(best.pack_ms)} once to pack"
+    return once and f"{once} {packed_input(best.problem.kernel)}"
 
 
 def _gain(best: BestAnswer) -> str:
@@ -85,6 +93,9 @@ def _library(best: BestAnswer) -> str:
     library = best.library
     if library is None:
         return "no library was timed"
+    if library.expected:
+        verdict = "use the library here: it may well be faster" if library.faster else "this kernel should be faster"
+        return f"{library.name}: {milliseconds(library.time_ms)} expected, not timed; {verdict} ({library.speedup:.2f})"
     if library.faster:
         verdict = f"use the library here: it is {1 / library.speedup:.2f} times as fast as this kernel"
     else:
@@ -93,6 +104,8 @@ def _library(best: BestAnswer) -> str:
 
 
 def _accuracy(best: BestAnswer) -> str | None:
+    if best.verified is not None:
+        return f"{best.accuracy or best.problem.dtype}, verified {best.verified}"
     if best.bound_ratio is None:
         return best.accuracy
     words = [best.accuracy or best.problem.dtype, f"error at most {best.bound_ratio:.2f} of its bound"]
@@ -114,6 +127,8 @@ def _match(best: BestAnswer) -> str:
 
 
 def _origin(best: BestAnswer) -> str | None:
+    if best.shipped is not None:
+        return f"{best.match.value} from {best.shipped}"
     if not best.origins:
         return None
     return f"{'imported' if best.environment else 'rests on results imported'} from {', '.join(best.origins)}"

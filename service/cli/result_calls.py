@@ -13,6 +13,8 @@ from tilewright.service.operations.requests import DemandJobs
 from tilewright.service.operations.staleness import comparisons as staleness_comparisons
 from tilewright.service.operations.staleness.comparisons import ComparisonAnswer
 from tilewright.service.operations.transaction import transaction
+from tilewright.service.operations.views import attention
+from tilewright.service.operations.views.attention import AttentionFilter, AttentionPage
 
 
 class AsksForResults(Protocol):
@@ -33,6 +35,12 @@ class AsksForResults(Protocol):
         self, request: DemandJobs, *, top: int, kernel: str | None = None, device_model: str | None = None
     ) -> list[TunedDemand]:
         """The jobs for the most requested problems."""
+
+    def attention(self, chosen: AttentionFilter, *, limit: int = 50) -> AttentionPage:
+        """The first page of what needs attention."""
+
+    def tune_attention(self, request: DemandJobs, chosen: AttentionFilter, *, top: int) -> list[TunedDemand]:
+        """The jobs for the most worthwhile of it."""
 
     def comparisons(self, schedule_id: int, *, verdict: str | None = None, limit: int = 50) -> Page[ComparisonAnswer]:
         """The first page of a schedule's comparisons."""
@@ -64,6 +72,16 @@ class LocalResults:
         """The jobs for the most requested problems."""
         with transaction() as session:
             return demand.tune_top(session, request, top=top, kernel=kernel, device_model=device_model)
+
+    def attention(self, chosen: AttentionFilter, *, limit: int = 50) -> AttentionPage:
+        """The first page of what needs attention."""
+        with transaction() as session:
+            return attention.attention(session, chosen, limit=limit)
+
+    def tune_attention(self, request: DemandJobs, chosen: AttentionFilter, *, top: int) -> list[TunedDemand]:
+        """The jobs for the most worthwhile of it."""
+        with transaction() as session:
+            return attention.tune_attention(session, request, chosen, top=top)
 
     def comparisons(self, schedule_id: int, *, verdict: str | None = None, limit: int = 50) -> Page[ComparisonAnswer]:
         """The first page of a schedule's comparisons."""

@@ -1,9 +1,10 @@
-"""The client's calls about results, demand and the comparisons of schedules."""
+"""The client's calls about results, demand, attention and the comparisons of schedules."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import TypeVar, Unpack
 from urllib.parse import urlencode
 
@@ -15,6 +16,7 @@ from tilewright.service.operations.best.results import ResultAnswer, WhichResult
 from tilewright.service.operations.demand.demand import DemandAnswer, TunedDemand
 from tilewright.service.operations.requests import DemandJobs, RetractionRequest
 from tilewright.service.operations.staleness.comparisons import ComparisonAnswer
+from tilewright.service.operations.views.attention import AttentionFilter, AttentionPage
 
 T = TypeVar("T", bound=BaseModel)
 
@@ -48,6 +50,18 @@ class ResultCalls(ABC):
         which = _query(top=top, kernel=kernel, device_model=device_model)
         body = request.model_dump_json(exclude_none=True)
         response = self._send("POST", f"/v1/demand:tune?{which}", headers=JSON, content=body)
+        return self._read(Page[TunedDemand], response.content).items
+
+    def attention(self, chosen: AttentionFilter | None = None, *, limit: int = 50) -> AttentionPage:
+        """The first page of what needs attention, the most worthwhile first."""
+        which = _query(**asdict(chosen or AttentionFilter()), limit=limit)
+        return self._get(AttentionPage, f"/v1/attention?{which}")
+
+    def tune_attention(self, request: DemandJobs, chosen: AttentionFilter, *, top: int) -> list[TunedDemand]:
+        """The jobs for the most worthwhile that a worker serves; sent again, it joins those that are open."""
+        which = _query(top=top, **asdict(chosen))
+        body = request.model_dump_json(exclude_none=True)
+        response = self._send("POST", f"/v1/attention:tune?{which}", headers=JSON, content=body)
         return self._read(Page[TunedDemand], response.content).items
 
     def comparisons(self, schedule_id: int, *, verdict: str | None = None, limit: int = 50) -> Page[ComparisonAnswer]:

@@ -1,43 +1,98 @@
-"""The matrix of the first page: cells with text as well as colour."""
+"""The matrix of the first page: cells of one line, which say by sign and word what their colour says."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from tilewright.service.dashboard import words
+from tilewright.service.dashboard.charts.small import Bar
 from tilewright.service.dashboard.rendering import address
-from tilewright.service.operations.answers import DeviceModelAnswer, Match
+from tilewright.service.dashboard.views import plain_address
+from tilewright.service.operations.answers import DeviceModelAnswer, ProblemAnswer
+from tilewright.service.operations.best.against_library import AgainstLibrary
 from tilewright.service.operations.best.results import ResultAnswer
-from tilewright.service.operations.parse import format_options, format_shape
-from tilewright.service.operations.views.families import FAMILIES
-from tilewright.service.operations.views.matrix import CellAnswer, ProblemRow
+from tilewright.service.operations.views.cells import CellStatus
+from tilewright.service.operations.views.matrix import Measure, Order
+from tilewright.service.operations.views.matrix_rows import CellAnswer, ProblemRow
+from tilewright.service.operations.views.summary import ModelSummary
 
-Colour = Literal["library", "default", "roof"]
-COLOURS: Mapping[Colour, str] = {
-    "library": "\N{MULTIPLICATION SIGN} of the library",
-    "default": "\N{MULTIPLICATION SIGN} of the default",
-    "roof": "% of the roof",
+COLOURS: Mapping[Measure, str] = {
+    Measure.LIBRARY: "\N{MULTIPLICATION SIGN} of the library",
+    Measure.DEFAULT: "\N{MULTIPLICATION SIGN} of the default",
+    Measure.ROOF: "% of the roof",
 }
+ORDERS: Mapping[Order, str] = {
+    Order.SIZE: "smallest first",
+    Order.RATIO: "worst ratio first",
+    Order.AGE: "newest first",
+    Order.DEMAND: "most requested first",
+}
+UP, DOWN = "\N{BLACK UP-POINTING TRIANGLE}", "\N{BLACK DOWN-POINTING TRIANGLE}"
+
+STATUSES: Mapping[CellStatus, tuple[str, str]] = {
+    CellStatus.AHEAD: (UP, "faster than the library beyond the noise"),
+    CellStatus.LEVEL: ("=", "level with the library within the noise"),
+    CellStatus.BEHIND: (DOWN, "slower than the library beyond the noise"),
+    CellStatus.STALE: ("\N{CLOCKWISE OPEN CIRCLE ARROW}", "source, driver or compiler changed since it was measured"),
+    CellStatus.REGRESSED: ("\N{SOUTH EAST ARROW}", "slower than the best before it"),
+    CellStatus.FAILED: ("\N{BALLOT X}", "its job failed and there is no result"),
+}
+"""A mark and a meaning of each."""
 
 STEPS = (0.05, 0.25, 1.0)
 """Distances from level, in octaves, at which the next shade begins; up to the first it counts as level."""
 
-LEGEND = (
-    ("behind-3", "\N{BLACK DOWN-POINTING TRIANGLE} below \N{MULTIPLICATION SIGN}0.50"),
-    ("behind-2", "\N{BLACK DOWN-POINTING TRIANGLE} below \N{MULTIPLICATION SIGN}0.84"),
-    ("behind-1", "\N{BLACK DOWN-POINTING TRIANGLE} below \N{MULTIPLICATION SIGN}0.97"),
-    ("level", "= level"),
-    ("ahead-1", "\N{BLACK UP-POINTING TRIANGLE} above \N{MULTIPLICATION SIGN}1.04"),
-    ("ahead-2", "\N{BLACK UP-POINTING TRIANGLE} above \N{MULTIPLICATION SIGN}1.19"),
-    ("ahead-3", "\N{BLACK UP-POINTING TRIANGLE} above \N{MULTIPLICATION SIGN}2.00"),
-)
-MATCH_WORDS = {
-    Match.NEAREST: "uses a near shape",
-    Match.TRANSFERRED: "uses another device model",
-    Match.DEFAULT: "uses the default",
+LEGENDS: Mapping[Measure, Sequence[tuple[str, str]]] = {
+    Measure.LIBRARY: (
+        ("behind-3", f"{DOWN} below {words.TIMES}0.50"),
+        ("behind-2", f"{DOWN} below {words.TIMES}0.84"),
+        ("behind-1", f"{DOWN} slower"),
+        ("level", "= within the noise"),
+        ("ahead-1", f"{UP} faster"),
+        ("ahead-2", f"{UP} above {words.TIMES}1.19"),
+        ("ahead-3", f"{UP} above {words.TIMES}2.00"),
+    ),
+    Measure.DEFAULT: (
+        ("behind-3", f"{DOWN} below {words.TIMES}0.50"),
+        ("behind-1", f"{DOWN} below {words.TIMES}0.97"),
+        ("level", "= level"),
+        ("ahead-1", f"{UP} above {words.TIMES}1.04"),
+        ("ahead-2", f"{UP} above {words.TIMES}1.19"),
+        ("ahead-3", f"{UP} above {words.TIMES}2.00"),
+    ),
+    Measure.ROOF: (
+        ("behind-3", f"{DOWN} below 10 %"),
+        ("behind-1", f"{DOWN} 20 to 35 %"),
+        ("level", "= 35 to 50 %"),
+        ("ahead-1", f"{UP} 50 to 65 %"),
+        ("ahead-3", f"{UP} 80 % and more"),
+    ),
 }
+MATCHES = {
+    "predicted": ("≈", "predicted from trials of other shapes"),
+    "nearest": ("→", "configuration of the nearest tuned shape"),
+    "transferred": ("⇄", "configuration of a similar device model"),
+    "estimated": ("~", "configuration of a far shape, by estimate"),
+    "default": ("○", "the kernel's default: no related result is known"),
+    "exact": ("✓", "tuned for exactly this"),
+}
+"""For each kind of answer its mark, as on the page `ask`, and where the configuration comes from."""
+
+
+class Cell(NamedTuple):
+    """What a cell shows. A tuple, because templates read its attributes faster than the keys of a mapping."""
+
+    kind: Literal["result", "failed", "open"]
+    path: str
+    title: str
+    value: str = ""
+    shade: str = ""
+    time: str = ""
+    variant: str = ""
+    notes: Sequence[tuple[str, str, str]] = ()  # mark, meaning, CSS class
+    ask_path: str = ""
 
 
 def shade(ratio: float | None) -> str:
@@ -47,6 +102,17 @@ def shade(ratio: float | None) -> str:
     octaves = math.log2(ratio)
     step = sum(abs(octaves) >= bound for bound in STEPS)
     return "level" if step == 0 else f"{'ahead' if octaves > 0 else 'behind'}-{step}"
+
+
+def library_shade(result: ResultAnswer) -> str:
+    """The CSS class of a result beside the library: the side by the finals' verdict, the depth by the ratio."""
+    verdict, library = result.against_library, result.library
+    if verdict is None or library is None:
+        return "unrated"
+    if verdict is AgainstLibrary.LEVEL:
+        return "level"
+    octaves = math.log2(library.speedup) * (1 if verdict is AgainstLibrary.AHEAD else -1)
+    return f"{verdict.value}-{max(sum(octaves >= bound for bound in STEPS), 1)}"
 
 
 def roof_shade(share: float | None) -> str:
@@ -59,96 +125,137 @@ def roof_shade(share: float | None) -> str:
 
 def sign(name: str) -> str:
     """The mark that means the same as a shade, without colour."""
-    side = name.partition("-")[0]
-    return {"ahead": "\N{BLACK UP-POINTING TRIANGLE}", "behind": "\N{BLACK DOWN-POINTING TRIANGLE}", "level": "="}.get(
-        side, ""
+    return {"ahead": UP, "behind": DOWN, "level": "="}.get(name.partition("-")[0], "")
+
+
+def lines(rows: Sequence[ProblemRow], colour: Measure) -> list[dict[str, Any]]:
+    """The rows of the table, in order."""
+    return [_line(row, colour) for row in rows]
+
+
+def _line(row: ProblemRow, colour: Measure) -> dict[str, Any]:
+    problem = row.problem
+    query = {
+        "kernel": problem.kernel,
+        "shape": words.shape_text(problem),
+        "dtype": problem.dtype,
+        "options": words.unusual_options(problem),
+    }
+    ask = plain_address("/ask", query)
+    return {
+        "shape": words.sizes_text(problem),
+        "about": " ".join(part for part in (problem.dtype, query["options"]) if part),
+        "family": row.family,
+        "history_path": plain_address("/history", query),
+        "cells": [_cell(cell, colour, f"{ask}&device_model={cell.device_model}") for cell in row.cells],
+    }
+
+
+def _cell(cell: CellAnswer, colour: Measure, ask_path: str) -> Cell:
+    if cell.result is not None:
+        return _result(cell, cell.result, colour, ask_path)
+    if cell.failure is not None:
+        error = cell.failure.error or "nothing was measured"
+        return Cell("failed", f"/jobs/{cell.failure.job_id}", title=error)
+    mark, meaning = ("\N{WHITE CIRCLE}", cell.refused or "not tuned") if cell.match is None else MATCHES[cell.match]
+    says = "not tuned" if cell.match is None else cell.match.value
+    meaning = meaning if cell.shipped is None else f"{says} from {cell.shipped}"
+    return Cell("open", ask_path, title=meaning, value=f"{mark} {says}")
+
+
+def _result(cell: CellAnswer, result: ResultAnswer, colour: Measure, ask_path: str) -> Cell:
+    name, said = _rated(result, colour)
+    return Cell(
+        "result",
+        f"/studies/{result.study_id}",
+        title=_title(result, cell.environments),
+        value=f"{sign(name)} {said}" if name != "unrated" else words.NOTHING,
+        shade=name,
+        time=words.kernel_time(result.time_ms),
+        variant=result.variant,
+        notes=_notes(cell, result),
+        ask_path=ask_path,
     )
 
 
-def groups(rows: Sequence[ProblemRow], colour: Colour) -> list[dict[str, Any]]:
-    """The rows by family, in the order of FAMILIES; inside by size."""
-    by_family: dict[str, list[ProblemRow]] = {}
-    for row in rows:
-        by_family.setdefault(row.family, []).append(row)
+def _rated(result: ResultAnswer, colour: Measure) -> tuple[str, str]:
+    """The shade, and what it stands for in words."""
+    match colour:
+        case Measure.ROOF:
+            return roof_shade(result.roof_ratio), words.percent(result.roof_ratio)
+        case Measure.DEFAULT:
+            name, ratio = shade(result.gain_over_default), result.gain_over_default
+        case _:
+            name, ratio = library_shade(result), result.library.speedup if result.library else None
+    return name, _told_apart(ratio, name)
+
+
+def _told_apart(ratio: float | None, name: str) -> str:
+    """The ratio; with a third decimal where it would look level and is not."""
+    said = words.ratio(ratio)
+    return f"{words.TIMES}{ratio:.3f}" if ratio and name != "level" and said == words.ratio(1.0) else said
+
+
+def _title(result: ResultAnswer, environments: int) -> str:
+    """What the line has no room for."""
+    library = result.library
+    parts = (
+        f"{library.name} {words.kernel_time(library.time_ms)}" if library else "no library was timed",
+        f"{words.percent(result.roof_ratio)} of the roof" if result.roof_ratio is not None else "",
+        f"{words.ratio(result.gain_over_default)} of the default" if result.gain_over_default is not None else "",
+        f"the newest of {environments} environments" if environments > 1 else "",
+        f"verified {result.verified_at:%Y-%m-%d}",
+    )
+    return ", ".join(part for part in parts if part)
+
+
+def _notes(cell: CellAnswer, result: ResultAnswer) -> list[tuple[str, str, str]]:
+    """Marks with their meanings and classes, for what is unusual about the result."""
+    notes = []
+    if result.slowdown is not None:
+        meaning = f"regressed: {words.ratio(result.slowdown)} the time of the best before it"
+        notes.append((STATUSES[CellStatus.REGRESSED][0], meaning, "note regressed"))
+    if result.stale:
+        changed = ", ".join(result.stale_because)
+        notes.append((STATUSES[CellStatus.STALE][0], f"stale: {changed} changed since it was measured", "note"))
+    if not cell.is_usable and cell.match is not None:
+        mark, meaning = MATCHES[cell.match]
+        meaning = meaning if cell.shipped is None else f"{cell.match.value} from {cell.shipped}"
+        notes.append((mark, f"the source has changed; answered now: {meaning}", "note"))
+    if result.environment.origin is not None:
+        notes.append(("\N{DOWNWARDS ARROW TO BAR}", f"imported from {result.environment.origin}", "note"))
+    return notes
+
+
+def strip(
+    found: Sequence[ModelSummary], models: Sequence[DeviceModelAnswer], kept: Mapping[str, str | None]
+) -> list[dict[str, Any]]:
+    """The lines of the strip, a device model each, with the address that each count filters by."""
+    by_slug = {one.device_model: one for one in found}
     return [
-        {"name": name, "rows": [_line(row, colour) for row in sorted(members, key=_size)]}
-        for name, members in sorted(by_family.items(), key=lambda item: FAMILIES.index(item[0]))
+        {
+            "place": place,
+            "slug": one.device_model,
+            "name": model.name,
+            "path": address("/", {**kept, "device_model": one.device_model}),
+            "mean": one.geometric_mean,
+            "bar": Bar.of(one.geometric_mean) if one.geometric_mean else None,
+            "tuned": one.tuned,
+            "counts": [
+                (status, count, address("/", {**kept, "device_model": one.device_model, "status": status.value}))
+                for status, count in one.counts.items()
+            ],
+        }
+        for place, model in enumerate(columns(models))
+        if (one := by_slug.get(model.slug)) is not None
     ]
 
 
-def _size(row: ProblemRow) -> tuple[float, list[int]]:
-    sizes = list(row.problem.shape.values())
-    return math.prod(map(float, sizes)), sizes
+def columns(models: Sequence[DeviceModelAnswer]) -> list[DeviceModelAnswer]:
+    """These device models, in the order of the cells."""
+    return sorted(models, key=lambda model: (model.kind == "cpu", model.slug))
 
 
-def _line(row: ProblemRow, colour: Colour) -> dict[str, Any]:
-    problem = row.problem
-    shape, options = format_shape(words.ordered_shape(problem)), words.unusual_options(problem)
-    query = {
-        "kernel": problem.kernel,
-        "shape": shape,
-        "dtype": problem.dtype,
-        "options": format_options(problem.options),
-    }
-    return {
-        "shape": shape,
-        "dtype": problem.dtype,
-        "options": options,
-        "history_path": address("/history", query),
-        "cells": [_cell(cell, colour, query) for cell in row.cells],
-    }
-
-
-def _cell(cell: CellAnswer, colour: Colour, query: Mapping[str, str]) -> dict[str, Any]:
-    asked = address("/ask", {**query, "device_model": cell.device_model})
-    if cell.result is not None:
-        return _result(cell.result, colour) | {
-            "kind": "result",
-            "ask_path": asked,
-            "others": cell.environments - 1,
-            "answered": "exact" if cell.is_usable else f"{MATCH_WORDS[cell.match]}: the source has changed",
-            "device_model": cell.device_model,
-        }
-    if cell.failure is not None:
-        return {
-            "kind": "failed",
-            "job_path": f"/jobs/{cell.failure.job_id}",
-            "error": cell.failure.error or "nothing was measured",
-            "ask_path": asked,
-            "device_model": cell.device_model,
-        }
-    return {
-        "kind": "open",
-        "match": cell.match.value,
-        "says": MATCH_WORDS[cell.match],
-        "ask_path": asked,
-        "device_model": cell.device_model,
-    }
-
-
-def _result(result: ResultAnswer, colour: Colour) -> dict[str, Any]:
-    library = result.library
-    ratio = {"library": library.speedup if library else None, "default": result.gain_over_default}.get(colour)
-    name = roof_shade(result.roof_ratio) if colour == "roof" else shade(ratio)
-    return {
-        "shade": name,
-        "sign": sign(name),
-        "gflops": result.gflops,
-        "gb_per_s": result.gb_per_s,
-        "ratio": ratio,
-        "library": library,
-        "roof_ratio": result.roof_ratio,
-        "time_ms": result.time_ms,
-        "verified_at": result.verified_at,
-        "study_path": f"/studies/{result.study_id}",
-        "environment": result.environment,
-        "stale": ", ".join(result.stale_because) if result.stale else None,
-        "is_imported": result.environment.origin is not None,
-    }
-
-
-def columns(models: Sequence[DeviceModelAnswer], chosen: str | None) -> list[DeviceModelAnswer]:
-    """The device models of the matrix, in the order of the cells."""
-    return sorted(
-        (model for model in models if chosen in (None, model.slug)), key=lambda model: (model.kind == "cpu", model.slug)
-    )
+def axes_text(problems: Sequence[ProblemAnswer]) -> str:
+    """The names of the axes in the order in which shapes are written."""
+    return words.axes_text(problems[0]) if problems else ""

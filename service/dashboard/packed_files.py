@@ -1,9 +1,14 @@
-"""Static files, compressed once and kept: compressing the largest takes 44 ms, and anybody may request it."""
+"""Static files: under an address with their hash browsers keep them for good; compressed once and kept here.
+
+Compressing the largest takes 44 ms, and anybody may request it.
+"""
 
 from __future__ import annotations
 
 import gzip
+import hashlib
 import os
+import re
 from functools import lru_cache
 from pathlib import Path
 
@@ -12,9 +17,17 @@ from starlette.datastructures import Headers
 from starlette.responses import FileResponse, Response
 from starlette.types import Scope
 
+from tilewright.service.dashboard import STATIC
+
+_IMPORT = re.compile(rb'(?<= from ")\./([\w-]+\.js)(?=";)')
+"""What one of our scripts imports from another."""
+
 LEAST_COMPRESSED = 1024
 KEPT = 64
 """Files kept compressed: more than there are."""
+
+FOR_GOOD = "public, max-age=31536000, immutable"
+"""For an address that names the content: another content has another address."""
 
 
 class PackedFiles(StaticFiles):
@@ -26,15 +39,38 @@ class PackedFiles(StaticFiles):
         """The file, or 304 if the browser has it already."""
         plain = super().file_response(full_path, stat_result, scope, status_code)
         plain.headers["Vary"] = "Accept-Encoding"
+        if scope["query_string"] == f"v={_hash(os.fspath(full_path), stat_result.st_mtime_ns)}".encode():
+            plain.headers["Cache-Control"] = FOR_GOOD
         is_taken = "gzip" in Headers(scope=scope).get("accept-encoding", "")
-        if not is_taken or not isinstance(plain, FileResponse) or stat_result.st_size < LEAST_COMPRESSED:
+        is_packed = is_taken and stat_result.st_size >= LEAST_COMPRESSED
+        if not isinstance(plain, FileResponse) or not (is_packed or os.fspath(full_path).endswith(".js")):
             return plain
-        packed = Response(_packed(os.fspath(full_path), stat_result.st_mtime_ns), status_code)
-        kept = ("content-type", "last-modified", "etag", "vary")
-        packed.headers.update({name: plain.headers[name] for name in kept} | {"Content-Encoding": "gzip"})
-        return packed
+        content = _packed if is_packed else _content
+        sent = Response(content(os.fspath(full_path), stat_result.st_mtime_ns), status_code)
+        kept = ("content-type", "last-modified", "etag", "vary", "cache-control")
+        sent.headers.update({name: plain.headers[name] for name in kept if name in plain.headers})
+        if is_packed:
+            sent.headers["Content-Encoding"] = "gzip"
+        return sent
 
 
 @lru_cache(maxsize=KEPT)
-def _packed(path: str, _changed_at: int) -> bytes:
-    return gzip.compress(Path(path).read_bytes())
+def _packed(path: str, changed_at: int) -> bytes:
+    return gzip.compress(_content(path, changed_at))
+
+
+def _content(path: str, _changed_at: int) -> bytes:
+    """The file; what a script of ours imports has the address that names its content."""
+    text = Path(path).read_bytes()
+    return _IMPORT.sub(lambda found: static_path(found[1].decode()).encode(), text) if path.endswith(".js") else text
+
+
+def static_path(name: str) -> str:
+    """The address of a static file, with the hash of its content."""
+    path = STATIC / name
+    return f"/static/{name}?v={_hash(os.fspath(path), path.stat().st_mtime_ns)}"
+
+
+@lru_cache(maxsize=KEPT)
+def _hash(path: str, changed_at: int) -> str:
+    return hashlib.sha256(_content(path, changed_at)).hexdigest()[:12]

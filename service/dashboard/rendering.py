@@ -17,6 +17,7 @@ from fastapi.routing import APIRoute
 from markupsafe import Markup
 
 from tilewright.kernels.errors import InvalidProblemError
+from tilewright.service.dashboard.packed_files import static_path
 from tilewright.service.dashboard.snippets import tune_example
 from tilewright.service.dashboard.words import FILTERS
 from tilewright.service.errors import DatabaseUnavailableError, InvalidRequestError, NotFoundError
@@ -34,7 +35,11 @@ _templates = jinja2.Environment(
     lstrip_blocks=True,
 )
 _templates.filters |= FILTERS
-_templates.globals |= {"needs_keys": lambda: settings().require_keys, "tune_example": tune_example}
+_templates.globals |= {
+    "needs_keys": lambda: settings().require_keys,
+    "tune_example": tune_example,
+    "static": static_path,
+}
 
 
 def script_json(value: Any) -> Markup:

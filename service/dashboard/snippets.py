@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import math
+import json
 import shlex
 from textwrap import dedent, indent
 
-from tilewright.kernels.kernel import Kernel, Scalar
+from tilewright.kernels.kernel import Kernel, Scalar, Tensor
 from tilewright.kernels.problem import Problem
+from tilewright.kernels.source import defined_by
 from tilewright.kernels.space import Configuration
+from tilewright.kernels.triton import OPTIONS, function_of
 from tilewright.service.dashboard import words
 from tilewright.service.operations.answers import BestAnswer, ProblemAnswer
-from tilewright.service.operations.parse import format_shape
 from tilewright.service.operations.registry import catalogue
-
-ELEMENT_BYTES = {"float32": 4, "float64": 8}
 
 
 def curl(base_url: str, path: str) -> str:
@@ -22,7 +21,7 @@ def curl(base_url: str, path: str) -> str:
     return f"curl {shlex.quote(base_url + path)}"
 
 
-def python_client(base_url: str, answer: BestAnswer) -> str:
+def python_client(base_url: str, answer: BestAnswer, device_model: str) -> str:
     """The same request as a program with the Python client."""
     problem = answer.problem
     return dedent(
@@ -32,8 +31,8 @@ def python_client(base_url: str, answer: BestAnswer) -> str:
         with Client({base_url!r}) as client:
             best = client.best(
                 kernel={problem.kernel!r},
-                device_model={answer.device_model!r},
-                shape={dict(problem.shape)!r},
+                device_model={device_model!r},
+                shape={words.ordered_shape(problem)!r},
                 dtype={problem.dtype!r},
                 options={dict(problem.options)!r},
             )
@@ -43,32 +42,41 @@ def python_client(base_url: str, answer: BestAnswer) -> str:
 
 
 def filled_source(source: str, answer: BestAnswer) -> str:
-    """The source with all macros of the problem and configuration defined at the top."""
-    pairs = (flag.removeprefix("-D").partition("=") for flag in answer.flags)
-    return "".join(f"#define {name} {value}\n" for name, _, value in pairs) + "\n" + source
+    """The source with the macros of problem and configuration defined at the top; of a Triton source in a comment."""
+    if catalogue().get(answer.problem.kernel).is_triton:
+        return "".join(f"# {name} = {value}\n" for name, value in defined_by(answer.flags).items()) + "\n" + source
+    return "".join(f"#define {name} {value}\n" for name, value in defined_by(answer.flags).items()) + "\n" + source
 
 
 def pycuda_launch(kernel: Kernel, answer: BestAnswer, compute_capability: str) -> str:
     """A program that compiles the filled source, allocates every argument and launches once."""
+    if "<" in kernel.entry:
+        return f"# PyCUDA finds no instance of a template by name: launch {kernel.entry} by tilewright.tuner.runtime\n"
     problem = kernel.problem(answer.problem.shape, answer.problem.dtype, answer.problem.options)
     variant = kernel.variant(answer.variant)
     configuration = Configuration.of(answer.variant, answer.configuration)
-    real = {"float32": "np.float32", "float64": "np.float64"}[problem.dtype]
-    allocations, arguments = [], []
+    if variant.tensor_maps(configuration.values, problem):
+        return f"# PyCUDA passes no tensor maps: launch {kernel.entry} by tilewright.tuner.runtime\n"
+    allocations, arguments, constants = [], [], ""
     for argument in kernel.arguments:
         if isinstance(argument, Scalar):
-            arguments.append(f"{real}({float(argument.value(problem))!r})")
+            arguments.append(f"np.{argument.dtype_for(problem)}({argument.number(problem)!r})")
             continue
-        shape = argument.shape(problem)
-        size = math.prod(shape) * ELEMENT_BYTES[problem.dtype]
-        allocations.append(f"{argument.name} = driver.mem_alloc({size})  # {argument.role}, {shape}, row-major")
-        arguments.append(argument.name)
+        layout = argument.layout(problem)
+        lies = "row-major" if layout.is_dense else f"strides {layout.strides} in elements"
+        size = argument.size_bytes(problem)
+        allocations.append(f"{argument.name} = driver.mem_alloc({size})  # {argument.role}, {layout.shape}, {lies}")
+        if argument.symbol:
+            constants += f"driver.memcpy_dtod(module.get_global({argument.symbol!r})[0], {argument.name}, {size})\n"
+        else:
+            arguments.append(argument.name)
     workspace_bytes = variant.workspace_bytes(configuration.values, problem)
     if workspace_bytes:
         allocations.append(f"workspace = driver.mem_alloc({workspace_bytes})")
         allocations.append(f"driver.memset_d8(workspace, 0, {workspace_bytes})  # zero before the first launch")
         arguments.append("workspace")
     arch = f"sm_{compute_capability.replace('.', '')}{variant.architecture_suffix}"
+    own = [flag for flag in kernel.flags if not flag.startswith("-D")]  # those are in the source
     attribute = "driver.function_attribute.MAX_DYNAMIC_SHARED_SIZE_BYTES"
     lines = f"""\
 import numpy as np
@@ -77,7 +85,7 @@ from pycuda import driver
 from pycuda.compiler import SourceModule
 
 source = open("{kernel.name}.cu", encoding="utf-8").read()  # the source of this page
-module = SourceModule(source, options=["-std=c++17"], no_extern_c=True, arch={arch!r})
+module = SourceModule(source, options={json.dumps(["-std=c++17", *own])}, no_extern_c=True, arch={arch!r})
 """
     calls = ""
     for entry, each in variant.launches(kernel.entry, configuration.values, problem):
@@ -85,13 +93,42 @@ module = SourceModule(source, options=["-std=c++17"], no_extern_c=True, arch={ar
         if each.shared_bytes:
             lines += f"{entry}.set_attribute({attribute}, {each.shared_bytes})\n"
         calls += f"{entry}({', '.join(arguments)}, block={each.block}, grid={each.grid}, shared={each.shared_bytes})\n"
-    call = calls + "pycuda.autoinit.context.synchronize()\n"
+    call = constants + calls + "pycuda.autoinit.context.synchronize()\n"
     return lines.rstrip() + "\n\n" + indent("\n".join(allocations), "") + "\n\n" + call
+
+
+def triton_launch(kernel: Kernel, answer: BestAnswer) -> str:
+    """A program that launches the function of the source once, by Triton itself."""
+    problem = kernel.problem(answer.problem.shape, answer.problem.dtype, answer.problem.options)
+    variant, values = kernel.variant(answer.variant), Configuration.of(answer.variant, answer.configuration)
+    module = variant.source.removesuffix(".py")
+    function = function_of(kernel.source(variant.name), kernel.entry)
+    definitions = kernel.definitions(problem, values)
+    names = [*(function.constexprs if function else ()), *(name for name in OPTIONS if name in answer.configuration)]
+    given = [f"{name}={definitions[name]}" for name in names if name in definitions and name != "REAL"]
+    if function and "REAL" in function.constexprs:
+        given.append(f"REAL=tl.{problem.dtype}")
+    arguments = [a.name if isinstance(a, Tensor) else repr(a.number(problem)) for a in kernel.arguments]
+    arrays = (
+        f'{t.name} = torch.zeros({tuple(t.shape(problem))}, device="cuda", dtype=torch.{t.dtype_for(problem)})'
+        for t in kernel.tensors
+    )
+    return "\n".join(
+        [
+            "import torch",
+            *(["import triton.language as tl"] if function and "REAL" in function.constexprs else []),
+            f"from {module} import {kernel.entry}  # the source of this page, as {variant.source}",
+            "",
+            *arrays,
+            f"{kernel.entry}[{answer.launch.grid}]({', '.join([*arguments, *given])})",
+            "",
+        ]
+    )
 
 
 def tune_command(problem: ProblemAnswer | Problem, device_model: str | None, variant: str | None = None) -> str:
     """The command that tunes exactly this problem, perhaps on one device model or with one variant."""
-    command = ["tilewright", "tune", problem.kernel, "--shape", format_shape(words.ordered_shape(problem))]
+    command = ["tilewright", "tune", problem.kernel, "--shape", words.shape_text(problem)]
     if problem.dtype != "float32":
         command += ["--dtype", problem.dtype]
     for option in filter(None, words.unusual_options(problem).split(",")):

@@ -17,10 +17,13 @@ from tilewright.service.operations.answers import (
     DeviceModelAnswer,
     EnvironmentAnswer,
     JobAnswer,
+    ProblemAnswer,
     TrialAnswer,
 )
-from tilewright.service.operations.best.results import ModelResults, ResultAnswer
-from tilewright.service.operations.parse import format_shape
+from tilewright.service.operations.best.against_library import AgainstLibrary
+from tilewright.service.operations.best.results import ResultAnswer
+from tilewright.service.operations.best.results_table import ModelResults
+from tilewright.service.operations.parse import format_options
 
 OPEN = frozenset({"queued", "running"})
 
@@ -73,7 +76,7 @@ def _result_line(result: ResultAnswer, current: Sequence[EnvironmentAnswer | Non
     half_width_ms = (result.ci_ms[1] - result.ci_ms[0]) / 2
     return {
         "problem": result.problem,
-        "shape": format_shape(words.ordered_shape(result.problem)),
+        "shape": words.shape_text(result.problem),
         "options": words.unusual_options(result.problem),
         "device_model": result.device_model,
         "best_path": best_path(result),
@@ -83,6 +86,7 @@ def _result_line(result: ResultAnswer, current: Sequence[EnvironmentAnswer | Non
         "configuration": words.configuration(result.problem.kernel, result.variant, result.configuration),
         "ties": result.ties,
         "time_ms": result.time_ms,
+        "pack_ms": result.pack_ms,
         "uncertainty": half_width_ms / result.time_ms,
         "l2": result.l2,
         "gflops": result.gflops,
@@ -94,6 +98,8 @@ def _result_line(result: ResultAnswer, current: Sequence[EnvironmentAnswer | Non
         "bar": Bar.of(library.speedup) if library else None,
         "verdict": _verdict(result),
         "bound_ratio": result.bound_ratio,
+        "slowdown": result.slowdown,
+        "history_path": plain_address("/history", problem_query(result.problem)),
         "environment": result.environment,
         "is_past": bool(current) and result.environment not in current,
         "verified_at": result.verified_at,
@@ -102,13 +108,16 @@ def _result_line(result: ResultAnswer, current: Sequence[EnvironmentAnswer | Non
 
 def _verdict(result: ResultAnswer) -> str | None:
     """The comparison with the library in words."""
-    library = result.library
-    if library is None:
+    if result.library is None:
         return None
-    if library.faster:
-        return f"{library.name} is faster: use it"
-    is_ahead = library.time_ms > result.ci_ms[1]  # else the noise does not tell them apart
-    return f"ahead of {library.name}" if is_ahead else f"level with {library.name}"
+    name = result.library.name
+    match result.against_library:
+        case AgainstLibrary.BEHIND:
+            return f"{name} is faster: use it"
+        case AgainstLibrary.AHEAD:
+            return f"ahead of {name}"
+        case _:
+            return f"level with {name}"
 
 
 def best_path(result: ResultAnswer) -> str:
@@ -116,11 +125,21 @@ def best_path(result: ResultAnswer) -> str:
     problem, options = result.problem, words.unusual_options(result.problem)
     query = {
         "device_model": result.device_model,
-        "shape": format_shape(words.ordered_shape(problem)),
+        "shape": words.shape_text(problem),
         "dtype": problem.dtype,
     }
     text = urlencode(query | ({"options": options} if options else {}), safe="=,:")
     return f"/v1/kernels/{quote(problem.kernel)}/best?{text}"
+
+
+def problem_query(problem: ProblemAnswer) -> dict[str, str]:
+    """A problem as pages have it in their addresses."""
+    return {
+        "kernel": problem.kernel,
+        "shape": words.shape_text(problem),
+        "dtype": problem.dtype,
+        "options": format_options(problem.options),
+    }
 
 
 def plain_address(path: str, query: Mapping[str, str]) -> str:
@@ -134,7 +153,9 @@ def job_line(job: JobAnswer) -> dict[str, Any]:
     return {
         "path": f"/jobs/{job.id}",
         "problem": job.problem,
-        "device": job.device or job.device_model or "any",
+        "device": job.device_model or "any",
+        "device_place": job.device_place,
+        "device_uuid": job.device,
         "state": job.state,
         "phase": job.phase if job.state == "running" else None,
         "is_stopping": job.cancel_requested and job.state == "running",
@@ -142,6 +163,9 @@ def job_line(job: JobAnswer) -> dict[str, Any]:
         "trials": int(trials) if trials else None,
         "why_stopped": job.why_stopped,
         "best_ms": job.best_ms,
+        "is_settled": (job.result or {}).get("best") is not None,
+        "gain_over_default": job.gain_over_default,
+        "elapsed_s": job.elapsed_s if job.started_at or job.elapsed_s else None,
         "error": job.error,
         "created_at": job.created_at,
     }
@@ -162,7 +186,7 @@ def definitions(kernel: Kernel, problem: Problem, trial: TrialAnswer) -> dict[st
 
 def trial_lines(kernel: str, trials: Sequence[TrialAnswer], path: str | None = None) -> list[dict[str, Any]]:
     """Rows of a table of trials of one kernel; spreads are shares of the times. `path`: of their study."""
-    time_text = words.column(trial.time_ms for trial in trials)
+    time_text = words.time_column(trial.time_ms for trial in trials)
     return [
         {
             "number": trial.number,
@@ -199,7 +223,7 @@ def budget_text(budget: Mapping[str, float | int | None]) -> str:
     if (seconds := budget.get("seconds")) is not None:
         parts.append(words.duration(seconds))
     if (target_ms := budget.get("target_ms")) is not None:
-        parts.append(f"until {words.number(target_ms)} ms")
+        parts.append(f"until {words.kernel_time(target_ms)}")
     return " or ".join(parts)
 
 

@@ -11,6 +11,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 T = TypeVar("T")
 
+PACK_MS = "Time of packing an operand once, which `time_ms` leaves out; null where nothing is packed ahead."
+
 
 class Answer(BaseModel):
     """Immutable; unknown fields are refused."""
@@ -23,8 +25,9 @@ class Match(StrEnum):
 
     `exact`: tuned for this problem. `predicted`: from the trials of other shapes; `expected_loss` says how much slower
     than the best it should be. `nearest`: the best of the nearest tuned shape. `transferred`: the same from a similar
-    device model. `estimated`: every tuned shape is far away; of their bests and the default, this one is estimated to
-    be the fastest. `default`: the kernel's default configuration, because nothing is known that should be faster.
+    device model, or what shipped records of one predict. `estimated`: every tuned shape is far away; of their bests and
+    the default, this one is estimated to be the fastest. `default`: the kernel's default configuration, because nothing
+    is known that should be faster.
     """
 
     EXACT = "exact"
@@ -74,6 +77,10 @@ class LibraryAnswer(Answer):
     faster: bool
     speedup: float = Field(description="Library time over ours; above 1 ours is faster.")
     bound_ratio: float | None = Field(default=None, description="The library's worst error over the error bound.")
+    expected: bool = Field(
+        default=False,
+        description="Expected from other shapes, not timed; `faster` then holds where the library may well be so.",
+    )
 
 
 class BestAnswer(Answer):
@@ -89,9 +96,10 @@ class BestAnswer(Answer):
     flags: list[str] = Field(description="Macro definitions for the compiler, for the problem asked.")
     time_ms: float | None = Field(
         description="Time of one launch of the tuned problem; for `predicted`, the time expected for the problem asked "
-        "for; null for `default`."
+        "for; null for `default`, and where shipped records of another device model are all there is."
     )
     ci_ms: tuple[float, float] | None = None
+    pack_ms: float | None = Field(default=None, description=PACK_MS)
     l2: str | None = None
     gflops: float | None = None
     gb_per_s: float | None = None
@@ -107,9 +115,17 @@ class BestAnswer(Answer):
     origins: list[str] = Field(
         default=[], description="Other installations that measured it, or part of what it was predicted from."
     )
+    shipped: str | None = Field(
+        default=None,
+        description="The records that came with Tilewright, of our own measurements, that a predicted or transferred "
+        "answer rests on: their device model, driver and date, and what has changed since; null: none.",
+    )
     verified_at: datetime | None
     accuracy: str | None = Field(
         default=None, description="The arithmetic that was allowed; null where the kernel has no choice."
+    )
+    verified: str | None = Field(
+        default=None, description="How results are verified where that is not against a reference in float64."
     )
     bound_ratio: float | None = Field(
         default=None,
@@ -147,14 +163,21 @@ class JobAnswer(Answer):
     problem: ProblemAnswer
     device_model: str | None
     device: str | None = Field(description="UUID, where only that device may run it.")
+    device_place: str | None = Field(None, description="Number and host of that device, like `0 of gpu-host`.")
     compiler: str | None
     sampler: str
     variants: list[str] | None
+    starts: list[dict[str, Any]] | None = Field(
+        None, description="Configurations that the caller asked to try first: variant and parameters."
+    )
     budget: dict[str, float | int | None]
     priority: int
     trials_done: int
     elapsed_s: float
-    best_ms: float | None = None
+    best_ms: float | None = Field(
+        None, description="Time of the winner that its finals settled; before, that of the fastest trial of its study."
+    )
+    gain_over_default: float | None = Field(None, description="Time of the default over that of the settled winner.")
     study_id: int | None
     worker: str | None
     epoch: int
@@ -249,13 +272,14 @@ class TrialAnswer(Answer):
     temperature_c: int | None
     log: str
     created_at: datetime
+    pack_ms: float | None = Field(default=None, description=PACK_MS)
     samples_pruned_at: datetime | None = Field(
         default=None, description="When its samples were deleted to save space; null: they are kept."
     )
 
 
 class StudyAnswer(Answer):
-    """A study with its trials counted by outcome, and their best time."""
+    """A study with its trials counted by outcome, its settled winner and its fastest trial."""
 
     id: int
     problem: ProblemAnswer
@@ -264,7 +288,14 @@ class StudyAnswer(Answer):
     space_size: int
     trials: int
     outcomes: dict[str, int]
-    best_ms: float | None
+    best_ms: float | None = Field(
+        description="Time of the winner that the finals settled; where `best_trial` is null, `fastest_ms`."
+    )
+    best_trial: int | None = Field(None, description="Number of the trial that won the finals; null before the finals.")
+    fastest_ms: float | None = Field(
+        None,
+        description="Fastest time of a single trial of the search: lower than it really is, as the luckiest of many.",
+    )
     created_at: datetime
 
 

@@ -25,6 +25,12 @@ def kernel_named(name: str) -> Kernel:
         raise NotFoundError("kernel", name, error.known) from error
 
 
+def packed_input(kernel: str) -> str:
+    """The name of the input that `packed_b` is about; "an input" for a kernel that is not known here."""
+    declared = catalogue().by_name.get(kernel)
+    return declared.packed if declared and declared.packed else "an input"
+
+
 def kernels(session: Session) -> list[KernelAnswer]:
     """Every kernel's declaration, by name, those included that only workers have."""
     stored = session.execute(select(models.Kernel.name, models.Kernel.declaration))
@@ -42,8 +48,9 @@ def kernel(session: Session, name: str) -> KernelAnswer:
 
 
 def compiler_flags(kernel: Kernel, problem: Problem, configuration: Configuration) -> list[str]:
-    """The macro definitions as a compiler takes them, `-DNAME=value`."""
-    return [f"-D{name}={value}" for name, value in kernel.definitions(problem, configuration).items()]
+    """The macro definitions as a compiler takes them, `-DNAME=value`, then the kernel's own flags."""
+    definitions = kernel.definitions(problem, configuration)
+    return [*(f"-D{name}={value}" for name, value in definitions.items()), *kernel.flags]
 
 
 def source(
@@ -51,7 +58,7 @@ def source(
     kernel_name: str,
     variant: str | None = None,
     shape: Mapping[str, int] | None = None,
-    dtype: str = "float32",
+    dtype: str = "",
     options: Mapping[str, OptionValue] | None = None,
     *,
     values: Mapping[str, int] | None = None,

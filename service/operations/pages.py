@@ -1,10 +1,14 @@
-"""Page cursors: opaque to callers; each holds a row's id, so that pages stay in place while rows are added."""
+"""Pages: the order of their rows, and cursors, which hold a row's id so that pages stay in place as rows are added."""
 
 from __future__ import annotations
 
 import base64
 import binascii
 import re
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import ColumnElement
 
 from tilewright.service.errors import InvalidRequestError
 
@@ -28,6 +32,12 @@ def row_id_of(cursor: str) -> int:
     if not _WHOLE.fullmatch(text) or int(text) > MAX_ROW_ID:
         raise invalid_cursor()
     return int(text)
+
+
+def ordering(columns: Sequence[Any], order: str) -> list[ColumnElement[Any]]:
+    """What to order a query by for one column of a table, downwards if the order begins with -; nulls come last."""
+    is_descending = order.startswith("-")
+    return [(column.desc() if is_descending else column.asc()).nulls_last() for column in columns]
 
 
 def invalid_cursor() -> InvalidRequestError:

@@ -22,6 +22,9 @@ _WHOLE = re.compile(r"-?[0-9]{1,18}")  # more digits than any axis; the kernel s
 _WORD = re.compile(r"[A-Za-z0-9_.+-]{1,64}")
 _FLAGS = {"true": True, "false": False}
 
+_NUMBER = r"-?\d{1,18}(?:\.\d{1,30})?(?:e[+-]?\d{1,3})?"
+_BOUNDS = re.compile(rf"([A-Za-z]\w{{0,63}})=({_NUMBER})(?:\.\.({_NUMBER}))?")
+
 
 def parse_shape(text: str | Iterable[str]) -> dict[str, int]:
     """Axis sizes by name; raises InvalidRequestError naming `shape`, or the axis. The kernel checks the sizes."""
@@ -34,6 +37,20 @@ def parse_shape(text: str | Iterable[str]) -> dict[str, int]:
 def parse_options(text: str | Iterable[str] | None) -> dict[str, bool | str]:
     """Options by name, `true` and `false` as flags; raises InvalidRequestError naming `options`, or the option."""
     return _by_name("options", text, _option, OPTIONS_EXAMPLE) if text else {}
+
+
+def parse_selection(text: str | None) -> dict[str, tuple[float, float]]:
+    """`TILE_M=128,STAGES=3..4,time=0.1..0.2` as bounds by name; raises InvalidRequestError naming `select`."""
+    bounds = {}
+    for part in filter(None, map(str.strip, (text or "").split(","))):
+        match = _BOUNDS.fullmatch(part)
+        if part.startswith("variant="):
+            raise InvalidRequestError("select", "a variant has no bounds; choose one by variant=NAME, beside select.")
+        if match is None:
+            reason = f"{part[:40]!r} must have the form NAME=LOW..HIGH or NAME=VALUE, like TILE_M=64..128."
+            raise InvalidRequestError("select", reason)
+        bounds[match[1]] = (float(match[2]), float(match[3] or match[2]))
+    return bounds
 
 
 def format_shape(shape: dict[str, int]) -> str:

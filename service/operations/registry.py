@@ -35,31 +35,49 @@ def catalogue() -> Catalogue:
 
 
 def register_kernels(session: Session, declared: Catalogue) -> None:
-    """Stores every kernel as it is declared here, and each source that is not stored yet."""
-    for kernel in declared.kernels():
-        kernel_id = session.execute(
-            insert(models.Kernel)
-            .values(name=kernel.name, declaration=kernel.declaration)
-            .on_conflict_do_update(
-                index_elements=["name"], set_={"declaration": kernel.declaration, "updated_at": func.now()}
-            )
-            .returning(models.Kernel.id)
-        ).scalar_one()
-        add_sources(session, kernel, kernel_id)
+    """Stores every kernel as it is declared here, and each source that is not stored yet; all else is only read."""
+    kernels = declared.kernels()
+    table = models.Kernel
+    query = select(table.name, table.id, table.declaration).where(table.name.in_([kernel.name for kernel in kernels]))
+    stored = {name: (row_id, declaration) for name, row_id, declaration in session.execute(query)}
+    known = known_sources(session, [row_id for row_id, _ in stored.values()])
+    for kernel in kernels:
+        kernel_id, declaration = stored.get(kernel.name, (None, None))
+        if kernel_id is None or declaration != kernel.declaration:
+            kernel_id = _store_declaration(session, kernel)
+        add_sources(session, kernel, kernel_id, known)
 
 
-def add_sources(session: Session, kernel: Kernel, kernel_id: int) -> None:
-    """Stores the present source of each variant that is not stored yet."""
+def known_sources(session: Session, kernel_ids: list[int]) -> set[tuple[int, str, str]]:
+    """Kernel, variant and hash of every source that is stored of these kernels."""
     table = models.KernelVariant
-    known = set(session.execute(select(table.name, table.source_hash).where(table.kernel_id == kernel_id)))
+    query = select(table.kernel_id, table.name, table.source_hash).where(table.kernel_id.in_(kernel_ids))
+    return {(kernel_id, name, source_hash) for kernel_id, name, source_hash in session.execute(query)}
+
+
+def _store_declaration(session: Session, kernel: Kernel) -> int:
+    """The row's id."""
+    stored: int = session.execute(
+        insert(models.Kernel)
+        .values(name=kernel.name, declaration=kernel.declaration)
+        .on_conflict_do_update(
+            index_elements=["name"], set_={"declaration": kernel.declaration, "updated_at": func.now()}
+        )
+        .returning(models.Kernel.id)
+    ).scalar_one()
+    return stored
+
+
+def add_sources(session: Session, kernel: Kernel, kernel_id: int, known: set[tuple[int, str, str]]) -> None:
+    """Stores the present source of each variant that is not known."""
     # A megabyte of sources that nearly every start would send in vain; another process may be adding them too.
     new = [
         {"kernel_id": kernel_id, "name": name, "source_hash": source_hash, "source": kernel.source(name)}
         for name, source_hash in ((variant.name, kernel.source_hash(variant.name)) for variant in kernel.variants)
-        if (name, source_hash) not in known
+        if (kernel_id, name, source_hash) not in known
     ]
     if new:
-        session.execute(insert(table).values(new).on_conflict_do_nothing())
+        session.execute(insert(models.KernelVariant).values(new).on_conflict_do_nothing())
 
 
 def register_device(
@@ -214,7 +232,7 @@ def problem_row(session: Session, problem: Problem) -> models.Problem:
         .values(
             hash=problem.hash,
             kernel_id=kernel_id,
-            shape=dict(problem.shape),
+            shape=problem.stated_shape,
             dtype=problem.dtype,
             options=dict(problem.options),
         )
@@ -260,7 +278,9 @@ def device_model_of(row: models.DeviceModel) -> DeviceModel:
 
 def problem_answer(row: models.Problem) -> ProblemAnswer:
     """The problem as callers see it, axes in the kernel's order (JSONB forgets it); its kernel must be loaded."""
-    order = {axis: place for place, axis in enumerate(row.kernel.declaration["axes"])}
+    declaration = row.kernel.declaration
+    names = [*declaration["axes"], *(axis["name"] for axis in declaration.get("optional_axes", ()))]
+    order = {axis: place for place, axis in enumerate(names)}
     shape = dict(sorted(row.shape.items(), key=lambda item: order.get(item[0], len(order))))
     return ProblemAnswer(kernel=row.kernel.name, shape=shape, dtype=row.dtype, options=row.options)
 

@@ -40,6 +40,15 @@ class BudgetRequest(Request):
         return self
 
 
+class StartRequest(Request):
+    """A configuration that a search tries first; the parameters that it leaves out have their defaults."""
+
+    variant: str | None = Field(
+        default=None, max_length=64, description="Not set: the only variant that has these parameters."
+    )
+    configuration: dict[str, int] = Field(max_length=64, examples=[{"TILE_WIDTH": 32}])
+
+
 class JobRequest(Request):
     """Tune one problem on one device model (or on one device) within a budget."""
 
@@ -68,6 +77,13 @@ class JobRequest(Request):
     budget: BudgetRequest = BudgetRequest(trials=100)
     variants: list[str] | None = Field(
         default=None, min_length=1, max_length=32, description="Search only these variants."
+    )
+    starts: list[StartRequest] | None = Field(
+        default=None,
+        min_length=1,
+        max_length=16,
+        description="Configurations to try right after the default. In the place of one that is not in the problem's "
+        "search space, the nearest that is.",
     )
     compiler: str | None = Field(default=None, pattern="^(nvrtc|pycuda)$", description="CUDA devices only.")
     sampler: str = Field(default=SAMPLERS[0], max_length=32)

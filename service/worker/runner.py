@@ -28,6 +28,7 @@ from tilewright.service.operations.best.publish import job_result, publish_best
 from tilewright.service.operations.jobs import progress as job_progress
 from tilewright.service.operations.jobs.progress import BudgetSpent
 from tilewright.service.operations.jobs.record_trial import TrialContext, record_trial, storable
+from tilewright.service.operations.jobs.starts import nearest_feasible
 from tilewright.service.operations.studies import rows as study_rows
 from tilewright.service.settings import settings
 from tilewright.service.store import models
@@ -38,7 +39,7 @@ from tilewright.service.worker.exits import Exit
 from tilewright.service.worker.first_guess import FirstGuess
 from tilewright.service.worker.leases import Leases
 from tilewright.service.worker.lifeline import die_with
-from tilewright.tuner.compile.compilation import Compiler
+from tilewright.tuner.compile.compilation import Compiler, triton_version
 from tilewright.tuner.devices.device import Device
 from tilewright.tuner.devices.host_memory import be_killed_first
 from tilewright.tuner.devices.local import find_device, open_device
@@ -136,6 +137,8 @@ class Run:
         environment = registry.environment_row(session, self.device.environment)
         if self.job.compiler is None:  # a compiler replaced under a running worker: the device's own has moved on
             registry.set_environment(session, self.device.uuid, environment)
+        if self.kernel.is_triton:  # it is not the device's compiler that these results depend on
+            environment = registry.environment_row(session, self.device.environment.with_triton(triton_version()))
         study = study_rows.study_row(
             session, self.job.problem_id, model_id, environment.id, self._whole, kernel=self.kernel
         )
@@ -161,7 +164,8 @@ class Run:
             trials = patiently(self._prior_trials)
             learnt = patiently(lambda s: priors.priors(s, self.kernel, self.problem, self.study))
             starts = patiently(lambda s: priors.winners(s, self.kernel, self.problem, self.study))
-            knowledge = Knowledge(trials, frozenset(barred), learnt, [*self.first, *starts])
+            asked = nearest_feasible(self.space, self.job.starts or ())
+            knowledge = Knowledge(trials, frozenset(barred), learnt, [*self.first, *starts], asked)
             bench = self.device.bench(self.kernel, self.problem, self.job.seed)
             self.preparation.is_over()
             try:

@@ -7,7 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import AwareDatetime, Field
 
-from tilewright.service.api.csv_pages import CSV_TOO, Format, rendered
+from tilewright.service.api.csv_pages import CSV_TOO, Format, listed, rendered
 from tilewright.service.api.examples import FIELD_EXAMPLES as EXAMPLE
 from tilewright.service.api.openapi import refuses
 from tilewright.service.api.parameters import KernelName, PageQuery, ProblemQuery
@@ -19,8 +19,9 @@ from tilewright.service.operations.catalog import kernel_named
 from tilewright.service.operations.pages import MAX_ROW_ID
 from tilewright.service.operations.parse import parse_options, parse_shape
 from tilewright.service.operations.transaction import transaction
+from tilewright.service.operations.views.cells import CellStatus
 from tilewright.service.operations.views.compared import MOST_ROWS, ComparedAnswer, Side, compared
-from tilewright.service.operations.views.matrix import ProblemRow, matrix
+from tilewright.service.operations.views.matrix import MatrixFilter, MatrixPage, Order, Ranking, matrix
 
 router = APIRouter(prefix="/v1", tags=["best"])
 
@@ -30,36 +31,48 @@ class MatrixQuery(PageQuery):
 
     dtype: str | None = Field(default=None, max_length=16, examples=[EXAMPLE["dtype"]])
     shape: str | None = Field(
-        default=None, max_length=512, description="Only problems with these axis sizes.", examples=[EXAMPLE["shape"]]
+        default=None,
+        max_length=512,
+        description="Only problems with these axis sizes; also all sizes as 4096x4096x4096, or one that any axis has.",
+        examples=[EXAMPLE["shape"]],
     )
     options: str | None = Field(
         default=None, max_length=512, description="Only problems with these options.", examples=[EXAMPLE["options"]]
     )
     family: str | None = Field(default=None, max_length=64, examples=[EXAMPLE["family"]])
+    status: CellStatus | None = Field(
+        default=None, description="Only problems with a cell that is so: beside the library, or in need of attention."
+    )
+    device_model: str | None = Field(
+        default=None, max_length=128, description="Of which `status` is asked.", examples=[EXAMPLE["device_model"]]
+    )
+    order: Order = Field(
+        default=Order.AGE, description="Newest first, smallest first, worst beside the library first, or by requests."
+    )
+
+    def chosen(self) -> MatrixFilter:
+        """The filter."""
+        return MatrixFilter(
+            self.dtype, parse_options(self.options), self.shape, self.family, self.status, self.device_model
+        )
 
 
 @router.get(
     "/kernels/{kernel}/matrix",
     operation_id="get_matrix",
-    response_model=Page[ProblemRow],
+    response_model=MatrixPage,
     responses=CSV_TOO | refuses(INVALID, NOT_FOUND, UNAVAILABLE),
 )
-def get_matrix(
-    request: Request, kernel: KernelName, query: Annotated[MatrixQuery, Query()]
-) -> Page[ProblemRow] | Response:
-    """The kernel's problems, the last tuned first, each with what is known on every device model."""
-    with transaction() as session:
-        rows = matrix(
-            session,
-            kernel,
-            dtype=query.dtype,
-            options=parse_options(query.options),
-            shape=parse_shape(query.shape) if query.shape else None,
-            family_name=query.family,
-            limit=query.limit,
-            cursor=query.cursor,
-        )
-    return rendered(request, rows, query.format)
+def get_matrix(request: Request, kernel: KernelName, query: Annotated[MatrixQuery, Query()]) -> MatrixPage | Response:
+    """The kernel's problems, the last tuned first, each with how `best` answers it on every device model."""
+    chosen, memory = query.chosen(), request.app.state.best
+
+    def read(page: MatrixQuery) -> MatrixPage:
+        with transaction() as session:
+            ranking = Ranking(page.order)
+            return matrix(session, kernel, chosen, ranking=ranking, limit=page.limit, cursor=page.cursor, memory=memory)
+
+    return listed(request, query, read)
 
 
 class CompareQuery(StrictQuery):

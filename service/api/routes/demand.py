@@ -7,7 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import Field
 
-from tilewright.service.api.csv_pages import CSV_TOO, rendered
+from tilewright.service.api.csv_pages import CSV_TOO, listed
 from tilewright.service.api.examples import FIELD_EXAMPLES as EXAMPLE
 from tilewright.service.api.openapi import refuses
 from tilewright.service.api.parameters import Query as QueryNames
@@ -44,9 +44,12 @@ def list_demand(request: Request, query: Annotated[ResultQuery, Query()]) -> Pag
 
     Counted in memory and written every two seconds; the latest are kept for each kernel and device model.
     """
-    with transaction() as session:
-        rows = demand.demand(session, **query.model_dump(exclude={"format"}))
-    return rendered(request, rows, query.format)
+
+    def read(page: ResultQuery) -> Page[DemandAnswer]:
+        with transaction() as session:
+            return demand.demand(session, **page.model_dump(exclude={"format"}))
+
+    return listed(request, query, read)
 
 
 @router.post(

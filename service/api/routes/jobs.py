@@ -9,7 +9,7 @@ from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import JSONResponse, StreamingResponse
 from pydantic import BaseModel, Field
 
-from tilewright.service.api.csv_pages import CSV_TOO, rendered
+from tilewright.service.api.csv_pages import CSV_TOO, listed
 from tilewright.service.api.event_stream import MEDIA_TYPE, Streams
 from tilewright.service.api.middleware import access
 from tilewright.service.api.openapi import Responses, refuses
@@ -91,9 +91,12 @@ def create_job(request: JobRequest, idempotency_key: IdempotencyKey = None) -> R
 )
 def list_jobs(request: Request, query: Annotated[JobQuery, Query()]) -> Page[JobAnswer] | Response:
     """Jobs, newest first."""
-    with transaction() as session:
-        rows = jobs.jobs(session, state=query.state, limit=query.limit, cursor=query.cursor)
-    return rendered(request, rows, query.format)
+
+    def read(page: JobQuery) -> Page[JobAnswer]:
+        with transaction() as session:
+            return jobs.jobs(session, **page.model_dump(exclude={"format"}))
+
+    return listed(request, query, read)
 
 
 @router.get("/{job_id}", operation_id="get_job", responses=refuses(INVALID, NOT_FOUND, UNAVAILABLE))
@@ -113,9 +116,12 @@ def list_job_trials(
     request: Request, job_id: JobId, query: Annotated[PageQuery, Query()]
 ) -> Page[TrialAnswer] | Response:
     """The job's trials, in the order in which they were recorded."""
-    with transaction() as session:
-        rows = jobs.trials(session, job_id=job_id, limit=query.limit, cursor=query.cursor)
-    return rendered(request, rows, query.format)
+
+    def read(page: PageQuery) -> Page[TrialAnswer]:
+        with transaction() as session:
+            return jobs.trials(session, job_id=job_id, limit=page.limit, cursor=page.cursor)
+
+    return listed(request, query, read)
 
 
 @router.get(

@@ -7,7 +7,8 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Query, Request, Response
 from pydantic import Field
 
-from tilewright.service.api.csv_pages import CSV_TOO, rendered
+from tilewright.service.api.csv_pages import CSV_TOO, listed
+from tilewright.service.api.examples import FIELD_EXAMPLES as EXAMPLE
 from tilewright.service.api.openapi import refuses
 from tilewright.service.api.parameters import ResultQuery
 from tilewright.service.api.problems import INVALID, NOT_FOUND, UNAVAILABLE
@@ -15,6 +16,7 @@ from tilewright.service.operations.answers import Page
 from tilewright.service.operations.best import retractions
 from tilewright.service.operations.best.results import ResultAnswer, result, results
 from tilewright.service.operations.pages import MAX_ROW_ID
+from tilewright.service.operations.parse import parse_selection
 from tilewright.service.operations.requests import RetractionRequest
 from tilewright.service.operations.transaction import transaction
 
@@ -33,6 +35,13 @@ class ResultsQuery(ResultQuery):
         default=None, description="true: only improvable results; false: only the others.", examples=[True]
     )
     retracted: bool = Field(default=False, description="Retracted results instead of current ones.")
+    variant: str | None = Field(default=None, max_length=64, examples=[EXAMPLE["variant"]])
+    select: str | None = Field(
+        default=None,
+        max_length=1024,
+        description="Only results with these values of parameters, each one value or LOW..HIGH; `time` is in ms.",
+        examples=["TILE_M=128,STAGES=3..4,time=0..1"],
+    )
 
 
 @router.get(
@@ -43,9 +52,13 @@ class ResultsQuery(ResultQuery):
 )
 def list_results(request: Request, query: Annotated[ResultsQuery, Query()]) -> Page[ResultAnswer] | Response:
     """The current best configurations as they were measured, newest first."""
-    with transaction() as session:
-        rows = results(session, **query.model_dump(exclude={"format"}))
-    return rendered(request, rows, query.format)
+    selection = parse_selection(query.select)
+
+    def read(page: ResultsQuery) -> Page[ResultAnswer]:
+        with transaction() as session:
+            return results(session, **page.model_dump(exclude={"format", "select"}), selection=selection)
+
+    return listed(request, query, read)
 
 
 @router.get("/{result_id}", operation_id="get_result", responses=refuses(INVALID, NOT_FOUND, UNAVAILABLE))

@@ -7,7 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Query, Request, Response
 from pydantic import Field
 
-from tilewright.service.api.csv_pages import CSV_TOO, rendered
+from tilewright.service.api.csv_pages import CSV_TOO, listed, rendered
 from tilewright.service.api.openapi import Responses, refuses
 from tilewright.service.api.parameters import ListQuery, PageQuery
 from tilewright.service.api.problems import CONFLICT, INVALID, NOT_FOUND, UNAVAILABLE
@@ -109,9 +109,12 @@ def list_schedule_fires(
     request: Request, schedule_id: ScheduleId, query: Annotated[PageQuery, Query()]
 ) -> Page[FireAnswer] | Response:
     """The outcome of each due time of the last seven days, newest first."""
-    with transaction() as session:
-        rows = schedules.fires(session, schedule_id, limit=query.limit, cursor=query.cursor)
-    return rendered(request, rows, query.format)
+
+    def read(page: PageQuery) -> Page[FireAnswer]:
+        with transaction() as session:
+            return schedules.fires(session, schedule_id, limit=page.limit, cursor=page.cursor)
+
+    return listed(request, query, read)
 
 
 @router.get(
@@ -124,11 +127,14 @@ def list_schedule_comparisons(
     request: Request, schedule_id: ScheduleId, query: Annotated[ComparisonQuery, Query()]
 ) -> Page[ComparisonAnswer] | Response:
     """The best before and after each of the schedule's jobs: better, same, worse or missing; newest first."""
-    with transaction() as session:
-        rows = staleness_comparisons.comparisons(
-            session, schedule_id, verdict=query.verdict, limit=query.limit, cursor=query.cursor
-        )
-    return rendered(request, rows, query.format)
+
+    def read(page: ComparisonQuery) -> Page[ComparisonAnswer]:
+        with transaction() as session:
+            return staleness_comparisons.comparisons(
+                session, schedule_id, verdict=page.verdict, limit=page.limit, cursor=page.cursor
+            )
+
+    return listed(request, query, read)
 
 
 @router.post("/{schedule_id}/pause", operation_id="pause_schedule", responses=OF_ONE)

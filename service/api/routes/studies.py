@@ -6,7 +6,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
 
-from tilewright.service.api.csv_pages import CSV_TOO, rendered
+from tilewright.service.api.csv_pages import CSV_TOO, listed
 from tilewright.service.api.openapi import refuses
 from tilewright.service.api.parameters import PageQuery, ResultQuery, StudyId
 from tilewright.service.api.problems import INVALID, NOT_FOUND, UNAVAILABLE
@@ -23,15 +23,12 @@ router = APIRouter(prefix="/v1/studies", tags=["studies"])
 )
 def list_studies(request: Request, query: Annotated[ResultQuery, Query()]) -> Page[StudyAnswer] | Response:
     """Studies, newest first."""
-    with transaction() as session:
-        rows = studies.studies(
-            session,
-            kernel=query.kernel,
-            device_model=query.device_model,
-            limit=query.limit,
-            cursor=query.cursor,
-        )
-    return rendered(request, rows, query.format)
+
+    def read(page: ResultQuery) -> Page[StudyAnswer]:
+        with transaction() as session:
+            return studies.studies(session, **page.model_dump(exclude={"format"}))
+
+    return listed(request, query, read)
 
 
 @router.get("/{study_id}", operation_id="get_study", responses=refuses(INVALID, NOT_FOUND, UNAVAILABLE))
@@ -51,6 +48,9 @@ def list_study_trials(
     request: Request, study_id: StudyId, query: Annotated[PageQuery, Query()]
 ) -> Page[TrialAnswer] | Response:
     """The study's trials, in the order in which they were recorded."""
-    with transaction() as session:
-        rows = jobs.trials(session, study_id=study_id, limit=query.limit, cursor=query.cursor)
-    return rendered(request, rows, query.format)
+
+    def read(page: PageQuery) -> Page[TrialAnswer]:
+        with transaction() as session:
+            return jobs.trials(session, study_id=study_id, limit=page.limit, cursor=page.cursor)
+
+    return listed(request, query, read)

@@ -1,18 +1,19 @@
-"""`demand`: requested problems that are not tuned yet, and their tuning."""
+"""`demand`: requested problems that are not tuned yet, and their tuning; `record`: what a program would ask for."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
-from pydantic import ValidationError
 
-from tilewright.service.cli.arguments import JobLimits, describe
+from tilewright.service.cli.arguments import JobLimits, PriorityOption, SecondsOption, TrialsOption, describe
 from tilewright.service.cli.commands.results import KernelOption, LimitOption, ModelOption
 from tilewright.service.cli.connection import connect
-from tilewright.service.cli.failure import CommandError, ExitCode
+from tilewright.service.cli.failure import CommandError
 from tilewright.service.cli.output import JsonFlag, print_json, print_table
 from tilewright.service.operations.requests import DEFAULT_PRIORITY, DemandJobs
+from tilewright.tuner.pytorch import record_command
 
 app = typer.Typer(help="Demand: requested problems that are not tuned yet.")
 
@@ -54,17 +55,13 @@ def tune(
     ] = 10,
     kernel: KernelOption = None,
     device_model: ModelOption = None,
-    trials: Annotated[int | None, typer.Option("--trials", help="Trials of each job.")] = None,
-    seconds: Annotated[float | None, typer.Option("--seconds", help="Seconds of search of each job.")] = None,
-    priority: Annotated[int, typer.Option("--priority", min=0, max=9, help="Higher goes first.")] = DEFAULT_PRIORITY,
+    trials: TrialsOption = None,
+    seconds: SecondsOption = None,
+    priority: PriorityOption = DEFAULT_PRIORITY,
     as_json: JsonFlag = False,
 ) -> None:
     """Queue a job for each of the most requested problems. The default budget is 100 trials each."""
-    try:
-        request = DemandJobs.model_validate({"budget": JobLimits(trials, seconds).budget(), "priority": priority})
-    except ValidationError as error:
-        first = error.errors()[0]
-        raise CommandError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}", ExitCode.USAGE) from None
+    request = DemandJobs.model_validate({"budget": JobLimits(trials, seconds).budget(), "priority": priority})
     with connect() as connection:
         tuned = connection.tune_demand(request, top=top, kernel=kernel, device_model=device_model)
     if as_json:
@@ -75,3 +72,18 @@ def tune(
         [(one.count, describe(one.problem), one.device_model, one.job_id or one.refused) for one in tuned],
         nothing=NOTHING,
     )
+
+
+def record(
+    program: Annotated[
+        list[str], typer.Argument(metavar="PROGRAM…", help="The program with its arguments, behind `--`.")
+    ],
+    out: Annotated[Path | None, typer.Option("--out", help="Write the recording to this file, as JSON.")] = None,
+    demand: Annotated[bool, typer.Option("--demand", help="Tell the service what ran and is not tuned.")] = False,
+) -> None:
+    """Run a PyTorch program and print which of its operations could be tuned, and what that could gain."""
+    try:
+        status = record_command.run(program, out=out, demand=demand)
+    except record_command.RecordError as error:
+        raise CommandError(str(error)) from error
+    raise typer.Exit(status)

@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 import sys
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from pydantic import ValidationError
 
 from tilewright.service.cli.connection import connect
 from tilewright.service.cli.failure import CommandError, ExitCode
@@ -21,11 +20,14 @@ from tilewright.service.operations import registry
 from tilewright.service.operations.bundles.bundle import bundle as bundle_of
 from tilewright.service.operations.bundles.cubins import with_cubins
 from tilewright.service.operations.bundles.folder import check_bundles, write_bundles
+from tilewright.service.operations.catalog import kernel_named
 from tilewright.service.operations.exchange import export as exchange_export
 from tilewright.service.operations.exchange import foreign_export as exchange_foreign_export
 from tilewright.service.operations.exchange.import_document import import_document
 from tilewright.service.operations.exchange.incoming import import_options_of
 from tilewright.service.operations.exchange.report import ImportAnswer, Reason
+from tilewright.service.operations.exchange.serving import serving_files
+from tilewright.service.operations.parse import parse_options
 from tilewright.service.operations.transaction import transaction
 from tilewright.service.settings import settings
 from tilewright.tuner.search.optuna_storage import write_storage
@@ -40,6 +42,7 @@ class ExportFormat(StrEnum):
     T4 = "t4"
     KERNEL_TUNER = "kernel-tuner"
     OPTUNA = "optuna"
+    VLLM = "vllm"
 
 
 def export(
@@ -48,7 +51,11 @@ def export(
     device_model: Annotated[str | None, typer.Option("--device-model", help="Only this device model.")] = None,
     trials: Annotated[bool, typer.Option("--trials", help="All trials of each study.")] = False,
     format_: Annotated[
-        ExportFormat, typer.Option("--format", help="All but tilewright hold one study; optuna is a SQLite file.")
+        ExportFormat,
+        typer.Option(
+            "--format",
+            help="t4, kernel-tuner and optuna (a SQLite file) hold one study; vllm is a file for each shape but for m.",
+        ),
     ] = ExportFormat.TILEWRIGHT,
     study: Annotated[
         int | None, typer.Option("--study", min=1, help="The study, for all formats but tilewright.")
@@ -56,14 +63,21 @@ def export(
     variant: Annotated[
         str | None, typer.Option("--variant", help="For kernel-tuner: the trials of this variant.")
     ] = None,
+    rename: Annotated[
+        list[str] | None,
+        typer.Option("--rename", metavar="THEIRS=OURS", help="For vllm: a parameter's name there and here."),
+    ] = None,
     cursor: Annotated[str | None, typer.Option("--cursor", help="next_cursor of the previous document.")] = None,
-    out: Annotated[Path | None, typer.Option("--out", help="File to write. Default: standard output.")] = None,
+    out: Annotated[Path | None, typer.Option("--out", help="File to write; for vllm a folder.")] = None,
 ) -> None:
     """Write this installation's results as a document."""
-    if (study is None) != (format_ is ExportFormat.TILEWRIGHT):
+    if (study is None) != (format_ in {ExportFormat.TILEWRIGHT, ExportFormat.VLLM}):
         raise CommandError(
             "--format t4, kernel-tuner and optuna need --study, and --study needs one of them", ExitCode.USAGE
         )
+    if format_ is ExportFormat.VLLM:
+        _write_serving_files(kernel, device_model, rename or (), out)
+        return
     if format_ is ExportFormat.OPTUNA:
         _write_storage(study or 0, out)
         return
@@ -132,11 +146,7 @@ def import_results(
         "variant": variant,
         "rename": ",".join(rename) if rename else None,
     }
-    try:
-        target = import_options_of(options)
-    except ValidationError as error:
-        first = error.errors()[0]
-        raise CommandError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}", ExitCode.USAGE) from None
+    target = import_options_of(options)
     body = _read(file)
     if settings().url:
         with ExchangeClient(settings().url or "", key=settings().key) as client:
@@ -182,6 +192,22 @@ def bundle(
         documents = {slug: with_cubins(text) for slug, text in documents.items()}
     for path in write_bundles(out or Path(), documents, sign):
         data.print(str(path))
+
+
+def _write_serving_files(kernel: str | None, device_model: str | None, rename: Sequence[str], out: Path | None) -> None:
+    """A file for each shape but for m and each device model, from what a bundle has of the kernel."""
+    if kernel is None or out is None:
+        raise CommandError("--format vllm needs --kernel NAME and --out FOLDER", ExitCode.USAGE)
+    names = {theirs: str(ours) for theirs, ours in parse_options(rename).items()}
+    files: dict[str, Mapping[str, object]] = {}
+    for text in _bundles(device_model, with_sources=False).values():
+        files |= serving_files(json.loads(text), kernel_named(kernel), names)
+    if not files:
+        raise CommandError(f"{kernel} has no result that such a file could hold", ExitCode.NOTHING_FOUND)
+    out.mkdir(parents=True, exist_ok=True)
+    for name, rows in files.items():
+        (out / name).write_text(json.dumps(rows, indent=4) + "\n")
+        data.print(str(out / name))
 
 
 def _bundles(device_model: str | None, *, with_sources: bool) -> dict[str, str]:

@@ -7,6 +7,7 @@ from uuid import UUID
 
 import typer
 
+from tilewright.kernels.space import Configuration
 from tilewright.service.cli.arguments import describe
 from tilewright.service.cli.connection import connect
 from tilewright.service.cli.failure import CommandError, ExitCode
@@ -90,6 +91,7 @@ def print_job(job: JobAnswer) -> None:
             ("state", job.state if job.phase == job.state else f"{job.state} ({job.phase})"),
             ("budget", budget),
             ("variants", ", ".join(job.variants or [])),
+            ("tried first", "; ".join(str(Configuration.from_json(start)) for start in job.starts or [])),
             ("compiler", job.compiler),
             ("trials", trials_done(job)),
             ("preparing and measuring", f"{job.elapsed_s:.1f} s"),

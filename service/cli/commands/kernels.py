@@ -1,4 +1,4 @@
-"""`kernels`: the kernels that can be tuned, their sources, and the check of your own."""
+"""`kernels`: the kernels that can be tuned, their sources, and those of your own."""
 
 from __future__ import annotations
 
@@ -9,18 +9,22 @@ from typing import Annotated, Any
 import typer
 
 from tilewright.service.cli.arguments import KernelArgument
-from tilewright.service.cli.commands.kernel_check import check
+from tilewright.service.cli.commands.own_kernels.adopt import adopt_script
+from tilewright.service.cli.commands.own_kernels.check import check
+from tilewright.service.cli.commands.own_kernels.new import new
 from tilewright.service.cli.connection import connect
 from tilewright.service.cli.output import JsonFlag, data, print_facts, print_json, print_table
 from tilewright.service.operations.parse import format_shape
 
-app = typer.Typer(help="Kernels: list, show, source, check.")
+app = typer.Typer(help="Kernels: list, show, source, check, new, adopt.")
 app.command("check")(check)
+app.command("new")(new)
+app.command("adopt")(adopt_script)
 
 
 @app.callback(invoke_without_command=True)
 def kernels(context: typer.Context, as_json: JsonFlag = False) -> None:
-    """Kernels: list, show, source, check. Without a subcommand: list them."""
+    """Kernels: list, show, source, check, new, adopt. Without a subcommand: list them."""
     if context.invoked_subcommand is None:
         _list(as_json=as_json)
 
@@ -45,9 +49,11 @@ def show(kernel: KernelArgument, as_json: JsonFlag = False) -> None:
         [
             ("kernel", f"{answer.name}: {declaration['doc']}"),
             ("axes", ", ".join(declaration["axes"])),
+            *(("axis", f"{one['name']}: {one['doc']}") for one in declaration.get("optional_axes", ())),
             ("dtypes", ", ".join(declaration["dtypes"])),
             *(("option", _option(option)) for option in declaration["options"]),
             ("ranked by", f"time with a {declaration['ranking_l2']} L2 cache"),
+            ("verified", declaration.get("verified")),
             ("tune it", f"tilewright tune {answer.name} --shape {example}"),
         ]
     )

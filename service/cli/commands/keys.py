@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from typing import Annotated
 
 import typer
-from pydantic import ValidationError
 from sqlalchemy.orm import Session
 
 from tilewright.service.cli.connection import prepare_database
@@ -55,18 +54,14 @@ def create(
     as_json: JsonFlag = False,
 ) -> None:
     """Create a key and print its token, which cannot be shown again."""
-    try:
-        request = KeyRequest(
-            name=name,
-            scope=scope,
-            expires_days=expires_days,
-            max_trials=max_trials,
-            max_seconds=max_seconds,
-            max_open_jobs=max_open_jobs,
-        )
-    except ValidationError as error:
-        first = error.errors()[0]
-        raise CommandError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}", ExitCode.USAGE) from None
+    request = KeyRequest(
+        name=name,
+        scope=scope,
+        expires_days=expires_days,
+        max_trials=max_trials,
+        max_seconds=max_seconds,
+        max_open_jobs=max_open_jobs,
+    )
     with _changing("keys create") as session:
         made = keys.create_key(session, request)
     _print_new(made, as_json=as_json)

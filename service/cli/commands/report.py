@@ -25,8 +25,9 @@ from tilewright.service.errors import ServiceError
 from tilewright.service.operations.answers import Match
 from tilewright.service.operations.parse import parse_shape
 from tilewright.service.settings import settings
+from tilewright.tuner.compile.compiler import default_compiler
 from tilewright.tuner.devices.device import DeviceModel
-from tilewright.tuner.devices.local import DeviceEntry, DeviceSpec, default_compiler, find_device, list_devices
+from tilewright.tuner.devices.local import DeviceEntry, DeviceSpec, find_device, list_devices
 from tilewright.tuner.report.choices import KnownConfiguration, read_known
 from tilewright.tuner.report.ladders import LADDERS, Ladder
 from tilewright.tuner.report.rows import LadderReport
@@ -139,11 +140,13 @@ def _from_database(kernel: Kernel, ladder: Ladder, scale: Scale, model: DeviceMo
         with connect() as connection:
             for dtype, extra in asked:
                 problem = scale.problem(kernel, dtype, {**ladder.options, **extra})
-                answer = connection.best(kernel.name, model.slug, dict(problem.shape), dtype, dict(problem.options))
+                answer = connection.best(kernel.name, model.slug, problem.stated_shape, dtype, dict(problem.options))
                 if answer.match is Match.EXACT:
                     best = Configuration.of(answer.variant, answer.configuration)
                     found.append(
-                        KnownConfiguration(kernel.name, problem.shape, dtype, problem.options, best, "the database")
+                        KnownConfiguration(
+                            kernel.name, problem.stated_shape, dtype, problem.options, best, "the database"
+                        )
                     )
     except ServiceError as error:  # a device model that no worker has registered, a database that is away
         note(f"measuring without known results: {error}")

@@ -9,6 +9,7 @@ import typer
 from tilewright.service.cli.arguments import describe
 from tilewright.service.cli.connection import connect
 from tilewright.service.cli.output import JsonFlag, data, print_json, print_table
+from tilewright.service.cli.report import packing
 from tilewright.service.operations.best.results import ResultAnswer
 
 app = typer.Typer(help="Results: the best configurations as they were measured.")
@@ -85,7 +86,7 @@ def _line(one: ResultAnswer) -> tuple[object, ...]:
         describe(one.problem),
         one.device_model,
         one.variant,
-        f"{one.time_ms:.4g}",
+        f"{one.time_ms:.4g}{packing(one)}",
         one.environment.origin,
         stale,
         untried,

@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import typer
 
-from tilewright.service.cli.arguments import CompilerName, JobLimits, describe
+from tilewright.service.cli.arguments import CompilerName, JobLimits, PriorityOption, TrialsOption, describe
 from tilewright.service.cli.connection import Connection, connect
 from tilewright.service.cli.failure import CommandError, ExitCode
 from tilewright.service.cli.machine import uuid_of
@@ -63,7 +63,6 @@ DeviceName = Annotated[
     str | None, typer.Option("--device", help="Only this device: cuda:0 or cpu of this machine, or a UUID.")
 ]
 DeviceModel = Annotated[str | None, typer.Option("--device-model", help="Any device of this model.")]
-Trials = Annotated[int | None, typer.Option("--trials", help="Trials of each job.")]
 Seconds = Annotated[
     float | None, typer.Option("--seconds", help="Seconds of each job, with preparation, without finals.")
 ]
@@ -106,12 +105,12 @@ def create(
     time_zone: Annotated[str, TimeZone] = "UTC",
     device: DeviceName = None,
     device_model: DeviceModel = None,
-    trials: Trials = None,
+    trials: TrialsOption = None,
     seconds: Seconds = None,
     target_ms: TargetMs = None,
     variant: Variants = None,
     compiler: Compiler = None,
-    priority: Annotated[int, Priority] = DEFAULT_PRIORITY,
+    priority: PriorityOption = DEFAULT_PRIORITY,
     overlap: Annotated[OverlapName, Overlap] = OverlapName.SKIP,
     paused: Annotated[bool, typer.Option("--paused", help="Create it paused.")] = False,
     as_json: JsonFlag = False,
@@ -154,7 +153,7 @@ def edit(
     time_zone: Annotated[str | None, TimeZone] = None,
     device: DeviceName = None,
     device_model: DeviceModel = None,
-    trials: Trials = None,
+    trials: TrialsOption = None,
     seconds: Seconds = None,
     target_ms: TargetMs = None,
     variant: Variants = None,

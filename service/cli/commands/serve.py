@@ -1,10 +1,11 @@
-"""`serve` and `worker`: the API and a worker, each alone."""
+"""`serve`, `worker` and `compile-worker`: each of the programs alone."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import signal
+from dataclasses import asdict
 from tempfile import TemporaryDirectory
 from typing import Annotated
 
@@ -19,9 +20,10 @@ from tilewright.service.cli.connection import prepare_database
 from tilewright.service.cli.failure import CommandError, ExitCode
 from tilewright.service.cli.listening import common_port, require_free_port
 from tilewright.service.cli.machine import chosen_devices
-from tilewright.service.cli.output import note
+from tilewright.service.cli.output import JsonFlag, note, print_json
 from tilewright.service.cli.supervisor import CLI, Program, Supervisor, end_with_supervisor, terminable, worker_program
 from tilewright.service.settings import settings
+from tilewright.tuner.compile.pool import MOST_WORKERS
 from tilewright.tuner.devices.cpu.device import CPU_NAME_VARIABLE
 
 HostOption = Annotated[str | None, typer.Option("--host", help="Address to listen on. Default: TILEWRIGHT_HOST.")]
@@ -124,6 +126,28 @@ def worker(
     signal.signal(signal.SIGUSR1, lambda _number, _frame: supervisor.drain())
     note(f"{len(chosen)} workers are running; logs: {logs}")
     _supervise(supervisor, settings().stop_grace_s + 5.0)  # each takes up to the grace itself
+
+
+def compile_worker(
+    processes: Annotated[
+        int | None,
+        typer.Option(
+            "--processes", min=1, max=MOST_WORKERS, help="Compilers that run at a time. Default: one per core."
+        ),
+    ] = None,
+    once: Annotated[bool, typer.Option("--once", help="Compile what is offered now, then end.")] = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Compile for jobs of other hosts; needs no GPU. SIGTERM gives back what is not compiled yet."""
+    prepare_database()
+    # Imported here: the other programs need none of it.
+    from tilewright.service.worker.compiling.compile_worker import run_compile_worker  # noqa: PLC0415
+
+    tally = run_compile_worker(processes, once=once)
+    if as_json:
+        print_json(asdict(tally))
+    else:
+        note(f"{tally.compiled} compiled, {tally.refused} refused, {tally.late} too late")
 
 
 def _supervise(supervisor: Supervisor, grace_s: float) -> None:

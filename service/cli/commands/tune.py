@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -12,6 +15,7 @@ from tilewright.service.cli.arguments import (
     JobLimits,
     KernelArgument,
     KernelOptions,
+    PriorityOption,
     ShapeOption,
     describe,
     job_request,
@@ -26,8 +30,9 @@ from tilewright.service.cli.progress import follow
 from tilewright.service.cli.report import print_best
 from tilewright.service.operations.answers import BestAnswer, JobAnswer, ProblemAnswer
 from tilewright.service.operations.catalog import kernel_named
+from tilewright.service.operations.jobs.starts import starts_in
 from tilewright.service.operations.parse import parse_options, parse_shape
-from tilewright.service.operations.requests import DEFAULT_PRIORITY, JobRequest
+from tilewright.service.operations.requests import DEFAULT_PRIORITY, JobRequest, StartRequest
 from tilewright.service.settings import settings
 
 HOW_TO_START = "Start one on the machine with that device: tilewright worker (or everything here: tilewright up)"
@@ -53,8 +58,20 @@ def tune(
     ] = None,
     target_ms: Annotated[float | None, typer.Option("--target-ms", help="Stop at the first trial this fast.")] = None,
     variant: Annotated[list[str] | None, typer.Option("--variant", help="Only this variant; repeatable.")] = None,
+    start: Annotated[
+        Path | None,
+        typer.Option(
+            "--start",
+            metavar="FILE",
+            help="Configurations to try first, as JSON: ours, or a file of vLLM or SGLang.",
+        ),
+    ] = None,
+    rename: Annotated[
+        list[str] | None,
+        typer.Option("--rename", metavar="THEIRS=OURS", help="A parameter's name in that file and here; repeatable."),
+    ] = None,
     compiler: Annotated[CompilerName | None, typer.Option("--compiler", help="Compiler for CUDA devices.")] = None,
-    priority: Annotated[int, typer.Option("--priority", min=0, max=9, help="Higher goes first.")] = DEFAULT_PRIORITY,
+    priority: PriorityOption = DEFAULT_PRIORITY,
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Watch the job until it is over.")] = True,
     as_json: JsonFlag = False,
 ) -> None:
@@ -62,7 +79,8 @@ def tune(
     asked = ProblemAnswer(kernel=kernel, shape=parse_shape(shape), dtype=dtype, options=parse_options(option))
     if settings().url is None:  # an API may have kernels that this installation has not
         kernel_named(kernel).problem(asked.shape, dtype, asked.options)
-    limits = JobLimits(trials, seconds, target_ms, variant or (), compiler, priority)
+    starts = read_starts(start, asked, rename or ())
+    limits = JobLimits(trials, seconds, target_ms, variant or (), compiler, priority, starts)
     with connect() as connection:
         if device is None and device_model is None:
             device_model = only_device_model(connection, to_measure=True)
@@ -79,6 +97,22 @@ def tune(
             return
         job = watch(connection, job)
         show_result(job, best_of(connection, job), as_json=as_json, url=settings().url)
+
+
+def read_starts(path: Path | None, problem: ProblemAnswer, rename: Sequence[str]) -> Sequence[StartRequest]:
+    """What the file has for that problem; raises CommandError for one that cannot be read."""
+    if path is None:
+        return ()
+    try:
+        document = json.loads(path.read_bytes())
+    except (OSError, ValueError) as error:
+        raise CommandError(f"--start: {path} cannot be read as JSON: {error}", ExitCode.USAGE) from error
+    names = {theirs: str(ours) for theirs, ours in parse_options(rename).items()}
+    starts, unknown = starts_in(document, kernel_named(problem.kernel), problem.shape, names)
+    if unknown:
+        names_of = ", ".join(sorted(unknown))
+        warn(f"left out, as {problem.kernel} has no such parameters: {names_of} (--rename maps names)")
+    return starts
 
 
 def submit(connection: Connection, request: JobRequest) -> JobAnswer:

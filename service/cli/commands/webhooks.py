@@ -8,7 +8,6 @@ from enum import StrEnum
 from typing import Annotated
 
 import typer
-from pydantic import ValidationError
 from sqlalchemy.orm import Session
 
 from tilewright.service.cli.connection import prepare_database
@@ -57,12 +56,8 @@ def create(
     as_json: JsonFlag = False,
 ) -> None:
     """Create a webhook and print the secret of its signatures, which cannot be shown again."""
-    try:
-        given = {"states": [one.value for one in state]} if state else {}
-        request = WebhookRequest.model_validate({"name": name, "url": url} | given)
-    except ValidationError as error:
-        first = error.errors()[0]
-        raise CommandError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}", ExitCode.USAGE) from None
+    given = {"states": [one.value for one in state]} if state else {}
+    request = WebhookRequest.model_validate({"name": name, "url": url} | given)
     with _session("webhooks create") as session:
         made = webhooks.create_webhook(session, request)
     if as_json:

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
+
+from tilewright.service.dashboard import words
 
 Options = dict[str, Any]
 
@@ -34,10 +37,22 @@ FAILED_SYMBOLS: Mapping[str, str] = {
 }
 
 
+DATES: Mapping[str, str] = {
+    "year": "{yyyy}",
+    "month": "{yyyy}-{MM}",
+    "day": "{yyyy}-{MM}-{dd}",
+    "hour": "{MM}-{dd} {HH}:{mm}",
+    "minute": "{HH}:{mm}",
+    "second": "{HH}:{mm}:{ss}",
+}
+"""What the marks of an axis of dates say, by how far apart they are."""
+
+
 def axis(name: str, *, kind: str = "value", direction: str | None = None, **more: Any) -> Options:
     """An axis whose title has the unit and the better direction."""
     title = f"{name}, {direction} is better" if direction else name
-    return {"type": kind, "name": title, "nameLocation": "middle", **more}
+    labels = {"axisLabel": {"formatter": dict(DATES)}} if kind == "time" else {}
+    return {"type": kind, "name": title, "nameLocation": "middle", **labels, **more}
 
 
 def point(value: Sequence[float | str], says: str, href: str | None = None, **more: Any) -> Options:
@@ -45,10 +60,68 @@ def point(value: Sequence[float | str], says: str, href: str | None = None, **mo
     return {"value": list(value), "name": says, **({"href": href} if href else {}), **more}
 
 
+@dataclass(frozen=True)
+class Level:
+    """A time to compare with, such as the library's: a line through a chart of times."""
+
+    name: str
+    time_ms: float
+    colour: str
+    kind: str = "dashed"
+
+
+def levels_of(levels: Sequence[Level], *, is_across: bool = False) -> list[Options]:
+    """The levels as series without points, so that the legend names them and can hide them.
+
+    `is_across`: the times are on the x axis.
+    """
+    return [
+        {
+            "name": f"{level.name} {words.kernel_time(level.time_ms)}",
+            "type": "line",
+            "symbol": "none",
+            "itemStyle": {"color": level.colour},
+            "lineStyle": {"color": level.colour, "type": level.kind, "width": 2},
+            "data": [],
+            "markLine": {
+                "silent": True,
+                "symbol": "none",
+                "label": {"show": False},
+                "lineStyle": {"color": level.colour, "type": level.kind, "width": 2},
+                "data": [{"xAxis" if is_across else "yAxis": level.time_ms}],
+            },
+        }
+        for level in levels
+    ]
+
+
+ZOOM: Sequence[Options] = [
+    {
+        "type": "inside",
+        f"{axis_name}AxisIndex": 0,
+        "filterMode": "none",
+        "zoomOnMouseWheel": "ctrl",  # the wheel alone scrolls the page
+        "moveOnMouseMove": "shift",
+        "preventDefaultMouseMove": False,
+    }
+    for axis_name in "xy"
+]
+
+
 def chart(
-    *, x: Options, y: Options, series: Sequence[Options], legend: bool | Sequence[str] = True, **more: Any
+    *,
+    x: Options,
+    y: Options,
+    series: Sequence[Options],
+    legend: bool | Sequence[str] = True,
+    zooms: bool = True,
+    selects: Sequence[str | None] | None = None,
+    **more: Any,
 ) -> Options:
-    """A chart with one x and one y axis. `legend`: the names of the series in it; True: of all."""
+    """A chart with one x and one y axis. `legend`: the names of the series in it; True: of all.
+
+    `selects`: which columns of trials x and y stand for, where a rectangle over the chart selects trials.
+    """
     named = {} if isinstance(legend, bool) else {"data": list(legend)}
     return {
         "animation": False,
@@ -58,24 +131,37 @@ def chart(
         "tooltip": {"trigger": "item", "formatter": "{b}"},
         "xAxis": {"nameGap": 28, **x},
         "yAxis": {**y, "nameLocation": "end", "nameGap": 12, "nameTextStyle": {"align": "left"}},
+        **({"dataZoom": list(ZOOM)} if zooms else {}),
+        **({"selects": list(selects)} if selects else {}),
         "series": list(series),
         **more,
     }
 
 
 def time_axis(times_ms: Sequence[float]) -> Options:
-    """The axis for these times: logarithmic between powers of two if they differ more than threefold, else linear."""
+    """The axis for these times, between readable numbers: logarithmic if they differ more than threefold.
+
+    Its values are in ms; the drawing script shows them in units of `unit_ms`, as its title says.
+    """
     low, high = min(times_ms), max(times_ms)
-    title = axis("time, ms", direction="lower")
+    unit_ms, unit = words.time_unit(times_ms)
+    title = axis(f"time, {unit}", direction="lower") | {"unit_ms": unit_ms}
     if high / low > LINEAR_UP_TO:
-        bounds = {"min": 2.0 ** math.floor(math.log2(low)), "max": 2.0 ** math.ceil(math.log2(high) + 1e-9)}
-        return title | {"type": "log", "logBase": 2} | bounds
+        return title | {"type": "log", "logBase": 10, "min": _readable(low, is_above=False), "max": _readable(high)}
     step = _step(max(high - low, low * CLOSEST) if high > low else low / 5)
 
     def at(count: int) -> float:
         return float(f"{count * step:.12g}")  # 0.7, not 0.7000000000000001
 
-    return title | {"min": at(math.floor(low / step - MARGIN)), "max": at(math.ceil(high / step + MARGIN))}
+    first, last = math.floor(low / step - MARGIN), math.ceil(high / step + MARGIN)
+    return title | {"min": at(first), "max": at(last), "splitNumber": last - first}
+
+
+def _readable(value: float, *, is_above: bool = True) -> float:
+    """The nearest number above, or below, that is 1, 2 or 5 times a power of ten and not the value itself."""
+    exponent = math.floor(math.log10(value))
+    marks = [float(f"{factor}e{power}") for power in (exponent - 1, exponent, exponent + 1) for factor in (1, 2, 5)]
+    return min(m for m in marks if m > value) if is_above else max(m for m in marks if m < value)
 
 
 def _step(span: float) -> float:

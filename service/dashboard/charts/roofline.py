@@ -9,15 +9,18 @@ from typing import Any
 from tilewright.service.dashboard import words
 from tilewright.service.dashboard.charts.parts import ON_ANYTHING, Options, axis, chart, point
 from tilewright.service.operations.best.results import ResultAnswer
-from tilewright.service.operations.parse import format_shape
+from tilewright.tuner.roofline import peak_gflops
 
 KERNEL_SYMBOLS = ("circle", "triangle", "rect", "diamond", "roundRect")
 KERNEL_COLOURS = ("--series-1", "--series-3", "--series-4", "--series-2")
 
+LABELS_APART = 1.9
+"""Times that a peak must be above another, so that the labels of both have room above their lines."""
+
 
 def roofline(results: Sequence[ResultAnswer], details: Mapping[str, Any]) -> Options | None:
     """Every best as a point under the roofs, with an arrow from its kernel's default; None without results or peaks."""
-    shown = [result for result in results if result.gflops > 0 and result.gb_per_s > 0]
+    shown = [result for result in results if result.gflops and result.gb_per_s]
     peaks: dict[str, float] = details.get("datasheet_gflops") or {}
     slopes = {
         "data sheet": details.get("datasheet_gb_per_s"),
@@ -25,11 +28,12 @@ def roofline(results: Sequence[ResultAnswer], details: Mapping[str, Any]) -> Opt
     }
     if not shown or not (peaks or any(slopes.values())):
         return None
-    points = [(_intensity(result), result.gflops) for result in shown]
+    peaks = _with_used(peaks, shown)
+    points = [(_intensity(result), _gflops(result)) for result in shown]
     ridge = [peak / slope for peak in peaks.values() for slope in slopes.values() if slope]
     across = _powers([*(x for x, _ in points), *ridge])
-    up = _powers([*(y for _, y in points), *(_default(r) or r.gflops for r in shown), *peaks.values()])
-    roofs, drawn = _roofs(peaks, slopes, across, up), [*_arrows(shown), *_points(shown)]
+    up = _powers([*(y for _, y in points), *(_default(r) or _gflops(r) for r in shown), *peaks.values()])
+    roofs, drawn = _roofs(peaks, slopes, across, up), [*_arrows(shown), *_points(shown, details)]
     return chart(
         x=axis("arithmetic intensity, FLOP per byte moved", kind="log", logBase=10, min=across[0], max=across[1]),
         y=axis("GFLOP/s", kind="log", direction="higher", logBase=10, min=up[0], max=up[1]),
@@ -38,13 +42,38 @@ def roofline(results: Sequence[ResultAnswer], details: Mapping[str, Any]) -> Opt
     )
 
 
+def _gflops(result: ResultAnswer) -> float:
+    """GFLOP/s of a result that is shown: one of a kernel that counts its work."""
+    return result.gflops or 0.0
+
+
 def _intensity(result: ResultAnswer) -> float:
-    return result.gflops / result.gb_per_s
+    return _gflops(result) / (result.gb_per_s or 1.0)
+
+
+def _with_used(peaks: Mapping[str, float], results: Sequence[ResultAnswer]) -> dict[str, float]:
+    """The data sheet's peaks by name, and those that these results' shares of the roof refer to, where others."""
+    drawn = dict(peaks)
+    of_each = {(result.problem.dtype, result.problem.options.get("accuracy")): result for result in results}
+    for result in of_each.values():
+        name, peak = _roof(result, peaks)
+        if peak is not None and peak not in drawn.values():
+            drawn[name] = peak
+    return drawn
+
+
+def _roof(result: ResultAnswer, peaks: Mapping[str, float]) -> tuple[str, float | None]:
+    """Name and height of the peak over a result: that of the arithmetic which its problem admits."""
+    accuracy = result.problem.options.get("accuracy")
+    admitted = None if accuracy is None else str(accuracy)
+    peak = peak_gflops(peaks, result.problem.dtype, admitted)
+    name = next((name for name, of in peaks.items() if of == peak), f"{result.problem.dtype}, accuracy {admitted}")
+    return name, peak
 
 
 def _default(result: ResultAnswer) -> float | None:
     """GFLOP/s of the default configuration; None where it was not measured."""
-    return result.gflops / result.gain_over_default if result.gain_over_default else None
+    return _gflops(result) / result.gain_over_default if result.gain_over_default else None
 
 
 def _powers(values: Sequence[float]) -> tuple[float, float]:
@@ -61,23 +90,33 @@ def _roofs(
     """Horizontal lines of the peaks, and the slope of the memory up to the highest of them."""
     lines = []
     top = max(peaks.values(), default=up[1])
-    widest = max((slope for slope in slopes.values() if slope), default=None)
+    limit = slopes["data sheet"] or slopes["measured"]  # a share of the roof is of the data sheet's
     for dtype, peak in peaks.items():
-        start = peak / widest if widest else across[0]
+        start = peak / limit if limit else across[0]
         says = f"peak {dtype}: {words.number(peak)} GFLOP/s, data sheet"
-        lines.append(_line(f"peak {dtype}", [(start, peak), (across[1], peak)], says, "solid", label="{a}"))
+        is_below = any(peak < other < LABELS_APART * peak for other in peaks.values())  # its label has the place above
+        ends = [(start, peak), (across[1], peak)]
+        lines.append(_line(f"peak {dtype}", ends, says, "solid", label="{a}", is_below=is_below))
     for source, slope in slopes.items():
         if slope:
             low = max(across[0], up[0] / slope)
             says = f"memory: {words.number(slope)} GB/s, {source}"
             kind = "solid" if source == "data sheet" else "dashed"
-            label = "memory" if slope == widest else None  # two would lie on each other
+            label = "memory" if slope == limit else None  # two would lie on each other
             lines.append(_line(f"memory, {source}", [(low, low * slope), (top / slope, top)], says, kind, label=label))
     return lines
 
 
-def _line(name: str, ends: Sequence[tuple[float, float]], says: str, kind: str, *, label: str | None) -> Options:
-    """A roof, labelled at its end; above the points, which would hide the label."""
+def _line(
+    name: str,
+    ends: Sequence[tuple[float, float]],
+    says: str,
+    kind: str,
+    *,
+    label: str | None,
+    is_below: bool = False,
+) -> Options:
+    """A roof, labelled at its end, above or below it; in front of the points, which would hide the label."""
     return {
         "name": name,
         "type": "line",
@@ -90,7 +129,7 @@ def _line(name: str, ends: Sequence[tuple[float, float]], says: str, kind: str, 
             "formatter": label,
             **ON_ANYTHING,
             "align": "right",
-            "offset": [-10, -10],
+            "offset": [-10, 10 if is_below else -10],
         },
         "data": [point(end, says) for end in ends],
     }
@@ -101,9 +140,9 @@ def _arrows(results: Sequence[ResultAnswer]) -> list[Options]:
     arrows = []
     for result in results:
         default, x = _default(result), _intensity(result)
-        if default and default < result.gflops:
-            says = f"{_problem(result)}\ndefault {words.number(default)} to {words.number(result.gflops)} GFLOP/s"
-            arrows.append({"coords": [[x, default], [x, result.gflops]], "name": says})
+        if default and default < _gflops(result):
+            says = f"{_problem(result)}\ndefault {words.number(default)} to {words.number(_gflops(result))} GFLOP/s"
+            arrows.append({"coords": [[x, default], [x, _gflops(result)]], "name": says})
     return [
         {
             "name": "from the default",
@@ -118,14 +157,22 @@ def _arrows(results: Sequence[ResultAnswer]) -> list[Options]:
     ]
 
 
-def _points(results: Sequence[ResultAnswer]) -> list[Options]:
+def _under(result: ResultAnswer, details: Mapping[str, Any]) -> str:
+    """Which roof is the result's, at its intensity."""
+    name, peak = _roof(result, details.get("datasheet_gflops") or {})
+    slope = details.get("datasheet_gb_per_s")
+    if peak is None or slope is None:
+        return ""
+    return " (memory)" if slope * _intensity(result) < peak else f" (peak {name})"
+
+
+def _points(results: Sequence[ResultAnswer], details: Mapping[str, Any]) -> list[Options]:
     """A series of points for each kernel, of its own shape and colour."""
     by_kernel: dict[str, list[Options]] = {}
     for result in results:
-        says = (
-            f"{_problem(result)}\n{words.number(result.gflops)} GFLOP/s, {words.percent(result.roof_ratio)} of the roof"
-        )
-        spot = point((_intensity(result), result.gflops), says, f"/studies/{result.study_id}")
+        rate = f"{words.number(_gflops(result))} GFLOP/s"
+        says = f"{_problem(result)}\n{rate}, {words.percent(result.roof_ratio)} of the roof{_under(result, details)}"
+        spot = point((_intensity(result), _gflops(result)), says, f"/studies/{result.study_id}")
         by_kernel.setdefault(result.problem.kernel, []).append(spot)
     return [
         {
@@ -143,4 +190,4 @@ def _points(results: Sequence[ResultAnswer]) -> list[Options]:
 def _problem(result: ResultAnswer) -> str:
     problem = result.problem
     options = words.unusual_options(problem)
-    return " ".join(part for part in (problem.kernel, format_shape(words.ordered_shape(problem)), options) if part)
+    return " ".join(part for part in (problem.kernel, words.shape_text(problem), options) if part)

@@ -11,18 +11,26 @@ from sqlalchemy.orm import Session
 from tilewright.kernels.errors import InvalidProblemError
 from tilewright.kernels.kernel import Kernel
 from tilewright.service.dashboard import snippets, views, words
-from tilewright.service.dashboard.rendering import PageRoute, own_url, page
+from tilewright.service.dashboard.launch_snippets import launches
+from tilewright.service.dashboard.rendering import PageRoute, may, own_url, page
 from tilewright.service.errors import InvalidRequestError, NoConfigurationError, NotFoundError
 from tilewright.service.operations import catalog, registry
 from tilewright.service.operations.answers import BestAnswer, DeviceModelAnswer, Match
 from tilewright.service.operations.best.find import find_best
-from tilewright.service.operations.parse import format_shape, parse_options, parse_shape
+from tilewright.service.operations.best.results import settled
+from tilewright.service.operations.caller import Scope
+from tilewright.service.operations.parse import format_shape, parse_options
 from tilewright.service.operations.registry import catalogue
+from tilewright.service.operations.requests import DEFAULT_PRIORITY
+from tilewright.service.operations.shape_filter import shape_of
 from tilewright.service.operations.transaction import transaction
 
 router = APIRouter(include_in_schema=False, route_class=PageRoute)
 
 Text = Annotated[str | None, Query(max_length=512)]
+
+TRIALS = 100
+"""Of a job that the button requests, unless another number is written there; what a request without a budget gets."""
 
 HOW = {
     Match.EXACT: "Exact: this problem was tuned on this device model.",
@@ -66,6 +74,9 @@ def ask(
         | {"dtype": dtype or "float32", "options": options},
         answer=answer,
         refusal=refusal,
+        can_tune=may(request, Scope.TUNE),
+        trials=TRIALS,
+        priority=DEFAULT_PRIORITY,
     )
 
 
@@ -77,8 +88,8 @@ def _answer(
 ) -> dict[str, Any]:
     """The answer, its source and its snippets; raises like `find_best`."""
     name, slug, shape, dtype, options = query
-    best = find_best(session, name, slug, parse_shape(shape), dtype, parse_options(options))
     declared = catalog.kernel_named(name)
+    best = find_best(session, name, slug, shape_of(shape, declared.axes), dtype, parse_options(options))
     source = catalog.source(
         session,
         name,
@@ -90,33 +101,61 @@ def _answer(
         source_hash=best.source_hash,
     )
     base_url = own_url(request)
-    path = _path(best)
+    path = _path(best, slug)
     model = next((model for model in models if model.slug == slug), None)
+    is_exact = best.match is Match.EXACT and best.study_id is not None
+    found = settled(session, best.study_id) if is_exact and best.study_id is not None else None
     return {
         "best": best,
-        "how": HOW[best.match],
+        "device_model": slug,
+        "how": HOW[best.match] if best.shipped is None else _from_shipped(best),
+        "whose": _whose(best, slug),
+        "slowdown": found.slowdown if found else None,
+        "history_path": views.plain_address("/history", views.problem_query(best.problem)),
         "configuration": words.configuration(name, best.variant, best.configuration),
         "path": path,
         "source": snippets.filled_source(source.source, best),
         "curl": snippets.curl(base_url, path),
-        "client": snippets.python_client(base_url, best),
-        "pycuda": _pycuda(declared, best, model),
-        "command": snippets.tune_command(best.problem, best.device_model),
+        "client": snippets.python_client(base_url, best, slug),
+        "launches": launches(
+            declared, declared.problem(best.problem.shape, best.problem.dtype, best.problem.options), base_url
+        ),
+        "own_program": _own_program(declared, best, model),
+        "command": snippets.tune_command(best.problem, slug),
+        "job": best.problem.model_dump(mode="json") | {"device_model": slug},
+        "is_served": any(device.alive for device in registry.devices(session) if device.model == slug),
         "study_path": f"/studies/{best.study_id}" if best.study_id is not None else None,
     }
 
 
-def _pycuda(kernel: Kernel, best: BestAnswer, model: DeviceModelAnswer | None) -> str | None:
-    """The PyCUDA program for a GPU; None for a CPU device, which runs no CUDA."""
+def _from_shipped(best: BestAnswer) -> str:
+    """How an answer was found that rests on what came with the product."""
+    if best.match is Match.TRANSFERRED:
+        return f"Transferred from {best.shipped}, for want of any of this device model. Nothing was measured here."
+    return f"Predicted from {best.shipped}. This shape was never tuned here; the time is an estimate."
+
+
+def _own_program(kernel: Kernel, best: BestAnswer, model: DeviceModelAnswer | None) -> tuple[str, str] | None:
+    """What launches the source without the launcher, and that program for a GPU; None for a CPU device."""
     if model is None or model.kind == "cpu":
         return None
-    return snippets.pycuda_launch(kernel, best, model.compute_capability)
+    if kernel.is_triton:
+        return "Triton", snippets.triton_launch(kernel, best)
+    return "PyCUDA", snippets.pycuda_launch(kernel, best, model.compute_capability)
 
 
-def _path(best: BestAnswer) -> str:
+def _whose(best: BestAnswer, slug: str) -> str | None:
+    """The other problem, and device model, whose measured figures the answer shows; None where they are its own."""
+    if best.tuned_problem is None or best.match is Match.PREDICTED or best.shipped is not None:
+        return None
+    there = words.problem_text(best.tuned_problem)
+    return there if best.device_model == slug else f"{there} on {best.device_model}"
+
+
+def _path(best: BestAnswer, slug: str) -> str:
     query = {
-        "device_model": best.device_model,
-        "shape": format_shape(words.ordered_shape(best.problem)),
+        "device_model": slug,
+        "shape": words.shape_text(best.problem),
         "dtype": best.problem.dtype,
         "options": words.unusual_options(best.problem),
     }

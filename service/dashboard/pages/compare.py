@@ -1,30 +1,30 @@
-"""Two sides compared, and the history of one problem."""
+"""Two sides compared."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query
 from fastapi.responses import HTMLResponse
 
-from tilewright.service.dashboard import words
-from tilewright.service.dashboard.charts.parts import Options, axis, chart, point, time_axis
-from tilewright.service.dashboard.charts.small import Bar
+from tilewright.service.dashboard import views, words
+from tilewright.service.dashboard.charts.ratios import ratio_chart
+from tilewright.service.dashboard.charts.small import DotPlot
 from tilewright.service.dashboard.rendering import PageRoute, address, page
-from tilewright.service.dashboard.snippets import tune_command
+from tilewright.service.dashboard.tables import TableOrder
 from tilewright.service.errors import InvalidRequestError
 from tilewright.service.operations import registry
-from tilewright.service.operations.best.history import HistoryEntry, history
-from tilewright.service.operations.catalog import kernel_named
 from tilewright.service.operations.pages import MAX_ROW_ID
-from tilewright.service.operations.parse import format_options, format_shape, parse_options, parse_shape
 from tilewright.service.operations.registry import catalogue
 from tilewright.service.operations.transaction import transaction
 from tilewright.service.operations.views.compared import (
     MISSING_IN_A,
     MISSING_IN_B,
     MOST_ROWS,
+    ComparedAnswer,
     ComparedRow,
     Side,
     compared,
@@ -45,8 +45,16 @@ SIGNS = {
 SHOWN_ROWS = 100
 """Ten times as many rows take a second to render."""
 
-COLOURS = ("--series-1", "--series-2", "--series-3", "--series-4")
-SYMBOLS = ("circle", "rect", "triangle", "diamond")
+COLUMNS = {"change": True, "problem": False, "ratio": True, "noise": True, "a": False, "b": False}
+VALUES: Mapping[str, Callable[[ComparedRow], Any]] = {
+    "change": lambda row: abs(math.log(row.speedup)) if row.speedup else None,
+    "problem": lambda row: list(words.ordered_shape(row.problem).values()),
+    "ratio": lambda row: row.speedup,
+    "noise": lambda row: row.threshold,
+    "a": lambda row: row.a_ms,
+    "b": lambda row: row.b_ms,
+}
+"""By what the table can be sorted; the largest change comes first."""
 
 
 def parse_side(field: str, model: str | None, environment: str | None, at: str | None) -> Side | None:
@@ -74,107 +82,62 @@ def compare(
     b_environment: Text = None,
     a_at: Text = None,
     b_at: Text = None,
+    show: Annotated[Literal["changed", "all"], Query()] = "changed",
+    sort: Annotated[str | None, Query(max_length=32)] = None,
 ) -> HTMLResponse:
-    """Two device models, environments or times; with both chosen, the comparison problem by problem."""
+    """Two device models, environments or times; with both chosen, what changed, problem by problem."""
     first, second = parse_side("a", a, a_environment, a_at), parse_side("b", b, b_environment, b_at)
     query = {"a": a, "b": b, "a_environment": a_environment, "b_environment": b_environment}
     with transaction() as session:
         kernel = kernel or newest_kernel(session) or "gemm"
         models = registry.device_models(session)
         known = environments(session, kernel)
-        comparison = compared(session, kernel, first, second, limit=SHOWN_ROWS) if first and second else None
+        found = compared(session, kernel, first, second, limit=MOST_ROWS) if first and second else None
     times = {name: side.at.isoformat() for name, side in (("a_at", first), ("b_at", second)) if side and side.at}
+    state = {"kernel": kernel, **query, "a_at": a_at, "b_at": b_at, "show": show if show != "changed" else None}
+    order = TableOrder.of(sort, COLUMNS, lambda text: address("/compare", state | {"sort": text}))
     return page(
         "compare.html",
         kernel=kernel,
         kernels=sorted(catalogue().by_name),
         models=models,
         environments=known,
-        chosen=query | {"a_at": a_at, "b_at": b_at},
-        found=comparison,
+        chosen=query | {"a_at": a_at, "b_at": b_at, "sort": order.text if sort else None},
+        found=found,
+        show=show,
+        order=order,
+        paths={name: address("/compare", state | {"show": name, "sort": sort}) for name in ("changed", "all")},
         data_rows=MOST_ROWS,
-        total=sum(comparison.counts.values()) if comparison else 0,
-        both=sum(comparison.counts.get(v, 0) for v in ("better", "same", "worse")) if comparison else 0,
-        counts=[(SIGNS[v], v, comparison.counts.get(v, 0)) for v in SIGNS] if comparison else [],
-        rows=[_line(row) for row in comparison.items] if comparison else [],
+        shown_rows=SHOWN_ROWS,
         data=address(f"/v1/kernels/{kernel}/compare", query | times | {"limit": MOST_ROWS}),
+        **(_shown(found, order, is_all=show == "all") if found else {}),
     )
 
 
-def _line(row: ComparedRow) -> dict[str, Any]:
-    problem = row.problem
-    query = {
-        "kernel": problem.kernel,
-        "shape": format_shape(words.ordered_shape(problem)),
-        "dtype": problem.dtype,
-        "options": format_options(problem.options),
+def _shown(found: ComparedAnswer, order: TableOrder, *, is_all: bool) -> dict[str, Any]:
+    """The rows that both sides have, changed ones or all, on one axis; apart from them what one side lacks."""
+    wanted = {"better", "worse", "same"} if is_all else {"better", "worse"}
+    both = order.sorted((row for row in found.items if row.verdict in wanted), VALUES[order.column])
+    plot = DotPlot.of([row.interval for row in both[:SHOWN_ROWS] if row.interval])
+    return {
+        "total": sum(found.counts.values()),
+        "both": sum(found.counts.get(verdict, 0) for verdict in ("better", "same", "worse")),
+        "counts": [(SIGNS[verdict], verdict, found.counts.get(verdict, 0)) for verdict in SIGNS],
+        "rows": [_line(row, plot) for row in both[:SHOWN_ROWS]],
+        "wanted": sum(found.counts.get(verdict, 0) for verdict in wanted),
+        "plot": plot,
+        "chart": ratio_chart(both[:SHOWN_ROWS]),
+        "missing": {
+            verdict: [_line(row) for row in found.items if row.verdict == verdict][:SHOWN_ROWS]
+            for verdict in (MISSING_IN_A, MISSING_IN_B)
+        },
     }
+
+
+def _line(row: ComparedRow, plot: DotPlot | None = None) -> dict[str, Any]:
     return row.model_dump() | {
-        "problem": problem,
+        "problem": row.problem,
         "sign": SIGNS[row.verdict],
-        "bar": Bar.of(row.speedup) if row.speedup else None,
-        "history_path": address("/history", query),
+        "dot": plot.dot(row.speedup, row.interval) if plot and row.speedup and row.interval else None,
+        "history_path": views.plain_address("/history", views.problem_query(row.problem)),
     }
-
-
-@router.get("/history")
-def history_page(
-    kernel: Annotated[str, Query(max_length=64)],
-    shape: Annotated[str, Query(max_length=512)],
-    dtype: Annotated[str, Query(max_length=16)] = "float32",
-    options: Text = None,
-    device_model: Text = None,
-) -> HTMLResponse:
-    """Every best of one problem over drivers, toolkits and sources."""
-    problem = kernel_named(kernel).problem(parse_shape(shape), dtype, parse_options(options))
-    query = {"shape": shape, "dtype": dtype, "options": options, "device_model": device_model}
-    with transaction() as session:
-        record = history(session, problem, device_model=device_model or None)
-        models = [] if record.items else registry.device_models(session)  # for the command of an empty page
-    return page(
-        "history.html",
-        problem=problem,
-        entries=[
-            (entry, SIGNS.get(entry.verdict or ""), words.configuration(kernel, entry.variant, entry.configuration))
-            for entry in reversed(record.items)
-        ],
-        chart=history_chart(record.items),
-        command=tune_command(problem, device_model or next((model.slug for model in models), None)),
-        ask=address("/ask", {"kernel": kernel, **query}),
-        data=address(f"/v1/kernels/{kernel}/history", query),
-    )
-
-
-def _summary(entry: HistoryEntry) -> str:
-    return f"{words.environment(entry.environment)}, source {entry.source_hash[:8]}"
-
-
-def history_chart(entries: list[HistoryEntry]) -> Options | None:
-    """Time over when it was verified, a line for each device model; None for fewer than two."""
-    if len(entries) < 2:
-        return None
-    by_model: dict[str, list[HistoryEntry]] = {}
-    for entry in entries:
-        by_model.setdefault(entry.device_model, []).append(entry)
-    series = [
-        {
-            "name": model,
-            "type": "line",
-            "symbol": SYMBOLS[place % len(SYMBOLS)],
-            "symbolSize": 9,
-            "step": "end",
-            "lineStyle": {"color": COLOURS[place % len(COLOURS)]},
-            "itemStyle": {"color": COLOURS[place % len(COLOURS)]},
-            "data": [
-                point(
-                    (entry.verified_at.isoformat(), entry.time_ms),
-                    "\n".join([f"{words.number(entry.time_ms)} ms", _summary(entry), *entry.changed]),
-                    f"/studies/{entry.study_id}",
-                )
-                for entry in own
-            ],
-        }
-        for place, (model, own) in enumerate(sorted(by_model.items()))
-    ]
-    x = axis("verified, UTC", kind="time", boundaryGap=["3%", "3%"])
-    return chart(x=x, y=time_axis([entry.time_ms for entry in entries]), series=series, useUTC=True)

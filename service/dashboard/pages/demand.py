@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import HTMLResponse
+from sqlalchemy.orm import Session
 
 from tilewright.service.dashboard import views, words
+from tilewright.service.dashboard.matrix_view import MATCHES
 from tilewright.service.dashboard.rendering import PageRoute, address, may, own_url, page
+from tilewright.service.dashboard.tables import TableOrder
 from tilewright.service.operations import registry
+from tilewright.service.operations.answers import Match
+from tilewright.service.operations.best_cache.memory import BestMemory
 from tilewright.service.operations.caller import Scope
 from tilewright.service.operations.demand.answers import AnsweredDemand, answered
-from tilewright.service.operations.demand.demand import demand
-from tilewright.service.operations.parse import format_shape
+from tilewright.service.operations.demand.demand import ORDERS, shown_demand
 from tilewright.service.operations.registry import catalogue
 from tilewright.service.operations.requests import DEFAULT_PRIORITY
 from tilewright.service.operations.transaction import transaction
@@ -24,15 +29,10 @@ SHOWN = 25
 TOP = 10
 TRIALS = 100
 
-MATCHES = {
-    "predicted": ("≈", "predicted from trials of other shapes"),
-    "nearest": ("→", "configuration of the nearest tuned shape"),
-    "transferred": ("⇄", "configuration of a similar device model"),
-    "estimated": ("~", "configuration of a far shape, by estimate"),
-    "default": ("○", "the kernel's default: no related result is known"),
-    "exact": ("✓", "tuned in the meantime"),
-}
-"""For each kind of answer its mark, as on the page `ask`, and where the configuration comes from."""
+MOST_ANSWERED = 500
+"""The most requested rows that are sorted by how they are answered, which is not stored."""
+
+COLUMNS = {**ORDERS, "answered": False}
 
 Name = Annotated[str | None, Query(max_length=128)]
 
@@ -42,31 +42,55 @@ def demand_list(
     request: Request,
     kernel: Name = None,
     device_model: Name = None,
-    cursor: Annotated[str | None, Query(max_length=64)] = None,
+    sort: Annotated[str | None, Query(max_length=32)] = None,
+    number: Annotated[int, Query(alias="page", ge=1, le=10_000)] = 1,
 ) -> HTMLResponse:
-    """The most requested problems that are not tuned, with the answers given meanwhile."""
+    """Requested problems that are not tuned, the most requested first, with the answers given meanwhile."""
     filters = {"kernel": kernel or None, "device_model": device_model or None}
+    order = TableOrder.of(sort, COLUMNS, lambda text: address("/demand", filters | {"sort": text}))
+    kept = filters | {"sort": order.text if sort else None}
+
+    def at(page_number: int) -> str:
+        return address("/demand", kept | {"page": page_number if page_number > 1 else None})
+
     with transaction() as session:
         models = registry.device_models(session)
-        ranked = demand(session, **filters, limit=SHOWN, cursor=cursor or None)
-        answers = answered(session, ranked.items, request.app.state.best)
+        answers = _rows(session, request.app.state.best, filters, order, (number - 1) * SHOWN)
     return page(
         "demand.html",
         chosen=filters,
         is_filtered=any(filters.values()),
         kernels=sorted(catalogue().by_name),
         models=models,
-        rows=[demand_line(row) for row in answers],
+        rows=[demand_line(row) for row in answers[:SHOWN]],
+        order=order,
+        sort=kept["sort"],
+        most_answered=MOST_ANSWERED,
         base_url=own_url(request),
         can_tune=may(request, Scope.TUNE),
         top=TOP,
         trials=TRIALS,
         priority=DEFAULT_PRIORITY,
-        source=address("/demand", filters | {"cursor": cursor}),
-        data=address("/v1/demand", filters | {"cursor": cursor}),
-        first=address("/demand", filters) if cursor else None,
-        next=address("/demand", filters | {"cursor": ranked.next_cursor}) if ranked.next_cursor else None,
+        source=at(number),
+        data=address("/v1/demand", filters),
+        first=at(1) if number > 1 else None,
+        next=at(number + 1) if len(answers) > SHOWN else None,
     )
+
+
+def _rows(
+    session: Session, memory: BestMemory, filters: Mapping[str, Any], order: TableOrder, skip: int
+) -> list[AnsweredDemand]:
+    """The rows of one page, and one more if there is a next page."""
+    if order.column != "answered":
+        rows = shown_demand(session, **filters, order=order.text, limit=SHOWN + 1, skip=skip)
+        return answered(session, rows, memory)
+    rows = shown_demand(session, **filters, order="-requests", limit=MOST_ANSWERED)
+    matches = list(Match)
+    sorted_rows = order.sorted(
+        answered(session, rows, memory), lambda row: matches.index(row.match) if row.match else len(matches)
+    )
+    return sorted_rows[skip : skip + SHOWN + 1]
 
 
 def demand_line(row: AnsweredDemand) -> dict[str, Any]:
@@ -76,7 +100,7 @@ def demand_line(row: AnsweredDemand) -> dict[str, Any]:
     query = {
         "kernel": problem.kernel,
         "device_model": requested.device_model,
-        "shape": format_shape(words.ordered_shape(problem)),
+        "shape": words.shape_text(problem),
         "dtype": problem.dtype,
         "options": words.unusual_options(problem),
     }

@@ -12,9 +12,11 @@ from fastapi.responses import HTMLResponse
 from tilewright.service.dashboard import views, words
 from tilewright.service.dashboard.charts.small import Curve
 from tilewright.service.dashboard.rendering import PageRoute, address, may, page
+from tilewright.service.dashboard.tables import TableOrder
 from tilewright.service.operations.answers import JobAnswer
 from tilewright.service.operations.caller import Scope
 from tilewright.service.operations.jobs import jobs
+from tilewright.service.operations.jobs.search import ORDERS, ordering
 from tilewright.service.operations.studies import studies
 from tilewright.service.operations.transaction import transaction
 
@@ -37,6 +39,7 @@ def refresh_s(shown: Sequence[JobAnswer]) -> int | None:
 def in_short(newest: Sequence[JobAnswer]) -> dict[str, Any]:
     """The values of a short table of jobs on another page; it refreshes itself from the page of jobs."""
     return {
+        "order": TableOrder.of(None, ORDERS, lambda text: address("/jobs", {"sort": text})),
         "jobs": [views.job_line(job) for job in newest],
         "jobs_source": f"/jobs?limit={SHOWN_IN_SHORT}",
         "jobs_every_s": 2 if refresh_s(newest) else 10,
@@ -45,34 +48,58 @@ def in_short(newest: Sequence[JobAnswer]) -> dict[str, Any]:
 
 @router.get("/jobs")
 def job_list(
+    *,
     state: Annotated[str | None, Query(max_length=16)] = None,
-    cursor: Annotated[str | None, Query(max_length=64)] = None,
+    search: Annotated[str | None, Query(max_length=256)] = None,
+    sort: Annotated[str | None, Query(max_length=32)] = None,
+    number: Annotated[int, Query(alias="page", ge=1, le=10_000)] = 1,
     limit: Annotated[int, Query(ge=1, le=200)] = SHOWN_JOBS,
 ) -> HTMLResponse:
-    """Jobs, newest first."""
+    """Jobs, newest first or by any column."""
+    state, search = state or None, search or None  # a form sends empty ones
+    kept = {"state": state, "search": search, "limit": limit if limit != SHOWN_JOBS else None}
+    # The headings of a short list lead to the whole one.
+    headed = kept if limit != SHOWN_IN_SHORT else kept | {"limit": None}
+    order = TableOrder.of(sort, ORDERS, lambda text: address("/jobs", headed | {"sort": text}))
+    sorted_by = {"sort": order.text if sort else None}
+
+    def at(page_number: int) -> str:
+        return address("/jobs", kept | sorted_by | {"page": page_number if page_number > 1 else None})
+
     with transaction() as session:
-        found = jobs.jobs(session, state=state or None, limit=limit, cursor=cursor)
-    state = state or None
-    kept = {"state": state, "limit": limit if limit != SHOWN_JOBS else None}
+        by = ordering(order.column, is_descending=order.is_descending)
+        found = jobs.shown_jobs(
+            session, state=state, search=search, ordering=by, limit=limit + 1, skip=(number - 1) * limit
+        )
     return page(
         "jobs.html",
-        refresh_s=refresh_s(found.items),
+        refresh_s=refresh_s(found),
         state=state,
-        states=STATES,
-        data=address("/v1/jobs", kept | {"cursor": cursor}),
-        first=address("/jobs", kept) if cursor else None,
-        next=address("/jobs", kept | {"cursor": found.next_cursor}) if found.next_cursor else None,
-        **in_short(found.items) | {"jobs_source": address("/jobs", kept | {"cursor": cursor})},
+        states=[(word, address("/jobs", kept | sorted_by | {"state": word})) for word in (None, *STATES)],
+        search=search,
+        sort=sorted_by["sort"],
+        data=address("/v1/jobs", {"state": state, "search": search}),
+        first=at(1) if number > 1 else None,
+        next=at(number + 1) if len(found) > limit else None,
+        **in_short(found[:limit]) | {"order": order, "jobs_source": at(number)},
     )
 
 
+TRIAL_COLUMNS = {"trial": True, **studies.TRIAL_COLUMNS}
+"""The newest trial of a job comes first."""
+
+
 @router.get("/jobs/{job_id}")
-def job_page(request: Request, job_id: UUID) -> HTMLResponse:
-    """One job: progress, best so far, newest trials; later its result."""
+def job_page(
+    request: Request, job_id: UUID, *, sort: Annotated[str | None, Query(max_length=32)] = None
+) -> HTMLResponse:
+    """One job: progress, best so far, its trials, newest first or by any column; later its result."""
+    path = f"/jobs/{job_id}"
+    order = TableOrder.of(sort, TRIAL_COLUMNS, lambda text: f"{address(path, {'sort': text})}#trials")
     with transaction() as session:
         job = jobs.job(session, job_id)
         summary = studies.job_trials(session, job_id)
-        newest = studies.shown_trials(session, job_id=job_id, order="newest", limit=SHOWN_TRIALS)
+        shown = studies.shown_trials(session, job_id=job_id, order=order.text, limit=SHOWN_TRIALS)
         fastest = studies.shown_trials(session, job_id=job_id, order="fastest", limit=1)
     best = next((trial for trial in fastest if trial.time_ms is not None), None)
     return page(
@@ -88,5 +115,7 @@ def job_page(request: Request, job_id: UUID) -> HTMLResponse:
         curve=Curve.of(summary.improvements, summary.total),
         best=best,
         best_values=words.configuration(job.problem.kernel, best.variant, best.configuration) if best else None,
-        trials=views.trial_lines(job.problem.kernel, newest),
+        trials=views.trial_lines(job.problem.kernel, shown),
+        order=order,
+        source=address(path, {"sort": sort}),
     )

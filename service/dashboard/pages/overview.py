@@ -1,91 +1,192 @@
-"""The first page: a matrix of problems and device models."""
+"""The first page: a strip of figures by device model, and the matrix of problems and device models."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Mapping
+from functools import partial
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request
-from fastapi.responses import HTMLResponse
+from fastapi.responses import RedirectResponse, Response
+from sqlalchemy.orm import Session
 
 from tilewright.service.dashboard import matrix_view
-from tilewright.service.dashboard.matrix_view import Colour
 from tilewright.service.dashboard.pages import jobs as job_pages
 from tilewright.service.dashboard.rendering import PageRoute, address, own_url, page
+from tilewright.service.dashboard.search import EXAMPLE, job_path, searched
+from tilewright.service.dashboard.tables import Column, TableOrder, arranged, own_path
+from tilewright.service.errors import InvalidRequestError
 from tilewright.service.operations import registry
+from tilewright.service.operations.answers import DeviceModelAnswer
+from tilewright.service.operations.best_cache.memory import BestMemory
 from tilewright.service.operations.jobs import jobs
-from tilewright.service.operations.parse import parse_options, parse_shape
+from tilewright.service.operations.parse import parse_options
 from tilewright.service.operations.registry import catalogue
 from tilewright.service.operations.transaction import transaction
+from tilewright.service.operations.views.cells import CellStatus
 from tilewright.service.operations.views.families import FAMILIES
-from tilewright.service.operations.views.matrix import ProblemRow, matrix, newest_kernel
+from tilewright.service.operations.views.matrix import (
+    MatrixFilter,
+    MatrixPage,
+    Measure,
+    Order,
+    Ranking,
+    matrix,
+    newest_kernel,
+)
 
 router = APIRouter(include_in_schema=False, route_class=PageRoute)
 
-SHOWN = 40
+SHOWN = 200
 
 Text = Annotated[str | None, Query(max_length=256)]
-Cursor = Annotated[str | None, Query(max_length=64)]
+Cursor = Annotated[str | None, Query(max_length=96)]
+
+
+def count_of(status: CellStatus, line: Mapping[str, Any]) -> int:
+    """How many cells of a line of the strip are so."""
+    counts: dict[CellStatus, int] = {one: count for one, count, _ in line["counts"]}
+    return counts[status]
+
+
+STRIP: Mapping[str, Column[Mapping[str, Any]]] = {
+    "model": Column(lambda line: line["place"]),
+    "tuned": Column(lambda line: line["tuned"], greatest_first=True),
+    "mean": Column(lambda line: line["mean"], greatest_first=True),
+    **{status.value: Column(partial(count_of, status), greatest_first=True) for status in CellStatus},
+}
+"""By what the strip can be sorted."""
+
+NOTHING = MatrixPage(items=[], total=0, models=[])
 
 
 @router.get("/")
 def overview(
     request: Request,
     *,
+    q: Text = None,
     kernel: Text = None,
     device_model: Text = None,
     family: Text = None,
     dtype: Text = None,
     shape: Text = None,
     options: Text = None,
-    colour: Colour = "library",
+    status: CellStatus | Annotated[str, Query(max_length=0)] | None = None,
+    order: Annotated[str | None, Query(max_length=128)] = None,
+    colour: Measure = Measure.LIBRARY,
     cursor: Cursor = None,
-) -> HTMLResponse:
-    """A kernel's matrix: a row per shape, a column per device model."""
-    filters = {"family": family, "dtype": dtype, "shape": shape, "options": options}
+) -> Response:
+    """A kernel's matrix: a row per shape, a column per device model that has results of it."""
+    filters = {"family": family, "dtype": dtype, "shape": shape, "options": options, "status": status or None}
     with transaction() as session:
         models = registry.device_models(session)
-        kernel = kernel or newest_kernel(session) or next(iter(catalogue().by_name))
-        found = matrix(
-            session,
-            kernel,
-            dtype=dtype or None,
-            options=parse_options(options),
-            shape=parse_shape(shape) if shape else None,
-            family_name=family or None,
-            limit=SHOWN,
-            cursor=cursor or None,
-        )
+        kernel = kernel or newest_kernel(session) or "gemm"
+        named = {"kernel": kernel, "device_model": device_model or None, **filters}
+        unusual = {"order": order or None, "colour": colour if colour is not Measure.LIBRARY else None}
+        sorting = _sorting(order, models, named | unusual)
+        found, refusal = NOTHING, None
+        if q:
+            if job := job_path(q):
+                return RedirectResponse(job, status_code=303)
+            try:
+                meant = searched(q, kernel, catalogue().by_name, models)
+                return RedirectResponse(address("/", named | meant | unusual), status_code=303)
+            except InvalidRequestError as error:
+                refusal = error
+        if refusal is None:
+            found, refusal = _read(session, named, _ranking(sorting, colour), cursor or None, request.app.state.best)
         recent = jobs.jobs(session, limit=job_pages.SHOWN_IN_SHORT)
-    columns = matrix_view.columns(models, device_model or None)
-    named = {"kernel": kernel, "device_model": device_model, **filters}
-    kept = named | {"colour": colour if colour != "library" else None}
+        served = {device.model for device in registry.devices(session) if device.alive}
+    lines = matrix_view.strip(found.models, models, named | unusual | {"status": None})
+    strip_order, strip = arranged(request, "strip", STRIP, lines)
     return page(
         "overview.html",
+        status=422 if refusal else 200,
         refresh_s=job_pages.refresh_s(recent.items),
-        source=address("/", kept | {"cursor": cursor}),
-        data=address(f"/v1/kernels/{kernel}/matrix", filters | {"cursor": cursor}),
-        chosen=named | {"colour": colour},
-        is_filtered=any(filters.values()) or bool(device_model),
-        kernels=sorted(catalogue().by_name),
-        families=FAMILIES,
-        models=models,
-        columns=columns,
-        names={model.slug: model.name for model in models},
-        colours=matrix_view.COLOURS,
-        legend=matrix_view.LEGEND,
-        groups=matrix_view.groups(_only(found.items, device_model or None), colour),
-        first=address("/", kept) if cursor else None,
-        next=address("/", kept | {"cursor": found.next_cursor}) if found.next_cursor else None,
+        chosen=named | {"colour": colour, "order": sorting.text, "q": q},
+        sorting=sorting,
+        is_filtered=any(value for name, value in named.items() if name != "kernel"),
+        source=own_path(request),
+        data=address(
+            f"/v1/kernels/{kernel}/matrix",
+            filters | {"device_model": device_model, "order": sorting.text if sorting.text in list(Order) else None},
+        ),
+        first=address("/", named | unusual) if cursor else None,
+        next=address("/", named | unusual | {"cursor": found.next_cursor}) if found.next_cursor else None,
         base_url=own_url(request),
+        example_model=next((model.slug for model in models if model.slug in served), None),
+        **_choices(models),
+        refusal=refusal,
+        strip_order=strip_order,
+        strip=strip,
+        **_values(found, models, colour, named["device_model"]),
         **job_pages.in_short(recent.items),
     )
 
 
-def _only(rows: list[ProblemRow], device_model: str | None) -> list[ProblemRow]:
-    """The rows, with only the chosen model's cells if one is chosen."""
-    if device_model is None:
-        return rows
-    return [
-        row.model_copy(update={"cells": [cell for cell in row.cells if cell.device_model == device_model]})
-        for row in rows
-    ]
+def _sorting(order: str | None, models: list[DeviceModelAnswer], kept: dict[str, Any]) -> TableOrder:
+    """By what the rows are sorted: one of the orders, or the column of a device model."""
+    columns = [Order.SIZE, *Order, *(model.slug for model in models)]
+    return TableOrder.of(
+        order or None, dict.fromkeys(columns, False), lambda text: address("/", kept | {"order": text}), "order"
+    )
+
+
+def _ranking(sorting: TableOrder, measure: Measure) -> Ranking:
+    if sorting.column in list(Order):
+        return Ranking(Order(sorting.column), is_reversed=sorting.is_descending)
+    return Ranking(device_model=sorting.column, measure=measure, is_reversed=sorting.is_descending)
+
+
+def _read(
+    session: Session, named: dict[str, Any], ranking: Ranking, cursor: str | None, memory: BestMemory
+) -> tuple[MatrixPage, InvalidRequestError | None]:
+    """The rows and figures, or nothing and the reason why a filter cannot be read."""
+    try:
+        chosen = MatrixFilter(
+            dtype=named["dtype"] or None,
+            options=parse_options(named["options"]),
+            shape=named["shape"] or None,
+            family=named["family"] or None,
+            status=named["status"],
+            device_model=named["device_model"],
+        )
+        found = matrix(
+            session,
+            named["kernel"],
+            chosen,
+            ranking=ranking,
+            limit=SHOWN,
+            cursor=cursor,
+            only_known=True,
+            memory=memory,
+        )
+    except InvalidRequestError as error:
+        return NOTHING, error
+    return found, None
+
+
+def _choices(models: list[DeviceModelAnswer]) -> dict[str, Any]:
+    """What the form offers."""
+    return {
+        "kernels": sorted(catalogue().by_name),
+        "families": FAMILIES,
+        "models": models,
+        "colours": matrix_view.COLOURS,
+        "orders": matrix_view.ORDERS,
+        "statuses": matrix_view.STATUSES,
+        "search_example": EXAMPLE,
+    }
+
+
+def _values(found: MatrixPage, models: list[DeviceModelAnswer], colour: Measure, only: str | None) -> dict[str, Any]:
+    """The matrix."""
+    known = {one.device_model for one in found.models}
+    return {
+        "columns": matrix_view.columns([m for m in models if m.slug == only or (m.slug in known and not only)]),
+        "folded": [model for model in models if model.slug not in known],
+        "axes": matrix_view.axes_text([row.problem for row in found.items]),
+        "lines": matrix_view.lines(found.items, colour),
+        "legend": matrix_view.LEGENDS[colour],
+        "total": found.total,
+    }

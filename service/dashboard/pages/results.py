@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Annotated, Any
+from urllib.parse import quote
 
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import HTMLResponse
 
-from tilewright.service.dashboard import views
+from tilewright.service.dashboard import views, words
 from tilewright.service.dashboard.charts.roofline import roofline
 from tilewright.service.dashboard.pages import (
     ask as ask_page,
+)
+from tilewright.service.dashboard.pages import (
+    attention as attention_page,
 )
 from tilewright.service.dashboard.pages import (
     compare as compare_page,
@@ -23,6 +29,9 @@ from tilewright.service.dashboard.pages import (
 )
 from tilewright.service.dashboard.pages import (
     fleet as fleet_pages,
+)
+from tilewright.service.dashboard.pages import (
+    history as history_page,
 )
 from tilewright.service.dashboard.pages import (
     jobs as job_pages,
@@ -39,11 +48,25 @@ from tilewright.service.dashboard.pages import (
 from tilewright.service.dashboard.pages import (
     studies as study_pages,
 )
+from tilewright.service.dashboard.pages import (
+    trials as trial_pages,
+)
 from tilewright.service.dashboard.rendering import PageRoute, address, own_url, page
-from tilewright.service.errors import NotFoundError
+from tilewright.service.dashboard.tables import Column, TableOrder, arranged
+from tilewright.service.errors import InvalidRequestError, NotFoundError
 from tilewright.service.operations import catalog, registry
-from tilewright.service.operations.best.results import results, results_by_model
-from tilewright.service.operations.pages import cursor_of
+from tilewright.service.operations.answers import DeviceAnswer, KernelAnswer
+from tilewright.service.operations.best.results import results
+from tilewright.service.operations.best.results_table import (
+    COLUMNS,
+    KernelResults,
+    TableFilter,
+    count_results,
+    result_table,
+    results_by_kernel,
+    results_by_model,
+)
+from tilewright.service.operations.parse import parse_selection
 from tilewright.service.operations.registry import catalogue
 from tilewright.service.operations.studies import studies
 from tilewright.service.operations.transaction import transaction
@@ -56,74 +79,183 @@ SHOWN_STUDIES = 20
 DRAWN_RESULTS = 100
 
 Name = Annotated[str | None, Query(max_length=128)]
-Cursor = Annotated[str | None, Query(max_length=64)]
+Sort = Annotated[str | None, Query(max_length=32)]
+Select = Annotated[str | None, Query(max_length=1024)]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Which best configurations a page shows, and the reason why that cannot be read."""
+
+    query: Mapping[str, str | None]
+    which: TableFilter
+    refusal: InvalidRequestError | None = None
+
+    @classmethod
+    def of(cls, device_model: str | None, kernel: str | None, variant: str | None, select: str | None) -> Choice:
+        """From the fields of the form, which sends empty ones."""
+        query = {"kernel": kernel or None, "variant": variant or None, "select": select or None}
+        try:
+            selection = parse_selection(select)
+        except InvalidRequestError as error:
+            return cls(query, TableFilter(device_model or None), error)
+        return cls(query, TableFilter(device_model or None, query["kernel"], selection, query["variant"]))
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """What the form shows and offers."""
+        kernels = catalogue().by_name
+        of_kernel = [kernels[self.which.kernel]] if self.which.kernel in kernels else list(kernels.values())
+        return {
+            "chosen": self.query,
+            "is_narrowed": bool(self.query["select"] or self.query["variant"]),
+            "refusal": self.refusal,
+            "kernels": sorted(kernels),
+            "variants": sorted({variant.name for kernel in of_kernel for variant in kernel.variants}),
+        }
 
 
 @router.get("/results")
-def newest(request: Request, kernel: Name = None, device_model: Name = None) -> HTMLResponse:
-    """Device models with their newest best configurations."""
-    kernel, device_model = kernel or None, device_model or None  # a form sends empty ones
+def by_model(
+    request: Request,
+    *,
+    kernel: Name = None,
+    device_model: Name = None,
+    variant: Name = None,
+    select: Select = None,
+    sort: Sort = None,
+) -> HTMLResponse:
+    """Device models with their best configurations, newest first or by any column."""
+    choice = Choice.of(device_model, kernel, variant, select)
+    kept = {"device_model": device_model or None, **choice.query}
+    order = TableOrder.of(sort, COLUMNS, lambda text: address("/results", kept | {"sort": text}))
     with transaction() as session:
         models, devices = registry.device_models(session), registry.devices(session)
-        found = results_by_model(session, kernel=kernel, device_model=device_model, each=SHOWN_EACH)
-    ordered = sorted((r for each in found.values() for r in each.items), key=lambda r: -r.id)
-    chosen = [model for model in models if device_model in (None, model.slug)]
+        found = {} if choice.refusal else results_by_model(session, choice.which, order.text, each=SHOWN_EACH)
+    values = choice.values
+    shown = [m for m in models if device_model in (None, "", m.slug) and (m.slug in found or not values["is_narrowed"])]
+    is_newest = order.text == "-verified" and not values["is_narrowed"]
+    newest = sorted((result for each in found.values() for result in each.items), key=lambda result: -result.id)
     return page(
         "results.html",
-        source=address("/results", {"kernel": kernel, "device_model": device_model}),
-        data=address("/v1/results", {"kernel": kernel, "device_model": device_model}),
-        kernel=kernel,
-        device_model=device_model,
-        kernels=sorted(catalogue().by_name),
+        status=422 if choice.refusal else 200,
+        source=address("/results", kept | {"sort": sort}),
+        data=address("/v1/results", kept),
+        matrix_path=address("/", {"kernel": kernel, "device_model": device_model}),
+        device_model=device_model or None,
         models=models,
-        sections=views.sections(chosen, devices, found),
-        curl=views.curl_line(own_url(request), ordered),
+        sort=sort,
+        order=order,
+        sections=views.sections(shown, devices, found),
+        all_path=lambda slug: f"{address(f'/device-models/{quote(slug)}', {**choice.query, 'sort': sort})}#best",
+        curl=views.curl_line(own_url(request), newest) if is_newest else None,
+        **values,
     )
 
 
+DEVICES: Mapping[str, Column[DeviceAnswer]] = {
+    "host": Column(lambda device: (device.host, device.ordinal)),
+    "index": Column(lambda device: device.ordinal),
+    "worker": Column(lambda device: (device.state == "lost", not device.alive), greatest_first=True),
+    "heartbeat": Column(lambda device: device.heartbeat_at, greatest_first=True),
+    "environment": Column(lambda device: words.environment(device.environment)),
+    "uuid": Column(lambda device: device.uuid),
+}
+"""By what the devices of a model can be sorted."""
+
+
 @router.get("/device-models/{slug}")
-def device_model(slug: str, kernel: Name = None, cursor: Cursor = None) -> HTMLResponse:
-    """One device model: its limits, its devices, all its best configurations, its newest studies."""
-    kernel = kernel or None
+def device_model(
+    request: Request,
+    slug: str,
+    *,
+    kernel: Name = None,
+    variant: Name = None,
+    select: Select = None,
+    sort: Sort = None,
+    by: Annotated[str | None, Query(alias="studies", max_length=32)] = None,
+    number: Annotated[int, Query(alias="page", ge=1, le=10_000)] = 1,
+) -> HTMLResponse:
+    """One device model: its limits, its devices, all its best configurations, its studies."""
+    choice = Choice.of(slug, kernel, variant, select)
+    path, kept = f"/device-models/{slug}", choice.query
+    order = TableOrder.of(sort, COLUMNS, lambda text: f"{address(path, {**kept, 'studies': by, 'sort': text})}#best")
+    study_order = TableOrder.of(
+        by,
+        studies.STUDY_COLUMNS,
+        lambda text: f"{address(path, {**kept, 'sort': sort, 'studies': text})}#studies",
+        "studies",
+    )
     with transaction() as session:
         models = {model.slug: model for model in registry.device_models(session)}
         if slug not in models:
             raise NotFoundError("device model", slug, list(models))
         devices = [device for device in registry.devices(session) if device.model == slug]
-        drawn = results(session, kernel=kernel, device_model=slug, limit=DRAWN_RESULTS, cursor=cursor)
-        newest = studies.studies(session, device_model=slug, kernel=kernel, limit=SHOWN_STUDIES)
-    path = f"/device-models/{slug}"
-    shown = drawn.items[:SHOWN_RESULTS]
-    more = cursor_of(shown[-1].id) if len(drawn.items) > len(shown) else drawn.next_cursor
+        drawn = results(session, kernel=kernel or None, device_model=slug, limit=DRAWN_RESULTS)
+        skip = (number - 1) * SHOWN_RESULTS
+        shown = (
+            [] if choice.refusal else result_table(session, choice.which, order.text, limit=SHOWN_RESULTS, skip=skip)
+        )
+        total = count_results(session, choice.which)
+        which = {"device_model": slug, "kernel": kernel or None}
+        own_studies = studies.shown_studies(session, **which, order=study_order.text, limit=SHOWN_STUDIES)
+        study_total = studies.count_studies(session, **which)
+    device_order, sorted_devices = arranged(request, "devices", DEVICES, devices)
+
+    def at(page_number: int) -> str:
+        return f"{address(path, {**kept, 'sort': sort, 'page': page_number if page_number > 1 else None})}#best"
+
     return page(
         "device_model.html",
+        status=422 if choice.refusal else 200,
         model=models[slug],
         devices=devices,
-        kernel=kernel,
-        data=address("/v1/results", {"device_model": slug, "kernel": kernel}),
+        is_served=any(device.alive for device in devices),
+        sort=sort,
+        order=order,
+        total=total,
+        data=address("/v1/results", {"device_model": slug, **kept}),
         roofline=roofline(drawn.items, models[slug].details),
         drawn=len(drawn.items),
-        kernels=sorted(catalogue().by_name),
         rows=views.result_lines(shown, devices),
-        studies=newest.items,
-        first=address(path, {"kernel": kernel}) if cursor else None,
-        next=address(path, {"kernel": kernel, "cursor": more}) if more else None,
+        studies=own_studies,
+        study_total=study_total,
+        study_order=study_order,
+        sorted_devices=sorted_devices,
+        device_order=device_order,
+        first=at(1) if number > 1 else None,
+        next=at(number + 1) if skip + len(shown) < total else None,
+        **choice.values,
     )
 
 
+KERNELS: Mapping[str, Column[tuple[KernelAnswer, KernelResults]]] = {
+    "kernel": Column(lambda row: row[0].name),
+    "variants": Column(lambda row: len(row[0].declaration["variants"]), greatest_first=True),
+    "results": Column(lambda row: row[1].total, greatest_first=True),
+    "verified": Column(lambda row: row[1].verified_at, greatest_first=True),
+}
+"""By what the kernels can be sorted."""
+
+
 @router.get("/kernels")
-def kernels() -> HTMLResponse:
-    """Every kernel."""
+def kernels(request: Request) -> HTMLResponse:
+    """Every kernel, and how many results of it there are."""
     with transaction() as session:
-        return page("kernels.html", kernels=catalog.kernels(session))
+        known, counts = catalog.kernels(session), results_by_kernel(session)
+    rows = [(one, counts.get(one.name, KernelResults(0, None))) for one in known]
+    order, rows = arranged(request, "sort", KERNELS, rows)
+    return page("kernels.html", rows=rows, order=order)
 
 
 @router.get("/kernels/{name}")
-def kernel(name: str) -> HTMLResponse:
-    """One kernel: its declaration, its sources, its newest best configurations."""
+def kernel(name: str, *, sort: Sort = None) -> HTMLResponse:
+    """One kernel: its declaration, its sources, its best configurations, the newest or the first by any column."""
+    order = TableOrder.of(sort, COLUMNS, lambda text: f"{address(f'/kernels/{quote(name)}', {'sort': text})}#best")
     with transaction() as session:
         found = catalog.kernel(session, name)
-        newest = results(session, kernel=name, limit=SHOWN_EACH)
+        shown = result_table(session, TableFilter(kernel=name), order.text, limit=SHOWN_EACH)
+        total = count_results(session, TableFilter(kernel=name))
         devices = registry.devices(session)
     declared = catalogue().by_name.get(name)
     sources = {variant.name: declared.source(variant.name) for variant in declared.variants} if declared else {}
@@ -133,12 +265,26 @@ def kernel(name: str) -> HTMLResponse:
         kernel=found,
         sources=sources,
         example=",".join(f"{axis}={size}" for axis, size in example.items()),
-        rows=views.result_lines(newest.items, devices),
-        is_cut=newest.next_cursor is not None,
+        rows=views.result_lines(shown, devices),
+        order=order,
+        total=total,
+        results_path=address("/results", {"kernel": name, "sort": sort}),
     )
 
 
-for module in (overview_page, study_pages, ask_page, compare_page, job_pages, fleet_pages, demand_pages, digits_page):
+for module in (
+    overview_page,
+    attention_page,
+    study_pages,
+    ask_page,
+    compare_page,
+    job_pages,
+    fleet_pages,
+    demand_pages,
+    digits_page,
+):
     router.include_router(module.router)
+router.include_router(history_page.router)
 router.include_router(schedule_pages.router)
+router.include_router(trial_pages.router)
 router.include_router(sign_in_page.router)

@@ -12,10 +12,12 @@ from fastapi.responses import HTMLResponse
 
 from tilewright.service.dashboard import views, words
 from tilewright.service.dashboard.rendering import PageRoute, may, page
+from tilewright.service.dashboard.tables import Column, arranged, own_path
 from tilewright.service.errors import InvalidRequestError
 from tilewright.service.operations import registry
 from tilewright.service.operations.answers import ScheduleAnswer
 from tilewright.service.operations.caller import Scope
+from tilewright.service.operations.jobs import jobs
 from tilewright.service.operations.pages import MAX_ROW_ID
 from tilewright.service.operations.registry import catalogue
 from tilewright.service.operations.requests import DEFAULT_PRIORITY
@@ -27,6 +29,8 @@ from tilewright.service.operations.transaction import transaction
 router = APIRouter(include_in_schema=False, route_class=PageRoute)
 
 REFRESH_SECONDS = 30
+SHOWN_JOBS = 10
+"""Of the last due time of a schedule."""
 
 TARGETS = {
     "problems": "the problems listed below",
@@ -62,13 +66,31 @@ Zone = Annotated[str | None, Query(max_length=64)]
 Target = Annotated[str | None, Query(max_length=16)]
 
 
+ORDERS: Mapping[str, Column[ScheduleAnswer]] = {
+    "name": Column(lambda schedule: schedule.name.lower()),
+    "next due": Column(lambda schedule: schedule.next_at),
+    "last due": Column(lambda schedule: schedule.last_fire_at, greatest_first=True),
+    "device model": Column(lambda schedule: schedule.device_model),
+    "open jobs": Column(lambda schedule: schedule.open_jobs, greatest_first=True),
+}
+"""By what the list can be sorted."""
+
+
 @router.get("/schedules")
 def schedule_list(request: Request) -> HTMLResponse:
     """Every schedule with its next due times."""
     with transaction() as session:
         found = schedules.schedules(session)
+        places = {device.uuid: f"{device.ordinal} of {device.host}" for device in registry.devices(session)}
+        last = jobs.jobs_by_id(session, {job for one in found for job in one.last_jobs[:SHOWN_JOBS]})
+    order, found = arranged(request, "sort", ORDERS, found)
     return page(
         "schedules.html",
+        source=own_path(request),
+        order=order,
+        places=places,
+        last=last,
+        shown_jobs=SHOWN_JOBS,
         refresh_s=REFRESH_SECONDS if any(schedule.enabled for schedule in found) else None,
         schedules=[
             {
@@ -140,8 +162,9 @@ def _form(
         targets=TARGETS,
         overlaps=OVERLAPS,
         zones=sorted(zone_names()),
-        # The first is preselected: a GPU with a living worker.
-        models=sorted(models, key=lambda model: (model.kind == "cpu", model.slug not in served, model.slug)),
+        # The first is preselected: one with a living worker, a GPU before a CPU.
+        models=sorted(models, key=lambda model: (model.slug not in served, model.kind == "cpu", model.slug)),
+        served=served,
         devices=devices,
         kernels=sorted(catalogue().by_name),
         can_tune=may(request, Scope.TUNE),

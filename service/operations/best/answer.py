@@ -11,11 +11,11 @@ from tilewright.kernels.kernel import Kernel, Variant
 from tilewright.kernels.problem import Limits, Problem
 from tilewright.kernels.space import Configuration
 from tilewright.service.errors import InvalidRequestError, NoConfigurationError
-from tilewright.service.operations.answers import BestAnswer, LaunchAnswer, Match, ProblemAnswer
+from tilewright.service.operations.answers import BestAnswer, LaunchAnswer, LibraryAnswer, Match, ProblemAnswer
 from tilewright.service.operations.best.results import measured_fields
 from tilewright.service.operations.best.stored import StoredBest
 from tilewright.service.operations.catalog import compiler_flags
-from tilewright.service.operations.staleness.standing import Standing
+from tilewright.service.operations.staleness.standing import Standing, source_keys
 from tilewright.tuner import roofline
 from tilewright.tuner.predict.predictor import Prediction
 
@@ -71,7 +71,7 @@ class BestQuery:
 
 def _problem_answer(problem: Problem) -> ProblemAnswer:
     return ProblemAnswer(
-        kernel=problem.kernel, shape=dict(problem.shape), dtype=problem.dtype, options=dict(problem.options)
+        kernel=problem.kernel, shape=problem.stated_shape, dtype=problem.dtype, options=dict(problem.options)
     )
 
 
@@ -87,7 +87,7 @@ def answer_by(asked: BestQuery, best: StoredBest, match: Match) -> BestAnswer:
 
 def standing_of(asked: BestQuery, best: StoredBest) -> Standing:
     """Whether the row is stale, and which variants of the requested problem its study has not tried."""
-    return best.seen.standing(asked.kernel, best.source, asked.usable_variants)
+    return best.seen.standing(source_keys(asked.kernel), best.source, asked.usable_variants)
 
 
 def stored_fields(asked: BestQuery, best: StoredBest, match: Match, standing: Standing) -> dict[str, Any]:
@@ -95,8 +95,7 @@ def stored_fields(asked: BestQuery, best: StoredBest, match: Match, standing: St
     kernel, configuration, problem = asked.kernel, best.configuration, asked.problem
     tuned = None
     if match is not Match.EXACT:
-        shape = {axis: best.shape[axis] for axis in kernel.axes}
-        tuned = kernel.problem(shape, best.dtype, best.options).as_json()
+        tuned = kernel.problem(kernel.ordered(best.shape), best.dtype, best.options).as_json()
     launch = kernel.variant(configuration.variant).launch(configuration.values, problem)
     fields = measured_fields(best, standing) | {
         "match": match,
@@ -110,7 +109,9 @@ def stored_fields(asked: BestQuery, best: StoredBest, match: Match, standing: St
         "expected_loss": 0.0 if match is Match.EXACT else None,
         "environment": dict(best.environment),
         "origins": [] if best.environment.origin is None else [best.environment.origin],
+        "shipped": None,
         "accuracy": asked.accuracy,
+        "verified": kernel.verified,
         "source_hash": best.source.source_hash,
         "study_id": best.study_id,
         "trial_number": best.trial_number,
@@ -121,9 +122,11 @@ def stored_fields(asked: BestQuery, best: StoredBest, match: Match, standing: St
 def predicted_answer(asked: BestQuery, prediction: Prediction) -> BestAnswer:
     """The answer from a prediction; its time is the one expected for the requested problem."""
     kernel, configuration = asked.kernel, prediction.configuration
+    rates = roofline.rates(kernel, asked.problem, prediction.time_ms)
     return BestAnswer(
         match=Match.PREDICTED,
         accuracy=asked.accuracy,
+        verified=kernel.verified,
         problem=asked.problem_answer(),
         tuned_problem=_problem_answer(prediction.near),
         device_model=asked.slug,
@@ -132,18 +135,39 @@ def predicted_answer(asked: BestQuery, prediction: Prediction) -> BestAnswer:
         launch=asked.launch(configuration),
         flags=compiler_flags(kernel, asked.problem, configuration),
         time_ms=prediction.time_ms,
-        gflops=roofline.gflops(kernel.flops(asked.problem), prediction.time_ms),
-        gb_per_s=roofline.gb_per_s(kernel.bytes_moved(asked.problem), prediction.time_ms),
+        gflops=rates["gflops"],
+        gb_per_s=rates["gb_per_s"],
         roof_ratio=None,
         gain_over_default=None,
         expected_loss=prediction.expected_loss,
-        library=None,
+        library=_expected_library(prediction),
         environment=None,
         origins=list(prediction.origins),
+        shipped="; ".join(prediction.shipped) or None,
         verified_at=None,
         improvable=True,
         source_hash=kernel.source_hash(configuration.variant),
     )
+
+
+def _expected_library(prediction: Prediction) -> LibraryAnswer | None:
+    library = prediction.library
+    if library is None:
+        return None
+    return LibraryAnswer(
+        name=library.name,
+        time_ms=library.time_ms,
+        faster=prediction.is_library_faster,
+        speedup=library.time_ms / prediction.time_ms,
+        expected=True,
+    )
+
+
+def transferred_answer(asked: BestQuery, prediction: Prediction, there: str) -> BestAnswer:
+    """The answer from what would be predicted on another device model, whose times say nothing here."""
+    elsewhere = predicted_answer(asked, prediction)
+    unknown = {"time_ms": None, "gflops": None, "gb_per_s": None, "expected_loss": None, "library": None}
+    return elsewhere.model_copy(update={"match": Match.TRANSFERRED, "device_model": there} | unknown)
 
 
 def default_answers(asked: Sequence[BestQuery]) -> dict[str, BestAnswer]:
@@ -168,6 +192,7 @@ def _default_answer(asked: BestQuery, configuration: Configuration) -> BestAnswe
     return BestAnswer(
         match=Match.DEFAULT,
         accuracy=asked.accuracy,
+        verified=asked.kernel.verified,
         roof_ratio=None,
         gain_over_default=None,
         problem=asked.problem_answer(),
@@ -188,9 +213,9 @@ def _default_answer(asked: BestQuery, configuration: Configuration) -> BestAnswe
 
 
 def declared_default(asked: BestQuery) -> Configuration | None:
-    """The default of the default variant, else of another one; None where none fits."""
-    variants = sorted(asked.usable_variants, key=lambda v: v.name != asked.kernel.default_variant)
-    defaults = (variant.space().default() for variant in variants)
+    """The default of the default variant, else of the next one that the problem has; None where none fits."""
+    usable = {variant.name for variant in asked.usable_variants}
+    defaults = (v.space().default() for v in asked.kernel.variants_from_default if v.name in usable)
     return next((configuration for configuration in defaults if asked.is_member(configuration)), None)
 
 

@@ -52,7 +52,7 @@ def _expected_ms(asked: BestQuery, rows: Sequence[StoredBest], tiles: Tiles) -> 
         cost = cycles(tiles, asked.limits, asked.problem, here)
         return time_ms * cost / cycles(tiles, asked.limits, tuned, there)
 
-    problems = [kernel.problem({axis: row.shape[axis] for axis in kernel.axes}, row.dtype, row.options) for row in rows]
+    problems = [kernel.problem(kernel.ordered(row.shape), row.dtype, row.options) for row in rows]
     for row, tuned in zip(rows, problems, strict=True):
         yield carried(row.time_ms, tuned, row.configuration, row.configuration)
     default = declared_default(asked)

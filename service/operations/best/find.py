@@ -1,9 +1,10 @@
 """find_best(): the best known configuration for a problem on a device model, from stored results only.
 
-Matches are tried in this order: `exact`; `predicted` from the trials of tuned shapes with the same dtype and options;
-`nearest`, of those the one at the smallest logarithmic distance; `transferred`, the same on a similar model of the same
-kind; `default`, the kernel's own. Where all of them are far, an estimate decides between the nearest few, then called
-`estimated`, and the default (`best/far.py`).
+Matches are tried in this order: `exact`; `nearest` where arrays have gaps and the same problem without any is tuned;
+`predicted` from the trials of tuned shapes with the same dtype and options, and from shipped records; `nearest`, of the
+tuned shapes the one at the smallest logarithmic distance; `transferred`, the same on a similar model of the same kind,
+or what shipped records of one predict; `default`, the kernel's own. Where all tuned shapes are far, an estimate decides
+between the nearest few, then called `estimated`, and the default (`best/far.py`).
 A stored configuration is returned only where it is in the requested problem's search space today.
 """
 
@@ -27,10 +28,12 @@ from tilewright.service.operations.best.answer import (
     default_answers,
     predicted_answer,
     stored_answer,
+    transferred_answer,
 )
 from tilewright.service.operations.best.far import COMPARED, choose, is_near
 from tilewright.service.operations.best.predictions import predictions
 from tilewright.service.operations.best.rows import (
+    NOTHING_TUNED,
     TRIED,
     TRIED_FIRST,
     EnvironmentFilter,
@@ -39,10 +42,12 @@ from tilewright.service.operations.best.rows import (
     rows_by_id,
     similar_shapes,
 )
+from tilewright.service.operations.best.shipped import shipped_elsewhere, shipped_records
 from tilewright.service.operations.best.stored import StoredBest
 from tilewright.service.operations.catalog import kernel_named
 from tilewright.service.operations.registry import default_device_model, limits_of
 from tilewright.service.store import models
+from tilewright.tuner.predict.predictor import enough
 
 T = TypeVar("T")
 
@@ -121,9 +126,28 @@ def _find(
         if answer is not None:
             answers[problem.hash] = answer
     missing = list({p.hash: p for p in problems if p.hash not in answers}.values())
-    if missing:
-        answers |= _without_exact(session, kernel, slug, missing, environment)
+    answers |= _of_dense(session, kernel, slug, missing, environment)
+    by_axes: dict[tuple[object, ...], list[Problem]] = {}
+    for problem in missing:
+        if problem.hash not in answers:
+            by_axes.setdefault((*(axis for axis, _ in problem.sizes), *problem.rules), []).append(problem)
+    for alike in by_axes.values():
+        answers |= _without_exact(session, kernel, slug, alike, environment)
     return [answers[problem.hash] for problem in problems]
+
+
+def _of_dense(
+    session: Session, kernel: Kernel, slug: str, problems: Sequence[Problem], environment: EnvironmentFilter
+) -> dict[str, BestAnswer]:
+    """For arrays with gaps, by problem hash: the best of the same problem without any, where it fits."""
+    with_gaps = [problem for problem in problems if problem.dense != problem]
+    by_dense = {problem.dense: problem for problem in with_gaps}
+    answers: dict[str, BestAnswer] = {}
+    for dense, row, model in exact_rows(session, kernel, slug, list(by_dense), environment) if by_dense else ():
+        for problem in (p for p in with_gaps if p.dense == dense):
+            answer = stored_answer(BestQuery(kernel, problem, slug, limits_of(model)), row, Match.NEAREST)
+            answers |= {} if answer is None else {problem.hash: answer}
+    return answers
 
 
 def _model(session: Session, slug: str) -> models.DeviceModel:
@@ -141,7 +165,7 @@ def _without_exact(
     model = _model(session, slug)
     asked = {p.hash: BestQuery(kernel, p, slug, limits_of(model)) for p in problems}
     tuned = similar_shapes(session, kernel, problems[0], model, environment, transferred=False)
-    answers = _predicted(session, model, tuned, list(asked.values()))
+    answers = _predicted(session, model, tuned, list(asked.values()), environment)
     for match in (Match.NEAREST, Match.TRANSFERRED):
         unanswered = [asked[p.hash] for p in problems if p.hash not in answers]
         if not unanswered:
@@ -149,16 +173,43 @@ def _without_exact(
         if match is Match.TRANSFERRED:
             tuned = similar_shapes(session, kernel, problems[0], model, environment, transferred=True)
         answers |= _by_distance(session, match, tuned, unanswered)
+    unanswered = [asked[p.hash] for p in problems if p.hash not in answers]
+    answers |= _from_shipped(session, model, unanswered, environment)
     return answers | default_answers([asked[p.hash] for p in problems if p.hash not in answers])
 
 
 def _predicted(
-    session: Session, model: models.DeviceModel, tuned: TunedShapes, asked: Sequence[BestQuery]
+    session: Session,
+    model: models.DeviceModel,
+    tuned: TunedShapes,
+    asked: Sequence[BestQuery],
+    environment: EnvironmentFilter,
 ) -> dict[str, BestAnswer]:
-    """Answers for the problems that allow a prediction, by problem hash."""
-    admits = {query.problem: query.is_member for query in asked}
-    predicted = predictions(session, asked[0].kernel, asked[0].limits, model.id, tuned, admits)
+    """Answers for the problems that allow a prediction, by problem hash; for batches, where enough are tuned."""
+    if asked[0].problem.sizes != asked[0].problem.axes and not enough(tuned.batches):
+        return {}
+    kernel, admits = asked[0].kernel, {query.problem: query.is_member for query in asked}
+    shipped = shipped_records(kernel, model.slug, asked[0].problem, environment)
+    predicted = predictions(session, kernel, asked[0].limits, model.id, tuned, admits, shipped=shipped)
     return {q.problem.hash: predicted_answer(q, predicted[q.problem]) for q in asked if q.problem in predicted}
+
+
+def _from_shipped(
+    session: Session, model: models.DeviceModel, asked: Sequence[BestQuery], environment: EnvironmentFilter
+) -> dict[str, BestAnswer]:
+    """Answers from shipped records of another device model, by problem hash, where there are any."""
+    series = shipped_elsewhere(asked[0].kernel, model, asked[0].problem, environment) if asked else None
+    if series is None:
+        return {}
+    admits = {query.problem: query.is_member for query in asked}
+    predicted = predictions(
+        session, asked[0].kernel, series.limits, model.id, NOTHING_TUNED, admits, shipped=series.records
+    )
+    return {
+        q.problem.hash: transferred_answer(q, predicted[q.problem], series.device_model)
+        for q in asked
+        if q.problem in predicted
+    }
 
 
 def _by_distance(
@@ -175,9 +226,8 @@ def _by_distance(
             fit = fitting[query.problem.hash]
             current = (rows[row_id] for row_id in places[query.problem.hash][tried] if row_id in rows)
             fit += islice((row for row in current if query.is_member(row.configuration)), COMPARED - len(fit))
-            if fit and is_near(
-                *([of[axis] for axis in query.kernel.axes] for of in (query.problem.shape, fit[0].shape))
-            ):
+            sizes = query.problem.sizes
+            if fit and is_near([size for _, size in sizes], [fit[0].shape.get(axis, 1) for axis, _ in sizes]):
                 answers[query.problem.hash] = answer_by(query, fit[0], match)
     for query in asked:
         if fitting[query.problem.hash] and query.problem.hash not in answers:

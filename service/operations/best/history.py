@@ -5,12 +5,12 @@ from __future__ import annotations
 from datetime import datetime
 
 from pydantic import Field
-from sqlalchemy import select
+from sqlalchemy import func, select
 from sqlalchemy.orm import Session, joinedload
 
 from tilewright.kernels.problem import Problem
-from tilewright.service.operations.answers import Answer, EnvironmentAnswer, Page
-from tilewright.service.operations.registry import environment_answer
+from tilewright.service.operations.answers import Answer, EnvironmentAnswer, Page, ProblemAnswer
+from tilewright.service.operations.registry import environment_answer, problem_answer
 from tilewright.service.operations.staleness.comparisons import TimeInterval, compare
 from tilewright.service.operations.studies.rows import split_configuration
 from tilewright.service.store import models
@@ -29,7 +29,9 @@ class HistoryEntry(Answer):
     source_hash: str
     time_ms: float
     ci_ms: tuple[float, float]
-    gflops: float
+    gflops: float | None
+    library_name: str | None
+    library_ms: float | None = Field(description="Time of the library in the same finals; null where none was timed.")
     study_id: int
     trial_number: int
     verified_at: datetime
@@ -38,6 +40,40 @@ class HistoryEntry(Answer):
     changed: list[str] = Field(description="driver, toolkit, compiler, source, configuration: against the one before.")
     verdict: str | None = Field(description="better, same, worse than the one before; null for the first.")
     ratio: float | None = Field(description="Time over that of the one before; below 1 is faster.")
+
+
+class ChangedProblem(Answer):
+    """A problem with several settled winners on one device model."""
+
+    problem: ProblemAnswer
+    device_model: str
+    bests: int
+    verified_at: datetime
+
+
+def changed_problems(session: Session, *, kernel: str | None = None, limit: int = 20) -> list[ChangedProblem]:
+    """The problems whose best has been replaced, the newest first; of that kernel alone where one is named."""
+    best, model, problem = models.BestConfiguration, models.DeviceModel, models.Problem
+    newest = func.max(best.verified_at)
+    several = (
+        select(best.problem_id, model.slug, func.count().label("bests"), newest.label("verified_at"))
+        .join(model, model.id == best.device_model_id)
+        .group_by(best.problem_id, model.slug)
+        .having(func.count() > 1)
+        .order_by(newest.desc(), best.problem_id, model.slug)
+        .limit(limit)
+    )
+    if kernel is not None:
+        several = several.join(best.problem).where(problem.kernel.has(models.Kernel.name == kernel))
+    found = several.subquery("several")
+    query = select(found, problem).join(problem, problem.id == found.c.problem_id).options(joinedload(problem.kernel))
+    rows = session.execute(query.order_by(found.c.verified_at.desc(), found.c.problem_id, found.c.slug))
+    return [
+        ChangedProblem(
+            problem=problem_answer(row.Problem), device_model=row.slug, bests=row.bests, verified_at=row.verified_at
+        )
+        for row in rows
+    ]
 
 
 def history(session: Session, problem: Problem, *, device_model: str | None = None) -> Page[HistoryEntry]:
@@ -82,6 +118,8 @@ def _entry(row: models.BestConfiguration, before: models.BestConfiguration | Non
         time_ms=row.time_ms,
         ci_ms=(row.ci_low_ms, row.ci_high_ms),
         gflops=row.gflops,
+        library_name=row.library_name,
+        library_ms=row.library_ms,
         study_id=row.trial.study_id,
         trial_number=row.trial.number,
         verified_at=row.verified_at,

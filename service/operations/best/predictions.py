@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
+from typing import Any
 
 from sqlalchemy import func, literal, select
 from sqlalchemy.dialects.postgresql import JSONB
@@ -20,7 +21,9 @@ from tilewright.service.operations.staleness.standing import source_keys
 from tilewright.service.operations.studies.rows import barred
 from tilewright.service.store import models
 from tilewright.tuner.outcome import Outcome
+from tilewright.tuner.predict.library import LibraryTime
 from tilewright.tuner.predict.predictor import Prediction, Predictor, Record, enough
+from tilewright.tuner.predict.shipped import undisplaced
 
 MOST_SHAPES = 300
 """How many tuned shapes, the newest, a predictor is fitted to: fitting to so many takes about two seconds."""
@@ -38,21 +41,24 @@ def predictions(
     model_id: int,
     tuned: TunedShapes,
     asked: Mapping[Problem, Callable[[Configuration], bool]],
+    *,
+    shipped: Sequence[Record] = (),
 ) -> dict[Problem, Prediction]:
-    """A prediction for each problem where the tuned shapes allow one; all share dtype and options.
+    """A prediction for each problem where the tuned and the shipped shapes allow one; all share dtype and options.
 
-    `asked` says of each problem which configurations it admits, `tuned` holds the best rows of that device model.
+    `asked` says of each problem which configurations it admits, `tuned` holds the best rows of that device model. Each
+    of its shapes takes the place of the nearest shipped one.
     """
-    if not asked or not enough(len(tuned.ids)):
+    if not asked or not enough(max(len(tuned.ids), len(shipped))):
         return {}
     ids = tuple(int(i) for i in tuned.ids[:MOST_SHAPES])  # the newest come first
     retracted = count_retracted(session, kernel.name, model_id)  # before the trials are read: see _series
-    series = _series(kernel, limits, next(iter(asked)), retracted)
+    series = _series(kernel, limits, next(iter(asked)), retracted, _helpers(shipped))
     fitted = _PREDICTORS.fitted(
         session,
         series,
         ids,
-        lambda reading: _fitted(reading, kernel, limits, ids),
+        lambda reading: _fitted(reading, kernel, limits, ids, shipped),
         lambda older: _may_stand_in(session, older, ids),
     )
     predicted = {
@@ -65,25 +71,48 @@ def predictions(
 class RememberedPredictions:
     """Earlier results of `predictions` for one kernel, dtype and options on one device model."""
 
-    def __init__(self, kernel: Kernel, limits: Limits, retracted: int, ids: Iterable[int]) -> None:
-        """`ids`: of the best rows, the newest first. `retracted`: as `count_retracted` counts them."""
-        self._kernel, self._limits, self._retracted = kernel, limits, retracted
+    def __init__(
+        self,
+        kernel: Kernel,
+        limits: Limits,
+        retracted: int,
+        ids: Iterable[int],
+        shipped: Callable[[Problem], Sequence[Record]] = lambda _: (),
+    ) -> None:
+        """`ids`: of the best rows, the newest first. `retracted`: as `count_retracted` counts them.
+
+        `shipped`: the shipped records that help with such a problem.
+        """
+        self._kernel, self._limits, self._retracted, self._shipped = kernel, limits, retracted, shipped
         self._ids = tuple(int(i) for i in islice(ids, MOST_SHAPES))
-        self._says_nothing = not enough(len(self._ids))
+        self._helpers: int | None = None
+        self._says_nothing = False
 
     def answer(self, problem: Problem) -> tuple[bool, Prediction | None]:
         """Whether `predictions` has an earlier result for the problem, and that result."""
         if self._says_nothing:
             return True, None
-        series = _series(self._kernel, self._limits, problem, self._retracted)
+        if self._helpers is None:  # the same for all problems that it is asked about
+            shipped = self._shipped(problem)
+            self._says_nothing = not enough(max(len(self._ids), len(shipped)))
+            self._helpers = _helpers(shipped)
+            return self.answer(problem)
+        series = _series(self._kernel, self._limits, problem, self._retracted, self._helpers)
         is_known, fitted, prediction = _PREDICTORS.known(series, self._ids, problem)
         self._says_nothing = fitted is not None and fitted.predictor is None
         return is_known, prediction
 
 
-def _series(kernel: Kernel, limits: Limits, like: Problem, retracted: int) -> Hashable:
+def _helpers(shipped: Sequence[Record]) -> int:
+    """A number that tells sets of shipped records of one kernel apart."""
+    return hash(tuple((record.shipped, record.problem.axes) for record in shipped))
+
+
+def _series(kernel: Kernel, limits: Limits, like: Problem, retracted: int, helpers: int) -> Hashable:
     # A superseded best that is retracted leaves those that stand as they were, but the fits to its study have its time.
-    return kernel.name, tuple(source_keys(kernel).values()), limits, like.dtype, like.option_items, retracted
+    axes = (*(axis for axis, _ in like.sizes), *like.rules)
+    sources = tuple(source_keys(kernel).values())
+    return kernel.name, sources, limits, like.dtype, like.option_items, axes, retracted, helpers
 
 
 def _may_stand_in(session: Session, older: Sequence[int], ids: Sequence[int]) -> bool:
@@ -92,6 +121,8 @@ def _may_stand_in(session: Session, older: Sequence[int], ids: Sequence[int]) ->
     What is gone was superseded by one of them, or fell off the end; a retracted best must not be predicted from.
     """
     known, now = set(older), set(ids)
+    if not known:
+        return True  # it rests on shipped records alone
     if known.isdisjoint(now) or any(new <= max(known) for new in now - known):
         return False  # of another device model, or of an environment that somebody insisted on
     oldest = min(now) if len(now) == MOST_SHAPES else 0
@@ -103,8 +134,11 @@ def _may_stand_in(session: Session, older: Sequence[int], ids: Sequence[int]) ->
     return not gone or session.scalar(superseded) == len(gone)
 
 
-def _fitted(session: Session, kernel: Kernel, limits: Limits, ids: Sequence[int]) -> tuple[Predictor | None, int]:
-    records = _records(session, kernel, ids)
+def _fitted(
+    session: Session, kernel: Kernel, limits: Limits, ids: Sequence[int], shipped: Sequence[Record]
+) -> tuple[Predictor | None, int]:
+    own = _records(session, kernel, ids) if ids else []
+    records = [*own, *undisplaced(shipped, own, lambda record: dict(record.problem.axes))]
     trials = sum(len(record.times_ms) for record in records)
     return Predictor(kernel, limits, records) if enough(len(records)) else None, trials
 
@@ -120,6 +154,8 @@ def _records(session: Session, kernel: Kernel, ids: Sequence[int]) -> list[Recor
             models.Problem.options,
             trial.study_id,
             models.Environment.origin,
+            best.library_name,
+            best.library_ms,
         )
         .join(best.problem)
         .join(best.trial)
@@ -127,12 +163,19 @@ def _records(session: Session, kernel: Kernel, ids: Sequence[int]) -> list[Recor
         .where(best.id.in_(ids))
         .order_by(models.Environment.origin.is_not(None), best.id.desc())  # measured here before imported
     ).all()
-    studies: dict[Problem, tuple[int, str | None]] = {}
+    newest: dict[Problem, Any] = {}
     for row in rows:
-        studies.setdefault(kernel.problem(row.shape, row.dtype, row.options), (row.study_id, row.origin))
-    trials = _trials(session, kernel, {study for study, _ in studies.values()})
-    records = [trials[study].record(problem, origin) for problem, (study, origin) in studies.items()]
+        newest.setdefault(kernel.problem(row.shape, row.dtype, row.options), row)
+    trials = _trials(session, kernel, {row.study_id for row in newest.values()})
+    records = [
+        replace(trials[row.study_id].record(problem, row.origin), library=_library(row.library_name, row.library_ms))
+        for problem, row in newest.items()
+    ]
     return [record for record in records if len(record.times_ms) >= FEWEST_TRIALS]
+
+
+def _library(name: str | None, time_ms: float | None) -> LibraryTime | None:
+    return None if name is None or time_ms is None else LibraryTime(name, time_ms)
 
 
 @dataclass

@@ -21,6 +21,7 @@ from tilewright.kernels.problem import Problem
 from tilewright.kernels.space import Configuration
 from tilewright.service.operations.best.predictions import predictions
 from tilewright.service.operations.best.rows import MAX_RANKED, EnvironmentFilter, alike, model_distance, similar_shapes
+from tilewright.service.operations.best.shipped import shipped_records
 from tilewright.service.operations.registry import limits_of
 from tilewright.service.operations.studies.rows import barred, prior_trials
 from tilewright.service.store import models
@@ -80,7 +81,7 @@ def guess(
 ) -> Configuration | None:
     """The configuration of these variants that is predicted, as by `best`, to be fastest on the device of this UUID.
 
-    From the nearest shapes; None where too few are tuned.
+    From the nearest shapes, shipped ones too; None where there are too few.
     """
     there = models.DeviceModel
     model = session.scalars(select(there).join(models.Device).where(models.Device.uuid == device)).one()
@@ -88,13 +89,16 @@ def guess(
     near = replace(tuned, ids=tuned.ids[np.isin(tuned.ids, tuned.nearest(problem, MOST_GUESSED_FROM))])
     limits = limits_of(model)
     space = kernel.space(problem, limits, variants)
-    predicted = predictions(session, kernel, limits, model.id, near, {problem: space.__contains__})
+    shipped = shipped_records(kernel, model.slug, problem)
+    axes = dict(problem.axes)
+    helpers = sorted(shipped, key=lambda record: distance(axes, dict(record.problem.axes)))[:MOST_GUESSED_FROM]
+    predicted = predictions(session, kernel, limits, model.id, near, {problem: space.__contains__}, shipped=helpers)
     return predicted[problem].configuration if problem in predicted else None
 
 
 def distance(one: Shape, other: Shape) -> float:
     """The powers of two that the axes differ by, summed, so that 1 x n is far from n x 1."""
-    return sum(abs(math.log2(size / other[axis])) for axis, size in one.items())
+    return sum(abs(math.log2(size / other.get(axis, 1))) for axis, size in one.items())
 
 
 def _older(session: Session, kernel: Kernel, study: models.Study) -> list[Prior]:
@@ -164,8 +168,8 @@ def _within_reach(
         .limit(MAX_RANKED)
     )
     for study_id, problem_id, shape, model in session.execute(query):
-        if shape.keys() == problem.shape.keys():
-            near = _Near(distance(problem.shape, shape), study_id, problem_id, model)
+        if shape.keys() >= dict(problem.axes).keys():
+            near = _Near(distance(dict(problem.sizes), shape), study_id, problem_id, model)
             if near.distance <= FARTHEST:
                 yield near
 

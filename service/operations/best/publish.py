@@ -14,7 +14,7 @@ from tilewright.service.operations.jobs.record_trial import storable
 from tilewright.service.operations.registry import device_model_of
 from tilewright.service.store import models
 from tilewright.tuner.outcome import Outcome
-from tilewright.tuner.roofline import roof_gflops
+from tilewright.tuner.roofline import roof_ratio
 from tilewright.tuner.statistics import ratio_interval
 from tilewright.tuner.tune import Finalist, TuneResult
 
@@ -194,16 +194,18 @@ def _figures(session: Session, study: models.Study, trial: models.Trial, result:
 
 def rates(session: Session, study: models.Study, trial: models.Trial, time_ms: float) -> dict[str, float | None]:
     """Rates of the measured trial's work done in that time; `roof_ratio` is None where the peaks are not known."""
-    assert trial.time_ms is not None and trial.gflops is not None and trial.gb_per_s is not None  # noqa: S101, PT018
+    assert trial.time_ms is not None  # noqa: S101 - for the type checker: a winner was measured
+    if trial.gflops is None or trial.gb_per_s is None:  # the kernel does not count one of them
+        known = {"gflops": trial.gflops, "gb_per_s": trial.gb_per_s}
+        scaled = {name: rate and rate * trial.time_ms / time_ms for name, rate in known.items()}
+        return {**scaled, "roof_ratio": None}
     # Work is the same in the trial and in the finals; only the time differs.
     rate = trial.time_ms / time_ms
     gflops, gb_per_s = trial.gflops * rate, trial.gb_per_s * rate
     problem = session.get_one(models.Problem, study.problem_id)
     model = device_model_of(session.get_one(models.DeviceModel, study.device_model_id))
-    # The roof depends on the ratio of work to traffic only, so that rates of one second serve as amounts.
-    amounts = round(gflops * 1e9), round(gb_per_s * 1e9)
-    roof = roof_gflops(model, problem.dtype, *amounts, problem.options.get("accuracy"))
-    return {"gflops": gflops, "gb_per_s": gb_per_s, "roof_ratio": None if roof is None else gflops / roof}
+    ratio = roof_ratio(model, problem.dtype, gflops, gb_per_s, problem.options.get("accuracy"))
+    return {"gflops": gflops, "gb_per_s": gb_per_s, "roof_ratio": ratio}
 
 
 def _ties(result: TuneResult) -> int:

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, TypedDict, TypeVar
 
 from pydantic import Field
-from sqlalchemy import Select, func, select, true
+from sqlalchemy import ColumnElement, Float, Select, and_, case, cast, func, select
 from sqlalchemy.orm import Session, joinedload
 
 from tilewright.service.errors import NotFoundError
-from tilewright.service.operations.answers import Answer, EnvironmentAnswer, LibraryAnswer, Page, ProblemAnswer
+from tilewright.service.operations.answers import PACK_MS, Answer, EnvironmentAnswer, LibraryAnswer, Page, ProblemAnswer
+from tilewright.service.operations.best.against_library import AgainstLibrary
 from tilewright.service.operations.best.stored import StoredBest
 from tilewright.service.operations.pages import MAX_ROW_ID, cursor_of, row_id_of
 from tilewright.service.operations.registry import environment_answer, problem_answer
+from tilewright.service.operations.staleness.regressions import slowdowns
 from tilewright.service.operations.staleness.standing import (
     Standing,
     is_current,
@@ -27,6 +28,9 @@ from tilewright.service.operations.studies.rows import split_configuration
 from tilewright.service.store import models
 
 Row = TypeVar("Row")
+
+Bounds = Mapping[str, tuple[float, float]]
+"""Lowest and highest value by parameter, as `parse.parse_selection` reads them; `time` bounds the time, in ms."""
 
 MOST_LOOKED_AT = 2000
 """How many results one page filters by `improvable`; a page that finds too few still has a cursor to the next."""
@@ -43,9 +47,10 @@ class ResultAnswer(Answer):
     configuration: dict[str, int]
     time_ms: float
     ci_ms: tuple[float, float]
+    pack_ms: float | None = Field(default=None, description=PACK_MS)
     l2: str
-    gflops: float
-    gb_per_s: float
+    gflops: float | None
+    gb_per_s: float | None
     roof_ratio: float | None
     gain_over_default: float | None
     gain_over_slowest: float | None
@@ -62,7 +67,17 @@ class ResultAnswer(Answer):
     retracted_at: datetime | None
     retracted_reason: str | None
     retracted_by: str | None = Field(description="Who asked for it; null where later finals did.")
+    slowdown: float | None = Field(
+        None, description="Its time over that of the best before it, where it regressed beyond the noise."
+    )
     stands_in_for: int | None = Field(description="The retracted result in whose place it was put.")
+
+    @property
+    def against_library(self) -> AgainstLibrary | None:
+        """Ahead of the library, level or behind; None where none was timed."""
+        if self.library is None:
+            return None
+        return AgainstLibrary.of(self.library.time_ms, self.ci_ms[1], is_library_faster=self.library.faster)
 
 
 class WhichResults(TypedDict, total=False):
@@ -86,6 +101,7 @@ def measured_fields(row: models.BestConfiguration | StoredBest, standing: Standi
             "faster": bool(row.library_faster),
             "speedup": row.library_ms / row.time_ms,
             "bound_ratio": row.library_bound_ratio,
+            "expected": False,
         }
     return {
         **{name: getattr(row, name) for name in _SAME},
@@ -100,7 +116,7 @@ def measured_fields(row: models.BestConfiguration | StoredBest, standing: Standi
     }
 
 
-_SAME = ("time_ms", "l2", "gflops", "gb_per_s", "roof_ratio", "bound_ratio", "ties", "verified_at")
+_SAME = ("time_ms", "pack_ms", "l2", "gflops", "gb_per_s", "roof_ratio", "bound_ratio", "ties", "verified_at")
 
 
 def results(
@@ -111,6 +127,8 @@ def results(
     stale: bool | None = None,
     improvable: bool | None = None,
     retracted: bool = False,
+    selection: Bounds | None = None,
+    variant: str | None = None,
     limit: int = 50,
     cursor: str | None = None,
 ) -> Page[ResultAnswer]:
@@ -120,6 +138,7 @@ def results(
     """
     best = models.BestConfiguration
     query = with_relations(current_results(select(best), kernel, device_model, retracted=retracted))
+    query = query.where(*selected(selection or {}, variant))
     if stale is not None:
         query = only_stale(session, query, wanted=stale)
     if improvable:
@@ -157,36 +176,12 @@ def result(session: Session, result_id: int) -> ResultAnswer:
     return result_answers(session, [row])[0]
 
 
-@dataclass(frozen=True)
-class ModelResults:
-    """The newest current best configurations of one device model, and how many there are in all."""
-
-    items: list[ResultAnswer]
-    total: int
-
-
-def results_by_model(
-    session: Session, *, kernel: str | None = None, device_model: str | None = None, each: int = 10
-) -> dict[str, ModelResults]:
-    """The newest `each` results of every device model that has any, by slug; in one query."""
-    best, model = models.BestConfiguration, models.DeviceModel
-    own = current_results(select(best.id), kernel, None).where(best.device_model_id == model.id).correlate(model)
-    newest = own.order_by(best.id.desc()).limit(each).lateral("newest")
-    total = own.with_only_columns(func.count()).scalar_subquery()
-    picked = select(newest.c.id, total.label("total")).select_from(model).join(newest, true())
-    if device_model is not None:
-        picked = picked.where(model.slug == device_model)
-    ranked = picked.subquery()
-    query = (
-        with_relations(select(best).add_columns(ranked.c.total))
-        .join(ranked, ranked.c.id == best.id)
-        .order_by(best.id.desc())
-    )
-    rows = session.execute(query).all()
-    by_model: dict[str, ModelResults] = {}
-    for answer, (_, count) in zip(result_answers(session, [row for row, _ in rows]), rows, strict=True):
-        by_model.setdefault(answer.device_model, ModelResults([], count)).items.append(answer)
-    return by_model
+def settled(session: Session, study_id: int) -> ResultAnswer | None:
+    """The current best configuration that the finals of this study settled on; None before, and once retracted."""
+    best = models.BestConfiguration
+    query = with_relations(select(best)).join(best.trial).where(models.Trial.study_id == study_id, is_current())
+    row = session.scalars(query.order_by(best.id.desc()).limit(1)).one_or_none()
+    return result_answers(session, [row])[0] if row is not None else None
 
 
 def current_results(
@@ -202,6 +197,18 @@ def current_results(
     return query
 
 
+def selected(selection: Bounds, variant: str | None) -> list[ColumnElement[bool]]:
+    """The conditions on best configurations to be of the variant and to have values within the bounds."""
+    best, trial = models.BestConfiguration, models.Trial
+    of_trial = [] if variant is None else [trial.configuration["variant"].astext == variant]
+    for name, (low, high) in selection.items():
+        value = trial.configuration[name]
+        is_number = func.jsonb_typeof(value) == "number"  # what is none must not be cast
+        bounded: Any = best.time_ms if name == "time" else case((is_number, cast(value.astext, Float)))
+        of_trial.append(bounded.between(low, high))
+    return [best.trial.has(and_(*of_trial))] if of_trial else []
+
+
 def with_relations(query: Select[Row]) -> Select[Row]:
     """The query over best configurations, which loads every relation that an answer needs."""
     best = models.BestConfiguration
@@ -215,11 +222,14 @@ def with_relations(query: Select[Row]) -> Select[Row]:
 
 def result_answers(session: Session, rows: Sequence[models.BestConfiguration]) -> list[ResultAnswer]:
     """The best configurations as callers see them, in order; their relations must be loaded."""
-    standing_by_id = standings(session, [row.id for row in rows]) if rows else {}
-    return [_result_answer(row, standing_by_id[row.id]) for row in rows]
+    if not rows:
+        return []
+    standing_by_id = standings(session, [row.id for row in rows])
+    regressed = slowdowns(session, {row.problem_id for row in rows})
+    return [_result_answer(row, standing_by_id[row.id], regressed.get(row.id)) for row in rows]
 
 
-def _result_answer(row: models.BestConfiguration, standing: Standing) -> ResultAnswer:
+def _result_answer(row: models.BestConfiguration, standing: Standing, slowdown: float | None) -> ResultAnswer:
     variant, values = split_configuration(row.trial.configuration)
     return ResultAnswer(
         id=row.id,
@@ -233,6 +243,7 @@ def _result_answer(row: models.BestConfiguration, standing: Standing) -> ResultA
         retracted_at=row.retracted_at,
         retracted_reason=row.retracted_reason,
         retracted_by=row.retracted_by,
+        slowdown=slowdown,
         stands_in_for=row.stands_in_for_id,
         **measured_fields(row, standing),
     )

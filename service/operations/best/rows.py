@@ -115,14 +115,26 @@ class TunedShapes:
     offsets: NDArray[np.float64]  # distance between device models; 0 on the same one
     times_ms: NDArray[np.float64]  # decides between equal distances
 
+    @property
+    def batches(self) -> int:
+        """How many of them are of a batch, which is the last axis."""
+        return int(np.count_nonzero(self.log_shapes[:, -1]))
+
     def nearest(self, problem: Problem, count: int) -> list[int]:
-        """The ids of the `count` nearest results: sum over the axes of |log size ratio|, plus the models' distance."""
+        """The ids of the `count` nearest results: sum over the axes of |log size ratio|, plus the models' distance.
+
+        The problem has the sizes of the one that they are `similar_shapes` of.
+        """
         if not self.ids.size:
             return []
-        asked = np.log(np.array([size for _, size in problem.axes], dtype=np.float64))
+        asked = np.log(np.array([size for _, size in problem.sizes], dtype=np.float64))
         distances = np.abs(self.log_shapes - asked).sum(axis=1) + self.offsets
         order = np.lexsort((self.ids, self.times_ms, distances))
         return [int(i) for i in self.ids[order[:count]]]
+
+
+NOTHING_TUNED = TunedShapes(np.empty(0, np.int64), np.empty((0, 1)), np.empty(0), np.empty(0))
+"""What a device model has before its first job."""
 
 
 def similar_shapes(
@@ -134,10 +146,14 @@ def similar_shapes(
     *,
     transferred: bool,
 ) -> TunedShapes:
-    """The tuned problems with the kernel, dtype and options of `like`, on this model or on others of its kind."""
+    """The tuned problems with the kernel, dtype and options of `like`, on this model or on others of its kind.
+
+    Of dense arrays; for a batch also those without one, which then has a size of 1.
+    """
     best, there = models.BestConfiguration, models.DeviceModel
     # Numbers of the database's making: as JSON, twenty thousand shapes would take a third of a second to read.
-    sizes = [cast(models.Problem.shape[axis].astext, BigInteger) for axis in kernel.axes]
+    stored = {axis: models.Problem.shape[axis].astext for axis, _ in like.sizes}
+    sizes = [cast(s if axis in kernel.axes else func.coalesce(s, "1"), BigInteger) for axis, s in stored.items()]
     query = (
         select(best.id, best.time_ms, there.multiprocessors, there.compute_capability, *sizes)
         .join(best.problem)
@@ -164,18 +180,22 @@ def similar_shapes(
 
 
 def alike(kernel: Kernel, like: Problem) -> list[ColumnElement[bool]]:
-    """Conditions on joined `kernels` and `problems`: the kernel, dtype and options of `like`, and no other axes."""
+    """Conditions on joined `kernels` and `problems`: the kernel, dtype and options of `like`, and no other axes.
+
+    Of its axes those count that say how much there is to compute, not those that say where arrays lie. What else its
+    axes say, such as a convolution's stride, is the same.
+    """
     return [
         models.Kernel.name == kernel.name,
         models.Problem.dtype == like.dtype,
         models.Problem.options == dict(like.options),
-        _has_no_other_axes(kernel.axes),
+        _besides([axis for axis, _ in like.sizes]) == dict(like.rules),
     ]
 
 
-def _has_no_other_axes(axes: Sequence[str]) -> ColumnElement[bool]:
-    """Whether a joined problem has only these axes; the kernel may have had others once."""
-    return models.Problem.shape.op("-", return_type=JSONB())(cast(list(axes), ARRAY(Text))) == {}
+def _besides(axes: Sequence[str]) -> ColumnElement[Any]:
+    """What the shape of a joined problem states besides these axes; the kernel may have had others once."""
+    return models.Problem.shape.op("-", return_type=JSONB())(cast(list(axes), ARRAY(Text)))
 
 
 def model_distance(model: models.DeviceModel, multiprocessors: int, compute_capability: str) -> float:

@@ -43,8 +43,8 @@ class StoredBest(NamedTuple):
     time_ms: float
     ci_low_ms: float
     ci_high_ms: float
-    gflops: float
-    gb_per_s: float
+    gflops: float | None
+    gb_per_s: float | None
     roof_ratio: float | None
     default_ms: float | None
     slowest_ms: float | None
@@ -53,6 +53,7 @@ class StoredBest(NamedTuple):
     library_ms: float | None
     library_faster: bool | None
     library_bound_ratio: float | None
+    pack_ms: float | None = None
 
 
 def _as_text(column: InstrumentedAttribute[Any]) -> Any:
@@ -63,7 +64,7 @@ MEASURED = aliased(models.KernelVariant)
 """The winner's source, apart from those that a standing asks about."""
 
 _best, _environment = models.BestConfiguration, models.Environment
-_OWN = tuple(getattr(_best, name) for name in StoredBest._fields[StoredBest._fields.index("verified_at") :])
+_OWN = tuple(getattr(_best, name) for name in StoredBest._fields[StoredBest._fields.index("verified_at") : -1])
 
 COLUMNS: tuple[Any, ...] = (
     _best.id,
@@ -79,11 +80,12 @@ COLUMNS: tuple[Any, ...] = (
     models.Trial.study_id,
     models.Trial.number,
     *_OWN,
+    models.Trial.pack_ms,
 )
 """What `stored_best` reads, of a query that joins all these tables; those of `StandingFacts.of` come after them."""
 
 _ENVIRONMENT = slice(9, 9 + len(EnvironmentAnswer.model_fields))
-_REST = slice(_ENVIRONMENT.stop, _ENVIRONMENT.stop + 2 + len(_OWN))
+_REST = slice(_ENVIRONMENT.stop, _ENVIRONMENT.stop + 2 + len(_OWN) + 1)
 
 
 def stored_best(row: Sequence[Any]) -> StoredBest:

@@ -18,8 +18,11 @@ SHARED = ("device_model", "configuration", "source", "seen", "environment", "l2"
 After them comes the standing, None where the configuration does not fit its own problem (any more)."""
 
 WHOLE = ("id", "environment_id", "study_id", "trial_number", "ties")
-REAL = ("time_ms", "ci_low_ms", "ci_high_ms", "gflops", "gb_per_s")
-PERHAPS = ("roof_ratio", "default_ms", "slowest_ms", "bound_ratio", "library_ms", "library_bound_ratio")
+REAL = ("time_ms", "ci_low_ms", "ci_high_ms")
+PERHAPS = (
+    *("gflops", "gb_per_s", "roof_ratio", "default_ms", "slowest_ms"),
+    *("bound_ratio", "library_ms", "library_bound_ratio", "pack_ms"),
+)
 _SHARED_BYTES = 4 * (len(SHARED) + 1)
 _CONFIGURATION, _STANDING = 4 * SHARED.index("configuration"), 4 * len(SHARED)
 _OWN_LAYOUT = f"{len(WHOLE)}i{len(REAL) + len(PERHAPS)}dqb"
@@ -34,7 +37,7 @@ _IS_FASTER = {number: word for word, number in _FASTER.items()}
 FIGURES = (
     "time_ms", "ci_low_ms", "ci_high_ms", "gflops", "gb_per_s", "roof_ratio", "gain_over_default", "gain_over_slowest",
     "library_ms", "library_speedup", "library_faster", "library_bound_ratio",
-    "verified_at", "bound_ratio", "ties", "study_id", "trial_number",
+    "verified_at", "bound_ratio", "ties", "study_id", "trial_number", "pack_ms",
 )  # fmt: skip
 """The values that differ from row to row, as an answer shows them; named as in the answer where it has the field."""
 
@@ -73,7 +76,7 @@ class Packer:
             model, configuration, source, seen, environment, l2, library_name, standing,
             row_id, environment_id, study_id, trial_number, ties,
             time_ms, ci_low_ms, ci_high_ms, gflops, gb_per_s,
-            roof_ratio, default_ms, slowest_ms, bound_ratio, library_ms, library_bound_ratio,
+            roof_ratio, default_ms, slowest_ms, bound_ratio, library_ms, library_bound_ratio, pack_ms,
             verified_us, faster,
         ) = _LAYOUT.unpack(packed)  # fmt: skip
         best = StoredBest(
@@ -95,8 +98,8 @@ class Packer:
             time_ms,
             ci_low_ms,
             ci_high_ms,
-            gflops,
-            gb_per_s,
+            _known(gflops),
+            _known(gb_per_s),
             _known(roof_ratio),
             _known(default_ms),
             _known(slowest_ms),
@@ -105,6 +108,7 @@ class Packer:
             _known(library_ms),
             _IS_FASTER[faster],
             _known(library_bound_ratio),
+            _known(pack_ms),
         )
         return best, words[standing]
 
@@ -114,13 +118,13 @@ class Packer:
         (
             _, _, study_id, trial_number, ties,
             time_ms, ci_low_ms, ci_high_ms, gflops, gb_per_s,
-            roof_ratio, default_ms, slowest_ms, bound_ratio, library_ms, library_bound_ratio,
+            roof_ratio, default_ms, slowest_ms, bound_ratio, library_ms, library_bound_ratio, pack_ms,
             verified_us, faster,
         ) = _OWN(packed, _SHARED_BYTES)  # fmt: skip
         return (
             time_ms, ci_low_ms, ci_high_ms, gflops, gb_per_s, roof_ratio, default_ms / time_ms, slowest_ms / time_ms,
             library_ms, library_ms / time_ms, faster == 1, library_bound_ratio,
-            _EPOCH + verified_us * _MICROSECOND, bound_ratio, ties, study_id, trial_number,
+            _EPOCH + verified_us * _MICROSECOND, bound_ratio, ties, study_id, trial_number, pack_ms,
         )  # fmt: skip
 
     def configuration(self, packed: bytes) -> Configuration:

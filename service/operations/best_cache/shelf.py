@@ -6,6 +6,7 @@ import struct
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import islice
 from typing import NamedTuple
 
@@ -19,6 +20,7 @@ from tilewright.service.operations.best.answer import BestQuery, default_answers
 from tilewright.service.operations.best.far import COMPARED, choose, is_near
 from tilewright.service.operations.best.predictions import RememberedPredictions
 from tilewright.service.operations.best.rows import MAX_RANKED, preferred
+from tilewright.service.operations.best.shipped import shipped_records
 from tilewright.service.operations.best.stored import StoredBest
 from tilewright.service.operations.best_cache.nearby import DEFAULT, NearbyRow, NearbyShapes
 from tilewright.service.operations.best_cache.packed import Packer
@@ -47,6 +49,7 @@ class CachedAnswer(NamedTuple):
     device_model: str
     expected_loss: float | None
     as_json: bytes
+    shipped: str | None = None
 
 
 @dataclass
@@ -77,7 +80,8 @@ class Shelf:
         self._key = struct.Struct(f"<H{len(self.kernel.axes)}i")
         self._slug_as_json = to_json(self.model.slug)
         self._running = [variant for variant in self.kernel.variants if variant.runs_on(self.model.limits)]
-        self._defaults = tuple((option.name, option.default) for option in self.kernel.options)
+        self._defaults = tuple((option.name, option.default) for option in self.kernel.options if not option.unstated)
+        self._unstated = tuple((option.name, option.default) for option in self.kernel.options if option.unstated)
 
     def __len__(self) -> int:
         return len(self._records)
@@ -88,11 +92,15 @@ class Shelf:
         if manner is None or min(sizes) < 1 or max(sizes) > MAX_AXIS:
             return None
         axes = tuple(zip(self.kernel.axes, sizes, strict=True))
-        return self._find(Problem(self.kernel.name, axes, dtype, self._defaults), sizes, manner)
+        optional = self.kernel.optional_axes
+        problem = Problem(
+            self.kernel.name, axes, dtype, self._defaults, optional_axes=optional, unstated_options=self._unstated
+        )
+        return self._find(problem, sizes, manner)
 
     def find(self, problem: Problem) -> CachedAnswer | None:
         """The answer that `find_best` gives; None where the database must be asked."""
-        manner = self._manners.get((problem.dtype, problem.option_items))
+        manner = None if problem.chosen_axes else self._manners.get((problem.dtype, problem.option_items))
         return None if manner is None else self._find(problem, [size for _, size in problem.axes], manner)
 
     def _find(self, problem: Problem, sizes: Sequence[int], manner: int) -> CachedAnswer | None:
@@ -121,8 +129,11 @@ class Shelf:
         if not is_known:
             return None
         if prediction is not None:
-            text = predicted_answer(asked, prediction).model_dump_json().encode()
-            return CachedAnswer(Match.PREDICTED, asked.problem, asked.slug, prediction.expected_loss, text)
+            answer = predicted_answer(asked, prediction)
+            text = answer.model_dump_json().encode()
+            return CachedAnswer(
+                Match.PREDICTED, asked.problem, asked.slug, prediction.expected_loss, text, answer.shipped
+            )
         place = nearby.chosen.get(tuple(sizes))
         if place is not None:
             return self._from_afar(asked, sizes, manner, nearby, place)
@@ -280,16 +291,22 @@ class Shelf:
         self._arrange(manner, [row for row in rows if row[0] not in change.gone])
 
     def _remembered(self, ids: Iterable[int]) -> RememberedPredictions:
-        return RememberedPredictions(self.kernel, self.model.limits, self.retracted, ids)
+        shipped = partial(shipped_records, self.kernel, self.model.slug)
+        return RememberedPredictions(self.kernel, self.model.limits, self.retracted, ids, shipped)
 
     def _problem_of(self, row: StoredBest) -> Problem | None:
-        """The row's problem; None where nobody can ask for it any more, as the kernel is declared now."""
-        if set(row.options) != {option.name for option in self.kernel.options}:
+        """The row's problem; None for batches and views, which are rare enough to be asked of the database.
+
+        None too where nobody can ask for it any more, as the kernel is declared now.
+        """
+        known = {option.name for option in self.kernel.options}
+        if not {name for name, _ in self._defaults} <= set(row.options) <= known:
             return None
         try:
-            return self.kernel.problem(row.shape, row.dtype, row.options)
+            problem = self.kernel.problem(row.shape, row.dtype, row.options)
         except InvalidProblemError:
             return None
+        return None if problem.chosen_axes else problem
 
     def _key_of(self, problem: Problem) -> bytes:
         number = self._manners.get((problem.dtype, problem.option_items))

@@ -6,6 +6,7 @@ The same database gives the same bytes: no time of making, results in a fixed or
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from sqlalchemy import select
@@ -25,7 +26,7 @@ from tilewright.service.operations.exchange.rows import device_model_row
 from tilewright.service.operations.registry import catalogue, default_device_model, device_models, limits_of
 from tilewright.service.operations.staleness.standing import is_current
 from tilewright.service.store import models
-from tilewright.tuner.runtime.bundle_folder import FORMAT
+from tilewright.tuner.runtime.bundles.folder import FORMAT
 
 MAX_RESULTS = 50_000
 """Results of one bundle, about 50 MB; of more, the fastest answer is a database."""
@@ -129,8 +130,10 @@ def _result(kernel: Kernel, problem: Problem, answer: BestAnswer) -> dict[str, A
             for entry, launch in variant.launches(kernel.entry, configuration.values, problem)[:-1]
         ],
         "workspace_bytes": variant.workspace_bytes(configuration.values, problem),
+        "tensor_maps": [asdict(one) for one in variant.tensor_maps(configuration.values, problem)],
         "source": answer.source_hash,
         "time_ms": answer.time_ms,
+        "pack_ms": answer.pack_ms,
         "bound_ratio": answer.bound_ratio,
         "stale": answer.stale,
         "library": None
@@ -147,8 +150,11 @@ def _kernel_part(kernel: Kernel) -> dict[str, Any]:
     return {
         "entry": kernel.entry,
         "axes": list(kernel.axes),
+        "optional_axes": [axis.name for axis in kernel.optional_axes],
         "arguments": [
             {"name": argument.name, "role": argument.role if isinstance(argument, Tensor) else "scalar"}
+            | ({"dtype": argument.dtype} if isinstance(argument.dtype, str) else {})
+            | ({"symbol": argument.symbol} if isinstance(argument, Tensor) and argument.symbol else {})
             for argument in kernel.arguments
         ],
     }

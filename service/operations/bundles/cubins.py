@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+from dataclasses import asdict
 from typing import Any
 
 from tilewright.kernels.space import Configuration
@@ -15,9 +16,9 @@ from tilewright.service.errors import InvalidRequestError
 from tilewright.service.operations.bundles.bundle import as_text
 from tilewright.service.operations.registry import catalogue
 from tilewright.tuner.compile.cache import CubinCache, compiled_by
-from tilewright.tuner.compile.compilation import Compilation, arch_of
+from tilewright.tuner.compile.compilation import Compilation, Compiled, arch_of
 from tilewright.tuner.errors import TrialFailure
-from tilewright.tuner.runtime.bundle_folder import MAX_FILE_BYTES
+from tilewright.tuner.runtime.bundles.folder import MAX_FILE_BYTES
 
 
 def with_cubins(text: str) -> str:
@@ -34,7 +35,10 @@ def with_cubins(text: str) -> str:
     cache, cubins, size = CubinCache(), dict[str, str](), len(text)
     results = document.pop("results")
     for result in results:
-        cubin = _cubin(cache, result, arch_of((major, minor)))
+        compiled = _compiled(cache, result, arch_of((major, minor)))
+        cubin = compiled.cubin
+        if compiled.launch is not None:
+            result["compiled_launch"] = asdict(compiled.launch)
         name = result["cubin"] = hashlib.sha256(cubin).hexdigest()
         if name not in cubins:
             cubins[name] = base64.b64encode(cubin).decode()
@@ -46,11 +50,11 @@ def with_cubins(text: str) -> str:
     return as_text({**document, "cubins": dict(sorted(cubins.items()))}, results)
 
 
-def _cubin(cache: CubinCache, result: dict[str, Any], arch: str) -> bytes:
+def _compiled(cache: CubinCache, result: dict[str, Any], arch: str) -> Compiled:
     kernel = catalogue().get(result["kernel"])
     problem = kernel.problem(result["shape"], result["dtype"], result["options"])
     configuration = Configuration.of(result["variant"], result["configuration"])
     try:
-        return compiled_by(cache, Compilation.of(kernel, problem, configuration, arch, "nvrtc")).cubin
+        return compiled_by(cache, Compilation.of(kernel, problem, configuration, arch, "nvrtc"))
     except TrialFailure as failure:
         raise InvalidRequestError("cubins", f"{problem}, {configuration} does not compile: {failure.log}") from failure

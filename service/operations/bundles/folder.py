@@ -1,6 +1,6 @@
 """A folder of bundles as it is handed on: one file a device model, SHA256SUMS, and a signature of that.
 
-`tuner/bundle_folder.py` reads and checks it, for applications too.
+`tuner/runtime/bundles/folder.py` reads and checks it, for applications too.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from pathlib import Path
 
 from tilewright.service.errors import InvalidRequestError
 from tilewright.service.operations import strict_json
-from tilewright.tuner.runtime import bundle_folder
-from tilewright.tuner.runtime.bundle_dates import files_not_older
-from tilewright.tuner.runtime.bundle_folder import (
+from tilewright.tuner.runtime.bundles import folder as bundle_folder
+from tilewright.tuner.runtime.bundles.dates import files_not_older
+from tilewright.tuner.runtime.bundles.folder import (
     FORMAT,
     SIGNATURE,
     SUMS,

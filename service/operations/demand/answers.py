@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
 from uuid import UUID
 
 from pydantic import Field
@@ -11,24 +10,13 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from tilewright.kernels.errors import InvalidProblemError
-from tilewright.service.errors import NoConfigurationError, NotFoundError
 from tilewright.service.operations.answers import Answer, Match
-from tilewright.service.operations.best.find import find_best_batch
+from tilewright.service.operations.best_cache.current_answers import current_answers
 from tilewright.service.operations.best_cache.memory import BestMemory
 from tilewright.service.operations.demand.demand import DemandAnswer
 from tilewright.service.operations.jobs.jobs import OPEN
 from tilewright.service.operations.registry import catalogue
 from tilewright.service.store import models
-
-Group = tuple[str, str, str, str]
-
-
-@dataclass(frozen=True)
-class CurrentAnswer:
-    """How a problem is answered, and how much slower than tuned that is expected to be."""
-
-    match: Match
-    expected_loss: float | None
 
 
 class AnsweredDemand(Answer):
@@ -40,32 +28,24 @@ class AnsweredDemand(Answer):
     refused: str | None
     job_id: UUID | None = Field(description="An open job for exactly this.")
 
+    @property
+    def problem_hash(self) -> str | None:
+        """The problem's hash; None where the kernel no longer admits it."""
+        return _hash(self.demand)
+
 
 def answered(session: Session, rows: Sequence[DemandAnswer], memory: BestMemory | None = None) -> list[AnsweredDemand]:
     """Each row with its answer of today, in their order; from `memory` what that holds, the rest by few queries."""
-    current: dict[int, CurrentAnswer | str] = {}
-    groups: dict[Group, list[int]] = {}
-    for place, row in enumerate(rows):
-        problem = row.problem
-        asked = (problem.kernel, row.device_model, problem.shape, problem.dtype, problem.options)
-        kept = memory.find(*asked) if memory is not None else None
-        if kept is not None:
-            current[place] = CurrentAnswer(kept.match, kept.expected_loss)
-        else:
-            options = str(sorted(problem.options.items()))
-            groups.setdefault((problem.kernel, row.device_model, problem.dtype, options), []).append(place)
-    for places in groups.values():
-        current |= _looked_up(session, rows, places)
-    jobs = _open_jobs(session, rows)
+    current = current_answers(session, [(row.problem, row.device_model) for row in rows], memory)
+    jobs = open_jobs(session, {hashed for row in rows if (hashed := _hash(row)) is not None})
     made = []
-    for place, row in enumerate(rows):
-        answer = current[place]
-        known, refused = (None, answer) if isinstance(answer, str) else (answer, None)
+    for row, answer in zip(rows, current, strict=True):
+        current_answer, refused = (None, answer) if isinstance(answer, str) else (answer, None)
         made.append(
             AnsweredDemand(
                 demand=row,
-                match=known.match if known else None,
-                expected_loss=known.expected_loss if known else None,
+                match=current_answer.match if current_answer else None,
+                expected_loss=current_answer.expected_loss if current_answer else None,
                 refused=refused,
                 job_id=jobs.get((_hash(row), row.device_model)),
             )
@@ -73,23 +53,8 @@ def answered(session: Session, rows: Sequence[DemandAnswer], memory: BestMemory 
     return made
 
 
-def _looked_up(session: Session, rows: Sequence[DemandAnswer], places: Sequence[int]) -> dict[int, CurrentAnswer | str]:
-    """The answers for the rows at those places, which differ only in shape, or the reason why there are none."""
-    first = rows[places[0]]
-    problem = first.problem
-    shapes = [rows[place].problem.shape for place in places]
-    try:
-        best = find_best_batch(session, problem.kernel, first.device_model, shapes, problem.dtype, problem.options)
-    except (InvalidProblemError, NoConfigurationError, NotFoundError) as error:
-        return dict.fromkeys(places, str(error))
-    return {
-        place: CurrentAnswer(answer.match, answer.expected_loss) for place, answer in zip(places, best, strict=True)
-    }
-
-
-def _open_jobs(session: Session, rows: Sequence[DemandAnswer]) -> dict[tuple[str | None, str], UUID]:
-    """Open jobs by the hash of their problem and their device model's slug."""
-    hashes = {problem_hash for row in rows if (problem_hash := _hash(row)) is not None}
+def open_jobs(session: Session, hashes: Collection[str]) -> dict[tuple[str | None, str], UUID]:
+    """Open jobs of these problems, by the problem's hash and the device model's slug."""
     job, problem, model = models.TuningJob, models.Problem, models.DeviceModel
     query = (
         select(problem.hash, model.slug, job.id)

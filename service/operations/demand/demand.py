@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 from uuid import UUID
 
 from pydantic import Field
@@ -21,14 +22,19 @@ from tilewright.kernels.problem import Problem
 from tilewright.service.errors import InvalidRequestError
 from tilewright.service.operations.answers import Answer, Page, ProblemAnswer
 from tilewright.service.operations.jobs.request import request_job
+from tilewright.service.operations.pages import ordering
 from tilewright.service.operations.registry import catalogue
 from tilewright.service.operations.requests import DemandJobs, JobRequest
+from tilewright.service.operations.shape_filter import in_order
 from tilewright.service.operations.staleness.standing import is_current
 from tilewright.service.settings import settings
 from tilewright.service.store import models
 
 DEMAND_LOCK = 0x64656D61
 """Advisory lock ("dema" in ASCII): processes count one at a time, so that their rows cannot deadlock."""
+
+ORDERS: Mapping[str, bool] = {"requests": True, "problem": False, "model": False, "last": True}
+"""By what the demand can be sorted, and whether the greatest values are of most interest."""
 
 _CURSOR = re.compile(r"([0-9]{1,18})\.([0-9]{1,18})")
 
@@ -49,7 +55,7 @@ class RequestedProblem:
         return cls(
             device_model,
             problem.kernel,
-            tuple(problem.shape.items()),
+            tuple((problem.stated_shape if isinstance(problem, Problem) else problem.shape).items()),
             problem.dtype,
             tuple(problem.options.items()),
         )
@@ -157,17 +163,38 @@ def demand(
     rows = unmet(session, conditions, kernel=kernel, device_model=device_model, limit=limit + 1)
     more = f"{rows[limit - 1].count}.{rows[limit - 1].id}" if len(rows) > limit else None
     return Page(
-        items=[
-            DemandAnswer(
-                problem=_problem(row),
-                device_model=row.device_model.slug,
-                count=row.count,
-                first_asked_at=row.first_asked_at,
-                last_asked_at=row.last_asked_at,
-            )
-            for row in rows[:limit]
-        ],
+        items=[_answer(row) for row in rows[:limit]],
         next_cursor=more and base64.urlsafe_b64encode(more.encode()).decode().rstrip("="),
+    )
+
+
+def shown_demand(
+    session: Session, *, kernel: str | None, device_model: str | None, order: str, limit: int, skip: int = 0
+) -> list[DemandAnswer]:
+    """The demand as a person reads it: in that order, one of ORDERS with - in front for downwards."""
+    rows = unmet(session, kernel=kernel, device_model=device_model, limit=limit, skip=skip, ordered_by=_ordering(order))
+    return [_answer(row) for row in rows]
+
+
+def _ordering(order: str) -> list[ColumnElement[Any]]:
+    table, model = models.Demand, models.DeviceModel
+    slug = select(model.slug).where(model.id == table.device_model_id).scalar_subquery()
+    columns: dict[str, list[Any]] = {
+        "requests": [table.count],
+        "problem": in_order(table.kernel, table.shape, table.dtype),
+        "model": [slug],
+        "last": [table.last_asked_at],
+    }
+    return [*ordering(columns[order.removeprefix("-")], order), table.count.desc(), table.id.desc()]
+
+
+def _answer(row: models.Demand) -> DemandAnswer:
+    return DemandAnswer(
+        problem=_problem(row),
+        device_model=row.device_model.slug,
+        count=row.count,
+        first_asked_at=row.first_asked_at,
+        last_asked_at=row.last_asked_at,
     )
 
 
@@ -178,6 +205,8 @@ def unmet(
     kernel: str | None = None,
     device_model: str | None = None,
     limit: int,
+    skip: int = 0,
+    ordered_by: Sequence[ColumnElement[Any]] = (models.Demand.count.desc(), models.Demand.id.desc()),
 ) -> Sequence[models.Demand]:
     """The rows of requested problems without a current best on their device model, the most requested first."""
     table, best, problem = models.Demand, models.BestConfiguration, models.Problem
@@ -195,7 +224,7 @@ def unmet(
         query = query.where(table.kernel == kernel)
     if device_model is not None:
         query = query.where(table.device_model.has(models.DeviceModel.slug == device_model))
-    query = query.order_by(table.count.desc(), table.id.desc()).limit(limit)
+    query = query.order_by(*ordered_by).limit(limit).offset(skip)
     return session.scalars(query.execution_options(populate_existing=True)).all()
 
 
@@ -207,30 +236,28 @@ def tune_top(
     A problem that no job can be made for is passed on with the reason. Raises CeilingError like `request_job`: then
     nothing is queued.
     """
-    tuned = []
-    for row in unmet(session, kernel=kernel, device_model=device_model, limit=top):
-        problem, slug = _problem(row), row.device_model.slug
-        job_id, is_new, refused = None, False, None
-        try:
-            job_request = JobRequest(
-                **problem.model_dump(), device_model=slug, budget=request.budget, priority=request.priority
-            )
-            job, is_new = request_job(session, job_request)
-            job_id = job.id
-        except (InvalidRequestError, InvalidProblemError) as error:
-            refused = f"{error.field}: {error.reason}"
-        tuned.append(
-            TunedDemand(
-                problem=problem, device_model=slug, count=row.count, job_id=job_id, is_new=is_new, refused=refused
-            )
+    rows = unmet(session, kernel=kernel, device_model=device_model, limit=top)
+    return [tune_one(session, request, _problem(row), row.device_model.slug, row.count) for row in rows]
+
+
+def tune_one(session: Session, request: DemandJobs, problem: ProblemAnswer, slug: str, count: int) -> TunedDemand:
+    """A job for the problem, or the reason why none can be made; raises CeilingError."""
+    job_id, is_new, refused = None, False, None
+    try:
+        job_request = JobRequest(
+            **problem.model_dump(), device_model=slug, budget=request.budget, priority=request.priority
         )
-    return tuned
+        job, is_new = request_job(session, job_request)
+        job_id = job.id
+    except (InvalidRequestError, InvalidProblemError) as error:
+        refused = f"{error.field}: {error.reason}"
+    return TunedDemand(problem=problem, device_model=slug, count=count, job_id=job_id, is_new=is_new, refused=refused)
 
 
 def _problem(row: models.Demand) -> ProblemAnswer:
     """The problem with its axes in the kernel's order, which JSONB forgets."""
-    axes = next((kernel.axes for kernel in catalogue().kernels() if kernel.name == row.kernel), ())
-    shape = {axis: row.shape[axis] for axis in axes if axis in row.shape} | row.shape
+    kernel = next((kernel for kernel in catalogue().kernels() if kernel.name == row.kernel), None)
+    shape = (kernel.ordered(row.shape) if kernel else {}) | row.shape
     return ProblemAnswer(kernel=row.kernel, shape=shape, dtype=row.dtype, options=row.options)
 
 

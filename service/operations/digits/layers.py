@@ -28,7 +28,7 @@ class Layer:
         """The launch as callers see it."""
         return LayerAnswer(
             kernel=self.problem.kernel,
-            shape=dict(self.problem.shape),
+            shape=self.problem.stated_shape,
             variant=self.configuration.variant,
             configuration=dict(self.configuration.items),
             match=self.match,

@@ -43,8 +43,8 @@ class ImportContext:
     least_ms: float = 0.0  # by the other times of the study
 
     @property
-    def work(self) -> tuple[int, int]:
-        """FLOPs and bytes of one launch."""
+    def work(self) -> tuple[int | None, int | None]:
+        """FLOPs and bytes of one launch; None where the kernel does not count them."""
         return self.asked.kernel.flops(self.asked.problem), self.asked.kernel.bytes_moved(self.asked.problem)
 
     @cached_property
@@ -56,26 +56,33 @@ class ImportContext:
     def peak_gflops(self) -> float | None:
         """The device's arithmetic peak; memory bandwidth is not a bound, since caches may be faster."""
         problem = self.asked.problem
-        return roofline.roof_gflops(self.described, problem.dtype, self.work[0], 1, self.asked.accuracy)
+        flops = self.work[0] or 0
+        return roofline.roof_gflops(self.described, problem.dtype, flops, 1, self.asked.accuracy)
 
     @cached_property
     def floor_ms(self) -> float:
         """The least time on any device of this kind with as many multiprocessors, data sheet or not."""
         (flops, bytes_moved), kind = self.work, self.described.kind
         units = self.described.limits.multiprocessors if kind == "cuda" else 1
-        cycles = max(flops / MOST_FLOPS[kind], bytes_moved / MOST_BYTES[kind]) / units
+        cycles = max((flops or 0) / MOST_FLOPS[kind], (bytes_moved or 0) / MOST_BYTES[kind]) / units
         return max(LEAST_MS[kind], cycles / GHZ[kind] / 1e6)
 
     @property
     def least_launch_ms(self) -> float:
         """The least time of one launch, by the peak where that is known."""
         peak = self.peak_gflops
-        return max(self.floor_ms, 0.0 if peak is None else self.work[0] / peak / 1e6)
+        return max(self.floor_ms, 0.0 if peak is None else (self.work[0] or 0) / peak / 1e6)
+
+    def is_proven(self, bound_ratio: float | None) -> bool:
+        """Whether this is the error of a result that was verified; what a kernel's own check has judged has none."""
+        if bound_ratio is None:
+            return self.asked.kernel.check is not None
+        return bound_ratio <= C_DEFAULT
 
     def impossible(self, time_ms: float) -> str | None:
         """Why no device of the model can be that fast, or None."""
         peak = self.peak_gflops
-        if peak is not None and roofline.gflops(self.work[0], time_ms) > OVER_PEAK * peak:
+        if peak is not None and roofline.gflops(self.work[0] or 0, time_ms) > OVER_PEAK * peak:
             return f"{time_ms:g} ms is faster than the device's peak allows"
         if time_ms < self.floor_ms:
             return f"{time_ms:g} ms is too fast: no device of its kind takes less than {self.floor_ms:.3g} ms"
@@ -118,23 +125,15 @@ def refusal(part: TrialPart, place: ImportContext, *, is_verified: bool) -> tupl
 def _refused_time(
     part: TrialPart, time_ms: float, place: ImportContext, *, is_verified: bool
 ) -> tuple[Reason, str] | None:
-    if is_verified and not is_proven(part.bound_ratio):
+    if is_verified and not place.is_proven(part.bound_ratio):
         return Reason.NOT_VERIFIED, f"its bound ratio is not at most {C_DEFAULT:g}"
     detail = place.impossible(time_ms)
     return None if detail is None else (Reason.IMPOSSIBLE_TIME, detail)
 
 
-def is_proven(bound_ratio: float | None) -> bool:
-    """Whether this is the error of a result that was verified."""
-    return bound_ratio is not None and bound_ratio <= C_DEFAULT
-
-
 def figures(place: ImportContext, time_ms: float) -> dict[str, float | None]:
     """Rates of the time, from this installation's own counts of the work."""
-    asked, (flops, bytes_moved) = place.asked, place.work
-    percent = roofline.percent_of_roof(asked.kernel, asked.problem, place.described, time_ms)
-    return {
-        "gflops": roofline.gflops(flops, time_ms),
-        "gb_per_s": roofline.gb_per_s(bytes_moved, time_ms),
-        "roof_ratio": None if percent is None else percent / 100,
-    }
+    kernel, problem = place.asked.kernel, place.asked.problem
+    percent = roofline.percent_of_roof(kernel, problem, place.described, time_ms)
+    roof_ratio = None if percent is None else percent / 100
+    return {**roofline.rates(kernel, problem, time_ms), "roof_ratio": roof_ratio}

@@ -102,6 +102,7 @@ class TrialPart(Request):
     shared_bytes: Count | None = None
     spill_bytes: Count | None = None
     occupancy: Annotated[float, Field(ge=0, le=1)] | None = None
+    pack_ms: Amount | None = None
     bound_ratio: Amount | None = None
     compile_ms: Amount | None = None
 

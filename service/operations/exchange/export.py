@@ -73,6 +73,7 @@ def trial_part(row: models.Trial) -> dict[str, Any]:
         "shared_bytes": row.shared_bytes,
         "spill_bytes": row.spill_bytes,
         "occupancy": row.occupancy,
+        "pack_ms": row.pack_ms,
         "bound_ratio": row.bound_ratio,
         "compile_ms": row.compile_ms,
     }

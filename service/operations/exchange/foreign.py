@@ -233,7 +233,7 @@ def _problem(target: ImportOptions, own: OwnPart | None, kernel_name: Any, probl
     dtype = target.dtype or (own.problem.dtype if own else kernel.dtypes[0])
     options = target.options if target.options is not None else (own.problem.options if own else {})
     problem = kernel.problem(shape, dtype, options)
-    return ProblemPart(kernel=name, shape=dict(problem.shape), dtype=problem.dtype, options=dict(problem.options))
+    return ProblemPart(kernel=name, shape=problem.stated_shape, dtype=problem.dtype, options=dict(problem.options))
 
 
 def _shape_of(kernel: Kernel, problem_size: Any) -> dict[str, int] | None:

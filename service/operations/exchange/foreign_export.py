@@ -96,6 +96,7 @@ def _t4_row(row: models.Trial) -> dict[str, Any]:
         ("gb_per_s", row.gb_per_s, "GB/s"),
         ("registers", row.registers, ""),
         ("shared_bytes", row.shared_bytes, "B"),
+        ("pack", row.pack_ms, "ms"),
         ("bound_ratio", row.bound_ratio, ""),
     )
     return {

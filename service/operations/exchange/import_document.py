@@ -22,7 +22,7 @@ from tilewright.service.errors import ConflictError
 from tilewright.service.operations.best.answer import BestQuery
 from tilewright.service.operations.exchange import rows as exchange_rows
 from tilewright.service.operations.exchange import write as exchange_write
-from tilewright.service.operations.exchange.checks import ImportContext, figures, is_proven, least_of, refusal
+from tilewright.service.operations.exchange.checks import ImportContext, figures, least_of, refusal
 from tilewright.service.operations.exchange.document import BestPart
 from tilewright.service.operations.exchange.incoming import ImportOptions, IncomingDocument, IncomingStudy
 from tilewright.service.operations.exchange.read import read_document
@@ -186,7 +186,7 @@ class _Importer:
         best = incoming.best
         if best is None or best.trial not in trials:  # then the trial's own row says why
             return None
-        if not is_proven(best.bound_ratio):
+        if not place.is_proven(best.bound_ratio):
             self._skip_best(incoming, Reason.NOT_VERIFIED, f"its bound ratio is not at most {C_DEFAULT:g}")
             return None
         if (detail := place.impossible(best.time_ms)) is not None:

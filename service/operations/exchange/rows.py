@@ -19,7 +19,7 @@ from tilewright.kernels.problem import Problem
 from tilewright.kernels.space import Configuration
 from tilewright.service.operations.exchange.document import TrialPart
 from tilewright.service.operations.jobs.record_trial import hash_with_source
-from tilewright.service.operations.registry import add_sources
+from tilewright.service.operations.registry import add_sources, known_sources
 from tilewright.service.store import models
 from tilewright.tuner.devices.device import DeviceModel, Environment
 
@@ -78,7 +78,7 @@ def kernel_row(session: Session, kernel: Kernel) -> KernelRow:
     added = insert_new(models.Kernel).values(name=kernel.name, declaration=kernel.declaration)
     session.execute(added.on_conflict_do_nothing())
     kernel_id = session.scalars(select(models.Kernel.id).where(there)).one()
-    add_sources(session, kernel, kernel_id)
+    add_sources(session, kernel, kernel_id, known_sources(session, [kernel_id]))
     table = models.KernelVariant
     rows = session.execute(select(table.name, table.source_hash, table.id).where(table.kernel_id == kernel_id))
     return KernelRow(kernel_id, {(name, source_hash): row_id for name, source_hash, row_id in rows})
@@ -154,7 +154,7 @@ def problem_ids(session: Session, problems: Mapping[str, tuple[int, Problem]]) -
         {
             "hash": problem.hash,
             "kernel_id": kernel_id,
-            "shape": dict(problem.shape),
+            "shape": problem.stated_shape,
             "dtype": problem.dtype,
             "options": dict(problem.options),
         }

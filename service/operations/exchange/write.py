@@ -42,7 +42,7 @@ class Addition:
     trials: Sequence[NewTrial]
     best: NewBest | None
     variant_ids: Mapping[Source, int]
-    work: tuple[int, int]
+    work: tuple[int | None, int | None]
     result: Mapping[str, Any]
 
 
@@ -149,8 +149,8 @@ def _trial(trial: NewTrial, addition: Addition, place: int) -> dict[str, Any]:
         "configuration_hash": trial.hash,
         "ranking_l2": part.l2,
         "time_ms": part.time_ms,
-        "gflops": None if part.time_ms is None else flops / part.time_ms / 1e6,
-        "gb_per_s": None if part.time_ms is None else bytes_moved / part.time_ms / 1e6,
+        "gflops": None if part.time_ms is None or flops is None else flops / part.time_ms / 1e6,
+        "gb_per_s": None if part.time_ms is None or bytes_moved is None else bytes_moved / part.time_ms / 1e6,
     }
 
 

@@ -15,6 +15,7 @@ from sqlalchemy.orm import Session
 
 from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.problem import Problem
+from tilewright.kernels.space import Configuration
 from tilewright.service.errors import ConflictError
 from tilewright.service.operations.answers import JobAnswer, ProblemAnswer
 from tilewright.service.operations.caller import acting
@@ -38,6 +39,7 @@ _ASKED = (
     "sampler",
     "seed",
     "variants",
+    "starts",
     "budget_trials",
     "budget_seconds",
     "budget_target_ms",
@@ -55,6 +57,7 @@ class AcceptedRequest:
     problem: Problem
     model: models.DeviceModel
     device: models.Device | None
+    starts: tuple[Configuration, ...] = ()
 
     @property
     def queue(self) -> str:
@@ -72,7 +75,7 @@ class AcceptedRequest:
             request.budget.model_dump(),
             [request.compiler, request.sampler, request.seed],
         ]
-        return sha256(work)
+        return sha256([*work, [str(start) for start in self.starts]] if self.starts else work)
 
 
 def sha256(value: object) -> str:
@@ -141,6 +144,7 @@ def _values(accepted: AcceptedRequest, coalesce_hash: str) -> dict[str, Any]:
         "sampler": request.sampler,
         "seed": request.seed,
         "variants": request.variants,
+        "starts": [start.as_json() for start in accepted.starts] or None,
         "budget_trials": request.budget.trials,
         "budget_seconds": request.budget.seconds,
         "budget_target_ms": request.budget.target_ms,
@@ -152,8 +156,6 @@ def _values(accepted: AcceptedRequest, coalesce_hash: str) -> dict[str, Any]:
 
 def _answer(accepted: AcceptedRequest, row: Any) -> JobAnswer:
     """The new job's answer, without reading the problem's and the device's rows."""
-    axes, problem = accepted.kernel.axes, accepted.problem
-    shape = {axis: problem.shape[axis] for axis in axes}
-    answer = ProblemAnswer(kernel=problem.kernel, shape=shape, dtype=problem.dtype, options=dict(problem.options))
-    device = accepted.device.uuid if accepted.device else None
-    return answer_of(row, answer, accepted.model.slug, device, best_ms=None)
+    problem = accepted.problem
+    answer = ProblemAnswer.model_validate(problem.as_json())
+    return answer_of(row, answer, accepted.model.slug, accepted.device, best_ms=None)

@@ -14,6 +14,7 @@ from sqlalchemy.orm import Session, joinedload
 from tilewright.service.errors import ConflictError, InvalidRequestError, NotFoundError
 from tilewright.service.operations.access.ownership import check_owner
 from tilewright.service.operations.answers import JobAnswer, Page, ProblemAnswer, TrialAnswer
+from tilewright.service.operations.jobs.search import matches
 from tilewright.service.operations.pages import cursor_of, invalid_cursor, row_id_of
 from tilewright.service.operations.registry import problem_answer
 from tilewright.service.operations.webhooks.webhooks import announce
@@ -47,19 +48,42 @@ def job_at_revision(session: Session, job_id: uuid.UUID) -> tuple[JobAnswer, mod
     return _answers(session, rows)[0], rows[0]
 
 
-def jobs(session: Session, *, state: str | None = None, limit: int = 50, cursor: str | None = None) -> Page[JobAnswer]:
+def jobs(
+    session: Session, *, state: str | None = None, search: str | None = None, limit: int = 50, cursor: str | None = None
+) -> Page[JobAnswer]:
     """One page of jobs, newest first; raises InvalidRequestError for an unknown state or cursor."""
+    conditions = _conditions(state, search)
+    if cursor is not None:
+        conditions.append(models.TuningJob.id < _job_id_of(cursor))
+    rows = _rows(session, and_(True, *conditions), limit + 1)  # noqa: FBT003 - SQL's TRUE
+    more = _cursor_of_job(rows[limit - 1].id) if len(rows) > limit else None
+    return Page(items=_answers(session, rows[:limit]), next_cursor=more)
+
+
+def shown_jobs(
+    session: Session,
+    *,
+    state: str | None,
+    search: str | None,
+    ordering: Sequence[ColumnElement[Any]],
+    limit: int,
+    skip: int,
+) -> list[JobAnswer]:
+    """Jobs as a person reads them: in the order of `search.ordering`; raises InvalidRequestError like `jobs`."""
+    conditions = _conditions(state, search)
+    return _answers(session, _rows(session, and_(True, *conditions), limit, ordering, skip))  # noqa: FBT003 - SQL's TRUE
+
+
+def _conditions(state: str | None, search: str | None) -> list[ColumnElement[bool]]:
     conditions: list[ColumnElement[bool]] = []
     if state is not None:
         known = [known.value for known in JobState]
         if state not in known:
             raise InvalidRequestError("state", f"must be one of {', '.join(known)}.", known[0])
         conditions.append(models.TuningJob.state == JobState(state))
-    if cursor is not None:
-        conditions.append(models.TuningJob.id < _job_id_of(cursor))
-    rows = _rows(session, and_(True, *conditions), limit + 1)  # noqa: FBT003 - SQL's TRUE
-    more = _cursor_of_job(rows[limit - 1].id) if len(rows) > limit else None
-    return Page(items=_answers(session, rows[:limit]), next_cursor=more)
+    if search:
+        conditions.append(matches(search))
+    return conditions
 
 
 def cancel_job(session: Session, job_id: uuid.UUID) -> JobAnswer:
@@ -126,12 +150,19 @@ def trial_answer(row: models.Trial) -> TrialAnswer:
     return TrialAnswer(**copied | computed | {"outcome": row.outcome.value})
 
 
-def _rows(session: Session, condition: ColumnElement[bool], limit: int) -> Sequence[models.TuningJob]:
+def _rows(
+    session: Session,
+    condition: ColumnElement[bool],
+    limit: int,
+    ordering: Sequence[ColumnElement[Any]] = (models.TuningJob.id.desc(),),
+    skip: int = 0,
+) -> Sequence[models.TuningJob]:
     return session.scalars(
         select(models.TuningJob)
         .where(condition)
-        .order_by(models.TuningJob.id.desc())
+        .order_by(*ordering)
         .limit(limit)
+        .offset(skip)
         .options(
             joinedload(models.TuningJob.problem).joinedload(models.Problem.kernel),
             joinedload(models.TuningJob.device_model),
@@ -157,23 +188,28 @@ def _answers(session: Session, rows: Sequence[models.TuningJob]) -> list[JobAnsw
 
 def _answer(row: models.TuningJob, best_ms: float | None) -> JobAnswer:
     slug = row.device_model.slug if row.device_model else None
-    device = row.device.uuid if row.device else None
-    return answer_of(row, problem_answer(row.problem), slug, device, best_ms)
+    return answer_of(row, problem_answer(row.problem), slug, row.device, best_ms)
 
 
 def answer_of(
-    row: Any, problem: ProblemAnswer, device_model: str | None, device: str | None, best_ms: float | None
+    row: Any, problem: ProblemAnswer, device_model: str | None, device: models.Device | None, best_ms: float | None
 ) -> JobAnswer:
-    """The job as callers see it, from a row with COLUMNS and what its foreign keys refer to."""
+    """The job as callers see it, from a row with COLUMNS and what its foreign keys refer to.
+
+    `best_ms`: of its study's fastest trial; the winner of the job's own finals comes before it.
+    """
+    result = row.result or {}
     return JobAnswer(
         **{name: getattr(row, name) for name in _SAME},
         state=row.state.value,
         problem=problem,
         device_model=device_model,
-        device=device,
+        device=device.uuid if device else None,
+        device_place=f"{device.ordinal} of {device.host}" if device else None,
         budget={"trials": row.budget_trials, "seconds": row.budget_seconds, "target_ms": row.budget_target_ms},
-        best_ms=best_ms,
-        stopped_by=(row.result or {}).get("stopped_by"),
+        best_ms=(result.get("best") or {}).get("time_ms", best_ms),
+        gain_over_default=result.get("gain_over_default"),
+        stopped_by=result.get("stopped_by"),
     )
 
 

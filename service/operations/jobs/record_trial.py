@@ -18,6 +18,7 @@ from tilewright.kernels.problem import Problem
 from tilewright.kernels.space import Configuration
 from tilewright.service.operations.jobs.progress import count_trial
 from tilewright.service.store import models
+from tilewright.tuner import roofline
 from tilewright.tuner.outcome import Evaluation
 from tilewright.tuner.tune import Trial
 
@@ -108,6 +109,7 @@ def _measured(evaluation: Evaluation) -> dict[str, Any]:
         "shared_bytes": evaluation.resources.shared_bytes,
         "spill_bytes": evaluation.resources.spill_bytes,
         "occupancy": _finite(evaluation.resources.occupancy),
+        "pack_ms": _finite(evaluation.resources.pack_ms),
         "bound_ratio": _finite(evaluation.bound_ratio),
         "compile_ms": _finite(evaluation.compile_ms),
         "clock_mhz": evaluation.clock_mhz,
@@ -125,13 +127,8 @@ def _measured(evaluation: Evaluation) -> dict[str, Any]:
     return values
 
 
-def _rates(context: TrialContext, time_ms: float | None) -> dict[str, float]:
-    if time_ms is None:
-        return {}
-    return {
-        "gflops": context.kernel.flops(context.problem) / time_ms / 1e6,
-        "gb_per_s": context.kernel.bytes_moved(context.problem) / time_ms / 1e6,
-    }
+def _rates(context: TrialContext, time_ms: float | None) -> dict[str, float | None]:
+    return {} if time_ms is None else roofline.rates(context.kernel, context.problem, time_ms)
 
 
 def _finite(value: float | None) -> float | None:

@@ -12,12 +12,12 @@ from sqlalchemy.orm import Session
 
 from tilewright.kernels.errors import UnknownNameError
 from tilewright.kernels.kernel import Kernel
-from tilewright.kernels.problem import Problem
 from tilewright.service.errors import CeilingError, ConflictError, InvalidRequestError
 from tilewright.service.operations.answers import JobAnswer
 from tilewright.service.operations.caller import acting, ceilings
 from tilewright.service.operations.jobs.add import AcceptedRequest, join_or_add, open_job, sha256
 from tilewright.service.operations.jobs.jobs import OPEN, job
+from tilewright.service.operations.jobs.starts import checked_starts
 from tilewright.service.operations.registry import catalogue, has_device, limits_of, only_slug, problem_row
 from tilewright.service.operations.requests import JobRequest
 from tilewright.service.settings import settings
@@ -30,7 +30,9 @@ def request_job(session: Session, request: JobRequest, *, idempotency_key: str |
 
     Raises InvalidProblemError or InvalidRequestError naming the field, ConflictError for a key with another body.
     """
-    body_hash = sha256(request.model_dump(mode="json", exclude={"dry_run"}))
+    body_hash = sha256(
+        request.model_dump(mode="json", exclude={"dry_run"} if request.starts else {"dry_run", "starts"})
+    )
     known = _job_of_key(session, idempotency_key, body_hash)
     if known is not None:
         return job(session, known), False
@@ -105,9 +107,11 @@ def _accept(session: Session, request: JobRequest) -> AcceptedRequest:
             f"the arrays take {needed:,} bytes and {model.slug} has {model.memory_bytes:,}; choose a smaller shape.",
             example,
         )
-    _check_variants(kernel, problem, model, request.variants)
+    usable = [variant.name for variant in kernel.usable_variants(problem, limits_of(model))]
+    _check_variants(kernel, model, usable, request.variants)
+    starts = checked_starts(kernel, request.variants or usable, request.starts or ())
     _check_choices(model, request)
-    return AcceptedRequest(request, kernel, problem, model, device)
+    return AcceptedRequest(request, kernel, problem, model, device, starts)
 
 
 def _device(session: Session, request: JobRequest) -> tuple[models.DeviceModel, models.Device | None]:
@@ -150,9 +154,8 @@ def _a_device(session: Session) -> str | None:
 
 
 def _check_variants(
-    kernel: Kernel, problem: Problem, model: models.DeviceModel, variants: Sequence[str] | None
+    kernel: Kernel, model: models.DeviceModel, usable: Sequence[str], variants: Sequence[str] | None
 ) -> None:
-    usable = [variant.name for variant in kernel.usable_variants(problem, limits_of(model))]
     refused = [name for name in variants or () if name not in usable]
     if refused:
         raise InvalidRequestError(

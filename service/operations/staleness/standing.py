@@ -7,11 +7,11 @@ are those of the newest environment with the same compiler, since a job may choo
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, NamedTuple, TypeVar
 
-from sqlalchemy import ColumnElement, Select, and_, false, func, or_, select
+from sqlalchemy import ColumnElement, Select, Subquery, and_, false, func, or_, select, true
 from sqlalchemy.orm import InstrumentedAttribute, Session, aliased
 
 from tilewright.kernels.errors import InvalidProblemError
@@ -63,7 +63,7 @@ class StandingFacts:
 
     moved: tuple[StaleReason, ...]
     tried: frozenset[str]  # of `source_key`
-    space_by_source: Mapping[str, int]
+    space_by_source: Mapping[str, int] = field(hash=False)
 
     @classmethod
     def of(
@@ -73,9 +73,13 @@ class StandingFacts:
         reasons = tuple(reason for reason, holds in zip(_MOVED, moved, strict=True) if holds)
         return cls(reasons, frozenset(tried or ()), space_by_source or {})
 
-    def standing(self, kernel: Kernel, winner: models.KernelVariant | Source, usable: Iterable[Variant]) -> Standing:
-        """The standing today; `winner` is the measured source, `usable` the variants that the problem admits."""
-        keys = source_keys(kernel)
+    def standing(
+        self, keys: Mapping[str, str], winner: models.KernelVariant | Source, usable: Iterable[Variant]
+    ) -> Standing:
+        """The standing today, by the kernel's `source_keys`.
+
+        `winner` is the measured source, `usable` the variants that the problem admits.
+        """
         changed = keys.get(winner.name) != source_key(winner.name, winner.source_hash)
         unseen = (v.name for v in usable if keys[v.name] not in self.tried and self._may_hold(keys[v.name]))
         return Standing(((StaleReason.SOURCE,) if changed else ()) + self.moved, tuple(unseen))
@@ -148,28 +152,50 @@ def with_standing(query: Any) -> Any:
 
 def _with_environment_now(query: Select[Row]) -> Select[Row]:
     """Joins the winner's trial, and what the model's devices report: the newest of all, and of the same compiler."""
-    best, device, reported = models.BestConfiguration, models.Device, aliased(models.Environment)
-    newest = select(func.max(device.environment_id)).where(device.model_id == best.device_model_id)
+    best = models.BestConfiguration
+    return _with_reported(query.join(_winner, _winner.id == best.trial_id), best.device_model_id)
+
+
+def _with_reported(query: Select[Row], model_id: Any) -> Select[Row]:
+    device, reported = models.Device, aliased(models.Environment)
+    newest = select(func.max(device.environment_id).label("id")).where(device.model_id == model_id)
     peer = newest.join(reported, reported.id == device.environment_id).where(reported.compiler == _there.compiler)
-    return (
-        query.join(_winner, _winner.id == best.trial_id)
-        .outerjoin(_newest, _newest.id == newest.scalar_subquery())
-        .outerjoin(_peer, _peer.id == peer.scalar_subquery())
-    )
+    # Lateral, so that the database keeps what it has found for a model and a compiler: rows by the thousand share both.
+    now, like = newest.lateral("newest_reported"), peer.lateral("peer_reported")
+    query = query.outerjoin(now, true()).outerjoin(_newest, _newest.id == now.c.id)
+    return query.outerjoin(like, true()).outerjoin(_peer, _peer.id == like.c.id)
+
+
+def _environments_that_moved() -> Subquery:
+    """Every device model and environment with a current best, and `has_moved`: its devices now report another."""
+    best = models.BestConfiguration
+    pairs = select(best.device_model_id, best.environment_id).where(is_current()).distinct().subquery()
+    query = select(pairs, or_(*_MOVED.values()).label("has_moved")).join(_there, _there.id == pairs.c.environment_id)
+    return _with_reported(query, pairs.c.device_model_id).subquery()
 
 
 def only_stale(session: Session, query: Select[Row], *, wanted: bool = True) -> Select[Row]:
     """The query narrowed to stale best configurations, or to fresh ones; it must not join environments yet."""
-    known = current_sources(session)
+    joined, is_stale = with_staleness(session, query)
+    return joined.where(is_stale if wanted else ~is_stale)
+
+
+def with_staleness(session: Session, query: Select[Row]) -> tuple[Select[Row], ColumnElement[bool]]:
+    """The query with all joined that tells whether a best configuration is stale, and the condition that it is."""
+    known, moved = current_sources(session), _environments_that_moved()
     best, variant, kernel = models.BestConfiguration, aliased(models.KernelVariant), aliased(models.Kernel)
     changed = and_(kernel.name.in_([k.name for k in catalogue().kernels()]), variant.id.not_in(known))
-    stale = or_(changed, *_MOVED.values())
-    return (
-        _with_environment_now(query.join(_there, _there.id == best.environment_id))
+    joined = (
+        query.join(_there, _there.id == best.environment_id)
+        .join(_winner, _winner.id == best.trial_id)
         .join(variant, variant.id == _winner.kernel_variant_id)
         .join(kernel, kernel.id == variant.kernel_id)
-        .where(stale if wanted else ~stale)
+        .join(
+            moved,
+            and_(moved.c.device_model_id == best.device_model_id, moved.c.environment_id == best.environment_id),
+        )
     )
+    return joined, or_(changed, moved.c.has_moved)
 
 
 def perhaps_improvable(session: Session, query: Any) -> Any:
@@ -229,7 +255,7 @@ def standings(session: Session, ids: Sequence[int]) -> dict[int, Standing]:
         try:
             asked = kernel.problem(problem.shape, problem.dtype, problem.options)
         except InvalidProblemError:  # the kernel has other axes or options now: nobody can ask for this any more
-            by_id[best_id] = seen.standing(kernel, winner, ())
+            by_id[best_id] = seen.standing(source_keys(kernel), winner, ())
         else:
-            by_id[best_id] = seen.standing(kernel, winner, kernel.usable_variants(asked, its_limits))
+            by_id[best_id] = seen.standing(source_keys(kernel), winner, kernel.usable_variants(asked, its_limits))
     return by_id

@@ -155,7 +155,7 @@ def _trial(row: models.Trial) -> Trial:
         warm=_timing("warm", row.warm_ms, row.warm_spread_ms, row.warm_samples_ms),
         cold=_timing("cold", row.cold_ms, row.cold_spread_ms, row.cold_samples_ms),
         ranking_l2=row.ranking_l2,
-        resources=Resources(row.registers, row.shared_bytes, row.spill_bytes, row.occupancy),
+        resources=Resources(row.registers, row.shared_bytes, row.spill_bytes, row.occupancy, row.pack_ms),
         bound_ratio=row.bound_ratio,
         compile_ms=row.compile_ms,
         clock_mhz=row.clock_mhz,

@@ -1,56 +1,73 @@
-"""A study's trials as charts need them: few columns of many rows, and the improvements of all of them."""
+"""A study's trials in short, as its page says them, and the conditions of a selection."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from sqlalchemy import ColumnElement, Integer, cast, func, or_, select
-from sqlalchemy.orm import Session
+from sqlalchemy import ColumnElement, Integer, cast, func, select
+from sqlalchemy.orm import InstrumentedAttribute, Session
 
 from tilewright.service.operations.answers import JobAnswer
 from tilewright.service.operations.jobs.jobs import OPEN, job
 from tilewright.service.operations.studies.rows import split_configuration
 from tilewright.service.store import models
 
-MAX_DRAWN = 1200
-"""Trials of one drawing: more would be slow to draw and no clearer."""
-
-MAX_FAILED = 60
-"""Of every kind of failure the first so many are drawn in any case: a rare one must not vanish from a sample."""
-
 TIME = "time"
-"""In a selection: the time in ms, beside the parameters."""
+"""In a selection and on an axis: the time in ms."""
+
+NAMED_COLUMNS: Mapping[str, InstrumentedAttribute[Any]] = {
+    TIME: models.Trial.time_ms,
+    "trial": models.Trial.number,
+    "gflops": models.Trial.gflops,
+    "registers": models.Trial.registers,
+    "spill_bytes": models.Trial.spill_bytes,
+    "shared_bytes": models.Trial.shared_bytes,
+    "occupancy": models.Trial.occupancy,
+    "compile_ms": models.Trial.compile_ms,
+    "bound_ratio": models.Trial.bound_ratio,
+}
+"""What a selection and an axis may name beside the parameters."""
 
 Selection = Mapping[str, tuple[float, float]]
 """Lowest and highest admitted value, by parameter."""
 
 
 @dataclass(frozen=True)
-class DrawnTrial:
-    """One trial; `spent_s` is what all trials up to it have taken."""
+class Improvement:
+    """A trial faster than all before it; `spent_s` is what all trials up to it have taken."""
 
     number: int
     spent_s: float
-    time_ms: float | None
-    outcome: str
+    time_ms: float
     variant: str
     values: Mapping[str, int]
 
 
 @dataclass(frozen=True)
-class StudyDrawing:
-    """The trials to draw (all, or the fastest, the first failures and an even sample), and every improvement."""
+class VariantTrials:
+    """How many trials of a variant there are, and the times between which the measured ones lie."""
 
-    trials: Sequence[DrawnTrial]
-    improvements: Sequence[DrawnTrial]
-    total: int
-    variants: Mapping[str, int]  # trials of each
+    trials: int
+    fastest_ms: float | None
+    slowest_ms: float | None
+
+
+@dataclass(frozen=True)
+class Search:
+    """A study's trials in short: the improvements, how far they reach, and each variant's part."""
+
+    improvements: Sequence[Improvement]
+    last_number: int
+    spent_s: float
+    variants: Mapping[str, VariantTrials]
 
     @property
-    def is_sample(self) -> bool:
-        """Whether some trials are not drawn."""
-        return len(self.trials) < self.total
+    def extent_ms(self) -> list[float]:
+        """The fastest and the slowest time; empty while nothing is measured."""
+        times = [time for of in self.variants.values() for time in (of.fastest_ms, of.slowest_ms) if time is not None]
+        return [min(times), max(times)] if times else []
 
 
 @dataclass(frozen=True)
@@ -61,62 +78,61 @@ class Fastest:
     time_ms: float | None
 
 
-def drawing(session: Session, study_id: int) -> StudyDrawing:
-    """The trials to draw of a study; empty for one without trials."""
+def search(session: Session, study_id: int) -> Search | None:
+    """A study's trials in short; None for one without trials."""
+    table, variant = models.Trial, models.KernelVariant
+    counted = session.execute(
+        select(
+            variant.name,
+            func.count().label("trials"),
+            func.min(table.time_ms),
+            func.max(table.time_ms),
+            func.max(table.number),
+            func.sum(table.wall_s),
+        )
+        .join(variant, table.kernel_variant_id == variant.id)
+        .where(table.study_id == study_id)
+        .group_by(variant.name)
+        .order_by(variant.name)
+    ).all()
+    if not counted:
+        return None
+    return Search(
+        improvements=_improvements(session, study_id),
+        last_number=max(row[4] for row in counted),
+        spent_s=sum(row[5] for row in counted),
+        variants={row[0]: VariantTrials(*row[1:4]) for row in counted},
+    )
+
+
+def _improvements(session: Session, study_id: int) -> list[Improvement]:
     table = models.Trial
+    so_far: dict[str, Any] = {"order_by": table.number, "rows": (None, 0)}  # the same for both: sorted once
     numbered = (
         select(
-            table.id,
             table.number,
             table.time_ms,
-            table.outcome,
-            table.configuration,
-            func.sum(table.wall_s).over(order_by=table.number).label("spent_s"),
-            func.row_number().over(order_by=table.time_ms.asc().nulls_last()).label("rank"),
-            func.row_number().over(partition_by=table.outcome, order_by=table.number).label("place"),
-            func.min(table.time_ms).over(order_by=table.number, rows=(None, -1)).label("best_before_ms"),
-            func.count().over().label("total"),
+            func.sum(table.wall_s).over(**so_far).label("spent_s"),
+            func.min(table.time_ms).over(**so_far).label("best_ms"),
         )
         .where(table.study_id == study_id)
         .subquery()
     )
-    columns = numbered.c
-    improved = columns.time_ms.is_not(None) & or_(
-        columns.best_before_ms.is_(None), columns.time_ms < columns.best_before_ms
-    )
-    step = 1 + columns.total // (MAX_DRAWN // 3)
-    drawn = or_(
-        columns.total <= MAX_DRAWN,
-        columns.rank <= MAX_DRAWN // 3,
-        columns.number % step == 0,
-        columns.time_ms.is_(None) & (columns.place <= MAX_FAILED),
-    )
+    fastest = select(numbered).where(numbered.c.time_ms == numbered.c.best_ms)
+    reached: dict[float, Any] = {}
+    for row in session.execute(fastest.order_by(numbered.c.number)):
+        reached.setdefault(row.time_ms, row)  # a later trial of the same time improves nothing
+    spent_s = {row.number: row.spent_s for row in reached.values()}
+    # Read apart: carried through the windows, the configurations of all trials would be most of the work.
     rows = session.execute(
-        select(numbered, improved.label("improved"), drawn.label("drawn"))
-        .where(or_(drawn, improved))
-        .order_by(columns.number)
-    ).all()
-    made = [
-        (
-            DrawnTrial(
-                row.number, row.spent_s or 0.0, row.time_ms, row.outcome.value, *split_configuration(row.configuration)
-            ),
-            row,
-        )
+        select(table.number, table.time_ms, table.configuration)
+        .where(table.study_id == study_id, table.number.in_(spent_s))
+        .order_by(table.number)
+    )
+    return [
+        Improvement(row.number, spent_s[row.number], row.time_ms, *split_configuration(row.configuration))
         for row in rows
     ]
-    counted = session.execute(
-        select(models.KernelVariant.name, func.count().label("trials"))
-        .join(table, table.kernel_variant_id == models.KernelVariant.id)
-        .where(table.study_id == study_id)
-        .group_by(models.KernelVariant.name)
-    )
-    return StudyDrawing(
-        trials=[trial for trial, row in made if row.drawn],
-        improvements=[trial for trial, row in made if row.improved],
-        total=rows[0].total if rows else 0,
-        variants={row.name: row.trials for row in counted},
-    )
 
 
 def fastest_by(session: Session, study_id: int, variant: str, parameters: Sequence[str]) -> list[Fastest]:
@@ -142,9 +158,18 @@ def selected(selection: Selection, variant: str | None) -> list[ColumnElement[bo
     if variant is not None:
         conditions.append(table.configuration["variant"].astext == variant)
     for name, (low, high) in selection.items():
-        column = table.time_ms if name == TIME else cast(table.configuration[name].astext, Integer)
+        named = NAMED_COLUMNS.get(name)
+        column = cast(table.configuration[name].astext, Integer) if named is None else named
         conditions.append(column.between(low, high))
     return conditions
+
+
+def failed_job(session: Session, study_id: int) -> JobAnswer | None:
+    """The newest job of the study, where that failed."""
+    table = models.TuningJob
+    query = select(table.id, table.state).where(table.study_id == study_id).order_by(table.created_at.desc()).limit(1)
+    newest = session.execute(query).one_or_none()
+    return job(session, newest.id) if newest and newest.state == models.JobState.FAILED else None
 
 
 def open_jobs(session: Session, study_id: int) -> list[JobAnswer]:

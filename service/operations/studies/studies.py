@@ -4,20 +4,49 @@ from __future__ import annotations
 
 import uuid
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
-from typing import Literal
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
-from sqlalchemy import ColumnElement, Select, func, or_, select
+from sqlalchemy import ColumnElement, Select, Text, and_, case, cast, func, or_, select
 from sqlalchemy.orm import Session, defer, joinedload
 
 from tilewright.service.errors import NotFoundError
 from tilewright.service.operations.answers import Answer, Page, StudyAnswer, TrialAnswer
 from tilewright.service.operations.jobs.jobs import trial_answer
-from tilewright.service.operations.pages import MAX_ROW_ID, cursor_of, row_id_of
+from tilewright.service.operations.pages import MAX_ROW_ID, cursor_of, ordering, row_id_of
 from tilewright.service.operations.registry import environment_answer, problem_answer
+from tilewright.service.operations.shape_filter import in_order
+from tilewright.service.operations.staleness.standing import is_current
 from tilewright.service.store import models
 
-Order = Literal["fastest", "newest"]
+Order = str
+"""`fastest`, `newest`, or one of TRIAL_COLUMNS, with - in front for downwards."""
+
+SHORT_ORDERS = {"fastest": "time", "newest": "-trial"}
+TRIAL_COLUMNS: Mapping[str, bool] = {
+    "time": False,
+    "trial": True,
+    "configuration": False,
+    "outcome": False,
+    "spread": False,
+    "rate": True,
+    "traffic": True,
+    "registers": False,
+    "shared": False,
+    "occupancy": True,
+}
+"""By what trials can be sorted, and whether the greatest values are of most interest."""
+
+
+STUDY_COLUMNS: Mapping[str, bool] = {
+    "started": True,
+    "problem": False,
+    "trials": True,
+    "failed": True,
+    "best": False,
+    "environment": True,
+}
+"""By what studies can be sorted, and whether the greatest values are of most interest."""
 
 
 def study(session: Session, study_id: int) -> StudyAnswer:
@@ -39,11 +68,7 @@ def studies(
     cursor: str | None = None,
 ) -> Page[StudyAnswer]:
     """One page of studies, newest first; unknown names give an empty page."""
-    query = _with_relations().order_by(models.Study.id.desc()).limit(limit + 1)
-    if kernel is not None:
-        query = query.where(models.Study.problem.has(models.Problem.kernel.has(models.Kernel.name == kernel)))
-    if device_model is not None:
-        query = query.where(models.Study.device_model.has(models.DeviceModel.slug == device_model))
+    query = _narrowed(_with_relations(), kernel, device_model).order_by(models.Study.id.desc()).limit(limit + 1)
     if cursor is not None:
         query = query.where(models.Study.id < row_id_of(cursor))
     rows = session.scalars(query).all()
@@ -51,6 +76,58 @@ def studies(
         items=_answers(session, rows[:limit]),
         next_cursor=cursor_of(rows[limit - 1].id) if len(rows) > limit else None,
     )
+
+
+def shown_studies(
+    session: Session, *, kernel: str | None, device_model: str | None, order: str, limit: int
+) -> list[StudyAnswer]:
+    """Studies as a person reads them: in that order, one of STUDY_COLUMNS with - in front for downwards."""
+    study, trial, problem, environment = models.Study, models.Trial, models.Problem, models.Environment
+    own = select(func.count()).select_from(trial).where(trial.study_id == study.id).correlate(study)
+    fastest_ms = own.with_only_columns(func.min(trial.time_ms))
+    columns: dict[str, list[Any]] = {
+        "started": [study.id],
+        "problem": in_order(models.Kernel.name, problem.shape, problem.dtype),
+        "trials": [own.scalar_subquery()],
+        "failed": [own.where(trial.time_ms.is_(None)).scalar_subquery()],
+        "best": [func.coalesce(_settled_ms(), fastest_ms.scalar_subquery())],
+        "environment": [environment.driver, environment.toolkit, environment.compiler_version],
+    }
+    column = order.removeprefix("-")
+    query = _narrowed(_with_relations(), kernel, device_model)
+    if column == "problem":
+        query = query.join(problem, problem.id == study.problem_id)
+        query = query.join(models.Kernel, models.Kernel.id == problem.kernel_id)
+    if column == "environment":
+        query = query.join(environment, environment.id == study.environment_id)
+    query = query.order_by(*ordering(columns[column], order), study.id.desc()).limit(limit)
+    return _answers(session, session.scalars(query).all())
+
+
+def _settled_ms() -> ColumnElement[Any]:
+    """The time of the settled winner of a study that a query reads; null where it has none."""
+    best, study = models.BestConfiguration, models.Study
+    is_own = and_(
+        best.problem_id == study.problem_id,
+        best.device_model_id == study.device_model_id,
+        best.environment_id == study.environment_id,
+    )
+    return select(best.time_ms).where(is_own, is_current()).correlate(study).limit(1).scalar_subquery()
+
+
+def count_studies(session: Session, *, kernel: str | None, device_model: str | None) -> int:
+    """How many studies there are of this kernel and device model, where given."""
+    count: int = session.scalars(_narrowed(select(func.count(models.Study.id)), kernel, device_model)).one()
+    return count
+
+
+def _narrowed(query: Select[Any], kernel: str | None, device_model: str | None) -> Select[Any]:
+    if kernel is not None:
+        query = query.where(models.Study.problem.has(models.Problem.kernel.has(models.Kernel.name == kernel)))
+    if device_model is not None:
+        model = select(models.DeviceModel.id).where(models.DeviceModel.slug == device_model)
+        query = query.where(models.Study.device_model_id == model.scalar_subquery())
+    return query
 
 
 def shown_trials(
@@ -63,33 +140,39 @@ def shown_trials(
     skip: int = 0,
     where: Sequence[ColumnElement[bool]] = (),
 ) -> list[TrialAnswer]:
-    """Trials of a study or of a job as a person reads them: fastest or newest first; failed ones have no time."""
+    """Trials of a study or of a job as a person reads them, in that order; those without a value come last."""
     table = models.Trial
     query = select(table).options(defer(table.warm_samples_ms), defer(table.cold_samples_ms)).where(*where)
     if study_id is not None:
         query = query.where(table.study_id == study_id)
     if job_id is not None:
         query = query.where(table.job_id == job_id)
-    ordering = (table.time_ms.asc().nulls_last(), table.id) if order == "fastest" else (table.id.desc(),)
-    return [trial_answer(row) for row in session.scalars(query.order_by(*ordering).limit(limit).offset(skip))]
+    ordered = query.order_by(*_ordering(SHORT_ORDERS.get(order, order))).limit(limit).offset(skip)
+    return [trial_answer(row) for row in session.scalars(ordered)]
+
+
+def _ordering(order: str) -> list[Any]:
+    table = models.Trial
+    spread_ms = case((table.ranking_l2 == "cold", table.cold_spread_ms), else_=table.warm_spread_ms)
+    columns: dict[str, list[Any]] = {
+        "time": [table.time_ms],
+        "trial": [table.id],
+        "configuration": [table.configuration],
+        "outcome": [cast(table.outcome, Text)],
+        "spread": [spread_ms / func.nullif(table.time_ms, 0)],
+        "rate": [table.gflops],
+        "traffic": [table.gb_per_s],
+        "registers": [table.registers, table.spill_bytes],
+        "shared": [table.shared_bytes],
+        "occupancy": [table.occupancy],
+    }
+    return [*ordering(columns[order.removeprefix("-")], order), table.id]
 
 
 def count_trials(session: Session, study_id: int, where: Sequence[ColumnElement[bool]]) -> int:
     """How many trials of the study fulfil the conditions."""
     query = select(func.count()).select_from(models.Trial).where(models.Trial.study_id == study_id, *where)
     return session.scalars(query).one()
-
-
-def trial(session: Session, study_id: int, number: int) -> tuple[TrialAnswer, str, str] | None:
-    """One trial with the hash and text of its source; None where the study has no such trial."""
-    if not (0 <= number <= MAX_ROW_ID and 0 < study_id <= MAX_ROW_ID):
-        return None
-    table = models.Trial
-    query = select(table).where(table.study_id == study_id, table.number == number)
-    row = session.scalars(query.options(joinedload(table.kernel_variant))).one_or_none()
-    if row is None:
-        return None
-    return trial_answer(row), row.kernel_variant.source_hash, row.kernel_variant.source
 
 
 class JobTrials(Answer):
@@ -143,20 +226,21 @@ def _with_relations() -> Select[models.Study]:
 
 
 def _answers(session: Session, rows: Iterable[models.Study]) -> list[StudyAnswer]:
-    """The answers, with all trials counted in one query."""
+    """The answers, with all trials counted in one query and the settled winners read in another."""
     studies_asked = list(rows)
     outcomes: dict[int, dict[str, int]] = defaultdict(dict)
-    best_ms: dict[int, float] = {}
+    fastest_ms: dict[int, float] = {}
     counted = session.execute(
         select(models.Trial.study_id, models.Trial.outcome, func.count(), func.min(models.Trial.time_ms))
         .where(models.Trial.study_id.in_([row.id for row in studies_asked]))
         .group_by(models.Trial.study_id, models.Trial.outcome)
         .order_by(models.Trial.study_id, models.Trial.outcome)
     )
-    for study_id, outcome, count, fastest_ms in counted:
+    for study_id, outcome, count, time_ms in counted:
         outcomes[study_id][str(outcome)] = count
-        if fastest_ms is not None:
-            best_ms[study_id] = fastest_ms
+        if time_ms is not None:
+            fastest_ms[study_id] = time_ms
+    winners = _winners(session, [row.id for row in studies_asked])
     return [
         StudyAnswer(
             id=row.id,
@@ -166,8 +250,24 @@ def _answers(session: Session, rows: Iterable[models.Study]) -> list[StudyAnswer
             space_size=row.space_size,
             trials=sum(outcomes[row.id].values()),
             outcomes=outcomes[row.id],
-            best_ms=best_ms.get(row.id),
+            best_ms=winners[row.id][1] if row.id in winners else fastest_ms.get(row.id),
+            best_trial=winners[row.id][0] if row.id in winners else None,
+            fastest_ms=fastest_ms.get(row.id),
             created_at=row.created_at,
         )
         for row in studies_asked
     ]
+
+
+def _winners(session: Session, ids: Sequence[int]) -> dict[int, tuple[int, float]]:
+    """Number and time of each study's settled winner that stands, by study."""
+    best, study = models.BestConfiguration, models.Study
+    own = and_(
+        best.problem_id == study.problem_id,
+        best.device_model_id == study.device_model_id,
+        best.environment_id == study.environment_id,
+        is_current(),
+    )
+    query = select(study.id, models.Trial.number, best.time_ms).join(best, own).join(best.trial)
+    found = session.execute(query.where(study.id.in_(ids)))
+    return {study_id: (number, time_ms) for study_id, number, time_ms in found}

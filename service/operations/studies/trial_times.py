@@ -6,10 +6,14 @@ from tilewright.service.store import models
 from tilewright.tuner.statistics import Interval, median_interval
 
 
+def kept_samples(row: models.Trial) -> list[float]:
+    """The single times, in ms, behind the time that ranks; empty where they are not kept."""
+    return (row.cold_samples_ms if row.ranking_l2 == "cold" else row.warm_samples_ms) or []
+
+
 def ranking_samples(row: models.Trial) -> list[float]:
     """The single times, in ms, behind the time that ranks; that time alone where they are not kept."""
-    samples = row.cold_samples_ms if row.ranking_l2 == "cold" else row.warm_samples_ms
-    return samples or ([] if row.time_ms is None else [row.time_ms])
+    return kept_samples(row) or ([] if row.time_ms is None else [row.time_ms])
 
 
 def ranking_interval(row: models.Trial) -> Interval:

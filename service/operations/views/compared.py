@@ -39,6 +39,9 @@ class ComparedRow(Answer):
     verdict: str = Field(description="better, same, worse: b against a; missing in a, missing in b.")
     speedup: float | None
     threshold: float | None = Field(description="The part by which the times must differ not to count as noise.")
+    interval: tuple[float, float] | None = Field(
+        None, description="Of the speedup, as wide as the noise: it holds 1 where the verdict is `same`."
+    )
     a_ms: float | None
     b_ms: float | None
     a_result: int | None
@@ -216,4 +219,8 @@ def _studies(session: Session, rows: Sequence[dict[str, Any]]) -> dict[int | Non
 def _row(row: dict[str, Any], problems: dict[int, ProblemAnswer], studies: dict[int | None, int]) -> ComparedRow:
     known = {name: value for name, value in row.items() if name not in ("problem_id", "totals")}
     a_study, b_study = (studies.get(row[f"{side}_result"]) for side in ("a", "b"))
-    return ComparedRow(problem=problems[row["problem_id"]], **known, a_study=a_study, b_study=b_study)
+    speedup, noise = row["speedup"], row["threshold"]
+    interval = None if speedup is None else (speedup / (1 + noise), speedup * (1 + noise))
+    return ComparedRow(
+        problem=problems[row["problem_id"]], **known, interval=interval, a_study=a_study, b_study=b_study
+    )

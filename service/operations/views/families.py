@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from sqlalchemy import ColumnElement, Integer, and_, case, cast, func, literal, or_
+from sqlalchemy import ColumnElement, Integer, Text, and_, case, cast, func, literal, or_
+from sqlalchemy.dialects.postgresql import ARRAY, JSONB
 
 from tilewright.service.store import models
 
-FAMILIES = ("Llama-3-8B", "ResNet-50", "square", "odd sizes", "few rows", "other")
+FAMILIES = ("batches and views", "Llama-3-8B", "ResNet-50", "square", "odd sizes", "few rows", "other")
 """In order of precedence: the first that fits is a shape's family."""
 
 FEW_ROWS = 64
@@ -34,7 +35,8 @@ def family(axes: Sequence[str]) -> ColumnElement[str]:
             (_layers(sizes, RESNET), "ResNet-50"),
             *whens,
         ]
-    return case(*whens, else_="other")
+    has_more = models.Problem.shape.op("-", return_type=JSONB())(cast(list(axes), ARRAY(Text))) != {}
+    return case((has_more, "batches and views"), *whens, else_="other")
 
 
 def _layers(sizes: Mapping[str, ColumnElement[int]], layers: Sequence[tuple[int, int]]) -> ColumnElement[bool]:

@@ -2,259 +2,203 @@
 
 from __future__ import annotations
 
+import base64
+import binascii
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from datetime import datetime
-from uuid import UUID
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
 
 from pydantic import Field
-from sqlalchemy import ColumnElement, Select, func, select
-from sqlalchemy.dialects.postgresql import distinct_on
-from sqlalchemy.orm import Session, aliased, joinedload
+from sqlalchemy import CTE, BigInteger, ColumnElement, Float, Select, case, cast, func, literal, select
+from sqlalchemy.dialects.postgresql import aggregate_order_by
+from sqlalchemy.orm import Session
 
-from tilewright.kernels.errors import InvalidProblemError
-from tilewright.kernels.problem import Limits, OptionValue
-from tilewright.kernels.space import Configuration
-from tilewright.service.operations.answers import Answer, Match, Page, ProblemAnswer
-from tilewright.service.operations.best.answer import BestQuery
-from tilewright.service.operations.best.results import ResultAnswer, current_results, result_answers, with_relations
+from tilewright.kernels.problem import OptionValue
+from tilewright.service.operations.answers import Page
+from tilewright.service.operations.best_cache.memory import BestMemory
 from tilewright.service.operations.catalog import kernel as kernel_declared
-from tilewright.service.operations.pages import cursor_of, row_id_of
-from tilewright.service.operations.registry import catalogue, limits_of, problem_answer
-from tilewright.service.operations.staleness.standing import is_current
+from tilewright.service.operations.pages import invalid_cursor
+from tilewright.service.operations.shape_filter import of_shape
+from tilewright.service.operations.views.cells import CellStatus, has_status, known_cells
 from tilewright.service.operations.views.families import family
+from tilewright.service.operations.views.matrix_rows import ProblemRow, problem_rows
+from tilewright.service.operations.views.summary import ModelSummary, summaries, summary_of
 from tilewright.service.store import models
-from tilewright.service.store.models import JobState
 
-MAX_FAILED = 20
-"""The most problems without a best, whose newest job failed, that come first on the first page."""
+_CURSOR = re.compile(r"(-?[0-9a-fx.p+-]{1,40}|inf) ([0-9]{1,10})")
 
 
-class FailureAnswer(Answer):
-    """The newest failed job of a pair that has no best configuration."""
+class Order(StrEnum):
+    """What the rows are sorted by, over all pages: newest first, smallest first, worst first, most requested first."""
 
-    job_id: UUID
-    study_id: int | None
-    error: str | None
-    finished_at: datetime | None
+    AGE = "age"
+    SIZE = "size"
+    RATIO = "ratio"
+    DEMAND = "demand"
 
 
-class CellAnswer(Answer):
-    """One problem on one device model; `match`: how `best` probably answers, told without asking it."""
+class Measure(StrEnum):
+    """What a cell's result is held against."""
 
-    device_model: str
-    match: Match
-    result: ResultAnswer | None
-    is_usable: bool = Field(
-        description="Whether the kernel still admits the configuration; if not, `best` answers with another."
+    LIBRARY = "library"
+    DEFAULT = "default"
+    ROOF = "roof"
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """What the rows are sorted by: an order, or with a device model the measure of its cells, worst first.
+
+    `is_reversed`: the other way round; rows without a value come last either way.
+    """
+
+    order: Order = Order.AGE
+    device_model: str | None = None
+    measure: Measure = Measure.LIBRARY
+    is_reversed: bool = False
+
+
+@dataclass(frozen=True)
+class MatrixFilter:
+    """Which problems of a kernel; `status` and the order count cells of `device_model` alone where it is given."""
+
+    dtype: str | None = None
+    options: Mapping[str, OptionValue] = field(default_factory=dict)
+    shape: str | None = None  # as `shape_filter.of_shape` reads it
+    family: str | None = None
+    status: CellStatus | None = None
+    device_model: str | None = None
+
+
+class MatrixPage(Page[ProblemRow]):
+    """One page of problems, how many there are in all, and what their cells amount to."""
+
+    total: int
+    models: list[ModelSummary] = Field(
+        description="Each device model with a result or a failed job; the filter by status does not narrow these."
     )
-    environments: int = Field(description="Environments that have a best; `result` is the newest one's.")
-    failure: FailureAnswer | None
-
-
-class ProblemRow(Answer):
-    """One problem with a cell for every device model."""
-
-    problem: ProblemAnswer
-    family: str
-    cells: list[CellAnswer]
 
 
 def matrix(
     session: Session,
     kernel_name: str,
+    chosen: MatrixFilter | None = None,
     *,
-    dtype: str | None = None,
-    options: Mapping[str, OptionValue] | None = None,
-    shape: Mapping[str, int] | None = None,
-    family_name: str | None = None,
+    ranking: Ranking | None = None,
     limit: int = 50,
     cursor: str | None = None,
-) -> Page[ProblemRow]:
-    """One page of problems, the last tuned first, with every device model's cell; raises NotFoundError."""
-    axes = kernel_declared(session, kernel_name).declaration["axes"]
+    only_known: bool = False,
+    memory: BestMemory | None = None,
+) -> MatrixPage:
+    """One page of problems with a cell for every device model; `only_known`: the chosen one, or those with results.
+
+    Raises NotFoundError for an unknown kernel, InvalidRequestError for a shape that cannot be read.
+    """
+    cells = _cells(session, kernel_name, chosen or MatrixFilter())
+    if cells is None:  # no worker has declared it yet
+        return MatrixPage(items=[], total=0, models=[])
+    axes, pairs, conditions = cells
+    ranked = _ranked(pairs, conditions, axes, ranking or Ranking())
+    place = (ranked.c.key, ranked.c.problem_id)
+    shown_first = select(*place).order_by(*place).limit(limit + 1)
+    part = (shown_first if cursor is None else shown_first.where(_is_after(ranked, cursor))).subquery("part")
+    in_order = (part.c.key, part.c.problem_id)
+    # One statement, so that the cells are found once: one row with the page, its total and the summary.
+    keys, ids, total, figures = session.execute(
+        select(
+            func.array_agg(aggregate_order_by(part.c.key, *in_order)),
+            func.array_agg(aggregate_order_by(part.c.problem_id, *in_order)),
+            select(func.count()).select_from(ranked).scalar_subquery(),
+            summary_of(pairs),
+        )
+    ).one()
+    more = _cursor_of(keys[limit - 1], ids[limit - 1]) if ids and len(ids) > limit else None
+    known, only = summaries(figures), chosen.device_model if chosen else None
+    shown = None if not only_known else [one.device_model for one in known] if only is None else [only]
+    rows = problem_rows(session, (ids or [])[:limit], family(axes), shown=shown, memory=memory)
+    return MatrixPage(items=rows, next_cursor=more, total=total, models=known)
+
+
+def _cells(
+    session: Session, kernel_name: str, chosen: MatrixFilter
+) -> tuple[list[str], CTE, list[ColumnElement[bool]]] | None:
+    """The kernel's axes, its cells, and the conditions on them; None where no worker has declared the kernel yet."""
+    axes: list[str] = kernel_declared(session, kernel_name).declaration["axes"]
+    shape = None if chosen.shape is None else of_shape(chosen.shape, axes)
     # Its id as a number, not a join: only so can the database tell a kernel of many results from one of few.
     kernel_id = session.scalar(select(models.Kernel.id).where(models.Kernel.name == kernel_name))
-    if kernel_id is None:  # no worker has declared it yet
-        return Page(items=[])
-    conditions = [models.Problem.kernel_id == kernel_id, *_wanted(dtype, options or {}, shape or {})]
-    shown = family(axes)
-    if family_name is not None:
-        conditions.append(shown == family_name)
-    query = _by_aggregate(conditions) if family_name is not None else _newest_first(conditions)
-    page_ids, more = _page(session, query, limit, cursor)
-    ids = [*(_failed(session, conditions) if cursor is None else ()), *page_ids]
-    return Page(items=_rows(session, list(dict.fromkeys(ids)), shown), next_cursor=more)
-
-
-def _wanted(
-    dtype: str | None, options: Mapping[str, OptionValue], shape: Mapping[str, int]
-) -> list[ColumnElement[bool]]:
+    if kernel_id is None:
+        return None
     problem = models.Problem
-    conditions: list[ColumnElement[bool]] = []
-    if dtype is not None:
-        conditions.append(problem.dtype == dtype)
-    if options:
-        conditions.append(problem.options.contains(dict(options)))
-    if shape:
-        conditions.append(problem.shape.contains(dict(shape)))
-    return conditions
+    wanted: list[ColumnElement[bool]] = [problem.kernel_id == kernel_id]
+    if chosen.dtype is not None:
+        wanted.append(problem.dtype == chosen.dtype)
+    if chosen.options:
+        wanted.append(problem.options.contains(dict(chosen.options)))
+    if shape is not None:
+        wanted.append(shape)
+    if chosen.family is not None:
+        wanted.append(family(axes) == chosen.family)
+    pairs = known_cells(session, wanted)
+    conditions = [] if chosen.status is None else [has_status(pairs, chosen.status)]
+    if chosen.status is not None and chosen.device_model is not None:
+        conditions.append(_is_of(pairs, chosen.device_model))
+    return axes, pairs, conditions
 
 
-def _newest_first(conditions: Sequence[ColumnElement[bool]]) -> Select[int, int]:
-    """Each problem with its newest current best, so that the database reads back from the newest and stops early."""
-    best, newer = models.BestConfiguration, aliased(models.BestConfiguration)
-    has_newer = select(newer.id).where(
-        newer.problem_id == best.problem_id, newer.id > best.id, newer.superseded_by_id.is_(None)
-    )
-    has_newer = has_newer.where(newer.retracted_at.is_(None)).correlate(best)
-    query = select(best.problem_id, best.id.label("newest")).join(best.problem).where(*conditions)
-    return query.where(is_current(), ~has_newer.exists())
+def _is_of(pairs: CTE, slug: str) -> ColumnElement[bool]:
+    model = select(models.DeviceModel.id).where(models.DeviceModel.slug == slug).scalar_subquery()
+    return pairs.c.device_model_id == model
 
 
-def _by_aggregate(conditions: Sequence[ColumnElement[bool]]) -> Select[int, int]:
-    """The same by aggregation, for a filter that few problems may pass: reading newest first would visit them all."""
-    best = models.BestConfiguration
-    query = select(best.problem_id, func.max(best.id).label("newest")).join(best.problem).where(*conditions)
-    query = query.where(is_current()).group_by(best.problem_id)
-    newest = query.subquery()
-    return select(newest.c.problem_id, newest.c.newest)
+def _ranked(pairs: CTE, conditions: Sequence[ColumnElement[bool]], axes: Sequence[str], ranking: Ranking) -> CTE:
+    """The problems of these cells, each with its `key`: the smallest comes first."""
+    problem = models.Problem
+    query: Select[tuple[object, ...]] = select(pairs.c.problem_id).where(*conditions).group_by(pairs.c.problem_id)
+    match ranking.order:
+        case _ if ranking.device_model is not None:
+            best = models.BestConfiguration
+            query = query.outerjoin(best, best.id == pairs.c.best_id)
+            measured = {
+                Measure.LIBRARY: pairs.c.ratio,
+                Measure.DEFAULT: best.default_ms / best.time_ms,
+                Measure.ROOF: best.roof_ratio,
+            }[ranking.measure]
+            key: ColumnElement[Any] = func.min(measured).filter(_is_of(pairs, ranking.device_model))
+        case Order.AGE:
+            key = -func.max(func.extract("epoch", pairs.c.at))
+        case Order.RATIO:
+            key = func.min(pairs.c.ratio)
+        case Order.SIZE:
+            sizes = [func.ln(func.greatest(cast(problem.shape[axis].astext, BigInteger), 1)) for axis in axes]
+            query = query.join(problem, problem.id == pairs.c.problem_id)
+            key = func.max(sum(sizes[1:], sizes[0]))
+        case Order.DEMAND:
+            demand = models.Demand
+            times = select(func.sum(demand.count)).join(problem, problem.hash == demand.problem_hash)
+            times = times.where(problem.id == pairs.c.problem_id).correlate(pairs)
+            key = -func.coalesce(times.scalar_subquery(), 0)
+    key = func.coalesce(cast(-key if ranking.is_reversed else key, Float), literal("Infinity").cast(Float))
+    return query.add_columns(key.label("key")).cte("ranked")
 
 
-def _page(session: Session, query: Select[int, int], limit: int, cursor: str | None) -> tuple[list[int], str | None]:
-    """Problems by their newest current best, and the cursor of the next page."""
-    newest = query.selected_columns.newest
-    if cursor is not None:
-        query = query.where(newest < row_id_of(cursor))
-    rows = session.execute(query.order_by(newest.desc()).limit(limit + 1)).all()
-    more = cursor_of(rows[limit - 1].newest) if len(rows) > limit else None
-    return [row.problem_id for row in rows[:limit]], more
-
-
-def _failed(session: Session, conditions: Sequence[ColumnElement[bool]]) -> list[int]:
-    """Problems whose job failed and that have no best, the newest job first."""
-    best, job = models.BestConfiguration, models.TuningJob
-    known = select(best.id).where(best.problem_id == job.problem_id, is_current())
-    query = select(job.problem_id).join(models.Problem, models.Problem.id == job.problem_id)
-    query = query.where(*conditions, job.state == JobState.FAILED, ~known.exists())
-    newest_first = query.group_by(job.problem_id).order_by(func.max(job.created_at).desc())
-    return list(session.scalars(newest_first.limit(MAX_FAILED)))
-
-
-def _rows(session: Session, ids: Sequence[int], shown: ColumnElement[str]) -> list[ProblemRow]:
-    problems = _problems(session, ids, shown)
-    results, failures = _results(session, ids), _failures(session, ids)
-    kinds = {row.slug: row.kind for row in session.execute(select(models.DeviceModel.slug, models.DeviceModel.kind))}
-    tuned = _tuned_models(session, [problem for problem, _ in problems.values()])
-    rows = []
-    for problem_id in ids:
-        problem, name = problems[problem_id]
-        alike = tuned.get(_alike(problem.dtype, problem.options), set())
-        cells = [
-            _cell(
-                slug, results.get((problem_id, slug), []), failures.get((problem_id, slug)), _else(slug, kinds, alike)
-            )
-            for slug in sorted(kinds, key=lambda slug: (kinds[slug] == "cpu", slug))
-        ]
-        rows.append(ProblemRow(problem=problem, family=name, cells=cells))
-    return rows
-
-
-def _tuned_models(session: Session, problems: Sequence[ProblemAnswer]) -> dict[str, set[str]]:
-    """The device models that have a best with a problem's dtype and options, for each such pair."""
-    best, problem, model = models.BestConfiguration, models.Problem, models.DeviceModel
-    models_by_kind: dict[str, set[str]] = {}
-    for example in {_alike(p.dtype, p.options): p for p in problems}.values():
-        own = select(best.id).join(problem, problem.id == best.problem_id).join(problem.kernel)
-        own = own.where(
-            models.Kernel.name == example.kernel, problem.dtype == example.dtype, problem.options == example.options
-        )
-        own = own.where(best.device_model_id == model.id, is_current())
-        first = own.limit(1).correlate(model).scalar_subquery()  # stops at the first, where EXISTS would join them all
-        models_by_kind[_alike(example.dtype, example.options)] = set(
-            session.scalars(select(model.slug).where(first.is_not(None)))
-        )
-    return models_by_kind
-
-
-def _alike(dtype: str, options: Mapping[str, OptionValue]) -> str:
-    return f"{dtype} {sorted(options.items())}"
-
-
-def _else(slug: str, kinds: Mapping[str, str], tuned_on: set[str]) -> Match:
-    """How `best` probably answers a problem without a best here, told without asking it."""
-    if slug in tuned_on:
-        return Match.NEAREST
-    return Match.TRANSFERRED if any(kinds[other] == kinds[slug] for other in tuned_on) else Match.DEFAULT
-
-
-@dataclass(frozen=True)
-class CellResult:
-    """A best configuration, and whether the kernel still admits it."""
-
-    result: ResultAnswer
-    is_usable: bool
-
-
-def _cell(slug: str, results: Sequence[CellResult], failure: FailureAnswer | None, otherwise: Match) -> CellAnswer:
-    own = [known for known in results if known.result.environment.origin is None] or results
-    newest = max(own, key=lambda known: known.result.verified_at, default=None)
-    return CellAnswer(
-        device_model=slug,
-        match=Match.EXACT if newest and newest.is_usable else otherwise,
-        result=newest.result if newest else None,
-        is_usable=newest is not None and newest.is_usable,
-        environments=len(results),
-        failure=None if newest else failure,
-    )
-
-
-def _problems(session: Session, ids: Sequence[int], shown: ColumnElement[str]) -> dict[int, tuple[ProblemAnswer, str]]:
-    query = select(models.Problem, shown).where(models.Problem.id.in_(ids)).options(joinedload(models.Problem.kernel))
-    return {row.id: (problem_answer(row), name) for row, name in session.execute(query)}
-
-
-def _results(session: Session, ids: Sequence[int]) -> dict[tuple[int, str], list[CellResult]]:
-    best = models.BestConfiguration
-    query = with_relations(current_results(select(best), None, None)).where(best.problem_id.in_(ids))
-    query = query.order_by(best.id.desc())  # of several verified at one moment the newest comes first
-    results: dict[tuple[int, str], list[CellResult]] = {}
-    rows = session.scalars(query).all()
-    limits = {row.device_model_id: limits_of(row.device_model) for row in rows}
-    for row, answer in zip(rows, result_answers(session, rows), strict=True):
-        known = CellResult(answer, _is_usable(row, limits[row.device_model_id]))
-        results.setdefault((row.problem_id, row.device_model.slug), []).append(known)
-    return results
-
-
-def _is_usable(row: models.BestConfiguration, limits: Limits) -> bool:
-    """Whether `best` could hand the configuration out: it is a member of the problem's space today."""
-    kernel = catalogue().by_name.get(row.problem.kernel.name)
-    if kernel is None:
-        return False
+def _is_after(ranked: CTE, cursor: str) -> ColumnElement[bool]:
     try:
-        problem = kernel.problem(row.problem.shape, row.problem.dtype, row.problem.options)
-    except InvalidProblemError:
-        return False  # of an option that the kernel no longer has
-    asked = BestQuery(kernel, problem, row.device_model.slug, limits)
-    return asked.is_member(Configuration.from_json(row.trial.configuration))
+        text = base64.urlsafe_b64decode(cursor.encode() + b"=" * (-len(cursor) % 4)).decode("ascii")
+    except (binascii.Error, UnicodeError):
+        raise invalid_cursor() from None
+    place = _CURSOR.fullmatch(text)
+    try:
+        key, problem_id = float.fromhex(place[1] if place else ""), int(place[2] if place else "")
+    except ValueError:
+        raise invalid_cursor() from None
+    return case((ranked.c.key == key, ranked.c.problem_id > problem_id), else_=ranked.c.key > key)
 
 
-def _failures(session: Session, ids: Sequence[int]) -> dict[tuple[int, str], FailureAnswer]:
-    job, model = models.TuningJob, models.DeviceModel
-    query = (
-        select(job.problem_id, model.slug, job.id, job.study_id, job.error, job.finished_at)
-        .join(model, model.id == job.device_model_id)
-        .where(job.problem_id.in_(ids), job.state == JobState.FAILED)
-        .ext(distinct_on(job.problem_id, model.slug))
-        .order_by(job.problem_id, model.slug, job.created_at.desc())
-    )
-    return {
-        (row.problem_id, row.slug): FailureAnswer(
-            job_id=row.id, study_id=row.study_id, error=row.error, finished_at=row.finished_at
-        )
-        for row in session.execute(query)
-    }
+def _cursor_of(key: float, problem_id: int) -> str:
+    return base64.urlsafe_b64encode(f"{key.hex()} {problem_id}".encode()).decode().rstrip("=")
 
 
 def newest_kernel(session: Session) -> str | None:

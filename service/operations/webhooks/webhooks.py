@@ -7,15 +7,16 @@ import secrets
 import uuid
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from typing import Any
 
 from pydantic import Field
-from sqlalchemy import String, func, select, type_coerce
+from sqlalchemy import String, Text, cast, func, select, type_coerce
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.orm import Session, joinedload
 
 from tilewright.service.errors import CeilingError, ConflictError, NotFoundError
 from tilewright.service.operations.answers import Answer, Page
-from tilewright.service.operations.pages import invalid_cursor
+from tilewright.service.operations.pages import invalid_cursor, ordering
 from tilewright.service.operations.requests import WebhookRequest
 from tilewright.service.operations.webhooks.url import check_url
 from tilewright.service.store import models
@@ -28,6 +29,10 @@ MAX_WEBHOOKS = 50
 SECRET_BYTES = 32
 MARK = "whsec_"
 """How secrets begin by the Standard Webhooks specification, whose libraries check our signatures."""
+
+
+ORDERS: Mapping[str, bool] = {"job": True, "state": False, "answer": False, "attempts": True, "next": True}
+"""By what a webhook's messages can be sorted, and whether the greatest values are of most interest."""
 
 
 class WebhookAnswer(Answer):
@@ -112,6 +117,22 @@ def deliveries(session: Session, name: str, *, limit: int = 50, cursor: str | No
     rows: Sequence[models.WebhookDelivery] = session.scalars(query.limit(limit + 1)).all()
     more = rows[limit - 1].id.hex if len(rows) > limit else None
     return Page(items=[_delivery_answer(row, name) for row in rows[:limit]], next_cursor=more)
+
+
+def shown_deliveries(session: Session, name: str, *, order: str, limit: int, skip: int) -> list[DeliveryAnswer]:
+    """The webhook's messages in that order, one of ORDERS with - in front for downwards; raises NotFoundError."""
+    table = models.WebhookDelivery
+    columns: dict[str, list[Any]] = {
+        "job": [table.id],
+        "state": [cast(table.state, Text)],
+        "answer": [table.status_code, table.error],
+        "attempts": [table.attempts],
+        "next": [func.coalesce(table.delivered_at, table.next_at)],
+    }
+    by = ordering(columns[order.removeprefix("-")], order)
+    query = select(table).where(table.webhook_id == _named(session, name).id).limit(limit).offset(skip)
+    rows = session.scalars(query.order_by(*by, table.id.desc()))
+    return [_delivery_answer(row, name) for row in rows]
 
 
 def troubled(session: Session, *, limit: int) -> list[DeliveryAnswer]:

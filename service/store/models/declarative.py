@@ -35,6 +35,7 @@ class Base(DeclarativeBase):
     type_annotation_map = {  # noqa: RUF012 - SQLAlchemy's own declaration
         datetime: DateTime(timezone=True),
         dict[str, Any]: JSONB,
+        list[dict[str, Any]]: JSONB(none_as_null=True),
         list[str]: ARRAY(String),
         list[float]: ARRAY(Double),
         float: Double,

@@ -92,6 +92,7 @@ class TuningJob(Base):
     sampler: Mapped[str] = mapped_column(server_default="tpe")
     seed: Mapped[int] = mapped_column(server_default="0")
     variants: Mapped[list[str] | None]
+    starts: Mapped[list[dict[str, Any]] | None]  # to try first: variant and parameters of each
     budget_trials: Mapped[int | None]
     budget_seconds: Mapped[float | None]
     budget_target_ms: Mapped[float | None]

@@ -65,6 +65,7 @@ class Trial(Base):
     shared_bytes: Mapped[int | None]
     spill_bytes: Mapped[int | None]
     occupancy: Mapped[float | None]
+    pack_ms: Mapped[float | None]  # of an operand, once; no part of a time
     bound_ratio: Mapped[float | None]
     compile_ms: Mapped[float | None]
     clock_mhz: Mapped[int | None]
@@ -105,8 +106,8 @@ class BestConfiguration(Base):
     ci_low_ms: Mapped[float]
     ci_high_ms: Mapped[float]
     l2: Mapped[str]
-    gflops: Mapped[float]
-    gb_per_s: Mapped[float]
+    gflops: Mapped[float | None]  # None: the kernel does not count its work
+    gb_per_s: Mapped[float | None]
     roof_ratio: Mapped[float | None]
     default_ms: Mapped[float | None]
     slowest_ms: Mapped[float | None]
@@ -129,3 +130,8 @@ class BestConfiguration(Base):
     problem: Mapped[Problem] = relationship(lazy="raise")
     device_model: Mapped[DeviceModel] = relationship(lazy="raise")
     environment: Mapped[Environment] = relationship(lazy="raise")
+
+    @property
+    def pack_ms(self) -> float | None:
+        """Of the trial, which must be loaded."""
+        return self.trial.pack_ms

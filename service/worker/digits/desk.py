@@ -20,9 +20,10 @@ from tilewright.service.operations.digits.post import channel_of
 from tilewright.service.store.changes import Changes
 from tilewright.service.worker.background import Background
 from tilewright.service.worker.digits.answers import DigitAnswers
+from tilewright.tuner.compile.compiler import default_compiler
 from tilewright.tuner.devices.device import Device
 from tilewright.tuner.devices.isolated.device import IsolatedDevice
-from tilewright.tuner.devices.local import DeviceEntry, DeviceSpec, default_compiler
+from tilewright.tuner.devices.local import DeviceEntry, DeviceSpec
 
 logger = logging.getLogger(__name__)
 

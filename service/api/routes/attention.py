@@ -1,0 +1,77 @@
+"""What needs attention: stale, regressed, improvable and slower results, failing jobs, untuned requests."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request, Response
+from pydantic import Field
+
+from tilewright.service.api.csv_pages import CSV_TOO, listed
+from tilewright.service.api.examples import FIELD_EXAMPLES as EXAMPLE
+from tilewright.service.api.openapi import refuses
+from tilewright.service.api.parameters import Query as QueryNames
+from tilewright.service.api.parameters import ResultQuery
+from tilewright.service.api.problems import BY_ERROR, CONFLICT, INVALID, UNAVAILABLE
+from tilewright.service.errors import CeilingError
+from tilewright.service.operations.answers import Page
+from tilewright.service.operations.demand.demand import TunedDemand
+from tilewright.service.operations.requests import DemandJobs
+from tilewright.service.operations.transaction import transaction
+from tilewright.service.operations.views.attention import (
+    AttentionFilter,
+    AttentionPage,
+    attention,
+    tune_attention,
+)
+from tilewright.service.operations.views.attention_rows import AttentionKind
+
+router = APIRouter(prefix="/v1", tags=["attention"])
+
+KIND = "Only what has this reason."
+
+
+class AttentionQuery(ResultQuery):
+    """Which part of the list, and which page of it."""
+
+    kind: AttentionKind | None = Field(default=None, description=KIND)
+
+
+class TopQuery(QueryNames):
+    """Which part of the list is tuned."""
+
+    top: int = Field(default=10, ge=1, le=100, description="How many, the most worthwhile first.", examples=[10])
+    kind: AttentionKind | None = Field(default=None, description=KIND)
+    kernel: str | None = Field(default=None, max_length=64, examples=[EXAMPLE["kernel"]])
+    device_model: str | None = Field(default=None, max_length=128, examples=[EXAMPLE["device_model"]])
+
+
+@router.get(
+    "/attention",
+    operation_id="list_attention",
+    response_model=AttentionPage,
+    responses=CSV_TOO | refuses(INVALID, UNAVAILABLE),
+)
+def list_attention(request: Request, query: Annotated[AttentionQuery, Query()]) -> AttentionPage | Response:
+    """What needs attention, each with its reasons, sorted by requests times the share of time that may be saved."""
+    chosen, memory = AttentionFilter(query.kind, query.kernel, query.device_model), request.app.state.best
+
+    def read(page: AttentionQuery) -> AttentionPage:
+        with transaction() as session:
+            return attention(session, chosen, limit=page.limit, cursor=page.cursor, memory=memory)
+
+    return listed(request, query, read)
+
+
+@router.post(
+    "/attention:tune",
+    operation_id="tune_attention",
+    status_code=202,
+    responses=refuses(INVALID, CONFLICT, BY_ERROR[CeilingError], UNAVAILABLE),
+)
+def tune(request: DemandJobs, query: Annotated[TopQuery, Query()]) -> Page[TunedDemand]:
+    """Queue a job for each of the most worthwhile that a running worker serves. Sent again, it joins the open jobs."""
+    with transaction() as session:
+        chosen = AttentionFilter(query.kind, query.kernel, query.device_model)
+        rows = tune_attention(session, request, chosen, top=query.top)
+    return Page(items=rows)

@@ -1,0 +1,84 @@
+"""`attention`: where tuning is worthwhile, and its tuning."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from tilewright.service.cli.arguments import JobLimits, PriorityOption, SecondsOption, TrialsOption, describe
+from tilewright.service.cli.commands.results import KernelOption, LimitOption, ModelOption
+from tilewright.service.cli.connection import connect
+from tilewright.service.cli.output import JsonFlag, print_json, print_table
+from tilewright.service.operations.requests import DEFAULT_PRIORITY, DemandJobs
+from tilewright.service.operations.views.attention import AttentionFilter
+from tilewright.service.operations.views.attention_rows import AttentionKind
+
+app = typer.Typer(help="Attention: where tuning is worthwhile, with the reasons.")
+
+KindOption = Annotated[AttentionKind | None, typer.Option("--kind", help="Only what has this reason.")]
+NOTHING = "Nothing needs attention."
+
+
+@app.callback(invoke_without_command=True)
+def all_attention(context: typer.Context, as_json: JsonFlag = False) -> None:
+    """Attention: where tuning is worthwhile, with the reasons. Without a subcommand: list it."""
+    if context.invoked_subcommand is None:
+        list_attention(as_json=as_json)
+
+
+@app.command("list")
+def list_attention(
+    *,
+    kind: KindOption = None,
+    kernel: KernelOption = None,
+    device_model: ModelOption = None,
+    limit: LimitOption = 50,
+    as_json: JsonFlag = False,
+) -> None:
+    """List what needs attention with its reasons, the most worthwhile first."""
+    with connect() as connection:
+        items = connection.attention(AttentionFilter(kind, kernel, device_model), limit=limit).items
+    if as_json:
+        print_json(items)
+        return
+    print_table(
+        ("problem", "device", "requests", "may save", "why"),
+        [
+            (
+                describe(one.problem),
+                one.device_model,
+                one.requests or "",
+                "" if one.expected_gain is None else f"{one.expected_gain:.0%}",
+                "; ".join(f"{reason.kind}: {reason.text}" for reason in one.reasons),
+            )
+            for one in items
+        ],
+        nothing=NOTHING,
+    )
+
+
+@app.command()
+def tune(
+    *,
+    top: Annotated[int, typer.Option("--top", min=1, max=100, help="How many, the most worthwhile first.")] = 10,
+    kind: KindOption = None,
+    kernel: KernelOption = None,
+    device_model: ModelOption = None,
+    trials: TrialsOption = None,
+    seconds: SecondsOption = None,
+    priority: PriorityOption = DEFAULT_PRIORITY,
+    as_json: JsonFlag = False,
+) -> None:
+    """Queue a job for each of the most worthwhile that a running worker serves. The default budget is 100 trials."""
+    request = DemandJobs.model_validate({"budget": JobLimits(trials, seconds).budget(), "priority": priority})
+    with connect() as connection:
+        tuned = connection.tune_attention(request, AttentionFilter(kind, kernel, device_model), top=top)
+    if as_json:
+        print_json(tuned)
+        return
+    print_table(
+        ("problem", "device", "job"),
+        [(describe(one.problem), one.device_model, one.job_id or one.refused) for one in tuned],
+        nothing=NOTHING,
+    )

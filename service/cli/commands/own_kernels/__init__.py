@@ -1,0 +1,1 @@
+"""`kernels check`, `new` and `adopt`: kernels of your own."""

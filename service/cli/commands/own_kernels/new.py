@@ -1,0 +1,58 @@
+"""`kernels new`: the folder of a kernel, made from its source."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tilewright.kernels.catalogue import BrokenDeclarationError
+from tilewright.kernels.own import own_kernel
+from tilewright.service.cli.failure import CommandError, ExitCode
+from tilewright.service.cli.output import print_facts
+from tilewright.service.settings import settings
+from tilewright.tuner.kernel_check.first import UnclearSourceError, first_declaration
+
+
+def new(
+    path: Annotated[Path, typer.Argument(metavar="FILE.cu", help="CUDA source with a __global__ function.")],
+    *,
+    folder: Annotated[
+        Path | None, typer.Option("--folder", help="Folder to make. Default: the kernel's name, here.")
+    ] = None,
+    entry: Annotated[str, typer.Option("--entry", help="The __global__ function, where the source has several.")] = "",
+) -> None:
+    """Make a first declaration for a kernel that you have, with the arguments and parameters that its source shows."""
+    if path.suffix == ".py":
+        reason = "first declarations are made from CUDA sources. docs/triton.md shows one for a Triton function"
+        raise CommandError(f"{path}: {reason}")
+    try:
+        made = first_declaration(path.read_text(encoding="utf-8"), path.name, entry or None)
+    except (OSError, UnicodeDecodeError) as error:
+        raise CommandError(f"{path} cannot be read: {error}", ExitCode.USAGE) from error
+    except UnclearSourceError as error:
+        raise CommandError(f"{path}: {error}") from error
+    target = folder or Path(made.name)
+    try:
+        target.mkdir(parents=True)
+    except OSError as error:
+        raise CommandError(f"{target} cannot be made: {error.strerror}. Name another folder with --folder") from error
+    try:
+        (target / path.name).write_text(made.source, encoding="utf-8")
+        (target / "declaration.py").write_text(made.declaration, encoding="utf-8")
+        kernel = own_kernel(target, settings().kernel_folders)
+    except (OSError, BrokenDeclarationError) as error:
+        shutil.rmtree(target)
+        raise CommandError(f"{path}: no declaration could be made from it. {error}") from error
+    parameters = (f"{p.name} ({', '.join(map(str, p.values))})" for p in kernel.variants[0].parameters)
+    print_facts(
+        [
+            ("kernel", kernel.name),
+            ("arguments", ", ".join(argument.name for argument in kernel.arguments)),
+            ("parameters", ", ".join(parameters) or "none found: macros that are defined as numbers would be"),
+            ("declaration", f"{target / 'declaration.py'}: look at its shapes, roles and launch"),
+            ("then", f"tilewright kernels check {target}"),
+        ]
+    )

@@ -1,0 +1,69 @@
+"""Ratios of many problems with their intervals: the drawing beside the table of a comparison."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from tilewright.service.dashboard import words
+from tilewright.service.dashboard.charts.parts import Options, axis, chart, point
+from tilewright.service.dashboard.charts.small import REACHES
+from tilewright.service.dashboard.views import plain_address, problem_query
+from tilewright.service.operations.views.compared import ComparedRow
+
+STYLES: dict[str, dict[str, Any]] = {
+    "better": {"symbol": "triangle", "itemStyle": {"color": "--good"}},
+    "worse": {"symbol": "path://M0 0L10 0L5 9Z", "itemStyle": {"color": "--bad"}},
+    "same": {"symbol": "circle", "itemStyle": {"color": "--edge"}},
+}
+"""By verdict, in the order of the legend; told apart without colour as well."""
+
+
+def ratio_chart(rows: Sequence[ComparedRow]) -> Options | None:
+    """B over A for each of these rows, in their order, on a line as wide as the noise; None for fewer than two."""
+    places = {words.problem_text(row.problem): row for row in rows if row.speedup and row.interval}
+    if len(places) < 2:
+        return None
+    farthest = max(abs(math.log(bound)) for row in places.values() for bound in row.interval or ())
+    reach = next((reach for reach in REACHES if math.log(reach) >= farthest), math.exp(farthest) * 1.1)
+    names = list(places)
+    series = [_lines("level", [_line(names[0], 1.0, names[-1], 1.0)], "--edge", kind="dashed")]
+    for verdict, style in STYLES.items():
+        own = {name: row for name, row in places.items() if row.verdict == verdict}
+        if own:
+            dots = [_dot(name, row) for name, row in own.items()]
+            series.append({"name": verdict, "type": "scatter", "symbolSize": 9, "z": 4, **style, "data": dots})
+            spans = [_line(name, row.interval[0], name, row.interval[1]) for name, row in own.items() if row.interval]
+            series.append(_lines(verdict, spans, style["itemStyle"]["color"]))
+    return chart(
+        x=axis("problem, in the order of the table", kind="category", data=names, nameGap=8, axisLabel={"show": False}),
+        y=axis("B over A", kind="log", direction="higher", logBase=10, min=1 / reach, max=reach),
+        series=series,
+        legend=[verdict for verdict in STYLES if any(row.verdict == verdict for row in places.values())],
+        named=["problem", "B over A", "interval from", "to"],
+    )
+
+
+def _dot(name: str, row: ComparedRow) -> Options:
+    low, high = row.interval or (0.0, 0.0)
+    says = f"{name}\n{words.ratio(row.speedup)}, {words.ratio(low)} to {words.ratio(high)}: {row.verdict}"
+    return point((name, row.speedup or 0.0, low, high), says, plain_address("/history", problem_query(row.problem)))
+
+
+def _line(x: str, y: float, x_end: str, y_end: float) -> Options:
+    return {"coords": [[x, y], [x_end, y_end]]}
+
+
+def _lines(name: str, data: Sequence[Options], colour: str, kind: str = "solid") -> Options:
+    """Lines that only accompany points: the table behind the chart has none of them."""
+    return {
+        "name": name,
+        "type": "lines",
+        "coordinateSystem": "cartesian2d",
+        "silent": True,
+        "symbol": "none",
+        "lineStyle": {"color": colour, "width": 2, "type": kind, "opacity": 1, "curveness": 0},
+        "itemStyle": {"color": colour},
+        "data": list(data),
+    }

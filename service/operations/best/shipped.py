@@ -1,0 +1,48 @@
+"""Shipped records that help to answer: those of the requested device model, or of the one most like it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tilewright.kernels.kernel import Kernel
+from tilewright.kernels.problem import Problem
+from tilewright.service.operations.best.rows import EnvironmentFilter, model_distance
+from tilewright.service.settings import settings
+from tilewright.service.store import models
+from tilewright.tuner.predict.predictor import Record
+from tilewright.tuner.predict.shipped import ShippedSeries, shipped_series
+
+ANY = EnvironmentFilter()
+
+
+def shipped_records(kernel: Kernel, slug: str, like: Problem, environment: EnvironmentFilter = ANY) -> Sequence[Record]:
+    """The shipped records for problems like this on the device model; none where the caller wants another driver."""
+    for series in _admitted(kernel, like, environment):
+        if series.device_model == slug:
+            return series.records
+    return ()
+
+
+def shipped_elsewhere(
+    kernel: Kernel, model: models.DeviceModel, like: Problem, environment: EnvironmentFilter
+) -> ShippedSeries | None:
+    """The shipped series of the device model that is most like this GPU; None for any other kind of device."""
+    if model.kind != "cuda":
+        return None
+
+    def unlike(series: ShippedSeries) -> float:
+        major, minor = series.limits.compute_capability
+        return model_distance(model, series.limits.multiprocessors, f"{major}.{minor}")
+
+    others = (s for s in _admitted(kernel, like, environment) if s.device_model != model.slug)
+    return min(others, key=unlike, default=None)
+
+
+def _admitted(kernel: Kernel, like: Problem, environment: EnvironmentFilter) -> list[ShippedSeries]:
+    if not settings().shipped_records:
+        return []
+    return [
+        series
+        for series in shipped_series(kernel, like)
+        if environment.driver in {None, series.driver} and environment.toolkit in {None, series.toolkit}
+    ]

@@ -1,0 +1,1 @@
+"""Compilations that compile workers of other hosts make: offered, leased, signed, fetched, forgotten."""

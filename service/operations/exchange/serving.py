@@ -1,0 +1,50 @@
+"""Files as vLLM and SGLang read them: one for each shape but for m, an object from m to a Triton kernel's parameters.
+
+What their loaders expect is said in jobs/starts.py, which reads such files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tilewright.kernels.dtypes import HALF
+from tilewright.kernels.kernel import Kernel
+from tilewright.service.errors import InvalidRequestError
+from tilewright.service.operations.jobs.starts import ROWS_AXIS
+
+NEEDED = ("BLOCK_SIZE_M", "BLOCK_SIZE_N", "BLOCK_SIZE_K")
+"""What the kernels of both read from such a file, whichever of them it is for."""
+
+
+def serving_files(bundle: Mapping[str, Any], kernel: Kernel, rename: Mapping[str, str]) -> dict[str, Mapping[str, Any]]:
+    """The contents by file name, from a bundle's results for the kernel; of those with options, the default ones.
+
+    `rename`: the kernel's name of a parameter by the file's. Raises InvalidRequestError where a parameter is missing
+    that they need, and where the kernel has no axis m.
+    """
+    theirs = {ours: name for name, ours in rename.items()}
+    names = {theirs.get(p.name, p.name) for variant in kernel.variants for p in variant.parameters}
+    missing = [name for name in NEEDED if name not in names]
+    if missing or ROWS_AXIS not in kernel.axes:
+        what = f"no parameter {missing[0]}" if missing else "no axis m"
+        raise InvalidRequestError(
+            "kernel", f"{kernel.name} has {what}, which such a file needs; --rename maps a parameter's name."
+        )
+    defaults = {option.name: option.default for option in kernel.options}
+    files: dict[str, dict[int, Any]] = {}
+    for result in bundle["results"]:
+        if result["kernel"] == kernel.name and result["options"] == defaults:
+            values = {theirs.get(name, name): value for name, value in result["configuration"].items()}
+            rows = files.setdefault(_file_name(result, bundle["device_model"]["name"]), {})
+            rows[result["shape"][ROWS_AXIS]] = values
+    return {name: {str(m): rows[m] for m in sorted(rows)} for name, rows in files.items()}
+
+
+def _file_name(result: Mapping[str, Any], device_name: str) -> str:
+    """`E=8,N=7168,device_name=NVIDIA_H200.json`; half types are not named, as the loaders do not name them."""
+    parts = [f"{axis.upper()}={size}" for axis, size in result["shape"].items() if axis != ROWS_AXIS]
+    parts.append(f"device_name={device_name.replace(' ', '_')}")
+    if result["dtype"] not in HALF:
+        parts.append(f"dtype={result['dtype']}")
+    return ",".join(parts) + ".json"

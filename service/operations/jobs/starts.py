@@ -1,0 +1,104 @@
+"""Configurations that a job tries first: those of a request, and those in files of vLLM and SGLang.
+
+Both keep one file for each device and shape, `E=8,N=7168,device_name=NVIDIA_H100_80GB_HBM3,dtype=fp8_w8a8.json`: an
+object from the number of rows to the parameters of a Triton kernel, of which the loader takes that of the nearest
+number. Read in vLLM's `get_moe_configs` (commit 000d145) and `get_w8a8_block_fp8_configs`, whose file has K as well;
+SGLang's loaders read the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tilewright.kernels.kernel import Kernel
+from tilewright.kernels.space import Configuration, SearchSpace
+from tilewright.service.errors import InvalidRequestError
+from tilewright.service.operations.requests import StartRequest
+
+MOST_STARTS = 16
+ROWS_AXIS = "m"
+NOT_ROWS = frozenset({"triton_version"})
+"""Members of such a file that are no configurations."""
+
+
+def checked_starts(kernel: Kernel, usable: Sequence[str], starts: Sequence[StartRequest]) -> tuple[Configuration, ...]:
+    """The starts with every parameter; raises InvalidRequestError naming the one that no usable variant has."""
+    return tuple(_complete(kernel, usable, f"starts.{place}", start) for place, start in enumerate(starts))
+
+
+def _complete(kernel: Kernel, usable: Sequence[str], field: str, start: StartRequest) -> Configuration:
+    defaults = {v.name: {p.name: p.default for p in v.parameters} for v in kernel.variants if v.name in usable}
+    if start.variant is not None and start.variant not in defaults:
+        raise InvalidRequestError(
+            f"{field}.variant",
+            f"{kernel.name} has no variant {start.variant!r} for this job; variants for it: {', '.join(defaults)}.",
+            next(iter(defaults), None),
+        )
+    fitting = [
+        name
+        for name, values in defaults.items()
+        if start.variant in {None, name} and start.configuration.keys() <= values.keys()
+    ]
+    if len(fitting) != 1:
+        where = start.variant or kernel.name
+        reason = (
+            f"{len(fitting)} variants have these parameters; name one of {', '.join(fitting)}."
+            if fitting
+            else f"{where} has not all of the parameters {', '.join(sorted(start.configuration))}."
+        )
+        raise InvalidRequestError(f"{field}.{'variant' if fitting else 'configuration'}", reason)
+    return Configuration.of(fitting[0], defaults[fitting[0]] | start.configuration)
+
+
+def nearest_feasible(space: SearchSpace, starts: Sequence[Mapping[str, Any]]) -> list[Configuration]:
+    """The starts of a job's row, or in the place of each that the space has not, the nearest that it has."""
+    wanted = [Configuration.from_json(start) for start in starts]
+    found = [start if start in space else space.nearest(start, exclude=frozenset()) for start in wanted]
+    return list(dict.fromkeys(configuration for configuration in found if configuration is not None))
+
+
+def starts_in(
+    document: object, kernel: Kernel, shape: Mapping[str, int], rename: Mapping[str, str]
+) -> tuple[list[StartRequest], set[str]]:
+    """The starts of a file, and the parameters in it that the kernel has not, which are left out.
+
+    The file is one of vLLM's or SGLang's, whose rows nearest to the shape's m come first; or `{"variant": …,
+    "configuration": {…}}`, or a list of such. `rename`: the kernel's name of a parameter by the file's. Raises
+    InvalidRequestError.
+    """
+    if isinstance(document, list) or (isinstance(document, dict) and "configuration" in document):
+        listed = document if isinstance(document, list) else [document]
+        return [StartRequest.model_validate(start) for start in listed[:MOST_STARTS]], set()
+    rows = _rows(document)
+    if ROWS_AXIS not in shape:
+        raise InvalidRequestError(
+            "starts", f"the file has a configuration for each m, and {kernel.name} has no axis m."
+        )
+    known = {parameter.name for variant in kernel.variants for parameter in variant.parameters}
+    starts: dict[tuple[tuple[str, int], ...], StartRequest] = {}
+    unknown: set[str] = set()
+    for m in sorted(rows, key=lambda m: (abs(m - shape[ROWS_AXIS]), m)):
+        values = {rename.get(name, name): value for name, value in rows[m].items()}
+        unknown |= values.keys() - known
+        mapped = {name: value for name, value in values.items() if name in known}
+        starts.setdefault(tuple(sorted(mapped.items())), StartRequest(configuration=mapped))
+    if not any(start.configuration for start in starts.values()):
+        names = ", ".join(sorted(known))
+        raise InvalidRequestError("starts", f"the file has none of the parameters of {kernel.name}: {names}.")
+    return list(starts.values())[:MOST_STARTS], unknown
+
+
+def _rows(document: object) -> dict[int, Mapping[str, int]]:
+    if not isinstance(document, dict) or not document:
+        raise InvalidRequestError("starts", "the file is neither a configuration nor an object of them by m.")
+    rows: dict[int, Mapping[str, int]] = {}
+    for key, values in document.items():
+        if key in NOT_ROWS:
+            continue
+        if not key.isdecimal() or not isinstance(values, dict) or not all(type(v) is int for v in values.values()):
+            raise InvalidRequestError(
+                "starts", f"the member {key!r} is not a number of rows with whole numbers by parameter."
+            )
+        rows[int(key)] = values
+    return rows

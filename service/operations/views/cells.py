@@ -1,0 +1,105 @@
+"""Every pair of a problem and a device model that has a best, or a job that failed instead, as a table of the database.
+
+What `best` answers is decided as `best.rows.preferred` does; verdicts are those of the pages of results.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import StrEnum
+
+from sqlalchemy import CTE, ColumnElement, Float, Select, case, cast, false, func, literal, null, select
+from sqlalchemy.dialects.postgresql import distinct_on
+from sqlalchemy.orm import Session
+
+from tilewright.service.operations.best.against_library import AgainstLibrary, against_library
+from tilewright.service.operations.staleness.regressions import with_earlier
+from tilewright.service.operations.staleness.standing import is_current, with_staleness
+from tilewright.service.store import models
+from tilewright.service.store.models import JobState
+
+
+class CellStatus(StrEnum):
+    """What a cell of the matrix may be filtered by."""
+
+    AHEAD = AgainstLibrary.AHEAD.value
+    LEVEL = AgainstLibrary.LEVEL.value
+    BEHIND = AgainstLibrary.BEHIND.value
+    STALE = "stale"
+    REGRESSED = "regressed"
+    FAILED = "failed"
+
+
+def known_cells(session: Session, problems: Sequence[ColumnElement[bool]]) -> CTE:
+    """A row for each such pair; `problems`: conditions on joined `problems`.
+
+    Columns: problem_id, device_model_id, best_id (null: failed), ratio (library over ours), verdict, is_stale,
+    is_regressed, slowdown (over the best before it), at (when it was verified, or when the job was made).
+    """
+    return _bests(session, problems).union_all(_failed(problems)).cte("known_cells")
+
+
+def has_status(cells: CTE, status: CellStatus) -> ColumnElement[bool]:
+    """Whether a cell is so."""
+    match status:
+        case CellStatus.FAILED:
+            return cells.c.best_id.is_(None)
+        case CellStatus.STALE:
+            return cells.c.is_stale
+        case CellStatus.REGRESSED:
+            return cells.c.is_regressed
+        case _:
+            return func.coalesce(cells.c.verdict == status.value, false())
+
+
+def _bests(session: Session, problems: Sequence[ColumnElement[bool]]) -> Select[tuple[object, ...]]:
+    best, environment = models.BestConfiguration, models.Environment
+    rows, is_stale = with_staleness(session, select(best.id).join(best.problem).where(*problems, is_current()))
+    earlier = with_earlier(best.problem_id.in_(select(models.Problem.id).where(*problems)))
+    columns = (
+        best.problem_id,
+        best.device_model_id,
+        best.id.label("best_id"),
+        (best.library_ms / best.time_ms).label("ratio"),
+        against_library().label("verdict"),
+        is_stale.label("is_stale"),
+        earlier.c.is_regressed,
+        earlier.c.slowdown,
+        best.verified_at.label("at"),
+    )
+    return (
+        rows.with_only_columns(*columns)
+        .join(earlier, earlier.c.id == best.id)
+        .ext(distinct_on(best.problem_id, best.device_model_id))
+        .order_by(
+            best.problem_id,
+            best.device_model_id,
+            environment.origin.is_not(None),
+            is_stale,
+            case((is_stale, -best.environment_id), else_=0),
+            best.time_ms,
+        )
+    )
+
+
+def _failed(problems: Sequence[ColumnElement[bool]]) -> Select[tuple[object, ...]]:
+    best, job = models.BestConfiguration, models.TuningJob
+    known = select(best.id).where(
+        best.problem_id == job.problem_id, best.device_model_id == job.device_model_id, is_current()
+    )
+    return (
+        select(
+            job.problem_id,
+            job.device_model_id,
+            null(),
+            cast(null(), Float),
+            null(),
+            literal(value=False),
+            literal(value=False),
+            cast(null(), Float),
+            func.max(job.created_at),
+        )
+        .join(models.Problem, models.Problem.id == job.problem_id)
+        .where(*problems, job.state == JobState.FAILED, job.device_model_id.is_not(None), ~known.exists())
+        .group_by(job.problem_id, job.device_model_id)
+    )
