@@ -27,9 +27,8 @@ import pycuda.gpuarray
 
 from tilewright.kernels.catalogue import catalogue
 from tilewright.tuner.compile.compilation import Compilation, arch_of
-from tilewright.tuner.compile.compiler import compile_now
+from tilewright.tuner.compile.compiler import compile_now, default_compiler
 from tilewright.tuner.devices.cuda import nvml
-from tilewright.tuner.devices.local import default_compiler
 from tilewright.tuner.runtime import Launcher, Runtime, UntunedWarning
 from tilewright.tuner.runtime.launcher import place_of
 
@@ -48,9 +47,16 @@ def contestants(launch: Launcher) -> dict[str, Call]:
     if importlib.util.find_spec("torch"):
         import torch  # noqa: PLC0415 - a contestant, not a dependency
 
+        import tilewright.torch as tw  # noqa: PLC0415 - it imports torch
+
+        tw.use(Runtime())
         D, E, F = (torch.from_numpy(x).cuda() for x in (a, b, c))
         calls["launch(torch.Tensor)"] = lambda: launch(D, E, F)
         calls["torch.mm(out=)"] = lambda: torch.mm(D, E, out=F)
+        calls["torch.mm"] = lambda: torch.mm(D, E)
+        calls["tw.gemm_"] = lambda: tw.gemm_(F, D, E)
+        calls["tw.gemm"] = lambda: tw.gemm(D, E)
+        calls["torch.ops.tilewright.gemm"] = lambda: torch.ops.tilewright.gemm(D, E)
     if importlib.util.find_spec("cupy"):
         import cupy  # noqa: PLC0415
 

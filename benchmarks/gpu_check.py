@@ -16,15 +16,16 @@ import statistics
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.errors import InvalidProblemError
+from tilewright.kernels.gemm.layout import stored_rows
 from tilewright.kernels.kernel import Kernel
-from tilewright.kernels.problem import Limits, Problem
+from tilewright.kernels.problem import Limits, OptionValue, Problem
 from tilewright.kernels.space import Configuration, SearchSpace, VariantSpace
 from tilewright.tuner.devices.device import Bench, Device
 from tilewright.tuner.devices.local import open_device
@@ -45,6 +46,31 @@ SIZES = {
 }
 """Twelve shapes by number of axes: one, primes, around powers of two, vectors as matrices, a real layer."""
 
+FEW_ROWS = [
+    *((1, 1, 128), (1, 7, 256), (2, 33, 128), (3, 64, 384), (5, 17, 1024), (7, 129, 640)),
+    *((8, 256, 896), (9, 31, 512), (16, 100, 2048), (17, 513, 256), (33, 65, 1152), (64, 200, 768)),
+]
+"""Twelve layers whose weights are quantized in groups of 128 along k, at most 64 rows."""
+
+CONVOLUTIONS: tuple[dict[str, int], ...] = tuple(
+    dict(zip(("batch", "height", "width", "channels", "filters", "kernel_h", "kernel_w"), sizes, strict=True)) | steps
+    for sizes, steps in (
+        ((1, 1, 1, 1, 1, 1, 1), {}),
+        ((2, 14, 14, 256, 72, 1, 1), {}),
+        ((3, 7, 5, 131, 33, 1, 1), {}),
+        ((1, 9, 9, 96, 64, 1, 1), {"stride": 2}),
+        ((2, 23, 21, 3, 16, 7, 7), {"stride": 2, "padding": 3}),
+        ((2, 15, 13, 32, 65, 3, 3), {"stride": 2, "padding": 1}),
+        ((1, 16, 16, 64, 64, 3, 3), {"padding": 1}),
+        ((2, 12, 17, 32, 48, 3, 3), {"padding": 2, "dilation": 2}),
+        ((2, 9, 20, 33, 20, 1, 7), {"padding_w": 3}),
+        ((1, 19, 11, 17, 37, 5, 3), {"padding": 2, "padding_w": 1, "stride": 3, "stride_w": 1}),
+        ((2, 14, 14, 32, 2, 3, 3), {"padding": 1}),
+        ((3, 17, 19, 40, 1, 3, 3), {"padding": 1, "stride": 2}),
+    )
+)
+"""Twelve convolutions: one number, 1x1, a network's first layer, strides, padding, dilation, odd sizes, few filters."""
+
 TIMED: dict[str, list[tuple[int, ...]]] = {
     "gemm": [(1024, 1024, 1024), (4096, 4096, 4096), (1023, 1025, 1027), (256, 100, 784)],
     "gemv": [(4096, 8192), (4095, 8191), (16384, 16384)],
@@ -52,15 +78,32 @@ TIMED: dict[str, list[tuple[int, ...]]] = {
 TIMED_CONFIGURATIONS = 24
 
 
+def shapes(kernel: Kernel) -> Sequence[dict[str, int]]:
+    """A dozen, with the axes that the kernel has."""
+    if kernel.name == "conv2d":
+        return CONVOLUTIONS
+    some_sizes = FEW_ROWS if kernel.name == "linear_quantized" else SIZES[len(kernel.axes)]
+    return [dict(zip(kernel.axes, sizes, strict=True)) for sizes in some_sizes]
+
+
 def problems(kernel: Kernel) -> Iterator[Problem]:
-    """Every shape with every dtype and every combination of options."""
+    """Every shape with every dtype and every combination of options; of a kernel with a batch each as views too."""
     combinations = list(itertools.product(*(option.values for option in kernel.options)))
-    for sizes in SIZES[len(kernel.axes)]:
+    for shape in shapes(kernel):
         for dtype in kernel.dtypes:
             for values in combinations:
                 options = {option.name: value for option, value in zip(kernel.options, values, strict=True)}
                 with contextlib.suppress(InvalidProblemError):  # not every option is for every dtype
-                    yield kernel.problem(dict(zip(kernel.axes, sizes, strict=True)), dtype, options)
+                    yield kernel.problem(shape, dtype, options)
+                    if "stride_a" in kernel.axis_names:
+                        yield kernel.problem(shape | views(shape, options), dtype, options)
+
+
+def views(shape: Mapping[str, int], options: Mapping[str, OptionValue]) -> dict[str, int]:
+    """Three products that share A, with gaps between the rows of B, and between rows and matrices of C."""
+    rows, columns = stored_rows("c", shape, options)
+    pitches = {"ldb": stored_rows("b", shape, options)[1] + 3, "ldc": columns + 4}
+    return {"batch": 3, **pitches, "stride_a": 0, "stride_c": rows * pitches["ldc"] + 8}
 
 
 def draw(

@@ -37,7 +37,7 @@ from tilewright.tuner.tune import Budget
 
 TRIALS, SECONDS = 5000, 8.0
 """The search of every row, whichever comes first. Setting up, the finals and the rounds beside the library come on top:
-about 3 s, and 15 s more where a row is timed at sustained clocks; all 73 rows take about 16 minutes."""
+about 3 s, and 15 s more where a row is timed at sustained clocks."""
 
 LAUNCHES = 3000
 """Where so many launches at the roof of the CUDA cores take longer than the seconds, the search gets that time instead:

@@ -2,12 +2,12 @@
 
     python benchmarks/predict.py [--kernel gemm] [--tuned 60] [--unseen 20] [--trials 200] [--seconds 60] [--out FILE]
 
-Sizes are log-uniform, from a seed. Each of the tuned shapes gets a search of so many trials (and seconds, at most),
-without finals, which starts with what was best for the nearest shapes tuned before it, as a job's does; then each tries
-what was best for the nearest of all, as the next job of a schedule would first. Each unseen one gets the configuration
-that is predicted from these, then a job of so many trials with finals; its winner, the prediction and the nearest
-shape's best are verified, then timed in rounds, by turns. The ratio is the winner's time over the prediction's: 1 is as
-good as tuned, less is worse, and 0 is one that failed.
+Sizes are log-uniform, from a seed; `--batch 512 --largest 512` draws batches. Each of the tuned shapes gets a search of
+so many trials (and seconds, at most), without finals, which starts with what was best for the nearest shapes tuned
+before it, as a job's does; then each tries what was best for the nearest of all, as the next job of a schedule would
+first. Each unseen one gets the configuration that is predicted from these, then a job of so many trials with finals;
+its winner, the prediction and the nearest shape's best are verified, then timed in rounds, by turns. The ratio is the
+winner's time over the prediction's: 1 is as good as tuned, less is worse, and 0 is one that failed.
 
 State, all trials included, is written beside FILE after every shape, as FILE.state; `--resume` goes on from it,
 `--stop-after` begins no further shape after so many seconds. The table comes last.
@@ -60,7 +60,7 @@ def main() -> int:
     earlier = [row for one in arguments.winners for row in read_state(one)["rows"]]
     run = Run(device, kernel, state, kept, time.monotonic() + arguments.stop_after, earlier)
     passed_over = arguments.tuned + arguments.skip
-    shapes = random_shapes(kernel, passed_over + arguments.unseen, arguments.largest)
+    shapes = random_shapes(kernel, passed_over + arguments.unseen, arguments.largest, most_products=arguments.batch)
     part, of = arguments.part
     tuned, unseen = shapes[: arguments.tuned][part - 1 :: of], shapes[passed_over:][part - 1 :: of]
     try:
@@ -120,6 +120,7 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=SECONDS, help="for a tuned shape's search, at most")
     parser.add_argument("--trials", type=int, default=TRIALS, help="of each search, also of the jobs to compare with")
     parser.add_argument("--largest", type=int, default=LARGEST, help="size of an axis")
+    parser.add_argument("--batch", type=int, default=1, help="products of a batch at most; 1: no batches")
     parser.add_argument("--part", type=part_of, default=(1, 1), metavar="K/N", help="of the shapes every N-th")
     parser.add_argument(
         "--step", choices=("tune", "share"), help="run this step only; another run does the rest from --records"
@@ -165,6 +166,7 @@ def facts(device: Device, kernel: Kernel, arguments: argparse.Namespace) -> Stat
         "kernel": kernel.name,
         "seed": SEED,
         "sizes": [SMALLEST, arguments.largest],
+        "batch": arguments.batch,
         "tuned": arguments.tuned,
         "passed_over": arguments.skip,
         "seconds": arguments.seconds,

@@ -5,8 +5,10 @@
 Each configuration must compile, launch, give the right result and write nothing else; it is compared on the device. The
 constraints are on trial as much as the sources: what the space holds must run. Every shape and edge is met with one
 random configuration of each variant in every layout and dtype, which for gemm is more than 500 a variant already; more
-are drawn where that is less. Exit status 1 when anything failed, or when fewer configurations of a variant were found
-than asked for. The table comes last. `--shapes 0` leaves the shapes out and draws random configurations only.
+are drawn where that is less. Half of gemm's problems have a batch, or matrices whose rows and matrices lie apart.
+A line says every half minute what was checked so far, and a kernel's table follows its last check. Exit status 1 when
+anything failed, or when fewer configurations of a variant were found than asked for. `--shapes 0` leaves the shapes out
+and draws random configurations only.
 """
 
 from __future__ import annotations
@@ -22,6 +24,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from gpu_check import draw, verdict
+from random_problems.convolutions import edge_convolutions, random_convolution
+from random_problems.views import random_views
 
 from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.errors import InvalidProblemError
@@ -31,7 +35,7 @@ from tilewright.kernels.space import Configuration, SearchSpace
 from tilewright.tuner.devices.device import Bench, Device
 from tilewright.tuner.devices.local import open_device
 
-KERNELS = ("gemm", "gemv")
+KERNELS = ("gemm", "gemv", "conv2d")
 LARGEST = 700
 EDGES = (1, 127, 129)
 """A single row, column or product, and one element more or less than a tile of 128, in every combination of axes."""
@@ -42,20 +46,36 @@ ALIGNMENTS = (1, 1, 1, 4, 8, 32)
 AHEAD = 12
 """Benches open at a time, so that compilers are busy while another problem is checked."""
 
+PROGRESS_S = 30.0
+
 Task = tuple[Problem, list[Configuration]]
 
 
 @dataclass
 class Tally:
-    """What was checked, by variant and dtype, and a line for each failure."""
+    """What was checked, by variant and dtype, a line for each failure, and when the progress was last printed."""
 
     checked: Counter[tuple[str, str]] = field(default_factory=Counter)
     failed: Counter[tuple[str, str]] = field(default_factory=Counter)
     failures: list[str] = field(default_factory=list)
+    begun_s: float = field(default_factory=time.monotonic)
+    printed_s: float = field(default_factory=time.monotonic)
 
     def of(self, variant: str) -> int:
         """How many configurations of the variant were checked."""
         return sum(count for (name, _), count in self.checked.items() if name == variant)
+
+    def title(self, kernel: str) -> str:
+        """How many were checked and failed, and how long that took."""
+        wall_s = time.monotonic() - self.begun_s
+        return f"{kernel}: {self.checked.total()} checked, {len(self.failures)} failed, {wall_s:.0f} s"
+
+    def print_progress(self, kernel: Kernel) -> None:
+        """Prints the counts so far, unless it did so less than PROGRESS_S ago."""
+        if time.monotonic() - self.printed_s >= PROGRESS_S:
+            self.printed_s = time.monotonic()
+            counts = ", ".join(f"{variant.name} {self.of(variant.name)}" for variant in kernel.variants)
+            print(f"{self.title(kernel.name)} so far: {counts}", flush=True)
 
 
 def random_size(generator: random.Random) -> int:
@@ -64,9 +84,18 @@ def random_size(generator: random.Random) -> int:
     return step * generator.randint(1, LARGEST // step)
 
 
+def random_shape(kernel: Kernel, generator: random.Random) -> dict[str, int]:
+    """A size for every axis."""
+    if kernel.name == "conv2d":
+        return random_convolution(generator)
+    return {axis: random_size(generator) for axis in kernel.axes}
+
+
 def shapes(kernel: Kernel, count: int, generator: random.Random) -> tuple[list[dict[str, int]], list[dict[str, int]]]:
     """`count` random shapes, and every edge."""
-    spread = [{axis: random_size(generator) for axis in kernel.axes} for _ in range(count)]
+    spread = [random_shape(kernel, generator) for _ in range(count)]
+    if kernel.name == "conv2d":
+        return spread, edge_convolutions()
     edges = [dict(zip(kernel.axes, sizes, strict=True)) for sizes in itertools.product(EDGES, repeat=len(kernel.axes))]
     return spread, edges
 
@@ -91,10 +120,10 @@ def problems(
     for shape in some_shapes:
         for dtype in dtypes:
             for layout in layouts(kernel):
-                alike = []
+                alike, views = [], random_views(kernel, shape, layout, generator)
                 for options in words:
                     with contextlib.suppress(InvalidProblemError):  # not every option is for every dtype
-                        alike.append(kernel.problem(shape, dtype, layout | options))
+                        alike.append(kernel.problem({**shape, **views}, dtype, layout | options))
                 yield generator.sample(alike, len(alike))
 
 
@@ -145,7 +174,7 @@ def top_up(kernel: Kernel, limits: Limits, tally: Tally, least: int, generator: 
         missing = [name for name, count in short.items() if count > 0]
         if not missing:
             return
-        shape = {axis: random_size(generator) for axis in kernel.axes}
+        shape = random_shape(kernel, generator)
         alike = generator.choice(list(problems(kernel, [shape], kernel.dtypes, generator)))
         for problem, chosen in tasks(kernel, alike, limits, 8, generator, missing):
             for configuration in chosen:
@@ -162,6 +191,7 @@ def check(device: Device, kernel: Kernel, tasks: Iterable[Task], tally: Tally) -
         waiting.append((bench, (problem, configurations)))
         if len(waiting) == AHEAD:
             run(*waiting.popleft(), tally)
+            tally.print_progress(kernel)
     for bench, task in waiting:
         run(bench, task, tally)
 
@@ -191,15 +221,14 @@ def main() -> int:
     arguments = parser.parse_args()
     generator = random.Random(arguments.seed)
     device = open_device("cuda:0")
-    limits, lines, failed = device.model.limits, [], 0
+    limits, failed = device.model.limits, 0
     for name in arguments.kernel or KERNELS:
-        kernel, tally, begun = narrowed(catalogue().get(name), arguments.variant), Tally(), time.monotonic()
+        kernel, tally = narrowed(catalogue().get(name), arguments.variant), Tally()
         check(device, kernel, work(kernel, limits, arguments.shapes, arguments.configurations, generator), tally)
         check(device, kernel, top_up(kernel, limits, tally, arguments.configurations, generator), tally)
-        lines += summary(kernel, tally, arguments.configurations, time.monotonic() - begun)
+        print("\n".join(summary(kernel, tally, arguments.configurations)), flush=True)
         failed += len(tally.failures) + sum(tally.of(v.name) < arguments.configurations for v in kernel.variants)
     device.close()
-    print("\n".join(lines))
     return int(failed > 0)
 
 
@@ -208,9 +237,9 @@ def narrowed(kernel: Kernel, names: Sequence[str]) -> Kernel:
     return replace(kernel, variants=tuple(v for v in kernel.variants if not names or v.name in names))
 
 
-def summary(kernel: Kernel, tally: Tally, least: int, wall_s: float) -> list[str]:
+def summary(kernel: Kernel, tally: Tally, least: int) -> list[str]:
     """A line for each variant and dtype."""
-    lines = [f"{kernel.name}: {tally.checked.total()} checked, {len(tally.failures)} failed, {wall_s:.0f} s"]
+    lines = [tally.title(kernel.name)]
     for variant in kernel.variants:
         short = "" if tally.of(variant.name) >= least else f"  FEWER THAN {least}"
         for dtype in kernel.dtypes:

@@ -96,7 +96,7 @@ def fill(session: Session, count: int, seed: int = 1) -> Filled:
     for statement in FILL.strip().split(";\n"):
         wanted = {name: value for name, value in bound.items() if f":{name}" in statement}
         session.execute(text(statement.rstrip(";")), wanted)
-    return Filled(slugs, [dict(problem.shape) for problem, _, _ in picked])
+    return Filled(slugs, [problem.stated_shape for problem, _, _ in picked])
 
 
 _PICKED = """
@@ -138,7 +138,7 @@ def _add_problems(session: Session, picked: Sequence[tuple[Problem, Configuratio
         {
             "hash": problem.hash,
             "kernel_id": kernel_id,
-            "shape": dict(problem.shape),
+            "shape": problem.stated_shape,
             "dtype": problem.dtype,
             "options": dict(problem.options),
         }

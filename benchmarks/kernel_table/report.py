@@ -7,9 +7,21 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tilewright.kernels.catalogue import catalogue
+
 Row = dict[str, Any]
 
-_ASKED = (("gemm", "fp32-fma"), ("gemv", "fp32-fma"), ("gemm", "fp32"), ("linear", "fp32"), ("gemm", "tf32"))
+_ASKED = (
+    ("gemm", "fp32-fma"),
+    ("gemv", "fp32-fma"),
+    ("gemm", "fp32"),
+    ("linear", "fp32"),
+    ("gemm", "tf32"),
+    ("gemm batched", "fp32"),
+    ("gemm packed", "fp32"),
+    ("linear packed", "fp32"),
+    ("conv2d", "fp32"),
+)
 _COMPARED = ("normal", "uniform", "cancelling")
 
 LARGE_BYTES = 256_000_000
@@ -48,8 +60,8 @@ def table(rows: Sequence[Row]) -> str:
 def means(rows: Sequence[Row]) -> list[str]:
     """Geometric means of the speed-up by kernel and accuracy, in every state that was timed."""
     lines = []
-    for kernel, accuracy in dict.fromkeys((row["kernel"], row["accuracy"]) for row in rows):
-        mine = [row for row in rows if (row["kernel"], row["accuracy"]) == (kernel, accuracy)]
+    for kernel, accuracy in dict.fromkeys(map(family, rows)):
+        mine = [row for row in rows if family(row) == (kernel, accuracy)]
         for state in ("warm", "cold"):
             speedups = [row[state]["speedup"] for row in mine if row.get(state) and row[state]["speedup"]]
             if speedups:
@@ -60,10 +72,22 @@ def means(rows: Sequence[Row]) -> list[str]:
     return lines
 
 
+def family(row: Row) -> tuple[str, str]:
+    """The kernel, batches of it and operands packed ahead apart, and the accuracy: rows that have a mean together."""
+    apart = " batched" if _is_batched(row) else " packed" if row["options"].get("packed_b") else ""
+    return row["kernel"] + apart, row["accuracy"]
+
+
+def _is_batched(row: Row) -> bool:
+    """Whether it has a batch of products; convolutions always have a batch of images."""
+    return "batch" in row["shape"] and "batch" not in catalogue().get(row["kernel"]).axes
+
+
 def goals(rows: Sequence[Row], *, complete: bool) -> list[Goal]:
     """The goals for one H200, each with its result."""
-    by_kind = {key: [r for r in rows if (r["kernel"], r["accuracy"]) == key] for key in _ASKED}
-    fma, gemv, split, layers, tf32 = by_kind.values()
+    by_kind = {key: [row for row in rows if family(row) == key] for key in _ASKED}
+    fma, gemv, split, layers, tf32, batched, packed, packed_layers, convolutions = by_kind.values()
+    resnet = [row for row in convolutions if row["name"].startswith("conv") and "nchw" not in row["name"]]
     return [
         _mean_goal("gemm fp32-fma", fma, 1.10, complete=complete),
         _none_slower("gemm fp32-fma: none below 0.98 and significantly slower", fma, 0.98, complete=complete),
@@ -77,6 +101,13 @@ def goals(rows: Sequence[Row], *, complete: bool) -> list[Goal]:
         *(_cube_goal("gemm fp32", split, size, 2.6) for size in (4096, 8192)),
         _mean_goal("linear", layers, 1.2, complete=complete),
         _cube_goal("gemm tf32", tf32, 4096, 0.8),
+        _mean_goal("gemm fp32 batched", batched, 2.0, complete=complete),
+        _none_slower("gemm fp32 batched: none significantly slower", batched, math.inf, complete=complete),
+        _cube_goal("gemm fp32 packed", packed, 8192, 4.1),
+        _mean_goal("linear packed", packed_layers, 3.2, complete=complete),
+        *(_view_goal(batched, row) for row in batched if row["name"].partition("/")[0].endswith("-view")),
+        _mean_goal("conv2d, layers of ResNet-50", resnet, 2.5, complete=complete),
+        _none_slower("conv2d: none significantly slower", convolutions, math.inf, complete=complete),
         _within_bound(rows, complete=complete),
         _no_worse_than_library(split, complete=complete),
     ]
@@ -113,14 +144,23 @@ def _cube_goal(kernel: str, rows: Sequence[Row], size: int, least: float) -> Goa
     return Goal(text, speedup(row) + clocks, row["speedup"] >= least)
 
 
+def _view_goal(rows: Sequence[Row], view: Row) -> Goal:
+    text = f"{view['name']}: within 3 % of the time of dense matrices"
+    dense = next((row for row in rows if row["name"] == view["name"].replace("-view", "")), None)
+    if dense is None or not (view.get("time_ms") and dense.get("time_ms")):
+        return Goal(text, "no row", None)
+    ratio = view["time_ms"] / dense["time_ms"]
+    return Goal(text, f"{ratio:.3f} of it", ratio <= 1.03)
+
+
 def _within_bound(rows: Sequence[Row], *, complete: bool) -> Goal:
-    """Over every kind of inputs, and for the library alike."""
+    """Over every kind of inputs, and for the library alike, but for cuDNN, whose transforms may cost digits."""
     text = "error: bound ratio <= 2 on every kind of inputs"
     named = [
         (row["name"], whose, row[f"{prefix}bound_ratio"])
         for row in rows
         for whose, prefix in (("ours", ""), ("the library", "library_"))
-        if row.get(f"{prefix}bound_ratio") is not None
+        if row.get(f"{prefix}bound_ratio") is not None and (not prefix or row["kernel"] != "conv2d")
     ]
     if not named:
         return Goal(text, "no row", None)
@@ -189,9 +229,14 @@ def rate(row: Row) -> str:
 
 
 def layout(row: Row) -> str:
-    """Sizes, and the flags that are set."""
+    """Sizes, ahead of them the batch; flags that are set, and what else is not at its default."""
+    axes = catalogue().get(row["kernel"]).axes
     flags = [name for name, value in row["options"].items() if value is True and name != "beta_zero"]
-    return ", ".join(str(size) for size in row["shape"].values()) + (f" ({', '.join(flags)})" if flags else "")
+    views = [f"{axis} {size}" for axis, size in row["shape"].items() if axis not in axes and axis != "batch"]
+    views += [word for name, word in row["options"].items() if name == "layout" and word != "nhwc"]
+    batch = f"{row['shape']['batch']} x " if _is_batched(row) else ""
+    in_brackets = f" ({', '.join(flags + views)})" if flags or views else ""
+    return batch + ", ".join(str(row["shape"][axis]) for axis in axes) + in_brackets
 
 
 def _library(row: Row) -> str:

@@ -44,7 +44,7 @@ def row_head(entry: Entry, budget: Budget, device: Device) -> Row:
         "dtype": entry.dtype,
         "options": dict(problem.options),
         "accuracy": entry.accuracy,
-        "shape": dict(problem.shape),
+        "shape": problem.stated_shape,
         "origin": entry.origin,
         "budget": {"trials": budget.trials, "seconds": budget.seconds},
         "source_hash": source_hash(entry.declared),
@@ -118,8 +118,9 @@ def _final_row(device: Device, bench: Bench, entry: Entry, result: TuneResult, c
         "library": bench.library_name(),
         **_errors(bench, ours, library),
         "default_ms": result.default_ms,
+        **({} if ours.resources.pack_ms is None else {"pack_ms": ours.resources.pack_ms}),
         "ties": sum(finalist.ties for finalist in result.finalists),
-        "resources": asdict(ours.resources),
+        "resources": {name: value for name, value in asdict(ours.resources).items() if name != "pack_ms"},
         "gflops": roofline.gflops(kernel.flops(problem), times["time_ms"]),
         "gb_per_s": roofline.gb_per_s(kernel.bytes_moved(problem), times["time_ms"]),
         "bytes_moved": kernel.bytes_moved(problem),
@@ -134,7 +135,7 @@ def _errors(bench: Bench, ours: Executable, library: Executable | None) -> Row:
     row: Row = {}
     for prefix, executable in (("", ours), ("library_", library)):
         verifications = None if executable is None else bench.verify_each_kind(executable)
-        ratios = {verification.inputs: verification.bound_ratio for verification in verifications or ()}
+        ratios = {v.inputs: v.bound_ratio for v in verifications or () if math.isfinite(v.bound_ratio)}
         row |= {f"{prefix}bound_ratio": max(ratios.values(), default=None), f"{prefix}bound_ratios": ratios}
     return row
 

@@ -15,8 +15,9 @@ from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.problem import OptionValue, Problem
 
 SUITE = Path(__file__).parents[1] / "suite.json"
-CUDA_CORES = {"float32": "fp32-fma", "float64": "fp64-fma"}
-"""How kernels compute that have no choice, by dtype: multiply-adds of CUDA cores."""
+CUDA_CORES = {"float32": "fp32-fma", "float64": "fp64"}
+"""What results are held to of kernels that have no choice, by dtype; in FP64 tensor cores compute as CUDA cores do. Of
+other dtypes it is what they are called."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,7 @@ class Entry:
     @property
     def accuracy(self) -> str:
         """What its results are held to, or how they are computed where nobody chooses."""
-        return self.chosen or CUDA_CORES[self.dtype]
+        return self.chosen or CUDA_CORES.get(self.dtype, self.dtype)
 
     @property
     def row(self) -> str:
@@ -66,10 +67,13 @@ def read_suite(path: Path = SUITE) -> list[Entry]:
 
 def _entries(document: dict[str, Any], row: dict[str, Any]) -> Iterator[Entry]:
     dtype, chosen, heated = row.get("dtype", "float32"), row.get("accuracy"), document["sustained"]
+    word = chosen or dtype
     for entry in document["entries"]:
-        if entry["kernel"] == row["kernel"] and entry["name"] in row.get("entries", [entry["name"]]):
-            sustained = entry["name"] in heated["entries"] and chosen in heated["accuracies"]
-            yield Entry(**entry, dtype=dtype, chosen=chosen, sustained=sustained)
+        facts = {name: value for name, value in entry.items() if name != "accuracies"}
+        is_asked = word in entry.get("accuracies", [word]) and entry["name"] in row.get("entries", [entry["name"]])
+        if entry["kernel"] == row["kernel"] and is_asked:
+            sustained = entry["name"] in heated["entries"] and word in heated["accuracies"]
+            yield Entry(**facts, dtype=dtype, chosen=chosen, sustained=sustained)
 
 
 def _unusual(dtype: str) -> list[str]:

@@ -17,8 +17,10 @@ from tilewright.kernels.problem import Problem
 from tilewright.kernels.space import Configuration, SearchSpace
 from tilewright.tuner import statistics
 from tilewright.tuner.devices.device import Bench, Device
+from tilewright.tuner.errors import TrialFailure
 from tilewright.tuner.measure import ContextLostError, checked_samples
-from tilewright.tuner.outcome import L2, Evaluation, Outcome
+from tilewright.tuner.outcome import L2, Evaluation, Executable, Outcome
+from tilewright.tuner.predict.library import LibraryTime
 from tilewright.tuner.predict.predictor import Predictor, Record
 from tilewright.tuner.tune import MOST_STARTS, Budget, Hooks, Knowledge, Progress, tune
 
@@ -29,17 +31,22 @@ MULTIPLES = (1, 8, 64)
 
 ROUNDS = 11
 SAMPLES = 2
+LIBRARY_SAMPLES = 5
 
 State = dict[str, Any]
 Shape = dict[str, int]
 
 
-def random_shapes(kernel: Kernel, count: int, largest: int = LARGEST, seed: int = SEED) -> list[Shape]:
-    """So many different shapes, the same for the same seed."""
+def random_shapes(
+    kernel: Kernel, count: int, largest: int = LARGEST, seed: int = SEED, most_products: int = 1
+) -> list[Shape]:
+    """So many different shapes, the same for the same seed; with `most_products` above 1, of batches up to so many."""
     generator = random.Random(seed)
     shapes: list[Shape] = []
     while len(shapes) < count:
         shape = {axis: _random_size(generator, largest) for axis in kernel.axes}
+        if most_products > 1:
+            shape["batch"] = round(2 ** generator.uniform(1, math.log2(most_products)))
         if shape not in shapes:
             shapes.append(shape)
     return shapes
@@ -61,6 +68,7 @@ class Run:
     path: Path
     deadline: float  # on the monotonic clock: no shape is begun after it
     earlier: Sequence[State] = ()  # rows of a run before: their jobs' winners, for shapes that need no job then
+    starts: Sequence[Configuration] = ()  # that every search tries first, after the winners of the nearest shapes
 
     def survey(self, shapes: Sequence[Shape], budget: Budget) -> None:
         """Adds a record of each shape that has none yet, by a search within the budget."""
@@ -68,11 +76,17 @@ class Run:
             if time.monotonic() >= self.deadline or self.state["rows"]:
                 return
             problem, begun = self.kernel.problem(shape), time.monotonic()
-            tried = self._searched(problem, budget)
+            bench = self.device.bench(self.kernel, problem, SEED)
+            try:
+                starts = [*winners(self.records(), problem), *self.starts]
+                tried = self.searched(bench, problem, budget, starts)
+                library = library_of(bench, self.kernel)
+            finally:
+                bench.close()
             entries = written(tried)
             wall_s = round(time.monotonic() - begun, 2)
             record = {"shape": shape, "tried": entries, "failed": failures(tried), "wall_s": wall_s}
-            self.state["records"].append(record)
+            self.state["records"].append(record | {"library": library})
             write(self.path, self.state)
             print(f"{problem}: {len(entries)} of {len(tried)} measured, {wall_s} s", file=sys.stderr, flush=True)
 
@@ -117,17 +131,17 @@ class Run:
         """The measurements as the predictor's records."""
         return [record_of(self.kernel, row) for row in self.state["records"] if row["tried"]]
 
-    def _searched(self, problem: Problem, budget: Budget) -> dict[Configuration, Evaluation]:
-        """The evaluations of a search that starts with the winners of the nearest earlier shapes."""
+    def searched(
+        self, bench: Bench, problem: Problem, budget: Budget, starts: Sequence[Configuration]
+    ) -> dict[Configuration, Evaluation]:
+        """The evaluations of a search within the budget that begins with these."""
         space = self.kernel.space(problem, self.device.model.limits)
         tried: dict[Configuration, Evaluation] = {}
 
         def on_trial(progress: Progress) -> None:
             tried[progress.trial.configuration] = progress.trial.evaluation
 
-        bench = self.device.bench(self.kernel, problem, SEED)
         until = time.monotonic() + (budget.seconds or float("inf"))
-        starts = winners(self.records(), problem)
 
         def is_over() -> bool:  # a search that is cancelled has no finals: a record needs none
             return time.monotonic() >= until or len(tried) >= (budget.trials or float("inf"))
@@ -137,8 +151,6 @@ class Run:
             tune(bench, self.kernel, space, budget, seed=SEED, knowledge=knowledge, hooks=hooks)
         except ContextLostError as error:
             print(f"{problem}: {error.configuration} broke the context", file=sys.stderr)
-        finally:
-            bench.close()
         return tried
 
     def _evaluated(self, problem: Problem, configurations: Sequence[Configuration]) -> dict[Configuration, Evaluation]:
@@ -168,7 +180,7 @@ class Run:
         finally:
             bench.close()
         return {
-            "shape": dict(problem.shape),
+            "shape": problem.stated_shape,
             "match": "nearest" if prediction is None else "predicted",
             "ratio": _ratio(times_ms, "predicted"),
             "nearest_ratio": _ratio(times_ms, "nearest"),
@@ -181,7 +193,7 @@ class Run:
         }
 
     def _winner(self, problem: Problem) -> Configuration | None:
-        winners_json = (row["configurations"]["tuned"] for row in self.earlier if row["shape"] == dict(problem.shape))
+        winners_json = (row["configurations"]["tuned"] for row in self.earlier if row["shape"] == problem.stated_shape)
         return next((Configuration.from_json(configuration) for configuration in winners_json), None)
 
     def _tuned(self, bench: Bench, problem: Problem, space: SearchSpace, trials: int) -> Configuration:
@@ -189,6 +201,20 @@ class Run:
         if best is None:
             raise SystemExit(f"{problem}: nothing was measured")
         return best.configuration
+
+
+def library_of(bench: Bench, kernel: Kernel) -> State | None:
+    """The name and the time in ms of the library's call; None where the device has none or it failed."""
+    try:
+        executable = bench.library()
+        if executable is None:
+            return None
+        l2: L2 = "cold" if kernel.ranking_l2 == "cold" else "warm"
+        _, *times_ms = checked_samples(bench, executable, l2, 1 + LIBRARY_SAMPLES)
+    except TrialFailure as failure:
+        print(f"the library failed: {failure}", file=sys.stderr)
+        return None
+    return {"name": bench.library_name(), "time_ms": statistics.median(times_ms)}
 
 
 def _ratio(times_ms: Mapping[str, Sequence[float]], name: str) -> float:
@@ -217,22 +243,29 @@ def record_of(kernel: Kernel, row: State) -> Record:
     tried = [(Configuration.from_json(c), time_ms, registers) for c, time_ms, registers in row["tried"]]
     registers = {c: count for c, _, count in tried if count}
     failed = frozenset(Configuration.from_json(c) for c in row["failed"])
-    return Record(kernel.problem(row["shape"]), {c: time_ms for c, time_ms, _ in tried}, registers, failed)
+    timed = row.get("library")
+    library = timed and LibraryTime(timed["name"].partition(" (")[0], timed["time_ms"])
+    times_ms = {c: time_ms for c, time_ms, _ in tried}
+    return Record(kernel.problem(row["shape"]), times_ms, registers, failed, library=library)
 
 
 def near(records: Sequence[Record], problem: Problem) -> list[Record]:
     """The records by the sum over the axes of the logarithm of the sizes' ratio, the nearest first."""
 
     def distance(record: Record) -> float:
-        return sum(abs(math.log2(a / b)) for (_, a), (_, b) in zip(record.problem.axes, problem.axes, strict=True))
+        return sum(abs(math.log2(record.problem.shape[axis] / size)) for axis, size in problem.sizes)
 
     return sorted(records, key=distance)
 
 
 def by_turns(bench: Bench, kernel: Kernel, configurations: dict[str, Configuration]) -> dict[str, list[float]]:
-    """By name the medians of rounds in which each is timed; the first round warms up and is not kept."""
+    """By name the medians of rounds in which each is timed."""
+    return in_rounds(bench, kernel, {name: bench.compile(c) for name, c in configurations.items()})
+
+
+def in_rounds(bench: Bench, kernel: Kernel, executables: Mapping[str, Executable]) -> dict[str, list[float]]:
+    """By name the medians of rounds in which each executable is timed; the first round, a warm-up, is left out."""
     l2: L2 = "cold" if kernel.ranking_l2 == "cold" else "warm"
-    executables = {name: bench.compile(configuration) for name, configuration in configurations.items()}
     rounds: dict[str, list[float]] = {name: [] for name in executables}
     for number in range(ROUNDS + 1):
         for name in sorted(executables, reverse=number % 2 == 0):

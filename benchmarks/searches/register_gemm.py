@@ -1,8 +1,8 @@
 """gemm's variant `register` on this machine's GPU: checked at odd shapes, explored at random beside the library.
 
-    python benchmarks/register_gemm.py check --configurations 500
-    python benchmarks/register_gemm.py explore --shape 4096x4096x4096 --configurations 150 [--try WPT_M=8,16]
-    python benchmarks/register_gemm.py once --shape 100x130x70 --set WPT_N=16 [--library]
+    python benchmarks/searches/register_gemm.py check --configurations 500
+    python benchmarks/searches/register_gemm.py explore --shape 4096x4096x4096 --configurations 150 [--try WPT_M=8,16]
+    python benchmarks/searches/register_gemm.py once --shape 100x130x70 --set WPT_N=16 [--library]
 
 `explore` draws random feasible configurations, verifies and times each once, then times the leading ones and the
 library again in interleaved rounds. `once` launches in this process, for a profiler or compute-sanitizer.

@@ -1,7 +1,7 @@
 """Compares two compilers on the configurations that studies of one problem measured under both; needs no GPU.
 
 tilewright serve                        # over the database that holds the studies
-python benchmarks/compilers.py [--url http://127.0.0.1:8000] [--out FILE]
+python benchmarks/installation/compilers.py [--url http://127.0.0.1:8000] [--out FILE]
 """
 
 from __future__ import annotations

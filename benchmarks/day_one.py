@@ -1,0 +1,128 @@
+"""Tunes shapes for the records that are shipped, and answers unseen shapes from them, as on a first day.
+
+python benchmarks/day_one.py --kernel gemm --tuned 60 --seconds 1.4 --unseen 20 --unseen-seconds 1.8 --out FILE
+
+Each tuned shape gets a search of so many seconds that begins with the winners of the shapes before it. Then predictions
+are made for the unseen ones: from all records, and from those of two thirds of the shapes beside 5 or 20 of the last
+third. They are verified and timed by turns, beside the fastest two configurations of a search and the library.
+
+`--resume` goes on with FILE: it measures what `--also OTHER` names, a JSON object of lists of a shape and
+configurations, and predicts anew; `--unseen-seconds 0` leaves out the searches then. `--ship FILE … --out RECORDS`
+writes the records of such files as they come with the package; `--judge FILE … --out TABLE` sums up what predictions
+are worth by the number of own shapes, among the configurations that were measured at the unseen ones. Neither needs a
+GPU.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+import multiprocessing
+import shlex
+import sys
+import time
+from collections.abc import Sequence
+from concurrent.futures import Executor, ProcessPoolExecutor
+from pathlib import Path
+
+from predict import facts
+from predictions.first_day import FirstDay, also_in
+from predictions.first_day_table import summary
+from predictions.records import described, ship
+from predictions.rows import LARGEST, Run, State, random_shapes, write
+
+from tilewright.kernels.catalogue import catalogue
+from tilewright.kernels.space import Configuration
+from tilewright.tuner.devices.local import open_device
+from tilewright.tuner.tune import Budget
+
+TRIALS, SETS = 200, 5
+
+
+def main() -> int:
+    """Reads the command line and measures; 0 when every shape has its row."""
+    begun, arguments = time.monotonic(), parse(sys.argv[1:])
+    if arguments.ship:
+        ship([read(path) for path in arguments.ship], arguments.out)
+        return 0
+    if arguments.judge:
+        judged = summary([read(path) for path in arguments.judge], found_rows(arguments.earlier))
+        write(arguments.out, {"command": shlex.join(["python", *sys.argv]), "kernels": judged})
+        return 0
+    with ProcessPoolExecutor(SETS, multiprocessing.get_context("spawn")) as executor:
+        executor.map(abs, range(SETS))  # starts them, while the device is opened
+        state = measured(arguments, executor, begun)
+    return int(len(state["rows"]) < arguments.unseen)
+
+
+def measured(arguments: argparse.Namespace, executor: Executor, begun: float) -> State:
+    """The state of the run, which is also in its file."""
+    kernel, device = catalogue().get(arguments.kernel), open_device(arguments.device)
+    state: State = {"records": [], "rows": []}
+    if arguments.resume:
+        state = read(arguments.out)
+    commands = [*state.get("commands", ())]
+    state |= facts(device, kernel, arguments)
+    state |= described(device.model) | {"commands": [*commands, state.pop("command")]}
+    state["source_hashes"] = {variant.name: kernel.source_hash(variant.name) for variant in kernel.variants}
+    shapes = random_shapes(kernel, arguments.tuned + arguments.unseen, arguments.largest)
+    starts = [Configuration.from_json(row["configurations"]["tuned"]) for row in found_rows(arguments.starts)]
+    also = [one for path in arguments.also for one in also_in(read(path))]
+    run = Run(device, kernel, state, arguments.out, begun + arguments.survey_until, starts=list(dict.fromkeys(starts)))
+    first_day = FirstDay(run, shapes[arguments.tuned :], also)
+    try:
+        if not arguments.resume:
+            run.survey(shapes[: arguments.tuned], Budget(trials=TRIALS, seconds=arguments.seconds))
+        first_day.extend()
+        print(f"records after {time.monotonic() - begun:.1f} s", file=sys.stderr, flush=True)
+        first_day.predict(executor)
+        print(f"predicted after {time.monotonic() - begun:.1f} s", file=sys.stderr, flush=True)
+        budget = Budget(trials=TRIALS, seconds=arguments.unseen_seconds) if arguments.unseen_seconds else None
+        first_day.compare(budget, begun + arguments.until)
+    finally:
+        device.close()
+        write(arguments.out, state)
+    return state
+
+
+def parse(words: Sequence[str]) -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--kernel", default="gemm")
+    parser.add_argument("--device", default="cuda:0")
+    parser.add_argument("--tuned", type=int, default=60)
+    parser.add_argument("--unseen", type=int, default=20)
+    parser.add_argument("--seconds", type=float, default=1.4, help="of a tuned shape's search")
+    parser.add_argument("--unseen-seconds", type=float, default=1.8, help="of an unseen shape's search")
+    parser.add_argument("--largest", type=int, default=LARGEST, help="size of an axis")
+    parser.add_argument("--survey-until", type=float, default=float("inf"), metavar="SECONDS")
+    parser.add_argument("--until", type=float, default=float("inf"), metavar="SECONDS")
+    parser.add_argument("--starts", type=Path, action="append", default=[], help="rows whose winners are tried first")
+    parser.add_argument("--also", type=Path, action="append", default=[], help="configurations to measure as well")
+    parser.add_argument("--ship", type=Path, nargs="+", default=[], metavar="FILE", help="results to make records of")
+    parser.add_argument(
+        "--judge", type=Path, nargs="+", default=[], metavar="FILE", help="results to sum up, without a GPU"
+    )
+    parser.add_argument("--earlier", type=Path, action="append", default=[], help="of predict.py, at the same shapes")
+    parser.add_argument("--resume", action="store_true")
+    parser.add_argument("--out", type=Path, required=True)
+    arguments = parser.parse_args(words)
+    arguments.batch, arguments.skip, arguments.trials = 1, 0, TRIALS
+    return arguments
+
+
+def read(path: Path) -> State:
+    """A result's content, compressed or not."""
+    data = path.read_bytes()
+    content: State = json.loads(gzip.decompress(data) if path.suffix == ".gz" else data)
+    return content
+
+
+def found_rows(paths: Sequence[Path]) -> list[State]:
+    """The rows of results of predict.py."""
+    return [row for path in paths for row in read(path)["rows"]]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,112 @@
+"""NVIDIA's libraries beside the gallery, called through CuPy: what each computes, and how long one call takes.
+
+CuPy is no dependency of Tilewright: where it cannot be imported, rows have the library's name and no time.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+from tilewright.kernels.kernel import Kernel
+from tilewright.kernels.problem import Problem
+from tilewright.tuner import statistics
+from tilewright.tuner.arrays import random_arrays
+
+SEED, WARM_UP, CALLS = 1, 3, 30
+
+EVICTED_BYTES = 1 << 30
+"""Read before each call: it empties the L2 cache, and lasts longer than Python takes to enqueue the call."""
+
+NAMES = {
+    "bitonic_sort": "CUB's segmented sort (cupy.sort)",
+    "fft": "cuFFT (cupyx.scipy.fft)",
+    "histogram": "CUB (cupy.histogram)",
+    "reduction": "CUB (cupy.sum)",
+    "scan": "CUB (cupy.cumsum)",
+    "spmv": "cuSPARSE (cupyx.scipy.sparse)",
+    "transpose": "CuPy's copy",
+}
+"""By kernel; nothing that NVIDIA ships computes a stencil or an n-body step."""
+
+
+def library_ms(kernel: Kernel, problem: Problem) -> float | None:
+    """The median time of the library's call on the kernel's own inputs; None without a library, or without CuPy.
+
+    The L2 cache is cold, as for our time where the kernel ranks cold; else the call is its own warm-up.
+    """
+    if kernel.name not in NAMES:
+        return None
+    os.environ["CUPY_ACCELERATORS"] = "cub"  # read when CuPy is imported
+    try:
+        import cupy  # noqa: PLC0415 - a GPU's, and not among our dependencies
+    except ImportError:
+        return None
+    inputs = {name: cupy.asarray(array) for name, array in random_arrays(kernel, problem, SEED).items()}
+    call = _CALLS[kernel.name](cupy, inputs, problem)
+    evicted = cupy.zeros(EVICTED_BYTES // 4, cupy.float32) if kernel.ranking_l2 == "cold" else None
+    return statistics.median([_timed(cupy, call, evicted) for _ in range(WARM_UP + CALLS)][WARM_UP:])
+
+
+def _timed(cupy: Any, call: Callable[[], Any], evicted: Any) -> float:
+    start, end = cupy.cuda.Event(), cupy.cuda.Event()
+    if evicted is None:
+        call()
+    else:
+        evicted.max()
+    start.record()
+    call()
+    end.record()
+    end.synchronize()
+    return float(cupy.cuda.get_elapsed_time(start, end))
+
+
+def _transpose(cupy: Any, inputs: dict[str, Any], _problem: Problem) -> Callable[[], Any]:
+    x = inputs["x"]
+    y = cupy.empty(x.shape[::-1], x.dtype)
+    return lambda: cupy.copyto(y, x.T)
+
+
+def _reduction(_cupy: Any, inputs: dict[str, Any], _problem: Problem) -> Callable[[], Any]:
+    return inputs["x"].sum  # type: ignore[no-any-return]
+
+
+def _scan(cupy: Any, inputs: dict[str, Any], _problem: Problem) -> Callable[[], Any]:
+    return lambda: cupy.cumsum(inputs["x"])
+
+
+def _histogram(cupy: Any, inputs: dict[str, Any], problem: Problem) -> Callable[[], Any]:
+    bins = problem.shape["bins"]
+    return lambda: cupy.histogram(inputs["x"], bins, range=(0, bins))
+
+
+def _sort(cupy: Any, inputs: dict[str, Any], _problem: Problem) -> Callable[[], Any]:
+    return lambda: cupy.sort(inputs["x"], axis=1)
+
+
+def _fft(cupy: Any, inputs: dict[str, Any], problem: Problem) -> Callable[[], Any]:
+    from cupyx.scipy import fft  # noqa: PLC0415 - see above
+
+    x = inputs["x"].view(cupy.complex64 if problem.dtype == "float32" else cupy.complex128)[..., 0]
+    plan = fft.get_fft_plan(x, axes=1)
+    return lambda: fft.fft(x, axis=1, plan=plan)
+
+
+def _spmv(_cupy: Any, inputs: dict[str, Any], problem: Problem) -> Callable[[], Any]:
+    from cupyx.scipy import sparse  # noqa: PLC0415 - see above
+
+    parts = inputs["values"], inputs["columns"], inputs["row_start"]
+    matrix = sparse.csr_matrix(parts, shape=(problem.shape["m"], problem.shape["n"]))
+    return lambda: matrix @ inputs["x"]
+
+
+_CALLS: dict[str, Callable[[Any, dict[str, Any], Problem], Callable[[], Any]]] = {
+    "bitonic_sort": _sort,
+    "fft": _fft,
+    "histogram": _histogram,
+    "reduction": _reduction,
+    "scan": _scan,
+    "spmv": _spmv,
+    "transpose": _transpose,
+}

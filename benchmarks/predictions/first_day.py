@@ -1,0 +1,192 @@
+"""What a fresh installation would answer: predictions from several sets of records, timed beside a search's winners."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from functools import partial
+
+from predictions.rows import (
+    Run,
+    Shape,
+    State,
+    failures,
+    in_rounds,
+    library_of,
+    near,
+    record_of,
+    winners,
+    write,
+    written,
+)
+
+from tilewright.kernels.catalogue import catalogue
+from tilewright.kernels.problem import Limits
+from tilewright.kernels.space import Configuration
+from tilewright.tuner import statistics
+from tilewright.tuner.compile.compilation import Compilation
+from tilewright.tuner.devices.device import Bench
+from tilewright.tuner.devices.isolated.device import IsolatedDevice
+from tilewright.tuner.errors import TrialFailure
+from tilewright.tuner.measure import ContextLostError
+from tilewright.tuner.outcome import Evaluation, Executable
+from tilewright.tuner.predict.predictor import Predictor, enough
+from tilewright.tuner.predict.shipped import undisplaced
+from tilewright.tuner.tune import Budget
+
+OWN = (5, 20)
+"""Numbers of own tuned shapes for which predictions are made beside those from all."""
+
+TIMED = 2
+"""The fastest configurations of a search that are timed beside the predictions."""
+
+
+def record_sets(records: Sequence[State]) -> dict[str, Sequence[State]]:
+    """By name the records that an answer rests on: all; or the last third as own shapes and the others as shipped.
+
+    `shipped + N`: N own shapes take the place of the shipped ones that are nearest to them. `own N`: those alone.
+    """
+    parted = 2 * len(records) // 3
+    shipped, own = records[:parted], records[parted:]
+    sets: dict[str, Sequence[State]] = {"all": records}
+    for count in OWN:
+        left = undisplaced(shipped, own[:count], lambda row: row["shape"])
+        sets |= {f"shipped + {count}": [*own[:count], *left], f"own {count}": own[:count]}
+    return {name: chosen for name, chosen in sets.items() if enough(len(chosen))}
+
+
+def predicted(kernel_name: str, limits: Limits, rows: Sequence[State], shapes: Sequence[Shape]) -> list[State | None]:
+    """For each shape what is predicted from these rows: configuration, expected time in ms, expected loss."""
+    kernel = catalogue().get(kernel_name)
+    predictor = Predictor(kernel, limits, [record_of(kernel, row) for row in rows if row["tried"]])
+    found: list[State | None] = []
+    for shape in shapes:
+        problem = kernel.problem(shape)
+        made = predictor.predict(problem, kernel.space(problem, limits).__contains__)
+        configuration = None if made is None else made.configuration.as_json()
+        found.append(made and {"configuration": configuration, "ms": made.time_ms, "loss": made.expected_loss})
+    return found
+
+
+@dataclass
+class FirstDay:
+    """A run whose records exist, and what is predicted for some shapes from several sets of them."""
+
+    run: Run
+    shapes: Sequence[Shape]
+    also: Sequence[tuple[Shape, Sequence[Configuration]]]  # configurations to measure at shapes, tuned ones or not
+    chosen: Sequence[Mapping[str, State]] = ()  # by shape and set
+
+    def extend(self) -> None:
+        """Measures what `also` names at tuned shapes; new trials are added to the records."""
+        also = {tuple(shape.items()): configurations for shape, configurations in self.also}
+        for row in self.run.state["records"]:
+            configurations = also.get(tuple(row["shape"].items()), ())
+            if configurations and time.monotonic() < self.run.deadline:
+                bench = self.run.device.bench(self.run.kernel, self.run.kernel.problem(row["shape"]), 1)
+                try:
+                    tried = self._evaluated(bench, configurations)
+                finally:
+                    bench.close()
+                row["tried"] += written(tried)
+                row["failed"] += failures(tried)
+        write(self.run.path, self.run.state)
+
+    def predict(self, executor: Executor) -> None:
+        """Fits to each set of records in a process of its own; what is predicted is compiled at once."""
+        limits = self.run.device.model.limits
+        sets = record_sets(self.run.state["records"])
+        work = partial(predicted, self.run.kernel.name, limits, shapes=self.shapes)
+        columns = dict(zip(sets, executor.map(work, sets.values()), strict=True))
+        self.chosen = [
+            {name: column[place] for name, column in columns.items() if column[place]}
+            for place in range(len(self.shapes))
+        ]
+        pool = self.run.device.pool if isinstance(self.run.device, IsolatedDevice) else None
+        if pool is not None and self.run.device.model.kind == "cuda":
+            major, minor = limits.compute_capability
+            for shape, by_set in zip(self.shapes, self.chosen, strict=True):
+                for one in by_set.values():
+                    configuration = Configuration.from_json(one["configuration"])
+                    problem = self.run.kernel.problem(shape)
+                    pool.submit(Compilation.of(self.run.kernel, problem, configuration, f"sm_{major}{minor}", "nvrtc"))
+
+    def compare(self, budget: Budget | None, deadline: float) -> None:
+        """Adds a row of each shape, after a search within the budget if there is one; stops at the deadline."""
+        before = {tuple(row["shape"].items()): row for row in self.run.state["rows"]}
+        also = {tuple(shape.items()): configurations for shape, configurations in self.also}
+        for shape, by_set in zip(self.shapes, self.chosen, strict=True):
+            if time.monotonic() >= deadline:
+                return
+            key = tuple(shape.items())
+            row = before.get(key) or {"shape": shape, "tried": [], "failed": []}
+            self._compare(row, by_set, also.get(key, ()), budget)
+            before[key] = row
+            self.run.state["rows"] = list(before.values())
+            write(self.run.path, self.run.state)
+
+    def _compare(
+        self, row: State, by_set: Mapping[str, State], also: Sequence[Configuration], budget: Budget | None
+    ) -> None:
+        begun, kernel = time.monotonic(), self.run.kernel
+        problem = kernel.problem(row["shape"])
+        space = kernel.space(problem, self.run.device.model.limits)
+        records = self.run.records()
+        nearest = next((r.ranked[0] for r in near(records, problem) if r.ranked[0] in space), None)
+        beside = {"default": kernel.default_configuration(space)} | ({"nearest": nearest} if nearest else {})
+        chosen = {name: one["configuration"] for name, one in by_set.items()}
+        chosen |= {name: configuration.as_json() for name, configuration in beside.items()}
+        starts = [*(Configuration.from_json(one) for one in chosen.values()), *(c for c in also if c in space)]
+        bench = self.run.device.bench(kernel, problem, 1)
+        try:
+            has = {Configuration.from_json(c) for c, *_ in row["tried"]}
+            if budget is None:
+                tried = self._evaluated(bench, [c for c in dict.fromkeys(starts) if c not in has])
+            else:
+                tried = self.run.searched(bench, problem, budget, [*starts, *winners(records, problem)])
+            row["tried"] += written(tried)
+            row["failed"] += failures(tried)
+            ranked = [Configuration.from_json(c) for c, *_ in sorted(row["tried"], key=lambda one: one[1])]
+            timed = self._timed(bench, list(dict.fromkeys([*ranked[:TIMED], *(c for c in starts if c in ranked)])))
+            row["library"] = library_of(bench, kernel)
+        finally:
+            bench.close()
+        expected = {name: {"ms": one["ms"], "loss": one["loss"]} for name, one in by_set.items()}
+        row |= {"chosen": chosen, "expected": expected, "timed": timed, "wall_s": round(time.monotonic() - begun, 2)}
+        print(f"{problem}: {len(ranked)} measured, {row['wall_s']} s", file=sys.stderr, flush=True)
+
+    def _evaluated(self, bench: Bench, configurations: Sequence[Configuration]) -> dict[Configuration, Evaluation]:
+        bench.compile_ahead(configurations)
+        tried: dict[Configuration, Evaluation] = {}
+        for configuration in configurations:
+            try:
+                tried[configuration] = bench.evaluate(configuration, self.run.kernel.ranking_l2)
+            except ContextLostError as error:
+                print(f"{error.configuration} broke the context", file=sys.stderr)
+        return tried
+
+    def _timed(self, bench: Bench, configurations: Sequence[Configuration]) -> State:
+        """Times in rounds by turns, of the configurations in this order and of the library."""
+        named = {f"{place}": configuration for place, configuration in enumerate(configurations)}
+        try:
+            executables: dict[str, Executable] = {name: bench.compile(c) for name, c in named.items()}
+            library = bench.library()
+            executables |= {} if library is None else {"library": library}
+            rounds = in_rounds(bench, self.run.kernel, executables)
+        except (TrialFailure, ContextLostError) as failure:
+            print(f"not timed: {failure}", file=sys.stderr)
+            return {"configurations": [], "library_ms": None}
+        medians = {name: statistics.median(times_ms) for name, times_ms in rounds.items()}
+        timed = [[configuration.as_json(), medians[name]] for name, configuration in named.items()]
+        return {"configurations": timed, "library_ms": medians.get("library")}
+
+
+def also_in(
+    kernel_space: Mapping[str, Sequence[tuple[Shape, Sequence[State]]]],
+) -> list[tuple[Shape, list[Configuration]]]:
+    """The configurations to measure, of a file's content: shapes with configurations under any names."""
+    rows = [row for part in kernel_space.values() for row in part]
+    return [(shape, [Configuration.from_json(one) for one in configurations]) for shape, configurations in rows]
