@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import signal
@@ -15,15 +16,19 @@ import pytest
 from sqlalchemy import Engine, create_engine, text
 from sqlalchemy.engine import make_url
 from sqlalchemy.orm import Session
-from sqlalchemy.pool import NullPool
+from sqlalchemy.pool import NullPool, Pool
 from threadpoolctl import threadpool_limits
 
+from tilewright.service import GARBAGE_AFTER
+from tilewright.service.operations import registry
 from tilewright.service.operations.best import predictions
 from tilewright.service.operations.best.predictors import Predictors
+from tilewright.service.settings import settings
 from tilewright.service.store import schema
 from tilewright.service.store import session as store_session
 from tilewright.service.store.embedded import EmbeddedPostgres
 from tilewright.service.store.session import sqlalchemy_url
+from tilewright.tuner.devices.cpu.compile import MODES
 
 pytest.register_assert_rewrite("fleet", "deployed", "contracts.device")
 from fleet import Fleet  # noqa: E402
@@ -49,6 +54,13 @@ def pytest_configure(config: pytest.Config) -> None:
         config.stash[_owned] = Path(os.environ[HOME_VARIABLE])
 
 
+def pytest_collection_finish() -> None:
+    # Thousands of tests stay until the end: no collection of garbage during the tests needs to walk over them.
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(GARBAGE_AFTER, 10, 10)
+
+
 def pytest_unconfigure(config: pytest.Config) -> None:
     home = config.stash.get(_owned, None)
     if home is not None:
@@ -68,6 +80,37 @@ def _own_data_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]
         patch.setenv("TILEWRIGHT_STATE_DIR", str(tmp_path_factory.mktemp("state")))
         for name in ("TILEWRIGHT_DATABASE_URL", "TILEWRIGHT_URL"):
             patch.delenv(name, raising=False)
+        patch.setenv("TILEWRIGHT_SHIPPED_RECORDS", "false")  # a test chooses what is known; some ship invented records
+        settings.cache_clear()  # modules of tests have read them while they were collected
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _quick_compiles() -> Iterator[None]:
+    """Programs that this process makes compile in a third of the time: they run once. Commands and workers take -O3."""
+    with pytest.MonkeyPatch.context() as patch:
+        for mode in ("fast", "library"):
+            patch.setitem(MODES, mode, tuple(flag.replace("-O3", "-O1") for flag in MODES[mode]))
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _kept_engines() -> Iterator[None]:
+    """Statements are compiled once for a database that many tests share, not once a test; connections are new ones."""
+    kept: dict[str, tuple[Engine, Pool]] = {}
+    make = store_session._new_engine
+
+    def kept_engine() -> Engine:
+        url = store_session.database_url()
+        if url not in kept:
+            engine = make()
+            kept[url] = engine, engine.pool
+        engine, unused = kept[url]
+        engine.pool = unused.recreate()  # the one before closes what is given back to it
+        return engine
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(store_session, "_new_engine", kept_engine)
         yield
 
 
@@ -79,8 +122,12 @@ def _own_predictors(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="session")
 def postgres_url() -> str:
-    """The server's own database; tests make theirs beside it."""
-    return EmbeddedPostgres(Path(os.environ[HOME_VARIABLE]) / "postgres").ensure()
+    """The server's own database; tests make theirs beside it. It need not outlive a power cut."""
+    url = EmbeddedPostgres(Path(os.environ[HOME_VARIABLE]) / "postgres").ensure()
+    for setting in ("fsync", "full_page_writes", "synchronous_commit"):
+        _administer(url, f"ALTER SYSTEM SET {setting} = off")
+    _administer(url, "SELECT pg_reload_conf()")
+    return url
 
 
 def _at(url: str, database: str) -> str:
@@ -95,10 +142,16 @@ def _administer(url: str, statement: str) -> None:
 
 @pytest.fixture(scope="session")
 def template(postgres_url: str) -> str:
-    """Name of a database that our own migrations built; nobody writes to it."""
+    """Name of a database that our own migrations built, with the kernels, which take longer to store than most tests.
+
+    Nobody writes to it.
+    """
     name = f"template_{uuid.uuid4().hex[:12]}"
     _administer(postgres_url, f"CREATE DATABASE {name}")
     schema.upgrade(_at(postgres_url, name))
+    engine = create_engine(sqlalchemy_url(_at(postgres_url, name)), poolclass=NullPool)
+    with Session(engine) as session, session.begin():
+        registry.register_kernels(session, registry.catalogue())
     return name
 
 

@@ -1,4 +1,4 @@
-"""A PostgreSQL with the deployment's three roles, and the commands that pages tell operators to type."""
+"""A PostgreSQL with the deployment's roles, and the commands that pages tell operators to type."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from tilewright.service.store.embedded import EmbeddedPostgres, binary
 ROOT = Path(__file__).parents[1]
 DEPLOY = ROOT / "deploy"
 SQL = DEPLOY / "postgres"
-ROLES = ("migrator", "api", "worker")
+ROLES = ("migrator", "api", "worker", "compiler")
 CLI = (sys.executable, "-m", "tilewright.service.cli")
 
 
 @dataclass(frozen=True)
 class Server:
-    """A PostgreSQL that asks our three roles for passwords, migrated by one of them."""
+    """A PostgreSQL that asks our roles for passwords, migrated by one of them."""
 
     superuser_url: str
     secrets: Path

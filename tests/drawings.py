@@ -16,7 +16,7 @@ def drawing(digit: int, on: str = "api") -> Drawing:
     return Drawing(pixels=(ink(digit, 28) * 255).astype(int).tolist(), on=on)
 
 
-def answered(on: str, digit: int, within_s: float = 60.0) -> DigitAnswer:
+def answered(on: str, digit: int, within_s: float = 150.0) -> DigitAnswer:
     """While the device prepares the network, or is in the middle of a trial, there is none yet."""
     deadline = time.monotonic() + within_s
     while time.monotonic() < deadline:

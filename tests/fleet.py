@@ -12,11 +12,12 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import create_engine, func, select, text
+from sqlalchemy import Engine, create_engine, func, select, text
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.orm import Session
 from sqlalchemy.pool import NullPool
@@ -34,19 +35,24 @@ QUICK = {"TILEWRIGHT_HEARTBEAT_S": "0.3", "TILEWRIGHT_STALLED_AFTER_S": "1.5", "
 TINY = {"m": 24, "n": 16, "k": 20}
 
 
+@cache
+def _engine(url: str) -> Engine:
+    """Each session has a connection of its own, as servers come and go; statements are compiled once."""
+    return create_engine(sqlalchemy_url(url), poolclass=NullPool)
+
+
 @dataclass
 class Fleet:
     url: str
     folder: Path
     is_embedded: bool = False  # workers find, and revive, the server in `folder` by themselves
-    patience_s: float = 60  # for what must come, but may take its time; what must be quick says how quick
+    patience_s: float = 150  # for what must come, but may take its time; what must be quick says how quick
     workers: list[subprocess.Popen[bytes]] = field(default_factory=list)
     apis: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
     @contextmanager
     def session(self) -> Iterator[Session]:
-        engine = create_engine(sqlalchemy_url(self.url), poolclass=NullPool)
-        with Session(engine, expire_on_commit=False) as session, session.begin():
+        with Session(_engine(self.url), expire_on_commit=False) as session, session.begin():
             yield session
 
     def start_worker(

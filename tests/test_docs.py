@@ -113,14 +113,23 @@ def test_a_wrong_example_is_not_understood():
 # --- kernels
 
 
+OPTIONAL_AXES = {"gemm": "batches and views", "conv2d": "stride, padding and dilation"}
+
+
 def test_every_kernel_variant_and_option_has_its_heading_and_no_other_has():
     documented = set(headings(page("kernels.md"))[1:])
     wanted = set()
     for kernel in catalogue().kernels():
         wanted |= {kernel.name}
         wanted |= {f"{kernel.name}: option {option.name}" for option in kernel.options}
+        wanted |= {f"{kernel.name}: {OPTIONAL_AXES[kernel.name]}"} if kernel.optional_axes else set()
         wanted |= {f"{kernel.name}: variant {variant.name}" for variant in kernel.variants}
     assert documented == wanted
+
+
+def test_the_page_on_kernels_names_every_axis_that_a_shape_may_leave_out():
+    axes = {f"`{axis.name}`" for kernel in catalogue().kernels() for axis in kernel.optional_axes}
+    assert not {axis for axis in axes if axis not in page("kernels.md")}
 
 
 def test_the_page_on_kernels_names_only_parameters_that_exist():
@@ -148,11 +157,30 @@ def test_option_words_are_documented():
 def example(tmp_path: Path) -> Path:
     """The page's kernel, written as the page says."""
     text = page("adding-a-kernel.md")
-    for name, code in re.findall(r"`(axpy/[\w.]+)`:\n\n```\w+\n(.*?)^```", text, re.MULTILINE | re.DOTALL):
+    for name, code in re.findall(
+        r"`((?:axpy|vector_add)/[\w.]+)`:\n\n```\w+\n(.*?)^```", text, re.MULTILINE | re.DOTALL
+    ):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(code, encoding="utf-8")
     assert sorted(path.name for path in (tmp_path / "axpy").iterdir()) == ["axpy.cu", "declaration.py"]
     return tmp_path / "axpy"
+
+
+def test_the_smallest_kernel_takes_fifteen_lines_and_is_right(example):
+    folder = example.parent / "vector_add"
+    declaration = (folder / "declaration.py").read_text()
+    assert len([line for line in declaration.splitlines() if line.strip()]) <= 15
+    kernel, device = Catalogue.load([folder]).get("vector_add"), CpuDevice(cache=example.parent / "cache")
+    assert (kernel.axes, kernel.folder) == (("n",), folder)
+    bench = device.bench(kernel, kernel.problem({"n": 333}), seed=1)
+    try:
+        *_, largest = kernel.space(bench.problem, device.model.limits).feasible
+        assert largest.values.block_size_x == 1024
+        evaluation = bench.evaluate(largest, "warm")
+        assert (evaluation.outcome, evaluation.log) == ("measured", "")
+    finally:
+        bench.close()
+        device.close()
 
 
 def test_the_example_kernel_is_right_in_every_configuration(example, monkeypatch, capsys):

@@ -57,7 +57,7 @@ def test_every_operation_parameter_status_and_schema_is_there(made):
 def test_the_help_groups_commands_as_the_page_does():
     page = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
     sections = re.findall(r"^## (.+)\n((?:(?!^## ).*\n)*)", page, re.MULTILINE)
-    told = {title: set(re.findall(r"^### tilewright (\w+)$", text, re.MULTILINE)) for title, text in sections}
+    told = {title: set(re.findall(r"^### tilewright ([\w-]+)$", text, re.MULTILINE)) for title, text in sections}
     group = get_command(program())
     shown: dict[str, set[str]] = {}
     for name in group.list_commands(group.make_context("tilewright", [], resilient_parsing=True)):

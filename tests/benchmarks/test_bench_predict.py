@@ -11,6 +11,7 @@ from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.space import Configuration
 from tilewright.tuner.devices.cpu.device import CpuDevice
 from tilewright.tuner.outcome import Evaluation, Outcome
+from tilewright.tuner.predict import shipped
 from tilewright.tuner.tune import Budget
 
 SOFTMAX = catalogue().get("softmax")
@@ -173,3 +174,31 @@ def test_parts_that_there_are_not_and_a_merge_into_nothing_are_refused(predict, 
     with pytest.raises(SystemExit):
         predict.parse(words)
     assert words[0] in capsys.readouterr().err
+
+
+def test_own_shapes_displace_the_nearest_shipped_ones(benchmark_module, rows):
+    first_day = benchmark_module("predictions.first_day")
+    records = [{"shape": shape} for shape in rows.random_shapes(SOFTMAX, 60)]
+    sets = first_day.record_sets(records)
+    assert {name: len(chosen) for name, chosen in sets.items()} == {
+        "all": 60,
+        "shipped + 5": 40,
+        "own 5": 5,
+        "shipped + 20": 40,
+        "own 20": 20,
+    }
+    assert sets["shipped + 5"][:5] == records[40:45]
+
+
+def test_records_are_shipped_as_they_are_read(benchmark_module, tmp_path, monkeypatch):
+    result = Path(__file__).parents[2] / "benchmarks/results/h200/day_one_gemv.json.gz"
+    state = benchmark_module("day_one").read(result)
+    out = tmp_path / "nvidia-h200.json.gz"
+    benchmark_module("predictions.records").ship([state], out)
+    monkeypatch.setattr(shipped, "FOLDER", tmp_path)
+    gemv = catalogue().get("gemv")
+    (series,) = shipped.shipped_series(gemv, gemv.problem({"m": 9, "n": 9}))
+    assert 0 < len(series.records) <= len(state["records"])
+    times_ms = {Configuration.from_json(c): ms for c, ms, _ in state["records"][1]["tried"]}
+    record = next(r for r in series.records if dict(r.problem.axes) == state["records"][1]["shape"])
+    assert record.times_ms == {c: pytest.approx(times_ms[c], rel=1e-3) for c in record.times_ms}

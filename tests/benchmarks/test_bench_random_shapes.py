@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import dataclasses
 import random
+import re
 from collections import Counter
 from itertools import islice
 
@@ -31,11 +32,23 @@ def test_every_layout_and_dtype_meets_every_shape(random_shapes):
     assert len(edges) == 27
     found = list(random_shapes.problems(GEMM, drawn, GEMM.dtypes, random.Random(1)))
     keys = Counter((p.axes, p.dtype, p.options["trans_a"], p.options["trans_b"]) for p in (alike[0] for alike in found))
-    assert len(keys) == 3 * 2 * 4
+    assert len(keys) == 3 * len(GEMM.dtypes) * 4
     assert set(keys.values()) == {1}
     for alike in found:
         assert len({(p.axes, p.dtype, p.options["trans_a"], p.options["trans_b"]) for p in alike}) == 1
         assert {p.options["beta_zero"] for p in alike} == {False, True}
+
+
+def test_half_of_the_problems_have_a_batch_or_views_and_all_of_those_are_problems(random_shapes):
+    generator, drawn = random.Random(4), []
+    for trans_a in (False, True) * 200:
+        shape, options = {axis: random_shapes.random_size(generator) for axis in "mnk"}, {"trans_a": trans_a}
+        layout = {"trans_a": trans_a, "trans_b": generator.random() < 0.5}
+        views = random_shapes.random_views(GEMM, shape, layout, generator)
+        drawn.append(GEMM.problem({**shape, **views}, "float32", options | layout))
+    assert 140 < sum(bool(problem.chosen_axes) for problem in drawn) < 230
+    chosen = Counter(axis for problem in drawn for axis, _ in problem.chosen_axes)
+    assert min(chosen[axis.name] for axis in GEMM.optional_axes) > 20
 
 
 def test_a_variant_meets_every_shape_at_a_problem_that_it_serves(random_shapes):
@@ -57,7 +70,11 @@ def test_sizes_stay_small_and_are_often_aligned_and_often_not(random_shapes):
 
 
 def test_configurations_are_feasible_and_of_every_variant(random_shapes):
-    tasks = list(islice(random_shapes.work(GEMM, HOPPER, 1, 16, random.Random(3)), 8))
+    tasks = list(islice(random_shapes.work(GEMM, HOPPER, 1, 16, random.Random(3)), 16))
+    whole_vectors = [
+        GEMM.problem({"m": 64, "n": 72, "k": 80}, "float16")
+    ]  # what a tensor map needs is drawn less often
+    tasks += random_shapes.tasks(GEMM, whole_vectors, HOPPER, 1, random.Random(3))
     assert {c.variant for _, chosen in tasks for c in chosen} == {v.name for v in GEMM.variants}
     for problem, chosen in tasks:
         for configuration in chosen:
@@ -78,6 +95,25 @@ def test_variants_that_are_short_are_topped_up_and_no_others(random_shapes):
 def test_the_summary_says_where_too_few_were_found(random_shapes):
     tally = random_shapes.Tally()
     tally.checked["tiled", "float32"] = 5
-    lines = random_shapes.summary(GEMM, tally, 5, 1.0)
+    lines = random_shapes.summary(GEMM, tally, 5)
     flagged = {line.split()[0] for line in lines if "FEWER" in line}
     assert flagged == {v.name for v in GEMM.variants} - {"tiled"}
+
+
+def test_a_run_says_as_it_goes_what_it_has_checked(random_shapes, monkeypatch, capsys):
+    tally = random_shapes.Tally()
+    tally.checked["tiled", "float32"] = 5
+    tally.print_progress(GEMM)
+    assert not capsys.readouterr().out  # it was begun just now
+    monkeypatch.setattr(random_shapes, "PROGRESS_S", 0.0)
+    tally.print_progress(GEMM)
+    assert re.match(r"gemm: 5 checked, 0 failed, \d+ s so far: .*\btiled 5\b", capsys.readouterr().out)
+
+
+def test_random_convolutions_meet_every_variant(random_shapes):
+    kernel = catalogue().get("conv2d")
+    tasks = random_shapes.work(kernel, HOPPER, 6, 30, random.Random(4))
+    drawn = [(problem, configuration) for problem, some in islice(tasks, 90) for configuration in some]
+    assert {configuration.variant for _, configuration in drawn} == {variant.name for variant in kernel.variants}
+    assert {problem.options["layout"] for problem, _ in drawn} == {"nhwc", "nchw"}
+    assert any(problem.chosen_axes for problem, _ in drawn)

@@ -1,5 +1,6 @@
 import importlib.util
 import json
+import random
 
 import numpy as np
 import pytest
@@ -55,11 +56,35 @@ def test_a_prior_is_a_search_of_another_recording(bench, recording):
     assert warm["fraction_at"]["10"] > cold["fraction_at"]["10"]
 
 
+def test_a_job_compiles_ahead_and_is_repeated_by_its_seed(bench, recording):
+    one, other = (bench.row_of(bench.Task(recording, SAMPLERS[0], None, 3, 60, compilers=16)) for _ in range(2))
+    assert {**one, "proposer_ms": 0} == {**other, "proposer_ms": 0}
+    assert 0 < one["fraction_after_s"]["1"] < one["fraction_after_s"]["4"]
+    assert one["fraction_after_s"]["4"] >= one["fraction_at"]["50"]  # all 60 trials are over by then
+    alone = bench.row_of(bench.Task(recording, SAMPLERS[0], None, 3, 60, compilers=1))
+    assert alone["fraction_after_s"]["1"] < one["fraction_after_s"]["1"]
+
+
 @pytest.mark.skipif(not importlib.util.find_spec("kernel_tuner"), reason="Kernel Tuner is not installed")
 def test_kernel_tuner_searches_the_same_numbers(bench, recording):
     for strategy in bench.STRATEGIES:
         row = bench.row_of(bench.Task(recording, bench.KERNEL_TUNER + strategy, None, 2, 50))
         assert 0 < row["fraction_at"]["50"] <= 1
+
+
+@pytest.mark.skipif(not importlib.util.find_spec("kernel_tuner"), reason="Kernel Tuner is not installed")
+def test_repeats_are_what_the_public_function_would_find(bench, benchmark_module, recording, tmp_path):
+    replay = benchmark_module("searches.replay")
+    on = replay.recorded(recording)
+    for strategy in ("adaptive_tabu_greywolf", "genetic_algorithm", "hybrid_vndx"):
+        replay.search_kernel_tuner(on, strategy, 1, 40)  # leaves nothing behind for the next repeat
+        run = replay.search_kernel_tuner(on, strategy, 2, 40)
+        random.seed(2)
+        np.random.seed(2)  # noqa: NPY002 - Kernel Tuner draws from the global generators
+        rows = replay.tune_by_kernel_tuner(on, strategy, tmp_path, {"max_fevals": 40})
+        assert run.best_ms == replay.best_so_far(rows, ["PAD", "THREADS", "UNROLL"])
+    every = replay.tune_by_kernel_tuner(on, "brute_force", tmp_path, {})
+    assert len(every) == 96  # what failed is in its space too
 
 
 def test_a_median_that_most_repeats_do_not_reach_is_none(bench):

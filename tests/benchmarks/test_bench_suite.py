@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from types import SimpleNamespace
 
@@ -16,6 +17,13 @@ GEMV = {
     (100, 784),
     (1024, 1024),
 }
+BATCHES = {
+    (512, 512, 128, 32),
+    (512, 512, 128, 32, 256, 1024, 1024),
+    (64, 64, 64, 512),
+    (32, 32, 32, 1024),
+    (128, 128, 64, 64),
+}
 LLAMA = {(6144, 4096), (4096, 4096), (14336, 4096), (4096, 14336)}  # n and k of qkv, output, gate and down
 
 
@@ -31,11 +39,21 @@ def shapes(suite, kernel, accuracy):
 def test_every_arithmetic_has_its_rows_each_with_a_name_and_an_origin(suite):
     assert Counter((entry.kernel, entry.accuracy) for entry in suite) == {
         ("gemm", "fp32-fma"): 24,
-        ("gemm", "fp32"): 24,
+        ("gemm", "fp32"): 24 + 2 + len(BATCHES),
         ("gemv", "fp32-fma"): 8,
-        ("linear", "fp32"): 11,
+        ("conv2d", "fp32"): 46,
+        ("linear", "fp32"): 22,
         ("gemm", "tf32"): 1,
-        ("gemm", "fp64-fma"): 5,
+        ("gemm", "fp64"): 5,
+        ("gemm", "bfloat16"): 24 + 5 * len(LLAMA) + 3,
+        ("linear", "bfloat16"): 11,
+        ("linear_gated", "bfloat16"): 3,
+        ("linear_quantized", "bfloat16"): 2 * 2 * len(LLAMA),
+        ("softmax", "bfloat16"): 1,
+        ("rms_norm", "bfloat16"): 1,
+        ("layer_norm", "bfloat16"): 1,
+        ("add_rms_norm", "bfloat16"): 1,
+        ("add_layer_norm", "bfloat16"): 1,
     }
     assert len({entry.row for entry in suite}) == len(suite)
     assert all(entry.name and entry.origin for entry in suite)
@@ -43,7 +61,7 @@ def test_every_arithmetic_has_its_rows_each_with_a_name_and_an_origin(suite):
 
 def test_every_row_is_a_problem_and_no_two_are_the_same(suite):
     assert len({entry.problem.hash for entry in suite}) == len(suite)
-    assert all(dict(entry.problem.shape) == entry.shape for entry in suite)
+    assert all(entry.problem.stated_shape == entry.shape for entry in suite)
     assert all(entry.problem.dtype == entry.dtype for entry in suite)
 
 
@@ -52,11 +70,14 @@ def test_the_shapes_are_those_that_were_asked_for(suite):
     odd = {(1000, 1000, 1000), (1023, 1025, 1027), (4097, 4095, 513)}
     llama = {(tokens, *sizes) for tokens in (16, 2048) for sizes in LLAMA}
     resnet = {(100352, 64, 576), (1568, 512, 4608)}
-    for accuracy in ("fp32-fma", "fp32"):
-        assert set(shapes(suite, "gemm", accuracy)) == SQUARES | others | odd | llama | resnet
+    for accuracy, batches in (("fp32-fma", set()), ("fp32", BATCHES)):
+        assert set(shapes(suite, "gemm", accuracy)) == batches | SQUARES | others | odd | llama | resnet
     assert set(shapes(suite, "gemv", "fp32-fma")) == GEMV
     assert set(shapes(suite, "linear", "fp32")) == llama | resnet | {(256, 100, 784)}
     assert shapes(suite, "gemm", "tf32") == [(4096, 4096, 4096)]
+    decoded = {(tokens, *sizes) for tokens in (1, 4, 8, 16, 32, 64) for sizes in LLAMA}
+    assert decoded <= set(shapes(suite, "gemm", "bfloat16"))
+    assert {(1, *sizes) for sizes in LLAMA} <= set(shapes(suite, "linear_quantized", "bfloat16"))
 
 
 def test_weights_are_the_transposed_second_factor(suite):
@@ -68,7 +89,11 @@ def test_the_large_cubes_are_timed_at_sustained_clocks_where_that_is_asked_for(s
     assert [entry.row for entry in suite if entry.sustained] == [
         "square-4096/fp32",
         "square-8192/fp32",
+        "square-4096-packed/fp32",
+        "square-8192-packed/fp32",
         "square-4096/tf32",
+        "square-4096/bfloat16",
+        "square-8192/bfloat16",
     ]
 
 
@@ -87,3 +112,14 @@ def test_the_source_hash_changes_with_the_kernels_own_sources_and_with_no_others
     assert hash_of(naive="a", tiled="b") == first
     (tmp_path / "declaration.py").write_text("4")
     assert hash_of(naive="a", tiled="b") != first
+
+
+def test_convolutions_are_those_of_resnet_50_at_three_batches(suite):
+    layers = {"conv2": (56, 64), "conv3": (28, 128), "conv4": (14, 256), "conv5": (7, 512)}
+    by_name = {entry.name: entry.problem.shape for entry in suite if entry.kernel == "conv2d"}
+    for (layer, (pixels, channels)), batch in itertools.product(layers.items(), (1, 8, 32)):
+        square, reduce, expand = (by_name[f"{layer}-{part}-{batch}"] for part in ("3x3", "reduce", "expand"))
+        assert {shape["batch"] for shape in (square, reduce, expand)} == {batch}
+        assert {shape["width"] for shape in (square, reduce, expand)} == {pixels}
+        assert (square["channels"], square["filters"], square["padding"]) == (channels, channels, 1)
+        assert (reduce["channels"], expand["filters"]) == (4 * channels, 4 * channels)

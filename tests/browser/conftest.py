@@ -17,6 +17,7 @@ from factories import Rows
 from sqlalchemy import create_engine, text
 from sqlalchemy.engine import make_url
 from sqlalchemy.pool import NullPool
+from waiting import PATIENCE_S
 
 from tilewright.service.app import create_app
 from tilewright.service.operations.transaction import transaction
@@ -58,7 +59,7 @@ def serving() -> Iterator[str]:
     thread.start()
     yield f"http://127.0.0.1:{listener.getsockname()[1]}"
     server.should_exit = True
-    thread.join(10)
+    thread.join(PATIENCE_S)
     listener.close()
     assert not thread.is_alive()
 
@@ -79,9 +80,9 @@ class Site:
     imported: int
 
 
-@pytest.fixture(scope="module")
-def site(postgres_url: str, template: str) -> Iterator[Site]:
-    """The exported H200 results, a search recorded on a CPU, and an imported recording of another tuner."""
+@pytest.fixture(scope="session")
+def site_database(postgres_url: str, template: str) -> tuple[str, int, int]:
+    """The exported H200 results, a search recorded on a CPU, an imported recording of another tuner: filled once."""
     url = make_url(postgres_url).set(database=f"site_{uuid.uuid4().hex[:12]}")
     admin = create_engine(sqlalchemy_url(postgres_url), poolclass=NullPool, isolation_level="AUTOCOMMIT")
     with admin.connect() as connection:
@@ -89,6 +90,15 @@ def site(postgres_url: str, template: str) -> Iterator[Site]:
     store_session.configure(url.render_as_string(hide_password=False))
     with transaction() as session:
         on_cpu, imported = real_rows.fill(session)
+    store_session.configure(None)
+    return url.render_as_string(hide_password=False), on_cpu, imported
+
+
+@pytest.fixture(scope="module")
+def site(site_database: tuple[str, int, int]) -> Iterator[Site]:
+    """Those measurements behind the application, for as long as a module's tests read them."""
+    database, on_cpu, imported = site_database
+    store_session.configure(database)
     with serving() as address:
         yield Site(address, on_cpu, imported)
     store_session.configure(None)
@@ -115,7 +125,7 @@ def scheme(request: pytest.FixtureRequest) -> dict[str, str]:
 def expect():
     """Playwright's assertions; they wait longer than by default, for machines that have much else to do."""
     expect = pytest.importorskip("playwright.sync_api").expect
-    expect.set_options(timeout=15_000)
+    expect.set_options(timeout=1000 * PATIENCE_S)
     return expect
 
 
@@ -147,6 +157,7 @@ def tabs(chromium, address: str) -> Iterator[Callable]:
 
     def open_tab(path: str = "/", *, width: int = 1280, **of):
         context = chromium.new_context(base_url=address, viewport={"width": width, "height": 900}, **of)
+        context.set_default_timeout(1000 * PATIENCE_S)
         contexts.append(context)
         tab = context.new_page()
         tab.expected = set()  # statuses that the test provokes

@@ -15,6 +15,8 @@ def test_an_answer_says_how_it_was_found_and_its_programs_are_copied(open_tab, c
     expect(tab.locator("pre.source")).to_contain_text("#define TILE_WIDTH 32")
     for kind, begins in (("curl", "curl '"), ("client.best", "from tilewright"), ("mem_alloc", "import numpy")):
         box = tab.locator(".copyable", has_text=kind).first
+        if kind == "mem_alloc":
+            tab.get_by_text("PyCUDA without the launcher").click()
         box.get_by_role("button").click()
         expect(box.get_by_role("button")).to_have_text("Copied")
         copied = tab.evaluate("navigator.clipboard.readText()")

@@ -54,11 +54,11 @@ def add_trial(job_id, study_id, configuration, time_ms, *, state=None):
             job.revision = job.state_revision = job.revision + 1
 
 
-@pytest.mark.parametrize("width", [1280, NARROW])
+@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (NARROW, "dark")])
 def test_every_page_opens_without_a_complaint_and_fits(open_tab, filled, scheme, width):
     done, (running, study) = filled
     paths = ["/", "/jobs", f"/jobs/{done}", f"/jobs/{running}", f"/studies/{study}", "/schedules", "/kernels"]
-    tab = open_tab("/kernels/gemm", width=width, **scheme)
+    tab = open_tab("/kernels/gemm", width=width, color_scheme=scheme)
     for path in [*paths, "/device-models/nvidia-h200", "/kernels/linear"]:
         tab.goto(path)
         assert tab.locator("h1").count() == 1
@@ -89,14 +89,14 @@ def test_running_job_is_seen_live_until_it_ends(open_tab, commit, expect):
     job_id, study_id = commit(running_job)
     tab = open_tab(f"/jobs/{job_id}")
     expect(tab.locator("#connection")).to_contain_text("live")
-    expect(tab.locator(".figure")).to_have_text("1.25 ms")
+    expect(tab.locator(".figure")).to_have_text("1.25\N{NO-BREAK SPACE}ms")
     tab.get_by_text("Log", exact=True).click()
     add_trial(job_id, study_id, TILED_16.of("tiled", {"TILE_WIDTH": 8}), 0.75)
-    expect(tab.locator(".figure")).to_have_text("0.750 ms")
+    expect(tab.locator(".figure")).to_have_text("750\N{NO-BREAK SPACE}µs")
     expect(tab.locator("#job tbody tr")).to_have_count(4)
     expect(tab.get_by_text("too many registers")).to_be_visible()  # what was unfolded stays so
     add_trial(job_id, study_id, TILED_16.of("tiled", {"TILE_WIDTH": 24}), 0.5, state=models.JobState.DONE)
-    expect(tab.locator(".figure")).to_have_text("0.500 ms")
+    expect(tab.locator(".figure")).to_have_text("500\N{NO-BREAK SPACE}µs")
     expect(tab.locator("#job .state")).to_contain_text("done")
     expect(tab.locator("#connection")).to_be_empty()
 
@@ -118,7 +118,7 @@ def test_a_hidden_page_holds_no_connection_and_catches_up_when_seen(open_tab, co
     expect(tab.locator("#connection")).to_be_empty()
     add_trial(job_id, study_id, TILED_16.of("tiled", {"TILE_WIDTH": 8}), 0.75)
     tab.evaluate(SHOW, 1)
-    expect(tab.locator(".figure")).to_have_text("0.750 ms")
+    expect(tab.locator(".figure")).to_have_text("750\N{NO-BREAK SPACE}µs")
 
 
 def test_jobs_on_the_overview_move_by_themselves(open_tab, commit, expect):

@@ -1,11 +1,13 @@
 """What every device must do. Subclass DeviceContract in a test module and give it a `device` fixture."""
 
 import math
+import re
 import time
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from contracts import partial_sums, tally
 from contracts.row_sum import PROBLEM, ROW_SUM, configuration
 
 from tilewright.tuner.errors import OutOfMemoryError, TrialFailure
@@ -118,6 +120,45 @@ class DeviceContract:
             bench.close()
         assert len(evaluation.warm.samples_ms) >= MeasurementPlan().least_samples
         assert evaluation.cold.time_ms > 0
+
+    def test_every_output_of_every_dtype_is_verified_and_a_wrong_one_is_named(self, device):
+        bench = device.bench(tally.TALLY, tally.PROBLEM, seed=7)
+        try:
+            assert outcome_of(bench, tally.with_bug(0)) == (Outcome.MEASURED, "")
+            for bug, said in {
+                1: r"is_large: 1 components are wrong.*first at \(1000,\): got ([01]), expected ([01])",
+                2: r"is_large: 1 components are wrong",
+                3: r"scaled: 1 components are out of bounds",
+                4: r"keys (is an input and was written|was changed)",
+            }.items():
+                outcome, log = outcome_of(bench, tally.with_bug(bug))
+                assert outcome is not Outcome.MEASURED
+                assert re.search(said, log), log
+        finally:
+            bench.close()
+
+    def test_an_output_sized_by_the_configuration_is_checked_as_far_as_it_is_written(self, device):
+        bench = device.bench(partial_sums.PARTIAL_SUMS, partial_sums.PROBLEM, seed=7)
+        try:
+            for block_size in (64, 256):
+                assert outcome_of(bench, partial_sums.with_block(block_size)) == (Outcome.MEASURED, "")
+            outcome, log = outcome_of(bench, partial_sums.with_block(256, bug=1))
+            assert outcome is Outcome.WRONG_RESULT
+            assert "add up to" in log
+        finally:
+            bench.close()
+
+    def test_without_a_reference_the_default_configuration_is_one_and_trials_say_so(self, device):
+        bench = device.bench(tally.UNTOLD, tally.UNTOLD.problem({"n": 1001}), seed=7)
+        try:
+            said = "against the configuration plain BUG=0 block_size=64, not a reference"
+            evaluation = bench.evaluate(tally.with_bug(0), "warm")
+            assert (evaluation.outcome, evaluation.log) == (Outcome.MEASURED, f"Verified {said}.")
+            wrong = bench.evaluate(tally.with_bug(1), "warm")
+            assert wrong.outcome is Outcome.WRONG_RESULT
+            assert wrong.log.endswith(f"(verified {said})")
+        finally:
+            bench.close()
 
     def test_the_compiler_s_log_names_the_line(self, bench):
         with pytest.raises(TrialFailure) as caught:

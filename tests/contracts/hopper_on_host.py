@@ -10,8 +10,6 @@ SHARED_MEMORY = r"""
 #pragma once
 inline unsigned shared_address(const void* pointer) { return (unsigned)((const char*)pointer - host_dynamic_shared); }
 inline char* host_at(unsigned address) { return host_dynamic_shared + (int)address; }
-inline unsigned __float_as_uint(float x) { unsigned bits; memcpy(&bits, &x, 4); return bits; }
-inline float __uint_as_float(unsigned bits) { float x; memcpy(&x, &bits, 4); return x; }
 inline unsigned __byte_perm(unsigned x, unsigned y, unsigned selector) {
   const unsigned long long both = (unsigned long long)y << 32 | x;
   unsigned result = 0;
@@ -181,6 +179,16 @@ inline void warpgroup_sync(unsigned warpgroup) {
   __syncwarp();
   if (--it.pending == 0) it.pending = 128, ++it.phase;
   while (!__any_sync(0xffffffffu, it.phase != phase)) {}
+}
+inline bool warpgroup_any(unsigned warpgroup, bool predicate) {
+  static unsigned any[2] = {0, 0};
+  if (predicate) any[warpgroup] = 1;
+  warpgroup_sync(warpgroup);
+  const bool result = any[warpgroup];
+  warpgroup_sync(warpgroup);
+  any[warpgroup] = 0;
+  warpgroup_sync(warpgroup);
+  return result;
 }
 inline unsigned read_tid_x() { return threadIdx.x; }
 inline void fence_operand(unsigned&) {}

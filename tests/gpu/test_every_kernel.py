@@ -43,13 +43,16 @@ def served(kernel, problems, limits):
 
 
 def some_problems(kernel, problems, limits, least):
-    """Enough of them, in random order, that every variant serves two in each of its dtypes."""
+    """The first in random order, and those after them by which every variant serves two in each of its dtypes."""
     wanted, chosen, met = served(kernel, problems, limits), [], Counter()
     for problem in random.Random(3).sample(problems, len(problems)):
-        if len(chosen) >= least and min(met[pair] for pair in wanted) >= 2:
+        rare = {pair for pair in wanted if met[pair] < 2}
+        if len(chosen) >= least and not rare:
             break
-        chosen.append(problem)
-        met.update(served(kernel, [problem], limits))
+        pairs = served(kernel, [problem], limits)
+        if len(chosen) < least or pairs & rare:
+            chosen.append(problem)
+            met.update(pairs)
     return chosen
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from dataclasses import replace
 
@@ -43,7 +44,7 @@ def multiply(device, request):
         executable.enqueue()
         return bench.output()
 
-    yield product
+    yield variant, product
     bench.close()
 
 
@@ -54,6 +55,9 @@ def normal(seed=1):
 
 @pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan, 3.4028e38, 3.4020001e38], ids=str)
 def test_infinities_nan_and_the_largest_numbers_give_what_float32_arithmetic_gives(multiply, value):
+    variant, multiply = multiply
+    if variant == "tensor1xtf32" and np.isfinite(value):
+        pytest.skip("rounded to TF32 these are infinite")
     a, b = normal()
     a[3, 5] = value
     b[9, 33] = value
@@ -75,15 +79,17 @@ def test_infinities_nan_and_the_largest_numbers_give_what_float32_arithmetic_giv
     np.testing.assert_allclose(out[~odd], expected[~odd], rtol=2e-2, atol=0.1)
 
 
-def test_what_is_below_the_smallest_normal_number_counts_as_zero_at_most(multiply):
+def test_the_smallest_numbers_are_as_exact_as_others(multiply):
+    variant, multiply = multiply
     a, b = normal()
     a[7] *= np.float32(2.0**-130)
-    b *= np.float32(2.0**100)
+    b *= np.float32(2.0**80)
     out = multiply(a, b).astype(np.float64)
-    expected = 2 * (a.astype(np.float64) @ b.astype(np.float64))
-    lost = 2 * 2.0**-126 * np.abs(b).astype(np.float64).sum(axis=0)
-    assert (np.abs(out[7] - expected[7]) <= lost).all()
-    assert np.isfinite(out).all()
+    wide_a, wide_b = a.astype(np.float64), b.astype(np.float64)
+    bound = 2 * math.sqrt(K) * 2.0**-24 * (np.abs(wide_a) @ np.abs(wide_b))
+    if variant == "tensor1xtf32":  # of subnormal numbers TF32 has fewer bits
+        bound = 2.0**14 * bound + 2.0**-136 * np.abs(wide_b).sum(axis=0)
+    assert (np.abs(out - 2 * (wide_a @ wide_b)) <= 2 * bound).all()
 
 
 KINDS = {

@@ -87,7 +87,7 @@ def test_infinities_and_nan_come_out_as_of_fp32_arithmetic_and_nowhere_else(case
 
 
 @pytest.mark.parametrize("exponent", [-100, -112, -120, -126, -135])
-def test_small_numbers_lose_what_the_source_says(case, exponent):
+def test_small_numbers_are_as_exact_as_others(case, exponent):
     bench, configuration = case
     generator = np.random.default_rng(2)
     a = generator.uniform(1, 2, (SIZES["m"], SIZES["k"])).astype(np.float32) * np.float32(2.0**exponent)
@@ -96,7 +96,7 @@ def test_small_numbers_lose_what_the_source_says(case, exponent):
     found = product(bench, configuration, a, b)
     magnitude = a.astype(np.float64) @ np.abs(b).astype(np.float64)
     units = 2.0**14 if "1xtf32" in configuration.variant else ERROR_UNITS[configuration.values.SMALL_BF16]
-    lost = 2.0**-136 * np.abs(b).astype(np.float64).sum(axis=0)
+    lost = 2.0**-136 * np.abs(b).astype(np.float64).sum(axis=0) if "1xtf32" in configuration.variant else 0
     assert (np.abs(found - expected) <= magnitude * units * 2.0**-24 + lost).all()
 
 

@@ -134,6 +134,51 @@ def test_a_captured_graph_replays_on_new_numbers(torch, split):
         torch.testing.assert_close(eager.double(), expected, rtol=1e-4, atol=1e-3)
 
 
+@pytest.mark.parametrize("trans_b", [False, True])
+def test_an_operand_packed_once_serves_graphs_streams_and_other_sizes(torch, tmp_path, monkeypatch, trans_b):
+    monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", str(tmp_path))
+    options = {"packed_b": True, "trans_b": trans_b}
+    problems = [GEMM.problem({"m": m, "n": 200, "k": 4100}, "float32", options) for m in (64, 300)]
+    chosen = {p: split_configuration(p, gpu_place(0).limits, "tensor3xfp16_sm90") for p in problems}
+    runtime = Runtime(pinned=chosen)
+    launch, other = (runtime.best("gemm", **p.stated_shape, **options) for p in problems)
+    B = torch.randn((200, 4100) if trans_b else (4100, 200), device="cuda")
+    packed, right = launch.pack(B), (B.T if trans_b else B).double()
+    A, C = torch.zeros(64, 4100, device="cuda"), torch.empty(64, 200, device="cuda")
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        launch(A, packed, C)
+    for scale in (0, 40, 0):  # also rows that FP16 parts do not hold
+        A.normal_().mul_(torch.exp2(torch.randint(-scale, scale + 1, A.shape, device="cuda")))
+        bound = A.double().abs() @ right.abs() * 4100**0.5 * 2.0**-23
+        graph.replay()
+        with torch.cuda.stream(torch.cuda.Stream()):
+            torch.cuda.synchronize()
+            launch(A, packed, eager := torch.full_like(C, torch.nan))
+        torch.cuda.synchronize()
+        for found in (C, eager):
+            assert ((found.double() - A.double() @ right).abs() <= bound).all()
+    more, out = torch.randn(300, 4100, device="cuda"), torch.empty(300, 200, device="cuda")
+    other(more, packed, out)
+    torch.testing.assert_close(out.double(), more.double() @ right, rtol=1e-4, atol=1e-3)
+    assert len(packed._kept) == 1
+
+
+def test_a_packed_operand_is_not_made_within_a_graph(torch, tmp_path, monkeypatch):
+    monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", str(tmp_path))
+    shape = {"m": 64, "n": 64, "k": 512}
+    problem = GEMM.problem(shape, "float32", {"packed_b": True})
+    runtime = Runtime(pinned={problem: split_configuration(problem, gpu_place(0).limits, "tensor3xfp16_sm90")})
+    B = torch.randn(512, 64, device="cuda")
+    packed = runtime.best("gemm", **shape, packed_b=True).pack(B)
+    packed._kept.clear()
+    A, C = torch.zeros(64, 512, device="cuda"), torch.empty(64, 64, device="cuda")
+    with torch.cuda.graph(torch.cuda.CUDAGraph()):
+        A.zero_()
+        with pytest.raises(ArgumentError, match="before the capture"):
+            runtime.best("gemm", **shape, packed_b=True)(A, packed, C)
+
+
 def test_eight_threads_launch_at_once(torch, split):
     launch, shape = split
     wrong, done = [], []

@@ -16,8 +16,7 @@ from framework_arrays import TOLERANCE, K, M, N, PycudaArrays, operands
 from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.space import Configuration
 from tilewright.tuner.compile.compilation import Compilation, arch_of
-from tilewright.tuner.compile.compiler import compile_now
-from tilewright.tuner.devices.local import default_compiler
+from tilewright.tuner.compile.compiler import compile_now, default_compiler
 from tilewright.tuner.runtime import BundleWarning, ContextError, ForkedError, Runtime, WrongDeviceError
 from tilewright.tuner.runtime.gpu import gpu_place
 

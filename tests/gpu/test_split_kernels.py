@@ -23,9 +23,9 @@ def device(gpu):
 
 
 def outputs_of_launches(device, kernel, problem, variant, wanted):
-    """Outputs from the same inputs, of each of two configurations as wanted: two after each other, one after a timing.
+    """Outputs from the inputs that are timed, of each of two configurations as wanted: two, and one after a timing.
 
-    Before each, launches with all other kinds of inputs were right.
+    Before each, launches with all kinds of inputs were right, also those whose outputs have NaN.
     """
     bench = device.bench(kernel, problem, 3)
     feasible = [c for c in kernel.space(problem, device.model.limits, [variant]).feasible if wanted(c.values)]
@@ -37,6 +37,7 @@ def outputs_of_launches(device, kernel, problem, variant, wanted):
             if number == 2:
                 bench.sample(executable, "warm", 3)
             assert [each.wrong for each in bench.verify_each_kind(executable)] == [0] * len(bench.arrays.kinds)
+            assert bench.verify_timed(executable).wrong == 0
             found.append(bench.output())
         yield configuration, found
     bench.close()

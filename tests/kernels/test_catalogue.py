@@ -2,7 +2,7 @@ import textwrap
 
 import pytest
 
-from tilewright.kernels.catalogue import BrokenDeclarationError, Catalogue, catalogue
+from tilewright.kernels.catalogue import BrokenDeclarationError, Catalogue, catalogue, flaws
 from tilewright.kernels.errors import UnknownNameError
 
 DECLARATION = """
@@ -48,6 +48,9 @@ TWO_LAUNCHES = DECLARATION.replace("Tensor, Variant", "Preparation, Tensor, Vari
     "default={default}),),",
     "default={default}),), before=(Preparation('first', lambda c, p: Launch((1, 1, 1), (1, 1, 1))),),",
 )
+MAPPED = DECLARATION.replace("Tensor, Variant", "Tensor, TensorMap, Variant").replace(
+    "default={default}),),", "default={default}),), tensor_maps=lambda c, p: (TensorMap('z', (1, 16)),),"
+)
 SOURCE = """
 #ifndef BLOCK
 #define BLOCK 128
@@ -69,6 +72,11 @@ def test_built_in_kernels_are_there_in_order():
     assert {"gemm", "gemv"} <= set(names)
     assert catalogue().get("gemm").name == "gemm"
     assert catalogue() is catalogue()
+
+
+@pytest.mark.parametrize("kernel", catalogue().kernels(), ids=lambda kernel: kernel.name)
+def test_built_in_kernels_have_no_flaws(kernel):
+    assert next(flaws(kernel), None) is None
 
 
 def test_an_unknown_name_is_answered_with_the_known_ones():
@@ -99,11 +107,15 @@ def test_a_folder_of_the_user_adds_its_kernel(tmp_path):
         ({"size": 0}, "example_shape"),
         ({"source": SOURCE.replace("twice", "thrice")}, "does not define twice"),
         ({"declaration": TWO_LAUNCHES}, "does not define twice_first"),
-        ({"declaration": TWO_LAUNCHES, "source": f"{SOURCE}void twice_first()"}, "must require ptx"),
+        ({"declaration": MAPPED}, "tensor maps are of z, which is no tensor"),
+        ({"declaration": MAPPED.replace("'z'", "'x'")}, "has 0 parameters .* for 1 tensor maps"),
         ({"declaration": DECLARATION.replace('"plain.cu"', '"../plain.cu"')}, "no source"),
         ({"declaration": DECLARATION.replace('"BLOCK"', '"W"')}, "'W' must match"),
         ({"declaration": DECLARATION.replace("c.BLOCK,", "c.THREADS,")}, "THREADS"),
+        ({"declaration": DECLARATION.replace('"BLOCK"', '"items"')}, "'items' must match .* be none of .*items"),
+        ({"source": SOURCE.replace("BLOCK", "OTHER")}, "does not use the parameter BLOCK"),
         ({"declaration": DECLARATION.replace('"output"', '"input"')}, "roles"),
+        ({"declaration": DECLARATION.replace('"output",', '"output", dtype="int4", shape=')}, "dtype of y must be of"),
     ],
 )
 def test_a_broken_declaration_is_refused_when_loaded_and_says_why(tmp_path, broken, reason):
@@ -111,6 +123,22 @@ def test_a_broken_declaration_is_refused_when_loaded_and_says_why(tmp_path, brok
     with pytest.raises(BrokenDeclarationError, match=reason) as caught:
         Catalogue.load([folder])
     assert str(folder / "declaration.py") in str(caught.value)
+
+
+def test_a_launch_ahead_may_have_any_name(tmp_path):
+    declaration = TWO_LAUNCHES.replace("(1, 1, 1)))", "(1, 1, 1)), entry='clear')")
+    folder = make_folder(tmp_path / "twice", declaration=declaration, source=f"{SOURCE}void clear()")
+    kernel = Catalogue.load([folder]).get("twice")
+    (variant,) = kernel.variants
+    values, problem = variant.space().default().values, kernel.problem({"n": 5})
+    assert [name for name, _ in variant.launches(kernel.entry, values, problem)] == ["clear", "twice"]
+
+
+def test_a_declaration_says_how_results_are_verified_where_there_is_no_reference(tmp_path):
+    folder = make_folder(tmp_path / "twice", declaration=DECLARATION.replace("reference=double,", ""))
+    kernel = Catalogue.load([folder]).get("twice")
+    assert kernel.declaration["verified"] == "against the kernel's default configuration, not a reference"
+    assert "verified" not in catalogue().get("gemm").declaration
 
 
 def test_a_folder_without_declaration_is_refused(tmp_path):

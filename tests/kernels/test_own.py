@@ -1,5 +1,6 @@
 """Kernels of one's own: read from a folder, and what they are tried on; the example is one."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -60,7 +61,7 @@ def test_corners_take_every_parameter_of_the_example_to_both_ends(example):
 def test_odd_shapes_are_problems_of_every_kernel(name):
     kernel = catalogue().get(name)
     for shape in odd_shapes(kernel):
-        assert kernel.problem(shape, kernel.dtypes[0]).shape == shape
+        assert kernel.problem(shape, kernel.dtypes[0]).stated_shape == shape
         assert all(size <= kernel.example_shape[axis] for axis, size in shape.items())
 
 
@@ -98,3 +99,14 @@ def test_the_examples_reference_is_the_formula(example):
         assert found.value[i, j] == pytest.approx(sum(terms), rel=1e-13, abs=1e-13)
         assert found.magnitude[i, j] == pytest.approx(sum(map(abs, terms)), rel=1e-13)
     assert found.terms == 6
+
+
+def test_a_kernel_that_refuses_odd_shapes_is_tried_on_powers_of_two_or_its_example(example):
+    def fault(problem):
+        return None if all(size & (size - 1) == 0 and size > 1 for size in problem.shape.values()) else ("h", "is odd")
+
+    powers = replace(example, fault=fault)
+    assert odd_shapes(powers) == [{"h": 32, "w": 32, "r": 16, "s": 8}]
+    large = {"h": 512, "w": 512, "r": 512, "s": 512}
+    only = replace(example, example_shape=large, fault=lambda p: None if p.shape == large else ("h", "is another"))
+    assert odd_shapes(only) == [large]

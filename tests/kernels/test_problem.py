@@ -1,3 +1,5 @@
+import pickle
+
 import pytest
 
 from tilewright.kernels.catalogue import catalogue
@@ -15,7 +17,7 @@ GOOD = {"m": 256, "n": 100, "k": 784}
         ({**GOOD, "n": True}, "float32", {}, "shape.n"),
         ({"m": 1, "n": 1}, "float32", {}, "shape.k"),
         ({**GOOD, "q": 1}, "float32", {}, "shape.q"),
-        (GOOD, "float16", {}, "dtype"),
+        (GOOD, "int8", {}, "dtype"),
         (GOOD, "float32", {"trans_c": True}, "options.trans_c"),
         (GOOD, "float32", {"trans_a": "yes"}, "options.trans_a"),
         (GOOD, "float32", {"trans_a": 1}, "options.trans_a"),
@@ -75,3 +77,18 @@ def test_the_output_counts_as_read_only_where_beta_counts():
     gemm = catalogue().get("gemm")
     assert not gemm.output.is_read(gemm.problem(GOOD))
     assert gemm.output.is_read(gemm.problem(GOOD, options={"beta_zero": False}))
+
+
+def test_an_option_that_came_later_leaves_the_keys_of_others_as_they_were():
+    gemm = catalogue().get("gemm")
+    usual = gemm.problem(GOOD)
+    assert "packed_b" not in usual.canonical
+    assert usual == gemm.problem(GOOD, "float32", {"packed_b": False})
+    assert dict(usual.options) == dict(usual.option_items)
+    assert usual.options["packed_b"] is False
+    assert pickle.loads(pickle.dumps(usual)).options["packed_b"] is False  # noqa: S301 - our own
+    packed = gemm.problem(GOOD, "float32", {"packed_b": True})
+    assert packed.hash != usual.hash
+    assert packed.as_json()["options"]["packed_b"] is True
+    with pytest.raises(KeyError):
+        usual.options["trans_c"]

@@ -4,7 +4,7 @@ import logging
 import os
 
 import pytest
-from test_catalogue import SOURCE, make_folder
+from test_catalogue import DECLARATION, SOURCE, make_folder
 
 from tilewright.kernels.catalogue import BrokenDeclarationError
 from tilewright.kernels.watched import LOOK_EVERY_S, WatchedCatalogue
@@ -98,3 +98,21 @@ def test_no_bytecode_is_written_into_the_folder(tmp_path, clock):
     folder = make_folder(tmp_path / "twice")
     WatchedCatalogue([folder], clock)
     assert sorted(path.name for path in folder.iterdir()) == ["declaration.py", "plain.cu"]
+
+
+def test_a_header_in_an_include_folder_counts(tmp_path, clock):
+    header = tmp_path / "elsewhere" / "shared.cuh"
+    header.parent.mkdir()
+    header.write_text("// first\n")
+    folder = make_folder(
+        tmp_path / "twice",
+        source='#include "shared.cuh"\n' + SOURCE,
+        declaration=DECLARATION.replace(
+            "flops=", "include_folders=(Path(__file__).parents[1] / 'elsewhere',), flops="
+        ).replace("import numpy", "from pathlib import Path\nimport numpy"),
+    )
+    watched = WatchedCatalogue([folder], clock)
+    before = later(watched, clock).get("twice").source_hash("plain")
+    assert later(watched, clock) is later(watched, clock)
+    header.write_text("// other\n")
+    assert later(watched, clock).get("twice").source_hash("plain") != before

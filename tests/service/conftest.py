@@ -5,21 +5,21 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator
 
+import emptying
 import pytest
+import shipped_file
 from caller import Caller
 from factories import Rows
 from fastapi import APIRouter
 from sqlalchemy import Engine, create_engine, text
 from sqlalchemy.engine import make_url
-from sqlalchemy.orm import Session
 from sqlalchemy.pool import NullPool
 
 from tilewright.service.app import create_app
-from tilewright.service.operations import registry
 from tilewright.service.settings import settings
 from tilewright.service.store import session as store_session
-from tilewright.service.store.models import Base
 from tilewright.service.store.session import sqlalchemy_url
+from tilewright.tuner.predict import shipped
 
 
 @pytest.fixture
@@ -28,21 +28,23 @@ def rows(session) -> Rows:
     return Rows(session)
 
 
-OF_KERNELS = ("kernel_variants", "kernels")
-TABLES = [table.name for table in reversed(Base.metadata.sorted_tables) if table.name not in OF_KERNELS]
-EMPTY = "; ".join(f"DELETE FROM {table}" for table in [*TABLES, "procrastinate_jobs"])  # noqa: S608 - our own names
-WITHOUT_KERNELS = "; ".join(f"DELETE FROM {table}" for table in OF_KERNELS)  # noqa: S608
-KERNELS = text(
-    "SELECT (SELECT string_agg(name || declaration, ' ' ORDER BY id) FROM kernels),"
-    " (SELECT string_agg(name || source_hash, ' ' ORDER BY id) FROM kernel_variants)"
-)
+@pytest.fixture(scope="session")
+def registered_kernels(postgres_url: str, template: str) -> object:
+    """What every migrated database holds of the kernels, for `emptying.empty`."""
+    url = make_url(postgres_url).set(database=template).render_as_string(hide_password=False)
+    return emptying.kernels_in(create_engine(sqlalchemy_url(url), poolclass=NullPool))
 
 
-def register_kernels(engine: Engine) -> object:
-    """What of the kernels is stored once all are, as a worker leaves them that starts; a megabyte of sources."""
-    with Session(engine) as session, session.begin():
-        registry.register_kernels(session, registry.catalogue())
-        return session.execute(KERNELS).one()
+@pytest.fixture
+def shipped_records(tmp_path) -> Iterator[None]:
+    """The package has records of gemm on an H200, invented ones."""
+    shipped_file.write(tmp_path, shipped_file.document())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(shipped, "FOLDER", tmp_path)
+        patch.setenv("TILEWRIGHT_SHIPPED_RECORDS", "true")
+        settings.cache_clear()
+        yield
+    settings.cache_clear()  # after the variable is gone: threads of a server still read the settings
 
 
 @pytest.fixture(scope="session")
@@ -64,12 +66,6 @@ def api_engine(api_database: str) -> Iterator[Engine]:
 
 
 @pytest.fixture(scope="session")
-def registered_kernels(api_engine: Engine) -> object:
-    """What that database holds between tests."""
-    return register_kernels(api_engine)
-
-
-@pytest.fixture(scope="session")
 def routes() -> APIRouter:
     """Those of any application; FastAPI makes the models of their bodies at the first request, which takes 40 ms."""
     return create_app().router
@@ -83,13 +79,7 @@ def client(api_database: str, api_engine: Engine, registered_kernels: object, ro
     app.router = routes
     yield Caller(app)
     store_session.configure(None)
-    with api_engine.begin() as connection:
-        connection.exec_driver_sql(EMPTY)
-        is_changed = connection.execute(KERNELS).one() != registered_kernels
-        if is_changed:
-            connection.exec_driver_sql(WITHOUT_KERNELS)
-    if is_changed:
-        register_kernels(api_engine)
+    emptying.empty(api_engine, registered_kernels)
 
 
 @pytest.fixture

@@ -27,9 +27,11 @@ def along_sum(kernel, problem, kind):
     return [np.moveaxis(drawn[t.name], t.summed(problem), -1) for t in factors]
 
 
-def test_sums_in_float32_have_all_kinds_and_others_have_two():
+def test_sums_in_float32_have_all_kinds_and_others_have_fewer():
     assert input_kinds(GEMM, GEMM.problem({"m": 2, "n": 2, "k": 2})) == KINDS
-    assert input_kinds(GEMM, GEMM.problem({"m": 2, "n": 2, "k": 2}, "float64")) == ("normal", "uniform")
+    assert input_kinds(GEMM, GEMM.problem({"m": 2, "n": 2, "k": 2}, "float64")) == ("normal", "uniform", "nonfinite")
+    assert input_kinds(GEMM, GEMM.problem({"m": 2, "n": 2, "k": 2}, "bfloat16")) == KINDS
+    assert set(KINDS) - set(input_kinds(GEMM, GEMM.problem({"m": 2, "n": 2, "k": 2}, "float16"))) == {"moderate"}
     assert input_kinds(SOFTMAX, SOFTMAX.problem({"m": 2, "n": 2})) == ("normal", "uniform")
 
 
@@ -69,6 +71,23 @@ def test_moderate_factors_span_a_dozen_bits_and_few_more(kernel, problem):
         assert np.median(exponents.max(axis=-1) - np.median(exponents, axis=-1)) < 12
 
 
+@pytest.mark.parametrize(("kernel", "problem"), PRODUCTS, ids=lambda value: getattr(value, "canonical", ""))
+def test_a_few_results_are_not_finite_and_most_are(kernel, problem):
+    drawn = random_arrays(kernel, problem, 5, "nonfinite")
+    value = kernel.reference(problem, drawn, scalar_values(kernel, problem)).value
+    assert 0 < np.mean(~np.isfinite(value)) < 0.5
+
+
+def test_infinities_meet_zeros_and_one_another():
+    problem = GEMM.problem({"m": 160, "n": 160, "k": 8})
+    drawn = random_arrays(GEMM, problem, 5, "nonfinite")
+    value = GEMM.reference(problem, drawn, scalar_values(GEMM, problem)).value
+    rows, columns = (np.isnan(drawn["A"]).any(axis=1), np.isnan(drawn["B"]).any(axis=0))
+    assert np.isposinf(value).any()
+    assert np.isneginf(value).any()
+    assert np.isnan(value[~rows][:, ~columns]).any()
+
+
 def test_uniform_inputs_are_never_negative_and_normal_ones_often():
     problem = GEMM.problem({"m": 64, "n": 64, "k": 64}, "float64", {"beta_zero": False})
     uniform, normal = (random_arrays(GEMM, problem, 5, kind) for kind in ("uniform", "normal"))
@@ -95,3 +114,24 @@ def test_what_is_drawn_depends_on_the_seed_and_on_nothing_else(monkeypatch):
 def test_a_single_term_has_no_partner():
     problem = GEMV.problem({"m": 3, "n": 1})
     assert np.all(random_arrays(GEMV, problem, 1, "cancelling")["A"] != 0)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_half_types_get_fresh_numbers_of_their_own_type_that_are_finite_or_meant_not_to_be(dtype):
+    problem = GEMM.problem({"m": 11, "n": 13, "k": 64}, dtype)
+    for kind in input_kinds(GEMM, problem):
+        first, second = (random_arrays(GEMM, problem, seed, kind) for seed in (5, 6))
+        for name, array in first.items():
+            assert array.dtype == np.dtype(dtype)
+            assert not np.array_equal(array, second[name])
+            assert np.isfinite(array.astype(np.float32)).all() or kind == "nonfinite"
+
+
+def test_partial_sums_of_cancelling_float16_pass_its_range_and_results_do_not():
+    problem = GEMM.problem({"m": 11, "n": 13, "k": 256}, "float16")
+    first, second = along_sum(GEMM, problem, "cancelling")
+    partial = first[..., :128].astype(np.float64) @ second[..., :128].astype(np.float64).T
+    reference = GEMM.reference(problem, random_arrays(GEMM, problem, 5, "cancelling"), scalar_values(GEMM, problem))
+    assert np.mean(np.abs(partial) > 65504) > 0.5
+    assert np.abs(reference.value).max() < 65504
+    assert np.abs(reference.value).max() > 0

@@ -30,17 +30,24 @@ def test_a_measured_copy_does_not_lower_the_roof_because_reading_alone_is_faster
         ("float32", "fp32-fma", 66_900),
         ("float32", "fp32", 329_800),
         ("float32", "tf32", 494_700),
-        ("float64", "fp32", 33_000),
+        ("float64", "fp32", 66_000),
+        ("float64", None, 33_000),
+        ("bfloat16", "fp32", 989_500),
+        ("float16", None, 66_900),
     ],
 )
 def test_the_peak_is_that_of_the_arithmetic_that_is_admitted(dtype, accuracy, peak):
-    model = replace(H200, datasheet_gflops={"float32": 66_900.0, "float64": 33_000.0, "tf32": 494_700.0})
+    cores, tensor_cores = {"float32": 66_900.0, "float64": 33_000.0}, {"tf32": 494_700.0, "fp64_tensor": 66_000.0}
+    tensor_cores["half_tensor"] = 989_500.0
+    model = replace(H200, datasheet_gflops=cores | tensor_cores)
     assert roof_gflops(model, dtype, 2 * 16384**3, 12 * 16384**2, accuracy) == peak
 
 
 @pytest.mark.parametrize("accuracy", ["fp32", "tf32"])
 def test_without_tensor_cores_the_cuda_cores_are_the_peak(accuracy):
     assert roof_gflops(H200, "float32", 2 * 4096**3, 12 * 4096**2, accuracy) == 66_900
+    cores = replace(H200, datasheet_gflops={"float64": 33_000.0})
+    assert roof_gflops(cores, "float64", 2 * 4096**3, 24 * 4096**2, accuracy) == 33_000
 
 
 def test_percent_of_roof_of_a_known_time():
@@ -63,3 +70,9 @@ def test_a_kernel_without_counted_work_has_no_roof():
 def test_rates_are_decimal():
     assert gflops(2_000_000, 1.0) == 2.0
     assert gb_per_s(3_000_000_000, 1000.0) == 3.0
+
+
+def test_a_kernel_that_only_moves_data_is_measured_against_the_memory():
+    copy = replace(KERNEL, flops=lambda _p: 0, bytes_moved=lambda _p: 4_800 * 10**6)
+    assert percent_of_roof(copy, PROBLEM, H200, 2.0) == pytest.approx(50)
+    assert percent_of_roof(copy, PROBLEM, replace(H200, datasheet_gb_per_s=None), 2.0) is None

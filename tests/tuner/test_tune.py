@@ -71,6 +71,13 @@ def starts_tried(starts, trials, **kwargs):
     return [c for c, start in zip(tried[1:], starts, strict=False) if c == start]
 
 
+def test_what_the_caller_asks_for_is_tried_before_all_other_starts_whatever_the_budget():
+    space = Run(made.valley(), Budget(trials=1)).space
+    asked, start = list(space.feasible)[-4:-1], space.feasible[-5]
+    run = Run(made.valley(), Budget(trials=5), sampler="random", asked=asked, starts=[start]).go()
+    assert [t.configuration for t in run.trials][1:4] == asked
+
+
 def test_named_starts_follow_the_default_and_take_a_tenth_of_the_trials():
     space = Run(made.valley(), Budget(trials=1)).space
     starts = [*list(space.feasible)[-30:-10], BEST]

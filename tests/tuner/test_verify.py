@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 
 from tilewright.kernels.catalogue import catalogue
+from tilewright.kernels.dtypes import UNIT_ROUNDOFF
 from tilewright.kernels.errors import InvalidProblemError
 from tilewright.kernels.kernel import Reference
-from tilewright.kernels.problem import UNIT_ROUNDOFF
 from tilewright.tuner.arrays import KINDS, random_arrays, scalar_values
 from tilewright.tuner.outcome import Verification
-from tilewright.tuner.verify import C_DEFAULT, compare, tolerance, worse
+from tilewright.tuner.verify import C_DEFAULT, compare, library_widening, tolerance, worse
 
 
 def product_reference(rng, m=37, n=29, k=113):
@@ -58,11 +58,40 @@ def test_a_poisoned_element_is_wrong_with_an_infinite_ratio(poison):
     assert (verification.bound_ratio, verification.wrong, verification.first_wrong) == (math.inf, 1, (36, 28))
 
 
-def test_where_nothing_is_summed_only_the_exact_value_is_right():
-    reference = Reference(np.zeros(4), np.zeros(4), 1)
+def test_where_nothing_is_summed_only_a_last_subnormal_digit_may_be_off():
+    reference, digit = Reference(np.zeros(4), np.zeros(4), 1), np.finfo(np.float32).smallest_subnormal
     assert compare(np.zeros(4, np.float32), reference, "float32").bound_ratio == 0.0
-    off = compare(np.array([0, 0, 1e-30, 0], np.float32), reference, "float32")
-    assert (off.bound_ratio, off.wrong, off.first_wrong) == (math.inf, 1, (2,))
+    assert compare(np.array([0, 0, digit, 0], np.float32), reference, "float32").bound_ratio == 1.0
+    off = compare(np.array([0, 0, 3 * digit, 0], np.float32), reference, "float32")
+    assert (off.bound_ratio, off.wrong, off.first_wrong) == (3.0, 1, (2,))
+
+
+@pytest.mark.parametrize("k", [1, 3, 16, 500])
+def test_products_of_the_smallest_numbers_are_held_to_what_fp32_can(k):
+    gemm = catalogue().get("gemm")
+    problem = gemm.problem({"m": 90, "n": 80, "k": k})
+    arrays = random_arrays(gemm, problem, 1, "smallest")
+    reference = gemm.reference(problem, arrays, scalar_values(gemm, problem))
+    assert np.mean(np.abs(reference.value) < 2.0**-126) > 0.2
+    sums = np.zeros((90, 80), np.float32)
+    for a, b in zip(arrays["A"].T, arrays["B"], strict=True):
+        sums += np.outer(a, b)
+    assert compare(2 * sums, reference, "float32").is_right
+    flushed = np.where(np.abs(arrays["A"]) < 2.0**-126, np.float32(0), arrays["A"]) @ arrays["B"]
+    assert not compare(2 * flushed, reference, "float32").is_right
+
+
+@pytest.mark.parametrize(("expected", "got"), [(math.inf, math.nan), (math.nan, 1.0), (-math.inf, math.inf)])
+def test_another_value_that_is_not_finite_is_wrong(expected, got):
+    gemm = catalogue().get("gemm")
+    problem = gemm.problem({"m": 90, "n": 80, "k": 70})
+    arrays = random_arrays(gemm, problem, 1, "nonfinite")
+    reference = gemm.reference(problem, arrays, scalar_values(gemm, problem))
+    out = reference.value.astype(np.float32)
+    assert compare(out, reference, "float32").is_right
+    (place,) = np.argwhere(np.isnan(out) if math.isnan(expected) else out == expected)[:1]
+    out[tuple(place)] = got
+    assert compare(out, reference, "float32").first_wrong == tuple(place)
 
 
 def test_a_reference_that_is_not_finite_asks_for_the_same_value():
@@ -84,7 +113,9 @@ def test_a_wrong_element_beyond_the_first_chunk_is_located():
 
 def test_the_tolerance_array_is_the_bound_with_c_one():
     reference = Reference(np.zeros((2, 2)), np.array([[1.0, 2.0], [0.0, 4.0]]), 9)
-    assert tolerance(reference, "float64").tolist() == (3 * 2.0**-53 * reference.magnitude).tolist()
+    expected = 3 * 2.0**-53 * reference.magnitude
+    expected[1, 0] = 3 * np.finfo(np.float64).smallest_subnormal
+    assert tolerance(reference, "float64").tolist() == expected.tolist()
 
 
 def test_another_shape_is_refused():
@@ -109,7 +140,9 @@ def test_inputs_cut_to_tf32_are_right_only_where_the_caller_admits_it(accuracy, 
         arrays = random_arrays(gemm, problem, 3, kind)
         reference = gemm.reference(problem, arrays, scalar_values(gemm, problem))
         a, b = (cut_to_tf32(arrays[name]).astype(np.float64) for name in "AB")
-        assert compare((2.0 * (a @ b)).astype(np.float32), reference, "float32").is_right is holds, kind
+        with np.errstate(invalid="ignore"):
+            product = a @ b
+        assert compare((2.0 * product).astype(np.float32), reference, "float32").is_right is holds, kind
 
 
 def cut_to_tf32(numbers):
@@ -132,3 +165,31 @@ def test_the_worse_is_the_one_with_more_wrong_components_then_the_larger_ratio()
 def test_a_message_names_the_inputs_that_were_not_the_usual():
     assert "with scaled inputs" in Verification(3.0, 1, (0,), "scaled").message()
     assert "inputs" not in Verification(3.0, 1, (0,)).message()
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_what_rounding_to_a_half_type_costs_is_no_error_and_what_goes_beyond_is(dtype):
+    _, _, reference = product_reference(np.random.default_rng(4))
+    out = reference.value.astype(np.float32).astype(dtype)
+    assert compare(out, reference, dtype).wrong == 0
+    place = np.unravel_index(np.argmin(np.abs(reference.value)), out.shape)
+    out[place] = np.nextafter(out[place], np.array(9.0, dtype), dtype=out.dtype)
+    out[place] = np.nextafter(out[place], np.array(9.0, dtype), dtype=out.dtype)
+    smallest = compare(out, Reference(reference.value, np.abs(reference.value), 1), dtype)
+    assert (smallest.wrong, smallest.first_wrong) == (1, tuple(map(int, place)))
+
+
+@pytest.mark.parametrize(("dtype", "overflow"), [("float16", 65520.0), ("bfloat16", (2 - 2**-8) * 2.0**127)])
+def test_infinity_is_right_where_a_sum_within_the_bound_overflows_the_half_type(dtype, overflow):
+    value = np.array([overflow, -overflow, 0.9 * overflow, overflow])
+    out = np.array([math.inf, -math.inf, math.inf, -math.inf]).astype(dtype)
+    verification = compare(out, Reference(value, np.abs(value), 4), dtype)
+    assert (verification.wrong, verification.first_wrong) == (2, (2,))
+    assert compare(np.full(4, math.nan).astype(dtype), Reference(value, np.abs(value), 4), dtype).wrong == 4
+
+
+@pytest.mark.parametrize(
+    ("bound_ratio", "times"), [(0.5, 1.0), (1.6, 1.0), (6.6, 4.125), (math.inf, 1.0), (math.nan, 1.0), (None, 1.0)]
+)
+def test_bounds_are_widened_to_the_librarys_error_and_a_quarter_more(bound_ratio, times):
+    assert library_widening(bound_ratio) == times

@@ -8,22 +8,15 @@ from contextlib import closing
 import numpy as np
 import pytest
 from contracts.host_compiler import SANITIZING, checked
-from waiting import PATIENCE_S
 
 from tilewright.kernels.catalogue import catalogue
-from tilewright.kernels.problem import UNIT_ROUNDOFF, Limits
+from tilewright.kernels.dtypes import UNIT_ROUNDOFF
+from tilewright.kernels.problem import Limits
 from tilewright.kernels.space import Configuration
-from tilewright.tuner.devices.cpu.device import CpuDevice
 
 CLASSIFIER = catalogue().get("classifier")
 LIMITS = Limits((9, 0), 132, 2**37, max_shared_bytes=227 * 1024, shared_bytes_per_multiprocessor=228 * 1024)
 SMALL = Configuration.of("rows", {"ROWS": 2, "WARPS": 2, "OUTPUTS": 4, "VECTOR_WIDTH": 2})
-
-
-@pytest.fixture(scope="module")
-def device(tmp_path_factory):
-    with closing(CpuDevice(cache=tmp_path_factory.mktemp("host-programs"), run_timeout_s=PATIENCE_S)) as device:
-        yield device
 
 
 def verified(device, kernel, problem, configuration):
@@ -44,7 +37,7 @@ def test_corners_of_the_space_are_right(device, shape, dtype):
     problem = CLASSIFIER.problem(dict(zip("mkhn", shape, strict=True)), dtype)
     feasible = CLASSIFIER.space(problem, device.model.limits).feasible
     for configuration in dict.fromkeys((feasible[0], feasible[-1])):
-        assert [found.wrong for found in verified(device, CLASSIFIER, problem, configuration)] in ([0] * 5, [0] * 2)
+        assert [found.wrong for found in verified(device, CLASSIFIER, problem, configuration)] in ([0] * 7, [0] * 3)
 
 
 @SANITIZING

@@ -7,6 +7,7 @@ import time
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from shapes import shape_or_example
 
 from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.problem import Limits, Problem
@@ -91,7 +92,7 @@ def test_it_is_what_brute_force_finds_in_the_same_order(space):
 @pytest.mark.parametrize("kernel", catalogue().kernels(), ids=lambda k: k.name)
 def test_declared_spaces_are_what_brute_force_finds(kernel):
     shape = {axis: size + 13 * i for i, (axis, size) in enumerate(kernel.example_shape.items())}
-    problem = kernel.problem(shape, kernel.dtypes[-1])
+    problem = kernel.problem(shape_or_example(kernel, shape), kernel.dtypes[-1])
     variants = [v for v in kernel.usable_variants(problem, LIMITS) if v.space().product_size() < 10_000]
     space = kernel.space(problem, LIMITS, [v.name for v in variants])
     assert list(space.feasible) == list(brute_force(space))

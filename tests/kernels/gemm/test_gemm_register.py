@@ -66,6 +66,30 @@ def test_products_are_right_in_every_layout(hosted, sizes, dtype, layout, fixed,
     device.close()
 
 
+@pytest.mark.parametrize(
+    ("axes", "layout", "fixed", "multiprocessors"),
+    [
+        ({"batch": 3, "lda": 264, "ldb": 52, "ldc": 53}, (False, False), {"SHARE_K": 64}, 132),
+        ({"batch": 2, "stride_a": 0, "ldb": 264}, (False, True), {"SHARE_K": 128, "HELD": 1}, 132),
+        ({"batch": 2, "lda": 80, "stride_a": 40, "ldc": 100, "stride_c": 50}, (True, False), {"SHARE_K": 128}, 132),
+        ({"batch": 3, "lda": 35}, (True, True), {"SHARE_K": 144}, 2),
+    ],
+    ids=str,
+)
+def test_batches_and_views_are_right_in_one_block_a_tile_and_in_several(hosted, axes, layout, fixed, multiprocessors):
+    options = {"trans_a": layout[0], "trans_b": layout[1], "beta_zero": layout[0] == layout[1]}
+    problem = hosted.problem({"m": 33, "n": 50, "k": 260, **axes}, "float32", options)
+    device = CpuDevice(run_timeout_s=PATIENCE_S)
+    bench = device.bench(hosted, problem, 1)
+    limits = replace(device.model.limits, multiprocessors=multiprocessors)
+    [configuration] = draw(problem, limits, 1, random.Random(str(axes)), BY_CLUSTER=0, **fixed)
+    assert hosted.variant("register").launch(configuration.values, problem).grid[1] == axes["batch"]
+    verification = bench.verify(bench.compile(configuration))
+    assert verification.wrong == 0, (configuration, verification.message())
+    bench.close()
+    device.close()
+
+
 needs_nvrtc = pytest.mark.skipif(not nvrtc.is_available(), reason="needs NVRTC (the wheel nvidia-cuda-nvrtc)")
 
 

@@ -43,7 +43,7 @@ def hosted(tmp_path_factory):
         ((97, 70, 75), (False, False), {"WARP_M": 32, "WARP_N": 16}),
         ((64, 132, 260), (True, True), {"SPLIT_K": 4}),
         ((33, 50, 131), (False, True), {"WARP_M": 16, "WARP_N": 32, "SPLIT_K": 2}),
-        ((1, 200, 83), (False, False), {"WARP_M": 16, "WARP_N": 64}),
+        pytest.param((1, 200, 83), (False, False), {"WARP_M": 16, "WARP_N": 64}, marks=EXHAUSTIVE),
         ((130, 36, 64), (True, False), {"WARP_M": 16, "WARP_N": 16}),
         pytest.param((40, 70, 262), (True, False), {"WARP_M": 32, "WARP_N": 32, "TILE_K": 64}, marks=EXHAUSTIVE),
         pytest.param((65, 33, 395), (True, True), {"WARP_M": 64, "WARP_N": 16, "SPLIT_K": 6}, marks=EXHAUSTIVE),
@@ -93,6 +93,34 @@ def test_what_has_no_two_parts_is_multiplied_by_fmas(hosted, monkeypatch, value,
     device.close()
 
 
+SMALL = {"WARP_M": 16, "WARP_N": 16, "WARPS_M": 1, "WARPS_N": 2, "TILE_K": 32, "STAGES": 2}
+
+
+@pytest.mark.parametrize(
+    ("variant", "shape", "fixed"),
+    [
+        ("tensor3xtf32", {"m": 40, "n": 36, "k": 75}, {}),
+        pytest.param("tensor3xtf32", {"m": 40, "n": 36, "k": 96}, {"SPLIT_K": 2, "PROMOTE_K": 32}, marks=EXHAUSTIVE),
+        ("tensor3xtf32", {"m": 24, "n": 20, "k": 24, "batch": 5}, {}),
+        ("tensor3xtf32", {"m": 19, "n": 37, "k": 66, "batch": 3, "lda": 68, "ldb": 40, "ldc": 38}, {"SPLIT_K": 2}),
+        ("tensor3xtf32", {"m": 33, "n": 20, "k": 64, "batch": 3, "stride_b": 0, "stride_a": 2115, "ldc": 24}, {}),
+        ("tensor1xtf32", {"m": 40, "n": 36, "k": 75, "batch": 2}, {"PRODUCTS": 1}),
+    ],
+    ids=str,
+)
+def test_every_kind_of_inputs_in_views_and_batches(hosted, variant, shape, fixed):
+    options = {"accuracy": "tf32" if variant == "tensor1xtf32" else "fp32", "trans_b": "lda" in shape}
+    problem = hosted.problem(shape | ({"ldb": 70} if "lda" in shape else {}), options=options)
+    device = CpuDevice(run_timeout_s=PATIENCE_S)
+    bench = device.bench(hosted, problem, 1)
+    default = hosted.variant(variant).space().default().values
+    executable = bench.compile(Configuration.of(variant, {**default, **SMALL, **fixed}))
+    for verification in bench.verify_each_kind(executable):
+        assert verification.is_right, verification.message()
+    bench.close()
+    device.close()
+
+
 needs_nvrtc = pytest.mark.skipif(not nvrtc.is_available(), reason="needs NVRTC (the wheel nvidia-cuda-nvrtc)")
 
 
@@ -123,10 +151,10 @@ def test_few_terms_and_other_arithmetic_are_left_to_other_variants():
         problem = GEMM.problem({"m": 64, "n": 64, "k": k}, dtype, {"accuracy": accuracy})
         return [v.name for v in GEMM.usable_variants(problem, H200)]
 
-    assert usable(64) == usable(4096) == ["tensor3xtf32"]
-    assert usable(63) == usable(4096, accuracy="fp32-fma") == usable(4096, "float64") == []
+    assert usable(24) == usable(4096) == ["tensor3xtf32"]
+    assert usable(23) == usable(4096, accuracy="fp32-fma") == usable(4096, "float64") == []
     assert usable(64, accuracy="tf32") == ["tensor3xtf32", "tensor1xtf32"]
-    assert usable(63, accuracy="tf32") == ["tensor1xtf32"]
+    assert usable(23, accuracy="tf32") == ["tensor1xtf32"]
 
 
 def test_small_products_in_bf16_need_many_terms():

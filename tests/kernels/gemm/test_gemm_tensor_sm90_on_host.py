@@ -18,6 +18,8 @@ from tilewright.tuner.arrays import random_arrays
 from tilewright.tuner.devices.cpu import bench as cpu_bench
 from tilewright.tuner.devices.cpu.device import CpuDevice
 
+EXHAUSTIVE = pytest.mark.exhaustive
+
 
 def on_host(kernel, variants, folder):
     """The kernel with these variants, whose instructions work on the host."""
@@ -51,9 +53,9 @@ def bench_of(hosted):
     device = CpuDevice(run_timeout_s=PATIENCE_S)
     benches = []
 
-    def bench_of(sizes, layout, **options):
+    def bench_of(sizes, layout, more=None, **options):
         options = {"trans_a": "a" in layout, "trans_b": "b" in layout, "beta_zero": layout != "a"} | options
-        problem = hosted.problem(dict(zip("mnk", sizes, strict=True)), "float32", options)
+        problem = hosted.problem(dict(zip("mnk", sizes, strict=True)) | (more or {}), "float32", options)
         benches.append(device.bench(hosted, problem, 1))
         return benches[-1]
 
@@ -67,20 +69,20 @@ def bench_of(hosted):
     ("sizes", "layout", "values"),
     [
         ((35, 130, 100), "", {}),
-        ((20, 140, 68), "b", {"SHARED_A": 0}),
+        pytest.param((20, 140, 68), "b", {"SHARED_A": 0}, marks=EXHAUSTIVE),
         ((33, 67, 97), "", {"SHARED_A": 0, "CONSUMERS": 1}),  # both operands in the order of memory, shifted
-        ((35, 70, 99), "b", {"CONSUMERS": 1, "TILE_S": 32}),
+        pytest.param((35, 70, 99), "b", {"CONSUMERS": 1, "TILE_S": 32}, marks=EXHAUSTIVE),
         ((30, 131, 69), "a", {"CONSUMERS": 1}),
         ((130, 24, 72), "ab", {"SHARED_A": 0}),
         ((34, 66, 128), "b", {"CONSUMERS": 1, "BLOCKS_R": 2}),
         ((32, 64, 96), "b", {"CONSUMERS": 1}),  # three whole steps, which go in pairs: the last is one of zeros
-        ((16, 128, 160), "", {"CONSUMERS": 1, "SHARED_A": 0}),
+        pytest.param((16, 128, 160), "", {"CONSUMERS": 1, "SHARED_A": 0}, marks=EXHAUSTIVE),
         ((64, 640, 130), "", {"CONSUMERS": 1, "SPLIT_K": 2, "BLOCKS": 78}),  # as many blocks as tiles do not divide
         ((40, 100, 700), "", {"CONSUMERS": 1, "TILE_S": 32, "SMALL_BF16": 1}),
-        ((40, 61, 701), "a", {"CONSUMERS": 1, "SMALL_BF16": 1}),
+        pytest.param((40, 61, 701), "a", {"CONSUMERS": 1, "SMALL_BF16": 1}, marks=EXHAUSTIVE),
         ((17, 80, 2100), "b", {"CONSUMERS": 1, "SMALL_BF16": 2}),
-        ((17, 61, 2101), "b", {"CONSUMERS": 1, "SMALL_BF16": 2}),
-        ((40, 70, 300), "", {"CONSUMERS": 1, "SPLIT_K": 3}),
+        pytest.param((17, 61, 2101), "b", {"CONSUMERS": 1, "SMALL_BF16": 2}, marks=EXHAUSTIVE),
+        pytest.param((40, 70, 300), "", {"CONSUMERS": 1, "SPLIT_K": 3}, marks=EXHAUSTIVE),
         ((40, 130, 500), "b", {"SPLIT_K": 4, "BLOCKS": 7}),  # seven blocks share six tiles: parts of unequal length
         ((70, 200, 300), "", {"SPLIT_K": 2, "BLOCKS": 3, "CONSUMERS": 1}),  # blocks with whole tiles between two parts
         ((50, 260, 200), "", {"BLOCKS": 3}),  # whole tiles, several a block
@@ -119,6 +121,28 @@ def test_infinities_and_nan_come_out_as_of_fp32_arithmetic(bench_of, monkeypatch
         configuration = configuration_of(TENSOR3XTF32_SM90, SHARED_A=shared_a, SPLIT_K=split_k, CONSUMERS=1)
         verification = bench.verify(bench.compile(configuration))
     assert verification.wrong == 0, verification.message()
+
+
+@pytest.mark.parametrize(
+    ("sizes", "layout", "more", "values"),
+    [
+        ((35, 70, 100), "b", {}, {}),
+        ((20, 40, 1228), "b", {}, {"SMALL_BF16": 1, "BLOCKS": 3, "TILE_S": 32}),
+        ((17, 20, 4360), "ab", {}, {"SMALL_BF16": 2}),
+        pytest.param((70, 130, 99), "a", {}, {"SPLIT_K": 2, "BLOCKS": 3, "SHARED_A": 0}, marks=EXHAUSTIVE),
+        ((33, 65, 64), "", {"batch": 5}, {"BLOCKS": 3}),
+        ((20, 70, 67), "b", {"batch": 3, "lda": 69, "ldb": 70, "ldc": 72}, {"SHARED_A": 0}),
+        ((20, 70, 66), "", {"batch": 3, "lda": 68, "ldb": 72, "stride_b": 0, "ldc": 71}, {"SPLIT_K": 2, "BLOCKS": 4}),
+        ((19, 66, 64), "a", {"batch": 2, "stride_a": 1217, "stride_b": 4227}, {}),  # matrices that start anywhere
+        ((19, 66, 64), "b", {"batch": 2, "stride_b": 4225}, {"SHARED_A": 0}),  # the same, contiguous along k
+    ],
+    ids=str,
+)
+def test_every_kind_of_inputs_in_views_and_batches(bench_of, sizes, layout, more, values):
+    bench = bench_of(sizes, layout, more)
+    executable = bench.compile(configuration_of(TENSOR3XTF32_SM90, CONSUMERS=1, **values))
+    for verification in bench.verify_each_kind(executable):
+        assert verification.is_right, verification.message()
 
 
 def test_a_layer_s_bias_and_activation_are_applied_once(tmp_path):

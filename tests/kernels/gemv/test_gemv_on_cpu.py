@@ -9,12 +9,10 @@ import zlib
 import pytest
 from contracts.host_compiler import SANITIZING, checked
 from sampling import sampled
-from waiting import PATIENCE_S
 
 from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.source import INCLUDE
 from tilewright.kernels.space import Configuration
-from tilewright.tuner.devices.cpu.device import CpuDevice
 from tilewright.tuner.verify import C_DEFAULT
 
 GEMV = catalogue().get("gemv")
@@ -25,13 +23,6 @@ ROWS_SPLIT = Configuration.of(
 TERMS_SPLIT = Configuration.of(
     "columns", {"COLUMN_THREADS": 16, "SLICES": 4, "VECTOR_WIDTH": 1, "UNROLL": 2, "SPLIT": 4}
 )
-
-
-@pytest.fixture(scope="module")
-def device(tmp_path_factory):
-    device = CpuDevice(cache=tmp_path_factory.mktemp("host-programs"), run_timeout_s=PATIENCE_S)
-    yield device
-    device.close()
 
 
 @pytest.fixture(scope="module")

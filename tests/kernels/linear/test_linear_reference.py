@@ -5,8 +5,9 @@ import numpy as np
 import pytest
 
 from tilewright.kernels.catalogue import catalogue
+from tilewright.kernels.dtypes import UNIT_ROUNDOFF
 from tilewright.kernels.linear.reference import ACTIVATIONS
-from tilewright.kernels.problem import UNIT_ROUNDOFF
+from tilewright.tuner.arrays import random_arrays
 
 LINEAR = catalogue().get("linear")
 SCALAR_FORMS = {
@@ -14,6 +15,7 @@ SCALAR_FORMS = {
     "relu": lambda z: max(z, 0.0),
     "sigmoid": lambda z: 1 / (1 + math.exp(-z)),
     "tanh": math.tanh,
+    "silu": lambda z: z * math.exp(min(z, 0)) / (1 + math.exp(-abs(z))),
     "gelu": lambda z: z * (1 + math.erf(z / math.sqrt(2))) / 2,
 }
 
@@ -137,3 +139,15 @@ def test_where_relu_is_surely_off_only_zero_is_right():
     off = reference.magnitude == 0
     assert 0.3 < off.mean() < 0.6
     assert (reference.value[off] == 0).all()
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+def test_every_finite_number_has_a_bound_also_of_an_infinite_sum(activation):
+    """A layer with a gate multiplies it by another sum, whose error must have its bound."""
+    for kernel in (LINEAR, catalogue().get("linear_gated")):
+        if activation not in next(o.values for o in kernel.options if o.name == "activation"):
+            continue
+        problem = kernel.problem({"m": 30, "n": 40, "k": 20}, "bfloat16", {"activation": activation})
+        reference = kernel.reference(problem, random_arrays(kernel, problem, 3, "nonfinite"), {})
+        assert not np.isfinite(reference.value).all()
+        assert np.isfinite(reference.magnitude[np.isfinite(reference.value)]).all()

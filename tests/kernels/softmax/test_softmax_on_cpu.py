@@ -6,13 +6,12 @@ import shutil
 import numpy as np
 import pytest
 from contracts.host_compiler import SANITIZING, checked
+from contracts.verified import verified
 from sampling import sampled
-from waiting import PATIENCE_S
 
 from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.space import Configuration
 from tilewright.tuner.devices.cpu import bench as cpu_bench
-from tilewright.tuner.devices.cpu.device import CpuDevice
 
 SOFTMAX = catalogue().get("softmax")
 SMALL_BLOCK = {"BLOCK": 64, "VECTOR_WIDTH": 1, "UNROLL": 2}
@@ -21,21 +20,6 @@ CONFIGURATIONS = {
     "block": Configuration.of("block", SMALL_BLOCK),
     "online": Configuration.of("online", SMALL_BLOCK),
 }
-
-
-@pytest.fixture(scope="module")
-def device(tmp_path_factory):
-    device = CpuDevice(cache=tmp_path_factory.mktemp("host-programs"), run_timeout_s=PATIENCE_S)
-    yield device
-    device.close()
-
-
-def verified(device, kernel, problem, configuration):
-    bench = device.bench(kernel, problem, seed=5)
-    try:
-        return bench.verify(bench.compile(configuration))
-    finally:
-        bench.close()
 
 
 ROWS = [(1, "float32"), (10, "float64"), (250, "float32"), (1000, "float64")]

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from tilewright.kernels.catalogue import catalogue
-from tilewright.kernels.problem import UNIT_ROUNDOFF, Limits
+from tilewright.kernels.dtypes import UNIT_ROUNDOFF
+from tilewright.kernels.problem import Limits
 
 SOFTMAX = catalogue().get("softmax")
 LIMITS = Limits((9, 0), 132, 2**37, max_shared_bytes=227 * 1024, shared_bytes_per_multiprocessor=228 * 1024)

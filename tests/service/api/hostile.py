@@ -107,6 +107,7 @@ BODIES: Mapping[str, Any] = {
     "recognise_digit": {"pixels": [[255] * 8] + [[0, 0, 0, 255, 255, 0, 0, 0]] * 7},
     "open_session": {"key": "tw_of_nobody_at_all"},
     "tune_demand": {"budget": BUDGET, "priority": 3},
+    "tune_attention": {"budget": BUDGET, "priority": 3},
 }
 """By operation; `import_results` has what the server exports."""
 
@@ -133,15 +134,19 @@ class Operation:
         """The request that the others are made of."""
         return Sent(self.method, self.template.format(**self.path), self.query, content=as_json(self.body))
 
-    def wrong(self) -> Iterator[Sent]:
-        """The right request with one thing in it changed, for each thing and each hostile value."""
+    def wrong(self, *, whole: bool) -> Iterator[Sent]:
+        """The right request with one thing in it changed, for each thing and each hostile value.
+
+        Unless it is the `whole` sweep, a place of a body gets every third value, another third than its neighbours.
+        """
         right = self.right()
         for parameter in self.parameters:
             for text in TEXTS:
                 yield self._with(right, parameter, text)
         if self.body is not None:
-            for path in places(self.body):
-                for value in SOME_VALUES if self.name in TRIED_ELSEWHERE else VALUES:
+            for number, path in enumerate(places(self.body)):
+                values = SOME_VALUES if self.name in TRIED_ELSEWHERE else VALUES
+                for value in values if whole else values[number % 3 :: 3]:
                     yield right.with_content(as_json(put(self.body, path, value)), f"{path} = {value!r}")
                 yield right.with_content(as_json(put(self.body, (*path[:-1], "\x1b[2J../x"), 1)), f"{path} renamed")
             for raw in (*RAW, right.content[:-1], right.content + b"}", right.content.decode().encode("utf-16")):

@@ -4,7 +4,7 @@ import json
 import uuid
 
 import pytest
-from factories import CPU, H100, H200, SHAPE, TILED_16, Rows
+from factories import CPU, H100, H200, SHAPE, TILED_16, TILED_32, Rows
 
 from tilewright.service.api.problems import all_types
 from tilewright.service.operations.transaction import transaction
@@ -66,6 +66,8 @@ def test_best_takes_options_and_the_only_device_model(client):
         ("shape=m=-1,n=1,k=1", "#/shape/m"),
         ("shape=m=99999999999999,n=1,k=1", "#/shape/m"),
         ("shape=m=1,n=1,k=1,q=1", "#/shape/q"),
+        ("shape=m=4,n=4,k=4,lda=3", "#/shape/lda"),
+        ("shape=m=4,n=4,k=4,batch=2,stride_c=0", "#/shape/stride_c"),
         ("shape=m=1,n=1,k=1&dtype=float8", "#/dtype"),
         ("shape=m=1,n=1,k=1&options=trans_q=true", "#/options/trans_q"),
         ("shape=m=1,n=1,k=1&options=trans_b=7", "#/options/trans_b"),
@@ -254,6 +256,22 @@ def test_study_tells_what_its_trials_came_to(client):
     assert [trial["outcome"] for trial in client.get(f"{path}/trials").json()["items"]] == ["measured", "timed_out"]
 
 
+def test_the_best_of_a_study_and_its_job_is_the_settled_winner_not_the_luckiest_trial(client):
+    def settled(rows):
+        best = rows.best(time_ms=2.0)
+        job = rows.session.get_one(models.TuningJob, best.job_id)
+        job.result = {"stopped_by": "trials", "best": {"time_ms": 2.0}, "gain_over_default": 1.5}
+        study = rows.session.get_one(models.Study, rows.trial_of(best).study_id)
+        rows.trial(study, job, TILED_32, 1.25)
+        return study.id, job.id
+
+    study_id, job_id = commit(settled)
+    study = client.get(f"/v1/studies/{study_id}").json()
+    assert (study["best_ms"], study["best_trial"], study["fastest_ms"]) == (2.0, 0, 1.25)
+    job = client.get(f"/v1/jobs/{job_id}").json()
+    assert (job["best_ms"], job["gain_over_default"]) == (2.0, 1.5)
+
+
 @pytest.mark.parametrize("rest", ["", "/trials"])
 def test_unknown_study_is_not_found(client, rest):
     refused(client.get(f"/v1/studies/7{rest}"), 404, "not-found")
@@ -282,6 +300,14 @@ def test_kernels_are_declared_with_their_spaces(client):
     assert {"gemm", "gemv"} <= {kernel["name"] for kernel in listed}
     assert client.get("/v1/kernels/gemm").json()["declaration"]["axes"] == ["m", "n", "k"]
     refused(client.get("/v1/kernels/nothing"), 404, "not-found")
+
+
+def test_optional_axes_are_declared_and_answered(client):
+    commit(lambda rows: rows.best({"m": 64, "n": 64, "k": 64, "batch": 9}))
+    declared = client.get("/v1/kernels/gemm").json()["declaration"]["optional_axes"]
+    assert [axis["name"] for axis in declared] == ["batch", "lda", "ldb", "ldc", "stride_a", "stride_b", "stride_c"]
+    found = client.get("/v1/kernels/gemm/best?shape=m=64,n=64,k=64,batch=9,lda=64&device_model=nvidia-h200").json()
+    assert (found["match"], found["problem"]["shape"]["batch"]) == ("exact", 9)
 
 
 def test_source_comes_with_the_macros_of_the_problem(client):

@@ -6,6 +6,7 @@ import hashlib
 import json
 from base64 import b64decode
 
+import emptying
 import pytest
 from caller import Caller
 from factories import H200, SHAPE, Rows
@@ -19,7 +20,6 @@ from tilewright.service.operations.requests import KeyRequest
 from tilewright.service.operations.transaction import transaction
 from tilewright.service.settings import settings
 from tilewright.service.store import models
-from tilewright.service.store.models import Base
 
 JSON = {"Content-Type": "application/json"}
 
@@ -36,12 +36,10 @@ def stored(client) -> Caller:
 
 
 @pytest.fixture
-def document(stored, api_engine) -> bytes:
+def document(stored, api_engine, registered_kernels) -> bytes:
     """What it exports; the database is empty again."""
     body = stored.get("/v1/export").content
-    with api_engine.begin() as connection:
-        for table in reversed(Base.metadata.sorted_tables):
-            connection.execute(table.delete())
+    emptying.empty(api_engine, registered_kernels)
     return body
 
 

@@ -18,6 +18,7 @@ import pytest
 from factories import Rows
 from fleet import Fleet, free_port
 from sqlalchemy import select
+from waiting import PATIENCE_S
 
 from tilewright.service.client import Client
 from tilewright.service.operations.jobs import jobs
@@ -68,7 +69,7 @@ def served(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     tracebacks = (fleet.folder / "api.log").read_text().split("Traceback (most recent call last)")[1:]
     print(*[trace[-3000:] for trace in tracebacks[:3]], sep="\n---\n")  # noqa: T201 - beside what schemathesis says
     process.terminate()
-    assert process.wait(30) == 0
+    assert process.wait(PATIENCE_S) == 0
 
 
 def exported(path: Path, url: str) -> None:
@@ -85,6 +86,7 @@ def fuzz(url: str, *arguments: str) -> str:
     return ended.stdout
 
 
+@pytest.mark.exhaustive
 def test_sequences_of_requests_meet_no_failure(served):
     fuzz(served, "--phases=stateful", "--max-examples=3")
 

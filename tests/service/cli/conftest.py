@@ -8,9 +8,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import emptying
 import psycopg
 import pytest
-from sqlalchemy import select
+from sqlalchemy import Engine, create_engine, select
 
 from tilewright.kernels.problem import Limits
 from tilewright.kernels.space import Configuration
@@ -20,7 +21,8 @@ from tilewright.service.operations.jobs.record_trial import configuration_hash
 from tilewright.service.settings import settings
 from tilewright.service.store import models
 from tilewright.service.store import session as store_session
-from tilewright.service.store.models import Base, JobState
+from tilewright.service.store.models import JobState
+from tilewright.service.store.session import sqlalchemy_url
 from tilewright.tuner.devices.device import DeviceModel, Environment
 from tilewright.tuner.outcome import Outcome
 
@@ -42,13 +44,20 @@ class Ran:
 
 
 @pytest.fixture(scope="session")
-def cli_database(postgres_url: str, template: str) -> Iterator[str]:
-    """A migrated database that the tests of the command line share; each finds it empty."""
+def cli_database(postgres_url: str, template: str) -> str:
+    """A migrated database that the tests of the command line share; each finds it empty but for the kernels."""
     name = f"cli_{uuid.uuid4().hex[:12]}"
     with psycopg.connect(postgres_url, autocommit=True) as connection:
         connection.execute(f"CREATE DATABASE {name} TEMPLATE {template}")
-        yield postgres_url.replace("/tilewright?", f"/{name}?")
-        connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
+    return postgres_url.replace("/tilewright?", f"/{name}?")
+
+
+@pytest.fixture(scope="session")
+def cli_engine(cli_database: str) -> Iterator[Engine]:
+    """Connections to that database, for emptying it."""
+    engine = create_engine(sqlalchemy_url(cli_database))
+    yield engine
+    engine.dispose()
 
 
 @pytest.fixture
@@ -67,13 +76,13 @@ def use_database(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], No
 
 
 @pytest.fixture
-def local(cli_database: str, use_database: Callable[[str], None]) -> str:
-    """The settings name a migrated, empty database."""
+def local(
+    cli_database: str, cli_engine: Engine, registered_kernels: object, use_database: Callable[[str], None]
+) -> Iterator[str]:
+    """The settings name a migrated database that is empty but for the kernels."""
     use_database(cli_database)
-    tables = ", ".join(table for table in Base.metadata.tables)
-    with psycopg.connect(cli_database) as connection:
-        connection.execute(f"TRUNCATE {tables}, procrastinate_jobs RESTART IDENTITY CASCADE")
-    return cli_database
+    yield cli_database
+    emptying.empty(cli_engine, registered_kernels)
 
 
 @pytest.fixture

@@ -37,7 +37,7 @@ def one_error_line(ran, *words):
         (["tune", "gemm", "--shape", "m=1,n=1,k=1,q=1"], ["shape.q", "m, n, k"]),
         (["tune", "gemm", "--shape", "m:1"], ["shape", "name=value"]),
         (["tune", "gem", "--shape", "m=1"], ["gem", "gemm"]),
-        ([*GEMM, "--dtype", "float16"], ["dtype", "float32"]),
+        ([*GEMM, "--dtype", "int8"], ["dtype", "float32"]),
         ([*GEMM, "--option", "trans_q=true"], ["options.trans_q", "trans_a"]),
         ([*GEMM, "--option", "trans_a=perhaps"], ["options.trans_a", "true"]),
         ([*GEMM, "--trials", "many"], ["--trials"]),

@@ -165,6 +165,8 @@ def test_what_cannot_be_imported_is_one_line(run, at_most_4096, tmp_path, conten
         (["export", "--format", "optuna", "--study", "1"], 2, ["--out"]),
         (["export", "--format", "t4", "--study", "999"], 3, ["study"]),
         (["import", "/nonexistent.json"], 1, ["/nonexistent.json"]),
+        (["export", "--format", "vllm"], 2, ["--kernel", "--out"]),
+        (["export", "--format", "vllm", "--kernel", "gemm", "--out", "x"], 2, ["BLOCK_SIZE_M"]),
         (["bundle"], 2, ["--out"]),
         (["bundle", "--out", "x", "--check", "y"], 2, ["--out"]),
         (["bundle", "--out", "x", "--device-model", "nosuch"], 2, ["nosuch"]),

@@ -1,4 +1,4 @@
-"""`tilewright kernels check`: findings, JSON and exit codes; and such a kernel is then served like any other."""
+"""`tilewright kernels check` and `new`: findings, JSON, exit codes; and such a kernel is served like any other."""
 
 from __future__ import annotations
 
@@ -32,6 +32,28 @@ def test_the_example_is_fit_and_needs_no_database(run, unreachable):
     assert "direct\tfloat32\tsm_75\t600\t" in ran.out
     assert "convolution2d: no errors; 0 compiled," in ran.out
     assert "h=5,w=9,r=3,s=3" in ran.err
+
+
+def test_a_folder_is_made_from_a_source_and_nothing_is_left_of_one_that_cannot_be(run, unreachable, tmp_path):
+    source, target = tmp_path / "scale.cu", tmp_path / "made"
+    source.write_text("#define BLOCK 64\n__global__ void scale(float* x, int n) { x[blockIdx.x * BLOCK] *= n; }\n")
+    ran = run("kernels", "new", str(source), "--folder", str(target))
+    assert ran.status == 0, ran.err
+    assert "BLOCK (16, 32, 64, 128, 256)" in ran.out
+    assert run("kernels", "check", str(target), "--no-compile", "--no-run").status == 0
+    before = (target / "declaration.py").read_text()
+    again = run("kernels", "new", str(source), "--folder", str(target))
+    assert (again.status, "Name another folder with --folder" in again.err) == (1, True)
+    assert (target / "declaration.py").read_text() == before
+    source.write_text("#define BLOCK 64\n__global__ void gemm(float* x, int n) { x[BLOCK] = n; }\n")
+    broken = run("kernels", "new", str(source), "--folder", str(tmp_path / "other"))
+    assert (broken.status, "another kernel is called 'gemm'" in broken.err) == (1, True)
+    assert not (tmp_path / "other").exists()
+
+
+def test_a_triton_source_is_referred_to_its_page(run, unreachable):
+    ran = run("kernels", "new", str(EXAMPLE.parent / "triton_softmax" / "softmax.py"))
+    assert (ran.status, "docs/triton.md" in ran.err) == (1, True)
 
 
 def test_the_report_as_json(run, unreachable):

@@ -28,6 +28,21 @@ def test_without_results_it_says_so(run, registered):
     assert run("results", "list", "--limit", "0").status == 2
 
 
+def test_attention_is_listed_with_its_reasons_and_the_most_worthwhile_tuned(run, asked):
+    header, first, second = run("attention").out.splitlines()
+    assert header.split("\t") == ["problem", "device", "requests", "may save", "why"]
+    assert "m=16" in first
+    assert first.endswith("requested: 2 times; answered with the kernel's default")
+    assert "m=8" in second
+    assert "Nothing needs attention." in run("attention", "list", "--kind", "failing").err
+    (made,) = run("attention", "tune", "--kind", "requested", "--top", "1", "--trials", "5", "--json").json
+    assert (made["problem"]["shape"]["m"], made["is_new"]) == (16, True)
+    listed = run("attention", "list", "--kernel", "gemm", "--device-model", asked, "--json").json
+    assert listed[0]["job_id"] == made["job_id"]
+    assert run("attention", "tune", "--trials", "0").status == 2
+    assert run("attention", "list", "--kind", "nothing").status == 2
+
+
 def test_demand_is_listed_by_traffic_and_its_top_tuned(run, asked):
     assert [line.split("\t")[0] for line in run("demand").out.splitlines()] == ["requests", "2", "1"]
     listed = run("demand", "list", "--kernel", "gemm", "--device-model", asked, "--json").json

@@ -71,3 +71,18 @@ def test_an_imported_model_without_a_device_is_asked_about_and_not_tuned_on(run,
     refused = run("tune", *asked, "--no-wait")
     assert refused.status == 4
     one_error_line(refused, "tilewright worker")
+
+
+def test_a_serving_engines_file_gives_a_job_its_starts(run, tuned, tmp_path):
+    file = tmp_path / "N=32,K=48,device_name=X.json"
+    file.write_text('{"1": {"BM": 8, "num_warps": 4}, "64": {"BM": 16, "num_warps": 4}}')
+    ran = run(*GEMM, "--start", str(file), "--rename", "BM=TILE_WIDTH", "--variant", "tiled", "--no-wait", "--json")
+    assert [start["TILE_WIDTH"] for start in ran.json["job"]["starts"]] == [16, 8]
+    assert "num_warps" in ran.err
+
+
+def test_a_file_of_starts_that_is_not_json_is_one_line(run, tuned, tmp_path):
+    (tmp_path / "starts.json").write_text("{")
+    ran = run(*GEMM, "--start", str(tmp_path / "starts.json"))
+    assert ran.status == 2
+    one_error_line(ran, "--start")

@@ -119,12 +119,14 @@ def test_a_second_up_answers_the_printed_curl_line_and_a_third_finds_the_port_ta
     assert processes_of(machine) == []
 
 
+@pytest.mark.faults
 def test_a_killed_up_leaves_no_postgresql_behind(machine):
     with running(machine) as process:
         process.kill()
     until(lambda: processes_of(machine) == [])
 
 
+@pytest.mark.faults
 def test_ctrl_c_is_no_failure_and_stops_all_even_a_postgresql_of_killed_users(machine):
     with running(machine) as process:
         programs = [int(path.name) for path in Path("/proc").glob("[0-9]*") if is_program_of(machine, path)]
@@ -150,6 +152,7 @@ def is_program_of(machine, process):
     return False
 
 
+@pytest.mark.faults
 def test_a_command_leaves_no_postgresql_running_unless_it_hands_out_the_address(machine):
     assert tilewright(machine, "devices").returncode == 0
     assert processes_of(machine) == []

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 
 import httpx
 import pytest
+from waiting import PATIENCE_S
 
 from tilewright.service.cli import main
 from tilewright.service.client import ApiProblemError, ApiUnreachableError, Client
@@ -103,7 +104,7 @@ def test_events_end_with_the_job(client, registered):
     reader.start()
     with session_scope() as session:
         cancel_job(session, job.id)
-    reader.join(20)
+    reader.join(PATIENCE_S)
     assert not reader.is_alive()
     assert got[-1].data["state"] == "cancelled"
     assert list(client.events(job.id, after=got[-1].id)) == []
@@ -126,6 +127,7 @@ def serving(port, database_url):
         process.wait()
 
 
+@pytest.mark.faults
 def test_events_go_on_after_the_server_was_killed_and_started_again(configured, registered, unused_port):
     got, opened = [], threading.Event()
     with Client(f"http://127.0.0.1:{unused_port}") as client:
@@ -134,11 +136,11 @@ def test_events_go_on_after_the_server_was_killed_and_started_again(configured, 
             client._http.event_hooks["response"].append(lambda response: opened.set())
             reader = threading.Thread(target=lambda: got.extend(client.events(job.id)), daemon=True)
             reader.start()
-            assert opened.wait(20)
+            assert opened.wait(PATIENCE_S)
         with session_scope() as session:
             cancel_job(session, job.id)
         with serving(unused_port, configured):
-            reader.join(20)
+            reader.join(PATIENCE_S)
     assert [event.data["state"] for event in got] == ["cancelled"]
 
 

@@ -6,12 +6,17 @@ import pytest
 
 from tilewright.service.client.errors import ApiProblemError
 from tilewright.service.operations.requests import BudgetRequest, DemandJobs, ScheduleRequest
+from tilewright.service.operations.views.attention import AttentionFilter
+from tilewright.service.operations.views.attention_rows import AttentionKind
 
 
 def test_the_calls_reach_their_addresses(client):
     assert client.results(stale=True, improvable=False, kernel="gemm").items == []
     assert client.demand(kernel="gemm", limit=3).items == []
     assert client.tune_demand(DemandJobs(budget=BudgetRequest(trials=3)), top=2) == []
+    stale = AttentionFilter(AttentionKind.STALE, kernel="gemm")
+    assert (client.attention(stale, limit=3).items, client.attention().total) == ([], 0)
+    assert client.tune_attention(DemandJobs(budget=BudgetRequest(trials=3)), stale, top=2) == []
     with pytest.raises(ApiProblemError) as refused:
         client.retract(999, "wrong")
     assert refused.value.status == 404

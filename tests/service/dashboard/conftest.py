@@ -4,7 +4,8 @@ from collections.abc import Callable
 
 import pytest
 from caller import Caller
-from factories import Rows
+from factories import CPU, H100, NEW, OLD, Rows
+from shown_matrix import LLAMA, SQUARE
 
 from tilewright.service.app import create_app
 from tilewright.service.operations.access import keys
@@ -12,6 +13,7 @@ from tilewright.service.operations.caller import Scope
 from tilewright.service.operations.requests import KeyRequest
 from tilewright.service.operations.transaction import transaction
 from tilewright.service.settings import settings
+from tilewright.service.store.models import JobState
 
 
 @pytest.fixture
@@ -36,6 +38,22 @@ def commit(client: Caller) -> Callable:
             return make(Rows(session))
 
     return commit
+
+
+@pytest.fixture
+def filled(commit):
+    """A matrix of three families on two GPUs and a CPU; one problem only failed, one has two environments."""
+
+    def make(rows):
+        rows.best(SQUARE, 0.6, environment=OLD)
+        rows.best(SQUARE, 0.5, library_ms=0.75)
+        rows.best(SQUARE, 0.9, model=H100, environment=NEW)
+        rows.best(LLAMA, 2.0, library_ms=1.0, options={"trans_b": True})
+        rows.best({"m": 1023, "n": 1025, "k": 1027}, 1.0, model=CPU)
+        study, problem, device = rows.study({"m": 64, "n": 100, "k": 100})
+        rows.job(problem, device, study, JobState.FAILED).error = "the worker died"
+
+    commit(make)
 
 
 @pytest.fixture

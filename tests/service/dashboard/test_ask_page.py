@@ -2,13 +2,19 @@
 
 import ast
 import html
+import json
 import re
+import warnings
 
+import numpy as np
 import pytest
-from factories import CPU, H100, TILED_32
+from factories import CPU, H100, NEW, OLD, TILED_32
+from shipped_file import WORDS
 
 from tilewright.kernels.space import Configuration
+from tilewright.service.operations.caller import Scope
 from tilewright.tuner.compile.compiler import compile_nvrtc
+from tilewright.tuner.runtime import UntunedWarning
 
 
 def blocks(page: str) -> list[str]:
@@ -33,7 +39,7 @@ def test_without_a_shape_it_offers_the_example(page, commit):
 def test_a_tuned_problem_is_answered_exactly_with_its_numbers(page, commit):
     commit(lambda rows: rows.best(time_ms=0.5, library_ms=0.75, configuration=TILED_32))
     shown = page(EXACT)
-    for part in ("Exact:", "0.500 ms", "TILE_WIDTH=32", "cuBLAS 13.0", "trial 0"):
+    for part in ("Exact:", "500\N{NO-BREAK SPACE}µs", "TILE_WIDTH=32", "cuBLAS 13.0", "trial 0"):
         assert part in shown
     assert "To know rather than to guess" not in shown
 
@@ -42,6 +48,7 @@ def test_a_tuned_problem_is_answered_exactly_with_its_numbers(page, commit):
     ("path", "how"),
     [
         ("/ask?kernel=gemm&device_model=nvidia-h200&shape=m%3D300,n%3D100,k%3D784", "Nearest:"),
+        ("/ask?kernel=gemm&device_model=nvidia-h200&shape=300x100x784", "Nearest:"),
         ("/ask?kernel=gemm&device_model=nvidia-h100&shape=m%3D256,n%3D100,k%3D784", "Transferred:"),
         ("/ask?kernel=gemm&device_model=cpu%3Atest&shape=m%3D256,n%3D100,k%3D784", "Default:"),
     ],
@@ -51,6 +58,17 @@ def test_another_answer_says_how_it_was_found_and_how_to_know_better(page, commi
     shown = page(path)
     assert how in shown
     assert any(block.startswith("tilewright tune gemm --shape m=") for block in blocks(shown))
+
+
+def test_a_view_is_answered_with_the_best_of_dense_arrays_and_its_snippets_have_its_strides(page, commit):
+    commit(lambda rows: rows.best(configuration=TILED_32))
+    shown = page(EXACT + ",batch%3D4,lda%3D800,stride_b%3D0")
+    assert "Nearest:" in shown
+    code = next(block for block in blocks(shown) if "mem_alloc" in block)
+    assert "strides (204800, 800, 1) in elements" in code
+    assert f"mem_alloc({4 * 100 * 784})" in code  # one B for all products
+    assert "lda=800,stride_b=0" in next(block for block in blocks(shown) if block.startswith("tilewright tune"))
+    assert "must be from 784, the length of a stored row of A" in page(EXACT + ",lda%3D700", 422)
 
 
 def test_the_curl_line_answers_with_the_same_configuration(client, page, commit):
@@ -63,15 +81,79 @@ def test_the_curl_line_answers_with_the_same_configuration(client, page, commit)
 def test_programs_are_python_and_name_every_argument(page, commit):
     commit(lambda rows: rows.best(configuration=TILED_32))
     programs = [block for block in blocks(page(EXACT)) if "import" in block and "def " not in block]
-    assert len(programs) >= 2
-    for program in programs[:2]:
+    assert len(programs) == 6
+    for program in programs:
         ast.parse(program)
     launch = next(program for program in programs if "SourceModule" in program)
-    assert re.search(r"gemm\(np\.float32\([\d.]+\), A, B, np\.float32\([\d.]+\), C, block=\(32, 32, 1\)", launch)
+    assert re.search(r"gemm\(np.float32\([\d.]+\), A, B, np.float32\([\d.]+\), C, block=\(32, 32, 1\)", launch)
+    for imported in ("torch", "cupy", "pycuda.autoinit  #", "numpy"):
+        program = next(p for p in programs if f"import {imported}" in p and "tuner.runtime" in p)
+        assert "best('gemm', m=256, n=100, k=784)" in program
+        assert "launch(A, B, C)" in program
+
+
+def test_the_launchers_program_runs_as_it_stands(page, commit, monkeypatch, tmp_path):
+    """On the CPU device, with a transposed input: the program's arrays are what the launcher takes."""
+    commit(lambda rows: rows.best())
+    shown = page("/ask?kernel=gemm&device_model=nvidia-h200&shape=m%3D17,n%3D5,k%3D9&options=trans_b%3Dtrue")
+    program = next(b for b in blocks(shown) if "import numpy" in b and "tuner.runtime" in b and "pycuda" not in b)
+    monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", str(tmp_path))
+    monkeypatch.setenv("TILEWRIGHT_DATA_DIR", str(tmp_path))  # where no service runs
+    names: dict = {}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UntunedWarning)
+        exec(program, names)  # noqa: S102 - our own
+    np.testing.assert_allclose(names["C"], names["A"] @ names["B"].T, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("path", "whose"),
+    [
+        ("device_model=nvidia-h200&shape=m%3D300,n%3D100,k%3D784", "gemm m=256,n=100,k=784 float32"),
+        ("device_model=nvidia-h100&shape=m%3D256,n%3D100,k%3D784", "gemm m=256,n=100,k=784 float32 on nvidia-h200"),
+    ],
+)
+def test_every_figure_of_a_neighbour_says_whose_it_is(page, commit, path, whose):
+    commit(lambda rows: [rows.best(library_ms=2.0), rows.device(H100)])
+    shown = page(f"/ask?kernel=gemm&{path}")
+    assert f"Measured with {whose}, not with this problem" in shown
+    figures = shown.split("not with this problem</h3>")[1].split("</dl>")[0].split("<div>")[1:]
+    assert len(figures) == 5
+    assert all(f"of {whose}<" in figure for figure in figures)
+    slug = re.search("device_model=([^&]+)", path)[1]
+    assert f"on {slug}<" in shown.split('id="answer"')[1].split("</h2>")[0]
+    assert any(block.startswith("tilewright tune") and f"--device-model {slug}" in block for block in blocks(shown))
+
+
+def test_an_exact_figure_is_nobody_elses(page, commit):
+    commit(lambda rows: rows.best(library_ms=2.0))
+    assert "<small>of " not in page(EXACT)
+
+
+def test_a_regressed_answer_says_so(page, commit):
+    commit(lambda rows: [rows.best(time_ms=1.0, environment=OLD), rows.best(time_ms=1.5, environment=NEW)])
+    assert "Regressed:</b> it takes \N{MULTIPLICATION SIGN}1.50 the time" in page(EXACT)
+
+
+def test_the_button_requests_exactly_this_problem(client, page, commit):
+    commit(lambda rows: rows.best(options={"trans_b": True}))
+    shown = page(EXACT + "&options=trans_b%3Dtrue")
+    body = json.loads(html.unescape(re.search(r'data-problem="([^"]+)"', shown)[1]))
+    made = client.post("/v1/jobs", json=body | {"budget": {"trials": 5}})
+    assert made.status_code == 202
+    assert made.json()["problem"]["shape"] == {"m": 256, "n": 100, "k": 784}
+    assert made.json()["problem"]["options"]["trans_b"] is True
+    assert made.json()["device_model"] == "nvidia-h200"
+
+
+def test_who_may_not_tune_is_told_which_key_to_use(commit, as_key):
+    commit(lambda rows: rows.best())
+    assert "needs a key with the scope tune" in as_key(Scope.READ, EXACT).text
+    assert 'id="tune-it"' in as_key(Scope.TUNE, EXACT).text
 
 
 def test_a_program_of_several_launches_makes_them_in_order(page, commit):
-    values = {"BLOCKS": 132, "TILE_N": 64, "CLUSTER": 1, "PROMOTE_K": 64, "GROUP_M": 8}
+    values = {"BLOCKS": 132, "TILE_M": 64, "TILE_N": 64, "CLUSTER": 1, "SPLIT_K": 1, "PROMOTE_K": 64, "GROUP_M": 8}
     commit(lambda rows: rows.best(configuration=Configuration.of("tensor3xfp16_sm90", values)))
     launch = next(block for block in blocks(page(EXACT)) if "SourceModule" in block)
     ast.parse(launch)
@@ -102,3 +184,15 @@ def test_a_question_that_is_wrong_says_why_and_keeps_what_was_typed(page, commit
     shown = page(f"/ask?{query}", 422)
     assert says in shown.split('id="refusal"')[1].split("</p>")[0]
     assert f'value="{html.escape(re.search("shape=([^&]+)", query)[1].replace("%3D", "="))}"' in shown
+
+
+@pytest.mark.usefixtures("shipped_records")
+def test_an_answer_from_shipped_records_says_so_and_never_that_it_was_tuned_here(page, commit):
+    commit(lambda rows: [rows.device(), rows.device(H100)])
+    shown = page(EXACT)
+    for part in (f"Predicted from {WORDS}.", "Expected, not measured", "cuBLAS 13.1, expected, not timed"):
+        assert part in shown
+    assert "Verified" not in shown
+    elsewhere = page(EXACT.replace("nvidia-h200", "nvidia-h100"))
+    assert f"Transferred from {WORDS}, for want of any of this device model." in elsewhere
+    assert "not measured" in elsewhere

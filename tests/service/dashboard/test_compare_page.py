@@ -1,13 +1,16 @@
-"""Two sides compared, and the history of a problem."""
+"""Two sides compared."""
+
+import json
+import re
 
 import pytest
-from factories import H100, H200, NEW, OLD, SHAPE, TILED_32
+from factories import H100, H200, NEW, OLD, SHAPE
 from sqlalchemy import select
 
+from tilewright.service.dashboard.charts.small import DotPlot
 from tilewright.service.dashboard.pages import compare as compare_page
 from tilewright.service.dashboard.words import TIMES
 from tilewright.service.operations.staleness.comparisons import TimeInterval, compare
-from tilewright.service.operations.transaction import transaction
 from tilewright.service.store import models
 
 SHAPES = [SHAPE | {"m": m} for m in (100, 200, 300)]
@@ -37,14 +40,73 @@ def test_without_sides_it_says_to_choose(page, commit):
     assert "Choose a device model for A and for B" in page("/compare")
 
 
+def test_ratios_are_drawn_with_their_intervals_and_lead_to_the_history(page, two_environments):
+    shown = page(path(*two_environments) + "&show=all")
+    options = json.loads(re.search(r'id="ratios-options">(.*?)</script>', shown, re.DOTALL)[1])
+    dots = {one["name"]: one["data"] for one in options["series"] if one["type"] == "scatter"}
+    (better,) = dots["better"]
+    assert better["value"][:2] == [f"gemm m={SHAPES[0]['m']},n=100,k=784 float32", 2.0]
+    assert better["value"][2] < 2.0 < better["value"][3]
+    assert better["href"].startswith("/history?kernel=gemm&shape=m=100,")
+    assert [len(dots[verdict]) for verdict in ("same", "worse")] == [1, 1]
+    assert options["yAxis"]["min"] < 0.8
+    assert options["yAxis"]["max"] > 2.0
+
+
 def test_environments_are_compared_over_what_both_have(page, two_environments):
     shown = page(path(*two_environments))
     assert f"{TIMES}1.17" in shown  # (2 x 1/1.01 x 0.8) ** (1/3)
     for part in ("1 better", "1 same", "1 worse", "1 missing in B", "3 problems"):
         assert part in shown.replace("</span> ", "")
-    rows = shown.split("<tbody>")[1].split("<tr>")[1:]
-    assert "m=400" in rows[-1] or "m=200" in rows[-1]
-    assert "better" in next(row for row in rows if "m=100" in row)
+    assert shapes(shown) == ["m=100", "m=300"]  # the largest change first; what stayed the same is left out
+
+
+def shapes(shown: str) -> list[str]:
+    """The first axis of each row of the comparison."""
+    return re.findall(r'<tr class="\w+"><th scope="row"><a [^>]+>gemm (m=\d+)', shown)
+
+
+def test_all_that_both_have_is_shown_on_request_and_sorted_by_any_column(page, two_environments):
+    everything = path(*two_environments) + "&show=all"
+    assert shapes(page(everything)) == ["m=100", "m=300", "m=200"]
+    assert shapes(page(everything + "&sort=ratio")) == ["m=300", "m=200", "m=100"]
+    assert shapes(page(everything + "&sort=problem")) == ["m=100", "m=200", "m=300"]
+    assert shapes(page(everything + "&sort=-b")) == ["m=300", "m=200", "m=100"]
+    assert 'name="show" value="all"' in page(everything)  # the form keeps it
+
+
+def test_what_one_side_lacks_is_folded_below_the_table(page, two_environments):
+    table, folded = page(path(*two_environments)).split("</table>")
+    assert "m=400" not in table
+    assert '<details id="missing-in-b"><summary>1 problem missing in B' in folded
+    assert "m=400" in folded
+
+
+def test_the_interval_of_a_ratio_holds_level_only_where_it_is_called_the_same(client, page, two_environments):
+    link = page(path(*two_environments)).split('Data: <a href="')[1].split('"')[0].replace("&amp;", "&")
+    both = [item for item in client.get(link).json()["items"] if item["speedup"]]
+    assert {item["verdict"] for item in both} == {"better", "same", "worse"}
+    for item in both:
+        low, high = item["interval"]
+        assert low < item["speedup"] < high
+        assert (low <= 1 <= high) == (item["verdict"] == "same")
+
+
+def test_dots_of_one_table_share_an_axis_with_level_in_its_middle():
+    plot = DotPlot.of([(0.5, 0.6), (0.98, 1.02), (1.2, 1.3)])
+    places = [plot.dot(value, (value * 0.99, value * 1.01)).x for value in (0.5, 1.0, 1.25)]
+    assert places == sorted(places)
+    assert places[1] == plot.middle
+    assert all(0 < place < plot.width for place in places)
+    assert [text for _, text in plot.ticks] == [f"{TIMES}0.50", f"{TIMES}1.00", f"{TIMES}2.00"]
+    assert plot.x(0.5) + plot.x(2.0) == pytest.approx(2 * plot.middle, abs=0.2)
+
+
+def test_sides_that_are_level_say_so_and_lead_to_all(page, commit):
+    commit(lambda rows: [rows.best(time_ms=1.0, model=H100), rows.best(time_ms=1.0, model=H200)])
+    shown = page("/compare?kernel=gemm&a=nvidia-h100&b=nvidia-h200")
+    assert "Nothing changed beyond the noise." in shown
+    assert "show=all" in shown
 
 
 def test_data_link_has_the_same_verdicts_as_the_schedules_comparison(client, page, two_environments):
@@ -94,11 +156,11 @@ def test_an_environment_of_another_device_model_is_refused_by_its_field(client, 
 
 def test_more_problems_than_are_shown_are_counted(client, page, commit, monkeypatch):
     commit(lambda rows: [rows.best(SHAPE | {"m": m}) for m in (1, 2, 3)])
-    path = "/compare?kernel=gemm&a=nvidia-h200&b=nvidia-h200"
-    assert "largest changes" not in page(path)
+    path = "/compare?kernel=gemm&a=nvidia-h200&b=nvidia-h200&show=all"
+    assert "are shown" not in page(path)
     monkeypatch.setattr(compare_page, "SHOWN_ROWS", 2)
     shown = page(path)
-    assert "The 2 largest changes of 3 problems; the data links have 3." in shown
+    assert "2 of 3 problems are shown; the data links have 3." in shown
     link = shown.split('Data: <a href="')[1].split('"')[0].replace("&amp;", "&")
     assert len(client.get(link).json()["items"]) == 3
 
@@ -109,29 +171,5 @@ def test_the_data_have_as_many_rows_as_the_api_gives(client):
     assert client.get(f"{path}{compare_page.MOST_ROWS + 1}").status_code == 422
 
 
-def test_history_says_what_changed_and_whether_it_is_faster(client, page, two_environments):
-    shown = page("/history?kernel=gemm&shape=m%3D100,n%3D100,k%3D784")
-    newest = shown.split("<tbody>")[1].split("<tr>")[1]
-    assert "better" in newest
-    assert f"{TIMES}2.00" in newest
-    assert "driver, toolkit, compiler" in newest
-    assert '"type":"time"' in shown
-    found = client.get("/v1/kernels/gemm/history?shape=m%3D100,n%3D100,k%3D784").json()["items"]
-    assert [(item["verdict"], item["stands"]) for item in found] == [(None, True), ("better", True)]
-
-
-def test_history_keeps_what_was_retracted(page, commit):
-    def make(rows):
-        best = rows.best(configuration=TILED_32)
-        best.retracted_at, best.retracted_reason = best.verified_at, "wrong clocks"
-
-    commit(make)
-    assert "retracted: wrong clocks" in page("/history?kernel=gemm&shape=m%3D256,n%3D100,k%3D784")
-
-
-def test_history_of_nothing_leads_on(page, commit):
-    with transaction():
-        commit(lambda rows: rows.device())
-    shown = page("/history?kernel=gemm&shape=m%3D1,n%3D2,k%3D3")
-    assert "tilewright tune gemm --shape m=1,n=2,k=3 --device-model nvidia-h200" in shown
-    assert "This address is not right" in page("/history?kernel=gemm&shape=m%3D0,n%3D2,k%3D3", 422)
+def test_compare_in_an_empty_installation_says_how_to_start(page):
+    assert "No device has been registered yet" in page("/compare")

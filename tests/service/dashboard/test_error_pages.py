@@ -32,7 +32,7 @@ def test_a_browser_is_shown_a_page_and_a_program_the_document(client, path, stat
     shown = asked(client, path)
     assert (shown.status_code, shown.headers["content-type"]) == (status, "text/html; charset=utf-8")
     assert shown.text.count("<h1>") == 1
-    assert 'href="/static/style.css"' in shown.text
+    assert 'href="/static/style.css?v=' in shown.text
     assert "<b>x" not in shown.text
     assert all(word in shown.text for word in words), shown.text
     assert "default-src 'none'" in shown.headers["content-security-policy"]

@@ -155,11 +155,11 @@ def test_jobs_that_nobody_takes_are_pointed_out(page, commit):
         rows.job(problem, device, None, state, 0)
 
     commit(queued)
-    waiting = page("/fleet").split("<h2>Open jobs</h2>")[1]
+    waiting = page("/fleet").split(">Open jobs</h2>")[1]
     assert "<small>running</small>" in waiting
     assert ">2</a>" in waiting
     commit(lambda rows: fleet.drain_device(rows.session, "GPU-nvidia-h200"))
-    assert "no running worker takes these jobs" in page("/fleet").split("<h2>Open jobs</h2>")[1]
+    assert "no running worker takes these jobs" in page("/fleet").split(">Open jobs</h2>")[1]
 
 
 def failed_with_message(rows):

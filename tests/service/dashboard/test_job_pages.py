@@ -1,11 +1,13 @@
 """Pages of jobs: how far they are, what they found, and how a page that is open learns of it."""
 
 import re
+from urllib.parse import urlencode
 
+import pytest
 from factories import NAIVE, SHAPE, TILED_16, TILED_32
 
 from tilewright.service.dashboard.charts.small import Bar, Curve
-from tilewright.service.store.models import JobState
+from tilewright.service.store.models import JobState, TuningJob
 from tilewright.tuner.outcome import Outcome
 
 
@@ -32,7 +34,7 @@ def test_running_job_shows_progress_best_and_marked_failures(page, commit):
     shown = page(f"/jobs/{job_id}")
     assert f'hx-sse:connect="/v1/jobs/{job_id}/events"' in shown
     assert '<progress value="3" max="10"' in shown
-    assert '<b class="figure">0.500 ms</b>' in shown
+    assert '<b class="figure">500\N{NO-BREAK SPACE}µs</b>' in shown
     assert "compile failed" in shown
     assert "2 measured" in shown
     assert re.findall(r'data-label="Trial"><a href="[^"]+">(\d+)', shown) == ["2", "1", "0"]
@@ -41,7 +43,7 @@ def test_running_job_shows_progress_best_and_marked_failures(page, commit):
 def test_curve_takes_only_improvements_and_goes_on_to_the_last_trial(page, commit):
     job_id = commit(lambda rows: running(rows, trials=[(NAIVE, None), (TILED_16, 2.0), (TILED_32, 0.5)]))
     shown = page(f"/jobs/{job_id}")
-    assert "From 2.000 ms at the first measured trial to 0.500 ms after 3." in shown
+    assert "From 2,000\N{NO-BREAK SPACE}µs at the first measured trial to 500\N{NO-BREAK SPACE}µs after 3." in shown
     assert Curve.of([(2, 2.0), (3, 0.5)], 3).path in shown
 
 
@@ -97,6 +99,18 @@ def test_a_library_that_left_the_finals_is_named_with_its_reason(page, commit):
     assert "no library was timed <small>timed_out: no answer &lt;in&gt; time</small>" in shown
 
 
+def test_a_result_without_a_winner_is_shown_for_what_it_has(page, commit):
+    def imported(rows):
+        study, problem, device = rows.study()
+        job = rows.job(problem, device, study)
+        job.result = {"stopped_by": "import"}
+        return job.id
+
+    shown = page(f"/jobs/{commit(imported)}")
+    assert "Over default</dt><dd>\N{EN DASH}<" in shown
+    assert "Winner" not in shown
+
+
 def test_jobs_are_filtered_by_state(page, commit):
     commit(lambda rows: rows.best())
     commit(running)
@@ -108,10 +122,10 @@ def test_jobs_are_filtered_by_state(page, commit):
 def test_the_list_has_the_apis_own_data_and_leads_on(client, page, commit):
     commit(lambda rows: [rows.best({"m": n, "n": 8, "k": 8}) for n in (8, 16, 24)])
     shown = page("/jobs?state=done&limit=2")
-    assert 'href="/v1/jobs?state=done&amp;limit=2"' in shown
+    assert 'href="/v1/jobs?state=done&amp;format=csv"' in shown
     assert client.get("/v1/jobs?state=done&limit=2&format=csv").text.count("\r\n") == 3
     older = re.search(r'href="([^"]+)" rel="next"', shown)[1].replace("&amp;", "&")
-    assert 'href="/jobs?state=done&amp;limit=2">Newest</a>' in page(older)
+    assert 'href="/jobs?state=done&amp;limit=2">First page</a>' in page(older)
 
 
 def test_text_from_outside_is_escaped(page, commit):
@@ -139,3 +153,79 @@ def test_curve_stays_inside_and_falls():
     assert [y for _, y in curve.dots] == sorted(y for _, y in curve.dots)
     assert all(0 < x < curve.width and 0 < y < curve.height for x, y in curve.dots)
     assert Curve.of([], 20) is None
+
+
+def rows_of(shown: str) -> list[str]:
+    """The shape of each row of a table of jobs, in order."""
+    return re.findall(r'<tr>\s*<th scope="row"><a href="/jobs/[^"]+">gemm (m=\d+)', shown)
+
+
+@pytest.fixture
+def three_jobs(commit):
+    """Of m=8, 16 and 24: with little gain, much, and none yet; the second longest."""
+
+    def make(rows):
+        for m, gain, elapsed_s in ((8, 1.1, 5.0), (16, 4.5, 90.0), (24, None, 30.0)):
+            job = rows.session.get_one(TuningJob, rows.best({"m": m, "n": 8, "k": 8}).job_id)
+            job.elapsed_s = elapsed_s
+            job.result = {"best": {"time_ms": 0.001 * m}, "gain_over_default": gain} if gain else None
+
+    return commit(make)
+
+
+@pytest.mark.parametrize(
+    ("sort", "expected"),
+    [
+        ("", ["m=24", "m=16", "m=8"]),
+        ("sort=-gain", ["m=16", "m=8", "m=24"]),
+        ("sort=gain", ["m=8", "m=16", "m=24"]),
+        ("sort=-duration", ["m=16", "m=24", "m=8"]),
+        ("sort=best", ["m=8", "m=16", "m=24"]),
+        ("sort=-gain&limit=1&page=2", ["m=8"]),
+    ],
+)
+def test_jobs_are_sorted_by_any_column_those_without_a_value_last(page, three_jobs, sort, expected):
+    assert rows_of(page(f"/jobs?{sort}")) == expected
+
+
+def test_a_heading_sorts_and_says_how_the_table_is_sorted(page, three_jobs):
+    shown = page("/jobs?state=done&sort=-gain")
+    assert 'aria-sort="descending"><a href="/jobs?state=done&amp;sort=gain">Gain' in shown
+    assert '<a href="/jobs?state=done&amp;sort=-duration">Duration' in shown
+    assert shown.count("aria-sort") == 1
+    assert "must be one of requested, problem" in page("/jobs?sort=colour", 422)
+
+
+@pytest.mark.parametrize(
+    ("search", "expected"),
+    [
+        ("m=16", ["m=16"]),
+        ("16x8x8", ["m=16"]),
+        ("24", ["m=24"]),
+        ("GEMM h200 8", ["m=24", "m=16", "m=8"]),
+        ("softmax", []),
+        ("m=16 m=8", []),
+        ("%", []),
+    ],
+)
+def test_jobs_are_searched_as_the_api_searches_them(client, page, three_jobs, search, expected):
+    query = urlencode({"search": search})
+    assert rows_of(page(f"/jobs?{query}")) == expected
+    found = client.get(f"/v1/jobs?{query}").json()["items"]
+    assert [f"m={job['problem']['shape']['m']}" for job in found] == expected
+
+
+def test_a_job_has_its_duration_and_gain_and_its_device_by_name(page, commit):
+    def make(rows):
+        study, problem, device = rows.study()
+        job = rows.job(problem, device, study)
+        job.device_id, job.elapsed_s = device.id, 125.0
+        job.result = {"best": {"time_ms": 0.25}, "gain_over_default": 2.5}
+        return job.id
+
+    job_id = commit(make)
+    for path in ("/jobs", f"/jobs/{job_id}"):
+        shown = page(path)
+        for part in ("2 min 5 s", "\N{MULTIPLICATION SIGN}2.50", "250\N{NO-BREAK SPACE}µs", "0 of host"):
+            assert part in shown, (path, part)
+        assert ">GPU-nvidia-h200" not in shown  # the UUID is in the title

@@ -45,6 +45,24 @@ def test_a_long_static_file_is_compressed_once_and_means_the_same(client, monkey
     assert "content-encoding" not in client.get("/static/icon.svg", headers=packed).headers
 
 
+def test_pages_name_static_files_with_their_hash_and_browsers_keep_those_for_good(client, page):
+    paths = re.findall(r'(?:href|src)="(/static/[^"]+)"', page("/history?kernel=gemm&shape=m%3D1,n%3D2,k%3D3"))
+    assert len(paths) >= 6
+    for path in paths:
+        for packed in ({}, {"Accept-Encoding": "gzip"}):
+            assert client.get(path, headers=packed).headers["cache-control"].endswith("immutable"), path
+        assert client.get(path.partition("?")[0]).headers["cache-control"] == "no-cache"
+        assert client.get(f"{path}0").headers["cache-control"] == "no-cache"  # of another release
+
+
+def test_what_a_script_imports_is_kept_for_good_too(client, page):
+    charts = re.search(r'"(/static/charts.js[^"]+)"', page("/history?kernel=gemm&shape=m%3D1,n%3D2,k%3D3"))[1]
+    for packed in ({}, {"Accept-Encoding": "gzip"}):
+        imported = re.findall(r' from "([^"]+)";', client.get(charts, headers=packed).text)
+        assert len(imported) == 3
+        assert all(client.get(path).headers["cache-control"].endswith("immutable") for path in imported)
+
+
 def test_pages_hold_no_inline_script_or_style(client, page, paths):
     for path in paths:
         shown = page(path)
@@ -55,6 +73,13 @@ def test_pages_hold_no_inline_script_or_style(client, page, paths):
         policy = client.get(path).headers["content-security-policy"]
         assert "unsafe" not in policy
         assert "default-src 'none'" in policy
+
+
+def test_head_has_the_head_of_every_page_and_no_body(client, paths):
+    for path in (*paths, "/v1/jobs", "/static/style.css", "/nowhere"):
+        given, head = client.get(path), client.request("HEAD", path)
+        assert (head.status_code, head.content) == (given.status_code, b""), path
+        assert head.headers["content-type"] == given.headers["content-type"]
 
 
 def test_every_page_has_a_title_a_heading_and_a_way_to_its_content(page, paths):
@@ -104,15 +129,35 @@ def test_templates_hold_no_code_that_htmx_would_evaluate():
         (1.5, "1.50"),
         (51.1, "51.1"),
         (51100, "51,100"),
+        (7.66e32, f"7.66\N{NO-BREAK SPACE}{words.TIMES}\N{NO-BREAK SPACE}10³²"),
     ],
 )
 def test_numbers_have_three_digits(value, shown):
     assert words.number(value) == shown
 
 
-def test_a_column_shares_its_decimals():
-    shown = words.column([0.0123, None, 1.5])
-    assert [shown(value) for value in (0.0123, None, 1.5)] == ["0.0123", "\N{EN DASH}", "1.5000"]
+@pytest.mark.parametrize(
+    ("shown", "expected"),
+    [
+        (words.kernel_time(0.0000041), "4.10 ns"),
+        (words.kernel_time(0.0894), "89.4 µs"),
+        (words.kernel_time(0.99999), "1.00 ms"),
+        (words.kernel_time(1234.5), "1.23 s"),
+        (words.kernel_time(None), "\N{EN DASH}"),
+        (words.arithmetic_rate(51_100), "51.1 TFLOP/s"),
+        (words.arithmetic_rate(0.0), "0 MFLOP/s"),
+        (words.bandwidth(910), "910 GB/s"),
+        (words.bandwidth(3350), "3.35 TB/s"),
+    ],
+)
+def test_figures_have_the_unit_that_suits_their_size(shown, expected):
+    assert shown == expected.replace(" ", "\N{NO-BREAK SPACE}")
+
+
+def test_a_column_of_times_shares_unit_and_decimals():
+    shown = words.time_column([0.0123, None, 1.5])
+    said = [shown(value).replace("\N{NO-BREAK SPACE}", " ") for value in (0.0123, None, 1.5)]
+    assert said == ["12.3 µs", "\N{EN DASH}", "1,500.0 µs"]
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,8 @@ from sqlalchemy import Engine, event, text
 from tilewright.service.dashboard import views
 from tilewright.service.dashboard.words import TIMES
 from tilewright.service.operations import registry
+from tilewright.service.operations.best.results_table import COLUMNS
+from tilewright.service.operations.studies import studies
 from tilewright.service.operations.transaction import transaction
 from tilewright.tuner.outcome import Outcome
 
@@ -20,14 +22,22 @@ def test_empty_results_say_what_to_do_next(page, commit):
     assert "tilewright tune" in page("/results")
 
 
+@pytest.mark.parametrize("path", ["/results", "/device-models/nvidia-h100"])
+def test_tuning_is_not_proposed_where_no_worker_serves_the_model(page, commit, path):
+    commit(lambda rows: (rows.best(), rows.model_alone(H100)))
+    shown = page(path)
+    assert "no worker serves NVIDIA H100" in shown
+    assert "--device-model nvidia-h100" not in shown
+
+
 def test_best_configuration_is_shown_with_its_ratios(page, commit):
     commit(lambda rows: rows.best(time_ms=0.5, library_ms=0.75))
     shown = page("/results")
     assert "m=256, n=100, k=784" in shown
     for part in (
         "TILE_WIDTH=16",
-        "0.500",
-        "200",
+        "500\N{NO-BREAK SPACE}µs",
+        "200\N{NO-BREAK SPACE}GFLOP/s",
         f"{TIMES}2.00",
         f"{TIMES}1.50",
         "ahead of cuBLAS 13.0",
@@ -77,6 +87,19 @@ def test_accuracy_and_errors_are_shown(page, commit):
     assert "error 0.250, library 0.500" in shown
 
 
+def test_the_time_of_a_pack_stands_beside_the_time_that_leaves_it_out(page, commit):
+    def make(rows):
+        trial = rows.trial_of(rows.best(time_ms=0.031, options={"packed_b": True}))
+        trial.pack_ms = 0.012
+        return trial.study_id
+
+    study = f"/studies/{commit(make)}"
+    asked = "/ask?kernel=gemm&device_model=nvidia-h200&shape=m=256,n=100,k=784&options=packed_b=true"
+    for path in ("/results", study, f"{study}/trials/0", asked):
+        text = " ".join(re.sub("<[^>]*>", " ", page(path)).replace("\N{NO-BREAK SPACE}", " ").split())
+        assert "and 12.0 µs once to pack B" in text, path
+
+
 def test_results_of_an_environment_that_no_device_has_are_marked(page, commit):
     commit(lambda rows: [rows.best(environment=OLD), rows.best(SHAPE | {"m": 7})])
     assert page("/results").count("(not current)") == 1
@@ -122,12 +145,12 @@ def test_device_model_page_shows_devices_and_pages_through_results(page, commit)
     first = page("/device-models/nvidia-h200")
     assert "GPU-nvidia-h200" in first
     assert "66,900 GFLOP/s" in first
-    older = re.search(r'<a href="([^"]+)" rel="next">Older', first)[1].replace("&amp;", "&")
+    older = re.search(r'<a href="([^"]+)" rel="next">Next page', first)[1].replace("&amp;", "&")
     second = page(older)
     rows_of = lambda text: set(re.findall(r"m=(1\d\d), n", text))  # noqa: E731
     assert rows_of(first) | rows_of(second) == {str(100 + i) for i in range(52)}
     assert not rows_of(first) & rows_of(second)
-    assert "Older" not in second
+    assert "Next page" not in second
 
 
 def test_cpu_is_labelled_as_never_ranked_with_gpus(page, commit):
@@ -149,6 +172,12 @@ def test_study_lists_trials_fastest_or_newest_first_with_failures_marked(page, c
     fastest = page(f"/studies/{study_id}")
     assert order(fastest) == ["1", "0", "2"]
     assert order(page(f"/studies/{study_id}?sort=newest")) == ["2", "1", "0"]
+    assert order(page(f"/studies/{study_id}?sort=-time")) == ["0", "1", "2"]
+    for column in studies.TRIAL_COLUMNS:
+        upwards, downwards = (order(page(f"/studies/{study_id}?sort={sign}{column}")) for sign in ("", "-"))
+        assert sorted(upwards) == sorted(downwards) == ["0", "1", "2"], column
+    assert 'aria-sort="descending"><a href="/studies/' in page(f"/studies/{study_id}?sort=-rate")
+    assert "must be one of time, trial" in page(f"/studies/{study_id}?sort=colour", 422)
     assert views.MARKS["wrong_result"] in fastest
     assert "first at &lt;3&gt;" in fastest
     wrong = page(f"/studies/{study_id}/trials/2")
@@ -177,7 +206,7 @@ def test_kernel_page_shows_declaration_and_source(page, name):
         ("/studies/99999999999999999999", 404, "no study"),
         ("/studies/first", 422, "study_id"),
         ("/studies/1?sort=best", 422, "sort"),
-        ("/device-models/nvidia-h200?cursor=%21", 422, "cursor"),
+        ("/device-models/nvidia-h200?sort=colour", 422, "sort"),
         ("/jobs/0190a5a4-0000-7000-8000-000000000000", 404, "no job"),
         ("/jobs?state=eaten", 422, "state"),
     ],
@@ -213,6 +242,7 @@ def test_more_rows_take_no_more_statements(page, commit, statements, path):
     assert taken() == few
 
 
+@pytest.mark.exhaustive
 def test_overview_of_ten_thousand_results_is_quick(client, page, commit):
     """Ten thousand results on two device models; the bound of 0.3 s is for the slower of the two pages."""
     commit(lambda rows: [rows.best(library_ms=0.5), rows.best(model=H100)])
@@ -268,3 +298,66 @@ SELECT own_problem, device_model_id, environment_id, trial.id, job_id, own_ms, o
     gflops / factor, gb_per_s / factor, default_ms, slowest_ms, library_name, library_ms, library_ms < own_ms
 FROM planned JOIN trial USING (study_id)
 """
+
+
+@pytest.fixture
+def two_results(commit):
+    """One with a tile of 16 that is far ahead of the library, one with a tile of 32 that has none."""
+    commit(
+        lambda rows: [
+            rows.best(SHAPE | {"m": 8}, 2.0, configuration=TILED_16, library_ms=8.0),
+            rows.best(SHAPE | {"m": 9}, 1.0, configuration=TILED_32),
+        ]
+    )
+
+
+def tiles(shown: str) -> list[str]:
+    """The tile of each row of the table of best configurations."""
+    return re.findall(r"<code>TILE_WIDTH=(\d+)</code>", shown)
+
+
+def test_best_configurations_are_sorted_by_any_column(page, two_results):
+    path = "/device-models/nvidia-h200"
+    assert tiles(page(path)) == ["32", "16"]
+    assert tiles(page(f"{path}?sort=-time")) == ["16", "32"]
+    assert tiles(page(f"{path}?sort=library")) == tiles(page(f"{path}?sort=-library")) == ["16", "32"]
+    for column in COLUMNS:
+        assert sorted(tiles(page(f"{path}?sort={column}"))) == ["16", "32"], column
+    assert 'aria-sort="ascending"><a href="/device-models/nvidia-h200?sort=-time#best">Time' in page(
+        f"{path}?sort=time"
+    )
+
+
+@pytest.mark.parametrize(
+    ("select", "expected"),
+    [
+        ("TILE_WIDTH=16", ["16"]),
+        ("TILE_WIDTH=8..64", ["32", "16"]),
+        ("time=0..1.5", ["32"]),
+        ("TILE_WIDTH=64..128", []),
+    ],
+)
+def test_best_configurations_are_filtered_by_parameter(page, two_results, select, expected):
+    for path in ("/device-models/nvidia-h200", "/results"):
+        shown = page(f"{path}?select={select}")
+        assert tiles(shown) == expected
+        assert ("No best configuration has" in shown) == (not expected)
+        assert f'value="{select}"' in shown
+
+
+def test_results_are_sorted_and_filtered_and_so_is_their_csv(client, page, two_results):
+    assert tiles(page("/results?sort=-time")) == ["16", "32"]
+    shown = page("/results?kernel=gemm&variant=tiled&select=TILE_WIDTH=16&sort=time")
+    assert tiles(shown) == ["16"]
+    assert 'href="/results?kernel=gemm&amp;variant=tiled&amp;select=TILE_WIDTH%3D16&amp;sort=-time"' in shown
+    csv = re.search(r'href="(/v1/results[^"]+format=csv)"', shown)[1].replace("&amp;", "&")
+    assert client.get(csv).text.count("\r\n") == 2
+    assert tiles(page("/results?variant=naive")) == []
+
+
+@pytest.mark.parametrize("path", ["/results", "/device-models/nvidia-h200"])
+def test_a_filter_that_cannot_be_read_says_how_to_write_it_and_keeps_the_form(page, two_results, path):
+    shown = page(f"{path}?kernel=gemm&select=TILE_WIDTH%3E16", 422)
+    assert "must have the form NAME=LOW..HIGH or NAME=VALUE" in shown
+    assert 'value="TILE_WIDTH&gt;16"' in shown
+    assert tiles(shown) == []

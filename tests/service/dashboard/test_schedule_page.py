@@ -3,6 +3,7 @@
 import re
 
 import pytest
+from factories import CPU, H100
 
 from tilewright.service.dashboard.pages.schedules import form_values
 from tilewright.service.operations.requests import ScheduleRequest
@@ -66,6 +67,15 @@ def test_paused_schedule_can_only_be_resumed(page, schedule_id):
     assert f"/v1/schedules/{schedule_id}/resume" in shown
     assert f"/v1/schedules/{schedule_id}/pause" not in shown
     assert 'class="fires"' not in shown
+
+
+def test_a_new_schedule_is_for_a_model_whose_worker_is_running(page, commit):
+    commit(lambda rows: (rows.model_alone(H100), rows.device(CPU)))
+    shown = page("/schedules/new").partition('name="device_model"')[2].partition("</select>")[0]
+    assert re.findall(r'<option value="(.*?)">(.*?)</option>', shown) == [
+        ("cpu:test", "a CPU"),
+        ("nvidia-h100", "NVIDIA H100 (no worker is running)"),
+    ]
 
 
 def test_form_of_a_schedule_holds_everything_that_it_says(page, schedule_id):

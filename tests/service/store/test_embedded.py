@@ -15,6 +15,7 @@ from pathlib import Path
 
 import psycopg
 import pytest
+from waiting import PATIENCE_S
 
 from tilewright.service.store import embedded, embedded_identity
 from tilewright.service.store.embedded import EmbeddedPostgres, EmbeddedPostgresError, binary, default_home
@@ -171,7 +172,7 @@ def test_acknowledged_rows_survive_kill_9_of_all_processes(server):
             assert writer.is_alive()
             time.sleep(0.005)
         assert len(kill_all(server)) > 3
-        writer.join(10)
+        writer.join(PATIENCE_S)
     with psycopg.connect(server.ensure()) as connection:
         kept = {row[0] for row in connection.execute("SELECT id FROM written")}
     assert set(acknowledged) <= kept
@@ -294,7 +295,7 @@ def test_home_follows_the_environment(monkeypatch, tmp_path):
 
 def test_client_programs_are_found(server):
     command = [binary("psql"), "-XAtc", "SELECT 6 * 7", server.ensure()]
-    assert subprocess.run(command, capture_output=True, text=True, timeout=20, check=True).stdout == "42\n"
+    assert subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=True).stdout == "42\n"
     with pytest.raises(EmbeddedPostgresError, match="is missing"):
         binary("no_such_program")
 

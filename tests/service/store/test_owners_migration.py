@@ -10,8 +10,9 @@ from tilewright.service.store.session import sqlalchemy_url
 
 BEFORE = "0009"
 ROWS = """
-INSERT INTO kernels (name, declaration) VALUES ('gemm', '{}');
-INSERT INTO problems (hash, kernel_id, shape, dtype, options) SELECT 'h', id, '{}', 'float32', '{}' FROM kernels;
+INSERT INTO kernels (name, declaration) VALUES ('own', '{}');
+INSERT INTO problems (hash, kernel_id, shape, dtype, options)
+SELECT 'h', id, '{}', 'float32', '{}' FROM kernels WHERE name = 'own';
 INSERT INTO api_keys (id, name, token_hash, prefix, scope) VALUES (gen_random_uuid(), 'ci', 't', 'tw_', 'tune');
 INSERT INTO tuning_jobs (id, problem_id, queue, budget_trials, state, key_id)
 SELECT gen_random_uuid(), problems.id, 'q', 1, 'done', api_keys.id FROM problems, api_keys

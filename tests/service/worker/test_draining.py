@@ -80,6 +80,7 @@ def test_a_worker_asked_to_leave_ends_its_job_first(working):
     assert (fleet.job(second).state, fleet.job(second).epoch) == ("queued", 0)
 
 
+@pytest.mark.faults
 def test_a_draining_job_outlives_the_time_after_which_a_worker_counts_as_silent(working):
     """Its heartbeat goes on: a job of hours must not be given to another worker because its own is draining."""
     fleet, uuid = working
@@ -90,6 +91,7 @@ def test_a_draining_job_outlives_the_time_after_which_a_worker_counts_as_silent(
     assert (done.state, done.epoch) == ("done", 1)  # QUICK: silent after 1.5 s
 
 
+@pytest.mark.faults
 def test_stopping_a_worker_that_drains_hands_its_job_back(working):
     fleet, uuid = working
     job_id = fleet.request(trials=60)
@@ -100,6 +102,7 @@ def test_stopping_a_worker_that_drains_hands_its_job_back(working):
     assert fleet.job(job_id).state == "queued"
 
 
+@pytest.mark.faults
 def test_jobs_are_taken_by_priority_and_in_turn_among_equals(working):
     fleet, uuid = working
     drain(fleet, uuid)
@@ -115,6 +118,7 @@ def test_jobs_are_taken_by_priority_and_in_turn_among_equals(working):
     assert list(began) == [jobs[place] for place in (2, 0, 3, 1)]
 
 
+@pytest.mark.faults
 def test_a_lost_device_is_marked_and_its_job_moves_on_to_another_of_the_model(fleet, tmp_path):
     good, bad = tmp_path / "good", tmp_path / "bad"
     for folder, code in ((good, OTHER_MACHINE), (bad, FALLS_OFF)):
@@ -151,6 +155,7 @@ devices.list_devices = both
 """
 
 
+@pytest.mark.faults
 def test_one_process_for_each_device_is_kept_running_and_all_leave_together(fleet, tmp_path):
     (tmp_path / "sitecustomize.py").write_text(TWO_DEVICES)
     command = fleet._start("tilewright.service.cli", "worker", "--all", log="all.log", PYTHONPATH=str(tmp_path))

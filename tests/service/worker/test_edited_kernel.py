@@ -5,6 +5,7 @@ import socket
 from contextlib import closing
 from pathlib import Path
 
+import pytest
 from sqlalchemy import select
 
 from tilewright.service.client import ApiUnreachableError, Client
@@ -22,6 +23,7 @@ def answers(client):
         return None
 
 
+@pytest.mark.exhaustive  # four processes of ours and two jobs; test_watched.py and test_staleness.py try the parts
 def test_a_running_api_and_worker_follow_an_edited_source(fleet, monkeypatch):
     folder = fleet.folder / "convolution2d"
     shutil.copytree(Path(__file__).parents[3] / "examples/convolution2d", folder)

@@ -70,6 +70,7 @@ def processes(registered):
         process.stdout.close()
 
 
+@pytest.mark.faults
 def test_five_processes_fire_each_due_time_once_though_one_is_killed_and_one_frozen(processes):
     with session_scope() as session:
         made = create_schedule(session, every_second())

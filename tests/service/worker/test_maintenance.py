@@ -4,6 +4,7 @@ import threading
 
 import pytest
 from sqlalchemy import event, text
+from waiting import PATIENCE_S
 
 from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.problem import Limits
@@ -114,7 +115,7 @@ def test_the_thread_does_chores_until_it_is_stopped(job_id, monkeypatch):
     done = threading.Event()
     monkeypatch.setattr("tilewright.service.worker.maintenance.do_chores", done.set)
     with Maintenance(pause_s=0.01) as maintenance:
-        assert done.wait(10)
+        assert done.wait(PATIENCE_S)
     assert not maintenance._thread.is_alive()
 
 

@@ -50,6 +50,7 @@ def two_devices(fleet, tmp_path):
     return fleet.until(both)
 
 
+@pytest.mark.exhaustive
 def test_two_devices_share_a_study_and_try_nothing_twice(fleet, two_devices):
     jobs = [
         fleet.request(budget=BudgetRequest(trials=12), device=uuid, seed=seed) for seed, uuid in enumerate(two_devices)

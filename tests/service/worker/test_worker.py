@@ -55,6 +55,7 @@ def test_cancel_stops_after_the_running_trial_and_keeps_the_trials(working):
     assert working.request(trials=30) != job_id  # a cancelled job is not joined
 
 
+@pytest.mark.faults
 def test_a_worker_that_cannot_serve_its_device_says_why(working):
     second, third = working.start_worker(), working.start_worker("cuda:99")
     assert (second.wait(PATIENCE_S), third.wait(PATIENCE_S)) == (1, 1)

@@ -4,9 +4,9 @@ import os
 import signal
 import subprocess
 import sys
-from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
+from threading import Event, Thread
 
 import pytest
 from processes import is_running
@@ -213,11 +213,43 @@ def test_the_second_time_comes_from_the_cache(tmp_path):
 
 def test_a_compilation_that_ends_at_once_holds_nobody_up(monkeypatch):
     with CompilePool(1) as pool:
-        done = Future()
-        done.set_result(Compiled(b"cubin"))
-        monkeypatch.setattr(pool._threads, "submit", lambda *_: done)
+        monkeypatch.setattr(pool, "_compile", lambda work: Compiled(work.entry.encode()))
+        monkeypatch.setattr(pool._threads, "submit", lambda function: function())
         for _ in range(2):
-            assert pool.submit(WORK).result(timeout=PATIENCE_S).cubin == b"cubin"
+            assert pool.submit(WORK).result(timeout=PATIENCE_S).cubin == b"scale"
+
+
+def test_what_others_claim_is_theirs_until_they_give_it_back(monkeypatch):
+    with CompilePool(1) as pool:
+        monkeypatch.setattr(pool, "_compile", lambda work: Compiled(work.entry.encode()))
+        hold = Event()
+        pool._threads.submit(hold.wait)  # the pool's one compiler is busy
+        asked = []
+        pool.on_waiting = lambda: asked.append(len(pool.waiting()))
+        futures = [pool.submit(replace(WORK, entry=entry)) for entry in ("a", "b", "c", "d")]
+        assert asked == [1, 2, 3, 4]
+        assert pool.submit(replace(WORK, entry="b")) is futures[1]  # joined
+        a, b, c, _ = pool.waiting()
+        assert [pool.claim(each) for each in (a, b, c, b)] == [True, True, True, False]
+        b.settle(lambda: Compiled(b"from elsewhere"))
+        pool.give_back(c)
+        hold.set()
+        assert [future.result(PATIENCE_S).cubin for future in futures[1:]] == [b"from elsewhere", b"c", b"d"]
+        assert not futures[0].done()
+        assert futures[0].cancel()
+        a.settle(lambda: pytest.fail("nobody waits for it"))
+
+
+def test_the_end_of_a_pool_cancels_what_has_not_begun():
+    pool, hold = CompilePool(1), Event()
+    pool._threads.submit(hold.wait)
+    future = pool.submit(WORK)
+    closing = Thread(target=pool.close)
+    closing.start()
+    until(future.cancelled)
+    hold.set()
+    closing.join(PATIENCE_S)
+    assert not closing.is_alive()
 
 
 def test_the_key_changes_with_everything_that_the_cubin_depends_on(monkeypatch):
@@ -297,6 +329,7 @@ def test_an_h200_by_its_attributes():
     assert model.limits == replace(H200, memory_bytes=150 << 30)
     assert model.datasheet_gflops["float32"] == pytest.approx(66908, rel=1e-4)  # the data sheet says 67 TFLOP/s
     assert model.datasheet_gflops["float64"] == pytest.approx(33454, rel=1e-4)  # and 34
+    assert model.datasheet_gflops["fp64_tensor"] == pytest.approx(66908, rel=1e-4)  # and 67
     assert model.datasheet_gb_per_s == 4800.0
 
 

@@ -1,12 +1,18 @@
 """Every kernel compiles for every GPU that is supported, on a machine without one."""
 
+from pathlib import Path
+
 import pytest
 from sampling import sampled
+from shapes import shape_or_example
 
 from tilewright.kernels.catalogue import catalogue
+from tilewright.kernels.dtypes import HALF, REAL, real_macros
 from tilewright.kernels.problem import Limits
+from tilewright.kernels.source import resolved
+from tilewright.tuner import devices
 from tilewright.tuner.compile import nvrtc
-from tilewright.tuner.compile.compilation import arch_of
+from tilewright.tuner.compile.compilation import OPTIONS, arch_of
 from tilewright.tuner.compile.compiler import compile_nvrtc
 
 pytestmark = pytest.mark.skipif(not nvrtc.is_available(), reason="needs NVRTC (the wheel nvidia-cuda-nvrtc)")
@@ -48,18 +54,25 @@ def corners(space):
 
 
 def problems(kernel):
-    """Even and odd shapes, both dtypes, every option with every value, in few problems."""
+    """Even and odd shapes, all dtypes, every option with every value, in few problems."""
     odd = {axis: size + 1 + i for i, (axis, size) in enumerate(kernel.example_shape.items())}
-    yield kernel.problem(kernel.example_shape, "float32")
-    yield kernel.problem(odd, "float64", {o.name: o.values[-1] for o in kernel.options if not o.only_dtypes})
-    yield kernel.problem(odd, "float32", {o.name: o.values[0] for o in kernel.options})
+    odd = shape_or_example(kernel, odd)
+    yield kernel.problem(kernel.example_shape)
+    if "float64" in kernel.dtypes:
+        yield kernel.problem(odd, "float64", {o.name: o.values[-1] for o in kernel.options if not o.only_dtypes})
+    for dtype in (dtype for dtype in HALF if dtype in kernel.dtypes):
+        admitted = [o for o in kernel.options if dtype in (o.only_dtypes or kernel.dtypes)]
+        yield kernel.problem(odd, dtype, {o.name: o.values[-1] for o in admitted})
+    if "float32" in kernel.dtypes:
+        yield kernel.problem(odd, "float32", {o.name: o.values[0] for o in kernel.options})
 
 
 def is_usual(kernel_name, variant_name, capability, corners_of):
-    """One corner of each problem: of each variant on Hopper, and on one other architecture in turn."""
-    others = [other for other in DEVICES if other != WHOLE]
-    in_turn = others[VARIANTS.index((kernel_name, variant_name)) % len(others)]
-    return corners_of == "one" and capability in (WHOLE, in_turn)
+    """One corner of each problem: of every second variant on Hopper, of the others on an older architecture in turn."""
+    place, others = VARIANTS.index((kernel_name, variant_name)), [other for other in DEVICES if other != WHOLE]
+    in_turn = others[place // 2 % len(others)]
+    runs_there = catalogue().get(kernel_name).variant(variant_name).runs_on(limits_of(in_turn))
+    return corners_of == "one" and capability == (in_turn if place % 2 and runs_there else WHOLE)
 
 
 @pytest.mark.parametrize(
@@ -81,9 +94,10 @@ def test_defaults_and_corners_compile_into_what_was_declared(kernel_name, varian
     if not variant.runs_on(limits_of(capability)):
         assert all(variant not in kernel.usable_variants(p, limits_of(capability)) for p in problems(kernel))
         return
-    for number, problem in enumerate(problems(kernel)):
-        if not variant.supports(problem):
-            continue
+    supported = [problem for problem in problems(kernel) if variant.supports(problem)]
+    for number, problem in enumerate(supported if capability == WHOLE else supported[-1:]):
+        if number == 0 and corners_of == "one" and len(supported) > 1 and capability == WHOLE:
+            continue  # the even problem: nightly, with all of its corners
         space = kernel.space(problem, limits_of(capability), only=[variant_name])
         # All corners of the even problem, one corner of each odd one: half the time, and each thing is tried.
         tried = list(corners(space))
@@ -98,17 +112,23 @@ def test_defaults_and_corners_compile_into_what_was_declared(kernel_name, varian
             assert "warning" not in compiled.log, compiled.log
 
 
-@pytest.mark.parametrize(("kernel_name", "variant_name"), VARIANTS)
+@pytest.mark.parametrize(
+    ("kernel_name", "variant_name"), sampled(VARIANTS, lambda *variant: VARIANTS.index(variant) % 2 == 0)
+)
 def test_sources_compile_alone_with_the_defaults_they_state(kernel_name, variant_name):
     kernel = catalogue().get(kernel_name)
     variant = kernel.variant(variant_name)
     architecture = arch_of(max((8, 0), variant.min_compute_capability)) + variant.architecture_suffix
     # A parameter of one value tells variants of one source apart; only one of them is what the source is by itself.
     fixed = {p.name: str(p.default) for p in variant.parameters if len(p.values) == 1}
-    alone = compile_nvrtc(kernel.source(variant_name), fixed, architecture, kernel.entry)
     stated = {name: str(value) for name, value in variant.space().default().items}
-    declared = compile_nvrtc(kernel.source(variant_name), stated, architecture, kernel.entry)
-    assert alone.cubin == declared.cubin
+    # What is the same before optimisations is the same after them.
+    options = [f"--gpu-architecture={architecture}", *OPTIONS, "--Ofast-compile=max"]
+    alone, declared = (
+        nvrtc.compile_cubin(kernel.source(variant_name), [*options, *(f"-D{name}={of[name]}" for name in of)])[0]
+        for of in (fixed, stated)
+    )
+    assert alone == declared
 
 
 OPTION_VALUES = [
@@ -120,10 +140,14 @@ OPTION_VALUES = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("kernel_name", "option", "value", "dtype"),
-    sampled(OPTION_VALUES, lambda kernel, option, value, dtype: dtype == catalogue().get(kernel).dtypes[0]),
-)
+def is_told_apart(kernel_name, option, value, dtype):
+    """A value that is not the default, in the kernel's first dtype: the default is compiled above."""
+    kernel = catalogue().get(kernel_name)
+    declared = next(o for o in kernel.options if o.name == option)
+    return value != declared.default and dtype == (declared.only_dtypes or kernel.dtypes)[0]
+
+
+@pytest.mark.parametrize(("kernel_name", "option", "value", "dtype"), sampled(OPTION_VALUES, is_told_apart))
 def test_every_value_of_an_option_compiles(kernel_name, option, value, dtype):
     kernel = catalogue().get(kernel_name)
     problem = kernel.problem(kernel.example_shape, dtype, {option: value})
@@ -149,13 +173,24 @@ def test_shared_memory_is_declared_for_layers(kernel_name, shape):
         assert compiled.resources.shared_bytes == declared, configuration
 
 
-@pytest.mark.parametrize("trans", [(a, b) for a in (False, True) for b in (False, True)])
-def test_declared_shared_memory_is_what_the_compiler_takes(trans):
+@pytest.mark.parametrize(
+    ("trans_a", "trans_b"),
+    sampled(((a, b) for a in (False, True) for b in (False, True)), lambda trans_a, trans_b: trans_a != trans_b),
+)
+def test_declared_shared_memory_is_what_the_compiler_takes(trans_a, trans_b):
     gemm = catalogue().get("gemm")
-    problem = gemm.problem({"m": 200, "n": 132, "k": 72}, "float64", {"trans_a": trans[0], "trans_b": trans[1]})
+    problem = gemm.problem({"m": 200, "n": 132, "k": 72}, "float64", {"trans_a": trans_a, "trans_b": trans_b})
     for configuration in gemm.space(problem, limits_of((8, 0)), only=["tiled", "wpt"]).feasible[::211]:
         compiled = compile_nvrtc(
             gemm.source(configuration.variant), gemm.definitions(problem, configuration), "sm_80", gemm.entry
         )
         declared = gemm.variant(configuration.variant).static_shared_bytes(configuration.values, problem)
         assert compiled.resources.shared_bytes == declared
+
+
+@pytest.mark.parametrize("arch", ["sm_75", "sm_80", "sm_90"])
+@pytest.mark.parametrize("dtype", REAL)
+def test_the_checks_of_a_gpu_bench_compile_for_every_dtype(arch, dtype):
+    source = resolved(Path(devices.__file__).parent / "cuda" / "check.cu")
+    compiled = compile_nvrtc(source, real_macros(dtype), arch, "compare")
+    assert compiled.resources.spill_bytes == 0

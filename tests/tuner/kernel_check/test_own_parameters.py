@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+from contracts.tally import TALLY
 
 from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.kernel import Kernel, Launch, Reference, Scalar, Tensor, Variant
@@ -95,6 +96,23 @@ def test_a_parameter_of_another_kind_is_an_error(tmp_path, everywhere, parameter
 def test_a_type_that_is_right_for_one_dtype_only_is_an_error(tmp_path, everywhere):
     (found,) = told(tmp_path, "float a, const REAL* x, REAL* y", dtypes=("float32", "float64"))
     assert found == ("error", "axpy.cu: parameter 1 is `float a`, and the declaration passes a as a `double`")
+
+
+@pytest.mark.parametrize(
+    ("parameters", "sentence"),
+    [
+        ("uint8_t const* k, const int n, REAL f, long long l, REAL* s, std::int32_t* i, int64_t* t", None),
+        ("unsigned char* k, unsigned n, REAL f, long l, REAL* s, int* i, long long* t", "2 is `unsigned n`, and the "),
+        ("unsigned char* k, int n, REAL f, size_t l, REAL* s, int* i, long* t", "passes limit as a `long long`"),
+        ("unsigned char* k, int n, REAL f, long l, REAL* s, REAL* i, long* t", "is_large as the address of `int`s"),
+    ],
+)
+def test_arguments_of_their_own_dtype_are_compared_by_width_and_sign(tmp_path, parameters, sentence):
+    (tmp_path / "tally.cu").write_text(f'{HEAD}extern "C" __global__ void tally({parameters}) {{}}')
+    report = KernelCheckReport("tally")
+    check_parameters(replace(TALLY, folder=tmp_path, dtypes=("float32",)), report)
+    assert [finding.severity for finding in report.findings] == ["error"] * (sentence is not None)
+    assert sentence is None or sentence in report.findings[0].message
 
 
 def test_a_workspace_is_the_last_parameter(tmp_path, everywhere):

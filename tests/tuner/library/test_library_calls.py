@@ -17,18 +17,26 @@ from tilewright.tuner.library.cublaslt import _Heuristic
 from tilewright.tuner.outcome import Outcome, Verification
 
 FLAGS = (False, True)
+VIEWS = {"batch": 3, "lda": 7, "stride_b": 0, "ldb": 9, "ldc": 30, "stride_c": 8}
 PLACES = {"A": 1, "B": 2, "C": 3, "x": 4, "y": 5, "X": 6, "W": 7, "Y": 8}
 
 
-def by_columns(flat, rows, columns, lead):
+def by_columns(flat, rows, columns, lead, start=0):
     """A column-major matrix of a library, as NumPy sees it."""
-    return np.array([[flat[column * lead + row] for column in range(columns)] for row in range(rows)])
+    return np.array([[flat[start + column * lead + row] for column in range(columns)] for row in range(rows)])
 
 
-def factor(flats, operand, rows, columns):
+def factor(flats, operand, rows, columns, place=0):
+    """The matrix of that place in the batch, as the product uses it."""
     stored = (columns, rows) if operand.transposed else (rows, columns)
-    matrix = by_columns(flats[operand.address], *stored, operand.lead)
+    matrix = by_columns(flats[operand.address], *stored, operand.lead, place * operand.stride)
     return matrix.T if operand.transposed else matrix
+
+
+def memory_of(kernel, problem, host):
+    """Each array as it lies in memory, by its place."""
+    layouts = {tensor.name: tensor.layout(problem) for tensor in kernel.tensors}
+    return {PLACES[name]: layouts[name].memory_of(array) for name, array in host.items()}
 
 
 def problems():
@@ -36,6 +44,8 @@ def problems():
     for shape, *flags in itertools.product([(5, 3, 4), (1, 3, 4), (5, 1, 4), (1, 1, 4)], FLAGS, FLAGS, FLAGS):
         options = dict(zip(("trans_a", "trans_b", "beta_zero"), flags, strict=True))
         yield gemm, gemm.problem(dict(zip("mnk", shape, strict=True)), "float64", options)
+        if 1 not in shape:
+            yield gemm, gemm.problem({**dict(zip("mnk", shape, strict=True)), **VIEWS}, "float64", options)
     names = [option.name for option in gemv.options]
     for values in itertools.product(FLAGS, repeat=len(names)):
         yield gemv, gemv.problem({"m": 5, "n": 3}, "float64", dict(zip(names, values, strict=True)))
@@ -46,14 +56,17 @@ def test_what_the_library_is_asked_for_is_the_problem(kernel, problem):
     host = random_arrays(kernel, problem, 1)
     scalars = scalar_values(kernel, problem)
     expected = kernel.reference(problem, host, scalars).value
-    flats = {PLACES[name]: array.reshape(-1) for name, array in host.items()}
+    flats = memory_of(kernel, problem, host)
     product = product_of(problem, PLACES, scalars)
-    first = factor(flats, product.first, product.rows, product.depth)
-    second = factor(flats, product.second, product.depth, product.columns)
-    found = product.alpha * first @ second
-    if product.beta:
-        found += product.beta * by_columns(flats[product.out], product.rows, product.columns, product.rows)
-    assert np.allclose(found.T.reshape(-1), expected.reshape(-1), rtol=1e-12)
+    matrices = []
+    for place in range(product.batch):
+        first = factor(flats, product.first, product.rows, product.depth, place)
+        second = factor(flats, product.second, product.depth, product.columns, place)
+        found = product.alpha * first @ second
+        if product.beta:
+            found += product.beta * factor(flats, product.out, product.rows, product.columns, place)
+        matrices.append(found.T.reshape(-1))
+    assert np.allclose(np.concatenate(matrices), expected.reshape(-1), rtol=1e-12)
 
 
 def test_a_layer_begins_with_its_product():
@@ -65,7 +78,7 @@ def test_a_layer_begins_with_its_product():
     first = factor(flats, product.first, product.rows, product.depth)
     second = factor(flats, product.second, product.depth, product.columns)
     expected = linear.reference(problem, host, {}).value - host["b"]
-    assert (product.alpha, product.beta, product.out) == (1.0, 0.0, PLACES["Y"])
+    assert (product.alpha, product.beta, product.out.address) == (1.0, 0.0, PLACES["Y"])
     assert np.allclose((first @ second).T, expected, rtol=1e-12)
 
 
@@ -76,12 +89,30 @@ def test_a_layer_begins_with_its_product():
         ("float32", "fp32-fma", "FP32"),
         ("float32", "tf32", "TF32"),
         ("float64", "fp32", "FP64"),
+        ("bfloat16", "fp32", "BF16"),
+        ("float16", "fp32", "FP16"),
     ],
 )
 def test_the_library_computes_as_exactly_as_the_caller_asked(dtype, accuracy, precision):
     gemm = catalogue().get("gemm")
     problem = gemm.problem({"m": 5, "n": 3, "k": 4}, dtype, {"accuracy": accuracy})
     assert product_of(problem, PLACES, scalar_values(gemm, problem)).precision == precision
+
+
+@pytest.mark.parametrize(("dtype", "code"), [("bfloat16", 14), ("float16", 2)])
+@pytest.mark.parametrize("output", ["same", "float32"])
+@pytest.mark.parametrize("batch", [1, 3])
+def test_factors_of_half_types_are_named_as_such_and_sums_and_scalars_are_float32(dtype, code, output, batch):
+    gemm = catalogue().get("gemm")
+    problem = gemm.problem({"m": 5, "n": 3, "k": 4, "batch": batch}, dtype, {"output": output})
+    product = product_of(problem, PLACES, scalar_values(gemm, problem))
+    arguments = [getattr(argument, "value", argument) for argument in library._typed_arguments(product)]
+    width = 3 if batch == 1 else 4  # address, type, lead and, in a batch, stride
+    first, second, out = (arguments[start : start + width] for start in (6, 6 + width, 7 + 2 * width))
+    assert [operand[0] for operand in (first, second, out)] == [PLACES[name] for name in "BAC"]
+    assert [operand[1] for operand in (first, second, out)] == [code, code, code if output == "same" else 0]
+    assert arguments[-2:] == [68, -1]  # CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT
+    assert all(isinstance(scalar, ctypes.c_float) for scalar in product.scalars())
 
 
 @pytest.mark.parametrize(("kernel", "problem"), list(problems()), ids=lambda value: getattr(value, "canonical", ""))
@@ -118,7 +149,7 @@ class TimedCalls:
     def __init__(self, wrong=()):
         self.asked, self.wrong = [], wrong
 
-    def verify(self, executable):
+    def verify_timed(self, executable):
         if isinstance(executable.times, TrialFailure):
             raise executable.times
         return Verification(0.1, int(executable.name in self.wrong))

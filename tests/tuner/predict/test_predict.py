@@ -7,8 +7,9 @@ import pytest
 
 from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.problem import Limits
+from tilewright.kernels.space import Configuration
 from tilewright.tuner.predict.model import Smooth
-from tilewright.tuner.predict.predictor import FEWEST_SHAPES, Predictor, Record
+from tilewright.tuner.predict.predictor import FEWEST_SHAPES, Predictor, Record, work_of
 
 LIMITS = Limits(compute_capability=(9, 0), multiprocessors=132, memory_bytes=140 * 2**30, max_shared_bytes=227 * 1024)
 GEMM = catalogue().get("gemm")
@@ -67,7 +68,7 @@ def test_predictions_are_feasible_and_beat_the_nearest_shapes_best(predictor, re
         by_distance = sorted(
             records,
             key=lambda r: sum(
-                abs(math.log(a / b)) for a, b in zip(r.problem.shape.values(), problem.shape.values(), strict=True)
+                abs(math.log(a / b)) for (_, a), (_, b) in zip(r.problem.axes, problem.axes, strict=True)
             ),
         )
         nearest.append(loss_of(problem, next(r.ranked[0] for r in by_distance if r.ranked[0] in space)))
@@ -141,8 +142,26 @@ def test_where_little_of_what_was_tried_fits_what_nobody_tried_is_found(predicto
     found = predictor.predict(problem, lambda c: c == only or (c in space and c not in tried))
     assert found.configuration not in tried
     assert time_ms(problem, found.configuration) < 0.8 * time_ms(problem, only)
-    nearest = min(records, key=lambda r: sum(abs(np.log(np.divide(tuple(r.problem.shape.values()), shape)))))
+    nearest = min(records, key=lambda r: sum(abs(np.log(np.divide(tuple(r.problem.stated_shape.values()), shape)))))
     assert found.near == nearest.problem
+
+
+def test_batches_are_predicted_from_batches_and_single_products():
+    def record(batch, m):
+        problem = GEMM.problem({"m": m, "n": m, "k": 64, "batch": batch})
+        configurations = [c for c in GEMM.space(problem, LIMITS, ["tiled", "naive"]).feasible if c.items]
+        work = GEMM.flops(problem) * 1e-9
+        return Record(problem, {c: work * (64 / c.values.get("TILE_WIDTH", 2)) for c in configurations}, {})
+
+    records = [record(batch, m) for batch in (1, 4, 16, 64) for m in (32, 96)]
+    predictor = Predictor(GEMM, LIMITS, records)
+    problem = GEMM.problem({"m": 64, "n": 64, "k": 64, "batch": 32})
+    found = predictor.predict(problem, GEMM.space(problem, LIMITS, ["tiled", "naive"]).__contains__)
+    assert found.configuration == Configuration.of("tiled", {"TILE_WIDTH": 32})
+    assert found.time_ms == pytest.approx(2 * GEMM.flops(problem) * 1e-9, rel=0.3)
+    assert found.near.shape["batch"] in {16, 64}
+    alone = predictor.predict(GEMM.problem({"m": 64, "n": 64, "k": 64}), lambda c: c.variant == "tiled")
+    assert alone.near.shape["batch"] == 1
 
 
 def test_what_failed_for_one_problem_is_predicted_for_none(predictor, records):
@@ -155,6 +174,16 @@ def test_what_failed_for_one_problem_is_predicted_for_none(predictor, records):
         barred.add(chosen)
     everything = replace(records[0], times_ms={}, failed=frozenset(space.feasible))
     assert Predictor(GEMM, LIMITS, [*records, everything]).predict(problem, space.__contains__) is None
+
+
+def test_no_rate_is_promised_that_no_tuned_shape_has_reached():
+    generator = random.Random(8)
+    small = [tuple(round(2 ** generator.uniform(5, 9)) for _ in range(3)) for _ in range(12)]
+    records = [record_of(shape, generator) for shape in small]  # where launches weigh, rates rise steeply with size
+    highest = max(work_of(GEMM, r.problem) / r.best_ms for r in records)
+    problem = problem_of(4096, 4096, 4096)
+    found = Predictor(GEMM, LIMITS, records).predict(problem, GEMM.space(problem, LIMITS, VARIANTS).__contains__)
+    assert work_of(GEMM, problem) / found.time_ms <= highest * (1 + 1e-9)
 
 
 def test_nothing_admitted_is_nothing_predicted(predictor):

@@ -47,6 +47,16 @@ def test_groups_tell_shape_launch_tiles_and_parameters_apart(kernel):
     np.testing.assert_array_equal(rows[:, parameters], [features.parameters(start) for start in starts])
 
 
+@pytest.mark.parametrize("axes", [{"batch": 5}, {"lda": 1000, "ldc": 513}, {"batch": 2, "stride_a": 0}])
+def test_batches_and_views_have_the_features_that_a_single_product_has(axes):
+    features = Features(GEMM, LIMITS, has_batches=True)
+    plain, other = (GEMM.problem({"m": 300, "n": 512, "k": 96, **more}) for more in ({}, axes))
+    configuration = GEMM.variant("wpt").space().default()
+    rows = np.concatenate([features.rows(problem, [configuration]) for problem in (plain, other)])
+    assert np.isfinite(rows).all()
+    assert (rows[0] != rows[1]).any()
+
+
 def test_a_tensor_is_needed_by_the_tiles_along_the_axes_that_it_lacks():
     problem = GEMM.problem({"m": 1000, "n": 700, "k": 500})
     sharing = dict(zip([t.name for t in GEMM.tensors], Tiles(GEMM).sharing(problem, tile_of(64, 128)), strict=True))

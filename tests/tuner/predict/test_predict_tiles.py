@@ -45,7 +45,35 @@ def test_tiles_are_counted_where_the_grid_stops_growing():
     assert GEMM.variant(persistent.variant).launch(persistent.values, PROBLEM).grid == (132, 1, 1)
     tiling = Tiles(GEMM).tiling(PROBLEM, persistent)
     assert (tiling.count, tiling.parts) == (16 * 11, 2 * 16 * 11)
-    assert tiling.whole.shape == {"m": 64, "n": 64, "k": 500}
+    assert tiling.whole.stated_shape == {"m": 64, "n": 64, "k": 500}
+
+
+def test_each_member_of_a_batch_has_its_tiles_and_gaps_between_rows_change_none():
+    configuration = default_of("wpt", TILE_M=128, TILE_N=64)
+    batched = GEMM.problem({**PROBLEM.stated_shape, "batch": 7, "lda": 4096})
+    one, seven = (Tiles(GEMM).tiling(problem, configuration) for problem in (PROBLEM, batched))
+    assert (seven.count, seven.parts, seven.whole) == (7 * one.count, 7 * one.parts, one.whole)
+
+
+def test_images_rows_and_columns_share_the_tiles_of_a_convolution():
+    conv2d = catalogue().get("conv2d")
+    shape = {"batch": 32, "height": 28, "width": 28, "channels": 128, "filters": 512, "kernel_h": 1, "kernel_w": 1}
+    problem, variant = conv2d.problem(shape), conv2d.variant("tensor3xtf32")
+    default = Configuration.of(variant.name, variant.space().default().values)
+    tile_m, tile_n = (default.values[f"WARPS_{axis}"] * default.values[f"WARP_{axis}"] for axis in "MN")
+    tiling = Tiles(conv2d).tiling(problem, default)
+    assert tiling.count == -(-32 * 28 * 28 // tile_m) * -(-512 // tile_n)
+    assert conv2d.flops(tiling.whole) == 2 * tile_m * tile_n * 128
+
+
+def test_a_run_of_outputs_is_counted_once_in_tiles_that_axes_share():
+    conv2d = catalogue().get("conv2d")
+    shape = {"batch": 2, "height": 28, "width": 28, "channels": 32, "filters": 1, "kernel_h": 1, "kernel_w": 1}
+    problem = conv2d.problem(shape, "float32", {"depthwise": True})
+    runs = Configuration.of("depthwise", {"THREADS": 64, "VECTOR_WIDTH": 1, "RUN_H": 2, "RUN_W": 4})
+    tiling = Tiles(conv2d).tiling(problem, runs)
+    assert tiling.count == 2 * 14 * 7 * 32 // 64
+    assert tiling.count * conv2d.flops(tiling.whole) == conv2d.flops(problem)
 
 
 def test_what_is_launched_once_is_one_tile():

@@ -65,7 +65,12 @@ def test_a_known_configuration_is_taken_and_named(device):
     other = KERNEL.problem(SHAPE | {"k": 21})
     known = [
         KnownConfiguration(
-            "gemm", one.shape, "float32", one.options, Configuration.of("tiled", {"TILE_WIDTH": width}), "a bundle"
+            "gemm",
+            one.stated_shape,
+            "float32",
+            one.options,
+            Configuration.of("tiled", {"TILE_WIDTH": width}),
+            "a bundle",
         )
         for one, width in ((other, 4), (problem, 8))
     ]

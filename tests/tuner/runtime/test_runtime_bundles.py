@@ -9,7 +9,7 @@ import pytest
 from made_bundles import CUBIN, GEMM, PLACE, PROBLEM, bundle_file, choose, result, sums
 
 from tilewright.tuner.runtime import BrokenBundleError, BundleWarning, OlderBundleError, Runtime, UntrustedBundleError
-from tilewright.tuner.runtime.bundle import Bundle
+from tilewright.tuner.runtime.bundles.bundle import Bundle
 from tilewright.tuner.runtime.runtime import default_runtime
 
 

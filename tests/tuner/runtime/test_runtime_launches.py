@@ -1,4 +1,4 @@
-"""The launcher on the CPU device: what it computes, and what it refuses before anything runs."""
+"""The launcher on the CPU device: what it computes, with which configuration, in threads and forks."""
 
 from __future__ import annotations
 
@@ -13,58 +13,21 @@ import numpy as np
 import pytest
 from contracts.row_sum import PROBLEM as ROW_SUM_PROBLEM
 from contracts.row_sum import ROW_SUM
+from contracts.tally import PROBLEM as TALLY_PROBLEM
+from contracts.tally import TALLY, with_bug
 from foreign_arrays import OnlyDlpack
+from runtime_gemm import GEMM, ODD, TILED, Elsewhere, K, M, N, operands
 
 from tilewright.kernels.catalogue import Catalogue, catalogue
-from tilewright.kernels.errors import InvalidProblemError, UnknownNameError
 from tilewright.kernels.space import Configuration
 from tilewright.tuner.errors import NoDeviceError
-from tilewright.tuner.runtime import ArgumentError, LaunchError, Runtime, UntunedWarning, WrongDeviceError
+from tilewright.tuner.runtime import ArgumentError, Choice, LaunchError, Runtime, UntunedWarning
 from tilewright.tuner.runtime.answers import AnswerCache
 from tilewright.tuner.runtime.host import host_place
 from tilewright.tuner.runtime.launcher import stream_handle
-from tilewright.tuner.runtime.views import READERS, contiguous_strides
+from tilewright.tuner.runtime.views import READERS
 
 pytestmark = pytest.mark.filterwarnings("ignore::tilewright.tuner.runtime.UntunedWarning")
-
-GEMM = catalogue().get("gemm")
-TILED = Configuration.of("tiled", {"TILE_WIDTH": 8})
-V4 = {"VECTOR_WIDTH": 4}
-M, N, K = 24, 20, 36
-ODD = {"m": 7, "n": 5, "k": 3}
-
-
-@pytest.fixture(scope="module")
-def cache(tmp_path_factory):
-    """One folder for all: equal programs are compiled once."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("TILEWRIGHT_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
-        yield
-
-
-@pytest.fixture
-def runtime(cache):
-    """`tiled` for the problems of this file, so that compiling takes little."""
-    shape = {"m": M, "n": N, "k": K}
-    problems = [
-        GEMM.problem(shape, dtype, {"trans_a": a, "trans_b": b, "beta_zero": zero})
-        for dtype in ("float32", "float64")
-        for a in (False, True)
-        for b in (False, True)
-        for zero in (False, True)
-    ]
-    return Runtime(pinned=dict.fromkeys([*problems, GEMM.problem(ODD)], TILED))
-
-
-@pytest.fixture
-def launch(runtime):
-    return runtime.best("gemm", m=M, n=N, k=K)
-
-
-def operands(dtype="float32"):
-    generator = np.random.default_rng(3)
-    a, b = generator.standard_normal((M, K)).astype(dtype), generator.standard_normal((K, N)).astype(dtype)
-    return a, b, np.full((M, N), np.nan, dtype)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -84,134 +47,15 @@ def test_tensors_and_scalars_go_by_name_too(runtime):
     np.testing.assert_allclose(c, 3 * (a @ b) + 0.5, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("asked", [{}, {"trans_a": True}, {"trans_b": True}])
-def test_a_transposed_view_is_the_other_option(runtime, asked):
-    """Whatever was asked, the four ways in which A and B may lie give the same product."""
+def test_a_launch_that_is_bound_takes_addresses_alone(runtime):
     a, b, c = operands()
-    launch = runtime.best("gemm", m=M, n=N, k=K, **asked)
-    left = a.T if asked.get("trans_a") else a
-    right = b.T if asked.get("trans_b") else b
-    for first in (np.ascontiguousarray(left), np.asfortranarray(left)):
-        for second in (np.ascontiguousarray(right), np.asfortranarray(right)):
-            c[:] = np.nan
-            launch(first, second, c)
-            np.testing.assert_allclose(c, a @ b, rtol=1e-4, atol=1e-5)
-
-
-def test_an_axis_of_one_element_has_no_stride_that_counts(runtime):
-    column = np.ones((5, 3), np.float32)[:, :1]
-    launch = runtime.best("gemm", m=5, n=2, k=1, device="cpu")
-    c = np.empty((5, 2), np.float32)
-    with pytest.raises(ArgumentError, match=r"^A: strides \(3, 1\)"):
-        launch(column, np.ones((1, 2), np.float32), c)
-    launch(column.copy(), np.ones((1, 2), np.float32), c)
-    assert (c == 1).all()
-
-
-def refused_arguments():
-    a, b, c = operands()
-    buffer = np.empty(M * K + 4, np.float32)
-    shifted = buffer[(1 - buffer.ctypes.data // 4) % 4 :][: M * K].reshape(M, K)
-    frozen = c.copy()
-    frozen.flags.writeable = False
-    return {
-        "another dtype": ({"A": a.astype(np.float64)}, "^A: is float64, the problem is float32"),
-        "integers": ({"A": a.astype(np.int32)}, "^A: is int32"),
-        "foreign byte order": ({"B": b.astype(">f4")}, "^B: is float32 in foreign byte order"),
-        "another shape": ({"A": a[:-1]}, r"^A: has the shape \(23, 36\), the problem needs \(24, 36\)"),
-        "turned": ({"B": b.T}, r"^B: has the shape \(20, 36\).*trans_b"),
-        "flat": ({"A": a.ravel()}, "^A: has the shape"),
-        "every other column": ({"A": np.repeat(a, 2, axis=1)[:, ::2]}, r"^A: strides \(72, 2\).*nor a transposed"),
-        "every other row": ({"B": np.repeat(b, 2, axis=0)[::2]}, "^B: strides"),
-        "backwards": ({"A": a[::-1]}, "^A: strides"),
-        "one row for all": ({"A": np.broadcast_to(a[:1], a.shape)}, "^A: strides"),
-        "a transposed output": ({"C": np.asfortranarray(c)}, "^C: strides"),
-        "misaligned": ({"A": shifted}, "^A: starts 4 bytes past a multiple of 16"),
-        "a read-only output": ({"C": frozen}, "^C: is read-only"),
-        "the output is an input": ({"C": a.reshape(-1)[: M * N].reshape(M, N)}, "^C: shares memory with A"),
-        "a scalar that is fixed": ({"beta": 0.5}, "^beta: is 0.5, but this problem says that it is 0"),
-        "a scalar that is none": ({"alpha": "two"}, "^alpha: 'two' is not a number"),
-        "no such argument": ({"D": a}, "^D: gemm has no such argument"),
-        "one is missing": ({"B": None}, "^B: is missing"),
-    }
-
-
-@pytest.mark.parametrize("case", list(refused_arguments()))
-def test_a_wrong_argument_is_named_and_nothing_runs(launch, case):
-    a, b, c = operands()
-    change, words = refused_arguments()[case]
-    if case == "the output is an input":
-        change = {"C": a.reshape(-1)[: M * N].reshape(M, N)}
-    given = {"A": a, "B": b, "C": c} | change
-    with pytest.raises(ArgumentError, match=words) as refused:
-        launch(**given)
-    assert refused.value.argument in words
-    assert np.isnan(c).all()
-
-
-def test_too_many_arrays_and_one_given_twice_are_refused(launch):
-    a, b, c = operands()
-    with pytest.raises(LaunchError, match="takes 3 arrays: A, B, C"):
-        launch(a, b, c, c)
-    with pytest.raises(ArgumentError, match=r"^A: is given twice"):
-        launch(a, b, c, A=a)
-
-
-def test_what_is_no_array_is_refused(launch):
-    a, b, c = operands()
-    with pytest.raises(LaunchError, match=r"builtins\.list is not an array"):
-        launch(a.tolist(), b, c)
-
-
-class Elsewhere:
-    """Says that it lies on a GPU."""
-
-    def __init__(self, shape):
-        self.__cuda_array_interface__ = self.interface(shape)
-
-    @property
-    def __cuda_array_interface__(self):
-        return self.told
-
-    @__cuda_array_interface__.setter
-    def __cuda_array_interface__(self, told):
-        self.told = told
-
-    @staticmethod
-    def interface(shape):
-        return {"data": (4096, False), "shape": shape, "typestr": "<f4", "version": 3, "strides": None}
-
-
-def test_arrays_on_two_devices_are_refused(launch):
-    a, b, c = operands()
-    with pytest.raises(WrongDeviceError, match="A on a GPU, B on the CPU"):
-        launch(Elsewhere(a.shape), b, c)
-
-
-def test_a_launcher_for_a_gpu_takes_no_arrays_of_the_cpu(runtime):
-    a, b, c = operands()
-    with pytest.raises(WrongDeviceError, match="there is no device 'tpu'"):
-        runtime.best("gemm", m=M, n=N, k=K, device="tpu")
-    on_cpu = runtime.best("gemm", m=M, n=N, k=K, device="cpu")
-    with pytest.raises(WrongDeviceError, match="for cpu, but the arrays are on cuda"):
-        on_cpu(*(Elsewhere(x.shape) for x in (a, b, c)))
-
-
-@pytest.mark.parametrize(
-    ("arguments", "error", "words"),
-    [
-        ({"kernel": "gem"}, UnknownNameError, "no kernel 'gem'"),
-        ({"k": None}, InvalidProblemError, "shape.k"),
-        ({"k": -1}, InvalidProblemError, "shape.k"),
-        ({"dtype": "float16"}, InvalidProblemError, "dtype"),
-        ({"trans_c": True}, InvalidProblemError, "options.trans_c"),
-        ({"k": 0}, InvalidProblemError, "shape.k: of an empty sum"),
-    ],
-)
-def test_a_problem_that_is_none_is_refused_by_its_field(runtime, arguments, error, words):
-    asked = {"kernel": "gemm", "m": M, "n": N, "k": K} | arguments
-    with pytest.raises(error, match=words):
-        runtime.best(**{name: value for name, value in asked.items() if value is not None})
+    launch = runtime.best("gemm", m=M, n=N, k=K, beta_zero=False)
+    bound = launch.bind(a, b, c, is_fresh=True, alpha=2.0, beta=0.5)
+    other = np.ones_like(c)
+    bound(tuple(one.ctypes.data for one in (a, b, other)), other)
+    np.testing.assert_allclose(other, 2 * (a @ b) + 0.5, rtol=1e-4, atol=1e-4)
+    with pytest.raises(ArgumentError, match=r"^C: shares memory with A"):
+        bound(tuple(one.ctypes.data for one in (a, b, a)), a)
 
 
 def test_an_output_without_elements_needs_no_launch(runtime):
@@ -227,7 +71,9 @@ def test_a_workspace_is_as_the_launch_before_left_it(cache):
     """Blocks that share an output count in it; a second launch finds the counters at zero again."""
     gemv, shape = catalogue().get("gemv"), {"m": 8, "n": 4096}
     problem, variant = gemv.problem(shape), gemv.variant("split")
-    split = Configuration.of("split", {"BLOCK": 128, "ROWS": 1, "SPLIT": 2, "THREADS_PER_ROW": 128, "UNROLL": 1} | V4)
+    split = Configuration.of(
+        "split", {"BLOCK": 128, "ROWS": 1, "SPLIT": 2, "THREADS_PER_ROW": 128, "UNROLL": 1, "VECTOR_WIDTH": 4}
+    )
     assert variant.workspace_bytes(split.values, problem) > 0
     launch = Runtime(pinned={problem: split}).best("gemv", **shape)
     generator = np.random.default_rng(1)
@@ -332,11 +178,6 @@ def test_an_array_in_host_memory_never_passes_for_one_on_a_gpu(device):
     assert not on_host.layout(on_host.read(host)[1]).is_writable
 
 
-def test_strides_of_an_array_that_lies_in_order():
-    assert contiguous_strides((4, 3, 2)) == (6, 2, 1)
-    assert contiguous_strides(()) == ()
-
-
 def test_importing_the_launcher_loads_no_framework_and_no_driver():
     code = (
         "import sys, tilewright.tuner.runtime; "
@@ -357,7 +198,7 @@ def test_an_array_that_offers_only_dlpack_is_used_in_place(runtime):
     result = runtime.best("gemm", m=M, n=N, k=K)(OnlyDlpack(a.T.copy().T), OnlyDlpack(b), OnlyDlpack(c))
     assert result.array is c
     np.testing.assert_allclose(c, a @ b, rtol=1e-4, atol=1e-5)
-    with pytest.raises(ArgumentError, match=r"^A: is DLPack type 0, 32 bits"):
+    with pytest.raises(ArgumentError, match=r"^A: is int32, the problem is float32"):
         runtime.best("gemm", m=M, n=N, k=K)(OnlyDlpack(a.astype(np.int32)), b, c)
 
 
@@ -406,9 +247,63 @@ def test_the_choice_for_arrays_is_that_of_their_layout(cache):
         launch.choice(a, b)
 
 
-def test_only_a_dtype_that_there_is_is_proposed(runtime, launch):
+def packed_launch(**options):
+    """The launcher of a problem whose B is packed ahead."""
+    problem = GEMM.problem({"m": M, "n": N, "k": K}, "float32", {"packed_b": True} | options)
+    transposed = GEMM.problem({"m": M, "n": N, "k": K}, "float32", {"packed_b": True, "trans_b": True} | options)
+    return Runtime(pinned={problem: TILED, transposed: TILED}).best("gemm", m=M, n=N, k=K, packed_b=True, **options)
+
+
+def test_a_packed_operand_takes_the_array_s_place(cache):
     a, b, c = operands()
-    with pytest.raises(ArgumentError, match=r'Convert it to float32, or ask best\(…, dtype="float64"\)$'):
-        launch(a.astype("f8"), b, c)
-    with pytest.raises(ArgumentError, match=r"Convert it to float32: gemm computes in float32, float64$"):
-        launch(a.astype("f2"), b, c)
+    launch = packed_launch()
+    packed = launch.pack(b)
+    assert launch(a, packed, c) is c
+    np.testing.assert_allclose(c, a @ b, rtol=1e-4, atol=1e-5)
+    launch(A=a, B=launch.pack(np.ascontiguousarray(b.T).T), C=c, alpha=2.0)
+    np.testing.assert_allclose(c, 2 * (a @ b), rtol=1e-4, atol=1e-5)
+    assert launch.choice(a, packed, c).configuration == launch.choice(a, b, c).configuration == TILED
+
+
+def test_what_is_not_packed_or_does_not_fit_is_refused(cache):
+    a, b, c = operands()
+    launch = packed_launch()
+    with pytest.raises(ArgumentError, match=r"B: is not packed.*pack\(B\)"):
+        launch(a, b, c)
+    with pytest.raises(ArgumentError, match="B: has the shape"):
+        launch.pack(b[:, 1:])
+    assert not hasattr(Runtime().best("gemm", m=M, n=N, k=K), "pack")
+
+
+def test_a_packed_problem_that_was_never_tuned_takes_what_is_known_of_the_usual_one(cache, monkeypatch, tmp_path):
+    monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", str(tmp_path))
+    problem = GEMM.problem(ODD)
+    known = Choice(TILED, "service", "exact")
+    runtime = Runtime()
+    monkeypatch.setattr(runtime, "_known", lambda _kernel, asked, _place, **_: known if asked == problem else None)
+    choice = runtime.best("gemm", **ODD, packed_b=True).choice(device="cpu")
+    assert (choice.configuration, choice.match) == (TILED, "nearest")
+
+
+def test_arguments_of_several_dtypes_are_checked_and_every_output_is_returned(cache):
+    runtime = Runtime(kernels=Catalogue({"tally": TALLY}), pinned={TALLY_PROBLEM: with_bug(0)})
+    keys = np.arange(1001, dtype=np.uint8) % 10
+    outputs = np.empty(1001, np.float32), np.empty(1001, np.int32), np.zeros(1001, np.int64)
+    launch = runtime.best("tally", n=1001)
+    scaled, is_large, total = launch(keys, *outputs, factor=3.0, limit=7)
+    assert np.array_equal(scaled, 3.0 * keys)
+    assert np.array_equal(is_large, keys > 7)
+    assert np.array_equal(total, keys)
+    assert launch(keys, *outputs)[2] is outputs[2]  # limit is what tuning passes, not 1
+    assert np.array_equal(is_large, keys > 5)
+    for changed, said in [
+        ({"limit": 2.5}, "limit: 2.5 is no int64. Give a whole number that int64 holds"),
+        ({"keys": keys.astype(np.int32)}, "keys: is int32, not uint8. Convert it to uint8"),
+        ({"total": outputs[0]}, "total: is float32, not int64"),
+    ]:
+        arrays = dict(zip(("keys", "scaled", "is_large", "total"), (keys, *outputs), strict=True))
+        with pytest.raises(ArgumentError, match=said):
+            launch(**(arrays | changed))
+    shared = np.zeros(1001, np.int64)
+    with pytest.raises(ArgumentError, match="is_large: shares memory with total"):
+        launch(keys, outputs[0], shared.view(np.int32)[:1001], shared)

@@ -15,6 +15,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from made_bundles import GEMM, OTHER, PLACE, PROBLEM, SHAPE, bundle_file, choose, result
+from shapes import shape_or_example
 from waiting import PATIENCE_S
 
 from tilewright.kernels.catalogue import catalogue
@@ -31,7 +32,6 @@ from tilewright.tuner.runtime import (
 )
 from tilewright.tuner.runtime.answers import FRESH_S, AnswerCache
 from tilewright.tuner.runtime.choice import TargetDevice, default_choice
-from tilewright.tuner.runtime.local_service import NotedAddress, local_address
 from tilewright.tuner.runtime.runtime import default_runtime
 from tilewright.tuner.runtime.service import MAX_REPORTS
 
@@ -297,6 +297,34 @@ def test_what_is_pinned_goes_first_and_must_be_in_the_space(tmp_path):
         choose(Runtime(pinned={PROBLEM: Configuration.of("tiled", {"TILE_WIDTH": 7})}))
 
 
+def test_what_is_pinned_or_learnt_later_counts_for_launchers_asked_for_later(answers):
+    runtime = Runtime(only_tuned=True, answers=answers)
+    before = runtime.best("gemm", **SHAPE)
+    runtime.learn(PROBLEM, PLACE, answer(width=32))
+    assert (choose(runtime).origin, choose(runtime).configuration.values.TILE_WIDTH) == ("cache", 32)
+    runtime.pin({PROBLEM: Configuration.of("tiled", {"TILE_WIDTH": 8})})
+    assert (choose(runtime).origin, choose(runtime).configuration.values.TILE_WIDTH) == ("pinned", 8)
+    assert runtime.best("gemm", **SHAPE) is not before
+
+
+def test_an_answer_carries_the_time_of_the_library(answers):
+    facts = answer() | {"library": {"name": "cuBLAS", "time_ms": 0.25, "faster": False}}
+    answers.put(PROBLEM, PLACE, facts)
+    found = choose(Runtime(answers=answers))
+    assert (found.library_ms, found.library_faster) == (0.25, False)
+
+
+def test_a_view_that_was_never_tuned_gets_what_is_known_of_dense_matrices_and_says_so(tmp_path, recwarn):
+    runtime = Runtime(bundle=bundle_file(tmp_path / "b", result(), result(problem=GEMM.problem({**SHAPE, "batch": 4}))))
+    for axes in ({"lda": 100}, {"batch": 4, "stride_b": 0}):
+        found = choose(runtime, GEMM.problem({**SHAPE, **axes}))
+        assert (found.origin, found.match, found.library_faster) == ("bundle", "nearest", None)
+        assert found.configuration == Configuration.of("tiled", {"TILE_WIDTH": 8})
+    assert not recwarn.list
+    with pytest.warns(UntunedWarning, match="--shape m=64,n=48,k=80,batch=5 "):
+        assert choose(runtime, GEMM.problem({**SHAPE, "batch": 5})).match == "default"
+
+
 def test_a_problem_is_looked_up_and_warned_of_once(answers):
     runtime = Runtime(answers=answers)
     with pytest.warns(UntunedWarning, match="tilewright tune"):
@@ -312,7 +340,7 @@ def test_every_problem_has_a_safe_configuration_on_every_device(kernel, capabili
     place = TargetDevice("a-gpu", Limits(compute_capability=capability, multiprocessors=40, memory_bytes=1 << 33))
     for shape in (dict.fromkeys(kernel.axes, 1), dict.fromkeys(kernel.axes, 37), kernel.example_shape):
         for dtype in kernel.dtypes:
-            problem = kernel.problem(shape, dtype)
+            problem = kernel.problem(shape_or_example(kernel, shape), dtype)
             found = default_choice(kernel, problem, place)
             assert found.configuration in kernel.space(problem, place.limits, [found.configuration.variant])
 
@@ -359,26 +387,3 @@ def test_no_default_is_promised_where_none_exists(answers):
     with warned() as said, pytest.raises(LaunchError, match="has no configuration"):
         Runtime(answers=answers).choose(GEMM, PROBLEM, tiny)
     assert said == []
-
-
-def test_an_api_of_this_machine_is_found_by_its_data_folder_while_it_runs(tmp_path, monkeypatch):
-    monkeypatch.setenv("TILEWRIGHT_DATA_DIR", str(tmp_path))
-    assert local_address() is None
-    processes = [
-        NotedAddress(tmp_path, "0.0.0.0", 4321)  # noqa: S104 - compared only
-        for _ in range(2)
-    ]
-    for process in processes:
-        process.start()
-    assert local_address() == "http://127.0.0.1:4321"
-    processes[0].stop()
-    assert local_address() == "http://127.0.0.1:4321"
-    processes[1].stop()
-    assert local_address() is None  # the file is there, and nobody behind it
-    assert NotedAddress(tmp_path, "::", 1).address == "http://[::1]:1"
-
-
-def test_a_data_folder_that_cannot_be_written_is_logged(tmp_path, caplog):
-    (tmp_path / "file").write_text("")
-    NotedAddress(tmp_path / "file" / "data", "127.0.0.1", 1).start()
-    assert "do not find this API" in caplog.text

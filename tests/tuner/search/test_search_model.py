@@ -90,6 +90,27 @@ def test_the_prediction_is_that_of_the_textbook():
     assert np.allclose(mean, centre + covariance(here, POINTS) @ weights @ (LOSSES - centre), atol=2e-3)
 
 
+def test_a_prior_that_says_the_opposite_counts_as_if_it_were_not_there():
+    here = RNG.random((20, 4)).astype(np.float32)
+    model = Surrogate(here, 60)
+    model.rebuild(POINTS, SCALES)
+
+    def opposite(points):
+        return 1 - np.abs(points[:, 0] - 0.4) - 0.3 * points[:, 1]
+
+    trends = Trends(
+        np.column_stack([np.ones(60), opposite(POINTS)]),
+        np.column_stack([np.ones(20), opposite(here)]).astype(np.float32),
+        np.full((20, 2), [0.0, 0.1], dtype=np.float32),
+        np.array([1e-3, 0.3]),
+        np.array([0.0, 0.8]),
+    )
+    for with_it, without in zip(
+        model.predict(LOSSES, trends), model.predict(LOSSES, trends.without_priors()), strict=True
+    ):
+        assert np.array_equal(with_it, without)
+
+
 def test_the_gradient_of_the_fit_is_the_slope_of_its_loss():
     squares = ((POINTS[:, None] - POINTS[None]) ** 2).reshape(-1, 4)
     theta, expected = np.array([-0.5, 0.3, 0.9, 0.1, NOISE]), np.full(4, LENGTH)

@@ -1,62 +1,21 @@
 """Keys: what each scope may do, how they are found, rotated and revoked, and what is recorded of changes."""
 
-import asyncio
-import time
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from caller import Caller
-from factories import SHAPE, Rows
+from factories import SHAPE
 from hypothesis import given
 from hypothesis import strategies as st
-from sqlalchemy import func, select, update
+from keyed import JOB, bearer, device, key
+from sqlalchemy import select, update
 
 from tilewright.service.api.middleware import access
-from tilewright.service.api.middleware.access import Buckets, wanted_scope
-from tilewright.service.api.refusals import TooManyRequestsError
-from tilewright.service.app import create_app
+from tilewright.service.api.middleware.access import wanted_scope
 from tilewright.service.operations.access import keys
-from tilewright.service.operations.caller import Caller as CallerOfKey
 from tilewright.service.operations.caller import Scope
-from tilewright.service.operations.requests import KeyRequest
 from tilewright.service.operations.transaction import transaction
-from tilewright.service.settings import Settings, settings
 from tilewright.service.store import models
 from tilewright.service.store.session import session_scope
-
-JOB = {"kernel": "gemm", "shape": SHAPE, "budget": {"trials": 10}}
-
-
-@pytest.fixture
-def keyed(client, monkeypatch) -> Iterator[Caller]:
-    """An application on the same database that demands keys, asked from another machine."""
-    monkeypatch.setenv("TILEWRIGHT_REQUIRE_KEYS", "true")
-    settings.cache_clear()
-    yield Caller(create_app(), peer=("192.0.2.7", 50000))
-    monkeypatch.delenv("TILEWRIGHT_REQUIRE_KEYS")
-    settings.cache_clear()
-
-
-@pytest.fixture
-def slow_rate(keyed, monkeypatch) -> None:
-    """Two requests at once, four a minute, in applications that are made afterwards."""
-    monkeypatch.setenv("TILEWRIGHT_REQUESTS_PER_MINUTE", "4")
-    settings.cache_clear()
-
-
-def key(name: str = "ci", **of) -> str:
-    with transaction() as session:
-        return keys.create_key(session, KeyRequest(name=name, **of)).token
-
-
-def bearer(token: str) -> dict[str, dict[str, str]]:
-    return {"headers": {"Authorization": f"Bearer {token}"}}
-
-
-def device() -> None:
-    with session_scope() as session:
-        Rows(session).device()
 
 
 def test_nothing_is_answered_without_a_key_but_health_and_the_way_in(keyed):
@@ -67,86 +26,6 @@ def test_nothing_is_answered_without_a_key_but_health_and_the_way_in(keyed):
     assert keyed.get("/health").status_code == 200
     assert keyed.get("/sign-in").status_code == 200
     assert keyed.get("/static/style.css").status_code == 200
-
-
-def test_a_browser_without_a_session_is_led_to_the_sign_in_page(keyed):
-    led = keyed.get("/jobs?state=done", headers={"Accept": "text/html,*/*"})
-    assert (led.status_code, led.headers["location"]) == (303, "/sign-in?next=%2Fjobs%3Fstate%3Ddone")
-
-
-@pytest.mark.parametrize(
-    ("path", "shown"),
-    [
-        ("/jobs?state=done", "/jobs?state=done"),
-        ("//evil.example", "/"),
-        ("https://evil.example", "/"),
-        ("/\\evil", "/"),
-    ],
-)
-def test_the_sign_in_page_leads_only_to_this_server(keyed, path, shown):
-    page = keyed.get("/sign-in", params={"next": path}).text
-    assert f'name="next" value="{shown}"' in page
-    led = keyed.post("/sign-in", data={"key": key(), "next": path})
-    assert (led.status_code, led.headers["location"]) == (303, shown)
-
-
-def test_the_form_signs_in_and_out_without_a_script(keyed):
-    wrong = keyed.post("/sign-in", data={"key": "tw_" + "x" * 40, "next": "/jobs"})
-    assert (wrong.status_code, wrong.headers["location"]) == (303, "/sign-in?next=%2Fjobs&problem=wrong-key")
-    assert "set-cookie" not in wrong.headers
-    assert "This key is not valid" in keyed.get(wrong.headers["location"]).text
-    led = keyed.post("/sign-in", data={"key": f" {key()} ", "next": "/jobs"})
-    session = {"Cookie": led.headers["set-cookie"].split(";")[0]}
-    assert keyed.get("/v1/kernels", headers=session).status_code == 200
-    assert keyed.post("/sign-out", headers=session).headers["location"] == "/sign-in"
-    assert keyed.get("/v1/kernels", headers=session).status_code == 401
-
-
-@pytest.mark.parametrize(
-    ("sent", "status"),
-    [
-        ({"json": {"key": "tw_something"}}, 415),
-        ({"data": {f"f{n}": "x" for n in range(9)}}, 422),
-        ({"data": {"next": "/"}}, 303),
-        ({"data": {"key": "tw_" + "x" * 9000}}, 413),
-        ({"data": {"key": "tw_something"}, "headers": {"Origin": "https://evil.example"}}, 403),
-        ({"data": {"key": "tw_something"}, "headers": {"Sec-Fetch-Site": "cross-site"}}, 403),
-    ],
-)
-def test_a_form_that_no_page_of_ours_sends_gives_no_session(keyed, sent, status):
-    answer = keyed.post("/sign-in", **sent)
-    assert answer.status_code == status
-    assert "set-cookie" not in answer.headers
-
-
-def test_a_browsers_form_comes_with_its_origin(keyed):
-    """Under `no-referrer`, which all other pages have, it would come with `Origin: null`."""
-    assert keyed.get("/sign-in").headers["referrer-policy"] == "same-origin"
-
-
-def test_behind_tls_at_a_public_address_the_cookie_is_secure_and_the_host_allowed(keyed, monkeypatch):
-    monkeypatch.setenv("TILEWRIGHT_PUBLIC_URL", "https://Tiles.example:443/")
-    settings.cache_clear()
-    behind = Caller(create_app(), peer=keyed.peer)
-    proxied = {"Host": "tiles.example", "Origin": "https://tiles.example", "X-Forwarded-For": "203.0.113.9"}
-    led = behind.post("/sign-in", data={"key": key()}, headers=proxied)
-    assert (led.status_code, led.headers["location"]) == (303, "/")
-    assert "Secure" in led.headers["set-cookie"]
-    session = led.headers["set-cookie"].split(";")[0]
-    shown = behind.get("/demand", headers=proxied | {"Cookie": session}).text
-    assert "https://tiles.example/v1/kernels/gemm/best" in shown
-
-
-@pytest.mark.parametrize("url", ["tiles.example", "ftp://tiles.example", "https://tiles.example/sub", "https://a@b.c"])
-def test_a_public_address_that_no_browser_would_name_is_refused(monkeypatch, url):
-    monkeypatch.setenv("TILEWRIGHT_REQUIRE_KEYS", "true")
-    with pytest.raises(ValueError, match="public_url"):
-        Settings(public_url=url)
-
-
-def test_a_public_address_needs_keys():
-    with pytest.raises(ValueError, match="needs TILEWRIGHT_REQUIRE_KEYS"):
-        Settings(public_url="https://tiles.example")
 
 
 @pytest.mark.parametrize("scope", list(Scope))
@@ -204,13 +83,6 @@ def test_a_revoked_key_and_its_sessions_end(keyed, monkeypatch):
     assert keyed.get("/v1/kernels", headers=session_cookie).status_code == 401
     assert keyed.get("/v1/kernels", **bearer(token)).status_code == 401
     assert keyed.request("DELETE", "/v1/keys/guest", **bearer(admin)).status_code == 404
-
-
-def test_a_session_ends_when_its_browser_signs_out(keyed):
-    cookie = {"Cookie": keyed.post("/v1/session", json={"key": key()}).headers["set-cookie"].split(";")[0]}
-    assert keyed.request("DELETE", "/v1/session", headers=cookie).status_code == 204
-    with session_scope() as session:
-        assert session.scalar(select(func.count()).select_from(models.BrowserSession)) == 0
 
 
 @pytest.mark.parametrize("cached", [False, True])
@@ -322,160 +194,6 @@ def test_a_change_is_recorded_with_its_author_and_a_refused_one_is_not(keyed):
     assert tuner not in str(entries)
 
 
-@pytest.mark.usefixtures("slow_rate")
-def test_too_many_requests_wait_as_long_as_they_are_told(keyed):
-    hurried = Caller(create_app(), peer=keyed.peer)
-    of = bearer(key())
-    answers = [hurried.get("/v1/kernels", **of) for _ in range(4)]
-    assert [a.status_code for a in answers] == [200, 200, 429, 429]
-    assert 1 <= int(answers[-1].headers["retry-after"]) <= 15
-
-
-@pytest.mark.parametrize(("path", "most"), [("/v1/session", 1 << 10), ("/sign-in", 1 << 13), ("/health", 1 << 16)])
-def test_a_body_is_small_where_everybody_may_post(keyed, path, most):
-    kind = "application/x-www-form-urlencoded" if path == "/sign-in" else "application/json"
-    for size, is_taken in [(most, True), (most + 1, False)]:
-        body = b'{"a":"' + b"x" * (size - 8) + b'"}'
-        answer = keyed.post(path, content=body, headers={"Content-Type": kind})
-        assert (answer.status_code != 413) is is_taken, answer.text
-
-
-@pytest.mark.usefixtures("slow_rate")
-@pytest.mark.parametrize(
-    ("method", "path", "answers"),
-    [
-        ("POST", "/v1/session", [422, 422, 429]),
-        ("POST", "/sign-in", [415, 415, 429]),
-        ("GET", "/sign-in", [200, 200, 429]),
-        ("GET", "/health", [200, 200, 200]),
-        ("GET", "/static/style.css", [200, 200, 200]),
-    ],
-)
-def test_who_signs_in_without_a_key_is_counted_and_who_looks_for_life_is_not(keyed, method, path, answers):
-    hurried = Caller(create_app(), peer=keyed.peer)
-    body = {"json": {}} if method == "POST" else {}
-    assert [hurried.request(method, path, **body).status_code for _ in answers] == answers
-    assert hurried.get("/v1/kernels", **bearer(key())).status_code == 200, "a key has a rate of its own"
-
-
-@pytest.mark.usefixtures("slow_rate")
-def test_a_long_body_of_one_without_a_key_counts_as_many_requests(keyed, monkeypatch):
-    monkeypatch.setenv("TILEWRIGHT_OPEN_READS", "true")
-    monkeypatch.setenv("TILEWRIGHT_REQUESTS_PER_MINUTE", "20")  # ten at once
-    settings.cache_clear()
-    reader = Caller(create_app(), peer=keyed.peer)
-    long = {"content": b'{"shapes": [' + b" " * 6000 + b"]}", "headers": {"Content-Type": "application/json"}}
-    answers = [reader.post("/v1/kernels/gemm/best:batch", **long).status_code for _ in range(2)]
-    assert answers == [422, 429], "five and one, and of the four that are left one"
-    large = {**long, "content": b" " * ((1 << 16) + 1)}
-    assert Caller(create_app(), peer=keyed.peer).post("/v1/kernels/gemm/best:batch", **large).status_code == 413
-    with_key = large["headers"] | bearer(key())["headers"]
-    answer = reader.post("/v1/kernels/gemm/best:batch", content=b'{"shapes": []}' + b" " * (1 << 17), headers=with_key)
-    assert answer.status_code == 422, "a key may send what the settings allow"
-
-
-def guess(keyed, count=20):
-    return [keyed.get("/v1/kernels", **bearer(f"tw_guess-{n}")).status_code for n in range(count)]
-
-
-def test_who_guesses_tokens_has_to_wait_and_keeps_no_good_key_out(keyed):
-    found = guess(keyed)
-    assert (found[0], found[-1]) == (401, 429)
-    assert keyed.get("/v1/kernels", **bearer(key())).status_code == 200, "behind a proxy all have one address"
-    assert guess(keyed, 1) == [429]
-
-
-def test_wrong_tokens_at_the_sign_in_count_like_others(keyed):
-    found = [keyed.post("/v1/session", json={"key": f"tw_guess-{n}"}) for n in range(20)]
-    assert (found[0].status_code, found[-1].status_code) == (401, 429)
-    assert int(found[-1].headers["retry-after"]) >= 1
-    assert guess(keyed, 1) == [429]
-    assert keyed.post("/v1/session", json={"key": key()}).status_code == 204
-
-
-def test_of_a_flood_of_guesses_few_are_looked_up_at_a_time(keyed, monkeypatch):
-    looking, most = [], []
-
-    def look(token, *, is_key):
-        looking.append(token)
-        most.append(len(looking))
-        time.sleep(0.002)  # as long as a look-up takes
-        looking.remove(token)
-
-    monkeypatch.setattr(access, "_look_up", look)
-    lock = access.AccessControl(clock=lambda: 0.0)
-
-    async def flood(count):
-        seen = await asyncio.gather(
-            *[lock._owner(f"{n}", "here", is_key=True) for n in range(count)], return_exceptions=True
-        )
-        return [type(error) for error in seen]
-
-    asyncio.run(flood(access.WRONG_PER_MINUTE))
-    most.clear()
-    assert set(asyncio.run(flood(40))) == {TooManyRequestsError}
-    assert (max(most), len(most)) == (access.GUESSES_AT_ONCE, 40)
-
-
-@pytest.mark.parametrize(
-    ("method", "path", "body"),
-    [
-        ("DELETE", "/v1/keys/guest", None),
-        ("POST", "/v1/keys/guest/rotate", {"grace_s": 0}),
-        ("DELETE", "/v1/session", None),
-    ],
-)
-def test_what_ended_here_is_not_believed_here_any_more(keyed, method, path, body):
-    token, admin = key("guest"), key("boss", scope=Scope.ADMIN)
-    if path == "/v1/session":
-        cookie = keyed.post("/v1/session", json={"key": token}).headers["set-cookie"].split(";")[0]
-        guest = {"headers": {"Cookie": cookie}}
-        ends = guest
-    else:
-        guest, ends = bearer(token), bearer(admin)
-    assert keyed.get("/v1/kernels", **guest).status_code == 200
-    assert keyed.request(method, path, **ends, **({"json": body} if body else {})).status_code < 300
-    assert keyed.get("/v1/kernels", **guest).status_code == 401
-
-
-def test_a_token_that_was_being_looked_up_when_it_was_revoked_is_not_believed(keyed, monkeypatch):
-    looked_up = []
-
-    def look(token, *, is_key):
-        looked_up.append(token)
-        lock.forget()  # in the middle of it
-        return keys.TokenOwner(CallerOfKey("key ci", Scope.READ), None)
-
-    monkeypatch.setattr(access, "_look_up", look)
-    lock = access.AccessControl(clock=lambda: 0.0)
-    for _ in range(2):
-        asyncio.run(lock._owner("token", "here", is_key=True))
-    assert len(looked_up) == 2
-
-
-@pytest.mark.parametrize(("ends_in_s", "lookups"), [(-1, 2), (3600, 1)])
-def test_a_token_is_looked_up_again_once_its_end_has_come(keyed, monkeypatch, ends_in_s, lookups):
-    looked_up = []
-
-    def look(token, *, is_key):
-        looked_up.append(token)
-        return keys.TokenOwner(CallerOfKey("key ci", Scope.READ), datetime.now(UTC) + timedelta(seconds=ends_in_s))
-
-    monkeypatch.setattr(access, "_look_up", look)
-    lock = access.AccessControl(clock=lambda: 0.0)
-    for _ in range(2):
-        asyncio.run(lock._owner("token", "here", is_key=True))
-    assert len(looked_up) == lookups
-
-
-def test_signing_out_without_a_session_has_nobody_looked_up_again(keyed, monkeypatch):
-    of = bearer(key())
-    assert keyed.get("/v1/kernels", **of).status_code == 200
-    keyed.request("DELETE", "/v1/session", headers={"Cookie": f"{access.COOKIE}=tw_nobody"})
-    monkeypatch.setattr(access, "_look_up", None)
-    assert keyed.get("/v1/kernels", **of).status_code == 200
-
-
 @given(
     method=st.sampled_from(["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"]),
     path=st.sampled_from(
@@ -488,26 +206,6 @@ def test_only_an_admin_touches_keys_and_only_safe_methods_are_reads(method, path
         assert wanted is Scope.ADMIN
     elif wanted is Scope.READ:
         assert method in {"GET", "HEAD"} or path.endswith(":batch")
-
-
-@given(st.lists(st.floats(0, 5), min_size=1, max_size=60), st.floats(1, 600))
-def test_no_caller_gets_more_than_its_rate_and_its_burst(gaps, per_minute):
-    now = 0.0
-    buckets = Buckets(per_minute, clock=lambda: now)
-    allowed = 0
-    for gap in gaps:
-        now += gap
-        allowed += buckets.wait_s("one") == 0
-    assert allowed <= max(1.0, per_minute / 2) + sum(gaps) * per_minute / 60 + 1e-6
-
-
-def test_waiting_as_long_as_told_is_enough():
-    now = 0.0
-    buckets = Buckets(2, clock=lambda: now)
-    while (wait_s := buckets.wait_s("one")) == 0:
-        pass
-    now += wait_s
-    assert buckets.wait_s("one") == 0
 
 
 @pytest.mark.parametrize(("scope", "counted"), [("read", 1), ("tune", 3)])

@@ -58,6 +58,7 @@ def test_a_key_has_one_rate_and_one_end_in_all_processes(two, fleet):
     assert {ask(url, ci).status_code for _ in range(MANY)} == {401, 429}  # fifteen wrong ones are counted together
 
 
+@pytest.mark.exhaustive
 def test_metrics_are_those_of_all_processes(two, fleet):
     url, _ = two
     token = key(fleet, "ci")
@@ -76,6 +77,7 @@ def test_metrics_are_those_of_all_processes(two, fleet):
         assert told["process_resident_memory_bytes", None] > 100 << 20  # of both
 
 
+@pytest.mark.faults
 def test_a_killed_process_is_replaced_and_the_other_answers_meanwhile(two, fleet):
     url, parent = two
     first, second = children_of(parent)
@@ -85,6 +87,7 @@ def test_a_killed_process_is_replaced_and_the_other_answers_meanwhile(two, fleet
     assert second in fleet.until(lambda: len(now := children_of(parent)) == 2 and now)
 
 
+@pytest.mark.faults
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
 def test_all_processes_end_with_the_one_that_keeps_them(two, fleet, how):
     _, parent = two
@@ -95,6 +98,7 @@ def test_all_processes_end_with_the_one_that_keeps_them(two, fleet, how):
     fleet.apis.clear()
 
 
+@pytest.mark.exhaustive
 def test_a_second_service_on_the_address_is_refused(two, fleet):
     url, _ = two
     again = fleet.start_api(int(url.rpartition(":")[2]), TILEWRIGHT_API_PROCESSES="2")

@@ -13,6 +13,7 @@ from contextlib import ExitStack, suppress
 
 import pytest
 import uvicorn
+from waiting import PATIENCE_S
 
 from tilewright.service.api.server import wire
 from tilewright.service.api.server.wire_httptools import HttptoolsConnection
@@ -56,13 +57,13 @@ def connect(request: pytest.FixtureRequest) -> Iterator[Connect]:
     with ExitStack() as opened:
 
         def connect(sent: bytes) -> socket.socket:
-            made = opened.enter_context(socket.create_connection(listener.getsockname(), timeout=20))
+            made = opened.enter_context(socket.create_connection(listener.getsockname(), timeout=PATIENCE_S))
             made.sendall(sent)
             return made
 
         yield connect
         server.should_exit = True
-    thread.join(10)
+    thread.join(PATIENCE_S)
     listener.close()
     assert not thread.is_alive()
 
@@ -100,10 +101,10 @@ def test_a_request_that_can_be_read_in_two_ways_is_refused_and_the_connection_cl
 def test_the_same_byte_by_byte(connect):
     connection = connect(b"")
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    for byte in b"GET / HTTP/1.1\r\nHost: a\nX: b":
-        connection.sendall(bytes([byte]))
-    connection.sendall(b"\r\n\r\n")
-    assert answers(connection) == [400]
+    with suppress(BrokenPipeError, ConnectionResetError):  # it may refuse, and close, before the last byte is sent
+        for byte in b"GET / HTTP/1.1\r\nHost: a\nX: b\r\n\r\n":
+            connection.sendall(bytes([byte]))
+    assert answers(connection) in ([400], [])  # a reset for what came after the refusal may overtake it
 
 
 def test_bodies_may_hold_any_bytes_and_requests_follow_each_other(connect):
@@ -122,6 +123,7 @@ def test_half_a_head_is_not_waited_for(connect, monkeypatch):
 def test_a_head_that_comes_byte_by_byte_has_no_more_time(connect, monkeypatch):
     monkeypatch.setattr(wire, "HEAD_S", 0.5)
     connection = connect(GET + b"GET / HTTP/1.1\r\nX: ")
+    assert connection.recv(1 << 16).startswith(b"HTTP/1.1 200")  # a kept connection, not a new one
     statuses: list[int] = []
     reading = threading.Thread(target=lambda: statuses.extend(answers(connection)))
     reading.start()
@@ -131,9 +133,9 @@ def test_a_head_that_comes_byte_by_byte_has_no_more_time(connect, monkeypatch):
         except OSError:
             break
         reading.join(0.05)
-    reading.join(20)
-    assert statuses[0] == 200  # a kept connection, not a new one
-    assert statuses[1:] in ([408], [])  # or a reset came before the word was read
+    reading.join(PATIENCE_S)
+    assert not reading.is_alive()
+    assert statuses in ([408], [])  # or a reset came before the word was read
 
 
 def test_a_body_that_nobody_reads_is_not_waited_for_either(connect, monkeypatch):
@@ -148,7 +150,7 @@ def test_an_answer_that_is_not_read_ends(connect, monkeypatch):
     monkeypatch.setattr(wire, "UNREAD_S", 0.3)
     gone.clear()
     connection = connect(b"GET /large HTTP/1.1\r\nHost: a\r\n\r\n")
-    assert gone.wait(20)
+    assert gone.wait(PATIENCE_S)
     received = 0
     with suppress(ConnectionResetError):
         while part := connection.recv(1 << 20):

@@ -12,7 +12,7 @@ from sqlalchemy.orm import joinedload
 
 from tilewright.kernels.space import Configuration
 from tilewright.service.operations import registry
-from tilewright.service.operations.best.priors import FEWEST_TRIALS, OTHER_MODEL, distance, priors, winners
+from tilewright.service.operations.best.priors import FEWEST_TRIALS, OTHER_MODEL, distance, guess, priors, winners
 from tilewright.service.store import models
 
 SHAPE = {"m": 1024, "n": 1024, "k": 1024}
@@ -163,3 +163,12 @@ def test_what_was_tuned_when_the_kernel_had_other_axes_teaches_nothing(rows, sha
     rows.session.flush()
     assert found(rows, mine) == []
     assert starts(rows, mine) == []
+
+
+@pytest.mark.usefixtures("shipped_records")
+def test_a_first_job_begins_with_what_shipped_records_predict(rows):
+    device = rows.device()
+    kernel = registry.catalogue().get("gemm")
+    guessed = guess(rows.session, kernel, kernel.problem(SHAPE), device.uuid, None)
+    assert guessed is not None
+    assert guessed.variant == "tiled"

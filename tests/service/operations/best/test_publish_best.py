@@ -49,6 +49,15 @@ def current(session) -> models.BestConfiguration | None:
     ).one_or_none()
 
 
+def test_a_kernel_that_does_not_count_its_operations_has_a_time_and_no_share_of_the_roof(session, take):
+    desk = take()
+    desk.context = replace(desk.context, kernel=replace(desk.context.kernel, flops=lambda _problem: None))
+    desk.record(0, measured(1.0, bound_ratio=0.25))
+    best = publish(session, desk, result(finalist(desk.configurations[0], 0.5)))
+    assert (best.time_ms, best.gflops, best.roof_ratio) == (0.5, None, None)
+    assert best.gb_per_s == pytest.approx(4 * (64 * 80 + 80 * 48 + 64 * 48) / 0.5e6, rel=0.5)
+
+
 def test_the_settled_winner_is_published_with_the_times_of_the_finals(session, desk):
     library = LibraryTime("cuBLAS", 0.6, (0.59, 0.61), faster=True)
     winner, second = finalist(desk.configurations[0], 0.9), finalist(desk.configurations[1], 0.91, ties=True)

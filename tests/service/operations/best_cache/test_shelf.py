@@ -20,7 +20,7 @@ from tilewright.service.operations.staleness.standing import Source, StandingFac
 
 GEMM = catalogue().get("gemm")
 MODEL = Model(1, "gpu", Limits(compute_capability=(9, 0), multiprocessors=132, memory_bytes=10**11))
-CONFIGURATION = GEMM.space(GEMM.problem(GEMM.example_shape), MODEL.limits).defaults()[0]
+CONFIGURATION = GEMM.space(GEMM.problem(GEMM.example_shape), MODEL.limits, only=["tiled"]).defaults()[0]
 SOURCE = Source(CONFIGURATION.variant, GEMM.source_hash(CONFIGURATION.variant))
 ENVIRONMENT = EnvironmentAnswer(**dict.fromkeys(EnvironmentAnswer.model_fields, "x") | {"origin": None})
 VERIFIED = datetime(2026, 11, 20, tzinfo=UTC)

@@ -7,6 +7,7 @@ import threading
 import uuid
 
 import pytest
+from waiting import PATIENCE_S
 
 from tilewright.service.errors import DeviceUnavailableError, NoAnswerError
 from tilewright.service.operations.digits import post as digit_post
@@ -63,7 +64,7 @@ def device(configured):
 
     thread = threading.Thread(target=serve)
     thread.start()
-    listening.wait(10)
+    assert listening.wait(PATIENCE_S)
     yield name, replies
     stop.set()
     thread.join()

@@ -6,8 +6,10 @@ import json
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
+import emptying
 import pytest
 from sqlalchemy import Engine, create_engine, text
 from sqlalchemy.engine import make_url
@@ -18,7 +20,6 @@ from tilewright.service.operations.exchange import export as exchange_export
 from tilewright.service.operations.exchange.export import ExportSelection
 from tilewright.service.operations.transaction import transaction
 from tilewright.service.store import session as store_session
-from tilewright.service.store.models import Base
 from tilewright.service.store.session import sqlalchemy_url
 
 
@@ -39,12 +40,6 @@ def exchange_engine(exchange_database: str) -> Iterator[Engine]:
     engine.dispose()
 
 
-def _empty(engine: Engine) -> None:
-    with engine.begin() as connection:
-        for table in reversed(Base.metadata.sorted_tables):
-            connection.execute(table.delete())
-
-
 def _measure() -> Results:
     with transaction() as session:
         results = Results(session)
@@ -58,26 +53,26 @@ def _export(**wanted: Any) -> str:
 
 
 @contextmanager
-def _at(url: str, engine: Engine) -> Iterator[None]:
+def _at(url: str, empty: Callable[[], None]) -> Iterator[None]:
     """`transaction()` goes there, and the database is empty afterwards."""
     store_session.configure(url)
     try:
         yield
     finally:
         store_session.configure(None)
-        _empty(engine)
+        empty()
 
 
 @pytest.fixture
-def database(exchange_database: str, exchange_engine: Engine) -> Iterator[str]:
+def database(exchange_database: str, empty: Callable[[], None]) -> Iterator[str]:
     """An empty database that `transaction()` goes to."""
-    with _at(exchange_database, exchange_engine):
+    with _at(exchange_database, empty):
         yield exchange_database
 
 
-@pytest.fixture
-def empty(exchange_engine: Engine) -> Callable[[], None]:
-    return lambda: _empty(exchange_engine)
+@pytest.fixture(scope="session")
+def empty(exchange_engine: Engine, registered_kernels: object) -> Callable[[], None]:
+    return partial(emptying.empty, exchange_engine, registered_kernels)
 
 
 @pytest.fixture
@@ -93,9 +88,9 @@ def measured(database: str) -> Results:
 
 
 @pytest.fixture(scope="session")
-def exported(exchange_database: str, exchange_engine: Engine) -> str:
+def exported(exchange_database: str, empty: Callable[[], None]) -> str:
     """What another installation exported, with all trials: made once, which takes a fifth of a second."""
-    with _at(exchange_database, exchange_engine):
+    with _at(exchange_database, empty):
         _measure()
         return _export(trials=True)
 

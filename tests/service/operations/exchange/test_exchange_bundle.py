@@ -26,7 +26,7 @@ from tilewright.service.operations.exchange.import_document import import_docume
 from tilewright.service.operations.exchange.incoming import ImportOptions
 from tilewright.service.operations.registry import catalogue
 from tilewright.service.operations.transaction import transaction
-from tilewright.tuner.runtime.bundle import Bundle
+from tilewright.tuner.runtime.bundles.bundle import Bundle
 from tilewright.tuner.runtime.choice import TargetDevice
 
 
@@ -59,18 +59,43 @@ def test_a_result_says_all_that_a_launch_needs(measured):
 
 def test_a_result_of_several_launches_says_all_of_them_in_order(database):
     shape = {"m": 64, "n": 48, "k": 800}
-    values = {"BLOCKS": 132, "TILE_N": 64, "CLUSTER": 1, "PROMOTE_K": 64, "GROUP_M": 8}
-    configuration = Configuration.of("tensor3xfp16_sm90", values)
+    kernel = catalogue().get("gemm")
+    variant, problem = kernel.variant("tensor3xfp16_sm90"), kernel.problem(shape)
+    defaults = {parameter.name: parameter.default for parameter in variant.parameters}
+    configuration = Configuration.of(variant.name, defaults | {"TILE_M": 64, "TILE_N": 64, "PROMOTE_K": 64})
     with transaction() as session:
         Results(session).tune(shape, best=configuration)
     (result,) = json.loads(made())["results"]
-    kernel = catalogue().get("gemm")
-    variant, problem = kernel.variant(configuration.variant), kernel.problem(shape)
     *ahead, (_, last) = variant.launches("gemm", configuration.values, problem)
     assert [one["entry"] for one in result["before"]] == ["gemm_survey", "gemm_pack"]
     assert [one["grid"] for one in result["before"]] == [list(launch.grid) for _, launch in ahead]
     assert result["launch"]["grid"] == list(last.grid)
     assert result["workspace_bytes"] == variant.workspace_bytes(configuration.values, problem) > 0
+
+
+def test_a_result_says_which_tensor_maps_its_kernel_takes(database):
+    shape = {"m": 2048, "n": 4096, "k": 512}
+    configuration = catalogue().get("gemm").variant("tensor_half_sm90").space().default()
+    with transaction() as session:
+        Results(session).tune(shape, best=configuration, dtype="bfloat16")
+        Results(session).tune(shape)
+    half, single = sorted(json.loads(made())["results"], key=lambda result: result["dtype"])
+    assert half["tensor_maps"][2] == {"tensor": "C", "box": [1, 16, 64], "swizzle_bytes": 128}
+    assert single["tensor_maps"] == []
+
+
+def test_batches_and_views_are_exported_bundled_and_found_by_the_launcher(database, export, tmp_path):
+    gemm, view = catalogue().get("gemm"), {**SHAPE, "batch": 6, "lda": 96, "stride_b": 0}
+    with transaction() as session:
+        Results(session).tune(view, best_ms=0.25)
+        Results(session).tune(SHAPE, best_ms=0.5)
+    assert {study["problem"]["shape"].get("batch") for study in export()["studies"]} == {None, 6}
+    write_bundles(tmp_path / "bundles", {MODEL.slug: made()}, None)
+    taken, place = Bundle.open(tmp_path / "bundles", None), TargetDevice(MODEL.slug, LIMITS)
+    found = taken.find(gemm, gemm.problem(view), place)
+    assert found is not None
+    assert found.time_ms == 0.25
+    assert taken.find(gemm, gemm.problem({**view, "lda": 100}), place) is None
 
 
 def test_the_text_of_a_source_is_what_its_hash_says(measured):

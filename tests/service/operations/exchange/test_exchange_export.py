@@ -36,6 +36,7 @@ def test_a_document_holds_problem_device_environment_and_figures(measured, expor
             "l2": "warm",
             "warm_ms": 0.5,
             "registers": 32,
+            "pack_ms": 0.012,
             "bound_ratio": 0.25,
             "compile_ms": 100.0,
         }

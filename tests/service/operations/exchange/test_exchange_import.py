@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import copy
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from sqlalchemy import func, select, update
 from tuned_results import ENVIRONMENT, MODEL, SHAPE, Results
 
+from tilewright.kernels.own import limits_of
 from tilewright.service.errors import ConflictError, InvalidRequestError
 from tilewright.service.operations.answers import Match
+from tilewright.service.operations.best.answer import BestQuery
 from tilewright.service.operations.best.find import find_best
 from tilewright.service.operations.best.results import results
 from tilewright.service.operations.best.retractions import retract
@@ -24,6 +27,7 @@ from tilewright.service.operations.exchange import (
 from tilewright.service.operations.exchange import (
     write as exchange_write,
 )
+from tilewright.service.operations.exchange.checks import ImportContext, figures
 from tilewright.service.operations.exchange.import_document import import_document
 from tilewright.service.operations.exchange.incoming import ImportOptions
 from tilewright.service.operations.exchange.report import ImportAnswer, Reason
@@ -31,6 +35,7 @@ from tilewright.service.operations.registry import catalogue
 from tilewright.service.operations.transaction import transaction
 from tilewright.service.store import models
 from tilewright.service.store.models import Base
+from tilewright.tuner.devices.device import DeviceModel
 
 LAB = ImportOptions(origin="lab-7")
 
@@ -60,7 +65,7 @@ def test_an_import_serves_what_was_exported_with_its_figures_and_its_origin(docu
     assert (answer.format, answer.studies, answer.trials, answer.best) == ("tilewright/1", 2, 10, 2)
     assert (answer.skipped, answer.rows) == (0, [])
     found = best()
-    assert (found.match, found.time_ms, found.bound_ratio) == (Match.EXACT, 0.5, 0.25)
+    assert (found.match, found.time_ms, found.pack_ms, found.bound_ratio) == (Match.EXACT, 0.5, 0.012, 0.25)
     assert found.environment.origin == "lab-7"
     assert found.environment.driver == ENVIRONMENT.driver
     assert (found.library.time_ms, found.library.faster) == (pytest.approx(0.55), False)
@@ -199,12 +204,13 @@ def test_what_was_superseded_before_it_was_retracted_does_not_come_back_either(d
 
 
 def test_an_import_that_takes_nothing_over_leaves_nothing(document):
+    before = rows()
     for study in document["studies"]:
         for trial in study["trials"]:
             trial["source_hash"] = "0" * 64
     answer = take(document)
     assert (answer.studies, answer.reasons) == (0, {Reason.UNKNOWN_SOURCE: 10})
-    assert rows() == {}
+    assert rows() == before
 
 
 def change(document, place, **of):
@@ -215,7 +221,7 @@ def change(document, place, **of):
     ("spoil", "reason", "pointer"),
     [
         (lambda d: d["studies"][0]["problem"].update(kernel="nosuch"), Reason.UNKNOWN_KERNEL, "/studies/0"),
-        (lambda d: d["studies"][0]["problem"].update(dtype="float16"), Reason.INVALID_PROBLEM, "/studies/0"),
+        (lambda d: d["studies"][0]["problem"].update(dtype="int8"), Reason.INVALID_PROBLEM, "/studies/0"),
         (lambda d: d["studies"][0]["problem"]["shape"].update(m=0), Reason.INVALID_PROBLEM, "/studies/0"),
         (lambda d: d["studies"][0].update(device_model="nosuch"), Reason.UNKNOWN_DEVICE_MODEL, "/studies/0"),
         (lambda d: change(d, 0, variant="nosuch"), Reason.UNKNOWN_VARIANT, "/studies/0/trials/0"),
@@ -360,3 +366,18 @@ def test_a_time_far_from_all_others_of_its_study_was_not_measured(document, leas
     answer = take(document)
     assert ("/studies/0/trials/0" in pointers(answer, Reason.IMPOSSIBLE_TIME)) is not taken
     assert (best().time_ms == least_ms) is taken
+
+
+def test_a_result_without_an_error_is_verified_only_where_the_kernel_checks_it_itself():
+    gemm = catalogue().get("gemm")
+    problem = gemm.problem({"m": 8, "n": 8, "k": 8})
+    model = DeviceModel("gpu", "GPU", "cuda", limits_of((9, 0)), 1 << 20, {}, None)
+
+    def place(kernel):
+        return ImportContext(BestQuery(kernel, problem, "gpu", model.limits), model, ())
+
+    assert [place(gemm).is_proven(ratio) for ratio in (0.5, 2.5, None)] == [True, False, False]
+    checked = replace(gemm, check=lambda _outputs, _reference: None, flops=lambda _problem: None)
+    assert [place(checked).is_proven(ratio) for ratio in (2.5, None)] == [False, True]
+    assert place(checked).impossible(1.0) is None
+    assert figures(place(checked), 1.0)["gflops"] is None

@@ -41,11 +41,12 @@ class Results:
         best_ms: float = 0.5,
         bound_ratio: float | None = 0.25,
         best: Configuration | None = None,
+        dtype: str = "float32",
     ):
         """A study with three measured trials, of `tiled` or the first of them `best`, two failed ones, and its best."""
         device = self.device()
         kernel = registry.catalogue().get("gemm")
-        problem = registry.problem_row(self.session, kernel.problem(shape))
+        problem = registry.problem_row(self.session, kernel.problem(shape, dtype))
         study = models.Study(
             problem_id=problem.id,
             device_model_id=device.model_id,
@@ -115,6 +116,7 @@ class Results:
                 warm_samples_ms=samples,
                 bound_ratio=None if time_ms is None else 0.25,
                 compile_ms=100.0,
+                pack_ms=None if time_ms is None else 0.012,
                 registers=32,
             )
         )

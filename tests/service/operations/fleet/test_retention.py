@@ -13,8 +13,8 @@ from test_retractions import finalist, publish
 from tilewright.service.operations.exchange.foreign_export import export_t4
 from tilewright.service.operations.fleet import retention
 from tilewright.service.operations.fleet.retention import Prunable, Pruned, prunable, prune_samples
+from tilewright.service.operations.studies.evidence import evidence
 from tilewright.service.operations.studies.rows import prior_trials
-from tilewright.service.operations.studies.studies import trial
 from tilewright.service.operations.studies.trial_times import ranking_interval
 from tilewright.service.settings import settings
 from tilewright.service.store import models
@@ -76,8 +76,8 @@ def test_what_was_made_of_the_samples_stays(session, tuned):
 def test_a_trial_and_a_file_say_that_samples_were_pruned(session, tuned, monkeypatch):
     prune_samples(session, DAY)
     session.expire_all()
-    assert trial(session, tuned.study.id, 2)[0].samples_pruned_at is not None
-    assert trial(session, tuned.study.id, 0)[0].samples_pruned_at is None
+    assert evidence(session, tuned.study.id, 2).trial.samples_pruned_at is not None
+    assert evidence(session, tuned.study.id, 0).trial.samples_pruned_at is None
     document = "".join(_exported(session, tuned.study.id, monkeypatch))
     assert '"samples_pruned":2' in document
     assert '"runtimes":[5.2]' in document

@@ -31,7 +31,7 @@ def test_a_trial_comes_back_as_it_was_recorded(session, take):
         Outcome.MEASURED,
         warm=Timing(0.5, 0.01, (0.49, 0.5, 0.52), "warm"),
         cold=Timing(0.7, 0.02, (0.7,), "cold"),
-        resources=Resources(40, 1024, 0, 0.5),
+        resources=Resources(40, 1024, 0, 0.5, 0.012),
         bound_ratio=0.1,
         compile_ms=12.0,
         clock_mhz=1980,
@@ -44,7 +44,7 @@ def test_a_trial_comes_back_as_it_was_recorded(session, take):
     (answer,) = trials(session, job_id=desk.job_id).items
     work = 2 * 64 * 48 * 80
     assert answer.gflops == pytest.approx(work / 0.5e-3 / 1e9, rel=0.05)
-    assert (answer.outcome, answer.spread_ms, answer.cold_ms) == ("measured", 0.01, 0.7)
+    assert (answer.outcome, answer.spread_ms, answer.cold_ms, answer.pack_ms) == ("measured", 0.01, 0.7, 0.012)
 
 
 def test_numbers_are_leased_in_order_by_all_jobs_of_a_study(session, take):

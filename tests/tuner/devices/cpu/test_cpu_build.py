@@ -4,6 +4,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from contracts.row_sum import PROBLEM, ROW_SUM, configuration
 from tilewright.tuner.devices.cpu import build as cpu_build
 from tilewright.tuner.devices.cpu import compile as cpu_compile
 from tilewright.tuner.devices.cpu import scratch as cpu_scratch
+from tilewright.tuner.devices.cpu.build import HostBuilder
 from tilewright.tuner.devices.cpu.compile import MODES, find_compiler, translation_unit
 from tilewright.tuner.devices.cpu.device import CpuDevice
 from tilewright.tuner.errors import NoCompilerError, OutOfMemoryError
@@ -68,7 +70,7 @@ def test_what_a_killed_process_was_making_goes_when_nobody_can_be_making_it_any_
 
 
 def test_other_flags_make_other_programs(tmp_path, monkeypatch):
-    builder = cpu_build.HostBuilder(find_compiler(), tmp_path)
+    builder = HostBuilder(find_compiler(), tmp_path)
     before, _ = builder.program(ROW_SUM, PROBLEM, configuration("good"))
     monkeypatch.setitem(MODES, "fast", ("-O2",))
     after, took_ms = builder.program(ROW_SUM, PROBLEM, configuration("good"))
@@ -129,10 +131,36 @@ def test_cxx_goes_first(monkeypatch):
 
 def test_a_source_keeps_its_line_numbers():
     compiler = find_compiler()
-    text = translation_unit(compiler, "row_sum", "a\n#pragma unroll\nb\n#pragma unroll 4\n", {"REAL": "float"}, "x.cu")
+    text = translation_unit(
+        compiler, ["row_sum"], "a\n#pragma unroll\nb\n#pragma unroll 4\n", {"REAL": "float"}, "x.cu"
+    )
     assert text.split('#line 1 "x.cu"\n')[1].count("\n") == 6
     if compiler.name == "g++":
         assert "#pragma GCC unroll 4\n" in text
+
+
+MATHEMATICS = """
+template <class T, class U> struct is_same { static constexpr bool value = false; };
+template <class T> struct is_same<T, T> { static constexpr bool value = true; };
+#define IS(type, expression) static_assert(is_same<type, decltype(expression)>::value, #expression)
+extern "C" __global__ void row_sum(float f, double d, int i, long long l, unsigned u, bool* out) {
+  IS(float, exp(f)); IS(double, exp(d)); IS(double, exp(i)); IS(double, sqrt(u)); IS(float, tanh(f)); IS(float, erf(f));
+  IS(float, pow(f, f)); IS(double, pow(f, 2)); IS(double, fmax(d, f)); IS(float, fmin(f, 0.0f)); IS(double, fmin(0, d));
+  IS(int, abs(i)); IS(float, abs(f)); IS(double, abs(d)); IS(long long, abs(l)); IS(float, ldexp(f, 2));
+  IS(float, fma(f, f, f)); IS(double, fma(d, d, d)); IS(float, frexp(f, &i)); IS(bool, isnan(f)); IS(bool, isfinite(i));
+  IS(long, lround(f));
+  out[0] = isnan(f) && isinf(d) && signbit(d);
+}
+"""
+
+
+def test_functions_of_c_s_mathematics_are_overloaded_as_in_cuda(tmp_path):
+    builder = HostBuilder(find_compiler(), tmp_path / "cache")
+    kernel = replace(ROW_SUM, folder=tmp_path)
+    headers = "" if find_compiler().name == "ziglang" else "#include <cmath>\n#include <math.h>\n#include <vector>\n"
+    for before in {"", headers}:
+        (tmp_path / "good.cu").write_text(before + MATHEMATICS)
+        builder.program(kernel, PROBLEM, configuration("good"))
 
 
 def test_arrays_that_find_no_room_are_refused(monkeypatch):

@@ -319,6 +319,8 @@ def test_compiled_configurations_are_told_from_those_under_way(tmp_path, copy_so
     device = IsolatedDevice(Opener(tmp_path, kind="cuda"), finder=make_kernel, deadlines=QUICK, pool=CompilePool(1))
     bench = device.bench(kernel, PROBLEM, seed=1)
     assert bench.compilers == 1
+    device.pool.places_elsewhere = 4
+    assert bench.compilers == 5
     asked = [configuration("well"), configuration("wrong")]
     bench.compile_ahead(asked)
     assert bench.ready(asked, wait=True)[0] in asked

@@ -1,0 +1,52 @@
+"""Pages of tables on measurements that were really made: for everybody, on any window, and light."""
+
+import pytest
+from accessible import serious
+
+pytestmark = pytest.mark.browser
+
+MOST_BYTES = 1_000_000
+"""Of a page with everything that it loads, as it crosses the network."""
+
+WEIGHT = """
+performance.getEntriesByType("resource").reduce((sum, entry) => sum + entry.transferSize, 0)
+    + performance.getEntriesByType("navigation")[0].transferSize
+"""
+LOADED_FILES = """
+performance.getEntriesByType("resource")
+    .filter(({ name, transferSize }) => name.includes("/static/") && transferSize > 0).map(({ name }) => name)
+"""
+COMPARED = "/compare?kernel=gemm&a=nvidia-h200&a_at=2026-11-21T18%3A59&b=nvidia-h200"
+HISTORY = "/history?kernel=gemm&shape=m%3D4096,n%3D4096,k%3D4096"
+ASKED = "/ask?kernel=gemm&device_model=nvidia-h200&shape=m%3D3900,n%3D4000,k%3D64"
+PAGES = (COMPARED, COMPARED + "&show=all", HISTORY, ASKED, "/jobs?sort=-gain", "/jobs?search=nothing", "/nowhere")
+PAGES += ("/results?sort=time", "/results?select=TILE_M", "/kernels", "/attention?sort=problem", "/fleet")
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_tables_are_accessible_in_both_schemes_and_fit_the_window(visit, path):
+    tab = visit("/kernels")
+    tab.expected |= {404, 422}
+    tab.goto(path)
+    assert serious(tab) == []
+    tab.emulate_media(color_scheme="dark")
+    assert serious(tab) == []
+    for width in (390, 1024, 1440):
+        tab.set_viewport_size({"width": width, "height": 900})
+        tab.wait_for_function(f"document.documentElement.scrollWidth <= {width}")
+
+
+def test_no_page_is_heavy(visit, site):
+    heaviest = ("/", "/results", "/device-models/nvidia-h200", f"/studies/{site.imported}", "/fleet", COMPARED, HISTORY)
+    for path in heaviest:
+        tab = visit(path)  # each with nothing kept from before
+        assert tab.evaluate(WEIGHT) < MOST_BYTES, path
+
+
+def test_a_second_page_loads_no_static_file_again(visit):
+    tab = visit(HISTORY)
+    first = set(tab.evaluate(LOADED_FILES))
+    assert len(first) > 2
+    tab.goto(f"{HISTORY}&sort=time")
+    # The icon comes when a page is there, or not before the next one.
+    assert {name for name in tab.evaluate(LOADED_FILES) if "/icon." not in name or name in first} == set()

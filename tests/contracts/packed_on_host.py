@@ -1,0 +1,206 @@
+"""tensor_fp16_sm90.cu on the host, Hopper's instructions emulated: launches in order on memory of NumPy's."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from contracts.hopper_on_host import MBARRIER, SHARED_MEMORY, WARPGROUP
+from contracts.register_on_host import GLOBAL_MEMORY, beside
+
+from tilewright.kernels.kernel import Kernel, Scalar
+from tilewright.kernels.problem import Problem
+from tilewright.kernels.space import Configuration
+from tilewright.tuner.devices.cpu.build import LIBRARY, HostBuilder, default_cache
+from tilewright.tuner.devices.cpu.compile import find_compiler
+
+_INCLUDE = Path(__file__).parents[2] / "kernels" / "include"
+
+CLUSTER = r"""
+#pragma once
+#include "common/real.cuh"
+#define __cluster_dims__(...)
+inline unsigned mapa(unsigned address, unsigned) { return address; }
+inline uint4 ld_shared_cluster_words(unsigned) { return {}; }
+inline unsigned cluster_ctarank() { return 0; }
+inline void cluster_sync() { __syncthreads(); }
+"""
+
+DEPENDENT_LAUNCH = r"""
+#pragma once
+inline void launch_dependents() {}
+inline void wait_for_launch_before() {}
+"""
+
+CP_ASYNC_BULK = r"""
+#pragma once
+#include "ptx/mbarrier.cuh"
+inline void mbarrier_arrive_expect_tx(unsigned, unsigned) {}   // the second copy of a step arrives
+inline void mbarrier_arrive_cluster(unsigned barrier, unsigned) { mbarrier_arrive(barrier); }
+static bool host_is_second = false;
+inline void cp_async_bulk(unsigned target, const void* source, unsigned bytes, unsigned barrier) {
+  if (threadIdx.x % 32) return;   // a whole warp of the host loads, since lanes wait together
+  if (target % 16 || (size_t)source % 16 || bytes % 16) __builtin_trap();
+  memcpy(host_at(target), source, bytes);
+  if (host_is_second) mbarrier_arrive(barrier);
+  host_is_second = !host_is_second;
+}
+inline void cp_async_bulk_multicast(unsigned, const void*, unsigned, unsigned, unsigned) {}
+"""
+
+# FP16 by rounding a double to the nearest of its numbers.
+HALF = r"""
+inline unsigned short host_half(float x) {
+  const unsigned short sign = __float_as_uint(x) >> 16 & 0x8000;
+  if (x != x) return 0x7fff;
+  const double size = fabs((double)x);
+  if (size >= 65520) return sign | 0x7c00;
+  if (size == 0) return sign;
+  int exponent = 0;
+  frexp(size, &exponent);
+  exponent = exponent - 1 < -14 ? -14 : exponent - 1;
+  const unsigned units = (unsigned)nearbyint(ldexp(size, 10 - exponent));   // 1024 to 2048, or less of subnormal ones
+  return sign | ((exponent + 14) * 1024 + units);
+}
+inline float host_decoded(unsigned short bits) {
+  const unsigned exponent = bits >> 10 & 31, fraction = bits & 1023;
+  const double size = exponent == 31 ? (fraction ? NAN : INFINITY)
+                      : exponent     ? ldexp(1024.0 + fraction, (int)exponent - 25)
+                                     : ldexp((double)fraction, -24);
+  return (float)(bits & 0x8000 ? -size : size);
+}
+inline float host_of_half(unsigned short bits) {
+  static float decoded[65536];   // the products take each number many times
+  static bool is_known = false;
+  for (unsigned i = 0; !is_known && i < 65536; ++i) decoded[i] = host_decoded(i);
+  is_known = true;
+  return decoded[bits];
+}
+inline unsigned short host_bfloat(float x) {
+  const unsigned bits = __float_as_uint(x);
+  return x != x ? 0x7fff : (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
+}
+inline float host_of_bfloat(unsigned short bits) { return __uint_as_float((unsigned)bits << 16); }
+"""
+
+WGMMA = r"""
+#pragma once
+#include "parts/split.cuh"
+#include "ptx/warpgroup.cuh"
+constexpr unsigned SUMS = TILE_N / 2;
+inline void warpgroup_arrive() {}
+inline void warpgroup_commit_batch() {}
+template <bool BF16>
+inline float host_operand(unsigned long long tile, unsigned line, unsigned k) {
+  const unsigned lines = (tile >> 32 & 0x3fff) * 16, start = (tile & 0x3fff) * 16;
+  const unsigned at = start + line / 8 * lines + line % 8 * 64 + k * 2;
+  const unsigned short bits = *(unsigned short*)host_at(at ^ (at >> 7 & 3) << 4);
+  return BF16 ? host_of_bfloat(bits) : host_of_half(bits);
+}
+template <bool BF16>
+inline void wgmma_k16(float (&sum)[SUMS], unsigned long long a, unsigned long long b, unsigned add) {
+  const unsigned lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
+  float rows[2][16];
+  for (unsigned i = 0; i < 32; ++i) {
+    rows[i / 16][i % 16] = host_operand<BF16>(a, warp * 16 + lane / 4 + i / 16 * 8, i % 16);
+  }
+  for (unsigned i = 0; i < SUMS; ++i) {
+    const unsigned column = i / 4 * 8 + lane % 4 * 2 + i % 2;
+    double total = add ? sum[i] : 0;
+    for (unsigned k = 0; k < 16; ++k) total += (double)rows[i / 2 % 2][k] * host_operand<BF16>(b, column, k);
+    sum[i] = (float)total;
+  }
+}
+inline void warpgroup_wait_all_but_last() {}
+inline void warpgroup_wait(float (&)[SUMS]) {}
+"""
+
+
+def _changed(name: str, *changes: tuple[str, str]) -> str:
+    text = (_INCLUDE / name).read_text(encoding="utf-8")
+    for old, new in changes:
+        assert old in text, f"{name} has changed: {old}"
+        text = text.replace(old, new)
+    return text
+
+
+def headers() -> dict[str, str]:
+    """What is found before Tilewright's own."""
+    start, end = "template <bool BF16>\n__device__ __forceinline__ unsigned narrowed", "// The parts of two numbers"
+    split = _changed("parts/split.cuh")
+    split = split[: split.index(start)] + HALF + """
+template <bool BF16>
+inline unsigned narrowed(float first, float second) {
+  return BF16 ? host_bfloat(first) | (unsigned)host_bfloat(second) << 16
+              : host_half(first) | (unsigned)host_half(second) << 16;
+}
+template <bool BF16>
+inline void widened(unsigned pair, float& first, float& second) {
+  first = BF16 ? host_of_bfloat(pair) : host_of_half(pair);
+  second = BF16 ? host_of_bfloat(pair >> 16) : host_of_half(pair >> 16);
+}
+""" + split[split.index(end) :]  # fmt: skip
+    return {
+        "common/global_memory.cuh": GLOBAL_MEMORY,
+        "parts/product.cuh": _changed(
+            "parts/product.cuh", ("threadIdx.x == 128 * MULTIPLIERS", "threadIdx.x / 32 == 4 * MULTIPLIERS")
+        ),
+        "parts/ring.cuh": _changed(
+            "parts/ring.cuh",
+            ("227 * 1024 - 2048", "46 * 1024"),  # which is a single step in BF16: enough where every step is promoted
+            ("static_assert(COUNT > 1", "static_assert(COUNT > 0"),
+        ),
+        "parts/split.cuh": split.replace("#pragma once", '#pragma once\n#include "ptx/shared_memory.cuh"'),
+        "parts/wgmma.cuh": WGMMA,
+        "ptx/cluster.cuh": CLUSTER,
+        "ptx/cp_async_bulk.cuh": CP_ASYNC_BULK,
+        "ptx/dependent_launch.cuh": DEPENDENT_LAUNCH,
+        "ptx/mbarrier.cuh": MBARRIER,
+        "ptx/shared_memory.cuh": SHARED_MEMORY,
+        "ptx/warpgroup.cuh": WARPGROUP,
+    }
+
+
+# One program has all launches, since compiling takes longer than running.
+ALL_LAUNCHES = r"""
+extern "C" __global__ void on_host(PARAMETERS, unsigned number) {
+  if (number == 0) gemm_survey(alpha, A, B, beta, C, workspace);
+  else if (number == 1) gemm_pack(alpha, A, B, beta, C, workspace);
+  else gemm(alpha, A, B, beta, C, workspace);
+}
+"""
+
+
+class PackedOnHost:
+    """One configuration of gemm, and a workspace."""
+
+    def __init__(self, kernel: Kernel, problem: Problem, configuration: Configuration, folder: Path) -> None:
+        folder.mkdir(exist_ok=True)
+        copied = beside(headers(), kernel, folder)
+        variant = kernel.variant(configuration.variant)
+        with (copied / variant.source).open("a", encoding="utf-8") as source:
+            source.write(ALL_LAUNCHES)
+        single = replace(variant, before=())
+        on_host = replace(kernel, folder=copied, entry="on_host", variants=(single,), default_variant=single.name)
+        path, _ = HostBuilder(find_compiler(), default_cache()).program(on_host, problem, configuration, LIBRARY)
+        self._run, self._kernel = ctypes.CDLL(str(path)).host_library_launch, kernel
+        launches = variant.launches(kernel.entry, configuration.values, problem)
+        self._sizes = [(ctypes.c_uint * 6)(*launch.grid, *launch.block) for _, launch in launches]
+        memory = np.zeros(variant.workspace_bytes(configuration.values, problem) + 4096, np.uint8)
+        self._workspace = memory[-memory.ctypes.data % 4096 :][:-4096]
+
+    def launch(self, arrays: Mapping[str, np.ndarray], scalars: Mapping[str, float]) -> None:
+        """All launches in order."""
+        number = ctypes.c_uint()
+        cells: list[Any] = [
+            ctypes.c_float(scalars[a.name]) if isinstance(a, Scalar) else ctypes.c_void_p(arrays[a.name].ctypes.data)
+            for a in self._kernel.arguments
+        ]
+        cells += [ctypes.c_void_p(self._workspace.ctypes.data), number]
+        values = (ctypes.c_void_p * len(cells))(*map(ctypes.addressof, cells))
+        for number.value, sizes in enumerate(self._sizes):
+            self._run(sizes, values)

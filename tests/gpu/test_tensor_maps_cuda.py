@@ -1,0 +1,89 @@
+"""Products in half types by tensor maps on Hopper: layouts, types, views and splits; the launcher with moving maps."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import pytest
+
+from tilewright.kernels.catalogue import catalogue
+from tilewright.tuner.runtime import Runtime
+from tilewright.tuner.runtime.gpu import gpu_place
+
+pytestmark = [pytest.mark.gpu, pytest.mark.timeout(300)]
+NAME = "tensor_half_sm90"
+CASES = [
+    *(
+        ("gemm", (520, 776, 328), "bfloat16", {"trans_a": a, "trans_b": b})
+        for a in (False, True)
+        for b in (False, True)
+    ),
+    ("gemm", (2056, 3000, 72), "float16", {"beta_zero": False}),
+    ("gemm", (136, 2048, 4104), "bfloat16", {"trans_b": True, "output": "float32"}),
+    ("gemm", (1, 512, 1024), "float16", {"trans_b": True}),
+    ("gemm", (64, 512, 4096), "bfloat16", {}),
+    ("gemm", {"m": 130, "n": 264, "k": 200, "batch": 3, "lda": 208, "ldb": 272, "ldc": 280}, "bfloat16", {}),
+    ("gemm", {"m": 192, "n": 128, "k": 64, "batch": 5, "stride_b": 0}, "float16", {"beta_zero": False}),
+    (
+        "gemm",
+        {"m": 64, "n": 72, "k": 136, "batch": 4, "ldc": 4 * 72, "stride_c": 72},
+        "bfloat16",
+        {"output": "float32"},
+    ),
+    ("linear", (300, 776, 328), "bfloat16", {"activation": "gelu"}),
+    ("linear", (1000, 520, 1032), "float16", {"activation": "relu"}),
+]
+
+
+@pytest.fixture(scope="module")
+def device(gpu):
+    from tilewright.tuner.devices.cuda.device import CudaDevice  # noqa: PLC0415 - PyCUDA is only where GPUs are
+
+    device = CudaDevice(gpu)
+    if device.model.limits.compute_capability != (9, 0):
+        pytest.skip("the variant is for compute capability 9.0")
+    yield device
+    device.close()
+
+
+@pytest.mark.parametrize(("name", "sizes", "dtype", "options"), CASES, ids=str)
+def test_products_are_right_with_every_kind_of_inputs(device, name, sizes, dtype, options):
+    declared = catalogue().get(name)
+    kernel = replace(declared, variants=(declared.variant(NAME),), default_variant=NAME)
+    shape = sizes if isinstance(sizes, dict) else dict(zip("mnk", sizes, strict=True))
+    problem = kernel.problem(shape, dtype, options)
+    feasible = kernel.space(problem, device.model.limits).feasible
+    bench = device.bench(kernel, problem, 1)
+    generator = random.Random(str(sizes))
+    chosen = generator.sample(feasible, min(4, len(feasible)))
+    chosen += [c for c in feasible if c.values.SPLIT_K > 1][-1:] + [c for c in feasible if c.values.CLUSTER_M > 1][-1:]
+    for configuration in chosen:
+        for verification in bench.verify_each_kind(bench.compile(configuration)):
+            assert verification.wrong == 0, (configuration, verification.message())
+    bench.close()
+
+
+def test_the_launcher_follows_its_arrays(drv, torch, tmp_path, monkeypatch):
+    monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", str(tmp_path))
+    kernel = catalogue().get("gemm")
+    shape = {"m": 264, "n": 520, "k": 328}
+    problem = kernel.problem(shape, "bfloat16")
+    limits = gpu_place(0).limits
+    if limits.compute_capability != (9, 0):
+        pytest.skip("the variant is for compute capability 9.0")
+    configuration = kernel.space(problem, limits, [NAME]).feasible[0]
+    launch = Runtime(pinned={problem: configuration}).best("gemm", **shape, dtype="bfloat16")
+    for _ in range(3):
+        a, b = (torch.randn(s, device="cuda").bfloat16() for s in ((264, 328), (328, 520)))
+        c = torch.empty(264, 520, device="cuda", dtype=torch.bfloat16)
+        launch(a, b, c)
+        torch.testing.assert_close(c.double(), a.double() @ b.double(), rtol=2e-2, atol=1e-2)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        launch(a, b, c)
+    launch(torch.randn_like(a), b, torch.empty_like(c))  # elsewhere in between
+    a.normal_()
+    graph.replay()
+    torch.cuda.synchronize()
+    torch.testing.assert_close(c.double(), a.double() @ b.double(), rtol=2e-2, atol=1e-2)

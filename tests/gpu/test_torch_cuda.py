@@ -1,0 +1,186 @@
+"""The operators of tilewright.torch on CUDA tensors: streams, graphs, compilers, gradients, and what a call costs."""
+
+from __future__ import annotations
+
+import statistics
+import time
+
+import pytest
+
+from tilewright.kernels.problem import Problem
+from tilewright.kernels.space import Configuration
+from tilewright.tuner.runtime import Runtime
+from tilewright.tuner.runtime.answers import AnswerCache
+
+pytestmark = pytest.mark.gpu
+
+ROWS = Configuration.of("walk", {"BLOCK": 32, "VECTOR_WIDTH": 1})
+SMALL = {
+    **dict.fromkeys(("rms_norm", "layer_norm", "add_rms_norm", "add_layer_norm"), ROWS),
+    "gemm": Configuration.of("tiled", {"TILE_WIDTH": 16}),
+    "linear": Configuration.of("tiled", {"TILE_WIDTH": 16}),
+    "linear_gated": Configuration.of("tiled", {"TILE_WIDTH": 16}),
+    "gemv": Configuration.of("naive", {"BLOCK": 128}),
+    "conv2d": Configuration.of("direct", {"THREADS": 256}),
+    "softmax": Configuration.of("online", {"BLOCK": 32, "UNROLL": 1, "VECTOR_WIDTH": 1}),
+}
+
+OVERHEAD_US = 5.0
+"""The goal of issue 19: above torch.mm(out=), in eager mode."""
+
+
+class Small(dict[Problem, Configuration]):
+    """A configuration for every problem of these kernels."""
+
+    def __contains__(self, problem):
+        return problem.kernel in SMALL
+
+    def __missing__(self, problem):
+        return SMALL[problem.kernel]
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory):
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture
+def tw(torch, cache, monkeypatch):
+    """The operators, with a configuration for every problem."""
+    import tilewright.torch as tw  # noqa: PLC0415
+
+    monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", str(cache))
+    runtime = Runtime(only_tuned=True)
+    runtime._pinned = Small()
+    tw.use(runtime)
+    torch.manual_seed(0)
+    yield tw
+    tw.use(None)
+
+
+def ours(tw):
+    return {one.operator for one in tw.status() if one.is_ours}
+
+
+CALLS = {
+    "gemm": (lambda tw, _F, a, b: tw.gemm(a, b), lambda _F, a, b: a @ b, [(70, 60), (60, 50)]),
+    "linear": (lambda tw, _F, *a: tw.linear(*a), lambda F, *a: F.linear(*a), [(2, 30, 60), (50, 60), (50,)]),
+    "gemv": (lambda tw, _F, a, x: tw.gemv(a, x), lambda _F, a, x: a @ x, [(70, 60), (60,)]),
+    "softmax": (lambda tw, _F, x: tw.softmax(x), lambda _F, x: x.softmax(-1), [(20, 70)]),
+    "rms_norm": (
+        lambda tw, _F, *a: tw.rms_norm(*a),
+        lambda F, x, w: F.rms_norm(x, w.shape, w, 1e-5),
+        [(20, 70), (70,)],
+    ),
+    "add_layer_norm": (
+        lambda tw, _F, *a: sum(tw.add_layer_norm(*a)),
+        lambda F, x, r, w, b: F.layer_norm(x + r, w.shape, w, b) + x + r,
+        [(20, 70), (20, 70), (70,), (70,)],
+    ),
+    "conv2d": (
+        lambda tw, _F, *a: tw.conv2d(*a, padding=1),
+        lambda F, *a: F.conv2d(*a, padding=1),
+        [(2, 3, 16, 15), (4, 3, 3, 3), (4,)],
+    ),
+}
+
+
+@pytest.mark.filterwarnings("ignore:tilewright:UserWarning", "ignore:Attempting to run cuBLAS:UserWarning")
+@pytest.mark.parametrize("name", CALLS)
+def test_a_result_and_its_gradients_are_those_of_pytorch(torch, tw, name):
+    call, reference, shapes = CALLS[name]
+    functional = torch.nn.functional
+    given = [torch.randn(one, dtype=torch.float64, device="cuda", requires_grad=True) for one in shapes]
+    result, expected = call(tw, functional, *given), reference(functional, *given)
+    torch.testing.assert_close(result, expected)
+    along = torch.randn_like(expected)
+    torch.testing.assert_close(torch.autograd.grad(result, given, along), torch.autograd.grad(expected, given, along))
+    assert name in ours(tw)
+
+
+def test_a_call_is_on_the_current_stream(torch, tw):
+    a = torch.randn(512, 512, device="cuda")
+    expected = (a @ a) @ a
+    tw.gemm(a, a)
+    stream = torch.cuda.Stream()
+    torch.cuda.synchronize()
+    with torch.cuda.stream(stream):
+        torch.cuda._sleep(20_000_000)
+        late = a * 1
+        c = tw.gemm(tw.gemm(late, late), late)
+    torch.cuda.current_stream().wait_stream(stream)
+    torch.testing.assert_close(c, expected, rtol=1e-3, atol=1e-2)
+
+
+def test_a_cuda_graph_replays_the_operators_with_new_numbers(torch, tw):
+    x, w, b = (torch.randn(*one, device="cuda") for one in [(64, 64), (64, 64), (64,)])
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.no_grad(), torch.cuda.graph(graph):
+        y = tw.softmax(tw.linear(x, w, b, activation="relu"))
+    x.copy_(torch.randn_like(x))
+    graph.replay()
+    torch.testing.assert_close(y, torch.relu(torch.nn.functional.linear(x, w, b)).softmax(-1), rtol=1e-3, atol=1e-4)
+    assert ours(tw) == {"linear", "softmax"}
+
+
+@pytest.mark.filterwarnings("ignore")  # PyTorch's compiler deprecates parts of PyTorch
+def test_the_compiler_makes_one_graph_with_the_operators_in_it(torch, tw):
+    layer = torch.nn.Linear(64, 64, device="cuda")
+    x = torch.randn(32, 64, device="cuda")
+
+    def model(x):
+        return tw.softmax(tw.linear(x, layer.weight, layer.bias).relu() + 1)
+
+    compiled = torch.compile(model, fullgraph=True, mode="reduce-overhead")
+    expected = torch.nn.functional.linear(x, layer.weight, layer.bias).relu().add(1).softmax(-1)
+    for _ in range(3):  # the third is a graph's
+        with torch.no_grad():
+            torch.testing.assert_close(compiled(x).clone(), expected, rtol=1e-3, atol=1e-4)
+    assert ours(tw) == {"linear", "softmax"}
+
+
+def test_half_types_are_computed(torch, tw):
+    x, w = (torch.randn(*one, device="cuda", dtype=torch.bfloat16) for one in [(32, 64), (96, 64)])
+    gate, up = torch.nn.functional.linear(x.double(), w.double()).chunk(2, -1)
+    expected = torch.nn.functional.silu(gate) * up
+    torch.testing.assert_close(tw.linear_gated(x, w).double(), expected, rtol=0.03, atol=0.1)
+    assert ours(tw) == {"linear_gated"}
+
+
+def test_a_model_is_accelerated_by_a_lock_on_the_gpu(torch, tw, tmp_path):
+    tw.use(Runtime(only_tuned=True, answers=AnswerCache(tmp_path)))
+    model = torch.nn.Sequential(torch.nn.Linear(512, 512), torch.nn.GELU(), torch.nn.Linear(512, 512)).cuda()
+    x = torch.randn(2048, 512, device="cuda")
+    with torch.no_grad():
+        expected = model(x)
+        result = tw.accelerate(model, x, tune="now", tune_seconds=3, compiles=None)
+        torch.testing.assert_close(model(x), expected, rtol=1e-3, atol=1e-3)
+        if result.is_applied:
+            path = result.save(tmp_path / "tilewright.lock")
+            result.undo()
+            assert tw.accelerate(model, lock=path).is_applied
+            torch.testing.assert_close(model(x), expected, rtol=1e-3, atol=1e-3)
+
+
+def test_a_warm_call_costs_little_more_than_a_product_of_pytorch(torch, tw):
+    a, b, c = (torch.randn(64, 64, device="cuda") for _ in range(3))
+    calls = {
+        "torch.mm(out=)": lambda: torch.mm(a, b, out=c),
+        "torch.mm": lambda: torch.mm(a, b),
+        "tw.gemm_": lambda: tw.gemm_(c, a, b),
+        "tw.gemm": lambda: tw.gemm(a, b),
+        "torch.ops.tilewright.gemm": lambda: torch.ops.tilewright.gemm(a, b),
+    }
+    times_us = {name: [] for name in calls}
+    with torch.no_grad():
+        for _ in range(60):
+            for name, call in calls.items():
+                begun = time.perf_counter_ns()
+                for _ in range(100):
+                    call()
+                times_us[name].append((time.perf_counter_ns() - begun) / 1e5)
+                torch.cuda.synchronize()
+    medians = {name: statistics.median(times) for name, times in times_us.items()}
+    over = [one - base for one, base in zip(times_us["tw.gemm"], times_us["torch.mm(out=)"], strict=True)]
+    assert statistics.median(over) <= OVERHEAD_US, medians

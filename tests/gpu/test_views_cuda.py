@@ -1,0 +1,138 @@
+"""gemm's views and batches on a GPU: compared on the device, nothing written between rows, the library beside them."""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+from dataclasses import replace
+
+import pytest
+
+from tilewright.kernels.gemm.declaration import KERNEL as GEMM
+from tilewright.tuner import verify
+from tilewright.tuner.errors import TrialFailure
+
+pytestmark = pytest.mark.gpu
+SHAPE = {"m": 133, "n": 56, "k": 68}
+VIEWS = {
+    "slices": {"lda": 200, "ldb": 71, "ldc": 57},
+    "batch": {"batch": 5},
+    "gaps": {"batch": 3, "lda": 136, "stride_a": 30000, "ldc": 60, "stride_c": 8001},
+    "shared": {"batch": 4, "stride_a": 0},
+    "turns": {"batch": 3, "ldc": 180, "stride_c": 60},
+}
+
+
+@pytest.fixture(scope="module")
+def device(gpu):
+    from tilewright.tuner.devices.cuda.device import CudaDevice  # noqa: PLC0415 - PyCUDA is only where GPUs are
+
+    device = CudaDevice(gpu)
+    yield device
+    device.close()
+
+
+@pytest.fixture
+def bench_of(device):
+    benches = []
+
+    def made(view, dtype="float32", kernel=GEMM, **options):
+        benches.append(device.bench(kernel, kernel.problem({**SHAPE, **VIEWS[view]}, dtype, options), 3))
+        return benches[-1]
+
+    yield made
+    for bench in benches:
+        bench.close()
+
+
+def default_of(bench, variant="naive"):
+    space = bench.kernel.space(bench.problem, bench.device.model.limits, [variant])
+    return bench.compile(space.defaults()[0])
+
+
+@pytest.mark.parametrize(("view", "dtype"), list(itertools.product(VIEWS, ["float32", "float64"])))
+def test_the_device_compares_views_as_the_host_does(bench_of, view, dtype):
+    bench = bench_of(view, dtype, beta_zero=False, trans_a=True)
+    found = bench.verify(default_of(bench))
+    reference = bench.kernel.reference(bench.problem, bench.arrays.host, bench.scalars)
+    expected = verify.compare(bench.output(), reference, dtype)
+    assert found.bound_ratio == pytest.approx(expected.bound_ratio, rel=1e-12)
+    assert (found.wrong, found.first_wrong) == (expected.wrong, expected.first_wrong) == (0, None)
+
+
+@pytest.mark.parametrize("view", VIEWS)
+@pytest.mark.parametrize("variant", ["tiled", "wpt", "register"])
+def test_every_variant_of_cuda_cores_is_right_on_every_kind_of_inputs(bench_of, variant, view):
+    bench = bench_of(view, trans_b=True)
+    verifications = bench.verify_each_kind(default_of(bench, variant))
+    assert [v.wrong for v in verifications] == [0] * len(bench.arrays.kinds)
+
+
+def changed(folder, before, after):
+    """gemm with another naive.cu."""
+    shutil.copytree(GEMM.folder, folder, ignore=shutil.ignore_patterns("__pycache__"))
+    source = (folder / "naive.cu").read_text()
+    assert before in source
+    (folder / "naive.cu").write_text(source.replace(before, after))
+    return replace(GEMM, folder=folder)
+
+
+@pytest.mark.parametrize("view", ["slices", "gaps", "turns"])
+def test_what_is_written_between_rows_fails_the_trial(bench_of, tmp_path, view):
+    write = "write_c(C + matrix * STRIDE_C, row, column, alpha, sum, beta);"
+    between = "if (matrix == 0 && column == 0 && row == 1) C[LDC + N] = sum;"
+    if view == "turns":  # what follows a row is a gap of 4, then the next matrix
+        assert VIEWS[view]["stride_c"] > SHAPE["n"]
+    bench = bench_of(view, kernel=changed(tmp_path / "gemm", write, f"{write}\n{between}"))
+    with pytest.raises(TrialFailure, match="1 elements between the rows of C were written"):
+        bench.verify(default_of(bench))
+
+
+def test_the_first_wrong_component_of_a_batch_is_named_by_matrix_row_and_column(bench_of, tmp_path):
+    kernel = changed(tmp_path / "gemm", "Sum sum = 0;", "Sum sum = matrix == 2 && row == 7 ? 1e6 : 0;")
+    found = (bench := bench_of("gaps", kernel=kernel)).verify(default_of(bench))
+    assert (found.wrong, found.first_wrong) == (SHAPE["n"], (2, 7, 0))
+    assert found.got == pytest.approx(2e6, rel=1e-3)
+    assert abs(found.expected) < 1e4
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_every_call_of_the_library_computes_the_view(bench_of, view):
+    from tilewright.tuner.library.choice import CudaLibrary  # noqa: PLC0415 - CUDA only
+
+    bench = bench_of(view, trans_a=True, beta_zero=False)
+    library = CudaLibrary(bench)
+    candidates = library.candidates()
+    verifications = [bench.verify(candidate.executable) for candidate in candidates]
+    batched = bench.problem.shape["batch"] > 1
+    assert ("cublasGemmStridedBatchedEx" in candidates[0].call.name) == batched
+    assert any("cuBLASLt" in candidate.call.name for candidate in candidates)
+    assert all(verification.is_right for verification in verifications)
+    library.close()
+
+
+@pytest.mark.filterwarnings("ignore::tilewright.tuner.runtime.UntunedWarning")
+@pytest.mark.parametrize("package", ["torch", "cupy"])
+def test_the_launcher_takes_views_of_other_packages_as_they_are(runtime, request, package):
+    xp = request.getfixturevalue(package)
+    on = {"device": "cuda"} if package == "torch" else {}
+    broadcast = xp.broadcast_to
+
+    def drawn(*shape):
+        return xp.randn(*shape, **on) if package == "torch" else xp.random.standard_normal(shape).astype(xp.float32)
+
+    launch = runtime.best("gemm", m=64, n=48, k=40)
+    a, b, heads, weights = drawn(64, 60), drawn(48, 40), drawn(64, 3, 40), drawn(40, 48)
+    cases = [
+        (a[:, :40], b.T),
+        (a[:, 20:], weights),
+        (broadcast(a[None, :, :40], (3, 64, 40)), broadcast(weights, (3, 40, 48))),
+        (heads.swapaxes(0, 1), weights),
+        (heads.swapaxes(0, 1), drawn(3, 48, 40).swapaxes(1, 2)),
+    ]
+    for first, second in cases:
+        wide = drawn(*first.shape[:-1], 52)
+        before, c = wide[..., 48:] + 0, wide[..., :48]
+        assert launch(first, second, c) is c
+        assert float(abs(c - xp.matmul(first, second)).max()) < 1e-3
+        assert bool((wide[..., 48:] == before).all())

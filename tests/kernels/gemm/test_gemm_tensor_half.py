@@ -1,0 +1,111 @@
+"""The variant `tensor_half` of gemm: its mapping and arithmetic on the host, its space."""
+
+import random
+from dataclasses import replace
+
+import pytest
+from contracts.tensor_on_host import tensor_on_host
+from waiting import PATIENCE_S
+
+from tilewright.kernels.dtypes import HALF
+from tilewright.kernels.gemm import tensor_half_space as half
+from tilewright.kernels.gemm.declaration import KERNEL
+from tilewright.kernels.problem import Limits
+from tilewright.kernels.space import SearchSpace, Values
+from tilewright.tuner.compile import nvrtc
+from tilewright.tuner.compile.compilation import arch_of
+from tilewright.tuner.compile.compiler import compile_nvrtc
+from tilewright.tuner.devices.cpu.device import CpuDevice
+
+H200 = Limits((9, 0), 132, 140 * 2**30, max_shared_bytes=227 * 1024, shared_bytes_per_multiprocessor=228 * 1024)
+A100 = Limits((8, 0), 108, 80 * 2**30, max_shared_bytes=163 * 1024, shared_bytes_per_multiprocessor=164 * 1024)
+HOST = replace(H200, multiprocessors=4, max_shared_bytes=48 * 1024)
+SPACE = half.TENSOR_HALF.space()
+EXHAUSTIVE = pytest.mark.exhaustive
+
+
+def draw(problem, limits, count, generator, **fixed):
+    """Random feasible configurations with these values."""
+    feasible = SearchSpace((SPACE,), problem, limits).feasible
+    return generator.sample([c for c in feasible if fixed.items() <= c.values.items()], count)
+
+
+@pytest.fixture(scope="module")
+def hosted(tmp_path_factory):
+    """The kernel with this variant alone, whose copies and tensor cores work on the host."""
+    return tensor_on_host(KERNEL, [half.TENSOR_HALF], tmp_path_factory.mktemp("kernels"))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "sizes", "layout", "fixed", "output"),
+    [
+        ("bfloat16", (97, 72, 75), (False, False), {"WARP_M": 32, "WARP_N": 64, "AHEAD": 1}, "same"),
+        ("float16", (64, 132, 260), (True, True), {"SPLIT_K": 2}, "same"),
+        ("bfloat16", (130, 101, 301), (False, True), {"BLOCKS": 56}, "float32"),
+        ("float16", (130, 40, 64), (True, False), {"WARP_N": 32, "AHEAD": 0, "BLOCKS": 0, "SPLIT_K": 1}, "float32"),
+        ("bfloat16", {"m": 36, "n": 44, "k": 50, "batch": 3, "lda": 60, "ldc": 46}, (False, True), {}, "same"),
+        pytest.param("float16", (1, 200, 83), (False, False), {"WARP_N": 64}, "same", marks=EXHAUSTIVE),
+        pytest.param("bfloat16", (40, 70, 262), (True, False), {"TILE_K": 64}, "same", marks=EXHAUSTIVE),
+        pytest.param("float16", (65, 34, 395), (True, True), {"WARP_M": 64, "SPLIT_K": 6}, "same", marks=EXHAUSTIVE),
+    ],
+    ids=str,
+)
+def test_products_are_right_in_every_layout(hosted, dtype, sizes, layout, fixed, output):
+    options = {"trans_a": layout[0], "trans_b": layout[1], "beta_zero": layout[0] != layout[1], "output": output}
+    shape = sizes if isinstance(sizes, dict) else dict(zip("mnk", sizes, strict=True))
+    problem = hosted.problem(shape, dtype, options)
+    device = CpuDevice(run_timeout_s=PATIENCE_S)
+    bench = device.bench(hosted, problem, 1)
+    [configuration] = draw(problem, HOST, 1, random.Random(str(sizes)), **fixed, BY_CLUSTER=0)
+    verification = bench.verify(bench.compile(configuration))
+    assert verification.wrong == 0, (configuration, verification.message())
+    assert verification.bound_ratio < 1
+    bench.close()
+    device.close()
+
+
+needs_nvrtc = pytest.mark.skipif(not nvrtc.is_available(), reason="needs NVRTC (the wheel nvidia-cuda-nvrtc)")
+
+
+@needs_nvrtc
+@pytest.mark.parametrize(
+    ("sizes", "limits", "dtype"),
+    [((4096, 4096, 4096), H200, "bfloat16"), ((1023, 1025, 1027), A100, "float16")],
+    ids=str,
+)
+def test_registers_suffice_for_the_blocks_asked_for(sizes, limits, dtype):
+    generator = random.Random(str(sizes))
+    options = {name: generator.random() < 0.5 for name in ("trans_a", "trans_b", "beta_zero")}
+    problem = KERNEL.problem(dict(zip("mnk", sizes, strict=True)), dtype, options)
+    for configuration in draw(problem, limits, 2, generator, BY_CLUSTER=0):
+        definitions = KERNEL.definitions(problem, configuration)
+        source, arch = KERNEL.source("tensor_half"), arch_of(limits.compute_capability)
+        resources = compile_nvrtc(source, definitions, arch, KERNEL.entry).resources
+        threads, blocks = half.threads(configuration.values), configuration.values.MIN_BLOCKS
+        assert resources.registers * threads * blocks <= limits.registers_per_multiprocessor, configuration
+        assert resources.spill_bytes == 0, configuration
+        assert resources.shared_bytes == half.static_shared_bytes(configuration.values, problem)
+
+
+def test_only_half_types_on_8_0_and_later_are_offered_it():
+    sizes = {"m": 64, "n": 64, "k": 64}
+    kernel = replace(KERNEL, variants=(half.TENSOR_HALF,))
+    assert kernel.usable_variants(kernel.problem(sizes, "float32"), H200) == []
+    for dtype in HALF:
+        problem = kernel.problem(sizes, dtype)
+        assert kernel.usable_variants(problem, A100) != []
+        assert kernel.usable_variants(problem, replace(H200, compute_capability=(7, 5))) == []
+
+
+def test_shared_memory_holds_the_ring_and_in_clusters_the_sums():
+    values = SPACE.default().values
+    problem = KERNEL.problem({"m": 512, "n": 511, "k": 513}, "bfloat16")
+    assert half.shared_bytes(values, problem) == 3 * 2 * 32 * (64 + 64)
+    clustered = Values({**values, "STAGES": 2, "SPLIT_K": 4, "BY_CLUSTER": 1})
+    assert half.shared_bytes(clustered, problem) == max(2 * 2 * 32 * (64 + 64), 4 * 64 * 64)
+
+
+@pytest.mark.parametrize(("leading", "at_once"), [(1024, 8), (1028, 4), (1026, 2), (1025, 1)])
+def test_copies_are_as_long_as_lines_divide_into(leading, at_once):
+    problem = KERNEL.problem({"m": 64, "n": leading, "k": 64}, "float16")
+    assert half.copied_at_once("b", leading, problem) == at_once

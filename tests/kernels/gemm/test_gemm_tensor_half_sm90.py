@@ -1,0 +1,145 @@
+"""gemm's and linear's variant `tensor_half_sm90`: which problems it takes; sources keep what its space says."""
+
+import random
+from dataclasses import replace
+
+import pytest
+from contracts.cubin_parameters import parameters_of
+
+from tilewright.kernels.catalogue import catalogue
+from tilewright.kernels.gemm import tensor_half_sm90_space as space
+from tilewright.kernels.gemm.tensor_half_sm90_space import TENSOR_HALF_SM90
+from tilewright.kernels.kernel import TensorMap
+from tilewright.kernels.problem import Limits
+from tilewright.kernels.space import SearchSpace, Values
+from tilewright.tuner.compile import nvrtc
+from tilewright.tuner.compile.compiler import Compilation, compile_now
+
+H200 = Limits((9, 0), 132, 140 * 2**30, max_shared_bytes=227 * 1024, shared_bytes_per_multiprocessor=228 * 1024)
+NAME = TENSOR_HALF_SM90.name
+GEMM, LINEAR = catalogue().get("gemm"), catalogue().get("linear")
+VALUES = TENSOR_HALF_SM90.space().default().values
+
+
+def problem_of(sizes, dtype="bfloat16", kernel=GEMM, **options):
+    """A problem by its sizes, m n k or named."""
+    return kernel.problem(sizes if isinstance(sizes, dict) else dict(zip("mnk", sizes, strict=True)), dtype, options)
+
+
+def changed(**values):
+    """The default with other values."""
+    return Values({**VALUES, **values})
+
+
+def drawn(problem, **fixed):
+    """The feasible configurations with these values."""
+    feasible = SearchSpace((TENSOR_HALF_SM90.space(),), problem, H200).feasible
+    return [c for c in feasible if fixed.items() <= c.values.items()]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "options", "is_taken"),
+    [
+        ((512, 512, 512), {}, True),
+        ((1000, 1000, 1000), {"trans_a": True, "trans_b": True}, True),
+        ((7, 16, 24), {}, True),
+        ((512, 512, 508), {}, False),  # rows of A have 1016 bytes
+        ((512, 508, 512), {"trans_b": True}, False),  # rows of C
+        ((512, 508, 512), {"trans_b": True, "output": "float32"}, True),
+        ((508, 512, 512), {"trans_a": True}, False),
+        ({"m": 100, "n": 60, "k": 50, "lda": 56, "ldb": 64, "ldc": 64}, {}, True),
+        ({"m": 64, "n": 64, "k": 64, "batch": 8, "stride_b": 0}, {}, True),
+        ({"m": 64, "n": 64, "k": 64, "batch": 8, "stride_b": 64 * 64 + 4}, {}, False),
+    ],
+    ids=str,
+)
+def test_rows_and_matrices_must_begin_at_16_bytes(sizes, options, is_taken):
+    assert TENSOR_HALF_SM90.admits(problem_of(sizes, **options), H200) is is_taken
+
+
+def test_it_is_for_half_types_on_9_0_alone():
+    kernel = replace(GEMM, variants=(TENSOR_HALF_SM90,))
+    sizes = (256, 256, 256)
+    assert kernel.usable_variants(problem_of(sizes, "float16", kernel), H200) != []
+    assert kernel.usable_variants(problem_of(sizes, "float32", kernel), H200) == []
+    for other in ((8, 0), (10, 0)):
+        assert kernel.usable_variants(problem_of(sizes, kernel=kernel), replace(H200, compute_capability=other)) == []
+    assert kernel.usable_variants(problem_of(sizes, kernel=kernel), replace(H200, features=frozenset())) == []
+
+
+def test_boxes_are_what_a_block_of_a_cluster_loads():
+    clustered = changed(TILE_M=128, TILE_N=256, CLUSTER_M=2)
+    a, b, c = TENSOR_HALF_SM90.tensor_maps(clustered, problem_of((512, 512, 512)))
+    assert (a, b, c) == (TensorMap("A", (1, 128, 64)), TensorMap("B", (1, 32, 64)), TensorMap("C", (1, 16, 64)))
+    across = problem_of((512, 512, 512), trans_a=True, trans_b=True, output="float32")
+    a, b, c = TENSOR_HALF_SM90.tensor_maps(clustered, across)
+    assert (a.box, b.box, c.box) == ((1, 64, 64), (1, 128, 64), (1, 16, 32))
+
+
+def test_linear_maps_its_own_arguments():
+    problem = problem_of((512, 512, 512), kernel=LINEAR, output="float32")
+    maps = LINEAR.variant(NAME).tensor_maps(VALUES, problem)
+    assert [(one.tensor, one.box) for one in maps] == [("X", (1, 128, 64)), ("W", (1, 256, 64)), ("Y", (1, 16, 32))]
+
+
+def test_the_ring_takes_what_shared_memory_has():
+    assert space.stages(changed(TILE_M=128, TILE_N=256)) == 4
+    assert space.shared_bytes(changed(TILE_M=128, TILE_N=256)) == 4 * 384 * 128 + 8 * 2 * 2048 + 1024
+    assert space.stages(changed(TILE_M=64, TILE_N=64, MULTIPLIERS=1, RESIDENT=2)) == 5
+    assert space.stages(changed(TILE_M=64, TILE_N=64, MULTIPLIERS=1, RESIDENT=2, SPLIT_K=2)) == 6
+
+
+def test_blocks_stay_for_all_tiles_or_share_each():
+    problem = problem_of((4096, 4096, 4096))
+    assert TENSOR_HALF_SM90.launch(changed(CLUSTER_M=2), problem).grid == (128, 1, 1)  # 4 tiles each, as 132 would take
+    assert not TENSOR_HALF_SM90.launch(changed(CLUSTER_M=2), problem).overlaps
+    assert TENSOR_HALF_SM90.launch(changed(TILE_N=192), problem).grid == (118, 1, 1)  # 6 of 704 each
+    small = problem_of((256, 512, 4096))
+    assert TENSOR_HALF_SM90.launch(VALUES, small).grid == (2 * 2, 1, 1)
+    assert TENSOR_HALF_SM90.launch(changed(SPLIT_K=6), small).grid == (2 * 2 * 6, 1, 1)
+
+
+def test_no_more_than_two_blocks_share_operands():
+    for configuration in drawn(problem_of((4096, 4096, 4096))):
+        assert configuration.values.CLUSTER_M * configuration.values.CLUSTER_N <= 2
+
+
+def test_clusters_of_one_tile_meet_in_the_workspace():
+    problem = problem_of((32, 32, 65536))
+    values = changed(TILE_M=64, TILE_N=64, MULTIPLIERS=1, SPLIT_K=128)
+    assert space.workspace_bytes(values, problem) == 4 * 8 + 128 * (64 * 64 // 8) * 4
+    assert space.workspace_bytes(changed(SPLIT_K=8), problem) == 0
+    assert drawn(problem, SPLIT_K=128) != []
+
+
+needs_nvrtc = pytest.mark.skipif(not nvrtc.is_available(), reason="needs NVRTC (the wheel nvidia-cuda-nvrtc)")
+
+
+@needs_nvrtc
+@pytest.mark.parametrize(
+    ("kernel", "sizes", "dtype", "options", "fixed"),
+    [
+        ("gemm", (4096, 4096, 4096), "bfloat16", {}, {"TILE_N": 256, "CLUSTER_M": 2}),
+        ("gemm", (1000, 1000, 1000), "float16", {"trans_a": True, "beta_zero": False}, {"SPLIT_K": 2}),
+        ("gemm", (64, 128, 16384), "bfloat16", {}, {"SPLIT_K": 64}),
+        ("gemm", (2048, 1024, 264), "float16", {"trans_b": True, "output": "float32"}, {"RESIDENT": 2}),
+        ("linear", (2048, 4096, 512), "bfloat16", {"activation": "gelu"}, {"TILE_M": 256, "CLUSTER_N": 2}),
+    ],
+    ids=str,
+)
+def test_configurations_compile_to_what_the_space_says(kernel, sizes, dtype, options, fixed):
+    kernel = catalogue().get(kernel)
+    problem = problem_of(sizes, dtype, kernel, **options)
+    variant = kernel.variant(NAME)
+    feasible = [c for c in kernel.space(problem, H200, [NAME]).feasible if fixed.items() <= c.values.items()]
+    configuration = random.Random(str(sizes)).choice(feasible)
+    compiled = compile_now(Compilation.of(kernel, problem, configuration, "sm_90", "nvrtc"))
+    assert compiled.resources.shared_bytes == variant.static_shared_bytes(configuration.values, problem)
+    launch = variant.launch(configuration.values, problem)
+    assert compiled.resources.registers * launch.threads * configuration.values.RESIDENT <= 65536, configuration
+    assert compiled.resources.spill_bytes <= 16, configuration  # of the thread's number, before the tiles
+    scratch = [8] if variant.workspace_bytes(configuration.values, problem) else []
+    own = [4, 8, 8, 4, 8] if kernel is GEMM else [8, 8, 8, 8]
+    assert parameters_of(compiled.cubin) == [*own, *scratch, 128, 128, 128]
+    # ptxas says so where it makes each product wait for the one before it.
+    assert "serialized" not in compiled.log, configuration

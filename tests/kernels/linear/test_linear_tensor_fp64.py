@@ -1,0 +1,59 @@
+"""The variant `tensor_fp64` of linear: bias and activation on the host, and its space beside gemm's."""
+
+import random
+from dataclasses import replace
+
+import pytest
+from contracts.tensor_on_host import tensor_on_host
+from waiting import PATIENCE_S
+
+from tilewright.kernels.gemm import declaration as gemm
+from tilewright.kernels.gemm.tensor_fp64_space import TENSOR_FP64
+from tilewright.kernels.linear.declaration import KERNEL
+from tilewright.kernels.linear.tensor_variants import LINEAR_TENSOR_FP64
+from tilewright.kernels.problem import Limits
+from tilewright.kernels.space import SearchSpace
+from tilewright.tuner.devices.cpu.device import CpuDevice
+
+H200 = Limits((9, 0), 132, 140 * 2**30, max_shared_bytes=227 * 1024, shared_bytes_per_multiprocessor=228 * 1024)
+
+
+@pytest.fixture(scope="module")
+def hosted(tmp_path_factory):
+    """The kernel with this variant alone, whose copies and tensor cores work on the host."""
+    return tensor_on_host(KERNEL, [LINEAR_TENSOR_FP64], tmp_path_factory.mktemp("kernels"))
+
+
+@pytest.mark.parametrize(
+    ("sizes", "activation", "fixed"),
+    [
+        ((33, 50, 132), "relu", {"SPLIT_K": 1, "BLOCKS": 0}),
+        ((34, 51, 131), "gelu", {"SPLIT_K": 2}),
+        ((130, 70, 300), "tanh", {"BLOCKS": 132}),
+    ],
+    ids=str,
+)
+def test_bias_and_activation_are_applied_to_finished_sums(hosted, sizes, activation, fixed):
+    problem = hosted.problem(dict(zip("mnk", sizes, strict=True)), "float64", {"activation": activation})
+    small = {**fixed, "BY_CLUSTER": 0, "WARP_M": 16, "WARP_N": 16}
+    limits = replace(H200, max_shared_bytes=48 * 1024)  # the host's
+    feasible = SearchSpace((LINEAR_TENSOR_FP64.space(),), problem, limits).feasible
+    configuration = random.Random(1).choice([c for c in feasible if small.items() <= c.values.items()])
+    device = CpuDevice(run_timeout_s=PATIENCE_S)
+    bench = device.bench(hosted, problem, 1)
+    verification = bench.verify(bench.compile(configuration))
+    assert verification.wrong == 0, (configuration, verification.message())
+    bench.close()
+    device.close()
+
+
+def test_the_space_is_that_of_the_product_inside():
+    layer = KERNEL.problem({"m": 256, "n": 100, "k": 784}, "float64", {"activation": "relu"})
+    product = gemm.KERNEL.problem({"m": 256, "n": 100, "k": 784}, "float64", {"trans_b": True})
+    ours = SearchSpace((LINEAR_TENSOR_FP64.space(),), layer, H200).feasible
+    theirs = SearchSpace((TENSOR_FP64.space(),), product, H200).feasible
+    assert list(ours) == list(theirs)
+    for configuration in random.Random(1).sample(list(ours), 20):
+        values = configuration.values
+        assert LINEAR_TENSOR_FP64.launch(values, layer) == TENSOR_FP64.launch(values, product)
+        assert LINEAR_TENSOR_FP64.workspace_bytes(values, layer) == TENSOR_FP64.workspace_bytes(values, product)

@@ -1,0 +1,97 @@
+"""linear_gated: its reference, both variants on the host, the space of the product inside."""
+
+import math
+import random
+from contextlib import closing
+
+import numpy as np
+import pytest
+from contracts.tensor_on_host import tensor_on_host
+from contracts.verified import verified
+
+from tilewright.kernels.catalogue import catalogue
+from tilewright.kernels.gemm.declaration import KERNEL as GEMM
+from tilewright.kernels.gemm.tensor_half_space import TENSOR_HALF
+from tilewright.kernels.linear_gated.declaration import TENSOR, of_both
+from tilewright.kernels.linear_gated.reference import linear_gated_reference
+from tilewright.kernels.problem import Limits
+from tilewright.kernels.space import SearchSpace
+from tilewright.tuner.compile import nvrtc
+from tilewright.tuner.compile.compiler import compile_nvrtc
+
+KERNEL = catalogue().get("linear_gated")
+H200 = Limits((9, 0), 132, 140 * 2**30, max_shared_bytes=227 * 1024, shared_bytes_per_multiprocessor=228 * 1024)
+HOST = Limits((9, 0), 4, 140 * 2**30, max_shared_bytes=48 * 1024, shared_bytes_per_multiprocessor=228 * 1024)
+EXHAUSTIVE = pytest.mark.exhaustive
+
+
+def problem_of(kernel, sizes, dtype="bfloat16", activation="silu"):
+    return kernel.problem(dict(zip("mnk", sizes, strict=True)), dtype, {"activation": activation})
+
+
+@pytest.fixture(scope="module")
+def hosted(tmp_path_factory):
+    """The kernel with the tensor-core variant alone, whose copies and products work on the host."""
+    return tensor_on_host(KERNEL, [TENSOR], tmp_path_factory.mktemp("kernels"))
+
+
+@pytest.mark.parametrize(("sizes", "dtype", "activation"), [((17, 23, 37), "bfloat16", "silu")])
+def test_tiles_are_right_on_cuda_cores(device, sizes, dtype, activation):
+    problem = problem_of(KERNEL, sizes, dtype, activation)
+    configuration = KERNEL.space(problem, device.model.limits, only=["tiled"]).feasible[0]
+    assert verified(device, KERNEL, problem, configuration).wrong == 0
+
+
+def test_gates_that_underflow_are_zeros_beside_infinities(device):
+    """Of a sum below -14 gelu leaves nothing in float32, and something in float64: 0 times infinity is NaN."""
+    problem = problem_of(KERNEL, (17, 160, 600), "bfloat16", "gelu")
+    with closing(device.bench(KERNEL, problem, seed=5)) as bench:
+        executable = bench.compile(KERNEL.space(problem, device.model.limits, only=["tiled"]).feasible[0])
+        for found in bench.verify_each_kind(executable):
+            assert found.is_right, found.message()
+
+
+@pytest.mark.parametrize(
+    ("sizes", "dtype", "activation", "fixed"),
+    [
+        ((33, 50, 136), "bfloat16", "silu", {"SPLIT_K": 1, "BLOCKS": 0, "WARP_N": 32}),
+        ((18, 41, 260), "float16", "gelu", {"SPLIT_K": 2}),
+        pytest.param((70, 97, 101), "float16", "relu", {"WARP_N": 16, "SPLIT_K": 1}, marks=EXHAUSTIVE),
+        pytest.param((130, 60, 300), "bfloat16", "silu", {"BLOCKS": 56}, marks=EXHAUSTIVE),
+    ],
+    ids=str,
+)
+def test_products_are_right_on_tensor_cores(hosted, device, sizes, dtype, activation, fixed):
+    problem = problem_of(hosted, sizes, dtype, activation)
+    feasible = SearchSpace((TENSOR.space(),), problem, HOST).feasible
+    wanted = {**fixed, "BY_CLUSTER": 0}
+    configuration = random.Random(str(sizes)).choice([c for c in feasible if wanted.items() <= c.values.items()])
+    assert verified(device, hosted, problem, configuration).wrong == 0, configuration
+
+
+@pytest.mark.skipif(not nvrtc.is_available(), reason="needs NVRTC (the wheel nvidia-cuda-nvrtc)")
+def test_registers_suffice_for_the_blocks_asked_for():
+    problem = problem_of(KERNEL, (2048, 14336, 4096))
+    configuration = random.Random(1).choice(KERNEL.space(problem, H200, only=["tensor_half"]).feasible)
+    definitions = KERNEL.definitions(problem, configuration)
+    resources = compile_nvrtc(KERNEL.source("tensor_half"), definitions, "sm_90", KERNEL.entry).resources
+    assert resources.spill_bytes == 0, configuration
+
+
+def test_tiles_are_those_of_the_product_with_all_rows():
+    problem = problem_of(KERNEL, (64, 100, 512))
+    product = GEMM.problem({"m": 64, "n": 200, "k": 512}, "bfloat16", {"trans_b": True})
+    theirs = {tuple(c.values.items()) for c in SearchSpace((TENSOR_HALF.space(),), product, H200).feasible}
+    ours = SearchSpace((TENSOR.space(),), problem, H200).feasible
+    assert len(ours) > 0
+    for configuration in random.Random(1).sample(list(ours), 20):
+        both = of_both(configuration.values)
+        assert both.WARP_N > 64 or tuple(both.items()) in theirs
+        assert TENSOR.launch(configuration.values, problem) == TENSOR_HALF.launch(both, product)
+
+
+def test_the_first_product_is_the_one_that_is_activated():
+    problem = problem_of(KERNEL, (1, 2, 1), "float16")
+    arrays = {"X": np.array([[2.0]]), "W": np.array([[1.0], [-1.0], [3.0], [5.0]])}
+    expected = [2 / (1 + math.exp(-2)) * 6, -2 / (1 + math.exp(2)) * 10]
+    assert linear_gated_reference(problem, arrays, {}).value[0].tolist() == pytest.approx(expected)

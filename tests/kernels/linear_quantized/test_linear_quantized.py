@@ -1,0 +1,94 @@
+"""linear_quantized: its reference, both variants on the host, its limits."""
+
+import random
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from contracts.tensor_on_host import tensor_on_host
+from contracts.verified import verified
+
+from tilewright.kernels.catalogue import catalogue
+from tilewright.kernels.errors import InvalidProblemError
+from tilewright.kernels.linear_quantized.declaration import TENSOR
+from tilewright.kernels.linear_quantized.reference import dequantised, random_weights
+from tilewright.kernels.problem import Limits
+from tilewright.tuner.compile import nvrtc
+from tilewright.tuner.compile.compiler import compile_nvrtc
+
+KERNEL = catalogue().get("linear_quantized")
+H200 = Limits((9, 0), 132, 140 * 2**30, max_shared_bytes=227 * 1024, shared_bytes_per_multiprocessor=228 * 1024)
+EXHAUSTIVE = pytest.mark.exhaustive
+CASES = [
+    ("bfloat16", "int8", "128", (1, 33, 256)),
+    ("float16", "int4", "128", (3, 40, 384)),
+    ("bfloat16", "int4_zeros", "128", (9, 17, 640)),
+    pytest.param("float16", "int8", "row", (17, 50, 384), marks=EXHAUSTIVE),
+    pytest.param("bfloat16", "int4", "row", (64, 16, 128), marks=EXHAUSTIVE),
+    pytest.param("float16", "int4_zeros", "row", (8, 1, 256), marks=EXHAUSTIVE),
+]
+
+
+def problem_of(kernel, dtype, weights, group, sizes):
+    return kernel.problem(dict(zip("mnk", sizes, strict=True)), dtype, {"weights": weights, "group": group})
+
+
+@pytest.fixture(scope="module")
+def hosted(tmp_path_factory):
+    """The kernel with the tensor-core variant alone, whose products work on the host."""
+    return tensor_on_host(KERNEL, [TENSOR], tmp_path_factory.mktemp("kernels"))
+
+
+@pytest.mark.parametrize(("dtype", "weights", "group", "sizes"), CASES, ids=str)
+def test_rows_are_right_on_cuda_cores(device, dtype, weights, group, sizes):
+    problem = problem_of(KERNEL, dtype, weights, group, sizes)
+    feasible = KERNEL.space(problem, device.model.limits, only=["rows"]).feasible
+    configuration = random.Random(str(sizes)).choice(feasible)
+    assert verified(device, KERNEL, problem, configuration).wrong == 0, configuration
+
+
+@pytest.mark.parametrize(("dtype", "weights", "group", "sizes"), CASES, ids=str)
+def test_products_are_right_on_tensor_cores(hosted, device, dtype, weights, group, sizes):
+    problem = problem_of(hosted, dtype, weights, group, sizes)
+    configuration = random.Random(str(sizes)).choice(hosted.space(problem, device.model.limits).feasible)
+    assert verified(device, hosted, problem, configuration).wrong == 0, configuration
+
+
+@pytest.mark.skipif(not nvrtc.is_available(), reason="needs NVRTC (the wheel nvidia-cuda-nvrtc)")
+@pytest.mark.parametrize(("dtype", "weights", "m"), [("bfloat16", "int8", 64), ("float16", "int4_zeros", 16)])
+def test_registers_suffice_by_estimate(dtype, weights, m):
+    problem = problem_of(KERNEL, dtype, weights, "128", (m, 4096, 4096))
+    feasible = KERNEL.space(problem, H200, only=["tensor"]).feasible
+    for configuration in random.Random(m).sample(list(feasible), 1):
+        definitions = KERNEL.definitions(problem, configuration)
+        resources = compile_nvrtc(KERNEL.source("tensor"), definitions, "sm_90", KERNEL.entry).resources
+        assert resources.spill_bytes == 0, configuration
+
+
+@pytest.mark.parametrize(
+    ("weights", "stored", "zero", "expected"),
+    [
+        ("int8", [-128, 5], None, [-64.0, 2.5]),
+        ("int4", [0x7F], None, [3.5, -0.5]),
+        ("int4_zeros", [0x7F], 3, [6.0, 2.0]),
+    ],
+)
+def test_weights_stand_for_scaled_whole_numbers(weights, stored, zero, expected):
+    problem = replace(problem_of(KERNEL, "float16", weights, "row", (1, 1, 128)), axes=(("m", 1), ("n", 1), ("k", 2)))
+    scales = [[0.5]] if zero is None else [[[0.5, zero]]]
+    arrays = {"W": np.array([stored], np.int8 if weights == "int8" else np.uint8), "S": np.array(scales)}
+    assert dequantised(problem, arrays).tolist() == [expected]
+
+
+def test_zero_points_are_drawn_as_whole_numbers():
+    problem = problem_of(KERNEL, "bfloat16", "int4_zeros", "128", (1, 64, 512))
+    drawn = random_weights(problem, np.random.default_rng(0))
+    assert set(np.unique(drawn["S"][..., 1])) <= set(range(16))
+    assert drawn["W"].shape == (64, 256)
+
+
+@pytest.mark.parametrize(("sizes", "field"), [((65, 16, 128), "shape.m"), ((1, 16, 200), "shape.k")])
+def test_shapes_that_cannot_be_computed_name_the_axis(sizes, field):
+    with pytest.raises(InvalidProblemError) as raised:
+        problem_of(KERNEL, "bfloat16", "int8", "128", sizes)
+    assert raised.value.field == field

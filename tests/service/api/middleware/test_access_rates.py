@@ -1,0 +1,131 @@
+"""How much one caller may ask: rates, sizes of bodies, guesses of tokens."""
+
+import asyncio
+import time
+
+import pytest
+from caller import Caller
+from hypothesis import given
+from hypothesis import strategies as st
+from keyed import bearer, key
+
+from tilewright.service.api.middleware import access
+from tilewright.service.api.middleware.access import Buckets
+from tilewright.service.api.refusals import TooManyRequestsError
+from tilewright.service.app import create_app
+from tilewright.service.settings import settings
+
+
+@pytest.mark.usefixtures("slow_rate")
+def test_too_many_requests_wait_as_long_as_they_are_told(keyed):
+    hurried = Caller(create_app(), peer=keyed.peer)
+    of = bearer(key())
+    answers = [hurried.get("/v1/kernels", **of) for _ in range(4)]
+    assert [a.status_code for a in answers] == [200, 200, 429, 429]
+    assert 1 <= int(answers[-1].headers["retry-after"]) <= 15
+
+
+@pytest.mark.parametrize(("path", "most"), [("/v1/session", 1 << 10), ("/sign-in", 1 << 13), ("/health", 1 << 16)])
+def test_a_body_is_small_where_everybody_may_post(keyed, path, most):
+    kind = "application/x-www-form-urlencoded" if path == "/sign-in" else "application/json"
+    for size, is_taken in [(most, True), (most + 1, False)]:
+        body = b'{"a":"' + b"x" * (size - 8) + b'"}'
+        answer = keyed.post(path, content=body, headers={"Content-Type": kind})
+        assert (answer.status_code != 413) is is_taken, answer.text
+
+
+@pytest.mark.usefixtures("slow_rate")
+@pytest.mark.parametrize(
+    ("method", "path", "answers"),
+    [
+        ("POST", "/v1/session", [422, 422, 429]),
+        ("POST", "/sign-in", [415, 415, 429]),
+        ("GET", "/sign-in", [200, 200, 429]),
+        ("GET", "/health", [200, 200, 200]),
+        ("GET", "/static/style.css", [200, 200, 200]),
+    ],
+)
+def test_who_signs_in_without_a_key_is_counted_and_who_looks_for_life_is_not(keyed, method, path, answers):
+    hurried = Caller(create_app(), peer=keyed.peer)
+    body = {"json": {}} if method == "POST" else {}
+    assert [hurried.request(method, path, **body).status_code for _ in answers] == answers
+    assert hurried.get("/v1/kernels", **bearer(key())).status_code == 200, "a key has a rate of its own"
+
+
+@pytest.mark.usefixtures("slow_rate")
+def test_a_long_body_of_one_without_a_key_counts_as_many_requests(keyed, monkeypatch):
+    monkeypatch.setenv("TILEWRIGHT_OPEN_READS", "true")
+    monkeypatch.setenv("TILEWRIGHT_REQUESTS_PER_MINUTE", "20")  # ten at once
+    settings.cache_clear()
+    reader = Caller(create_app(), peer=keyed.peer)
+    long = {"content": b'{"shapes": [' + b" " * 6000 + b"]}", "headers": {"Content-Type": "application/json"}}
+    answers = [reader.post("/v1/kernels/gemm/best:batch", **long).status_code for _ in range(2)]
+    assert answers == [422, 429], "five and one, and of the four that are left one"
+    large = {**long, "content": b" " * ((1 << 16) + 1)}
+    assert Caller(create_app(), peer=keyed.peer).post("/v1/kernels/gemm/best:batch", **large).status_code == 413
+    with_key = large["headers"] | bearer(key())["headers"]
+    answer = reader.post("/v1/kernels/gemm/best:batch", content=b'{"shapes": []}' + b" " * (1 << 17), headers=with_key)
+    assert answer.status_code == 422, "a key may send what the settings allow"
+
+
+def guess(keyed, count=20):
+    return [keyed.get("/v1/kernels", **bearer(f"tw_guess-{n}")).status_code for n in range(count)]
+
+
+def test_who_guesses_tokens_has_to_wait_and_keeps_no_good_key_out(keyed):
+    found = guess(keyed)
+    assert (found[0], found[-1]) == (401, 429)
+    assert keyed.get("/v1/kernels", **bearer(key())).status_code == 200, "behind a proxy all have one address"
+    assert guess(keyed, 1) == [429]
+
+
+def test_wrong_tokens_at_the_sign_in_count_like_others(keyed):
+    found = [keyed.post("/v1/session", json={"key": f"tw_guess-{n}"}) for n in range(20)]
+    assert (found[0].status_code, found[-1].status_code) == (401, 429)
+    assert int(found[-1].headers["retry-after"]) >= 1
+    assert guess(keyed, 1) == [429]
+    assert keyed.post("/v1/session", json={"key": key()}).status_code == 204
+
+
+def test_of_a_flood_of_guesses_few_are_looked_up_at_a_time(keyed, monkeypatch):
+    looking, most = [], []
+
+    def look(token, *, is_key):
+        looking.append(token)
+        most.append(len(looking))
+        time.sleep(0.002)  # as long as a look-up takes
+        looking.remove(token)
+
+    monkeypatch.setattr(access, "_look_up", look)
+    lock = access.AccessControl(clock=lambda: 0.0)
+
+    async def flood(count):
+        seen = await asyncio.gather(
+            *[lock._owner(f"{n}", "here", is_key=True) for n in range(count)], return_exceptions=True
+        )
+        return [type(error) for error in seen]
+
+    asyncio.run(flood(access.WRONG_PER_MINUTE))
+    most.clear()
+    assert set(asyncio.run(flood(40))) == {TooManyRequestsError}
+    assert (max(most), len(most)) == (access.GUESSES_AT_ONCE, 40)
+
+
+@given(st.lists(st.floats(0, 5), min_size=1, max_size=60), st.floats(1, 600))
+def test_no_caller_gets_more_than_its_rate_and_its_burst(gaps, per_minute):
+    now = 0.0
+    buckets = Buckets(per_minute, clock=lambda: now)
+    allowed = 0
+    for gap in gaps:
+        now += gap
+        allowed += buckets.wait_s("one") == 0
+    assert allowed <= max(1.0, per_minute / 2) + sum(gaps) * per_minute / 60 + 1e-6
+
+
+def test_waiting_as_long_as_told_is_enough():
+    now = 0.0
+    buckets = Buckets(2, clock=lambda: now)
+    while (wait_s := buckets.wait_s("one")) == 0:
+        pass
+    now += wait_s
+    assert buckets.wait_s("one") == 0

@@ -1,0 +1,93 @@
+"""find_best on a first day: from the records that come with the package, marked as such."""
+
+import pytest
+import shipped_file
+from factories import CPU, H100, T4
+from shipped_file import WORDS
+from test_predicted_answers import ASKED, shape_of, tune  # noqa: F401 - a fixture
+
+from tilewright.service.operations.best.find import find_best
+from tilewright.service.settings import settings
+from tilewright.tuner.predict import shipped
+
+FAR = {"m": 64, "n": 12345, "k": 64}
+
+
+pytestmark = pytest.mark.usefixtures("shipped_records")
+
+
+def ask(rows, shape=None, model="nvidia-h200", **more):
+    return find_best(rows.session, "gemm", model, shape or ASKED, **more)
+
+
+def test_a_fresh_installation_predicts_at_once_and_says_from_what(rows):
+    rows.device()
+    found = ask(rows)
+    assert (found.match, found.variant) == ("predicted", "tiled")
+    assert found.configuration["TILE_WIDTH"] in {24, 32}
+    assert (found.shipped, found.origins, found.device_model) == (WORDS, [], "nvidia-h200")
+    assert found.time_ms == pytest.approx(shipped_file.time_ms(700, 600, 500, 32), rel=0.3)
+    assert (found.verified_at, found.environment, found.study_id, found.gain_over_default) == (None, None, None, None)
+    assert found.improvable
+    assert ask(rows, FAR).shipped == WORDS
+
+
+def test_the_librarys_expected_time_decides_which_to_use(rows, tmp_path):
+    rows.device()
+    ahead = ask(rows).library
+    assert (ahead.name, ahead.expected, ahead.faster) == ("cuBLAS 13.1", True, False)
+    assert ahead.speedup == pytest.approx(10, rel=0.4)
+    folder = tmp_path / "slower"
+    folder.mkdir()
+    slower = [shipped_file.shape(*sizes, library=1.0) for sizes in shipped_file.SHAPES]
+    shipped_file.write(folder, shipped_file.document(shapes=slower, measured_on="2026-11-24"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(shipped, "FOLDER", folder)
+        assert ask(rows, ASKED | {"m": 701}).library.faster
+
+
+def test_own_shapes_take_the_place_of_shipped_ones(rows, tune):  # noqa: F811
+    for count, sizes in enumerate([*shipped_file.SHAPES[:5], (300, 200, 100), (90, 3000, 70)], start=1):
+        tune(shape_of(*sizes))
+        found = ask(rows)
+        assert (found.match, found.shipped) == ("predicted", WORDS if count < len(shipped_file.SHAPES) else None)
+    own = ask(rows, shape_of(*shipped_file.SHAPES[0]))
+    assert (own.match, own.shipped) == ("exact", None)
+
+
+def test_another_gpu_gets_a_transferred_answer_without_times(rows):
+    rows.device()
+    for model in (H100, T4):
+        rows.device(model)
+        found = ask(rows, model=model.slug)
+        assert (found.match, found.shipped, found.device_model) == ("transferred", WORDS, "nvidia-h200")
+        assert (found.time_ms, found.library, found.expected_loss, found.verified_at) == (None, None, None, None)
+        assert found.variant == "tiled"
+
+
+def test_what_is_tuned_on_another_gpu_here_goes_before_shipped_records(rows):
+    rows.best(ASKED)
+    rows.device(H100)
+    found = ask(rows, model=H100.slug)
+    assert (found.match, found.shipped) == ("transferred", None)
+
+
+def test_a_cpu_device_and_other_manners_get_the_default(rows):
+    rows.device(CPU)
+    rows.device()
+    asked = [ask(rows, model=CPU.slug), ask(rows, options={"trans_a": True}), ask(rows, ASKED | {"batch": 3})]
+    assert [(found.match, found.shipped) for found in asked] == [("default", None)] * 3
+
+
+def test_a_driver_that_is_asked_for_counts(rows):
+    rows.device()
+    assert ask(rows, driver="580.159", toolkit="13.0").shipped == WORDS
+    assert ask(rows, driver="570.10").match == "default"
+
+
+def test_a_setting_turns_them_off(rows):
+    rows.device()
+    with pytest.MonkeyPatch.context() as patch:  # undone before the fixture's own change
+        patch.setenv("TILEWRIGHT_SHIPPED_RECORDS", "false")
+        settings.cache_clear()
+        assert ask(rows).match == "default"

@@ -1,0 +1,72 @@
+"""Files for vLLM and SGLang, made of a bundle's results."""
+
+from __future__ import annotations
+
+import pytest
+
+from tilewright.kernels.catalogue import catalogue
+from tilewright.kernels.kernel import Kernel, Launch, Tensor, Variant, shape_of
+from tilewright.kernels.space import powers_of_two
+from tilewright.service.errors import InvalidRequestError
+from tilewright.service.operations.exchange.serving import serving_files
+from tilewright.service.operations.jobs.starts import starts_in
+
+SIZES = ("BLOCK_SIZE_M", "BLOCK_SIZE_N", "BK", "num_warps")
+RENAME = {"BLOCK_SIZE_K": "BK"}
+KERNEL = Kernel(
+    name="moe",
+    axes=("m", "n", "k"),
+    dtypes=("bfloat16", "float32"),
+    arguments=(Tensor("x", "output", shape_of("m", "n")),),
+    variants=(
+        Variant(
+            name="tiles",
+            source="moe.py",
+            launch=lambda _c, _p: Launch((1, 1, 1), (32, 1, 1)),
+            parameters=tuple(powers_of_two(name, 1, 256, default=16) for name in SIZES),
+        ),
+    ),
+)
+
+
+def result(m, n, block_m, dtype="bfloat16", **more):
+    values = dict(zip(SIZES, (block_m, 64, 32, 4), strict=True))
+    problem = {"kernel": "moe", "shape": {"m": m, "n": n, "k": 7168}, "dtype": dtype, "options": {}}
+    return {**problem, "variant": "tiles", "configuration": values} | more
+
+
+BUNDLE = {
+    "device_model": {"name": "NVIDIA H200"},
+    "results": [
+        result(64, 512, 32),
+        result(1, 512, 16),
+        result(1, 256, 16, "float32"),
+        result(1, 512, 128, kernel="gemm"),
+        result(1, 512, 128, options={"trans": True}),
+    ],
+}
+
+
+def test_a_file_holds_every_m_of_its_shape():
+    files = serving_files(BUNDLE, KERNEL, RENAME)
+    row = {"BLOCK_SIZE_M": 16, "BLOCK_SIZE_N": 64, "BLOCK_SIZE_K": 32, "num_warps": 4}
+    assert files == {
+        "N=512,K=7168,device_name=NVIDIA_H200.json": {"1": row, "64": row | {"BLOCK_SIZE_M": 32}},
+        "N=256,K=7168,device_name=NVIDIA_H200,dtype=float32.json": {"1": row},
+    }
+    assert list(files["N=512,K=7168,device_name=NVIDIA_H200.json"]) == ["1", "64"]
+
+
+def test_what_is_written_is_read_again():
+    (rows, *_) = serving_files(BUNDLE, KERNEL, RENAME).values()
+    starts, left_out = starts_in(rows, KERNEL, {"m": 50, "n": 512, "k": 7168}, RENAME)
+    assert [start.configuration["BLOCK_SIZE_M"] for start in starts] == [32, 16]
+    assert left_out == set()
+
+
+@pytest.mark.parametrize(
+    ("kernel", "said"), [("gemm", "no parameter BLOCK_SIZE_M"), ("moe", "no parameter BLOCK_SIZE_K")]
+)
+def test_a_kernel_without_their_parameters_is_refused(kernel, said):
+    with pytest.raises(InvalidRequestError, match=said):
+        serving_files(BUNDLE, KERNEL if kernel == "moe" else catalogue().get(kernel), {})

@@ -1,0 +1,95 @@
+"""Configurations that a job tries first, of a request and of a serving engine's file."""
+
+from __future__ import annotations
+
+import pytest
+from desk import request
+from pydantic import ValidationError
+
+from tilewright.kernels.catalogue import catalogue
+from tilewright.kernels.problem import Limits
+from tilewright.kernels.space import Configuration
+from tilewright.service.errors import InvalidRequestError
+from tilewright.service.operations.jobs.request import request_job
+from tilewright.service.operations.jobs.starts import nearest_feasible, starts_in
+from tilewright.service.store import models
+
+GEMM = catalogue().get("gemm")
+TILED = {"variant": "tiled", "configuration": {"TILE_WIDTH": 8}}
+NAMES = {"BLOCK_SIZE_M": "TILE_WIDTH"}
+FILE = {
+    "triton_version": "3.4.0",
+    "1": {"BLOCK_SIZE_M": 8, "num_warps": 4},
+    "64": {"BLOCK_SIZE_M": 16, "num_warps": 8},
+    "4096": {"BLOCK_SIZE_M": 16, "num_warps": 4},
+}
+
+
+@pytest.mark.usefixtures("device")
+def test_a_jobs_starts_are_complete_and_kept(session):
+    job, _ = request_job(session, request(starts=[TILED, {"variant": "wpt", "configuration": {}}]))
+    defaults = {p.name: p.default for p in GEMM.variant("wpt").parameters}
+    assert job.starts == [{"variant": "tiled", "TILE_WIDTH": 8}, {"variant": "wpt"} | dict(sorted(defaults.items()))]
+    assert session.get_one(models.TuningJob, job.id).starts == job.starts
+
+
+@pytest.mark.usefixtures("device")
+def test_a_job_with_other_starts_is_other_work(session):
+    first, _ = request_job(session, request())
+    second, is_new = request_job(session, request(starts=[TILED]))
+    third, _ = request_job(session, request(starts=[TILED]))
+    assert is_new
+    assert second.id == third.id != first.id
+    assert first.starts is None
+
+
+@pytest.mark.usefixtures("device")
+@pytest.mark.parametrize(
+    ("start", "field"),
+    [
+        ({"variant": "tild", "configuration": {}}, "starts.0.variant"),
+        ({"configuration": {"TILE_WIDTH": 8, "WARP": 1}}, "starts.0.configuration"),
+        ({"configuration": {}}, "starts.0.variant"),
+    ],
+)
+def test_a_start_that_no_variant_has_is_named(session, start, field):
+    with pytest.raises(InvalidRequestError) as refused:
+        request_job(session, request(starts=[start]))
+    assert refused.value.field == field
+
+
+def test_where_the_space_has_a_start_not_its_nearest_is_tried():
+    space = GEMM.space(GEMM.problem({"m": 64, "n": 64, "k": 64}), Limits((9, 0), 132, 1 << 36), only=["tiled"])
+    outside = {"variant": "tiled", "TILE_WIDTH": 9}
+    found = nearest_feasible(space, [{"variant": "tiled", "TILE_WIDTH": 8}, outside, outside])
+    assert found[0] == Configuration.of("tiled", {"TILE_WIDTH": 8})
+    assert set(found) <= set(space.feasible)
+    assert len(found) == len(set(found))
+
+
+def test_a_serving_file_gives_its_rows_nearest_first():
+    starts, left_out = starts_in(FILE, GEMM, {"m": 100, "n": 64, "k": 64}, NAMES)
+    assert [start.configuration for start in starts] == [{"TILE_WIDTH": 16}, {"TILE_WIDTH": 8}]
+    assert left_out == {"num_warps"}
+    assert starts_in(FILE, GEMM, {"m": 2, "n": 64, "k": 64}, NAMES)[0][0].configuration == {"TILE_WIDTH": 8}
+
+
+def test_our_own_form_is_one_configuration_or_a_list():
+    assert starts_in(TILED, GEMM, {"m": 1}, {}) == starts_in([TILED], GEMM, {"m": 1}, {})
+
+
+@pytest.mark.parametrize(
+    ("document", "kernel", "said"),
+    [
+        ({"1": {"SPLIT": 8}}, "gemm", "none of the parameters of gemm"),
+        ({"one": {"TILE_WIDTH": 8}}, "gemm", "'one' is not a number of rows"),
+        ({"1": {"TILE_WIDTH": "8"}}, "gemm", "'1' is not a number of rows"),
+        ([1, 2], "gemm", "dictionary"),
+        (7, "gemm", "neither a configuration nor an object"),
+        ({"1": {"THREADS": 64}}, "conv2d", "no axis m"),
+    ],
+)
+def test_a_file_that_is_not_one_says_why(document, kernel, said):
+    declared = catalogue().get(kernel)
+    with pytest.raises((InvalidRequestError, ValidationError), match=said):
+        starts_in(document, declared, dict(declared.example_shape), {})

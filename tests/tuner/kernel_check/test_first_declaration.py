@@ -1,0 +1,83 @@
+"""A declaration made from a source alone can be loaded, and says what the source shows."""
+
+import pytest
+
+from tilewright.kernels.kernel import Scalar, Tensor
+from tilewright.kernels.own import own_kernel
+from tilewright.tuner.kernel_check.first import UnclearSourceError, first_declaration
+
+SOURCE = """
+#define BLOCK_X 32   // threads along a row
+#ifndef BLOCK_Y
+#define BLOCK_Y 8
+#endif
+#define UNROLL 3
+#define WEIGHT 0.25f
+#define UNUSED 7
+// __global__ void old(float* x)
+extern "C" __global__ void __launch_bounds__(BLOCK_X * BLOCK_Y)
+Blur(const float* __restrict__ in, float *out, int H, const int W, float scale, float2 const* at, uint8_t mask[]) {
+  const int x = blockIdx.x * BLOCK_X + threadIdx.x, y = blockIdx.y * BLOCK_Y + threadIdx.y;
+  for (int i = 0; i < UNROLL; ++i) out[y * W + x] = in[y * W + x] * scale * WEIGHT + at[0].x;
+  mask[y * W + x] += 1;
+}
+"""
+
+
+def test_arguments_parameters_and_launch_are_those_of_the_source(tmp_path):
+    made = first_declaration(SOURCE, "blur.cu")
+    (tmp_path / "blur.cu").write_text(made.source)
+    (tmp_path / "declaration.py").write_text(made.declaration)
+    kernel = own_kernel(tmp_path)
+    assert (kernel.name, kernel.entry, kernel.axes, kernel.dtypes) == ("blur", "Blur", ("h", "w"), ("float32",))
+    problem = kernel.problem({"h": 100, "w": 50})
+    found = [(a.name, a.role, a.dtype, a.shape(problem)) for a in kernel.arguments if isinstance(a, Tensor)]
+    assert found == [
+        ("in", "input", None, (100, 50)),
+        ("out", "output", None, (100, 50)),
+        ("at", "input", None, (100, 50, 2)),
+        ("mask", "inout", "uint8", (100, 50)),
+    ]
+    numbers = [(a.name, a.dtype, a.number(problem)) for a in kernel.arguments if isinstance(a, Scalar)]
+    assert numbers == [("H", "int32", 100), ("W", "int32", 50), ("scale", None, 1)]
+    (variant,) = kernel.variants
+    assert {p.name: p.values for p in variant.parameters} == {
+        "BLOCK_X": (8, 16, 32, 64, 128),
+        "BLOCK_Y": (2, 4, 8, 16, 32),
+        "UNROLL": (1, 2, 3, 4, 8),
+    }
+    launch = variant.launch(variant.space().default().values, problem)
+    assert (launch.grid, launch.block) == ((2, 13, 1), (32, 8, 1))
+    assert made.source.count("#ifndef BLOCK_X\n#define BLOCK_X 32") == made.source.count("#ifndef BLOCK_Y") == 1
+
+
+@pytest.mark.parametrize(
+    ("source", "entry", "said"),
+    [
+        ("void host() {}", None, "name one __global__ function; the source has none"),
+        ("__global__ void a(float* x) {}\n__global__ void b(float* x) {}", None, "the source has a, b"),
+        (SOURCE, "blurred", "there is no __global__ function 'blurred'; the source has Blur"),
+        ("template <typename T> __global__ void a(T* x) {}", None, "a is a template: write its declaration by hand"),
+        ("__global__ void a(const float* x, int n) {}", None, "a writes nothing"),
+        ("__global__ void a(float* x, cudaTextureObject_t t) {}", None, "`cudaTextureObject_t t` is of no type"),
+    ],
+)
+def test_a_source_that_shows_too_little_is_refused(source, entry, said):
+    with pytest.raises(UnclearSourceError, match=said.replace("(", r"\(")):
+        first_declaration(source, "a.cu", entry)
+
+
+def test_half_types_are_the_kernels_dtype_and_floats_beside_them_their_own(tmp_path):
+    source = """
+#include <cuda_bf16.h>
+extern "C" __global__ void scale(const nv_bfloat16* x, __nv_bfloat16* y, float* sums, float by, int n) {
+  y[threadIdx.x] = x[threadIdx.x];
+}
+"""
+    made = first_declaration(source, "scale.cu")
+    (tmp_path / "scale.cu").write_text(made.source)
+    (tmp_path / "declaration.py").write_text(made.declaration)
+    kernel = own_kernel(tmp_path)
+    problem = kernel.problem({"n": 40}, "bfloat16")
+    assert kernel.dtypes == ("bfloat16",)
+    assert [a.dtype_for(problem) for a in kernel.arguments] == ["bfloat16", "bfloat16", "float32", "float32", "int32"]

@@ -1,0 +1,86 @@
+"""Records that come with the package: what of them still holds, and how they say so."""
+
+import shipped_file
+from shipped_file import GEMM, SHAPES, WIDTHS, WORDS, document
+
+from tilewright.kernels.catalogue import catalogue
+from tilewright.tuner.predict import shipped
+from tilewright.tuner.predict.predictor import Predictor
+
+LIKE = GEMM.problem({"m": 300, "n": 300, "k": 300})
+
+
+def series_of(tmp_path, monkeypatch, content, like=LIKE):
+    shipped_file.write(tmp_path, content)
+    monkeypatch.setattr(shipped, "FOLDER", tmp_path)
+    return shipped.shipped_series(GEMM, like)
+
+
+def test_records_are_read_as_they_were_written(tmp_path, monkeypatch):
+    (series,) = series_of(tmp_path, monkeypatch, document())
+    assert [tuple(size for _, size in record.problem.axes) for record in series.records] == SHAPES
+    assert series.records[0].ranked[0].values["TILE_WIDTH"] == WIDTHS[-1]
+    assert series.records[0].library.name == "cuBLAS 13.1"
+    assert {record.shipped for record in series.records} == {WORDS}
+    assert (series.limits.compute_capability, series.limits.features) == ((9, 0), frozenset({"ptx"}))
+
+
+def test_other_options_dtypes_and_batches_have_none(tmp_path, monkeypatch):
+    shape = {"m": 300, "n": 300, "k": 300}
+    for like in (
+        GEMM.problem(shape, "float64"),
+        GEMM.problem(shape, options={"trans_a": True}),
+        GEMM.problem(shape | {"batch": 2}),
+    ):
+        assert series_of(tmp_path, monkeypatch, document(), like) == ()
+
+
+def test_another_source_is_told(tmp_path, monkeypatch):
+    content = document()
+    content["series"][0]["variants"]["tiled"]["source_hash"] = "0" * 64
+    (series,) = series_of(tmp_path, monkeypatch, content)
+    assert "with other sources of tiled)" in series.records[0].shipped
+    assert len(series.records[0].times_ms) == len(WIDTHS) + len(shipped_file.BLOCKS)
+
+
+def test_what_the_space_has_no_longer_is_left_out_and_counted(tmp_path, monkeypatch):
+    content = document()
+    written = content["series"][0]
+    written["variants"]["lost"] = {"source_hash": "0" * 64, "parameters": ["WIDTH"]}
+    written["shapes"][0]["trials"]["lost"] = [[8, 1.0, 32]]
+    written["shapes"][0]["trials"]["tiled"].append([5, 1e-6, 32])  # no value of that parameter
+    (series,) = series_of(tmp_path, monkeypatch, content)
+    assert "without 2 of 86 trials that are no longer in the space" in series.records[0].shipped
+    assert {configuration.variant for configuration in series.records[0].times_ms} == {"tiled", "naive"}
+
+
+def test_a_variant_with_another_parameter_says_nothing_of_the_present_one(tmp_path, monkeypatch):
+    content = document()
+    content["series"][0]["variants"]["tiled"]["parameters"] = ["TILE"]
+    (series,) = series_of(tmp_path, monkeypatch, content)
+    assert {configuration.variant for record in series.records for configuration in record.times_ms} == {"naive"}
+
+
+def test_each_own_shape_takes_the_place_of_the_nearest():
+    assert shipped.undisplaced([{"m": 8}, {"m": 64}], [{"m": 100}], dict) == [{"m": 8}]
+    assert shipped.undisplaced([{"m": 8}], [{"m": 100}, {"m": 7}], dict) == []
+
+
+def test_the_packages_own_files_are_small_and_can_be_predicted_from():
+    """Whatever has happened to the kernels since: shapes that hold no trial any more are left out."""
+    files = list(shipped.FOLDER.glob("*.json.gz"))
+    assert sum(file.stat().st_size for file in files) < 300_000
+    series = [
+        s for kernel in map(catalogue().get, ("gemm", "gemv")) for s in shipped.shipped_series(kernel, like(kernel))
+    ]
+    assert [s.device_model for s in series] == ["nvidia-h200"] * 2
+    gemv = catalogue().get("gemv")
+    problem = gemv.problem({"m": 5000, "n": 700})
+    space = gemv.space(problem, series[1].limits)
+    predicted = Predictor(gemv, series[1].limits, series[1].records).predict(problem, space.__contains__)
+    assert predicted.configuration in space
+    assert 0.3 < predicted.library.time_ms / predicted.time_ms < 4
+
+
+def like(kernel):
+    return kernel.problem(dict(kernel.example_shape))

@@ -1,0 +1,392 @@
+"""Accelerating a model on the CPU: what wins stays, what fails leaves the model as it was, and a lock does the same."""
+
+from __future__ import annotations
+
+import copy
+import json
+import subprocess
+import sys
+import warnings
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import tilewright.torch as tw  # noqa: E402
+from tilewright.kernels.catalogue import catalogue  # noqa: E402
+from tilewright.tuner.pytorch.acceleration import installed, outputs  # noqa: E402
+from tilewright.tuner.pytorch.acceleration.calls import FUNCTIONS, entries, entry  # noqa: E402
+from tilewright.tuner.runtime import Runtime  # noqa: E402
+from tilewright.tuner.runtime.answers import AnswerCache  # noqa: E402
+from tilewright.tuner.runtime.host import host_place  # noqa: E402
+
+nn, F = torch.nn, torch.nn.functional
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    """PyTorch's own threads wait for each other on a busy machine, longer than anything here takes."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    with torch.no_grad():
+        yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture
+def slow_linear(monkeypatch):
+    """A PyTorch whose linear layers take milliseconds, so that a kernel on the CPU can win."""
+    plain = nn.Linear.forward
+
+    def forward(self, x):
+        for _ in range(1000):
+            x = x + 0
+        return plain(self, x)
+
+    monkeypatch.setattr(nn.Linear, "forward", forward)
+
+
+class Net(nn.Module):
+    """Two layers that are alike, a norm, a product and a softmax; what the layers do to the result can be seen."""
+
+    def __init__(self):
+        super().__init__()
+        self.one, self.two, self.norm, self.drop = nn.Linear(8, 8), nn.Linear(8, 8), nn.LayerNorm(8), nn.Dropout(0.5)
+
+    def forward(self, x):
+        y = self.two(self.drop(self.one(x)))
+        return {"scores": torch.softmax(y @ self.norm(x).mT, -1), "y": y}
+
+
+@pytest.fixture
+def net():
+    return Net()
+
+
+X = torch.randn(6, 8, generator=torch.Generator().manual_seed(1))
+QUICK = {"rounds": 15, "compiles": None}
+
+
+def winning(net, **named):
+    result = tw.accelerate(net, X, **(QUICK | named))
+    assert result.is_applied, str(result)
+    return result
+
+
+def test_what_wins_in_the_whole_model_is_replaced_and_computes_the_same(slow_linear, net):
+    expected = net.eval()(X)
+    net.train()
+    result = winning(net)
+    assert [type(one) for one in (net.one, net.two, net.norm)] == [installed.AcceleratedLinear] * 2 + [nn.LayerNorm]
+    assert all(module.training for module in net.modules())
+    assert [(one.site.call.operator.name, list(one.site.modules)) for one in result.replaced] == [
+        ("linear", ["one", "two"])
+    ]
+    torch.testing.assert_close(net.eval()(X), expected)
+    assert {one.operator for one in tw.status() if one.is_ours} >= {"linear"}
+
+
+def test_the_table_and_the_document_say_what_was_measured(slow_linear, net):
+    result = winning(net)
+    text, document = str(result), result.as_json()
+    rows = {line.split()[0]: line for line in text.splitlines()}
+    assert rows["linear"].endswith("replaced in eager")
+    assert "PyTorch's own takes" in rows["layer_norm"]
+    assert {"eager", "ours"} <= rows.keys()
+    assert "1e-04 is allowed" in text or "0.0001 is allowed" in text
+    assert document["times_ms"]["ours"] < document["times_ms"]["eager"]
+    ratio, low, high = document["speedup"]
+    assert 1 < low <= ratio <= high
+    assert [one["replaced"] for one in document["sites"]] == [True, False, False, False]
+    json.dumps(document)
+
+
+def test_another_input_and_recorded_gradients_are_pytorchs(slow_linear, net, monkeypatch):
+    winning(net)
+    net.eval()
+    monkeypatch.setattr(nn.Linear, "forward", lambda self, x: F.linear(x, self.weight, self.bias) + 1)
+    plain = copy.deepcopy(net)
+    installed.uninstall(plain)
+    assert type(plain.one) is nn.Linear
+    torch.testing.assert_close(net(X[:3]), plain(X[:3]))
+    with torch.enable_grad():
+        torch.testing.assert_close(net(X), plain(X))
+    assert not torch.allclose(net(X)["y"], plain(X)["y"])
+
+
+class Own(torch.Tensor):
+    """A class of tensors that somebody else keeps."""
+
+
+def test_vmap_and_tensors_of_other_classes_are_pytorchs(net):
+    layer, batch = net.one, torch.randn(3, 6, 8)
+    stand = installed.Stand(entry(X), ("one",))
+    installed.install(net, [stand], with_gradients=False)
+    expected = F.linear(batch, layer.weight, layer.bias)
+    torch.testing.assert_close(torch.vmap(layer)(batch), expected)
+    torch.testing.assert_close(layer(batch[0].as_subclass(Own)).as_subclass(torch.Tensor), expected[0])
+    assert not tw.status()
+    torch.testing.assert_close(layer(batch[0]), expected[0])
+    assert [one.is_ours for one in tw.status()] == [True]
+
+
+class ModelRMSNorm(nn.Module):
+    """As libraries of models write it; `shift` is what some add to the weight."""
+
+    def __init__(self, shift=0.0):
+        super().__init__()
+        self.weight, self.variance_epsilon, self.shift = nn.Parameter(torch.rand(8)), 1e-6, shift
+
+    def forward(self, x):
+        for _ in range(1000):
+            x = x + 0
+        return (self.weight + self.shift) * x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + self.variance_epsilon)
+
+
+def test_a_norm_of_another_library_is_replaced_where_it_computes_what_its_name_says():
+    other = tw.accelerate(nn.Sequential(ModelRMSNorm(shift=1.0)), X, **QUICK)
+    assert "its result is off" in other.candidates[0].reason
+    model = nn.Sequential(ModelRMSNorm(), nn.ReLU(), ModelRMSNorm())
+    expected = model(X)
+    result = winning(model)
+    assert [list(one.site.modules) for one in result.replaced] == [["0", "2"]]
+    torch.testing.assert_close(model(X), expected)
+    torch.testing.assert_close(copy.deepcopy(model)(X), expected)
+    torch.testing.assert_close(torch.compile(model, backend="eager", fullgraph=True)(X), expected)
+    result.undo()
+    assert "forward" not in vars(model[0])
+
+
+def test_an_accelerated_model_is_copied_and_stored_like_any_other(net, tmp_path):
+    installed.install(net, [installed.Stand(entry(X), ("one",))], with_gradients=False)
+    torch.save(net, tmp_path / "model")
+    for copied in (copy.deepcopy(net), torch.load(tmp_path / "model", weights_only=False)):
+        assert type(copied.one) is installed.AcceleratedLinear
+        torch.testing.assert_close(copied.eval()(X), net.eval()(X))
+        assert copied.state_dict().keys() == Net().state_dict().keys()
+
+
+def test_a_model_that_is_judged_with_gradients_has_them(slow_linear, net):
+    with torch.enable_grad():
+        winning(net)
+        net.eval()
+        found = torch.autograd.grad(net(X)["y"].sum(), net.one.weight)
+        installed.uninstall(net)
+        torch.testing.assert_close(found, torch.autograd.grad(net(X)["y"].sum(), net.one.weight))
+
+
+def test_undo_makes_the_model_what_it_was(slow_linear, net):
+    result = winning(net)
+    result.undo()
+    assert type(net.one) is nn.Linear
+    assert "_tilewright" not in vars(net.one)
+    assert not result.is_applied
+    with pytest.raises(Exception, match="nothing to save: it was undone"):
+        result.save("nowhere")
+
+
+class Product(nn.Module):
+    """No module of PyTorch's."""
+
+    def forward(self, a, b):
+        return a @ b
+
+
+def test_a_function_is_replaced_for_the_arguments_that_were_accepted():
+    model, plain = Product(), torch.matmul
+    a, b = torch.randn(2, 3, 5, 4), torch.randn(2, 3, 4, 5)
+    stand = installed.Stand(entries(FUNCTIONS[torch.Tensor.matmul](a, b)), function="matmul")
+    installed.install(model, [stand], with_gradients=False)
+    torch.testing.assert_close(model(a, b), plain(a, b))
+    torch.testing.assert_close(model(a[:1], b[:1]), plain(a[:1], b[:1]))
+    assert [(one.operator, one.call[:9]) for one in tw.status()] == [("gemm", "(6, 5, 4)")]
+    installed.uninstall(model)
+    assert "forward" not in vars(model)
+
+
+def test_nothing_is_replaced_where_pytorch_is_faster(net):
+    with warnings.catch_warnings(action="error"):
+        result = tw.accelerate(net, X, **QUICK)
+    assert not result.is_applied
+    assert result.reason == "no replacement makes the model faster"
+    assert type(net.one) is nn.Linear
+
+
+def test_compiled_models_are_timed_and_judged_by_themselves(slow_linear, net):
+    result = winning(net, compiles=lambda model: torch.compile(model, backend="eager"))
+    assert result.times_ms.keys() == {"eager", "ours", "torch.compile", "ours in torch.compile"}
+    assert all(one.compiled for one in result.stands)
+    compiled = torch.compile(net.eval(), backend="eager", fullgraph=True)
+    torch.testing.assert_close(compiled(X), net(X))
+
+
+def test_a_compiler_that_fails_leaves_eager(slow_linear, net):
+    def fails(model):
+        raise RuntimeError("no compiler\nmore")
+
+    result = winning(net, compiles=fails)
+    assert result.remarks == ["torch.compile does not work here: no compiler"]
+    assert not result.stands[0].compiled
+
+
+def test_a_compiled_model_that_computes_something_else_is_left_to_pytorch(slow_linear, net):
+    result = winning(net, compiles=lambda model: lambda x: {name: one * 2 for name, one in model(x).items()})
+    assert result.remarks == ["Under torch.compile nothing is replaced: the model computes something else there."]
+    assert result.compiled_error == pytest.approx(1.0)
+    assert not result.stands[0].compiled
+
+
+def unchanged(net, match, *given, **named):
+    """One warning with the reason, and the model as it was."""
+    with pytest.warns(tw.AccelerationWarning, match=match) as told:
+        result = tw.accelerate(net, *given, **(QUICK | named))
+    assert [one.category for one in told] == [tw.AccelerationWarning]
+    assert told[0].filename == __file__
+    assert not result.is_applied
+    assert type(net.one) is nn.Linear
+    assert result.reason in str(told[0].message)
+    assert result.reason in str(result)
+    return result
+
+
+def test_problems_that_nobody_tuned_are_named_with_the_command(untuned, net):
+    result = unchanged(net, r"none of its 4 problems has an answer: no result for linear .*tilewright tune linear", X)
+    assert len(result.candidates) == 4
+
+
+def test_a_service_that_is_away_is_the_reason(tmp_path, net):
+    tw.use(Runtime(only_tuned=True, url="http://127.0.0.1:9", answers=AnswerCache(tmp_path)))
+    unchanged(net, "http://127.0.0.1:9 was not of help", X)
+
+
+class Random(Net):
+    def forward(self, x):
+        return super().forward(x)["y"] + torch.rand(1)
+
+
+class Broken(Net):
+    def forward(self, x):
+        raise KeyError("its own trouble")
+
+
+def test_a_model_that_cannot_be_judged_is_left_alone(net):
+    unchanged(Random(), "differs from call to call", X)
+    unchanged(Broken(), "KeyError: 'its own trouble'", X)
+    unchanged(net, "sample: give a tensor")
+    unchanged(net.to("meta"), "not on meta", X.to("meta"))
+
+
+def test_a_model_without_products_is_left_alone():
+    with pytest.warns(tw.AccelerationWarning, match="calls nothing that a kernel of ours computes"):
+        assert not tw.accelerate(nn.ReLU(), X).is_applied
+
+
+def test_an_answer_that_the_library_beats_is_not_tried(tmp_path, net):
+    place, kernel = host_place(), catalogue().get("linear")
+    answer = {"variant": "tiled", "configuration": {"TILE_WIDTH": 8}, "match": "exact", "time_ms": 2.0}
+    facts = answer | {"library": {"time_ms": 1.0}, "source_hash": kernel.source_hash("tiled")}
+    answers = AnswerCache(tmp_path)
+    answers.put(kernel.problem({"m": 6, "n": 8, "k": 8}), place, facts)
+    tw.use(Runtime(only_tuned=True, answers=answers))
+    result = tw.accelerate(net, X, **QUICK)
+    assert result.candidates[0].reason == "the library was faster (1 ms; ours 2 ms)"
+    assert result.candidates[0].ours_ms is None
+
+
+def test_a_result_that_is_off_by_more_than_was_allowed_is_not_taken(slow_linear, net):
+    result = tw.accelerate(net, X, tolerance=0.0, **QUICK)
+    off = [one.reason for one in result.candidates if one.error]
+    assert off
+    assert all(reason.endswith("and 0 is allowed") for reason in off)
+
+
+def test_tuning_is_done_here_where_that_is_asked_for(untuned, monkeypatch):
+    plain = nn.LayerNorm.forward
+    monkeypatch.setattr(nn.LayerNorm, "forward", lambda self, x: plain(self, sum([x * 0] * 1000, x)))
+    model = nn.Sequential(nn.LayerNorm(8))
+    result = tw.accelerate(model, X, tune="now", tune_seconds=0.2, **QUICK)
+    assert result.is_applied, str(result)
+    assert result.replaced[0].choice.origin == "cache"
+
+
+def test_a_lock_makes_the_same_choices_in_another_process(slow_linear, net, untuned, tmp_path):
+    tw.use(None)
+    tw.use(runtime_of(tmp_path, net))
+    expected = net.eval()(X)
+    path = winning(net).save(tmp_path / "tilewright.lock")
+    torch.save(net.state_dict(), tmp_path / "weights")
+    program = f"""
+import torch, tilewright.torch as tw
+from tests.tuner.pytorch.test_accelerate import Net, X
+net = Net().eval()
+net.load_state_dict(torch.load({str(tmp_path / "weights")!r}))
+result = tw.accelerate(net, lock={str(path)!r})
+with torch.no_grad():
+    print(type(net.one).__name__, float(net(X)["y"].sum()), [(one.is_ours, one.reason[-12:]) for one in tw.status()])
+"""
+    environment = {"TILEWRIGHT_CACHE_DIR": str(tmp_path), "PATH": "/usr/bin:/bin", "PYTHONPATH": ":".join(sys.path)}
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", program], capture_output=True, text=True, env=environment, check=False
+    )
+    name, total, status = done.stdout.split(maxsplit=2)
+    assert (name, status.strip()) == ("AcceleratedLinear", "[(True, 'from pinned)')]"), done.stderr
+    assert float(total) == pytest.approx(float(expected["y"].sum()), abs=1e-5)
+
+
+def runtime_of(tmp_path, net):
+    """A runtime that knows the layers alone."""
+    answers, kernel = AnswerCache(tmp_path / "answers"), catalogue().get("linear")
+    answer = {"variant": "tiled", "configuration": {"TILE_WIDTH": 8}, "match": "exact", "time_ms": 1.0}
+    problem = kernel.problem({"m": len(X), "n": 8, "k": 8})
+    answers.put(problem, host_place(), answer | {"library": None, "source_hash": kernel.source_hash("tiled")})
+    return Runtime(only_tuned=True, answers=answers)
+
+
+@pytest.fixture
+def locked(slow_linear, net, tmp_path):
+    """A lock, and the model that it is for, as it was."""
+    tw.use(runtime_of(tmp_path, net))
+    result = winning(net)
+    path = result.save(tmp_path / "tilewright.lock")
+    result.undo()
+    return path
+
+
+def changed(path, **members):
+    """The lock with other members and a right hash."""
+    from tilewright.tuner.pytorch.acceleration import lock  # noqa: PLC0415
+
+    document = json.loads(path.read_text())
+    lock.write(path, {name: value for name, value in (document | members).items() if name not in {"sha256", "format"}})
+
+
+def test_a_lock_of_another_environment_is_refused_unless_told_otherwise(locked, net):
+    environment = json.loads(locked.read_text())["environment"]
+    changed(locked, environment=environment | {"torch": "1.0"})
+    unchanged(net, "torch is .* here and 1.0 there.*other_environment=True", lock=locked)
+    assert tw.accelerate(net, lock=locked, other_environment=True).is_applied
+
+
+def test_a_lock_that_is_damaged_or_of_another_model_is_refused(locked, net, tmp_path):
+    unchanged(net, "No such file or directory", lock=tmp_path / "none")
+    other = Net()
+    other.one = nn.Linear(8, 8, bias=False)
+    unchanged(other, "a model of other modules or shapes", lock=locked)
+    locked.write_text(locked.read_text().replace('"TILE_WIDTH": 8', '"TILE_WIDTH": 16'))
+    unchanged(net, "was changed after it was written", lock=locked)
+    locked.write_text("{")
+    unchanged(net, "cannot be read", lock=locked)
+
+
+def test_a_lock_of_another_source_is_refused(locked, net):
+    [kernel] = json.loads(locked.read_text())["kernels"]
+    changed(locked, kernels=[kernel | {"source_hash": "0" * 64}])
+    unchanged(net, "linear's source has changed", lock=locked)
+
+
+def test_the_error_of_an_output_is_that_of_its_worst_tensor():
+    exact = {"a": torch.ones(4), "b": [torch.full((4,), 2.0), torch.tensor([1, 2])]}
+    off = {"a": torch.ones(4), "b": [torch.full((4,), 2.2), torch.tensor([1, 2])]}
+    assert outputs.error(off, exact) == pytest.approx(0.1)
+    assert outputs.error({"a": torch.full((4,), float("nan")), "b": exact["b"]}, exact) == float("inf")
+    assert outputs.error({"a": torch.ones(4)}, exact) == float("inf")

@@ -1,0 +1,100 @@
+"""Where no tuned kernel is known, PyTorch's own operator runs, with one warning that says why."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import warnings
+from types import SimpleNamespace
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import tilewright.torch as tw  # noqa: E402
+from tilewright.kernels.catalogue import catalogue  # noqa: E402
+from tilewright.tuner.runtime import Runtime, ServiceWarning  # noqa: E402
+from tilewright.tuner.runtime.answers import AnswerCache  # noqa: E402
+from tilewright.tuner.runtime.host import host_place  # noqa: E402
+from tilewright.tuner.runtime.runtime import default_runtime  # noqa: E402
+
+
+def same(call, expected, match):
+    """One warning for both calls, and PyTorch's result."""
+    with pytest.warns(tw.FallbackWarning, match=match) as told:
+        results = call(), call()
+    torch.testing.assert_close(results, (expected, expected))
+    assert len(told) == 1
+    assert told[0].filename == __file__
+
+
+def test_an_untuned_problem_is_pytorchs_and_the_warning_says_how_to_tune_it(untuned):
+    a, b = torch.randn(7, 6), torch.randn(6, 5)
+    same(
+        lambda: tw.gemm(a, b), a @ b, r"no result for gemm m=7,n=5,k=6 float32 .*Tune it: tilewright tune gemm --shape"
+    )
+    with warnings.catch_warnings(action="error"):
+        tw.gemm(b.mT, a.mT)  # another one of the same kind
+    assert [(one.is_ours, one.reason[:9]) for one in tw.status()] == [(False, "no result")] * 2
+
+
+@pytest.mark.parametrize(
+    ("call", "reference", "reason"),
+    [
+        (lambda a: tw.gemm(a, a), lambda a: a @ a, "dtype"),
+        (lambda a: tw.softmax(a.float(), 0), lambda a: a.float().softmax(0), "last dimension"),
+    ],
+)
+def test_what_no_kernel_computes_is_pytorchs(call, reference, reason):
+    a = torch.randint(0, 9, (4, 4))
+    same(lambda: call(a), reference(a), reason)
+
+
+def test_an_address_that_is_not_aligned_is_pytorchs_for_this_call():
+    wide = torch.randn(8 * 8 + 1)
+    a, b = wide[1:].view(8, 8), torch.randn(8, 8)
+    same(lambda: tw.gemm(a, b), a @ b, "past a multiple of 16")
+    torch.testing.assert_close(tw.gemm(wide[:-1].view(8, 8), b), wide[:-1].view(8, 8) @ b)
+    assert tw.status()[-1].is_ours is False
+
+
+def test_an_output_without_elements_is_pytorchs_without_a_warning():
+    with warnings.catch_warnings(action="error"):
+        assert tw.gemm(torch.ones(0, 6), torch.ones(6, 5)).shape == (0, 5)
+        assert tw.gemm(torch.ones(3, 0), torch.ones(0, 5)).eq(0).all()
+
+
+def test_a_service_that_is_away_costs_one_warning(tmp_path):
+    tw.use(Runtime(only_tuned=True, url="http://127.0.0.1:9", answers=AnswerCache(tmp_path)))
+    a = torch.randn(4, 4)
+    with pytest.warns() as told:
+        tw.linear(tw.gemm(a, a), a)
+    assert [one.category for one in told] == [ServiceWarning, tw.FallbackWarning, tw.FallbackWarning]
+
+
+def test_what_the_library_does_faster_is_left_to_it(tmp_path):
+    place, kernel = host_place(), catalogue().get("gemm")
+    answers, problem = AnswerCache(tmp_path), kernel.problem({"m": 4, "n": 4, "k": 4})
+    answer = SimpleNamespace(variant="tiled", configuration={"TILE_WIDTH": 8}, match="exact", time_ms=1.0)
+    facts = vars(answer) | {"library": {"faster": True}, "source_hash": kernel.source_hash("tiled")}
+    answers.put(problem, place, facts)
+    tw.use(Runtime(only_tuned=True, answers=answers))
+    a = torch.randn(4, 4)
+    with warnings.catch_warnings(action="error"):
+        torch.testing.assert_close(tw.gemm(a, a), a @ a)
+    assert tw.status()[0].reason == "the library was faster than tiled TILE_WIDTH=8 (exact, from cache)"
+
+
+def test_a_wrong_setting_of_the_environment_is_said_and_the_program_runs(monkeypatch):
+    monkeypatch.setenv("TILEWRIGHT_URL", "nowhere")
+    default_runtime.cache_clear()
+    tw.use(None)
+    a = torch.randn(4, 4)
+    same(lambda: tw.gemm(a, a), a @ a, "TILEWRIGHT_URL: 'nowhere' is not an HTTP address")
+    default_runtime.cache_clear()
+
+
+def test_importing_the_operators_does_not_load_the_launcher():
+    program = "import sys, torch, tilewright.torch; print('tilewright.tuner.runtime' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"

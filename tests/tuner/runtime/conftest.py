@@ -1,0 +1,40 @@
+"""A launcher of a small gemm, whose configurations are pinned."""
+
+from __future__ import annotations
+
+import pytest
+from runtime_gemm import GEMM, ODD, TILED, K, M, N
+
+from tilewright.tuner.runtime import Runtime
+
+
+@pytest.fixture(scope="session")
+def cache_folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture(scope="module")
+def cache(cache_folder):
+    """One folder for all: equal programs are compiled once."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TILEWRIGHT_CACHE_DIR", str(cache_folder))
+        yield
+
+
+@pytest.fixture
+def runtime(cache):
+    """`tiled` for the problems of these tests, so that compiling takes little."""
+    shape = {"m": M, "n": N, "k": K}
+    problems = [
+        GEMM.problem(shape, dtype, {"trans_a": a, "trans_b": b, "beta_zero": zero})
+        for dtype in ("float32", "float64")
+        for a in (False, True)
+        for b in (False, True)
+        for zero in (False, True)
+    ]
+    return Runtime(pinned=dict.fromkeys([*problems, GEMM.problem(ODD)], TILED))
+
+
+@pytest.fixture
+def launch(runtime):
+    return runtime.best("gemm", m=M, n=N, k=K)
