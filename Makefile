@@ -3,6 +3,10 @@
 VENV = .venv
 export VENV
 
+# Tests start some two hundred processes of ours: without byte code on disk each compiles its modules first. An image's
+# setting must not turn that off.
+unexport PYTHONDONTWRITEBYTECODE
+
 # The first Python from 3.11 to 3.13; `make PYTHON=…` names another one. Looked up only where an environment is made.
 SUPPORTED = import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))
 PYTHON ?= $(shell for p in python3 python3.12 python3.13 python3.11; do \
@@ -13,14 +17,15 @@ PREPARE = set -e; python="$(PYTHON)"; \
 	if [ -z "$$python" ]; then echo "No Python from 3.11 to 3.13 found: install one, or make PYTHON=/path/to/it" >&2; exit 1; fi; \
 	"$$python" tools/prepare.py
 IN = "$(VENV)/bin/python" -m
-WORKERS ?= 2
+# One more than two cores: a test that waits for other processes leaves its own to the next.
+WORKERS ?= 3
 SHAPE ?= m=256,n=100,k=784
 RECORDED ?= $(wildcard ../shared/data/recorded)
 REPEATS ?= 100
 SOAK_S ?= 120
 MAIN_JOB = benchmarks/results/h200/main_job.json
 
-.PHONY: help run serve migrate test lint types unit gpu gpu-test browser-test test-faults test-exhaustive chaos fuzz-api bench-main-job bench-kernels bench-rate bench-dispatch bench-network bench-search bench-service gpu-random counters gpu-check gpu-memcheck gpu-racecheck \
+.PHONY: help run serve migrate test lint types tests unit gpu gpu-test browser-test test-faults test-exhaustive chaos fuzz-api bench-main-job bench-kernels bench-rate bench-dispatch bench-network bench-search bench-service gpu-random counters gpu-check gpu-memcheck gpu-racecheck \
 	reports references screenshots lock hooks clean
 
 help: ## This list
@@ -40,7 +45,7 @@ migrate: ## Bring the database's schema up to date
 
 test: ## Everything a change must pass: lint, types, layers, tests (without a Chromium it says so and leaves the browser out)
 	@$(PREPARE) dev
-	@begun=$$(date +%s); status=0; $(MAKE) --no-print-directory lint types unit browser-test || status=$$?; \
+	@begun=$$(date +%s); status=0; $(MAKE) --no-print-directory lint types tests || status=$$?; \
 	echo "make test: $$(( $$(date +%s) - begun )) s"; exit $$status
 
 lint: ## ruff, formatting, spelling
@@ -54,9 +59,14 @@ types: ## mypy --strict, and the layers between the packages
 	@$(IN) mypy -p tilewright
 	@"$(VENV)/bin/lint-imports"
 
-unit: ## The tests that need neither a GPU nor a browser (WORKERS=2)
+# In one session: no core is idle while the last of the unit tests end, and modules are imported and collected once.
+tests: ## The tests that need no GPU, those in a browser among them (WORKERS=3)
 	@$(PREPARE) dev
-	@$(IN) pytest -n $(WORKERS) -q
+	@$(IN) pytest -n $(WORKERS) --dist worksteal -q -m "not gpu and not faults and not fuzz and not exhaustive"
+
+unit: ## The tests that need neither a GPU nor a browser (WORKERS=3)
+	@$(PREPARE) dev
+	@$(IN) pytest -n $(WORKERS) --dist worksteal -q
 
 gpu: ## Build and install PyCUDA (again)
 	@$(PREPARE) gpu
@@ -67,7 +77,7 @@ gpu-test: ## The tests on an NVIDIA GPU
 
 browser-test: ## The dashboard in a real Chromium (CHROMIUM=/path names one)
 	@$(PREPARE) dev
-	@$(IN) pytest -m browser -q -n $(WORKERS) --dist loadfile
+	@$(IN) pytest -m browser -q -n $(WORKERS) --dist worksteal tests/browser
 
 test-faults: ## The tests that kill, freeze and restart parts of the system (minutes)
 	@$(PREPARE) dev

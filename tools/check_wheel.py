@@ -12,6 +12,7 @@ from pathlib import Path
 
 PACKAGES = ("kernels", "tuner", "service", "migrations")
 NEEDS_PYCUDA = {"tilewright.tuner.devices.cuda.context", "tilewright.tuner.devices.cuda.device"}
+NEEDS_TORCH = "tilewright.tuner.pytorch."
 SCRIPTS = {"tilewright.migrations.env"}  # run by Alembic: importing it migrates
 
 
@@ -40,13 +41,14 @@ def main(source: Path) -> None:
 
 
 def imports(name: str) -> bool:
-    """Whether the module was imported; scripts are left out, and what uses PyCUDA where that is missing."""
+    """Whether the module was imported; scripts are left out, and what uses PyCUDA or PyTorch where they are missing."""
     if name in SCRIPTS or name.endswith(".__main__"):
         return False
     try:
         importlib.import_module(name)
     except ModuleNotFoundError as error:
-        if name in NEEDS_PYCUDA and (error.name or "").startswith("pycuda"):
+        package = (error.name or "").partition(".")[0]
+        if (package == "pycuda" and name in NEEDS_PYCUDA) or (package == "torch" and name.startswith(NEEDS_TORCH)):
             return False
         raise
     return True

@@ -44,12 +44,14 @@ def main() -> None:
     """Write all locks; the versions of the widest one hold in the others."""
     project = "pyproject.toml"
     same = ("-c", "requirements/dev.lock")
-    compile_lock("dev", project, "--group=dev", "--group=build")
-    compile_lock("bench", project, "--group=dev", "--group=build", "--group=bench", *same)
+    compile_lock("dev", project, "--extra=service", "--group=dev", "--group=build")
+    compile_lock("bench", project, "--extra=service", "--group=dev", "--group=build", "--group=bench", *same)
     keep_additions("bench", to="dev")
-    compile_lock("run", project, "--group=build", *same)
-    for extra in ("zig", "gpu"):
-        compile_lock(extra, project, "--group=build", f"--extra={extra}", "--no-emit-package=pycuda", *same)
+    compile_lock("light", project, *same)
+    compile_lock("run", project, "--extra=service", "--group=build", *same)
+    for extra in ("zig", "gpu", "signatures"):
+        extras = ("--extra=service", f"--extra={extra}")
+        compile_lock(extra, project, "--group=build", *extras, "--no-emit-package=pycuda", *same)
         keep_additions(extra, to="run")
     compile_lock("pycuda-build", "--group=pycuda-build", *same)
     keep_additions("pycuda-build", to="run")

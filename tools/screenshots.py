@@ -85,6 +85,7 @@ def shots(filled: Filled, tuned: int, device: str) -> list[Shot]:
     """Every view; three of them dark and at a phone's width. `tuned`: the study that was made here, on this device."""
     wide = [
         Shot("overview", "/?kernel=gemm", tallest=1400),
+        Shot("attention", "/attention", tallest=1100),
         Shot("device-model", "/device-models/nvidia-h200", tallest=1400),
         Shot("study", f"/studies/{filled.searched}"),
         Shot("study-imported", f"/studies/{filled.imported}", tallest=1300),
@@ -173,6 +174,8 @@ def take(browser: Browser, address: str, shot: Shot, folder: Path) -> None:
         drawn_strokes.draw(tab, shot.drawn)
         tab.locator("#where").filter(has_text=" on ").wait_for()  # a device answered
         messages.clear()  # that it asked again while the device was getting ready
+    for plot in tab.locator("[data-chart]").all():
+        plot.locator("canvas").first.wait_for(timeout=60_000)  # those out of view are drawn last
     tab.wait_for_timeout(300)  # fonts and canvases are painted
     height = min(int(tab.evaluate("document.documentElement.scrollHeight")), shot.tallest)
     tab.screenshot(
