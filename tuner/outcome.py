@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Literal, Protocol
 
@@ -146,7 +146,3 @@ class Evaluation:
     def time_ms(self) -> float | None:
         """The ranking median, in milliseconds."""
         return self.ranking.time_ms if self.ranking else None
-
-    def with_log(self, log: str) -> Evaluation:
-        """The same with this log."""
-        return replace(self, log=log)

@@ -41,7 +41,7 @@ class Enumeration:
         self,
         domains: Mapping[str, Sequence[int]],
         constraints: Sequence[Callable[[Any], object]],
-        looked_at: Sequence[Mapping[str, int]] = (),
+        looked_at: Sequence[Mapping[str, int]],
     ) -> None:
         """`looked_at` are sample points that show which parameters each constraint reads; others show later."""
         self._domains = {name: np.array(values, dtype=np.int64) for name, values in domains.items()}

@@ -15,7 +15,6 @@ MOST_STAGES, FEWEST_STAGES = 8, 2
 MULTIPROCESSOR_BYTES = 228 * 1024  # of shared memory
 OTHER_BYTES = 3 * 1024  # of a block: what the driver reserves, alignment and barriers
 ALIGNMENT = 1024  # of the ring: eight lines
-REGISTERS = 65536  # of a multiprocessor
 QUAD_BYTES = 16  # of four sums
 LONGEST_STRIDE = 2**40  # bytes, of a tensor map
 FEWEST_STEPS = 4  # of a part of a tile

@@ -42,9 +42,8 @@ class Failure:
     code: int
 
 
-# Typer 0.20 and later carry a copy of Click, earlier ones use Click itself; the base class of usage errors is reached
+# Typer 0.20 and later carry a copy of Click, earlier ones use Click itself; the base class of its errors is reached
 # in the same way through both.
-USAGE_ERROR = typer.BadParameter.__mro__[1]
 _CLICK_ERROR = typer.BadParameter.__mro__[2]
 
 _ARGUMENTS = frozenset({"kernel", "variant", "device", "device model", "device_model", "parameter", "option"})

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import time
 import uuid
-from collections.abc import Callable
 from typing import Any, Literal
 
 from sqlalchemy import select
@@ -13,7 +11,6 @@ from sqlalchemy.orm import Session
 from tilewright.service.operations.answers import Answer
 from tilewright.service.operations.jobs.jobs import OPEN, job_at_revision, trial_answer
 from tilewright.service.store import models
-from tilewright.service.store.session import session_scope
 
 BATCH = 500
 """Most events of one answer; a listener that resumes far behind gets several answers."""
@@ -53,22 +50,3 @@ def events_after(session: Session, job_id: uuid.UUID, after: int) -> list[JobEve
     if row.state_revision > after and len(trials) < BATCH:
         events.append(JobEvent(event="state", id=row.revision, data=answer.model_dump(mode="json")))
     return events
-
-
-def wait_for_events(
-    job_id: uuid.UUID,
-    after: int,
-    *,
-    timeout_s: float = 15.0,
-    poll_s: float = 0.2,
-    clock: Callable[[], float] = time.monotonic,
-    sleep: Callable[[float], None] = time.sleep,
-) -> list[JobEvent]:
-    """The events after `after` as soon as there are any; none after `timeout_s`. Holds no connection while waiting."""
-    deadline = clock() + timeout_s
-    while True:
-        with session_scope() as session:
-            events = events_after(session, job_id, after)
-        if events or clock() >= deadline:
-            return events
-        sleep(poll_s)
