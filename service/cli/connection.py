@@ -5,11 +5,10 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Protocol
 from uuid import UUID
 
 from tilewright.service.cli.output import note
-from tilewright.service.cli.result_calls import AsksForResults, LocalResults
+from tilewright.service.cli.result_calls import LocalResults
 from tilewright.service.client import Client
 from tilewright.service.errors import DatabaseUnavailableError
 from tilewright.service.operations import catalog, registry
@@ -37,74 +36,8 @@ from tilewright.service.store import schema
 from tilewright.service.store.embedded import EmbeddedPostgres
 
 
-class Connection(AsksForResults, Protocol):
-    """The calls that commands make; `Client` makes them over HTTP, `LocalConnection` in the database."""
-
-    def best(
-        self, kernel: str, device_model: str, shape: dict[str, int], dtype: str, options: dict[str, bool | str]
-    ) -> BestAnswer:
-        """The best known configuration."""
-
-    def request_job(self, request: JobRequest) -> tuple[JobAnswer, bool]:
-        """The job, and whether it is new."""
-
-    def job(self, job_id: UUID) -> JobAnswer:
-        """The job as it stands."""
-
-    def jobs(self, *, state: str | None = None, limit: int = 50, cursor: str | None = None) -> Page[JobAnswer]:
-        """A page of jobs, newest first."""
-
-    def cancel_job(self, job_id: UUID) -> JobAnswer:
-        """The job after the request to stop."""
-
-    def trials(self, job_id: UUID, *, limit: int = 100, cursor: str | None = None) -> Page[TrialAnswer]:
-        """A page of a job's trials."""
-
-    def create_schedule(self, request: ScheduleRequest) -> ScheduleAnswer:
-        """The schedule; sent again, the same one."""
-
-    def edit_schedule(self, schedule_id: int, changes: ScheduleChanges) -> ScheduleAnswer:
-        """The schedule with those fields changed."""
-
-    def schedules(self) -> list[ScheduleAnswer]:
-        """Every schedule, by name."""
-
-    def schedule(self, schedule_id: int) -> ScheduleAnswer:
-        """One schedule."""
-
-    def set_enabled(self, schedule_id: int, enabled: bool) -> ScheduleAnswer:
-        """The schedule paused or going on."""
-
-    def delete_schedule(self, schedule_id: int) -> None:
-        """Removes the schedule."""
-
-    def run_now(self, schedule_id: int) -> list[JobAnswer]:
-        """The jobs of a fire outside the due times."""
-
-    def devices(self) -> list[DeviceAnswer]:
-        """Every registered device."""
-
-    def drain_device(self, uuid: str) -> DeviceAnswer:
-        """The device, which takes no more jobs."""
-
-    def resume_device(self, uuid: str) -> DeviceAnswer:
-        """The device, which takes jobs again."""
-
-    def device_models(self) -> list[DeviceModelAnswer]:
-        """Every registered device model."""
-
-    def kernels(self) -> list[KernelAnswer]:
-        """Every kernel."""
-
-    def kernel(self, name: str) -> KernelAnswer:
-        """One kernel's declaration."""
-
-    def source(self, kernel: str, variant: str | None) -> SourceAnswer:
-        """A variant's source."""
-
-
 class LocalConnection(LocalResults):
-    """Answers from the database of the settings; each call is one transaction."""
+    """The calls of `Client`, answered from the database of the settings, each in one transaction."""
 
     def best(
         self, kernel: str, device_model: str, shape: dict[str, int], dtype: str, options: dict[str, bool | str]
@@ -207,6 +140,10 @@ class LocalConnection(LocalResults):
         """A variant's source."""
         with transaction() as session:
             return catalog.source(session, kernel, variant)
+
+
+Connection = Client | LocalConnection
+"""What commands ask: the API, or the database by the same calls."""
 
 
 def embedded_server() -> EmbeddedPostgres | None:

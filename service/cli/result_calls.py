@@ -1,8 +1,8 @@
-"""The calls of the commands about results, demand and comparisons, answered from the database."""
+"""The calls about results, demand, attention and comparisons, answered from the database."""
 
 from __future__ import annotations
 
-from typing import Protocol, Unpack
+from typing import Unpack
 
 from tilewright.service.operations.answers import Page
 from tilewright.service.operations.best import results, retractions
@@ -17,37 +17,8 @@ from tilewright.service.operations.views import attention
 from tilewright.service.operations.views.attention import AttentionFilter, AttentionPage
 
 
-class AsksForResults(Protocol):
-    """The part of a connection that is about results, demand and comparisons."""
-
-    def results(self, **which: Unpack[WhichResults]) -> Page[ResultAnswer]:
-        """The first page of results, newest first."""
-
-    def retract(self, result_id: int, reason: str) -> ResultAnswer:
-        """The retracted result."""
-
-    def demand(
-        self, *, kernel: str | None = None, device_model: str | None = None, limit: int = 50
-    ) -> Page[DemandAnswer]:
-        """The first page of requested problems that are not tuned yet."""
-
-    def tune_demand(
-        self, request: DemandJobs, *, top: int, kernel: str | None = None, device_model: str | None = None
-    ) -> list[TunedDemand]:
-        """The jobs for the most requested problems."""
-
-    def attention(self, chosen: AttentionFilter, *, limit: int = 50) -> AttentionPage:
-        """The first page of what needs attention."""
-
-    def tune_attention(self, request: DemandJobs, chosen: AttentionFilter, *, top: int) -> list[TunedDemand]:
-        """The jobs for the most worthwhile of it."""
-
-    def comparisons(self, schedule_id: int, *, verdict: str | None = None, limit: int = 50) -> Page[ComparisonAnswer]:
-        """The first page of a schedule's comparisons."""
-
-
 class LocalResults:
-    """These calls answered from the database, each in one transaction."""
+    """The part of `LocalConnection` with these calls."""
 
     def results(self, **which: Unpack[WhichResults]) -> Page[ResultAnswer]:
         """The first page of results, newest first."""
