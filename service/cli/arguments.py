@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from tilewright.service.errors import NotFoundError
 from tilewright.service.operations.answers import ProblemAnswer
-from tilewright.service.operations.catalog import kernel_named
+from tilewright.service.operations.catalog import options_that_differ
 from tilewright.service.operations.parse import OPTIONS_EXAMPLE, SHAPE_EXAMPLE, format_options, format_shape
 from tilewright.service.operations.requests import DEFAULT_PRIORITY, JobRequest, StartRequest
 
@@ -62,6 +61,15 @@ class JobLimits:
         trials = DEFAULT_TRIALS if nothing else self.trials
         return {"trials": trials, "seconds": self.seconds, "target_ms": self.target_ms}
 
+    def as_json(self) -> dict[str, Any]:
+        """The fields of a request for a job or a schedule."""
+        return {
+            "budget": self.budget(),
+            "variants": list(self.variants) or None,
+            "compiler": self.compiler.value if self.compiler else None,
+            "priority": self.priority,
+        }
+
 
 def job_request(
     problem: ProblemAnswer, limits: JobLimits, *, device: str | None = None, device_model: str | None = None
@@ -70,27 +78,15 @@ def job_request(
     return JobRequest.model_validate(
         {
             **problem.model_dump(),
+            **limits.as_json(),
             "device": device,
             "device_model": device_model,
-            "budget": limits.budget(),
-            "variants": list(limits.variants) or None,
-            "compiler": limits.compiler.value if limits.compiler else None,
-            "priority": limits.priority,
             "starts": list(limits.starts) or None,
         }
     )
 
 
-def given_options(problem: ProblemAnswer) -> dict[str, bool | str]:
-    """The options that differ from their defaults; all options if this installation does not have the kernel."""
-    try:
-        defaults = {option.name: option.default for option in kernel_named(problem.kernel).options}
-    except NotFoundError:
-        defaults = {}
-    return {name: value for name, value in problem.options.items() if value != defaults.get(name)}
-
-
 def describe(problem: ProblemAnswer) -> str:
     """One line: `gemm m=256,n=100,k=784 float32`, with the options that are given."""
-    options = format_options(given_options(problem))
+    options = format_options(options_that_differ(problem))
     return " ".join(part for part in (problem.kernel, format_shape(problem.shape), problem.dtype, options) if part)

@@ -7,6 +7,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from uuid import UUID
 
+from sqlalchemy.orm import Session
+
+from tilewright.service.cli.failure import CommandError, ExitCode
 from tilewright.service.cli.output import note
 from tilewright.service.cli.result_calls import LocalResults
 from tilewright.service.client import Client
@@ -162,6 +165,22 @@ def connect() -> Iterator[Connection]:
     prepare_database()
     with acting_as(COMMAND_LINE, "tilewright " + " ".join(sys.argv[1:3])):  # the command's own words, no values
         yield LocalConnection()
+
+
+@contextmanager
+def database_session(what: str, calls: str, command: str) -> Iterator[Session]:
+    """A session for a command that works in the database alone; raises CommandError where TILEWRIGHT_URL names an API.
+
+    `what` it manages and the `calls` of the API that do the same, for the sentence that says so.
+    """
+    if settings().url:
+        raise CommandError(
+            f"{what} are managed in the database: unset TILEWRIGHT_URL there, or use {calls} with an admin key",
+            ExitCode.USAGE,
+        )
+    prepare_database()
+    with acting_as(COMMAND_LINE, command), transaction() as session:
+        yield session
 
 
 def prepare_database() -> None:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import shlex
 
-from tilewright.service.cli.arguments import describe, given_options
+from tilewright.service.cli.arguments import describe
 from tilewright.service.cli.output import data, print_facts
 from tilewright.service.client import Client
 from tilewright.service.operations.answers import BestAnswer, JobAnswer, Match
 from tilewright.service.operations.best.results import ResultAnswer
-from tilewright.service.operations.catalog import packed_input
+from tilewright.service.operations.catalog import options_that_differ, packed_input
 
 
 def print_best(best: BestAnswer, *, url: str | None = None) -> None:
@@ -41,7 +41,7 @@ def trials_done(job: JobAnswer) -> str:
 def curl_line(best: BestAnswer, url: str) -> str:
     """The shell command that asks the API at `url` for this answer."""
     asked = best.problem
-    path = Client.best_path(asked.kernel, best.device_model, asked.shape, asked.dtype, given_options(asked))
+    path = Client.best_path(asked.kernel, best.device_model, asked.shape, asked.dtype, options_that_differ(asked))
     return f"curl {shlex.quote(url.rstrip('/') + path)}"
 
 

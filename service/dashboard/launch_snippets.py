@@ -9,6 +9,7 @@ from tilewright.kernels.dtypes import HALF, is_integer, sum_dtype
 from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.problem import Problem
 from tilewright.service.dashboard import words
+from tilewright.service.operations.catalog import options_that_differ
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,7 @@ def _launch(framework: Framework, kernel: Kernel, problem: Problem, base_url: st
         arrays.append(f"{tensor.name} = {_made(framework, make, tensor.shape(problem), dtype)}")
     imports = [framework.imports]
     imports += ["import ml_dtypes"] if any("ml_dtypes." in array for array in arrays) else []
-    options = words.options_that_differ(problem)
+    options = options_that_differ(problem)
     named = {
         **words.ordered_shape(problem),
         **({"dtype": problem.dtype} if problem.dtype != "float32" else {}),

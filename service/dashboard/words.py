@@ -13,7 +13,7 @@ from markupsafe import Markup, escape
 
 from tilewright.kernels.problem import Problem
 from tilewright.service.operations.answers import EnvironmentAnswer, ProblemAnswer
-from tilewright.service.operations.catalog import packed_input
+from tilewright.service.operations.catalog import options_that_differ, packed_input
 from tilewright.service.operations.parse import format_options, format_shape
 from tilewright.service.operations.registry import catalogue
 
@@ -205,13 +205,6 @@ def _axes(problem: ProblemAnswer | Problem) -> list[str]:
 def unusual_options(problem: ProblemAnswer | Problem) -> str:
     """The options that differ from their defaults, as text."""
     return format_options(options_that_differ(problem))
-
-
-def options_that_differ(problem: ProblemAnswer | Problem) -> dict[str, bool | str]:
-    """The options that are not at their defaults."""
-    declared = catalogue().by_name.get(problem.kernel)
-    usual = {option.name: option.default for option in declared.options} if declared else {}
-    return {name: value for name, value in problem.options.items() if usual.get(name) != value}
 
 
 def configuration(kernel: str, variant: str, values: Mapping[str, int]) -> str:

@@ -12,7 +12,7 @@ from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.problem import OptionValue, Problem
 from tilewright.kernels.space import Configuration
 from tilewright.service.errors import InvalidRequestError, NotFoundError
-from tilewright.service.operations.answers import KernelAnswer, SourceAnswer
+from tilewright.service.operations.answers import KernelAnswer, ProblemAnswer, SourceAnswer
 from tilewright.service.operations.registry import catalogue
 from tilewright.service.store import models
 
@@ -29,6 +29,13 @@ def packed_input(kernel: str) -> str:
     """The name of the input that `packed_b` is about; "an input" for a kernel that is not known here."""
     declared = catalogue().by_name.get(kernel)
     return declared.packed if declared and declared.packed else "an input"
+
+
+def options_that_differ(problem: ProblemAnswer | Problem) -> dict[str, OptionValue]:
+    """The options that are not at their defaults; all options of a kernel that is not known here."""
+    declared = catalogue().by_name.get(problem.kernel)
+    usual = {option.name: option.default for option in declared.options} if declared else {}
+    return {name: value for name, value in problem.options.items() if usual.get(name) != value}
 
 
 def kernels(session: Session) -> list[KernelAnswer]:

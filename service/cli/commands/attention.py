@@ -9,6 +9,7 @@ import typer
 from tilewright.service.cli.arguments import JobLimits, PriorityOption, SecondsOption, TrialsOption, describe
 from tilewright.service.cli.commands.results import KernelOption, LimitOption, ModelOption
 from tilewright.service.cli.connection import connect
+from tilewright.service.cli.groups import lists_by_default
 from tilewright.service.cli.output import JsonFlag, print_json, print_table
 from tilewright.service.operations.requests import DEFAULT_PRIORITY, DemandJobs
 from tilewright.service.operations.views.attention import AttentionFilter
@@ -18,13 +19,6 @@ app = typer.Typer(help="Attention: where tuning is worthwhile, with the reasons.
 
 KindOption = Annotated[AttentionKind | None, typer.Option("--kind", help="Only what has this reason.")]
 NOTHING = "Nothing needs attention."
-
-
-@app.callback(invoke_without_command=True)
-def all_attention(context: typer.Context, as_json: JsonFlag = False) -> None:
-    """Attention: where tuning is worthwhile, with the reasons. Without a subcommand: list it."""
-    if context.invoked_subcommand is None:
-        list_attention(as_json=as_json)
 
 
 @app.command("list")
@@ -56,6 +50,9 @@ def list_attention(
         ],
         nothing=NOTHING,
     )
+
+
+lists_by_default(app, list_attention)
 
 
 @app.command()

@@ -11,6 +11,7 @@ from tilewright.service.cli.arguments import JobLimits, PriorityOption, SecondsO
 from tilewright.service.cli.commands.results import KernelOption, LimitOption, ModelOption
 from tilewright.service.cli.connection import connect
 from tilewright.service.cli.failure import CommandError
+from tilewright.service.cli.groups import lists_by_default
 from tilewright.service.cli.output import JsonFlag, print_json, print_table
 from tilewright.service.operations.requests import DEFAULT_PRIORITY, DemandJobs
 from tilewright.tuner.pytorch import record_command
@@ -18,13 +19,6 @@ from tilewright.tuner.pytorch import record_command
 app = typer.Typer(help="Demand: requested problems that are not tuned yet.")
 
 NOTHING = "Every requested problem has been tuned. (The API counts requests; commands are not counted.)"
-
-
-@app.callback(invoke_without_command=True)
-def all_demand(context: typer.Context, as_json: JsonFlag = False) -> None:
-    """Demand: requested problems that are not tuned yet. Without a subcommand: list them."""
-    if context.invoked_subcommand is None:
-        list_demand(as_json=as_json)
 
 
 @app.command("list")
@@ -45,6 +39,9 @@ def list_demand(
         ],
         nothing=NOTHING,
     )
+
+
+lists_by_default(app, list_demand)
 
 
 @app.command()

@@ -11,6 +11,7 @@ from tilewright.kernels.space import Configuration
 from tilewright.service.cli.arguments import describe
 from tilewright.service.cli.connection import connect
 from tilewright.service.cli.failure import CommandError, ExitCode
+from tilewright.service.cli.groups import lists_by_default
 from tilewright.service.cli.output import JsonFlag, data, note, print_facts, print_json, print_table
 from tilewright.service.cli.report import milliseconds, trials_done
 from tilewright.service.operations.answers import JobAnswer, TrialAnswer
@@ -22,13 +23,6 @@ StateOption = Annotated[str | None, typer.Option("--state", help="queued, runnin
 CursorOption = Annotated[str | None, typer.Option("--cursor", help="Continue after the previous page.")]
 
 
-@app.callback(invoke_without_command=True)
-def jobs(context: typer.Context, as_json: JsonFlag = False) -> None:
-    """Tuning jobs: list, show, cancel, trials. Without a subcommand: list the newest."""
-    if context.invoked_subcommand is None:
-        _list(None, 20, None, as_json=as_json)
-
-
 @app.command("list")
 def list_jobs(
     state: StateOption = None,
@@ -37,7 +31,23 @@ def list_jobs(
     as_json: JsonFlag = False,
 ) -> None:
     """List jobs, newest first."""
-    _list(state, limit, cursor, as_json=as_json)
+    with connect() as connection:
+        page = connection.jobs(state=state, limit=limit, cursor=cursor)
+    if as_json:
+        print_json(page)
+        return
+    print_table(
+        ("id", "state", "problem", "device", "trials", "best ms"),
+        [
+            (job.id, job.state, describe(job.problem), job.device_model, trials_done(job), _number(job.best_ms))
+            for job in page.items
+        ],
+        nothing="No jobs yet. Start one: tilewright tune gemm --shape m=256,n=100,k=784",
+    )
+    _more(page.next_cursor)
+
+
+lists_by_default(app, list_jobs)
 
 
 @app.command()
@@ -102,23 +112,6 @@ def print_job(job: JobAnswer) -> None:
             ("error", job.error),
         ]
     )
-
-
-def _list(state: str | None, limit: int, cursor: str | None, *, as_json: bool) -> None:
-    with connect() as connection:
-        page = connection.jobs(state=state, limit=limit, cursor=cursor)
-    if as_json:
-        print_json(page)
-        return
-    print_table(
-        ("id", "state", "problem", "device", "trials", "best ms"),
-        [
-            (job.id, job.state, describe(job.problem), job.device_model, trials_done(job), _number(job.best_ms))
-            for job in page.items
-        ],
-        nothing="No jobs yet. Start one: tilewright tune gemm --shape m=256,n=100,k=784",
-    )
-    _more(page.next_cursor)
 
 
 def _more(cursor: str | None) -> None:

@@ -13,6 +13,7 @@ from tilewright.service.cli.commands.own_kernels.adopt import adopt_script
 from tilewright.service.cli.commands.own_kernels.check import check
 from tilewright.service.cli.commands.own_kernels.new import new
 from tilewright.service.cli.connection import connect
+from tilewright.service.cli.groups import lists_by_default
 from tilewright.service.cli.output import JsonFlag, data, print_facts, print_json, print_table
 from tilewright.service.operations.parse import format_shape
 
@@ -22,17 +23,30 @@ app.command("new")(new)
 app.command("adopt")(adopt_script)
 
 
-@app.callback(invoke_without_command=True)
-def kernels(context: typer.Context, as_json: JsonFlag = False) -> None:
-    """Kernels: list, show, source, check, new, adopt. Without a subcommand: list them."""
-    if context.invoked_subcommand is None:
-        _list(as_json=as_json)
-
-
 @app.command("list")
 def list_kernels(as_json: JsonFlag = False) -> None:
     """List the kernels."""
-    _list(as_json=as_json)
+    with connect() as connection:
+        answers = connection.kernels()
+    if as_json:
+        print_json(answers)
+        return
+    print_table(
+        ("kernel", "axes", "dtypes", "variants", "what it computes"),
+        [
+            (
+                answer.name,
+                ", ".join(answer.declaration["axes"]),
+                ", ".join(answer.declaration["dtypes"]),
+                ", ".join(variant["name"] for variant in answer.declaration["variants"]),
+                answer.declaration["doc"],
+            )
+            for answer in answers
+        ],
+    )
+
+
+lists_by_default(app, list_kernels)
 
 
 @app.command()
@@ -80,27 +94,6 @@ def source(
         print_json(answer)
     else:
         sys.stdout.write(answer.source)
-
-
-def _list(*, as_json: bool) -> None:
-    with connect() as connection:
-        answers = connection.kernels()
-    if as_json:
-        print_json(answers)
-        return
-    print_table(
-        ("kernel", "axes", "dtypes", "variants", "what it computes"),
-        [
-            (
-                answer.name,
-                ", ".join(answer.declaration["axes"]),
-                ", ".join(answer.declaration["dtypes"]),
-                ", ".join(variant["name"] for variant in answer.declaration["variants"]),
-                answer.declaration["doc"],
-            )
-            for answer in answers
-        ],
-    )
 
 
 def _option(option: Mapping[str, Any]) -> str:

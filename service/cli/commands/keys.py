@@ -2,39 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from functools import partial
 from typing import Annotated
 
 import typer
-from sqlalchemy.orm import Session
 
-from tilewright.service.cli.connection import prepare_database
-from tilewright.service.cli.failure import CommandError, ExitCode
+from tilewright.service.cli.connection import database_session
+from tilewright.service.cli.groups import lists_by_default
 from tilewright.service.cli.output import JsonFlag, data, note, print_json, print_table
 from tilewright.service.operations.access import keys
 from tilewright.service.operations.access.keys import KeyAnswer, NewKeyAnswer
-from tilewright.service.operations.caller import COMMAND_LINE, Scope, acting_as
+from tilewright.service.operations.caller import Scope
 from tilewright.service.operations.requests import KeyRequest
-from tilewright.service.operations.transaction import transaction
-from tilewright.service.settings import settings
 
 app = typer.Typer(help="Access keys: create, list, rotate, revoke.")
 
+_session = partial(database_session, "Keys", "POST /v1/keys")
+
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The key's name.")]
-
-
-@app.callback(invoke_without_command=True)
-def access_keys(context: typer.Context, as_json: JsonFlag = False) -> None:
-    """Access keys: create, list, rotate, revoke. Without a subcommand: list them."""
-    if context.invoked_subcommand is None:
-        _list(as_json=as_json)
 
 
 @app.command("list")
 def list_keys(as_json: JsonFlag = False) -> None:
     """List all keys, also expired and revoked ones; tokens are never shown."""
-    _list(as_json=as_json)
+    with _session("keys list") as session:
+        found = keys.keys(session)
+    if as_json:
+        print_json({"items": [key.model_dump(mode="json") for key in found]})
+        return
+    print_table(
+        ("name", "token", "scope", "valid", "expires", "last used"),
+        [
+            (k.name, f"{k.prefix}…", k.scope.value, _force(k), _day(k, "expires_at"), _day(k, "last_used_at"))
+            for k in found
+        ],
+        nothing="No keys yet. Create one: tilewright keys create NAME --scope tune",
+    )
+
+
+lists_by_default(app, list_keys)
 
 
 @app.command()
@@ -62,7 +68,7 @@ def create(
         max_seconds=max_seconds,
         max_open_jobs=max_open_jobs,
     )
-    with _changing("keys create") as session:
+    with _session("keys create") as session:
         made = keys.create_key(session, request)
     _print_new(made, as_json=as_json)
 
@@ -76,7 +82,7 @@ def rotate(
     as_json: JsonFlag = False,
 ) -> None:
     """Print a new token for a key; the old one expires after --grace seconds."""
-    with _changing("keys rotate") as session:
+    with _session("keys rotate") as session:
         made = keys.rotate_key(session, name, grace_s)
     _print_new(made, as_json=as_json)
 
@@ -84,40 +90,12 @@ def rotate(
 @app.command()
 def revoke(name: Name, as_json: JsonFlag = False) -> None:
     """Revoke a key: within five seconds every API refuses it."""
-    with _changing("keys revoke") as session:
+    with _session("keys revoke") as session:
         ended = keys.revoke_key(session, name)
     if as_json:
         print_json({"items": [key.model_dump(mode="json") for key in ended]})
     else:
         note(f"key {name} is revoked")
-
-
-@contextmanager
-def _changing(command: str) -> Iterator[Session]:
-    if settings().url:
-        raise CommandError(
-            "Keys are managed in the database: unset TILEWRIGHT_URL there, or use POST /v1/keys with an admin key",
-            ExitCode.USAGE,
-        )
-    prepare_database()
-    with acting_as(COMMAND_LINE, command), transaction() as session:
-        yield session
-
-
-def _list(*, as_json: bool) -> None:
-    with _changing("keys list") as session:
-        found = keys.keys(session)
-    if as_json:
-        print_json({"items": [key.model_dump(mode="json") for key in found]})
-        return
-    print_table(
-        ("name", "token", "scope", "valid", "expires", "last used"),
-        [
-            (k.name, f"{k.prefix}…", k.scope.value, _force(k), _day(k, "expires_at"), _day(k, "last_used_at"))
-            for k in found
-        ],
-        nothing="No keys yet. Create one: tilewright keys create NAME --scope tune",
-    )
 
 
 def _force(key: KeyAnswer) -> str:

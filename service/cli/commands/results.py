@@ -8,6 +8,7 @@ import typer
 
 from tilewright.service.cli.arguments import describe
 from tilewright.service.cli.connection import connect
+from tilewright.service.cli.groups import lists_by_default
 from tilewright.service.cli.output import JsonFlag, data, print_json, print_table
 from tilewright.service.cli.report import packing
 from tilewright.service.operations.best.results import ResultAnswer
@@ -22,13 +23,6 @@ RetractedFlag = Annotated[bool, typer.Option("--retracted", help="Show retracted
 KernelOption = Annotated[str | None, typer.Option("--kernel", help="Only of this kernel.")]
 ModelOption = Annotated[str | None, typer.Option("--device-model", help="Only on this device model.")]
 LimitOption = Annotated[int, typer.Option("--limit", min=1, max=200, help="Most rows to show.")]
-
-
-@app.callback(invoke_without_command=True)
-def all_results(context: typer.Context, as_json: JsonFlag = False) -> None:
-    """Results: the best configurations as they were measured. Without a subcommand: list the newest."""
-    if context.invoked_subcommand is None:
-        list_results(as_json=as_json)
 
 
 @app.command("list")
@@ -60,6 +54,9 @@ def list_results(
         [_line(row) for row in rows],
         nothing="No results match.",
     )
+
+
+lists_by_default(app, list_results)
 
 
 @app.command()

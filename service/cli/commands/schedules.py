@@ -13,6 +13,7 @@ import typer
 from tilewright.service.cli.arguments import CompilerName, JobLimits, PriorityOption, TrialsOption, describe
 from tilewright.service.cli.connection import Connection, connect
 from tilewright.service.cli.failure import CommandError, ExitCode
+from tilewright.service.cli.groups import lists_by_default
 from tilewright.service.cli.machine import uuid_of
 from tilewright.service.cli.output import JsonFlag, data, note, print_facts, print_json, print_table
 from tilewright.service.errors import NotFoundError
@@ -73,17 +74,23 @@ Priority = typer.Option("--priority", min=0, max=9, help="Higher goes first.")
 Overlap = typer.Option("--overlap", help="What to do at a due time while an earlier job of the schedule is open.")
 
 
-@app.callback(invoke_without_command=True)
-def schedules(context: typer.Context, as_json: JsonFlag = False) -> None:
-    """Schedules: list, show, create, edit, pause, resume, delete, run. Without a subcommand: list them."""
-    if context.invoked_subcommand is None:
-        _list(as_json=as_json)
-
-
 @app.command("list")
 def list_schedules(as_json: JsonFlag = False) -> None:
     """List schedules, with the next due time of each."""
-    _list(as_json=as_json)
+    with connect() as connection:
+        found = connection.schedules()
+    if as_json:
+        print_json(found)
+        return
+    example = f'tilewright schedules create nightly --cron "{CRON_EXAMPLE}" --problem "{PROBLEM_EXAMPLE}"'
+    print_table(
+        ("id", "name", "cron", "time zone", "next", "last", "problems"),
+        [(one.id, one.name, one.cron, one.time_zone, _next(one), one.last_outcome, _problems(one)) for one in found],
+        nothing=f"No schedules yet. Create one: {example}",
+    )
+
+
+lists_by_default(app, list_schedules)
 
 
 @app.command()
@@ -130,7 +137,7 @@ def create(
             "kernel": kernel,
             "device_model": device_model,
             "device": uuid_of(device) if device else None,
-            **limits_as_json(limits),
+            **limits.as_json(),
             "overlap": overlap.value,
             "enabled": not paused,
         }
@@ -254,30 +261,6 @@ def comparisons(
             for one in found
         ],
         nothing="None of its jobs has ended yet.",
-    )
-
-
-def limits_as_json(limits: JobLimits) -> dict[str, Any]:
-    """The limits as fields of a request."""
-    return {
-        "budget": limits.budget(),
-        "variants": list(limits.variants) or None,
-        "compiler": limits.compiler.value if limits.compiler else None,
-        "priority": limits.priority,
-    }
-
-
-def _list(*, as_json: bool) -> None:
-    with connect() as connection:
-        found = connection.schedules()
-    if as_json:
-        print_json(found)
-        return
-    example = f'tilewright schedules create nightly --cron "{CRON_EXAMPLE}" --problem "{PROBLEM_EXAMPLE}"'
-    print_table(
-        ("id", "name", "cron", "time zone", "next", "last", "problems"),
-        [(one.id, one.name, one.cron, one.time_zone, _next(one), one.last_outcome, _problems(one)) for one in found],
-        nothing=f"No schedules yet. Create one: {example}",
     )
 
 

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from enum import StrEnum
+from functools import partial
 from typing import Annotated
 
 import typer
-from sqlalchemy.orm import Session
 
-from tilewright.service.cli.connection import prepare_database
-from tilewright.service.cli.failure import CommandError, ExitCode
+from tilewright.service.cli.connection import database_session
+from tilewright.service.cli.groups import lists_by_default
 from tilewright.service.cli.output import JsonFlag, data, note, print_json, print_table
-from tilewright.service.operations.caller import COMMAND_LINE, acting_as
 from tilewright.service.operations.requests import WebhookRequest
-from tilewright.service.operations.transaction import transaction
 from tilewright.service.operations.webhooks import webhooks
-from tilewright.service.settings import settings
 
 app = typer.Typer(help="Webhooks: addresses that get a message when a job ends.")
+
+_session = partial(database_session, "Webhooks", "/v1/webhooks")
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The webhook's name.")]
 
@@ -32,17 +29,22 @@ class EndState(StrEnum):
     CANCELLED = "cancelled"
 
 
-@app.callback(invoke_without_command=True)
-def all_webhooks(context: typer.Context, as_json: JsonFlag = False) -> None:
-    """Webhooks: addresses that get a message when a job ends. Without a subcommand: list them."""
-    if context.invoked_subcommand is None:
-        _list(as_json=as_json)
-
-
 @app.command("list")
 def list_webhooks(as_json: JsonFlag = False) -> None:
     """List webhooks; secrets are never shown."""
-    _list(as_json=as_json)
+    with _session("webhooks list") as session:
+        hooks = webhooks.webhooks(session)
+    if as_json:
+        print_json({"items": hooks})
+        return
+    print_table(
+        ("name", "address", "states", "waiting", "given up"),
+        [(hook.name, hook.url, " ".join(hook.states), hook.waiting, hook.failed) for hook in hooks],
+        nothing="No webhooks yet. Create one: tilewright webhooks create NAME https://…",
+    )
+
+
+lists_by_default(app, list_webhooks)
 
 
 @app.command()
@@ -102,29 +104,4 @@ def deliveries(
             for one in page.items
         ],
         nothing="No messages yet.",
-    )
-
-
-@contextmanager
-def _session(command: str) -> Iterator[Session]:
-    if settings().url:
-        raise CommandError(
-            "Webhooks are managed in the database: unset TILEWRIGHT_URL there, or use /v1/webhooks with an admin key",
-            ExitCode.USAGE,
-        )
-    prepare_database()
-    with acting_as(COMMAND_LINE, command), transaction() as session:
-        yield session
-
-
-def _list(*, as_json: bool) -> None:
-    with _session("webhooks list") as session:
-        hooks = webhooks.webhooks(session)
-    if as_json:
-        print_json({"items": hooks})
-        return
-    print_table(
-        ("name", "address", "states", "waiting", "given up"),
-        [(hook.name, hook.url, " ".join(hook.states), hook.waiting, hook.failed) for hook in hooks],
-        nothing="No webhooks yet. Create one: tilewright webhooks create NAME https://…",
     )
