@@ -18,11 +18,11 @@ import json
 import tempfile
 import time
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from documents.file import now, problem_of, write
 
 from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.kernel import Kernel
@@ -104,12 +104,12 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     arguments = parser.parse_args()
     kernel = catalogue().get("gemm")
-    problem = kernel.problem(dict(zip(kernel.axes, map(int, arguments.shape.split("x")), strict=True)))
+    problem = problem_of(kernel, arguments.shape)
     chosen = drawn(kernel, problem, arguments.variant, arguments.configurations, arguments.seed)
     works = [Compilation.of(kernel, problem, configuration, arguments.arch, "nvrtc") for configuration in chosen]
     keep_freed_memory()
     nvrtc.compile_cubin(EMPTY, [f"--gpu-architecture={arguments.arch}"])  # what is loaded once
-    document = {"written_at": datetime.now(UTC).isoformat(timespec="seconds"), "nvrtc": nvrtc.version()}
+    document = {"written_at": now(), "nvrtc": nvrtc.version()}
     document |= {name: str(getattr(arguments, name)) for name in ("shape", "variant", "arch", "seed")}
     row = document | measured(works, arguments.rounds)
     print(json.dumps({name: value for name, value in row.items() if name != "cubins"}))
@@ -118,7 +118,7 @@ def main() -> None:
         same = sum(one == other for one, other in zip(row["cubins"], before["cubins"], strict=True))
         print(f"{same} of {len(works)} cubins are the same, {before['mean_cpu_ms']} ms before")
     if arguments.out:
-        arguments.out.write_text(json.dumps(row, indent=1) + "\n", encoding="utf-8")
+        write(arguments.out, row)
 
 
 if __name__ == "__main__":

@@ -26,11 +26,12 @@ from collections.abc import Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor
 from pathlib import Path
 
+from documents.file import write
 from predict import facts
 from predictions.first_day import FirstDay, also_in
 from predictions.first_day_table import summary
 from predictions.records import described, ship
-from predictions.rows import LARGEST, Run, State, random_shapes, write
+from predictions.rows import LARGEST, Run, State, random_shapes
 
 from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.space import Configuration

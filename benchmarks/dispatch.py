@@ -11,19 +11,18 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
-import json
 import platform
 import statistics
 import time
 import warnings
 from collections.abc import Callable
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pycuda.driver as drv
 import pycuda.gpuarray
+from documents.file import now, write
 
 from tilewright.kernels.catalogue import catalogue
 from tilewright.tuner.compile.compilation import Compilation, arch_of
@@ -119,7 +118,7 @@ def main() -> None:
     calls = rows(measured(contestants(launch), given.rounds))
     document = {
         "command": "python benchmarks/dispatch.py",
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "date": now(),
         "device": drv.Device(0).name(),
         "driver": nvml.driver_version(),
         "python": platform.python_version(),
@@ -129,7 +128,7 @@ def main() -> None:
         "calls_a_round": BATCH,
         "rows": calls,
     }
-    given.out.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    write(given.out, document)
     for row in calls:
         print(f"{row['call']:28} {row['median_us']:7.2f} us  {row['over_prepared_us']:+6.2f}")
     context.pop()

@@ -17,11 +17,11 @@ import shlex
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+from documents.file import now, write
 from kernel_table.cupy_libraries import NAMES, library_ms
 from kernel_table.rows import Row, measure
 from kernel_table.suite import Entry
@@ -148,16 +148,8 @@ def facts(device: Device, arguments: argparse.Namespace) -> dict[str, Any]:
         "device": device.model.slug,
         "environment_hash": device.environment.hash,
         "budget": {"trials": arguments.trials, "seconds": arguments.seconds},
-        "written_at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "written_at": now(),
     }
-
-
-def write(path: Path, document: dict[str, Any]) -> None:
-    """The file appears when it is whole."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_suffix(".partial")
-    partial.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
-    partial.replace(path)
 
 
 if __name__ == "__main__":

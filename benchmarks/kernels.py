@@ -20,11 +20,11 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import asdict
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import bandwidth
+from documents.file import now, write
 from kernel_table.readme import put_into
 from kernel_table.report import report, table
 from kernel_table.rows import Row, measure, row_head
@@ -80,7 +80,7 @@ def main() -> int:
             break
         row = measure(device, entry, budget) | {"bandwidth": rates}
         document["rows"] = with_row(document["rows"], row, names)
-        write_document(path, document)
+        write(path, document)
         print(table([row]).splitlines()[-1], f"{row['wall_s']} s", file=sys.stderr, flush=True)
         if "reason" in row:
             # Whatever went wrong, the next shape starts with a new process.
@@ -131,7 +131,7 @@ def merge(parts: Sequence[Path], out: Path | None, names: Sequence[str]) -> int:
             first["rows"] = with_row(first["rows"], row, names)
     commands = [document["command"] for document in documents]
     first["command"] = [line for each in commands for line in ([each] if isinstance(each, str) else each)]
-    write_document(out or default_path(first["device_model"]["slug"]), first)
+    write(out or default_path(first["device_model"]["slug"]), first)
     print(report(first, names))
     return 0
 
@@ -163,7 +163,7 @@ def facts(device: Device, rates: dict[str, Any], arguments: argparse.Namespace) 
     model = asdict(device.model)
     model["limits"]["features"] = sorted(device.model.limits.features)
     return {
-        "written_at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "written_at": now(),
         "command": shlex.join(["python", *sys.argv]),
         "device_model": model,
         "environment": asdict(device.environment) | {"hash": device.environment.hash},
@@ -182,14 +182,6 @@ def with_row(rows: Sequence[Row], row: Row, order: Sequence[str]) -> list[Row]:
     """The rows with this one in its place; rows that the suite has no more are dropped."""
     by_name = {r["name"]: r for r in rows} | {row["name"]: row}
     return [by_name[name] for name in order if name in by_name]
-
-
-def write_document(path: Path, document: dict[str, Any]) -> None:
-    """The file appears when it is whole."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_suffix(".partial")
-    partial.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
-    partial.replace(path)
 
 
 if __name__ == "__main__":

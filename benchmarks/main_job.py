@@ -13,9 +13,10 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+
+from documents.file import now, write
 
 from tilewright.service.client.http import Client
 from tilewright.service.operations.requests import BudgetRequest, JobRequest
@@ -85,20 +86,17 @@ def export(client: Client, trials: int, path: Path) -> None:
     """Writes the table's data, anew after every row; the file is whole at every moment."""
     model = next((m for m in client.device_models() if m.kind == "cuda"), None) or client.device_models()[0]
     document: dict[str, Any] = {
-        "written_at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "written_at": now(),
         "command": f"python benchmarks/main_job.py --trials {trials} --out {path.name}",
         "device_model": model.model_dump(mode="json"),
         "rows": [],
     }
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_suffix(".partial")
     for entry in entries():
         row = run(client, entry, model.slug, trials)
         print(line(row), file=sys.stderr, flush=True)
         document["rows"].append(row)
         document.setdefault("environment", row["best"]["environment"])
-        partial.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
-        partial.replace(path)
+        write(path, document)
 
 
 def rate(row: dict[str, Any]) -> str:

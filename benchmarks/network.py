@@ -17,11 +17,11 @@ import platform
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from documents.file import now, write
 from network_table import table as network_table
 from network_table import times as network_times
 from network_table import tuning as network_tuning
@@ -86,8 +86,7 @@ def main() -> None:
     else:
         document["rows"] += [host_row(launched_on_cpu(network, x, step), exact, labels) for step in steps]
     out = arguments.out or RESULTS / ("h200/network.json" if is_gpu else "network_cpu.json")
-    out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    write(out, document)
     print(network_table.table(document))
 
 
@@ -131,7 +130,7 @@ def batch_of_digits(batch: int) -> tuple[Matrix, Any]:
 def header(network: Network, arguments: argparse.Namespace) -> Row:
     """What the figures are worth nothing without."""
     return {
-        "written_at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "written_at": now(),
         "command": f"python benchmarks/network.py --batch {arguments.batch} --seconds {arguments.seconds:g}"
         + (" --device cpu" if arguments.device == "cpu" else ""),
         "sizes": list(network.sizes),

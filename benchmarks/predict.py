@@ -28,10 +28,10 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import asdict
-from datetime import UTC, datetime
 from pathlib import Path
 
-from predictions.rows import LARGEST, SEED, SMALLEST, Run, State, geometric_mean, random_shapes, write
+from documents.file import now, write
+from predictions.rows import LARGEST, SEED, SMALLEST, Run, State, geometric_mean, random_shapes
 
 from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.kernel import Kernel
@@ -159,7 +159,7 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
 def facts(device: Device, kernel: Kernel, arguments: argparse.Namespace) -> State:
     """What holds for the run as a whole."""
     return {
-        "written_at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "written_at": now(),
         "command": shlex.join(["python", *sys.argv]),
         "device_model": device.model.slug,
         "environment": asdict(device.environment),

@@ -21,9 +21,10 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+
+from documents.file import now, problem_of, write
 
 from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.kernel import Kernel
@@ -245,9 +246,9 @@ def main() -> None:
     """Runs what the command line asks for, in empty caches; the file is written anew with every row."""
     arguments = parse()
     kernel = catalogue().get("gemm")
-    problem = kernel.problem(dict(zip(kernel.axes, map(int, arguments.shape.split("x")), strict=True)))
+    problem = problem_of(kernel, arguments.shape)
     document: Row = {
-        "written_at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "written_at": now(),
         "command": "python benchmarks/rate.py " + " ".join(sys.argv[1:]),
         "cores": len(os.sched_getaffinity(0)),
         "problem": problem.as_json(),
@@ -262,8 +263,7 @@ def main() -> None:
             document["rows"].append(row)
             print(json.dumps(row), flush=True)
             if arguments.out:
-                arguments.out.parent.mkdir(parents=True, exist_ok=True)
-                arguments.out.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+                write(arguments.out, document)
 
 
 if __name__ == "__main__":

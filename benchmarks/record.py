@@ -12,9 +12,10 @@ import argparse
 import gzip
 import json
 import time
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+
+from documents.file import now, problem_of
 
 from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.kernel import Kernel
@@ -113,7 +114,7 @@ def record(
 
 def write_t4(path: Path, trials: list[Trial], about: Row) -> None:
     """Writes them; the file appears when it is whole, and is the same for the same trials (no time in its header)."""
-    recorded_at = datetime.now(UTC).isoformat(timespec="seconds")
+    recorded_at = now()
     document = {
         "schema_version": "1.0.0",
         "metadata": {"timeunit": "milliseconds", **about},
@@ -153,7 +154,7 @@ def main() -> None:
         "seed": arguments.seed,
     }
     for shape in arguments.shape or SHAPES:
-        problem = kernel.problem(dict(zip(kernel.axes, map(int, shape.split("x")), strict=True)))
+        problem = problem_of(kernel, shape)
         begun = time.monotonic()
         trials = record(
             device,

@@ -6,13 +6,13 @@ python benchmarks/seeds.py --out benchmarks/results/h200/seeds.json
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
 from dataclasses import asdict, replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+
+from documents.file import now, problem_of, write
 
 from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.space import Configuration
@@ -54,7 +54,7 @@ def main() -> None:
     """Ten searches on one bench, so that only the seed differs, then the final of their winners."""
     arguments = parse()
     kernel = catalogue().get(arguments.kernel)
-    problem = kernel.problem(dict(zip(kernel.axes, map(int, arguments.shape.split("x")), strict=True)))
+    problem = problem_of(kernel, arguments.shape)
     device = open_device(arguments.device)
     bench = device.bench(kernel, problem, arguments.first_seed)
     space = kernel.space(problem, device.model.limits)
@@ -80,7 +80,7 @@ def main() -> None:
     best, *_ = standing.finalists
     rows = [compared(f, best) | {"seeds": winners[f.configuration]} for f in standing.finalists]
     document = {
-        "written_at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "written_at": now(),
         "command": "python benchmarks/seeds.py " + " ".join(sys.argv[1:]),
         "device": device.model.name,
         "driver": device.environment.driver,
@@ -97,8 +97,7 @@ def main() -> None:
         f"{len(rows)} different winners of {arguments.seeds}, the slowest {document['spread']:.2%} behind the fastest"
     )
     if arguments.out:
-        arguments.out.parent.mkdir(parents=True, exist_ok=True)
-        arguments.out.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+        write(arguments.out, document)
 
 
 if __name__ == "__main__":

@@ -20,12 +20,12 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from documents.file import now, write
 from installation import jobs as service_jobs
 from installation import rows as service_rows
 from installation import soak as service_soak
@@ -155,7 +155,7 @@ def facts(before: Sequence[float]) -> dict[str, Any]:
     """The facts of the whole run."""
     return {
         "command": shlex.join(["python", *sys.argv]),
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "date": now(),
         "data": "synthetic best configurations in a temporary database",
         "environment": {
             "measured_on": "CPU",
@@ -181,17 +181,9 @@ def read(path: Path) -> dict[str, Any]:
 def with_parts(document: dict[str, Any], measured: dict[str, list[Row]]) -> dict[str, Any]:
     """The document with these parts in place of the old ones; each row says when it was measured."""
     kept = [row for row in document["rows"] if row["part"] not in measured]
-    now, load = datetime.now(UTC).isoformat(timespec="seconds"), [round(one, 2) for one in os.getloadavg()]
-    new = [row | {"measured_at": now, "load_average": load} for rows in measured.values() for row in rows]
+    when = {"measured_at": now(), "load_average": [round(one, 2) for one in os.getloadavg()]}
+    new = [row | when for rows in measured.values() for row in rows]
     return document | {"rows": sorted([*kept, *new], key=lambda row: NAMES.index(row["part"]))}
-
-
-def write(path: Path, document: dict[str, Any]) -> None:
-    """The file appears when it is whole."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_suffix(".partial")
-    partial.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
-    partial.replace(path)
 
 
 def show(rows: Sequence[Row]) -> None:

@@ -10,15 +10,15 @@ own seed; its time begins before the problem is set up there (inputs, float64 re
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+
+from documents.file import now, problem_of, write
 
 from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.kernel import Kernel
@@ -120,13 +120,9 @@ def main() -> None:
     """The long search, the prior, and the runs of both kinds in turn."""
     arguments = parse()
     kernel = catalogue().get(arguments.kernel)
-
-    def problem_of(text: str) -> Problem:
-        return kernel.problem(dict(zip(kernel.axes, map(int, text.split("x")), strict=True)))
-
-    problem, elsewhere = problem_of(arguments.shape), problem_of(arguments.prior_shape)
+    problem, elsewhere = problem_of(kernel, arguments.shape), problem_of(kernel, arguments.prior_shape)
     document: Row = {
-        "written_at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "written_at": now(),
         "command": "python benchmarks/time_to_solution.py " + " ".join(sys.argv[1:]),
         "cores": len(os.sched_getaffinity(0)),
         "problem": problem.as_json(),
@@ -160,8 +156,7 @@ def main() -> None:
         document[f"{kind}_solved"] = sum(row["solved"] for row in rows if row["kind"] == kind)
     print({key: value for key, value in document.items() if key != "rows"}, flush=True)
     if arguments.out:
-        arguments.out.parent.mkdir(parents=True, exist_ok=True)
-        arguments.out.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+        write(arguments.out, document)
 
 
 if __name__ == "__main__":

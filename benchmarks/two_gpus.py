@@ -25,6 +25,7 @@ from typing import Any
 from uuid import UUID
 
 import httpx
+from documents.file import now, write
 from installation.gpus import READY_S, Host, Receiver, running, wait_for
 
 from tilewright.service.client import Client
@@ -294,11 +295,10 @@ def main() -> int:
             report = look(host)
     report = {
         "command": "python benchmarks/two_gpus.py",
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "date": now(),
     } | report
     if arguments.out:
-        arguments.out.parent.mkdir(parents=True, exist_ok=True)
-        arguments.out.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+        write(arguments.out, report)
     print(table(report))
     return 0
 

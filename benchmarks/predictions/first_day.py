@@ -9,6 +9,7 @@ from concurrent.futures import Executor
 from dataclasses import dataclass
 from functools import partial
 
+from documents.file import write
 from predictions.rows import (
     Run,
     Shape,
@@ -19,7 +20,6 @@ from predictions.rows import (
     near,
     record_of,
     winners,
-    write,
     written,
 )
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import random
 import sys
@@ -11,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from documents.file import write
 
 from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.problem import Problem
@@ -273,14 +274,6 @@ def in_rounds(bench: Bench, kernel: Kernel, executables: Mapping[str, Executable
             if number:
                 rounds[name].append(time_ms)
     return rounds
-
-
-def write(path: Path, state: State) -> None:
-    """The file appears when it is whole."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(path.name + ".partial")
-    partial.write_text(json.dumps(state, indent=1) + "\n", encoding="utf-8")
-    partial.replace(path)
 
 
 def geometric_mean(ratios: Sequence[float]) -> float:

@@ -119,7 +119,7 @@ def test_a_document_is_read_as_it_was_written(kernels, tmp_path):
     path = tmp_path / "deep" / "kernels.json"
     assert kernels.read_document(path) == {"rows": []}
     document = {"rows": [measured("a", 1.5)]}
-    kernels.write_document(path, document)
+    kernels.write(path, document)
     assert kernels.read_document(path) == document
     assert [p.name for p in path.parent.iterdir()] == ["kernels.json"]
 

@@ -1,0 +1,30 @@
+"""The JSON files that benchmarks write, and what their command lines say in one word."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from tilewright.kernels.kernel import Kernel
+from tilewright.kernels.problem import Problem
+
+
+def write(path: Path, document: Mapping[str, Any]) -> None:
+    """The file appears when it is whole, with its folder."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(path.name + ".partial")
+    partial.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    partial.replace(path)
+
+
+def now() -> str:
+    """The time as documents have it: UTC, to the second."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def problem_of(kernel: Kernel, sizes: str) -> Problem:
+    """The kernel's problem for `4096x4096x512`: sizes in the order of its axes."""
+    return kernel.problem(dict(zip(kernel.axes, map(int, sizes.split("x")), strict=True)))
