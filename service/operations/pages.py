@@ -5,12 +5,17 @@ from __future__ import annotations
 import base64
 import binascii
 import re
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
-from sqlalchemy import ColumnElement
+from sqlalchemy import ColumnElement, Select
+from sqlalchemy.orm import InstrumentedAttribute, Session
 
 from tilewright.service.errors import InvalidRequestError
+from tilewright.service.operations.answers import Page
+
+Row = TypeVar("Row")
+T = TypeVar("T")
 
 MAX_ROW_ID = 2**31 - 1
 """PostgreSQL's integer, the type of our row ids."""
@@ -32,6 +37,23 @@ def row_id_of(cursor: str) -> int:
     if not _WHOLE.fullmatch(text) or int(text) > MAX_ROW_ID:
         raise invalid_cursor()
     return int(text)
+
+
+def newest_first(
+    session: Session,
+    query: Select[Row],
+    row_id: InstrumentedAttribute[int],
+    answers: Callable[[Sequence[Row]], list[T]],
+    *,
+    limit: int,
+    cursor: str | None,
+) -> Page[T]:
+    """The page of the query's rows that follows the cursor, by falling ids; raises InvalidRequestError."""
+    if cursor is not None:
+        query = query.where(row_id < row_id_of(cursor))
+    rows = session.scalars(query.order_by(row_id.desc()).limit(limit + 1)).all()
+    more = cursor_of(getattr(rows[limit - 1], row_id.key)) if len(rows) > limit else None
+    return Page(items=answers(rows[:limit]), next_cursor=more)
 
 
 def ordering(columns: Sequence[Any], order: str) -> list[ColumnElement[Any]]:

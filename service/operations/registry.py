@@ -210,7 +210,7 @@ def devices(session: Session) -> list[DeviceAnswer]:
             state=row.state,
             alive=row.heartbeat_at > silent_since,
             heartbeat_at=row.heartbeat_at,
-            environment=environment_answer(row.environment) if row.environment else None,
+            environment=EnvironmentAnswer.model_validate(row.environment) if row.environment else None,
             physical_uuid=row.physical_uuid,
             worker=row.worker,
             worker_started_at=row.worker_started_at,
@@ -227,19 +227,20 @@ def problem_row(session: Session, problem: Problem) -> models.Problem:
     if kernel_id is None:
         known = session.scalars(select(models.Kernel.name).order_by(models.Kernel.name))
         raise NotFoundError("kernel", problem.kernel, list(known))
-    session.execute(
-        insert(models.Problem)
-        .values(
-            hash=problem.hash,
-            kernel_id=kernel_id,
-            shape=problem.stated_shape,
-            dtype=problem.dtype,
-            options=dict(problem.options),
-        )
-        .on_conflict_do_nothing()
-    )
+    session.execute(insert(models.Problem).values(problem_columns(problem, kernel_id)).on_conflict_do_nothing())
     query = select(models.Problem).where(models.Problem.hash == problem.hash).options(joinedload(models.Problem.kernel))
     return session.scalars(query).one()
+
+
+def problem_columns(problem: Problem, kernel_id: int) -> dict[str, Any]:
+    """The columns of a problem's row."""
+    return {
+        "hash": problem.hash,
+        "kernel_id": kernel_id,
+        "shape": problem.stated_shape,
+        "dtype": problem.dtype,
+        "options": dict(problem.options),
+    }
 
 
 def environment_row(session: Session, environment: Environment) -> models.Environment:
@@ -285,15 +286,11 @@ def problem_answer(row: models.Problem) -> ProblemAnswer:
     return ProblemAnswer(kernel=row.kernel.name, shape=shape, dtype=row.dtype, options=row.options)
 
 
-def environment_answer(row: models.Environment) -> EnvironmentAnswer:
-    """The environment as callers see it."""
-    return EnvironmentAnswer.model_validate(row)
-
-
-def _device_model_id(session: Session, model: DeviceModel) -> int:
+def device_model_columns(model: DeviceModel) -> dict[str, Any]:
+    """The columns of a device model's row but for its slug; `device_model_of` reads them."""
     details = asdict(model)
     details["limits"]["features"] = sorted(model.limits.features)
-    columns = {
+    return {
         "name": model.name,
         "kind": model.kind,
         "compute_capability": "{}.{}".format(*model.limits.compute_capability),
@@ -301,6 +298,10 @@ def _device_model_id(session: Session, model: DeviceModel) -> int:
         "memory_bytes": model.limits.memory_bytes,
         "details": details,
     }
+
+
+def _device_model_id(session: Session, model: DeviceModel) -> int:
+    columns = device_model_columns(model)
     row_id = session.execute(
         insert(models.DeviceModel)
         .values(slug=model.slug, **columns)

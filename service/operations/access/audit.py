@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 
 from pydantic import Field
@@ -9,7 +10,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from tilewright.service.operations.answers import Answer, Page
-from tilewright.service.operations.pages import cursor_of, row_id_of
+from tilewright.service.operations.pages import newest_first
 from tilewright.service.store import models
 
 
@@ -27,15 +28,11 @@ class AuditAnswer(Answer):
 def entries(session: Session, *, actor: str | None = None, limit: int, cursor: str | None) -> Page[AuditAnswer]:
     """A page of changes, newest first; `actor` limits it to the changes of one caller."""
     entry = models.AuditEntry
-    query = select(entry).order_by(entry.id.desc()).limit(limit + 1)
+    query = select(entry)
     if actor is not None:
         query = query.where(entry.actor == actor)
-    if cursor is not None:
-        query = query.where(entry.id < row_id_of(cursor))
-    rows = session.scalars(query).all()
-    following = cursor_of(rows[limit - 1].id) if len(rows) > limit else None
-    items = [
-        AuditAnswer(id=r.id, at=r.at, actor=r.actor, action=r.action, request_id=r.request_id, changed=r.changed)
-        for r in rows[:limit]
-    ]
-    return Page(items=items, next_cursor=following)
+    return newest_first(session, query, entry.id, _answers, limit=limit, cursor=cursor)
+
+
+def _answers(rows: Sequence[models.AuditEntry]) -> list[AuditAnswer]:
+    return [AuditAnswer.model_validate(row) for row in rows]

@@ -11,7 +11,7 @@ from tilewright.kernels.kernel import Kernel, Variant
 from tilewright.kernels.problem import Limits, Problem
 from tilewright.kernels.space import Configuration
 from tilewright.service.errors import InvalidRequestError, NoConfigurationError
-from tilewright.service.operations.answers import BestAnswer, LaunchAnswer, LibraryAnswer, Match, ProblemAnswer
+from tilewright.service.operations.answers import BestAnswer, LaunchAnswer, LibraryAnswer, Match
 from tilewright.service.operations.best.results import measured_fields
 from tilewright.service.operations.best.stored import StoredBest
 from tilewright.service.operations.catalog import compiler_flags
@@ -64,16 +64,6 @@ class BestQuery:
         launch = self.kernel.variant(configuration.variant).launch(configuration.values, self.problem)
         return LaunchAnswer(grid=launch.grid, block=launch.block, shared_bytes=launch.shared_bytes)
 
-    def problem_answer(self) -> ProblemAnswer:
-        """The requested problem with every option filled in."""
-        return _problem_answer(self.problem)
-
-
-def _problem_answer(problem: Problem) -> ProblemAnswer:
-    return ProblemAnswer(
-        kernel=problem.kernel, shape=problem.stated_shape, dtype=problem.dtype, options=dict(problem.options)
-    )
-
 
 def stored_answer(asked: BestQuery, best: StoredBest, match: Match) -> BestAnswer | None:
     """The answer from this row, or None where its configuration does not fit the requested problem."""
@@ -121,32 +111,19 @@ def stored_fields(asked: BestQuery, best: StoredBest, match: Match, standing: St
 
 def predicted_answer(asked: BestQuery, prediction: Prediction) -> BestAnswer:
     """The answer from a prediction; its time is the one expected for the requested problem."""
-    kernel, configuration = asked.kernel, prediction.configuration
-    rates = roofline.rates(kernel, asked.problem, prediction.time_ms)
-    return BestAnswer(
+    rates = roofline.rates(asked.kernel, asked.problem, prediction.time_ms)
+    return _unmeasured_answer(
+        asked,
+        prediction.configuration,
         match=Match.PREDICTED,
-        accuracy=asked.accuracy,
-        verified=kernel.verified,
-        problem=asked.problem_answer(),
-        tuned_problem=_problem_answer(prediction.near),
-        device_model=asked.slug,
-        variant=configuration.variant,
-        configuration=dict(configuration.items),
-        launch=asked.launch(configuration),
-        flags=compiler_flags(kernel, asked.problem, configuration),
+        tuned_problem=prediction.near.as_json(),
         time_ms=prediction.time_ms,
         gflops=rates["gflops"],
         gb_per_s=rates["gb_per_s"],
-        roof_ratio=None,
-        gain_over_default=None,
         expected_loss=prediction.expected_loss,
         library=_expected_library(prediction),
-        environment=None,
         origins=list(prediction.origins),
         shipped="; ".join(prediction.shipped) or None,
-        verified_at=None,
-        improvable=True,
-        source_hash=kernel.source_hash(configuration.variant),
     )
 
 
@@ -184,32 +161,28 @@ def default_answers(asked: Sequence[BestQuery]) -> dict[str, BestAnswer]:
                 raise InvalidRequestError("shapes", reason)
             points += sum(variant.space().product_size() for variant in query.usable_variants)
             configuration = _first_feasible(query)
-        answers[query.problem.hash] = _default_answer(query, configuration)
+        answers[query.problem.hash] = _unmeasured_answer(query, configuration, match=Match.DEFAULT)
     return answers
 
 
-def _default_answer(asked: BestQuery, configuration: Configuration) -> BestAnswer:
-    return BestAnswer(
-        match=Match.DEFAULT,
-        accuracy=asked.accuracy,
-        verified=asked.kernel.verified,
-        roof_ratio=None,
-        gain_over_default=None,
-        problem=asked.problem_answer(),
-        tuned_problem=None,
-        device_model=asked.slug,
-        variant=configuration.variant,
-        configuration=dict(configuration.items),
-        launch=asked.launch(configuration),
-        flags=compiler_flags(asked.kernel, asked.problem, configuration),
-        time_ms=None,
-        expected_loss=None,
-        library=None,
-        environment=None,
-        verified_at=None,
-        improvable=True,
-        source_hash=asked.kernel.source_hash(configuration.variant),
-    )
+def _unmeasured_answer(asked: BestQuery, configuration: Configuration, **known: Any) -> BestAnswer:
+    """The answer with a configuration that was not measured for the requested problem; `known` are its other fields."""
+    nothing: dict[str, Any] = dict.fromkeys(("tuned_problem", "time_ms", "expected_loss", "library"))
+    fields = {
+        "problem": asked.problem.as_json(),
+        "device_model": asked.slug,
+        "variant": configuration.variant,
+        "configuration": dict(configuration.items),
+        "launch": asked.launch(configuration),
+        "flags": compiler_flags(asked.kernel, asked.problem, configuration),
+        "environment": None,
+        "verified_at": None,
+        "accuracy": asked.accuracy,
+        "verified": asked.kernel.verified,
+        "improvable": True,
+        "source_hash": asked.kernel.source_hash(configuration.variant),
+    }
+    return BestAnswer(**nothing | fields | known)
 
 
 def declared_default(asked: BestQuery) -> Configuration | None:

@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session, joinedload
 
 from tilewright.kernels.problem import Problem
 from tilewright.service.operations.answers import Answer, EnvironmentAnswer, Page, ProblemAnswer
-from tilewright.service.operations.registry import environment_answer, problem_answer
+from tilewright.service.operations.registry import problem_answer
 from tilewright.service.operations.staleness.comparisons import TimeInterval, compare
 from tilewright.service.operations.studies.rows import split_configuration
 from tilewright.service.store import models
@@ -111,7 +111,7 @@ def _entry(row: models.BestConfiguration, before: models.BestConfiguration | Non
     return HistoryEntry(
         result_id=row.id,
         device_model=row.device_model.slug,
-        environment=environment_answer(row.environment),
+        environment=EnvironmentAnswer.model_validate(row.environment),
         variant=variant,
         configuration=values,
         source_hash=row.trial.kernel_variant.source_hash,

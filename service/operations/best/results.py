@@ -15,7 +15,7 @@ from tilewright.service.operations.answers import PACK_MS, Answer, EnvironmentAn
 from tilewright.service.operations.best.against_library import AgainstLibrary
 from tilewright.service.operations.best.stored import StoredBest
 from tilewright.service.operations.pages import MAX_ROW_ID, cursor_of, row_id_of
-from tilewright.service.operations.registry import environment_answer, problem_answer
+from tilewright.service.operations.registry import problem_answer
 from tilewright.service.operations.staleness.regressions import slowdowns
 from tilewright.service.operations.staleness.standing import (
     Standing,
@@ -235,7 +235,7 @@ def _result_answer(row: models.BestConfiguration, standing: Standing, slowdown: 
         id=row.id,
         problem=problem_answer(row.problem),
         device_model=row.device_model.slug,
-        environment=environment_answer(row.environment),
+        environment=EnvironmentAnswer.model_validate(row.environment),
         variant=variant,
         configuration=values,
         study_id=row.trial.study_id,

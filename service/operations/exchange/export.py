@@ -20,6 +20,7 @@ from tilewright.service.operations.exchange.document import FORMAT, MAX_STUDIES,
 from tilewright.service.operations.pages import cursor_of, row_id_of
 from tilewright.service.operations.registry import device_model_of, problem_answer
 from tilewright.service.operations.staleness.standing import is_current
+from tilewright.service.operations.studies.rows import split_configuration
 from tilewright.service.operations.transaction import transaction
 from tilewright.service.store import models
 
@@ -58,9 +59,9 @@ def device_model_part(row: models.DeviceModel) -> dict[str, Any]:
 
 def trial_part(row: models.Trial) -> dict[str, Any]:
     """The trial as the document has it; what was not measured is left out."""
-    values = {name: value for name, value in row.configuration.items() if name != "variant"}
+    variant, values = split_configuration(row.configuration)
     fields = {
-        "variant": row.configuration["variant"],
+        "variant": variant,
         "configuration": values,
         "source_hash": row.kernel_variant.source_hash,
         "outcome": row.outcome.value,

@@ -51,12 +51,7 @@ def import_options_of(given_texts: Mapping[str, str | None]) -> ImportOptions:
     given: dict[str, Any] = {name: value for name, value in given_texts.items() if value is not None}
     if "shape" in given:
         given["shape"] = parse_shape(given["shape"])
-    if "options" in given:
-        given["options"] = parse_options(given["options"])
-    if "limits" in given:
-        given["limits"] = parse_options(given["limits"])
-    if "rename" in given:
-        given["rename"] = parse_options(given["rename"])
+    given |= {name: parse_options(given[name]) for name in ("options", "limits", "rename") if name in given}
     return ImportOptions.model_validate(given)
 
 

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from tilewright.service.errors import InvalidRequestError
 from tilewright.service.operations import strict_json
-from tilewright.service.operations.exchange.document import FORMAT, Document, EnvironmentPart
+from tilewright.service.operations.exchange.document import FORMAT, Document
 from tilewright.service.operations.exchange.foreign import read_kernel_tuner, read_t4
 from tilewright.service.operations.exchange.incoming import ImportOptions, IncomingDocument, IncomingStudy, refused
 from tilewright.service.operations.exchange.report import printable
@@ -72,7 +72,7 @@ def _ours(body: bytes, target: ImportOptions) -> IncomingDocument:
             pointer=f"/studies/{place}",
             problem=study.problem,
             device_model=study.device_model,
-            environment=_environment(study.environment),
+            environment=Environment(**study.environment.model_dump()),
             space_size=study.space_size,
             trials=dict(enumerate(study.trials)),
             best=study.best,
@@ -81,7 +81,3 @@ def _ours(body: bytes, target: ImportOptions) -> IncomingDocument:
         for place, study in enumerate(document.studies)
     ]
     return IncomingDocument(FORMAT, target.origin, studies, described)
-
-
-def _environment(part: EnvironmentPart) -> Environment:
-    return Environment(**part.model_dump())

@@ -19,7 +19,7 @@ from tilewright.kernels.problem import Problem
 from tilewright.kernels.space import Configuration
 from tilewright.service.operations.exchange.document import TrialPart
 from tilewright.service.operations.jobs.record_trial import hash_with_source
-from tilewright.service.operations.registry import add_sources, known_sources
+from tilewright.service.operations.registry import add_sources, device_model_columns, known_sources, problem_columns
 from tilewright.service.store import models
 from tilewright.tuner.devices.device import DeviceModel, Environment
 
@@ -92,21 +92,7 @@ def device_model_row(session: Session, slug: str) -> models.DeviceModel | None:
 def device_model_id(session: Session, slug: str, described: DeviceModel) -> int:
     """Row id of the device model of that slug, added as `described` where it is not known."""
     table = models.DeviceModel
-    details = asdict(described)
-    details["limits"]["features"] = sorted(described.limits.features)
-    session.execute(
-        insert_new(table)
-        .values(
-            slug=slug,
-            name=described.name,
-            kind=described.kind,
-            compute_capability="{}.{}".format(*described.limits.compute_capability),
-            multiprocessors=described.limits.multiprocessors,
-            memory_bytes=described.limits.memory_bytes,
-            details=details,
-        )
-        .on_conflict_do_nothing()
-    )
+    session.execute(insert_new(table).values(slug=slug, **device_model_columns(described)).on_conflict_do_nothing())
     return session.scalars(select(table.id).where(table.slug == slug)).one()
 
 
@@ -150,16 +136,7 @@ class StudyContents:
 
 def problem_ids(session: Session, problems: Mapping[str, tuple[int, Problem]]) -> dict[str, int]:
     """Row ids by hash of these problems, each with its kernel's id; new ones are added."""
-    values = [
-        {
-            "hash": problem.hash,
-            "kernel_id": kernel_id,
-            "shape": problem.stated_shape,
-            "dtype": problem.dtype,
-            "options": dict(problem.options),
-        }
-        for kernel_id, problem in problems.values()
-    ]
+    values = [problem_columns(problem, kernel_id) for kernel_id, problem in problems.values()]
     table = models.Problem
     session.execute(insert_new(table).values(values).on_conflict_do_nothing())
     rows = session.execute(select(table.hash, table.id).where(table.hash.in_(list(problems))))

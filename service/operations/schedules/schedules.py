@@ -18,7 +18,7 @@ from tilewright.service.operations.access.ownership import check_owner
 from tilewright.service.operations.answers import FireAnswer, JobAnswer, Page, ProblemAnswer, ScheduleAnswer
 from tilewright.service.operations.caller import acting
 from tilewright.service.operations.jobs.jobs import OPEN, job
-from tilewright.service.operations.pages import cursor_of, row_id_of
+from tilewright.service.operations.pages import newest_first
 from tilewright.service.operations.registry import problem_answer
 from tilewright.service.operations.requests import ScheduleChanges, ScheduleRequest
 from tilewright.service.operations.schedules.checks import check_caller, check_schedule
@@ -162,12 +162,8 @@ def fires(session: Session, schedule_id: int, *, limit: int = 50, cursor: str | 
     if session.get(models.Schedule, schedule_id) is None:
         raise NotFoundError("schedule", str(schedule_id))
     table = models.ScheduleFire
-    query = select(table).where(table.schedule_id == schedule_id).order_by(table.id.desc()).limit(limit + 1)
-    if cursor is not None:
-        query = query.where(table.id < row_id_of(cursor))
-    rows = session.scalars(query).all()
-    more = cursor_of(rows[limit - 1].id) if len(rows) > limit else None
-    return Page(items=[_fire_answer(row) for row in rows[:limit]], next_cursor=more)
+    query = select(table).where(table.schedule_id == schedule_id)
+    return newest_first(session, query, table.id, lambda rows: [*map(_fire_answer, rows)], limit=limit, cursor=cursor)
 
 
 def _same_schedule(session: Session, name: str, body_hash: str) -> ScheduleAnswer:

@@ -15,7 +15,7 @@ from sqlalchemy.orm import Session, joinedload
 from tilewright.service.errors import NotFoundError
 from tilewright.service.operations.answers import Answer, Page, ProblemAnswer
 from tilewright.service.operations.jobs.jobs import OPEN
-from tilewright.service.operations.pages import cursor_of, row_id_of
+from tilewright.service.operations.pages import newest_first
 from tilewright.service.operations.registry import problem_answer
 from tilewright.service.operations.staleness.standing import is_current
 from tilewright.service.store import models
@@ -179,17 +179,11 @@ def comparisons(
             joinedload(table.before),
             joinedload(table.after),
         )
-        .order_by(table.id.desc())
-        .limit(limit + 1)
         .execution_options(populate_existing=True)
     )
     if verdict is not None:
         query = query.where(table.verdict == verdict)
-    if cursor is not None:
-        query = query.where(table.id < row_id_of(cursor))
-    rows = session.scalars(query).all()
-    more = cursor_of(rows[limit - 1].id) if len(rows) > limit else None
-    return Page(items=[_answer(row) for row in rows[:limit]], next_cursor=more)
+    return newest_first(session, query, table.id, lambda rows: [*map(_answer, rows)], limit=limit, cursor=cursor)
 
 
 def _answer(row: models.Comparison) -> ComparisonAnswer:

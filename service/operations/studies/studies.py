@@ -5,16 +5,17 @@ from __future__ import annotations
 import uuid
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from sqlalchemy import ColumnElement, Select, Text, and_, case, cast, func, or_, select
 from sqlalchemy.orm import Session, defer, joinedload
 
 from tilewright.service.errors import NotFoundError
-from tilewright.service.operations.answers import Answer, Page, StudyAnswer, TrialAnswer
+from tilewright.service.operations.answers import Answer, EnvironmentAnswer, Page, StudyAnswer, TrialAnswer
 from tilewright.service.operations.jobs.jobs import trial_answer
-from tilewright.service.operations.pages import MAX_ROW_ID, cursor_of, ordering, row_id_of
-from tilewright.service.operations.registry import environment_answer, problem_answer
+from tilewright.service.operations.pages import MAX_ROW_ID, newest_first, ordering
+from tilewright.service.operations.registry import problem_answer
 from tilewright.service.operations.shape_filter import in_order
 from tilewright.service.operations.staleness.standing import is_current
 from tilewright.service.store import models
@@ -68,14 +69,8 @@ def studies(
     cursor: str | None = None,
 ) -> Page[StudyAnswer]:
     """One page of studies, newest first; unknown names give an empty page."""
-    query = _narrowed(_with_relations(), kernel, device_model).order_by(models.Study.id.desc()).limit(limit + 1)
-    if cursor is not None:
-        query = query.where(models.Study.id < row_id_of(cursor))
-    rows = session.scalars(query).all()
-    return Page(
-        items=_answers(session, rows[:limit]),
-        next_cursor=cursor_of(rows[limit - 1].id) if len(rows) > limit else None,
-    )
+    query = _narrowed(_with_relations(), kernel, device_model)
+    return newest_first(session, query, models.Study.id, partial(_answers, session), limit=limit, cursor=cursor)
 
 
 def shown_studies(
@@ -246,7 +241,7 @@ def _answers(session: Session, rows: Iterable[models.Study]) -> list[StudyAnswer
             id=row.id,
             problem=problem_answer(row.problem),
             device_model=row.device_model.slug,
-            environment=environment_answer(row.environment),
+            environment=EnvironmentAnswer.model_validate(row.environment),
             space_size=row.space_size,
             trials=sum(outcomes[row.id].values()),
             outcomes=outcomes[row.id],

@@ -15,7 +15,7 @@ from sqlalchemy.orm import Session, joinedload
 
 from tilewright.service.errors import InvalidRequestError
 from tilewright.service.operations.answers import Answer, EnvironmentAnswer, ProblemAnswer
-from tilewright.service.operations.registry import environment_answer, problem_answer
+from tilewright.service.operations.registry import problem_answer
 from tilewright.service.operations.staleness.comparisons import DRIFT, Verdict
 from tilewright.service.operations.staleness.standing import is_current
 from tilewright.service.store import models
@@ -140,7 +140,7 @@ def environments(session: Session, kernel: str) -> list[ChosenEnvironment]:
         .order_by(model.slug, environment.id.desc())
     )
     return [
-        ChosenEnvironment(id=row.id, device_model=slug, environment=environment_answer(row))
+        ChosenEnvironment(id=row.id, device_model=slug, environment=EnvironmentAnswer.model_validate(row))
         for slug, row in session.execute(query)
     ]
 
