@@ -43,7 +43,7 @@ from tilewright.service.api.routes import (
 from tilewright.service.api.server import siblings
 from tilewright.service.dashboard.error_pages import ErrorPages
 from tilewright.service.dashboard.packed_files import PackedFiles
-from tilewright.service.dashboard.pages import results as pages
+from tilewright.service.dashboard.router import pages
 from tilewright.service.operations.best_cache.memory import BestMemory
 from tilewright.service.operations.best_cache.watch import BestWatch
 from tilewright.service.operations.fleet.observed import Observer
@@ -120,7 +120,7 @@ def create_app() -> FastAPI:
     looks = (best, comparisons, attention, demand, kernels, studies, devices, results)
     for module in (*looks, jobs, schedules, keys, browser_session, webhooks, exchange, digits, health, metrics_page):
         app.include_router(module.router)
-    app.include_router(pages.router)
+    app.include_router(pages())
     app.mount("/static", PackedFiles(directory=dashboard.STATIC), name="static")
     problems.install(app)
     app.openapi = lambda: openapi.build(app)  # type: ignore[method-assign]

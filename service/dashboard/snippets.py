@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
-from textwrap import dedent, indent
+from textwrap import dedent
 
 from tilewright.kernels.kernel import Kernel, Scalar, Tensor
 from tilewright.kernels.problem import Problem
@@ -43,9 +43,8 @@ def python_client(base_url: str, answer: BestAnswer, device_model: str) -> str:
 
 def filled_source(source: str, answer: BestAnswer) -> str:
     """The source with the macros of problem and configuration defined at the top; of a Triton source in a comment."""
-    if catalogue().get(answer.problem.kernel).is_triton:
-        return "".join(f"# {name} = {value}\n" for name, value in defined_by(answer.flags).items()) + "\n" + source
-    return "".join(f"#define {name} {value}\n" for name, value in defined_by(answer.flags).items()) + "\n" + source
+    line = "# {} = {}\n" if catalogue().get(answer.problem.kernel).is_triton else "#define {} {}\n"
+    return "".join(line.format(name, value) for name, value in defined_by(answer.flags).items()) + "\n" + source
 
 
 def pycuda_launch(kernel: Kernel, answer: BestAnswer, compute_capability: str) -> str:
@@ -93,8 +92,8 @@ module = SourceModule(source, options={json.dumps(["-std=c++17", *own])}, no_ext
         if each.shared_bytes:
             lines += f"{entry}.set_attribute({attribute}, {each.shared_bytes})\n"
         calls += f"{entry}({', '.join(arguments)}, block={each.block}, grid={each.grid}, shared={each.shared_bytes})\n"
-    call = constants + calls + "pycuda.autoinit.context.synchronize()\n"
-    return lines.rstrip() + "\n\n" + indent("\n".join(allocations), "") + "\n\n" + call
+    calls += "pycuda.autoinit.context.synchronize()\n"
+    return lines + "\n" + "\n".join(allocations) + "\n\n" + constants + calls
 
 
 def triton_launch(kernel: Kernel, answer: BestAnswer) -> str:

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Annotated, Any, Generic, TypeVar
 
-from fastapi import Request
+from fastapi import Query, Request
 
 from tilewright.service.dashboard.rendering import address
 from tilewright.service.errors import InvalidRequestError
 
 Row = TypeVar("Row")
+
+Sort = Annotated[str | None, Query(max_length=32)]
+"""The parameter of a page that `TableOrder.of` reads."""
+
+PageNumber = Annotated[int, Query(alias="page", ge=1, le=10_000)]
+"""The parameter of a page with a table that goes on; the first page is 1."""
 
 
 @dataclass(frozen=True)

@@ -79,7 +79,7 @@ def _result_line(result: ResultAnswer, current: Sequence[EnvironmentAnswer | Non
         "shape": words.shape_text(result.problem),
         "options": words.unusual_options(result.problem),
         "device_model": result.device_model,
-        "best_path": best_path(result),
+        "best_path": best_path(result.problem, result.device_model),
         "study_path": f"/studies/{result.study_id}",
         "trial_number": result.trial_number,
         "variant": result.variant,
@@ -99,7 +99,7 @@ def _result_line(result: ResultAnswer, current: Sequence[EnvironmentAnswer | Non
         "verdict": _verdict(result),
         "bound_ratio": result.bound_ratio,
         "slowdown": result.slowdown,
-        "history_path": plain_address("/history", problem_query(result.problem)),
+        "history_path": history_path(result.problem),
         "environment": result.environment,
         "is_past": bool(current) and result.environment not in current,
         "verified_at": result.verified_at,
@@ -120,26 +120,29 @@ def _verdict(result: ResultAnswer) -> str | None:
             return f"level with {name}"
 
 
-def best_path(result: ResultAnswer) -> str:
-    """The API address of this configuration."""
-    problem, options = result.problem, words.unusual_options(result.problem)
-    query = {
-        "device_model": result.device_model,
-        "shape": words.shape_text(problem),
-        "dtype": problem.dtype,
-    }
-    text = urlencode(query | ({"options": options} if options else {}), safe="=,:")
-    return f"/v1/kernels/{quote(problem.kernel)}/best?{text}"
+def best_path(problem: ProblemAnswer, device_model: str) -> str:
+    """The API address of the best configuration."""
+    return plain_address(f"/v1/kernels/{quote(problem.kernel)}/best", _question(problem, device_model))
 
 
-def problem_query(problem: ProblemAnswer) -> dict[str, str]:
-    """A problem as pages have it in their addresses."""
+def ask_path(problem: ProblemAnswer, device_model: str) -> str:
+    """The page that shows the best configuration and how to use it."""
+    return plain_address("/ask", {"kernel": problem.kernel, **_question(problem, device_model)})
+
+
+def _question(problem: ProblemAnswer, device_model: str) -> dict[str, str]:
     return {
-        "kernel": problem.kernel,
+        "device_model": device_model,
         "shape": words.shape_text(problem),
         "dtype": problem.dtype,
-        "options": format_options(problem.options),
+        "options": words.unusual_options(problem),
     }
+
+
+def history_path(problem: ProblemAnswer) -> str:
+    """The page with every best that the problem has had."""
+    query = {"kernel": problem.kernel, "shape": words.shape_text(problem), "dtype": problem.dtype}
+    return plain_address("/history", query | {"options": format_options(problem.options)})
 
 
 def plain_address(path: str, query: Mapping[str, str]) -> str:
@@ -229,4 +232,4 @@ def budget_text(budget: Mapping[str, float | int | None]) -> str:
 
 def curl_line(base_url: str, newest: Sequence[ResultAnswer]) -> str | None:
     """The command that queries the newest result; None while there are no results."""
-    return f"curl '{base_url}{best_path(newest[0])}'" if newest else None
+    return f"curl '{base_url}{best_path(newest[0].problem, newest[0].device_model)}'" if newest else None

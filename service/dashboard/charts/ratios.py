@@ -9,7 +9,7 @@ from typing import Any
 from tilewright.service.dashboard import words
 from tilewright.service.dashboard.charts.parts import Options, axis, chart, point
 from tilewright.service.dashboard.charts.small import REACHES
-from tilewright.service.dashboard.views import plain_address, problem_query
+from tilewright.service.dashboard.views import history_path
 from tilewright.service.operations.views.compared import ComparedRow
 
 STYLES: dict[str, dict[str, Any]] = {
@@ -48,7 +48,7 @@ def ratio_chart(rows: Sequence[ComparedRow]) -> Options | None:
 def _dot(name: str, row: ComparedRow) -> Options:
     low, high = row.interval or (0.0, 0.0)
     says = f"{name}\n{words.ratio(row.speedup)}, {words.ratio(low)} to {words.ratio(high)}: {row.verdict}"
-    return point((name, row.speedup or 0.0, low, high), says, plain_address("/history", problem_query(row.problem)))
+    return point((name, row.speedup or 0.0, low, high), says, history_path(row.problem))
 
 
 def _line(x: str, y: float, x_end: str, y_end: float) -> Options:

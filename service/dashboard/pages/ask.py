@@ -101,7 +101,7 @@ def _answer(
         source_hash=best.source_hash,
     )
     base_url = own_url(request)
-    path = _path(best, slug)
+    path = views.best_path(best.problem, slug)
     model = next((model for model in models if model.slug == slug), None)
     is_exact = best.match is Match.EXACT and best.study_id is not None
     found = settled(session, best.study_id) if is_exact and best.study_id is not None else None
@@ -111,7 +111,7 @@ def _answer(
         "how": HOW[best.match] if best.shipped is None else _from_shipped(best),
         "whose": _whose(best, slug),
         "slowdown": found.slowdown if found else None,
-        "history_path": views.plain_address("/history", views.problem_query(best.problem)),
+        "history_path": views.history_path(best.problem),
         "configuration": words.configuration(name, best.variant, best.configuration),
         "path": path,
         "source": snippets.filled_source(source.source, best),
@@ -150,13 +150,3 @@ def _whose(best: BestAnswer, slug: str) -> str | None:
         return None
     there = words.problem_text(best.tuned_problem)
     return there if best.device_model == slug else f"{there} on {best.device_model}"
-
-
-def _path(best: BestAnswer, slug: str) -> str:
-    query = {
-        "device_model": slug,
-        "shape": words.shape_text(best.problem),
-        "dtype": best.problem.dtype,
-        "options": words.unusual_options(best.problem),
-    }
-    return views.plain_address(f"/v1/kernels/{best.problem.kernel}/best", query)

@@ -11,7 +11,7 @@ from fastapi.responses import HTMLResponse
 from tilewright.service.dashboard import views, words
 from tilewright.service.dashboard.pages.demand import TOP, TRIALS
 from tilewright.service.dashboard.rendering import PageRoute, address, may, page
-from tilewright.service.dashboard.tables import TableOrder
+from tilewright.service.dashboard.tables import Sort, TableOrder
 from tilewright.service.operations import registry
 from tilewright.service.operations.caller import Scope
 from tilewright.service.operations.registry import catalogue
@@ -61,7 +61,7 @@ def attention_list(
     kind: AttentionKind | Annotated[str, Query(max_length=0)] | None = None,
     kernel: Name = None,
     device_model: Name = None,
-    sort: Annotated[str | None, Query(max_length=32)] = None,
+    sort: Sort = None,
     cursor: Annotated[str | None, Query(max_length=64)] = None,
 ) -> HTMLResponse:
     """What needs attention, the most worthwhile first, each with its reasons and a button to tune it."""
@@ -106,20 +106,15 @@ def attention_list(
 def _line(item: AttentionItem) -> dict[str, Any]:
     """One row of the table."""
     problem = item.problem
-    query = {
-        "kernel": problem.kernel,
-        "device_model": item.device_model,
-        "shape": words.shape_text(problem),
-        "dtype": problem.dtype,
-        "options": words.unusual_options(problem),
-    }
     return {
         "problem": problem,
         "device_model": item.device_model,
         "reasons": [(KINDS[reason.kind][0], reason.kind.value, reason.text) for reason in item.reasons],
         "requests": item.requests,
         "expected_gain": item.expected_gain,
-        "path": f"/studies/{item.study_id}" if item.study_id is not None else views.plain_address("/ask", query),
+        "path": f"/studies/{item.study_id}"
+        if item.study_id is not None
+        else views.ask_path(problem, item.device_model),
         "job_path": f"/jobs/{item.job_id}" if item.job_id else None,
         "is_served": item.is_served,
         "body": problem.model_dump(mode="json") | {"device_model": item.device_model},

@@ -14,7 +14,7 @@ from tilewright.service.dashboard import views, words
 from tilewright.service.dashboard.charts.ratios import ratio_chart
 from tilewright.service.dashboard.charts.small import DotPlot
 from tilewright.service.dashboard.rendering import PageRoute, address, page
-from tilewright.service.dashboard.tables import TableOrder
+from tilewright.service.dashboard.tables import Sort, TableOrder
 from tilewright.service.errors import InvalidRequestError
 from tilewright.service.operations import registry
 from tilewright.service.operations.pages import MAX_ROW_ID
@@ -83,7 +83,7 @@ def compare(
     a_at: Text = None,
     b_at: Text = None,
     show: Annotated[Literal["changed", "all"], Query()] = "changed",
-    sort: Annotated[str | None, Query(max_length=32)] = None,
+    sort: Sort = None,
 ) -> HTMLResponse:
     """Two device models, environments or times; with both chosen, what changed, problem by problem."""
     first, second = parse_side("a", a, a_environment, a_at), parse_side("b", b, b_environment, b_at)
@@ -139,5 +139,5 @@ def _line(row: ComparedRow, plot: DotPlot | None = None) -> dict[str, Any]:
         "problem": row.problem,
         "sign": SIGNS[row.verdict],
         "dot": plot.dot(row.speedup, row.interval) if plot and row.speedup and row.interval else None,
-        "history_path": views.plain_address("/history", views.problem_query(row.problem)),
+        "history_path": views.history_path(row.problem),
     }

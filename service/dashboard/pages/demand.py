@@ -9,10 +9,10 @@ from fastapi import APIRouter, Query, Request
 from fastapi.responses import HTMLResponse
 from sqlalchemy.orm import Session
 
-from tilewright.service.dashboard import views, words
+from tilewright.service.dashboard import views
 from tilewright.service.dashboard.matrix_view import MATCHES
 from tilewright.service.dashboard.rendering import PageRoute, address, may, own_url, page
-from tilewright.service.dashboard.tables import TableOrder
+from tilewright.service.dashboard.tables import PageNumber, Sort, TableOrder
 from tilewright.service.operations import registry
 from tilewright.service.operations.answers import Match
 from tilewright.service.operations.best_cache.memory import BestMemory
@@ -42,8 +42,8 @@ def demand_list(
     request: Request,
     kernel: Name = None,
     device_model: Name = None,
-    sort: Annotated[str | None, Query(max_length=32)] = None,
-    number: Annotated[int, Query(alias="page", ge=1, le=10_000)] = 1,
+    sort: Sort = None,
+    number: PageNumber = 1,
 ) -> HTMLResponse:
     """Requested problems that are not tuned, the most requested first, with the answers given meanwhile."""
     filters = {"kernel": kernel or None, "device_model": device_model or None}
@@ -97,13 +97,6 @@ def demand_line(row: AnsweredDemand) -> dict[str, Any]:
     """One row of the table."""
     requested = row.demand
     problem = requested.problem
-    query = {
-        "kernel": problem.kernel,
-        "device_model": requested.device_model,
-        "shape": words.shape_text(problem),
-        "dtype": problem.dtype,
-        "options": words.unusual_options(problem),
-    }
     return {
         "problem": problem,
         "device_model": requested.device_model,
@@ -116,6 +109,6 @@ def demand_line(row: AnsweredDemand) -> dict[str, Any]:
         "expected_loss": row.expected_loss,
         "refused": row.refused,
         "job_path": f"/jobs/{row.job_id}" if row.job_id else None,
-        "ask_path": views.plain_address("/ask", query),
+        "ask_path": views.ask_path(problem, requested.device_model),
         "body": problem.model_dump(mode="json") | {"device_model": requested.device_model},
     }

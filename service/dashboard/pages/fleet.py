@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from itertools import groupby
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Path, Query, Request
+from fastapi import APIRouter, Path, Request
 from fastapi.responses import HTMLResponse
 
 from tilewright.service.dashboard import views, words
 from tilewright.service.dashboard.pages.jobs import REFRESH_SECONDS
 from tilewright.service.dashboard.rendering import PageRoute, address, may, page
-from tilewright.service.dashboard.tables import Column, TableOrder, arranged, own_path
+from tilewright.service.dashboard.tables import Column, PageNumber, Sort, TableOrder, arranged, own_path
 from tilewright.service.operations import registry
 from tilewright.service.operations.answers import DeviceAnswer, JobAnswer
 from tilewright.service.operations.caller import Scope
@@ -115,8 +115,8 @@ def fleet(request: Request) -> HTMLResponse:
 def webhook(
     request: Request,
     name: Annotated[KeyName, Path()],
-    sort: Annotated[str | None, Query(max_length=32)] = None,
-    number: Annotated[int, Query(alias="page", ge=1, le=10_000)] = 1,
+    sort: Sort = None,
+    number: PageNumber = 1,
 ) -> HTMLResponse:
     """One webhook's messages, newest first or by any column, with the errors of those that failed."""
     if not may(request, Scope.ADMIN):

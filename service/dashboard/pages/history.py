@@ -14,7 +14,7 @@ from tilewright.service.dashboard import views, words
 from tilewright.service.dashboard.charts.history import history_chart
 from tilewright.service.dashboard.rendering import PageRoute, address, page
 from tilewright.service.dashboard.snippets import tune_command
-from tilewright.service.dashboard.tables import TableOrder
+from tilewright.service.dashboard.tables import Sort, TableOrder
 from tilewright.service.errors import InvalidRequestError, NotFoundError
 from tilewright.service.operations import registry
 from tilewright.service.operations.answers import DeviceModelAnswer
@@ -59,7 +59,7 @@ def history_page(
     dtype: Annotated[str | None, Query(max_length=16)] = None,
     options: Text = None,
     device_model: Text = None,
-    sort: Annotated[str | None, Query(max_length=32)] = None,
+    sort: Sort = None,
 ) -> HTMLResponse:
     """A form; with a shape, every best of that problem over drivers, toolkits and sources."""
     chosen = {"kernel": kernel, "shape": shape, "dtype": dtype or "float32", "options": options}
@@ -84,7 +84,7 @@ def history_page(
         chosen=chosen,
         dtypes=declared.dtypes if declared else (chosen["dtype"],),
         example=format_shape(dict(declared.example_shape)) if declared else "",
-        changed=[(one, views.plain_address("/history", views.problem_query(one.problem))) for one in changed],
+        changed=[(one, views.history_path(one.problem)) for one in changed],
         **shown,
     )
 

@@ -12,7 +12,7 @@ from fastapi.responses import HTMLResponse
 from tilewright.service.dashboard import views, words
 from tilewright.service.dashboard.charts.small import Curve
 from tilewright.service.dashboard.rendering import PageRoute, address, may, page
-from tilewright.service.dashboard.tables import TableOrder
+from tilewright.service.dashboard.tables import PageNumber, Sort, TableOrder
 from tilewright.service.operations.answers import JobAnswer
 from tilewright.service.operations.caller import Scope
 from tilewright.service.operations.jobs import jobs
@@ -51,8 +51,8 @@ def job_list(
     *,
     state: Annotated[str | None, Query(max_length=16)] = None,
     search: Annotated[str | None, Query(max_length=256)] = None,
-    sort: Annotated[str | None, Query(max_length=32)] = None,
-    number: Annotated[int, Query(alias="page", ge=1, le=10_000)] = 1,
+    sort: Sort = None,
+    number: PageNumber = 1,
     limit: Annotated[int, Query(ge=1, le=200)] = SHOWN_JOBS,
 ) -> HTMLResponse:
     """Jobs, newest first or by any column."""
@@ -90,9 +90,7 @@ TRIAL_COLUMNS = {"trial": True, **studies.TRIAL_COLUMNS}
 
 
 @router.get("/jobs/{job_id}")
-def job_page(
-    request: Request, job_id: UUID, *, sort: Annotated[str | None, Query(max_length=32)] = None
-) -> HTMLResponse:
+def job_page(request: Request, job_id: UUID, *, sort: Sort = None) -> HTMLResponse:
     """One job: progress, best so far, its trials, newest first or by any column; later its result."""
     path = f"/jobs/{job_id}"
     order = TableOrder.of(sort, TRIAL_COLUMNS, lambda text: f"{address(path, {'sort': text})}#trials")

@@ -12,47 +12,8 @@ from fastapi.responses import HTMLResponse
 
 from tilewright.service.dashboard import views, words
 from tilewright.service.dashboard.charts.roofline import roofline
-from tilewright.service.dashboard.pages import (
-    ask as ask_page,
-)
-from tilewright.service.dashboard.pages import (
-    attention as attention_page,
-)
-from tilewright.service.dashboard.pages import (
-    compare as compare_page,
-)
-from tilewright.service.dashboard.pages import (
-    demand as demand_pages,
-)
-from tilewright.service.dashboard.pages import (
-    digits as digits_page,
-)
-from tilewright.service.dashboard.pages import (
-    fleet as fleet_pages,
-)
-from tilewright.service.dashboard.pages import (
-    history as history_page,
-)
-from tilewright.service.dashboard.pages import (
-    jobs as job_pages,
-)
-from tilewright.service.dashboard.pages import (
-    overview as overview_page,
-)
-from tilewright.service.dashboard.pages import (
-    schedules as schedule_pages,
-)
-from tilewright.service.dashboard.pages import (
-    sign_in as sign_in_page,
-)
-from tilewright.service.dashboard.pages import (
-    studies as study_pages,
-)
-from tilewright.service.dashboard.pages import (
-    trials as trial_pages,
-)
 from tilewright.service.dashboard.rendering import PageRoute, address, own_url, page
-from tilewright.service.dashboard.tables import Column, TableOrder, arranged
+from tilewright.service.dashboard.tables import Column, PageNumber, Sort, TableOrder, arranged
 from tilewright.service.errors import InvalidRequestError, NotFoundError
 from tilewright.service.operations import catalog, registry
 from tilewright.service.operations.answers import DeviceAnswer, KernelAnswer
@@ -79,7 +40,6 @@ SHOWN_STUDIES = 20
 DRAWN_RESULTS = 100
 
 Name = Annotated[str | None, Query(max_length=128)]
-Sort = Annotated[str | None, Query(max_length=32)]
 Select = Annotated[str | None, Query(max_length=1024)]
 
 
@@ -174,7 +134,7 @@ def device_model(
     select: Select = None,
     sort: Sort = None,
     by: Annotated[str | None, Query(alias="studies", max_length=32)] = None,
-    number: Annotated[int, Query(alias="page", ge=1, le=10_000)] = 1,
+    number: PageNumber = 1,
 ) -> HTMLResponse:
     """One device model: its limits, its devices, all its best configurations, its studies."""
     choice = Choice.of(slug, kernel, variant, select)
@@ -270,21 +230,3 @@ def kernel(name: str, *, sort: Sort = None) -> HTMLResponse:
         total=total,
         results_path=address("/results", {"kernel": name, "sort": sort}),
     )
-
-
-for module in (
-    overview_page,
-    attention_page,
-    study_pages,
-    ask_page,
-    compare_page,
-    job_pages,
-    fleet_pages,
-    demand_pages,
-    digits_page,
-):
-    router.include_router(module.router)
-router.include_router(history_page.router)
-router.include_router(schedule_pages.router)
-router.include_router(trial_pages.router)
-router.include_router(sign_in_page.router)

@@ -12,7 +12,7 @@ from tilewright.service.dashboard.charts.packed import packed
 from tilewright.service.dashboard.rendering import PageRoute, address, may, page
 from tilewright.service.dashboard.snippets import tune_command
 from tilewright.service.dashboard.study_view import Choice, Parameters
-from tilewright.service.dashboard.tables import TableOrder
+from tilewright.service.dashboard.tables import PageNumber, TableOrder
 from tilewright.service.errors import InvalidRequestError
 from tilewright.service.operations import registry
 from tilewright.service.operations.answers import JobAnswer
@@ -42,7 +42,6 @@ FINALS_TRIALS = 4
 MOST_PARAMETERS = 64
 
 Name = Annotated[str | None, Query(max_length=64)]
-PageNumber = Annotated[int, Query(alias="page", ge=1, le=10_000)]
 
 
 @router.get("/studies/{study_id}")

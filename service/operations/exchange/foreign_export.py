@@ -22,7 +22,7 @@ from tilewright.service.operations.studies.trial_times import ranking_samples
 from tilewright.service.operations.transaction import transaction
 from tilewright.service.store import models
 from tilewright.tuner.outcome import Outcome
-from tilewright.tuner.recorded.t4 import INVALIDITY
+from tilewright.tuner.recorded.recordings import INVALIDITY
 
 PIECE = 500
 """Trials of one transaction."""

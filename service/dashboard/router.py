@@ -1,0 +1,47 @@
+"""All pages of the dashboard as one router."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+
+from tilewright.service.dashboard.pages import (
+    ask,
+    attention,
+    compare,
+    demand,
+    digits,
+    fleet,
+    history,
+    jobs,
+    overview,
+    results,
+    schedules,
+    sign_in,
+    studies,
+    trials,
+)
+
+PAGES = (
+    results,
+    overview,
+    attention,
+    studies,
+    ask,
+    compare,
+    jobs,
+    fleet,
+    demand,
+    digits,
+    history,
+    schedules,
+    trials,
+    sign_in,
+)
+
+
+def pages() -> APIRouter:
+    """The pages, and what they load while they are open."""
+    router = APIRouter()
+    for module in PAGES:
+        router.include_router(module.router)
+    return router
