@@ -24,8 +24,7 @@ from tilewright.tuner.devices.device import Device
 from tilewright.tuner.devices.local import open_device
 from tilewright.tuner.measure import MeasurementPlan
 from tilewright.tuner.outcome import Evaluation, Outcome
-from tilewright.tuner.recorded.recordings import read_recording
-from tilewright.tuner.recorded.t4 import INVALIDITY
+from tilewright.tuner.recorded.recordings import INVALIDITY, read_recording
 from tilewright.tuner.tune import Budget, Hooks, Progress, Trial, tune
 
 SHAPES = ["2048x2048x2048", "16x4096x4096"]

@@ -2,7 +2,7 @@
 
     python benchmarks/search.py FOLDER_OR_RECORDING … [--repeats 100] [--others 20] [--compilers 16] …
 
-Recordings are Kernel Tuner caches, T4 files or our own; those in benchmarks/recordings are always among them. Kernel
+Recordings are Kernel Tuner caches or T4 files; those in benchmarks/recordings are always among them. Kernel
 Tuner's rows need the development dependency `kernel_tuner`.
 """
 

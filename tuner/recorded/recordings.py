@@ -1,4 +1,4 @@
-"""Recorded trials: Kernel Tuner's cache files, T4 files and our own, read into one form; ours are written too."""
+"""Recorded trials: Kernel Tuner's cache files and T4 files, read into one form."""
 
 from __future__ import annotations
 
@@ -9,14 +9,24 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tilewright.kernels.problem import OptionValue, Problem
+from tilewright.kernels.problem import OptionValue
 from tilewright.kernels.space import Configuration, Parameter
 from tilewright.tuner.errors import TunerError
-from tilewright.tuner.outcome import Evaluation, Outcome
+from tilewright.tuner.outcome import Outcome
 
-FORMAT = "tilewright-recording-1"
 ONLY_VARIANT = "recorded"
 """The variant's name where a foreign file knows no variants."""
+
+INVALIDITY = {
+    Outcome.MEASURED: "correct",
+    Outcome.CONSTRAINT_VIOLATED: "constraints",
+    Outcome.COMPILE_FAILED: "compile",
+    Outcome.LAUNCH_FAILED: "runtime",
+    Outcome.DEVICE_LOST: "runtime",
+    Outcome.WRONG_RESULT: "correctness",
+    Outcome.TIMED_OUT: "timeout",
+}
+"""T4's word for each outcome."""
 
 # Kernel Tuner writes the kind of failure in place of the time; T4 has a field of its own for it.
 _FOREIGN_OUTCOMES = {
@@ -47,7 +57,6 @@ class Entry:
     outcome: Outcome
     samples_ms: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     compile_ms: float = 0.0
-    bound_ratio: float = 0.0
     log: str = ""
 
 
@@ -70,33 +79,9 @@ def read_recording(path: Path) -> Recording:
     try:
         with opener(path, "rt", encoding="utf-8") as file:
             data = _parse(file.read())
-        if data.get("format") == FORMAT:
-            return _ours(data)
         return _kernel_tuner(data) if "cache" in data else _t4(data, path)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UnreadableRecordingError(f"{path}: {type(error).__name__}: {error}") from error
-
-
-def write_recording(
-    path: Path, problem: Problem, device_name: str, evaluated: Iterable[tuple[Configuration, Evaluation]]
-) -> None:
-    """Writes trials for `read_recording`; gzipped where the name ends in .gz."""
-    entries = [
-        {
-            "configuration": configuration.as_json(),
-            "outcome": evaluation.outcome.value,
-            "samples_ms": {t.l2: t.samples_ms for t in (evaluation.warm, evaluation.cold) if t is not None},
-            "compile_ms": evaluation.compile_ms or 0.0,
-            # JSON has no infinity; a failed trial's ratio is not replayed
-            "bound_ratio": evaluation.bound_ratio if evaluation.outcome is Outcome.MEASURED else 0.0,
-            "log": evaluation.log,
-        }
-        for configuration, evaluation in evaluated
-    ]
-    data = {"format": FORMAT, "device_name": device_name, "problem": problem.as_json(), "trials": entries}
-    opener = gzip.open if path.suffix == ".gz" else open
-    with opener(path, "wt", encoding="utf-8") as file:
-        json.dump(data, file, indent=1, allow_nan=False)
 
 
 def _parse(text: str) -> dict[str, Any]:
@@ -140,25 +125,6 @@ def _t4(data: Mapping[str, Any], path: Path) -> Recording:
     device_name = data.get("metadata", {}).get("device_name", name)
     parameters = _parameters_of(entries)
     return Recording(of["kernel"], device_name, of["shape"], entries, parameters, of["dtype"], of["options"])
-
-
-def _ours(data: Mapping[str, Any]) -> Recording:
-    entries = {}
-    for row in data["trials"]:
-        samples = {l2: tuple(map(float, times)) for l2, times in row["samples_ms"].items()}
-        entries[Configuration.from_json(row["configuration"])] = Entry(
-            Outcome(row["outcome"]), samples, row["compile_ms"], row["bound_ratio"], row["log"]
-        )
-    problem = data["problem"]
-    return Recording(
-        kernel=problem["kernel"],
-        device_name=data["device_name"],
-        shape=problem["shape"],
-        entries=entries,
-        parameters=_parameters_of(entries),
-        dtype=problem["dtype"],
-        options=problem["options"],
-    )
 
 
 def _whole(name: str, value: Any) -> int:

@@ -95,10 +95,9 @@ def choose(
     """
     mine = step_kernel(kernel, step)
     default = mine.default_configuration(space)
-    if step.is_searched:
-        for earlier in known:
-            if earlier.fits(space.problem) and earlier.configuration in space:
-                return StepChoice(earlier.configuration, f"known: {earlier.source}")
+    earlier = _fitting(known, space)
+    if earlier is not None and step.is_searched:
+        return StepChoice(earlier.configuration, f"known: {earlier.source}")
     if not step.is_searched or not scale.search_trials:
         return StepChoice(default, "as declared")
     begun = time.monotonic()
@@ -144,16 +143,9 @@ def at_size(
     """
     if not len(space):
         return None
-    earlier = next(
-        (
-            candidate.configuration
-            for candidate in known
-            if candidate.fits(space.problem) and candidate.configuration in space
-        ),
-        None,
-    )
+    earlier = _fitting(known, space)
     if earlier is not None and step.is_searched:
-        return earlier
+        return earlier.configuration
     near = chosen if chosen in space else space.nearest(chosen, exclude=frozenset())
     if near is None or not step.is_searched or not draws or len(space) <= _FEW:
         return near
@@ -166,6 +158,10 @@ def at_size(
         if time_ms is not None:
             times[candidate] = time_ms
     return min(times, key=lambda candidate: times[candidate], default=None)
+
+
+def _fitting(known: Sequence[KnownConfiguration], space: SearchSpace) -> KnownConfiguration | None:
+    return next((one for one in known if one.fits(space.problem) and one.configuration in space), None)
 
 
 def read_known(path: Path) -> list[KnownConfiguration]:
