@@ -17,6 +17,15 @@ def gpu():
 
 
 @pytest.fixture(scope="module")
+def device(gpu):
+    from tilewright.tuner.devices.cuda.device import CudaDevice  # noqa: PLC0415 - PyCUDA is only where GPUs are
+
+    device = CudaDevice(gpu)
+    yield device
+    device.close()
+
+
+@pytest.fixture(scope="module")
 def drv(gpu):
     """PyCUDA, with the primary context current, which torch and CuPy use too."""
     import pycuda.driver as drv  # noqa: PLC0415 - only where GPUs are

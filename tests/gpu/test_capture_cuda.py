@@ -98,15 +98,6 @@ def captured(folder: Path, text: str, **options: object) -> Capture:
     return capture([sys.executable, str(program)], folder / "seen", **options)
 
 
-@pytest.fixture(scope="module")
-def device(gpu):
-    from tilewright.tuner.devices.cuda.device import CudaDevice  # noqa: PLC0415 - PyCUDA is only where GPUs are
-
-    device = CudaDevice(gpu)
-    yield device
-    device.close()
-
-
 def is_right(device, folder: Path) -> list[tuple[str, str]]:
     """Outcome and log of the folder's default and last configuration on the GPU, after its check without one."""
     kernel = own_kernel(folder)

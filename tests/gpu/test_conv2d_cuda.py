@@ -37,15 +37,6 @@ def in_words(shape):
     return ",".join(map(str, shape.values()))
 
 
-@pytest.fixture(scope="module")
-def device(gpu):
-    from tilewright.tuner.devices.cuda.device import CudaDevice  # noqa: PLC0415 - PyCUDA is only where GPUs are
-
-    device = CudaDevice(gpu)
-    yield device
-    device.close()
-
-
 @pytest.mark.parametrize("layout", ["nhwc", "nchw"])
 @pytest.mark.parametrize("shape", SHAPES, ids=in_words)
 def test_every_variant_is_right_with_every_kind_of_inputs(device, shape, layout):

@@ -22,15 +22,6 @@ pytestmark = pytest.mark.gpu
 GEMM, GEMV, LINEAR = (catalogue().get(name) for name in ("gemm", "gemv", "linear"))
 
 
-@pytest.fixture(scope="module")
-def device(gpu):
-    from tilewright.tuner.devices.cuda.device import CudaDevice  # noqa: PLC0415 - PyCUDA is only where GPUs are
-
-    device = CudaDevice(gpu)
-    yield device
-    device.close()
-
-
 @pytest.fixture
 def bench(device):
     options = {"beta_zero": False, "trans_a": True}

@@ -19,14 +19,10 @@ LAYOUTS = [{}, {"trans_a": True, "trans_b": True}, {"trans_b": True, "beta_zero"
 
 
 @pytest.fixture(scope="module")
-def device(gpu):
-    from tilewright.tuner.devices.cuda.device import CudaDevice  # noqa: PLC0415 - PyCUDA is only where GPUs are
-
-    device = CudaDevice(gpu)
+def device(device):
     if device.model.limits.compute_capability != (9, 0):
         pytest.skip("the variants are for compute capability 9.0")
-    yield device
-    device.close()
+    return device
 
 
 def bench_of(device, sizes, **options):

@@ -20,15 +20,6 @@ M, N, K = 100, 90, 128
 SMALL_TILES = {"PROMOTE_K": 16, "STAGES": 2, "TILE_K": 16, "WARP_M": 32, "WARP_N": 32, "WARPS_M": 1, "WARPS_N": 2}
 
 
-@pytest.fixture(scope="module")
-def device(gpu):
-    from tilewright.tuner.devices.cuda.device import CudaDevice  # noqa: PLC0415 - PyCUDA is only where GPUs are
-
-    device = CudaDevice(gpu)
-    yield device
-    device.close()
-
-
 @pytest.fixture(scope="module", params=[("tensor3xtf32", 1), ("tensor3xtf32", 4), ("tensor1xtf32", 1)], ids=str)
 def multiply(device, request):
     """A function of A (M, K) and B (K, N) that gives 2 A B by the variant, k in so many parts."""

@@ -18,14 +18,10 @@ SIZES = {"m": 130, "n": 201, "k": 4400}  # k: from where both small products may
 
 
 @pytest.fixture(scope="module")
-def device(gpu):
-    from tilewright.tuner.devices.cuda.device import CudaDevice  # noqa: PLC0415 - PyCUDA is only where GPUs are
-
-    device = CudaDevice(gpu)
+def device(device):
     if device.model.limits.compute_capability != (9, 0):
         pytest.skip("the variants are for compute capability 9.0")
-    yield device
-    device.close()
+    return device
 
 
 def draw(device, variant, problem, generator, **fixed):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from contextlib import closing
 
 import numpy as np
 import pytest
@@ -15,14 +14,6 @@ from tilewright.tuner.runtime import Runtime, UntunedWarning
 pytestmark = pytest.mark.gpu
 BATCH = 48
 SIZES = [(784, 100, 100, 10), (33, 17, 5)]
-
-
-@pytest.fixture(scope="module")
-def device(gpu):
-    from tilewright.tuner.devices.cuda.device import CudaDevice  # noqa: PLC0415 - PyCUDA is only where GPUs are
-
-    with closing(CudaDevice(gpu)) as device:
-        yield device
 
 
 @pytest.fixture(autouse=True)

@@ -13,15 +13,6 @@ pytestmark = pytest.mark.gpu
 GEMM, GEMV, LINEAR = (catalogue().get(name) for name in ("gemm", "gemv", "linear"))
 
 
-@pytest.fixture(scope="module")
-def device(gpu):
-    from tilewright.tuner.devices.cuda.device import CudaDevice  # noqa: PLC0415 - PyCUDA is only where GPUs are
-
-    device = CudaDevice(gpu)
-    yield device
-    device.close()
-
-
 def outputs_of_launches(device, kernel, problem, variant, wanted):
     """Outputs from the inputs that are timed, of each of two configurations as wanted: two, and one after a timing.
 

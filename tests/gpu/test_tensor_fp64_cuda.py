@@ -17,15 +17,6 @@ M, N, K = 100, 90, 517
 TILES = {"WARP_M": 32, "WARP_N": 16, "WARPS_M": 1, "WARPS_N": 2, "STAGES": 2}
 
 
-@pytest.fixture(scope="module")
-def device(gpu):
-    from tilewright.tuner.devices.cuda.device import CudaDevice  # noqa: PLC0415 - PyCUDA is only where GPUs are
-
-    device = CudaDevice(gpu)
-    yield device
-    device.close()
-
-
 @pytest.fixture(
     scope="module",
     params=[

@@ -37,14 +37,10 @@ CASES = [
 
 
 @pytest.fixture(scope="module")
-def device(gpu):
-    from tilewright.tuner.devices.cuda.device import CudaDevice  # noqa: PLC0415 - PyCUDA is only where GPUs are
-
-    device = CudaDevice(gpu)
+def device(device):
     if device.model.limits.compute_capability != (9, 0):
         pytest.skip("the variant is for compute capability 9.0")
-    yield device
-    device.close()
+    return device
 
 
 @pytest.mark.parametrize(("name", "sizes", "dtype", "options"), CASES, ids=str)

@@ -32,15 +32,6 @@ def scale(x, BLOCK: tl.constexpr, y, n, step, factor):
 """Takes scratch memory in global memory for each program."""
 
 
-@pytest.fixture(scope="module")
-def device(gpu):
-    from tilewright.tuner.devices.cuda.device import CudaDevice  # noqa: PLC0415 - PyCUDA is only where GPUs are
-
-    device = CudaDevice(gpu)
-    yield device
-    device.close()
-
-
 @pytest.mark.parametrize("source", [SOURCE, BY_DESCRIPTOR])
 def test_a_right_kernel_is_right_and_timed(device, tmp_path, source):
     if source is BY_DESCRIPTOR and device.model.limits.compute_capability < (9, 0):

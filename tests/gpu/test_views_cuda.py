@@ -23,15 +23,6 @@ VIEWS = {
 }
 
 
-@pytest.fixture(scope="module")
-def device(gpu):
-    from tilewright.tuner.devices.cuda.device import CudaDevice  # noqa: PLC0415 - PyCUDA is only where GPUs are
-
-    device = CudaDevice(gpu)
-    yield device
-    device.close()
-
-
 @pytest.fixture
 def bench_of(device):
     benches = []
