@@ -12,7 +12,7 @@ from fastapi import FastAPI
 
 import tilewright
 from tilewright.service import GARBAGE_AFTER, dashboard
-from tilewright.service.api import openapi, problems
+from tilewright.service.api import openapi, problem_types, problems
 from tilewright.service.api.demand_buffer import DemandBuffer
 from tilewright.service.api.event_stream import Streams
 from tilewright.service.api.middleware.best_door import BestDoor
@@ -125,7 +125,7 @@ def create_app() -> FastAPI:
     problems.install(app)
     app.openapi = lambda: openapi.build(app)  # type: ignore[method-assign]
     app.add_middleware(Guard, known=BestDoor(app.state))
-    app.add_middleware(ErrorPages, remedies={kind.uri: kind.remedy for kind in problems.all_types()})
+    app.add_middleware(ErrorPages, remedies={kind.uri: kind.remedy for kind in problem_types.all_types()})
     app.add_middleware(Head)
     app.add_middleware(Witness, meters=app.state.meters)
     return app

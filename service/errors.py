@@ -1,4 +1,4 @@
-"""The errors of the service. Their HTTP status is decided in api/problems.py only."""
+"""The errors of the service. Their HTTP status is decided in api/problem_types.py only."""
 
 from __future__ import annotations
 

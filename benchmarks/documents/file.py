@@ -1,4 +1,4 @@
-"""The JSON files that benchmarks write, and what their command lines say in one word."""
+"""The JSON files that benchmarks write, and shapes as their command lines name them."""
 
 from __future__ import annotations
 

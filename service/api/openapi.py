@@ -8,7 +8,8 @@ from typing import Any
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
-from tilewright.service.api.problems import BY_ERROR, INVALID, MEDIA_TYPE, ProblemDocument, ProblemType, document
+from tilewright.service.api.problem_types import BY_ERROR, INVALID, ProblemType
+from tilewright.service.api.problems import MEDIA_TYPE, ProblemDocument, document
 from tilewright.service.api.refusals import NotJSONError, TooLargeError
 from tilewright.service.api.strict_json import MalformedJSONError
 

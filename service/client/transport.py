@@ -1,4 +1,4 @@
-"""What carries the client's calls: requests, their repetitions, checked answers, and event streams."""
+"""The client's requests: sent, repeated where that is safe, their answers checked; event streams."""
 
 from __future__ import annotations
 

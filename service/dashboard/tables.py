@@ -1,4 +1,4 @@
-"""Tables in an order that the reader chooses: headings are links, which work without scripts, and it has an address."""
+"""Tables in an order that the reader chooses by links in their headings; the order is part of the address."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kernels: their declarations, and the exact source of a variant for a problem."""
+"""Kernels: their declarations, what of a problem differs from their defaults, and the exact source of a variant."""
 
 from __future__ import annotations
 

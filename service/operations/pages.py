@@ -20,23 +20,33 @@ T = TypeVar("T")
 MAX_ROW_ID = 2**31 - 1
 """PostgreSQL's integer, the type of our row ids."""
 
-_WHOLE = re.compile(r"[0-9]{1,10}")
+_WHOLE = re.compile(rb"[0-9]{1,10}")
 
 
 def cursor_of(row_id: int) -> str:
     """The text that `row_id_of` reads."""
-    return base64.urlsafe_b64encode(str(row_id).encode()).decode().rstrip("=")
+    return packed_cursor(str(row_id).encode())
+
+
+def packed_cursor(content: bytes) -> str:
+    """The content as text for addresses, which `cursor_content` reads."""
+    return base64.urlsafe_b64encode(content).decode().rstrip("=")
+
+
+def cursor_content(cursor: str) -> bytes:
+    """The content of a cursor; raises InvalidRequestError naming `cursor` for anything else."""
+    try:
+        return base64.urlsafe_b64decode(cursor.encode() + b"=" * (-len(cursor) % 4))
+    except binascii.Error:
+        raise invalid_cursor() from None
 
 
 def row_id_of(cursor: str) -> int:
     """The row id inside; raises InvalidRequestError naming `cursor` for anything that `cursor_of` did not write."""
-    try:
-        text = base64.urlsafe_b64decode(cursor.encode() + b"=" * (-len(cursor) % 4)).decode("ascii")
-    except (binascii.Error, UnicodeError):
-        raise invalid_cursor() from None
-    if not _WHOLE.fullmatch(text) or int(text) > MAX_ROW_ID:
+    content = cursor_content(cursor)
+    if not _WHOLE.fullmatch(content) or int(content) > MAX_ROW_ID:
         raise invalid_cursor()
-    return int(text)
+    return int(content)
 
 
 def newest_first(

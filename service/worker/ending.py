@@ -1,4 +1,4 @@
-"""The end of a runner's job and of its process."""
+"""Ends a runner's job, also one whose time is up while it is being prepared, and then its process."""
 
 from __future__ import annotations
 

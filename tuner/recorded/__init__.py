@@ -1,1 +1,1 @@
-"""Recorded trials: read, written, and replayed as a device."""
+"""Recorded trials: read, and replayed as a device."""

@@ -1,4 +1,4 @@
-"""The prediction of a record made elsewhere for this space."""
+"""What the trials of another study (a prior) predict for the configurations of this search space."""
 
 from __future__ import annotations
 

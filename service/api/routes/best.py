@@ -13,7 +13,7 @@ from pydantic import BaseModel, Field
 from tilewright.kernels.problem import Problem
 from tilewright.service.api.openapi import Responses, refuses
 from tilewright.service.api.parameters import BestQuery, IfNoneMatch, KernelName
-from tilewright.service.api.problems import INVALID, NO_CONFIGURATION, NOT_FOUND, UNAVAILABLE
+from tilewright.service.api.problem_types import INVALID, NO_CONFIGURATION, NOT_FOUND, UNAVAILABLE
 from tilewright.service.operations.answers import BestAnswer
 from tilewright.service.operations.best.find import MAX_SHAPES, find_best, find_best_batch
 from tilewright.service.operations.best_cache.shelf import CachedAnswer

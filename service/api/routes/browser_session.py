@@ -11,7 +11,7 @@ from fastapi.responses import RedirectResponse
 from tilewright.service.api import refusals
 from tilewright.service.api.middleware.access import COOKIE, address_of, lock_of, session_token
 from tilewright.service.api.openapi import refuses
-from tilewright.service.api.problems import BY_ERROR, INVALID, UNAVAILABLE
+from tilewright.service.api.problem_types import BY_ERROR, INVALID, UNAVAILABLE
 from tilewright.service.errors import InvalidRequestError
 from tilewright.service.operations.access import sessions
 from tilewright.service.operations.access.sessions import SignInProblem

@@ -12,7 +12,7 @@ from tilewright.service.api.examples import FIELD_EXAMPLES as EXAMPLE
 from tilewright.service.api.openapi import refuses
 from tilewright.service.api.parameters import KernelName, PageQuery, ProblemQuery
 from tilewright.service.api.parameters import Query as StrictQuery
-from tilewright.service.api.problems import INVALID, NOT_FOUND, UNAVAILABLE
+from tilewright.service.api.problem_types import INVALID, NOT_FOUND, UNAVAILABLE
 from tilewright.service.operations.answers import Page
 from tilewright.service.operations.best.history import HistoryEntry, history
 from tilewright.service.operations.catalog import kernel_named

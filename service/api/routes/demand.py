@@ -12,7 +12,7 @@ from tilewright.service.api.examples import FIELD_EXAMPLES as EXAMPLE
 from tilewright.service.api.openapi import refuses
 from tilewright.service.api.parameters import Query as QueryNames
 from tilewright.service.api.parameters import ResultQuery
-from tilewright.service.api.problems import BY_ERROR, CONFLICT, INVALID, UNAVAILABLE
+from tilewright.service.api.problem_types import BY_ERROR, CONFLICT, INVALID, UNAVAILABLE
 from tilewright.service.errors import CeilingError
 from tilewright.service.operations.answers import Page
 from tilewright.service.operations.demand import demand

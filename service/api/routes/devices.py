@@ -10,7 +10,7 @@ from tilewright.service.api.csv_pages import CSV_TOO, rendered
 from tilewright.service.api.examples import FIELD_EXAMPLES
 from tilewright.service.api.openapi import refuses
 from tilewright.service.api.parameters import ListQuery
-from tilewright.service.api.problems import INVALID, NOT_FOUND, UNAVAILABLE
+from tilewright.service.api.problem_types import INVALID, NOT_FOUND, UNAVAILABLE
 from tilewright.service.operations import registry
 from tilewright.service.operations.answers import DeviceAnswer, DeviceModelAnswer, Page
 from tilewright.service.operations.fleet import fleet

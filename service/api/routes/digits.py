@@ -5,7 +5,7 @@ from __future__ import annotations
 from fastapi import APIRouter
 
 from tilewright.service.api.openapi import refuses
-from tilewright.service.api.problems import NO_ANSWER, NO_DEVICE, UNAVAILABLE
+from tilewright.service.api.problem_types import NO_ANSWER, NO_DEVICE, UNAVAILABLE
 from tilewright.service.operations.answers import Page
 from tilewright.service.operations.digits import places as digit_places
 from tilewright.service.operations.digits.digits import DigitAnswer, Drawing, recognise

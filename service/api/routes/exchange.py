@@ -18,7 +18,7 @@ from tilewright.service.api.examples import FIELD_EXAMPLES as EXAMPLE
 from tilewright.service.api.openapi import Responses, refuses
 from tilewright.service.api.parameters import IfNoneMatch
 from tilewright.service.api.parameters import Query as QueryString
-from tilewright.service.api.problems import BY_ERROR, CONFLICT, INVALID, NOT_FOUND, UNAVAILABLE
+from tilewright.service.api.problem_types import BY_ERROR, CONFLICT, INVALID, NOT_FOUND, UNAVAILABLE
 from tilewright.service.api.refusals import TooManyStreamsError
 from tilewright.service.api.routes.best import NOT_MODIFIED, is_among
 from tilewright.service.errors import InvalidRequestError

@@ -10,6 +10,7 @@ from pydantic import BaseModel
 
 from tilewright.service.api import problems
 from tilewright.service.api.openapi import refuses
+from tilewright.service.api.problem_types import NOT_FOUND, NOT_READY, all_types
 from tilewright.service.errors import NotFoundError
 from tilewright.service.operations.fleet.readiness import what_is_missing
 
@@ -37,22 +38,22 @@ async def get_health() -> HealthAnswer:
     return HealthAnswer()
 
 
-@router.get("/ready", operation_id="get_readiness", response_model=HealthAnswer, responses=refuses(problems.NOT_READY))
+@router.get("/ready", operation_id="get_readiness", response_model=HealthAnswer, responses=refuses(NOT_READY))
 def get_readiness(request: Request) -> HealthAnswer | JSONResponse:
     """Whether the database answers and is at this version, and recently queried results are in memory."""
     missing = what_is_missing() or request.app.state.best.what_is_missing()
     if missing is not None:
         request_id = str(request.scope.get("tilewright.request_id", ""))
-        return problems.response(problems.NOT_READY, missing, request_id=request_id or None)
+        return problems.response(NOT_READY, missing, request_id=request_id or None)
     return HealthAnswer()
 
 
-@router.get("/problems/{name}", operation_id="get_problem_type", responses=refuses(problems.NOT_FOUND))
+@router.get("/problems/{name}", operation_id="get_problem_type", responses=refuses(NOT_FOUND))
 async def get_problem_type(
     name: Annotated[str, Path(pattern="^[a-z]+(-[a-z]+)*$", max_length=64, examples=["not-found"])],
 ) -> ProblemTypeAnswer:
     """What the `type` of a problem document means."""
-    known = {kind.name: kind for kind in problems.all_types()}
+    known = {kind.name: kind for kind in all_types()}
     if name not in known:
         raise NotFoundError("problem type", name, list(known))
     kind = known[name]

@@ -14,7 +14,7 @@ from tilewright.service.api.event_stream import MEDIA_TYPE, Streams
 from tilewright.service.api.middleware import access
 from tilewright.service.api.openapi import Responses, refuses
 from tilewright.service.api.parameters import IdempotencyKey, JobId, JobQuery, LastEventId, PageQuery
-from tilewright.service.api.problems import CONFLICT, INVALID, NOT_FOUND, UNAVAILABLE
+from tilewright.service.api.problem_types import CONFLICT, INVALID, NOT_FOUND, UNAVAILABLE
 from tilewright.service.operations.answers import JobAnswer, Page, ProblemAnswer, TrialAnswer
 from tilewright.service.operations.jobs import jobs
 from tilewright.service.operations.jobs.request import dry_run, request_job

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Query
 
 from tilewright.service.api.openapi import refuses
 from tilewright.service.api.parameters import KernelName, SourceQuery
-from tilewright.service.api.problems import INVALID, NOT_FOUND, UNAVAILABLE
+from tilewright.service.api.problem_types import INVALID, NOT_FOUND, UNAVAILABLE
 from tilewright.service.errors import InvalidRequestError
 from tilewright.service.operations import catalog
 from tilewright.service.operations.answers import KernelAnswer, Page, SourceAnswer

@@ -10,7 +10,7 @@ from pydantic import Field
 from tilewright.service.api.middleware.access import lock_of
 from tilewright.service.api.openapi import refuses
 from tilewright.service.api.parameters import PageQuery
-from tilewright.service.api.problems import CONFLICT, INVALID, NOT_FOUND, UNAVAILABLE
+from tilewright.service.api.problem_types import CONFLICT, INVALID, NOT_FOUND, UNAVAILABLE
 from tilewright.service.operations.access import audit, keys
 from tilewright.service.operations.access.audit import AuditAnswer
 from tilewright.service.operations.access.keys import KeyAnswer, NewKeyAnswer

@@ -11,7 +11,7 @@ from tilewright.service.api.csv_pages import CSV_TOO, listed
 from tilewright.service.api.examples import FIELD_EXAMPLES as EXAMPLE
 from tilewright.service.api.openapi import refuses
 from tilewright.service.api.parameters import ResultQuery
-from tilewright.service.api.problems import INVALID, NOT_FOUND, UNAVAILABLE
+from tilewright.service.api.problem_types import INVALID, NOT_FOUND, UNAVAILABLE
 from tilewright.service.operations.answers import Page
 from tilewright.service.operations.best import retractions
 from tilewright.service.operations.best.results import ResultAnswer, result, results

@@ -10,7 +10,7 @@ from pydantic import Field
 from tilewright.service.api.csv_pages import CSV_TOO, listed, rendered
 from tilewright.service.api.openapi import Responses, refuses
 from tilewright.service.api.parameters import ListQuery, PageQuery
-from tilewright.service.api.problems import CONFLICT, INVALID, NOT_FOUND, UNAVAILABLE
+from tilewright.service.api.problem_types import CONFLICT, INVALID, NOT_FOUND, UNAVAILABLE
 from tilewright.service.operations.answers import FireAnswer, JobAnswer, Page, ScheduleAnswer
 from tilewright.service.operations.pages import MAX_ROW_ID
 from tilewright.service.operations.requests import ScheduleChanges, ScheduleRequest

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Query, Request, Response
 from tilewright.service.api.csv_pages import CSV_TOO, listed
 from tilewright.service.api.openapi import refuses
 from tilewright.service.api.parameters import PageQuery, ResultQuery, StudyId
-from tilewright.service.api.problems import INVALID, NOT_FOUND, UNAVAILABLE
+from tilewright.service.api.problem_types import INVALID, NOT_FOUND, UNAVAILABLE
 from tilewright.service.operations.answers import Page, StudyAnswer, TrialAnswer
 from tilewright.service.operations.jobs import jobs
 from tilewright.service.operations.studies import studies

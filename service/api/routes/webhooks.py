@@ -9,7 +9,7 @@ from fastapi import APIRouter, Path, Query, Response
 
 from tilewright.service.api.openapi import refuses
 from tilewright.service.api.parameters import PageQuery
-from tilewright.service.api.problems import BY_ERROR, CONFLICT, INVALID, NOT_FOUND, UNAVAILABLE
+from tilewright.service.api.problem_types import BY_ERROR, CONFLICT, INVALID, NOT_FOUND, UNAVAILABLE
 from tilewright.service.errors import CeilingError
 from tilewright.service.operations.answers import Page
 from tilewright.service.operations.requests import KeyName, WebhookRequest

@@ -1,4 +1,4 @@
-"""The two small charts, as numbers that the templates put into SVG attributes."""
+"""Small charts (bar, dots, curve, histogram) as numbers that the templates put into SVG attributes."""
 
 from __future__ import annotations
 

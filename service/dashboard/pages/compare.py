@@ -1,4 +1,4 @@
-"""Two sides compared."""
+"""The page that compares a kernel's results on two device models, in two environments or at two times."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Collects what a new study can learn from earlier studies before its own trials: see `priors`.
+"""Collects what a new study can learn from earlier studies before its own trials.
 
 Trials of the nearest two make priors; what `best` would predict is tried first, then what was best for more of them. A
 model's guess is as good as the trials that two shapes share: winners tried elsewhere too are what predictions for a

@@ -1,4 +1,4 @@
-"""Files as vLLM and SGLang read them: one for each shape but for m, an object from m to a Triton kernel's parameters.
+"""Tuning files of vLLM and SGLang: one for all shapes that differ in m alone, with a Triton kernel's parameters by m.
 
 What their loaders expect is said in jobs/starts.py, which reads such files.
 """

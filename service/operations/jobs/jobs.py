@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 import uuid
 from collections.abc import Collection, Sequence
 from typing import Any
@@ -15,7 +13,7 @@ from tilewright.service.errors import ConflictError, InvalidRequestError, NotFou
 from tilewright.service.operations.access.ownership import check_owner
 from tilewright.service.operations.answers import JobAnswer, Page, ProblemAnswer, TrialAnswer
 from tilewright.service.operations.jobs.search import matches
-from tilewright.service.operations.pages import cursor_of, invalid_cursor, row_id_of
+from tilewright.service.operations.pages import cursor_content, cursor_of, invalid_cursor, packed_cursor, row_id_of
 from tilewright.service.operations.registry import problem_answer
 from tilewright.service.operations.webhooks.webhooks import announce
 from tilewright.service.store import models
@@ -56,7 +54,7 @@ def jobs(
     if cursor is not None:
         conditions.append(models.TuningJob.id < _job_id_of(cursor))
     rows = _rows(session, and_(True, *conditions), limit + 1)  # noqa: FBT003 - SQL's TRUE
-    more = _cursor_of_job(rows[limit - 1].id) if len(rows) > limit else None
+    more = packed_cursor(rows[limit - 1].id.bytes) if len(rows) > limit else None
     return Page(items=_answers(session, rows[:limit]), next_cursor=more)
 
 
@@ -213,12 +211,8 @@ def answer_of(
     )
 
 
-def _cursor_of_job(job_id: uuid.UUID) -> str:
-    return base64.urlsafe_b64encode(job_id.bytes).decode().rstrip("=")
-
-
 def _job_id_of(cursor: str) -> uuid.UUID:
     try:
-        return uuid.UUID(bytes=base64.urlsafe_b64decode(cursor.encode() + b"=" * (-len(cursor) % 4)))
-    except (ValueError, binascii.Error):
+        return uuid.UUID(bytes=cursor_content(cursor))
+    except ValueError:
         raise invalid_cursor() from None

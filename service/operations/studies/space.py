@@ -1,4 +1,4 @@
-"""A study's trials in short, as its page says them, and the conditions of a selection."""
+"""Summaries of a study's trials for its page, and the trials that a selection by parameters and columns leaves."""
 
 from __future__ import annotations
 

@@ -22,9 +22,9 @@ from tilewright.service.operations.pages import cursor_of, row_id_of
 from tilewright.service.operations.requests import DemandJobs
 from tilewright.service.operations.views.attention_rows import (
     AttentionKind,
+    AttentionReason,
     KnownPairs,
     Pair,
-    Reason,
     gains_over_default,
     known_pairs,
 )
@@ -44,13 +44,6 @@ ANSWERED_WITH = {
     Match.ESTIMATED: "a far shape's configuration",
     Match.DEFAULT: "the kernel's default",
 }
-
-
-class AttentionReason(Answer):
-    """One reason, in a sentence."""
-
-    kind: AttentionKind
-    text: str
 
 
 class AttentionItem(Answer):
@@ -173,7 +166,9 @@ def _requested(row: AnsweredDemand, gains: Mapping[str, float]) -> Pair | None:
         problem=asked.problem,
         problem_hash=problem_hash,
         device_model=asked.device_model,
-        reasons=(Reason(AttentionKind.REQUESTED, f"{times}; answered with {ANSWERED_WITH[row.match]}"),),
+        reasons=(
+            AttentionReason(kind=AttentionKind.REQUESTED, text=f"{times}; answered with {ANSWERED_WITH[row.match]}"),
+        ),
         requests=asked.count,
         gain=gain,
     )
@@ -188,7 +183,7 @@ def _item(pair: Pair, jobs: Mapping[tuple[str | None, str], UUID], *, is_served:
     return AttentionItem(
         problem=pair.problem,
         device_model=pair.device_model,
-        reasons=[AttentionReason(kind=reason.kind, text=reason.text) for reason in pair.reasons],
+        reasons=list(pair.reasons),
         requests=pair.requests,
         expected_gain=pair.gain,
         weight=weight(pair),

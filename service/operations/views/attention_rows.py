@@ -11,7 +11,7 @@ from sqlalchemy import ColumnElement, Subquery, and_, false, func, or_, select
 from sqlalchemy.dialects.postgresql import distinct_on
 from sqlalchemy.orm import Session, aliased
 
-from tilewright.service.operations.answers import ProblemAnswer
+from tilewright.service.operations.answers import Answer, ProblemAnswer
 from tilewright.service.operations.best.against_library import AgainstLibrary
 from tilewright.service.operations.staleness.standing import Standing, is_current, perhaps_improvable, standings
 from tilewright.service.operations.views.cells import known_cells
@@ -33,8 +33,7 @@ class AttentionKind(StrEnum):
     IMPROVABLE = "improvable"
 
 
-@dataclass(frozen=True)
-class Reason:
+class AttentionReason(Answer):
     """One reason, in a sentence."""
 
     kind: AttentionKind
@@ -48,7 +47,7 @@ class Pair:
     problem: ProblemAnswer
     problem_hash: str
     device_model: str
-    reasons: tuple[Reason, ...]
+    reasons: tuple[AttentionReason, ...]
     requests: int = 0
     gain: float | None = None
     study_id: int | None = None
@@ -72,7 +71,7 @@ def known_pairs(
     pairs, vain = [], 0
     for row in rows:
         standing = standing_by_id.get(row.best_id, Standing())
-        reasons = tuple(_reasons(row, standing))
+        reasons = tuple(AttentionReason(kind=kind, text=text) for kind, text in _reasons(row, standing))
         vain += row.improvable and not standing.improvable  # of a variant that cannot run there
         if reasons:
             problem = ProblemAnswer(kernel=row.kernel, shape=row.shape, dtype=row.dtype, options=row.options)
@@ -168,18 +167,18 @@ def _failing(problems: Sequence[ColumnElement[bool]]) -> Subquery:
     return query.subquery("failing")
 
 
-def _reasons(row: Any, standing: Standing) -> Iterator[Reason]:
+def _reasons(row: Any, standing: Standing) -> Iterator[tuple[AttentionKind, str]]:
     if row.failing:
-        yield Reason(AttentionKind.FAILING, f"its last job failed: {row.error or 'nothing was measured'}")
+        yield AttentionKind.FAILING, f"its last job failed: {row.error or 'nothing was measured'}"
     if row.regressed:
         text = f"takes {_percent(row.slowdown - 1)} longer than the best before it"
-        yield Reason(AttentionKind.REGRESSED, text)
+        yield AttentionKind.REGRESSED, text
     if row.behind:
-        yield Reason(AttentionKind.BEHIND, f"{row.library_name} takes {_percent(1 - row.ratio)} less time")
+        yield AttentionKind.BEHIND, f"{row.library_name} takes {_percent(1 - row.ratio)} less time"
     if standing.stale:
-        yield Reason(AttentionKind.STALE, f"{' and '.join(standing.stale_because)} changed since it was measured")
+        yield AttentionKind.STALE, f"{' and '.join(standing.stale_because)} changed since it was measured"
     if standing.improvable:
-        yield Reason(AttentionKind.IMPROVABLE, f"not tried yet: {', '.join(standing.unseen_variants)}")
+        yield AttentionKind.IMPROVABLE, f"not tried yet: {', '.join(standing.unseen_variants)}"
 
 
 def _gain(row: Any) -> float | None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,7 +17,7 @@ from tilewright.kernels.problem import OptionValue
 from tilewright.service.operations.answers import Page
 from tilewright.service.operations.best_cache.memory import BestMemory
 from tilewright.service.operations.catalog import kernel as kernel_declared
-from tilewright.service.operations.pages import invalid_cursor
+from tilewright.service.operations.pages import cursor_content, invalid_cursor, packed_cursor
 from tilewright.service.operations.shape_filter import of_shape
 from tilewright.service.operations.views.cells import CellStatus, has_status, known_cells
 from tilewright.service.operations.views.families import family
@@ -185,11 +183,7 @@ def _ranked(pairs: CTE, conditions: Sequence[ColumnElement[bool]], axes: Sequenc
 
 
 def _is_after(ranked: CTE, cursor: str) -> ColumnElement[bool]:
-    try:
-        text = base64.urlsafe_b64decode(cursor.encode() + b"=" * (-len(cursor) % 4)).decode("ascii")
-    except (binascii.Error, UnicodeError):
-        raise invalid_cursor() from None
-    place = _CURSOR.fullmatch(text)
+    place = _CURSOR.fullmatch(cursor_content(cursor).decode("ascii", "replace"))
     try:
         key, problem_id = float.fromhex(place[1] if place else ""), int(place[2] if place else "")
     except ValueError:
@@ -198,7 +192,7 @@ def _is_after(ranked: CTE, cursor: str) -> ColumnElement[bool]:
 
 
 def _cursor_of(key: float, problem_id: int) -> str:
-    return base64.urlsafe_b64encode(f"{key.hex()} {problem_id}".encode()).decode().rstrip("=")
+    return packed_cursor(f"{key.hex()} {problem_id}".encode())
 
 
 def newest_kernel(session: Session) -> str | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
@@ -238,21 +238,18 @@ def _result(problem: ProblemAnswer, best: StoredBest, standing: Standing, slowdo
 
 
 def _failures(session: Session, ids: Sequence[int]) -> dict[tuple[int, str], FailureAnswer]:
-    return {
-        (row.problem_id, row.slug): FailureAnswer(
-            job_id=row.id, study_id=row.study_id, error=row.error, finished_at=row.finished_at
-        )
-        for row in _newest_failed(session, ids)
-    }
-
-
-def _newest_failed(session: Session, ids: Sequence[int]) -> Iterator[Any]:
+    """The newest failed job of each pair, by problem's id and device model's slug."""
     job, model = models.TuningJob, models.DeviceModel
-    query = (
+    newest = (
         select(job.problem_id, model.slug, job.id, job.study_id, job.error, job.finished_at)
         .join(model, model.id == job.device_model_id)
         .where(job.problem_id.in_(ids), job.state == JobState.FAILED)
         .ext(distinct_on(job.problem_id, model.slug))
         .order_by(job.problem_id, model.slug, job.created_at.desc())
     )
-    return iter(session.execute(query))
+    return {
+        (row.problem_id, row.slug): FailureAnswer(
+            job_id=row.id, study_id=row.study_id, error=row.error, finished_at=row.finished_at
+        )
+        for row in session.execute(newest)
+    }

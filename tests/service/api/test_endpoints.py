@@ -6,7 +6,7 @@ import uuid
 import pytest
 from factories import CPU, H100, H200, SHAPE, TILED_16, TILED_32, Rows
 
-from tilewright.service.api.problems import all_types
+from tilewright.service.api.problem_types import all_types
 from tilewright.service.operations.transaction import transaction
 from tilewright.service.store import models
 from tilewright.tuner.outcome import Outcome

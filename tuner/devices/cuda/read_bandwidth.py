@@ -1,4 +1,4 @@
-"""The read bandwidth of a GPU's memory: the best of some geometries."""
+"""The read bandwidth of a GPU's memory: the best of several launch geometries."""
 
 from __future__ import annotations
 
