@@ -193,6 +193,6 @@ def _first_tuning(
     declared = kernel_named(kernel)
     sizes = parse_shape(shape or format_shape(FIRST_PROBLEM if kernel == "gemm" else dict(declared.example_shape)))
     problem = declared.problem(sizes, dtype, parse_options(options))
-    asked = ProblemAnswer(kernel=kernel, shape=problem.stated_shape, dtype=problem.dtype, options=dict(problem.options))
+    asked = ProblemAnswer.model_validate(problem.as_json())
     job_request(asked, limits)
     return FirstTuning(asked, limits)

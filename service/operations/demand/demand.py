@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,7 +20,7 @@ from tilewright.kernels.problem import Problem
 from tilewright.service.errors import InvalidRequestError
 from tilewright.service.operations.answers import Answer, Page, ProblemAnswer
 from tilewright.service.operations.jobs.request import request_job
-from tilewright.service.operations.pages import ordering
+from tilewright.service.operations.pages import cursor_content, invalid_cursor, ordering, packed_cursor
 from tilewright.service.operations.registry import catalogue
 from tilewright.service.operations.requests import DemandJobs, JobRequest
 from tilewright.service.operations.shape_filter import in_order
@@ -36,7 +34,7 @@ DEMAND_LOCK = 0x64656D61
 ORDERS: Mapping[str, bool] = {"requests": True, "problem": False, "model": False, "last": True}
 """By what the demand can be sorted, and whether the greatest values are of most interest."""
 
-_CURSOR = re.compile(r"([0-9]{1,18})\.([0-9]{1,18})")
+_CURSOR = re.compile(rb"([0-9]{1,18})\.([0-9]{1,18})")
 
 
 @dataclass(frozen=True)
@@ -87,7 +85,7 @@ def count(session: Session, asked: Mapping[RequestedProblem, int]) -> None:
     session.execute(select(func.pg_advisory_xact_lock(DEMAND_LOCK)))
     known = session.execute(select(models.DeviceModel.slug, models.DeviceModel.id))
     model_ids = {row.slug: row.id for row in known}
-    kernels = {kernel.name: kernel for kernel in catalogue().kernels()}
+    kernels = catalogue().by_name
     rows: dict[tuple[int, str, str], tuple[RequestedProblem, int]] = {}
     for requested, times in asked.items():
         if requested.device_model in model_ids and requested.kernel in kernels:
@@ -164,7 +162,7 @@ def demand(
     more = f"{rows[limit - 1].count}.{rows[limit - 1].id}" if len(rows) > limit else None
     return Page(
         items=[_answer(row) for row in rows[:limit]],
-        next_cursor=more and base64.urlsafe_b64encode(more.encode()).decode().rstrip("="),
+        next_cursor=more and packed_cursor(more.encode()),
     )
 
 
@@ -256,18 +254,13 @@ def tune_one(session: Session, request: DemandJobs, problem: ProblemAnswer, slug
 
 def _problem(row: models.Demand) -> ProblemAnswer:
     """The problem with its axes in the kernel's order, which JSONB forgets."""
-    kernel = next((kernel for kernel in catalogue().kernels() if kernel.name == row.kernel), None)
+    kernel = catalogue().by_name.get(row.kernel)
     shape = (kernel.ordered(row.shape) if kernel else {}) | row.shape
     return ProblemAnswer(kernel=row.kernel, shape=shape, dtype=row.dtype, options=row.options)
 
 
 def _place(cursor: str) -> tuple[int, int]:
-    refusal = InvalidRequestError("cursor", "is not a `next_cursor` of this list; leave it out to start.")
-    try:
-        text = base64.urlsafe_b64decode(cursor.encode() + b"=" * (-len(cursor) % 4)).decode("ascii")
-    except (binascii.Error, UnicodeError):
-        raise refusal from None
-    match = _CURSOR.fullmatch(text)
+    match = _CURSOR.fullmatch(cursor_content(cursor))
     if match is None:
-        raise refusal
+        raise invalid_cursor()
     return int(match[1]), int(match[2])

@@ -97,7 +97,7 @@ def _demanded(session: Session, schedule: models.Schedule) -> Iterator[int]:
     Every reader can request any problem, as often as they like.
     """
     demand = models.Demand
-    kernels = {kernel.name: kernel for kernel in catalogue().kernels()}
+    kernels = catalogue().by_name
     mine = demand.device_model_id == schedule.device_model_id
     model = device_model_of(schedule.device_model)
     for row in unmet(session, [mine], kernel=schedule.kernel, limit=LOOKED_AT * (schedule.top or 0)):
@@ -150,7 +150,7 @@ def _is_tunable(
     session: Session, schedule: models.Schedule, kernel: str, problem: models.Problem | models.Demand
 ) -> bool:
     """Whether a job would be accepted; for a kernel that only workers have, it is assumed."""
-    if kernel not in {known.name for known in catalogue().kernels()}:
+    if kernel not in catalogue().by_name:
         return True
     try:
         request = JobRequest(

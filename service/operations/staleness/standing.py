@@ -184,7 +184,7 @@ def with_staleness(session: Session, query: Select[Row]) -> tuple[Select[Row], C
     """The query with all joined that tells whether a best configuration is stale, and the condition that it is."""
     known, moved = current_sources(session), _environments_that_moved()
     best, variant, kernel = models.BestConfiguration, aliased(models.KernelVariant), aliased(models.Kernel)
-    changed = and_(kernel.name.in_([k.name for k in catalogue().kernels()]), variant.id.not_in(known))
+    changed = and_(kernel.name.in_(list(catalogue().by_name)), variant.id.not_in(known))
     joined = (
         query.join(_there, _there.id == best.environment_id)
         .join(_winner, _winner.id == best.trial_id)
@@ -242,7 +242,7 @@ def standings(session: Session, ids: Sequence[int]) -> dict[int, Standing]:
         .where(best.id.in_(ids))
     )
     query = with_standing(query).join(variant, variant.id == _winner.kernel_variant_id)
-    known = {kernel.name: kernel for kernel in catalogue().kernels()}
+    known = catalogue().by_name
     limits: dict[int, Limits] = {}
     by_id: dict[int, Standing] = {}
     for best_id, problem, model, kernel_name, winner, *moved, tried, space in session.execute(query):
