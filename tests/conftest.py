@@ -8,7 +8,7 @@ import shutil
 import signal
 import tempfile
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import hypothesis
@@ -155,6 +155,18 @@ def template(postgres_url: str) -> str:
     return name
 
 
+@pytest.fixture(scope="session")
+def new_database(postgres_url: str, template: str) -> Callable[[str], str]:
+    """Makes a migrated database, whose name begins as asked, in half a second; its address."""
+
+    def make(purpose: str) -> str:
+        name = f"{purpose}_{uuid.uuid4().hex[:12]}"
+        _administer(postgres_url, f"CREATE DATABASE {name} TEMPLATE {template}")
+        return _at(postgres_url, name)
+
+    return make
+
+
 @pytest.fixture
 def empty_database_url(postgres_url: str) -> Iterator[str]:
     """A database with nothing in it."""
@@ -165,12 +177,11 @@ def empty_database_url(postgres_url: str) -> Iterator[str]:
 
 
 @pytest.fixture
-def database_url(postgres_url: str, template: str) -> Iterator[str]:
+def database_url(postgres_url: str, new_database: Callable[[str], str]) -> Iterator[str]:
     """A migrated database of this test's own, for tests of several processes or transactions."""
-    name = f"test_{uuid.uuid4().hex[:12]}"
-    _administer(postgres_url, f"CREATE DATABASE {name} TEMPLATE {template}")
-    yield _at(postgres_url, name)
-    _administer(postgres_url, f"DROP DATABASE {name} WITH (FORCE)")
+    url = new_database("test")
+    yield url
+    _administer(postgres_url, f"DROP DATABASE {make_url(url).database} WITH (FORCE)")
 
 
 @pytest.fixture
@@ -182,11 +193,9 @@ def configured(database_url: str) -> Iterator[str]:
 
 
 @pytest.fixture(scope="session")
-def shared_engine(postgres_url: str, template: str) -> Iterator[Engine]:
+def shared_engine(new_database: Callable[[str], str]) -> Iterator[Engine]:
     """The database of this test process, whose tests roll back what they write."""
-    name = f"shared_{uuid.uuid4().hex[:12]}"
-    _administer(postgres_url, f"CREATE DATABASE {name} TEMPLATE {template}")
-    engine = create_engine(sqlalchemy_url(_at(postgres_url, name)))
+    engine = create_engine(sqlalchemy_url(new_database("shared")))
     yield engine
     engine.dispose()
 

@@ -4,7 +4,6 @@ import os
 import shutil
 import socket
 import threading
-import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,15 +13,11 @@ import pytest
 import real_rows
 import uvicorn
 from factories import Rows
-from sqlalchemy import create_engine, text
-from sqlalchemy.engine import make_url
-from sqlalchemy.pool import NullPool
 from waiting import PATIENCE_S
 
 from tilewright.service.app import create_app
 from tilewright.service.operations.transaction import transaction
 from tilewright.service.store import session as store_session
-from tilewright.service.store.session import sqlalchemy_url
 
 FLAGS = (
     *("--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"),
@@ -81,17 +76,14 @@ class Site:
 
 
 @pytest.fixture(scope="session")
-def site_database(postgres_url: str, template: str) -> tuple[str, int, int]:
+def site_database(new_database: Callable[[str], str]) -> tuple[str, int, int]:
     """The exported H200 results, a search recorded on a CPU, an imported recording of another tuner: filled once."""
-    url = make_url(postgres_url).set(database=f"site_{uuid.uuid4().hex[:12]}")
-    admin = create_engine(sqlalchemy_url(postgres_url), poolclass=NullPool, isolation_level="AUTOCOMMIT")
-    with admin.connect() as connection:
-        connection.execute(text(f"CREATE DATABASE {url.database} TEMPLATE {template}"))
-    store_session.configure(url.render_as_string(hide_password=False))
+    url = new_database("site")
+    store_session.configure(url)
     with transaction() as session:
         on_cpu, imported = real_rows.fill(session)
     store_session.configure(None)
-    return url.render_as_string(hide_password=False), on_cpu, imported
+    return url, on_cpu, imported
 
 
 @pytest.fixture(scope="module")

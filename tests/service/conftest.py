@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import emptying
 import pytest
@@ -11,7 +10,7 @@ import shipped_file
 from caller import Caller
 from factories import Rows
 from fastapi import APIRouter
-from sqlalchemy import Engine, create_engine, text
+from sqlalchemy import Engine, create_engine
 from sqlalchemy.engine import make_url
 from sqlalchemy.pool import NullPool
 
@@ -48,13 +47,9 @@ def shipped_records(tmp_path) -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def api_database(postgres_url: str, template: str) -> str:
-    """One migrated database for all tests of this process that go through HTTP: making one takes half a second."""
-    name = f"api_{uuid.uuid4().hex[:12]}"
-    admin = create_engine(sqlalchemy_url(postgres_url), poolclass=NullPool, isolation_level="AUTOCOMMIT")
-    with admin.connect() as connection:
-        connection.execute(text(f"CREATE DATABASE {name} TEMPLATE {template}"))
-    return make_url(postgres_url).set(database=name).render_as_string(hide_password=False)
+def api_database(new_database: Callable[[str], str]) -> str:
+    """One migrated database for all tests of this process that go through HTTP."""
+    return new_database("api")
 
 
 @pytest.fixture(scope="session")

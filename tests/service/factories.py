@@ -31,6 +31,23 @@ OLD = Environment("570.10", "12.8", "nvrtc", "12.8", "PyCUDA 2026.1", "default")
 NEW = Environment("580.159", "13.0", "nvrtc", "13.0", "PyCUDA 2026.1", "default")
 SHAPE = {"m": 256, "n": 100, "k": 784}
 
+PROCESSOR = DeviceModel(
+    "cpu:test-processor",
+    "Test processor",
+    "cpu",
+    Limits((0, 0), multiprocessors=2, memory_bytes=1 << 30, features=frozenset()),
+    1 << 20,
+    {},
+    None,
+)
+
+
+def register_processor(session: Session) -> None:
+    """Its device is CPU-1, whose worker spoke just now; the kernels are registered too."""
+    environment = Environment("", "", "g++", "12.2.0", "shim 1", "default")
+    registry.register_kernels(session, registry.catalogue())
+    registry.register_device(session, PROCESSOR, "CPU-1", "elsewhere", 0, environment)
+
 
 @dataclass
 class Rows:

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import json
-import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import emptying
-import psycopg
 import pytest
+from factories import register_processor
 from sqlalchemy import Engine, create_engine, select
 
-from tilewright.kernels.problem import Limits
 from tilewright.kernels.space import Configuration
 from tilewright.service.cli import main
 from tilewright.service.operations import registry
@@ -23,7 +21,6 @@ from tilewright.service.store import models
 from tilewright.service.store import session as store_session
 from tilewright.service.store.models import JobState
 from tilewright.service.store.session import sqlalchemy_url
-from tilewright.tuner.devices.device import DeviceModel, Environment
 from tilewright.tuner.outcome import Outcome
 
 SHAPE = {"m": 64, "n": 32, "k": 48}
@@ -44,12 +41,9 @@ class Ran:
 
 
 @pytest.fixture(scope="session")
-def cli_database(postgres_url: str, template: str) -> str:
+def cli_database(new_database: Callable[[str], str]) -> str:
     """A migrated database that the tests of the command line share; each finds it empty but for the kernels."""
-    name = f"cli_{uuid.uuid4().hex[:12]}"
-    with psycopg.connect(postgres_url, autocommit=True) as connection:
-        connection.execute(f"CREATE DATABASE {name} TEMPLATE {template}")
-    return postgres_url.replace("/tilewright?", f"/{name}?")
+    return new_database("cli")
 
 
 @pytest.fixture(scope="session")
@@ -105,12 +99,8 @@ def run(capsys: pytest.CaptureFixture[str]) -> Callable[..., Ran]:
 @pytest.fixture
 def registered(local: str) -> str:
     """UUID of a CPU device whose worker spoke just now; its kernels are registered too."""
-    limits = Limits((0, 0), multiprocessors=2, memory_bytes=1 << 30, features=frozenset())
-    model = DeviceModel("cpu:test-processor", "Test processor", "cpu", limits, 1 << 20, {}, None)
-    environment = Environment("", "", "g++", "12.2.0", "shim 1", "default")
     with store_session.session_scope() as session:
-        registry.register_kernels(session, registry.catalogue())
-        registry.register_device(session, model, "CPU-1", "elsewhere", 0, environment)
+        register_processor(session)
     return "CPU-1"
 
 

@@ -8,13 +8,11 @@ from collections.abc import Iterator
 
 import pytest
 import uvicorn
+from factories import PROCESSOR, register_processor
 
-from tilewright.kernels.problem import Limits
 from tilewright.service.app import create_app
 from tilewright.service.client import Client
-from tilewright.service.operations import registry
 from tilewright.service.store.session import session_scope
-from tilewright.tuner.devices.device import DeviceModel, Environment
 
 
 class Server:
@@ -50,10 +48,6 @@ def client(server: Server) -> Iterator[Client]:
 @pytest.fixture
 def registered(configured: str) -> str:
     """Slug of the only device model; its worker spoke just now."""
-    limits = Limits((0, 0), multiprocessors=2, memory_bytes=1 << 30, features=frozenset())
-    model = DeviceModel("cpu:test-processor", "Test processor", "cpu", limits, 1 << 20, {}, None)
-    environment = Environment("", "", "g++", "12.2.0", "shim 1", "default")
     with session_scope() as session:
-        registry.register_kernels(session, registry.catalogue())
-        registry.register_device(session, model, "CPU-1", "elsewhere", 0, environment)
-    return model.slug
+        register_processor(session)
+    return PROCESSOR.slug

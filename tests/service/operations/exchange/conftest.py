@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -11,9 +10,7 @@ from typing import Any
 
 import emptying
 import pytest
-from sqlalchemy import Engine, create_engine, text
-from sqlalchemy.engine import make_url
-from sqlalchemy.pool import NullPool
+from sqlalchemy import Engine, create_engine
 from tuned_results import MODEL, Results
 
 from tilewright.service.operations.exchange import export as exchange_export
@@ -24,13 +21,9 @@ from tilewright.service.store.session import sqlalchemy_url
 
 
 @pytest.fixture(scope="session")
-def exchange_database(postgres_url: str, template: str) -> str:
-    """One migrated database for all tests of this process that import: making one takes half a second."""
-    name = f"exchange_{uuid.uuid4().hex[:12]}"
-    admin = create_engine(sqlalchemy_url(postgres_url), poolclass=NullPool, isolation_level="AUTOCOMMIT")
-    with admin.connect() as connection:
-        connection.execute(text(f"CREATE DATABASE {name} TEMPLATE {template}"))
-    return make_url(postgres_url).set(database=name).render_as_string(hide_password=False)
+def exchange_database(new_database: Callable[[str], str]) -> str:
+    """One migrated database for all tests of this process that import."""
+    return new_database("exchange")
 
 
 @pytest.fixture(scope="session")
