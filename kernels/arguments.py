@@ -11,6 +11,7 @@ from tilewright.kernels.axes import Layout
 from tilewright.kernels.configuration import Values
 from tilewright.kernels.dtypes import ITEM_BYTES, is_integer
 from tilewright.kernels.problem import Problem
+from tilewright.kernels.texture import Texture
 
 
 def shape_of(*sizes: str | int) -> Callable[[Problem], tuple[int, ...]]:
@@ -27,6 +28,7 @@ class Tensor:
     `read_when` says for which problems it is read.
     `symbol`: the name of an array that the source has in `__constant__` memory; an input that is copied there before a
     launch; the function has no parameter for it.
+    `texture`: the function takes a `cudaTextureObject_t` in place of the pointer, which reads an input so.
     `written`: of an output whose size depends on the configuration, such as a sum for each block, how many elements
     one writes; `shape` is what the largest needs. The kernel's check gets these elements alone, as a vector.
     """
@@ -39,6 +41,7 @@ class Tensor:
     strides: Callable[[Problem], tuple[int, ...]] | None = None  # elements from an index of each axis to the next
     dtype: str | Callable[[Problem], str] | None = None
     symbol: str = ""
+    texture: Texture | None = None
     written: Callable[[Values, Problem], int] | None = None
 
     def layout(self, problem: Problem) -> Layout:
@@ -53,6 +56,11 @@ class Tensor:
     def dtype_for(self, problem: Problem) -> str:
         """Its own dtype, or else the problem's."""
         return self.dtype(problem) if callable(self.dtype) else self.dtype or problem.dtype
+
+    def texels(self, problem: Problem) -> tuple[int, ...]:
+        """Of a texture: texels along x, y and z, as many axes as it has."""
+        shape = tuple(self.shape(problem))
+        return (shape if self.texture is None or self.texture.channels == 1 else shape[:-1])[::-1]
 
     def size_bytes(self, problem: Problem) -> int:
         """Bytes of memory from its first element to its last."""

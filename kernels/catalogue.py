@@ -20,6 +20,7 @@ from tilewright.kernels.kernel import Kernel, TensorMap, Variant, unqualified
 from tilewright.kernels.problem import Limits, Problem
 from tilewright.kernels.source import IncludeError
 from tilewright.kernels.space import SearchSpace
+from tilewright.kernels.texture import DTYPES, MEMORIES, TEXTURE_REFERENCE
 from tilewright.kernels.triton import flaws as flaws_of_triton
 from tilewright.kernels.triton import is_triton
 
@@ -160,6 +161,7 @@ def flaws(kernel: Kernel) -> Iterator[str]:
     except InvalidProblemError as error:
         yield f"example_shape is no problem of this kernel: {error}"
         return
+    yield from _flaws_of_textures(kernel, example)
     for variant in kernel.variants:
         for flaw in _flaws_of_variant(kernel, variant, example):
             yield f"variant {variant.name!r}: {flaw}"
@@ -175,6 +177,23 @@ def _flaws_of_arguments(kernel: Kernel) -> Iterator[str]:
     for tensor in kernel.constants:
         if tensor.role != "input" or tensor.strides is not None:
             yield f"{tensor.name} is in constant memory: its role must be input, and it has no strides"
+
+
+def _flaws_of_textures(kernel: Kernel, example: Problem) -> Iterator[str]:
+    for tensor, texture in ((tensor, tensor.texture) for tensor in kernel.tensors):
+        if texture is None:
+            continue
+        shape, dtype = tuple(tensor.shape(example)), tensor.dtype_for(example)
+        if tensor.role != "input" or tensor.symbol or tensor.strides is not None or kernel.is_triton:
+            yield f"{tensor.name} is a texture: an input of a CUDA source, without strides and not in constant memory"
+        if dtype not in DTYPES or (texture.filter == "linear" and dtype != "float32"):
+            wanted = "float32" if texture.filter == "linear" else ", ".join(DTYPES)
+            yield f"{tensor.name} is a texture with the filter {texture.filter}: its dtype is of {wanted}, not {dtype}"
+        if len(tensor.texels(example)) not in MEMORIES[texture.memory]:
+            counts = " or ".join(map(str, MEMORIES[texture.memory]))
+            yield f"{tensor.name} is a texture in {texture.memory} memory, of {counts} axes, but its shape is {shape}"
+        if texture.channels > 1 and shape[-1] != texture.channels:
+            yield f"{tensor.name} is a texture of {texture.channels} channels, its last axis, but its shape is {shape}"
 
 
 def _flaws_of_variant(kernel: Kernel, variant: Variant, example: Problem) -> Iterator[str]:
@@ -233,6 +252,9 @@ def _flaws_of_macros(kernel: Kernel, variant: Variant, source: str) -> Iterator[
 
 
 def _flaws_of_launches(kernel: Kernel, variant: Variant, source: str) -> Iterator[str]:
+    if TEXTURE_REFERENCE.search(source):
+        fix = "take a cudaTextureObject_t parameter, and declare its tensor with texture=Texture(…)"
+        yield f"{variant.source} declares a texture reference, which CUDA 12 removed: {fix}"
     for entry in (kernel.entry, *(ahead.function(kernel.entry) for ahead in variant.before)):
         if not re.search(rf"\b{re.escape(unqualified(entry))}\s*\(", source):
             yield f"{variant.source} does not define {entry}"

@@ -26,6 +26,7 @@ from tilewright.kernels.reference import (
 )
 from tilewright.kernels.source import resolved
 from tilewright.kernels.space import Configuration, SearchSpace
+from tilewright.kernels.texture import Texture
 from tilewright.kernels.triton import TYPES, is_passed, is_triton, programs
 from tilewright.kernels.variant import Launch, Preparation, TensorMap, Variant, covering
 
@@ -143,6 +144,16 @@ class Kernel:
     def constants(self) -> Sequence[Tensor]:
         """The inputs that are copied to constant memory before a launch."""
         return [tensor for tensor in self.tensors if tensor.symbol]
+
+    @property
+    def textures(self) -> Sequence[Tensor]:
+        """The inputs that the function reads as textures."""
+        return [tensor for tensor in self.tensors if tensor.texture is not None]
+
+    def filtered_axes(self, problem: Problem) -> int:
+        """Axes of textures along which neighbours are weighted, of all together."""
+        filtered = (t for t in self.textures if t.texture is not None and t.texture.filter == "linear")
+        return sum(len(tensor.texels(problem)) for tensor in filtered)
 
     def passed(self, problem: Problem) -> Sequence[Argument]:
         """The arguments that a launch passes, in order; of a Triton source not those that its code has as constants."""
@@ -380,6 +391,7 @@ __all__ = [
     "Scalar",
     "Tensor",
     "TensorMap",
+    "Texture",
     "Variant",
     "covering",
     "programs",

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from tilewright.kernels.dtypes import is_integer
 from tilewright.kernels.problem import Problem
+from tilewright.kernels.texture import WEIGHT_STEP
 
 
 @dataclass(frozen=True)
@@ -32,18 +33,22 @@ TOLERANCE = {"float32": 1e-5, "float64": 1e-12, "bfloat16": 2.0**-7, "float16": 
 them."""
 
 
-def close_to(value: NDArray[Any], dtype: str) -> Reference:
+def close_to(value: NDArray[Any], dtype: str, filtered_axes: int = 0) -> Reference:
     """The reference where only the right values are known: integers are exact.
 
-    Others may be off by TOLERANCE, of their own size plus the mean size.
+    Others may be off by TOLERANCE, of their own size plus the mean size; and where textures are filtered by WEIGHT_STEP
+    of their range for each axis, since nobody but the hardware knows the weights.
     """
     if is_integer(dtype):
         return Reference(value, np.zeros(value.shape), terms=1)
     wide = value.astype(np.float64)
     size = np.abs(wide)
     finite = size[np.isfinite(size)]
+    magnitude = size + (finite.mean() if finite.size else 0.0)
+    if filtered_axes and finite.size:
+        magnitude += filtered_axes * WEIGHT_STEP * np.ptp(wide[np.isfinite(wide)]) / TOLERANCE[dtype]
     # What is admitted is twice the bound (verify.C_DEFAULT).
-    return Reference(wide, size + (finite.mean() if finite.size else 0.0), terms=1, unit_roundoff=TOLERANCE[dtype] / 2)
+    return Reference(wide, magnitude, terms=1, unit_roundoff=TOLERANCE[dtype] / 2)
 
 
 Arrays = Mapping[str, NDArray[Any]]

@@ -87,7 +87,7 @@ def expected_of(kernel: Kernel, problem: Problem, arrays: Arrays, scalars: Mappi
             raise OwnFunctionError(kernel.name, "reference", f"it does not return {tensor.name}")
         reference, dtype = by_name[tensor.name], tensor.dtype_for(problem)
         if not isinstance(reference, Reference):
-            reference = close_to(np.asarray(reference), dtype)
+            reference = close_to(np.asarray(reference), dtype, kernel.filtered_axes(problem))
         shape = tuple(tensor.shape(problem))
         if reference.value.shape != shape:
             reason = f"{tensor.name} has the shape {shape}, and it returns {reference.value.shape}"
@@ -109,7 +109,8 @@ def trusted_configuration(kernel: Kernel, problem: Problem, limits: Limits) -> C
 
 def expected_by(kernel: Kernel, problem: Problem, configuration: Configuration, outputs: Arrays) -> Expected:
     """By what that configuration computed from the same inputs."""
-    references = {t.name: close_to(outputs[t.name], t.dtype_for(problem)) for t in kernel.outputs}
+    axes = kernel.filtered_axes(problem)
+    references = {t.name: close_to(outputs[t.name], t.dtype_for(problem), axes) for t in kernel.outputs}
     return Expected(kernel, problem, references, verified=f"against the configuration {configuration}, not a reference")
 
 

@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from contracts import partial_sums, tally
+from contracts import partial_sums, tally, textured
 from contracts.row_sum import PROBLEM, ROW_SUM, configuration
 
 from tilewright.tuner.errors import OutOfMemoryError, TrialFailure
@@ -134,6 +134,16 @@ class DeviceContract:
                 outcome, log = outcome_of(bench, tally.with_bug(bug))
                 assert outcome is not Outcome.MEASURED
                 assert re.search(said, log), log
+        finally:
+            bench.close()
+
+    def test_textures_of_every_kind_are_read_as_declared(self, device):
+        bench = device.bench(textured.TEXTURED, textured.PROBLEM, seed=7)
+        try:
+            assert outcome_of(bench, textured.with_bug(0)) == (Outcome.MEASURED, "")
+            outcome, log = outcome_of(bench, textured.with_bug(1))  # its neighbour's texel
+            assert outcome is Outcome.WRONG_RESULT
+            assert "mixed" in log
         finally:
             bench.close()
 

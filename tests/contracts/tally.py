@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 from contracts.partial_sums import PARTIAL_SUMS
 from contracts.row_sum import ROW_SUM
+from contracts.textured import TEXTURED
 
 from tilewright.kernels.kernel import Kernel, Launch, Scalar, Tensor, Variant, shape_of
 from tilewright.kernels.space import Configuration, choice
@@ -57,7 +58,7 @@ TALLY = Kernel(
 UNTOLD = replace(TALLY, name="untold", entry="tally", reference=None)
 """The same without a reference."""
 
-KERNELS = {kernel.name: kernel for kernel in (PARTIAL_SUMS, ROW_SUM, TALLY, UNTOLD)}
+KERNELS = {kernel.name: kernel for kernel in (PARTIAL_SUMS, ROW_SUM, TALLY, TEXTURED, UNTOLD)}
 PROBLEM = TALLY.problem({"n": 1001})
 
 

@@ -74,6 +74,11 @@ class Launcher:
     """
 
     def __init__(self, kernel: Kernel, problem: Problem, device: str | None, choices: Chooses) -> None:
+        if kernel.textures:
+            reason = (
+                f"{kernel.name} reads {kernel.textures[0].name} as a texture, and the launcher passes addresses only"
+            )
+            raise LaunchError(f"{reason}: make the texture objects and launch the configuration yourself")
         self.kernel, self.problem, self.device = kernel, problem, device
         self._choices = choices
         self._tensors = tuple(tensor.name for tensor in kernel.tensors)

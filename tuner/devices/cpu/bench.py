@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tilewright.kernels.kernel import Arrays, Kernel, Launch, Scalar, Tensor
+from tilewright.kernels.dtypes import ITEM_BYTES
+from tilewright.kernels.kernel import Arrays, Kernel, Launch, Scalar, Tensor, Texture
 from tilewright.kernels.problem import Problem
 from tilewright.kernels.space import Configuration
 from tilewright.tuner.arrays import input_kinds, random_arrays, scalar_values
@@ -267,6 +268,8 @@ class CpuBench(Bench):
         for argument in self.kernel.parameters:
             if isinstance(argument, Scalar):
                 words += ["scalar", repr(self._scalars[argument.name])]
+            elif argument.texture is not None:
+                words += ["texture", argument.name, *self._texture_words(argument, argument.texture, sources)]
             else:
                 words += ["array", argument.name, *self._array_words(argument, destination, sources)]
         if program.workspace_bytes:
@@ -279,6 +282,14 @@ class CpuBench(Bench):
         is_result = destination and tensor.role != "input"
         target = str(self._folder.path / f"{destination}.{tensor.name}") if is_result else ""
         return str(tensor.size_bytes(self.problem)), access, source, target
+
+    def _texture_words(self, tensor: Tensor, texture: Texture, sources: Mapping[str, Path]) -> list[str]:
+        dtype, texels = tensor.dtype_for(self.problem), tensor.texels(self.problem)
+        rank = 0 if texture.memory == "linear" else len(texels)
+        numbers = ITEM_BYTES[dtype], texture.channels
+        words = [str(tensor.size_bytes(self.problem)), str(sources[tensor.name]), dtype[0], *map(str, numbers)]
+        words += [texture.filter, texture.address, str(int(texture.normalized)), str(rank)]
+        return words + [str(size) for size in (*texels, 1, 1)[:3]]
 
     def _conversation(self, executable: Executable) -> Conversation:
         key = executable if isinstance(executable, LibraryCall) else _program(executable).path

@@ -304,3 +304,12 @@ bool is_in_stacks(const void* address) {
   const char* const at = static_cast<const char*>(address);
   return stacks && at >= stacks && at < stacks + stack_bytes * max_threads_per_block;
 }
+
+void host_wrong_texture(cudaTextureObject_t texture, int rank) {
+  if (texture->rank == rank)
+    fprintf(stderr, "%s is read as texels of another type than its dtype and channels\n", texture->name);
+  else
+    fprintf(stderr, "%s is declared as a texture for tex%dD%s, and read by another function\n", texture->name,
+            texture->rank ? texture->rank : 1, texture->rank ? "" : "fetch");
+  _exit(exit_fault);
+}

@@ -12,6 +12,7 @@
 
 #include "host_half.h"
 #include "host_math.h"
+#include "host_texture.h"
 
 // Function and variable qualifiers. Defined after the system's headers, some of which use these very names.
 #define __global__
@@ -28,7 +29,9 @@
 #define HOST_VECTORS(T, name, bytes)                                                                    \
   struct __align__(2 * bytes) name##2 { T x, y; };                                                      \
   struct name##3 { T x, y, z; };                                                                        \
-  struct __align__(16) name##4 { T x, y, z, w; };                                                       \
+  struct __align__(bytes < 4 ? 4 * bytes : 16) name##4 { T x, y, z, w; };                               \
+  template <> struct host_texel<name##2> { typedef T item; };                                           \
+  template <> struct host_texel<name##4> { typedef T item; };                                           \
   static inline name##2 make_##name##2(T x, T y) { return {x, y}; }                                     \
   static inline name##3 make_##name##3(T x, T y, T z) { return {x, y, z}; }                             \
   static inline name##4 make_##name##4(T x, T y, T z, T w) { return {x, y, z, w}; }
@@ -36,6 +39,10 @@ HOST_VECTORS(float, float, 4)
 HOST_VECTORS(double, double, 8)
 HOST_VECTORS(int, int, 4)
 HOST_VECTORS(unsigned, uint, 4)
+HOST_VECTORS(signed char, char, 1)
+HOST_VECTORS(unsigned char, uchar, 1)
+HOST_VECTORS(short, short, 2)
+HOST_VECTORS(unsigned short, ushort, 2)
 #undef HOST_VECTORS
 
 struct dim3 {
@@ -203,7 +210,7 @@ static inline int __ffs(int x) { return __builtin_ffs(x); }
 // HOST_ENTRIES(HOST_ENTRY(kernel), ...): by what the runner calls the kernels of a variant, in the order of its launches,
 // without knowing their parameters. `run_threads` runs `host_thread`, which is *at, and those behind it for as long as
 // none waits: here, where the compiler sees the kernel's body, such a thread takes 1 ns instead of 5.
-// values[i] points to the i-th argument; the signature has a letter for each: p pointer, f float, d double, i integer.
+// values[i] points to the i-th argument; the signature has a letter for each: p pointer, t texture, f float, d double, i integer.
 struct HostEntry {
   void (*run_threads)(void** values, HostThread* const* at, HostThread* const* end);
   const char* signature;
@@ -215,6 +222,7 @@ template <int N, int... I> struct host_count : host_count<N - 1, N - 1, I...> {}
 template <int... I> struct host_count<0, I...> { typedef host_indices<I...> type; };
 template <class T> struct host_letter;
 template <class T> struct host_letter<T*> { static constexpr char value = 'p'; };
+template <> struct host_letter<cudaTextureObject_t> { static constexpr char value = 't'; };
 template <> struct host_letter<float> { static constexpr char value = 'f'; };
 template <> struct host_letter<double> { static constexpr char value = 'd'; };
 #define HOST_INTEGER(T) template <> struct host_letter<T> { static constexpr char value = 'i'; };

@@ -10,8 +10,9 @@
 //     runs are repeated inside a sample until MIN_SECONDS are reached. Ends with its input.
 //   GEOMETRY: `GX GY GZ BX BY BZ SHARED` for each launch of the variant, which a run makes in order
 //   CONSTANT: `constant NAME BYTES SOURCE`, what the array of that name in constant memory holds
-//   ARGUMENT: `scalar VALUE`, `array NAME BYTES const|mutable SOURCE DESTINATION` ("" for none), or `workspace BYTES`,
-//     zero before the first run and then as the run before left it, also in `verify`
+//   ARGUMENT: `scalar VALUE`, `array NAME BYTES const|mutable SOURCE DESTINATION` ("" for none), `workspace BYTES`,
+//     zero before the first run and then as the run before left it, also in `verify`, or
+//     `texture NAME BYTES SOURCE KIND ITEM_BYTES CHANNELS FILTER ADDRESS NORMALIZED RANK X Y Z` (host_texture.h)
 //
 // Exit: 0; 70 for a fault (out of bounds, signal), 71 for threads that wait for ever, 64 for a call that makes no
 // sense; stderr has the sentence.
@@ -46,6 +47,7 @@ struct Call {
   Geometry launches[max_launches];
   size_t shared_bytes = 0;  // dynamic, the most of any launch
   Array arrays[max_arguments];
+  HostTexture textures[max_arguments];
   Value values[max_arguments];
   void* pointers[max_arguments];
   int count = 0;
@@ -118,6 +120,20 @@ void read_constants(Words& words) {
   }
 }
 
+void read_texture(Words& words, Array& array, HostTexture& texture) {
+  array.name = texture.name = words.text();
+  array.bytes = static_cast<size_t>(words.number());
+  array.source = words.text();
+  texture.kind = *words.text();
+  texture.item_bytes = static_cast<int>(words.number());
+  texture.channels = static_cast<int>(words.number());
+  texture.is_filtered = !strcmp(words.text(), "linear");
+  texture.address = *words.text();
+  texture.is_normalized = words.number();
+  texture.rank = static_cast<int>(words.number());
+  for (long long& size : texture.sizes) size = words.number();
+}
+
 void read_arguments(Words& words) {
   const char* const signature = host_entries[host_entry_count - 1].signature;
   for (; words.next < words.end; ++call.count) {
@@ -127,6 +143,12 @@ void read_arguments(Words& words) {
     const char* const kind = words.text();
     if (!strcmp(kind, "scalar")) {
       read_scalar(signature[i], words.text(), call.values[i]);
+      continue;
+    }
+    if ((signature[i] == 't') != !strcmp(kind, "texture"))
+      refuse("a texture of the declaration and a cudaTextureObject_t of the kernel must be in the same place");
+    if (signature[i] == 't') {
+      read_texture(words, call.arrays[i], call.textures[i]);
       continue;
     }
     if (signature[i] != 'p') refuse("the kernel takes a scalar where the declaration has an array");
@@ -155,7 +177,8 @@ void place_arrays(Placement placement) {
     array.place(placement);
     array.fill();
     array.protect();
-    call.values[i].p = array.data;
+    call.textures[i].data = array.data;
+    call.values[i].p = call.textures[i].name ? static_cast<void*>(&call.textures[i]) : array.data;
   }
   memset(host_dynamic_shared, 0xff, max_dynamic_shared_bytes);
 }
