@@ -18,6 +18,7 @@ from tilewright.kernels.source import resolved
 from tilewright.kernels.space import Configuration
 from tilewright.tuner.arrays import HostArray, input_kinds, random_arrays
 from tilewright.tuner.devices.cuda.reference import CudaReferences, HeldReference
+from tilewright.tuner.devices.cuda.texture import TextureObject
 from tilewright.tuner.expected import Expected, expected_of
 from tilewright.tuner.outcome import Verification
 from tilewright.tuner.verify import C_DEFAULT, underflow
@@ -109,6 +110,10 @@ class ProblemArrays:
         self._sizes = array_bytes(kernel, problem)
         self._memory = {name: device.allocate(size + 2 * GUARD_BYTES) for name, size in self._sizes.items()}
         self.addresses = {name: int(memory) + GUARD_BYTES for name, memory in self._memory.items()}
+        declared = ((tensor, tensor.texture) for tensor in kernel.textures)
+        self._textures = {
+            t.name: TextureObject(t, texture, problem, self.addresses[t.name]) for t, texture in declared if texture
+        }
         self._count = math.prod(kernel.output.shape(problem))
         self._answers = device.allocate(8 * (_ANSWER_WORDS + 2 * len(self._tensors)))
         self._cases: dict[str, Case] = {}
@@ -118,6 +123,10 @@ class ProblemArrays:
             self._made(kind)  # now, while nothing is waited for that has a deadline
         self.reset_all()
         self._fingerprints[self.case.kind] = self._ask()[-1]
+
+    def passed(self, name: str) -> int:
+        """What a launch passes for that array: its address, or its texture."""
+        return self._textures[name].handle if name in self._textures else self.addresses[name]
 
     @property
     def host(self) -> dict[str, HostArray]:
@@ -143,7 +152,9 @@ class ProblemArrays:
         self.reset_written()
 
     def close(self) -> None:
-        """Frees the library's handle; the memory goes with the object."""
+        """Frees the library's handle and the textures; the memory goes with the object."""
+        for texture in self._textures.values():
+            texture.close()
         self._references.close()
 
     def reset_written(self) -> None:
@@ -246,6 +257,8 @@ class ProblemArrays:
         for name, tensor in self._tensors.items():
             if tensor.role == "input":
                 self.device.copy(self.addresses[name], int(self.case.inputs[name]), self._sizes[name])
+        for texture in self._textures.values():
+            texture.refill(self.device.stream.handle)
 
     def _made(self, kind: str) -> Case:
         """A new case; where there is no room for one more, the first kind and this one are all that is kept."""
@@ -289,4 +302,5 @@ def case_bytes(kernel: Kernel, problem: Problem) -> int:
 def needed_bytes(kernel: Kernel, problem: Problem) -> int:
     """Device memory that the bench takes at least: arrays and bands, and two kinds of input with their references."""
     sizes = array_bytes(kernel, problem)
-    return sum(sizes.values()) + 2 * GUARD_BYTES * len(sizes) + 2 * case_bytes(kernel, problem)
+    copied = sum(sizes[t.name] for t in kernel.textures if t.texture and t.texture.memory != "linear")
+    return copied + sum(sizes.values()) + 2 * GUARD_BYTES * len(sizes) + 2 * case_bytes(kernel, problem)

@@ -339,7 +339,7 @@ class CudaBench(Bench):
             raise TrialFailure(Outcome.LAUNCH_FAILED, f"workspace: {error}") from error
 
     def _value(self, argument: Argument) -> float:
-        return self.scalars[argument.name] if isinstance(argument, Scalar) else self.arrays.addresses[argument.name]
+        return self.scalars[argument.name] if isinstance(argument, Scalar) else self.arrays.passed(argument.name)
 
     def _choose_batch(self, executable: CudaExecutable, count: int) -> list[float]:
         """Settles how many launches make a sample at first; `count` samples, if it took these for it."""
