@@ -51,6 +51,9 @@ def pycuda_launch(kernel: Kernel, answer: BestAnswer, compute_capability: str) -
     """A program that compiles the filled source, allocates every argument and launches once."""
     if "<" in kernel.entry:
         return f"# PyCUDA finds no instance of a template by name: launch {kernel.entry} by tilewright.tuner.runtime\n"
+    if kernel.textures:
+        names = ", ".join(tensor.name for tensor in kernel.textures)
+        return f"# PyCUDA makes no texture objects: make those of {names} by CUDA itself, and pass them as np.uint64\n"
     problem = kernel.problem(answer.problem.shape, answer.problem.dtype, answer.problem.options)
     variant = kernel.variant(answer.variant)
     configuration = Configuration.of(answer.variant, answer.configuration)

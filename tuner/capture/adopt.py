@@ -98,6 +98,9 @@ def _argument(
 ) -> tuple[dict[str, Any], str | None]:
     """The argument as a call has it, and the file of what was right in it after the launch."""
     kind, is_pointer = type_of(part) if part else ("", False)
+    if kind == "cudaTextureObject_t":
+        fix = "declare the kernel by hand (docs/adding-a-kernel.md, Textures)"
+        raise CaptureError(f"{name} cannot be adopted: argument {place + 1} is a texture; {fix}")
     if one["kind"] == "scalar" and not is_pointer:
         dtype = dtype_of(kind) if NUMBER.fullmatch(kind) else one["dtype"]
         value = one["value"] if dtype.startswith(("float", "bfloat")) else int(one["value"])

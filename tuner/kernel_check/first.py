@@ -85,6 +85,11 @@ class _Argument:
         scalar = (
             re.sub("^u(?=[cs]|int|long)", "unsigned ", vector[1]).replace("longlong", "long long") if vector else kind
         )
+        if kind == "cudaTextureObject_t":
+            raise UnclearSourceError(
+                f"`{part}` is a texture, whose kind no source tells: write the declaration by hand, with Tensor(…, "
+                "texture=Texture(…)) for it (docs/adding-a-kernel.md, Textures)"
+            )
         if scalar != "REAL" and not NUMBER.fullmatch(scalar):
             raise UnclearSourceError(
                 f"`{part}` is of no type that can be passed: numbers, and pointers to numbers and vectors"

@@ -127,8 +127,11 @@ def _flaw(part: str, argument: Argument | None, problem: Problem) -> str | None:
     if isinstance(argument, Scalar):
         article = "an" if C_TYPES[dtype][0] in "aeiou" else "a"
         return f"{article} `{C_TYPES[dtype]}`" if is_pointer or is_other else None
-    if not is_pointer:
-        return "an address" if is_number else None
+    if not is_pointer or argument.texture is not None:
+        passed = "an address" if argument.texture is None else "a texture, for a `cudaTextureObject_t`"
+        is_texture = kind == "cudaTextureObject_t"
+        is_wrong = is_pointer or is_number or is_texture != (argument.texture is not None)
+        return passed if is_wrong else None
     if is_other and kind not in _BYTES:
         return f"the address of `{C_TYPES[dtype]}`s"
     if argument.role != "input" and re.search(r"\bconst\b", part.partition("*")[0]):

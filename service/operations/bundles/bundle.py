@@ -155,6 +155,7 @@ def _kernel_part(kernel: Kernel) -> dict[str, Any]:
             {"name": argument.name, "role": argument.role if isinstance(argument, Tensor) else "scalar"}
             | ({"dtype": argument.dtype} if isinstance(argument.dtype, str) else {})
             | ({"symbol": argument.symbol} if isinstance(argument, Tensor) and argument.symbol else {})
+            | ({"texture": asdict(argument.texture)} if isinstance(argument, Tensor) and argument.texture else {})
             for argument in kernel.arguments
         ],
     }

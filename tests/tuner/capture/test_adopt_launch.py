@@ -171,6 +171,12 @@ def test_a_null_pointer_is_refused(adopted):
         adopted("__global__ void f(float *y) { }", "f", [1], [64], [scalar(0, "uint64")])
 
 
+def test_a_texture_is_refused_and_not_taken_for_a_number(adopted):
+    source = "__global__ void f(cudaTextureObject_t t, float *y) { *y = tex1Dfetch<float>(t, threadIdx.x); }"
+    with pytest.raises(CaptureError, match="argument 1 is a texture; declare the kernel by hand"):
+        adopted(source, "f", [1], [64], [scalar(7, "uint64"), scalar(0, "uint64")])
+
+
 def test_an_address_is_what_the_source_says_it_points_to(adopted):
     source = "__global__ void f(float4 *y, const int *x) { y[threadIdx.x].x = x[threadIdx.x]; }"
     pointers = [{"kind": "pointer", "shape": [size], "bytes": size} for size in (1024, 256)]

@@ -59,7 +59,11 @@ def test_arguments_parameters_and_launch_are_those_of_the_source(tmp_path):
         (SOURCE, "blurred", "there is no __global__ function 'blurred'; the source has Blur"),
         ("template <typename T> __global__ void a(T* x) {}", None, "a is a template: write its declaration by hand"),
         ("__global__ void a(const float* x, int n) {}", None, "a writes nothing"),
-        ("__global__ void a(float* x, cudaTextureObject_t t) {}", None, "`cudaTextureObject_t t` is of no type"),
+        (
+            "__global__ void a(float* x, cudaTextureObject_t t) {}",
+            None,
+            "`cudaTextureObject_t t` is a texture, whose kind no source tells",
+        ),
     ],
 )
 def test_a_source_that_shows_too_little_is_refused(source, entry, said):

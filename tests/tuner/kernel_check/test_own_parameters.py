@@ -6,7 +6,7 @@ import pytest
 from contracts.tally import TALLY
 
 from tilewright.kernels.catalogue import catalogue
-from tilewright.kernels.kernel import Kernel, Launch, Reference, Scalar, Tensor, Variant
+from tilewright.kernels.kernel import Kernel, Launch, Reference, Scalar, Tensor, Texture, Variant, shape_of
 from tilewright.tuner.errors import NoCompilerError
 from tilewright.tuner.kernel_check import parameters as own_parameters
 from tilewright.tuner.kernel_check.parameters import check_parameters
@@ -91,6 +91,34 @@ def test_a_parameter_of_another_kind_is_an_error(tmp_path, everywhere, parameter
     assert severity == "error"
     assert sentence in message
     assert message.startswith("axpy.cu: ")
+
+
+@pytest.mark.parametrize(
+    ("image", "is_texture", "is_right"),
+    [
+        ("cudaTextureObject_t image", True, True),
+        ("const cudaTextureObject_t image", True, True),
+        ("const float* image", True, False),
+        ("unsigned long long image", True, False),
+        ("cudaTextureObject_t image", False, False),
+        ("cudaSurfaceObject_t image", False, True),  # nobody can tell
+    ],
+)
+def test_a_texture_is_a_texture_object_in_the_source(tmp_path, everywhere, image, is_texture, is_right):
+    (tmp_path / "f.cu").write_text(f'extern "C" __global__ void f({image}, float* y) {{}}')
+    tensor = Tensor("image", "input", shape_of("h", "w"), texture=Texture() if is_texture else None)
+    kernel = Kernel(
+        name="f",
+        folder=tmp_path,
+        arguments=(tensor, Tensor("y", "output", shape_of("h", "w"))),
+        variants=(Variant("plain", "f.cu", lambda _c, _p: Launch((1, 1, 1), (1, 1, 1))),),
+        example_shape={"h": 8, "w": 8},
+    )
+    report = KernelCheckReport("f")
+    check_parameters(kernel, report)
+    passed = "a texture, for a `cudaTextureObject_t`" if is_texture else "an address"
+    said = f"f.cu: parameter 1 is `{image}`, and the declaration passes image as {passed}"
+    assert [finding.message for finding in report.findings] == ([] if is_right else [said])
 
 
 def test_a_type_that_is_right_for_one_dtype_only_is_an_error(tmp_path, everywhere):

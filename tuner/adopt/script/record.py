@@ -114,7 +114,10 @@ class Call:
         if language not in LANGUAGES:
             raise UnclearError(f"it is in {self.options['lang']}; kernels in CUDA are taken over")
         if self.options.get("texmem_args"):
-            raise UnclearError("texmem_args: textures are not supported; read the data through a pointer instead")
+            raise UnclearError(
+                "texmem_args are for texture references, which CUDA 12 removed: let the kernel take a "
+                "cudaTextureObject_t, and declare it by hand (docs/adding-a-kernel.md, Textures)"
+            )
         for place, argument in enumerate(self._arguments):
             if isinstance(argument, Tunable) and getattr(argument, "parameter", None) != self.precision:
                 raise UnclearError(f"argument {place + 1} is another one for each configuration")
