@@ -9,13 +9,14 @@ from typing import TypeVar
 
 from tilewright.service.errors import InvalidRequestError
 
-Value = TypeVar("Value", int, bool | str)
+Value = TypeVar("Value", int, str, bool | str)
 
 KEPT_PAIRS = 1 << 14
 """Pairs like `m=256` that are read once: `GET best` reads three in every question, of few different ones."""
 
 SHAPE_EXAMPLE = "m=256,n=100,k=784"
 OPTIONS_EXAMPLE = "trans_a=false,trans_b=true"
+RENAME_EXAMPLE = "BLOCK_M=TILE_M,stages=STAGES"
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}")
 _WHOLE = re.compile(r"-?[0-9]{1,18}")  # more digits than any axis; the kernel says which sizes it takes
@@ -37,6 +38,11 @@ def parse_shape(text: str | Iterable[str]) -> dict[str, int]:
 def parse_options(text: str | Iterable[str] | None) -> dict[str, bool | str]:
     """Options by name, `true` and `false` as flags; raises InvalidRequestError naming `options`, or the option."""
     return _by_name("options", text, _option, OPTIONS_EXAMPLE) if text else {}
+
+
+def parse_renames(text: str | Iterable[str] | None) -> dict[str, str]:
+    """Our names of parameters by theirs; raises InvalidRequestError naming `rename`, or their name."""
+    return _by_name("rename", text, _rename, RENAME_EXAMPLE) if text else {}
 
 
 def parse_selection(text: str | None) -> dict[str, tuple[float, float]]:
@@ -74,7 +80,7 @@ def _by_name(
     if len(values) < len(items):
         names = [name for name, _ in items]
         twice = next(name for place, name in enumerate(names) if name in names[:place])
-        what = "axis" if field == "shape" else "option"
+        what = {"shape": "axis", "rename": "name"}.get(field, "option")
         raise InvalidRequestError(f"{field}.{twice}", f"the {what} {twice} is given twice.", example)
     return values
 
@@ -94,6 +100,13 @@ def _option(pair: str) -> tuple[str, bool | str]:
         reason = f"{value[:40]!r} is neither true, false nor a word."
         raise InvalidRequestError(f"options.{name}", reason, OPTIONS_EXAMPLE)
     return name, _FLAGS.get(value.lower(), value)
+
+
+def _rename(pair: str) -> tuple[str, str]:
+    theirs, ours = _name_and_value("rename", pair, RENAME_EXAMPLE)
+    if not _NAME.fullmatch(ours) or ours in _FLAGS:
+        raise InvalidRequestError(f"rename.{theirs}", f"{ours[:40]!r} is not a parameter's name.", RENAME_EXAMPLE)
+    return theirs, ours
 
 
 def _name_and_value(field: str, pair: str, example: str) -> tuple[str, str]:

@@ -27,7 +27,7 @@ from tilewright.service.operations.exchange.import_document import import_docume
 from tilewright.service.operations.exchange.incoming import import_options_of
 from tilewright.service.operations.exchange.report import ImportAnswer, Reason
 from tilewright.service.operations.exchange.serving import serving_files
-from tilewright.service.operations.parse import parse_options
+from tilewright.service.operations.parse import parse_renames
 from tilewright.service.operations.transaction import transaction
 from tilewright.service.settings import settings
 from tilewright.tuner.search.optuna_storage import write_storage
@@ -198,7 +198,7 @@ def _write_serving_files(kernel: str | None, device_model: str | None, rename: S
     """A file for each shape but for m and each device model, from what a bundle has of the kernel."""
     if kernel is None or out is None:
         raise CommandError("--format vllm needs --kernel NAME and --out FOLDER", ExitCode.USAGE)
-    names = {theirs: str(ours) for theirs, ours in parse_options(rename).items()}
+    names = parse_renames(rename)
     files: dict[str, Mapping[str, object]] = {}
     for text in _bundles(device_model, with_sources=False).values():
         files |= serving_files(json.loads(text), kernel_named(kernel), names)

@@ -31,7 +31,7 @@ from tilewright.service.cli.report import print_best
 from tilewright.service.operations.answers import BestAnswer, JobAnswer, ProblemAnswer
 from tilewright.service.operations.catalog import kernel_named
 from tilewright.service.operations.jobs.starts import starts_in
-from tilewright.service.operations.parse import parse_options, parse_shape
+from tilewright.service.operations.parse import parse_options, parse_renames, parse_shape
 from tilewright.service.operations.requests import DEFAULT_PRIORITY, JobRequest, StartRequest
 from tilewright.service.settings import settings
 
@@ -107,8 +107,7 @@ def read_starts(path: Path | None, problem: ProblemAnswer, rename: Sequence[str]
         document = json.loads(path.read_bytes())
     except (OSError, ValueError) as error:
         raise CommandError(f"--start: {path} cannot be read as JSON: {error}", ExitCode.USAGE) from error
-    names = {theirs: str(ours) for theirs, ours in parse_options(rename).items()}
-    starts, unknown = starts_in(document, kernel_named(problem.kernel), problem.shape, names)
+    starts, unknown = starts_in(document, kernel_named(problem.kernel), problem.shape, parse_renames(rename))
     if unknown:
         names_of = ", ".join(sorted(unknown))
         warn(f"left out, as {problem.kernel} has no such parameters: {names_of} (--rename maps names)")

@@ -11,7 +11,7 @@ from pydantic import Field, ValidationError
 from tilewright.service.errors import InvalidRequestError
 from tilewright.service.operations.exchange.document import BestPart, Name, ProblemPart, Text, TrialPart
 from tilewright.service.operations.exchange.report import printable
-from tilewright.service.operations.parse import parse_options, parse_shape
+from tilewright.service.operations.parse import parse_options, parse_renames, parse_shape
 from tilewright.service.operations.requests import Request
 from tilewright.tuner.devices.device import DeviceModel, Environment
 
@@ -51,7 +51,9 @@ def import_options_of(given_texts: Mapping[str, str | None]) -> ImportOptions:
     given: dict[str, Any] = {name: value for name, value in given_texts.items() if value is not None}
     if "shape" in given:
         given["shape"] = parse_shape(given["shape"])
-    given |= {name: parse_options(given[name]) for name in ("options", "limits", "rename") if name in given}
+    given |= {name: parse_options(given[name]) for name in ("options", "limits") if name in given}
+    if "rename" in given:
+        given["rename"] = parse_renames(given["rename"])
     return ImportOptions.model_validate(given)
 
 

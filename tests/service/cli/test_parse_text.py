@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tilewright.service.errors import InvalidRequestError
-from tilewright.service.operations.parse import format_options, format_shape, parse_options, parse_shape
+from tilewright.service.operations.parse import format_options, format_shape, parse_options, parse_renames, parse_shape
 
 AXES = st.from_regex(r"[a-z][a-z0-9_]{0,8}", fullmatch=True)
 
@@ -74,6 +74,14 @@ def test_a_wrong_option_is_named(text, field):
     with pytest.raises(InvalidRequestError) as refused:
         parse_options(text)
     assert refused.value.field == field
+
+
+def test_renames_are_names_on_both_sides():
+    assert parse_renames(["BM=TILE_M,BN=TILE_N", "s=STAGES"]) == {"BM": "TILE_M", "BN": "TILE_N", "s": "STAGES"}
+    for text, field in {"BM": "rename", "BM=true": "rename.BM", "BM=1": "rename.BM", "a=B,a=C": "rename.a"}.items():
+        with pytest.raises(InvalidRequestError) as refused:
+            parse_renames(text)
+        assert refused.value.field == field
 
 
 @given(st.dictionaries(AXES, st.integers(-(10**17), 10**17), min_size=1, max_size=6))
