@@ -17,6 +17,25 @@ from tilewright.tuner.start import run_watched
 FORMAT = "tilewright-capture/1"
 DOCUMENT = "capture.json"
 FOLDER = Path("tilewright-capture")
+ROW_KEYS = frozenset(
+    [
+        "name",
+        "entry",
+        "library",
+        "source",
+        "options",
+        "folders",
+        "grid",
+        "block",
+        "shared_bytes",
+        "arguments",
+        "constants",
+        "calls",
+        "is_exact",
+        "time_ms",
+        "share",
+    ]
+)
 FAILED, USAGE, NOTHING_FOUND = 1, 2, 3
 
 
@@ -41,14 +60,21 @@ class Capture:
         """Raises CaptureError."""
         try:
             document = json.loads((folder / DOCUMENT).read_text(encoding="utf-8"))
-        except OSError as error:
+        except (FileNotFoundError, NotADirectoryError) as error:
             hint = "make one: tilewright capture -- python app.py, or name its folder by --capture"
             raise CaptureError(f"{folder} holds no capture: {hint}", USAGE) from error
+        except OSError as error:
+            raise CaptureError(f"{folder / DOCUMENT} cannot be read: {error.strerror}") from error
         except ValueError as error:
             raise CaptureError(f"{folder / DOCUMENT} is no JSON: {error}") from error
         if not isinstance(document, dict) or document.get("format") != FORMAT:
             raise CaptureError(f"{folder / DOCUMENT} is no capture of the format {FORMAT}")
-        return cls(folder, document["program"], document["launches"])
+        rows = document.get("launches")
+        if not isinstance(rows, list) or not all(isinstance(row, dict) and row.keys() >= ROW_KEYS for row in rows):
+            raise CaptureError(
+                f"{folder / DOCUMENT} lacks what a capture has of each launch: capture the program again"
+            )
+        return cls(folder, document.get("program", []), rows)
 
     def launch(self, name: str) -> dict[str, Any]:
         """The row of that name; raises CaptureError."""
@@ -83,7 +109,8 @@ def capture(command: Sequence[str], folder: Path, *, limit_bytes: int | None = N
         made.mkdir()
         launches = _launches(command, made, limit_bytes)
         captured = Capture(folder, list(command), launches)
-        (made / "started").unlink()
+        for marker in ("started", "launched"):
+            (made / marker).unlink()
         (made / DOCUMENT).write_text(json.dumps(captured.document, indent=1), encoding="utf-8")
         made.rename(folder)
     return captured
@@ -115,6 +142,9 @@ def _launches(command: Sequence[str], made: Path, limit_bytes: int | None) -> li
 
 def _nothing(words: str, made: Path) -> str:
     """Why there are no launches."""
+    if (made / "launched").exists():
+        fix = "let them end by themselves (of a multiprocessing.Pool, call close and join)"
+        return f"the processes of `{words}` that launch are killed before they end, and so write nothing: {fix}"
     if (made / "started").exists():
         return f"`{words}` launched nothing through PyCUDA's SourceModule, CuPy's RawModule or RawKernel"
     return f"`{words}` starts no Python that takes PYTHONPATH (python -I and -E do not)"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -57,7 +58,9 @@ def run(
     except CaptureError as error:
         raise CommandError(str(error), error.status) from error
     counted = sum(row["calls"] for row in captured.launches)
-    note(f"{counted} launches of {len(captured.launches)} kinds are in {out}. Then: tilewright capture show")
+    kinds = "1 kind" if len(captured.launches) == 1 else f"{len(captured.launches)} kinds"
+    where = "" if out == FOLDER else f" --capture {shlex.quote(str(out))}"
+    note(f"{counted} launches of {kinds} are in {out}. Then: tilewright capture show{where}")
 
 
 @app.command()

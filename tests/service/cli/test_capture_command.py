@@ -29,7 +29,7 @@ def test_the_example_of_the_page_is_captured_shown_adopted_and_checked(run, prog
     ran = [run(*(sys.executable if word == "python" else word for word in words[1:])) for words in commands]
     assert [one.status for one in ran] == [0] * 4, [one.err for one in ran]
     captured, shown, adopted, checked = ran
-    assert captured.err == "1000 launches of 1 kinds are in tilewright-capture. Then: tilewright capture show\n"
+    assert captured.err == "1000 launches of 1 kind are in tilewright-capture. Then: tilewright capture show\n"
     head, row = (line.split("\t") for line in shown.out.splitlines())
     cells = dict(zip(head, row, strict=True))
     assert (cells["kernel"], cells["share"], cells["calls"]) == ("scale", "100.0%", "1000")

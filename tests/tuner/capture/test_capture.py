@@ -152,6 +152,15 @@ def test_without_contents_any_size_may_be_asked_for(ran, tmp_path):
             1,
             "2 processes of",
         ),
+        (
+            START
+            + "import os, signal\nif len(sys.argv) > 1:\n    "
+            + CALLED
+            + "    os.kill(os.getpid(), signal.SIGTERM)\n"
+            "import subprocess\nsubprocess.run([sys.executable, __file__, 'again'])\n",
+            3,
+            "are killed before they end, and so write nothing: let them end by themselves",
+        ),
     ],
 )
 def test_a_program_that_cannot_be_captured_is_one_line_and_leaves_nothing(ran, tmp_path, text, status, words):
@@ -222,6 +231,27 @@ def test_a_folder_without_a_capture_is_told(tmp_path):
     (tmp_path / "capture.json").write_text("{}")
     with pytest.raises(CaptureError, match="is no capture of the format tilewright-capture/1"):
         Capture.load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("document", "words"),
+    [
+        ('{"format": ', "capture.json is no JSON"),
+        ("[]", "is no capture of the format"),
+        ('{"format": "tilewright-capture/1"}', "lacks what a capture has of each launch: capture the program again"),
+        ('{"format": "tilewright-capture/1", "launches": [{"name": "f"}]}', "lacks what a capture has of each launch"),
+    ],
+)
+def test_a_document_that_no_capture_wrote_is_told(tmp_path, document, words):
+    (tmp_path / "capture.json").write_text(document)
+    with pytest.raises(CaptureError, match=words):
+        Capture.load(tmp_path)
+
+
+def test_what_is_captured_can_be_loaded(ran):
+    text = START + CALLED + CALLED.replace("scale(", "module.module.get_function('binary')(")
+    captured = ran(text)
+    assert Capture.load(captured.folder) == captured
 
 
 def test_the_program_needs_no_tilewright_and_keeps_its_own_start(ran, tmp_path, monkeypatch):

@@ -192,6 +192,8 @@ class Recorder:
             return launch(None, None)
         if not self.contents.is_awaited:  # by now whatever ends the library at the program's end is registered
             self.contents.is_awaited = True
+            with contextlib.suppress(OSError):  # what is not there at the end tells of a process that was killed
+                (self.contents.folder / "launched").touch()
             atexit.register(self.contents.when_it_ends)
         weight = launches.look(self._random.random())
         row = self._row(launches, geometry, arguments)
