@@ -61,7 +61,8 @@ def intercepted(
     if not ended.exists():
         lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
         last = "; ".join(line.strip() for line in lines[-LAST_LINES:]) or "it said nothing"
-        raise AdoptionError(f"the process of {script} ended with status {status}: {last}")
+        how = f"was ended by {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"
+        raise AdoptionError(f"the process of {script} {how}: {last}")
     return _calls(script, json.loads(ended.read_text(encoding="utf-8")), folder, python)
 
 

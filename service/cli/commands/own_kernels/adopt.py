@@ -32,7 +32,8 @@ def adopt_script(
 ) -> None:
     """Make the folder of each kernel that a Kernel Tuner script tunes. Runs the script, but tunes nothing."""
     if not script.is_file():
-        raise CommandError(f"there is no script {script}", ExitCode.USAGE)
+        what = f"{script} is a folder: name the script in it" if script.is_dir() else f"there is no script {script}"
+        raise CommandError(what, ExitCode.USAGE)
     adoption = adopt(
         script,
         arguments or (),
