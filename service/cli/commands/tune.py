@@ -96,7 +96,7 @@ def tune(
             print_json({"job": job, "best": None}) if as_json else print_job(job)
             return
         job = watch(connection, job)
-        show_result(job, best_of(connection, job), as_json=as_json, url=settings().url)
+        show_result(connection, job, as_json=as_json, url=settings().url)
 
 
 def read_starts(path: Path | None, problem: ProblemAnswer, rename: Sequence[str]) -> Sequence[StartRequest]:
@@ -159,8 +159,9 @@ def best_of(connection: Connection, job: JobAnswer) -> BestAnswer | None:
     return connection.best(problem.kernel, job.device_model, problem.shape, problem.dtype, problem.options)
 
 
-def show_result(job: JobAnswer, best: BestAnswer | None, *, as_json: bool, url: str | None) -> None:
+def show_result(connection: Connection, job: JobAnswer, *, as_json: bool, url: str | None) -> None:
     """Prints the job's result; raises CommandError if it failed, was cancelled or measured nothing."""
+    best = best_of(connection, job)
     if as_json:
         print_json({"job": job, "best": best})
     if job.state == "failed":
@@ -168,8 +169,11 @@ def show_result(job: JobAnswer, best: BestAnswer | None, *, as_json: bool, url: 
     if job.state == "cancelled":
         raise CommandError(f"the job was cancelled after {job.trials_done} trials, which are kept")
     if best is None or best.time_ms is None:
-        why = f": {job.why_stopped}" if job.why_stopped and not job.trials_done else ""
-        message = f"no configuration was measured{why}. See why: tilewright jobs trials {job.id}"
+        tried = [trial for trial in connection.trials(job.id, limit=1).items if trial.time_ms is None]
+        reasons = [": ".join((trial.outcome, *trial.log.strip().splitlines()[:1])) for trial in tried]
+        why = "".join(f": {reason}" for reason in reasons or filter(None, [job.why_stopped]))
+        see = f". See why: tilewright jobs trials {job.id}" if tried else ""
+        message = f"no configuration was measured{why}{see}"
         raise CommandError(message, ExitCode.NOTHING_FOUND)
     if not as_json:
         print_best(best, url=url)

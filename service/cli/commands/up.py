@@ -13,7 +13,7 @@ import typer
 
 from tilewright.service.cli.arguments import DtypeOption, JobLimits, KernelOptions, job_request
 from tilewright.service.cli.commands.serve import HostOption, PortOption, choose_address
-from tilewright.service.cli.commands.tune import best_of, show_result, submit, watch
+from tilewright.service.cli.commands.tune import show_result, submit, watch
 from tilewright.service.cli.connection import LocalConnection, embedded_server
 from tilewright.service.cli.failure import CommandError, ExitCode
 from tilewright.service.cli.listening import require_free_port
@@ -171,7 +171,7 @@ def _run(installation: Installation, first: FirstTuning | None, *, once: bool) -
         if first is not None and device is not None:
             request = job_request(first.problem, first.limits, device_model=device.model)
             job = watch(client, submit(client, request))
-            show_result(job, best_of(client, job), as_json=False, url=installation.url)
+            show_result(client, job, as_json=False, url=installation.url)
     if once:
         return
     # Being stopped is how serving ends, so it is no failure.

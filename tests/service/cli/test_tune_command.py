@@ -6,15 +6,16 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from sqlalchemy import update
+from sqlalchemy import delete, select, update
 from test_commands import one_error_line
 from waiting import until
 
 from tilewright.kernels.problem import Limits
 from tilewright.service.operations.exchange.rows import device_model_id
-from tilewright.service.store.models import JobState, TuningJob
+from tilewright.service.store.models import BestConfiguration, JobState, Trial, TuningJob
 from tilewright.service.store.session import session_scope
 from tilewright.tuner.devices.device import DeviceModel
+from tilewright.tuner.outcome import Outcome
 
 GEMM = ("tune", "gemm", "--shape", "m=64,n=32,k=48")
 
@@ -86,3 +87,26 @@ def test_a_file_of_starts_that_is_not_json_is_one_line(run, tuned, tmp_path):
     ran = run(*GEMM, "--start", str(tmp_path / "starts.json"))
     assert ran.status == 2
     one_error_line(ran, "--start")
+
+
+def test_a_job_that_measured_nothing_says_how_its_first_trial_ended(run, tuned):
+    queued = select(TuningJob.id).where(TuningJob.state == JobState.QUEUED)
+    wrong = {"outcome": Outcome.WRONG_RESULT, "time_ms": None, "warm_ms": None, "log": "y is off by 3\nand so on"}
+    with session_scope() as session:
+        session.execute(delete(BestConfiguration))
+
+    def fail_trial() -> int:
+        with session_scope() as session:
+            moved = update(Trial).where(queued.exists()).values(job_id=queued.scalar_subquery(), **wrong)
+            return session.execute(moved).rowcount
+
+    def end() -> None:
+        until(fail_trial)
+        end_queued(JobState.DONE)
+
+    with ThreadPoolExecutor(1) as worker:
+        ended = worker.submit(end)
+        ran = run(*GEMM)
+        ended.result()
+    assert ran.status == 3
+    assert "no configuration was measured: wrong_result: y is off by 3. See why: tilewright jobs trials" in ran.err
