@@ -31,7 +31,7 @@ NO_CALL = "calls neither tune_kernel nor run_kernel"
 NOT_COUNTED = {
     "it is in C;": "C that nvcc compiles: a function of the host, which launches and times its kernels itself",
     "its source is in": "no CUDA",
-    "textures are not supported": "textures",
+    "texmem_args are for": "a texture reference, which CUDA 12 removed",
     NO_CALL: "it tunes nothing when it is run",
     "SyntaxError": "Python 2",
     "is of int; arrays and scalars": "an int of Python's as an argument, which Kernel Tuner refuses too",

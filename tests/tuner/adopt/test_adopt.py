@@ -40,7 +40,7 @@ results, env = tune_kernel("vector_add", source, size, arguments, {"block_size_x
 with open("best.json", "w") as file:
     json.dump(util.get_best_config(results, "time"), file)
 assert json.load(open("best.json"))["time"] == 1
-store_output_file("results.json", results, {})
+store_output_file(f"results_{env['device_name']}_sm{env['compute_capability']}.json", results, env["best_config"])
 """
 
 SCALE = """

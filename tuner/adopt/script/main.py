@@ -24,6 +24,15 @@ from .functions import UnclearError
 from .record import POSITIONAL, Call, FromKernel
 from .stand_ins import install
 
+ENVIRONMENT = {
+    "device_name": "made-up device",
+    "cuda_version": "12.0",
+    "compute_capability": "80",
+    "iterations": 7,
+    "compiler_options": [],
+}
+"""What Kernel Tuner tells of its device: scripts name files by it."""
+
 
 class Result(dict[str, Any]):
     """A configuration with made-up measurements: any that is asked for is 1."""
@@ -40,11 +49,12 @@ class Interception:
         self._count = 0
 
     def tune_kernel(self, *given: Any, **options: Any) -> tuple[list[Result], dict[str, Any]]:
-        """One result, of made-up measurements, and an empty environment."""
+        """One result, of made-up measurements, and of a device that is made up too."""
         options |= dict(zip(POSITIONAL["tune_kernel"], given, strict=False))
         self._record("tune_kernel", options)
         tuned = {name: list(values) for name, values in (options.get("tune_params") or {}).items()}
-        return [Result({name: values[0] for name, values in tuned.items() if values} | {"time": 1.0})], {}
+        result = Result({name: values[0] for name, values in tuned.items() if values} | {"time": 1.0})
+        return [result], {**ENVIRONMENT, "best_config": result}
 
     def run_kernel(self, *given: Any, **options: Any) -> list[Any]:
         """The arguments as they were: nothing is run."""
