@@ -51,8 +51,9 @@ class Child:
     ) -> None:
         ours, theirs = socket.socketpair()
         with theirs:
+            words = (json.dumps(sys.path), str(theirs.fileno()), str(int(dies_with_parent)))
             self.process = subprocess.Popen(
-                [sys.executable, "-c", _BOOT, json.dumps(sys.path), str(theirs.fileno()), str(int(dies_with_parent))],
+                [sys.executable, "-P", "-c", _BOOT, *words],
                 pass_fds=(theirs.fileno(), *(HELD if uses_device else ())),
                 stdin=subprocess.DEVNULL,
             )

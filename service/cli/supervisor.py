@@ -24,7 +24,7 @@ LONGEST_PAUSE_S = 30.0
 HEALTHY_AFTER_S = 60.0  # one that lived so long starts again without a pause to speak of
 CHECK_S = 0.2
 LOG_BYTES = 8 << 20
-CLI = ("-m", "tilewright.service.cli")
+CLI = ("-P", "-m", "tilewright.service.cli")
 PARENT = "TILEWRIGHT_SUPERVISOR_PID"
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 

@@ -175,6 +175,7 @@ class _Runner:
         """Starts it."""
         self._process = await asyncio.create_subprocess_exec(
             sys.executable,
+            "-P",
             "-m",
             "tilewright.service.worker.job_process",
             str(self.job_id),

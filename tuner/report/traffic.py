@@ -112,7 +112,7 @@ def _run(path: Path, metrics: Sequence[str]) -> tuple[list[Mapping[str, str]], s
     """The profiled launches in order, metric by metric; and the last words of ncu where there are none."""
     command = ["ncu", "--clock-control", "none", "--profile-from-start", "off", "--csv", "--page", "raw"]
     command += ["--print-units", "base", "--metrics", ",".join(metrics)]
-    command += [sys.executable, "-m", "tilewright.tuner.report.profiled", str(path)]
+    command += [sys.executable, "-P", "-m", "tilewright.tuner.report.profiled", str(path)]
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_TIMEOUT_S)
     except subprocess.TimeoutExpired:

@@ -10,7 +10,7 @@ from processes import is_running
 from waiting import PATIENCE_S, until
 
 from tilewright.service.cli import supervisor as supervisor_module
-from tilewright.service.cli.supervisor import Program, Supervisor
+from tilewright.service.cli.supervisor import CLI, Program, Supervisor
 
 FOREVER = "import threading; print('up', flush=True); threading.Event().wait()"
 STUBBORN = (
@@ -47,6 +47,12 @@ def test_a_killed_program_is_started_again(supervised):
     until(said(program, 2))
     assert program.process.pid != first
     assert [status for status, _ in deaths] == [-signal.SIGKILL]
+
+
+def test_a_folder_named_like_us_where_we_are_started_is_not_run(tmp_path):
+    (tmp_path / "tilewright").mkdir()  # as after `git clone`, one folder up
+    (tmp_path / "typer.py").write_text("raise SystemExit('imported from the working folder')")
+    subprocess.run([sys.executable, *CLI, "--version"], cwd=tmp_path, check=True)
 
 
 def test_pauses_grow_while_a_program_keeps_dying(supervised):

@@ -70,7 +70,7 @@ def find_compiler(named: str | None = None) -> HostCompiler:
     else:
         candidates = [shlex.split(os.environ.get("CXX", "")), ["g++"], ["clang++"]]
         if importlib.util.find_spec("ziglang"):
-            candidates.append([sys.executable, "-m", "ziglang", "c++"])
+            candidates.append([sys.executable, "-P", "-m", "ziglang", "c++"])
     for command in candidates:
         compiler = _identify(tuple(command)) if command else None
         if compiler:

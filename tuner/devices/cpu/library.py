@@ -54,7 +54,7 @@ def library_call(problem: Problem, scalars: Mapping[str, float], sources: Mappin
     }
     rest = ", bias and activation by NumPy" if is_layer else ""
     name = f"OpenBLAS {_library_version()} of NumPy {np.__version__} (cblas_{routine}{rest}, 1 thread)"
-    return LibraryCall(name, (sys.executable, "-m", "tilewright.tuner.devices.cpu.library", json.dumps(what)))
+    return LibraryCall(name, (sys.executable, "-P", "-m", "tilewright.tuner.devices.cpu.library", json.dumps(what)))
 
 
 def _blas() -> dict[str, str]:
