@@ -18,6 +18,7 @@ from tilewright.tuner.errors import NoCompilerError, OwnFunctionError, TrialFail
 from tilewright.tuner.kernel_check.parameters import check_parameters
 from tilewright.tuner.kernel_check.reference import DECLARATION_ERRORS, SEED, check_reference, words_of
 from tilewright.tuner.kernel_check.report import Finding, KernelCheckReport, SpaceSize
+from tilewright.tuner.outcome import Outcome
 
 REGISTERS_OF_BLOCK = 65536  # on every GPU from 7.5 on (CUDA C++ Programming Guide, "Compute Capabilities")
 
@@ -72,8 +73,9 @@ def check_results(
 ) -> None:
     """Runs every variant's start, and so many configurations beside it, on the CPU: each kind of inputs, each shape.
 
-    The first shape also with each option's other values, and under the sanitizers.
+    The first shape also with each option's other values, and under the sanitizers. A variant that hangs is run no more.
     """
+    hung: set[str] = set()
     for place, shape in enumerate(shapes):
         for dtype in kernel.dtypes:
             for options in option_values(kernel, dtype) if place == 0 else [{}]:
@@ -85,10 +87,11 @@ def check_results(
                     report.add([Finding("error", "result", where, str(error).splitlines()[0])])
                     continue
                 try:
-                    for variant in kernel.variants:
+                    for variant in (v for v in kernel.variants if v.name not in hung):
                         tried = _tried_on_cpu(kernel, variant, problem, device, configurations, report)
-                        _verify(bench, tried, report)
-                        if place == 0 and dtype == kernel.dtypes[0] and not options:
+                        if not _verify(bench, tried, report):
+                            hung.add(variant.name)
+                        elif place == 0 and dtype == kernel.dtypes[0] and not options:
                             _sanitize(bench, tried[:1], report)
                 finally:
                     bench.close()
@@ -230,7 +233,8 @@ def _tried_on_cpu(
     return list(dict.fromkeys([*space.defaults(), *spread(space, count)]))
 
 
-def _verify(bench: CpuBench, configurations: Sequence[Configuration], report: KernelCheckReport) -> None:
+def _verify(bench: CpuBench, configurations: Sequence[Configuration], report: KernelCheckReport) -> bool:
+    """Whether all of them came to an end; after one that did not, no further one is run."""
     bench.compile_ahead(configurations)
     for configuration in configurations:
         where = f"{configuration} {bench.problem.dtype} {words_of(bench.problem.stated_shape)}"
@@ -240,10 +244,13 @@ def _verify(bench: CpuBench, configurations: Sequence[Configuration], report: Ke
         except TrialFailure as failure:
             message = f"{failure.outcome.value} on the CPU: {_first_error(failure)}"
             report.add([Finding("error", "result", where, message)])
+            if failure.outcome is Outcome.TIMED_OUT:
+                return False
             continue
         wrong = next((verification for verification in verifications if not verification.is_right), None)
         if wrong is not None:
             report.add([Finding("error", "result", f"{where}; {wrong.message()}", "the result is wrong")])
+    return True
 
 
 def _sanitize(bench: CpuBench, configurations: Sequence[Configuration], report: KernelCheckReport) -> None:

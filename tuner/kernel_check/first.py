@@ -63,7 +63,8 @@ def _chosen(text: str, entry: str | None) -> str:
         raise UnclearSourceError(f"there is no __global__ function {chosen!r}; the source has {names}")
     if functions[chosen]:
         raise UnclearSourceError(
-            f"{chosen} is a template: write its declaration by hand, with an entry such as {chosen}<float, TILE>"
+            f"{chosen} is a template: write its declaration by hand, with an entry such as {chosen}<REAL, TILE>, "
+            "whose macros have other names than the template's own parameters"
         )
     return chosen
 

@@ -45,8 +45,9 @@ def check_reference(kernel: Kernel, shapes: Sequence[Shape], report: KernelCheck
 
 
 def _flaws_of_reference(kernel: Kernel, problem: Problem) -> Iterator[str]:
-    if any(count is not None and count < 1 for count in (kernel.flops(problem), kernel.bytes_moved(problem))):
-        yield "flops and bytes_moved must be at least 1"
+    flops, bytes_moved = kernel.flops(problem), kernel.bytes_moved(problem)
+    if (flops is not None and flops < 0) or (bytes_moved is not None and bytes_moved < 1):
+        yield "flops must be at least 0 (it only moves data), and bytes_moved at least 1"
     arrays = random_arrays(kernel, problem, SEED)
     if kernel.verified and kernel.check is None:
         return

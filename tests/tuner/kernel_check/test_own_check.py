@@ -99,6 +99,16 @@ def test_a_missing_barrier_is_found_by_its_line(folder, device):
     assert any("filter[i] = f[i]" in one.where or "tile[" in one.where for one in races)
 
 
+def test_a_variant_that_hangs_is_run_once(folder, device):
+    change(folder / "tiled.cu", "__syncthreads();", "__syncthreads(); for (volatile int on = 1; on;) {}")
+    device.run_timeout_s = 0.5
+    report = KernelCheckReport("convolution2d")
+    check_results(small(own_kernel(folder)), [SHAPE, {**SHAPE, "h": 5}], report, device, configurations=2)
+    (found,) = report.findings
+    assert "timed_out" in found.message
+    assert (report.verified, report.sanitized) == (1, 0)
+
+
 @needs_nvrtc
 def test_corners_of_the_example_compile(folder):
     report = compiled(small(own_kernel(folder)))
@@ -168,6 +178,16 @@ def test_the_examples_reference_has_no_flaw():
     report = KernelCheckReport("convolution2d")
     check_reference(small(own_kernel(EXAMPLE)), [SHAPE, dict.fromkeys(SHAPE, 1)], report)
     assert report.findings == []
+
+
+@pytest.mark.parametrize(
+    ("flops", "bytes_moved", "is_sound"), [(0, 1, True), (None, None, True), (-1, 1, False), (0, 0, False)]
+)
+def test_work_is_not_negative_and_something_moves(flops, bytes_moved, is_sound):
+    kernel = small(own_kernel(EXAMPLE), flops=lambda _p: flops, bytes_moved=lambda _p: bytes_moved)
+    report = KernelCheckReport("convolution2d")
+    check_reference(kernel, [SHAPE], report)
+    assert report.ok == is_sound
 
 
 @pytest.mark.parametrize("name", sorted(catalogue().by_name))
