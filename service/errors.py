@@ -18,10 +18,10 @@ class InvalidRequestError(ServiceError):
 class NotFoundError(ServiceError):
     """There is nothing of that name."""
 
-    def __init__(self, kind: str, name: str, known: list[str] | None = None) -> None:
+    def __init__(self, kind: str, name: str, known: list[str] | None = None, remedy: str = "") -> None:
         self.kind, self.name, self.known = kind, name, known or []
         listed = f" Known: {', '.join(self.known)}." if self.known else ""
-        super().__init__(f"There is no {kind} {name!r}.{listed}")
+        super().__init__(f"There is no {kind} {name!r}.{listed}" + (f" {remedy}" if remedy else ""))
 
 
 class NoConfigurationError(ServiceError):

@@ -64,8 +64,10 @@ def _time(best: BestAnswer) -> str:
     parts = [milliseconds(best.time_ms)]
     if best.ci_ms is not None:
         parts.append(f"(between {best.ci_ms[0]:.4g} and {best.ci_ms[1]:.4g})")
-    if best.gflops is not None:
-        parts.append(f"= {best.gflops:.4g} GFLOP/s" + (f", {best.gb_per_s:.4g} GB/s" if best.gb_per_s else ""))
+    rates = [f"{best.gflops:.4g} GFLOP/s"] if best.gflops else []  # a kernel that only moves data counts none
+    rates += [f"{best.gb_per_s:.4g} GB/s"] if best.gb_per_s else []
+    if rates:
+        parts.append(f"= {', '.join(rates)}")
     if best.roof_ratio is not None:
         parts.append(f"= {100 * best.roof_ratio:.1f} % of the roof")
     return " ".join(parts) + packing(best)

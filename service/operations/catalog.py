@@ -16,13 +16,15 @@ from tilewright.service.operations.answers import KernelAnswer, ProblemAnswer, S
 from tilewright.service.operations.registry import catalogue
 from tilewright.service.store import models
 
+_OWN_KERNEL = "One of your own needs its folder in TILEWRIGHT_KERNEL_FOLDERS, where the API and the workers start too."
+
 
 def kernel_named(name: str) -> Kernel:
     """The kernel; raises NotFoundError that lists the known ones."""
     try:
         return catalogue().get(name)
     except UnknownNameError as error:
-        raise NotFoundError("kernel", name, error.known) from error
+        raise NotFoundError("kernel", name, error.known, _OWN_KERNEL) from error
 
 
 def packed_input(kernel: str) -> str:
