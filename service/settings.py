@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -41,7 +42,7 @@ class Settings(BaseSettings):
     api_processes: int = Field(
         default=1, ge=1, le=64, description="Processes that serve the API on one address; about one per core."
     )
-    allowed_hosts: list[str] = Field(
+    allowed_hosts: Annotated[list[str], NoDecode] = Field(
         default_factory=lambda: ["127.0.0.1", "localhost", "[::1]"],
         description="Host names that requests may name; others are refused, against DNS rebinding.",
     )
@@ -136,6 +137,35 @@ class Settings(BaseSettings):
     )
     max_trials: int = Field(default=100_000, gt=0, description="Largest trial budget of one job.")
     max_seconds: float = Field(default=24 * 3600, gt=0, description="Largest time budget of one job, seconds.")
+
+    @field_validator("database_url")
+    @classmethod
+    def _postgresql(cls, given: str | None) -> str | None:
+        if given and not given.startswith("postgres"):
+            raise ValueError("must be the address of a PostgreSQL, such as postgresql://host:5432/tilewright")
+        return given
+
+    @field_validator("stalled_after_s")
+    @classmethod
+    def _longer_than_a_heartbeat(cls, given: float, info: ValidationInfo) -> float:
+        heartbeat_s = info.data.get("heartbeat_s", 0)
+        if given <= heartbeat_s:
+            raise ValueError(f"must be several times TILEWRIGHT_HEARTBEAT_S, which is {heartbeat_s:g}")
+        return given
+
+    @field_validator("allowed_hosts", mode="before")
+    @classmethod
+    def _hosts(cls, given: Any) -> Any:
+        if not isinstance(given, str):
+            return given
+        if not given.lstrip().startswith("["):
+            return [host.strip() for host in given.split(",") if host.strip()]
+        try:
+            return json.loads(given)
+        except ValueError as error:
+            raise ValueError(
+                'must be a host name, several separated by commas, or a JSON list such as ["api.example"]'
+            ) from error
 
     @field_validator("kernel_folders", "compile_trust", mode="before")
     @classmethod
