@@ -31,7 +31,7 @@ from tilewright.service.store.session import sqlalchemy_url
 from tilewright.tuner.devices.cpu.compile import MODES
 
 pytest.register_assert_rewrite("fleet", "deployed", "contracts.device")
-from fleet import Fleet  # noqa: E402
+from fleet import PATIENT, QUICK, Fleet  # noqa: E402
 
 threadpool_limits(limits=1, user_api="blas")  # on busy cores its threads wait for each other: 108 s instead of 2
 
@@ -211,9 +211,10 @@ def session(shared_engine: Engine) -> Iterator[Session]:
 
 
 @pytest.fixture
-def fleet(database_url: str, tmp_path: Path) -> Iterator[Fleet]:
+def fleet(database_url: str, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Fleet]:
     """Workers of this test's own database, all gone after the test."""
-    fleet = Fleet(database_url, tmp_path)
+    settings = PATIENT if request.node.get_closest_marker("faults") is None else QUICK
+    fleet = Fleet(database_url, tmp_path, settings=settings)
     yield fleet
     fleet.stop()
 

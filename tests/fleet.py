@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import socket
@@ -9,7 +10,7 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cache
@@ -32,6 +33,8 @@ from tilewright.service.store.session import sqlalchemy_url
 
 # Every third of a second a heartbeat; a worker silent for 1.5 s is given up. The defaults are 10 s and 60 s.
 QUICK = {"TILEWRIGHT_HEARTBEAT_S": "0.3", "TILEWRIGHT_STALLED_AFTER_S": "1.5", "TILEWRIGHT_STOP_GRACE_S": "15"}
+# The same where nothing is to die: a process that a busy machine lets stand for seconds is not given up.
+PATIENT = QUICK | {"TILEWRIGHT_STALLED_AFTER_S": "120", "TILEWRIGHT_STOP_GRACE_S": "60"}
 TINY = {"m": 24, "n": 16, "k": 20}
 
 
@@ -46,6 +49,7 @@ class Fleet:
     url: str
     folder: Path
     is_embedded: bool = False  # workers find, and revive, the server in `folder` by themselves
+    settings: Mapping[str, str] = field(default_factory=lambda: QUICK)
     patience_s: float = 150  # for what must come, but may take its time; what must be quick says how quick
     workers: list[subprocess.Popen[bytes]] = field(default_factory=list)
     apis: list[subprocess.Popen[bytes]] = field(default_factory=list)
@@ -73,7 +77,7 @@ class Fleet:
         self, module: str, *words: str, log: str, inside: Sequence[str] = (), **environment: str
     ) -> subprocess.Popen[bytes]:
         database = {} if self.is_embedded else {"TILEWRIGHT_DATABASE_URL": self.url}
-        variables = {**os.environ, **QUICK, "TILEWRIGHT_DATA_DIR": str(self.folder), **database, **environment}
+        variables = {**os.environ, **self.settings, "TILEWRIGHT_DATA_DIR": str(self.folder), **database, **environment}
         with (self.folder / log).open("ab") as said:
             return subprocess.Popen([*inside, sys.executable, "-m", module, *words], env=variables, stderr=said)
 
@@ -239,10 +243,15 @@ def _environment_of(pid: int) -> bytes:
     return b""
 
 
+_PORTS = itertools.count(1000 * int(os.environ.get("PYTEST_XDIST_WORKER", "gw0")[2:]) + os.getpid() % 500)
+
+
 def free_port() -> int:
-    """A port that nobody listens on now."""
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        return probe.getsockname()[1]
+    """A port that nobody listens on, nor gets until it is used: none that the system or another test process gives."""
+    while True:
+        port = 20_000 + next(_PORTS) % 12_000  # below those that systems give to connections: 32768 on Linux
+        with suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            return port
 
 
 def server_pid(server: EmbeddedPostgres) -> int:

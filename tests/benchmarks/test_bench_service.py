@@ -52,7 +52,7 @@ def test_in_an_open_loop_latency_counts_from_when_a_question_was_due(load):
 def test_in_a_closed_loop_each_caller_waits_for_its_answer(load):
     found = measured(load, {"path": "/", "connections": 3, "seconds": 1.0})
     assert found["matches"] == {"nearest": found["answers"]}
-    assert found["per_second"] == pytest.approx(found["answers"], rel=0.5)
+    assert 0 < found["per_second"] <= 1.01 * found["answers"]  # in a second, or more where others had the machine
 
 
 def test_questions_are_of_all_rows_and_a_part_of_unknown_shapes(load):

@@ -122,7 +122,7 @@ def test_a_device_is_chosen_and_answers_while_the_drawing_grows(open_tab, workin
     until(lambda: tab.evaluate("1") and len(asked) > 1)  # requests are told of during calls
     assert {question["on"] for question in asked} == {working}
 
-    assert f"on={working}" in tab.url  # the page can be shared, and comes back as it was
+    expect(tab).to_have_url(re.compile(f"on={working}"))  # the page can be shared, and comes back as it was
     tab.reload()
     expect(place).to_have_value(working)
     draw(tab, 1)
@@ -132,7 +132,7 @@ def test_a_device_is_chosen_and_answers_while_the_drawing_grows(open_tab, workin
     place.select_option("api")  # asks again by itself
     expect(tab.locator("#where")).to_contain_text("NumPy")
     expect(tab.locator("#layers li")).to_have_count(0)
-    assert "on=" not in tab.url
+    expect(tab).not_to_have_url(re.compile("on="))
 
 
 def test_a_device_that_is_gone_leaves_the_list_and_the_server_answers(open_tab, working, fleet, expect):

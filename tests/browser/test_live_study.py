@@ -63,8 +63,7 @@ def test_a_live_heat_map_keeps_its_axes_its_tooltip_and_the_order_of_variants(op
     study_id, job_id = commit(make)
     tab = open_tab(f"/studies/{study_id}?variant=naive")
     expect(tab.locator("#heat canvas").first).to_be_visible()
-    tab.evaluate(IN_HEAT_MAP + ".dispatchAction({ type: 'showTip', seriesIndex: 0, dataIndex: 0 })")
-    before = tab.evaluate(HEAT_MAP)
+    before = until(lambda: tab.evaluate(SHOW_TIP) or ((seen := tab.evaluate(HEAT_MAP))["tip"] and seen))
     assert before["tip"] == ["BLOCK_X=32 BLOCK_Y=8: 2.00\N{NO-BREAK SPACE}ms"]
     with transaction() as session:
         job = session.get_one(models.TuningJob, job_id)
@@ -79,10 +78,11 @@ def test_a_live_heat_map_keeps_its_axes_its_tooltip_and_the_order_of_variants(op
     until(lambda: tab.evaluate(HEAT_MAP)["cells"] == 5 and tab.evaluate(HEAT_MAP)["tip"])
     after = tab.evaluate(HEAT_MAP)
     assert (after["x"], after["y"]) == (before["x"], before["y"])
-    assert tab.get_by_role("navigation", name="Variant").get_by_role("link").all_inner_texts() == ["naive", "tiled"]
+    expect(tab.get_by_role("navigation", name="Variant").get_by_role("link")).to_have_text(["naive", "tiled"])
 
 
 IN_HEAT_MAP = "echarts.getInstanceByDom(document.querySelector('#heat .plot'))"
+SHOW_TIP = f"() => {{ {IN_HEAT_MAP}.dispatchAction({{ type: 'showTip', seriesIndex: 0, dataIndex: 0 }}); }}"
 HEAT_MAP = f"""() => {{
   const chart = {IN_HEAT_MAP};
   const {{ xAxis, yAxis, series }} = chart.getOption();

@@ -24,7 +24,7 @@ PAGES += ("/results?sort=time", "/results?select=TILE_M", "/kernels", "/attentio
 
 
 @pytest.mark.parametrize("path", PAGES)
-def test_tables_are_accessible_in_both_schemes_and_fit_the_window(visit, path):
+def test_tables_are_accessible_in_both_schemes_and_fit_the_window(visit, path, expect):
     tab = visit("/kernels")
     tab.expected |= {404, 422}
     tab.goto(path)
@@ -33,7 +33,7 @@ def test_tables_are_accessible_in_both_schemes_and_fit_the_window(visit, path):
     assert serious(tab) == []
     for width in (390, 1024, 1440):
         tab.set_viewport_size({"width": width, "height": 900})
-        tab.wait_for_function(f"document.documentElement.scrollWidth <= {width}")
+        expect(tab.locator("html")).to_have_js_property("scrollWidth", width)
 
 
 def test_no_page_is_heavy(visit, site):

@@ -25,7 +25,7 @@ def test_a_heading_sorts_without_a_new_page_and_the_address_follows(open_tab, co
         tab.get_by_role("link", name="Gain").click()
         expect(tab.get_by_role("columnheader", name="Gain")).to_have_attribute("aria-sort", direction)
         expect(first).to_contain_text(shape)
-    assert "sort=gain" in tab.url
+    expect(tab).to_have_url(re.compile("sort=gain"))
     tab.get_by_role("searchbox", name="Search").fill("16x8x8")
     tab.get_by_role("button", name="Search").click()
     expect(tab.locator("#jobs tbody tr")).to_have_count(1)

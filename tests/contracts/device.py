@@ -2,7 +2,6 @@
 
 import math
 import re
-import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -39,14 +38,16 @@ def outcome_of(bench, wanted):
 
 
 class DeviceContract:
-    """`device` must give a hung kernel up after about `run_timeout_s`; it survives every failure of a configuration."""
+    """It survives every failure of a configuration."""
 
-    run_timeout_s = 1.0
     too_large = ROW_SUM.problem({"m": 2_000_000, "n": 2_000_000})
 
     @pytest.fixture
     def device(self):
         raise NotImplementedError
+
+    def hurry(self, bench):
+        """Lets the bench give a hung kernel up soon; nothing where `device` does so anyway."""
 
     @pytest.fixture
     def bench(self, device):
@@ -89,8 +90,9 @@ class DeviceContract:
         ],
     )
     def test_a_failing_configuration_gets_its_outcome_and_the_next_one_is_measured(self, device, variant, outcomes):
-        started = time.monotonic()
         bench = device.bench(ROW_SUM, PROBLEM, seed=7)
+        if Outcome.TIMED_OUT in outcomes:
+            self.hurry(bench)
         try:
             outcome, log = outcome_of(bench, configuration(variant))
             assert outcome in outcomes, log
@@ -102,7 +104,6 @@ class DeviceContract:
             assert outcome_of(again, configuration("good"))[0] is Outcome.MEASURED
         finally:
             again.close()
-        assert time.monotonic() - started < self.run_timeout_s + 30
 
     def test_whole_trials_fail_as_values_and_leave_the_bench_working(self, device):
         bench = device.bench(ROW_SUM, PROBLEM, seed=7)

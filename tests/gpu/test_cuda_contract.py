@@ -30,8 +30,6 @@ def cuda(gpu, tmp_path_factory, request):
 
 
 class TestCuda(DeviceContract):
-    run_timeout_s = RUN_TIMEOUT_S
-
     @pytest.fixture
     def device(self, cuda):
         return cuda

@@ -220,7 +220,7 @@ def test_silence_is_filled_so_that_nobody_hangs_up(client, monkeypatch):
 
 
 def test_large_body_is_told_so_over_a_real_connection(client):
-    with served(client.app) as url, httpx.Client(base_url=url, trust_env=False) as http:
+    with served(client.app) as url, httpx.Client(base_url=url, trust_env=False, timeout=PATIENCE_S) as http:
         headers = {"Content-Type": "application/json"}
         assert http.post("/v1/jobs", content=b" " * 5_000_000, headers=headers).status_code == 413
         assert http.post("/v1/jobs", content=(b" " * 65536 for _ in range(80)), headers=headers).status_code == 413

@@ -38,7 +38,9 @@ def test_a_stopping_server_answers_what_it_has_begun(fleet):
         fleet.until(client.is_ready)
     with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S) as begun:
         begun.sendall(HEAD + BODY[:10])
-        assert httpx.get(f"http://127.0.0.1:{port}/health").status_code == 200  # by now the first one has arrived
+        assert (
+            httpx.get(f"http://127.0.0.1:{port}/health", timeout=PATIENCE_S).status_code == 200
+        )  # the first has arrived
         process.terminate()
         fleet.until(lambda: refuses_connections(port))
         begun.sendall(BODY[10:])

@@ -12,6 +12,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from waiting import PATIENCE_S
 
 from tilewright.kernels.space import Configuration
 from tilewright.service.cli.commands import report as ladder
@@ -78,7 +79,7 @@ def test_ctrl_c_leaves_nothing_behind(tmp_path):
         assert "naive: a configuration" in reporting.stderr.readline()
         reporting.send_signal(signal.SIGINT)
         reporting.stderr.read()
-        assert reporting.wait(timeout=30) == 130
+        assert reporting.wait(PATIENCE_S) == 130
     assert not out.exists()
 
 

@@ -7,7 +7,6 @@ import os
 import re
 import shlex
 import signal
-import socket
 import subprocess
 import sys
 from contextlib import contextmanager, suppress
@@ -16,6 +15,7 @@ from pathlib import Path
 import httpx
 import psycopg
 import pytest
+from fleet import free_port
 from waiting import PATIENCE_S, until
 
 from tilewright.service.client import Client
@@ -36,12 +36,10 @@ def machine(tmp_path_factory):
         pytest.skip("the CPU device needs a C++ compiler")
     data = tmp_path_factory.mktemp("machine")
     environment = {name: value for name, value in os.environ.items() if not name.startswith("TILEWRIGHT_")}
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
     yield environment | {
         "TILEWRIGHT_DATA_DIR": str(data),
         "TILEWRIGHT_CACHE_DIR": str(data / "cache"),
-        "TILEWRIGHT_PORT": str(port),
+        "TILEWRIGHT_PORT": str(free_port()),
         "CUDA_VISIBLE_DEVICES": "",
     }
     EmbeddedPostgres(data / "postgres").stop()
@@ -65,7 +63,7 @@ def processes_of(machine):
 
 def tilewright(machine, *arguments):
     """A finished command."""
-    return subprocess.run([*CLI, *arguments], env=machine, capture_output=True, text=True, timeout=110, check=False)
+    return subprocess.run([*CLI, *arguments], env=machine, capture_output=True, text=True, timeout=250, check=False)
 
 
 @contextmanager
@@ -107,7 +105,7 @@ def test_a_second_up_answers_the_printed_curl_line_and_a_third_finds_the_port_ta
     (line,) = (line for line in tuned[0].stdout.splitlines() if line.startswith("query it"))
     address = shlex.split(line)[-1]
     with running(machine) as process:
-        answer = httpx.get(address, trust_env=False).json()
+        answer = httpx.get(address, trust_env=False, timeout=PATIENCE_S).json()
         listed = tilewright(machine, "jobs", "--json")
         third = tilewright(machine, "up")
     assert answer["match"] == "exact"

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import subprocess
 import sys
 import threading
@@ -10,6 +9,7 @@ from contextlib import contextmanager
 
 import httpx
 import pytest
+from fleet import free_port
 from waiting import PATIENCE_S
 
 from tilewright.service.cli import main
@@ -146,8 +146,7 @@ def test_events_go_on_after_the_server_was_killed_and_started_again(configured, 
 
 @pytest.fixture
 def unused_port():
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        return probe.getsockname()[1]
+    return free_port()
 
 
 @pytest.fixture
@@ -198,7 +197,7 @@ def test_commands_answer_over_http(over_http, server):
 def test_the_line_that_is_printed_for_curl_gives_the_answer(over_http):
     _, out, _ = over_http("best", "gemm", "--shape", "m=64,n=32,k=48", "--option", "trans_b=true")
     line = next(line for line in out.splitlines() if "curl" in line)
-    answer = httpx.get(line.split("'")[1], trust_env=False)
+    answer = httpx.get(line.split("'")[1], trust_env=False, timeout=PATIENCE_S)
     assert answer.json()["problem"]["options"]["trans_b"] is True
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 from sqlalchemy import text
+from waiting import PATIENCE_S
 
 from tilewright.service.store.changes import CHANNEL, Changes
 from tilewright.service.store.session import session_scope
@@ -35,4 +36,4 @@ def test_a_change_is_told_to_a_process_with_a_thousand_files_open():
         assert changes.wait(0.0) == []
         with session_scope() as session:
             session.execute(text("SELECT pg_notify(:channel, 'best 1')"), {"channel": CHANNEL})
-        assert changes.wait(10.0) == ["best 1"]
+        assert changes.wait(PATIENCE_S) == ["best 1"]

@@ -1,11 +1,10 @@
 """A folder of kernels that is edited while an API and a worker run: both go on with what is in it now."""
 
 import shutil
-import socket
-from contextlib import closing
 from pathlib import Path
 
 import pytest
+from fleet import free_port
 from sqlalchemy import select
 
 from tilewright.service.client import ApiUnreachableError, Client
@@ -27,8 +26,7 @@ def answers(client):
 def test_a_running_api_and_worker_follow_an_edited_source(fleet, monkeypatch):
     folder = fleet.folder / "convolution2d"
     shutil.copytree(Path(__file__).parents[3] / "examples/convolution2d", folder)
-    with closing(socket.create_server(("127.0.0.1", 0))) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     fleet.start_worker(TILEWRIGHT_KERNEL_FOLDERS=str(folder))
     fleet.wait_for_device()
     fleet.start_api(port, TILEWRIGHT_KERNEL_FOLDERS=str(folder))

@@ -7,6 +7,7 @@ from contextlib import closing
 
 import pytest
 from factories import Rows
+from waiting import PATIENCE_S
 
 from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.space import Configuration
@@ -25,8 +26,8 @@ SHAPES = [{"m": m, "n": n, "k": k} for m, n, k in ((16, 24, 32), (24, 16, 16), (
 ASKED = {"m": 20, "n": 28, "k": 20}
 
 
-def begun() -> FirstGuess:
-    return FirstGuess(GEMM, GEMM.problem(ASKED), "CPU-1", None)
+def begun(wait_s: float = PATIENCE_S) -> FirstGuess:
+    return FirstGuess(GEMM, GEMM.problem(ASKED), "CPU-1", None, wait_s)
 
 
 @pytest.mark.usefixtures("configured")
@@ -40,10 +41,8 @@ def test_what_is_found_is_the_one_start(monkeypatch, found):
 def test_a_late_guess_is_not_waited_for(monkeypatch, caplog):
     caplog.set_level("INFO")
     is_over = threading.Event()
-    monkeypatch.setattr(first_guess, "MOST_S", 0.05)
-    monkeypatch.setattr(first_guess, "guess", lambda *_: FOUND if is_over.wait(30) else None)
-    guessing = begun()
-    assert guessing.starts() == []
+    monkeypatch.setattr(first_guess, "guess", lambda *_: FOUND if is_over.wait(PATIENCE_S) else None)
+    assert begun(0.05).starts() == []
     assert "the search begins without" in caplog.text
     is_over.set()
 
@@ -64,9 +63,18 @@ def test_a_job_goes_on_without_a_guess_that_fails(monkeypatch, caplog):
 )
 def test_a_job_that_could_not_try_it_asks_for_none(monkeypatch, trials, done, is_made):
     monkeypatch.setattr(first_guess, "guess", lambda *_: FOUND)
+    monkeypatch.setattr(first_guess, "MOST_S", PATIENCE_S)
     job = TuningJob(budget_trials=trials, trials_done=done)
     made = FirstGuess.of(job, GEMM, GEMM.problem(ASKED), "CPU-1")
     assert ([] if made is None else made.starts()) == ([FOUND] if is_made else [])
+
+
+WITHOUT_HURRY = """
+import sys
+if "tilewright.service.worker.job_process" in sys.orig_argv:
+    from tilewright.service.worker import first_guess
+    first_guess.MOST_S = 60.0
+"""
 
 
 def tuned(fleet) -> None:
@@ -81,9 +89,10 @@ def tuned(fleet) -> None:
                 rows.trial(study, job, slower, 0.1 * place)
 
 
-def test_a_job_first_tries_the_default_and_then_what_was_predicted(fleet):
+def test_a_job_first_tries_the_default_and_then_what_was_predicted(fleet, tmp_path):
     tuned(fleet)
-    fleet.start_worker()
+    (tmp_path / "sitecustomize.py").write_text(WITHOUT_HURRY)
+    fleet.start_worker(PYTHONPATH=str(tmp_path))
     fleet.until(lambda: "Serving" in fleet.said())
     with fleet.session() as session:
         predicted = find_best(session, "gemm", None, ASKED)

@@ -15,6 +15,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from fleet import free_port
 from sqlalchemy import select
 from tls_proxy import certificate_of
 from waiting import PATIENCE_S, until
@@ -115,8 +116,7 @@ def test_a_message_arrives_signed_and_only_once(receiver, ended_job):
 def test_a_running_api_tells_of_the_job_that_a_worker_ended(receiver, fleet, private_allowed):
     with fleet.session() as session:
         webhooks.create_webhook(session, WebhookRequest(name="ci", url=f"http://127.0.0.1:{receiver.port}/"))
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
+    port = free_port()
     fleet.start_api(port)  # private_allowed is in its environment
     fleet.start_worker()
     fleet.wait_for_device()
@@ -315,7 +315,5 @@ def test_the_body_of_an_answer_is_never_read(monkeypatch):
 
 @pytest.mark.usefixtures("private_allowed")
 def test_nobody_there_is_a_reason():
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
-    assert "ConnectError" in send(f"http://127.0.0.1:{port}/").reason
+    assert "ConnectError" in send(f"http://127.0.0.1:{free_port()}/").reason
     assert send("http://no-such-host.invalid/").reason

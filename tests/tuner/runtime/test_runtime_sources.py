@@ -107,7 +107,7 @@ def test_a_bundle_goes_before_the_cache_and_the_service(tmp_path, answers):
 
 def test_without_a_bundle_the_cache_answers_and_then_the_service(answers):
     with serving(answer()) as (url, asked):
-        runtime = Runtime(url=url, key="secret", answers=answers)
+        runtime = Runtime(url=url, key="secret", answers=answers, service_limit_s=PATIENCE_S)
         assert (choose(runtime).origin, choose(runtime).match) == ("service", "predicted")
         later = choose(Runtime(url=url, answers=answers))
     assert (later.origin, later.match, later.configuration.values.TILE_WIDTH) == ("cache", "predicted", 16)
@@ -143,7 +143,7 @@ def test_with_a_bundle_nobody_waits_for_the_service_but_a_miss_is_reported(tmp_p
 def test_what_was_reported_is_answered_from_the_cache_next_time(tmp_path, answers):
     with serving(answer()) as (url, _):
         bundle = bundle_file(tmp_path / "b", result(problem=OTHER))
-        runtime = Runtime(bundle=bundle, url=url, report_misses=True, answers=answers)
+        runtime = Runtime(bundle=bundle, url=url, report_misses=True, answers=answers, service_limit_s=PATIENCE_S)
         with pytest.warns(UntunedWarning):
             assert choose(runtime).origin == "default"
         runtime._service._reports.join()
@@ -188,32 +188,32 @@ def test_a_service_that_is_silent_costs_the_limit_once_and_one_warning(answers):
 )
 def test_a_service_that_makes_no_sense_is_one_warning(answers, reply, status, words):
     with serving(reply, status) as (url, _), warned() as said:
-        assert choose(Runtime(url=url, key="secret", answers=answers)).origin == "default"
+        assert choose(Runtime(url=url, key="secret", answers=answers, service_limit_s=PATIENCE_S)).origin == "default"
     assert words in next(text for category, text in said if category is ServiceWarning)
 
 
 def test_a_redirect_does_not_carry_the_key_elsewhere(answers):
     with serving({}, 302) as (url, asked):
         with warned():
-            choose(Runtime(url=url, key="secret", answers=answers))
+            choose(Runtime(url=url, key="secret", answers=answers, service_limit_s=PATIENCE_S))
         assert [path.partition("?")[0] for path, _ in asked] == ["/v1/kernels/gemm/best"]
 
 
 def test_a_service_that_knows_nothing_is_no_fault(answers):
     with serving({"title": "not found"}, 404) as (url, _), warned() as said:
-        assert choose(Runtime(url=url, answers=answers)).origin == "default"
+        assert choose(Runtime(url=url, answers=answers, service_limit_s=PATIENCE_S)).origin == "default"
     assert {category for category, _ in said} == {UntunedWarning}
 
 
 def test_a_configuration_outside_the_space_is_never_taken(answers):
     for wrong in ({"TILE_WIDTH": 7}, {"TILE_WIDTH": 8, "MORE": 1}, {}, {"TILE_WIDTH": True}):
         with serving(answer(configuration=wrong)) as (url, _), warned():
-            assert choose(Runtime(url=url, answers=answers)).origin == "default"
+            assert choose(Runtime(url=url, answers=answers, service_limit_s=PATIENCE_S)).origin == "default"
 
 
 def test_the_services_default_is_warned_of_and_not_kept(answers):
     with serving(answer(match="default")) as (url, _), pytest.warns(UntunedWarning):
-        assert choose(Runtime(url=url, answers=answers)).origin == "service"
+        assert choose(Runtime(url=url, answers=answers, service_limit_s=PATIENCE_S)).origin == "service"
     assert answers.get(GEMM, PROBLEM, PLACE) is None
 
 

@@ -34,7 +34,7 @@ def two(fleet: Fleet) -> tuple[str, int]:
 
 def answers(url: str) -> bool:
     try:
-        return httpx.get(f"{url}/health").status_code == 200
+        return httpx.get(f"{url}/health", timeout=PATIENCE_S).status_code == 200
     except httpx.TransportError:
         return False
 
@@ -83,7 +83,7 @@ def test_a_killed_process_is_replaced_and_the_other_answers_meanwhile(two, fleet
     first, second = children_of(parent)
     os.kill(first, signal.SIGKILL)
     fleet.until(lambda: not is_running(first))
-    assert {httpx.get(f"{url}/health").status_code for _ in range(MANY)} == {200}
+    assert {httpx.get(f"{url}/health", timeout=PATIENCE_S).status_code for _ in range(MANY)} == {200}
     assert second in fleet.until(lambda: len(now := children_of(parent)) == 2 and now)
 
 

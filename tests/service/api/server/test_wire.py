@@ -121,9 +121,9 @@ def test_half_a_head_is_not_waited_for(connect, monkeypatch):
 
 
 def test_a_head_that_comes_byte_by_byte_has_no_more_time(connect, monkeypatch):
-    monkeypatch.setattr(wire, "HEAD_S", 0.5)
     connection = connect(GET + b"GET / HTTP/1.1\r\nX: ")
     assert connection.recv(1 << 16).startswith(b"HTTP/1.1 200")  # a kept connection, not a new one
+    monkeypatch.setattr(wire, "HEAD_S", 0.5)
     statuses: list[int] = []
     reading = threading.Thread(target=lambda: statuses.extend(answers(connection)))
     reading.start()
@@ -139,9 +139,9 @@ def test_a_head_that_comes_byte_by_byte_has_no_more_time(connect, monkeypatch):
 
 
 def test_a_body_that_nobody_reads_is_not_waited_for_either(connect, monkeypatch):
-    monkeypatch.setattr(wire, "HEAD_S", 0.3)
     connection = connect(b"POST /unread HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\n")
     assert connection.recv(1 << 16).startswith(b"HTTP/1.1 200")
+    monkeypatch.setattr(wire, "HEAD_S", 0.3)
     connection.sendall(b"x")
     assert answers(connection) == [408]
 

@@ -8,7 +8,7 @@ import pytest
 from contracts.device import DeviceContract, outcome_of
 from contracts.host_compiler import SANITIZING, checked, needs_line_numbers
 from contracts.row_sum import PROBLEM, ROW_SUM, configuration
-from waiting import PATIENCE_S
+from waiting import PATIENCE_S, until
 
 from tilewright.kernels.gemm.declaration import KERNEL as GEMM
 from tilewright.kernels.gemv.declaration import KERNEL as GEMV
@@ -21,6 +21,9 @@ from tilewright.tuner.devices.cpu.device import CpuDevice, slug_of
 from tilewright.tuner.errors import OutOfMemoryError, TrialFailure, TunerError
 from tilewright.tuner.outcome import Outcome
 
+HUNG_AFTER_S = 0.5
+"""Of a kernel without end; every other one has PATIENCE_S."""
+
 
 @pytest.fixture(scope="session")
 def cache(tmp_path_factory):
@@ -29,15 +32,7 @@ def cache(tmp_path_factory):
 
 @pytest.fixture
 def device(cache):
-    device = CpuDevice(cache=cache, run_timeout_s=1.0)
-    yield device
-    device.close()
-
-
-@pytest.fixture
-def patient(cache):
-    """For the library, which is a Python that has to start first."""
-    device = CpuDevice(cache=cache, run_timeout_s=60.0)
+    device = CpuDevice(cache=cache, run_timeout_s=PATIENCE_S)
     yield device
     device.close()
 
@@ -52,9 +47,12 @@ def bench(device):
 class TestCpuDevice(DeviceContract):
     @pytest.fixture
     def device(self, cache):
-        device = CpuDevice(cache=cache, run_timeout_s=self.run_timeout_s)
+        device = CpuDevice(cache=cache, run_timeout_s=PATIENCE_S)
         yield device
         device.close()
+
+    def hurry(self, bench):
+        bench.run_timeout_s = HUNG_AFTER_S
 
 
 @pytest.mark.parametrize(
@@ -70,10 +68,12 @@ class TestCpuDevice(DeviceContract):
         ("large_stack", Outcome.LAUNCH_FAILED, "stack overflow"),
         ("no_barrier", Outcome.WRONG_RESULT, "37 components"),
         ("unwritten", Outcome.WRONG_RESULT, "first at (36,): got nan, expected "),
-        ("endless", Outcome.TIMED_OUT, "killed after 1"),
+        ("endless", Outcome.TIMED_OUT, "killed after 0.5"),
     ],
 )
 def test_the_log_says_what_a_bug_did(bench, variant, outcome, words):
+    if outcome is Outcome.TIMED_OUT:
+        bench.run_timeout_s = HUNG_AFTER_S
     found, log = outcome_of(bench, configuration(variant))
     assert (found, words in log) == (outcome, True), log
 
@@ -138,9 +138,9 @@ def test_an_unread_inout_is_poisoned_and_a_read_one_is_not(device):
 
 @pytest.mark.parametrize("kernel", [GEMM, GEMV], ids=lambda kernel: kernel.name)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_the_library_takes_the_same_problem(patient, kernel, dtype):
+def test_the_library_takes_the_same_problem(device, kernel, dtype):
     problem = kernel.problem(dict.fromkeys(kernel.axes, 64), dtype)
-    bench = patient.bench(kernel, problem, seed=3)
+    bench = device.bench(kernel, problem, seed=3)
     library = bench.library()
     if library is None:
         pytest.skip("NumPy here does not carry OpenBLAS")
@@ -175,6 +175,7 @@ def test_a_sampling_process_that_dies_at_work_is_the_trial_s_failure(bench):
 
 def test_a_sampling_process_that_hangs_is_killed(bench):
     program = bench.compile(configuration("endless"))
+    bench.run_timeout_s = HUNG_AFTER_S
     with pytest.raises(TrialFailure) as caught:
         bench.sample(program, "warm", 1)
     assert caught.value.outcome is Outcome.TIMED_OUT
@@ -207,16 +208,21 @@ def test_a_slug_has_words_and_hyphens_only(name, slug):
 
 def test_times_repeat(bench):
     program = bench.compile(configuration("good"))
-    samples = bench.sample(program, "warm", 9)
-    assert np.percentile(samples, 75) < 2 * np.percentile(samples, 25)
+
+    def repeat():  # what else the machine does may disturb some of them
+        samples = bench.sample(program, "warm", 9)
+        return np.percentile(samples, 75) < 2 * np.percentile(samples, 25)
+
+    until(repeat)
 
 
 def test_a_hung_kernel_is_killed_on_time(bench):
     program = bench.compile(configuration("endless"))
+    bench.run_timeout_s = HUNG_AFTER_S
     started = time.monotonic()
     with pytest.raises(TrialFailure):
         bench.verify(program)
-    assert 0.9 < time.monotonic() - started < PATIENCE_S  # by itself it would never end
+    assert HUNG_AFTER_S <= time.monotonic() - started < PATIENCE_S  # by itself it would never end
 
 
 @pytest.mark.parametrize("accuracy", ["fp32", "fp32-fma", "tf32"])
@@ -233,9 +239,9 @@ def test_every_trial_is_held_against_the_next_kind_of_inputs(device, accuracy):
 
 
 @pytest.mark.parametrize("activation", ["none", "relu", "sigmoid", "tanh"])
-def test_the_library_of_a_layer_is_its_product_and_the_rest_by_numpy(patient, activation):
+def test_the_library_of_a_layer_is_its_product_and_the_rest_by_numpy(device, activation):
     problem = LINEAR.problem({"m": 32, "n": 48, "k": 16}, "float32", {"activation": activation})
-    bench = patient.bench(LINEAR, problem, seed=3)
+    bench = device.bench(LINEAR, problem, seed=3)
     library = bench.library()
     if library is None:
         pytest.skip("NumPy here does not carry OpenBLAS")

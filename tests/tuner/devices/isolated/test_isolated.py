@@ -12,7 +12,7 @@ from functools import partial
 import processes
 import pytest
 from misbehaving_device import Absent, Opener, make_kernel
-from waiting import until
+from waiting import PATIENCE_S, until
 
 from tilewright.kernels.space import Configuration
 from tilewright.tuner.compile.pool import CompilePool
@@ -24,7 +24,8 @@ from tilewright.tuner.outcome import Outcome, Verification
 
 KERNEL = make_kernel()
 PROBLEM = KERNEL.problem({"n": 8})
-QUICK = Deadlines(verify=2.0)
+PATIENT = Deadlines(verify=PATIENCE_S)
+HURRIED = Deadlines(verify=1.0)  # for what hangs, and for nothing else
 
 
 def configuration(behaviour):
@@ -33,7 +34,7 @@ def configuration(behaviour):
 
 @pytest.fixture
 def device(tmp_path):
-    device = IsolatedDevice(Opener(tmp_path), finder=make_kernel, deadlines=QUICK)
+    device = IsolatedDevice(Opener(tmp_path), finder=make_kernel, deadlines=PATIENT)
     yield device
     device.close()
 
@@ -82,7 +83,7 @@ def test_a_failure_that_breaks_nothing_keeps_the_child(device, bench):
 @pytest.mark.parametrize(
     ("behaviour", "outcome", "log"),
     [
-        ("hang", Outcome.TIMED_OUT, "verify took longer than 2 s"),
+        ("hang", Outcome.TIMED_OUT, "verify took longer than 1 s"),
         ("crash", Outcome.LAUNCH_FAILED, "died in verify (SIGSEGV)"),
         ("sticky", Outcome.LAUNCH_FAILED, "illegal address"),
     ],
@@ -90,6 +91,8 @@ def test_a_failure_that_breaks_nothing_keeps_the_child(device, bench):
 def test_a_lost_child_is_the_trials_outcome_and_the_next_call_finds_a_new_one(device, bench, behaviour, outcome, log):
     well, bad = bench.compile(configuration("well")), bench.compile(configuration(behaviour))
     before = device.child_pid
+    if behaviour == "hang":
+        device._deadlines = HURRIED
     with pytest.raises(TrialFailure) as failure:
         bench.verify(bad)
     assert failure.value.outcome is outcome
@@ -101,13 +104,14 @@ def test_a_lost_child_is_the_trials_outcome_and_the_next_call_finds_a_new_one(de
     assert device.child_pid != before
 
 
-def test_the_log_says_that_a_hanging_child_was_killed_and_in_which_call(bench, caplog):
+def test_the_log_says_that_a_hanging_child_was_killed_and_in_which_call(device, bench, caplog):
+    device._deadlines = HURRIED
     with pytest.raises(TrialFailure):
         bench.verify(bench.compile(configuration("hang")))
     [said] = [
         record.getMessage() for record in caplog.records if record.name == "tilewright.tuner.devices.isolated.process"
     ]
-    assert said == "verify took longer than 2 s: the device's process is killed."
+    assert said == "verify took longer than 1 s: the device's process is killed."
 
 
 def test_a_crash_outside_a_launch_is_a_lost_device(bench):
@@ -179,7 +183,7 @@ def test_many_bad_configurations_in_a_row_do_not_lose_the_device(bench):
 
 
 def test_a_device_that_does_not_come_back_is_lost(tmp_path):
-    device = IsolatedDevice(Opener(tmp_path, refuses_after=1), finder=make_kernel, deadlines=QUICK)
+    device = IsolatedDevice(Opener(tmp_path, refuses_after=1), finder=make_kernel, deadlines=PATIENT)
     bench = device.bench(KERNEL, PROBLEM, seed=7)
     with pytest.raises(TrialFailure):
         bench.verify(bench.compile(configuration("crash")))
@@ -262,7 +266,7 @@ def copy_source(tmp_path):
 
 def test_with_a_pool_the_parent_compiles_and_a_lost_child_costs_no_compiling(tmp_path, copy_source):
     kernel = make_kernel(folder=copy_source)
-    device = IsolatedDevice(Opener(tmp_path, kind="cuda"), finder=make_kernel, deadlines=QUICK, pool=CompilePool(1))
+    device = IsolatedDevice(Opener(tmp_path, kind="cuda"), finder=make_kernel, deadlines=PATIENT, pool=CompilePool(1))
     bench = device.bench(kernel, PROBLEM, seed=1)
     assert isinstance(bench, PrecompilingBench)
     assert bench.compiles_ahead
@@ -293,7 +297,7 @@ def test_a_whole_trial_is_one_call_and_leaves_nothing_behind(tmp_path, device, b
 @pytest.mark.parametrize(
     ("behaviour", "outcome", "log"),
     [
-        ("hang", Outcome.TIMED_OUT, "verify took longer than 2 s"),
+        ("hang", Outcome.TIMED_OUT, "verify took longer than 1 s"),
         ("crash", Outcome.LAUNCH_FAILED, "died in verify (SIGSEGV)"),
         ("sticky", Outcome.LAUNCH_FAILED, "illegal address"),
         ("crash_in_compile", Outcome.DEVICE_LOST, "died in compile"),
@@ -301,11 +305,15 @@ def test_a_whole_trial_is_one_call_and_leaves_nothing_behind(tmp_path, device, b
         ("wrong", Outcome.WRONG_RESULT, "3 components"),
     ],
 )
-def test_a_failed_trial_is_a_value_and_the_next_one_is_measured(bench, behaviour, outcome, log):
-    for _ in range(3):  # as often as it likes: every new child that takes the bench shows that the device is there
+def test_a_failed_trial_is_a_value_and_the_next_one_is_measured(device, bench, behaviour, outcome, log):
+    if behaviour == "hang":
+        device._deadlines = HURRIED
+    # As often as it likes: every new child that takes the bench shows that the device is there.
+    for _ in range(3 if behaviour == "crash_in_compile" else 1):
         evaluation = bench.evaluate(configuration(behaviour), "warm")
         assert evaluation.outcome is outcome
         assert log in evaluation.log
+    device._deadlines = PATIENT
     assert bench.evaluate(configuration("well"), "warm").time_ms == 7.5
 
 
@@ -316,7 +324,7 @@ def test_a_trial_of_nobodys_making_brings_its_traceback(bench, capfd):
 
 def test_compiled_configurations_are_told_from_those_under_way(tmp_path, copy_source):
     kernel = make_kernel(folder=copy_source)
-    device = IsolatedDevice(Opener(tmp_path, kind="cuda"), finder=make_kernel, deadlines=QUICK, pool=CompilePool(1))
+    device = IsolatedDevice(Opener(tmp_path, kind="cuda"), finder=make_kernel, deadlines=PATIENT, pool=CompilePool(1))
     bench = device.bench(kernel, PROBLEM, seed=1)
     assert bench.compilers == 1
     device.pool.places_elsewhere = 4
