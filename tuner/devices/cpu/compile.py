@@ -54,7 +54,9 @@ class HostCompiler:
         # Nothing of the C++ library is used: it need not be loaded at every start, and ziglang need not build it.
         # A large frame is touched page by page, so that its overflow meets the guard and not another thread's stack.
         common += ["-fstack-clash-protection", "-fno-exceptions", "-fno-rtti", "-fno-threadsafe-statics"]
-        common.append("-Wl,--as-needed" if self.name == "g++" else "-nostdlib++")
+        # Unique symbols are one for the whole process: static arrays of templates, which are of other sizes in another
+        # configuration's library.
+        common += ["-Wl,--as-needed", "-fno-gnu-unique"] if self.name == "g++" else ["-nostdlib++"]
         if self.name == "ziglang":
             common.append("-fno-sanitize=undefined")  # on by default there
         return [*common, *MODES[mode]]

@@ -25,13 +25,30 @@ extern "C" __global__ void row_sum(unsigned waiting_from, unsigned long long* ou
 """
 
 
+SHARED = """
+template <typename T>
+__device__ T* shared() {
+  __shared__ T array[THREADS];
+  return array;
+}
+extern "C" __global__ void row_sum(unsigned, unsigned long long* out) {
+  *out = reinterpret_cast<unsigned long long>(shared<float>());
+}
+"""
+
+
+def loaded(source, folder, threads=32):
+    """What launches that source of row_sum, compiled for so many threads a block, in this process."""
+    (folder / "good.cu").write_text(source)
+    builder = HostBuilder(find_compiler(), folder / "cache")
+    path, _ = builder.program(replace(ROW_SUM, folder=folder), PROBLEM, configuration("good", threads), LIBRARY)
+    return ctypes.CDLL(str(path)).host_library_launch
+
+
 @pytest.fixture
 def frames(tmp_path):
     """A function: the address of a local variable of each thread, by block and thread, which wait from a thread on."""
-    (tmp_path / "good.cu").write_text(FRAMES)
-    builder = HostBuilder(find_compiler(), tmp_path / "cache")
-    path, _ = builder.program(replace(ROW_SUM, folder=tmp_path), PROBLEM, configuration("good"), LIBRARY)
-    launch = ctypes.CDLL(str(path)).host_library_launch
+    launch = loaded(FRAMES, tmp_path)
 
     def run(waiting_from):
         out = np.zeros((3, 96), np.uint64)
@@ -48,6 +65,18 @@ def test_only_threads_that_wait_have_a_stack_of_their_own_which_the_next_block_t
     assert [len(np.unique(block[:64])) for block in found] == [1] * 3
     assert [len(np.unique(block[64:])) for block in found] == [32] * 3
     assert len(np.unique(found)) == 32
+
+
+def test_configurations_in_one_process_do_not_share_their_shared_memory(tmp_path):
+    """A linker may hold arrays of templates for one and the same, whose lengths differ."""
+    places = set()
+    for threads in (32, 1024):
+        out = ctypes.c_ulonglong()
+        cells = ctypes.c_uint(), ctypes.c_void_p(ctypes.addressof(out))
+        launch = loaded(SHARED, tmp_path, threads)
+        launch((ctypes.c_uint * 6)(1, 1, 1, 1, 1, 1), (ctypes.c_void_p * 2)(*map(ctypes.addressof, cells)))
+        places.add(out.value)
+    assert len(places) == 2
 
 
 @SANITIZING
