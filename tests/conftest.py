@@ -54,6 +54,12 @@ def pytest_configure(config: pytest.Config) -> None:
         config.stash[_owned] = Path(os.environ[HOME_VARIABLE])
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    # One after the other, so that one browser serves them: it takes a second of CPU time to start.
+    items.sort(key=lambda item: item.get_closest_marker("browser") is None)
+
+
 def pytest_collection_finish() -> None:
     # Thousands of tests stay until the end: no collection of garbage during the tests needs to walk over them.
     gc.collect()

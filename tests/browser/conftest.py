@@ -5,9 +5,10 @@ import shutil
 import socket
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import pytest
 import real_rows
@@ -26,22 +27,38 @@ FLAGS = (
 SANDBOX = () if os.geteuid() else ("--no-sandbox",)  # root has none
 
 
-@pytest.fixture(scope="module")
-def chromium() -> Iterator:
-    """A browser, or a skipped test where none is installed.
+_browser = pytest.StashKey[tuple[ExitStack, Any]]()
 
-    Not kept for the session: Playwright's event loop runs as long as it does, and other tests start their own.
-    """
+
+@pytest.fixture
+def chromium(request: pytest.FixtureRequest) -> Any:
+    """A browser, that of the test before where that had one; a skipped test where none is installed."""
+    stash = request.config.stash
+    if _browser not in stash:
+        stash[_browser] = _started()
+    return stash[_browser][1]
+
+
+def _started() -> tuple[ExitStack, Any]:
     playwright = pytest.importorskip("playwright.sync_api")
     executable = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
     if executable is None:
         if os.environ.get("TILEWRIGHT_BROWSER_REQUIRED"):
             pytest.fail("TILEWRIGHT_BROWSER_REQUIRED is set and there is no Chromium")
         pytest.skip("no Chromium: install it, or name it in CHROMIUM")
-    with playwright.sync_playwright() as running:
+    with ExitStack() as opened:
+        running = opened.enter_context(playwright.sync_playwright())
         browser = running.chromium.launch(executable_path=executable, args=[*FLAGS, *SANDBOX])
-        yield browser
-        browser.close()
+        opened.callback(browser.close)
+        return opened.pop_all(), browser
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """Not kept for other tests: Playwright's event loop runs as long as it does, and they start their own."""
+    if _browser in item.config.stash and (nextitem is None or nextitem.get_closest_marker("browser") is None):
+        item.config.stash[_browser][0].close()
+        del item.config.stash[_browser]
 
 
 @contextmanager
