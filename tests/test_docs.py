@@ -170,7 +170,7 @@ def test_the_smallest_kernel_takes_fifteen_lines_and_is_right(example):
     folder = example.parent / "vector_add"
     declaration = (folder / "declaration.py").read_text()
     assert len([line for line in declaration.splitlines() if line.strip()]) <= 15
-    kernel, device = Catalogue.load([folder]).get("vector_add"), CpuDevice(cache=example.parent / "cache")
+    kernel, device = Catalogue.load([folder]).get("vector_add"), CpuDevice()
     assert (kernel.axes, kernel.folder) == (("n",), folder)
     bench = device.bench(kernel, kernel.problem({"n": 333}), seed=1)
     try:
@@ -186,7 +186,6 @@ def test_the_smallest_kernel_takes_fifteen_lines_and_is_right(example):
 def test_the_example_kernel_is_right_in_every_configuration(example, monkeypatch, capsys):
     """The page's own loop, on the CPU device."""
     monkeypatch.chdir(example.parent)
-    monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", str(example.parent / "cache"))
     (trial,) = (block for block in blocks(page("adding-a-kernel.md"), "python") if "CpuDevice()" in block)
     exec(compile(ast.parse(trial), "adding-a-kernel.md", "exec"), {})  # noqa: S102 - the documentation's own code
     lines = capsys.readouterr().out.splitlines()
@@ -199,7 +198,7 @@ def test_a_mistake_in_the_example_is_found(example):
     source = example / "axpy.cu"
     source.write_text(source.read_text().replace("a * x[i] + y[i]", "a * x[i]"))
     kernel = Catalogue.load([example]).get("axpy")
-    device = CpuDevice(cache=example.parent / "cache")
+    device = CpuDevice()
     bench = device.bench(kernel, kernel.problem({"n": 300}), seed=1)
     try:
         default = kernel.default_configuration(kernel.space(kernel.problem({"n": 300}), device.model.limits))

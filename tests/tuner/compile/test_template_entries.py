@@ -52,8 +52,8 @@ def kernel(tmp_path):
     )
 
 
-def test_the_cpu_device_runs_the_instance_of_the_configuration(kernel, tmp_path):
-    device = CpuDevice(cache=tmp_path / "cache")
+def test_the_cpu_device_runs_the_instance_of_the_configuration(kernel):
+    device = CpuDevice()
     bench = device.bench(kernel, kernel.problem({"n": 301}), seed=1)
     try:
         for configuration in kernel.space(bench.problem, device.model.limits).feasible:

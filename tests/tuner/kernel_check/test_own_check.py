@@ -43,8 +43,8 @@ def folder(tmp_path):
 
 
 @pytest.fixture
-def device(tmp_path):
-    device = CpuDevice(cache=tmp_path / "cache")
+def device():
+    device = CpuDevice()
     yield device
     device.close()
 

@@ -16,8 +16,8 @@ PNPOLY = own_kernel(Path(__file__).parents[3] / "examples/pnpoly")
 PROBLEM = PNPOLY.problem({"n": 301, "v": 17})
 
 
-def test_both_ways_to_the_vertices_are_right_and_the_trial_says_who_judged(tmp_path):
-    device = CpuDevice(cache=tmp_path)
+def test_both_ways_to_the_vertices_are_right_and_the_trial_says_who_judged():
+    device = CpuDevice()
     bench = device.bench(PNPOLY, PROBLEM, seed=1)
     try:
         for in_shared in (0, 1):

@@ -51,9 +51,9 @@ def test_the_examples_load_without_triton_and_are_named(name):
     assert f"`examples/{name}`" in PAGE
 
 
-def test_the_pages_kernel_is_right(folder, tmp_path):
+def test_the_pages_kernel_is_right(folder):
     pytest.importorskip("triton")
-    kernel, device = loaded(folder), CpuDevice(cache=tmp_path / "cache")
+    kernel, device = loaded(folder), CpuDevice()
     bench = device.bench(kernel, kernel.problem({"n": 333}), seed=1)
     try:
         assert bench.verify(bench.compile(Configuration.of("blocks", {"BLOCK": 64, "num_warps": 1}))).is_right
@@ -84,10 +84,10 @@ def test_the_pages_kernel_is_right(folder, tmp_path):
         ),
     ],
 )
-def test_the_examples_are_right(tmp_path_factory, name, shape, values):
+def test_the_examples_are_right(name, shape, values):
     """On each kind of inputs, by both ways through a row."""
     pytest.importorskip("triton")
-    kernel, device = loaded(ROOT / "examples" / name), CpuDevice(cache=tmp_path_factory.mktemp("cache"))
+    kernel, device = loaded(ROOT / "examples" / name), CpuDevice()
     bench = device.bench(kernel, kernel.problem(shape), seed=1)
     try:
         program = bench.compile(Configuration.of(kernel.variants[0].name, values))

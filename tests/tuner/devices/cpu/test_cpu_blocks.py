@@ -23,10 +23,10 @@ extern "C" __global__ void row_sum(const REAL* x, REAL* y) { y[blockIdx.x] = get
 
 
 @pytest.fixture
-def device(tmp_path, monkeypatch):
+def device(monkeypatch):
     monkeypatch.setattr(cpu_bench, "_WORK_OF_A_PROCESS", 1)
     monkeypatch.setattr(cpu_bench.os, "sched_getaffinity", lambda _pid: set(range(5)))
-    device = CpuDevice(cache=tmp_path / "cache", run_timeout_s=60.0)
+    device = CpuDevice(run_timeout_s=60.0)
     yield device
     device.close()
 

@@ -67,7 +67,7 @@ def test_a_launch_finds_what_those_before_it_wrote_also_with_several_processes(t
     flag = f"#define WORKSPACE {KEEPS[n]}\n"
     # Without a workspace there is no parameter for it either.
     text = flag + (SOURCE if KEEPS[n] else SOURCE.replace(", unsigned char* workspace", "").replace("workspace)", "z)"))
-    kernel, device = kernel_in(tmp_path, text), CpuDevice(cache=tmp_path / "cache")
+    kernel, device = kernel_in(tmp_path, text), CpuDevice()
     problem, configuration = kernel.problem({"n": n}), Configuration.of("plain", {})
     bench = device.bench(kernel, problem, seed=1)
     try:
@@ -79,7 +79,6 @@ def test_a_launch_finds_what_those_before_it_wrote_also_with_several_processes(t
         device.close()
     x = np.arange(n, dtype=np.float32)
     y, z = np.zeros_like(x), np.zeros_like(x)
-    monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", str(tmp_path / "cache"))
     function = HostFunction(kernel, problem, Choice(configuration, "pinned"))
     function.launch(tuple(array.ctypes.data for array in (x, y, z)), (), 0, None)
     expected = reference(problem, {"x": x}, {})
@@ -90,7 +89,7 @@ def test_a_launch_finds_what_those_before_it_wrote_also_with_several_processes(t
 def test_launches_with_other_parameters_are_refused(tmp_path):
     text = "#define WORKSPACE 0\n" + SOURCE.replace(", unsigned char* workspace", "").replace("workspace)", "z)")
     kernel = kernel_in(tmp_path, text.replace("reverse(const REAL* x", "reverse(int n, const REAL* x"))
-    device = CpuDevice(cache=tmp_path / "cache")
+    device = CpuDevice()
     bench = device.bench(kernel, kernel.problem({"n": 320}), seed=1)
     try:
         with pytest.raises(TunerError, match="the launches of a variant must have the same parameters"):

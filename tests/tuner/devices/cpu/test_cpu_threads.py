@@ -11,7 +11,7 @@ from contracts.device import outcome_of
 from contracts.host_compiler import SANITIZING, checked
 from contracts.row_sum import PROBLEM, ROW_SUM, configuration
 
-from tilewright.tuner.devices.cpu.build import LIBRARY, HostBuilder
+from tilewright.tuner.devices.cpu.build import LIBRARY, HostBuilder, default_cache
 from tilewright.tuner.devices.cpu.compile import find_compiler
 from tilewright.tuner.devices.cpu.device import CpuDevice
 from tilewright.tuner.outcome import Outcome
@@ -40,7 +40,7 @@ extern "C" __global__ void row_sum(unsigned, unsigned long long* out) {
 def loaded(source, folder, threads=32):
     """What launches that source of row_sum, compiled for so many threads a block, in this process."""
     (folder / "good.cu").write_text(source)
-    builder = HostBuilder(find_compiler(), folder / "cache")
+    builder = HostBuilder(find_compiler(), default_cache())
     path, _ = builder.program(replace(ROW_SUM, folder=folder), PROBLEM, configuration("good", threads), LIBRARY)
     return ctypes.CDLL(str(path)).host_library_launch
 
@@ -81,8 +81,8 @@ def test_configurations_in_one_process_do_not_share_their_shared_memory(tmp_path
 
 @SANITIZING
 @pytest.mark.parametrize("mode", ["fast", "address", "thread"])
-def test_threads_that_return_before_a_barrier_keep_none_of_the_others_waiting(tmp_path, mode):
-    device = CpuDevice(cache=tmp_path)
+def test_threads_that_return_before_a_barrier_keep_none_of_the_others_waiting(mode):
+    device = CpuDevice()
     bench = device.bench(ROW_SUM, PROBLEM, seed=7)
     if mode == "fast":
         assert outcome_of(bench, configuration("early_return")) == (Outcome.MEASURED, "")
