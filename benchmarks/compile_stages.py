@@ -2,11 +2,13 @@
 
     python benchmarks/compile_stages.py --out before.json
     python benchmarks/compile_stages.py --against before.json
+    python benchmarks/compile_stages.py --every gemm linear … --kept --configurations 6 --rounds 1 --out FILE
 
 Configurations are drawn uniformly from the whole space and compiled one after the other in this process, as a pool's
 worker does it: the CPU time of each is the least of some rounds. The stages' shares are NVRTC's own (`--time`, wall
 time). With `--against`, the cubins of an earlier run are compared bit by bit: who makes the sources cheaper to compile
-sees at once whether the machine code is still the same.
+sees at once whether the machine code is still the same. With `--every`, a row for each variant of these kernels, for an
+H200 and an A100; with `--kept` also which part of the machine code stays when a parameter changes, or an axis doubles.
 """
 
 from __future__ import annotations
@@ -15,14 +17,16 @@ import argparse
 import csv
 import hashlib
 import json
+import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from documents.file import now, problem_of, write
+from stages.every_variant import H200, problems, rows
 
 from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.kernel import Kernel
@@ -32,16 +36,18 @@ from tilewright.tuner.compile import nvrtc
 from tilewright.tuner.compile.compilation import NVRTC_OPTIONS, Compilation
 from tilewright.tuner.compile.compiler import compile_nvrtc
 from tilewright.tuner.compile.pool import keep_freed_memory
+from tilewright.tuner.devices.cpu.device import cpu_name
 
-H200 = Limits((9, 0), 132, 140 << 30, max_shared_bytes=227 << 10, shared_bytes_per_multiprocessor=228 << 10)
 STAGES = {"CUDA C++ Frontend": "front_end", "NVVM Optimizer": "optimizer", "PTX Translation": "ptxas"}
 EMPTY = 'extern "C" __global__ void gemm() {}'
 Row = dict[str, Any]
 
 
-def drawn(kernel: Kernel, problem: Problem, variant: str, count: int, seed: int) -> list[Configuration]:
-    """Distinct configurations, uniform over the variant's whole space on an H200."""
-    space = kernel.space(problem, H200, [variant])
+def drawn(
+    kernel: Kernel, problem: Problem, variant: str, count: int, seed: int, limits: Limits = H200
+) -> list[Configuration]:
+    """Distinct configurations, uniform over the variant's whole space."""
+    space = kernel.space(problem, limits, [variant])
     places = np.random.default_rng(seed).choice(len(space), min(count, len(space)), replace=False)
     return [space.feasible[int(place)] for place in places]
 
@@ -91,6 +97,23 @@ def measured(works: Sequence[Compilation], rounds: int) -> Row:
     }
 
 
+def measure_every_variant(arguments: argparse.Namespace, shape: Mapping[str, int], document: Row) -> None:
+    """A row for every variant, written as they come."""
+
+    def draw(kernel: Kernel, problem: Problem, variant: str, limits: Limits) -> list[Configuration]:
+        return drawn(kernel, problem, variant, arguments.configurations, arguments.seed, limits)
+
+    def costs(works: Sequence[Compilation]) -> Row:
+        return {name: value for name, value in measured(works, arguments.rounds).items() if name != "cubins"}
+
+    document["rows"] = []
+    for row in rows(problems(arguments.every, shape), draw, costs, with_kept=arguments.kept):
+        document["rows"].append(row)
+        print(json.dumps(row), flush=True)
+        if arguments.out:
+            write(arguments.out, document)
+
+
 def main() -> None:
     """Measures, prints a row and compares."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -100,16 +123,22 @@ def main() -> None:
     parser.add_argument("--variant", default="register")
     parser.add_argument("--arch", default="sm_90")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--every", nargs="+", default=(), metavar="KERNEL", help="every variant of these instead")
+    parser.add_argument("--kept", action="store_true", help="with --every: what of the machine code stays")
     parser.add_argument("--against", type=Path, help="an earlier run's file, of the same configurations")
     parser.add_argument("--out", type=Path)
     arguments = parser.parse_args()
     kernel = catalogue().get("gemm")
     problem = problem_of(kernel, arguments.shape)
-    chosen = drawn(kernel, problem, arguments.variant, arguments.configurations, arguments.seed)
-    works = [Compilation.of(kernel, problem, configuration, arguments.arch, "nvrtc") for configuration in chosen]
     keep_freed_memory()
     nvrtc.compile_cubin(EMPTY, [f"--gpu-architecture={arguments.arch}"])  # what is loaded once
     document = {"written_at": now(), "nvrtc": nvrtc.version()}
+    if arguments.every:
+        document |= {"device": cpu_name(), "command": "python benchmarks/compile_stages.py " + " ".join(sys.argv[1:])}
+        measure_every_variant(arguments, problem.shape, document)
+        return
+    chosen = drawn(kernel, problem, arguments.variant, arguments.configurations, arguments.seed)
+    works = [Compilation.of(kernel, problem, configuration, arguments.arch, "nvrtc") for configuration in chosen]
     document |= {name: str(getattr(arguments, name)) for name in ("shape", "variant", "arch", "seed")}
     row = document | measured(works, arguments.rounds)
     print(json.dumps({name: value for name, value in row.items() if name != "cubins"}))

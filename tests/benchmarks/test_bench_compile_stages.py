@@ -5,6 +5,8 @@ import sys
 
 import pytest
 
+from tilewright.kernels.catalogue import catalogue
+
 
 @pytest.fixture(scope="module")
 def stages(benchmark_module):
@@ -29,3 +31,24 @@ def test_the_stages_make_up_the_whole_and_other_machine_code_is_noticed(stages, 
     document["cubins"][1] = "another"
     before.write_text(json.dumps(document))
     assert told(stages, monkeypatch, capsys, "--against", before)[1].startswith("1 of 2 cubins are the same")
+
+
+def test_a_softmax_has_the_same_machine_code_for_more_rows_and_another_for_longer_ones(benchmark_module):
+    every_variant = benchmark_module("stages.every_variant")
+    kernel = catalogue().get("softmax")
+    problem = kernel.problem({"m": 4096, "n": 1000})
+
+    def default_of(kernel, problem, variant, limits):
+        return kernel.space(problem, limits, [variant]).defaults()
+
+    rows = every_variant.rows(iter([(kernel, problem)]), default_of, lambda _works: {}, with_kept=True)
+    by_variant = {(row["variant"], row["arch"]): row for row in rows}
+    assert by_variant.keys() == {(v.name, arch) for v in kernel.variants for arch in ("sm_90", "sm_80")}
+    kept = by_variant["online", "sm_90"]["kept"]
+    assert (kept["m"], kept["n"], kept["BLOCK"]) == (1, 0, 0)
+
+
+def test_of_several_functions_those_that_are_the_same_count_by_their_bytes(benchmark_module):
+    part_kept = benchmark_module("stages.machine_code").part_kept
+    small, large = {"gemm": (10, "a"), "gemm_pack": (30, "b")}, {"gemm": (20, "c"), "gemm_pack": (30, "b")}
+    assert part_kept(small, large) == 0.75
