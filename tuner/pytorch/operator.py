@@ -60,7 +60,7 @@ class Operator:
 
         It has, where gradients are recorded, dtypes are chosen by autocast, or somebody traces or watches.
         """
-        if torch.compiler.is_compiling() or _is_watched():
+        if is_watched():
             return self.op(*arguments)
         records = torch.is_grad_enabled()
         for one in arguments:  # a call of `all` takes as long as the rest of this
@@ -101,11 +101,12 @@ PLAIN = frozenset({Tensor, torch.nn.Parameter})
 """The classes of tensors that have data of their own, and nothing that wants to hear of operators."""
 
 
-def _is_watched() -> bool:
-    """Whether a mode, a transformation, a tracer or autocast would see the call."""
+def is_watched() -> bool:
+    """Whether a compiler, a mode, a transformation, a tracer or autocast would see the call."""
     c = torch._C  # noqa: SLF001 - no public names ask these
     return bool(
-        c._len_torch_dispatch_stack()  # noqa: SLF001
+        torch.compiler.is_compiling()
+        or c._len_torch_dispatch_stack()  # noqa: SLF001
         or c._is_any_autocast_enabled()  # noqa: SLF001
         or c._functorch.peek_interpreter_stack() is not None  # noqa: SLF001
         or c._get_tracing_state() is not None  # noqa: SLF001

@@ -81,6 +81,11 @@ def look_again() -> None:
     _PROCESS.era += 1
 
 
+def era() -> int:
+    """A number that changes with `look_again` and `use`."""
+    return _PROCESS.era
+
+
 def runtime() -> Runtime:
     """The runtime in use; raises TunerError where the environment's settings are wrong."""
     from tilewright.tuner.runtime.runtime import default_runtime  # noqa: PLC0415 - see above
@@ -109,18 +114,30 @@ class Found(NamedTuple):
 
 
 class _Output(NamedTuple):
-    """A tensor to be filled in: a new one like this, or the argument at the place `written`."""
+    """A tensor to be filled in: a new one like this, or the argument at the place `written`.
+
+    `row_major`: one element in that shape, of which a new tensor is made sooner than of a shape and a device.
+    """
 
     shape: torch.Size
     strides: tuple[int, ...]
     dtype: torch.dtype
     device: torch.device
     written: int | None
+    row_major: Tensor | None
+
+    @classmethod
+    def of(cls, tensor: Tensor, written: int | None) -> _Output:
+        """That of a tensor."""
+        row_major = tensor.new_empty(1).expand(tensor.shape) if tensor.is_contiguous() else None
+        return cls(tensor.shape, tensor.stride(), tensor.dtype, tensor.device, written, row_major)
 
     def tensor(self, arguments: Sequence[Any]) -> Tensor:
         """The tensor to fill; what does not go together was refused when the first of its kind came."""
         if self.written is not None:
             return arguments[self.written]
+        if self.row_major is not None:
+            return torch.empty_like(self.row_major, memory_format=torch.contiguous_format)
         return torch.empty_strided(self.shape, self.strides, dtype=self.dtype, device=self.device)
 
 
@@ -134,54 +151,45 @@ class _Ready:
     def __init__(self, launcher: Launcher, outputs: Sequence[_Output], pose: Callable[..., Posed]) -> None:
         self._launcher, self._outputs, self._pose = launcher, outputs, pose
         self._bound: BoundLaunch | None = None
-        self._sources: tuple[int | Tensor, ...] = ()
+        self._places: tuple[int, ...] = ()
+        self._kept: tuple[Tensor, ...] = ()
         self._ordinal = outputs[0].device.index if outputs[0].device.type == "cuda" else None
 
     def __call__(self, arguments: Sequence[Any]) -> Any:
         """The output, or the tuple of them; raises TunerError before anything has run."""
-        outputs = tuple([one.tensor(arguments) for one in self._outputs])
-        output = outputs if len(outputs) > 1 else outputs[0]
+        outputs = [one.tensor(arguments) for one in self._outputs]
+        output = outputs[0] if len(outputs) == 1 else tuple(outputs)
         if self._bound is None or (self._ordinal is not None and torch.cuda.current_device() != self._ordinal):
             with on_device_of(outputs[0]):
                 self._launch(output, outputs, arguments)
             return output
-        held = (*arguments, *outputs)
-        sources = self._sources
-        self._bound(
-            tuple([(held[one] if one.__class__ is int else one).data_ptr() for one in sources]),  # type: ignore[union-attr]
-            outputs[0],
-        )
+        held = (*arguments, *outputs, *self._kept)
+        self._bound(tuple([held[place].data_ptr() for place in self._places]), outputs[0])
         return output
 
     def _launch(self, output: Any, outputs: Sequence[Tensor], arguments: Sequence[Any]) -> None:
         posed = self._pose(output, *arguments)
         if self._bound is None:
-            self._sources = _sources(posed, arguments, outputs)
-            if self._sources:
+            self._kept = tuple([posed.arrays[place] for place in sorted(posed.kept)])
+            self._places = _places(posed, arguments, [*outputs, *self._kept])
+            if self._places:
                 is_fresh = all(one.written is None for one in self._outputs)
                 self._bound = self._launcher.bind(*posed.arrays, is_fresh=is_fresh, **posed.numbers)
         self._launcher(*posed.arrays, **posed.numbers)
 
 
-def _sources(posed: Posed, arguments: Sequence[Any], outputs: Sequence[Tensor]) -> tuple[int | Tensor, ...]:
-    """Where each array starts: a place among arguments and outputs, or a kept tensor; empty where one is a copy.
+def _places(posed: Posed, arguments: Sequence[Any], rest: Sequence[Tensor]) -> tuple[int, ...]:
+    """Where each array starts among arguments, then outputs and kept ones; empty where one is a copy.
 
     Whether a reshaped tensor is a view of another is decided by strides, so that it holds for all calls alike. Where
     two arguments start at one address nothing tells which is meant, and another call's may not: empty too.
     """
+    held = (*arguments, *rest)
     tensors = [place for place, one in enumerate(arguments) if isinstance(one, Tensor)]
-    tensors += [len(arguments) + place for place, one in enumerate(outputs) if _place(arguments, one) is None]
-    held = (*arguments, *outputs)
+    tensors += [len(arguments) + place for place, one in enumerate(rest) if _place(arguments, one) is None]
     starts = {held[place].data_ptr(): place for place in tensors}
-    found: list[int | Tensor] = []
-    for place, array in enumerate(posed.arrays):
-        if place in posed.kept:
-            found.append(array)
-        elif array.data_ptr() in starts:
-            found.append(starts[array.data_ptr()])
-        else:
-            return ()
-    return tuple(found) if len(starts) == len(tensors) else ()
+    found = [starts.get(array.data_ptr(), -1) for array in posed.arrays]
+    return tuple(found) if len(starts) == len(tensors) and min(found) >= 0 else ()
 
 
 class Plans:
@@ -214,6 +222,13 @@ class Plans:
             self._note(key, arguments, error)
             return self._pytorch(*arguments)
 
+    def ready(self, *arguments: Any) -> Callable[[Sequence[Any]], Any] | None:
+        """What a call that ran before does with arguments that lie alike: raises TunerError before anything has run.
+
+        None where it is PyTorch's own operator that does it.
+        """
+        return self._by_picture.get(tuple([picture(one) for one in arguments])) if self._era == _PROCESS.era else None
+
     def posed(self, *arguments: Any) -> Posed:
         """The call as a problem; raises NoKernelError, and RuntimeError for what does not go together."""
         return self._pose(self._result(*arguments), *arguments)
@@ -234,7 +249,7 @@ class Plans:
                     launcher = self._chosen(key, result, arguments)
             except (TunerError, KernelError) as error:
                 self._note(key, arguments, error)
-        made = [_Output(one.shape, one.stride(), one.dtype, one.device, _place(arguments, one)) for one in outputs]
+        made = [_Output.of(one, _place(arguments, one)) for one in outputs]
         self._by_picture[key] = None if launcher is None else _Ready(launcher, made, self._pose)
         return self._by_picture[key]
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 import ctypes
 import struct
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, reduce
+from operator import or_
 from pathlib import Path
 
 import numpy as np
@@ -107,7 +108,7 @@ class CudaLaunches:
         mine = OF_THREAD.scratch
         is_without = self._ask_context(None, mine.context_id_at)
         loaded = None if is_without else self._trusted.get((mine.context_id.value, ordinal))
-        if loaded is None or any(address % ALIGNMENT for address in addresses) or 0 in addresses:
+        if loaded is None or reduce(or_, addresses) % ALIGNMENT or 0 in addresses:
             self.launch(addresses, scalars, stream, ordinal)
             if not is_without:
                 self._trusted[mine.context_id.value, ordinal] = self._loaded[mine.context_id.value]

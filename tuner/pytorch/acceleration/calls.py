@@ -142,7 +142,7 @@ MODULES: Mapping[type[nn.Module], Callable[[Any, Tensor], Call | None]] = {
 """By PyTorch's class, with a module of exactly that class and its input."""
 
 
-def _of_foreign_norm(module: Any, x: Tensor) -> Call | None:
+def of_foreign_norm(module: Any, x: Tensor) -> Call | None:
     """By its weight and its eps; whether it computes what its name says is found by comparison."""
     eps = getattr(module, "variance_epsilon", getattr(module, "eps", None))
     return _rms_norm(x, module.weight.shape, module.weight, eps) if isinstance(eps, float) else None
@@ -155,4 +155,4 @@ def stand_in(module: nn.Module) -> Callable[[Any, Tensor], Call | None] | None:
     """
     known = MODULES.get(type(module))
     is_norm = type(module).__name__.endswith("RMSNorm") and isinstance(getattr(module, "weight", None), Tensor)
-    return _of_foreign_norm if known is None and is_norm else known
+    return of_foreign_norm if known is None and is_norm else known

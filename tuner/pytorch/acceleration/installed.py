@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, ClassVar
@@ -11,7 +11,16 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from tilewright.tuner.pytorch.acceleration.calls import FUNCTIONS, MODULES, NAMES, entries, entry, stand_in
+from tilewright.tuner.pytorch.acceleration.calls import (
+    FUNCTIONS,
+    MODULES,
+    NAMES,
+    Call,
+    entries,
+    entry,
+    of_foreign_norm,
+)
+from tilewright.tuner.pytorch.acceleration.warm import Warm
 
 
 @dataclass(frozen=True)
@@ -51,19 +60,41 @@ def _accepted(eager: frozenset[Hashable], compiled: frozenset[Hashable], *, with
     return Accepted(eager, compiled, with_gradients=with_gradients)
 
 
+class Replaced:
+    """What our operator does in the place of one module."""
+
+    __slots__ = ("_accepted", "_warm")
+
+    def __init__(self, accepted: Accepted) -> None:
+        self._accepted, self._warm = accepted, Warm()
+
+    def result(self, module: Any, x: Tensor, make: Callable[[Any, Tensor], Call | None]) -> Any:
+        """Its result; None where PyTorch's own runs."""
+        tensors = (x, *module._parameters.values())  # noqa: SLF001 - an attribute of a module is looked up in 0.5 us
+        if not torch.compiler.is_compiling():
+            found = self._warm.run(tensors)
+            if found is not None:
+                return found
+        if self._accepted.takes(entry(x)):
+            call = make(module, x)
+            if call is not None and call.is_plain:
+                found = call.run()
+                if not torch.compiler.is_compiling():
+                    self._warm.learn(call, tensors)
+                return found
+        return None
+
+
 class AcceleratedModule:
     """A module that runs our operator with the inputs that were accepted."""
 
     plain: ClassVar[type[nn.Module]]
-    _tilewright: Accepted
+    _tilewright: Replaced
 
     def forward(self, x: Tensor) -> Any:
         """The result of PyTorch's class."""
-        if self._tilewright.takes(entry(x)):
-            call = MODULES[self.plain](self, x)
-            if call is not None and call.is_plain:
-                return call.run()
-        return super().forward(x)  # type: ignore[misc]
+        found = self._tilewright.result(self, x, MODULES[self.plain])
+        return super().forward(x) if found is None else found  # type: ignore[misc]
 
 
 class AcceleratedLinear(AcceleratedModule, nn.Linear):  # type: ignore[misc]
@@ -115,16 +146,12 @@ class ForeignForward:
     """The `forward` of a module of another library's class, which runs our operator with accepted inputs."""
 
     def __init__(self, module: nn.Module, accepted: Accepted) -> None:
-        self._module, self._accepted = module, accepted
+        self._module, self._replaced = module, Replaced(accepted)
 
     def __call__(self, x: Tensor) -> Any:
         """The result of its class."""
-        make = stand_in(self._module)
-        if make is not None and self._accepted.takes(entry(x)):
-            call = make(self._module, x)
-            if call is not None and call.is_plain:
-                return call.run()
-        return type(self._module).forward(self._module, x)
+        found = self._replaced.result(self._module, x, of_foreign_norm)
+        return type(self._module).forward(self._module, x) if found is None else found
 
 
 class _FunctionCalls(TorchFunctionMode):  # type: ignore[misc]
@@ -183,7 +210,7 @@ def install(model: nn.Module, stands: Iterable[Stand], *, with_gradients: bool) 
         module, accepted = model.get_submodule(name), keys.accepted(with_gradients=with_gradients)
         if type(module) in CLASSES:
             module.__class__ = CLASSES[type(module)]
-            vars(module)["_tilewright"] = accepted
+            vars(module)["_tilewright"] = Replaced(accepted)
         else:
             module.forward = ForeignForward(module, accepted)
     if by_function:
