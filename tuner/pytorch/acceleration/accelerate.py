@@ -17,6 +17,7 @@ from tilewright.tuner.pytorch import plans
 from tilewright.tuner.pytorch.acceleration import lock as locks
 from tilewright.tuner.pytorch.acceleration import outputs
 from tilewright.tuner.pytorch.acceleration.candidates import Candidate, look_up, weigh
+from tilewright.tuner.pytorch.acceleration.fusions import search
 from tilewright.tuner.pytorch.acceleration.installed import install, uninstall
 from tilewright.tuner.pytorch.acceleration.judge import Compiles, Judge, wins
 from tilewright.tuner.pytorch.acceleration.result import BOTH, COMPILED, EAGER, OURS, Acceleration, AccelerationWarning
@@ -75,7 +76,7 @@ def accelerate(
             if lock is not None:
                 return _locked(target, Path(lock), other_environment=other_environment)
             request = _Request(tune, tune_seconds, tolerance, rounds, limit_s, compiles)
-            return _judged(target, _call_of(sample), request, said)
+            result = _judged(target, _call_of(sample), request, said)
     except Exception as error:  # noqa: BLE001 - a model is somebody else's code, and the program must go on
         uninstall(target)
         words = str(error).strip() or type(error).__name__
@@ -83,6 +84,9 @@ def accelerate(
         warn(f"the model runs as it was: {reason}", AccelerationWarning)
         found = error.candidates if isinstance(error, _NothingKnownError) else ()
         return Acceleration(target, candidates=found, reason=reason)
+    if result.untraced and not any(one.site.fusion for one in result.candidates):
+        warn(f"nothing is fused: {result.untraced_words}", AccelerationWarning)
+    return result
 
 
 class _NothingKnownError(NothingReplacedError):
@@ -114,7 +118,9 @@ def _judged(
     device = _device_of(model)
     with _evaluating(model):
         expected, tolerance = _expected(model, run, request.tolerance)
-        candidates = _candidates(observe(model, lambda: run(model)), device, request, said)
+        sites = observe(model, lambda: run(model))
+        fused, untraceable = search(model, lambda: run(model))
+        candidates = _candidates([*sites, *fused], device, request, said)
         result = Acceleration(
             model,
             candidates=candidates,
@@ -122,6 +128,7 @@ def _judged(
             with_gradients=torch.is_grad_enabled(),
             environment=locks.environment(device),
             kernels=plans.runtime().kernels,
+            untraced=untraceable,
         )
         judge = Judge(model, run, expected, device, request.rounds, request.limit_s, torch.is_grad_enabled())
         try:
@@ -138,14 +145,9 @@ def _settle(result: Acceleration, judge: Judge, request: _Request) -> None:
         if not one.reason:
             weigh(one, request.tolerance)
     chosen = [one for one in result.candidates if not one.reason]
-    if chosen:
-        judge.install(chosen)
-        result.error = judge.error()
-        if not result.error <= (result.tolerance or 0.0):
-            _turn_down(chosen, "the model's output is off by more than is allowed with all replacements")
-            chosen = []
-        else:
-            chosen = judge.choose(chosen)
+    chosen = _fit(chosen, judge, result)
+    single = judge.choose([one for one in chosen if not one.site.fusion])
+    chosen = judge.choose([one for one in chosen if one.site.fusion], beside=single) + single
     if not chosen:
         uninstall(judge.model)
         result.reason = "no replacement makes the model faster"
@@ -162,13 +164,25 @@ def _settle(result: Acceleration, judge: Judge, request: _Request) -> None:
         is_right = settled.compiled_error <= (result.tolerance or 0.0)
         wins_compiled = is_right and wins(settled.times_ms, BOTH, COMPILED)
         for one in chosen:
-            one.is_compiled = wins_compiled
+            one.is_compiled = wins_compiled and not one.site.fusion
         why = "is no faster with it there" if is_right else "computes something else there"
         result.remarks += [] if wins_compiled else [f"Under torch.compile nothing is replaced: the model {why}."]
     compiled = [one for one in chosen if one.is_compiled]
     result.stands = [one.site.stand(compiled=one.is_compiled) for one in chosen]
     judge.install(chosen, compiled)
     result.error = judge.error()
+
+
+def _fit(chosen: list[Candidate], judge: Judge, result: Acceleration) -> list[Candidate]:
+    """Those with which the model's output is right: all, or all but the fusions, or none."""
+    for fusions in ([one for one in chosen if one.site.fusion], []):
+        those = [one for one in chosen if not one.site.fusion] + fusions
+        if those:
+            result.error = judge.error_of(those)
+            if result.error <= (result.tolerance or 0.0):
+                return those
+        _turn_down(fusions or those, "the model's output is off by more than is allowed with all replacements")
+    return []
 
 
 def _turn_down(candidates: Sequence[Candidate], reason: str) -> None:

@@ -20,20 +20,26 @@ from tilewright.tuner.pytorch.acceleration.calls import (
     entry,
     of_foreign_norm,
 )
+from tilewright.tuner.pytorch.acceleration.fused import FusedForward
+from tilewright.tuner.pytorch.acceleration.shared import SharedForward, SharedLayers, can_join
 from tilewright.tuner.pytorch.acceleration.warm import Warm
+
+SHARED = "shared"
+"""The fusion of layers that have one input, whose names are joined by a plus."""
 
 
 @dataclass(frozen=True)
 class Stand:
     """Where an operator stands in: for modules with that input, or for a function with these arguments.
 
-    `compiled`: under `torch.compile` too.
+    `compiled`: under `torch.compile` too. `fusion`: which in the code of the modules; the entry is of their arguments.
     """
 
     entry: Hashable
     modules: tuple[str, ...] = ()
     function: str = ""
     compiled: bool = False
+    fusion: str = ""
 
 
 class Accepted:
@@ -200,12 +206,18 @@ def install(model: nn.Module, stands: Iterable[Stand], *, with_gradients: bool) 
     uninstall(model)
     by_module: dict[str, _Keys] = {}
     by_function: dict[str, _Keys] = {}
+    fusions: dict[str, dict[Hashable, set[str]]] = {}
     for stand in stands:
+        if stand.fusion:
+            for name in stand.modules:
+                fusions.setdefault(name, {}).setdefault(stand.entry, set()).add(stand.fusion)
+            continue
         places = [by_module.setdefault(name, _Keys()) for name in stand.modules]
         places += [by_function.setdefault(stand.function, _Keys())] if stand.function else []
         for keys in places:
             keys.eager.add(stand.entry)
             keys.compiled |= {stand.entry} if stand.compiled else set()
+    _install_fusions(model, fusions, with_gradients=with_gradients)  # first, while all are of PyTorch's classes
     for name, keys in by_module.items():
         module, accepted = model.get_submodule(name), keys.accepted(with_gradients=with_gradients)
         if type(module) in CLASSES:
@@ -218,16 +230,33 @@ def install(model: nn.Module, stands: Iterable[Stand], *, with_gradients: bool) 
         model.forward = ForwardWithFunctions(model, functions)
 
 
+def _install_fusions(
+    model: nn.Module, fusions: Mapping[str, Mapping[Hashable, set[str]]], *, with_gradients: bool
+) -> None:
+    for name, by_key in fusions.items():
+        if {SHARED} in by_key.values():
+            layers = [model.get_submodule(one) for one in name.split("+")]
+            shared = SharedLayers(layers, frozenset(by_key)) if can_join(layers) else None
+            for place, layer in enumerate(layers if shared else []):
+                layer.forward = SharedForward(layer, shared, place)
+        else:
+            module = model.get_submodule(name)
+            module.forward = FusedForward(module, by_key, with_gradients=with_gradients)
+
+
 def uninstall(model: nn.Module) -> None:
     """Makes the model what it was."""
-    for module in model.modules():
-        if type(module) in _PLAIN:
-            module.__class__ = _PLAIN[type(module)]
-            vars(module).pop("_tilewright", None)
-        elif isinstance(vars(module).get("forward"), ForeignForward):
-            del module.forward
     forward = vars(model).get("forward")
     if isinstance(forward, ForwardWithFunctions):
         del model.forward
         if forward.before is not None:
             model.forward = forward.before
+    for module in model.modules():
+        if type(module) in _PLAIN:
+            module.__class__ = _PLAIN[type(module)]
+            vars(module).pop("_tilewright", None)
+        own = vars(module).get("forward")
+        if isinstance(own, FusedForward | SharedForward):
+            own.part()
+        if isinstance(own, ForeignForward | FusedForward | SharedForward):
+            del module.forward

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -53,20 +54,30 @@ class Judge:
         stands = [one.site.stand(compiled=one in compiled) for one in chosen]
         install(self.model, stands, with_gradients=self.with_gradients)
 
-    def choose(self, candidates: Sequence[Candidate]) -> list[Candidate]:
-        """Those without which the model is slower than with all of them; the others get a reason."""
+    def choose(self, candidates: Sequence[Candidate], beside: Sequence[Candidate] = ()) -> list[Candidate]:
+        """Those without which the model is slower than with all of them and those beside; the others get a reason."""
         ordered = sorted(candidates, key=lambda one: -one.saved_ms)[:MOST_ALONE]
-        if len(candidates) == 1:
+        if not candidates or len(candidates) + len(beside) == 1:
             return list(candidates)
-        contestants = {OURS: self._eager(candidates)}
+        contestants = {OURS: self._eager([*candidates, *beside])}
         for place, left_out in enumerate(ordered):
-            contestants[str(place)] = self._eager([one for one in candidates if one is not left_out])
+            contestants[str(place)] = self._eager([one for one in [*candidates, *beside] if one is not left_out])
         times_ms = play(contestants, self.device, self.rounds, self.limit_s)
         for place, left_out in enumerate(ordered):
             left_out.gain, _ = statistics.ratio_interval(times_ms[str(place)], times_ms[OURS])
             if left_out.gain <= 1:
                 left_out.reason = "the whole model is no slower without it"
         return [one for one in candidates if not one.reason]
+
+    def error_of(self, chosen: Sequence[Candidate]) -> float:
+        """That of the model's output with these, which stay; infinite where it does not run with a fusion."""
+        self.install(chosen)
+        try:
+            return self.error()
+        except Exception:
+            if not any(one.site.fusion for one in chosen):
+                raise
+            return math.inf
 
     def error(self) -> float:
         """That of the model's output as it is now."""

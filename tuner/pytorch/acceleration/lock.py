@@ -86,7 +86,8 @@ def read(path: Path, model: nn.Module, device: torch.device, kernels: Catalogue,
         stands = [stand_from_json(one) for one in body["replacements"]]
         for stand in stands:
             for name in stand.modules:
-                model.get_submodule(name)
+                for one in name.split("+"):
+                    model.get_submodule(one)
         return Lock(chosen, stands, bool(body["with_gradients"]))
     except OSError as error:
         raise LockError(f"{path}: {error.strerror}") from error
@@ -103,12 +104,14 @@ def kernel_as_json(problem: Problem, configuration: Configuration, source_hash: 
 def stand_as_json(stand: Stand) -> dict[str, Any]:
     """Where an operator stands in."""
     entry = _plain(stand.entry)
-    return {"modules": list(stand.modules), "function": stand.function, "entry": entry, "compiled": stand.compiled}
+    places = {"modules": list(stand.modules), "function": stand.function, "fusion": stand.fusion}
+    return {**places, "entry": entry, "compiled": stand.compiled}
 
 
 def stand_from_json(stated: Mapping[str, Any]) -> Stand:
     """The inverse."""
-    return Stand(_hashable(stated["entry"]), tuple(stated["modules"]), stated["function"], bool(stated["compiled"]))
+    where = tuple(stated["modules"]), stated["function"], bool(stated["compiled"]), stated.get("fusion", "")
+    return Stand(_hashable(stated["entry"]), *where)
 
 
 def _check(

@@ -30,7 +30,8 @@ class Acceleration:
 
     `times_ms`: of the whole model, a number a round, by way; `error`, `compiled_error` (under torch.compile) and
     `tolerance` of its output: the norm of the difference over the norm. `reason`: why nothing was replaced, else empty.
-    `remarks`: what else there is to say.
+    `remarks`: what else there is to say. `untraced`: modules' classes whose code torch.fx could not trace, with the
+    reason, so that nothing is fused in it.
     """
 
     model: nn.Module
@@ -44,6 +45,7 @@ class Acceleration:
     environment: Mapping[str, str] = field(default_factory=dict)
     reason: str = ""
     remarks: list[str] = field(default_factory=list)
+    untraced: Mapping[str, str] = field(default_factory=dict)
     kernels: Catalogue | None = field(default=None, repr=False)
 
     @property
@@ -55,6 +57,12 @@ class Acceleration:
     def replaced(self) -> list[Candidate]:
         """The candidates that won in the model."""
         return [one for one in self.candidates if not one.reason]
+
+    @property
+    def untraced_words(self) -> str:
+        """A sentence about them; empty where there is none."""
+        reasons = "; ".join(f"{name} ({reason})" for name, reason in self.untraced.items())
+        return f"torch.fx cannot trace the code of {reasons}." if reasons else ""
 
     def speedup(self, way: str = OURS, over: str = EAGER) -> tuple[float, float, float] | None:
         """The median over rounds of one way's time over another's, with its 95 % interval; None where not timed."""
@@ -97,6 +105,7 @@ class Acceleration:
             "applied": self.is_applied,
             "reason": self.reason,
             "remarks": list(self.remarks),
+            "untraced": dict(self.untraced),
             "times_ms": {way: statistics.median(times) for way, times in self.times_ms.items()},
             "rounds": max(map(len, self.times_ms.values()), default=0),
             "speedup": self.speedup(),
@@ -117,7 +126,7 @@ class Acceleration:
             parts.append(f"Its output is off by {self.error:.2g} of its norm{there}; {self.tolerance:.2g} is allowed.")
         if self.reason:
             parts.append(f"Nothing is replaced: {self.reason}")
-        return "\n".join([*filter(None, parts), *self.remarks])
+        return "\n".join([*filter(None, [*parts, *self.remarks, self.untraced_words])])
 
     def _sites(self) -> str:
         head = ("operator", "where", "calls", "problem", "PyTorch ms", "ours ms", "in the model", "")
@@ -152,6 +161,7 @@ def _site(one: Candidate) -> dict[str, Any]:
         "operator": one.site.call.operator.name,
         "modules": list(one.site.modules),
         "function": one.site.function,
+        "fusion": one.site.fusion,
         "calls": one.site.calls,
         "problem": None if one.problem is None else one.problem.as_json(),
         "configuration": None if choice is None else str(choice.configuration),

@@ -16,7 +16,7 @@ from tilewright.tuner.pytorch.acceleration.installed import Stand
 
 @dataclass(eq=False)
 class Site:
-    """All calls that pose one problem in one way: of modules that are alike, or of a function.
+    """All calls that pose one problem in one way: of modules that are alike, of a function, or of a fusion in modules.
 
     `call` is an example with the tensors of the sample, `original` what PyTorch does there, `calls` those in one run.
     """
@@ -27,10 +27,11 @@ class Site:
     function: str = ""
     modules: dict[str, None] = field(default_factory=dict)
     calls: int = 0
+    fusion: str = ""
 
     def stand(self, *, compiled: bool = False) -> Stand:
         """Where the operator would stand in."""
-        return Stand(self.entry, tuple(self.modules), self.function, compiled)
+        return Stand(self.entry, tuple(self.modules), self.function, compiled and not self.fusion, self.fusion)
 
     @property
     def words(self) -> str:
@@ -38,7 +39,8 @@ class Site:
         if self.function:
             return self.function
         names = [name or "the model" for name in self.modules]
-        return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
+        what = f"{self.fusion.partition(' ')[0]} in " if self.fusion else ""
+        return what + (names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more")
 
 
 class _Watch(TorchFunctionMode):  # type: ignore[misc]

@@ -1,0 +1,208 @@
+"""Fusions in a model: what one kernel computes of a module's code, always with the model's own result, and undone."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import tilewright.torch as tw  # noqa: E402
+from tilewright.tuner.pytorch.acceleration import fusions, installed, lock  # noqa: E402
+
+nn, F = torch.nn, torch.nn.functional
+
+
+@pytest.fixture(autouse=True)
+def without_gradients():
+    with torch.no_grad():
+        yield
+
+
+class Attention(nn.Module):
+    """Its arguments by star are what torch.fx cannot trace."""
+
+    def __init__(self):
+        super().__init__()
+        self.query, self.key, self.value = nn.Linear(8, 8), nn.Linear(8, 4), nn.Linear(8, 4)
+
+    def forward(self, x, **named):
+        sizes = [*x.shape[:-1]]
+        q, k, v = self.query(x), self.key(x), self.value(x)
+        return F.pad(torch.softmax(k @ v.mT, -1) @ v, (0, 4)).view(*sizes, 8) + q
+
+
+class Layer(nn.Module):
+    """As in BERT, with arguments that are not tensors; `choices` is what its code has for each of them."""
+
+    def __init__(self):
+        super().__init__()
+        self.attention, self.norm = Attention(), nn.LayerNorm(8)
+        self.up, self.act, self.down = nn.Linear(8, 16), nn.GELU(), nn.Linear(16, 8)
+
+    def forward(self, x, mask=None, scale=1.0):
+        x = x if mask is None else x * mask
+        total = self.attention(x) + x
+        y = self.norm(total)
+        return self.down(self.act(self.up(y * scale))) + total
+
+
+class Gated(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.gate, self.up = (nn.Linear(8, 16, bias=False, dtype=torch.bfloat16) for _ in range(2))
+
+    def forward(self, x):
+        return F.silu(self.gate(x)) * self.up(x)
+
+
+X = torch.randn(2, 3, 8, generator=torch.Generator().manual_seed(1))
+
+
+@pytest.fixture
+def model():
+    return nn.Sequential(Layer(), Layer()).eval()
+
+
+def fused(model, x=X, **named):
+    """The model with every fusion that it has."""
+    sites, _ = fusions.search(model, lambda: model(x))
+    installed.install(model, [one.stand() for one in sites], with_gradients=torch.is_grad_enabled(), **named)
+    return sites
+
+
+def ours():
+    """The operators that have run as kernels, with the options that say a fusion."""
+    return sorted((one.operator, "gelu" in one.call) for one in tw.status() if one.is_ours)
+
+
+def test_layers_activations_sums_and_norms_are_one_kernel_each_with_the_same_result(model):
+    expected = model(X)
+    sites = fused(model)
+    assert sorted((one.fusion.split()[0], one.calls) for one in sites) == [
+        ("add_layer_norm", 2),
+        ("gelu(linear)", 2),
+        ("shared", 2),
+    ]
+    torch.testing.assert_close(model(X), expected)
+    assert ours() == [("add_layer_norm", False), ("linear", False), ("linear", True)]
+
+
+def test_a_gated_pair_is_one_kernel_and_what_sets_a_weight_is_seen():
+    model, x = Gated().eval(), torch.randn(4, 8, dtype=torch.bfloat16)
+    fused(model, x)
+    for change in (lambda: None, lambda: model.gate.weight.data.mul_(2), lambda: model.up.weight.data.add_(1)):
+        change()
+        expected = F.silu(F.linear(x, model.gate.weight)) * F.linear(x, model.up.weight)
+        torch.testing.assert_close(model(x), expected, rtol=2e-2, atol=2e-2)
+    assert [one.operator for one in tw.status()] == ["linear_gated"]
+
+
+def test_other_arguments_gradients_and_training_run_the_modules_own_code(model):
+    plain = copy.deepcopy(model)
+    fused(model)
+    mask = torch.rand(2, 3, 8)
+    torch.testing.assert_close(model[0](X, mask), plain[0](X, mask))
+    torch.testing.assert_close(model[0](X, scale=2.0), plain[0](X, scale=2.0))
+    torch.testing.assert_close(model(X[:1]), plain(X[:1]))
+    torch.testing.assert_close(model.train()(X), plain.train()(X))
+    with torch.enable_grad():
+        found = torch.autograd.grad(model(X).sum(), [*model.parameters()])
+        torch.testing.assert_close(found, torch.autograd.grad(plain(X).sum(), [*plain.parameters()]))
+
+
+def test_a_layer_that_is_watched_or_replaced_is_called_again(model):
+    plain, seen = copy.deepcopy(model), []
+    fused(model)
+    handle = model[0].up.register_forward_hook(lambda *_: seen.append(1))
+    torch.testing.assert_close(model(X), plain(X))
+    assert seen == [1]
+    handle.remove()
+    model[0].act = plain[0].act = nn.ReLU()
+    model[1].attention.key = nn.Linear(8, 4)
+    plain[1].attention.key.load_state_dict(model[1].attention.key.state_dict())
+    torch.testing.assert_close(model(X), plain(X))
+
+
+def test_shared_layers_see_what_happens_to_their_parameters_and_inputs(model):
+    fused(model)
+    attention = model[0].attention
+    for change in (
+        lambda: attention.key.weight.data.mul_(2),
+        lambda: attention.value.load_state_dict(nn.Linear(8, 4).state_dict()),
+        lambda: setattr(attention.key, "weight", nn.Parameter(torch.randn(4, 8))),
+        lambda: model.double().float(),
+    ):
+        change()
+        x = X.clone()
+        for place, layer in enumerate((attention.query, attention.key, attention.value)):
+            torch.testing.assert_close(layer(x), F.linear(x, layer.weight, layer.bias))
+            x = x.add_(1) if place == 1 else x
+    torch.testing.assert_close(attention.key(X), F.linear(X, attention.key.weight, attention.key.bias))
+
+
+def test_undo_gives_every_module_and_parameter_its_own_back(model):
+    before, expected = [*model.parameters()], model(X)
+    fused(model)
+    joined = {one.untyped_storage().data_ptr() for one in before}
+    assert len(joined) < len(before)
+    installed.uninstall(model)
+    assert all(one is other for one, other in zip(model.parameters(), before, strict=True))
+    assert len({one.untyped_storage().data_ptr() for one in before}) == len(before)
+    assert not any("forward" in vars(module) for module in model.modules())
+    torch.testing.assert_close(model(X), expected, rtol=0, atol=0)
+
+
+def test_copies_and_compiled_models_compute_the_same(model):
+    expected = model(X)
+    fused(model)
+    for copied in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):  # noqa: S301 - our own
+        torch.testing.assert_close(copied(X), expected)
+        installed.uninstall(copied)
+        assert not any("forward" in vars(module) for module in copied.modules())
+    torch.testing.assert_close(torch.compile(model, backend="eager", fullgraph=True)(X), expected)
+
+
+def test_a_fusion_is_found_again_by_what_a_lock_says(model):
+    expected, sites = model(X), fused(model)
+    stands = [lock.stand_from_json(lock.stand_as_json(one.stand())) for one in sites]
+    assert stands == [one.stand() for one in sites]
+    installed.uninstall(model)
+    installed.install(model, stands, with_gradients=False)
+    torch.testing.assert_close(model(X), expected)
+    assert ("add_layer_norm", False) in ours()
+
+
+class Branching(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer, self.calls = nn.Linear(8, 8), 0
+
+    def forward(self, x):
+        return F.relu(self.layer(x)) if x.sum() > 0 else x
+
+
+class Counting(Branching):
+    def forward(self, x):
+        self.calls += 1
+        return F.relu(self.layer(x))
+
+
+@pytest.mark.parametrize(("kind", "reason"), [(Branching, "control flow"), (Counting, "changes the module")])
+def test_code_that_cannot_be_traced_is_told_once_and_left_alone(kind, reason):
+    model = kind().eval()
+    with pytest.warns(tw.AccelerationWarning, match=f"nothing is fused: .*{kind.__name__}.*{reason}") as told:
+        result = tw.accelerate(model, X.abs(), rounds=5, limit_s=0.1, compiles=None)
+    assert len(told) == 1
+    assert result.candidates
+    assert reason in result.as_json()["untraced"][kind.__name__]
+
+
+def test_a_row_with_gaps_is_copied_for_the_layer(model):
+    x, layer = torch.randn(5, 4, 8), nn.Linear(8, 8)
+    result = tw.linear(x[:, 0], layer.weight, layer.bias, activation="tanh")
+    torch.testing.assert_close(result, torch.tanh(layer(x[:, 0])))
+    torch.testing.assert_close(tw.linear(x[:, 1], layer.weight, layer.bias), layer(x[:, 1]))
+    assert [one.is_ours for one in tw.status()] == [True, True]

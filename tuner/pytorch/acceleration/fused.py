@@ -1,0 +1,104 @@
+"""The `forward` of a module in whose code several of PyTorch's operators are one of ours."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import nn
+
+from tilewright.tuner.pytorch.acceleration.patterns import Joined, find
+from tilewright.tuner.pytorch.acceleration.shared import join, part
+from tilewright.tuner.pytorch.acceleration.traced import (
+    UntraceableError,
+    described,
+    function_of,
+    held,
+    parameter,
+    trace,
+)
+from tilewright.tuner.pytorch.operator import PLAIN, is_watched
+
+_MADE: WeakKeyDictionary[nn.Module, dict[Hashable, Code]] = WeakKeyDictionary()
+
+
+class Code:
+    """A module's code with fusions, and the modules that it does not call any more."""
+
+    def __init__(self, module: nn.Module, key: Hashable, names: frozenset[str]) -> None:
+        around, graph = trace(module, key)
+        matches = [one for one in find(around, graph) if one.name in names]
+        if len(matches) != len(names):
+            raise UntraceableError(f"{type(module).__name__} has no {', '.join(sorted(names))} in its code")
+        self._passed = []
+        self.joined = [
+            tuple(parameter(around, name) for name in one.names)
+            for match in matches
+            for one in match.arguments
+            if isinstance(one, Joined)
+        ]
+        for match in matches:
+            for path in match.modules:
+                owner, _, name = path.rpartition(".")
+                place = vars(around.get_submodule(owner))["_modules"]
+                self._passed.append((place, name, place[name], vars(place[name])))
+            match.replace(graph)
+        self.run = function_of(graph)
+
+    def stands(self) -> bool:
+        """Whether the modules that are passed over are those that were traced, and nobody watches them."""
+        return not any(
+            place.get(name) is not module or own["_forward_hooks"] or own["_forward_pre_hooks"]
+            for place, name, module, own in self._passed
+        )
+
+
+class FusedForward:
+    """The `forward` of one module: with the arguments that were accepted its code with fusions, else its own.
+
+    A copy, and what is read from a file, is the module's own.
+    """
+
+    def __init__(self, module: nn.Module, by_key: Mapping[Hashable, Iterable[str]], *, with_gradients: bool) -> None:
+        self.module, self._with_gradients, self._held = module, with_gradients, held(module)
+        made = _MADE.setdefault(module, {})
+        self._codes: dict[Hashable, Code] = {}
+        for key, names in by_key.items():
+            which = key, frozenset(names)
+            made[which] = self._codes[key] = made.get(which) or Code(module, *which)
+            for one in self._codes[key].joined:
+                join(one)
+
+    def __reduce__(self) -> tuple[Callable[..., FusedForward], tuple[nn.Module]]:
+        """Without fusions, as code is of this process."""
+        return _plain, (self.module,)
+
+    def part(self) -> None:
+        """Gives parameters that were joined memory of their own again."""
+        for code in self._codes.values():
+            for one in code.joined:
+                part(one)
+
+    def __call__(self, *positional: Any, **named: Any) -> Any:
+        """The module's result."""
+        code, tensors = self._code(positional, named)
+        if code is None:
+            return type(self.module).forward(self.module, *positional, **named)
+        return code.run(self._held, tensors)
+
+    def _code(self, positional: tuple[Any, ...], named: dict[str, Any]) -> tuple[Code | None, list[torch.Tensor]]:
+        tensors: list[torch.Tensor] = []
+        if (torch.is_grad_enabled() and not self._with_gradients) or self.module.training or is_watched():
+            return None, tensors
+        try:
+            code = self._codes.get(described((positional, named), tensors))
+        except UntraceableError:
+            return None, tensors
+        is_fit = code is not None and code.stands() and all(type(one) in PLAIN for one in tensors)
+        return (code if is_fit else None), tensors
+
+
+def _plain(module: nn.Module) -> FusedForward:
+    return FusedForward(module, {}, with_gradients=False)

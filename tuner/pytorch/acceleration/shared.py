@@ -1,0 +1,134 @@
+"""Layers of one input as one product: their parameters in one piece of memory, each layer's result a view."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from tilewright.tuner.pytorch.acceleration.calls import entry
+from tilewright.tuner.pytorch.operator import is_watched
+from tilewright.tuner.pytorch.products import LINEAR
+
+
+def join(parameters: Sequence[Tensor]) -> None:
+    """Moves the parameters' numbers into one piece of memory, rows behind rows; each stays the object that it was.
+
+    So whatever changes one of them, its optimizer or a loaded state, changes the piece.
+    """
+    if view(parameters) is None:
+        with torch.inference_mode(mode=False), torch.no_grad():
+            whole = torch.cat([one.detach() for one in parameters])
+            for one, part in zip(parameters, whole.split([len(one) for one in parameters]), strict=True):
+                one.data = part
+
+
+def part(parameters: Sequence[Tensor]) -> None:
+    """Gives each of them memory of its own."""
+    with torch.inference_mode(mode=False), torch.no_grad():
+        for one in parameters:
+            one.data = one.detach().clone()
+
+
+def view(parameters: Sequence[Tensor]) -> Tensor | None:
+    """All of them as one tensor; None where they do not lie behind one another."""
+    first, end = parameters[0], parameters[0].data_ptr()
+    for one in parameters:
+        is_alike = one.dtype is first.dtype and one.shape[1:] == first.shape[1:] and one.is_contiguous()
+        if one.data_ptr() != end or not is_alike or _memory(one) != _memory(first):
+            return None
+        end += one.nbytes
+    rows = sum(len(one) for one in parameters)
+    return first.detach().as_strided((rows, *first.shape[1:]), first.stride())
+
+
+def _memory(tensor: Tensor) -> int:
+    return int(tensor.untyped_storage().data_ptr())
+
+
+def parameters_of(layers: Sequence[nn.Module]) -> list[list[Any]]:
+    """The weights, and the biases or nothing."""
+    biases = [one.bias for one in layers]
+    return [[one.weight for one in layers], *([] if biases[0] is None else [biases])]
+
+
+def can_join(layers: Sequence[Any]) -> bool:
+    """Whether they are different layers of PyTorch's class, with or without biases, that may be moved."""
+    given = [one for layer in layers for one in (layer.weight, layer.bias) if one is not None]
+    return (
+        len({id(one) for one in given}) == len(layers) * (1 if layers[0].bias is None else 2)
+        and len({(one.dtype, one.device) for one in given}) == 1
+        and len({layer.in_features for layer in layers}) == 1
+        and all(type(one) is nn.Parameter and not one.is_inference() and one.is_contiguous() for one in given)
+        and not any(one.is_shared() and not one.is_cuda for one in given)  # of processes: they would lose each other
+    )
+
+
+class SharedLayers:
+    """What layers of one input compute together: the first that is called all of it, which is kept for the others.
+
+    Until the last of them was called, or the first is called again, the results stay in memory.
+    """
+
+    def __init__(self, layers: Sequence[nn.Module], keys: frozenset[Hashable]) -> None:
+        self.layers, self._keys = list(layers), keys
+        self._sizes = [one.out_features for one in layers]
+        for given in parameters_of(self.layers):
+            join(given)
+        self._looks: list[Any] = []
+        self._whole: list[Tensor | None] = []
+        self._state: tuple[Tensor, int, Sequence[Tensor]] | None = None
+
+    def result(self, place: int, x: Tensor) -> Tensor | None:
+        """That of one layer; None where it has to be computed alone."""
+        if torch.is_grad_enabled() or is_watched() or type(x) is not Tensor:
+            return None
+        version = 0 if x.is_inference() else x._version  # noqa: SLF001 - no public name says it
+        if place == 0:
+            outputs = self._computed(x)
+            self._state = None if outputs is None else (x, version, outputs)
+            return None if outputs is None else outputs[0]
+        state = self._state
+        if state is None or state[0] is not x or state[1] != version:
+            return None
+        if place == len(self.layers) - 1:
+            self._state = None
+        return state[2][place]
+
+    def _computed(self, x: Tensor) -> Sequence[Tensor] | None:
+        if entry(x) not in self._keys or not self._is_joined():
+            return None
+        return LINEAR(x, *self._whole, "none", "fp32").split(self._sizes, -1)  # type: ignore[no-any-return]
+
+    def _is_joined(self) -> bool:
+        """Whether the parameters still lie as they were joined: nobody moved one, or put another in its place."""
+        given = [layer._parameters[name] for layer in self.layers for name in ("weight", "bias")]  # noqa: SLF001 - as in installed.py
+        looks = [None if one is None else (id(one), one.data_ptr(), one.dtype, one.shape) for one in given]
+        if looks != self._looks:
+            views = [view(one) for one in parameters_of(self.layers)]
+            self._looks, self._whole = looks, [*views, *([None] if len(views) == 1 else [])]
+            self._is_whole = all(one is not None for one in views)
+        return self._is_whole
+
+
+class SharedForward:
+    """The `forward` of one of them. A copy, and what is read from a file, is the layer's own."""
+
+    def __init__(self, module: nn.Module, layers: SharedLayers | None, place: int) -> None:
+        self.module, self.layers, self._place = module, layers, place
+
+    def __reduce__(self) -> tuple[Callable[..., SharedForward], tuple[nn.Module, None, int]]:
+        """Alone."""
+        return SharedForward, (self.module, None, 0)
+
+    def part(self) -> None:
+        """Gives this layer memory of its own again."""
+        if self.layers is not None:
+            part([one for one in (self.module.weight, self.module.bias) if one is not None])
+
+    def __call__(self, x: Tensor) -> Any:
+        """The layer's result."""
+        found = None if self.layers is None else self.layers.result(self._place, x)
+        return type(self.module).forward(self.module, x) if found is None else found
