@@ -17,7 +17,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -151,7 +151,7 @@ def compiled_ways(
     model: torch.nn.Module, call: Callable[[Any], Any], result: tw.Acceleration, given: argparse.Namespace
 ) -> dict[str, Any]:
     """The model as torch.compile makes it, without and with replacements; what does not compile is left out."""
-    stands = [one.__class__(one.entry, one.modules, one.function, compiled=True) for one in result.stands]
+    stands = [replace(one, compiled=not one.fusion) for one in result.stands]
     wanted = {} if given.no_compile else {"compile_ms": (None, ()), "ours_compile_ms": (None, stands)}
     wanted |= {"compile_max_ms": ("max-autotune", ())} if given.compile_max else {}
     ways: dict[str, Any] = {}
@@ -200,6 +200,9 @@ def row(
         f"{architecture.unit}_per_s": {way: architecture.count / one * 1e3 for way, one in medians.items()},
         "ours_over_eager": {"median": ratio[0], "low": ratio[1].low, "high": ratio[1].high},
         "error": result.error,
+        "fused": {one.site.words: one.site.calls for one in result.replaced if one.site.fusion and result.is_applied},
+        "untraced": dict(result.untraced),
+        "remarks": list(result.remarks),
         "replaced": {
             f"{one.site.call.operator.name} {one.site.words}": one.problem.shape_text if one.problem else ""
             for one in result.replaced

@@ -184,3 +184,48 @@ def test_a_warm_call_costs_little_more_than_a_product_of_pytorch(torch, tw):
     medians = {name: statistics.median(times) for name, times in times_us.items()}
     over = [one - base for one, base in zip(times_us["tw.gemm"], times_us["torch.mm(out=)"], strict=True)]
     assert statistics.median(over) <= OVERHEAD_US, medians
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_model_as_a_cuda_graph_follows_its_inputs_and_parameters_and_leaves_other_calls_alone(torch, tw):
+    from tilewright.tuner.pytorch.acceleration import fusions, graph, installed  # noqa: PLC0415 - they import torch
+
+    model = torch.nn.Sequential(torch.nn.Linear(64, 96), torch.nn.GELU(), torch.nn.Linear(96, 64)).cuda().eval()
+    x, other = (torch.randn(32, 64, device="cuda") for _ in range(2))
+    with torch.no_grad():
+        sites, _ = fusions.search(model, lambda: model(x))
+        installed.install(model, [one.stand() for one in sites], with_gradients=False)
+        before = vars(model)["forward"]
+        forward = graph.GraphForward(model, before)
+        forward.capture((x,), {}, 1e-4)
+        model.forward, calls = forward, []
+        forward._forward = lambda *given: calls.append(1) or before(*given)
+        first = model(x)
+        kept = first.clone()
+        torch.testing.assert_close(model(other), before(other))
+        torch.testing.assert_close(first, kept, rtol=0, atol=0)
+        model[0].weight.mul_(2)
+        torch.testing.assert_close(model(x), before(x))
+        assert not calls
+        torch.testing.assert_close(model(x[:16]), before(x[:16]))
+        model[2].weight.data = model[2].weight.data.clone() * 2
+        torch.testing.assert_close(model(x), before(x))
+        assert len(calls) == 2
+    model(x).sum().backward()
+    assert model[0].weight.grad is not None
+    installed.uninstall(model)
+    assert "forward" not in vars(model)
+
+
+def test_a_graph_that_computes_something_else_is_not_taken(torch, tw):
+    from tilewright.tuner.pytorch.acceleration import graph  # noqa: PLC0415 - it imports torch
+
+    class Fixed(torch.nn.Module):
+        def forward(self, x):
+            first = x.data_ptr() != place
+            return x * 2 if first else x * 3
+
+    x = torch.randn(4, 4, device="cuda")
+    place, model = x.data_ptr(), Fixed().eval()
+    with torch.no_grad(), pytest.raises(graph.CaptureError, match="computes something else"):
+        graph.GraphForward(model).capture((x,), {}, 1e-4)

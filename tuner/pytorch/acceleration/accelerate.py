@@ -43,6 +43,7 @@ class _Request:
     rounds: int
     limit_s: float
     compiles: Compiles | None
+    graph: bool
 
 
 def accelerate(
@@ -57,6 +58,7 @@ def accelerate(
     rounds: int = ROUNDS,
     limit_s: float = LIMIT_S,
     compiles: Compiles | None = torch.compile,
+    graph: bool = True,
 ) -> Acceleration:
     """What was replaced in the model, and what that brought: a table, by `print`.
 
@@ -66,6 +68,7 @@ def accelerate(
     each problem without a result for `tune_seconds` in this process. `tolerance`: of the output, the norm of the
     difference over its norm; by default what its dtype allows. `limit_s` is what each set of at most `rounds` rounds
     may take. `compiles`: what makes the compiled model that is timed too; None leaves that out.
+    `graph`: on a GPU and without gradients, whether the model may become a CUDA graph where that is right and faster.
 
     Whatever goes wrong leaves the model as it was, with one AccelerationWarning.
     """
@@ -75,7 +78,7 @@ def accelerate(
         with _quietly() as said:
             if lock is not None:
                 return _locked(target, Path(lock), other_environment=other_environment)
-            request = _Request(tune, tune_seconds, tolerance, rounds, limit_s, compiles)
+            request = _Request(tune, tune_seconds, tolerance, rounds, limit_s, compiles, graph)
             result = _judged(target, _call_of(sample), request, said)
     except Exception as error:  # noqa: BLE001 - a model is somebody else's code, and the program must go on
         uninstall(target)
@@ -133,6 +136,9 @@ def _judged(
         judge = Judge(model, run, expected, device, request.rounds, request.limit_s, torch.is_grad_enabled())
         try:
             _settle(result, judge, request)
+            if request.graph and result.is_applied:
+                said_of_graph = run(lambda *given, **named: judge.graph(given, named, tolerance))
+                result.remarks += [said_of_graph] if said_of_graph else []
         except BaseException:
             uninstall(model)
             raise

@@ -21,6 +21,7 @@ from tilewright.tuner.pytorch.acceleration.calls import (
     of_foreign_norm,
 )
 from tilewright.tuner.pytorch.acceleration.fused import FusedForward
+from tilewright.tuner.pytorch.acceleration.graph import GraphForward
 from tilewright.tuner.pytorch.acceleration.shared import SharedForward, SharedLayers, can_join
 from tilewright.tuner.pytorch.acceleration.warm import Warm
 
@@ -246,8 +247,7 @@ def _install_fusions(
 
 def uninstall(model: nn.Module) -> None:
     """Makes the model what it was."""
-    forward = vars(model).get("forward")
-    if isinstance(forward, ForwardWithFunctions):
+    while isinstance(forward := vars(model).get("forward"), GraphForward | ForwardWithFunctions):
         del model.forward
         if forward.before is not None:
             model.forward = forward.before

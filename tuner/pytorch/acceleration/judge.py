@@ -14,8 +14,9 @@ from torch import nn
 from tilewright.tuner import statistics
 from tilewright.tuner.pytorch.acceleration import outputs
 from tilewright.tuner.pytorch.acceleration.candidates import Candidate
+from tilewright.tuner.pytorch.acceleration.graph import GraphForward
 from tilewright.tuner.pytorch.acceleration.installed import install
-from tilewright.tuner.pytorch.acceleration.result import BOTH, COMPILED, EAGER, OURS
+from tilewright.tuner.pytorch.acceleration.result import BOTH, COMPILED, EAGER, OURS, OURS_GRAPH
 from tilewright.tuner.pytorch.acceleration.timing import Contestant, play
 
 MOST_ALONE = 12
@@ -93,6 +94,28 @@ class Judge:
             except Exception as problem:  # noqa: BLE001 - the model's code and compilers raise what they like, and eager is left
                 failure = f"torch.compile does not work here: {_first_line(problem)}"
         return Settled(play(contestants, self.device, self.rounds, self.limit_s), error, failure)
+
+    def graph(self, given: tuple[Any, ...], named: dict[str, Any], tolerance: float) -> str:
+        """Puts a CUDA graph around the model as it is where its replays are right and win; what to say of it."""
+        if self.device.type != "cuda" or self.with_gradients:
+            return ""
+        forward = GraphForward(self.model, vars(self.model).get("forward"))
+        self.model.forward = forward
+        try:
+            forward.capture(given, named, tolerance)
+            ways = {way: partial(setattr, forward, "is_on", way == OURS_GRAPH) for way in (OURS, OURS_GRAPH)}
+            contestants = {way: Contestant(lambda: self.run(self.model), prepare) for way, prepare in ways.items()}
+            times_ms = play(contestants, self.device, self.rounds, self.limit_s)
+            forward.is_on = wins(times_ms, OURS_GRAPH, OURS) and self.error() <= tolerance
+            ratio, interval = statistics.ratio_interval(times_ms[OURS], times_ms[OURS_GRAPH])
+            words = f"x {ratio:.3f} ({interval.low:.3f} to {interval.high:.3f}) over ours alone"
+        except Exception as problem:  # noqa: BLE001 - what cannot be captured raises what it likes, and runs as it did
+            forward.is_on, words = False, _first_line(problem)
+        if not forward.is_on:
+            del self.model.forward
+            if forward.before is not None:
+                self.model.forward = forward.before
+        return f"As a CUDA graph ({OURS_GRAPH}): {words}{'' if forward.is_on else '; not taken'}."
 
     def _eager(self, chosen: Sequence[Candidate]) -> Contestant:
         return Contestant(lambda: self.run(self.model), lambda: self.install(chosen))

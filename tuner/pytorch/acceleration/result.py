@@ -14,9 +14,11 @@ from tilewright.kernels.catalogue import Catalogue
 from tilewright.tuner import statistics
 from tilewright.tuner.pytorch.acceleration import lock
 from tilewright.tuner.pytorch.acceleration.candidates import Candidate
+from tilewright.tuner.pytorch.acceleration.graph import GraphForward
 from tilewright.tuner.pytorch.acceleration.installed import Stand, uninstall
 
 EAGER, OURS, COMPILED, BOTH = "eager", "ours", "torch.compile", "ours in torch.compile"
+OURS_GRAPH = "ours_graph"
 """The ways in which a model is timed."""
 
 
@@ -52,6 +54,12 @@ class Acceleration:
     def is_applied(self) -> bool:
         """Whether anything is replaced."""
         return bool(self.stands)
+
+    @property
+    def is_graph(self) -> bool:
+        """Whether the model is replayed as a CUDA graph."""
+        forward = vars(self.model).get("forward")
+        return isinstance(forward, GraphForward) and forward.is_on
 
     @property
     def replaced(self) -> list[Candidate]:
@@ -105,6 +113,7 @@ class Acceleration:
             "applied": self.is_applied,
             "reason": self.reason,
             "remarks": list(self.remarks),
+            "graph": self.is_graph,
             "untraced": dict(self.untraced),
             "times_ms": {way: statistics.median(times) for way, times in self.times_ms.items()},
             "rounds": max(map(len, self.times_ms.values()), default=0),

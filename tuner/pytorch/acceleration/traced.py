@@ -30,15 +30,15 @@ def described(value: Any, tensors: list[Tensor]) -> Hashable:
     raise UntraceableError(f"an argument is a {type(value).__name__}")
 
 
-def _filled(description: Any, tensors: Iterator[Any]) -> Any:
+def filled(description: Any, tensors: Iterator[Any]) -> Any:
     """The inverse, with these in the place of tensors."""
     if not isinstance(description, tuple):
         return description
     kind, *rest = description
     if kind == "list":
-        return tuple(_filled(one, tensors) for one in rest)
+        return tuple(filled(one, tensors) for one in rest)
     if kind == "named":
-        return {name: _filled(one, tensors) for name, one in rest}
+        return {name: filled(one, tensors) for name, one in rest}
     return next(tensors)
 
 
@@ -57,7 +57,7 @@ class Around(nn.Module):  # type: ignore[misc]
 
     def forward(self, tensors: Any) -> Any:
         """The module's result."""
-        positional, named = _filled(self.key, iter([tensors[number] for number in range(_count(self.key))]))
+        positional, named = filled(self.key, iter([tensors[number] for number in range(_count(self.key))]))
         return type(self.m).forward(self.m, *positional, **named)
 
 
