@@ -175,6 +175,20 @@ def test_a_fusion_is_found_again_by_what_a_lock_says(model):
     assert ("add_layer_norm", False) in ours()
 
 
+def test_a_fusion_that_wins_is_taken_saved_and_undone(monkeypatch, tmp_path):
+    plain = nn.GELU.forward
+    monkeypatch.setattr(nn.GELU, "forward", lambda self, x: plain(self, sum([x * 0] * 1000, x)))
+    model = nn.Sequential(nn.Linear(8, 16), nn.GELU()).eval()
+    expected = model(X)
+    result = tw.accelerate(model, X, compiles=None)
+    assert "gelu(linear) in the model" in [one.site.words for one in result.replaced], str(result)
+    torch.testing.assert_close(model(X), expected)
+    path = result.save(tmp_path / "tilewright.lock")
+    result.undo()
+    assert result.candidates[-1].site.fusion in [one.fusion for one in tw.accelerate(model, lock=path).stands]
+    torch.testing.assert_close(model(X), expected)
+
+
 class Branching(nn.Module):
     def __init__(self):
         super().__init__()

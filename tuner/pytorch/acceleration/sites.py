@@ -38,9 +38,15 @@ class Site:
         """Where it is, for a table."""
         if self.function:
             return self.function
-        names = [name or "the model" for name in self.modules]
+        names = [_short(name) or "the model" for name in self.modules]
         what = f"{self.fusion.partition(' ')[0]} in " if self.fusion else ""
         return what + (names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more")
+
+
+def _short(name: str) -> str:
+    """Layers that share an input, without the name of their module in front of each but the first."""
+    owner = name.partition("+")[0].rpartition(".")[0]
+    return name.replace(f"+{owner}.", "+")
 
 
 class _Watch(TorchFunctionMode):  # type: ignore[misc]
