@@ -65,6 +65,8 @@ FROM (VALUES
   ('compile_sources',      'DELETE',                   'INSERT, UPDATE (offered_at), DELETE'),
   ('compile_requests',     'DELETE',                   'INSERT, DELETE'),
   ('compiled_cubins',      '',                         ''),
+  -- Whichever process is first begins the round of chores that is due.
+  ('chore_rounds',         'UPDATE',                   'UPDATE'),
   ('compile_workers',      'DELETE',                   'UPDATE (refused), DELETE'),
   ('tilewright_version',   '',                         '')
 ) AS wanted (relation, of_api, of_worker)

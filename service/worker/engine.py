@@ -31,6 +31,8 @@ Handler = Callable[[uuid.UUID, int], Awaitable[None]]
 RETRY_AFTER_S = 2
 POLL_S = 0.1
 """How soon a job starts on an idle worker; a busy one does not poll. A poll takes some tenths of a millisecond."""
+POLLS_PER_SECOND = 200
+"""Of a fleet without jobs. More workers poll less often: at 0.1 s each, 200 of them would take a core of PostgreSQL's."""
 RECONNECT_S = 0.5
 DUE = datetime(2000, 1, 1, tzinfo=UTC)
 """The due time of an entry that goes back to its queue, always in the past: the engine compares it with the database's
@@ -75,14 +77,19 @@ class _PatientConnector(procrastinate.PsycopgConnector):
                 return
 
 
-def make_app(url: str, handler: Handler) -> procrastinate.App:
-    """The engine's application whose one task hands every job to `handler`."""
+def poll_s(workers: int) -> float:
+    """How often each of so many workers looks for a job."""
+    return max(POLL_S, workers / POLLS_PER_SECOND)
+
+
+def make_app(url: str, handler: Handler, workers: int = 1) -> procrastinate.App:
+    """The engine's application whose one task hands every job to `handler`, in a fleet of so many workers."""
     allowed = settings()
     app = procrastinate.App(
         connector=_PatientConnector(conninfo=url, min_size=1, max_size=3, timeout=10.0, kwargs=dict(KEEPALIVE)),
         worker_defaults={
             "concurrency": 1,  # one measurement at a time on a device
-            "fetch_job_polling_interval": POLL_S,
+            "fetch_job_polling_interval": poll_s(workers),
             # Listening would end the worker, and with it the running job, whenever its connection breaks.
             "listen_notify": False,
             "install_signal_handlers": False,

@@ -21,6 +21,7 @@ from tilewright.service.device_lock import DeviceBusyError, FleetLock, alone_on,
 from tilewright.service.errors import DatabaseUnavailableError, ServiceError
 from tilewright.service.operations import registry
 from tilewright.service.operations.compiling.signatures import Trust
+from tilewright.service.operations.fleet import fleet
 from tilewright.service.settings import settings
 from tilewright.service.store import schema
 from tilewright.service.store.engine_queue import queue_of_device, queue_of_model
@@ -78,6 +79,7 @@ class Worker:
         self._cache = cache.default_folder() if entry.kind == "cuda" else cpu_build.default_cache()
         self._cache_counted_s = float("-inf")
         self._registered = registry.catalogue()
+        self._workers = 1
 
     def register(self, session: Session, environment: Environment) -> None:
         """Stores the kernels, the device, its model and environment, and this worker's name with them."""
@@ -89,6 +91,7 @@ class Worker:
         )
         # To start a worker on a lost device means that somebody has looked at it.
         registry.set_device_state(session, entry.uuid, DeviceState.READY)
+        self._workers = fleet.workers_alive(session)
 
     async def serve(self, desk: DigitDesk) -> None:
         """Runs jobs until a signal says stop: SIGTERM and SIGINT hand the running one back, SIGUSR1 lets it end."""
@@ -114,7 +117,7 @@ class Worker:
 
     async def _run_engine(self, supervision: Supervision) -> None:
         """Fetches and runs jobs until told to stop, or until the database goes away."""
-        app, intake = make_app(database_url(), supervision.run), supervision.intake
+        app, intake = make_app(database_url(), supervision.run, self._workers), supervision.intake
         try:
             async with app.open_async():
                 engine = asyncio.create_task(app.run_worker_async(queues=self.queues, name=self.name))

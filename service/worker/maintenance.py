@@ -15,7 +15,7 @@ from sqlalchemy.orm import Session
 
 from tilewright.service.errors import DatabaseUnavailableError
 from tilewright.service.operations.compiling.retention import forget_compilations
-from tilewright.service.operations.fleet import retention
+from tilewright.service.operations.fleet import fleet, retention
 from tilewright.service.operations.schedules import firing
 from tilewright.service.operations.staleness import comparisons as staleness_comparisons
 from tilewright.service.operations.webhooks import deliveries
@@ -34,12 +34,19 @@ logger = logging.getLogger(__name__)
 CHORE_LOCK = 0x63686F72
 """Advisory lock ("chor" in ASCII), so that two processes do not requeue the same stalled job."""
 LONGEST_PAUSE_S = 5.0
+IN_TIME = 0.9
+"""Part of the pause after which a round counts as due: the process that began the last one finds its own next due."""
 LOOK_EVERY_S = 0.5
 """How soon a new, resumed or abandoned schedule is noticed; a known one fires on its second."""
+LOOKING = 10
+"""So many workers look that often each; more of them look less often, so that the fleet does as before."""
 TAKEN_S = 0.1
 """How soon to look again when another process is firing what is due."""
+REPEATED_S = 1.0
+"""How long a chore is repeated, in short transactions, that has more to do."""
 
-Chore = Callable[[Session], None]
+Chore = Callable[[Session], bool | None]
+"""True: there is more of it to do."""
 
 
 def recover_stalled(session: Session) -> None:
@@ -106,15 +113,31 @@ CHORES: tuple[Chore, ...] = (
 def do_chores(chores: tuple[Chore, ...] = CHORES) -> bool:
     """Does the chores; False where another process is doing them. Raises DatabaseUnavailableError."""
     for chore in chores:
-        with session_scope() as session:
-            if not session.scalar(select(func.pg_try_advisory_xact_lock(CHORE_LOCK))):
-                return False
-            chore(session)
+        until_s, more = time.monotonic() + REPEATED_S, True
+        while more:
+            with session_scope() as session:
+                if not session.scalar(select(func.pg_try_advisory_xact_lock(CHORE_LOCK))):
+                    return False
+                more = bool(chore(session)) and time.monotonic() < until_s
     return True
 
 
-def fire_schedules() -> float:
-    """Fires what is due; seconds until the next look. Raises DatabaseUnavailableError.
+def begin_round(every_s: float) -> bool:
+    """Whether a round of chores is due because no process has begun one for so long; then this one has begun it.
+
+    Without it hundreds of workers would each go through all chores as often as one does.
+    """
+    row = models.ChoreRound
+    is_due = row.begun_at <= func.clock_timestamp() - func.make_interval(0, 0, 0, 0, 0, 0, every_s)
+    with session_scope() as session:
+        due = session.scalars(select(row).where(is_due).with_for_update(skip_locked=True)).one_or_none()
+        if due is not None:
+            due.begun_at = func.clock_timestamp()
+        return due is not None
+
+
+def fire_schedules(look_s: float = LOOK_EVERY_S) -> float:
+    """Fires what is due; seconds until the next look, `look_s` at most. Raises DatabaseUnavailableError.
 
     Every process does this at the same moment: rows that one has locked are skipped by the others.
     """
@@ -122,7 +145,12 @@ def fire_schedules() -> float:
         left_s = firing.seconds_until_due(session)
         if left_s <= 0:
             left_s = 0.0 if firing.fire_due(session) else TAKEN_S
-    return min(left_s, LOOK_EVERY_S)
+    return min(left_s, look_s)
+
+
+def look_every_s(workers: int) -> float:
+    """How often a process of a fleet of so many workers looks for new due times."""
+    return LOOK_EVERY_S * max(1.0, workers / LOOKING)
 
 
 class Maintenance(Background):
@@ -133,12 +161,15 @@ class Maintenance(Background):
         self.pause_s = min(LONGEST_PAUSE_S, settings().stalled_after_s / 4) if pause_s is None else pause_s
 
     def _work(self) -> None:
-        wait_s, chores_s = 0.0, time.monotonic() + self.pause_s
+        wait_s, chores_s, look_s = 0.0, time.monotonic() + self.pause_s, LOOK_EVERY_S
         while not self._stopping.wait(wait_s):
             try:
-                wait_s = min(fire_schedules(), self.pause_s)
+                wait_s = min(fire_schedules(look_s), self.pause_s)
                 if time.monotonic() >= chores_s:
-                    do_chores()
+                    with session_scope() as session:
+                        look_s = look_every_s(fleet.workers_alive(session))
+                    if begin_round(self.pause_s * IN_TIME):
+                        do_chores()
                     chores_s = time.monotonic() + self.pause_s
             except DatabaseUnavailableError as error:
                 logger.warning("Maintenance cannot run now. %s", error)

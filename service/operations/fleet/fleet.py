@@ -8,6 +8,7 @@ from sqlalchemy.orm import Session
 from tilewright.service.errors import NotFoundError
 from tilewright.service.operations.answers import DeviceAnswer
 from tilewright.service.operations.registry import devices
+from tilewright.service.settings import settings
 from tilewright.service.store import models
 
 
@@ -25,6 +26,14 @@ def takes_jobs(session: Session, uuid: str) -> bool:
     """Whether the device may take jobs now."""
     table = models.Device
     return bool(session.scalar(select(table.drain_requested_at.is_(None)).where(table.uuid == uuid)))
+
+
+def workers_alive(session: Session) -> int:
+    """How many workers have sent a heartbeat lately; of a large fleet each asks the database less often."""
+    table = models.Device
+    silent = func.make_interval(0, 0, 0, 0, 0, 0, settings().stalled_after_s)
+    alive = select(func.count()).where(table.worker.is_not(None), table.heartbeat_at > func.now() - silent)
+    return session.scalar(alive) or 0
 
 
 def _set(session: Session, uuid: str, moment: object) -> DeviceAnswer:

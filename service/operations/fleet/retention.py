@@ -85,11 +85,10 @@ def prunable(session: Session, older_than: timedelta) -> Prunable:
     return Prunable(jobs, trials, sample_bytes)
 
 
-def forget_samples(session: Session) -> None:
-    """`prune_samples` as a chore, where the setting `samples_kept_days` is set."""
+def forget_samples(session: Session) -> bool:
+    """`prune_samples` as a chore, where the setting `samples_kept_days` is set; whether there may be more to prune."""
     days = settings().samples_kept_days
-    if days is not None:
-        prune_samples(session, timedelta(days=days))
+    return days is not None and prune_samples(session, timedelta(days=days)).more
 
 
 def forget_old_keys(session: Session) -> None:

@@ -104,7 +104,7 @@ class TuningJob(Base):
     devices_lost: Mapped[int] = mapped_column(server_default="0")  # that stopped answering under this job
     revision: Mapped[int] = mapped_column(server_default="0")  # grows with every change; its newest event
     state_revision: Mapped[int] = mapped_column(server_default="0")  # of the last change of state or phase
-    engine_id: Mapped[int | None] = mapped_column(type_=BigInteger)
+    engine_id: Mapped[int | None] = mapped_column(type_=BigInteger, index=True)
     worker: Mapped[str | None]
     coalesce_hash: Mapped[str | None]  # equal for identical requests: an open one is joined instead of doubled
     trials_done: Mapped[int] = mapped_column(server_default="0")
@@ -138,3 +138,12 @@ class IdempotencyKey(Base):
     body_hash: Mapped[str]
     job_id: Mapped[uuid.UUID] = mapped_column(ForeignKey("tuning_jobs.id"), index=True)
     created_at: Mapped[datetime] = mapped_column(server_default=func.now())
+
+
+class ChoreRound(Base):
+    """When a process last began the chores of maintenance: one row, which all processes share."""
+
+    __tablename__ = "chore_rounds"
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    begun_at: Mapped[datetime]

@@ -9,13 +9,15 @@ from waiting import PATIENCE_S
 from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.problem import Limits
 from tilewright.service.operations import registry
+from tilewright.service.operations.fleet.fleet import workers_alive
 from tilewright.service.operations.jobs import progress as job_progress
 from tilewright.service.operations.jobs.jobs import cancel_job, job
 from tilewright.service.operations.jobs.request import request_job
 from tilewright.service.operations.requests import JobRequest
 from tilewright.service.store import models
 from tilewright.service.store.session import engine, session_scope
-from tilewright.service.worker.maintenance import CHORE_LOCK, Maintenance, do_chores
+from tilewright.service.worker.engine import poll_s
+from tilewright.service.worker.maintenance import CHORE_LOCK, Maintenance, begin_round, do_chores, look_every_s
 from tilewright.tuner.devices.device import DeviceModel, Environment
 
 MODEL = DeviceModel("test-gpu", "Test GPU", "cuda", Limits((9, 0), 132, 1 << 30), 1, {}, None)
@@ -149,3 +151,36 @@ def test_the_chores_ask_the_same_however_long_the_queue_is(job_id):
         for size in range(16, 20):
             request_job(session, JobRequest(kernel="gemm", shape={"m": size, "n": 8, "k": 8}))
     assert asked() == few
+
+
+def test_a_round_of_chores_is_begun_by_one_process_alone(configured):
+    assert begin_round(0.0)
+    assert not begin_round(60.0)
+    assert begin_round(0.0)
+
+
+def test_a_process_that_hangs_in_beginning_a_round_holds_nobody_up(configured):
+    with session_scope() as hanging:
+        hanging.get_one(models.ChoreRound, 1, with_for_update=True)
+        assert not begin_round(0.0)
+    assert begin_round(0.0)
+
+
+def test_a_chore_that_has_more_to_do_is_repeated(configured):
+    left = [True, True, False]
+    assert do_chores((lambda _: left.pop(0),))
+    assert not left
+
+
+def test_two_hundred_idle_workers_ask_no_more_often_than_a_few(configured):
+    with session_scope() as session:
+        environment = Environment("580.1", "13.0", "nvrtc", "13.0", "PyCUDA", "default")
+        for place in range(3):
+            device, worker = f"GPU-{place}", None if place == 2 else f"host:{place}"
+            registry.register_device(session, MODEL, device, "host", place, environment, worker=worker)
+        assert workers_alive(session) == 2  # the third device has none
+        session.execute(text("UPDATE devices SET heartbeat_at = now() - interval '1 hour' WHERE ordinal = 0"))
+        assert workers_alive(session) == 1
+    assert (poll_s(1), look_every_s(1)) == (0.1, 0.5)
+    assert 200 / poll_s(200) <= 20 / poll_s(20)
+    assert 200 / look_every_s(200) <= 10 / look_every_s(10)
