@@ -182,8 +182,10 @@ def _choices(models: list[DeviceModelAnswer]) -> dict[str, Any]:
 def _values(found: MatrixPage, models: list[DeviceModelAnswer], colour: Measure, only: str | None) -> dict[str, Any]:
     """The matrix."""
     known = {one.device_model for one in found.models}
+    shown = {cell.device_model for row in found.items[:1] for cell in row.cells}
     return {
-        "columns": matrix_view.columns([m for m in models if m.slug == only or (m.slug in known and not only)]),
+        "columns": matrix_view.columns([m for m in models if m.slug in (shown or {only})]),
+        "hidden": 0 if only else len(known - shown),
         "folded": [model for model in models if model.slug not in known],
         "axes": matrix_view.axes_text([row.problem for row in found.items]),
         "lines": matrix_view.lines(found.items, colour),

@@ -25,6 +25,10 @@ from tilewright.service.operations.views.matrix_rows import ProblemRow, problem_
 from tilewright.service.operations.views.summary import ModelSummary, summaries, summary_of
 from tilewright.service.store import models
 
+MOST_COLUMNS = 10
+"""Device models with a column of their own. Each cell without a result is answered as `best` would, which of one model
+may take seconds: a page of a hundred models would not come at all."""
+
 _CURSOR = re.compile(r"(-?[0-9a-fx.p+-]{1,40}|inf) ([0-9]{1,10})")
 
 
@@ -90,7 +94,7 @@ def matrix(
     only_known: bool = False,
     memory: BestMemory | None = None,
 ) -> MatrixPage:
-    """One page of problems with a cell for every device model; `only_known`: the chosen one, or those with results.
+    """One page of problems with a cell for every device model; `only_known`: the chosen one, or the most tuned ones.
 
     Raises NotFoundError for an unknown kernel, InvalidRequestError for a shape that cannot be read.
     """
@@ -114,9 +118,14 @@ def matrix(
     ).one()
     more = _cursor_of(keys[limit - 1], ids[limit - 1]) if ids and len(ids) > limit else None
     known, only = summaries(figures), chosen.device_model if chosen else None
-    shown = None if not only_known else [one.device_model for one in known] if only is None else [only]
+    shown = None if not only_known else _most_tuned(known) if only is None else [only]
     rows = problem_rows(session, (ids or [])[:limit], family(axes), shown=shown, memory=memory)
     return MatrixPage(items=rows, next_cursor=more, total=total, models=known)
+
+
+def _most_tuned(known: Sequence[ModelSummary]) -> list[str]:
+    ordered = sorted(known, key=lambda one: (-one.tuned, one.device_model))
+    return [one.device_model for one in ordered[:MOST_COLUMNS]]
 
 
 def _cells(

@@ -24,6 +24,7 @@ from tilewright.service.operations.best.find import find_best
 from tilewright.service.operations.demand import demand
 from tilewright.service.operations.demand.demand import RequestedProblem
 from tilewright.service.operations.transaction import transaction
+from tilewright.service.operations.views import matrix
 from tilewright.service.store import models
 
 
@@ -272,3 +273,23 @@ def test_the_search_leads_to_a_job_by_its_id_or_the_beginning_of_it(client):
 def test_a_cell_that_shipped_records_answer_says_so(page, commit):
     commit(lambda rows: [rows.best(SQUARE, model=H100), rows.best(LLAMA, options={"trans_b": True})])
     assert f"predicted from {WORDS}" in html.unescape(page())
+
+
+def test_of_many_device_models_the_most_tuned_have_columns(page, commit, monkeypatch):
+    monkeypatch.setattr(matrix, "MOST_COLUMNS", 2)
+
+    def make(rows):
+        for model, count in ((H200, 3), (H100, 1), (T4, 2)):
+            for place in range(count):
+                rows.best(SHAPE | {"m": 64 + place}, model=model)
+
+    commit(make)
+    heads = re.findall(
+        r"<th[^>]*>.*?</th>", page().partition('<table class="matrix">')[2].partition("</thead>")[0], re.S
+    )
+    assert [model.name for model in (H200, H100, T4) if any(model.name in head for head in heads)] == [
+        H200.name,
+        T4.name,
+    ]
+    assert "1 more is in the table above" in page()
+    assert H100.name in page(f"/?device_model={H100.slug}").partition('<table class="matrix">')[2]
