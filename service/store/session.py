@@ -24,6 +24,8 @@ _SERVER_SIDE = {
     "tcp_keepalives_count": 3,
     "tcp_user_timeout": 20_000,
     "idle_in_transaction_session_timeout": 60_000,
+    # A statement of a process that is gone would go on to its end, minutes on a large database.
+    "client_connection_check_interval": 10_000,
 }
 
 # A worker that loses its network must notice within half a minute, not after the kernel's two hours.

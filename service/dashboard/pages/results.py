@@ -20,6 +20,7 @@ from tilewright.service.operations.answers import DeviceAnswer, KernelAnswer
 from tilewright.service.operations.best.results import results
 from tilewright.service.operations.best.results_table import (
     COLUMNS,
+    MOST_MODELS,
     KernelResults,
     TableFilter,
     count_results,
@@ -93,7 +94,9 @@ def by_model(
         models, devices = registry.device_models(session), registry.devices(session)
         found = {} if choice.refusal else results_by_model(session, choice.which, order.text, each=SHOWN_EACH)
     values = choice.values
-    shown = [m for m in models if device_model in (None, "", m.slug) and (m.slug in found or not values["is_narrowed"])]
+    is_cut = len(found) >= MOST_MODELS
+    only_found = is_cut or values["is_narrowed"]
+    shown = [m for m in models if device_model in (None, "", m.slug) and (m.slug in found or not only_found)]
     is_newest = order.text == "-verified" and not values["is_narrowed"]
     newest = sorted((result for each in found.values() for result in each.items), key=lambda result: -result.id)
     return page(
@@ -107,6 +110,7 @@ def by_model(
         sort=sort,
         order=order,
         sections=views.sections(shown, devices, found),
+        most_shown=MOST_MODELS if is_cut else None,
         all_path=lambda slug: f"{address(f'/device-models/{quote(slug)}', {**choice.query, 'sort': sort})}#best",
         curl=views.curl_line(own_url(request), newest) if is_newest else None,
         **values,

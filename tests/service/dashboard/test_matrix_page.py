@@ -285,7 +285,7 @@ def test_of_many_device_models_the_most_tuned_have_columns(page, commit, monkeyp
 
     commit(make)
     heads = re.findall(
-        r"<th[^>]*>.*?</th>", page().partition('<table class="matrix">')[2].partition("</thead>")[0], re.S
+        r"<th[^>]*>.*?</th>", page().partition('<table class="matrix">')[2].partition("</thead>")[0], re.DOTALL
     )
     assert [model.name for model in (H200, H100, T4) if any(model.name in head for head in heads)] == [
         H200.name,

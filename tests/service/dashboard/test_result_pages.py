@@ -8,8 +8,10 @@ from factories import CPU, H100, H200, NAIVE, OLD, SHAPE, TILED_16, TILED_32
 from sqlalchemy import Engine, event, text
 
 from tilewright.service.dashboard import views
+from tilewright.service.dashboard.pages import results as result_pages
 from tilewright.service.dashboard.words import TIMES
 from tilewright.service.operations import registry
+from tilewright.service.operations.best import results_table
 from tilewright.service.operations.best.results_table import COLUMNS
 from tilewright.service.operations.studies import studies
 from tilewright.service.operations.transaction import transaction
@@ -151,6 +153,16 @@ def test_device_model_page_shows_devices_and_pages_through_results(page, commit)
     assert rows_of(first) | rows_of(second) == {str(100 + i) for i in range(52)}
     assert not rows_of(first) & rows_of(second)
     assert "Next page" not in second
+
+
+def test_of_many_device_models_those_with_most_results_are_shown(page, commit, monkeypatch):
+    for module in (results_table, result_pages):
+        monkeypatch.setattr(module, "MOST_MODELS", 1)
+    commit(lambda rows: [rows.best(), rows.best(SHAPE | {"m": 512}), rows.best(model=H100)])
+    heads = re.findall(r"<h2.*?</h2>", page("/results"), re.DOTALL)
+    assert [model.name for model in (H200, H100) if any(model.name in head for head in heads)] == [H200.name]
+    assert "with the most results are shown" in page("/results")
+    assert "1 result<" in page(f"/results?device_model={H100.slug}")
 
 
 def test_cpu_is_labelled_as_never_ranked_with_gpus(page, commit):
