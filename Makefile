@@ -25,7 +25,7 @@ REPEATS ?= 100
 SOAK_S ?= 120
 MAIN_JOB = benchmarks/results/h200/main_job.json
 
-.PHONY: help run serve migrate test lint types tests unit gpu gpu-test browser-test test-faults test-exhaustive chaos fuzz-api bench-main-job bench-kernels bench-rate bench-dispatch bench-network bench-search bench-service gpu-random counters gpu-check gpu-memcheck gpu-racecheck \
+.PHONY: help run serve migrate test lint types tests unit gpu gpu-test browser-test test-faults test-exhaustive chaos fuzz-api bench-main-job bench-kernels bench-rate bench-dispatch bench-network bench-search bench-service bench-scale gpu-random counters gpu-check gpu-memcheck gpu-racecheck \
 	reports references screenshots lock hooks clean
 
 help: ## This list
@@ -123,6 +123,10 @@ bench-search: ## Replay recorded spaces through our searches and Kernel Tuner's,
 bench-service: ## The service under load on this machine, CPU only; writes benchmarks/results (SOAK_S=120, 3600 for the hour; ONLY="rate batch")
 	@$(PREPARE) run
 	@"$(VENV)/bin/python" benchmarks/service.py --soak-s $(SOAK_S) $(addprefix --only ,$(ONLY))
+
+bench-scale: ## 10^7 trials and simulated workers on one PostgreSQL, CPU only; writes benchmarks/results (SCALE="--trials 100000 --workers 20 …")
+	@$(PREPARE) run
+	@PYTHONPATH=benchmarks "$(VENV)/bin/python" -m at_scale $(SCALE)
 
 gpu-random: ## Random shapes, edges and 500 random configurations of every variant on the GPU
 	@$(PREPARE) run

@@ -71,12 +71,14 @@ class Tally:
 
 
 def questions(job: Job) -> Iterator[bytes]:
-    """Requests without an end: a fixed path, or `best` of rows drawn uniformly, a part of them of unknown shapes."""
+    """Requests without an end: one path, any of `paths`, or `best` of rows drawn uniformly, some of unknown shapes."""
     host = f"Host: 127.0.0.1:{job['port']}\r\n\r\n"
     if "path" in job:
         request = f"GET {job['path']} HTTP/1.1\r\n{host}".encode()
         yield from (request for _ in count())
     chance = random.Random(job.get("seed", 0))
+    while "paths" in job:
+        yield f"GET {chance.choice(job['paths'])} HTTP/1.1\r\n{host}".encode()
     models, shapes = job["models"], job["shapes"]
     axes = list(shapes[0])
     while True:
