@@ -184,7 +184,7 @@ def _values(found: MatrixPage, models: list[DeviceModelAnswer], colour: Measure,
     known = {one.device_model for one in found.models}
     shown = {cell.device_model for row in found.items[:1] for cell in row.cells}
     return {
-        "columns": matrix_view.columns([m for m in models if m.slug in (shown or {only})]),
+        "columns": matrix_view.columns([m for m in models if m.slug == only or m.slug in shown]),
         "hidden": 0 if only else len(known - shown),
         "folded": [model for model in models if model.slug not in known],
         "axes": matrix_view.axes_text([row.problem for row in found.items]),
