@@ -20,7 +20,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -30,6 +30,8 @@ from typing import Any
 import httpx
 import psycopg
 from at_scale import fill, watch
+from at_scale.crew import Crew, Requested
+from documents.file import now, write
 from installation.host import Host, Program, answers, best_path, free_port, host, in_memory, load, until
 from sqlalchemy.engine import make_url
 
@@ -50,7 +52,6 @@ SERVER = {
     "track_io_timing": "on",
 }
 """Beside those of the embedded server: as docs/operating.md says of a large installation."""
-PER_PROCESS = 20
 KNOWN, COLD, UNKNOWN = 0.75, 0.2, 0.05
 """Shares of the questions: of hot problems, of cold ones, of shapes that nobody tuned."""
 UNKNOWN_MODELS = 4
@@ -58,6 +59,7 @@ UNKNOWN_MODELS = 4
 PATHS = 20_000
 OPENS_S = 1200.0
 RETENTION_S = 45.0
+DRY_S = 120.0
 WAITED = """
 SELECT count(*) FILTER (WHERE started_at IS NOT NULL), count(*) FILTER (WHERE started_at IS NULL),
     count(*) FILTER (WHERE state = 'done'), count(*) FILTER (WHERE state = 'failed'),
@@ -65,7 +67,6 @@ SELECT count(*) FILTER (WHERE started_at IS NOT NULL), count(*) FILTER (WHERE st
         ORDER BY 1e3 * extract(epoch FROM started_at - created_at))
 FROM tuning_jobs WHERE created_at > %s AND queue <> 'synthetic' AND priority = 5
 """
-READY = "SELECT count(*) FROM devices WHERE worker_started_at >= %s AND heartbeat_at > worker_started_at"
 BACKLOG = """
 WITH wanted AS (SELECT p.id AS problem_id, m.id AS model_id, 'model:' || m.slug AS queue, uuidv7() AS id
     FROM generate_series(1, %(jobs)s) AS g
@@ -137,7 +138,7 @@ def facts(arguments: argparse.Namespace) -> Row:
     sizes = ("trials", "problems", "models", "hot", "workers", "held", "backlog", "job_trials", "trial_s")
     return {
         "command": shlex.join(["PYTHONPATH=benchmarks", "python", "-m", "at_scale", *sys.argv[1:]]),
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "date": now(),
         "data": "trials of a recording under synthetic problems and device models; workers are simulated",
         "cpu": cpu_name(),
         "cores": os.cpu_count(),
@@ -146,14 +147,6 @@ def facts(arguments: argparse.Namespace) -> Row:
         "postgres": embedded.SERVER_SETTINGS | {"version": embedded.POSTGRES_MAJOR},
         "sizes": {name: getattr(arguments, name) for name in sizes},
     }
-
-
-def write(path: Path, document: Row) -> None:
-    """The file appears when it is whole."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_suffix(".partial")
-    partial.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
-    partial.replace(path)
 
 
 @dataclass
@@ -299,9 +292,18 @@ class Scale:
         words = [sys.executable, "-m", "tilewright.service.cli", "db", "prune", "--older-than", "90"]
         variables = {**os.environ, "TILEWRIGHT_DATABASE_URL": self.url, "TILEWRIGHT_DATA_DIR": str(self.host.folder)}
         began = time.monotonic()
-        dry = subprocess.run(
-            [*words, "--dry-run", "--json"], env=variables, capture_output=True, check=False, text=True
-        )
+        try:
+            dry = subprocess.run(
+                [*words, "--dry-run", "--json"],
+                env=variables,
+                capture_output=True,
+                check=False,
+                text=True,
+                timeout=DRY_S,
+            )
+            counted = dry.stdout or dry.stderr
+        except subprocess.TimeoutExpired:
+            counted = "no answer in time"
         dry_s, begin = time.monotonic() - began, watch.log_size(self.host)
         pruned = "SELECT count(*) FROM trials WHERE samples_pruned_at IS NOT NULL"
         server_s, began = self.host.server_cpu_s(), time.monotonic()
@@ -315,7 +317,7 @@ class Scale:
             (count,) = connection.execute(pruned).fetchone() or (0,)
         return {
             "dry_run_s": round(dry_s, 1),
-            "dry_run": (dry.stdout or dry.stderr)[-400:],
+            "dry_run": counted[-400:],
             "trials_pruned": count,
             "prune_s": round(took_s, 1),
             "trials_per_second": round(count / took_s),
@@ -344,85 +346,6 @@ def timed(*words: str) -> float:
     began = time.monotonic()
     subprocess.run(words, check=True)
     return round(time.monotonic() - began, 1)
-
-
-@dataclass
-class Requested:
-    """Jobs that were requested: how long the API took, and what it said."""
-
-    took_ms: list[float] = field(default_factory=list)
-    statuses: dict[str, int] = field(default_factory=dict)
-
-    def post(self, client: httpx.Client, shape: Mapping[str, int], model: str, trials: int) -> None:
-        """One job."""
-        body = {"kernel": "gemm", "shape": shape, "device_model": model, "budget": {"trials": trials}}
-        began = time.perf_counter()
-        try:
-            said = str(client.post("/v1/jobs", json=body).status_code)
-        except httpx.HTTPError as error:
-            said = type(error).__name__
-        self.took_ms.append(1e3 * (time.perf_counter() - began))
-        self.statuses[said] = self.statuses.get(said, 0) + 1
-
-    def told(self) -> Row:
-        """What came of them."""
-        return {"statuses": self.statuses, **percentiles(self.took_ms)}
-
-
-class Crew:
-    """The simulated workers, in processes of PER_PROCESS."""
-
-    def __init__(self, url: str, arguments: argparse.Namespace) -> None:
-        firsts = range(1, arguments.workers + 1, PER_PROCESS)
-        counts = {first: min(PER_PROCESS, arguments.workers + 1 - first) for first in firsts}
-        common = {"url": url, "held": arguments.held, "trial_s": arguments.trial_s}
-        self._url, self._count = url, arguments.workers
-        self._requests = [common | {"first": first, "count": count} for first, count in counts.items()]
-        self._processes: list[subprocess.Popen[str]] = []
-        self._began = datetime.now(UTC)
-
-    def start(self) -> None:
-        """All of them."""
-        for request in self._requests:
-            words = (sys.executable, "-m", "at_scale.workers")
-            process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-            self._processes.append(process)
-            process.stdin.write(f"{json.dumps(request)}\n")  # type: ignore[union-attr]
-            process.stdin.flush()  # type: ignore[union-attr]
-
-    def are_ready(self) -> bool:
-        """Whether all have registered, and their engines too."""
-        with psycopg.connect(self._url) as connection:
-            (ready,) = connection.execute(READY, (self._began,)).fetchone() or (0,)
-        return bool(ready == self._count)
-
-    def ended(self) -> Row:
-        """What they measured, when all have ended."""
-        took_ms: dict[str, list[float]] = {}
-        failed: list[str] = []
-        cpu = 0.0
-        for process in self._processes:
-            process.stdin.close()  # type: ignore[union-attr]
-        for process in self._processes:
-            said = process.stdout.read()  # type: ignore[union-attr]
-            told = json.loads(said or '{"took_ms": {}, "failed": ["no answer"], "cpu_s": 0}')
-            process.wait()
-            cpu += told["cpu_s"]
-            failed += told["failed"]
-            for name, each in told["took_ms"].items():
-                took_ms.setdefault(name, []).extend(each)
-        return {
-            "transactions": {name: percentiles(each) for name, each in took_ms.items()},
-            "failed": {"count": len(failed), "first": failed[:3]},
-            "cpu_s": round(cpu),
-        }
-
-
-def percentiles(took_ms: Sequence[float]) -> Row:
-    """How many, and some of them in order."""
-    ordered = sorted(took_ms) or [0.0]
-    at = {f"p{part:g}_ms": ordered[min(len(ordered) - 1, int(part / 100 * len(ordered)))] for part in (50, 99)}
-    return {"count": len(took_ms), **{name: round(ms, 1) for name, ms in at.items()}, "worst_ms": round(ordered[-1], 1)}
 
 
 if __name__ == "__main__":

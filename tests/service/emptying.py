@@ -1,4 +1,7 @@
-"""Emptying a database that many tests share: all but the kernels, which take longer to store than most tests."""
+"""Emptying a database that many tests share: all but the kernels, which take longer to store than most tests.
+
+The one row that says when chores were begun stays, too.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,8 @@ from tilewright.service.operations import registry
 from tilewright.service.store.models import Base
 
 OF_KERNELS = ("kernel_variants", "kernels")
-TABLES = [table.name for table in reversed(Base.metadata.sorted_tables) if table.name not in OF_KERNELS]
+KEPT = (*OF_KERNELS, "chore_rounds")
+TABLES = [table.name for table in reversed(Base.metadata.sorted_tables) if table.name not in KEPT]
 EMPTY = "; ".join(f"DELETE FROM {table}" for table in [*TABLES, "procrastinate_jobs"])  # noqa: S608 - our own names
 WITHOUT_KERNELS = "; ".join(f"DELETE FROM {table}" for table in OF_KERNELS)  # noqa: S608
 KERNELS = text(
