@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import socket
 
 from tilewright.service.cli.failure import CommandError
@@ -15,6 +16,11 @@ def require_free_port(host: str, port: int) -> None:
         try:
             probe.bind((host.strip("[]"), port))
         except OSError as error:
+            if isinstance(error, socket.gaierror) or error.errno == errno.EADDRNOTAVAIL:
+                raise CommandError(
+                    f"cannot listen on {host}: it is not an address of this machine ({error.strerror}). "
+                    "--host or TILEWRIGHT_HOST must be one, such as 127.0.0.1, or 0.0.0.0 for all"
+                ) from error
             raise CommandError(
                 f"cannot listen on {host}:{port} ({error.strerror or error}). Is Tilewright running already? "
                 f"If not, choose another port: --port {port % 65535 + 1}"

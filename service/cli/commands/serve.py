@@ -22,6 +22,7 @@ from tilewright.service.cli.listening import common_port, require_free_port
 from tilewright.service.cli.machine import chosen_devices
 from tilewright.service.cli.output import JsonFlag, note, print_json
 from tilewright.service.cli.supervisor import CLI, Program, Supervisor, end_with_supervisor, terminable, worker_program
+from tilewright.service.operations.registry import catalogue
 from tilewright.service.settings import settings
 from tilewright.tuner.compile.pool import MOST_WORKERS
 from tilewright.tuner.devices.cpu.device import CPU_NAME_VARIABLE
@@ -52,12 +53,15 @@ def serve(host: HostOption = None, port: PortOption = None, workers: WorkersOpti
     end_with_supervisor()
     choose_address(host, port, workers)
     prepare_database()
+    if settings().kernel_folders:
+        catalogue()  # one that cannot be read ends this command, and not the first request
+    if siblings.folder() is None:
+        require_free_port(settings().host, settings().port)
     logs.configure()
     count = settings().api_processes
     if count == 1 or siblings.folder() is not None:
         _serve_here()
         return
-    require_free_port(settings().host, settings().port)
     with TemporaryDirectory(prefix="tilewright-") as folder:
         shared = {siblings.FOLDER: folder, "PROMETHEUS_MULTIPROC_DIR": folder}
         programs = [Program(f"API process {number}", (*CLI, "serve"), None) for number in range(1, count + 1)]
