@@ -10,10 +10,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import reduce
+from operator import add
+from typing import NamedTuple
 
 import numpy as np
-from sqlalchemy import ColumnElement, select
+from sqlalchemy import ColumnElement, Double, func, select
+from sqlalchemy.dialects.postgresql import array
 from sqlalchemy.orm import Session
 
 from tilewright.kernels.kernel import Kernel
@@ -131,47 +135,51 @@ def _near(session: Session, kernel: Kernel, problem: Problem, study: models.Stud
 
 def _elsewhere(session: Session, kernel: Kernel, problem: Problem, study: models.Study) -> list[Prior]:
     there, own = models.DeviceModel, session.get_one(models.DeviceModel, study.device_model_id)
-    newest: dict[tuple[int, int], tuple[float, int, _Near]] = {}
-    for candidate in _within_reach(session, kernel, problem, there.kind == own.kind, there.id != own.id):
-        unlike = candidate.distance + model_distance(
-            own, candidate.model.multiprocessors, candidate.model.compute_capability
+    others = session.execute(
+        select(there.id, there.name, there.multiprocessors, there.compute_capability).where(
+            there.kind == own.kind, there.id != own.id
         )
-        newest.setdefault((candidate.model.id, candidate.problem_id), (unlike, candidate.study_id, candidate))
-    nearest = [candidate for _, _, candidate in sorted(newest.values(), key=lambda ranked: ranked[:2])[:MOST_OF_EACH]]
-    sources = [
-        (candidate.model.name, candidate.study_id, OTHER_MODEL * _share(candidate.distance)) for candidate in nearest
-    ]
+    ).all()
+    names = {row.id: row.name for row in others}
+    unlike = {row.id: model_distance(own, row.multiprocessors, row.compute_capability) for row in others}
+    newest: dict[tuple[int, int], tuple[float, int, _Near]] = {}
+    for near in _within_reach(session, kernel, problem, models.Study.device_model_id.in_(names)):
+        newest.setdefault(
+            (near.model_id, near.problem_id), (near.distance + unlike[near.model_id], near.study_id, near)
+        )
+    nearest = [near for _, _, near in sorted(newest.values(), key=lambda ranked: ranked[:2])[:MOST_OF_EACH]]
+    sources = [(names[near.model_id], near.study_id, OTHER_MODEL * _share(near.distance)) for near in nearest]
     return _made(session, kernel, sources)
 
 
-@dataclass(frozen=True)
-class _Near:
+class _Near(NamedTuple):
     """A study of a problem that differs little: by so many powers of two in all."""
 
-    distance: float
     study_id: int
     problem_id: int
-    model: models.DeviceModel
+    model_id: int
+    distance: float
 
 
 def _within_reach(
     session: Session, kernel: Kernel, problem: Problem, *conditions: ColumnElement[bool]
 ) -> Iterator[_Near]:
     """Studies whose problem is this one or differs little from it, the newest first."""
-    query = (
-        select(models.Study.id, models.Problem.id, models.Problem.shape, models.DeviceModel)
-        .join(models.Problem, models.Problem.id == models.Study.problem_id)
+    there, shape = models.Study, models.Problem.shape
+    newest = (
+        select(there.id, there.problem_id, there.device_model_id, shape)
+        .join(models.Problem, models.Problem.id == there.problem_id)
         .join(models.Kernel, models.Kernel.id == models.Problem.kernel_id)
-        .join(models.DeviceModel, models.DeviceModel.id == models.Study.device_model_id)
-        .where(*alike(kernel, problem), *conditions)
-        .order_by(models.Study.id.desc())
+        .where(*alike(kernel, problem), shape.has_all(array([axis for axis, _ in problem.axes])), *conditions)
+        .order_by(there.id.desc())
         .limit(MAX_RANKED)
+        .subquery()
     )
-    for study_id, problem_id, shape, model in session.execute(query):
-        if shape.keys() >= dict(problem.axes).keys():
-            near = _Near(distance(dict(problem.sizes), shape), study_id, problem_id, model)
-            if near.distance <= FARTHEST:
-                yield near
+    # `distance`, by the database: to read twenty thousand shapes as JSON takes the worker over a second.
+    ratios = (func.coalesce(newest.c.shape[axis].astext, "1").cast(Double) / size for axis, size in problem.sizes)
+    far = reduce(add, (func.abs(func.ln(ratio)) for ratio in ratios)) / math.log(2)
+    query = select(newest.c.id, newest.c.problem_id, newest.c.device_model_id, far).where(far < FARTHEST + 1e-6)
+    return map(_Near._make, session.execute(query.order_by(newest.c.id.desc())))
 
 
 def _share(far: float) -> float:
