@@ -142,7 +142,7 @@ def facts(arguments: argparse.Namespace) -> Row:
         "data": "trials of a recording under synthetic problems and device models; workers are simulated",
         "cpu": cpu_name(),
         "cores": os.cpu_count(),
-        "beside": f"other work ran on the machine; load average before: {os.getloadavg()[0]:.1f}",
+        "load_average_before": round(os.getloadavg()[0], 1),
         "system": platform.platform(),
         "postgres": embedded.SERVER_SETTINGS | {"version": embedded.POSTGRES_MAJOR},
         "sizes": {name: getattr(arguments, name) for name in sizes},

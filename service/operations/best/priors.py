@@ -176,7 +176,9 @@ def _within_reach(
         .subquery()
     )
     # `distance`, by the database: to read twenty thousand shapes as JSON takes the worker over a second.
-    ratios = (func.coalesce(newest.c.shape[axis].astext, "1").cast(Double) / size for axis, size in problem.sizes)
+    ratios = (
+        func.coalesce(newest.c.shape[axis].astext, "1").cast(Double) / float(size) for axis, size in problem.sizes
+    )
     far = reduce(add, (func.abs(func.ln(ratio)) for ratio in ratios)) / math.log(2)
     query = select(newest.c.id, newest.c.problem_id, newest.c.device_model_id, far).where(far < FARTHEST + 1e-6)
     return map(_Near._make, session.execute(query.order_by(newest.c.id.desc())))
