@@ -7,7 +7,7 @@ import ssl
 import subprocess
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -72,10 +72,10 @@ class _Exchange(BaseHTTPRequestHandler):
         self.server.seen.append(self.requestline)
         body = self.rfile.read(int(self.headers.get("Content-Length", "0")))
         headers = {name: value for name, value in self.headers.items() if name.lower() not in _OF_ONE_HOP}
-        inner = http.client.HTTPConnection(*self.server.behind, timeout=30)
-        inner.request(self.command, self.path, body, headers | {"X-Forwarded-For": self.client_address[0]})
-        answer = inner.getresponse()
-        content = answer.read()
+        with closing(http.client.HTTPConnection(*self.server.behind, timeout=30)) as inner:
+            inner.request(self.command, self.path, body, headers | {"X-Forwarded-For": self.client_address[0]})
+            answer = inner.getresponse()
+            content = answer.read()
         self.send_response_only(answer.status, answer.reason)
         for name, value in answer.getheaders():
             if name.lower() not in {*_OF_ONE_HOP, "content-length"}:
@@ -83,7 +83,6 @@ class _Exchange(BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(len(content)))
         self.end_headers()
         self.wfile.write(content)
-        inner.close()
 
     do_GET = do_POST = do_PUT = do_DELETE = forward  # noqa: N815 - http.server's names
 
