@@ -1,7 +1,7 @@
 """layer_norm: y[i, :] = (x[i, :] - mean[i]) * scale[i] * w + b, for x and y (m, n), row-major, w and b (n).
 
 scale[i] is 1 / sqrt(variance of x[i, :] + epsilon); it and mean[i] are written for the backward pass.
-Grid: a program for every row. The mean is found before the squares of what is left are added up, so that a mean that is
+Grid: a program for every row. The mean is computed first, then squared deviations from it are summed: a mean that is
 large beside the spread costs no digits. Where BLOCK covers a row it is read once.
 """
 

@@ -203,7 +203,7 @@ def selected(selection: Bounds, variant: str | None) -> list[ColumnElement[bool]
     of_trial = [] if variant is None else [trial.configuration["variant"].astext == variant]
     for name, (low, high) in selection.items():
         value = trial.configuration[name]
-        is_number = func.jsonb_typeof(value) == "number"  # what is none must not be cast
+        is_number = func.jsonb_typeof(value) == "number"  # casting any other value would fail
         bounded: Any = best.time_ms if name == "time" else case((is_number, cast(value.astext, Float)))
         of_trial.append(bounded.between(low, high))
     return [best.trial.has(and_(*of_trial))] if of_trial else []
