@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
@@ -106,6 +106,38 @@ def random_arrays(kernel: Kernel, problem: Problem, seed: int, kind: str = NORMA
     return arrays
 
 
+class DrawnAhead:
+    """Inputs of several kinds, drawn by a thread: one kind at a time, and the next as soon as one was taken."""
+
+    def __init__(self, kernel: Kernel, problem: Problem, seed: int, kinds: Sequence[str]) -> None:
+        self._draw = partial(random_arrays, kernel, problem, seed)
+        self._left = list(kinds)
+        self._thread = ThreadPoolExecutor(1, "draw")
+        self._begin()
+
+    def is_drawn(self, kind: str) -> bool:
+        """Whether `take` of that kind waits for nothing."""
+        return kind == self._kind and self._drawn.done()
+
+    def take(self, kind: str) -> dict[str, HostArray]:
+        """The arrays by name, which are nobody else's."""
+        if kind != self._kind:
+            return self._draw(kind)
+        arrays = self._drawn.result()
+        self._begin()
+        return arrays
+
+    def close(self) -> None:
+        """Draws nothing more."""
+        self._thread.shutdown(wait=False, cancel_futures=True)
+
+    def _begin(self) -> None:
+        self._kind = self._left.pop(0) if self._left else ""
+        self._drawn: Future[dict[str, HostArray]] = Future()
+        if self._kind:
+            self._drawn = self._thread.submit(self._draw, self._kind)
+
+
 def scalar_values(kernel: Kernel, problem: Problem) -> dict[str, float]:
     """The value of every scalar argument by name."""
     return {a.name: a.number(problem) for a in kernel.arguments if isinstance(a, Scalar)}
@@ -157,6 +189,12 @@ def _integers(generator: np.random.Generator, out: HostArray) -> None:
     out[...] = generator.integers(least, LARGEST_INTEGER, out.size, out.dtype, endpoint=True)
 
 
+def _almost(number: float, deviation: float, generator: np.random.Generator, out: HostArray) -> None:
+    _normal(generator, out)
+    out *= deviation * number
+    out += number
+
+
 def _uniform(generator: np.random.Generator, out: HostArray) -> None:
     generator.random(out=out, dtype=out.dtype.type)
 
@@ -176,13 +214,12 @@ def _pair(array: HostArray, axis: int, dtype: str, sequence: np.random.SeedSeque
     if dtype == "float16":
         np.ldexp(along, LIFT_FLOAT16, out=along)
     half = along.shape[0] // 2
-    along[half : 2 * half] = along[:half]
-    if sequence is not None and half:
-        left = np.empty(along[:half].shape, array.dtype)
-        _fill(left.reshape(-1), _normal, sequence)
-        left *= CANCELLED_EPSILONS[dtype] * 2 * UNIT_ROUNDOFF[dtype]
-        left += 1
-        along[half : 2 * half] *= -left
+    if sequence is None or not half:
+        along[half : 2 * half] = along[:half]
+        return
+    left = np.empty(along[:half].shape, array.dtype)
+    _fill(left.reshape(-1), partial(_almost, -1, CANCELLED_EPSILONS[dtype] * 2 * UNIT_ROUNDOFF[dtype]), sequence)
+    np.multiply(along[:half], left, out=along[half : 2 * half])
 
 
 def _plant(array: HostArray, axis: int, sequence: np.random.SeedSequence) -> None:

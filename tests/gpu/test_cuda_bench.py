@@ -9,6 +9,7 @@ import weakref
 
 import numpy as np
 import pytest
+from waiting import until
 
 from tilewright.kernels.catalogue import catalogue
 from tilewright.tuner import verify
@@ -88,6 +89,21 @@ def test_kinds_of_inputs_take_turns_and_timing_is_always_with_the_first(bench):
     held = np.empty_like(bench.arrays.host["A"])
     bench.device.download(bench.arrays.addresses["A"], held)
     assert np.array_equal(held, random_arrays(bench.kernel, bench.problem, 3)["A"])
+
+
+def test_large_inputs_are_drawn_beside_the_trials_and_every_kind_gets_its_turn(device):
+    bench = device.bench(GEMM, GEMM.problem({"m": 16, "n": 4096, "k": 4096}), 3)
+    executable, seen = default_of(bench), set()
+
+    def have_all_been_seen():
+        verification = bench.verify(executable)
+        assert verification.wrong == 0
+        seen.add(verification.inputs)
+        return seen == set(KINDS)
+
+    until(have_all_been_seen, lambda: str(seen))
+    assert {one.inputs for one in bench.verify_each_kind(executable)} == set(KINDS)
+    bench.close()
 
 
 PRODUCTS = [

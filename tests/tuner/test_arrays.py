@@ -4,10 +4,11 @@ import itertools
 
 import numpy as np
 import pytest
+from waiting import until
 
 from tilewright.kernels.catalogue import catalogue
 from tilewright.tuner import arrays
-from tilewright.tuner.arrays import KINDS, input_kinds, random_arrays, scalar_values
+from tilewright.tuner.arrays import KINDS, DrawnAhead, input_kinds, random_arrays, scalar_values
 
 GEMM, GEMV, LINEAR, SOFTMAX = (catalogue().get(name) for name in ("gemm", "gemv", "linear", "softmax"))
 PRODUCTS = [
@@ -135,3 +136,21 @@ def test_partial_sums_of_cancelling_float16_pass_its_range_and_results_do_not():
     assert np.mean(np.abs(partial) > 65504) > 0.5
     assert np.abs(reference.value).max() < 65504
     assert np.abs(reference.value).max() > 0
+
+
+def test_what_is_drawn_ahead_is_what_would_be_drawn_in_any_order():
+    problem = GEMM.problem({"m": 5, "n": 6, "k": 7})
+    ahead = DrawnAhead(GEMM, problem, 3, KINDS[1:])
+    for kind in (KINDS[3], *KINDS):  # one before its turn, and the first, which was not asked for
+        for name, array in ahead.take(kind).items():
+            np.testing.assert_array_equal(array, random_arrays(GEMM, problem, 3, kind)[name])
+    ahead.close()
+
+
+def test_only_one_kind_is_drawn_until_it_is_taken():
+    ahead = DrawnAhead(GEMM, GEMM.problem({"m": 5, "n": 6, "k": 7}), 3, KINDS[1:])
+    until(lambda: ahead.is_drawn(KINDS[1]))
+    assert not ahead.is_drawn(KINDS[2])
+    ahead.take(KINDS[1])
+    until(lambda: ahead.is_drawn(KINDS[2]))
+    ahead.close()

@@ -6,6 +6,8 @@ import math
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import cycle
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +18,7 @@ from tilewright.kernels.kernel import Kernel, Launch, Tensor
 from tilewright.kernels.problem import Problem
 from tilewright.kernels.source import resolved
 from tilewright.kernels.space import Configuration
-from tilewright.tuner.arrays import HostArray, input_kinds, random_arrays
+from tilewright.tuner.arrays import DrawnAhead, HostArray, input_kinds, random_arrays
 from tilewright.tuner.devices.cuda.reference import CudaReferences, HeldReference
 from tilewright.tuner.devices.cuda.texture import TextureObject
 from tilewright.tuner.expected import Expected, expected_of
@@ -33,6 +35,7 @@ GUARD_BYTES = 1 << 18
 CHECK_LAUNCH = Launch((1024, 1, 1), (256, 1, 1))
 POISON = 0xFF  # every byte of it makes a NaN, in every floating dtype
 _ROOM_SHARE = 0.5  # of the free memory may go to one more kind of inputs: making its reference takes as much again
+_QUICKLY_DRAWN_BYTES = 1 << 24
 _ANSWER_WORDS = 4
 _NOTHING_WRONG = 2**64 - 1
 
@@ -118,9 +121,14 @@ class ProblemArrays:
         self._answers = device.allocate(8 * (_ANSWER_WORDS + 2 * len(self._tensors)))
         self._cases: dict[str, Case] = {}
         self._fingerprints: dict[str, dict[str, int]] = {}
+        self._ahead: DrawnAhead | None = None
         self.case = self._made(self.kinds[0])
-        for kind in () if self._references.are_quick else self.kinds[1:]:
-            self._made(kind)  # now, while nothing is waited for that has a deadline
+        self._turns = cycle(self.kinds)
+        if not self._references.are_quick:
+            for kind in self.kinds[1:]:
+                self._made(kind)  # now, while nothing is waited for that has a deadline
+        elif sum(self._sizes[name] for name in self.case.inputs) > _QUICKLY_DRAWN_BYTES and kernel.inputs is None:
+            self._ahead = DrawnAhead(kernel, problem, seed, self.kinds[1:])
         self.reset_all()
         self._fingerprints[self.case.kind] = self._ask()[-1]
 
@@ -132,6 +140,13 @@ class ProblemArrays:
     def host(self) -> dict[str, HostArray]:
         """The inputs of the present kind, drawn again."""
         return random_arrays(self.kernel, self.problem, self._seed, self.case.kind)
+
+    def next_kind(self) -> str:
+        """The kind whose turn it is, of those that need not be waited for: large inputs are drawn beside the trials."""
+        return next(kind for kind in self._turns if self._ahead is None or self._is_at_hand(kind, self._ahead))
+
+    def _is_at_hand(self, kind: str, ahead: DrawnAhead) -> bool:
+        return kind in self._fingerprints or ahead.is_drawn(kind)
 
     def use(self, kind: str) -> None:
         """Fills the arrays with inputs of this kind, where another one was there."""
@@ -152,9 +167,11 @@ class ProblemArrays:
         self.reset_written()
 
     def close(self) -> None:
-        """Frees the library's handle and the textures; the memory goes with the object."""
+        """Frees the library's handle and the textures, and draws nothing more; the memory goes with the object."""
         for texture in self._textures.values():
             texture.close()
+        if self._ahead is not None:
+            self._ahead.close()
         self._references.close()
 
     def reset_written(self) -> None:
@@ -266,7 +283,8 @@ class ProblemArrays:
             self.case = self._cases[self.kinds[0]]
             self._cases = {self.case.kind: self.case}
             self._reset_inputs()
-        host = random_arrays(self.kernel, self.problem, self._seed, kind)
+        draw = self._ahead.take if self._ahead else partial(random_arrays, self.kernel, self.problem, self._seed)
+        host = draw(kind)
         inputs = {name: self.device.allocate(self._sizes[name]) for name in host}
         for name, array in host.items():
             self._upload(int(inputs[name]), self._tensors[name], array)

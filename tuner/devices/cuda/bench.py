@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -90,7 +89,6 @@ class CudaBench(Bench):
         self.scalars = scalar_values(kernel, problem)
         self._trusted = trusted_configuration(kernel, problem, device.model.limits)
         self.arrays = ProblemArrays(device, kernel, problem, seed, self.scalars)
-        self._turns = cycle(self.arrays.kinds)
         self._flush_memory: Any = device.allocate(flush_bytes + 16)
         self._flush_bytes = flush_bytes
         device.fill(int(self._flush_memory), flush_bytes + 16, 0)
@@ -193,7 +191,7 @@ class CudaBench(Bench):
 
         With a workspace the worse of two: the second launch finds what the first has left there.
         """
-        return self._verify_with(next(self._turns), _mine(executable))
+        return self._verify_with(self.arrays.next_kind(), _mine(executable))
 
     def verify_timed(self, executable: Executable) -> Verification:
         """The same with the inputs that are timed, for the library's calls: it has algorithms of its own."""

@@ -22,7 +22,9 @@ if TYPE_CHECKING:
     from tilewright.tuner.devices.cuda.context import CudaContext, Function
 
 _SMALL_FLOPS = 1e8
-"""Below it NumPy has its answer before the library has its handle: 10 ms."""
+_SMALL_BYTES = 1 << 22
+"""Below both NumPy has its answer before the library has its handle: 10 ms. A matrix times one row is few operations,
+and converting its 25 million numbers to float64 took 0.2 s (CPU, 2026-11-24)."""
 
 _WIDE_BYTES = 8
 _LAUNCH = Launch((1024, 1, 1), (256, 1, 1))  # `widen` loops, so that any grid will do
@@ -52,7 +54,8 @@ class CudaReferences:
         self._workspace: Any = None
         self._library: Cublas | None = None
         flops = kernel.flops(problem)
-        self._is_small = flops is not None and flops < _SMALL_FLOPS
+        few = sum(tensor.size_bytes(problem) for tensor in kernel.tensors) < _SMALL_BYTES
+        self._is_small = few and flops is not None and flops < _SMALL_FLOPS
         is_alike = problem.dtype != "float64" and kernel.output.dtype_for(problem) == problem.dtype
         usable = is_alike and not self._is_small and has_call(kernel.name)
         self._product: ProductReference | None = kernel.product if usable else None
