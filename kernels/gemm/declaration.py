@@ -11,6 +11,7 @@ from tilewright.kernels.gemm.reference import gemm_reference, terms
 from tilewright.kernels.gemm.register_space import REGISTER
 from tilewright.kernels.gemm.tensor_fp16_sm90_space import TENSOR3XFP16_SM90
 from tilewright.kernels.gemm.tensor_fp64_space import TENSOR_FP64
+from tilewright.kernels.gemm.tensor_half_packed_sm90_space import TENSOR_HALF_PACKED_SM90
 from tilewright.kernels.gemm.tensor_half_sm90_space import TENSOR_HALF_SM90
 from tilewright.kernels.gemm.tensor_half_space import TENSOR_HALF
 from tilewright.kernels.gemm.tensor_mma_space import TENSOR1XTF32, TENSOR3XTF32
@@ -265,6 +266,7 @@ KERNEL = Kernel(
         TENSOR_FP64,
         TENSOR_HALF,
         TENSOR_HALF_SM90,
+        TENSOR_HALF_PACKED_SM90,
     ),
     packed="B",
     flops=flops,

@@ -175,7 +175,9 @@ def blocks_are_multiprocessors(c: Values, _p: Problem, d: Limits) -> bool:
 
 def device_is_filled(c: Values, p: Problem, d: Limits) -> bool:
     """Whether every other multiprocessor has work, or tiles are small already."""
-    return 2 * blocks(c, p) >= d.multiprocessors or (c.TILE_N == SMALL_TILE == c.TILE_M and is_alone(c))
+    return 2 * blocks(c, p) >= d.multiprocessors or (
+        c.TILE_N == SMALL_TILE == c.TILE_M and c.CLUSTER_M * c.CLUSTER_N == 1
+    )
 
 
 def neighbours_have_work(c: Values, p: Problem, d: Limits) -> bool:

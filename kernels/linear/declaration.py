@@ -15,6 +15,7 @@ from tilewright.kernels.linear.tensor_sm90_variants import (
     LINEAR_TENSOR1XTF32_SM90,
     LINEAR_TENSOR3XFP16_SM90,
     LINEAR_TENSOR3XTF32_SM90,
+    LINEAR_TENSOR_HALF_PACKED_SM90,
     LINEAR_TENSOR_HALF_SM90,
 )
 from tilewright.kernels.linear.tensor_variants import (
@@ -166,6 +167,7 @@ KERNEL = Kernel(
         LINEAR_TENSOR_FP64,
         LINEAR_TENSOR_HALF,
         LINEAR_TENSOR_HALF_SM90,
+        LINEAR_TENSOR_HALF_PACKED_SM90,
     ),
     packed="W",
     flops=flops,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tilewright.kernels.gemm.tensor_fp16_sm90_space import TENSOR3XFP16_SM90
+from tilewright.kernels.gemm.tensor_half_packed_sm90_space import TENSOR_HALF_PACKED_SM90
 from tilewright.kernels.gemm.tensor_half_sm90_space import TENSOR_HALF_SM90
 from tilewright.kernels.gemm.tensor_sm90_space import TENSOR1XTF32_SM90, TENSOR3XTF32_SM90
 from tilewright.kernels.linear.tensor_variants import fused
@@ -18,4 +19,7 @@ LINEAR_TENSOR1XTF32_SM90 = fused(
 )
 LINEAR_TENSOR_HALF_SM90 = fused(
     TENSOR_HALF_SM90, "bfloat16 and float16 by Hopper's wgmma and tensor maps; bias and activation in registers."
+)
+LINEAR_TENSOR_HALF_PACKED_SM90 = fused(
+    TENSOR_HALF_PACKED_SM90, "bfloat16 and float16 by Hopper's wgmma, X and W packed first; bias and activation fused."
 )

@@ -1,4 +1,4 @@
-"""Products in half types by tensor maps on Hopper: layouts, types, views and splits; the launcher with moving maps."""
+"""Products in half types on Hopper, by tensor maps or packed: layouts, types, views and splits; maps that move."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tilewright.tuner.runtime import Runtime
 from tilewright.tuner.runtime.gpu import gpu_place
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(300)]
-NAME = "tensor_half_sm90"
+NAME, PACKED = "tensor_half_sm90", "tensor_half_packed_sm90"
 CASES = [
     *(
         ("gemm", (520, 776, 328), "bfloat16", {"trans_a": a, "trans_b": b})
@@ -34,6 +34,29 @@ CASES = [
     ("linear", (300, 776, 328), "bfloat16", {"activation": "gelu"}),
     ("linear", (1000, 520, 1032), "float16", {"activation": "relu"}),
 ]
+ODD_CASES = [
+    *(
+        ("gemm", (523, 777, 331), "bfloat16", {"trans_a": a, "trans_b": b, "beta_zero": a != b})
+        for a in (False, True)
+        for b in (False, True)
+    ),
+    ("gemm", (2057, 3001, 73), "float16", {"beta_zero": False}),
+    ("gemm", (137, 2049, 4105), "bfloat16", {"trans_b": True, "output": "float32"}),
+    ("gemm", (1, 513, 1023), "float16", {"trans_b": True}),
+    ("gemm", (33, 77, 8191), "bfloat16", {"beta_zero": False}),
+    ("gemm", (65, 64, 127), "bfloat16", {}),
+    ("gemm", (7, 1, 9), "float16", {}),
+    ("gemm", {"m": 131, "n": 265, "k": 201, "batch": 3, "lda": 207, "ldb": 271, "ldc": 283}, "bfloat16", {}),
+    ("gemm", {"m": 193, "n": 129, "k": 65, "batch": 5, "stride_b": 0}, "float16", {"beta_zero": False}),
+    (
+        "gemm",
+        {"m": 65, "n": 71, "k": 137, "batch": 4, "ldc": 4 * 71, "stride_c": 71},
+        "bfloat16",
+        {"output": "float32"},
+    ),
+    ("linear", (301, 777, 333), "bfloat16", {"activation": "gelu"}),
+    ("linear", (1001, 523, 1031), "float16", {"activation": "relu"}),
+]
 
 
 @pytest.fixture(scope="module")
@@ -43,10 +66,14 @@ def device(device):
     return device
 
 
-@pytest.mark.parametrize(("name", "sizes", "dtype", "options"), CASES, ids=str)
-def test_products_are_right_with_every_kind_of_inputs(device, name, sizes, dtype, options):
+@pytest.mark.parametrize(
+    ("variant", "name", "sizes", "dtype", "options"),
+    [*((NAME, *case) for case in CASES), *((PACKED, *case) for case in ODD_CASES)],
+    ids=str,
+)
+def test_products_are_right_with_every_kind_of_inputs(device, variant, name, sizes, dtype, options):
     declared = catalogue().get(name)
-    kernel = replace(declared, variants=(declared.variant(NAME),), default_variant=NAME)
+    kernel = replace(declared, variants=(declared.variant(variant),), default_variant=variant)
     shape = sizes if isinstance(sizes, dict) else dict(zip("mnk", sizes, strict=True))
     problem = kernel.problem(shape, dtype, options)
     feasible = kernel.space(problem, device.model.limits).feasible

@@ -1,4 +1,4 @@
-"""gemm's and linear's variant `tensor_half_sm90`: which problems it takes; sources keep what its space says."""
+"""gemm's and linear's variants of half types on Hopper: which problems they take, and what their sources keep to."""
 
 import random
 from dataclasses import replace
@@ -7,7 +7,9 @@ import pytest
 from contracts.cubin_parameters import parameters_of
 
 from tilewright.kernels.catalogue import catalogue
+from tilewright.kernels.gemm import tensor_half_packed_sm90_space as packed_space
 from tilewright.kernels.gemm import tensor_half_sm90_space as space
+from tilewright.kernels.gemm.tensor_half_packed_sm90_space import TENSOR_HALF_PACKED_SM90
 from tilewright.kernels.gemm.tensor_half_sm90_space import TENSOR_HALF_SM90
 from tilewright.kernels.kernel import TensorMap
 from tilewright.kernels.problem import Limits
@@ -53,8 +55,11 @@ def drawn(problem, **fixed):
     ],
     ids=str,
 )
-def test_rows_and_matrices_must_begin_at_16_bytes(sizes, options, is_taken):
+def test_tensor_maps_take_rows_and_matrices_that_begin_at_16_bytes_and_what_packs_takes_the_others(
+    sizes, options, is_taken
+):
     assert TENSOR_HALF_SM90.admits(problem_of(sizes, **options), H200) is is_taken
+    assert TENSOR_HALF_PACKED_SM90.admits(problem_of(sizes, **options), H200) is not is_taken
 
 
 def test_it_is_for_half_types_on_9_0_alone():
@@ -62,6 +67,7 @@ def test_it_is_for_half_types_on_9_0_alone():
     sizes = (256, 256, 256)
     assert kernel.usable_variants(problem_of(sizes, "float16", kernel), H200) != []
     assert kernel.usable_variants(problem_of(sizes, "float32", kernel), H200) == []
+    assert not TENSOR_HALF_PACKED_SM90.admits(problem_of((255, 255, 255), "float32"), H200)
     for other in ((8, 0), (10, 0)):
         assert kernel.usable_variants(problem_of(sizes, kernel=kernel), replace(H200, compute_capability=other)) == []
     assert kernel.usable_variants(problem_of(sizes, kernel=kernel), replace(H200, features=frozenset())) == []
@@ -112,6 +118,16 @@ def test_clusters_of_one_tile_meet_in_the_workspace():
     assert drawn(problem, SPLIT_K=128) != []
 
 
+def test_packed_operands_go_ahead_and_take_their_room():
+    problem = problem_of({"m": 65, "n": 71, "k": 130, "batch": 5, "stride_b": 0})
+    assert packed_space.packed_lines(problem) == (5 * 72, 72)
+    assert packed_space.packed_bytes(problem) == (3 * (360 + 72) + 2 * 512) * 128
+    (_, pack), _ = TENSOR_HALF_PACKED_SM90.launches("gemm", VALUES, problem)
+    assert pack.grid == (-(-360 * 24 // 256) - (-72 * 24 // 256), 1, 1)
+    too_much = problem_of((65537, 16385, 65537))
+    assert not TENSOR_HALF_PACKED_SM90.admits(too_much, H200)
+
+
 needs_nvrtc = pytest.mark.skipif(not nvrtc.is_available(), reason="needs NVRTC (the wheel nvidia-cuda-nvrtc)")
 
 
@@ -124,14 +140,18 @@ needs_nvrtc = pytest.mark.skipif(not nvrtc.is_available(), reason="needs NVRTC (
         ("gemm", (64, 128, 16384), "bfloat16", {}, {"SPLIT_K": 64}),
         ("gemm", (2048, 1024, 264), "float16", {"trans_b": True, "output": "float32"}, {"RESIDENT": 2}),
         ("linear", (2048, 4096, 512), "bfloat16", {"activation": "gelu"}, {"TILE_M": 256, "CLUSTER_N": 2}),
+        ("gemm", (1023, 1025, 1027), "float16", {"trans_a": True, "beta_zero": False}, {"CLUSTER_M": 2}),
+        ("gemm", (33, 77, 8191), "bfloat16", {"output": "float32"}, {"SPLIT_K": 16}),
+        ("linear", (2049, 4095, 513), "bfloat16", {"activation": "gelu"}, {"TILE_M": 256}),
     ],
     ids=str,
 )
 def test_configurations_compile_to_what_the_space_says(kernel, sizes, dtype, options, fixed):
     kernel = catalogue().get(kernel)
     problem = problem_of(sizes, dtype, kernel, **options)
-    variant = kernel.variant(NAME)
-    feasible = [c for c in kernel.space(problem, H200, [NAME]).feasible if fixed.items() <= c.values.items()]
+    (name,) = (v.name for v in (TENSOR_HALF_SM90, TENSOR_HALF_PACKED_SM90) if kernel.variant(v.name).supports(problem))
+    variant = kernel.variant(name)
+    feasible = [c for c in kernel.space(problem, H200, [name]).feasible if fixed.items() <= c.values.items()]
     configuration = random.Random(str(sizes)).choice(feasible)
     compiled = compile_now(Compilation.of(kernel, problem, configuration, "sm_90", "nvrtc"))
     assert compiled.resources.shared_bytes == variant.static_shared_bytes(configuration.values, problem)
@@ -140,6 +160,7 @@ def test_configurations_compile_to_what_the_space_says(kernel, sizes, dtype, opt
     assert compiled.resources.spill_bytes <= 16, configuration  # of the thread's number, before the tiles
     scratch = [8] if variant.workspace_bytes(configuration.values, problem) else []
     own = [4, 8, 8, 4, 8] if kernel is GEMM else [8, 8, 8, 8]
-    assert parameters_of(compiled.cubin) == [*own, *scratch, 128, 128, 128]
+    maps = [128] * len(variant.tensor_maps(configuration.values, problem))
+    assert parameters_of(compiled.cubin) == [*own, *scratch, *maps]
     # ptxas says so where it makes each product wait for the one before it.
     assert "serialized" not in compiled.log, configuration

@@ -1,0 +1,170 @@
+// The variant `tensor_half_packed_sm90` as a whole: what tma/product.cuh does, with operands that tma/pack.cuh has packed,
+// and C's rows stored element by element, since they begin anywhere.
+#pragma once
+#include "tma/pack.cuh"
+
+#undef TRANS_A   // packed, both lie along k
+#undef TRANS_B
+#define TRANS_A 0
+#define TRANS_B 1
+#include "tma/multiply.cuh"
+#include "tma/share.cuh"
+
+static_assert(CLUSTER_M * CLUSTER_N <= 2, "what is shared goes to the first two blocks");
+
+// An epilogue whose rows have no pairs.
+template <class Epilogue>
+struct Single {
+  Epilogue epilogue;
+
+  template <unsigned WIDTH>
+  __device__ __forceinline__ Pack<WIDTH> finished(unsigned row, unsigned column, const Pack<WIDTH>& sum) const {
+    Pack<WIDTH> out = {};
+#pragma unroll
+    for (unsigned i = 0; i < WIDTH; ++i) {
+      if (column + i < N) {
+        out.lane[i] = epilogue.template finished<1>(row, column + i, Pack<1>{sum.lane[i]}).lane[0];
+      }
+    }
+    return out;
+  }
+
+  template <unsigned WIDTH>
+  __device__ __forceinline__ void write(unsigned row, unsigned column, const Pack<WIDTH>& sum) const {
+#pragma unroll
+    for (unsigned i = 0; i < WIDTH; ++i) {
+      if (column + i < N) epilogue.template write<1>(row, column + i, Pack<1>{sum.lane[i]});
+    }
+  }
+};
+
+template <class Epilogue>
+__device__ __forceinline__ Single<Epilogue> single(const Epilogue& epilogue) {
+  return Single<Epilogue>{epilogue};
+}
+
+// Starts the copy of what is this block's to load of a tile's step.
+template <class Operand, class Boxed, unsigned SHARERS>
+__device__ __forceinline__ void load_share(
+    const unsigned char* packed, unsigned target, unsigned barrier, unsigned step, unsigned matrix, unsigned first,
+    unsigned share) {
+  constexpr unsigned BYTES = Boxed::BOX_LINES * LINE_BYTES;
+  const unsigned char* source =
+      packed + line_at<Operand>(step, Operand::MATRICES == 1 ? 0 : matrix, first + share * Boxed::BOX_LINES);
+  if constexpr (SHARERS == 1) cp_async_bulk(target, source, BYTES, barrier);
+  else cp_async_bulk_multicast(target + share * BYTES, source, BYTES, barrier, SHARERS);
+}
+
+// By one thread: every step of the block's tiles.
+__device__ __forceinline__ void load_packed_tiles(const unsigned char* workspace, Ring ring, const Place& place) {
+  const unsigned first = Tile::first_step(Tile::part()), end = Tile::first_step(Tile::part() + 1);
+  ring.parity = 1;
+#pragma unroll 1
+  for (Tile tile; tile.is_valid(); tile.advance()) {
+    tile.find(place);
+#pragma unroll 1
+    for (unsigned step = first; step < end; ++step) {
+      const unsigned full = ring.full + 8 * ring.at, a = ring.stage(), b = a + OperandA::BYTES;
+      mbarrier_wait(ring.empty + 8 * ring.at, ring.parity);
+      mbarrier_arrive_expect_tx(full, STAGE_BYTES);
+      load_share<PackedA, OperandA, CLUSTER_N>(workspace, a, full, step, tile.matrix, tile.m, place.column);
+      load_share<PackedB, OperandB, CLUSTER_M>(
+          workspace + PACKED_BYTES<PackedA>, b, full, step, tile.matrix, tile.n, place.row);
+      ring.advance();
+    }
+  }
+}
+
+// By a warp: its piece of 16 rows at `staging` (tma/store.cuh) to memory.
+__device__ __forceinline__ void copy_piece(Stored* C, unsigned first_row, unsigned first_column, unsigned staging) {
+  constexpr unsigned PER_CHUNK = 16 / sizeof(Stored);
+  const unsigned char* piece = static_cast<const unsigned char*>(__cvta_shared_to_generic(staging));
+#pragma unroll 4
+  for (unsigned row = 0; row < 16; ++row) {
+    if (M % TILE_M != 0 && first_row + row >= M) return;
+    Stored* target = C + static_cast<size_t>(first_row + row) * LDC + first_column;
+#pragma unroll
+    for (unsigned column = threadIdx.x % 32; column < PIECE_N; column += 32) {
+      const unsigned chunk = column / PER_CHUNK ^ row % 8;
+      if (first_column + column >= N) continue;
+      target[column] =
+          *reinterpret_cast<const Stored*>(piece + row * LINE_BYTES + chunk * 16 + column % PER_CHUNK * sizeof(Stored));
+    }
+  }
+}
+
+// By a warpgroup: all rows of its finished tile.
+template <class Epilogue>
+__device__ __forceinline__ void store_rows(
+    const Epilogue& epilogue, Stored* C, const float (&sum)[ROW_BLOCKS][SUMS], const Tile& tile, unsigned warpgroup,
+    unsigned staging) {
+  const unsigned lane = threadIdx.x % 32;
+  const unsigned first_row = tile.m + warpgroup * (64 * ROW_BLOCKS) + threadIdx.x / 32 % 4 * 16;
+#pragma unroll
+  for (unsigned block = 0; block < ROW_BLOCKS; ++block) {
+#pragma unroll
+    for (unsigned piece = 0; piece < TILE_N / PIECE_N; ++piece) {
+      const unsigned row = first_row + block * 64, column = tile.n + piece * PIECE_N;
+      if ((M % TILE_M != 0 && row >= M) || (N % TILE_N != 0 && column >= N)) continue;
+      write_piece(epilogue, row + lane / 4, column + lane % 4 * 2, sum[block] + piece * (PIECE_N / 2), staging);
+      __syncwarp();
+      copy_piece(C, row, column, staging);
+      __syncwarp();
+    }
+  }
+}
+
+// By a warpgroup that multiplies: all that the block has to do. `staging` is behind the ring.
+template <class EpilogueOf>
+__device__ __forceinline__ void multiply_packed_tiles(
+    const EpilogueOf& epilogue_of, Stored* C, Ring ring, const Place& place, unsigned staging, unsigned char* workspace) {
+  const unsigned warpgroup = __shfl_sync(0xffffffffu, threadIdx.x / 128, 0);
+  float sum[ROW_BLOCKS][SUMS] = {};
+  Tile tile;
+  if constexpr (SPLIT_K > 1) {
+    multiply_steps(sum, ring, warpgroup, place, Tile::first_step(Tile::part() + 1) - Tile::first_step(Tile::part()));
+    tile.find(place);
+    workspace += PACKED_BYTES<PackedA> + PACKED_BYTES<PackedB>;
+    add_up(single(epilogue_of(tile.matrix)), sum, tile, warpgroup, ring.memory, workspace);
+  } else {
+    staging += threadIdx.x / 32 * PIECE_BYTES;
+#pragma unroll 1
+    for (; tile.is_valid(); tile.advance()) {
+      multiply_steps(sum, ring, warpgroup, place, STEPS);
+      tile.find(place);
+      store_rows(single(epilogue_of(tile.matrix)), C + tile.matrix * STRIDE_C, sum, tile, warpgroup, staging);
+    }
+  }
+}
+
+// All of the launch behind `pack`.
+template <class EpilogueOf>
+__device__ __forceinline__ void multiply_packed(const EpilogueOf& epilogue_of, Stored* C, unsigned char* workspace) {
+  extern __shared__ unsigned char dynamic[];
+  __shared__ __align__(8) unsigned long long barriers[2 * STAGES];
+  const unsigned start = (shared_address(dynamic) + 1023) / 1024 * 1024, full = shared_address(barriers);
+  if (threadIdx.x == 0) {
+    for (unsigned stage = 0; stage < STAGES; ++stage) {
+      mbarrier_init(full + 8 * stage, 1);
+      mbarrier_init(full + 8 * (STAGES + stage), 4 * MULTIPLIERS * (CLUSTER_M + CLUSTER_N - 1));
+    }
+    fence_mbarrier_init();
+  }
+  if constexpr (CLUSTER_M * CLUSTER_N == 1) __syncthreads();
+  else cluster_sync();
+  launch_dependents();
+  wait_for_launch_before();
+  const Place place;
+  const Ring ring(start, full);
+  if (threadIdx.x < MULTIPLYING) {
+    if constexpr (MOVES_REGISTERS) warpgroup_reg_alloc<MULTIPLYING_REGISTERS>();
+    multiply_packed_tiles(epilogue_of, C, ring, place, start + STAGES * STAGE_BYTES, workspace);
+  } else {
+    if constexpr (MOVES_REGISTERS) warpgroup_reg_dealloc<LOADING_REGISTERS>();
+    if (threadIdx.x == MULTIPLYING) load_packed_tiles(workspace, ring, place);
+    __syncwarp();
+    if constexpr (SPLIT_K > 1) attend();
+  }
+  __syncwarp();
+  if constexpr (CLUSTER_M * CLUSTER_N > 1) cluster_sync();   // until then another block's copies and arrivals may come in
+}

@@ -1,0 +1,21 @@
+// Y = act(X W^T + b) in bfloat16 or float16 on the tensor cores of compute capability 9.0 (PTX for sm_90a), sums in
+// float32.  X: (m, k), W: (n, k), b: (n), Y: (m, n), row-major (problem.cuh), whose rows begin anywhere.
+//
+// gemm's `tensor_half_packed_sm90` with A = X and a transposed B = W: gemm/tensor_half_packed_sm90.cu tells how it works.
+// Only what becomes of a finished sum differs: bias and activation are applied to it (half_epilogue.cuh).
+//   tile  TILE_M x TILE_N of Y;  block (384, or 256);  grid (BLOCKS or less)
+#include "hmma/element.cuh"
+#include "problem.cuh"
+
+#include "half_epilogue.cuh"
+#include "tma/packed_product.cuh"
+
+#define PARAMETERS \
+  const Half* __restrict__ X, const Half* __restrict__ W, const Half* __restrict__ b, Stored* Y, \
+      unsigned char* __restrict__ workspace
+
+extern "C" __global__ void __launch_bounds__(PACK_THREADS) linear_pack(PARAMETERS) { pack(X, W, workspace); }
+
+extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) __cluster_dims__(CLUSTER, 1, 1) linear(PARAMETERS) {
+  multiply_packed([=](unsigned) { return Epilogue{b, Y}; }, Y, workspace);
+}
