@@ -22,6 +22,18 @@ def defined_by(flags: Sequence[str]) -> dict[str, str]:
     return {name: value if has_value else "1" for name, has_value, value in pairs}
 
 
+def without_functions(source: str, entries: Sequence[str]) -> str:
+    """The source with a declaration in place of each of these functions, each of which it defines once, as NAME(...).
+
+    Macros make a template of the body, which nobody instantiates: a compiler reads it and makes no code of it.
+    """
+    macros = (
+        f"#define {entry}(...) {entry}(__VA_ARGS__); template <int> __device__ void {entry}_elsewhere(__VA_ARGS__)\n"
+        for entry in entries
+    )
+    return "".join(macros) + source
+
+
 class IncludeError(KernelError):
     """A header that a source includes cannot be inlined."""
 

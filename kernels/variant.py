@@ -61,12 +61,14 @@ def no_workspace(_values: Values, _problem: Problem) -> int:
 class Preparation:
     """A launch ahead of a variant's own: a function of its source, with the same parameters.
 
-    `entry`: the function's name; `<kernel>_<name>` where it says none.
+    `entry`: the function's name; `<kernel>_<name>` where it says none. `is_shared`: its code is the same for every
+    configuration of a problem, and so is compiled once for all of them, in a module of its own. It reads no constants.
     """
 
     name: str
     launch: Callable[[Values, Problem], Launch]
     entry: str = ""
+    is_shared: bool = False
 
     def function(self, kernel: str) -> str:
         """The function's name, where the variant's own is called `kernel`."""
@@ -151,6 +153,11 @@ class Variant:
         """What packs the input that stays the same, in order; none where nothing is kept of it."""
         packing = self.packing if self.kept_bytes(problem) else ()
         return [(one.function(entry), one.launch(values, problem)) for one in packing]
+
+    def entries(self, entry: str, *, is_shared: bool) -> list[str]:
+        """The functions of the module that all configurations of a problem share, or of each configuration's own."""
+        ahead = [one.function(entry) for one in (*self.before, *self.packing) if one.is_shared is is_shared]
+        return ahead if is_shared else [*ahead, entry]
 
     def shared_bytes(self, values: Values, problem: Problem) -> int:
         """Static and dynamic shared memory of one block, in bytes."""

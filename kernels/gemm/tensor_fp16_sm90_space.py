@@ -304,8 +304,11 @@ TENSOR3XFP16_SM90 = Variant(
     doc="FP32 accuracy by FP16 parts on Hopper's wgmma: both operands are packed first, three launches in all.",
     source="tensor_fp16_sm90.cu",
     launch=launch,
-    before=(Preparation("survey", launch_survey), Preparation("pack", launch_pack)),
-    packing=(Preparation("keep_survey", launch_keep_survey), Preparation("keep_pack", launch_keep_pack)),
+    before=(Preparation("survey", launch_survey, is_shared=True), Preparation("pack", launch_pack, is_shared=True)),
+    packing=(
+        Preparation("keep_survey", launch_keep_survey, is_shared=True),
+        Preparation("keep_pack", launch_keep_pack, is_shared=True),
+    ),
     kept_bytes=kept_bytes,
     parameters=(BLOCKS, TILE_M, TILE_N, CLUSTER, SPLIT_K, PROMOTE_K, GROUP_M),
     constraints=(

@@ -11,7 +11,7 @@ from tilewright.kernels.gemm import declaration as gemm
 from tilewright.kernels.gemm.tensor_fp64_space import TENSOR_FP64
 from tilewright.kernels.gemm.tensor_half_space import TENSOR_HALF
 from tilewright.kernels.gemm.tensor_mma_space import TENSOR1XTF32, TENSOR3XTF32
-from tilewright.kernels.kernel import Preparation, TensorMap, Variant
+from tilewright.kernels.kernel import TensorMap, Variant
 from tilewright.kernels.problem import Problem
 from tilewright.kernels.space import Constraint, Values
 
@@ -49,8 +49,8 @@ def fused(variant: Variant, doc: str) -> Variant:
         variant,
         doc=doc,
         launch=on_product(variant.launch),
-        before=tuple(Preparation(one.name, on_product(one.launch)) for one in variant.before),
-        packing=tuple(Preparation(one.name, on_product(one.launch)) for one in variant.packing),
+        before=tuple(replace(one, launch=on_product(one.launch)) for one in variant.before),
+        packing=tuple(replace(one, launch=on_product(one.launch)) for one in variant.packing),
         kept_bytes=lambda p: variant.kept_bytes(product(p)),
         constraints=tuple(constraint_on_product(constraint) for constraint in variant.constraints),
         static_shared_bytes=on_product(variant.static_shared_bytes),

@@ -2,10 +2,13 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 
 import pytest
 
 from tilewright.kernels.catalogue import catalogue
+from tilewright.tuner.compile.compilation import Compilation
+from tilewright.tuner.compile.compiler import compile_now
 
 
 @pytest.fixture(scope="module")
@@ -52,3 +55,27 @@ def test_of_several_functions_those_that_are_the_same_count_by_their_bytes(bench
     part_kept = benchmark_module("stages.machine_code").part_kept
     small, large = {"gemm": (10, "a"), "gemm_pack": (30, "b")}, {"gemm": (20, "c"), "gemm_pack": (30, "b")}
     assert part_kept(small, large) == 0.75
+
+
+@pytest.mark.parametrize(
+    ("kernel_name", "variant", "shape"),
+    [
+        ("gemm", "tensor3xfp16_sm90", {"m": 1023, "n": 1025, "k": 1027}),
+        ("linear", "tensor3xfp16_sm90", {"m": 300, "n": 512, "k": 2048}),
+        ("conv2d", "pointwise3xfp16_sm90", {"channels": 256, "filters": 512, "kernel_h": 1, "kernel_w": 1}),
+    ],
+)
+def test_what_configurations_share_has_the_same_code_in_each_of_them(benchmark_module, kernel_name, variant, shape):
+    functions_of = benchmark_module("stages.machine_code").functions_of
+    kernel = catalogue().get(kernel_name)
+    images = dict.fromkeys(("batch", "height", "width"), 28) if "channels" in shape else {}
+    problem = kernel.problem(images | shape)
+    feasible = kernel.space(problem, benchmark_module("stages.every_variant").H200, [variant]).feasible
+    work = Compilation.of(kernel, problem, feasible[len(feasible) - 1], "sm_90", "nvrtc")
+    assert work.shared is not None
+    assert work.shared == Compilation.of(kernel, problem, feasible[0], "sm_90", "nvrtc").shared
+    assert dict(work.definitions) != dict(work.shared.definitions)
+    shared = functions_of(compile_now(work.shared).cubin)
+    assert shared.keys() == {f"{kernel_name}_survey", f"{kernel_name}_pack"}
+    whole = functions_of(compile_now(replace(work, source=kernel.source(variant))).cubin)
+    assert whole == shared | functions_of(compile_now(replace(work, shared=None)).cubin)

@@ -6,7 +6,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tilewright.tuner.compile.compilation import Compilation, Compiled
 
@@ -20,12 +20,7 @@ class WaitingCompilation:
 
     def settle(self, compile_it: Callable[[], Compiled]) -> None:
         """Makes what `compile_it` returns or raises the future's result, unless the future was cancelled."""
-        if not self.future.set_running_or_notify_cancel():
-            return
-        try:
-            self.future.set_result(compile_it())
-        except Exception as error:  # noqa: BLE001 - whoever waits for the future gets it
-            self.future.set_exception(error)
+        _settle(self.future, compile_it)
 
 
 class Backlog:
@@ -83,3 +78,24 @@ class Backlog:
     def _forget(self, work: Compilation) -> None:
         with self._lock:
             self._pending.pop(work, None)
+
+
+def with_shared(own: Future[Compiled], shared: Future[Compiled]) -> Future[Compiled]:
+    """The first with the cubin of the second in it, when both are there; to cancel it cancels the first."""
+    both = Future[Compiled]()
+
+    def settle(_: Future[Compiled]) -> None:
+        _settle(both, lambda: replace(own.result(), shared=shared.result().cubin))
+
+    own.add_done_callback(lambda _: shared.add_done_callback(settle))
+    both.add_done_callback(lambda _: own.cancel() if both.cancelled() else None)
+    return both
+
+
+def _settle(future: Future[Compiled], compile_it: Callable[[], Compiled]) -> None:
+    if not future.set_running_or_notify_cancel():
+        return
+    try:
+        future.set_result(compile_it())
+    except Exception as error:  # noqa: BLE001 - whoever waits for the future gets it
+        future.set_exception(error)

@@ -117,6 +117,9 @@ def folder_size(folder: Path) -> tuple[int, int]:
 
 def compiled_by(cache: CubinCache | None, work: Compilation) -> Compiled:
     """The cubin from the cache, or compiled in this process and kept there; raises TrialFailure, NoCompilerError."""
+    if work.shared is not None:
+        shared = compiled_by(cache, work.shared)
+        return replace(compiled_by(cache, replace(work, shared=None)), shared=shared.cubin)
     key = work.key()
     cached = cache.get(key) if cache else None
     if cached is not None:

@@ -9,12 +9,13 @@ import re
 import shutil
 import subprocess
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, lru_cache
 from importlib.metadata import PackageNotFoundError, version
 from typing import Literal
 
 from tilewright.kernels.kernel import Kernel, Launch, unqualified
 from tilewright.kernels.problem import Problem
+from tilewright.kernels.source import without_functions
 from tilewright.kernels.space import Configuration
 from tilewright.kernels.triton import signature
 from tilewright.tuner.compile import nvrtc
@@ -38,7 +39,10 @@ _SHARED = re.compile(r"(\d+) bytes smem")
 
 @dataclass(frozen=True)
 class Compilation:
-    """What to compile: all that the cubin depends on except the compiler's version."""
+    """What to compile: all that the cubin depends on except the compiler's version.
+
+    `shared`: the module of launches that are the same for other configurations, a compilation and a cubin of its own.
+    """
 
     source: str
     definitions: tuple[tuple[str, str], ...]
@@ -48,6 +52,7 @@ class Compilation:
     flags: tuple[str, ...] = ()  # of the kernel's own
     signature: tuple[str, ...] = ()  # of a Triton function, whose source does not say its types
     file_name: str = ""  # of a Triton source, for its errors
+    shared: Compilation | None = None
 
     @classmethod
     def of(
@@ -65,10 +70,17 @@ class Compilation:
             types, file_name = signature(kernel.arguments, problem), f"{kernel.name}/{variant.source}"
             macro_items = tuple(sorted(macros.items()))
             return cls(source, macro_items, arch, kernel.entry, "triton", signature=types, file_name=file_name)
-        return cls(source, tuple(sorted(macros.items())), arch, kernel.entry, compiler, kernel.compiler_flags)
+        own = cls(source, tuple(sorted(macros.items())), arch, kernel.entry, compiler, kernel.compiler_flags)
+        entries = variant.entries(kernel.entry, is_shared=True)
+        if not entries:
+            return own
+        others = variant.entries(kernel.entry, is_shared=False)
+        usual = tuple(sorted(kernel.definitions(problem, variant.space().default()).items()))
+        shared = replace(own, source=_without(source, tuple(others)), definitions=usual, entry=entries[0])
+        return replace(own, source=_without(source, tuple(entries)), shared=shared)
 
     def key(self) -> str:
-        """SHA-256 of everything that decides the cubin, the compiler's version included; raises NoCompilerError."""
+        """SHA-256 of everything that decides its own cubin, the compiler's version too; raises NoCompilerError."""
         facts = [self.source, self.definitions, self.arch, self.entry, self.compiler]
         options = {"nvrtc": NVRTC_OPTIONS, "pycuda": NVCC_OPTIONS, "triton": self.signature}[self.compiler]
         text = json.dumps([*facts, compiler_version(self.compiler), (*options, *self.flags)])
@@ -104,7 +116,8 @@ HIDDEN_ADDRESSES = 2
 class Compiled:
     """A cubin; its registers, static shared memory and spills (no occupancy: that needs the launch); log; time.
 
-    `launch`: where the compiler has decided something of it, which is not the declaration's to say.
+    `launch`: where the compiler has decided something of it, which is not the declaration's to say. `shared`: the cubin
+    of the compilation's `shared`, empty where it has none.
     """
 
     cubin: bytes
@@ -112,6 +125,12 @@ class Compiled:
     log: str = ""
     compile_ms: float = 0.0
     launch: CompiledLaunch | None = None
+    shared: bytes = field(default=b"", repr=False)
+
+    def function(self, entry: str) -> tuple[bytes, str]:
+        """The cubin with that function, and its name there; its own cubin where neither has it."""
+        symbol = _symbol(self.shared, entry)
+        return (self.shared, symbol) if symbol else (self.cubin, symbol_of(self.cubin, entry))
 
 
 def arch_of(compute_capability: tuple[int, int]) -> str:
@@ -125,11 +144,19 @@ def symbol_of(cubin: bytes, entry: str) -> str:
 
     A cubin holds one instance of a template, which was asked for by `name<arguments>`.
     """
+    return _symbol(cubin, entry) or entry
+
+
+def _symbol(cubin: bytes, entry: str) -> str | None:
     if f".text.{entry}\0".encode() in cubin:
         return entry
     name = unqualified(entry)
     found = re.search(rb"\.text\.(_Z(?:N\w*?)?%d%b\w+)\0" % (len(name), name.encode()), cubin)
-    return found[1].decode() if found else entry
+    return found[1].decode() if found else None
+
+
+_without = lru_cache(maxsize=64)(without_functions)
+"""One text for all configurations: a hash of it is made once."""
 
 
 def read_resources(log: str, entry: str) -> Resources:

@@ -7,6 +7,7 @@ import ctypes
 import os
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 from multiprocessing.connection import Connection
 from queue import Empty, LifoQueue
 from types import TracebackType
@@ -14,7 +15,7 @@ from typing import Self
 
 from tilewright.tuner.child import Child
 from tilewright.tuner.compile import nvrtc
-from tilewright.tuner.compile.backlog import Backlog, WaitingCompilation
+from tilewright.tuner.compile.backlog import Backlog, WaitingCompilation, with_shared
 from tilewright.tuner.compile.cache import CubinCache
 from tilewright.tuner.compile.compilation import Compilation, Compiled
 from tilewright.tuner.compile.compiler import compile_now
@@ -70,6 +71,9 @@ class CompilePool:
 
     def submit(self, work: Compilation) -> Future[Compiled]:
         """The same, as a future; a compilation already under way is joined, not started twice."""
+        if work.shared is not None:
+            shared = self.submit(work.shared)  # first: all configurations wait for it
+            return with_shared(self.submit(replace(work, shared=None)), shared)
         future, is_new = self._backlog.add(work)
         if is_new:
             self._threads.submit(self._compile_oldest)

@@ -30,7 +30,7 @@ class Choice:
 
     `library_faster`: NVIDIA's library was faster; None where nobody compared. `library_ms`: its time. `cubin` only from
     a bundle whose signature was checked: everything else is compiled here. `launch` comes with the cubin of a Triton
-    kernel.
+    kernel, `shared_cubin` where launches are compiled apart (`Preparation.is_shared`).
     """
 
     configuration: Configuration
@@ -39,6 +39,7 @@ class Choice:
     time_ms: float | None = None
     library_faster: bool | None = None
     cubin: bytes | None = field(default=None, repr=False)
+    shared_cubin: bytes = field(default=b"", repr=False)
     launch: CompiledLaunch | None = field(default=None, repr=False)
     library_ms: float | None = None
 

@@ -19,7 +19,7 @@ from tilewright.kernels.kernel import Kernel, Launch, Scalar, Tensor
 from tilewright.kernels.problem import Problem
 from tilewright.kernels.variant import KEPT_SUMMARY_BYTES, TensorMap
 from tilewright.tuner.compile.cache import CubinCache, compiled_by, default_folder
-from tilewright.tuner.compile.compilation import HIDDEN_ADDRESSES, Compilation, CompiledLaunch, arch_of, symbol_of
+from tilewright.tuner.compile.compilation import HIDDEN_ADDRESSES, Compilation, Compiled, CompiledLaunch, arch_of
 from tilewright.tuner.compile.compiler import default_compiler
 from tilewright.tuner.devices.cuda.driver import DriverError, call, function
 from tilewright.tuner.devices.cuda.launch import config_of
@@ -332,7 +332,8 @@ def _load(
     """
     if choice.cubin is not None:
         try:
-            return *_functions(choice.cubin, entries, kernel, problem), choice.launch
+            compiled = Compiled(choice.cubin, launch=choice.launch, shared=choice.shared_cubin)
+            return *_functions(compiled, entries, kernel, problem), compiled.launch
         except DriverError as error:
             warn(f"{problem}: the bundle's cubin is of no use here ({error})", BundleWarning)
     arch = arch_of(gpu_place(ordinal).limits.compute_capability)
@@ -341,18 +342,21 @@ def _load(
         compiled = compiled_by(_cubins(default_folder()), work)
     except TrialFailure as failure:
         raise LaunchError(f"{kernel.name} {choice.configuration} does not compile: {failure.log}") from failure
-    return *_functions(compiled.cubin, entries, kernel, problem), compiled.launch
+    return *_functions(compiled, entries, kernel, problem), compiled.launch
 
 
 def _functions(
-    cubin: bytes, entries: Sequence[str], kernel: Kernel, problem: Problem
+    compiled: Compiled, entries: Sequence[str], kernel: Kernel, problem: Problem
 ) -> tuple[list[ctypes.c_void_p], list[Constant]]:
-    module, found = ctypes.c_void_p(), [ctypes.c_void_p() for _ in entries]
+    modules = {cubin: ctypes.c_void_p() for cubin in (compiled.cubin, compiled.shared) if cubin}
+    found = [ctypes.c_void_p() for _ in entries]
     with allowed_while_capturing():
-        call("cuModuleLoadData", ctypes.byref(module), cubin)
-        for one, entry in zip(found, entries, strict=True):
-            call("cuModuleGetFunction", ctypes.byref(one), module, symbol_of(cubin, entry).encode())
-        return found, [_constant(module, *placed, problem) for placed in enumerate(kernel.tensors) if placed[1].symbol]
+        for cubin, module in modules.items():
+            call("cuModuleLoadData", ctypes.byref(module), cubin)
+        for one, (cubin, symbol) in zip(found, map(compiled.function, entries), strict=True):
+            call("cuModuleGetFunction", ctypes.byref(one), modules[cubin], symbol.encode())
+        own, placed = modules[compiled.cubin], enumerate(kernel.tensors)
+        return found, [_constant(own, place, tensor, problem) for place, tensor in placed if tensor.symbol]
 
 
 def _constant(module: ctypes.c_void_p, place: int, tensor: Tensor, problem: Problem) -> Constant:

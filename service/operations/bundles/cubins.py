@@ -36,13 +36,15 @@ def with_cubins(text: str) -> str:
     results = document.pop("results")
     for result in results:
         compiled = _compiled(cache, result, arch_of((major, minor)))
-        cubin = compiled.cubin
         if compiled.launch is not None:
             result["compiled_launch"] = asdict(compiled.launch)
-        name = result["cubin"] = hashlib.sha256(cubin).hexdigest()
-        if name not in cubins:
-            cubins[name] = base64.b64encode(cubin).decode()
-            size += len(cubins[name])
+        for part, cubin in (("cubin", compiled.cubin), ("shared_cubin", compiled.shared)):
+            if not cubin:
+                continue
+            name = result[part] = hashlib.sha256(cubin).hexdigest()
+            if name not in cubins:
+                cubins[name] = base64.b64encode(cubin).decode()
+                size += len(cubins[name])
         if size > MAX_FILE_BYTES:
             raise InvalidRequestError(
                 "cubins", f"the bundle would exceed {MAX_FILE_BYTES} bytes with them; leave them out."

@@ -13,7 +13,8 @@ from tilewright.kernels.gemm.tensor_fp16_sm90_space import TENSOR3XFP16_SM90
 from tilewright.kernels.problem import Limits, Problem
 from tilewright.kernels.space import Values
 from tilewright.tuner.compile import nvrtc
-from tilewright.tuner.compile.compiler import Compilation, compile_now
+from tilewright.tuner.compile.cache import compiled_by
+from tilewright.tuner.compile.compilation import Compilation
 
 H200 = Limits((9, 0), 132, 140 * 2**30, max_shared_bytes=227 * 1024, shared_bytes_per_multiprocessor=228 * 1024)
 NAME = TENSOR3XFP16_SM90.name
@@ -165,12 +166,14 @@ def test_configurations_compile_to_what_the_space_says(kernel, sizes, options):
     declared, problem = catalogue().get(kernel), problem_of(sizes, kernel, **options)
     variant = declared.variant(NAME)
     for configuration in random.Random(str(sizes)).sample(declared.space(problem, H200, [NAME]).feasible, 1):
-        compiled = compile_now(Compilation.of(declared, problem, configuration, "sm_90", "nvrtc"))
+        compiled = compiled_by(None, Compilation.of(declared, problem, configuration, "sm_90", "nvrtc"))
         assert compiled.resources.shared_bytes == variant.static_shared_bytes(configuration.values, problem)
         threads = variant.launch(configuration.values, problem).threads
         assert compiled.resources.registers <= 65536 // threads // 8 * 8
         launches = variant.launches(kernel, configuration.values, problem)
-        for entry, _ in (*launches, *variant.packing_launches(kernel, configuration.values, problem)):
-            assert f"Compiling entry function '{entry}'" in compiled.log
+        assert compiled.function(kernel) == (compiled.cubin, kernel)
+        for entry, _ in (*launches[:-1], *variant.packing_launches(kernel, configuration.values, problem)):
+            assert f".text.{entry}\0".encode() in compiled.shared
+            assert compiled.function(entry) == (compiled.shared, entry)
         # ptxas says so where it makes each product wait for the one before it.
         assert "serialized" not in compiled.log, configuration

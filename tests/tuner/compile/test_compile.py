@@ -240,6 +240,27 @@ def test_what_others_claim_is_theirs_until_they_give_it_back(monkeypatch):
         a.settle(lambda: pytest.fail("nobody waits for it"))
 
 
+def test_what_configurations_share_is_compiled_once_and_comes_with_each(monkeypatch):
+    shared = replace(WORK, entry="shared")
+    with CompilePool(1) as pool:
+        begun, hold = [], Event()
+        monkeypatch.setattr(pool, "_compile", lambda work: begun.append(work) or Compiled(work.entry.encode()))
+        pool._threads.submit(hold.wait)
+        works = [replace(WORK, entry=entry, shared=shared) for entry in ("a", "b", "c")]
+        first, second, dropped = [pool.submit(work) for work in works]
+        assert [each.work for each in pool.waiting()] == [shared, *(replace(work, shared=None) for work in works)]
+        assert dropped.cancel()
+        hold.set()
+        found = [future.result(PATIENCE_S) for future in (first, second)]
+        assert [(each.cubin, each.shared) for each in found] == [(b"a", b"shared"), (b"b", b"shared")]
+    assert [work.entry for work in begun] == ["shared", "a", "b"]
+
+
+def test_a_configuration_fails_with_what_it_shares():
+    with CompilePool(1) as pool, pytest.raises(TrialFailure, match="identifier"):
+        pool.compile(replace(WORK, shared=BROKEN))
+
+
 def test_the_end_of_a_pool_cancels_what_has_not_begun():
     pool, hold = CompilePool(1), Event()
     pool._threads.submit(hold.wait)

@@ -78,6 +78,15 @@ def test_cubins_are_taken_from_a_bundle_that_the_named_key_signed_and_from_no_ot
         Runtime(bundle=folder, public_key=another)
 
 
+def test_what_configurations_share_comes_from_the_bundle_too_where_it_has_it(tmp_path):
+    key, public = key_pair(tmp_path, "mine")
+    name = hashlib.sha256(CUBIN).hexdigest()
+    for facts, shared in (({}, b""), ({"shared_cubin": name}, CUBIN)):
+        folder = bundle_file(tmp_path / "b", result(**facts))
+        (folder / "SHA256SUMS.sig").write_bytes(key.sign((folder / "SHA256SUMS").read_bytes()))
+        assert choose(Runtime(bundle=folder, public_key=public)).shared_cubin == shared
+
+
 def dated(folder, key, date):
     """A signed folder of one result that was made at that moment."""
     bundle_file(folder, result())

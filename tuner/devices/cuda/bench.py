@@ -14,11 +14,11 @@ from tilewright.kernels.problem import Problem
 from tilewright.kernels.space import Configuration
 from tilewright.kernels.variant import KEPT_SUMMARY_BYTES, TensorMap
 from tilewright.tuner.arrays import HostArray, scalar_values
-from tilewright.tuner.compile.compilation import HIDDEN_ADDRESSES, Compilation, Compiled, arch_of, symbol_of
+from tilewright.tuner.compile.compilation import HIDDEN_ADDRESSES, Compilation, Compiled, arch_of
 from tilewright.tuner.devices.cuda import nvml
 from tilewright.tuner.devices.cuda.arrays import CHECK_LAUNCH, ProblemArrays, needed_bytes
 from tilewright.tuner.devices.cuda.graph import LaunchGraph
-from tilewright.tuner.devices.cuda.launch import DriverModule
+from tilewright.tuner.devices.cuda.launch import DriverFunction, DriverModule
 from tilewright.tuner.devices.cuda.tensor_map import MapCells
 from tilewright.tuner.devices.cuda.workspace import Workspace
 from tilewright.tuner.devices.device import Bench
@@ -94,6 +94,7 @@ class CudaBench(Bench):
         device.fill(int(self._flush_memory), flush_bytes + 16, 0)
         self._library: CudaLibrary | None = None
         self._executables: list[CudaExecutable] = []
+        self._shared_modules: dict[bytes, DriverModule] = {}
         for kind in (*self.arrays.kinds, self.arrays.kinds[0]) if self._trusted is not None else ():
             self._use(kind)  # now, while nothing is waited for that has a deadline
 
@@ -136,12 +137,12 @@ class CudaBench(Bench):
             letters, values = letters + "P", [*values, int(kept)]
         with self.device.launching():
             module, stream = DriverModule(compiled.cubin), self.device.stream.handle
-            functions = [module.function(symbol_of(compiled.cubin, f), step.shared_bytes) for f, step in launches]
+            functions = [self._function(compiled, module, *step) for step in launches]
             registers = functions[-1].attribute("NUM_REGS")
             shared_bytes = functions[-1].attribute("SHARED_SIZE_BYTES") + launch.shared_bytes
             arguments = letters, values, stream, self._maps(variant.tensor_maps(configuration.values, self.problem))
             steps = [f.bound(step, *arguments) for f, (_, step) in zip(functions, launches, strict=True)]
-            packs = [module.function(name).bound(step, *arguments) for name, step in packing]
+            packs = [self._function(compiled, module, *step).bound(step[1], *arguments) for step in packing]
             sizes = {tensor: tensor.size_bytes(self.problem) for tensor in self.kernel.constants}
             constants = [(t.name, module.constant(t.symbol, size), size) for t, size in sizes.items()]
 
@@ -172,6 +173,13 @@ class CudaBench(Bench):
         executable.configuration = configuration
         executable.pack = None if kept is None else pack
         return executable
+
+    def _function(self, compiled: Compiled, own: DriverModule, entry: str, launch: Launch) -> DriverFunction:
+        """The function, of its own module or of one that configurations share, which stays loaded."""
+        cubin, symbol = compiled.function(entry)
+        if cubin == compiled.shared and cubin not in self._shared_modules:
+            self._shared_modules[cubin] = DriverModule(cubin)
+        return self._shared_modules.get(cubin, own).function(symbol, launch.shared_bytes)
 
     def _maps(self, declared: Iterable[TensorMap]) -> MapCells:
         maps = MapCells(self.kernel, self.problem, declared)

@@ -70,11 +70,13 @@ class Bundle:
         if facts.get("source") != kernel.source_hash(choice.configuration.variant):
             self._left_aside(f"{problem}: measured with a source that this version does not have")
             return None
-        cubin = self._cubin(facts) if self.is_trusted else None
-        return choice if cubin is None else replace(choice, cubin=cubin, launch=_launch(facts))
+        cubin = self._cubin(facts.get("cubin")) if self.is_trusted else None
+        if cubin is None:
+            return choice
+        shared = self._cubin(facts.get("shared_cubin")) or b""  # older bundles have one cubin with every function
+        return replace(choice, cubin=cubin, shared_cubin=shared, launch=_launch(facts))
 
-    def _cubin(self, facts: Mapping[str, Any]) -> bytes | None:
-        name = facts.get("cubin")
+    def _cubin(self, name: object) -> bytes | None:
         text = self.cubins.get(name) if isinstance(name, str) else None
         if text is None:
             return None
