@@ -28,7 +28,7 @@ from tilewright.tuner.recorded.recordings import INVALIDITY, read_recording
 from tilewright.tuner.tune import Budget, Hooks, Progress, Trial, tune
 
 SHAPES = ["2048x2048x2048", "16x4096x4096"]
-NO_RACE = MeasurementPlan(single_margin=float("inf"), race_margin=float("inf"))
+NO_RACE = MeasurementPlan(single_margin=float("inf"), few_margin=float("inf"), race_margin=float("inf"))
 DIGITS = 5  # events resolve half a microsecond; more digits only make the file larger
 
 Row = dict[str, Any]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol, cast
 
 from tilewright.kernels.space import Configuration
@@ -25,8 +26,9 @@ class MeasurementPlan:
     warm_up_samples: int = 15  # never settled by then: the noise itself, so measure it
     precision: float = 0.01  # stop when the interval's half width is 1 % of the median
     max_samples: int = 21  # the interval of 21 samples covers the middle 11
+    alone_ms: float = 10.0  # a longer launch is sampled once at first, a shorter one `settle_window` times
     single_margin: float = 0.25  # one or two samples: out when 25 % behind, far beyond a cold start's 9 %
-    alone_ms: float = 10.0  # a shorter sample may be the host's standing still: out only when a second one agrees
+    few_margin: float = 0.15  # three to five: out when all are 15 % behind
     race_margin: float = 0.05  # more samples: out when the interval is 5 % behind
     side_samples: int = 3  # of the L2 state that does not rank
     limit_s: float = 5.0  # wall seconds of sampling after which no further sample is asked for
@@ -111,7 +113,9 @@ class _Trial:
         self.bound_ratio = verification.bound_ratio
         if not verification.is_right:
             return self.failed(Outcome.WRONG_RESULT, verification.message())
-        samples, dropped = _ranking_samples(self.bench, executable, self.ranking_l2, plan, incumbent_ms, clock)
+        is_short = verification.launch_ms is not None and verification.launch_ms < plan.alone_ms
+        draw = partial(checked_samples, self.bench, executable, self.ranking_l2)
+        samples, dropped = _ranking_samples(draw, plan.settle_window if is_short else 1, plan, incumbent_ms, clock)
         state = self.bench.state()
         timings: dict[str, Timing] = {self.ranking_l2: timing(samples, self.ranking_l2)}
         if not dropped:  # nobody asks how slow a slow one is in the other state, and a launch of it takes longest
@@ -158,35 +162,34 @@ def checked_samples(bench: Samples, executable: Executable, l2: str, count: int)
 
 
 def _ranking_samples(
-    bench: Samples, executable: Executable, l2: L2, plan: MeasurementPlan, incumbent_ms: float | None, clock: Clock
+    draw: Callable[[int], list[float]], first: int, plan: MeasurementPlan, incumbent_ms: float | None, clock: Clock
 ) -> tuple[list[float], bool]:
-    """The samples that rank this trial, and whether the race ended them early."""
+    """The samples that rank this trial, and whether the race ended them early; `first` are drawn to begin with."""
     deadline = clock() + plan.limit_s
+    margins = plan.race_margin, plan.few_margin, plan.single_margin
 
     def lost(samples: list[float]) -> bool:
-        return incumbent_ms is not None and statistics.is_clearly_slower(
-            samples, incumbent_ms, plan.race_margin, plan.single_margin
-        )
+        return incumbent_ms is not None and statistics.is_clearly_slower(samples, incumbent_ms, *margins)
 
-    first = checked_samples(bench, executable, l2, 1)
-    if lost(first) and first[0] < plan.alone_ms:
-        first += checked_samples(bench, executable, l2, 1)
-    if lost(first) or clock() >= deadline:
-        return first, lost(first)
+    samples = draw(first)
+    if first == 1 and lost(samples) and samples[0] < plan.alone_ms:  # the host may have stood still
+        samples += draw(1)
+    if lost(samples) or clock() >= deadline:
+        return samples, lost(samples)
     window = plan.settle_window
-    samples = checked_samples(bench, executable, l2, 2 * window)
+    samples += draw(2 * window - len(samples))
     while (
         not statistics.is_settled(samples, window, plan.settle_tolerance)
         and len(samples) + 1 < plan.warm_up_samples
         and clock() < deadline
     ):
-        samples += checked_samples(bench, executable, l2, window)
+        samples += draw(window)
     samples = samples[-2 * window :]
     if len(samples) < plan.least_samples and not lost(samples):
-        samples += checked_samples(bench, executable, l2, plan.least_samples - len(samples))
+        samples += draw(plan.least_samples - len(samples))
     while not lost(samples) and len(samples) < plan.max_samples and clock() < deadline:
         interval = statistics.median_interval(samples)
         if interval.relative_width(statistics.median(samples)) <= plan.precision:
             break
-        samples += checked_samples(bench, executable, l2, min(window, plan.max_samples - len(samples)))
+        samples += draw(min(window, plan.max_samples - len(samples)))
     return samples, lost(samples)

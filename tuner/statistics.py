@@ -9,6 +9,9 @@ from functools import cache
 
 CONFIDENCE = 0.95
 
+FEWEST_OF_AN_INTERVAL = 6
+"""The range of fewer samples does not cover the true median 95 times in 100."""
+
 _FEWEST_AT_AN_END = 3
 """Two and two do not overlap by chance once in three."""
 
@@ -39,7 +42,7 @@ def spread(samples: Sequence[float]) -> float:
 def median_interval(samples: Sequence[float], confidence: float = CONFIDENCE) -> Interval:
     """An interval for the true median from order statistics; holds for any noise whose samples are independent.
 
-    Fewer than six samples cannot reach 95 %: then it is their whole range, and covers 1 - 2^(1 - n).
+    Fewer than FEWEST_OF_AN_INTERVAL cannot reach 95 %: then it is their whole range, and covers 1 - 2^(1 - n).
     """
     ordered = sorted(samples)
     cut = _tail_rank(len(ordered), confidence)
@@ -71,13 +74,15 @@ def is_settled(samples: Sequence[float], window: int, tolerance: float) -> bool:
     return abs(last - before) <= tolerance * before
 
 
-def is_clearly_slower(samples: Sequence[float], incumbent_ms: float, margin: float, single_margin: float) -> bool:
+def is_clearly_slower(
+    samples: Sequence[float], incumbent_ms: float, margin: float, few_margin: float, single_margin: float
+) -> bool:
     """Whether more samples would not save this configuration: its interval lies above the incumbent by `margin`.
 
-    Fewer than three samples say little about noise: they must all lie above by `single_margin`.
+    Too few samples for an interval must all lie above by `few_margin`, fewer than three by `single_margin`.
     """
-    if len(samples) < 3:
-        return min(samples) > incumbent_ms * (1 + single_margin)
+    if len(samples) < FEWEST_OF_AN_INTERVAL:
+        return min(samples) > incumbent_ms * (1 + (single_margin if len(samples) < 3 else few_margin))
     return median_interval(samples).low > incumbent_ms * (1 + margin)
 
 

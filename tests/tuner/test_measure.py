@@ -1,5 +1,6 @@
 import itertools
 import math
+from dataclasses import replace
 
 import made_recordings as made
 import numpy as np
@@ -61,6 +62,16 @@ def test_far_behind_the_incumbent_two_short_samples_are_enough():
     assert evaluation.time_ms == pytest.approx(2.0, rel=0.01)
     assert evaluation.cold is None  # of what is out of the race, the other state is no news
     assert bench.drawn_ms == pytest.approx(4.0, rel=0.01)
+
+
+def test_far_behind_the_incumbent_three_samples_of_a_short_launch_are_enough(monkeypatch):
+    bench = bench_of(made.entry(1.2, noise=0.001))
+    verify = bench.verify
+    monkeypatch.setattr(bench, "verify", lambda executable: replace(verify(executable), launch_ms=1.3))
+    evaluation = evaluate_here(bench, ONE, "warm", incumbent_ms=1.0)
+    assert len(evaluation.warm.samples_ms) == 3
+    assert evaluation.time_ms == pytest.approx(1.2, rel=0.01)
+    assert len(evaluate_here(bench, ONE, "warm", incumbent_ms=1.1).warm.samples_ms) == 6  # 9 % behind
 
 
 def test_a_long_sample_needs_no_second_one():

@@ -82,10 +82,18 @@ def test_samples_settle_after_a_cold_start_and_not_before():
 
 @pytest.mark.parametrize(
     ("samples", "slower"),
-    [([1.2], False), ([1.3], True), ([1.3, 1.2], False), ([1.06, 1.08, 1.2], True), ([1.04, 1.5, 1.6], False)],
+    [
+        ([1.2], False),
+        ([1.3], True),
+        ([1.3, 1.2], False),
+        ([1.16, 1.18, 1.2], True),
+        ([1.14, 1.5, 1.6, 1.6, 1.6], False),
+        ([1.06, 1.08, 1.2, 1.2, 1.2, 1.2], True),
+        ([1.04, 1.5, 1.6, 1.6, 1.6, 1.6], False),
+    ],
 )
 def test_only_what_is_clearly_slower_is_dropped(samples, slower):
-    assert statistics.is_clearly_slower(samples, 1.0, margin=0.05, single_margin=0.25) is slower
+    assert statistics.is_clearly_slower(samples, 1.0, margin=0.05, few_margin=0.15, single_margin=0.25) is slower
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, 0.0, -1.0])

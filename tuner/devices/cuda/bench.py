@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -39,7 +39,7 @@ SAMPLE_MS = 0.2
 _MAX_BATCH = 256
 _ENOUGH = 0.75  # of SAMPLE_MS: a sample that turns out shorter was of too few launches
 _PACKS = 3  # of which the shortest counts
-_SURELY_LONG_MS = 5.0
+_LONG_ENOUGH_MS = 1.5 * SAMPLE_MS  # in the verifying launch: one makes a sample, and none is spent to find that out
 _LONG_MS = 1.0  # the few microseconds that Python takes to launch are below 1 % of a sample from here on
 
 
@@ -272,7 +272,7 @@ class CudaBench(Bench):
                 if mine.workspace:
                     mine.workspace.reset()
                 raise TrialFailure(Outcome.WRONG_RESULT, "out of bounds: " + "; ".join(trespasses))
-        return inspection.verification
+        return replace(inspection.verification, launch_ms=mine.launch_ms)
 
     def sample(self, executable: Executable, l2: L2, count: int) -> list[float]:
         """Times of one launch, ms. Cold: after a read of twice the L2 cache, each launch by itself."""
@@ -283,11 +283,10 @@ class CudaBench(Bench):
             if l2 == "cold":
                 return self.device.times_ms(mine.enqueue, count, before=self._flush)
             if not mine.batch:
-                samples = self._choose_batch(mine, count)
-                if samples:
-                    return samples
+                self._choose_batch(mine)
             while True:
                 samples = self._batches(mine, count)
+                mine.launch_ms = min(samples)
                 if mine.batch == _MAX_BATCH or min(samples) * mine.batch >= _ENOUGH * SAMPLE_MS:
                     return samples
                 self._set_batch(mine, min(samples))  # more than before
@@ -347,18 +346,15 @@ class CudaBench(Bench):
     def _value(self, argument: Argument) -> float:
         return self.scalars[argument.name] if isinstance(argument, Scalar) else self.arrays.passed(argument.name)
 
-    def _choose_batch(self, executable: CudaExecutable, count: int) -> list[float]:
-        """Settles how many launches make a sample at first; `count` samples, if it took these for it."""
+    def _choose_batch(self, executable: CudaExecutable) -> None:
+        """Settles how many launches make a sample at first."""
         if not executable.is_loaded:  # a first launch may load code
             executable.enqueue()
-        if executable.launch_ms >= _SURELY_LONG_MS:  # none to spare: a search of seconds is a few dozen such launches
-            samples = self.device.times_ms(executable.enqueue, count)
-            if min(samples) >= SAMPLE_MS:  # else Python stood still in the verifying launch
-                executable.batch = 1
-                return samples
+        if executable.launch_ms >= _LONG_ENOUGH_MS:  # else Python stood still in the verifying launch: samples tell
+            executable.batch = 1
+            return
         # While the cache is being flushed, launch and events are enqueued: Python's time is no part of the launch's.
         self._set_batch(executable, self.device.times_ms(executable.enqueue, 1, before=self._flush)[0])
-        return []
 
     def _set_batch(self, executable: CudaExecutable, launch_ms: float) -> None:
         executable.close_graph()

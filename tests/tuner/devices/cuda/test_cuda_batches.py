@@ -98,13 +98,13 @@ def test_a_launch_that_took_long_to_verify_has_none_to_spare():
 def test_a_short_launch_is_batched_although_verifying_it_was_held_up():
     samples, executable, _ = sampled(0.01, verifying_ms=9.0)
     assert samples == pytest.approx([0.01] * 3)
-    assert executable.batch == 20
+    assert executable.batch in {20, 21}  # of 10.0 us, as far as floats go
 
 
 def test_what_is_longer_than_a_sample_is_launched_by_itself():
     samples, executable, gpu = sampled(0.4)
     assert samples == [0.4] * 3
-    assert (executable.batch, executable.graph, gpu.launches) == (1, None, 5)
+    assert (executable.batch, executable.graph, gpu.launches) == (1, None, 4)  # one keeps the GPU busy
 
 
 def test_an_executable_that_is_closed_frees_its_graph():
