@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import threading
 from contextlib import contextmanager
+from dataclasses import replace
 
 import pytest
 from sqlalchemy import select, text
@@ -103,6 +104,17 @@ def test_what_waits_is_made_elsewhere_and_kept_on_this_host(offers, pool, elsewh
     assert futures["32"].result().compile_ms == 5.0
     assert pool.cache.get(work(32).key()).cubin == b"elsewhere 32"
     assert offers.used == 2
+
+
+def test_what_configurations_share_is_a_cubin_of_its_own_elsewhere_too(offers, pool, elsewhere):
+    future = pool.submit(replace(work(32), shared=work(64)))
+    made = []
+    while len(made) < 2:
+        for lease in elsewhere.take():
+            elsewhere.make(lease)
+            made.append(lease.key)
+    assert sorted(made) == sorted([work(32).key(), work(64).key()])
+    assert (cubin(future), future.result().shared) == ("elsewhere 32", b"elsewhere 64")
 
 
 def test_a_cubin_in_the_database_is_used_at_once(offers, pool, elsewhere):
