@@ -22,7 +22,8 @@ KEPT_SUMMARY_BYTES = 256
 class Launch:
     """Grid and block, (x, y, z) each, and the bytes of dynamic shared memory.
 
-    `overlaps`: it may begin while the launch before it runs, for which it waits itself (programmatic dependent launch).
+    `overlaps`: it may begin while the launch before it runs, for which it waits itself (programmatic dependent launch;
+    from compute capability 9.0, and of no account on older devices).
     """
 
     grid: tuple[int, int, int]

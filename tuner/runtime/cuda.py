@@ -301,7 +301,7 @@ class LaunchWords:
         cells += [ctypes.addressof(self._null)] * nulls
         self._maps = MapCells(kernel, problem, maps)
         cells += self._maps.places
-        self._configurations = [config_of(geometry) for _, geometry in launches]
+        self._configurations = [config_of(loaded, geometry) for loaded, geometry in launches]
         arguments = (ctypes.c_void_p * len(cells))(*cells)
         self.steps = [
             (ctypes.byref(configuration), loaded, arguments, None)

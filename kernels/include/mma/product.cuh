@@ -1,6 +1,7 @@
 // The variants `tensor3xtf32` and `tensor1xtf32` as a whole: op(A) op(B), tile by tile, each finished sum handed to the
 // kernel's Epilogue.
 #pragma once
+#include "common/overlap.cuh"
 #include "common/second_pass.cuh"
 #include "common/split_tile.cuh"
 #include "mma/tiles.cuh"
@@ -117,6 +118,7 @@ struct BlockSums {
 template <class Epilogue>
 __device__ __forceinline__ void compute_block(
     const REAL* A, const REAL* B, const Epilogue& epilogue, REAL* shared, unsigned char* workspace) {
+  begin_overlapped();
   const unsigned matrix = BATCH == 1 ? 0 : blockIdx.y;
   const Work work = work_of(blockIdx.x);
   const AccumulatorLayout layout;

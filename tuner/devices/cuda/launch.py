@@ -13,7 +13,8 @@ from tilewright.tuner.devices.cuda.driver import INVALID_VALUE, DriverError, cal
 from tilewright.tuner.devices.cuda.tensor_map import MapCells
 
 _OVERLAPS = 6  # CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
-_ATTRIBUTES = {"SHARED_SIZE_BYTES": 1, "NUM_REGS": 4, "MAX_DYNAMIC_SHARED_SIZE_BYTES": 8}
+_ATTRIBUTES = {"SHARED_SIZE_BYTES": 1, "NUM_REGS": 4, "BINARY_VERSION": 6, "MAX_DYNAMIC_SHARED_SIZE_BYTES": 8}
+_FIRST_TO_OVERLAP = 90  # compute capability, as BINARY_VERSION says it
 
 
 class _Attribute(ctypes.Structure):
@@ -38,10 +39,18 @@ class LaunchConfig(ctypes.Structure):
     )
 
 
-def config_of(launch: Launch, stream: int = 0) -> LaunchConfig:
-    """The geometry in the driver's words."""
-    attributes = ctypes.addressof(_OVERLAPPING) if launch.overlaps else None
-    return LaunchConfig(launch.grid, launch.block, launch.shared_bytes, stream, attributes, int(launch.overlaps))
+def attribute_of(handle: ctypes.c_void_p, name: str) -> int:
+    """An attribute of a loaded function by its CUDA name."""
+    value = ctypes.c_int()
+    call("cuFuncGetAttribute", ctypes.byref(value), _ATTRIBUTES[name], handle)
+    return value.value
+
+
+def config_of(handle: ctypes.c_void_p, launch: Launch, stream: int = 0) -> LaunchConfig:
+    """The geometry of that function's launch in the driver's words."""
+    overlaps = launch.overlaps and attribute_of(handle, "BINARY_VERSION") >= _FIRST_TO_OVERLAP
+    attributes = ctypes.addressof(_OVERLAPPING) if overlaps else None
+    return LaunchConfig(launch.grid, launch.block, launch.shared_bytes, stream, attributes, int(overlaps))
 
 
 class DriverModule:
@@ -82,9 +91,7 @@ class DriverFunction:
 
     def attribute(self, name: str) -> int:
         """A function attribute by its CUDA name."""
-        value = ctypes.c_int()
-        call("cuFuncGetAttribute", ctypes.byref(value), _ATTRIBUTES[name], self._handle)
-        return value.value
+        return attribute_of(self._handle, name)
 
     def bound(
         self, launch: Launch, letters: str, values: Sequence[Any], stream: int, maps: MapCells | None = None
@@ -93,7 +100,7 @@ class DriverFunction:
 
         `maps`, encoded already, come behind them.
         """
-        config = config_of(launch, stream)
+        config = config_of(self._handle, launch, stream)
         cells: list[Any] = [
             np.ctypeslib.as_ctypes_type(letter)(value) for letter, value in zip(letters, values, strict=True)
         ]
