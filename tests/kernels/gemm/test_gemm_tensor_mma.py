@@ -193,3 +193,10 @@ def test_shared_memory_holds_the_ring_and_in_clusters_the_sums():
     assert tensor.shared_bytes(values, problem) == 3 * 4 * 32 * (64 + 64)
     clustered = Values({**values, "TILE_K": 16, "STAGES": 2, "SPLIT_K": 4, "BY_CLUSTER": 1})
     assert tensor.shared_bytes(clustered, problem) == 4 * 64 * 64
+
+
+def test_only_launches_of_many_blocks_begin_before_the_last_one_ends():
+    values = Values({**GEMM.variant("tensor3xtf32").space().default().values, **SMALL, "SPLIT_K": 1})
+    cubes, one = ({"m": 32, "n": 32, "k": 32, "batch": batch} for batch in (1024, 1))
+    assert tensor.launch(values, GEMM.problem(cubes)).overlaps
+    assert not tensor.launch(values, GEMM.problem(one)).overlaps
