@@ -31,8 +31,8 @@ def roof_gflops(
 ) -> float | None:
     """GFLOP/s that neither the peak nor the memory allows to exceed; None where the device's peaks are not known.
 
-    The peak is that of the arithmetic that `accuracy` admits, the option of that name, which in float64 and half types
-    only says that the kernel is a matrix product; None: the CUDA cores'.
+    The peak is that of the arithmetic that `accuracy` admits, the option of that name, which in float64 only says that
+    the kernel is a matrix product; None: the CUDA cores'. In half types it is the tensor cores', which any product uses.
     Peak and bandwidth are the data sheet's: what a copy measures is no limit, since reading alone is faster (4.24
     against 4.52 TB/s on an H200, docs/measuring.md). A kernel that does no arithmetic has no roof in FLOPs: None.
     """
@@ -45,9 +45,9 @@ def roof_gflops(
 def peak_gflops(peaks: Mapping[str, float], dtype: str, accuracy: str | None) -> float | None:
     """The data sheet's peak of the arithmetic that `accuracy` admits; None where the data sheet does not say it."""
     peak, cost = peaks.get(sum_dtype(dtype)), {"tf32": 1.0, "fp32": SPLIT_COST}.get(accuracy or "")
-    if peak is None or cost is None:
+    if peak is None or (cost is None and dtype not in HALF):
         return peak
-    tensor = peaks.get(_TENSOR[dtype], 0.0) if dtype in _TENSOR else peaks.get(TF32, 0.0) / cost
+    tensor = peaks.get(_TENSOR[dtype], 0.0) if dtype in _TENSOR else peaks.get(TF32, 0.0) / (cost or 1.0)
     return max(peak, tensor)
 
 

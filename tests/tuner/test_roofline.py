@@ -33,7 +33,8 @@ def test_a_measured_copy_does_not_lower_the_roof_because_reading_alone_is_faster
         ("float64", "fp32", 66_000),
         ("float64", None, 33_000),
         ("bfloat16", "fp32", 989_500),
-        ("float16", None, 66_900),
+        ("float16", None, 989_500),
+        ("float16", "fp32-fma", 989_500),
     ],
 )
 def test_the_peak_is_that_of_the_arithmetic_that_is_admitted(dtype, accuracy, peak):
