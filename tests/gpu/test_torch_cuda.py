@@ -124,16 +124,34 @@ def test_a_cuda_graph_replays_the_operators_with_new_numbers(torch, tw):
     assert ours(tw) == {"linear", "softmax"}
 
 
+def test_a_layer_without_a_bias_that_was_captured_first_is_right_before_a_replay_and_after_the_graph(torch, tw):
+    x, w = torch.randn(48, 40, device="cuda"), torch.randn(56, 40, device="cuda")
+    expected = torch.nn.functional.linear(x, w)
+    graph = torch.cuda.CUDAGraph()
+    with torch.no_grad():
+        with torch.cuda.graph(graph):
+            y = tw.linear(x, w)
+        torch.testing.assert_close(tw.linear(x, w), expected, rtol=1e-3, atol=1e-4)
+        graph.replay()
+        torch.testing.assert_close(y, expected, rtol=1e-3, atol=1e-4)
+        del graph, y
+        torch.cuda.empty_cache()
+        torch.testing.assert_close(tw.linear(x, w), expected, rtol=1e-3, atol=1e-4)
+    assert ours(tw) == {"linear"}
+
+
 @pytest.mark.filterwarnings("ignore")  # PyTorch's compiler deprecates parts of PyTorch
 def test_the_compiler_makes_one_graph_with_the_operators_in_it(torch, tw):
     layer = torch.nn.Linear(64, 64, device="cuda")
     x = torch.randn(32, 64, device="cuda")
 
     def model(x):
-        return tw.softmax(tw.linear(x, layer.weight, layer.bias).relu() + 1)
+        y = tw.linear(x, layer.weight, layer.bias).relu() + 1
+        return tw.softmax(tw.linear(y, layer.weight))  # the zeros of a bias that is none are kept
 
     compiled = torch.compile(model, fullgraph=True, mode="reduce-overhead")
-    expected = torch.nn.functional.linear(x, layer.weight, layer.bias).relu().add(1).softmax(-1)
+    linear = torch.nn.functional.linear
+    expected = linear(linear(x, layer.weight, layer.bias).relu().add(1), layer.weight).softmax(-1)
     for _ in range(3):  # the third is a graph's
         with torch.no_grad():
             torch.testing.assert_close(compiled(x).clone(), expected, rtol=1e-3, atol=1e-4)

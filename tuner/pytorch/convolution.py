@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tilewright.tuner.pytorch.kept import zeros
 from tilewright.tuner.pytorch.operator import Operator, check
 from tilewright.tuner.pytorch.plans import NoKernelError, Posed
 from tilewright.tuner.pytorch.products import ACTIVATIONS, before_activation, options
@@ -70,7 +71,7 @@ def _axes(x: Tensor, w: Tensor, sizes: Sequence[Pair], groups: int) -> dict[str,
 def _posed(y: Tensor, x: Tensor, w: Tensor, b: Tensor | None, *rest: Any) -> Posed:
     *sizes, groups, activation, accuracy = rest
     axes = _axes(x, w, sizes, groups)
-    form, bias = _memory_format(x), w.new_zeros(w.shape[0]) if b is None else b
+    form, bias = _memory_format(x), zeros(w, w.shape[0]) if b is None else b
     arrays = (x.contiguous(memory_format=form), w.contiguous(memory_format=form), bias, y)
     return Posed(axes | options(accuracy, activation), arrays, kept=frozenset({2}) if b is None else frozenset())
 
@@ -137,7 +138,7 @@ def _images_posed(of_x: Tensor, gradient: Tensor, w: Tensor, _x_shape: Sequence[
     form = _memory_format(gradient)
     turned = w.transpose(0, 1).flip(2, 3).contiguous(memory_format=form)
     axes = _axes(gradient, turned, (stride, around, dilation), groups)
-    arrays = (gradient.contiguous(memory_format=form), turned, w.new_zeros(w.shape[1]), of_x)
+    arrays = (gradient.contiguous(memory_format=form), turned, zeros(w, w.shape[1]), of_x)
     return Posed(axes | options(accuracy), arrays)
 
 

@@ -116,7 +116,7 @@ class Found(NamedTuple):
 class _Output(NamedTuple):
     """A tensor to be filled in: a new one like this, or the argument at the place `written`.
 
-    `row_major`: one element in that shape, of which a new tensor is made sooner than of a shape and a device.
+    `row_major`: a tensor without memory in that shape, of which a new one is made sooner than of a shape and a device.
     """
 
     shape: torch.Size
@@ -129,7 +129,10 @@ class _Output(NamedTuple):
     @classmethod
     def of(cls, tensor: Tensor, written: int | None) -> _Output:
         """That of a tensor."""
-        row_major = tensor.new_empty(1).expand(tensor.shape) if tensor.is_contiguous() else None
+        row_major = None
+        if tensor.is_contiguous():
+            row_major = tensor.new_empty(1).expand(tensor.shape)
+            row_major.untyped_storage().resize_(0)  # what is kept may not lie in the pool of a graph that is captured
         return cls(tensor.shape, tensor.stride(), tensor.dtype, tensor.device, written, row_major)
 
     def tensor(self, arguments: Sequence[Any]) -> Tensor:

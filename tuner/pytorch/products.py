@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tilewright.tuner.pytorch.kept import zeros
 from tilewright.tuner.pytorch.operator import Operator, check
 from tilewright.tuner.pytorch.plans import Posed
 
@@ -159,7 +160,7 @@ def _linear_result(x: Tensor, w: Tensor, b: Tensor | None, activation: str, _acc
 def _linear_posed(y: Tensor, x: Tensor, w: Tensor, b: Tensor | None, activation: str, accuracy: str) -> Posed:
     n, k = w.shape
     axes = {"m": math.prod(x.shape[:-1]), "n": n, "k": k}
-    bias = w.new_zeros(n) if b is None else b
+    bias = zeros(w, n) if b is None else b
     kept = frozenset({2}) if b is None else frozenset[int]()
     rows = x.reshape(-1, k)
     if not rows.is_contiguous() and rows.numel() <= COPIED_ELEMENTS:

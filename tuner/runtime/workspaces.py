@@ -30,19 +30,21 @@ class Workspaces:
         workspace = self._by_use.get(use)
         if workspace is None:
             with self._lock:
-                workspace = self._by_use.get(use) or self._allocate()
+                workspace = self._by_use.get(use) or zeroed(self._size_bytes)
                 self._by_use[use] = workspace
         return workspace
 
-    def _allocate(self) -> int:
-        memory, stream = ctypes.c_uint64(), ctypes.c_void_p()
-        with allowed_while_capturing():
-            call("cuMemAlloc_v2", ctypes.byref(memory), ctypes.c_size_t(self._size_bytes))
-            call("cuStreamCreate", ctypes.byref(stream), _NON_BLOCKING)
-            call("cuMemsetD8Async", memory, 0, ctypes.c_size_t(self._size_bytes), stream)
-            call("cuStreamSynchronize", stream)
-            call("cuStreamDestroy_v2", stream)
-        return memory.value
+
+def zeroed(size_bytes: int) -> int:
+    """The address of new zeros in the current context, which nothing frees; also while a CUDA graph is captured."""
+    memory, stream = ctypes.c_uint64(), ctypes.c_void_p()
+    with allowed_while_capturing():
+        call("cuMemAlloc_v2", ctypes.byref(memory), ctypes.c_size_t(size_bytes))
+        call("cuStreamCreate", ctypes.byref(stream), _NON_BLOCKING)
+        call("cuMemsetD8Async", memory, 0, ctypes.c_size_t(size_bytes), stream)
+        call("cuStreamSynchronize", stream)
+        call("cuStreamDestroy_v2", stream)
+    return memory.value
 
 
 def _use(stream: int) -> tuple[int, int]:

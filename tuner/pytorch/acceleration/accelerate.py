@@ -16,11 +16,12 @@ from tilewright.tuner.errors import TunerError
 from tilewright.tuner.pytorch import plans
 from tilewright.tuner.pytorch.acceleration import lock as locks
 from tilewright.tuner.pytorch.acceleration import outputs
-from tilewright.tuner.pytorch.acceleration.candidates import Candidate, look_up, weigh
+from tilewright.tuner.pytorch.acceleration.candidates import Candidate, look_up
 from tilewright.tuner.pytorch.acceleration.fusions import search
 from tilewright.tuner.pytorch.acceleration.installed import install, uninstall
-from tilewright.tuner.pytorch.acceleration.judge import Compiles, Judge, wins
-from tilewright.tuner.pytorch.acceleration.result import BOTH, COMPILED, EAGER, OURS, Acceleration, AccelerationWarning
+from tilewright.tuner.pytorch.acceleration.judge import Compiles, Judge
+from tilewright.tuner.pytorch.acceleration.result import Acceleration, AccelerationWarning
+from tilewright.tuner.pytorch.acceleration.settling import settle
 from tilewright.tuner.pytorch.acceleration.sites import Site, observe
 from tilewright.tuner.pytorch.acceleration.tuning import tune_now
 from tilewright.tuner.runtime.errors import warn
@@ -133,67 +134,16 @@ def _judged(
             kernels=plans.runtime().kernels,
             untraced=untraceable,
         )
-        judge = Judge(model, run, expected, device, request.rounds, request.limit_s, torch.is_grad_enabled())
+        judge = Judge(model, run, expected, device, request.rounds, request.limit_s, torch.is_grad_enabled(), tolerance)
         try:
-            _settle(result, judge, request)
-            if request.graph and result.is_applied:
-                said_of_graph = run(lambda *given, **named: judge.graph(given, named, tolerance))
-                result.remarks += [said_of_graph] if said_of_graph else []
+            if request.graph:
+                judge, why_not = judge.in_graphs()
+                result.remarks += [why_not] if why_not else []
+            settle(result, judge, request.tolerance, request.compiles)
         except BaseException:
             uninstall(model)
             raise
     return result
-
-
-def _settle(result: Acceleration, judge: Judge, request: _Request) -> None:
-    """Fills in times and what is kept, and leaves the model so."""
-    for one in result.candidates:
-        if not one.reason:
-            weigh(one, request.tolerance)
-    chosen = [one for one in result.candidates if not one.reason]
-    chosen = _fit(chosen, judge, result)
-    single = judge.choose([one for one in chosen if not one.site.fusion])
-    chosen = judge.choose([one for one in chosen if one.site.fusion], beside=single) + single
-    if not chosen:
-        uninstall(judge.model)
-        result.reason = "no replacement makes the model faster"
-        return
-    settled = judge.settle(chosen, request.compiles)
-    result.times_ms, result.compiled_error = settled.times_ms, settled.compiled_error
-    result.remarks += [settled.failure] if settled.failure else []
-    if not wins(settled.times_ms, OURS, EAGER):
-        _turn_down(chosen, "the whole model is no faster with it")
-        uninstall(judge.model)
-        result.reason = "no replacement makes the model faster"
-        return
-    if settled.compiled_error is not None:
-        is_right = settled.compiled_error <= (result.tolerance or 0.0)
-        wins_compiled = is_right and wins(settled.times_ms, BOTH, COMPILED)
-        for one in chosen:
-            one.is_compiled = wins_compiled and not one.site.fusion
-        why = "is no faster with it there" if is_right else "computes something else there"
-        result.remarks += [] if wins_compiled else [f"Under torch.compile nothing is replaced: the model {why}."]
-    compiled = [one for one in chosen if one.is_compiled]
-    result.stands = [one.site.stand(compiled=one.is_compiled) for one in chosen]
-    judge.install(chosen, compiled)
-    result.error = judge.error()
-
-
-def _fit(chosen: list[Candidate], judge: Judge, result: Acceleration) -> list[Candidate]:
-    """Those with which the model's output is right: all, or all but the fusions, or none."""
-    for fusions in ([one for one in chosen if one.site.fusion], []):
-        those = [one for one in chosen if not one.site.fusion] + fusions
-        if those:
-            result.error = judge.error_of(those)
-            if result.error <= (result.tolerance or 0.0):
-                return those
-        _turn_down(fusions or those, "the model's output is off by more than is allowed with all replacements")
-    return []
-
-
-def _turn_down(candidates: Sequence[Candidate], reason: str) -> None:
-    for one in candidates:
-        one.reason = reason
 
 
 def _candidates(sites: Sequence[Site], device: torch.device, request: _Request, said: list[str]) -> list[Candidate]:

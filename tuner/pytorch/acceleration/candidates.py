@@ -11,6 +11,7 @@ from torch import Tensor
 
 from tilewright.kernels.problem import Problem
 from tilewright.tuner.pytorch.acceleration import outputs
+from tilewright.tuner.pytorch.acceleration.graph import first_line, replay_timed
 from tilewright.tuner.pytorch.acceleration.sites import Site
 from tilewright.tuner.pytorch.acceleration.timing import Contestant, play
 from tilewright.tuner.pytorch.plans import on_device_of
@@ -20,6 +21,9 @@ from tilewright.tuner.statistics import median
 
 ROUNDS, LIMIT_S = 9, 1.0
 """Of a site alone: who is ahead there is only asked to spare the model a trial."""
+
+GRAPH_CALLS = 20
+"""In a graph of a site alone, whose replay costs the host as much as a call or two."""
 
 
 @dataclass(eq=False)
@@ -62,8 +66,11 @@ def look_up(site: Site) -> Candidate:
     return candidate
 
 
-def weigh(candidate: Candidate, tolerance: float | None) -> None:
-    """Compares it with PyTorch's own on the sample's tensors: the result, then the time."""
+def weigh(candidate: Candidate, tolerance: float | None, pool: Any) -> None:
+    """Compares it with PyTorch's own on the sample's tensors: the result, then the time.
+
+    With a pool of memory for CUDA graphs it is the time of replays, else that of calls of the host.
+    """
     site = candidate.site
     try:
         expected, found = site.original(), site.call.run()
@@ -76,6 +83,12 @@ def weigh(candidate: Candidate, tolerance: float | None) -> None:
         candidate.reason = f"its result is off by {candidate.error:.2g}, and {allowed:.2g} is allowed"
         return
     contestants = {"PyTorch": Contestant(site.original), "ours": Contestant(site.call.run)}
+    if pool is not None:
+        try:
+            contestants = {name: replay_timed(one.call, GRAPH_CALLS, pool) for name, one in contestants.items()}
+        except Exception as error:  # noqa: BLE001 - what cannot be captured raises what it likes
+            candidate.reason = f"it cannot be captured in a CUDA graph: {first_line(error)}"
+            return
     times_ms = play(contestants, _tensor(site.call.arguments).device, ROUNDS, LIMIT_S)
     candidate.pytorch_ms, candidate.ours_ms = median(times_ms["PyTorch"]), median(times_ms["ours"])
     if candidate.ours_ms >= candidate.pytorch_ms:

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from tilewright.tuner.pytorch.acceleration.patterns import Joined, find
-from tilewright.tuner.pytorch.acceleration.shared import join, part
+from tilewright.tuner.pytorch.acceleration.shared import join
 from tilewright.tuner.pytorch.acceleration.traced import (
     UntraceableError,
     described,
@@ -74,12 +74,6 @@ class FusedForward:
     def __reduce__(self) -> tuple[Callable[..., FusedForward], tuple[nn.Module]]:
         """Without fusions, as code is of this process."""
         return _plain, (self.module,)
-
-    def part(self) -> None:
-        """Gives parameters that were joined memory of their own again."""
-        for code in self._codes.values():
-            for one in code.joined:
-                part(one)
 
     def __call__(self, *positional: Any, **named: Any) -> Any:
         """The module's result."""

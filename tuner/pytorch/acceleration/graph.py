@@ -1,9 +1,10 @@
-"""A model's `forward` that replays a CUDA graph of itself, with the arguments that it was captured for."""
+"""CUDA graphs of calls: a model's `forward` that replays itself, and graphs of which only times are taken."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -12,6 +13,7 @@ from torch.utils import _pytree as pytree
 
 from tilewright.tuner.errors import TunerError
 from tilewright.tuner.pytorch.acceleration import outputs
+from tilewright.tuner.pytorch.acceleration.timing import Contestant
 from tilewright.tuner.pytorch.acceleration.traced import UntraceableError, described, filled
 from tilewright.tuner.pytorch.operator import PLAIN, is_watched
 
@@ -19,8 +21,45 @@ WARM_CALLS = 3
 """Ahead of the capture, on a stream of its own: libraries take memory in their first calls (PyTorch's manual)."""
 
 
+def first_line(error: Exception) -> str:
+    """What an error says, or else its name."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
 class CaptureError(TunerError):
     """The model cannot be replayed as a CUDA graph."""
+
+
+def captured(call: Callable[[], Any], count: int = 1, pool: Any = None) -> tuple[torch.cuda.CUDAGraph, Any]:
+    """A CUDA graph of so many calls, and the last result, which replays write; raises what PyTorch does.
+
+    `pool`: of memory, which other graphs may have too.
+    """
+    stream, side = torch.cuda.current_stream(), torch.cuda.Stream()
+    side.wait_stream(stream)
+    with torch.cuda.stream(side):
+        for _ in range(WARM_CALLS):
+            call()
+    stream.wait_stream(side)
+    graph, result = torch.cuda.CUDAGraph(), None
+    with torch.cuda.graph(graph, pool=pool):
+        for _ in range(count):
+            result = None  # so that the next one has its memory
+            result = call()
+    return graph, result
+
+
+def replay_timed(call: Callable[[], Any], count: int, pool: Any, held: Sequence[Tensor] = ()) -> Contestant:
+    """The calls as a graph of which only times are taken, so that graphs of one pool may write where others do.
+
+    `held`: tensors that it reads, and that somebody may give another memory meanwhile. Raises what PyTorch does.
+    """
+    graph, _ = captured(call, count, pool)
+    return Contestant(partial(_replay, graph, held), times=count)
+
+
+def _replay(graph: torch.cuda.CUDAGraph, _held: Sequence[Tensor]) -> None:
+    graph.replay()
 
 
 class GraphForward:
@@ -32,13 +71,21 @@ class GraphForward:
     """
 
     def __init__(self, model: nn.Module, before: Callable[..., Any] | None = None) -> None:
-        self.model, self.before, self.is_on = model, before, False
-        self._forward = before or type(model).forward.__get__(model)
+        self.model, self.is_on = model, False
         self._inputs: list[Tensor] = []
+        self._stand_before(before)
+
+    def _stand_before(self, before: Callable[..., Any] | None) -> None:
+        self.before, self._forward = before, before or type(self.model).forward.__get__(self.model)
 
     def __reduce__(self) -> tuple[type[GraphForward], tuple[nn.Module, Callable[..., Any] | None]]:
         """Without the graph."""
         return GraphForward, (self.model, self.before)
+
+    def put(self) -> None:
+        """Makes it the forward of the model, in which the same is installed as when it was captured."""
+        self._stand_before(vars(self.model).get("forward"))
+        self.model.forward = self
 
     def __call__(self, *positional: Any, **named: Any) -> Any:
         """The model's result."""
@@ -68,15 +115,7 @@ class GraphForward:
         ]
         own, own_named = filled(self._key, iter(self._inputs))
         self._thread, self._stream = threading.get_ident(), torch.cuda.current_stream()
-        side = torch.cuda.Stream()
-        side.wait_stream(self._stream)
-        with torch.cuda.stream(side):
-            for _ in range(WARM_CALLS):
-                self._forward(*own, **own_named)
-        self._stream.wait_stream(side)
-        self._graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self._graph):
-            self._outputs = self._forward(*own, **own_named)
+        self._graph, self._outputs = captured(lambda: self._forward(*own, **own_named))
         if any(not isinstance(one, Tensor | int | float | str | None) for one in pytree.tree_leaves(self._outputs)):
             raise CaptureError("its output has parts that cannot be copied")
         self.is_on = True

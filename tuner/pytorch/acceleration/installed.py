@@ -22,7 +22,7 @@ from tilewright.tuner.pytorch.acceleration.calls import (
 )
 from tilewright.tuner.pytorch.acceleration.fused import FusedForward
 from tilewright.tuner.pytorch.acceleration.graph import GraphForward
-from tilewright.tuner.pytorch.acceleration.shared import SharedForward, SharedLayers, can_join
+from tilewright.tuner.pytorch.acceleration.shared import SharedForward, SharedLayers, can_join, part
 from tilewright.tuner.pytorch.acceleration.warm import Warm
 
 SHARED = "shared"
@@ -204,7 +204,7 @@ class _Keys:
 
 def install(model: nn.Module, stands: Iterable[Stand], *, with_gradients: bool) -> None:
     """Puts our operators in these places, and PyTorch's own in all others."""
-    uninstall(model)
+    _remove(model)
     by_module: dict[str, _Keys] = {}
     by_function: dict[str, _Keys] = {}
     fusions: dict[str, dict[Hashable, set[str]]] = {}
@@ -247,6 +247,11 @@ def _install_fusions(
 
 def uninstall(model: nn.Module) -> None:
     """Makes the model what it was."""
+    _remove(model)
+    part(model.parameters())
+
+
+def _remove(model: nn.Module) -> None:
     while isinstance(forward := vars(model).get("forward"), GraphForward | ForwardWithFunctions):
         del model.forward
         if forward.before is not None:
@@ -255,8 +260,5 @@ def uninstall(model: nn.Module) -> None:
         if type(module) in _PLAIN:
             module.__class__ = _PLAIN[type(module)]
             vars(module).pop("_tilewright", None)
-        own = vars(module).get("forward")
-        if isinstance(own, FusedForward | SharedForward):
-            own.part()
-        if isinstance(own, ForeignForward | FusedForward | SharedForward):
+        if isinstance(vars(module).get("forward"), ForeignForward | FusedForward | SharedForward):
             del module.forward

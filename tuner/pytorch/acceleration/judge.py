@@ -1,10 +1,10 @@
-"""The model as the judge: which replacements win in the whole of it, in eager mode and under torch.compile."""
+"""The model as the judge: which replacements win in the whole of it, eager, as a CUDA graph, under torch.compile."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -14,10 +14,11 @@ from torch import nn
 from tilewright.tuner import statistics
 from tilewright.tuner.pytorch.acceleration import outputs
 from tilewright.tuner.pytorch.acceleration.candidates import Candidate
-from tilewright.tuner.pytorch.acceleration.graph import GraphForward
-from tilewright.tuner.pytorch.acceleration.installed import install
-from tilewright.tuner.pytorch.acceleration.result import BOTH, COMPILED, EAGER, OURS, OURS_GRAPH
+from tilewright.tuner.pytorch.acceleration.graph import CaptureError, GraphForward, first_line, replay_timed
+from tilewright.tuner.pytorch.acceleration.installed import install, uninstall
+from tilewright.tuner.pytorch.acceleration.result import BOTH, COMPILED, EAGER, GRAPH, OURS, OURS_GRAPH
 from tilewright.tuner.pytorch.acceleration.timing import Contestant, play
+from tilewright.tuner.pytorch.operator import is_watched
 
 MOST_ALONE = 12
 """Candidates that are judged one by one, those first that save most by themselves; each costs a model a round."""
@@ -28,18 +29,20 @@ Times = dict[str, list[float]]
 
 @dataclass(frozen=True)
 class Settled:
-    """The whole model's times in every way; the error of ours under torch.compile, or why that is not among them."""
+    """The whole model's times in every way; the error of ours under torch.compile; why some are not among them."""
 
     times_ms: Times
     compiled_error: float | None = None
-    failure: str = ""
+    failures: list[str] = field(default_factory=list)
+    graph: GraphForward | None = None  # of ours
 
 
 @dataclass(frozen=True)
 class Judge:
     """A model with its sample and its own output.
 
-    `run(callable)` calls the model, or what was made of it, with the sample.
+    `run(callable)` calls the model, or what was made of it, with the sample. `pool`: of memory for the CUDA graphs in
+    which replacements are timed, so that the time is the GPU's; None: they are timed as the host calls them.
     """
 
     model: nn.Module
@@ -49,6 +52,18 @@ class Judge:
     rounds: int
     limit_s: float
     with_gradients: bool
+    tolerance: float
+    pool: Any = None
+
+    def in_graphs(self) -> tuple[Judge, str]:
+        """The judge that times CUDA graphs, where the model as it is becomes a right one; else this one, and why."""
+        if self.device.type != "cuda" or self.with_gradients or is_watched():
+            return self, ""
+        try:
+            self.captured([])
+        except Exception as problem:  # noqa: BLE001 - what cannot be captured raises what it likes, and is timed as the host calls it
+            return self, f"It is not judged as a CUDA graph: {first_line(problem)}."
+        return replace(self, pool=torch.cuda.graph_pool_handle()), ""
 
     def install(self, chosen: Sequence[Candidate], compiled: Sequence[Candidate] = ()) -> None:
         """Replaces these, those of `compiled` under torch.compile too."""
@@ -60,9 +75,9 @@ class Judge:
         ordered = sorted(candidates, key=lambda one: -one.saved_ms)[:MOST_ALONE]
         if not candidates or len(candidates) + len(beside) == 1:
             return list(candidates)
-        contestants = {OURS: self._eager([*candidates, *beside])}
+        contestants = {OURS: self._timed([*candidates, *beside])}
         for place, left_out in enumerate(ordered):
-            contestants[str(place)] = self._eager([one for one in [*candidates, *beside] if one is not left_out])
+            contestants[str(place)] = self._timed([one for one in [*candidates, *beside] if one is not left_out])
         times_ms = play(contestants, self.device, self.rounds, self.limit_s)
         for place, left_out in enumerate(ordered):
             left_out.gain, _ = statistics.ratio_interval(times_ms[str(place)], times_ms[OURS])
@@ -85,37 +100,47 @@ class Judge:
         return outputs.error(self.run(self.model), self.expected)
 
     def settle(self, chosen: Sequence[Candidate], compiles: Compiles | None) -> Settled:
-        """What all these replacements bring, under torch.compile too where it works."""
-        contestants, failure, error = {EAGER: self._eager([]), OURS: self._eager(chosen)}, "", None
-        if compiles is not None:
+        """What all these replacements bring, as a CUDA graph too and under torch.compile where these work."""
+        uninstall(self.model)
+        contestants, failures, error = {EAGER: self._eager([])}, list[str](), None
+        contestants |= {OURS: self._eager(chosen)} if chosen else {}
+        graphs: dict[str, GraphForward] = {}
+        for way, those in {OURS_GRAPH: chosen, GRAPH: ()}.items():  # ours first: it moves parameters
+            if self.pool is None or (way == OURS_GRAPH and not chosen):
+                continue
+            try:
+                graphs[way] = self.captured(those)
+                contestants[way] = Contestant(lambda: self.run(self.model), partial(self._put, graphs[way], those))
+            except Exception as problem:  # noqa: BLE001 - as above
+                failures.append(f"As a CUDA graph ({way}): {first_line(problem)}.")
+        if chosen and compiles is not None:
             try:
                 compiled, error = self._compiled(chosen, compiles)
                 contestants |= compiled
             except Exception as problem:  # noqa: BLE001 - the model's code and compilers raise what they like, and eager is left
-                failure = f"torch.compile does not work here: {_first_line(problem)}"
-        return Settled(play(contestants, self.device, self.rounds, self.limit_s), error, failure)
+                failures.append(f"torch.compile does not work here: {first_line(problem)}")
+        times_ms = play(contestants, self.device, self.rounds, self.limit_s)
+        return Settled(times_ms, error, failures, graphs.get(OURS_GRAPH))
 
-    def graph(self, given: tuple[Any, ...], named: dict[str, Any], tolerance: float) -> str:
-        """Puts a CUDA graph around the model as it is where its replays are right and win; what to say of it."""
-        if self.device.type != "cuda" or self.with_gradients:
-            return ""
+    def captured(self, chosen: Sequence[Candidate]) -> GraphForward:
+        """The model with these as a CUDA graph, whose replays are right; raises CaptureError, or what PyTorch does."""
+        self.install(chosen)
         forward = GraphForward(self.model, vars(self.model).get("forward"))
-        self.model.forward = forward
-        try:
-            forward.capture(given, named, tolerance)
-            ways = {way: partial(setattr, forward, "is_on", way == OURS_GRAPH) for way in (OURS, OURS_GRAPH)}
-            contestants = {way: Contestant(lambda: self.run(self.model), prepare) for way, prepare in ways.items()}
-            times_ms = play(contestants, self.device, self.rounds, self.limit_s)
-            forward.is_on = wins(times_ms, OURS_GRAPH, OURS) and self.error() <= tolerance
-            ratio, interval = statistics.ratio_interval(times_ms[OURS], times_ms[OURS_GRAPH])
-            words = f"x {ratio:.3f} ({interval.low:.3f} to {interval.high:.3f}) over ours alone"
-        except Exception as problem:  # noqa: BLE001 - what cannot be captured raises what it likes, and runs as it did
-            forward.is_on, words = False, _first_line(problem)
-        if not forward.is_on:
-            del self.model.forward
-            if forward.before is not None:
-                self.model.forward = forward.before
-        return f"As a CUDA graph ({OURS_GRAPH}): {words}{'' if forward.is_on else '; not taken'}."
+        self.run(lambda *given, **named: forward.capture(given, named, self.tolerance))
+        if not outputs.error(self.run(forward), self.expected) <= self.tolerance:
+            raise CaptureError("a replay computes something else")
+        return forward
+
+    def _put(self, forward: GraphForward, chosen: Sequence[Candidate]) -> None:
+        self.install(chosen)
+        forward.put()
+
+    def _timed(self, chosen: Sequence[Candidate]) -> Contestant:
+        if self.pool is None:
+            return self._eager(chosen)
+        self.install(chosen)
+        held = [one.detach() for one in (*self.model.parameters(), *self.model.buffers())]
+        return replay_timed(lambda: self.run(self.model), 1, self.pool, held)
 
     def _eager(self, chosen: Sequence[Candidate]) -> Contestant:
         return Contestant(lambda: self.run(self.model), lambda: self.install(chosen))
@@ -140,5 +165,7 @@ def wins(times_ms: Times, way: str, over: str) -> bool:
     return interval.low > 1
 
 
-def _first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+def best_way(times_ms: Times) -> str:
+    """The last of the ways that is faster than all before it; each of them does more to the model."""
+    ways = [way for way in (EAGER, OURS, GRAPH, OURS_GRAPH) if way in times_ms]
+    return [way for place, way in enumerate(ways) if all(wins(times_ms, way, over) for over in ways[:place])][-1]

@@ -18,7 +18,7 @@ from tilewright.tuner.pytorch.acceleration.graph import GraphForward
 from tilewright.tuner.pytorch.acceleration.installed import Stand, uninstall
 
 EAGER, OURS, COMPILED, BOTH = "eager", "ours", "torch.compile", "ours in torch.compile"
-OURS_GRAPH = "ours_graph"
+GRAPH, OURS_GRAPH = "graph", "ours as a graph"
 """The ways in which a model is timed."""
 
 
@@ -30,8 +30,9 @@ class AccelerationWarning(UserWarning):
 class Acceleration:
     """What was replaced in a model, and what it brought.
 
-    `times_ms`: of the whole model, a number a round, by way; `error`, `compiled_error` (under torch.compile) and
-    `tolerance` of its output: the norm of the difference over the norm. `reason`: why nothing was replaced, else empty.
+    `times_ms`: of the whole model, a number a round, by way, of which it has taken `way`; `error`, `compiled_error`
+    (under torch.compile) and `tolerance` of its output: the norm of the difference over the norm. `reason`: why nothing
+    was replaced, else empty.
     `remarks`: what else there is to say. `untraced`: modules' classes whose code torch.fx could not trace, with the
     reason, so that nothing is fused in it.
     """
@@ -40,6 +41,7 @@ class Acceleration:
     stands: Sequence[Stand] = ()
     candidates: Sequence[Candidate] = ()
     times_ms: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    way: str = EAGER
     error: float | None = None
     compiled_error: float | None = None
     tolerance: float | None = None
@@ -72,8 +74,12 @@ class Acceleration:
         reasons = "; ".join(f"{name} ({reason})" for name, reason in self.untraced.items())
         return f"torch.fx cannot trace the code of {reasons}." if reasons else ""
 
-    def speedup(self, way: str = OURS, over: str = EAGER) -> tuple[float, float, float] | None:
-        """The median over rounds of one way's time over another's, with its 95 % interval; None where not timed."""
+    def speedup(self, way: str = "", over: str = EAGER) -> tuple[float, float, float] | None:
+        """How much faster than another way one is, by default that which the model has taken; None where not timed.
+
+        It is the median over rounds of the ratio of their times, with its 95 % interval.
+        """
+        way = way or self.way
         if not (self.times_ms.get(way) and self.times_ms.get(over)):
             return None
         ratio, interval = statistics.ratio_interval(self.times_ms[over], self.times_ms[way])
@@ -82,7 +88,7 @@ class Acceleration:
     def undo(self) -> None:
         """Makes the model what it was."""
         uninstall(self.model)
-        self.stands = ()
+        self.stands, self.way = (), EAGER
         self.reason = self.reason or "it was undone"
 
     def save(self, path: Path | str = "tilewright.lock") -> Path:
@@ -113,6 +119,7 @@ class Acceleration:
             "applied": self.is_applied,
             "reason": self.reason,
             "remarks": list(self.remarks),
+            "way": self.way,
             "graph": self.is_graph,
             "untraced": dict(self.untraced),
             "times_ms": {way: statistics.median(times) for way, times in self.times_ms.items()},

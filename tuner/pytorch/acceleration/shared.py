@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils.weak import WeakIdKeyDictionary
 
 from tilewright.tuner.pytorch.acceleration.calls import entry
 from tilewright.tuner.pytorch.operator import is_watched
 from tilewright.tuner.pytorch.products import LINEAR
+
+_JOINED: Any = WeakIdKeyDictionary()
+"""The parameters that were moved. What is installed may change and they stay, so that a CUDA graph can read them."""
 
 
 def join(parameters: Sequence[Tensor]) -> None:
@@ -23,13 +27,15 @@ def join(parameters: Sequence[Tensor]) -> None:
             whole = torch.cat([one.detach() for one in parameters])
             for one, part in zip(parameters, whole.split([len(one) for one in parameters]), strict=True):
                 one.data = part
+                _JOINED[one] = True
 
 
-def part(parameters: Sequence[Tensor]) -> None:
-    """Gives each of them memory of its own."""
+def part(parameters: Iterable[Tensor]) -> None:
+    """Gives each of them that was joined memory of its own again."""
     with torch.inference_mode(mode=False), torch.no_grad():
         for one in parameters:
-            one.data = one.detach().clone()
+            if _JOINED.pop(one, False):
+                one.data = one.detach().clone()
 
 
 def view(parameters: Sequence[Tensor]) -> Tensor | None:
@@ -122,11 +128,6 @@ class SharedForward:
     def __reduce__(self) -> tuple[Callable[..., SharedForward], tuple[nn.Module, None, int]]:
         """Alone."""
         return SharedForward, (self.module, None, 0)
-
-    def part(self) -> None:
-        """Gives this layer memory of its own again."""
-        if self.layers is not None:
-            part([one for one in (self.module.weight, self.module.bias) if one is not None])
 
     def __call__(self, x: Tensor) -> Any:
         """The layer's result."""

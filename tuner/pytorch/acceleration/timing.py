@@ -18,16 +18,20 @@ FEWEST_ROUNDS = 5
 
 @dataclass(frozen=True)
 class Contestant:
-    """Something to be timed: `prepare` is untimed and comes before each of its samples."""
+    """Something to be timed: `prepare` is untimed and comes before each of its samples.
+
+    `times`: how often a `call` does what is timed.
+    """
 
     call: Callable[[], object]
     prepare: Callable[[], object] = lambda: None
+    times: int = 1
 
 
 def play(
     contestants: Mapping[str, Contestant], device: torch.device, rounds: int, limit_s: float
 ) -> dict[str, list[float]]:
-    """Milliseconds of one call, a number a round, by contestant; each round starts with another one.
+    """Milliseconds of doing it once, a number a round, by contestant; each round starts with another one.
 
     After `limit_s` no more rounds begin than FEWEST_ROUNDS.
     """
@@ -47,7 +51,7 @@ def _calls_of_a_sample(contestant: Contestant, device: torch.device) -> int:
     """After two calls that warm up."""
     _sample_ms(contestant, device, 1)
     _sample_ms(contestant, device, 1)
-    once_ms = _sample_ms(contestant, device, 1)
+    once_ms = _sample_ms(contestant, device, 1) * contestant.times
     return max(1, min(MOST_CALLS, int(SAMPLE_S * 1e3 / max(once_ms, 1e-6))))
 
 
@@ -58,7 +62,7 @@ def _sample_ms(contestant: Contestant, device: torch.device, count: int) -> floa
     for _ in range(count):
         contestant.call()
     _wait(device)
-    return (time.perf_counter() - begun) * 1e3 / count
+    return (time.perf_counter() - begun) * 1e3 / (count * contestant.times)
 
 
 def _wait(device: torch.device) -> None:

@@ -1,0 +1,71 @@
+"""What stays in the model of all that could: each candidate alone, then together, then the way in which it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tilewright.tuner.pytorch.acceleration.candidates import Candidate, weigh
+from tilewright.tuner.pytorch.acceleration.installed import uninstall
+from tilewright.tuner.pytorch.acceleration.judge import Compiles, Judge, Settled, best_way, wins
+from tilewright.tuner.pytorch.acceleration.result import BOTH, COMPILED, EAGER, GRAPH, OURS_GRAPH, Acceleration
+
+
+def settle(result: Acceleration, judge: Judge, tolerance: float | None, compiles: Compiles | None) -> None:
+    """Fills in times and what is kept, and leaves the model so; `tolerance` is that of each candidate's result."""
+    for one in result.candidates:
+        if not one.reason:
+            weigh(one, tolerance, judge.pool)
+    chosen = _fit([one for one in result.candidates if not one.reason], judge, result)
+    single = judge.choose([one for one in chosen if not one.site.fusion])
+    chosen = judge.choose([one for one in chosen if one.site.fusion], beside=single) + single
+    if chosen or judge.pool is not None:
+        settled = judge.settle(chosen, compiles)
+        result.times_ms, result.compiled_error = settled.times_ms, settled.compiled_error
+        result.remarks += settled.failures
+        result.way = best_way(settled.times_ms)
+    if result.way in {EAGER, GRAPH}:
+        _turn_down(chosen, "the whole model is no faster with it")
+        chosen, result.reason = [], "no replacement makes the model faster"
+    compiled = _compiled(chosen, settled, result) if chosen else []
+    result.stands = [one.site.stand(compiled=one.is_compiled) for one in chosen]
+    if chosen:
+        judge.install(chosen, compiled)
+        if result.way == OURS_GRAPH and settled.graph is not None:
+            settled.graph.put()
+    else:
+        uninstall(judge.model)
+        if result.way == GRAPH:  # again, as parameters have been moved back
+            judge.captured([]).put()
+    if result.way != EAGER:
+        result.error = judge.error()
+
+
+def _compiled(chosen: Sequence[Candidate], settled: Settled, result: Acceleration) -> list[Candidate]:
+    """Those that are replaced under torch.compile too."""
+    if settled.compiled_error is None:
+        return []
+    is_right = settled.compiled_error <= (result.tolerance or 0.0)
+    if is_right and wins(settled.times_ms, BOTH, COMPILED):
+        for one in chosen:
+            one.is_compiled = not one.site.fusion
+    else:
+        why = "is no faster with it there" if is_right else "computes something else there"
+        result.remarks.append(f"Under torch.compile nothing is replaced: the model {why}.")
+    return [one for one in chosen if one.is_compiled]
+
+
+def _fit(chosen: list[Candidate], judge: Judge, result: Acceleration) -> list[Candidate]:
+    """Those with which the model's output is right: all, or all but the fusions, or none."""
+    for fusions in ([one for one in chosen if one.site.fusion], []):
+        those = [one for one in chosen if not one.site.fusion] + fusions
+        if those:
+            result.error = judge.error_of(those)
+            if result.error <= judge.tolerance:
+                return those
+        _turn_down(fusions or those, "the model's output is off by more than is allowed with all replacements")
+    return []
+
+
+def _turn_down(candidates: Sequence[Candidate], reason: str) -> None:
+    for one in candidates:
+        one.reason = reason
