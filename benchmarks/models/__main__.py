@@ -1,16 +1,18 @@
-"""Whole models with random weights: eager PyTorch, torch.compile, and tuned kernels in both, in the same rounds.
+"""Whole models with random weights: eager PyTorch, as a CUDA graph, torch.compile, and what `tw.accelerate` makes.
 
     python benchmarks/models --model bert --tune-seconds 3 --out benchmarks/results/h200/models.json
 
 Needs PyTorch and transformers (ResNet-50: torchvision). Kernels are tuned here first, which `tune_s` tells, unless
-they are known already (TILEWRIGHT_URL, TILEWRIGHT_BUNDLE, answers on disk) or with --tune-seconds 0. `tw.accelerate`
-chooses what is replaced; then all ways are timed again in interleaved rounds. TF32 is off in all of them. A row is
-written as soon as it is there; --compile-max adds `max-autotune`, for as long as it may take in seconds.
+they are known already (TILEWRIGHT_URL, TILEWRIGHT_BUNDLE, answers on disk) or with --tune-seconds 0. Copies of the
+model, one of which `tw.accelerate` has, are then timed in interleaved rounds. TF32 is off in all of them. A row is
+written as soon as it is there; --compile-max adds `max-autotune`, which has CUDA graphs too, for as long as it may take
+in seconds; --compile-ours replacements under torch.compile.
 """
 
 from __future__ import annotations
 
 import argparse
+import copy
 import json
 import signal
 import sys
@@ -26,7 +28,9 @@ import torch
 
 import tilewright.torch as tw
 from tilewright.tuner import statistics
-from tilewright.tuner.pytorch.acceleration.installed import install, uninstall
+from tilewright.tuner.network.digits import trained
+from tilewright.tuner.pytorch.acceleration.graph import GraphForward
+from tilewright.tuner.pytorch.acceleration.installed import install
 from tilewright.tuner.pytorch.acceleration.timing import Contestant, play
 
 SEED = 0
@@ -86,12 +90,25 @@ def decoder(tokens: int) -> Callable[[int, torch.dtype], Built]:
     return build
 
 
+def perceptron(batch: int, dtype: torch.dtype) -> Built:
+    """The network that reads handwritten digits in the dashboard, with its own weights."""
+    layers: list[torch.nn.Module] = []
+    for layer in trained().layers:
+        outputs, inputs = layer.weights.shape
+        linear = torch.nn.Linear(inputs, outputs)
+        linear.load_state_dict({"weight": torch.from_numpy(layer.weights), "bias": torch.from_numpy(layer.bias)})
+        layers += [linear, torch.nn.ReLU()] if layer.activation == "relu" else [linear]
+    model = torch.nn.Sequential(*layers, torch.nn.Softmax(-1)).to(dtype)
+    return model, torch.rand(batch, model[0].in_features, dtype=dtype)
+
+
 FP32, BF16 = torch.float32, torch.bfloat16
 MODELS = {
     "bert": Architecture(bert(512), 8, FP32, 8 * 512, "tokens"),
     "bert-1x128": Architecture(bert(128), 1, FP32, 128, "tokens"),
     "vit": Architecture(vit, 32, FP32, 32, "images"),
     "resnet-50": Architecture(resnet, 32, FP32, 32, "images"),
+    "digits": Architecture(perceptron, 256, FP32, 256, "images"),
     "decoder-prefill": Architecture(decoder(2048), 1, BF16, 2048, "tokens"),
     "decoder-1": Architecture(decoder(1), 1, BF16, 1, "tokens"),
     "decoder-8": Architecture(decoder(1), 8, BF16, 8, "tokens"),
@@ -105,8 +122,12 @@ def main() -> None:
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
     torch.set_grad_enabled(False)
     document = json.loads(given.out.read_text(encoding="utf-8")) if given.out.exists() else {"rows": []}
+    until = time.monotonic() + given.stop_after
     for name in given.model or MODELS:
-        for row in rows(name, MODELS[name], given):
+        if time.monotonic() > until:
+            print(f"{name}: not measured, {given.stop_after:g} s are over", file=sys.stderr)
+            continue
+        for row in rows(name, MODELS[name], given, until):
             document["rows"] = [one for one in document["rows"] if one["model"] != name] + [row]
             given.out.parent.mkdir(parents=True, exist_ok=True)
             given.out.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
@@ -121,63 +142,76 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     parser.add_argument("--no-compile", action="store_true", help="leave torch.compile out")
     parser.add_argument("--compile-max", type=float, default=0.0, metavar="SECONDS", help="how long it may compile")
+    parser.add_argument("--compile-ours", action="store_true", help="time replacements under torch.compile too")
+    parser.add_argument("--stop-after", type=float, default=3600.0, metavar="SECONDS", help="then nothing new begins")
+    parser.add_argument("--tables", action="store_true", help="print what accelerate found for each operator")
     parser.add_argument("--out", type=Path, default=Path(__file__).parents[1] / "results" / "h200" / "models.json")
     return parser.parse_args()
 
 
-def rows(name: str, architecture: Architecture, given: argparse.Namespace) -> Iterator[Row]:
-    """The row with what is known so far: first of eager mode, then of torch.compile too."""
+def rows(name: str, architecture: Architecture, given: argparse.Namespace, until: float) -> Iterator[Row]:
+    """The row with what is known so far: first without torch.compile, then with it too."""
     torch.manual_seed(SEED)
     device = torch.device(given.device)
     model, sample = architecture.build(architecture.batch, architecture.dtype)
     model = model.eval().to(device)
     sample = {k: v.to(device) for k, v in sample.items()} if isinstance(sample, dict) else sample.to(device)
     call = (lambda way: way(**sample)) if isinstance(sample, dict) else (lambda way: way(sample))
-    begun = time.perf_counter()
+    ours, begun = copy.deepcopy(model), time.perf_counter()
     tuning = {"tune": "now", "tune_seconds": given.tune_seconds} if given.tune_seconds else {}
-    result = tw.accelerate(model, sample, rounds=given.rounds, compiles=None, **tuning)
-    accelerate_s = time.perf_counter() - begun
-    print(f"{name}: {accelerate_s:.1f} s\n{result}", flush=True)
-    ways = {"eager_ms": (model, ()), "ours_ms": (model, result.stands)}
-    yield row(name, architecture, given, timed(model, call, ways, given), result) | {"accelerate_s": accelerate_s}
-    ways |= compiled_ways(model, call, result, given)
-    if len(ways) > 2:
-        times = timed(model, call, ways, given)
-        yield row(name, architecture, given, times, result) | {"accelerate_s": accelerate_s}
-    uninstall(model)
+    result = tw.accelerate(ours, sample, rounds=given.rounds, compiles=None, **tuning)
+    about = {"accelerate_s": time.perf_counter() - begun}
+    if given.tables:
+        print(result, flush=True)
+    ways = {"eager_ms": model, **graph(model, call), "ours_ms": ours}
+    yield row(name, architecture, given, timed(call, ways, given, device), result) | about
+    compiled = compiled_ways(model, call, result, given, until)
+    if compiled:
+        yield row(name, architecture, given, timed(call, ways | compiled, given, device), result) | about
+
+
+def graph(model: torch.nn.Module, call: Callable[[Any], Any]) -> dict[str, Any]:
+    """The model as a CUDA graph of PyTorch's own kernels, where it becomes one."""
+    if next(model.parameters()).device.type != "cuda":
+        return {}
+    forward = GraphForward(model)
+    try:
+        call(lambda *sample, **named: forward.capture(sample, named, 1e-2))
+    except Exception as error:  # noqa: BLE001 - what cannot be captured raises what it likes
+        print(f"graph_ms: {error}", file=sys.stderr)
+        return {}
+    return {"graph_ms": forward}
 
 
 def compiled_ways(
-    model: torch.nn.Module, call: Callable[[Any], Any], result: tw.Acceleration, given: argparse.Namespace
+    model: torch.nn.Module, call: Callable[[Any], Any], result: tw.Acceleration, given: argparse.Namespace, until: float
 ) -> dict[str, Any]:
-    """The model as torch.compile makes it, without and with replacements; what does not compile is left out."""
-    stands = [replace(one, compiled=not one.fusion) for one in result.stands]
-    wanted = {} if given.no_compile else {"compile_ms": (None, ()), "ours_compile_ms": (None, stands)}
-    wanted |= {"compile_max_ms": ("max-autotune", ())} if given.compile_max else {}
+    """The model as torch.compile makes it, and with replacements; what does not compile, or in time, is left out."""
+    ours = copy.deepcopy(model)
+    install(ours, [replace(one, compiled=not one.fusion) for one in result.stands], with_gradients=False)
+    wanted = {} if given.no_compile else {"compile_ms": (model, None)}
+    wanted |= {"compile_max_ms": (model, "max-autotune")} if given.compile_max else {}
+    wanted |= {"ours_compile_ms": (ours, None)} if given.compile_ours and result.stands else {}
     ways: dict[str, Any] = {}
-    for way, (mode, those) in wanted.items():
+    for way, (which, mode) in wanted.items():
         begun = time.perf_counter()
         try:
-            with within(given.compile_max if mode else 600.0):
-                install(model, those, with_gradients=False)
-                made = torch.compile(model, mode=mode)
+            with within(min(given.compile_max if mode else 600.0, until - time.monotonic())):
+                made = torch.compile(which, mode=mode)
                 call(made)
-            ways[way] = (made, those)
+            ways[way] = made
         except Exception as error:  # noqa: BLE001 - compilers raise what they like, and the other ways are worth a row
-            print(f"{way}: {type(error).__name__}: {error}", file=sys.stderr)
-        print(f"{way}: compiled in {time.perf_counter() - begun:.1f} s", flush=True)
+            print(f"{way}: {type(error).__name__}: {str(error).splitlines()[0]}", file=sys.stderr)
+        print(f"{way}: compiled in {time.perf_counter() - begun:.1f} s", file=sys.stderr, flush=True)
     return ways
 
 
 def timed(
-    model: torch.nn.Module, call: Callable[[Any], Any], ways: dict[str, Any], given: argparse.Namespace
+    call: Callable[[Any], Any], ways: dict[str, Any], given: argparse.Namespace, device: torch.device
 ) -> dict[str, list[float]]:
     """Milliseconds, a number a round, of every way."""
-    contestants = {
-        name: Contestant(lambda way=way: call(way), lambda those=those: install(model, those, with_gradients=False))
-        for name, (way, those) in ways.items()
-    }
-    return play(contestants, next(model.parameters()).device, given.rounds, 60.0)
+    contestants = {name: Contestant(lambda way=way: call(way)) for name, way in ways.items()}
+    return play(contestants, device, given.rounds, 60.0)
 
 
 def row(
@@ -190,8 +224,9 @@ def row(
     """The row, of medians; `replaced` tells what runs our kernels, `sites` all that could have."""
     ratio = statistics.ratio_interval(times["eager_ms"], times["ours_ms"])
     medians = {way: statistics.median(one) for way, one in times.items()}
-    columns = ("eager_ms", "compile_ms", "compile_max_ms", "ours_ms", "ours_compile_ms")
-    print(name, {way: round(one, 3) for way, one in medians.items()}, flush=True)
+    columns = ("eager_ms", "graph_ms", "compile_ms", "compile_max_ms", "ours_ms", "ours_compile_ms")
+    words = [f"{way[:-3]} {one:.4g} (x {one / medians['ours_ms']:.2f})" for way, one in medians.items()]
+    print(f"{name:<16}{'  '.join(words)}  {result.way}, {len(result.stands)} sites replaced", flush=True)
     return {
         "model": name,
         "batch": architecture.batch,
@@ -199,6 +234,7 @@ def row(
         **{way: medians.get(way) for way in columns},
         f"{architecture.unit}_per_s": {way: architecture.count / one * 1e3 for way, one in medians.items()},
         "ours_over_eager": {"median": ratio[0], "low": ratio[1].low, "high": ratio[1].high},
+        "way": result.way,
         "error": result.error,
         "fused": {one.site.words: one.site.calls for one in result.replaced if one.site.fusion and result.is_applied},
         "untraced": dict(result.untraced),
@@ -215,7 +251,8 @@ def row(
         "device": torch.cuda.get_device_name() if given.device.startswith("cuda") else "CPU",
         "rounds": given.rounds,
         "tune_seconds": given.tune_seconds,
-        "command": f"python benchmarks/models --model {name} --tune-seconds {given.tune_seconds:g}",
+        "command": f"python benchmarks/models --model {name} --tune-seconds {given.tune_seconds:g}"
+        f" --rounds {given.rounds} --compile-max {given.compile_max:g}",
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
     }
 

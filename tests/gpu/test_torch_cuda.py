@@ -247,3 +247,67 @@ def test_a_graph_that_computes_something_else_is_not_taken(torch, tw):
     place, model = x.data_ptr(), Fixed().eval()
     with torch.no_grad(), pytest.raises(graph.CaptureError, match="computes something else"):
         graph.GraphForward(model).capture((x,), {}, 1e-4)
+
+
+@pytest.fixture
+def launch_bound(torch):
+    """A model whose kernels are much shorter than their launches."""
+    layers = [one for _ in range(8) for one in (torch.nn.Linear(64, 64), torch.nn.GELU(), torch.nn.LayerNorm(64))]
+    return torch.nn.Sequential(*layers).cuda().eval(), torch.randn(32, 64, device="cuda")
+
+
+def test_a_model_that_waits_for_launches_becomes_a_graph_whatever_is_replaced_in_it(torch, tw, launch_bound):
+    model, x = launch_bound
+    with torch.no_grad():
+        expected = model(x)
+        result = tw.accelerate(model, x, compiles=None)
+        assert result.is_graph, str(result)
+        assert result.way in {"graph", "ours as a graph"}
+        assert result.speedup()[1] > 1
+        assert vars(model)["forward"]._is_captured((x,), {}, [])
+        torch.testing.assert_close(model(x), expected, rtol=1e-3, atol=1e-3)
+        torch.testing.assert_close(model(x[:5]), expected[:5], rtol=1e-3, atol=1e-3)
+        result.undo()
+        torch.testing.assert_close(model(x), expected)
+    assert "forward" not in vars(model)
+
+
+def test_a_graph_is_taken_where_no_replacement_helps(torch, tw, launch_bound, monkeypatch):
+    from tilewright.tuner.pytorch.acceleration import settling  # noqa: PLC0415 - it imports torch
+
+    def turn_down(candidate, *_):
+        candidate.reason = "not today"
+
+    monkeypatch.setattr(settling, "weigh", turn_down)
+    model, x = launch_bound
+    with torch.no_grad():
+        expected = model(x)
+        result = tw.accelerate(model, x, compiles=None)
+        assert (result.way, result.is_graph, result.is_applied) == ("graph", True, False), str(result)
+        torch.testing.assert_close(model(x), expected)
+        torch.testing.assert_close(model(x + 1), model[:](x + 1), rtol=1e-3, atol=1e-3)
+
+
+def test_a_model_that_cannot_be_captured_is_judged_by_the_hosts_time_and_others_are_captured_after_it(
+    torch, tw, launch_bound
+):
+    class Waits(torch.nn.Module):
+        def __init__(self, inner):
+            super().__init__()
+            self.inner = inner
+
+        def forward(self, x):
+            y = self.inner(x)
+            return y if float(y.sum()) < 1e30 else -y
+
+    layers, x = launch_bound
+    model = Waits(layers).eval()
+    with torch.no_grad():
+        expected = model(x)
+        result = tw.accelerate(model, x, compiles=None)
+        assert any(one.startswith("It is not judged as a CUDA graph") for one in result.remarks), str(result)
+        assert not result.is_graph
+        torch.testing.assert_close(model(x), expected, rtol=1e-3, atol=1e-3)
+        result.undo()
+        torch.cuda.empty_cache()
+        assert tw.accelerate(layers, x, compiles=None).is_graph

@@ -31,7 +31,7 @@ class CaptureError(TunerError):
 
 
 def captured(call: Callable[[], Any], count: int = 1, pool: Any = None) -> tuple[torch.cuda.CUDAGraph, Any]:
-    """A CUDA graph of so many calls, and the last result, which replays write; raises what PyTorch does.
+    """A CUDA graph of so many calls, and the last result, which replays write; raises CaptureError, or what PyTorch does.
 
     `pool`: of memory, which other graphs may have too.
     """
@@ -42,17 +42,20 @@ def captured(call: Callable[[], Any], count: int = 1, pool: Any = None) -> tuple
             call()
     stream.wait_stream(side)
     graph, result = torch.cuda.CUDAGraph(), None
-    with torch.cuda.graph(graph, pool=pool):
-        for _ in range(count):
-            result = None  # so that the next one has its memory
-            result = call()
+    try:
+        with torch.cuda.stream(stream), torch.cuda.graph(graph, pool=pool):  # which leaves its own current if it fails
+            for _ in range(count):
+                result = None  # so that the next one has its memory
+                result = call()
+    except Exception as error:  # the end of a capture fails because something in it did
+        raise CaptureError(first_line(error.__context__ or error)) from error
     return graph, result
 
 
 def replay_timed(call: Callable[[], Any], count: int, pool: Any, held: Sequence[Tensor] = ()) -> Contestant:
     """The calls as a graph of which only times are taken, so that graphs of one pool may write where others do.
 
-    `held`: tensors that it reads, and that somebody may give another memory meanwhile. Raises what PyTorch does.
+    `held`: tensors that it reads, and that somebody may give another memory meanwhile. Raises as `captured` does.
     """
     graph, _ = captured(call, count, pool)
     return Contestant(partial(_replay, graph, held), times=count)
