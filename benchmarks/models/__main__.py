@@ -2,7 +2,7 @@
 
     python benchmarks/models --model bert --tune-seconds 3 --out benchmarks/results/h200/models.json
 
-Needs PyTorch and transformers (ResNet-50: torchvision). Kernels are tuned here first, which `tune_s` tells, unless
+Needs PyTorch and transformers. Kernels are tuned here first, which `tune_s` tells, unless
 they are known already (TILEWRIGHT_URL, TILEWRIGHT_BUNDLE, answers on disk) or with --tune-seconds 0. Copies of the
 model, one of which `tw.accelerate` has, are then timed in interleaved rounds. TF32 is off in all of them. A row is
 written as soon as it is there; --compile-max adds `max-autotune`, which has CUDA graphs too, for as long as it may take
@@ -72,9 +72,10 @@ def vit(batch: int, dtype: torch.dtype) -> Built:
 
 def resnet(batch: int, dtype: torch.dtype) -> Built:
     """ResNet-50, images of 224 x 224."""
-    from torchvision.models import resnet50  # noqa: PLC0415
+    from transformers import ResNetConfig, ResNetForImageClassification  # noqa: PLC0415
 
-    return resnet50().to(dtype), torch.randn(batch, 3, 224, 224, dtype=dtype)
+    images = {"pixel_values": torch.randn(batch, 3, 224, 224, dtype=dtype)}
+    return ResNetForImageClassification(ResNetConfig(num_labels=1000)).to(dtype), images
 
 
 def decoder(tokens: int) -> Callable[[int, torch.dtype], Built]:

@@ -31,9 +31,9 @@ class CaptureError(TunerError):
 
 
 def captured(call: Callable[[], Any], count: int = 1, pool: Any = None) -> tuple[torch.cuda.CUDAGraph, Any]:
-    """A CUDA graph of so many calls, and the last result, which replays write; raises CaptureError, or what PyTorch does.
+    """A CUDA graph of so many calls, and the last result, which replays write.
 
-    `pool`: of memory, which other graphs may have too.
+    `pool`: of memory, which other graphs may have too. Raises CaptureError, and ahead of that what the call raises.
     """
     stream, side = torch.cuda.current_stream(), torch.cuda.Stream()
     side.wait_stream(stream)
