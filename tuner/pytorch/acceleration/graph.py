@@ -21,7 +21,7 @@ WARM_CALLS = 3
 """Ahead of the capture, on a stream of its own: libraries take memory in their first calls (PyTorch's manual)."""
 
 
-def first_line(error: Exception) -> str:
+def first_line(error: BaseException) -> str:
     """What an error says, or else its name."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
