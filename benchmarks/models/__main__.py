@@ -122,16 +122,28 @@ def main() -> None:
     given = parse()
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
     torch.set_grad_enabled(False)
+    torch._dynamo.config.recompile_limit = 64  # noqa: SLF001 - rows of one class; over it models run eager
     document = json.loads(given.out.read_text(encoding="utf-8")) if given.out.exists() else {"rows": []}
     until = time.monotonic() + given.stop_after
-    for name in given.model or MODELS:
-        if time.monotonic() > until:
-            print(f"{name}: not measured, {given.stop_after:g} s are over", file=sys.stderr)
-            continue
-        for row in rows(name, MODELS[name], given, until):
-            document["rows"] = [one for one in document["rows"] if one["model"] != name] + [row]
-            given.out.parent.mkdir(parents=True, exist_ok=True)
-            given.out.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    begun = [rows(name, MODELS[name], given, until) for name in given.model or MODELS]
+    for row in by_turns(begun, until):
+        name = row["model"]
+        document["rows"] = [one for one in document["rows"] if one["model"] != name] + [row]
+        given.out.parent.mkdir(parents=True, exist_ok=True)
+        given.out.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+
+
+def by_turns(begun: list[Iterator[Row]], until: float) -> Iterator[Row]:
+    """The first row of each, then the second of each that has one, and so on, for as long as there is time."""
+    while begun:
+        for one in list(begun):
+            if time.monotonic() > until:
+                return
+            row = next(one, None)
+            if row is None:
+                begun.remove(one)
+            else:
+                yield row
 
 
 def parse() -> argparse.Namespace:
@@ -151,10 +163,11 @@ def parse() -> argparse.Namespace:
 
 
 def rows(name: str, architecture: Architecture, given: argparse.Namespace, until: float) -> Iterator[Row]:
-    """The row with what is known so far: first without torch.compile, then with it too."""
+    """The row with what is known so far: first without torch.compile, then with one more of its ways each time."""
     torch.manual_seed(SEED)
     device = torch.device(given.device)
-    model, sample = architecture.build(architecture.batch, architecture.dtype)
+    with device:
+        model, sample = architecture.build(architecture.batch, architecture.dtype)
     model = model.eval().to(device)
     sample = {k: v.to(device) for k, v in sample.items()} if isinstance(sample, dict) else sample.to(device)
     call = (lambda way: way(**sample)) if isinstance(sample, dict) else (lambda way: way(sample))
@@ -163,12 +176,22 @@ def rows(name: str, architecture: Architecture, given: argparse.Namespace, until
     result = tw.accelerate(ours, sample, rounds=given.rounds, compiles=None, **tuning)
     about = {"accelerate_s": time.perf_counter() - begun}
     if given.tables:
-        print(result, flush=True)
+        print(f"{name}: {about['accelerate_s']:.1f} s\n{result}", flush=True)
     ways = {"eager_ms": model, **graph(model, call), "ours_ms": ours}
     yield row(name, architecture, given, timed(call, ways, given, device), result) | about
-    compiled = compiled_ways(model, call, result, given, until)
-    if compiled:
-        yield row(name, architecture, given, timed(call, ways | compiled, given, device), result) | about
+    for way, which, mode, limit_s in compiled_ways(model, result, given):
+        compiled_begun = time.perf_counter()
+        try:
+            with within(min(limit_s, until - time.monotonic())):
+                made = torch.compile(which, mode=mode, dynamic=False)
+                call(made)
+                call(made)
+        except Exception as error:  # noqa: BLE001 - compilers raise what they like, and the other ways are worth a row
+            print(f"{way}: {type(error).__name__}: {str(error).splitlines()[0]}", file=sys.stderr)
+            continue
+        about |= {f"{way.removesuffix('_ms')}_s": time.perf_counter() - compiled_begun}
+        ways[way] = made
+        yield row(name, architecture, given, timed(call, ways, given, device), result) | about
 
 
 def graph(model: torch.nn.Module, call: Callable[[Any], Any]) -> dict[str, Any]:
@@ -185,26 +208,17 @@ def graph(model: torch.nn.Module, call: Callable[[Any], Any]) -> dict[str, Any]:
 
 
 def compiled_ways(
-    model: torch.nn.Module, call: Callable[[Any], Any], result: tw.Acceleration, given: argparse.Namespace, until: float
-) -> dict[str, Any]:
-    """The model as torch.compile makes it, and with replacements; what does not compile, or in time, is left out."""
-    ours = copy.deepcopy(model)
-    install(ours, [replace(one, compiled=not one.fusion) for one in result.stands], with_gradients=False)
-    wanted = {} if given.no_compile else {"compile_ms": (model, None)}
-    wanted |= {"compile_max_ms": (model, "max-autotune")} if given.compile_max else {}
-    wanted |= {"ours_compile_ms": (ours, None)} if given.compile_ours and result.stands else {}
-    ways: dict[str, Any] = {}
-    for way, (which, mode) in wanted.items():
-        begun = time.perf_counter()
-        try:
-            with within(min(given.compile_max if mode else 600.0, until - time.monotonic())):
-                made = torch.compile(which, mode=mode)
-                call(made)
-            ways[way] = made
-        except Exception as error:  # noqa: BLE001 - compilers raise what they like, and the other ways are worth a row
-            print(f"{way}: {type(error).__name__}: {str(error).splitlines()[0]}", file=sys.stderr)
-        print(f"{way}: compiled in {time.perf_counter() - begun:.1f} s", file=sys.stderr, flush=True)
-    return ways
+    model: torch.nn.Module, result: tw.Acceleration, given: argparse.Namespace
+) -> Iterator[tuple[str, torch.nn.Module, str | None, float]]:
+    """What torch.compile is to make, with its mode and the seconds that it may take: a column, of which model."""
+    if not given.no_compile:
+        yield "compile_ms", model, None, 600.0
+    if given.compile_max:
+        yield "compile_max_ms", model, "max-autotune", given.compile_max
+    if given.compile_ours and result.stands:
+        ours = copy.deepcopy(model)
+        install(ours, [replace(one, compiled=not one.fusion) for one in result.stands], with_gradients=False)
+        yield "ours_compile_ms", ours, None, 600.0
 
 
 def timed(
