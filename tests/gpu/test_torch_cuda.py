@@ -174,7 +174,7 @@ def test_a_model_is_accelerated_by_a_lock_on_the_gpu(torch, tw, tmp_path):
         expected = model(x)
         result = tw.accelerate(model, x, tune="now", tune_seconds=3, compiles=None)
         torch.testing.assert_close(model(x), expected, rtol=1e-3, atol=1e-3)
-        if result.is_applied:
+        if result.is_applied and result.speedup("ours")[1] > 1:
             path = result.save(tmp_path / "tilewright.lock")
             result.undo()
             assert tw.accelerate(model, lock=path).is_applied

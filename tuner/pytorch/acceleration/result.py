@@ -92,9 +92,12 @@ class Acceleration:
         self.reason = self.reason or "it was undone"
 
     def save(self, path: Path | str = "tilewright.lock") -> Path:
-        """Writes the lock file; raises OSError, and LockError where nothing was replaced."""
+        """Writes the lock file; raises OSError, and LockError where nothing was replaced, or for a graph alone."""
         if not self.is_applied or self.kernels is None:
             raise lock.LockError(f"there is nothing to save: {self.reason}")
+        alone = self.speedup(OURS)
+        if self.way == OURS_GRAPH and alone is not None and alone[1] <= 1:
+            raise lock.LockError("its replacements are faster in a CUDA graph only, and a lock has none")
         kernels = {}
         for one in self.replaced:
             if one.problem is not None and one.choice is not None:

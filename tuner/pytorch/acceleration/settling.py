@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from tilewright.tuner.pytorch.acceleration.candidates import Candidate, weigh
 from tilewright.tuner.pytorch.acceleration.installed import uninstall
 from tilewright.tuner.pytorch.acceleration.judge import Compiles, Judge, Settled, best_way, wins
-from tilewright.tuner.pytorch.acceleration.result import BOTH, COMPILED, EAGER, GRAPH, OURS_GRAPH, Acceleration
+from tilewright.tuner.pytorch.acceleration.result import BOTH, COMPILED, EAGER, GRAPH, OURS, OURS_GRAPH, Acceleration
 
 
 def settle(result: Acceleration, judge: Judge, tolerance: float | None, compiles: Compiles | None) -> None:
@@ -29,7 +29,8 @@ def settle(result: Acceleration, judge: Judge, tolerance: float | None, compiles
     compiled = _compiled(chosen, settled, result) if chosen else []
     result.stands = [one.site.stand(compiled=one.is_compiled) for one in chosen]
     if chosen:
-        judge.install(chosen, compiled)
+        is_for_graph = result.way == OURS_GRAPH and not wins(settled.times_ms, OURS, EAGER) and not compiled
+        judge.install([] if is_for_graph else chosen, compiled)  # what is not replayed is to be no slower than it was
         if result.way == OURS_GRAPH and settled.graph is not None:
             settled.graph.put()
     else:
