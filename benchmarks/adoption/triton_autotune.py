@@ -70,7 +70,7 @@ def ours(name: str, count: int) -> None:
     bench = device.bench(kernel, problem, 0)
     space = kernel.space(problem, device.model.limits)
     seen = Hooks(on_trial=lambda progress: outcomes.update([progress.trial.evaluation.outcome.value]))
-    result = tune(bench, kernel, space, Budget(trials=len(picked)), hooks=seen)
+    result = tune(bench, kernel, space, Budget(trials=len(picked)), seed=0, hooks=seen)
     seconds = time.monotonic() - begun
     best = result.best.configuration.as_json() if result.best else None
     bench.close()
