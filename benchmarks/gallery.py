@@ -127,7 +127,10 @@ def row_of(device: Device, entry: GalleryEntry, budget: Budget) -> Row:
     row: Row = {name: measured.get(name) for name in COLUMNS}
     row["library"] = NAMES.get(entry.kernel)
     if row["time_ms"] is not None and not device.model.slug.startswith("cpu"):
-        row["library_ms"] = library_ms(entry.declared, entry.problem)
+        try:
+            row["library_ms"] = library_ms(entry.declared, entry.problem)
+        except Exception as error:  # noqa: BLE001 - whatever a library raises: our time is right all the same
+            print(f"{entry.kernel}: {row['library']}: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
         row["speedup"] = row["library_ms"] and row["library_ms"] / row["time_ms"]
     row["reason"] = measured.get("reason") or reason_of(row)
     return row
