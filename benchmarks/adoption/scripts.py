@@ -3,9 +3,9 @@
     python benchmarks/adoption/scripts.py NAME=FOLDER …
 
 A row says whether every call of a script was adopted, and what `tilewright kernels check --no-compile` found on the
-CPU. Nothing is timed. Rows of scripts that are in the file already are replaced. `rates` count the scripts that tune
-at least one kernel in CUDA without textures; a row that is not counted says why. Packages that scripts ask for
-(matplotlib, SciPy, pandas, Jinja2) are installed in the Python that runs this.
+CPU. Nothing is timed. Rows of scripts that are in the file already are replaced, but for what tuned.py has measured.
+`rates` count the scripts that tune at least one kernel in CUDA without textures; a row that is not counted says why.
+Packages that scripts ask for (matplotlib, SciPy, pandas, Jinja2) are installed in the Python that runs this.
 """
 
 from __future__ import annotations
@@ -57,6 +57,8 @@ def main() -> None:
             title = f"{name}/{script.relative_to(path) if path.is_dir() else script.name}"
             row = {"source": title, **_row(script, shlex.split(options.arguments), options.check_limit)}
             print(json.dumps(row), flush=True)
+            before = next((one for one in rows if one["source"] == title), {})
+            row |= {name: value for name, value in before.items() if name.startswith("tuned")}
             rows = [*(one for one in rows if one["source"] != title), row]
             options.output.write_text(json.dumps(_document(rows), indent=1) + "\n")
 
@@ -64,7 +66,7 @@ def main() -> None:
 def _document(rows: list[dict[str, Any]]) -> dict[str, Any]:
     return {
         "command": "python benchmarks/adoption/scripts.py NAME=FOLDER … --check-limit 5",
-        "device": f"CPU, {platform.machine()}; times on a GPU were not measured",
+        "device": f"CPU, {platform.machine()}; of a row's `tuned`, the one it names",
         "date": datetime.now(UTC).date().isoformat(),
         "rates": {name: _rate(rows, name) for name in sorted({row["source"].rpartition("/")[0] for row in rows})},
         "rows": sorted(rows, key=lambda row: row["source"]),

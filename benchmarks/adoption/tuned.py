@@ -8,7 +8,8 @@ all of its `tune_kernel`, with the script's own arguments beside the strategy. `
 winners' times by one clock, ours, in rounds that take turns; `ratio` is the second over the first, with its 95 %
 interval. A winner of Kernel Tuner's that our verification finds wrong says so in `kernel_tuner_is_wrong`.
 
-The rows of these scripts in benchmarks/results/adoption.json, which scripts.py has written, get a `tuned`.
+The rows of these scripts in benchmarks/results/adoption.json, which scripts.py has written, get a `tuned`, or with
+`--lang` one that is named by it (`tuned_cupy`).
 """
 
 from __future__ import annotations
@@ -16,7 +17,6 @@ from __future__ import annotations
 import argparse
 import json
 import queue
-import shlex
 import subprocess
 import sys
 import tempfile
@@ -191,9 +191,12 @@ def main() -> None:
     begun = time.monotonic()
     document = json.loads(options.output.read_text())
     rows = {row["source"]: row for row in document["rows"]}
+    name = "tuned" if options.lang is None else f"tuned_{options.lang}".lower()
     device = open_device(options.device)
+    words = f"--seconds {options.seconds:g} --strategy {options.strategy}"
+    words += "" if options.lang is None else f" --lang {options.lang}"
     facts = {
-        "command": shlex.join(["python", "benchmarks/adoption/tuned.py", *sys.argv[1:]]),
+        "command": f"python benchmarks/adoption/tuned.py NAME=SCRIPT.py … {words}",
         "device": device.model.name,
         "driver": device.environment.driver,
         "date": datetime.now(UTC).date().isoformat(),
@@ -217,7 +220,7 @@ def main() -> None:
                     kernels.append({"kernel": call["kernel_name"], "reason": f"{type(error).__name__}: {error}"})
                 print(script.title, json.dumps(kernels[-1]), flush=True)
             script.end()
-            rows[script.title]["tuned"] = {**facts, "kernels": kernels}
+            rows[script.title][name] = {**facts, "kernels": kernels}
             options.output.write_text(json.dumps(document, indent=1) + "\n")
 
 
