@@ -57,7 +57,7 @@ def main() -> None:
             title = f"{name}/{script.relative_to(path) if path.is_dir() else script.name}"
             row = {"source": title, **_row(script, shlex.split(options.arguments), options.check_limit)}
             print(json.dumps(row), flush=True)
-            before = next((one for one in rows if one["source"] == title), {})
+            before: dict[str, Any] = next((one for one in rows if one["source"] == title), {})
             row |= {name: value for name, value in before.items() if name.startswith("tuned")}
             rows = [*(one for one in rows if one["source"] != title), row]
             options.output.write_text(json.dumps(_document(rows), indent=1) + "\n")

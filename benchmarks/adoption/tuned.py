@@ -36,7 +36,6 @@ from tilewright.kernels.space import Configuration
 from tilewright.tuner import statistics
 from tilewright.tuner.devices.device import Bench
 from tilewright.tuner.devices.local import open_device
-from tilewright.tuner.errors import TrialFailure, TunerError
 from tilewright.tuner.measure import checked_samples
 from tilewright.tuner.tune import Budget, Hooks, tune
 from tilewright.tuner.verify import verify_configuration
@@ -202,6 +201,9 @@ def main() -> None:
         "date": datetime.now(UTC).date().isoformat(),
     }
     device.close()
+    unknown = {named.partition("=")[0] for named in options.scripts} - rows.keys()
+    if unknown:
+        raise SystemExit(f"{options.output} has no row of {', '.join(sorted(unknown))}: run scripts.py first")
     with tempfile.TemporaryDirectory() as folder:
         scripts = [Script(named, Path(folder)) for named in options.scripts]
         with ThreadPoolExecutor(len(scripts)) as pool:
@@ -216,7 +218,7 @@ def main() -> None:
             for call in own_calls:
                 try:
                     kernels.append(row_of(script, call, options))
-                except (TunerError, TrialFailure, OSError) as error:
+                except Exception as error:  # noqa: BLE001 - somebody's script: it costs its own row
                     kernels.append({"kernel": call["kernel_name"], "reason": f"{type(error).__name__}: {error}"})
                 print(script.title, json.dumps(kernels[-1]), flush=True)
             script.end()
