@@ -9,8 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
-from sqlalchemy import ColumnElement, Select, func, or_, select, update
+from sqlalchemy import ColumnElement, Select, cast, func, or_, select, update
 from sqlalchemy import delete as delete_rows
+from sqlalchemy.dialects.postgresql import JSONB, JSONPATH
 from sqlalchemy.orm import Session, load_only
 
 from tilewright.service.operations.studies.trial_times import ranking_interval
@@ -79,7 +80,7 @@ def prunable(session: Session, older_than: timedelta) -> Prunable:
     due = _due(older_than).options(load_only(models.TuningJob.id, models.TuningJob.study_id))
     for row in session.scalars(due.execution_options(yield_per=JOBS_AT_ONCE)):
         count, held = session.execute(
-            select(func.count(), func.coalesce(func.sum(size), 0)).where(*_loses_samples(session, row))
+            select(func.count(), func.coalesce(func.sum(size), 0)).where(*_loses_samples(row))
         ).one()
         jobs, trials, sample_bytes = jobs + 1, trials + count, sample_bytes + held
     return Prunable(jobs, trials, sample_bytes)
@@ -116,11 +117,11 @@ def _due(older_than: timedelta) -> Select[models.TuningJob]:
     return select(job).where(job.samples_pruned_at.is_(None), job.finished_at < func.now() - older_than)
 
 
-def _loses_samples(session: Session, job: models.TuningJob) -> list[ColumnElement[bool]]:
+def _loses_samples(job: models.TuningJob) -> list[ColumnElement[bool]]:
     """Conditions for the job's trials that have samples and were never a winner or finalist of any job."""
     table, best, any_job = models.Trial, models.BestConfiguration, models.TuningJob
-    results = session.scalars(select(any_job.result["finalists"]).where(any_job.study_id == job.study_id))
-    settled = [finalist["configuration"] for finalists in results for finalist in finalists or ()]
+    finalists = func.jsonb_path_query(any_job.result, cast("$.finalists[*].configuration", JSONPATH), type_=JSONB)
+    settled = select(finalists).where(any_job.study_id == job.study_id)
     return [
         table.job_id == job.id,
         or_(table.warm_samples_ms.is_not(None), table.cold_samples_ms.is_not(None)),
@@ -133,7 +134,7 @@ def _trials(session: Session, job: models.TuningJob, limit: int) -> Sequence[mod
     table = models.Trial
     needed = (table.time_ms, table.ranking_l2, table.warm_samples_ms, table.cold_samples_ms)
     kept = (table.ci_low_ms, table.ci_high_ms)
-    query = select(table).where(*_loses_samples(session, job)).options(load_only(*needed, *kept))
+    query = select(table).where(*_loses_samples(job)).options(load_only(*needed, *kept))
     return session.scalars(query.limit(limit)).all()  # in any order: to sort them all would be most of the work
 
 
