@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
+import numpy as np
+
 from tilewright.kernels.kernel import Kernel, Variant
 from tilewright.kernels.own import corners, example, limits_of, odd_shapes, option_values, spread
 from tilewright.kernels.problem import Limits, Problem
@@ -87,6 +89,7 @@ def check_results(
                     report.add([Finding("error", "result", where, str(error).splitlines()[0])])
                     continue
                 try:
+                    report.add(_unwritten(bench))
                     for variant in (v for v in kernel.variants if v.name not in hung):
                         tried = _tried_on_cpu(kernel, variant, problem, device, configurations, report)
                         if not _verify(bench, tried, report):
@@ -251,6 +254,24 @@ def _verify(bench: CpuBench, configurations: Sequence[Configuration], report: Ke
         if wrong is not None:
             report.add([Finding("error", "result", f"{where}; {wrong.message()}", "the result is wrong")])
     return True
+
+
+def _unwritten(bench: CpuBench) -> Iterator[Finding]:
+    """What a configuration that others are compared with leaves as it was: NaN, which an equal NaN agrees with.
+
+    An unwritten integer is found by the comparison, which begins with other ones.
+    """
+    if not bench.expected.verified or bench.kernel.check is not None:
+        return
+    for name, reference in bench.expected.references.items():
+        count, size = int(np.isnan(reference.value).sum()), reference.value.size
+        if count:
+            where = f"{count} of {size} components of {name}, {words_of(bench.problem.stated_shape)}"
+            message = (
+                "the configuration that others are compared with does not write them, or writes NaN, so nothing is "
+                "checked there: give a `reference`, or a `check` and how many are `written`"
+            )
+            yield Finding("note", "result", where, message)
 
 
 def _sanitize(bench: CpuBench, configurations: Sequence[Configuration], report: KernelCheckReport) -> None:

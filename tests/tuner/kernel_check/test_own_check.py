@@ -88,6 +88,18 @@ def test_a_wrong_result_is_found_and_said_with_its_configuration(folder, device)
     assert re.search(r"tiled BLOCK_X=32 .* h=9,w=35,r=3,s=2; \d+ components are out of bounds", found.where)
 
 
+def test_what_the_default_leaves_unwritten_is_noted_where_there_is_no_reference(folder, device):
+    """A kernel that writes every second component agrees with itself."""
+    kernel = replace(small(own_kernel(folder)), reference=None)
+    assert not computed(kernel, device).findings
+    change(folder / "problem.cuh", "j < W) y[", "j < W && j % 2 == 0) y[")
+    report = computed(replace(small(own_kernel(folder)), reference=None), device)
+    (found,) = report.findings
+    assert (report.ok, found.severity) == (True, "note")
+    assert found.where == "153 of 315 components of y, h=9,w=35,r=3,s=2"
+    assert "give a `reference`" in found.message
+
+
 @SANITIZING
 def test_a_missing_barrier_is_found_by_its_line(folder, device):
     change(folder / "tiled.cu", "  __syncthreads();\n", "")

@@ -117,6 +117,11 @@ class CpuBench(Bench):
         self._folder = PrivateFolder(kernel.memory_bytes(problem) * (1 + len(self._kinds)))
         self._sources = self._case(self._kinds[0]).sources
 
+    @property
+    def expected(self) -> Expected:
+        """What outputs must be for the first kind of inputs."""
+        return self._case(self._kinds[0]).expected
+
     def compile(self, configuration: Configuration) -> Program:
         """The program of this configuration."""
         ahead = self._ahead.pop(configuration, None)
