@@ -118,7 +118,8 @@ class Launches:
         ]
         keys = [name for name in self.scalars if name in self.problem.shape]
         tuner = self.triton.autotune(configs=configs, key=keys)(self.function)
-        grid = lambda meta: self.grid({name: meta[name] for name in configurations[0]})  # noqa: E731 - Triton's own form
+        constexprs = [name for name in configurations[0] if name not in LAUNCH_OPTIONS]  # what Triton tells a grid
+        grid = lambda meta: self.grid({name: meta[name] for name in constexprs})  # noqa: E731 - Triton's own form
         begun = time.monotonic()
         tuner[grid](**self.arrays, **self.scalars, **self.constants)
         self.torch.cuda.synchronize()
