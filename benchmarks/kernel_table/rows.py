@@ -107,6 +107,7 @@ def _final_row(device: Device, bench: Bench, entry: Entry, result: TuneResult, c
     if entry.sustained:
         states["sustained"] = sustained(bench, ours, library)
     state = bench.state()
+    flops, bytes_moved = kernel.flops(problem), kernel.bytes_moved(problem)
     times = states.get("sustained") or states[ranking]
     return {
         "variant": chosen.variant,
@@ -121,9 +122,9 @@ def _final_row(device: Device, bench: Bench, entry: Entry, result: TuneResult, c
         **({} if ours.resources.pack_ms is None else {"pack_ms": ours.resources.pack_ms}),
         "ties": sum(finalist.ties for finalist in result.finalists),
         "resources": {name: value for name, value in asdict(ours.resources).items() if name != "pack_ms"},
-        "gflops": roofline.gflops(kernel.flops(problem), times["time_ms"]),
-        "gb_per_s": roofline.gb_per_s(kernel.bytes_moved(problem), times["time_ms"]),
-        "bytes_moved": kernel.bytes_moved(problem),
+        "gflops": None if flops is None else roofline.gflops(flops, times["time_ms"]),
+        "gb_per_s": None if bytes_moved is None else roofline.gb_per_s(bytes_moved, times["time_ms"]),
+        "bytes_moved": bytes_moved,
         "percent_of_roof": roofline.percent_of_roof(kernel, problem, device.model, times["time_ms"]),
         "clock_mhz": state.clock_mhz,
         "temperature_c": state.temperature_c,
@@ -135,7 +136,8 @@ def _errors(bench: Bench, ours: Executable, library: Executable | None) -> Row:
     row: Row = {}
     for prefix, executable in (("", ours), ("library_", library)):
         verifications = None if executable is None else bench.verify_each_kind(executable)
-        ratios = {v.inputs: v.bound_ratio for v in verifications or () if math.isfinite(v.bound_ratio)}
+        known = [v for v in verifications or () if v.bound_ratio is not None]  # a check of the kernel's own has none
+        ratios = {v.inputs: v.bound_ratio for v in known if math.isfinite(v.bound_ratio)}
         row |= {f"{prefix}bound_ratio": max(ratios.values(), default=None), f"{prefix}bound_ratios": ratios}
     return row
 

@@ -57,3 +57,11 @@ def test_whatever_has_a_reason_or_a_library_is_an_example(bench):
     assert {*bench.REASONS, *bench.NAMES, *bench.MORE_SHAPES} <= names
     for name, shapes in bench.MORE_SHAPES.items():
         assert all(bench.gallery().get(name).problem(shape).stated_shape == shape for shape in shapes)
+
+
+def test_a_kernel_with_a_check_of_its_own_has_a_row_without_bounds_and_flops(bench, tmp_path, capsys):
+    out = tmp_path / "gallery.json"
+    assert bench.main(["--device", "cpu", "--trials", "1", "--out", str(out), "--only", "pnpoly"]) == 0
+    (row,) = json.loads(out.read_text())["rows"]
+    assert row["time_ms"] > 0
+    assert row["percent_of_roof"] is None
