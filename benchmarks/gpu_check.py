@@ -34,7 +34,7 @@ from tilewright.tuner.outcome import L2, Executable
 
 _TWO_AXES = "1x1 1x7 7x1 31x33 64x64 100x784 127x129 256x255 1x4099 3001x5 513x1027 1024x1024"
 _THREE_AXES = (
-    "1x1x1 1x1x7 7x1x3 5x9x1 31x33x35 64x64x64 100x10x100 127x129x65 256x100x784 1x513x129 257x3x1025 512x256x128"
+    "1x1x1 1x1x7 7x1x3 5x9x1 31x33x35 64x64x64 17x200x520 127x129x65 256x100x784 1x513x129 257x3x1025 512x256x128"
 )
 _FOUR_AXES = (
     "1x1x1x1 7x1x3x5 5x9x1x2 31x33x35x3 64x64x64x64 256x100x100x10 127x129x65x17 256x784x100x10 1x512x129x1000 "
@@ -44,7 +44,7 @@ SIZES = {
     text.split()[0].count("x") + 1: [tuple(int(size) for size in word.split("x")) for word in text.split()]
     for text in (_TWO_AXES, _THREE_AXES, _FOUR_AXES)
 }
-"""Twelve shapes by number of axes: one, primes, around powers of two, vectors as matrices, a real layer."""
+"""Twelve shapes by number of axes: one, primes, around powers of two, vectors as matrices, few rows, a real layer."""
 
 FEW_ROWS = [
     *((1, 1, 128), (1, 7, 256), (2, 33, 128), (3, 64, 384), (5, 17, 1024), (7, 129, 640)),

@@ -12,6 +12,7 @@ from tilewright.kernels.gemm.register_space import REGISTER as GEMM_REGISTER
 from tilewright.kernels.kernel import Kernel, Launch, Option, Tensor, Variant
 from tilewright.kernels.linear.reference import ACTIVATIONS, activated, linear_reference, terms
 from tilewright.kernels.linear.tensor_sm90_variants import (
+    LINEAR_STREAMED_HALF_SM90,
     LINEAR_TENSOR1XTF32_SM90,
     LINEAR_TENSOR3XFP16_SM90,
     LINEAR_TENSOR3XTF32_SM90,
@@ -168,6 +169,7 @@ KERNEL = Kernel(
         LINEAR_TENSOR_HALF,
         LINEAR_TENSOR_HALF_SM90,
         LINEAR_TENSOR_HALF_PACKED_SM90,
+        LINEAR_STREAMED_HALF_SM90,
     ),
     packed="W",
     flops=flops,

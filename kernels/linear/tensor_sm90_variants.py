@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tilewright.kernels.gemm.streamed_half_sm90_space import STREAMED_HALF_SM90
 from tilewright.kernels.gemm.tensor_fp16_sm90_space import TENSOR3XFP16_SM90
 from tilewright.kernels.gemm.tensor_half_packed_sm90_space import TENSOR_HALF_PACKED_SM90
 from tilewright.kernels.gemm.tensor_half_sm90_space import TENSOR_HALF_SM90
@@ -22,4 +23,7 @@ LINEAR_TENSOR_HALF_SM90 = fused(
 )
 LINEAR_TENSOR_HALF_PACKED_SM90 = fused(
     TENSOR_HALF_PACKED_SM90, "bfloat16 and float16 by Hopper's wgmma, X and W packed first; bias and activation fused."
+)
+LINEAR_STREAMED_HALF_SM90 = fused(
+    STREAMED_HALF_SM90, "bfloat16 and float16 for few rows of X: W is read once, at the speed of memory; a fused end."
 )

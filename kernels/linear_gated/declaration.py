@@ -10,15 +10,17 @@ from typing import TypeVar, cast
 
 from tilewright.kernels.dtypes import HALF
 from tilewright.kernels.gemm import declaration as gemm
+from tilewright.kernels.gemm.streamed_half_sm90_space import STREAMED_HALF_SM90
 from tilewright.kernels.gemm.tensor_half_space import TENSOR_HALF, copied_at_once
 from tilewright.kernels.gemm.tensor_mma_space import threads, tile_n
-from tilewright.kernels.kernel import Kernel, Launch, Option, Tensor, Variant
+from tilewright.kernels.kernel import Kernel, Launch, Option, Tensor, TensorMap, Variant
 from tilewright.kernels.linear_gated.reference import linear_gated_reference
 from tilewright.kernels.problem import Limits, Problem
 from tilewright.kernels.space import Constraint, Values
 
 Result = TypeVar("Result")
 
+COLUMNS = frozenset({"WARP_N", "TILE_N"})  # parameters that count columns of Y
 RUN = 16  # rows of a tile of W, of which eight are of either matrix
 
 
@@ -39,10 +41,10 @@ class OfBoth(Mapping[str, int]):
 
     def __getattr__(self, name: str) -> int:
         value: int = getattr(self._own, name)
-        return 2 * value if name == "WARP_N" else value
+        return 2 * value if name in COLUMNS else value
 
     def __getitem__(self, name: str) -> int:
-        return 2 * self._own[name] if name == "WARP_N" else self._own[name]
+        return 2 * self._own[name] if name in COLUMNS else self._own[name]
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._own)
@@ -104,6 +106,23 @@ TENSOR = replace(
 )
 
 
+def tensor_maps(c: Values, p: Problem) -> tuple[TensorMap, ...]:
+    """X and W by steps: a block loads its columns of G, and the same of U."""
+    x, w = STREAMED_HALF_SM90.tensor_maps(c, product(p))
+    return (replace(x, tensor="X"), replace(w, tensor="W"))
+
+
+STREAMED = replace(
+    STREAMED_HALF_SM90,
+    doc="For few rows of X on Hopper: both matrices are read once, at the speed of memory.",
+    launch=on_product(STREAMED_HALF_SM90.launch),
+    constraints=tuple(constraint_on_product(constraint) for constraint in STREAMED_HALF_SM90.constraints),
+    static_shared_bytes=on_product(STREAMED_HALF_SM90.static_shared_bytes),
+    tensor_maps=tensor_maps,
+    supports=lambda p: STREAMED_HALF_SM90.supports(product(p)),
+)
+
+
 def flops(p: Problem) -> int:
     """4 m n k: both products; what becomes of their sums is left out."""
     return 4 * p.shape["m"] * p.shape["n"] * p.shape["k"]
@@ -129,7 +148,7 @@ KERNEL = Kernel(
         Tensor("W", "input", lambda p: (2 * p.shape["n"], p.shape["k"]), summed=lambda _p: 1),
         Tensor("Y", "output", lambda p: (p.shape["m"], p.shape["n"])),
     ),
-    variants=(TILED, TENSOR),
+    variants=(TILED, TENSOR, STREAMED),
     flops=flops,
     bytes_moved=bytes_moved,
     reference=linear_gated_reference,

@@ -57,6 +57,25 @@ ODD_CASES = [
     ("linear", (301, 777, 333), "bfloat16", {"activation": "gelu"}),
     ("linear", (1001, 523, 1031), "float16", {"activation": "relu"}),
 ]
+STREAMED = [
+    ("gemm", (1, 4096, 4096), "bfloat16", {"trans_b": True}),
+    ("gemm", (8, 1000, 1000), "float16", {"trans_b": True, "beta_zero": False}),
+    ("gemm", (16, 264, 2056), "bfloat16", {}),
+    ("gemm", (33, 65, 72), "bfloat16", {"trans_b": True, "output": "float32"}),
+    ("gemm", (64, 777, 1160), "float16", {"trans_b": True, "output": "float32", "beta_zero": False}),
+    ("gemm", {"m": 13, "n": 130, "k": 520, "batch": 3, "lda": 528, "ldb": 136, "ldc": 131}, "bfloat16", {}),
+    (
+        "gemm",
+        {"m": 50, "n": 72, "k": 392, "batch": 4, "stride_b": 0, "ldc": 4 * 72, "stride_c": 72},
+        "float16",
+        {"trans_b": True},
+    ),
+    ("linear", (5, 1001, 4096), "bfloat16", {"activation": "gelu"}),
+    ("linear", (64, 520, 1032), "float16", {"activation": "relu", "output": "float32"}),
+    ("linear_gated", (1, 1000, 2048), "bfloat16", {}),
+    ("linear_gated", (17, 77, 520), "float16", {"activation": "gelu"}),
+    ("linear_gated", (64, 640, 1024), "bfloat16", {"activation": "relu"}),
+]
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +87,11 @@ def device(device):
 
 @pytest.mark.parametrize(
     ("variant", "name", "sizes", "dtype", "options"),
-    [*((NAME, *case) for case in CASES), *((PACKED, *case) for case in ODD_CASES)],
+    [
+        *((NAME, *case) for case in CASES),
+        *((PACKED, *case) for case in ODD_CASES),
+        *(("streamed_half_sm90", *case) for case in STREAMED),
+    ],
     ids=str,
 )
 def test_products_are_right_with_every_kind_of_inputs(device, variant, name, sizes, dtype, options):
@@ -80,7 +103,8 @@ def test_products_are_right_with_every_kind_of_inputs(device, variant, name, siz
     bench = device.bench(kernel, problem, 1)
     generator = random.Random(str(sizes))
     chosen = generator.sample(feasible, min(4, len(feasible)))
-    chosen += [c for c in feasible if c.values.SPLIT_K > 1][-1:] + [c for c in feasible if c.values.CLUSTER_M > 1][-1:]
+    for parameter in ("SPLIT_K", "CLUSTER_M"):
+        chosen += [c for c in feasible if c.values.get(parameter, 1) > 1][-1:]
     for configuration in chosen:
         for verification in bench.verify_each_kind(bench.compile(configuration)):
             assert verification.wrong == 0, (configuration, verification.message())
