@@ -26,8 +26,8 @@ REGISTERS, OTHER_REGISTERS = 65536, 56  # of a multiprocessor; of a thread, besi
 
 
 def rows(p: Problem) -> int:
-    """Rows of A with the zeros below them, as many as a product has columns."""
-    return next(count for count in (8, 16, 32, MOST_ROWS) if count >= p.shape["m"])
+    """Rows of A, of MOST_ROWS at most, with the zeros below them: as many as a product has columns."""
+    return next((count for count in (8, 16, 32) if count >= p.shape["m"]), MOST_ROWS)
 
 
 def stage_bytes(c: Values, p: Problem) -> int:

@@ -2,6 +2,8 @@
 #pragma once
 #ifndef SHAPE_M
 #define SHAPE_M 16      // rows of A: tokens, 64 at most
+#define SHAPE_N 4096    // columns of op(B)
+#define SHAPE_K 4096    // length of each inner product
 #endif
 #include "hmma/element.cuh"   // before all that has REAL
 
@@ -23,7 +25,7 @@
 // Rows of A with the zeros below them, which stand where a product has its columns; a thread's sums of 64 columns of B.
 constexpr unsigned COLUMNS = M <= 8 ? 8 : M <= 16 ? 16 : M <= 32 ? 32 : 64;
 constexpr unsigned SUMS = COLUMNS / 2;
-static_assert(M <= COLUMNS && !TRANS_A, "A has few rows, and they lie along k");
+static_assert(!TRANS_A, "rows of A, 64 at most, lie along k");
 static_assert(TILE_N % 64 == 0 && (TRANS_B || !PAIRED), "a product has 64 rows; lines of a pair are those along k");
 
 constexpr unsigned FACTORS = 1 + PAIRED;   // matrices of B

@@ -1,0 +1,85 @@
+"""The variant `streamed_half_sm90` of gemm, linear and linear_gated: what it takes, what sources keep."""
+
+import random
+
+import pytest
+from contracts.cubin_parameters import parameters_of
+
+from tilewright.kernels.catalogue import catalogue
+from tilewright.kernels.gemm import streamed_half_sm90_space as space
+from tilewright.kernels.kernel import TensorMap
+from tilewright.kernels.problem import Limits
+from tilewright.kernels.space import Values
+from tilewright.tuner.compile import nvrtc
+from tilewright.tuner.compile.compiler import Compilation, compile_now
+
+H200 = Limits((9, 0), 132, 140 * 2**30, max_shared_bytes=227 * 1024, shared_bytes_per_multiprocessor=228 * 1024)
+NAME = "streamed_half_sm90"
+GEMM, GATED = catalogue().get("gemm"), catalogue().get("linear_gated")
+VALUES = space.STREAMED_HALF_SM90.space().default().values
+
+
+def problem_of(sizes, kernel=GEMM, dtype="bfloat16", **options):
+    """A problem by its sizes, m n k or named."""
+    return kernel.problem(sizes if isinstance(sizes, dict) else dict(zip("mnk", sizes, strict=True)), dtype, options)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "options", "is_taken"),
+    [
+        ((64, 7, 64), {"trans_b": True}, True),
+        ((1, 512, 512), {}, True),
+        ((65, 512, 512), {}, False),
+        ((8, 512, 508), {"trans_b": True}, False),  # rows have 1016 bytes
+        ((8, 508, 512), {}, False),
+        ((8, 512, 512), {"trans_a": True}, False),
+        ({"m": 8, "n": 64, "k": 64, "batch": 2, "stride_a": 0}, {}, True),
+        ({"m": 8, "n": 64, "k": 64, "batch": 2, "stride_b": 64 * 64 + 4}, {}, False),
+    ],
+    ids=str,
+)
+def test_few_rows_that_begin_at_16_bytes_are_taken(sizes, options, is_taken):
+    assert space.STREAMED_HALF_SM90.admits(problem_of(sizes, **options), H200) is is_taken
+
+
+def test_boxes_are_steps_of_the_tile_and_of_all_rows():
+    values = Values({**VALUES, "TILE_N": 128})
+    along, across = (space.tensor_maps(values, problem_of((17, 512, 512), trans_b=flag)) for flag in (True, False))
+    assert along == (TensorMap("A", (1, 32, 64)), TensorMap("B", (1, 128, 64)))
+    assert across[1] == TensorMap("B", (1, 64, 64))
+    gated = GATED.variant(NAME).tensor_maps(values, problem_of((1, 512, 512), GATED))
+    assert gated == (TensorMap("X", (1, 8, 64)), TensorMap("W", (1, 128, 64)))
+
+
+def test_a_ring_has_no_more_stages_than_a_block_has_steps():
+    assert space.stages(VALUES, problem_of((8, 4096, 4096), trans_b=True)) == (228 - 3) * 1024 // (72 * 128)
+    assert space.stages(VALUES, problem_of((8, 4096, 256), trans_b=True)) == 4
+
+
+needs_nvrtc = pytest.mark.skipif(not nvrtc.is_available(), reason="needs NVRTC (the wheel nvidia-cuda-nvrtc)")
+
+
+@needs_nvrtc
+@pytest.mark.parametrize(
+    ("kernel", "sizes", "options"),
+    [
+        ("gemm", (8, 4096, 4096), {"trans_b": True}),
+        ("gemm", (64, 1000, 4096), {"output": "float32", "beta_zero": False}),
+        ("linear", (16, 1001, 2048), {"activation": "gelu"}),
+        ("linear_gated", (64, 14336, 4096), {}),
+    ],
+    ids=str,
+)
+def test_configurations_compile_to_what_the_space_says(kernel, sizes, options):
+    kernel = catalogue().get(kernel)
+    problem, variant = problem_of(sizes, kernel, **options), kernel.variant(NAME)
+    feasible = list(kernel.space(problem, H200, [NAME]).feasible)
+    for configuration in random.Random(str(sizes)).sample(feasible, 2):
+        compiled = compile_now(Compilation.of(kernel, problem, configuration, "sm_90", "nvrtc"))
+        assert compiled.resources.shared_bytes == variant.static_shared_bytes(configuration.values, problem)
+        launch = variant.launch(configuration.values, problem)
+        assert compiled.resources.registers * launch.threads * configuration.values.RESIDENT <= 65536, configuration
+        assert compiled.resources.spill_bytes == 0, configuration
+        assert parameters_of(compiled.cubin)[-2:] == [128, 128]
+        # ptxas says so where it makes each product wait for the one before it.
+        assert "serialized" not in compiled.log, configuration
