@@ -32,7 +32,7 @@ def roof_gflops(
     """GFLOP/s that neither the peak nor the memory allows to exceed; None where the device's peaks are not known.
 
     The peak is that of the arithmetic that `accuracy` admits, the option of that name, which in float64 only says that
-    the kernel is a matrix product; None: the CUDA cores'. In half types it is the tensor cores', which any product uses.
+    the kernel is a matrix product; None: the CUDA cores'. In half types it is that of the tensor cores.
     Peak and bandwidth are the data sheet's: what a copy measures is no limit, since reading alone is faster (4.24
     against 4.52 TB/s on an H200, docs/measuring.md). A kernel that does no arithmetic has no roof in FLOPs: None.
     """

@@ -13,7 +13,7 @@ from tilewright.kernels.gemm import declaration as gemm
 from tilewright.kernels.gemm.streamed_half_sm90_space import STREAMED_HALF_SM90
 from tilewright.kernels.gemm.tensor_half_space import TENSOR_HALF, copied_at_once
 from tilewright.kernels.gemm.tensor_mma_space import threads, tile_n
-from tilewright.kernels.kernel import Kernel, Launch, Option, Tensor, TensorMap, Variant
+from tilewright.kernels.kernel import MAX_AXIS, Kernel, Launch, Option, Tensor, TensorMap, Variant
 from tilewright.kernels.linear_gated.reference import linear_gated_reference
 from tilewright.kernels.problem import Limits, Problem
 from tilewright.kernels.space import Constraint, Values
@@ -58,6 +58,11 @@ def of_both(c: Values) -> Values:
     return cast("Values", OfBoth(c))
 
 
+def has_product(p: Problem) -> bool:
+    """Whether columns of both matrices together still are an axis."""
+    return 2 * p.shape["n"] <= MAX_AXIS
+
+
 def on_product(ask: Callable[[Values, Problem], Result]) -> Callable[[Values, Problem], Result]:
     """The same question about the product inside."""
     return lambda c, p: ask(of_both(c), product(p))
@@ -84,6 +89,8 @@ def launch_tiled(c: Values, p: Problem) -> Launch:
     return Launch((gemm.tiles(p.shape["m"], width) * gemm.tiles(p.shape["n"], width), 1, 1), (width, width, 1))
 
 
+SMALLEST_TENSOR_N = 16  # half of the smallest tile: up to it, none suits some problems
+
 TILED = Variant(
     name="tiled",
     doc="Square tiles in shared memory, a thread an element of Y and both its sums.",
@@ -103,6 +110,7 @@ TENSOR = replace(
     ),
     static_shared_bytes=on_product(TENSOR_HALF.static_shared_bytes),
     workspace_bytes=on_product(TENSOR_HALF.workspace_bytes),
+    supports=lambda p: p.shape["n"] > SMALLEST_TENSOR_N and has_product(p) and TENSOR_HALF.supports(product(p)),
 )
 
 
@@ -119,7 +127,7 @@ STREAMED = replace(
     constraints=tuple(constraint_on_product(constraint) for constraint in STREAMED_HALF_SM90.constraints),
     static_shared_bytes=on_product(STREAMED_HALF_SM90.static_shared_bytes),
     tensor_maps=tensor_maps,
-    supports=lambda p: STREAMED_HALF_SM90.supports(product(p)),
+    supports=lambda p: has_product(p) and STREAMED_HALF_SM90.supports(product(p)),
 )
 
 
