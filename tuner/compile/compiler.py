@@ -20,6 +20,9 @@ from tilewright.tuner.outcome import Outcome
 from tilewright.tuner.triton.process import compiled_apart
 
 _SYSTEM_INCLUDE = re.compile(r"^[ \t]*#[ \t]*include[ \t]*<", re.MULTILINE)
+_HOST_FUNCTION = "host functions are not allowed in JIT mode"
+"""NVRTC's words on a function of the host, which nvcc passes over. As one of the device it is there and not called."""
+
 _LOG_CHARACTERS = 16_000
 """Kept of a log, from its beginning: a template error's tail repeats itself, and a trial's row is not a file."""
 
@@ -39,8 +42,14 @@ def compile_nvrtc(
     if _SYSTEM_INCLUDE.search(source):
         options += [f"-I{folder}" for folder in nvrtc.header_folders()]
     start = time.perf_counter()
+    template = entry if "<" in entry else None
     try:
-        cubin, log = nvrtc.compile_cubin(source, options, entry if "<" in entry else None)
+        try:
+            cubin, log = nvrtc.compile_cubin(source, options, template)
+        except nvrtc.NvrtcError as error:
+            if _HOST_FUNCTION not in str(error):
+                raise
+            cubin, log = nvrtc.compile_cubin(source, [*options, "-default-device"], template)
     except nvrtc.NvrtcError as error:
         raise TrialFailure(Outcome.COMPILE_FAILED, str(error)[:_LOG_CHARACTERS]) from error
     compile_ms = (time.perf_counter() - start) * 1e3

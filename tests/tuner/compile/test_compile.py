@@ -89,6 +89,13 @@ def test_a_wrong_source_fails_with_the_compilers_log(pool):
     assert not failure.value.sticky
 
 
+def test_a_function_of_the_host_beside_the_kernel_is_no_fault():
+    on_host = "float reference(const float* x) { return 3 * x[0]; }\n"
+    assert compile_nvrtc(on_host + SOURCE, dict(WORK.definitions), "sm_90", "scale").resources.registers
+    with pytest.raises(TrialFailure, match="undeclared"):
+        compile_nvrtc("float reference() { return undeclared; }\n" + SOURCE, dict(WORK.definitions), "sm_90", "scale")
+
+
 def test_a_pool_gives_what_one_process_gives(pool):
     here = compile_nvrtc(SOURCE, dict(WORK.definitions), "sm_90", "scale")
     futures = [pool.submit(replace(WORK, definitions=(*WORK.definitions[:2], ("TILE", str(t))))) for t in (64, 256)]
