@@ -147,7 +147,7 @@ def test_the_compiler_makes_one_graph_with_the_operators_in_it(torch, tw):
 
     def model(x):
         y = tw.linear(x, layer.weight, layer.bias).relu() + 1
-        return tw.softmax(tw.linear(y, layer.weight))  # the zeros of a bias that is none are kept
+        return tw.softmax(tw.linear(y, layer.weight))  # without a bias: its zeros are kept
 
     compiled = torch.compile(model, fullgraph=True, mode="reduce-overhead")
     linear = torch.nn.functional.linear

@@ -7,8 +7,7 @@
 #undef TRANS_B
 #define TRANS_A 0
 #define TRANS_B 1
-#include "tma/multiply.cuh"
-#include "tma/share.cuh"
+#include "tma/block.cuh"
 
 static_assert(CLUSTER_M * CLUSTER_N <= 2, "what is shared goes to the first two blocks");
 
@@ -140,31 +139,9 @@ __device__ __forceinline__ void multiply_packed_tiles(
 // All of the launch behind `pack`.
 template <class EpilogueOf>
 __device__ __forceinline__ void multiply_packed(const EpilogueOf& epilogue_of, Stored* C, unsigned char* workspace) {
-  extern __shared__ unsigned char dynamic[];
-  __shared__ __align__(8) unsigned long long barriers[2 * STAGES];
-  const unsigned start = (shared_address(dynamic) + 1023) / 1024 * 1024, full = shared_address(barriers);
-  if (threadIdx.x == 0) {
-    for (unsigned stage = 0; stage < STAGES; ++stage) {
-      mbarrier_init(full + 8 * stage, 1);
-      mbarrier_init(full + 8 * (STAGES + stage), 4 * MULTIPLIERS * (CLUSTER_M + CLUSTER_N - 1));
-    }
-    fence_mbarrier_init();
-  }
-  if constexpr (CLUSTER_M * CLUSTER_N == 1) __syncthreads();
-  else cluster_sync();
-  launch_dependents();
-  wait_for_launch_before();
-  const Place place;
-  const Ring ring(start, full);
-  if (threadIdx.x < MULTIPLYING) {
-    if constexpr (MOVES_REGISTERS) warpgroup_reg_alloc<MULTIPLYING_REGISTERS>();
-    multiply_packed_tiles(epilogue_of, C, ring, place, start + STAGES * STAGE_BYTES, workspace);
-  } else {
-    if constexpr (MOVES_REGISTERS) warpgroup_reg_dealloc<LOADING_REGISTERS>();
-    if (threadIdx.x == MULTIPLYING) load_packed_tiles(workspace, ring, place);
-    __syncwarp();
-    if constexpr (SPLIT_K > 1) attend();
-  }
-  __syncwarp();
-  if constexpr (CLUSTER_M * CLUSTER_N > 1) cluster_sync();   // until then another block's copies and arrivals may come in
+  run_block(
+      [] {}, [&](const Ring& ring, const Place& place) { load_packed_tiles(workspace, ring, place); },
+      [&](const Ring& ring, const Place& place, unsigned staging) {
+        multiply_packed_tiles(epilogue_of, C, ring, place, staging, workspace);
+      });
 }
