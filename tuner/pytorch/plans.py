@@ -34,7 +34,7 @@ class NoKernelError(TunerError):
 class Posed:
     """A call as a problem: axes and options by name, the arrays in the kernel's order, numbers that are not 1.
 
-    `kept`: the places of arrays that are the same in every call of this kind, such as the zeros of a bias that is none.
+    `kept`: the places of arrays that are the same in every call of this kind, such as zeros in place of a bias.
     """
 
     named: Mapping[str, Any]

@@ -98,19 +98,12 @@ __device__ __forceinline__ void store_rows(
     const Epilogue& epilogue, Stored* C, const float (&sum)[ROW_BLOCKS][SUMS], const Tile& tile, unsigned warpgroup,
     unsigned staging) {
   const unsigned lane = threadIdx.x % 32;
-  const unsigned first_row = tile.m + warpgroup * (64 * ROW_BLOCKS) + threadIdx.x / 32 % 4 * 16;
-#pragma unroll
-  for (unsigned block = 0; block < ROW_BLOCKS; ++block) {
-#pragma unroll
-    for (unsigned piece = 0; piece < TILE_N / PIECE_N; ++piece) {
-      const unsigned row = first_row + block * 64, column = tile.n + piece * PIECE_N;
-      if ((M % TILE_M != 0 && row >= M) || (N % TILE_N != 0 && column >= N)) continue;
-      write_piece(epilogue, row + lane / 4, column + lane % 4 * 2, sum[block] + piece * (PIECE_N / 2), staging);
-      __syncwarp();
-      copy_piece(C, row, column, staging);
-      __syncwarp();
-    }
-  }
+  each_piece(tile, warpgroup, [&](unsigned block, unsigned piece, unsigned row, unsigned column) {
+    write_piece(epilogue, row + lane / 4, column + lane % 4 * 2, sum[block] + piece * (PIECE_N / 2), staging);
+    __syncwarp();
+    copy_piece(C, row, column, staging);
+    __syncwarp();
+  });
 }
 
 // By a warpgroup that multiplies: all that the block has to do. `staging` is behind the ring.

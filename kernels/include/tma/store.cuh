@@ -45,12 +45,9 @@ __device__ __forceinline__ void write_piece(
   }
 }
 
-// By a warpgroup: all of its rows. The warp has two buffers at `staging`, which take turns.
-template <class Epilogue>
-__device__ __forceinline__ void store_tile(
-    const Epilogue& epilogue, const TensorMap& map_c, const float (&sum)[ROW_BLOCKS][SUMS], const Tile& tile,
-    unsigned warpgroup, unsigned staging, unsigned& turn) {
-  const unsigned lane = threadIdx.x % 32;
+// By a warp: calls `store(block, piece, row, column)` for its pieces that are not outside of C as a whole.
+template <class Store>
+__device__ __forceinline__ void each_piece(const Tile& tile, unsigned warpgroup, const Store& store) {
   const unsigned first_row = tile.m + warpgroup * (64 * ROW_BLOCKS) + threadIdx.x / 32 % 4 * 16;
 #pragma unroll
   for (unsigned block = 0; block < ROW_BLOCKS; ++block) {
@@ -58,13 +55,24 @@ __device__ __forceinline__ void store_tile(
     for (unsigned piece = 0; piece < TILE_N / PIECE_N; ++piece) {
       const unsigned row = first_row + block * 64, column = tile.n + piece * PIECE_N;
       if ((M % TILE_M != 0 && row >= M) || (N % TILE_N != 0 && column >= N)) continue;
-      if (lane == 0) wait_for_stores_to_read<PIECES_HELD - 1>();
-      __syncwarp();
-      write_piece(epilogue, row + lane / 4, column + lane % 4 * 2, sum[block] + piece * (PIECE_N / 2), staging + turn);
-      fence_proxy_async();
-      __syncwarp();
-      if (lane == 0) store_box(map_c, {column, row, tile.matrix}, staging + turn);
-      turn ^= PIECE_BYTES;
+      store(block, piece, row, column);
     }
   }
+}
+
+// By a warpgroup: all of its rows. The warp has two buffers at `staging`, which take turns.
+template <class Epilogue>
+__device__ __forceinline__ void store_tile(
+    const Epilogue& epilogue, const TensorMap& map_c, const float (&sum)[ROW_BLOCKS][SUMS], const Tile& tile,
+    unsigned warpgroup, unsigned staging, unsigned& turn) {
+  const unsigned lane = threadIdx.x % 32;
+  each_piece(tile, warpgroup, [&](unsigned block, unsigned piece, unsigned row, unsigned column) {
+    if (lane == 0) wait_for_stores_to_read<PIECES_HELD - 1>();
+    __syncwarp();
+    write_piece(epilogue, row + lane / 4, column + lane % 4 * 2, sum[block] + piece * (PIECE_N / 2), staging + turn);
+    fence_proxy_async();
+    __syncwarp();
+    if (lane == 0) store_box(map_c, {column, row, tile.matrix}, staging + turn);
+    turn ^= PIECE_BYTES;
+  });
 }
