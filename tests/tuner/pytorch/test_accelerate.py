@@ -14,9 +14,8 @@ torch = pytest.importorskip("torch")
 
 import tilewright.torch as tw  # noqa: E402
 from tilewright.kernels.catalogue import catalogue  # noqa: E402
-from tilewright.tuner.pytorch.acceleration import installed, outputs  # noqa: E402
+from tilewright.tuner.pytorch.acceleration import installed  # noqa: E402
 from tilewright.tuner.pytorch.acceleration.calls import FUNCTIONS, entries, entry  # noqa: E402
-from tilewright.tuner.pytorch.acceleration.judge import best_way  # noqa: E402
 from tilewright.tuner.runtime import Runtime  # noqa: E402
 from tilewright.tuner.runtime.answers import AnswerCache  # noqa: E402
 from tilewright.tuner.runtime.host import host_place  # noqa: E402
@@ -383,40 +382,3 @@ def test_a_lock_of_another_source_is_refused(locked, net):
     [kernel] = json.loads(locked.read_text())["kernels"]
     changed(locked, kernels=[kernel | {"source_hash": "0" * 64}])
     unchanged(net, "linear's source has changed", lock=locked)
-
-
-def test_the_error_of_an_output_is_that_of_its_worst_tensor():
-    exact = {"a": torch.ones(4), "b": [torch.full((4,), 2.0), torch.tensor([1, 2])]}
-    off = {"a": torch.ones(4), "b": [torch.full((4,), 2.2), torch.tensor([1, 2])]}
-    assert outputs.error(off, exact) == pytest.approx(0.1)
-    assert outputs.error({"a": torch.full((4,), float("nan")), "b": exact["b"]}, exact) == float("inf")
-    assert outputs.error({"a": torch.ones(4)}, exact) == float("inf")
-
-
-def test_the_way_that_is_taken_is_the_last_that_beats_all_before_it_beyond_the_noise():
-    def times(**ms):
-        return {
-            way.replace("_", " "): [one * (1 + 0.01 * (place % 3)) for place in range(9)] for way, one in ms.items()
-        }
-
-    assert best_way(times(eager=4.0, ours=4.0, ours_as_a_graph=1.0, graph=1.5)) == "ours as a graph"
-    assert best_way(times(eager=4.0, ours=5.0, ours_as_a_graph=1.5, graph=1.5)) == "graph"
-    assert best_way(times(eager=4.0, ours=2.0, ours_as_a_graph=2.0, graph=4.0)) == "ours"
-    assert best_way(times(eager=4.0, graph=4.0)) == "eager"
-    noisy = times(eager=4.0) | {"ours": [3.0, 5.0, 3.0, 5.0, 3.0, 5.0, 3.0, 3.0, 3.0]}
-    assert best_way(noisy) == "eager"
-
-
-def test_joined_parameters_stay_where_they_are_until_the_model_is_what_it_was():
-    layers = [nn.Linear(8, 4), nn.Linear(8, 4)]
-    model = nn.Sequential(*layers)
-    before = [one.clone() for one in model.parameters()]
-    stand = installed.Stand(entry(X), ("0+1",), fusion=installed.SHARED)
-    installed.install(model, [stand], with_gradients=False)
-    places = [one.data_ptr() for one in model.parameters()]
-    installed.install(model, [], with_gradients=False)
-    installed.install(model, [stand], with_gradients=False)
-    assert [one.data_ptr() for one in model.parameters()] == places
-    installed.uninstall(model)
-    assert len({one.untyped_storage().data_ptr() for one in model.parameters()}) == 4
-    torch.testing.assert_close([*model.parameters()], before)
