@@ -61,7 +61,7 @@ class Verification:
     tensor: str = ""  # where the kernel has several outputs: the wrong one
     reason: str = ""  # what the kernel's own check says is wrong
     verified: str = ""  # how, where that is not against a reference
-    launch_ms: float | None = None  # of the launch that was verified, about: what a launch takes, if anybody timed it
+    launch_ms: float | None = field(default=None, compare=False)  # of the launch that was verified, about, if timed
 
     def message(self) -> str:
         """One sentence for the trial's log."""
