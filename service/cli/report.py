@@ -110,7 +110,7 @@ def _accuracy(best: BestAnswer) -> str | None:
         return f"{best.accuracy or best.problem.dtype}, verified {best.verified}"
     if best.bound_ratio is None:
         return best.accuracy
-    words = [best.accuracy or best.problem.dtype, f"error at most {best.bound_ratio:.2f} of its bound"]
+    words = [best.accuracy or best.problem.dtype, f"bound ratio {best.bound_ratio:.2f} of the 2 allowed"]
     if best.library is not None and best.library.bound_ratio is not None:
         words.append(f"the library's {best.library.bound_ratio:.2f}")
     return ", ".join(words)

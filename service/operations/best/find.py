@@ -42,7 +42,7 @@ from tilewright.service.operations.best.rows import (
     rows_by_id,
     similar_shapes,
 )
-from tilewright.service.operations.best.shipped import shipped_elsewhere, shipped_records
+from tilewright.service.operations.best.shipped import shipped_elsewhere, shipped_model, shipped_records, shipped_slugs
 from tilewright.service.operations.best.stored import StoredBest
 from tilewright.service.operations.catalog import kernel_named
 from tilewright.service.operations.registry import default_device_model, limits_of
@@ -152,9 +152,10 @@ def _of_dense(
 
 def _model(session: Session, slug: str) -> models.DeviceModel:
     row = session.scalars(select(models.DeviceModel).where(models.DeviceModel.slug == slug)).one_or_none()
+    row = row or shipped_model(slug)
     if row is None:
         known = session.scalars(select(models.DeviceModel.slug).order_by(models.DeviceModel.slug).limit(50)).all()
-        raise NotFoundError("device model", slug, list(known))
+        raise NotFoundError("device model", slug, sorted({*known, *shipped_slugs()}))
     return row
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 
 from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.problem import Problem
@@ -10,9 +11,33 @@ from tilewright.service.operations.best.rows import EnvironmentFilter, model_dis
 from tilewright.service.settings import settings
 from tilewright.service.store import models
 from tilewright.tuner.predict.predictor import Record
-from tilewright.tuner.predict.shipped import ShippedSeries, shipped_series
+from tilewright.tuner.predict.shipped import ShippedSeries, shipped_models, shipped_series
 
 ANY = EnvironmentFilter()
+
+
+def shipped_model(slug: str) -> models.DeviceModel | None:
+    """A device model that no worker has registered, as the shipped records describe it; it is not in the database.
+
+    So an API host answers for it from the first minute. None where nothing of it was shipped.
+    """
+    if slug not in shipped_slugs():
+        return None
+    name, limits = shipped_models()[slug]
+    return models.DeviceModel(
+        slug=slug,
+        name=name,
+        kind="cuda",
+        compute_capability=".".join(map(str, limits.compute_capability)),
+        multiprocessors=limits.multiprocessors,
+        memory_bytes=limits.memory_bytes,
+        details={"limits": asdict(limits)},
+    )
+
+
+def shipped_slugs() -> list[str]:
+    """The device models that shipped records are of, where they are used."""
+    return list(shipped_models()) if settings().shipped_records else []
 
 
 def shipped_records(kernel: Kernel, slug: str, like: Problem, environment: EnvironmentFilter = ANY) -> Sequence[Record]:

@@ -32,11 +32,11 @@ def answer(dtype="float32", **more):
     [
         (
             answer(accuracy="fp32", bound_ratio=0.25, library=LIBRARY),
-            "fp32, error at most 0.25 of its bound, the library's 0.50",
+            "fp32, bound ratio 0.25 of the 2 allowed, the library's 0.50",
         ),
-        (answer(accuracy="tf32", bound_ratio=0.25), "tf32, error at most 0.25 of its bound"),
+        (answer(accuracy="tf32", bound_ratio=0.25), "tf32, bound ratio 0.25 of the 2 allowed"),
         (answer(accuracy="tf32"), "tf32"),
-        (answer("float64", bound_ratio=0.25), "float64, error at most 0.25 of its bound"),
+        (answer("float64", bound_ratio=0.25), "float64, bound ratio 0.25 of the 2 allowed"),
     ],
 )
 def test_accuracy_and_errors_have_a_line(capsys, best, line):

@@ -61,6 +61,11 @@ def shipped_series(kernel: Kernel, like: Problem) -> tuple[ShippedSeries, ...]:
     return _SERIES[key]
 
 
+def shipped_models() -> dict[str, tuple[str, Limits]]:
+    """Name and limits of each device model that there are records of, by its slug."""
+    return {d["device_model"]: (d["name"], limits_from(d["limits"])) for d in _documents(FOLDER)}
+
+
 def undisplaced(shipped: Sequence[T], own: Sequence[T], shape_of: Callable[[T], Mapping[str, int]]) -> list[T]:
     """The shipped records that are left when each own one has taken the place of the nearest."""
     left = list(shipped)

@@ -6,6 +6,7 @@ from factories import CPU, H100, T4
 from shipped_file import WORDS
 from test_predicted_answers import ASKED, shape_of, tune  # noqa: F401 - a fixture
 
+from tilewright.service.errors import NotFoundError
 from tilewright.service.operations.best.find import find_best
 from tilewright.service.settings import settings
 from tilewright.tuner.predict import shipped
@@ -30,6 +31,16 @@ def test_a_fresh_installation_predicts_at_once_and_says_from_what(rows):
     assert (found.verified_at, found.environment, found.study_id, found.gain_over_default) == (None, None, None, None)
     assert found.improvable
     assert ask(rows, FAR).shipped == WORDS
+
+
+def test_a_device_model_without_a_worker_is_answered_for_as_with_one(rows):
+    rows.device(CPU)
+    without = [ask(rows), ask(rows, options={"trans_a": True})]
+    assert [(found.match, found.shipped) for found in without] == [("predicted", WORDS), ("default", None)]
+    with pytest.raises(NotFoundError):
+        ask(rows, model=T4.slug)
+    rows.device()
+    assert [ask(rows), ask(rows, options={"trans_a": True})] == without
 
 
 def test_the_librarys_expected_time_decides_which_to_use(rows, tmp_path):
