@@ -70,14 +70,23 @@ def measured(arguments: argparse.Namespace, executor: Executor, begun: float) ->
     shapes = random_shapes(kernel, arguments.tuned + arguments.unseen, arguments.largest)
     starts = [Configuration.from_json(row["configurations"]["tuned"]) for row in found_rows(arguments.starts)]
     also = [one for path in arguments.also for one in also_in(read(path))]
-    run = Run(device, kernel, state, arguments.out, begun + arguments.survey_until, starts=list(dict.fromkeys(starts)))
+    run = Run(
+        device,
+        kernel,
+        state,
+        arguments.out,
+        begun + arguments.survey_until,
+        starts=list(dict.fromkeys(starts)),
+        dtype=arguments.dtype,
+    )
     first_day = FirstDay(run, shapes[arguments.tuned :], also)
     try:
         if not arguments.resume:
             run.survey(shapes[: arguments.tuned], Budget(trials=TRIALS, seconds=arguments.seconds))
         first_day.extend()
         print(f"records after {time.monotonic() - begun:.1f} s", file=sys.stderr, flush=True)
-        first_day.predict(executor)
+        if arguments.unseen:
+            first_day.predict(executor)
         print(f"predicted after {time.monotonic() - begun:.1f} s", file=sys.stderr, flush=True)
         budget = Budget(trials=TRIALS, seconds=arguments.unseen_seconds) if arguments.unseen_seconds else None
         first_day.compare(budget, begun + arguments.until)
@@ -91,6 +100,7 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kernel", default="gemm")
+    parser.add_argument("--dtype", default="float32")
     parser.add_argument("--device", default="cuda:0")
     parser.add_argument("--tuned", type=int, default=60)
     parser.add_argument("--unseen", type=int, default=20)

@@ -60,11 +60,11 @@ def record_sets(records: Sequence[State]) -> dict[str, Sequence[State]]:
 
 def predicted(kernel_name: str, limits: Limits, rows: Sequence[State], shapes: Sequence[Shape]) -> list[State | None]:
     """For each shape what is predicted from these rows: configuration, expected time in ms, expected loss."""
-    kernel = catalogue().get(kernel_name)
+    kernel, dtype = catalogue().get(kernel_name), rows[0].get("dtype", "float32")
     predictor = Predictor(kernel, limits, [record_of(kernel, row) for row in rows if row["tried"]])
     found: list[State | None] = []
     for shape in shapes:
-        problem = kernel.problem(shape)
+        problem = kernel.problem(shape, dtype)
         made = predictor.predict(problem, kernel.space(problem, limits).__contains__)
         configuration = None if made is None else made.configuration.as_json()
         found.append(made and {"configuration": configuration, "ms": made.time_ms, "loss": made.expected_loss})
@@ -86,7 +86,7 @@ class FirstDay:
         for row in self.run.state["records"]:
             configurations = also.get(tuple(row["shape"].items()), ())
             if configurations and time.monotonic() < self.run.deadline:
-                bench = self.run.device.bench(self.run.kernel, self.run.kernel.problem(row["shape"]), 1)
+                bench = self.run.device.bench(self.run.kernel, self.run.problem(row["shape"]), 1)
                 try:
                     tried = self._evaluated(bench, configurations)
                 finally:
@@ -111,7 +111,7 @@ class FirstDay:
             for shape, by_set in zip(self.shapes, self.chosen, strict=True):
                 for one in by_set.values():
                     configuration = Configuration.from_json(one["configuration"])
-                    problem = self.run.kernel.problem(shape)
+                    problem = self.run.problem(shape)
                     pool.submit(Compilation.of(self.run.kernel, problem, configuration, f"sm_{major}{minor}", "nvrtc"))
 
     def compare(self, budget: Budget | None, deadline: float) -> None:
@@ -122,7 +122,7 @@ class FirstDay:
             if time.monotonic() >= deadline:
                 return
             key = tuple(shape.items())
-            row = before.get(key) or {"shape": shape, "tried": [], "failed": []}
+            row = before.get(key) or {"shape": shape, "dtype": self.run.dtype, "tried": [], "failed": []}
             self._compare(row, by_set, also.get(key, ()), budget)
             before[key] = row
             self.run.state["rows"] = list(before.values())
@@ -132,7 +132,7 @@ class FirstDay:
         self, row: State, by_set: Mapping[str, State], also: Sequence[Configuration], budget: Budget | None
     ) -> None:
         begun, kernel = time.monotonic(), self.run.kernel
-        problem = kernel.problem(row["shape"])
+        problem = self.run.problem(row["shape"])
         space = kernel.space(problem, self.run.device.model.limits)
         records = self.run.records()
         nearest = next((r.ranked[0] for r in near(records, problem) if r.ranked[0] in space), None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from predictions.first_day import record_sets
-from predictions.rows import State, geometric_mean, record_of
+from predictions.rows import State, geometric_mean, problem_of_row, record_of
 
 from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.kernel import Kernel
@@ -52,7 +52,7 @@ def _rows(
     predictor = Predictor(kernel, limits, [record_of(kernel, row) for row in records if row["tried"]])
     rows = []
     for row, measured in zip(unseen, times, strict=True):
-        problem = kernel.problem(row["shape"])
+        problem = problem_of_row(kernel, row)
         free = predictor.predict(problem, kernel.space(problem, limits).__contains__)
         among = predictor.predict(problem, measured.__contains__)
         best_ms, library_ms = min(measured.values()), row["timed"]["library_ms"] or row["library"]["time_ms"]

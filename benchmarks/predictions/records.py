@@ -9,7 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from predictions.rows import State, record_of
+from predictions.rows import State, problem_of_row, record_of
 
 from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.kernel import Kernel
@@ -48,7 +48,7 @@ def ship(results: Sequence[State], out: Path) -> None:
 
 def _series(result: State) -> State:
     kernel = catalogue().get(result["kernel"])
-    like = kernel.problem(result["records"][0]["shape"])
+    like = problem_of_row(kernel, result["records"][0])
     variants = {v.name: [parameter.name for parameter in v.space().parameters] for v in kernel.variants}
     return {
         "kernel": kernel.name,

@@ -70,13 +70,18 @@ class Run:
     deadline: float  # on the monotonic clock: no shape is begun after it
     earlier: Sequence[State] = ()  # rows of a run before: their jobs' winners, for shapes that need no job then
     starts: Sequence[Configuration] = ()  # that every search tries first, after the winners of the nearest shapes
+    dtype: str = "float32"
+
+    def problem(self, shape: Shape) -> Problem:
+        """The problem of this shape in the run's dtype, all options as they are by default."""
+        return self.kernel.problem(shape, self.dtype)
 
     def survey(self, shapes: Sequence[Shape], budget: Budget) -> None:
         """Adds a record of each shape that has none yet, by a search within the budget."""
         for shape in shapes[len(self.state["records"]) :]:
             if time.monotonic() >= self.deadline or self.state["rows"]:
                 return
-            problem, begun = self.kernel.problem(shape), time.monotonic()
+            problem, begun = self.problem(shape), time.monotonic()
             bench = self.device.bench(self.kernel, problem, SEED)
             try:
                 starts = [*winners(self.records(), problem), *self.starts]
@@ -86,7 +91,13 @@ class Run:
                 bench.close()
             entries = written(tried)
             wall_s = round(time.monotonic() - begun, 2)
-            record = {"shape": shape, "tried": entries, "failed": failures(tried), "wall_s": wall_s}
+            record = {
+                "shape": shape,
+                "dtype": self.dtype,
+                "tried": entries,
+                "failed": failures(tried),
+                "wall_s": wall_s,
+            }
             self.state["records"].append(record | {"library": library})
             write(self.path, self.state)
             print(f"{problem}: {len(entries)} of {len(tried)} measured, {wall_s} s", file=sys.stderr, flush=True)
@@ -97,7 +108,7 @@ class Run:
         for row in [row for row in self.state["records"] if "shared" not in row]:
             if time.monotonic() >= self.deadline or self.state["rows"]:
                 return
-            problem = self.kernel.problem(row["shape"])
+            problem = self.problem(row["shape"])
             space = self.kernel.space(problem, self.device.model.limits)
             has = {Configuration.from_json(c) for c, *_ in row["tried"]}
             untried = [c for c in winners(records, problem) if c in space and c not in has][:MOST_STARTS]
@@ -120,7 +131,7 @@ class Run:
         for shape in shapes[len(self.state["rows"]) :]:
             if time.monotonic() >= self.deadline:
                 return
-            problem = self.kernel.problem(shape)
+            problem = self.problem(shape)
             space = self.kernel.space(problem, self.device.model.limits)
             nearest = next((r.ranked[0] for r in near(records, problem) if r.ranked[0] in space), None)
             row = self._compared(problem, space, predictor, nearest, trials)
@@ -239,6 +250,11 @@ def winners(records: Sequence[Record], problem: Problem) -> list[Configuration]:
     return list(dict.fromkeys(record.ranked[0] for record in near(records, problem)))
 
 
+def problem_of_row(kernel: Kernel, row: State) -> Problem:
+    """The problem of a record or row as it was written; those from before there was a choice are in float32."""
+    return kernel.problem(row["shape"], row.get("dtype", "float32"))
+
+
 def record_of(kernel: Kernel, row: State) -> Record:
     """The record that a predictor takes, from one written."""
     tried = [(Configuration.from_json(c), time_ms, registers) for c, time_ms, registers in row["tried"]]
@@ -247,7 +263,7 @@ def record_of(kernel: Kernel, row: State) -> Record:
     timed = row.get("library")
     library = timed and LibraryTime(timed["name"].partition(" (")[0], timed["time_ms"])
     times_ms = {c: time_ms for c, time_ms, _ in tried}
-    return Record(kernel.problem(row["shape"]), times_ms, registers, failed, library=library)
+    return Record(problem_of_row(kernel, row), times_ms, registers, failed, library=library)
 
 
 def near(records: Sequence[Record], problem: Problem) -> list[Record]:
