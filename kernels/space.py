@@ -58,6 +58,7 @@ def choice(name: str, *values: int, default: int | None = None, doc: str = "") -
 
 
 Predicate = Callable[[Values, Problem, Limits], bool]
+Start = Callable[[Problem, Limits], Mapping[str, int]]
 
 
 @dataclass(frozen=True)
@@ -75,10 +76,15 @@ class VariantSpace:
     variant: str
     parameters: tuple[Parameter, ...]
     constraints: tuple[Constraint, ...] = ()
+    start: Start = lambda _problem, _limits: {}
 
     def default(self) -> Configuration:
         """The configuration that the source compiles to when nothing is defined."""
         return Configuration.of(self.variant, {p.name: p.default for p in self.parameters})
+
+    def start_for(self, problem: Problem, limits: Limits) -> Configuration:
+        """The default, with the values that `start` has for the problem; it may be infeasible."""
+        return Configuration.of(self.variant, {**dict(self.default().items), **self.start(problem, limits)})
 
     def product_size(self) -> int:
         """How many points there are before constraints."""
@@ -133,14 +139,14 @@ class SearchSpace:
         return next(s for s in self.spaces if s.variant == name)
 
     def defaults(self) -> Sequence[Configuration]:
-        """One feasible start per variant: its default, or the feasible configuration nearest to it."""
+        """One feasible start per variant: its own for the problem, or the feasible configuration nearest to that."""
         starts = []
         for space in self.spaces:
-            default = space.default()
-            if default in self:
-                starts.append(default)
+            start = space.start_for(self.problem, self.limits)
+            if start in self:
+                starts.append(start)
                 continue
-            near = self.nearest(default, exclude=frozenset())
+            near = self.nearest(start, exclude=frozenset())
             if near is not None and near.variant == space.variant:
                 starts.append(near)
         return starts

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from tilewright.kernels.problem import Limits, Problem
-from tilewright.kernels.space import Constraint, Parameter, Values, VariantSpace
+from tilewright.kernels.space import Constraint, Parameter, Start, Values, VariantSpace
 
 WORKSPACE_SHARE = 64
 """A workspace is at most this part of the device's memory: the executables kept at one time each have their own. One
@@ -110,6 +110,7 @@ class Variant:
     Where `workspace_bytes` is not 0, the kernel has one more parameter, the last: `unsigned char* __restrict__
     workspace`, aligned to 16 bytes, zero before the first launch and from then on as the launch before left it. A
     kernel that counts in it leaves its counters at zero.
+    `start(problem, limits)` has values to begin with that suit the problem better than their defaults.
     `tensor_maps`: behind all other parameters the source has one for each, `const __grid_constant__ TensorMap`
     (ptx/tensor_map.cuh). Rows of these tensors, and matrices of a batch, begin at multiples of 16 bytes.
     """
@@ -119,6 +120,7 @@ class Variant:
     launch: Callable[[Values, Problem], Launch]
     parameters: tuple[Parameter, ...] = ()
     constraints: tuple[Constraint, ...] = ()
+    start: Start = lambda _problem, _limits: {}
     static_shared_bytes: Callable[[Values, Problem], int] = lambda _values, _problem: 0
     workspace_bytes: Callable[[Values, Problem], int] = no_workspace
     workspace_share: int = WORKSPACE_SHARE
@@ -185,7 +187,7 @@ class Variant:
 
     @cached_property
     def _own_space(self) -> VariantSpace:
-        return VariantSpace(self.name, self.parameters, (*self._device_constraints(), *self.constraints))
+        return VariantSpace(self.name, self.parameters, (*self._device_constraints(), *self.constraints), self.start)
 
     def _device_constraints(self) -> Iterable[Constraint]:
         def block_fits(c: Values, p: Problem, d: Limits) -> bool:

@@ -22,6 +22,7 @@ MOST_ROW_BLOCKS = 2  # of 64 rows, of a warpgroup
 MOST_SUMS = 256  # columns times blocks of 64 rows, of a warpgroup
 MOST_SUMS_BESIDE = 128  # columns of one product where another block has half of the registers
 SMALL_TILE = 64
+LOAD_COST = 64  # of a row or column of a tile, in products: a step of 128 x 64 takes as long to load as to multiply
 MOST_IN_CLUSTER = 2  # of four, an H200 runs 30 at once: 120 blocks
 
 
@@ -160,6 +161,17 @@ def tile_suits_problem(c: Values, p: Problem, _d: Limits) -> bool:
     )
 
 
+def start(p: Problem, d: Limits) -> dict[str, int]:
+    """The tile that takes the least time by estimate: every multiprocessor's turns, of products and of loads."""
+
+    def cost(tile: tuple[int, int]) -> int:
+        turns = tiles(p.shape["batch"] * tiles(p.shape["m"], tile[0]) * tiles(p.shape["n"], tile[1]), d.multiprocessors)
+        return turns * (tile[0] * tile[1] + LOAD_COST * (tile[0] + tile[1]))
+
+    tile_m, tile_n = min(((m, n) for m in (64, 128) for n in TILE_N.values), key=cost)
+    return {"TILE_M": tile_m, "TILE_N": tile_n, "MULTIPLIERS": tile_m // 64}
+
+
 def cluster_is_of_use(c: Values, p: Problem, _d: Limits) -> bool:
     """Whether a cluster's blocks have tiles side by side, all of k, and are as few as multicasts pay for."""
     if c.CLUSTER_M * c.CLUSTER_N == 1:
@@ -227,6 +239,7 @@ TENSOR_HALF_SM90 = Variant(
         Constraint("a split gives more blocks work", split_is_of_use),
         Constraint("groups of row tiles differ", group_matters),
     ),
+    start=start,
     static_shared_bytes=static_shared_bytes,
     workspace_bytes=workspace_bytes,
     tensor_maps=tensor_maps,

@@ -53,6 +53,7 @@ def fused(variant: Variant, doc: str) -> Variant:
         packing=tuple(replace(one, launch=on_product(one.launch)) for one in variant.packing),
         kept_bytes=lambda p: variant.kept_bytes(product(p)),
         constraints=tuple(constraint_on_product(constraint) for constraint in variant.constraints),
+        start=lambda p, d: variant.start(product(p), d),
         static_shared_bytes=on_product(variant.static_shared_bytes),
         workspace_bytes=on_product(variant.workspace_bytes),
         tensor_maps=tensor_maps,

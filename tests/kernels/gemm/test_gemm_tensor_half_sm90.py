@@ -128,6 +128,22 @@ def test_packed_operands_go_ahead_and_take_their_room():
     assert not TENSOR_HALF_PACKED_SM90.admits(too_much, H200)
 
 
+@pytest.mark.parametrize(
+    ("kernel", "sizes", "tile"),
+    [
+        ("gemm", (256, 256, 256), (64, 64)),
+        ("gemm", (1024, 1024, 1024), (64, 128)),  # 128 tiles for 132 multiprocessors; of 128 x 256 there are 32
+        ("gemm", (2048, 2048, 2048), (128, 256)),
+        ("linear", (4096, 4096, 4096), (128, 256)),
+    ],
+    ids=str,
+)
+def test_a_search_begins_with_the_tile_whose_turns_are_fast(kernel, sizes, tile):
+    kernel = catalogue().get(kernel)
+    (start,) = kernel.space(problem_of(sizes, kernel=kernel), H200, [NAME]).defaults()
+    assert (*tile, 1) == (start.values.TILE_M, start.values.TILE_N, start.values.SPLIT_K)
+
+
 needs_nvrtc = pytest.mark.skipif(not nvrtc.is_available(), reason="needs NVRTC (the wheel nvidia-cuda-nvrtc)")
 
 
