@@ -22,6 +22,8 @@ MOST_ROWS = 64  # of X: with more, dequantising once and calling gemm is faster
 FRAGMENT_ROWS, FRAGMENT_COLUMNS = 16, 8  # of W and of X, in a product of a warp
 MOST_HELD = 160  # registers for sums and weights under way; with addresses and X they suffice for 255
 RESERVED_REGISTERS = 48
+SCALE_REGISTERS, STEP_TERMS = 2, 16  # of a row's scale and zero; of a step of X, of eight of its rows
+MOST_COLUMNS_HELD = 2  # eights of rows of X, up to which it is read ahead
 
 
 def fault(p: Problem) -> tuple[str, str] | None:
@@ -89,7 +91,9 @@ def shared_bytes_tensor(c: Values, p: Problem) -> int:
 
 def registers_suffice(c: Values, p: Problem, d: Limits) -> bool:
     """Whether sums, those of a group, and the weights in flight fit a thread, by estimate."""
-    held = 2 * lane_sums(c, p) + c.UNROLL * 2 * c.ROWS * bits(p)
+    columns = tiles(p.shape["m"], FRAGMENT_COLUMNS)
+    step = 2 * c.ROWS * (bits(p) + SCALE_REGISTERS) + (STEP_TERMS * columns if columns <= MOST_COLUMNS_HELD else 0)
+    held = 2 * lane_sums(c, p) + c.UNROLL * step
     threads = 32 * c.WARPS
     return held <= MOST_HELD and held + RESERVED_REGISTERS <= d.registers_per_multiprocessor // threads
 

@@ -43,6 +43,7 @@ __device__ __forceinline__ uint4 load_weights(const Weight* W, unsigned row, uns
 // What makes a weight of a group.
 struct Grid {
   float scale, zero;
+  Grid() = default;
   template <class Element>
   __device__ __forceinline__ Grid(const Element* S, unsigned row, unsigned group) {
     const Element* own = S + (static_cast<size_t>(row) * GROUPS + group) * (1 + ZEROS);

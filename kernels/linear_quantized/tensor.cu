@@ -3,7 +3,7 @@
 // Weights stand where a product has its 16 rows, X where it has its 8 columns, so that few rows of X waste little. A warp
 // has 16 * ROWS rows of W and all of X, and takes every WARPS-th step of 128 k; in the end the block's warps add up what
 // they have, in a fixed order. A lane loads 16 bytes of each of its rows at a time, UNROLL steps ahead of the products,
-// and turns them into whole numbers of 16 bits, exactly; sums of a group are multiplied by its scale in float32. Which
+// with their scales and, of few rows, X, and turns them into whole numbers of 16 bits, exactly; sums of a group are multiplied by its scale in float32. Which
 // terms of k stand at a place of a product is free: a lane takes those that it has loaded.
 //   block (32 * WARPS), grid (ceil(n / (16 * ROWS)))
 // Kim et al., "Who Says Elephants Can't Run: Bringing Large Scale MoE Models into Cloud Scale Production" (2022), for
@@ -26,7 +26,8 @@
 constexpr unsigned STEP = 128, STEPS = K / STEP;
 constexpr unsigned STEP_LOADS = STEP / (4 * LOAD);   // of a lane, of one row
 constexpr unsigned COLUMNS = tw::ceil_div(M, 8u);    // of fragments: 8 rows of X each
-constexpr unsigned WORD_TERMS = 32 / BITS;           // weights of a word
+constexpr unsigned QUADS = 4;                        // of a lane's terms of a step: eight each, 16 bytes of X
+constexpr bool HOLDS_X = COLUMNS <= 2;               // a step's terms of X are read ahead with its weights
 constexpr unsigned LANE_SUMS = ROWS * COLUMNS * 4;
 
 typedef float Sums[ROWS][COLUMNS][4];
@@ -34,13 +35,15 @@ typedef float Sums[ROWS][COLUMNS][4];
 // Two weights of a word as whole numbers of 16 bits, their zero point taken off: terms 2 p and 2 p + 1 of 8 bits; of 4 bits
 // p and p + 4, which one mask brings forth together.
 __device__ __forceinline__ unsigned pair_of(unsigned word, unsigned p, unsigned bias) {
-#if BITS == 8
-  const unsigned raised = word ^ 0x80808080u;
-  const float first = __uint_as_float(0x4b000000u | (raised >> (16 * p) & 255)) - 8388736.0f;
-  const float second = __uint_as_float(0x4b000000u | (raised >> (16 * p + 8) & 255)) - 8388736.0f;
-  return cvt_rn_x2<IS_BFLOAT16>(first, second);
-#else
   constexpr unsigned ONE = IS_BFLOAT16 ? 0x3f803f80u : 0x3c003c00u;
+#if BITS == 8
+  // Behind 0x43 a byte's lower seven bits are what bfloat16 has beyond 128, and the eighth doubles that; behind 0x64 all of
+  // them are what float16 has beyond 1024.
+  constexpr unsigned BEFORE = IS_BFLOAT16 ? 0x43 : 0x64;
+  const unsigned raised = __byte_perm(IS_BFLOAT16 ? word : word ^ 0x80808080u, BEFORE, 0x4140 + p * 0x202);
+  if (!IS_BFLOAT16) return fma_rn_x2<IS_BFLOAT16>(raised, ONE, 0xe480e480u);   // less 1152
+  return fma_rn_x2<IS_BFLOAT16>(raised & 0xff7fff7fu, ONE, (raised & 0x00800080u) | 0xc300c300u);
+#else
   constexpr unsigned RAISED = IS_BFLOAT16 ? 0x43004300u : 0x64006400u;   // 128 or 1024, in steps of 1
   return fma_rn_x2<IS_BFLOAT16>((word >> (4 * p) & 0x000f000fu) | RAISED, ONE, bias);
 #endif
@@ -52,96 +55,97 @@ __device__ __forceinline__ unsigned bias_of(const Grid& grid) {
   return BITS == 4 ? cvt_rn_x2<IS_BFLOAT16>(bias, bias) : 0;
 }
 
-// The terms of X that stand beside the weights of a word, in the same order: 8 or 16 bytes as four or two words.
-struct Terms {
-  unsigned pair[WORD_TERMS / 2];
-
-  __device__ __forceinline__ void load(const Half* source, bool is_inside) {
-    Line<unsigned, WORD_TERMS / 2> words = {};
-    if (is_inside) words = *reinterpret_cast<const Line<unsigned, WORD_TERMS / 2>*>(source);
-#if BITS == 8
-    pair[0] = words.lane[0];
-    pair[1] = words.lane[1];
-#else
-    pair[0] = (words.lane[0] & 0xffffu) | words.lane[2] << 16;   // terms 0 and 4
-    pair[1] = words.lane[0] >> 16 | (words.lane[2] & 0xffff0000u);
-    pair[2] = (words.lane[1] & 0xffffu) | words.lane[3] << 16;
-    pair[3] = words.lane[1] >> 16 | (words.lane[3] & 0xffff0000u);
-#endif
-  }
-};
-
 __device__ __forceinline__ unsigned word_of(const uint4& load, unsigned i) {
   return i == 0 ? load.x : i == 1 ? load.y : i == 2 ? load.z : load.w;
 }
 
-// What a lane has of a step's weights: of each fragment two rows, 8 apart.
-struct Weights {
-  uint4 load[ROWS][2][STEP_LOADS];
+// A lane's eight terms of X beside a quad of weights, in the order that pairs of these have.
+struct Terms {
+  unsigned pair[4];
 
-  __device__ __forceinline__ void read(const Weight* W, unsigned first_row, unsigned step) {
+  // Of a row behind the last, the last: its sums go nowhere.
+  __device__ __forceinline__ static uint4 read(const Half* X, unsigned column, unsigned step, unsigned quad) {
+    const unsigned g = threadIdx.x % 32 / 4, t = threadIdx.x % 4, m = tw::min(column * 8 + g, M - 1);
+    const unsigned k = step * STEP + (quad / (LOAD / 8) * 4 + t) * LOAD + quad % (LOAD / 8) * 8;
+    return __ldg(reinterpret_cast<const uint4*>(X + static_cast<size_t>(m) * K + k));
+  }
+
+  __device__ __forceinline__ void order(const uint4& x) {
+#if BITS == 8
+    pair[0] = x.x, pair[1] = x.y, pair[2] = x.z, pair[3] = x.w;
+#else
+    pair[0] = __byte_perm(x.x, x.z, 0x5410), pair[1] = __byte_perm(x.x, x.z, 0x7632);   // terms 0 and 4, 1 and 5
+    pair[2] = __byte_perm(x.y, x.w, 0x5410), pair[3] = __byte_perm(x.y, x.w, 0x7632);
+#endif
+  }
+};
+
+// What a lane has of a step: of each fragment two rows of W, 8 apart, with their scales, and the terms of X.
+struct Step {
+  uint4 weights[ROWS][2][STEP_LOADS], x[HOLDS_X ? COLUMNS : 1][QUADS];
+  Grid grid[ROWS][2];
+
+  __device__ __forceinline__ void read(
+      const Weight* W, const Half* S, const Half* X, unsigned first_row, unsigned step) {
     const unsigned g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
 #pragma unroll
     for (unsigned i = 0; i < 2 * ROWS; ++i) {
       const unsigned row = tw::min(first_row + i / 2 * 16 + i % 2 * 8 + g, N - 1);
 #pragma unroll
       for (unsigned j = 0; j < STEP_LOADS; ++j) {
-        load[i / 2][i % 2][j] = load_weights(W, row, (step * STEP_LOADS + j) * 4 + t);
+        weights[i / 2][i % 2][j] = load_weights(W, row, (step * STEP_LOADS + j) * 4 + t);
       }
+      grid[i / 2][i % 2] = Grid(S, row, step * STEP / GROUP);
+    }
+#pragma unroll
+    for (unsigned i = 0; i < (HOLDS_X ? COLUMNS * QUADS : 0); ++i) {
+      x[i / QUADS][i % QUADS] = Terms::read(X, i / QUADS, step, i % QUADS);
     }
   }
-};
 
-// sum += the products of a step.
-__device__ __forceinline__ void multiply(
-    Sums& sum, const Weights& weights, const Half* X, const Half* S, unsigned first_row, unsigned step) {
-  const unsigned g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
-  float scale[ROWS][2];
-  unsigned bias[ROWS][2];
-#pragma unroll
-  for (unsigned i = 0; i < 2 * ROWS; ++i) {
-    const Grid grid(S, tw::min(first_row + i / 2 * 16 + i % 2 * 8 + g, N - 1), step * STEP / GROUP);
-    scale[i / 2][i % 2] = grid.scale;
-    bias[i / 2][i % 2] = bias_of(grid);
+  // Two weights of a row's quad.
+  __device__ __forceinline__ unsigned pair(unsigned row, unsigned half, unsigned quad, unsigned p, unsigned bias) const {
+#if BITS == 8
+    return pair_of(word_of(weights[row][half][quad / 2], quad % 2 * 2 + p / 2), p % 2, bias);
+#else
+    return pair_of(word_of(weights[row][half][0], quad), p, bias);
+#endif
   }
-  Sums part = {};
+
+  // sum += the products of the step.
+  __device__ __forceinline__ void multiply(Sums& sum, const Half* X, unsigned step) const {
+    Sums part = {};
 #pragma unroll
-  for (unsigned j = 0; j < STEP_LOADS; ++j) {
-#pragma unroll
-    for (unsigned word = 0; word < 4; ++word) {
-      const unsigned k = step * STEP + (j * 4 + t) * LOAD + word * WORD_TERMS;
-      Terms x[COLUMNS];
+    for (unsigned quad = 0; quad < QUADS; ++quad) {
+      Terms terms[COLUMNS];
 #pragma unroll
       for (unsigned column = 0; column < COLUMNS; ++column) {
-        const unsigned m = column * 8 + g;
-        x[column].load(X + static_cast<size_t>(m) * K + k, M % 8 == 0 || m < M);
+        terms[column].order(HOLDS_X ? x[HOLDS_X ? column : 0][quad] : Terms::read(X, column, step, quad));
       }
 #pragma unroll
-      for (unsigned row = 0; row < ROWS; ++row) {
-        const unsigned upper = word_of(weights.load[row][0][j], word), lower = word_of(weights.load[row][1][j], word);
+      for (unsigned i = 0; i < ROWS; ++i) {
+        const unsigned upper = bias_of(grid[i][0]), lower = bias_of(grid[i][1]);
 #pragma unroll
-        for (unsigned p = 0; p < WORD_TERMS / 2; p += 2) {
+        for (unsigned p = 0; p < 4; p += 2) {
           const unsigned a[4] = {
-              pair_of(upper, p, bias[row][0]), pair_of(lower, p, bias[row][1]),
-              pair_of(upper, p + 1, bias[row][0]), pair_of(lower, p + 1, bias[row][1])};
+              pair(i, 0, quad, p, upper), pair(i, 1, quad, p, lower), pair(i, 0, quad, p + 1, upper),
+              pair(i, 1, quad, p + 1, lower)};
 #pragma unroll
           for (unsigned column = 0; column < COLUMNS; ++column) {
-            float(&some)[4] = part[row][column];
-            mma_m16n8k16<IS_BFLOAT16>(some[0], some[1], some[2], some[3], a, x[column].pair[p], x[column].pair[p + 1]);
+            float(&some)[4] = part[i][column];
+            mma_m16n8k16<IS_BFLOAT16>(
+                some[0], some[1], some[2], some[3], a, terms[column].pair[p], terms[column].pair[p + 1]);
           }
         }
       }
     }
-  }
 #pragma unroll
-  for (unsigned row = 0; row < ROWS; ++row) {
-#pragma unroll
-    for (unsigned column = 0; column < COLUMNS; ++column) {
-#pragma unroll
-      for (unsigned q = 0; q < 4; ++q) sum[row][column][q] += scale[row][q / 2] * part[row][column][q];
+    for (unsigned i = 0; i < LANE_SUMS; ++i) {
+      const unsigned row = i / 4 / COLUMNS, column = i / 4 % COLUMNS;
+      sum[row][column][i % 4] += grid[row][i % 4 / 2].scale * part[row][column][i % 4];
     }
   }
-}
+};
 
 extern "C" __global__ void __launch_bounds__(32 * WARPS)
 linear_quantized(
@@ -149,16 +153,19 @@ linear_quantized(
   extern __shared__ float shared[];   // of each warp, of each of a lane's sums, the lanes
   const unsigned warp = threadIdx.x / 32, lane = threadIdx.x % 32, first_row = blockIdx.x * (16 * ROWS);
   Sums sum = {};
+  Step held[UNROLL];
+#pragma unroll
+  for (unsigned u = 0; u < UNROLL; ++u) {
+    if (warp + u * WARPS < STEPS) held[u].read(W, S, X, first_row, warp + u * WARPS);
+  }
 #pragma unroll 1
   for (unsigned step = warp; step < STEPS; step += WARPS * UNROLL) {
-    Weights weights[UNROLL];   // all loads are issued before the first product waits for one
 #pragma unroll
     for (unsigned u = 0; u < UNROLL; ++u) {
-      if (step + u * WARPS < STEPS) weights[u].read(W, first_row, step + u * WARPS);
-    }
-#pragma unroll
-    for (unsigned u = 0; u < UNROLL; ++u) {
-      if (step + u * WARPS < STEPS) multiply(sum, weights[u], X, S, first_row, step + u * WARPS);
+      const unsigned now = step + u * WARPS, next = now + UNROLL * WARPS;
+      if (now >= STEPS) break;
+      held[u].multiply(sum, X, now);
+      if (next < STEPS) held[u].read(W, S, X, first_row, next);
     }
   }
 #pragma unroll

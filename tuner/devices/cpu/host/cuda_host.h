@@ -127,6 +127,14 @@ static inline float __uint_as_float(unsigned bits) {
   return x;
 }
 
+// Of the eight bytes of both words those four that the selector's digits name.
+static inline unsigned __byte_perm(unsigned low, unsigned high, unsigned selector) {
+  const unsigned long long bytes = (unsigned long long)high << 32 | low;
+  unsigned picked = 0;
+  for (int i = 0; i < 4; ++i) picked |= (unsigned)(bytes >> (selector >> 4 * i & 7) * 8 & 255) << 8 * i;
+  return picked;
+}
+
 // Loads and stores with a cache hint: plain ones here.
 template <class T> static inline T __ldg(const T* p) { return *p; }
 template <class T> static inline T __ldca(const T* p) { return *p; }
