@@ -10,6 +10,7 @@ from tilewright.kernels.gemm.layout import OPTIONAL_AXES, row_divisors, shape_of
 from tilewright.kernels.gemm.reference import gemm_reference, terms
 from tilewright.kernels.gemm.register_space import REGISTER
 from tilewright.kernels.gemm.streamed_half_sm90_space import STREAMED_HALF_SM90
+from tilewright.kernels.gemm.streamed_half_space import STREAMED_HALF
 from tilewright.kernels.gemm.tensor_fp16_sm90_space import TENSOR3XFP16_SM90
 from tilewright.kernels.gemm.tensor_fp64_space import TENSOR_FP64
 from tilewright.kernels.gemm.tensor_half_packed_sm90_space import TENSOR_HALF_PACKED_SM90
@@ -268,6 +269,7 @@ KERNEL = Kernel(
         TENSOR_HALF,
         TENSOR_HALF_SM90,
         TENSOR_HALF_PACKED_SM90,
+        STREAMED_HALF,
         STREAMED_HALF_SM90,
     ),
     packed="B",

@@ -20,6 +20,7 @@ from tilewright.kernels.linear.tensor_sm90_variants import (
     LINEAR_TENSOR_HALF_SM90,
 )
 from tilewright.kernels.linear.tensor_variants import (
+    LINEAR_STREAMED_HALF,
     LINEAR_TENSOR1XTF32,
     LINEAR_TENSOR3XTF32,
     LINEAR_TENSOR_FP64,
@@ -169,6 +170,7 @@ KERNEL = Kernel(
         LINEAR_TENSOR_HALF,
         LINEAR_TENSOR_HALF_SM90,
         LINEAR_TENSOR_HALF_PACKED_SM90,
+        LINEAR_STREAMED_HALF,
         LINEAR_STREAMED_HALF_SM90,
     ),
     packed="W",

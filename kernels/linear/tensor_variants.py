@@ -8,6 +8,7 @@ from functools import lru_cache
 from typing import TypeVar
 
 from tilewright.kernels.gemm import declaration as gemm
+from tilewright.kernels.gemm.streamed_half_space import STREAMED_HALF
 from tilewright.kernels.gemm.tensor_fp64_space import TENSOR_FP64
 from tilewright.kernels.gemm.tensor_half_space import TENSOR_HALF
 from tilewright.kernels.gemm.tensor_mma_space import TENSOR1XTF32, TENSOR3XTF32
@@ -66,3 +67,6 @@ LINEAR_TENSOR3XTF32 = fused(TENSOR3XTF32, "FP32 accuracy on tensor cores, bias a
 LINEAR_TENSOR1XTF32 = fused(TENSOR1XTF32, "Inputs rounded to TF32, on tensor cores; bias and activation in registers.")
 LINEAR_TENSOR_HALF = fused(TENSOR_HALF, "bfloat16 and float16 on tensor cores, bias and activation in registers.")
 LINEAR_TENSOR_FP64 = fused(TENSOR_FP64, "FP64 on tensor cores, bias and activation applied in registers.")
+LINEAR_STREAMED_HALF = fused(
+    STREAMED_HALF, "bfloat16 and float16 for few rows of X: W is read once, straight into registers; a fused end."
+)

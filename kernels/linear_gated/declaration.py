@@ -11,6 +11,7 @@ from typing import TypeVar, cast
 from tilewright.kernels.dtypes import HALF
 from tilewright.kernels.gemm import declaration as gemm
 from tilewright.kernels.gemm.streamed_half_sm90_space import STREAMED_HALF_SM90
+from tilewright.kernels.gemm.streamed_half_space import STREAMED_HALF
 from tilewright.kernels.gemm.tensor_half_space import TENSOR_HALF, copied_at_once
 from tilewright.kernels.gemm.tensor_mma_space import threads, tile_n
 from tilewright.kernels.kernel import MAX_AXIS, Kernel, Launch, Option, Tensor, TensorMap, Variant
@@ -20,7 +21,7 @@ from tilewright.kernels.space import Constraint, Values
 
 Result = TypeVar("Result")
 
-COLUMNS = frozenset({"WARP_N", "TILE_N"})  # parameters that count columns of Y
+COLUMNS = frozenset({"WARP_N", "TILE_N", "ROWS"})  # parameters that count columns of Y
 RUN = 16  # rows of a tile of W, of which eight are of either matrix
 
 
@@ -120,14 +121,22 @@ def tensor_maps(c: Values, p: Problem) -> tuple[TensorMap, ...]:
     return (replace(x, tensor="X"), replace(w, tensor="W"))
 
 
-STREAMED = replace(
-    STREAMED_HALF_SM90,
-    doc="For few rows of X on Hopper: both matrices are read once, at the speed of memory.",
-    launch=on_product(STREAMED_HALF_SM90.launch),
-    constraints=tuple(constraint_on_product(constraint) for constraint in STREAMED_HALF_SM90.constraints),
-    static_shared_bytes=on_product(STREAMED_HALF_SM90.static_shared_bytes),
+def streamed(variant: Variant, doc: str) -> Variant:
+    """Both products by gemm's variant, a block of which has twice as many columns."""
+    return replace(
+        variant,
+        doc=doc,
+        launch=on_product(variant.launch),
+        constraints=tuple(constraint_on_product(constraint) for constraint in variant.constraints),
+        static_shared_bytes=on_product(variant.static_shared_bytes),
+        supports=lambda p: has_product(p) and variant.supports(product(p)),
+    )
+
+
+STREAMED = streamed(STREAMED_HALF, "For few rows of X: both matrices are read once, straight into registers.")
+STREAMED_SM90 = replace(
+    streamed(STREAMED_HALF_SM90, "For few rows of X on Hopper: both matrices are read once, at the speed of memory."),
     tensor_maps=tensor_maps,
-    supports=lambda p: has_product(p) and STREAMED_HALF_SM90.supports(product(p)),
 )
 
 
@@ -156,7 +165,7 @@ KERNEL = Kernel(
         Tensor("W", "input", lambda p: (2 * p.shape["n"], p.shape["k"]), summed=lambda _p: 1),
         Tensor("Y", "output", lambda p: (p.shape["m"], p.shape["n"])),
     ),
-    variants=(TILED, TENSOR, STREAMED),
+    variants=(TILED, TENSOR, STREAMED, STREAMED_SM90),
     flops=flops,
     bytes_moved=bytes_moved,
     reference=linear_gated_reference,

@@ -1,0 +1,72 @@
+"""gemm's variant `streamed_half`: its parameters, what they take of the device, and which are worth a trial."""
+
+from __future__ import annotations
+
+from tilewright.kernels.dtypes import HALF
+from tilewright.kernels.gemm.tensor_mma_space import tiles
+from tilewright.kernels.kernel import Launch, Variant
+from tilewright.kernels.problem import Limits, Problem
+from tilewright.kernels.space import Constraint, Values, choice
+
+MOST_ROWS = 64  # of A: with more, arithmetic counts too
+FRAGMENT_LINES, FRAGMENT_ROWS = 16, 8  # of B and of A, in a product of a warp
+STEP_K, STEP_REGISTERS = 64, 8  # of a step; registers for it, of a line or row of each fragment
+OTHER_REGISTERS = 16  # of a thread, beside its sums and the steps under way; sm_90, NVRTC 13.0: 10 to 14
+REGISTERS, MOST_REGISTERS = 65536, 255  # of a multiprocessor, of a thread
+
+
+def columns(p: Problem) -> int:
+    """Eights of rows of A, of which there are MOST_ROWS at most."""
+    return tiles(min(p.shape["m"], MOST_ROWS), FRAGMENT_ROWS)
+
+
+def launch(c: Values, p: Problem) -> Launch:
+    """Column tiles of all matrices along x, and the warps' sums in shared memory."""
+    blocks = p.shape["batch"] * tiles(p.shape["n"], FRAGMENT_LINES * c.ROWS)
+    shared_bytes = 4 * 32 * c.WARPS * c.ROWS * columns(p) * 4
+    return Launch((blocks, 1, 1), (32 * c.WARPS, 1, 1), shared_bytes, overlaps=True)
+
+
+def is_supported(p: Problem) -> bool:
+    """Whether it has few rows of 16 bits, and lines of both operands along k that begin at multiples of 16 bytes."""
+    distances = [p.shape[axis] for axis in ("k", "lda", "ldb")]
+    distances += [p.shape["stride_a"], p.shape["stride_b"]] if p.shape["batch"] > 1 else []
+    lies_along_k = bool(p.options["trans_b"]) and not p.options["trans_a"]
+    return p.dtype in HALF and p.shape["m"] <= MOST_ROWS and lies_along_k and all(d % 8 == 0 for d in distances)
+
+
+def registers_suffice(c: Values, p: Problem, _d: Limits) -> bool:
+    """Whether a thread can hold its sums and the steps under way, by estimate."""
+    held = c.UNROLL * STEP_REGISTERS * (2 * c.ROWS + columns(p)) + 4 * c.ROWS * columns(p)
+    return held + OTHER_REGISTERS <= min(MOST_REGISTERS, REGISTERS // (32 * c.WARPS))
+
+
+def warps_have_steps(c: Values, p: Problem, _d: Limits) -> bool:
+    """Whether there are steps for all warps, and all that are under way."""
+    return max(4, tiles(p.shape["k"], STEP_K)) >= c.WARPS * c.UNROLL
+
+
+def columns_are_covered(c: Values, p: Problem, _d: Limits) -> bool:
+    """Whether no block of fewer columns covers them."""
+    return c.ROWS == 1 or p.shape["n"] > FRAGMENT_LINES * (c.ROWS - 1)
+
+
+STREAMED_HALF = Variant(
+    name="streamed_half",
+    doc="bfloat16 and float16 for few rows of A: lines of B are read once, straight into registers, for mma.sync.",
+    source="streamed_half.cu",
+    launch=launch,
+    parameters=(
+        choice("WARPS", 4, 8, 16, default=8, doc="warps of a block, which share k"),
+        choice("ROWS", 1, 2, 3, 4, 7, doc="sixteens of columns of C that a block computes"),
+        choice("UNROLL", 1, 2, 4, 8, default=2, doc="steps of 64 k that a warp has under way"),
+    ),
+    constraints=(
+        Constraint("registers suffice by estimate", registers_suffice),
+        Constraint("warps have steps", warps_have_steps),
+        Constraint("no block of fewer columns covers them", columns_are_covered),
+    ),
+    min_compute_capability=(8, 0),
+    requires=frozenset({"ptx"}),
+    supports=is_supported,
+)

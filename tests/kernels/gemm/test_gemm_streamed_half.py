@@ -1,0 +1,93 @@
+"""The variant `streamed_half` of gemm, linear and linear_gated: what it takes, what sources keep."""
+
+import random
+
+import pytest
+from contracts.tensor_on_host import tensor_on_host
+from contracts.verified import verified
+from waiting import PATIENCE_S
+
+from tilewright.kernels.catalogue import catalogue
+from tilewright.kernels.gemm.streamed_half_space import STREAMED_HALF
+from tilewright.kernels.problem import Limits
+from tilewright.tuner.compile import nvrtc
+from tilewright.tuner.compile.compiler import Compilation, compile_now
+from tilewright.tuner.devices.cpu.device import CpuDevice
+
+H200 = Limits((9, 0), 132, 140 * 2**30, max_shared_bytes=227 * 1024, shared_bytes_per_multiprocessor=228 * 1024)
+NAME = STREAMED_HALF.name
+GEMM = catalogue().get("gemm")
+
+
+def problem_of(sizes, kernel=GEMM, dtype="bfloat16", **options):
+    """A problem by its sizes, m n k or named."""
+    return kernel.problem(sizes if isinstance(sizes, dict) else dict(zip("mnk", sizes, strict=True)), dtype, options)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "options", "is_taken"),
+    [
+        ((64, 7, 64), {"trans_b": True}, True),
+        ((65, 512, 512), {"trans_b": True}, False),
+        ((1, 512, 512), {}, False),  # lines of B lie across k
+        ((8, 512, 508), {"trans_b": True}, False),  # rows have 1016 bytes
+        ({"m": 8, "n": 64, "k": 60, "lda": 64, "ldb": 64}, {"trans_b": True}, False),  # the last load has 8 bytes
+        ({"m": 8, "n": 64, "k": 64, "batch": 2, "stride_a": 0}, {"trans_b": True}, True),
+        ({"m": 8, "n": 64, "k": 64, "batch": 2, "stride_b": 64 * 64 + 4}, {"trans_b": True}, False),
+    ],
+    ids=str,
+)
+def test_few_rows_of_whole_loads_are_taken(sizes, options, is_taken):
+    assert STREAMED_HALF.admits(problem_of(sizes, **options), H200) is is_taken
+
+
+def test_a_block_of_both_matrices_has_their_columns_and_twice_the_sums():
+    gated = catalogue().get("linear_gated")
+    (start,) = gated.space(problem_of((8, 1000, 4096), gated), H200, [NAME]).defaults()
+    launch = gated.variant(NAME).launch(start.values, problem_of((8, 1000, 4096), gated))
+    assert launch.grid == (63, 1, 1)
+    assert launch.shared_bytes == start.values.WARPS * 32 * 2 * 4 * 4
+
+
+@pytest.mark.parametrize(
+    ("kernel", "sizes", "dtype", "options", "fixed"),
+    [
+        ("gemm", (5, 40, 200), "bfloat16", {"trans_b": True, "beta_zero": False}, {"ROWS": 2, "UNROLL": 1}),
+        (
+            "gemm",
+            {"m": 9, "n": 24, "k": 520, "batch": 2, "ldb": 528, "stride_a": 0},
+            "float16",
+            {"trans_b": True, "output": "float32"},
+            {"WARPS": 4, "UNROLL": 2},
+        ),
+        ("linear_gated", (17, 33, 136), "bfloat16", {}, {"WARPS": 4}),
+    ],
+    ids=str,
+)
+def test_products_are_right_on_the_host(tmp_path, kernel, sizes, dtype, options, fixed):
+    kernel = catalogue().get(kernel)
+    hosted = tensor_on_host(kernel, [kernel.variant(NAME)], tmp_path)
+    problem, device = problem_of(sizes, hosted, dtype, **options), CpuDevice(run_timeout_s=PATIENCE_S)
+    feasible = [c for c in hosted.space(problem, H200).feasible if fixed.items() <= c.values.items()]
+    configuration = random.Random(str(sizes)).choice(feasible)
+    assert verified(device, hosted, problem, configuration).wrong == 0, configuration
+
+
+@pytest.mark.skipif(not nvrtc.is_available(), reason="needs NVRTC (the wheel nvidia-cuda-nvrtc)")
+@pytest.mark.parametrize(
+    ("kernel", "sizes", "options", "arch"),
+    [
+        ("gemm", (8, 4096, 4096), {"trans_b": True}, "sm_90"),
+        ("linear", (33, 1001, 2056), {"activation": "gelu", "output": "float32"}, "sm_80"),
+        ("linear_gated", (64, 14336, 4096), {}, "sm_90"),
+    ],
+    ids=str,
+)
+def test_configurations_compile_to_what_the_space_says(kernel, sizes, options, arch):
+    kernel = catalogue().get(kernel)
+    problem, variant = problem_of(sizes, kernel, **options), kernel.variant(NAME)
+    feasible = list(kernel.space(problem, H200, [NAME]).feasible)
+    for configuration in random.Random(str(sizes)).sample(feasible, 2):
+        compiled = compile_now(Compilation.of(kernel, problem, configuration, arch, "nvrtc"))
+        assert compiled.resources.registers * variant.launch(configuration.values, problem).threads <= 65536
+        assert compiled.resources.spill_bytes == 0, configuration
