@@ -22,6 +22,7 @@ BLOCK_COLUMNS = 64  # of B, in a product
 MOST_COLUMNS = 256  # of a block; with twice as many, registers spill
 THREADS = 128 + 32  # a warpgroup that multiplies, a warp that loads
 FEWEST_STEPS = 4  # of a part of a tile
+MOST_DEPTH = 32  # more than fit
 REGISTERS, OTHER_REGISTERS = 65536, 56  # of a multiprocessor; of a thread, beside its sums
 
 
@@ -35,10 +36,15 @@ def stage_bytes(c: Values, p: Problem) -> int:
     return (c.TILE_N + rows(p)) * LINE_BYTES
 
 
-def stages(c: Values, p: Problem) -> int:
+def most_stages(c: Values, p: Problem) -> int:
     """Buffers of a step in shared memory: as many as fit, or as a block has steps."""
     fit = (MULTIPROCESSOR_BYTES // c.RESIDENT - OTHER_BYTES) // stage_bytes(c, p)
     return min(fit, max(tiles(steps(p), c.SPLIT_K), 2))
+
+
+def stages(c: Values, p: Problem) -> int:
+    """Of these, those that are used."""
+    return min(most_stages(c, p), c.DEPTH)
 
 
 def steps(p: Problem) -> int:
@@ -91,6 +97,11 @@ def ring_is_deep_enough(c: Values, p: Problem, _d: Limits) -> bool:
     return held >= 2 and held * stage_bytes(c, p) >= sums_bytes(c, p)
 
 
+def ring_is_shorter(c: Values, p: Problem, _d: Limits) -> bool:
+    """Whether a bound on its length makes it shorter than what there is memory and use for."""
+    return c.DEPTH == MOST_DEPTH or most_stages(c, p) > c.DEPTH
+
+
 def registers_suffice(c: Values, p: Problem, _d: Limits) -> bool:
     """Whether a thread can hold its sums, and the addresses of a step's products, beside other blocks."""
     sums = c.TILE_N // BLOCK_COLUMNS * rows(p) // 2
@@ -123,9 +134,11 @@ STREAMED_HALF_SM90 = Variant(
         choice("TILE_N", 64, 128, 256, doc="columns of C that a block computes"),
         choice("SPLIT_K", *range(1, 9), default=1, doc="blocks of a cluster, which share a tile"),
         choice("RESIDENT", 1, 2, 3, 4, default=1, doc="blocks that share a multiprocessor's memory"),
+        choice("DEPTH", 4, 8, MOST_DEPTH, default=MOST_DEPTH, doc="steps of a block under way, at most"),
     ),
     constraints=(
         Constraint("stages fit shared memory", ring_is_deep_enough),
+        Constraint("a bound makes the ring shorter", ring_is_shorter),
         Constraint("registers suffice by estimate", registers_suffice),
         Constraint("no tile of half the size covers the columns", tile_suits_problem),
         Constraint("a split gives more blocks work", split_is_of_use),

@@ -19,6 +19,9 @@
 #ifndef RESIDENT
 #define RESIDENT 1      // blocks that share a multiprocessor's memory
 #endif
+#ifndef DEPTH
+#define DEPTH 32        // steps under way, at most
+#endif
 #ifndef PAIRED
 #define PAIRED 0        // 1: B has rows of two matrices, N each, one behind the other; C is made of both products
 #endif
@@ -38,7 +41,8 @@ constexpr unsigned MULTIPLYING = 128, THREADS = MULTIPLYING + 32;        // a wa
 constexpr unsigned STEPS = tw::ceil_div(K, STEP_K);
 // Of a block, less what the driver reserves, alignment and barriers.
 constexpr unsigned MOST_SHARED = 228 * 1024 / RESIDENT - 3 * 1024;
-constexpr unsigned STAGES = tw::min(MOST_SHARED / STAGE_BYTES, tw::max(tw::ceil_div(STEPS, SPLIT_K), 2));
+constexpr unsigned STAGES =
+    tw::min(tw::min(MOST_SHARED / STAGE_BYTES, DEPTH), tw::max(tw::ceil_div(STEPS, SPLIT_K), 2));
 // Sums of a tile in shared memory, a row of A after the other: four floats more make writes free of bank conflicts.
 constexpr unsigned PITCH = FACTORS * TILE_N + 4;
 static_assert(STAGES > 1, "a step is released only when the next has begun");
