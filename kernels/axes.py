@@ -64,6 +64,11 @@ class Layout:
         return self == Layout.dense(self.shape)
 
     @property
+    def is_of_matrices(self) -> bool:
+        """Whether `as_matrices` can say it: dense, or whole rows, of one matrix or of several."""
+        return self.is_dense or (len(self.shape) in {2, 3} and self.strides[-1] == 1)
+
+    @property
     def as_matrices(self) -> tuple[int, int, int, int, int]:
         """Matrices, rows and columns, and elements from a matrix and from a row to the next; one row where dense."""
         if self.is_dense:

@@ -138,7 +138,7 @@ def test_the_device_makes_the_reference_that_numpy_makes(device, monkeypatch, ke
     bench = device.bench(kernel, problem, 3)
     bench.arrays.use(kind)
     expected = kernel.reference(problem, random_arrays(kernel, problem, 3, kind), bench.scalars)
-    held = bench.arrays.case.reference
+    held = bench.arrays.case.references[kernel.output.name]
     value, magnitude = np.empty_like(expected.value), np.empty_like(expected.value)
     device.download(int(held.value), value)
     device.download(int(held.magnitude), magnitude)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tilewright.kernels.dtypes import real_macros, rounding_of
+from tilewright.kernels.dtypes import ITEM_BYTES, REAL, is_integer, real_macros, rounding_of
 from tilewright.kernels.kernel import Kernel, Launch, Tensor
 from tilewright.kernels.problem import Problem
 from tilewright.kernels.source import resolved
@@ -23,7 +23,7 @@ from tilewright.tuner.devices.cuda.reference import CudaReferences, HeldReferenc
 from tilewright.tuner.devices.cuda.texture import TextureObject
 from tilewright.tuner.expected import Expected, expected_of
 from tilewright.tuner.outcome import Verification
-from tilewright.tuner.verify import C_DEFAULT, underflow
+from tilewright.tuner.verify import C_DEFAULT, underflow, worse
 
 if TYPE_CHECKING:
     from tilewright.tuner.devices.cuda.context import CudaContext, Function
@@ -65,8 +65,10 @@ class CheckKernels:
         source = resolved(Path(__file__).with_name("check.cu"))
         cubin = device.compile(device.compilation(source, real_macros(dtype), "compare")).cubin
         self.compare: Function = device.load(cubin, "compare", "PPPddddddQQQQQP")
+        self.compare_exactly: Function = device.load(cubin, "compare_exactly", "PPQQQQQQP")
+        self.poison: Function = device.load(cubin, "poison", "PPQQQQQQ")
         self.count_damage: Function = device.load(cubin, "count_damage", "PQP")
-        self.count_gap_damage: Function = device.load(cubin, "count_gap_damage", "PQQQQQQP")
+        self.count_gap_damage: Function = device.load(cubin, "count_gap_damage", "PQQQQQQQP")
         self.fingerprint: Function = device.load(cubin, "fingerprint", "PQP")
         self.read_through: Function = device.load(cubin, "read_through", "PQP")
         self.widen: Function = device.load(cubin, "widen", "PPQi")
@@ -74,22 +76,28 @@ class CheckKernels:
 
 @dataclass
 class Case:
-    """Inputs of one kind, on the device, and what the outputs must be: a reference there, or `expected` on the host.
+    """Inputs of one kind, on the device, and what the outputs must be: `references` there, or `expected` on the host.
 
-    Neither: a configuration has yet to compute it. `admits_library`: the bound has been compared with the library.
+    Neither: a configuration has yet to compute it. `verified`: how, where that is not against a reference of the
+    kernel's. `admits_library`: the bound has been compared with the library.
     """
 
     kind: str
     inputs: dict[str, Any] = field(repr=False)
-    reference: HeldReference | None = None
+    references: dict[str, HeldReference] = field(default_factory=dict)
     expected: Expected | None = None
+    verified: str = ""
     admits_library: bool = False
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether it is known what the outputs must be."""
+        return bool(self.references) or self.expected is not None
 
     def widen_bound(self, times: float) -> None:
         """Makes the bound so many times as wide."""
-        if self.reference is not None:
-            self.reference = replace(self.reference, factor=times * self.reference.factor)
-        elif self.expected is not None:
+        self.references = {name: replace(held, factor=times * held.factor) for name, held in self.references.items()}
+        if self.expected is not None:
             self.expected = self.expected.widened(times)
 
 
@@ -105,11 +113,12 @@ class ProblemArrays:
     ) -> None:
         self.device, self.kernel, self.problem, self._seed = device, kernel, problem, seed
         self.kinds = input_kinds(kernel, problem)
-        self.checks = CheckKernels(device, problem.dtype)
+        dtypes = {tensor.dtype_for(problem) for tensor in kernel.outputs}
+        self._checks = {dtype: CheckKernels(device, dtype) for dtype in (problem.dtype, *dtypes) if dtype in REAL}
+        self.checks = self._checks[problem.dtype]
         self._scalars = scalars
         self._references = CudaReferences(device, kernel, problem, scalars, self.checks.widen)
         self._tensors: dict[str, Tensor] = {t.name: t for t in kernel.tensors}
-        self._output_layout = kernel.output.layout(problem)
         self._sizes = array_bytes(kernel, problem)
         self._memory = {name: device.allocate(size + 2 * GUARD_BYTES) for name, size in self._sizes.items()}
         self.addresses = {name: int(memory) + GUARD_BYTES for name, memory in self._memory.items()}
@@ -117,8 +126,9 @@ class ProblemArrays:
         self._textures = {
             t.name: TextureObject(t, texture, problem, self.addresses[t.name]) for t, texture in declared if texture
         }
-        self._count = math.prod(kernel.output.shape(problem))
-        self._answers = device.allocate(8 * (_ANSWER_WORDS + 2 * len(self._tensors)))
+        self._first_print = _ANSWER_WORDS * len(kernel.outputs)
+        self._words = self._first_print + 2 * len(self._tensors)
+        self._answers = device.allocate(8 * self._words)
         self._cases: dict[str, Case] = {}
         self._fingerprints: dict[str, dict[str, int]] = {}
         self._ahead: DrawnAhead | None = None
@@ -183,8 +193,18 @@ class ProblemArrays:
                 if poison is not None:
                     self.device.synchronize()
                     self._upload(self.addresses[name], tensor, tensor.layout(self.problem).placed(poison))
+                held = self.case.references.get(name)
+                if held is not None and held.magnitude is None:
+                    self.checks.poison.enqueue(CHECK_LAUNCH, *self._places(tensor, held.value))
             elif tensor.role == "inout":
                 self.device.copy(self.addresses[name], int(self.case.inputs[name]), self._sizes[name])
+
+    def expect(self, expected: Expected, case: Case | None = None) -> None:
+        """Settles what the outputs must be for these inputs: held on the device, or compared on the host."""
+        case = case or self.case
+        held = self._references.held(expected)
+        case.references, case.verified = held or {}, expected.verified
+        case.expected = expected if held is None else None
 
     def inspect(self, configuration: Configuration | None = None) -> Inspection:
         """The outputs, as far as the configuration writes them, and the guard bands after the last launch."""
@@ -205,26 +225,31 @@ class ProblemArrays:
 
     def _ask(self) -> tuple[Verification, dict[str, int], dict[str, int], dict[str, int]]:
         """The comparison, damaged words and elements by array (those that have any), every array's fingerprint."""
-        words = np.zeros(_ANSWER_WORDS + 2 * len(self._tensors), np.uint64)
-        words[2] = _NOTHING_WRONG
+        words = np.zeros(self._words, np.uint64)
+        words[2 : self._first_print : _ANSWER_WORDS] = _NOTHING_WRONG
         answers = int(self._answers)
         self.device.synchronize()
         self.device.upload(answers, words)
-        if self.case.reference is not None:
-            self._compare(answers, self.case.reference)
+        compared = [tensor for tensor in self.kernel.outputs if tensor.name in self.case.references]
+        for place, tensor in enumerate(compared):
+            self._compare(answers + 8 * _ANSWER_WORDS * place, tensor, self.case.references[tensor.name])
         for place, name in enumerate(self._tensors):
-            damage_at = answers + 8 * (_ANSWER_WORDS + 2 * place)
+            damage_at = answers + 8 * (self._first_print + 2 * place)
             for band in self._bands(name):
                 self.checks.count_damage.enqueue(CHECK_LAUNCH, band, GUARD_BYTES // 4, damage_at)
             size = self._sizes[name] // 4
             self.checks.fingerprint.enqueue(CHECK_LAUNCH, self.addresses[name], size, damage_at + 8)
         self.device.download(answers, words)
         numbers = [int(word) for word in words]
-        damage = {name: numbers[_ANSWER_WORDS + 2 * i] for i, name in enumerate(self._tensors)}
-        prints = {name: numbers[_ANSWER_WORDS + 2 * i + 1] for i, name in enumerate(self._tensors)}
-        gap_damage = {self.kernel.output.name: numbers[3]} if numbers[3] else {}
-        damage = {name: words for name, words in damage.items() if words}
-        return self._verification(numbers), damage, gap_damage, prints
+        damage = dict(zip(self._tensors, numbers[self._first_print :: 2], strict=True))
+        prints = dict(zip(self._tensors, numbers[self._first_print + 1 :: 2], strict=True))
+        verification, gap_damage = Verification(bound_ratio=0.0, wrong=0), dict[str, int]()
+        for place, tensor in enumerate(compared):
+            answer = numbers[_ANSWER_WORDS * place :][:_ANSWER_WORDS]
+            verification = worse(verification, self._verification(tensor, answer))
+            gap_damage |= {tensor.name: answer[3]} if answer[3] else {}
+        verification = replace(verification, inputs=self.case.kind, verified=self.case.verified)
+        return verification, {name: words for name, words in damage.items() if words}, gap_damage, prints
 
     def outputs(self) -> dict[str, HostArray]:
         """What the kernel's outputs hold now, on the host, by name."""
@@ -237,35 +262,51 @@ class ProblemArrays:
         self.device.download(self.addresses[tensor.name], data)
         return layout.view(data)
 
-    def _compare(self, answers: int, held: HeldReference) -> None:
-        """Has the output compared, and looked at between its rows."""
-        out, layout = self.addresses[self.kernel.output.name], self._output_layout
-        matrices, rows, columns, stride, pitch = layout.as_matrices
-        rounding = rounding_of(self.problem.dtype)
-        self.checks.compare.enqueue(
-            CHECK_LAUNCH,
-            *(out, int(held.value), int(held.magnitude), held.factor, underflow(self.problem.dtype), C_DEFAULT),
-            *(rounding.unit_roundoff, rounding.smallest_normal, rounding.overflow),
-            *(self._count, rows, columns, stride, pitch, answers),
-        )
+    def _places(self, tensor: Tensor, value: Any) -> tuple[int, ...]:
+        """An output and what it must be, its bytes an element and where these lie, as the checks take them."""
+        bytes_, (_, *places) = ITEM_BYTES[tensor.dtype_for(self.problem)], tensor.layout(self.problem).as_matrices
+        return (self.addresses[tensor.name], int(value), bytes_, math.prod(tensor.shape(self.problem)), *places)
+
+    def _compare(self, answers: int, tensor: Tensor, held: HeldReference) -> None:
+        """Has an output compared, and looked at between its rows."""
+        out, value, bytes_, *places = self._places(tensor, held.value)
+        dtype, layout = tensor.dtype_for(self.problem), tensor.layout(self.problem)
+        if held.magnitude is None:
+            self.checks.compare_exactly.enqueue(CHECK_LAUNCH, out, value, bytes_, *places, answers)
+        else:
+            rounding = rounding_of(dtype)
+            self._checks[dtype].compare.enqueue(
+                CHECK_LAUNCH,
+                *(out, value, int(held.magnitude), held.factor, underflow(dtype), C_DEFAULT),
+                *(rounding.unit_roundoff, rounding.smallest_normal, rounding.overflow),
+                *(*places, answers),
+            )
         if layout.is_dense:
             return
+        matrices, rows, columns, stride, pitch = layout.as_matrices
         # One of them has no stride to go by.
         walks = [(n, step if n > 1 else layout.elements) for n, step in ((matrices, stride), (rows, pitch))]
         outer, inner = sorted(walks, key=lambda walk: -walk[1])
-        self.checks.count_gap_damage.enqueue(CHECK_LAUNCH, out, layout.elements, *outer, *inner, columns, answers + 24)
+        elements = layout.elements
+        self.checks.count_gap_damage.enqueue(CHECK_LAUNCH, out, bytes_, elements, *outer, *inner, columns, answers + 24)
 
-    def _verification(self, comparison: list[int]) -> Verification:
-        ratio = struct.unpack("<d", struct.pack("<Q", comparison[0]))[0]
-        if comparison[2] == _NOTHING_WRONG or self.case.reference is None:
-            return Verification(bound_ratio=ratio, wrong=comparison[1], inputs=self.case.kind)
-        layout = self._output_layout
-        first = tuple(int(i) for i in np.unravel_index(comparison[2], layout.shape))
+    def _verification(self, tensor: Tensor, answer: list[int]) -> Verification:
+        name = tensor.name if len(self.kernel.outputs) > 1 else ""
+        ratio = struct.unpack("<d", struct.pack("<Q", answer[0]))[0]
+        if answer[2] == _NOTHING_WRONG:
+            return Verification(ratio, answer[1], tensor=name)
+        layout, dtype, held = (
+            tensor.layout(self.problem),
+            tensor.dtype_for(self.problem),
+            self.case.references[tensor.name],
+        )
+        first = tuple(int(i) for i in np.unravel_index(answer[2], layout.shape))
         at = sum(index * stride for index, stride in zip(first, layout.strides, strict=True))
-        got, expected = np.zeros(1, self.problem.dtype), np.zeros(1, np.float64)
-        self.device.download(self.addresses[self.kernel.output.name] + at * got.itemsize, got)
-        self.device.download(int(self.case.reference.value) + at * expected.itemsize, expected)
-        return Verification(ratio, comparison[1], first, self.case.kind, float(got[0]), float(expected[0]))
+        got, expected = np.zeros(1, dtype), np.zeros(1, np.float64 if dtype in REAL else dtype)
+        self.device.download(self.addresses[tensor.name] + at * got.itemsize, got)
+        self.device.download(int(held.value) + at * expected.itemsize, expected)
+        kind = float if dtype in REAL else int
+        return Verification(ratio, answer[1], first, got=kind(got[0]), expected=kind(expected[0]), tensor=name)
 
     def _bands(self, name: str) -> tuple[int, int]:
         return self.addresses[name] - GUARD_BYTES, self.addresses[name] + self._sizes[name]
@@ -289,20 +330,15 @@ class ProblemArrays:
         for name, array in host.items():
             self._upload(int(inputs[name]), self._tensors[name], array)
         case = self._cases[kind] = Case(kind, inputs)
-        if is_compared_there(self.kernel, self.problem):
-            case.reference = self._references.make(host, {name: int(memory) for name, memory in inputs.items()})
+        held = self._references.made_there(host, {name: int(memory) for name, memory in inputs.items()})
+        if held is not None:
+            case.references = {self.kernel.output.name: held}
         elif self.kernel.reference is not None or self.kernel.check is not None:
-            case.expected = expected_of(self.kernel, self.problem, host, self._scalars)
+            self.expect(expected_of(self.kernel, self.problem, host, self._scalars), case)
         return case
 
     def _upload(self, address: int, tensor: Tensor, array: HostArray) -> None:
         self.device.upload(address, tensor.layout(self.problem).memory_of(array))
-
-
-def is_compared_there(kernel: Kernel, problem: Problem) -> bool:
-    """Whether the device compares results: one output of the problem's dtype, by a reference. Else the host does."""
-    is_one = len(kernel.outputs) == 1 and kernel.output.dtype_for(problem) == problem.dtype
-    return is_one and kernel.reference is not None and kernel.check is None
 
 
 def array_bytes(kernel: Kernel, problem: Problem) -> dict[str, int]:
@@ -311,10 +347,12 @@ def array_bytes(kernel: Kernel, problem: Problem) -> dict[str, int]:
 
 
 def case_bytes(kernel: Kernel, problem: Problem) -> int:
-    """Device memory of the inputs of one kind and their reference in float64."""
+    """Device memory of the inputs of one kind and their reference: exact integers, and others in float64."""
     sizes = array_bytes(kernel, problem)
     inputs = sum(sizes[t.name] for t in kernel.tensors if t.is_read(problem))
-    return inputs + 2 * 8 * kernel.output.layout(problem).elements
+    outputs = kernel.outputs if kernel.check is None else ()
+    held = (sizes[t.name] if is_integer(t.dtype_for(problem)) else 16 * t.layout(problem).elements for t in outputs)
+    return inputs + sum(held)
 
 
 def needed_bytes(kernel: Kernel, problem: Problem) -> int:

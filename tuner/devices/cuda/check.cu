@@ -60,6 +60,31 @@ extern "C" __global__ void compare(const REAL* out, const double* value, const d
   }
 }
 
+// The same of integers, `bytes` each: any that differs is wrong, and infinitely so.
+extern "C" __global__ void compare_exactly(const unsigned char* out, const unsigned char* value, word64 bytes,
+                                           word64 count, word64 rows, word64 columns, word64 stride, word64 pitch,
+                                           word64* answer) {
+  for (size_t i = first_index(); i < count; i += index_step()) {
+    const size_t at = place_of(i, rows, columns, stride, pitch) * bytes;
+    bool differs = false;
+    for (unsigned k = 0; k < bytes; ++k) differs |= out[at + k] != value[at + k];
+    if (differs) {
+      atomicMax(answer, 0x7ff0000000000000ull);
+      atomicAdd(answer + 1, 1ull);
+      atomicMin(answer + 2, static_cast<word64>(i));
+    }
+  }
+}
+
+// Integers that are all wrong, in every bit: no integer is NaN, which would say that nobody has written it.
+extern "C" __global__ void poison(unsigned char* out, const unsigned char* value, word64 bytes, word64 count, word64 rows,
+                                  word64 columns, word64 stride, word64 pitch) {
+  for (size_t i = first_index(); i < count; i += index_step()) {
+    const size_t at = place_of(i, rows, columns, stride, pitch) * bytes;
+    for (unsigned k = 0; k < bytes; ++k) out[at + k] = static_cast<unsigned char>(~value[at + k]);
+  }
+}
+
 // *answer: how many words of a guard band are no longer as they were filled.
 extern "C" __global__ void count_damage(const unsigned* words, word64 count, word64* answer) {
   word64 damaged = 0;
@@ -67,17 +92,18 @@ extern "C" __global__ void count_damage(const unsigned* words, word64 count, wor
   if (damaged) atomicAdd(answer, damaged);
 }
 
-// *answer: how many elements between the rows of a tensor are no longer as they were filled. Its elements are those at
-// a * outer_stride + b * stride + c with a < outer, b < count and c < columns; each stride spans what is inside it.
-extern "C" __global__ void count_gap_damage(const REAL* memory, word64 elements, word64 outer, word64 outer_stride,
-                                            word64 count, word64 stride, word64 columns, word64* answer) {
+// *answer: how many elements, `bytes` each, between the rows of a tensor are no longer as they were filled. Its elements
+// are those at a * outer_stride + b * stride + c with a < outer, b < count and c < columns; each stride spans what is
+// inside it.
+extern "C" __global__ void count_gap_damage(const unsigned char* memory, word64 bytes, word64 elements, word64 outer,
+                                            word64 outer_stride, word64 count, word64 stride, word64 columns,
+                                            word64* answer) {
   word64 damaged = 0;
   for (size_t i = first_index(); i < elements; i += index_step()) {
     const size_t within = i % outer_stride;
     if (i / outer_stride < outer && within / stride < count && within % stride < columns) continue;
-    const unsigned short* halves = reinterpret_cast<const unsigned short*>(memory + i);
     bool is_written = false;
-    for (unsigned half = 0; half < sizeof(REAL) / 2; ++half) is_written |= halves[half] != 0xffffu;
+    for (unsigned k = 0; k < bytes; ++k) is_written |= memory[i * bytes + k] != 0xff;
     damaged += is_written;
   }
   if (damaged) atomicAdd(answer, damaged);

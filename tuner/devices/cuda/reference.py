@@ -1,4 +1,4 @@
-"""The float64 reference of a problem in device memory: made there by the library where it can be, else on the host."""
+"""What a problem's outputs must be, in device memory: made there by the library where it can be, else on the host."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tilewright.kernels.accuracy import admitted_roundoff
-from tilewright.kernels.kernel import Kernel, Launch
+from tilewright.kernels.dtypes import is_integer
+from tilewright.kernels.kernel import Kernel, Launch, Tensor
 from tilewright.kernels.problem import Problem
-from tilewright.kernels.reference import ProductReference
+from tilewright.kernels.reference import ProductReference, Reference
 from tilewright.tuner.arrays import HostArray
 from tilewright.tuner.errors import OutOfMemoryError
-from tilewright.tuner.expected import expected_of
+from tilewright.tuner.expected import Expected
 from tilewright.tuner.library.cublas import WORKSPACE_BYTES, Cublas, LibraryError, has_call, product_of
 from tilewright.tuner.verify import bound_factor
 
@@ -32,11 +33,14 @@ _LAUNCH = Launch((1024, 1, 1), (256, 1, 1))  # `widen` loops, so that any grid w
 
 @dataclass(frozen=True)
 class HeldReference:
-    """Values and magnitudes in float64, on the device and laid out as the output; a magnitude's factor to its bound."""
+    """Values and magnitudes in float64, on the device and laid out as the output; a magnitude's factor to its bound.
+
+    Of an output of integers the values alone, in its dtype.
+    """
 
     value: Any = field(repr=False)
-    magnitude: Any = field(repr=False)
-    factor: float
+    magnitude: Any = field(default=None, repr=False)
+    factor: float = 0.0
 
 
 class CudaReferences:
@@ -65,17 +69,30 @@ class CudaReferences:
         """Whether one takes no longer than launches do: made on the device alone, or of next to nothing."""
         return self._is_small or (self._product is not None and self._product.finish is None)
 
-    def make(self, host: Mapping[str, HostArray], addresses: Mapping[str, int]) -> HeldReference:
-        """The reference for these inputs, which lie on the host and, as they are there, at these device addresses."""
-        if self._product is not None:
-            try:
-                return self._on_device(self._product, host, addresses)
-            except (OutOfMemoryError, LibraryError):
-                pass  # the copies in float64 do not fit beside the arrays, or the library cannot do it
-        expected = expected_of(self._kernel, self._problem, host, self._scalars)
-        reference = expected.references[self._kernel.output.name]
-        factor = bound_factor(reference.terms, reference.unit_roundoff, self._problem.dtype)
-        return HeldReference(self._uploaded(reference.value), self._uploaded(reference.magnitude), factor)
+    def made_there(self, host: Mapping[str, HostArray], addresses: Mapping[str, int]) -> HeldReference | None:
+        """The reference for these inputs, which lie on the host and, as they are there, at these device addresses.
+
+        None where it is not for the library to make.
+        """
+        if self._product is None:
+            return None
+        try:
+            return self._on_device(self._product, host, addresses)
+        except (OutOfMemoryError, LibraryError):
+            return None  # the copies in float64 do not fit beside the arrays, or the library cannot do it
+
+    def held(self, expected: Expected) -> dict[str, HeldReference] | None:
+        """The same as on the host, by output; None where only the host can compare: by a check of the kernel's own,
+        with integers that are none of the output's dtype, of an output that is no matrices, or where there is no room.
+        """
+        outputs = self._kernel.outputs
+        if self._kernel.check is not None or not all(t.layout(self._problem).is_of_matrices for t in outputs):
+            return None
+        try:
+            held = {t.name: self._held(t, expected.references[t.name]) for t in outputs}
+        except OutOfMemoryError:
+            return None
+        return {name: one for name, one in held.items() if one is not None} if all(held.values()) else None
 
     def close(self) -> None:
         """Frees the library's handle and workspace."""
@@ -123,8 +140,18 @@ class CudaReferences:
             self._library = Cublas(self._device.stream.handle, int(self._workspace))
         return self._library
 
-    def _uploaded(self, numbers: np.ndarray[Any, Any]) -> Any:
-        layout = self._kernel.output.layout(self._problem)
+    def _held(self, tensor: Tensor, reference: Reference) -> HeldReference | None:
+        dtype = tensor.dtype_for(self._problem)
+        if is_integer(dtype):
+            with np.errstate(invalid="ignore"):
+                exact = reference.value.astype(dtype)
+            return HeldReference(self._uploaded(tensor, exact)) if np.array_equal(exact, reference.value) else None
+        factor = bound_factor(reference.terms, reference.unit_roundoff, dtype)
+        value, magnitude = (self._uploaded(tensor, numbers) for numbers in (reference.value, reference.magnitude))
+        return HeldReference(value, magnitude, factor)
+
+    def _uploaded(self, tensor: Tensor, numbers: np.ndarray[Any, Any]) -> Any:
+        layout = tensor.layout(self._problem)
         laid_out = layout.memory_of(layout.placed(numbers))
         memory = self._device.allocate(laid_out.nbytes)
         self._device.upload(int(memory), laid_out)

@@ -1,15 +1,20 @@
-"""A problem's arrays on a GPU that is made of host memory: outputs that the host compares, and their poison."""
+"""A problem's arrays on a GPU that is made of host memory: outputs of all dtypes, compared there, and their poison."""
 
 import ctypes
+import hashlib
+import subprocess
 from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from contracts.tally import LIMIT, PROBLEM, TALLY
+from contracts.host_compiler import needs_compiler
+from contracts.tally import LIMIT, PROBLEM, TALLY, UNTOLD
 
-from tilewright.tuner.arrays import scalar_values
+from tilewright.tuner.arrays import random_arrays, scalar_values
+from tilewright.tuner.devices.cpu.compile import find_compiler
 from tilewright.tuner.devices.cuda.arrays import ProblemArrays
+from tilewright.tuner.expected import expected_by
 
 
 def at(address, count, dtype):
@@ -23,16 +28,31 @@ class Memory(np.ndarray):
         return self.ctypes.data
 
 
-def count_damage(_launch, band, words, answer):
-    at(answer, 1, np.uint64)[0] += np.count_nonzero(at(band, words, np.uint32) != 0xFFFFFFFF)
-
-
-def fingerprint(_launch, address, words, answer):
-    at(answer, 1, np.uint64)[0] += hash(at(address, words, np.uint32).tobytes()) % 2**63
+ONE_THREAD = """
+#include <math.h>
+#include <stddef.h>
+#include <string.h>
+#define __global__
+#define __device__
+#define __forceinline__ inline
+struct uint4 { unsigned x, y, z, w; };
+struct { unsigned x; } blockIdx, threadIdx, blockDim = {1}, gridDim = {1};
+template <class T> T __ldcg(const T* p) { return *p; }
+template <class T> T __shfl_down_sync(unsigned, T, int) { return T(0); }
+template <class T> void atomicMax(T* to, T value) { if (value > *to) *to = value; }
+template <class T> void atomicMin(T* to, T value) { if (value < *to) *to = value; }
+template <class T> void atomicAdd(T* to, T value) { *to += value; }
+static double __longlong_as_double(long long bits) { double x; memcpy(&x, &bits, 8); return x; }
+static long long __double_as_longlong(double x) { long long bits; memcpy(&bits, &x, 8); return bits; }
+"""
+LETTERS = {"P": ctypes.c_void_p, "Q": ctypes.c_uint64, "d": ctypes.c_double, "i": ctypes.c_int}
 
 
 class MadeGpu:
-    """A device of host memory; of the checks it has those that any kernel needs."""
+    """A device of host memory and of one thread, which runs the checks as they are."""
+
+    def __init__(self, folder):
+        self.folder = folder
 
     def allocate(self, size_bytes):
         return np.empty(size_bytes, np.uint8).view(Memory)
@@ -49,14 +69,23 @@ class MadeGpu:
     def fill(self, address, size_bytes, byte):
         ctypes.memset(address, byte, size_bytes)
 
-    def compilation(self, *_):
-        return None
+    def compilation(self, source, macros, _name):
+        return ONE_THREAD + "".join(f"#define {name} {value}\n" for name, value in macros.items()) + source
 
-    def compile(self, _):
-        return SimpleNamespace(cubin=b"")
+    def compile(self, text):
+        source = self.folder / f"{hashlib.sha256(text.encode()).hexdigest()}.cpp"
+        library = source.with_suffix(".so")
+        if not library.exists():
+            source.write_text(text)
+            compiler = find_compiler()
+            command = [*compiler.command, "-std=c++17", "-shared", "-fPIC", "-O1", "-o", library, source]
+            subprocess.run(command, check=True)
+        return SimpleNamespace(cubin=ctypes.CDLL(str(library)))
 
-    def load(self, _cubin, name, _arguments):
-        return SimpleNamespace(enqueue={"count_damage": count_damage, "fingerprint": fingerprint}.get(name))
+    def load(self, cubin, name, letters):
+        function = getattr(cubin, name)
+        function.argtypes = [LETTERS[letter] for letter in letters]
+        return SimpleNamespace(enqueue=lambda _launch, *arguments: function(*arguments))
 
     def synchronize(self):
         pass
@@ -73,22 +102,88 @@ def computed(arrays):
     at(arrays.addresses["total"], 1001, np.int64)[:] += keys
 
 
+@pytest.fixture(scope="module")
+def gpu(tmp_path_factory):
+    needs_compiler()
+    return MadeGpu(tmp_path_factory.mktemp("checks"))
+
+
 @pytest.fixture
-def arrays():
-    return ProblemArrays(MadeGpu(), TALLY, PROBLEM, 7, scalar_values(TALLY, PROBLEM))
+def made(gpu):
+    return lambda kernel: ProblemArrays(gpu, kernel, PROBLEM, 7, scalar_values(kernel, PROBLEM))
 
 
-def test_several_outputs_are_compared_on_the_host_with_each_kind_of_inputs(arrays):
+@pytest.fixture
+def arrays(made):
+    return made(TALLY)
+
+
+@pytest.fixture
+def untold(made):
+    """Of the same kernel without a reference, whose default configuration has been right."""
+    arrays = made(UNTOLD)
+    computed(arrays)
+    arrays.expect(expected_by(UNTOLD, PROBLEM, "default", arrays.outputs()))
+    return arrays
+
+
+def verified(arrays, name="scaled", part=slice(0), added=0):
+    """The verification of what the kernel would do, with so much more in a part of an output."""
+    arrays.reset_written()
+    computed(arrays)
+    dtypes = {tensor.name: tensor.dtype_for(PROBLEM) for tensor in arrays.kernel.outputs}
+    at(arrays.addresses[name], 1001, dtypes[name])[part] += added
+    return arrays.inspect().verification
+
+
+def test_several_outputs_are_compared_there_with_each_kind_of_inputs(arrays):
     for kind in arrays.kinds:
         arrays.use(kind)
-        arrays.reset_written()
-        computed(arrays)
-        inspection = arrays.inspect()
-        assert (inspection.verification.wrong, inspection.verification.inputs) == (0, kind)
-        assert inspection.trespasses() == []
+        verification = verified(arrays)
+        assert (verification.wrong, verification.inputs, verification.verified) == (0, kind, "")
+        assert arrays.case.expected is None
+        assert arrays.inspect().trespasses() == []
 
 
-def test_an_integer_that_is_not_written_is_wrong_whatever_it_would_have_been(arrays):
+WRONG = (
+    ("total", slice(3, 4), 2**32),
+    ("is_large", slice(5, 9), 7),
+    ("scaled", slice(1000, 1001), np.nan),
+    ("scaled", slice(2, 3), np.inf),
+    ("scaled", slice(0, 1), 1e-3),
+)
+"""An output, what is changed of it, and what is added there."""
+
+
+@pytest.mark.parametrize(("name", "part", "added"), WRONG)
+@pytest.mark.parametrize("kernel", ["arrays", "untold"])
+def test_it_says_what_the_host_would(request, kernel, name, part, added):
+    arrays, said = request.getfixturevalue(kernel), (name, part.stop - part.start, (part.start,))
+    found = verified(arrays, name, part, added)
+    assert (found.tensor, found.wrong, found.first_wrong) == said
+    outputs = arrays.outputs()
+    arrays.reset_written()
+    computed(arrays)
+    trusted = expected_by(arrays.kernel, PROBLEM, "default", arrays.outputs())
+    on_host = trusted.compare(outputs)
+    assert (on_host.tensor, on_host.wrong, on_host.first_wrong, on_host.expected) == (*said, found.expected)
+    assert found.got == pytest.approx(on_host.got, nan_ok=True)
+    if kernel == "untold":
+        assert (found.bound_ratio, found.verified) == (pytest.approx(on_host.bound_ratio), trusted.verified)
+
+
+def test_infinities_and_nan_that_a_trusted_configuration_leaves_are_right(untold):
+    outputs = {name: array.copy() for name, array in untold.outputs().items()}
+    outputs["scaled"][:3] = np.inf, -np.inf, np.nan
+    untold.expect(expected_by(UNTOLD, PROBLEM, "default", outputs))
+    assert verified(untold, "scaled", slice(3), [np.inf, -np.inf, np.nan]).is_right
+    assert verified(untold, "scaled", slice(3), [np.inf, np.inf, np.nan]).wrong == 1
+    assert verified(untold).wrong == 3
+
+
+@pytest.mark.parametrize("kernel", ["arrays", "untold"])
+def test_an_integer_that_is_not_written_is_wrong_whatever_it_would_have_been(request, kernel):
+    arrays = request.getfixturevalue(kernel)
     arrays.reset_written()
     at(arrays.addresses["scaled"], 1001, np.float32)[:] = at(arrays.addresses["keys"], 1001, np.uint8) * np.float32(0.5)
     at(arrays.addresses["total"], 1001, np.int64)[:] += at(arrays.addresses["keys"], 1001, np.uint8)
@@ -96,15 +191,49 @@ def test_an_integer_that_is_not_written_is_wrong_whatever_it_would_have_been(arr
     assert (verification.tensor, verification.wrong) == ("is_large", 1001)
 
 
-def test_a_write_between_the_rows_of_an_output_is_found():
+def test_a_reference_that_is_none_of_the_outputs_integers_is_compared_on_the_host(made):
+    def reference(problem, arrays, scalars):
+        told = TALLY.reference(problem, arrays, scalars)
+        return told | {"is_large": told["is_large"] + 2**32}  # would be right in 32 bits
+
+    arrays = made(replace(TALLY, reference=reference))
+    verification = verified(arrays)
+    assert (verification.tensor, verification.wrong) == ("is_large", 1001)
+
+
+@pytest.mark.parametrize("stride", [2, 3])
+def test_a_write_between_the_elements_of_an_output_is_found(made, stride):
     *others, flags, total = TALLY.arguments
-    kernel = replace(TALLY, arguments=(*others, replace(flags, strides=lambda _p: (3,)), total))
-    arrays = ProblemArrays(MadeGpu(), kernel, PROBLEM, 7, scalar_values(kernel, PROBLEM))
-    keys, memory = at(arrays.addresses["keys"], 1001, np.uint8), at(arrays.addresses["is_large"], 3001, np.int32)
-    memory[::3] = keys > LIMIT
+    arrays = made(replace(TALLY, arguments=(*others, replace(flags, strides=lambda _p: (stride,)), total)))
+    keys = at(arrays.addresses["keys"], 1001, np.uint8)
+    memory = at(arrays.addresses["is_large"], 1000 * stride + 1, np.int32)
+    memory[::stride] = keys > LIMIT
     assert arrays.inspect().trespasses() == []
-    memory[[4, 3000]] = 0  # the second is the last element
+    memory[[stride + 1, 1000 * stride]] = 0  # the second is the last element
     assert arrays.inspect().trespasses() == ["1 elements between the rows of is_large were written"]
+
+
+def test_a_write_between_the_rows_of_an_output_of_integers_is_found(gpu):
+    """A matrix of 11 x 91 in rows of 100, which is compared there."""
+    *others, flags, total = TALLY.arguments
+    flags = replace(flags, shape=lambda _p: (11, 91), strides=lambda _p: (100, 1))
+
+    def reference(problem, arrays, scalars):
+        told = TALLY.reference(problem, arrays, scalars)
+        return told | {"is_large": told["is_large"].reshape(11, 91)}
+
+    kernel = replace(TALLY, arguments=(*others, flags, total), reference=reference)
+    arrays = ProblemArrays(gpu, kernel, PROBLEM, 7, scalar_values(kernel, PROBLEM))
+    arrays.reset_written()
+    memory = at(arrays.addresses["is_large"], 1091, np.int32)
+    large = (random_arrays(kernel, PROBLEM, 7)["keys"] > LIMIT).reshape(11, 91)
+    for row in range(11):
+        memory[100 * row : 100 * row + 91] = large[row]
+    assert arrays.case.expected is None
+    assert arrays.inspect().trespasses() == []
+    memory[[95, 1090]] = 3  # the second is the last element
+    inspection = arrays.inspect()
+    assert inspection.trespasses() == ["1 elements between the rows of is_large were written"]
 
 
 def test_a_changed_byte_of_an_input_and_a_write_beside_an_array_of_bytes_are_found(arrays):
