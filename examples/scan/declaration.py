@@ -22,15 +22,13 @@ def launch(c: Values, p: Problem) -> Launch:
 
 
 def shared_bytes(c: Values, p: Problem) -> int:
-    """A tile, a sum for each warp, and what a block knows of itself."""
-    tile = c.BLOCK * c.ITEMS
-    return (tile + tile // 32 * c.PADDING + c.BLOCK // 32 + 1) * p.item_bytes + 24
+    """A sum for each warp, and what a block knows of itself."""
+    return (c.BLOCK // 32 + 1) * p.item_bytes + 16
 
 
 def look_back_bytes(c: Values, p: Problem) -> int:
-    """Counters, then of each tile a state, its sum, and the sum up to its end."""
-    count = tiles(c, p)
-    return 16 + (4 * count + 15) // 16 * 16 + 2 * count * p.item_bytes
+    """Counters, then what each tile has published: with every 4 bytes of a sum 4 of its state."""
+    return 16 + 2 * tiles(c, p) * p.item_bytes
 
 
 def reference(_problem: Problem, arrays: Arrays, _scalars: Mapping[str, float]) -> Reference:
@@ -41,10 +39,11 @@ def reference(_problem: Problem, arrays: Arrays, _scalars: Mapping[str, float]) 
 
 PARAMETERS = (
     powers_of_two("BLOCK", 64, 1024, default=256, doc="threads of a block"),
-    choice("ITEMS", 1, 2, 4, 6, 8, 12, 16, 24, default=8, doc="elements of a thread, neighbours"),
-    choice("PADDING", 1, 0, doc="unused elements after every 32 of the tile in shared memory"),
+    choice("ITEMS", 4, 8, 12, 16, 20, 24, 32, default=8, doc="elements of a thread"),
 )
-CONSTRAINTS = (Constraint("half a tile would not do", lambda c, p, _d: 2 * max(p.shape["n"], 64) >= c.BLOCK * c.ITEMS),)
+CONSTRAINTS = (
+    Constraint("half a tile would not do", lambda c, p, _d: 2 * max(p.shape["n"], 128) >= c.BLOCK * c.ITEMS),
+)
 
 KERNEL = Kernel(
     name="scan",
@@ -57,7 +56,11 @@ KERNEL = Kernel(
             doc="One launch; a block waits for the tiles before it.",
             source="look_back.cu",
             launch=launch,
-            parameters=PARAMETERS,
+            parameters=(
+                *PARAMETERS,
+                choice("AHEAD", 1, 2, 4, doc="tiles that a lane asks for at a time when it looks back"),
+                choice("TICKETS", 1, 0, doc="whether tiles are numbered in the order in which blocks begin"),
+            ),
             constraints=CONSTRAINTS,
             static_shared_bytes=shared_bytes,
             workspace_bytes=look_back_bytes,

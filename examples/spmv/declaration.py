@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilewright.kernels.kernel import Arrays, Kernel, Launch, Reference, Tensor, Variant, shape_of
-from tilewright.kernels.problem import Problem
-from tilewright.kernels.space import Constraint, Values, powers_of_two
+from tilewright.kernels.problem import Limits, Problem
+from tilewright.kernels.space import Constraint, Values, choice, powers_of_two
 
 BAND = 512
 """Columns lie at most so far from the diagonal, as in a matrix of a mesh."""
@@ -18,6 +18,16 @@ BAND = 512
 def launch(c: Values, p: Problem) -> Launch:
     """LANES threads for each row."""
     return Launch((-(-p.shape["m"] * c.LANES // c.BLOCK), 1, 1), (c.BLOCK, 1, 1))
+
+
+def shared_bytes(c: Values, p: Problem) -> int:
+    """The products under way, and the window."""
+    return (c.BLOCK * c.ITEMS + max(c.WINDOW, 1)) * p.item_bytes + 16
+
+
+def chunk_suits(c: Values, p: Problem, _d: Limits) -> bool:
+    """Whether half the products at a time would not do for a block's rows."""
+    return c.ITEMS == 4 or c.ITEMS * c.LANES * p.shape["m"] < 4 * p.shape["nnz"]
 
 
 def inputs(problem: Problem, generator: np.random.Generator) -> dict[str, NDArray[np.int64]]:
@@ -67,7 +77,8 @@ KERNEL = Kernel(
     variants=(
         Variant(
             name="row",
-            source="spmv.cu",
+            doc="Threads read the row that they add up.",
+            source="row.cu",
             launch=launch,
             parameters=(
                 powers_of_two("BLOCK", 64, 1024, default=256, doc="threads of a block"),
@@ -81,7 +92,25 @@ KERNEL = Kernel(
                 ),
             ),
         ),
+        Variant(
+            name="stream",
+            doc="A block reads its rows' elements as they lie; x near the diagonal is kept in shared memory.",
+            source="stream.cu",
+            launch=launch,
+            parameters=(
+                powers_of_two("BLOCK", 64, 1024, default=256, doc="threads of a block"),
+                powers_of_two("LANES", 1, 8, default=1, doc="threads that add up a row"),
+                choice("ITEMS", 4, 8, 12, 16, 20, 24, default=8, doc="products of a thread at a time"),
+                choice("WINDOW", 0, 1024, 2048, 4096, default=2048, doc="elements of x in shared memory"),
+            ),
+            constraints=(
+                Constraint("a chunk is not twice the block's share", chunk_suits),
+                Constraint("the window is no longer than x", lambda c, p, _d: 2 * max(p.shape["n"], 512) > c.WINDOW),
+            ),
+            static_shared_bytes=shared_bytes,
+        ),
     ),
+    default_variant="stream",
     fault=fault,
     inputs=inputs,
     flops=lambda p: 2 * p.shape["nnz"],

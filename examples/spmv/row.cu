@@ -6,15 +6,7 @@
 // and then for x.
 //   block (BLOCK); grid (m * LANES / BLOCK), rounded up
 // Bell and Garland, "Implementing Sparse Matrix-Vector Multiplication on Throughput-Oriented Processors" (SC 2009).
-#include "common/real.cuh"
-#ifndef SHAPE_M
-#define SHAPE_M 1048576      // rows
-#define SHAPE_N 1048576      // columns
-#define SHAPE_NNZ 16777216   // elements that are stored
-#endif
-#ifndef BLOCK
-#define BLOCK 256
-#endif
+#include "problem.cuh"
 #ifndef LANES
 #define LANES 8              // threads of a row
 #endif
@@ -42,9 +34,6 @@ spmv(const int* __restrict__ row_start, const int* __restrict__ columns, const R
   REAL sum = sums[0];
 #pragma unroll
   for (unsigned item = 1; item < ITEMS; ++item) sum += sums[item];
-#pragma unroll
-  for (unsigned distance = LANES / 2; distance > 0; distance /= 2) {
-    sum += __shfl_down_sync(0xffffffffu, sum, distance, LANES);
-  }
+  sum = sum_of_lanes<LANES>(sum);
   if (row < SHAPE_M && lane == 0) y[row] = sum;
 }

@@ -44,14 +44,17 @@ CASES = {
         ({"n": 1}, "float32", "one_launch", {"BLOCKS": 1, "ITEMS": 8}),
     ),
     "scan": (
-        ({"n": 3001}, "float32", "look_back", {"BLOCK": 64, "ITEMS": 1}),
-        ({"n": 3001}, "float64", "three_launches", {"BLOCK": 64, "ITEMS": 6, "PADDING": 0}),
-        ({"n": 1}, "float32", "look_back", {"BLOCK": 64, "ITEMS": 2}),
+        ({"n": 3001}, "float32", "look_back", {"BLOCK": 64, "ITEMS": 4, "AHEAD": 4}),
+        ({"n": 3001}, "float64", "three_launches", {"BLOCK": 64, "ITEMS": 12}),
+        ({"n": 30003}, "float64", "look_back", {"BLOCK": 64, "ITEMS": 4, "AHEAD": 2, "TICKETS": 0}),
+        ({"n": 1}, "float32", "look_back", {"BLOCK": 64, "ITEMS": 4}),
     ),
     "spmv": (
         ({"m": 301, "n": 257, "nnz": 2000}, "float32", "row", {"LANES": 4, "BLOCK": 64}),
         ({"m": 1, "n": 1, "nnz": 1}, "float64", "row", {"LANES": 1, "ITEMS": 4}),
         ({"m": 70, "n": 900, "nnz": 9000}, "float32", "row", {"LANES": 32, "ITEMS": 1}),
+        ({"m": 301, "n": 2570, "nnz": 9001}, "float32", "stream", {"BLOCK": 64, "ITEMS": 12, "WINDOW": 1024}),
+        ({"m": 1, "n": 1, "nnz": 1}, "float64", "stream", {"LANES": 2, "ITEMS": 4, "WINDOW": 0}),
     ),
     "stencil2d": (
         ({"h": 37, "w": 70}, "float32", "steps4", {"BLOCK_X": 32, "BLOCK_Y": 4, "ROWS": 2}),
