@@ -1,11 +1,14 @@
 """The Triton examples, tuned by Tilewright and by `triton.autotune` over the same configurations; a row for each.
 
-    python benchmarks/adoption/triton_autotune.py [--only triton_matmul] [--configurations 24] [--out FILE]
+    python benchmarks/adoption/triton_autotune.py [--only triton_matmul] [--without PRECISION=2] [--configurations 24]
+        [--out FILE]
 
 Needs a GPU, PyTorch and Triton. Rows go to benchmarks/results/<device>/triton.json: kernel, shape, configurations,
 ours_s and triton_s (seconds of tuning, with empty caches of compiled code), ours_ms and triton_ms (the time of the
 configuration that each chose, both launched by Triton, in interleaved rounds), ours_error and triton_error (the
 result's largest error in units of our bound; over 2 counts as wrong), and what became of the configurations here.
+`--without` draws no configurations with that value: of a product as one of TF32, for instance, which is always wrong.
+Rows that the file has of other runs stay.
 """
 
 from __future__ import annotations
@@ -52,11 +55,13 @@ def declared(name: str) -> Kernel:
     return Catalogue.load([ROOT / "examples" / name]).get(name)
 
 
-def ours(name: str, count: int) -> None:
+def ours(name: str, count: int, without: str) -> None:
     """Prints, as JSON: the configurations, the one chosen, the seconds, and how many trials ended how."""
     kernel, device = declared(name), open_device("cuda:0")
     problem = kernel.problem(SHAPES[name])
     feasible = kernel.space(problem, device.model.limits).feasible
+    parameter, _, value = without.partition("=")
+    feasible = [c for c in feasible if str(c.as_json().get(parameter)) != value]
     chosen = random.Random(name).sample(range(len(feasible)), min(count, len(feasible)))
     picked = {feasible[place].items: feasible[place] for place in chosen}
     (variant,) = kernel.variants
@@ -145,11 +150,11 @@ class Launches:
         return {side: statistics.median(times) for side, times in rounds.items()}
 
 
-def row_of(name: str, count: int) -> Row:
+def row_of(name: str, count: int, without: str) -> Row:
     """The example's row."""
     with tempfile.TemporaryDirectory() as caches:
         empty = {"TILEWRIGHT_DATA_DIR": caches, "TILEWRIGHT_CACHE_DIR": caches, "TRITON_CACHE_DIR": f"{caches}/triton"}
-        command = [sys.executable, __file__, "--ours", name, "--configurations", str(count)]
+        command = [sys.executable, __file__, "--ours", name, "--configurations", str(count), "--without", without]
         ran = subprocess.run(command, env=os.environ | empty, capture_output=True, text=True, check=False)
         if ran.returncode:
             raise SystemExit(f"{name}: {ran.stderr[-2000:]}")
@@ -166,6 +171,7 @@ def row_of(name: str, count: int) -> Row:
             "kernel": name,
             "shape": SHAPES[name],
             "configurations": len(listed),
+            "without": without,
             "ours_s": found["seconds"],
             "ours_ms": times["ours"],
             "ours_error": launches.error(best),
@@ -183,11 +189,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", action="append", choices=sorted(SHAPES))
     parser.add_argument("--configurations", type=int, default=24)
+    parser.add_argument("--without", default="", metavar="NAME=VALUE")
     parser.add_argument("--out", type=Path)
     parser.add_argument("--ours", choices=sorted(SHAPES), help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.ours:
-        ours(arguments.ours, arguments.configurations)
+        ours(arguments.ours, arguments.configurations, arguments.without)
         return
     gpu = nvml.gpus()[0]
     document = {
@@ -200,9 +207,13 @@ def main() -> None:
     folder = gpu.name.lower().removeprefix("nvidia ").replace(" ", "-")
     out = arguments.out or ROOT / "benchmarks" / "results" / folder / "triton.json"
     out.parent.mkdir(parents=True, exist_ok=True)
+    if out.exists():
+        document["rows"] = json.loads(out.read_text())["rows"]
     for name in arguments.only or SHAPES:
-        row = row_of(name, arguments.configurations)
-        document["rows"].append(row)
+        row = row_of(name, arguments.configurations, arguments.without)
+        row["command"] = document["command"]
+        key = row["kernel"], row["without"]
+        document["rows"] = [old for old in document["rows"] if (old["kernel"], old.get("without", "")) != key] + [row]
         print(json.dumps(row), flush=True)
         out.write_text(json.dumps(document, indent=1) + "\n")
 
