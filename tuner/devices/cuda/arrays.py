@@ -2,42 +2,37 @@
 
 from __future__ import annotations
 
-import math
-import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import cycle
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tilewright.kernels.dtypes import ITEM_BYTES, REAL, is_integer, real_macros, rounding_of
-from tilewright.kernels.kernel import Kernel, Launch, Tensor
+from tilewright.kernels.dtypes import is_integer
+from tilewright.kernels.kernel import Kernel, Tensor
 from tilewright.kernels.problem import Problem
-from tilewright.kernels.source import resolved
 from tilewright.kernels.space import Configuration
 from tilewright.tuner.arrays import DrawnAhead, HostArray, input_kinds, random_arrays
+from tilewright.tuner.devices.cuda.checks import (
+    ANSWER_WORDS,
+    CHECK_LAUNCH,
+    GUARD_BYTES,
+    POISON,
+    CheckKernels,
+    OutputChecks,
+)
 from tilewright.tuner.devices.cuda.reference import CudaReferences, HeldReference
 from tilewright.tuner.devices.cuda.texture import TextureObject
 from tilewright.tuner.expected import Expected, expected_of
 from tilewright.tuner.outcome import Verification
-from tilewright.tuner.verify import C_DEFAULT, underflow, worse
 
 if TYPE_CHECKING:
-    from tilewright.tuner.devices.cuda.context import CudaContext, Function
+    from tilewright.tuner.devices.cuda.context import CudaContext
 
-GUARD_BYTES = 1 << 18
-"""Before and after every array: a tile that overhangs by 64 rows of 1,024 floats stays inside."""
-
-# For the checks: their loops take any grid, and this one fills every GPU.
-CHECK_LAUNCH = Launch((1024, 1, 1), (256, 1, 1))
-POISON = 0xFF  # every byte of it makes a NaN, in every floating dtype
 _ROOM_SHARE = 0.5  # of the free memory may go to one more kind of inputs: making its reference takes as much again
 _QUICKLY_DRAWN_BYTES = 1 << 24
-_ANSWER_WORDS = 4
-_NOTHING_WRONG = 2**64 - 1
 
 
 @dataclass(frozen=True)
@@ -56,22 +51,6 @@ class Inspection:
         sentences = [f"{words} words of 4 bytes beside {name} were written" for name, words in self.damage.items()]
         sentences += [f"{n} elements between the rows of {name} were written" for name, n in self.gap_damage.items()]
         return sentences + [f"the input {name} was changed" for name in self.changed_inputs]
-
-
-class CheckKernels:
-    """The functions of cuda_check.cu for one dtype, loaded."""
-
-    def __init__(self, device: CudaContext, dtype: str) -> None:
-        source = resolved(Path(__file__).with_name("check.cu"))
-        cubin = device.compile(device.compilation(source, real_macros(dtype), "compare")).cubin
-        self.compare: Function = device.load(cubin, "compare", "PPPddddddQQQQQP")
-        self.compare_exactly: Function = device.load(cubin, "compare_exactly", "PPQQQQQQP")
-        self.poison: Function = device.load(cubin, "poison", "PPQQQQQQ")
-        self.count_damage: Function = device.load(cubin, "count_damage", "PQP")
-        self.count_gap_damage: Function = device.load(cubin, "count_gap_damage", "PQQQQQQQP")
-        self.fingerprint: Function = device.load(cubin, "fingerprint", "PQP")
-        self.read_through: Function = device.load(cubin, "read_through", "PQP")
-        self.widen: Function = device.load(cubin, "widen", "PPQi")
 
 
 @dataclass
@@ -113,9 +92,7 @@ class ProblemArrays:
     ) -> None:
         self.device, self.kernel, self.problem, self._seed = device, kernel, problem, seed
         self.kinds = input_kinds(kernel, problem)
-        dtypes = {tensor.dtype_for(problem) for tensor in kernel.outputs}
-        self._checks = {dtype: CheckKernels(device, dtype) for dtype in (problem.dtype, *dtypes) if dtype in REAL}
-        self.checks = self._checks[problem.dtype]
+        self.checks = CheckKernels(device, problem.dtype)
         self._scalars = scalars
         self._references = CudaReferences(device, kernel, problem, scalars, self.checks.widen)
         self._tensors: dict[str, Tensor] = {t.name: t for t in kernel.tensors}
@@ -126,7 +103,8 @@ class ProblemArrays:
         self._textures = {
             t.name: TextureObject(t, texture, problem, self.addresses[t.name]) for t, texture in declared if texture
         }
-        self._first_print = _ANSWER_WORDS * len(kernel.outputs)
+        self._comparison = OutputChecks(device, kernel, problem, self.addresses, self.checks)
+        self._first_print = ANSWER_WORDS * len(kernel.outputs)
         self._words = self._first_print + 2 * len(self._tensors)
         self._answers = device.allocate(8 * self._words)
         self._cases: dict[str, Case] = {}
@@ -193,9 +171,8 @@ class ProblemArrays:
                 if poison is not None:
                     self.device.synchronize()
                     self._upload(self.addresses[name], tensor, tensor.layout(self.problem).placed(poison))
-                held = self.case.references.get(name)
-                if held is not None and held.magnitude is None:
-                    self.checks.poison.enqueue(CHECK_LAUNCH, *self._places(tensor, held.value))
+                if name in self.case.references:
+                    self._comparison.poison(tensor, self.case.references[name])
             elif tensor.role == "inout":
                 self.device.copy(self.addresses[name], int(self.case.inputs[name]), self._sizes[name])
 
@@ -226,13 +203,11 @@ class ProblemArrays:
     def _ask(self) -> tuple[Verification, dict[str, int], dict[str, int], dict[str, int]]:
         """The comparison, damaged words and elements by array (those that have any), every array's fingerprint."""
         words = np.zeros(self._words, np.uint64)
-        words[2 : self._first_print : _ANSWER_WORDS] = _NOTHING_WRONG
+        self._comparison.prepare(words)
         answers = int(self._answers)
         self.device.synchronize()
         self.device.upload(answers, words)
-        compared = [tensor for tensor in self.kernel.outputs if tensor.name in self.case.references]
-        for place, tensor in enumerate(compared):
-            self._compare(answers + 8 * _ANSWER_WORDS * place, tensor, self.case.references[tensor.name])
+        self._comparison.enqueue(answers, self.case.references)
         for place, name in enumerate(self._tensors):
             damage_at = answers + 8 * (self._first_print + 2 * place)
             for band in self._bands(name):
@@ -243,11 +218,7 @@ class ProblemArrays:
         numbers = [int(word) for word in words]
         damage = dict(zip(self._tensors, numbers[self._first_print :: 2], strict=True))
         prints = dict(zip(self._tensors, numbers[self._first_print + 1 :: 2], strict=True))
-        verification, gap_damage = Verification(bound_ratio=0.0, wrong=0), dict[str, int]()
-        for place, tensor in enumerate(compared):
-            answer = numbers[_ANSWER_WORDS * place :][:_ANSWER_WORDS]
-            verification = worse(verification, self._verification(tensor, answer))
-            gap_damage |= {tensor.name: answer[3]} if answer[3] else {}
+        verification, gap_damage = self._comparison.read(numbers, self.case.references)
         verification = replace(verification, inputs=self.case.kind, verified=self.case.verified)
         return verification, {name: words for name, words in damage.items() if words}, gap_damage, prints
 
@@ -261,52 +232,6 @@ class ProblemArrays:
         data: HostArray = np.empty(layout.elements, tensor.dtype_for(self.problem))
         self.device.download(self.addresses[tensor.name], data)
         return layout.view(data)
-
-    def _places(self, tensor: Tensor, value: Any) -> tuple[int, ...]:
-        """An output and what it must be, its bytes an element and where these lie, as the checks take them."""
-        bytes_, (_, *places) = ITEM_BYTES[tensor.dtype_for(self.problem)], tensor.layout(self.problem).as_matrices
-        return (self.addresses[tensor.name], int(value), bytes_, math.prod(tensor.shape(self.problem)), *places)
-
-    def _compare(self, answers: int, tensor: Tensor, held: HeldReference) -> None:
-        """Has an output compared, and looked at between its rows."""
-        out, value, bytes_, *places = self._places(tensor, held.value)
-        dtype, layout = tensor.dtype_for(self.problem), tensor.layout(self.problem)
-        if held.magnitude is None:
-            self.checks.compare_exactly.enqueue(CHECK_LAUNCH, out, value, bytes_, *places, answers)
-        else:
-            rounding = rounding_of(dtype)
-            self._checks[dtype].compare.enqueue(
-                CHECK_LAUNCH,
-                *(out, value, int(held.magnitude), held.factor, underflow(dtype), C_DEFAULT),
-                *(rounding.unit_roundoff, rounding.smallest_normal, rounding.overflow),
-                *(*places, answers),
-            )
-        if layout.is_dense:
-            return
-        matrices, rows, columns, stride, pitch = layout.as_matrices
-        # One of them has no stride to go by.
-        walks = [(n, step if n > 1 else layout.elements) for n, step in ((matrices, stride), (rows, pitch))]
-        outer, inner = sorted(walks, key=lambda walk: -walk[1])
-        elements = layout.elements
-        self.checks.count_gap_damage.enqueue(CHECK_LAUNCH, out, bytes_, elements, *outer, *inner, columns, answers + 24)
-
-    def _verification(self, tensor: Tensor, answer: list[int]) -> Verification:
-        name = tensor.name if len(self.kernel.outputs) > 1 else ""
-        ratio = struct.unpack("<d", struct.pack("<Q", answer[0]))[0]
-        if answer[2] == _NOTHING_WRONG:
-            return Verification(ratio, answer[1], tensor=name)
-        layout, dtype, held = (
-            tensor.layout(self.problem),
-            tensor.dtype_for(self.problem),
-            self.case.references[tensor.name],
-        )
-        first = tuple(int(i) for i in np.unravel_index(answer[2], layout.shape))
-        at = sum(index * stride for index, stride in zip(first, layout.strides, strict=True))
-        got, expected = np.zeros(1, dtype), np.zeros(1, np.float64 if dtype in REAL else dtype)
-        self.device.download(self.addresses[tensor.name] + at * got.itemsize, got)
-        self.device.download(int(held.value) + at * expected.itemsize, expected)
-        kind = float if dtype in REAL else int
-        return Verification(ratio, answer[1], first, got=kind(got[0]), expected=kind(expected[0]), tensor=name)
 
     def _bands(self, name: str) -> tuple[int, int]:
         return self.addresses[name] - GUARD_BYTES, self.addresses[name] + self._sizes[name]

@@ -16,7 +16,8 @@ from tilewright.kernels.variant import KEPT_SUMMARY_BYTES, TensorMap
 from tilewright.tuner.arrays import HostArray, scalar_values
 from tilewright.tuner.compile.compilation import HIDDEN_ADDRESSES, Compilation, Compiled, arch_of
 from tilewright.tuner.devices.cuda import nvml
-from tilewright.tuner.devices.cuda.arrays import CHECK_LAUNCH, ProblemArrays, needed_bytes
+from tilewright.tuner.devices.cuda.arrays import ProblemArrays, needed_bytes
+from tilewright.tuner.devices.cuda.checks import CHECK_LAUNCH
 from tilewright.tuner.devices.cuda.graph import LaunchGraph
 from tilewright.tuner.devices.cuda.launch import DriverFunction, DriverModule
 from tilewright.tuner.devices.cuda.tensor_map import MapCells

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tilewright.tuner.devices.cuda.arrays import CHECK_LAUNCH, GUARD_BYTES, POISON, CheckKernels
+from tilewright.tuner.devices.cuda.checks import CHECK_LAUNCH, GUARD_BYTES, POISON, CheckKernels
 
 if TYPE_CHECKING:
     from tilewright.tuner.devices.cuda.context import CudaContext
