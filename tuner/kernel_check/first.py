@@ -18,6 +18,9 @@ _NUMBER_DEFINED = re.compile(
     r"^[ \t]*#[ \t]*define[ \t]+(?!SHAPE_|REAL)(\w{2,})[ \t]+([1-9]\d*)[ \t]*(?://.*)?$", re.MULTILINE
 )
 _GUARD = re.compile(r"#[ \t]*ifndef[ \t]+(\w+)[ \t]*\n[ \t]*$")
+_TEMPLATE_PARAMETER = re.compile(
+    r"(typename|class|bool|(?:(?:unsigned|int|long|short|size_t)\s*)+)\s(\w+)\s*(?:=\s*(\w+))?"
+)
 _BLOCK = re.compile(r"block|thread", re.IGNORECASE)
 _VECTOR = re.compile(r"(float|double|char|uchar|short|ushort|int|uint|longlong|ulonglong)([234])")
 
@@ -44,29 +47,52 @@ class FirstDeclaration:
 def first_declaration(source: str, file_name: str, entry: str | None = None) -> FirstDeclaration:
     """Made from the source, of the function `entry` where it has several; raises UnclearSourceError."""
     text = _DEFINITIONS.sub(" ", _LAUNCH_BOUNDS.sub(" ", COMMENT.sub(" ", source)))
-    function = _chosen(text, entry)
-    arguments = [_Argument.of(part, text) for part in parameters_of(text, function) or ()]
+    function, template = _chosen(text, entry)
+    entry, types, proposed = _instance(function, template)
+    parts = [
+        re.sub(rf"\b({'|'.join(types)})\b", "REAL", part) if types else part
+        for part in parameters_of(text, function) or ()
+    ]
+    arguments = [_Argument.of(part, text) for part in parts]
     if not any(argument.role in {"output", "inout"} for argument in arguments):
         raise UnclearSourceError(f"{function} writes nothing: none of its parameters is a pointer to what is not const")
     name = re.sub(r"^[^a-z]+", "", re.sub(r"\W", "", function.lower())) or "kernel"
-    declaration = _declaration(name, function, file_name, arguments, proposed_macros(source))
+    declaration = _declaration(name, entry, file_name, arguments, proposed_macros(source) | proposed)
     return FirstDeclaration(name, declaration, _guarded(source))
 
 
-def _chosen(text: str, entry: str | None) -> str:
-    functions = {found[2]: found[1] for found in _FUNCTION.finditer(text)}
+def _chosen(text: str, entry: str | None) -> tuple[str, str]:
+    """The function, and what stands between the brackets of its template; nothing where it is none."""
+    functions = {found[2]: found[1] or "" for found in _FUNCTION.finditer(text)}
     names = ", ".join(functions) or "none"
     if entry is None and len(functions) != 1:
         raise UnclearSourceError(f"name one __global__ function; the source has {names}")
     chosen = entry or next(iter(functions))
     if chosen not in functions:
         raise UnclearSourceError(f"there is no __global__ function {chosen!r}; the source has {names}")
-    if functions[chosen]:
-        raise UnclearSourceError(
-            f"{chosen} is a template: write its declaration by hand, with an entry such as {chosen}<REAL, TILE>, "
-            "whose macros have other names than the template's own parameters"
-        )
-    return chosen
+    return chosen, functions[chosen].partition("<")[2].rpartition(">")[0]
+
+
+def _instance(function: str, template: str) -> tuple[str, list[str], dict[str, tuple[int, list[int]]]]:
+    """The entry, with REAL for types and macros for numbers; those types' names; those macros' defaults and values."""
+    words, types, proposed = [], [], {}
+    for part in filter(None, map(str.strip, template.split(","))):
+        found = _TEMPLATE_PARAMETER.fullmatch(part)
+        if found is None:
+            raise UnclearSourceError(
+                f"{function} is a template of `{part}`, neither a type nor a number: write its declaration by hand"
+            )
+        kind, name, default = found.groups()
+        if kind in {"typename", "class"}:
+            types.append(name)
+            words.append("REAL")
+            continue
+        macro, is_block = f"GIVEN_{name}", names_a_block(name)  # another name: a macro would change the template's own
+        own = int(default) if (default or "").isdigit() else 256 if is_block else 4
+        values = (int(default in {"true", "1"}), [0, 1]) if kind == "bool" else None
+        proposed[macro] = values or (own, values_around(own, is_block=is_block))
+        words.append(macro)
+    return (f"{function}<{', '.join(words)}>" if words else function), types, proposed
 
 
 @dataclass(frozen=True)
@@ -163,7 +189,7 @@ def _guarded(source: str) -> str:
 
 
 def _declaration(
-    name: str, function: str, file_name: str, arguments: list[_Argument], tuned: dict[str, tuple[int, list[int]]]
+    name: str, entry: str, file_name: str, arguments: list[_Argument], tuned: dict[str, tuple[int, list[int]]]
 ) -> str:
     sizes = [argument.name.lower() for argument in arguments if argument.is_size][:3] or ["n"]
     dtypes = _dtypes({argument.dtype for argument in arguments if not argument.is_size})
@@ -173,7 +199,7 @@ def _declaration(
     return _DECLARATION.format(
         name=name,
         file=file_name,
-        entry="" if name == function else f'\n    entry="{function}",',
+        entry="" if name == entry else f'\n    entry="{entry}",',
         dtypes=", ".join(f'"{dtype}"' for dtype in dtypes),
         arguments="\n        ".join(argument.declared(sizes, dtypes[0]) for argument in arguments),
         grid=", ".join(grid),

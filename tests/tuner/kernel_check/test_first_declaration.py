@@ -51,13 +51,37 @@ def test_arguments_parameters_and_launch_are_those_of_the_source(tmp_path):
     assert made.source.count("#ifndef BLOCK_X\n#define BLOCK_X 32") == made.source.count("#ifndef BLOCK_Y") == 1
 
 
+def test_a_template_is_an_entry_of_the_problems_dtype_and_of_parameters(tmp_path):
+    source = """
+    template <class T, int TILE, unsigned int BLOCK = 128, bool FAST = true>
+    __global__ void scale(T *__restrict__ y, const T *x, T a, int n) {
+      for (int t = 0; t < TILE; ++t) {
+        int i = (blockIdx.x * TILE + t) * BLOCK + threadIdx.x;
+        if (i < n) y[i] = a * x[i];
+      }
+    }
+    """
+    made = first_declaration(source, "scale.cu")
+    (tmp_path / "scale.cu").write_text(made.source)
+    (tmp_path / "declaration.py").write_text(made.declaration)
+    kernel = own_kernel(tmp_path)
+    assert kernel.entry == "scale<REAL, GIVEN_TILE, GIVEN_BLOCK, GIVEN_FAST>"
+    assert [getattr(a, "role", a.dtype) for a in kernel.arguments] == ["output", "input", None, "int32"]
+    assert {p.name: (p.default, p.values) for p in kernel.variants[0].parameters} == {
+        "GIVEN_TILE": (4, (1, 2, 4, 8, 16)),
+        "GIVEN_BLOCK": (128, (32, 64, 128, 256, 512)),
+        "GIVEN_FAST": (1, (0, 1)),
+    }
+    assert kernel.dtypes == ("float32", "float64")
+
+
 @pytest.mark.parametrize(
     ("source", "entry", "said"),
     [
         ("void host() {}", None, "name one __global__ function; the source has none"),
         ("__global__ void a(float* x) {}\n__global__ void b(float* x) {}", None, "the source has a, b"),
         (SOURCE, "blurred", "there is no __global__ function 'blurred'; the source has Blur"),
-        ("template <typename T> __global__ void a(T* x) {}", None, "a is a template: write its declaration by hand"),
+        ("template <typename... T> __global__ void a(T* x) {}", None, "a is a template of `typename... T`, neither a"),
         ("__global__ void a(const float* x, int n) {}", None, "a writes nothing"),
         (
             "__global__ void a(float* x, cudaTextureObject_t t) {}",
