@@ -26,7 +26,7 @@ RESULTS = Path(__file__).parents[1] / "results" / "adoption.json"
 TILEWRIGHT = (sys.executable, "-m", "tilewright.service.cli")
 CALLS = ("tune_kernel(", "run_kernel(", "PythonKernel(", "kernel_tuner")
 CALL = re.compile(r"^[^#\n]*(?:tune_kernel|run_kernel|PythonKernel)\(", re.MULTILINE)
-NOT_ON_THE_CPU = {"timed_out": "the script's problem is too large for it", "No such file": "it needs CUDA's headers"}
+NOT_ON_THE_CPU = {"timed_out": "the script's problem is too large for it", "which has no <": "it needs CUDA's headers"}
 NO_CALL = "calls neither tune_kernel nor run_kernel"
 NOT_COUNTED = {
     "it is in C;": "C that nvcc compiles: a function of the host, which launches and times its kernels itself",
@@ -129,7 +129,8 @@ def _kernel(call: dict[str, Any], limit_s: float) -> dict[str, Any]:
         findings = json.loads(ran.stdout)["findings"] if ran.stdout else [{"severity": "error", "message": ran.stderr}]
         errors = [finding["message"] for finding in findings if finding["severity"] == "error"]
         check = f"error: {errors[0].strip()}" if errors else "passed"
-        impossible = next((reason for sign, reason in NOT_ON_THE_CPU.items() if sign in check), None)
+        said = " ".join(finding["message"] for finding in findings)
+        impossible = next((reason for sign, reason in NOT_ON_THE_CPU.items() if sign in said), None)
         check = check if impossible is None else f"not run on the CPU: {impossible}"
     return {"kernel": Path(call["folder"]).name, "check": check, "notes": call["notes"]}
 

@@ -17,7 +17,7 @@ from tilewright.tuner.devices.cpu.bench import CpuBench
 from tilewright.tuner.devices.cpu.check import CHECKS
 from tilewright.tuner.devices.cpu.device import CpuDevice
 from tilewright.tuner.errors import NoCompilerError, OwnFunctionError, TrialFailure
-from tilewright.tuner.kernel_check.parameters import check_parameters
+from tilewright.tuner.kernel_check.parameters import check_parameters, missing_header
 from tilewright.tuner.kernel_check.reference import DECLARATION_ERRORS, SEED, check_reference, words_of
 from tilewright.tuner.kernel_check.report import Finding, KernelCheckReport, SpaceSize
 from tilewright.tuner.outcome import Outcome
@@ -130,8 +130,12 @@ def check_kernel(
             check_compiling(kernel, capabilities, report, pool)
         finally:
             pool.close()
+    header = missing_header(kernel) if run_it and not kernel.is_triton else None
+    if header is not None:
+        reason = f"not computed on the CPU, which has no <{header}>: trials on a GPU verify each configuration"
+        report.add([Finding("note", "result", "", reason)])
     # Without a sound reference there is nothing to compare with.
-    if run_it and not any((f.severity, f.part) == ("error", "result") for f in report.findings):
+    elif run_it and not any((f.severity, f.part) == ("error", "result") for f in report.findings):
         say(f"computing {', '.join(map(words_of, shapes))} on the CPU")
         device = CpuDevice()
         try:

@@ -13,7 +13,7 @@ from tilewright.kernels.dtypes import C_TYPES
 from tilewright.kernels.kernel import Argument, Kernel, Scalar, Variant, unqualified
 from tilewright.kernels.own import example
 from tilewright.kernels.problem import Problem
-from tilewright.tuner.devices.cpu.compile import HostCompiler, find_compiler
+from tilewright.tuner.devices.cpu.compile import HOST_FOLDER, HostCompiler, find_compiler
 from tilewright.tuner.errors import NoCompilerError
 from tilewright.tuner.kernel_check.report import Finding, KernelCheckReport
 
@@ -26,6 +26,7 @@ NUMBER = re.compile(
     r"(?:(?:unsigned|signed|long|short|int|char|bool)\s*)+|float|double|size_t|u?int(?:8|16|32|64)_t"
     r"|(?:__)?half|(?:__)?nv_bfloat16"
 )
+_NOT_FOUND = re.compile(r"fatal error: '?([^:']+?)'?(?:: No such file| file not found)")
 _BYTES = frozenset({"char", "unsigned char", "signed char", "uint8_t"})
 """Types that a source may read raw memory by; so may vectors, such as `float4`, and `void`."""
 
@@ -66,6 +67,24 @@ def _text(kernel: Kernel, variant: Variant, problem: Problem, compiler: HostComp
     except (OSError, subprocess.SubprocessError):
         return None
     return ran.stdout
+
+
+def missing_header(kernel: Kernel) -> str | None:
+    """A header in angle brackets that the CPU's compiler does not find, such as one of CUDA's; None without one."""
+    try:
+        compiler = find_compiler()
+    except NoCompilerError:
+        return None
+    flags = [flag for flag in kernel.compiler_flags if flag.startswith(("-I", "-D"))]
+    words = [*compiler.command, "-E", "-w", "-x", "c++", "-std=c++17", f"-I{HOST_FOLDER}", *flags]
+    for variant in kernel.variants:
+        macros = kernel.definitions(example(kernel, kernel.dtypes[0], {}), variant.space().default())
+        source = "".join(f"#define {name} {value}\n" for name, value in macros.items()) + kernel.source(variant.name)
+        ran = subprocess.run([*words, "-"], input=source, capture_output=True, text=True, timeout=60, check=False)
+        missing = _NOT_FOUND.search(ran.stderr)
+        if missing and f"<{missing[1]}>" in source:
+            return missing[1]
+    return None
 
 
 def parameters_of(text: str, entry: str) -> list[str] | None:

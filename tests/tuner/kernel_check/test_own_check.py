@@ -270,6 +270,16 @@ def test_nothing_computed_is_an_error(device, monkeypatch):
     )
 
 
+def test_a_header_that_only_a_gpu_s_compiler_has_is_noted_and_the_rest_is_checked(folder):
+    change(folder / "problem.cuh", "#pragma once", "#pragma once\n#include <cuda_awaited.h>")
+    kernel = small(own_kernel(folder))
+    report = check_kernel(kernel, KernelCheckReport(kernel.name), capabilities=[(9, 0)], compile_it=False)
+    (header,) = (f for f in report.findings if "cuda_awaited.h" in f.message)
+    assert (header.severity, report.verified) == ("note", 0)
+    assert header.message.startswith("not computed on the CPU, which has no <cuda_awaited.h>")
+    assert not [finding for finding in report.findings if finding.severity == "error"]
+
+
 def test_without_nvrtc_the_rest_is_checked_and_what_is_left_out_is_noted(monkeypatch):
     monkeypatch.setattr(nvrtc, "is_available", lambda: False)
     kernel = small(own_kernel(EXAMPLE))
