@@ -9,7 +9,8 @@ winners' times by one clock, ours, in rounds that take turns; `ratio` is the sec
 interval. A winner of Kernel Tuner's that our verification finds wrong says so in `kernel_tuner_is_wrong`.
 
 The rows of these scripts in benchmarks/results/adoption.json, which scripts.py has written, get a `tuned`, or with
-`--lang` one that is named by it (`tuned_cupy`).
+`--lang` one that is named by it (`tuned_cupy`), and the sums over the script's kernels in `ours_ms`, `ours_s`,
+`kernel_tuner_ms` and `kernel_tuner_s`. Those are null where a kernel has none, or nothing was tuned.
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ from tilewright.tuner.verify import verify_configuration
 
 LIMITED_CALLS = Path(__file__).with_name("limited_calls.py")
 ROUNDS, SAMPLES = 15, 3
+SUMS = ("ours_ms", "ours_s", "kernel_tuner_ms", "kernel_tuner_s")
 LATE_S = 30.0
 """How much later than its seconds Kernel Tuner may answer, and how long a script may take to get to a call."""
 
@@ -155,6 +157,12 @@ def row_of(script: Script, call: Row, options: argparse.Namespace) -> Row:
         device.close()
 
 
+def total(name: str, kernels: list[Row]) -> float | None:
+    """The sum over the kernels; None where one has none."""
+    values = [kernel.get(name) for kernel in kernels]
+    return sum(value for value in values if value) if all(values) else None
+
+
 def configuration_of(kernel: Kernel, found: Row) -> Configuration:
     """Kernel Tuner's winner by the adopted kernel's names; a parameter of no whole numbers is a place among them."""
     (variant,) = kernel.variants
@@ -190,6 +198,8 @@ def main() -> None:
     begun = time.monotonic()
     document = json.loads(options.output.read_text())
     rows = {row["source"]: row for row in document["rows"]}
+    for row in document["rows"]:
+        row.update({one: row.get(one) for one in SUMS})
     name = "tuned" if options.lang is None else f"tuned_{options.lang}".lower()
     device = open_device(options.device)
     words = f"--seconds {options.seconds:g} --strategy {options.strategy}"
@@ -223,6 +233,7 @@ def main() -> None:
                 print(script.title, json.dumps(kernels[-1]), flush=True)
             script.end()
             rows[script.title][name] = {**facts, "kernels": kernels}
+            rows[script.title] |= {one: total(one, kernels) for one in SUMS}
             options.output.write_text(json.dumps(document, indent=1) + "\n")
 
 
