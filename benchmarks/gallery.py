@@ -54,7 +54,6 @@ REASONS = {
     "best configuration: 83 % is the most; what else it loses is not known",
     "nbody": "at least 13 instructions do the 20 operations of a pair, of which the roof does two in one: 77 % is the "
     "most; what else it loses is not known",
-    "spmv": "rows of uneven length leave lanes idle, and x is read in no order",
     "stencil2d": "what the rims of neighbouring tiles share is read and computed twice",
 }
 """Of kernels whose limit is known from their sources."""

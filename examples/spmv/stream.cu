@@ -4,9 +4,8 @@
 // A block has BLOCK / LANES neighbouring rows, whose elements lie side by side: it reads them in whole lines, BLOCK * ITEMS
 // at a time, whatever the rows' lengths, and leaves the products in shared memory. Then LANES threads add up each row.
 // Elements come in packs of four; those before the block's first element are the neighbour's, and nobody adds them up.
-// x is read in no order, and each line of it that a warp touches takes the L1 cache a cycle. With WINDOW, the WINDOW
-// elements around the diagonal lie in shared memory, which answers a warp in three or four. Columns outside are read
-// from x: any matrix is right, and one with a band is fast.
+// x is read in no order. With WINDOW, the WINDOW elements around the diagonal lie in shared memory; columns outside are
+// read from x, so that any matrix is right, and one with a band may be faster (docs/gallery.md has times).
 //   block (BLOCK); grid (m * LANES / BLOCK), rounded up
 //   shared memory, static: BLOCK * ITEMS products, and WINDOW elements of x
 // Greathouse and Daga, "Efficient Sparse Matrix-Vector Multiplication on GPUs Using the CSR Storage Format" (SC 2014).
