@@ -61,7 +61,8 @@ class CudaReferences:
         few = sum(tensor.size_bytes(problem) for tensor in kernel.tensors) < _SMALL_BYTES
         self._is_small = few and flops is not None and flops < _SMALL_FLOPS
         is_alike = problem.dtype != "float64" and kernel.output.dtype_for(problem) == problem.dtype
-        usable = is_alike and not self._is_small and has_call(kernel.name)
+        is_alone = len(kernel.outputs) == 1 and kernel.check is None
+        usable = is_alike and is_alone and not self._is_small and has_call(kernel.name)
         self._product: ProductReference | None = kernel.product if usable else None
 
     @property
@@ -92,7 +93,8 @@ class CudaReferences:
             held = {t.name: self._held(t, expected.references[t.name]) for t in outputs}
         except OutOfMemoryError:
             return None
-        return {name: one for name, one in held.items() if one is not None} if all(held.values()) else None
+        known = {name: one for name, one in held.items() if one is not None}
+        return known if len(known) == len(held) else None
 
     def close(self) -> None:
         """Frees the library's handle and workspace."""
@@ -147,7 +149,8 @@ class CudaReferences:
                 exact = reference.value.astype(dtype)
             return HeldReference(self._uploaded(tensor, exact)) if np.array_equal(exact, reference.value) else None
         factor = bound_factor(reference.terms, reference.unit_roundoff, dtype)
-        value, magnitude = (self._uploaded(tensor, numbers) for numbers in (reference.value, reference.magnitude))
+        wide = (np.asarray(numbers, np.float64) for numbers in (reference.value, reference.magnitude))
+        value, magnitude = (self._uploaded(tensor, numbers) for numbers in wide)
         return HeldReference(value, magnitude, factor)
 
     def _uploaded(self, tensor: Tensor, numbers: np.ndarray[Any, Any]) -> Any:
