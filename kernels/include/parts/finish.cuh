@@ -112,7 +112,7 @@ __device__ __forceinline__ void finish_part(
   warpgroup_sync(warpgroup);
   if (!is_last[warpgroup]) return;
   const TileWriter<Epilogue> writer(epilogue, memory, Tile(tile, rank));
-  constexpr unsigned AT_ONCE = QUADS % 8 == 0 ? 8 : QUADS % 4 == 0 ? 4 : 2;   // read together
+  constexpr unsigned AT_ONCE = QUADS % 8 == 0 ? 8 : QUADS % 4 == 0 ? 4 : QUADS % 3 == 0 ? 3 : 2;   // read together
   static_assert(QUADS % AT_ONCE == 0, "what is read together is the thread's own");
 #pragma unroll 1
   for (unsigned quad = 0; quad < QUADS; quad += AT_ONCE) {

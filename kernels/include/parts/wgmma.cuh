@@ -13,22 +13,25 @@ constexpr unsigned SUMS = TILE_N / 2;   // of a thread, in a block of 64 lines
 #define NUMBERS_32 \
   "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, " \
   "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+#define NUMBERS_36 NUMBERS_32 ", %32, %33, %34, %35"
 #define NUMBERS_48 \
   NUMBERS_32 ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47"
 #define NUMBERS_64 \
   NUMBERS_48 ", %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+#define NUMBERS_72 NUMBERS_64 ", %64, %65, %66, %67, %68, %69, %70, %71"
 #define NUMBERS_80 \
   NUMBERS_64 ", %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79"
 #define NUMBERS_88 NUMBERS_80 ", %80, %81, %82, %83, %84, %85, %86, %87"
 #define NUMBERS_96 NUMBERS_88 ", %88, %89, %90, %91, %92, %93, %94, %95"
 #define NUMBERS_104 NUMBERS_96 ", %96, %97, %98, %99, %100, %101, %102, %103"
-#define SUMS_8(i) \
-  "+f"(sum[i]), "+f"(sum[i + 1]), "+f"(sum[i + 2]), "+f"(sum[i + 3]), \
-  "+f"(sum[i + 4]), "+f"(sum[i + 5]), "+f"(sum[i + 6]), "+f"(sum[i + 7])
+#define SUMS_4(i) "+f"(sum[i]), "+f"(sum[i + 1]), "+f"(sum[i + 2]), "+f"(sum[i + 3])
+#define SUMS_8(i) SUMS_4(i), SUMS_4(i + 4)
 #define SUMS_32 SUMS_8(0), SUMS_8(8), SUMS_8(16), SUMS_8(24)
+#define SUMS_36 SUMS_32, SUMS_4(32)
 #define SUMS_48 SUMS_32, SUMS_8(32), SUMS_8(40)
 #define SUMS_64 SUMS_48, SUMS_8(48), SUMS_8(56)
-#define SUMS_80 SUMS_64, SUMS_8(64), SUMS_8(72)
+#define SUMS_72 SUMS_64, SUMS_8(64)
+#define SUMS_80 SUMS_72, SUMS_8(72)
 #define SUMS_88 SUMS_80, SUMS_8(80)
 #define SUMS_96 SUMS_88, SUMS_8(88)
 #define SUMS_104 SUMS_96, SUMS_8(96)
@@ -38,12 +41,18 @@ constexpr unsigned SUMS = TILE_N / 2;   // of a thread, in a block of 64 lines
 #if TILE_N == 64
 #define PRODUCTS(types) PRODUCTS_OF("m64n64", types, NUMBERS_32, "32", "33", "34")
 #define ALL_SUMS SUMS_32
+#elif TILE_N == 72
+#define PRODUCTS(types) PRODUCTS_OF("m64n72", types, NUMBERS_36, "36", "37", "38")
+#define ALL_SUMS SUMS_36
 #elif TILE_N == 96
 #define PRODUCTS(types) PRODUCTS_OF("m64n96", types, NUMBERS_48, "48", "49", "50")
 #define ALL_SUMS SUMS_48
 #elif TILE_N == 128
 #define PRODUCTS(types) PRODUCTS_OF("m64n128", types, NUMBERS_64, "64", "65", "66")
 #define ALL_SUMS SUMS_64
+#elif TILE_N == 144
+#define PRODUCTS(types) PRODUCTS_OF("m64n144", types, NUMBERS_72, "72", "73", "74")
+#define ALL_SUMS SUMS_72
 #elif TILE_N == 160
 #define PRODUCTS(types) PRODUCTS_OF("m64n160", types, NUMBERS_80, "80", "81", "82")
 #define ALL_SUMS SUMS_80

@@ -66,8 +66,8 @@ def verified(packed, problem, arrays):
         ((70, 130, 200), "", {}),
         ((65, 67, 129), "a", {}),
         pytest.param((64, 64, 256), "b", {}, marks=EXHAUSTIVE),
-        ((33, 129, 131), "ab", {"TILE_N": 96}),
-        ((70, 67, 1300), "b", {"SPLIT_K": 4}),  # lines of several warps; seven blocks share four tiles
+        ((33, 129, 131), "ab", {"TILE_N": 72}),
+        ((70, 67, 1300), "b", {"SPLIT_K": 4, "TILE_N": 72}),  # lines of several warps; seven blocks share four tiles
         pytest.param((64, 192, 500), "", {"SPLIT_K": 3, "BLOCKS": 5}, marks=EXHAUSTIVE),  # parts of unequal length
         ((64, 200, 400), "", {"SPLIT_K": 2, "BLOCKS": 3}),  # whole tiles between two parts
         ((20, 24, 16500), "ab", {}),  # B's lines are too long for a block
