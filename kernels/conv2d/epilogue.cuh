@@ -13,6 +13,7 @@ __device__ __forceinline__ size_t index_y(unsigned pixel, unsigned channel) {
 }
 
 struct Epilogue {
+  static constexpr bool ROWS_ARE_CONTIGUOUS = IS_NHWC;
   const REAL* bias;
   REAL* Y;
 

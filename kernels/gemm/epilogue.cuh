@@ -4,6 +4,7 @@
 #include "problem.cuh"
 
 struct Epilogue {
+  static constexpr bool ROWS_ARE_CONTIGUOUS = true;
   REAL alpha, beta;
   REAL* C;
 

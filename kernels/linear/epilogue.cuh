@@ -5,6 +5,7 @@
 #include "problem.cuh"
 
 struct Epilogue {
+  static constexpr bool ROWS_ARE_CONTIGUOUS = true;
   const REAL* bias;
   REAL* Y;
 

@@ -26,6 +26,37 @@ __device__ __forceinline__ void write_quad(
   }
 }
 
+// The tile's sums where rows do not divide into wider stores than of one number: through shared memory, so that the lanes of
+// a warp store neighbours, eight rows at a time. `shared` is that of the operands. Every thread must call it.
+template <class Epilogue>
+__device__ __forceinline__ void write_by_rows(
+    const Epilogue& epilogue, const Work& work, const AccumulatorLayout& layout, const Sums& sum, REAL* shared) {
+  constexpr unsigned LINE = WARP_N + 16;   // so that two rows' quads lie in different banks
+  static_assert(THREADS / 32 * 8 * LINE <= BUFFERS * (OperandA::TILE_ELEMENTS + OperandB::TILE_ELEMENTS), "fits the buffers");
+  const unsigned lane = threadIdx.x % 32;
+  REAL* const mine = shared + threadIdx.x / 32 * (8 * LINE);
+  __syncthreads();   // the last step is read to its end
+#pragma unroll
+  for (unsigned i = 0; i < WPT_M; ++i) {
+#pragma unroll
+    for (unsigned quad = 0; quad < TileSums::ROW_QUADS; ++quad) {
+      store_pack<QUAD>(mine + lane / 4 * LINE + lane % 4 * QUAD + AccumulatorLayout::column(quad),
+                       TileSums::quad_of(sum, i * TileSums::ROW_QUADS + quad));
+    }
+    __syncwarp();
+#pragma unroll
+    for (unsigned at = 0; at < 8 * WARP_N; at += 32) {
+      const unsigned g = (at + lane) / WARP_N, along = (at + lane) % WARP_N;
+      const unsigned row = work.m + layout.warp_m + AccumulatorLayout::row(i) + x_of<OperandA::READ>(0, g);
+      const unsigned column = work.n + layout.warp_n + along;
+      if (M % TILE_M != 0 && (row < work.written_m || row >= M)) continue;
+      if (N % TILE_N != 0 && (column < work.written_n || column >= N)) continue;
+      epilogue.template write<1>(row, column, Pack<1>{mine[g * LINE + along]});
+    }
+    __syncwarp();
+  }
+}
+
 // The sums of the block's steps, whatever the numbers are (common/second_pass.cuh). Every thread must call it.
 struct BlockSums {
   const REAL* A;
@@ -126,6 +157,10 @@ __device__ __forceinline__ void compute_block(
   BlockSums{A + matrix * STRIDE_A, B + matrix * STRIDE_B, shared, work, layout}.compute(sum);
   const unsigned row = work.m + layout.m, column = work.n + layout.n;
   const Epilogue here = epilogue.of_matrix(matrix);
+  if constexpr (WIDTH_C == 1 && SPLIT_K == 1 && Epilogue::ROWS_ARE_CONTIGUOUS) {
+    write_by_rows(here, work, layout, sum, shared);
+    return;
+  }
   const auto write = [&](unsigned number, const Pack<QUAD>& quad) {
     write_quad(here, work, row + AccumulatorLayout::row(number / TileSums::ROW_QUADS),
                column + AccumulatorLayout::column(number % TileSums::ROW_QUADS), quad);
