@@ -44,16 +44,21 @@ class Proposals:
         elif bench.compiles_ahead:
             self._most = LOOKAHEAD
 
-    def next(self, left: float) -> Configuration | None:
-        """What to try next, `left` trials before the budget's end; None when the space is exhausted."""
+    def next(self, left: float, *, wait: bool = True) -> Configuration | None:
+        """What to try next, `left` trials before the budget's end; None when the space is exhausted.
+
+        Without `wait` also None where nothing is ready.
+        """
         self._wait()
         if not self._ahead or self._thread is None:
             self._propose(left)
         if not self._ahead:
             return None
         # The first is waited for: it is the default, and what is raced against it may be a hundred times slower.
-        chosen = self._ahead[0] if self._is_first else self._bench.ready(self._ahead, wait=True)[0]
-        self._is_first = False
+        ready = self._ahead[:1] if self._is_first else self._bench.ready(self._ahead, wait=wait)
+        if not ready:
+            return None
+        chosen, self._is_first = ready[0], False
         self._ahead.remove(chosen)
         if self._thread is not None:
             self._thinking = self._thread.submit(self._propose, left - 1)

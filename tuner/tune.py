@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 
 from threadpoolctl import threadpool_limits
 
@@ -75,6 +76,15 @@ def tune(
     return study.result(FinalsResult(dropped=dropped), "cancelled")
 
 
+@dataclass(frozen=True)
+class _Running:
+    """A trial that has been started; `wait` gives its evaluation."""
+
+    configuration: Configuration
+    begun: float
+    wait: Callable[[], Evaluation]
+
+
 class _Study:
     """The trials of one study, in memory, while a job adds to them."""
 
@@ -96,7 +106,7 @@ class _Study:
         self.barred, self.hooks, self.plan, self.clock = knowledge.barred, hooks, plan, clock
         self.trials = [self._counted(trial) for trial in sorted(knowledge.trials, key=lambda trial: trial.number)]
         self.done = budget.spent_trials
-        self.started = 0.0
+        self.started = self.ended = 0.0  # of the search, of its last trial
         # The default first: gains are stated against it. Then where each other variant's author would start.
         self.default = kernel.default_configuration(space) if len(space) else None
         starts = self._untried(knowledge.starts)
@@ -128,17 +138,27 @@ class _Study:
     def search(self) -> StoppedBy:
         """Runs trials until a limit, the target, the end of the space or a cancellation stops them; the reason."""
         self.started = self.clock() - self.budget.spent_s
+        running: _Running | None = None
         while True:
             self._hear(self.hooks.others())
-            stop = self._stopped_by()
-            if stop is not None:
-                return stop
-            left = float("inf") if self.budget.trials is None else self.budget.trials - self.done
-            configuration = self.proposals.next(left) if len(self.space) else None
-            if configuration is None:
-                return "exhausted"
-            if configuration not in self.elsewhere:
-                self._run(configuration)
+            started = self.done + (running is not None)
+            stop = self._stopped_by(started)
+            configuration = None
+            if stop is None and len(self.space):
+                left = float("inf") if self.budget.trials is None else self.budget.trials - started
+                configuration = self.proposals.next(left, wait=running is None)
+            # The device goes on with this one while the one before is told, stored and thought about.
+            following = None
+            if configuration is not None and configuration not in self.elsewhere:
+                following = self._begin(configuration)
+            if running is not None:
+                self._end(running)
+            elif configuration is None:
+                return stop or "exhausted"
+            running = following
+            if running is not None and not self.bench.compilers:
+                self._end(running)
+                running = None
 
     def leaders(self, out: frozenset[Configuration]) -> list[Configuration]:
         """The finalists-to-be: the fastest feasible trials, close enough to the fastest, one per configuration."""
@@ -169,13 +189,13 @@ class _Study:
             library_failure=standing.library_failure,
         )
 
-    def _stopped_by(self) -> StoppedBy | None:
+    def _stopped_by(self, started: int) -> StoppedBy | None:
         budget, best = self.budget, self.best
         if self.hooks.should_stop():
             return "cancelled"
         if budget.target_ms is not None and best is not None and _time_ms(best) <= budget.target_ms:
             return "target"
-        if budget.trials is not None and self.done >= budget.trials:
+        if budget.trials is not None and started >= budget.trials:
             return "trials"
         if budget.seconds is not None and self.clock() - self.started >= budget.seconds:
             return "seconds"
@@ -200,18 +220,26 @@ class _Study:
         wrong = replace(evaluation, outcome=Outcome.WRONG_RESULT, warm=None, cold=None, log="barred from the finals")
         return replace(trial, evaluation=wrong)
 
-    def _run(self, configuration: Configuration) -> None:
-        begun = self.clock()
-        evaluation, broken = self._evaluate(configuration)
+    def _begin(self, configuration: Configuration) -> _Running:
+        incumbent_ms = None if self.best is None else self.best.evaluation.time_ms
+        arguments = (configuration, self.kernel.ranking_l2, self.plan, incumbent_ms)
+        if self.bench.compilers:
+            return _Running(configuration, self.clock(), self.bench.begin(*arguments))
+        return _Running(configuration, self.clock(), partial(self.bench.evaluate, *arguments, clock=self.clock))
+
+    def _end(self, running: _Running) -> None:
+        configuration, begun = running.configuration, max(running.begun, self.ended)
+        evaluation, broken = self._evaluation(running)
         if evaluation.outcome is Outcome.DEVICE_LOST and broken is None:
             # Its process was lost outside of a launch, mostly for want of memory: the next call finds a new one.
             try:
-                evaluation, broken = self._evaluate(configuration)
+                evaluation, broken = self._evaluation(self._begin(configuration))
             except DeviceLostError as error:
                 broken = error  # which the trial is evidence of
         before, self.before = self.before, evaluation.outcome
         number = 1 + max((trial.number for trial in self.trials), default=-1)
-        trial = Trial(number, configuration, evaluation, begun - self.started, self.clock() - begun)
+        self.ended = self.clock()
+        trial = Trial(number, configuration, evaluation, begun - self.started, self.ended - begun)
         self.done += 1
         self._learn(trial)
         self.hooks.on_trial(Progress(trial, self.best, self.done, self.budget))
@@ -220,12 +248,10 @@ class _Study:
         if broken is not None:
             raise broken
 
-    def _evaluate(self, configuration: Configuration) -> tuple[Evaluation, TunerError | None]:
+    def _evaluation(self, running: _Running) -> tuple[Evaluation, TunerError | None]:
         """The evaluation to record, and the error if the configuration broke the device."""
-        incumbent_ms = None if self.best is None else self.best.evaluation.time_ms
         try:
-            ranking_l2 = self.kernel.ranking_l2
-            return self.bench.evaluate(configuration, ranking_l2, self.plan, incumbent_ms, clock=self.clock), None
+            return running.wait(), None
         except ContextLostError as error:
             if error.evaluation is None:
                 raise

@@ -6,8 +6,9 @@ import hashlib
 import json
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Any, ClassVar, Literal, Protocol
 
 import numpy as np
@@ -120,6 +121,12 @@ class Bench(ABC):
     ) -> Evaluation:
         """A whole trial, see `measure.evaluate_here`."""
         return evaluate_here(self, configuration, ranking_l2, plan, incumbent_ms, clock=clock)
+
+    def begin(
+        self, configuration: Configuration, ranking_l2: str, plan: MeasurementPlan, incumbent_ms: float | None
+    ) -> Callable[[], Evaluation]:
+        """Starts a trial ahead of the end of the one before, where `compilers` are several; what waits for its end."""
+        return partial(self.evaluate, configuration, ranking_l2, plan, incumbent_ms)
 
     def verify_each_kind(self, executable: Executable) -> tuple[Verification, ...] | None:  # noqa: ARG002
         """One verification for each kind of inputs; None where there is one kind, or the result cannot be read."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 import time
 import weakref
-from collections.abc import Sequence
-from concurrent.futures import FIRST_COMPLETED, Future
+from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_COMPLETED, CancelledError, Future
 from concurrent.futures import wait as wait_for
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -63,13 +63,29 @@ class IsolatedBench(Bench):
 
         Nothing that the configuration breaks is left broken here; the child's deadlines hold for each of its steps.
         """
+        return self.begin(configuration, ranking_l2, plan, incumbent_ms)()
+
+    def begin(
+        self, configuration: Configuration, ranking_l2: str, plan: MeasurementPlan, incumbent_ms: float | None
+    ) -> Callable[[], Evaluation]:
+        """Sends the trial, which the child begins as soon as it has ended the one before; what waits for its end."""
         compiled: Compiled | None = None
-        try:
-            compiled = self._compiled(configuration)
+
+        def send() -> Future[Evaluation]:
             self._ready()
             arguments = (configuration, compiled, ranking_l2, plan, incumbent_ms)
-            evaluation: Evaluation = self._device.call("evaluate", self._number, *arguments)
-        except TrialFailure as failure:
+            return self._device.begin("evaluate", self._number, *arguments)
+
+        def wait() -> Evaluation:
+            try:
+                try:
+                    return self._evaluation(sent)
+                except CancelledError:  # the trial before has ended the child
+                    return self._evaluation(send())
+            except TrialFailure as failure:
+                return failed(failure)
+
+        def failed(failure: TrialFailure) -> Evaluation:
             return Evaluation(
                 failure.outcome,
                 ranking_l2="cold" if ranking_l2 == "cold" else "warm",
@@ -77,6 +93,17 @@ class IsolatedBench(Bench):
                 compile_ms=compiled.compile_ms if compiled else None,
                 log=failure.log,
             )
+
+        try:
+            compiled = self._compiled(configuration)
+            sent = send()
+        except TrialFailure as failure:
+            evaluation = failed(failure)
+            return lambda: evaluation
+        return wait
+
+    def _evaluation(self, sent: Future[Evaluation]) -> Evaluation:
+        evaluation: Evaluation = self._device.answer(sent)
         return evaluation
 
     def verify(self, executable: Executable) -> Verification:

@@ -11,7 +11,10 @@ from __future__ import annotations
 
 import logging
 import signal
+from collections import deque
+from concurrent.futures import Future
 from dataclasses import dataclass
+from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
 from tilewright.tuner.child import Child, UnkillableError
@@ -26,6 +29,8 @@ log = logging.getLogger(__name__)
 
 _MAX_LOSSES = 2
 _SAME = {"load": "compile", "library_name": "library"}  # the library's fastest call has a name: it is found first
+_AHEAD_BYTES = 1 << 17
+"""The longest call sent ahead of an answer. A pipe holds 200 kB, and nothing may wait for a child that hangs."""
 _LAUNCHES = frozenset({"verify", "verify_each_kind", "sample"})
 """Calls that run the configuration; a child that dies in any other was lost between launches."""
 
@@ -67,6 +72,7 @@ class DeviceProcess:
         self._opener, self._finder, self.pool = opener, finder, pool
         self._deadlines = deadlines or Deadlines()
         self._child: Child | None = None
+        self._sent: deque[tuple[str, Future[Any]]] = deque()  # calls that wait for their answers, in turn
         self._losses = self._kills_before = 0
         self.generation = 0
         self._facts: tuple[str, DeviceModel, Environment] | None = None
@@ -119,14 +125,44 @@ class DeviceProcess:
 
     def call(self, name: str, *arguments: Any) -> Any:
         """The child's answer; raises what the child raises, and TrialFailure when it hangs or dies."""
+        while self._sent:
+            self._answer_oldest()
+        return self.answer(self.begin(name, *arguments))
+
+    def begin(self, name: str, *arguments: Any) -> Future[Any]:
+        """Sends a call, which the child begins when it has answered those before it; `answer` waits for it.
+
+        Cancelled where the child ended before that. Raises TrialFailure where there is none.
+        """
         if self._child is None:
             raise TrialFailure(Outcome.DEVICE_LOST, "the device's process is gone")
+        future: Future[Any] = Future()
+        call = ForkingPickler.dumps((name, arguments))
+        while self._sent and len(call) > _AHEAD_BYTES:
+            self._answer_oldest()
         try:
-            self._child.connection.send((name, arguments))
+            self._child.connection.send_bytes(call)
         except OSError:
+            if self._sent:  # it died in the call before, whose answer tells
+                future.cancel()
+                return future
             # It died since the last call, which is not the doing of what this one would have run.
             raise self._died(name, Outcome.DEVICE_LOST) from None
-        return self._receive(name)
+        self._sent.append((name, future))
+        return future
+
+    def answer(self, future: Future[Any]) -> Any:
+        """The answer of a call that was begun; raises what `call` does, and CancelledError where it never ran."""
+        while not future.done():
+            self._answer_oldest()
+        return future.result()
+
+    def _answer_oldest(self) -> None:
+        name, future = self._sent.popleft()
+        try:
+            future.set_result(self._receive(name))
+        except (TrialFailure, TunerError) as error:
+            future.set_exception(error)
 
     def _receive(self, name: str) -> Any:
         kind, value = self._hear(name)
@@ -173,6 +209,8 @@ class DeviceProcess:
     def _end(self) -> None:
         child, self._child = self._child, None
         self._losses += 1
+        while self._sent:
+            self._sent.pop()[1].cancel()
         try:
             if child is not None:
                 child.kill()

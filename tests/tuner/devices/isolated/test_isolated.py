@@ -322,6 +322,35 @@ def test_a_trial_of_nobodys_making_brings_its_traceback(bench, capfd):
         bench.evaluate(configuration("unexpected"), "warm")
 
 
+@pytest.mark.parametrize(
+    ("behaviour", "outcome"),
+    [
+        ("well", Outcome.MEASURED),
+        ("wrong", Outcome.WRONG_RESULT),
+        ("hang", Outcome.TIMED_OUT),
+        ("crash", Outcome.LAUNCH_FAILED),
+        ("sticky", Outcome.LAUNCH_FAILED),
+        ("crash_in_compile", Outcome.DEVICE_LOST),
+    ],
+)
+def test_a_trial_sent_ahead_does_not_suffer_from_the_one_before(device, bench, behaviour, outcome):
+    device._deadlines = HURRIED if behaviour == "hang" else PATIENT
+    waits = [bench.begin(configuration(each), "warm", MeasurementPlan(), None) for each in (behaviour, "well", "wrong")]
+    evaluations = [wait() for wait in waits]
+    assert [each.outcome for each in evaluations] == [outcome, Outcome.MEASURED, Outcome.WRONG_RESULT]
+
+
+def test_other_calls_wait_for_a_trial_that_was_sent_ahead(device, bench):
+    wait = bench.begin(configuration("well"), "warm", MeasurementPlan(), None)
+    assert bench.state().clock_mhz == device.child_pid
+    assert wait().time_ms == 7.5
+    os.kill(device.child_pid, signal.SIGSTOP)
+    waits = [bench.begin(configuration("well"), "warm", MeasurementPlan(), None) for _ in range(2)]
+    os.kill(device.child_pid, signal.SIGKILL)
+    assert waits[0]().outcome is Outcome.DEVICE_LOST  # it had begun, for all that is known
+    assert waits[1]().time_ms == 7.5
+
+
 def test_compiled_configurations_are_told_from_those_under_way(tmp_path, copy_source):
     kernel = make_kernel(folder=copy_source)
     device = IsolatedDevice(Opener(tmp_path, kind="cuda"), finder=make_kernel, deadlines=PATIENT, pool=CompilePool(1))
