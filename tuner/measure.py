@@ -27,6 +27,7 @@ class MeasurementPlan:
     precision: float = 0.01  # stop when the interval's half width is 1 % of the median
     max_samples: int = 21  # the interval of 21 samples covers the middle 11
     alone_ms: float = 10.0  # a longer launch is sampled once at first, a shorter one `settle_window` times
+    launch_margin: float = 0.5  # the verifying launch so far behind: one sample that agrees is enough
     single_margin: float = 0.25  # one or two samples: out when 25 % behind, far beyond a cold start's 9 %
     few_margin: float = 0.15  # three to five: out when all are 15 % behind
     race_margin: float = 0.05  # more samples: out when the interval is 5 % behind
@@ -113,9 +114,8 @@ class _Trial:
         self.bound_ratio = verification.bound_ratio
         if not verification.is_right:
             return self.failed(Outcome.WRONG_RESULT, verification.message())
-        is_short = verification.launch_ms is not None and verification.launch_ms < plan.alone_ms
         draw = partial(checked_samples, self.bench, executable, self.ranking_l2)
-        samples, dropped = _ranking_samples(draw, plan.settle_window if is_short else 1, plan, incumbent_ms, clock)
+        samples, dropped = _ranking_samples(draw, verification.launch_ms, plan, incumbent_ms, clock)
         state = self.bench.state()
         timings: dict[str, Timing] = {self.ranking_l2: timing(samples, self.ranking_l2)}
         if not dropped:  # nobody asks how slow a slow one is in the other state, and a launch of it takes longest
@@ -162,17 +162,25 @@ def checked_samples(bench: Samples, executable: Executable, l2: str, count: int)
 
 
 def _ranking_samples(
-    draw: Callable[[int], list[float]], first: int, plan: MeasurementPlan, incumbent_ms: float | None, clock: Clock
+    draw: Callable[[int], list[float]],
+    launch_ms: float | None,
+    plan: MeasurementPlan,
+    incumbent_ms: float | None,
+    clock: Clock,
 ) -> tuple[list[float], bool]:
-    """The samples that rank this trial, and whether the race ended them early; `first` are drawn to begin with."""
+    """The samples that rank this trial, and whether the race ended them early; `launch_ms` is of its first launch."""
     deadline = clock() + plan.limit_s
+    first_ms = plan.alone_ms if launch_ms is None else launch_ms
+    is_long = first_ms >= plan.alone_ms
+    is_behind = incumbent_ms is not None and first_ms > (1 + plan.launch_margin) * incumbent_ms
+    first = 1 if is_long or is_behind else plan.settle_window
     margins = plan.race_margin, plan.few_margin, plan.single_margin
 
     def lost(samples: list[float]) -> bool:
         return incumbent_ms is not None and statistics.is_clearly_slower(samples, incumbent_ms, *margins)
 
     samples = draw(first)
-    if first == 1 and lost(samples) and samples[0] < plan.alone_ms:  # the host may have stood still
+    if is_long and lost(samples) and samples[0] < plan.alone_ms:  # the host may have stood still
         samples += draw(1)
     if lost(samples) or clock() >= deadline:
         return samples, lost(samples)
