@@ -16,7 +16,7 @@ from operator import add
 from typing import NamedTuple
 
 import numpy as np
-from sqlalchemy import ColumnElement, Double, func, select
+from sqlalchemy import ColumnElement, Double, func, select, true
 from sqlalchemy.dialects.postgresql import array
 from sqlalchemy.orm import Session
 
@@ -42,6 +42,9 @@ OTHER_MODEL = 0.8
 
 FARTHEST = 4.0
 """Powers of two; beyond that another shape says too little."""
+
+MOST_READ = 5 * MAX_RANKED
+"""Studies, the newest of whatever kernel; half a second's work of the database."""
 
 MOST_OF_EACH = 2
 FEWEST_TRIALS = 8
@@ -166,12 +169,26 @@ def _within_reach(
 ) -> Iterator[_Near]:
     """Studies whose problem is this one or differs little from it, the newest first."""
     there, shape = models.Study, models.Problem.shape
-    newest = (
-        select(there.id, there.problem_id, there.device_model_id, shape)
-        .join(models.Problem, models.Problem.id == there.problem_id)
-        .join(models.Kernel, models.Kernel.id == models.Problem.kernel_id)
-        .where(*alike(kernel, problem), shape.has_all(array([axis for axis, _ in problem.axes])), *conditions)
+    recent = (
+        select(there.id, there.problem_id, there.device_model_id)
+        .where(*conditions)
         .order_by(there.id.desc())
+        .limit(MOST_READ)
+        .subquery()
+    )
+    # Study by study: PostgreSQL expects that hardly a problem is alike, and would begin with those of a million.
+    alike_shape = (
+        select(shape)
+        .join(models.Kernel)
+        .where(models.Problem.id == recent.c.problem_id, *alike(kernel, problem))
+        .where(shape.has_all(array([axis for axis, _ in problem.axes])))
+        .limit(1)
+        .lateral()
+    )
+    newest = (
+        select(recent, alike_shape.c.shape)
+        .join(alike_shape, true())
+        .order_by(recent.c.id.desc())
         .limit(MAX_RANKED)
         .subquery()
     )

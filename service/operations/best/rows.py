@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sqlalchemy import BigInteger, ColumnElement, Text, and_, cast, func, select
+from sqlalchemy import BigInteger, ColumnElement, Text, and_, cast, func, select, true
 from sqlalchemy.dialects.postgresql import ARRAY, JSONB
 from sqlalchemy.orm import Session
 
@@ -154,15 +154,21 @@ def similar_shapes(
     # Numbers of the database's making: as JSON, twenty thousand shapes would take a third of a second to read.
     stored = {axis: models.Problem.shape[axis].astext for axis, _ in like.sizes}
     sizes = [cast(s if axis in kernel.axes else func.coalesce(s, "1"), BigInteger) for axis, s in stored.items()]
-    query = (
-        select(best.id, best.time_ms, there.multiprocessors, there.compute_capability, *sizes)
-        .join(best.problem)
+    # Result by result: PostgreSQL expects that hardly a problem is alike, and would begin with those of a million.
+    shape = (
+        select(*(size.label(axis) for axis, size in zip(stored, sizes, strict=True)))
         .join(models.Problem.kernel)
+        .where(models.Problem.id == best.problem_id, *alike(kernel, like))
+        .limit(1)
+        .lateral()
+    )
+    query = (
+        select(best.id, best.time_ms, there.multiprocessors, there.compute_capability, *shape.c)
         .join(best.device_model)
         .join(best.environment)
+        .join(shape, true())
         .where(
             is_current(),
-            *alike(kernel, like),
             and_(there.kind == model.kind, there.id != model.id) if transferred else there.id == model.id,
             *wanted.conditions(),
         )
