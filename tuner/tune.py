@@ -105,6 +105,9 @@ class _Study:
         self.bench, self.kernel, self.space, self.budget = bench, kernel, space, budget
         self.barred, self.hooks, self.plan, self.clock = knowledge.barred, hooks, plan, clock
         self.trials = [self._counted(trial) for trial in sorted(knowledge.trials, key=lambda trial: trial.number)]
+        self.best: Trial | None = None  # the fastest measured trial
+        for trial in self.trials:
+            self._compare(trial)
         self.done = budget.spent_trials
         self.started = self.ended = 0.0  # of the search, of its last trial
         # The default first: gains are stated against it. Then where each other variant's author would start.
@@ -123,12 +126,6 @@ class _Study:
         most = MOST_STARTS if self.budget.trials is None else min(MOST_STARTS, self.budget.trials // SHARE_OF_BUDGET)
         untried = [c for c in dict.fromkeys(starts) if c in self.space and c not in tried]
         return untried[: max(0, most - self.done)]
-
-    @property
-    def best(self) -> Trial | None:
-        """The fastest measured trial."""
-        measured = [trial for trial in self.trials if trial.evaluation.time_ms is not None]
-        return min(measured, key=_time_ms, default=None)
 
     @property
     def default_ms(self) -> float | None:
@@ -210,7 +207,12 @@ class _Study:
     def _learn(self, trial: Trial) -> None:
         counted = self._counted(trial)
         self.trials.append(counted)
+        self._compare(counted)
         self.proposals.tell(counted.configuration, counted.evaluation)
+
+    def _compare(self, trial: Trial) -> None:
+        if trial.evaluation.time_ms is not None and (self.best is None or _time_ms(trial) < _time_ms(self.best)):
+            self.best = trial
 
     def _counted(self, trial: Trial) -> Trial:
         """The trial as it counts here: a barred one was found wrong later, so its time does not count."""
