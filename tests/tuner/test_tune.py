@@ -323,6 +323,29 @@ def test_a_search_does_not_run_far_ahead_of_what_it_knows_when_compilers_are_qui
     assert max(bench.in_flight[30:]) <= 4
 
 
+class BegunBench(ManyBench):
+    def __init__(self, recording):
+        super().__init__(recording, set(), instant=True)
+        self.begun = []
+
+    def begin(self, configuration, *arguments):
+        self.begun.append(configuration)
+        return super().begin(configuration, *arguments)
+
+
+def test_the_device_has_the_next_trial_before_one_is_told_and_none_beyond_the_budget():
+    bench, begun_by_then, trials = BegunBench(made.valley()), [], []
+
+    def told(progress):
+        trials.append(progress.trial)
+        begun_by_then.append(len(bench.begun))
+
+    Run(made.valley(), Budget(trials=20), bench=bench, on_trial=told).go()
+    assert [trial.configuration for trial in trials] == bench.begun
+    assert begun_by_then == [*range(2, 21), 20]
+    assert all(trial.wall_s >= 0 for trial in trials)
+
+
 @pytest.mark.parametrize("limits", [{}, {"trials": 0}, {"seconds": -1.0}, {"trials": 5, "target_ms": 0.0}])
 def test_a_budget_of_nothing_is_refused(limits):
     with pytest.raises(ValueError, match="budget"):
