@@ -6,9 +6,12 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from tilewright.kernels.catalogue import catalogue  # noqa: E402
+from tilewright.kernels.space import Configuration  # noqa: E402
 from tilewright.tuner.pytorch.acceleration import installed, outputs  # noqa: E402
 from tilewright.tuner.pytorch.acceleration.calls import entry  # noqa: E402
 from tilewright.tuner.pytorch.acceleration.judge import best_way  # noqa: E402
+from tilewright.tuner.pytorch.acceleration.tuning import starts  # noqa: E402
 
 nn = torch.nn
 
@@ -54,3 +57,21 @@ def test_joined_parameters_stay_where_they_are_until_the_model_is_what_it_was():
     installed.uninstall(model)
     assert len({one.untyped_storage().data_ptr() for one in model.parameters()}) == 4
     torch.testing.assert_close([*model.parameters()], before)
+
+
+def test_a_search_begins_with_the_likest_problems_of_its_kernel_and_dtype():
+    linear = catalogue().get("linear")
+
+    def problem(m, dtype="float32", **options):
+        return linear.problem({"m": m, "n": 768, "k": 768}, dtype, options)
+
+    names = {
+        problem(64): "far",
+        problem(4096): "same",
+        problem(4096, activation="relu"): "alike",
+        problem(4096, dtype="float64"): "another type",
+    }
+    known = {one: Configuration.of(name, {}) for one, name in names.items()}
+    begin_with = [one.variant for one in starts(problem(4096, activation="gelu"), known)]
+    assert set(begin_with[:2]) == {"same", "alike"}
+    assert begin_with[2:] == ["far"]

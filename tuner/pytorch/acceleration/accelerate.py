@@ -150,8 +150,12 @@ def _candidates(sites: Sequence[Site], device: torch.device, request: _Request, 
     """Every site with its answer, tuned now where that was asked for; raises where none has one."""
     candidates = [look_up(site) for site in sites]
     if request.tune == "now":
-        missing = {one.problem for one in candidates if one.problem and (not one.choice or one.choice.match != "exact")}
-        failures = tune_now(plans.runtime(), missing, resolved(str(device)), request.tune_seconds) if missing else {}
+        known = {one.problem: one.choice for one in candidates if one.problem and one.choice}
+        exact = {problem for problem, choice in known.items() if choice.match == "exact"}
+        missing = dict.fromkeys(one.problem for one in candidates if one.problem and one.problem not in exact)
+        begin_with = {problem: choice.configuration for problem, choice in known.items()}
+        place = resolved(str(device))
+        failures = tune_now(plans.runtime(), missing, place, request.tune_seconds, begin_with) if missing else {}
         plans.look_again()
         candidates = [look_up(site) for site in sites]
         for one in candidates:

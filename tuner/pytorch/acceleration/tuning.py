@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 
 from tilewright.kernels.errors import KernelError
 from tilewright.kernels.problem import Problem
+from tilewright.kernels.space import Configuration
 from tilewright.tuner.devices.device import Device
 from tilewright.tuner.errors import TunerError
 from tilewright.tuner.runtime.choice import TargetDevice
@@ -16,22 +18,29 @@ from tilewright.tuner.runtime.runtime import Runtime
 SEED = 0
 
 
-def tune_now(runtime: Runtime, problems: Iterable[Problem], device_name: str, seconds: float) -> dict[Problem, str]:
+def tune_now(
+    runtime: Runtime,
+    problems: Iterable[Problem],
+    device_name: str,
+    seconds: float,
+    known: Mapping[Problem, Configuration],
+) -> dict[Problem, str]:
     """Searches each problem for so many seconds; the reasons of those without a result.
 
-    A GPU is measured in a child process of its own, which needs PyCUDA. Raises TunerError where that cannot be.
+    A search begins with what is best for the problems like it, of those that are known and those before it. A GPU is
+    measured in a child process of its own, which needs PyCUDA. Raises TunerError where that cannot be.
     """
     try:
         from tilewright.tuner.devices.local import open_device  # noqa: PLC0415 - a light installation may lack its needs
     except ImportError as error:
         raise TunerError(f"tuning needs {error.name}: pip install 'tilewright[service]'") from error
-    failures: dict[Problem, str] = {}
+    failures, best = dict[Problem, str](), dict(known)
     place = place_of(device_name)
     device = open_device(device_name)
     try:
         for problem in problems:
             try:
-                _tune(runtime, problem, device, place, seconds)
+                best[problem] = _tune(runtime, problem, device, place, seconds, starts(problem, best))
             except (TunerError, KernelError) as error:
                 failures[problem] = f"it could not be tuned: {error}"
     finally:
@@ -39,13 +48,34 @@ def tune_now(runtime: Runtime, problems: Iterable[Problem], device_name: str, se
     return failures
 
 
-def _tune(runtime: Runtime, problem: Problem, device: Device, place: TargetDevice, seconds: float) -> None:
+def starts(problem: Problem, known: Mapping[Problem, Configuration]) -> list[Configuration]:
+    """What is best for problems of the same kernel and dtype, the nearest shape first, then the likest options."""
+
+    def unlike(other: Problem) -> tuple[float, int]:
+        sizes = ((size or 1, other.shape.get(axis) or 1) for axis, size in problem.shape.items())  # a padding may be 0
+        options = set(problem.option_items) ^ set(other.option_items)
+        return sum(abs(math.log2(own / its)) for own, its in sizes), len(options)
+
+    alike = [one for one in known if (one.kernel, one.dtype) == (problem.kernel, problem.dtype)]
+    return list(dict.fromkeys(known[one] for one in sorted(alike, key=unlike)))
+
+
+def _tune(
+    runtime: Runtime,
+    problem: Problem,
+    device: Device,
+    place: TargetDevice,
+    seconds: float,
+    begin_with: list[Configuration],
+) -> Configuration:
+    from tilewright.tuner.study import Knowledge  # noqa: PLC0415 - see above
     from tilewright.tuner.tune import Budget, tune  # noqa: PLC0415 - see above
 
     kernel = runtime.kernels.get(problem.kernel)
     bench = device.bench(kernel, problem, SEED)
     try:
-        result = tune(bench, kernel, kernel.space(problem, device.model.limits), Budget(seconds=seconds), seed=SEED)
+        space = kernel.space(problem, device.model.limits)
+        result = tune(bench, kernel, space, Budget(seconds=seconds), seed=SEED, knowledge=Knowledge(starts=begin_with))
     finally:
         bench.close()
     if result.best is None:
@@ -60,3 +90,4 @@ def _tune(runtime: Runtime, problem: Problem, device: Device, place: TargetDevic
         "source_hash": kernel.source_hash(configuration.variant),
     }
     runtime.learn(problem, place, answer)
+    return configuration
