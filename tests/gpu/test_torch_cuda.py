@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 import time
 
 import pytest
@@ -199,9 +198,9 @@ def test_a_warm_call_costs_little_more_than_a_product_of_pytorch(torch, tw):
                     call()
                 times_us[name].append((time.perf_counter_ns() - begun) / 1e5)
                 torch.cuda.synchronize()
-    medians = {name: statistics.median(times) for name, times in times_us.items()}
-    over = [one - base for one, base in zip(times_us["tw.gemm"], times_us["torch.mm(out=)"], strict=True)]
-    assert statistics.median(over) <= OVERHEAD_US, medians
+    # The least of 60: what a call takes where no neighbour has the core, which adds to all of them alike.
+    least_us = {name: min(times) for name, times in times_us.items()}
+    assert least_us["tw.gemm"] - least_us["torch.mm(out=)"] <= OVERHEAD_US, least_us
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -247,6 +246,27 @@ def test_a_graph_that_computes_something_else_is_not_taken(torch, tw):
     place, model = x.data_ptr(), Fixed().eval()
     with torch.no_grad(), pytest.raises(graph.CaptureError, match="computes something else"):
         graph.GraphForward(model).capture((x,), {}, 1e-4)
+
+
+def test_a_graph_has_the_code_of_eager_mode_in_a_model_that_asks_whether_it_is_captured(torch, tw):
+    from tilewright.tuner.pytorch.acceleration import graph  # noqa: PLC0415 - it imports torch
+
+    class Asks(torch.nn.Module):
+        def forward(self, x):
+            return x * 2 if torch.cuda.is_current_stream_capturing() else x * 3
+
+    class Waits(torch.nn.Module):
+        def forward(self, x):
+            is_known = not torch.cuda.is_current_stream_capturing()
+            return x * 3 if is_known and float(x.sum()) < 1e30 else x + x + x
+
+    x = torch.randn(4, 4, device="cuda")
+    with torch.no_grad():
+        for model in (Asks().eval(), Waits().eval()):
+            forward = graph.GraphForward(model)
+            forward.capture((x,), {}, 1e-4)
+            torch.testing.assert_close(forward(x + 1), (x + 1) * 3)
+    assert not torch.cuda.is_current_stream_capturing()
 
 
 @pytest.fixture
