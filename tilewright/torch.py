@@ -7,6 +7,7 @@ from tilewright.tuner.pytorch.gated import linear_gated
 from tilewright.tuner.pytorch.norms import add_layer_norm, add_rms_norm, layer_norm, rms_norm
 from tilewright.tuner.pytorch.plans import Decision, FallbackWarning, status, use
 from tilewright.tuner.pytorch.products import gemm, gemm_, gemv, linear
+from tilewright.tuner.pytorch.quantised import linear_quantized
 from tilewright.tuner.pytorch.softmax import softmax
 
 
@@ -41,6 +42,7 @@ __all__ = [
     "layer_norm",
     "linear",
     "linear_gated",
+    "linear_quantized",
     "record",
     "rms_norm",
     "softmax",

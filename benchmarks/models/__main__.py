@@ -6,7 +6,9 @@ Needs PyTorch and transformers. Kernels are tuned here first, which `tune_s` tel
 they are known already (TILEWRIGHT_URL, TILEWRIGHT_BUNDLE, answers on disk) or with --tune-seconds 0. Copies of the
 model, one of which `tw.accelerate` has, are then timed in interleaved rounds. TF32 is off in all of them. A row is
 written as soon as it is there; --compile-max adds `max-autotune`, which has CUDA graphs too, for as long as it may take
-in seconds; --compile-ours replacements under torch.compile.
+in seconds; --compile-graph `reduce-overhead`, which is torch.compile with CUDA graphs; --compile-ours replacements
+under torch.compile, too in each of these modes but the slow one. With --weights int8 linear layers may have weights of
+8 bits, and the row is one of its own.
 """
 
 from __future__ import annotations
@@ -155,6 +157,8 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     parser.add_argument("--no-compile", action="store_true", help="leave torch.compile out")
     parser.add_argument("--compile-max", type=float, default=0.0, metavar="SECONDS", help="how long it may compile")
+    parser.add_argument("--compile-graph", action="store_true", help="time torch.compile with CUDA graphs too")
+    parser.add_argument("--weights", choices=("int8",), help="of linear layers, where accelerate may have them so")
     parser.add_argument("--compile-ours", action="store_true", help="time replacements under torch.compile too")
     parser.add_argument("--stop-after", type=float, default=3600.0, metavar="SECONDS", help="then nothing new begins")
     parser.add_argument("--tables", action="store_true", help="print what accelerate found for each operator")
@@ -173,7 +177,7 @@ def rows(name: str, architecture: Architecture, given: argparse.Namespace, until
     call = (lambda way: way(**sample)) if isinstance(sample, dict) else (lambda way: way(sample))
     ours, begun = copy.deepcopy(model), time.perf_counter()
     tuning = {"tune": "now", "tune_seconds": given.tune_seconds} if given.tune_seconds else {}
-    result = tw.accelerate(ours, sample, rounds=given.rounds, compiles=None, **tuning)
+    result = tw.accelerate(ours, sample, rounds=given.rounds, compiles=None, weights=given.weights, **tuning)
     about = {"accelerate_s": time.perf_counter() - begun}
     if given.tables:
         print(f"{name}: {about['accelerate_s']:.1f} s\n{result}", flush=True)
@@ -211,14 +215,18 @@ def compiled_ways(
     model: torch.nn.Module, result: tw.Acceleration, given: argparse.Namespace
 ) -> Iterator[tuple[str, torch.nn.Module, str | None, float]]:
     """What torch.compile is to make, with its mode and the seconds that it may take: a column, of which model."""
-    if not given.no_compile:
-        yield "compile_ms", model, None, 600.0
+    modes: dict[str, tuple[str | None, float]] = {}
+    modes |= {} if given.no_compile else {"compile_ms": (None, 600.0)}
+    modes |= {"compile_graph_ms": ("reduce-overhead", 600.0)} if given.compile_graph else {}
+    ours = copy.deepcopy(model) if given.compile_ours and result.stands else None
+    if ours is not None:
+        install(ours, [replace(one, compiled=not one.fusion) for one in result.stands], with_gradients=False)
+    for way, (mode, limit_s) in modes.items():
+        yield way, model, mode, limit_s
+        if ours is not None:
+            yield f"ours_{way}", ours, mode, limit_s
     if given.compile_max:
         yield "compile_max_ms", model, "max-autotune", given.compile_max
-    if given.compile_ours and result.stands:
-        ours = copy.deepcopy(model)
-        install(ours, [replace(one, compiled=not one.fusion) for one in result.stands], with_gradients=False)
-        yield "ours_compile_ms", ours, None, 600.0
 
 
 def timed(
@@ -240,6 +248,8 @@ def row(
     ratio = statistics.ratio_interval(times["eager_ms"], times["ours_ms"])
     medians = {way: statistics.median(one) for way, one in times.items()}
     columns = ("eager_ms", "graph_ms", "compile_ms", "compile_max_ms", "ours_ms", "ours_compile_ms")
+    command = f"python benchmarks/models --model {name} --tune-seconds {given.tune_seconds:g} --rounds {given.rounds}"
+    name += f" {given.weights}" if given.weights else ""
     words = [f"{way[:-3]} {one:.4g} (x {one / medians['ours_ms']:.2f})" for way, one in medians.items()]
     print(f"{name:<16}{'  '.join(words)}  {result.way}, {len(result.stands)} sites replaced", flush=True)
     return {
@@ -247,6 +257,7 @@ def row(
         "batch": architecture.batch,
         "precision": str(architecture.dtype).removeprefix("torch."),
         **{way: medians.get(way) for way in columns},
+        **{way: one for way, one in medians.items() if way not in columns},
         f"{architecture.unit}_per_s": {way: architecture.count / one * 1e3 for way, one in medians.items()},
         "ours_over_eager": {"median": ratio[0], "low": ratio[1].low, "high": ratio[1].high},
         "way": result.way,
@@ -266,8 +277,8 @@ def row(
         "device": torch.cuda.get_device_name() if given.device.startswith("cuda") else "CPU",
         "rounds": given.rounds,
         "tune_seconds": given.tune_seconds,
-        "command": f"python benchmarks/models --model {name} --tune-seconds {given.tune_seconds:g}"
-        f" --rounds {given.rounds} --compile-max {given.compile_max:g}",
+        "command": f"{command} --compile-max {given.compile_max:g}"
+        + (f" --weights {given.weights}" if given.weights else ""),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
     }
 

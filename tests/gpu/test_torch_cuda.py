@@ -19,6 +19,7 @@ SMALL = {
     "gemm": Configuration.of("tiled", {"TILE_WIDTH": 16}),
     "linear": Configuration.of("tiled", {"TILE_WIDTH": 16}),
     "linear_gated": Configuration.of("tiled", {"TILE_WIDTH": 16}),
+    "linear_quantized": Configuration.of("rows", {"WARPS_PER_ROW": 1, "ROWS_PER_BLOCK": 2, "COLUMNS": 1, "UNROLL": 1}),
     "gemv": Configuration.of("naive", {"BLOCK": 128}),
     "conv2d": Configuration.of("direct", {"THREADS": 256}),
     "softmax": Configuration.of("online", {"BLOCK": 32, "UNROLL": 1, "VECTOR_WIDTH": 1}),

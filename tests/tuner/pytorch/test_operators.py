@@ -166,6 +166,7 @@ EXAMPLES = {
     "add_rms_norm": [(3, 7), (3, 7), (7,)],
     "add_layer_norm": [(3, 7), (3, 7), (7,), (7,)],
     "linear_gated": [(3, 6), (10, 6)],
+    "linear_quantized": [(3, 128), torch.ones(5, 128, dtype=torch.int8), torch.ones(5, 1, dtype=torch.bfloat16)],
     "conv2d": [X, W, B, [1, 1], [1, 1]],
     "conv2d_images_gradient": [(2, 4, 6, 5), W, list(X), [1, 1], [1, 1]],
 }
@@ -178,7 +179,7 @@ def test_every_operator_has_an_example():
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_pytorch_finds_nothing_wrong_with_an_operator(name):
     takes_gradients = OPERATORS[name].backward is not None
-    dtype = torch.bfloat16 if name == "linear_gated" else torch.float32
+    dtype = torch.bfloat16 if name in {"linear_gated", "linear_quantized"} else torch.float32
     given = [
         array(*one, dtype=dtype, grad=takes_gradients) if isinstance(one, tuple) else one for one in EXAMPLES[name]
     ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -20,9 +20,11 @@ from tilewright.tuner.pytorch.acceleration.candidates import Candidate, look_up
 from tilewright.tuner.pytorch.acceleration.fusions import search
 from tilewright.tuner.pytorch.acceleration.installed import install, uninstall
 from tilewright.tuner.pytorch.acceleration.judge import Compiles, Judge
+from tilewright.tuner.pytorch.acceleration.quantised import INT8
+from tilewright.tuner.pytorch.acceleration.quantised import TOLERANCE as QUANTISED_TOLERANCE
 from tilewright.tuner.pytorch.acceleration.result import Acceleration, AccelerationWarning
 from tilewright.tuner.pytorch.acceleration.settling import settle
-from tilewright.tuner.pytorch.acceleration.sites import Site, observe
+from tilewright.tuner.pytorch.acceleration.sites import Site, observe, quantised_sites
 from tilewright.tuner.pytorch.acceleration.tuning import tune_now
 from tilewright.tuner.runtime.errors import warn
 from tilewright.tuner.runtime.launcher import resolved
@@ -45,6 +47,7 @@ class _Request:
     limit_s: float
     compiles: Compiles | None
     graph: bool
+    weights: str | None
 
 
 def accelerate(
@@ -60,6 +63,7 @@ def accelerate(
     limit_s: float = LIMIT_S,
     compiles: Compiles | None = torch.compile,
     graph: bool = True,
+    weights: Literal["int8"] | None = None,
 ) -> Acceleration:
     """What was replaced in the model, and what that brought: a table, by `print`.
 
@@ -70,6 +74,7 @@ def accelerate(
     difference over its norm; by default what its dtype allows. `limit_s` is what each set of at most `rounds` rounds
     may take. `compiles`: what makes the compiled model that is timed too; None leaves that out.
     `graph`: on a GPU and without gradients, whether the model may become a CUDA graph where that is right and faster.
+    `weights="int8"` allows another result: those of linear layers may become whole numbers of 8 bits.
 
     Whatever goes wrong leaves the model as it was, with one AccelerationWarning.
     """
@@ -79,7 +84,7 @@ def accelerate(
         with _quietly() as said:
             if lock is not None:
                 return _locked(target, Path(lock), other_environment=other_environment)
-            request = _Request(tune, tune_seconds, tolerance, rounds, limit_s, compiles, graph)
+            request = _Request(tune, tune_seconds, tolerance, rounds, limit_s, compiles, graph, weights)
             result = _judged(target, _call_of(sample), request, said)
     except Exception as error:  # noqa: BLE001 - a model is somebody else's code, and the program must go on
         uninstall(target)
@@ -120,11 +125,19 @@ def _judged(
     model: nn.Module, run: Callable[[Callable[..., Any]], Any], request: _Request, said: list[str]
 ) -> Acceleration:
     device = _device_of(model)
+    if request.weights not in {None, INT8}:
+        raise NothingReplacedError(f"weights are {INT8!r} or as they are, not {request.weights!r}")
     with _evaluating(model):
         expected, tolerance = _expected(model, run, request.tolerance)
         sites = observe(model, lambda: run(model))
         fused, untraceable = search(model, lambda: run(model))
-        candidates = _candidates([*sites, *fused], device, request, said)
+        sites += fused
+        if request.weights:
+            sites = quantised_sites(sites)
+        if request.tolerance is None and any(one.weights for one in sites):
+            tolerance = max(tolerance, QUANTISED_TOLERANCE)
+            request = replace(request, tolerance=tolerance)
+        candidates = _candidates(sites, device, request, said)
         result = Acceleration(
             model,
             candidates=candidates,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, ClassVar
@@ -22,8 +22,9 @@ from tilewright.tuner.pytorch.acceleration.calls import (
 )
 from tilewright.tuner.pytorch.acceleration.fused import FusedForward
 from tilewright.tuner.pytorch.acceleration.graph import GraphForward
+from tilewright.tuner.pytorch.acceleration.quantised import QuantisedLinear, forget, quantise
 from tilewright.tuner.pytorch.acceleration.shared import SharedForward, SharedLayers, can_join, part
-from tilewright.tuner.pytorch.acceleration.warm import Warm
+from tilewright.tuner.pytorch.warm import Warm
 
 SHARED = "shared"
 """The fusion of layers that have one input, whose names are joined by a plus."""
@@ -34,6 +35,7 @@ class Stand:
     """Where an operator stands in: for modules with that input, or for a function with these arguments.
 
     `compiled`: under `torch.compile` too. `fusion`: which in the code of the modules; the entry is of their arguments.
+    `weights`: "int8" where those of the modules become whole numbers.
     """
 
     entry: Hashable
@@ -41,6 +43,7 @@ class Stand:
     function: str = ""
     compiled: bool = False
     fusion: str = ""
+    weights: str = ""
 
 
 class Accepted:
@@ -141,7 +144,7 @@ CLASSES: Mapping[type[nn.Module], type[nn.Module]] = {
     nn.RMSNorm: AcceleratedRMSNorm,
     nn.Softmax: AcceleratedSoftmax,
 }
-_PLAIN = {ours: theirs for theirs, ours in CLASSES.items()}
+_PLAIN = {ours: theirs for theirs, ours in CLASSES.items()} | {QuantisedLinear: nn.Linear}
 
 
 def plain_class(module: nn.Module) -> type[nn.Module]:
@@ -202,11 +205,12 @@ class _Keys:
         return _accepted(frozenset(self.eager), frozenset(self.compiled), with_gradients=with_gradients)
 
 
-def install(model: nn.Module, stands: Iterable[Stand], *, with_gradients: bool) -> None:
+def install(model: nn.Module, stands: Sequence[Stand], *, with_gradients: bool) -> None:
     """Puts our operators in these places, and PyTorch's own in all others."""
     _remove(model)
     by_module: dict[str, _Keys] = {}
     by_function: dict[str, _Keys] = {}
+    in_whole_numbers = {name for stand in stands if stand.weights for name in stand.modules}
     fusions: dict[str, dict[Hashable, set[str]]] = {}
     for stand in stands:
         if stand.fusion:
@@ -222,7 +226,9 @@ def install(model: nn.Module, stands: Iterable[Stand], *, with_gradients: bool) 
     for name, keys in by_module.items():
         module, accepted = model.get_submodule(name), keys.accepted(with_gradients=with_gradients)
         if type(module) in CLASSES:
-            module.__class__ = CLASSES[type(module)]
+            if name in in_whole_numbers:
+                quantise(module)
+            module.__class__ = QuantisedLinear if name in in_whole_numbers else CLASSES[type(module)]
             vars(module)["_tilewright"] = Replaced(accepted)
         else:
             module.forward = ForeignForward(module, accepted)
@@ -249,6 +255,7 @@ def uninstall(model: nn.Module) -> None:
     """Makes the model what it was."""
     _remove(model)
     part(model.parameters())
+    forget(model)
 
 
 def _remove(model: nn.Module) -> None:

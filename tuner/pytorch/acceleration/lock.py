@@ -105,13 +105,13 @@ def stand_as_json(stand: Stand) -> dict[str, Any]:
     """Where an operator stands in."""
     entry = _plain(stand.entry)
     places = {"modules": list(stand.modules), "function": stand.function, "fusion": stand.fusion}
-    return {**places, "entry": entry, "compiled": stand.compiled}
+    return {**places, "entry": entry, "compiled": stand.compiled, "weights": stand.weights}
 
 
 def stand_from_json(stated: Mapping[str, Any]) -> Stand:
     """The inverse."""
     where = tuple(stated["modules"]), stated["function"], bool(stated["compiled"]), stated.get("fusion", "")
-    return Stand(_hashable(stated["entry"]), *where)
+    return Stand(_hashable(stated["entry"]), *where, stated.get("weights", ""))
 
 
 def _check(

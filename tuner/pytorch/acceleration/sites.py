@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+from tilewright.kernels.linear_quantized.declaration import MOST_ROWS
+from tilewright.kernels.linear_quantized.reference import GROUP
 from tilewright.tuner.pytorch.acceleration.calls import FUNCTIONS, NAMES, Call, entries, entry, stand_in
 from tilewright.tuner.pytorch.acceleration.installed import Stand
+from tilewright.tuner.pytorch.acceleration.quantised import INT8
+from tilewright.tuner.pytorch.gated import LINEAR_GATED
+from tilewright.tuner.pytorch.products import LINEAR
+from tilewright.tuner.pytorch.quantised import LINEAR_QUANTIZED, int8_of
 
 
 @dataclass(eq=False)
@@ -19,6 +26,7 @@ class Site:
     """All calls that pose one problem in one way: of modules that are alike, of a function, or of a fusion in modules.
 
     `call` is an example with the tensors of the sample, `original` what PyTorch does there, `calls` those in one run.
+    `weights`: "int8" where those of the modules would become whole numbers.
     """
 
     call: Call
@@ -28,10 +36,12 @@ class Site:
     modules: dict[str, None] = field(default_factory=dict)
     calls: int = 0
     fusion: str = ""
+    weights: str = ""
 
     def stand(self, *, compiled: bool = False) -> Stand:
         """Where the operator would stand in."""
-        return Stand(self.entry, tuple(self.modules), self.function, compiled and not self.fusion, self.fusion)
+        is_compiled = compiled and not self.fusion
+        return Stand(self.entry, tuple(self.modules), self.function, is_compiled, self.fusion, self.weights)
 
     @property
     def words(self) -> str:
@@ -39,7 +49,8 @@ class Site:
         if self.function:
             return self.function
         names = [_short(name) or "the model" for name in self.modules]
-        what = f"{self.fusion.partition(' ')[0]} in " if self.fusion else ""
+        kind = self.fusion.partition(" ")[0] or self.weights
+        what = f"{kind} in " if kind else ""
         return what + (names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more")
 
 
@@ -107,3 +118,24 @@ def observe(model: nn.Module, run: Callable[[], Any]) -> list[Site]:
         with watch:
             run()
     return list(watch.sites.values())
+
+
+def quantised_sites(sites: Sequence[Site]) -> list[Site]:
+    """The sites, of which the layers that the kernel computes have weights of 8 bits, without fusions of layers."""
+    if not any(map(_is_fit, sites)):
+        return list(sites)
+    others = [one for one in sites if not (one.fusion and one.call.operator in {LINEAR, LINEAR_GATED})]
+    return [_quantised(one) if _is_fit(one) else one for one in others]
+
+
+def _is_fit(site: Site) -> bool:
+    if site.call.operator is not LINEAR or not site.modules or site.fusion:
+        return False
+    x, w, b, *_ = site.call.arguments
+    is_known = b is None and w.dtype in {torch.bfloat16, torch.float16} and type(w) is nn.Parameter
+    return is_known and w.shape[1] % GROUP == 0 and x.numel() <= MOST_ROWS * w.shape[1]
+
+
+def _quantised(site: Site) -> Site:
+    x, w, *_ = site.call.arguments
+    return replace(site, call=Call(LINEAR_QUANTIZED, (x, *int8_of(w), INT8)), weights=INT8)
