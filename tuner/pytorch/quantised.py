@@ -61,7 +61,8 @@ def _setup(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:  # noqa: 
 
 def _backward(ctx: Any, gradient: Tensor) -> tuple[Any, ...]:
     """Of X alone: whole numbers have no gradient, and nobody trains scales."""
-    return gradient @ dequantised(*ctx.saved_tensors, ctx.weights), None, None, None
+    w, s = ctx.saved_tensors
+    return gradient @ dequantised(w, s, ctx.weights), None, None, None
 
 
 LINEAR_QUANTIZED = Operator(

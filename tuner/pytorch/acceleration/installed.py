@@ -144,7 +144,9 @@ CLASSES: Mapping[type[nn.Module], type[nn.Module]] = {
     nn.RMSNorm: AcceleratedRMSNorm,
     nn.Softmax: AcceleratedSoftmax,
 }
-_PLAIN = {ours: theirs for theirs, ours in CLASSES.items()} | {QuantisedLinear: nn.Linear}
+_PLAIN: Mapping[type[nn.Module], type[nn.Module]] = {ours: theirs for theirs, ours in CLASSES.items()} | {
+    QuantisedLinear: nn.Linear
+}
 
 
 def plain_class(module: nn.Module) -> type[nn.Module]:
