@@ -80,6 +80,13 @@ def resnet(batch: int, dtype: torch.dtype) -> Built:
     return ResNetForImageClassification(ResNetConfig(num_labels=1000)).to(dtype), images
 
 
+def resnet_by_pixels(batch: int, dtype: torch.dtype) -> Built:
+    """The same with the channels of a pixel side by side, as PyTorch's manual has it for convolutions."""
+    model, images = resnet(batch, dtype)
+    layout = torch.channels_last
+    return model.to(memory_format=layout), {name: one.contiguous(memory_format=layout) for name, one in images.items()}
+
+
 def decoder(tokens: int) -> Callable[[int, torch.dtype], Built]:
     """Four layers with the sizes of Llama-3-8B, without a cache of keys: of one token the attention is nothing."""
 
@@ -111,6 +118,7 @@ MODELS = {
     "bert-1x128": Architecture(bert(128), 1, FP32, 128, "tokens"),
     "vit": Architecture(vit, 32, FP32, 32, "images"),
     "resnet-50": Architecture(resnet, 32, FP32, 32, "images"),
+    "resnet-50-nhwc": Architecture(resnet_by_pixels, 32, FP32, 32, "images"),
     "digits": Architecture(perceptron, 256, FP32, 256, "images"),
     "decoder-prefill": Architecture(decoder(2048), 1, BF16, 2048, "tokens"),
     "decoder-1": Architecture(decoder(1), 1, BF16, 1, "tokens"),
