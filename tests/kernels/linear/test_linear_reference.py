@@ -55,6 +55,15 @@ def test_the_reference_is_the_activated_sum(activation, dtype):
     assert reference.value.dtype == reference.magnitude.dtype == np.float64
 
 
+def test_the_error_function_is_exact_to_the_last_digits_wherever_it_is_a_normal_number():
+    x = np.concatenate([np.linspace(-7, 26, 40_001), np.linspace(-1e-3, 1e-3, 101)])
+    z = -math.sqrt(2) * x
+    exact = [0.5 * math.erfc(-math.sqrt(0.5) * one) for one in z]
+    np.testing.assert_allclose(ACTIVATIONS["gelu"].value(z), z * exact, rtol=1e-15)
+    infinite = ACTIVATIONS["gelu"].value(np.array([np.inf, np.nan, -50.0]))
+    np.testing.assert_array_equal(infinite, [np.inf, np.nan, -0.0])
+
+
 def test_without_activation_the_magnitude_is_that_of_the_sum():
     problem = problem_of("none", m=2, n=3, k=4)
     arrays = arrays_of(problem)
