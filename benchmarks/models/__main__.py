@@ -21,7 +21,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -228,7 +228,8 @@ def compiled_ways(
     modes |= {"compile_graph_ms": ("reduce-overhead", 600.0)} if given.compile_graph else {}
     ours = copy.deepcopy(model) if given.compile_ours and result.stands else None
     if ours is not None:
-        install(ours, [replace(one, compiled=not one.fusion) for one in result.stands], with_gradients=False)
+        stands = [one.site.stand(compiled=True) for one in result.replaced]
+        install(ours, stands, with_gradients=False)
     for way, (mode, limit_s) in modes.items():
         yield way, model, mode, limit_s
         if ours is not None:

@@ -220,3 +220,26 @@ def test_a_row_with_gaps_is_copied_for_the_layer(model):
     torch.testing.assert_close(result, torch.tanh(layer(x[:, 0])))
     torch.testing.assert_close(tw.linear(x[:, 1], layer.weight, layer.bias), layer(x[:, 1]))
     assert [one.is_ours for one in tw.status()] == [True, True]
+
+
+@pytest.mark.filterwarnings("ignore")  # PyTorch's compiler deprecates parts of PyTorch
+def test_joined_products_stay_in_compiled_code_which_is_made_once_for_each_way(model):
+    gated = nn.Sequential(nn.Linear(8, 8), Gated().float()).bfloat16().eval()
+    for whole, x, operators in ((model, X, {"linear"}), (gated, X.bfloat16(), {"linear_gated"})):
+        sites, _ = fusions.search(whole, lambda whole=whole, x=x: whole(x))
+        stands = [one.stand(compiled=True) for one in sites if one.can_compile]
+        assert stands
+        graphs = []
+        backend = lambda graph, _inputs, graphs=graphs: graphs.append(graph) or graph.forward  # noqa: E731
+        expected, compiled = whole(x), torch.compile(whole, fullgraph=True, backend=backend)
+        for installed_now in (stands, [], stands, []):
+            installed.install(whole, installed_now, with_gradients=False)
+            torch.testing.assert_close(compiled(x), expected, rtol=0.02, atol=0.02)
+        assert len(graphs) == 2
+        found = {node.target for node in graphs[0].graph.nodes if "tilewright" in str(node.target)}
+        assert {str(one).split(".")[1] for one in found} == operators
+        installed.install(whole, stands, with_gradients=False)
+        next(one for name, one in whole.named_parameters() if "query" in name or "gate" in name).mul_(2)
+        torch.testing.assert_close(compiled(x), whole(x), rtol=0.02, atol=0.02)
+        assert len(graphs) == 2
+        installed.uninstall(whole)

@@ -33,12 +33,12 @@ class Code:
         if len(matches) != len(names):
             raise UntraceableError(f"{type(module).__name__} has no {', '.join(sorted(names))} in its code")
         self._passed = []
-        self.joined = [
-            tuple(parameter(around, name) for name in one.names)
+        self.joined = {
+            one.whole: tuple(parameter(around, name) for name in one.names)
             for match in matches
             for one in match.arguments
             if isinstance(one, Joined)
-        ]
+        }
         for match in matches:
             for path in match.modules:
                 owner, _, name = path.rpartition(".")
@@ -61,15 +61,27 @@ class FusedForward:
     A copy, and what is read from a file, is the module's own.
     """
 
-    def __init__(self, module: nn.Module, by_key: Mapping[Hashable, Iterable[str]], *, with_gradients: bool) -> None:
+    def __init__(
+        self,
+        module: nn.Module,
+        by_key: Mapping[Hashable, Iterable[str]],
+        compiled: frozenset[Hashable] = frozenset(),
+        *,
+        with_gradients: bool,
+    ) -> None:
         self.module, self._with_gradients, self._held = module, with_gradients, held(module)
+        self._compiled = compiled
         made = _MADE.setdefault(module, {})
         self._codes: dict[Hashable, Code] = {}
         for key, names in by_key.items():
             which = key, frozenset(names)
             made[which] = self._codes[key] = made.get(which) or Code(module, *which)
-            for one in self._codes[key].joined:
-                join(one)
+
+    def join(self) -> None:
+        """Puts the parameters of layers that are computed together where they are one."""
+        for code in self._codes.values():
+            for name, parameters in code.joined.items():
+                setattr(self._held, name, join(parameters))
 
     def __reduce__(self) -> tuple[Callable[..., FusedForward], tuple[nn.Module]]:
         """Without fusions, as code is of this process."""
@@ -84,12 +96,18 @@ class FusedForward:
 
     def _code(self, positional: tuple[Any, ...], named: dict[str, Any]) -> tuple[Code | None, list[torch.Tensor]]:
         tensors: list[torch.Tensor] = []
-        if (torch.is_grad_enabled() and not self._with_gradients) or self.module.training or is_watched():
+        if (torch.is_grad_enabled() and not self._with_gradients) or self.module.training:
+            return None, tensors
+        is_compiling = torch.compiler.is_compiling()
+        if not self._compiled if is_compiling else is_watched():
             return None, tensors
         try:
-            code = self._codes.get(described((positional, named), tensors))
+            key = described((positional, named), tensors)
+            code = self._codes.get(key)
         except UntraceableError:
             return None, tensors
+        if is_compiling:
+            return (code if key in self._compiled else None), tensors
         is_fit = code is not None and code.stands() and all(type(one) in PLAIN for one in tensors)
         return (code if is_fit else None), tensors
 

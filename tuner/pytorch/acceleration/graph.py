@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import threading
+import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import Any
 
@@ -35,14 +36,39 @@ def captured(call: Callable[[], Any], count: int = 1, pool: Any = None) -> tuple
     """A CUDA graph of so many calls, and the last result, which replays write.
 
     `pool`: of memory, which other graphs may have too. Raises CaptureError, and ahead of that what the call raises.
-    The code that is captured is first that of eager mode: transformers 5.17 asks whether it is captured, and then makes
-    a mask for attention that has none, which cost BERT 8 x 512 on an H200 3.4 ms of 24.3 (2026-11-24). Where that code
-    waits for the GPU, the capture fails, and the code may know.
+    The code is that of eager mode, unless that waits for the GPU: transformers 5.17 asks whether it is captured, and
+    makes a mask for attention that has none if so.
     """
+    stream, side = torch.cuda.current_stream(), torch.cuda.Stream()
+    side.wait_stream(stream)
+    with torch.cuda.stream(side):
+        for _ in range(WARM_CALLS):
+            call()
+        around = nullcontext() if _waits(call) else _unnoticed()
+    stream.wait_stream(side)
+    graph, result = torch.cuda.CUDAGraph(), None
     try:
-        return _captured(call, count, pool, _unnoticed())
-    except CaptureError:
-        return _captured(call, count, pool, nullcontext())
+        # The stream once more, since a graph's capture leaves its own current if it fails.
+        with _own_workspaces(), torch.cuda.stream(stream), torch.cuda.graph(graph, pool=pool), around:
+            for _ in range(count):
+                result = None  # so that the next one has its memory
+                result = call()
+    except Exception as error:  # the end of a capture fails because something in it did
+        raise CaptureError(first_line(error.__context__ or error)) from error
+    return graph, result
+
+
+def _waits(call: Callable[[], Any]) -> bool:
+    """Whether a call waits for the GPU. A capture in which it does fails, and PyTorch does not always get over that."""
+    before = torch.cuda.get_sync_debug_mode()
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        torch.cuda.set_sync_debug_mode("warn")  # an error would be one in other threads too
+        try:
+            call()
+        finally:
+            torch.cuda.set_sync_debug_mode(before)
+    return any("called a synchronizing CUDA operation" in str(one.message) for one in said)
 
 
 @contextmanager
@@ -56,25 +82,18 @@ def _unnoticed() -> Iterator[None]:
         torch.cuda.is_current_stream_capturing = asks
 
 
-def _captured(
-    call: Callable[[], Any], count: int, pool: Any, around: AbstractContextManager[None]
-) -> tuple[torch.cuda.CUDAGraph, Any]:
-    stream, side = torch.cuda.current_stream(), torch.cuda.Stream()
-    side.wait_stream(stream)
-    with torch.cuda.stream(side):
-        for _ in range(WARM_CALLS):
-            call()
-    stream.wait_stream(side)
-    graph, result = torch.cuda.CUDAGraph(), None
+@contextmanager
+def _own_workspaces() -> Iterator[None]:
+    """The graph's calls of cuBLAS have their scratch memory in its own pool.
+
+    PyTorch keeps one for each stream, and all graphs are captured on the same: it would lie in the pool of the first
+    graph, and be unmapped once that is gone and torch.compile clears what is kept (an H200's illegal memory access).
+    """
+    torch._C._cuda_clearCublasWorkspaces()  # noqa: SLF001 - torch.compile's own CUDA graphs do it so
     try:
-        # The stream once more, since a graph's capture leaves its own current if it fails.
-        with torch.cuda.stream(stream), torch.cuda.graph(graph, pool=pool), around:
-            for _ in range(count):
-                result = None  # so that the next one has its memory
-                result = call()
-    except Exception as error:  # the end of a capture fails because something in it did
-        raise CaptureError(first_line(error.__context__ or error)) from error
-    return graph, result
+        yield
+    finally:
+        torch._C._cuda_clearCublasWorkspaces()  # noqa: SLF001
 
 
 def replay_timed(call: Callable[[], Any], count: int, pool: Any, held: Sequence[Tensor] = ()) -> Contestant:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from typing import Any, ClassVar
 
 import torch
@@ -214,17 +214,22 @@ def install(model: nn.Module, stands: Sequence[Stand], *, with_gradients: bool) 
     by_function: dict[str, _Keys] = {}
     in_whole_numbers = {name for stand in stands if stand.weights for name in stand.modules}
     fusions: dict[str, dict[Hashable, set[str]]] = {}
+    compiled: dict[str, set[Hashable]] = {}
     for stand in stands:
         if stand.fusion:
             for name in stand.modules:
                 fusions.setdefault(name, {}).setdefault(stand.entry, set()).add(stand.fusion)
+                if stand.compiled:
+                    compiled.setdefault(name, set()).add(stand.entry)
             continue
         places = [by_module.setdefault(name, _Keys()) for name in stand.modules]
         places += [by_function.setdefault(stand.function, _Keys())] if stand.function else []
         for keys in places:
             keys.eager.add(stand.entry)
             keys.compiled |= {stand.entry} if stand.compiled else set()
-    _install_fusions(model, fusions, with_gradients=with_gradients)  # first, while all are of PyTorch's classes
+    _install_fusions(
+        model, fusions, compiled, with_gradients=with_gradients
+    )  # first, while all are of PyTorch's classes
     for name, keys in by_module.items():
         module, accepted = model.get_submodule(name), keys.accepted(with_gradients=with_gradients)
         if type(module) in CLASSES:
@@ -233,24 +238,51 @@ def install(model: nn.Module, stands: Sequence[Stand], *, with_gradients: bool) 
             module.__class__ = QuantisedLinear if name in in_whole_numbers else CLASSES[type(module)]
             vars(module)["_tilewright"] = Replaced(accepted)
         else:
-            module.forward = ForeignForward(module, accepted)
+            module.forward = _kept(module, accepted, partial(ForeignForward, module, accepted))
     if by_function:
         functions = {name: keys.accepted(with_gradients=with_gradients) for name, keys in by_function.items()}
         model.forward = ForwardWithFunctions(model, functions)
 
 
 def _install_fusions(
-    model: nn.Module, fusions: Mapping[str, Mapping[Hashable, set[str]]], *, with_gradients: bool
+    model: nn.Module,
+    fusions: Mapping[str, Mapping[Hashable, set[str]]],
+    compiled: Mapping[str, set[Hashable]],
+    *,
+    with_gradients: bool,
 ) -> None:
     for name, by_key in fusions.items():
+        in_code = frozenset(compiled.get(name, ()))
+        which: Hashable = name, tuple((key, frozenset(names)) for key, names in by_key.items()), in_code, with_gradients
         if {SHARED} in by_key.values():
             layers = [model.get_submodule(one) for one in name.split("+")]
-            shared = SharedLayers(layers, frozenset(by_key)) if can_join(layers) else None
-            for place, layer in enumerate(layers if shared else []):
-                layer.forward = SharedForward(layer, shared, place)
+            if can_join(layers):
+                forwards = _kept(layers[0], which, SharedLayers(layers, frozenset(by_key), in_code).forwards)
+                forwards[0].layers.join()
+                for layer, forward in zip(layers, forwards, strict=True):
+                    layer.forward = forward
         else:
             module = model.get_submodule(name)
-            module.forward = FusedForward(module, by_key, with_gradients=with_gradients)
+            made = partial(FusedForward, module, by_key, in_code, with_gradients=with_gradients)
+            forward = _kept(module, which, made)
+            forward.join()
+            module.forward = forward
+
+
+class _Made(dict[Hashable, Any]):
+    """What was made for a module to stand in its place. A copy of it, and what is read from a file, has nothing."""
+
+    def __reduce__(self) -> tuple[type[_Made], tuple[()]]:
+        """An empty one."""
+        return _Made, ()
+
+
+def _kept(module: nn.Module, which: Hashable, make: Callable[[], Any]) -> Any:
+    """The same object for the same purpose until all is uninstalled: torch.compile makes code for an object."""
+    made = vars(module).setdefault("_tilewright_made", _Made())
+    if which not in made:
+        made[which] = make()
+    return made[which]
 
 
 def uninstall(model: nn.Module) -> None:
@@ -258,6 +290,8 @@ def uninstall(model: nn.Module) -> None:
     _remove(model)
     part(model.parameters())
     forget(model)
+    for module in model.modules():
+        vars(module).pop("_tilewright_made", None)
 
 
 def _remove(model: nn.Module) -> None:

@@ -30,6 +30,11 @@ class Joined(NamedTuple):
 
     names: tuple[str, ...]
 
+    @property
+    def whole(self) -> str:
+        """The name of all of them as one tensor, beside the graph's module."""
+        return "_".join(self.names).replace(".", "_")
+
 
 class Match(NamedTuple):
     """Nodes that one call of an operator computes; `name` says which, and what is fused.
@@ -63,20 +68,20 @@ class Match(NamedTuple):
 
 def _given(graph: fx.Graph, argument: Any) -> Any:
     if isinstance(argument, Joined):
-        return [graph.get_attr(name) for name in argument.names]
+        return [graph.get_attr(name) for name in argument.names], graph.get_attr(argument.whole)
     return graph.get_attr(argument.name) if isinstance(argument, Parameter) else argument
 
 
 def run(name: str, *arguments: Any) -> Any:
-    """The operator's result; parameters in a list are one, which is a copy only where they were moved apart."""
-    given: list[Any] = []
-    for one in arguments:
-        if isinstance(one, list):  # a view knows nothing of gradients
-            whole = None if torch.is_grad_enabled() else view(one)
-            given.append(torch.cat(one) if whole is None else whole)
-        else:
-            given.append(one)
-    return OPERATORS[name](*given)
+    """The operator's result; parameters in a pair with all of them are one, a copy only where they were moved apart."""
+    return OPERATORS[name](*[_whole(*one) if isinstance(one, tuple) else one for one in arguments])
+
+
+def _whole(parameters: list[Any], joined: Any) -> Any:
+    if torch.compiler.is_compiling():  # which cannot look where tensors lie
+        return joined
+    whole = None if torch.is_grad_enabled() else view(parameters)  # a view knows nothing of gradients
+    return torch.cat(parameters) if whole is None else whole
 
 
 def find(around: Around, graph: fx.Graph) -> list[Match]:

@@ -48,7 +48,7 @@ def _compiled(chosen: Sequence[Candidate], settled: Settled, result: Acceleratio
     is_right = settled.compiled_error <= (result.tolerance or 0.0)
     if is_right and wins(settled.times_ms, BOTH, COMPILED):
         for one in chosen:
-            one.is_compiled = not one.site.fusion
+            one.is_compiled = one.site.can_compile
     else:
         why = "is no faster with it there" if is_right else "computes something else there"
         result.remarks.append(f"Under torch.compile nothing is replaced: the model {why}.")

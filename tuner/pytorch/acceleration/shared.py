@@ -14,27 +14,40 @@ from tilewright.tuner.pytorch.operator import is_watched
 from tilewright.tuner.pytorch.products import LINEAR
 
 _JOINED: Any = WeakIdKeyDictionary()
-"""The parameters that were moved. What is installed may change and they stay, so that a CUDA graph can read them."""
+"""The parameters that were moved, with the tensor of all. What is installed may change and they stay, so that a CUDA
+graph can read them."""
 
 
-def join(parameters: Sequence[Tensor]) -> None:
-    """Moves the parameters' numbers into one piece of memory, rows behind rows; each stays the object that it was.
+def join(parameters: Sequence[Tensor]) -> Tensor:
+    """All parameters as one tensor, whose memory their numbers are moved into; each stays the object that it was.
 
-    So whatever changes one of them, its optimizer or a loaded state, changes the piece.
+    So whatever changes one of them, its optimizer or a loaded state, changes the piece. It is the same tensor every
+    time, as torch.compile makes its code for an object.
     """
-    if view(parameters) is None:
-        with torch.inference_mode(mode=False), torch.no_grad():
-            whole = torch.cat([one.detach() for one in parameters])
-            for one, part in zip(parameters, whole.split([len(one) for one in parameters]), strict=True):
+    whole, kept = view(parameters), _JOINED.get(parameters[0])
+    if whole is not None and kept is not None and (kept.data_ptr(), kept.shape) == (whole.data_ptr(), whole.shape):
+        return kept
+    with torch.inference_mode(mode=False), torch.no_grad():
+        if whole is None:
+            moved = torch.cat([one.detach() for one in parameters])
+            for one, part in zip(parameters, moved.split([len(one) for one in parameters]), strict=True):
                 one.data = part
-                _JOINED[one] = True
+        joined = (
+            parameters[0]
+            .detach()
+            .as_strided((sum(map(len, parameters)), *parameters[0].shape[1:]), parameters[0].stride())
+        )
+    for one in parameters:
+        _JOINED[one] = joined
+    torch._dynamo.mark_static_address(joined)  # noqa: SLF001 - CUDA graphs of torch.compile read it where it lies
+    return joined
 
 
 def part(parameters: Iterable[Tensor]) -> None:
     """Gives each of them that was joined memory of its own again."""
     with torch.inference_mode(mode=False), torch.no_grad():
         for one in parameters:
-            if _JOINED.pop(one, False):
+            if _JOINED.pop(one, None) is not None:
                 one.data = one.detach().clone()
 
 
@@ -78,17 +91,28 @@ class SharedLayers:
     Until the last of them was called, or the first is called again, the results stay in memory.
     """
 
-    def __init__(self, layers: Sequence[nn.Module], keys: frozenset[Hashable]) -> None:
-        self.layers, self._keys = list(layers), keys
+    def __init__(self, layers: Sequence[nn.Module], keys: frozenset[Hashable], compiled: frozenset[Hashable]) -> None:
+        self.layers, self._keys, self._compiled = list(layers), keys, compiled
         self._sizes = [one.out_features for one in layers]
-        for given in parameters_of(self.layers):
-            join(given)
+        self._joined: list[Tensor | None] = []
+        self._traced: Sequence[Tensor] | None = None
         self._looks: list[Any] = []
         self._whole: list[Tensor | None] = []
         self._state: tuple[Tensor, int, Sequence[Tensor]] | None = None
 
+    def forwards(self) -> list[SharedForward]:
+        """What stands in for each of them, once they are joined."""
+        return [SharedForward(one, self, place) for place, one in enumerate(self.layers)]
+
+    def join(self) -> None:
+        """Puts their parameters where they are one."""
+        joined = [join(given) for given in parameters_of(self.layers)]
+        self._joined = [*joined, *([None] if len(joined) == 1 else [])]
+
     def result(self, place: int, x: Tensor) -> Tensor | None:
         """That of one layer; None where it has to be computed alone."""
+        if torch.compiler.is_compiling():
+            return self._in_code(place, x)
         if torch.is_grad_enabled() or is_watched() or type(x) is not Tensor:
             return None
         version = 0 if x.is_inference() else x._version  # noqa: SLF001 - no public name says it
@@ -102,6 +126,17 @@ class SharedLayers:
         if place == len(self.layers) - 1:
             self._state = None
         return state[2][place]
+
+    def _in_code(self, place: int, x: Tensor) -> Tensor | None:
+        """For torch.compile, whose code is made for layers that are called as they were when they were found."""
+        if torch.is_grad_enabled() or entry(x) not in self._compiled:
+            return None
+        if place == 0:
+            self._traced = LINEAR(x, *self._joined, "none", "fp32").split(self._sizes, -1)
+        traced = self._traced
+        if place == len(self.layers) - 1:
+            self._traced = None
+        return None if traced is None else traced[place]
 
     def _computed(self, x: Tensor) -> Sequence[Tensor] | None:
         if entry(x) not in self._keys or not self._is_joined():

@@ -14,7 +14,7 @@ from torch.overrides import TorchFunctionMode
 from tilewright.kernels.linear_quantized.declaration import MOST_ROWS
 from tilewright.kernels.linear_quantized.reference import GROUP
 from tilewright.tuner.pytorch.acceleration.calls import FUNCTIONS, NAMES, Call, entries, entry, stand_in
-from tilewright.tuner.pytorch.acceleration.installed import Stand
+from tilewright.tuner.pytorch.acceleration.installed import SHARED, Stand
 from tilewright.tuner.pytorch.acceleration.quantised import INT8
 from tilewright.tuner.pytorch.gated import LINEAR_GATED
 from tilewright.tuner.pytorch.products import LINEAR
@@ -40,8 +40,13 @@ class Site:
 
     def stand(self, *, compiled: bool = False) -> Stand:
         """Where the operator would stand in."""
-        is_compiled = compiled and not self.fusion
+        is_compiled = compiled and self.can_compile
         return Stand(self.entry, tuple(self.modules), self.function, is_compiled, self.fusion, self.weights)
+
+    @property
+    def can_compile(self) -> bool:
+        """Whether it may stay under torch.compile, which fuses by itself all but products that are joined."""
+        return not self.fusion or self.fusion == SHARED or self.call.operator is LINEAR_GATED
 
     @property
     def words(self) -> str:
