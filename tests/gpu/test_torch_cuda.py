@@ -270,6 +270,49 @@ def test_a_graph_has_the_code_of_eager_mode_in_a_model_that_asks_whether_it_is_c
     assert not torch.cuda.is_current_stream_capturing()
 
 
+def test_a_graph_has_all_memory_that_it_reads_when_others_are_gone_and_scratch_memory_is_cleared(torch, tw):
+    from tilewright.tuner.pytorch.acceleration import graph  # noqa: PLC0415 - it imports torch
+
+    layer = torch.nn.Linear(16384, 64, bias=False).cuda().eval()  # a product that cuBLAS splits
+    x = torch.randn(8, 16384, device="cuda")
+    with torch.no_grad():
+        first, _ = graph.captured(lambda: layer(x))
+        forward = graph.GraphForward(layer)
+        forward.capture((x,), {}, 1e-4)
+        del first
+        torch._C._cuda_clearCublasWorkspaces()  # as torch.compile's CUDA graphs do
+        torch.cuda.empty_cache()
+        taken = [torch.full((1 << 22,), float("nan"), device="cuda") for _ in range(8)]
+        torch.testing.assert_close(forward(x + 1), layer(x + 1), rtol=1e-3, atol=1e-3)
+    assert len(taken) == 8
+
+
+@pytest.mark.filterwarnings("ignore")  # PyTorch's compiler deprecates parts of PyTorch
+def test_compiled_cuda_graphs_read_joined_and_whole_numbered_weights_where_they_lie(torch, tw):
+    from tilewright.tuner.pytorch.acceleration import fusions, installed, sites  # noqa: PLC0415 - they import torch
+
+    class Gated(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.gate, self.up, self.down = (torch.nn.Linear(256, 256, bias=False) for _ in range(3))
+
+        def forward(self, x):
+            return self.down(torch.nn.functional.silu(self.gate(x)) * self.up(x))
+
+    model, x = Gated().cuda().bfloat16().eval(), torch.randn(8, 256, device="cuda").bfloat16()
+    with torch.no_grad():
+        expected = model(x)
+        gated = [one for one in fusions.search(model, lambda: model(x))[0] if one.fusion.startswith("gated")]
+        quantised = sites.quantised_sites(sites.observe(model, lambda: model(x)))
+        for chosen, name in ((gated, "linear_gated"), (quantised, "linear_quantized")):
+            installed.install(model, [one.stand(compiled=True) for one in chosen], with_gradients=False)
+            compiled = torch.compile(model, fullgraph=True, mode="reduce-overhead")
+            for _ in range(4):
+                torch.testing.assert_close(compiled(x).clone(), expected, rtol=0.05, atol=0.02)
+            assert name in ours(tw)
+            installed.uninstall(model)
+
+
 @pytest.fixture
 def launch_bound(torch):
     """A model whose kernels are much shorter than their launches."""
