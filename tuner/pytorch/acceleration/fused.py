@@ -99,7 +99,7 @@ class FusedForward:
         if (torch.is_grad_enabled() and not self._with_gradients) or self.module.training:
             return None, tensors
         is_compiling = torch.compiler.is_compiling()
-        if not self._compiled if is_compiling else is_watched():
+        if (not self._compiled or torch.is_grad_enabled()) if is_compiling else is_watched():
             return None, tensors
         try:
             key = described((positional, named), tensors)
