@@ -243,3 +243,24 @@ def test_joined_products_stay_in_compiled_code_which_is_made_once_for_each_way(m
         torch.testing.assert_close(compiled(x), whole(x), rtol=0.02, atol=0.02)
         assert len(graphs) == 2
         installed.uninstall(whole)
+
+
+class Cross(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.query, self.key = nn.Linear(8, 8), nn.Linear(8, 8)
+
+    def forward(self, x, y):
+        return self.query(x) - self.key(y)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_layers_of_two_inputs_are_not_one_in_compiled_code_although_the_sample_was_given_twice():
+    model, y = Cross().eval(), X + 1
+    sites, _ = fusions.search(model, lambda: model(X, X))
+    expected = model(X, y)
+    installed.install(model, [one.stand(compiled=True) for one in sites], with_gradients=False)
+    compiled = torch.compile(model, fullgraph=True, backend="eager")
+    torch.testing.assert_close(compiled(X, y), expected)
+    assert [one.fusion for one in sites] == [installed.SHARED]
+    torch.testing.assert_close(model(X, y), expected)

@@ -95,7 +95,7 @@ class SharedLayers:
         self.layers, self._keys, self._compiled = list(layers), keys, compiled
         self._sizes = [one.out_features for one in layers]
         self._joined: list[Tensor | None] = []
-        self._traced: Sequence[Tensor] | None = None
+        self._traced: tuple[Tensor, Sequence[Tensor]] | None = None
         self._looks: list[Any] = []
         self._whole: list[Tensor | None] = []
         self._state: tuple[Tensor, int, Sequence[Tensor]] | None = None
@@ -128,15 +128,15 @@ class SharedLayers:
         return state[2][place]
 
     def _in_code(self, place: int, x: Tensor) -> Tensor | None:
-        """For torch.compile, whose code is made for layers that are called as they were when they were found."""
+        """For torch.compile, in whose code nothing is kept from one call to the next."""
         if torch.is_grad_enabled() or entry(x) not in self._compiled:
             return None
         if place == 0:
-            self._traced = LINEAR(x, *self._joined, "none", "fp32").split(self._sizes, -1)
+            self._traced = x, LINEAR(x, *self._joined, "none", "fp32").split(self._sizes, -1)
         traced = self._traced
         if place == len(self.layers) - 1:
             self._traced = None
-        return None if traced is None else traced[place]
+        return None if traced is None or traced[0] is not x else traced[1][place]
 
     def _computed(self, x: Tensor) -> Sequence[Tensor] | None:
         if entry(x) not in self._keys or not self._is_joined():
