@@ -10,12 +10,6 @@ SHARED_MEMORY = r"""
 #pragma once
 inline unsigned shared_address(const void* pointer) { return (unsigned)((const char*)pointer - host_dynamic_shared); }
 inline char* host_at(unsigned address) { return host_dynamic_shared + (int)address; }
-inline unsigned __byte_perm(unsigned x, unsigned y, unsigned selector) {
-  const unsigned long long both = (unsigned long long)y << 32 | x;
-  unsigned result = 0;
-  for (int i = 0; i < 4; ++i) result |= (unsigned)(both >> (selector >> 4 * i & 7) * 8 & 0xff) << 8 * i;
-  return result;
-}
 template <unsigned BEHIND = 0>
 inline void ld_shared(float& x, unsigned address) { memcpy(&x, host_at(address + BEHIND), 4); }
 inline void ld_shared_v2(float& x, float& y, unsigned address) {
