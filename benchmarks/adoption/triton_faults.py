@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import shlex
 import subprocess
 import sys
@@ -127,7 +128,7 @@ def by_triton(folder: Path, fault: int, limit_s: float) -> str:
 
 def last_error(lines: list[str]) -> str:
     """The line that names an error, the last of several."""
-    return next((line for line in reversed(lines) if "rror" in line), lines[-1])
+    return next((line for line in reversed(lines) if re.match(r"[\w.]*Error\b", line)), lines[-1])
 
 
 def main() -> None:
