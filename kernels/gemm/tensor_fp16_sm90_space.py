@@ -293,7 +293,9 @@ def has_room(p: Problem, d: Limits) -> bool:
 
 BLOCKS = choice("BLOCKS", 78, 114, 132, default=132, doc="blocks of the grid: multiprocessors of H20, H100 PCIe, H200")
 TILE_M = choice("TILE_M", 64, 128, default=128, doc="rows of C that a block computes")
-TILE_N = choice("TILE_N", 64, 72, 96, 128, 144, 160, 176, 192, 208, default=128, doc="columns of C that a block computes")
+TILE_N = choice(
+    "TILE_N", 64, 72, 96, 128, 144, 160, 176, 192, 208, default=128, doc="columns of C that a block computes"
+)
 CLUSTER = choice("CLUSTER", 1, 2, default=1, doc="blocks, one below the other, that share columns of B")
 PROMOTE_K = powers_of_two("PROMOTE_K", 64, 512, default=256, doc="products between additions to FP32 registers")
 SPLIT_K = choice("SPLIT_K", 1, 2, 3, 4, 6, 8, 16, default=1, doc="blocks that share a tile, at most")
