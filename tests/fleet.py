@@ -34,7 +34,7 @@ from tilewright.service.store.session import sqlalchemy_url
 # Every third of a second a heartbeat; a worker silent for 1.5 s is given up. The defaults are 10 s and 60 s.
 QUICK = {"TILEWRIGHT_HEARTBEAT_S": "0.3", "TILEWRIGHT_STALLED_AFTER_S": "1.5", "TILEWRIGHT_STOP_GRACE_S": "15"}
 # The same where nothing is to die: a process that a busy machine lets stand for seconds is not given up.
-PATIENT = QUICK | {"TILEWRIGHT_STALLED_AFTER_S": "120", "TILEWRIGHT_STOP_GRACE_S": "60"}
+PATIENT = QUICK | {"TILEWRIGHT_STALLED_AFTER_S": "45", "TILEWRIGHT_STOP_GRACE_S": "60"}
 TINY = {"m": 24, "n": 16, "k": 20}
 
 

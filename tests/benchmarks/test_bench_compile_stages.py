@@ -61,8 +61,13 @@ def test_of_several_functions_those_that_are_the_same_count_by_their_bytes(bench
     ("kernel_name", "variant", "shape"),
     [
         ("gemm", "tensor3xfp16_sm90", {"m": 1023, "n": 1025, "k": 1027}),
-        ("linear", "tensor3xfp16_sm90", {"m": 300, "n": 512, "k": 2048}),
-        ("conv2d", "pointwise3xfp16_sm90", {"channels": 256, "filters": 512, "kernel_h": 1, "kernel_w": 1}),
+        pytest.param("linear", "tensor3xfp16_sm90", {"m": 300, "n": 512, "k": 2048}, marks=pytest.mark.exhaustive),
+        pytest.param(
+            "conv2d",
+            "pointwise3xfp16_sm90",
+            {"channels": 256, "filters": 512, "kernel_h": 1, "kernel_w": 1},
+            marks=pytest.mark.exhaustive,
+        ),
     ],
 )
 def test_what_configurations_share_has_the_same_code_in_each_of_them(benchmark_module, kernel_name, variant, shape):
