@@ -118,7 +118,7 @@ def _marked(report: LadderReport) -> list[tuple[float, str]]:
 def _roofline(report: LadderReport) -> Figure | None:
     placed = [s for s in report.steps if s.time is not None and s.place in DEVICE]
     roof = report.bandwidth.datasheet_gb_per_s or report.bandwidth.measured_gb_per_s
-    if not placed or roof is None:
+    if not placed or roof is None or not all(s.work.flops for s in placed):
         return None
     slots = _slots(report)
     points = [

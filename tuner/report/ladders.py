@@ -36,9 +36,10 @@ class Step:
 
 @dataclass(frozen=True)
 class Ladder:
-    """A kernel's steps, and the options of its problem. `unit` of the sweep's charts: rate of work, or of bytes.
+    """A kernel's steps, and the options of its problem. `unit` of the charts: rate of work, or of bytes.
 
-    `compared`: pairs of steps over all sizes, the second in times of the first.
+    `compared`: pairs of steps over all sizes, the second in times of the first. `shape`: of the table, where no scale
+    has one.
     """
 
     kernel: str
@@ -47,6 +48,7 @@ class Ladder:
     compared: tuple[tuple[str, str], ...]
     options: Mapping[str, OptionValue] = field(default_factory=dict)
     unit: Literal["gflops", "gb_per_s"] = "gflops"
+    shape: Mapping[str, int] = field(default_factory=dict)
 
     def step(self, key: str) -> Step:
         """The step of that key; raises StopIteration."""

@@ -25,6 +25,7 @@ from tilewright.tuner.report.traffic import Counted, Watched, counted, predicted
 from tilewright.tuner.report.turns import Measured, times
 
 HOST = ("loop", "blas")
+TILED = ("gemm", "linear")
 OnProgress = Callable[[float, str], None]
 
 
@@ -44,7 +45,10 @@ def _kind(step: Step) -> Kind:
 
 @dataclass
 class LadderRun:
-    """One report in the making. `on_progress(share, what)` hears of every part; nothing is written anywhere."""
+    """One report in the making. `on_progress(share, what)` hears of every part; nothing is written anywhere.
+
+    `own`: the ladder's kernel, where it is none of this package.
+    """
 
     device: Device
     ladder: Ladder
@@ -53,12 +57,14 @@ class LadderRun:
     counters: bool = True
     command: str = ""
     on_progress: OnProgress = lambda _share, _what: None
+    own: Kernel | None = None
     notes: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.kernel: Kernel = catalogue().get(self.ladder.kernel)
+        self.kernel: Kernel = self.own or catalogue().get(self.ladder.kernel)
         self.host = HostSteps(self.kernel, self.scale.host_s)
         self._kinds = tuple(dict.fromkeys(_kind(step) for step in self.ladder.steps if step.place not in HOST))
+        self._plain = self._kinds[0]  # which the library is compared in
         steps = [step for step in self.ladder.steps if step.place != "library"]
         swept = len(self.scale.sizes) + len(self.scale.rectangles)
         self._done, self._parts = 0.0, len(steps) + len(self._kinds) + swept + 2.0  # counters and writing
@@ -126,7 +132,7 @@ class LadderRun:
                 self._choose(bench, step, problem)
             contestants = {step.key: self._choices[step.key].configuration for step in self._chosen(kind)}
             self._tell(self._done + 1, f"{kind.dtype}: rounds in turn")
-            with_library = kind == PLAIN
+            with_library = kind == self._plain
             self._found |= times(bench, contestants, self.kernel.ranking_l2, self.scale.rounds, library=with_library)
             if with_library:
                 self.notes.append(f"The library: {bench.library_name() or 'none for this problem'}.")
@@ -182,13 +188,13 @@ class LadderRun:
 
     def _device_rows(self, size: int, shape: Mapping[str, int], kind: Kind) -> list[SweepRow]:
         problem = self._problem(kind, shape)
-        if not any(step.sweeps for step in self._chosen(kind)) and kind != PLAIN:
+        if not any(step.sweeps for step in self._chosen(kind)) and kind != self._plain:
             return []
         bench = self.device.bench(self.kernel, problem, SEED)
         try:
             configurations = self._at_this_size(bench, problem, kind)
             l2, rounds = self.kernel.ranking_l2, self.scale.sweep_rounds
-            by_step = times(bench, configurations, l2, rounds, library=kind == PLAIN)
+            by_step = times(bench, configurations, l2, rounds, library=kind == self._plain)
         finally:
             bench.close()
         moved = moves(bench.memory, self.kernel, problem)
@@ -244,6 +250,8 @@ class LadderRun:
     def _counted(self) -> Counted:
         if self.device.model.kind != "cuda":
             return Counted({}, missing="the CPU device has no counters")
+        if self.own is not None:
+            return Counted({}, missing="that is done for the kernels of this package")
         if not self.counters:
             return Counted({}, missing="counters were not asked for")
         self._tell(self._done + 1, "bytes, by ncu")
@@ -251,9 +259,9 @@ class LadderRun:
             Watched(
                 self._problem(kind),
                 list(dict.fromkeys(self._choices[step.key].configuration for step in self._chosen(kind))),
-                library=kind == PLAIN,
+                library=kind == self._plain,
             )
-            for kind in sorted(self._kinds, key=lambda kind: kind == PLAIN)  # the library's launches come last
+            for kind in sorted(self._kinds, key=lambda kind: kind == self._plain)  # the library's launches come last
             if self._chosen(kind)
         ]
         return counted(self.device.uuid, watched)
@@ -282,7 +290,7 @@ class LadderRun:
         if choice is None:
             return replace(row, traffic=counters.library if step.place == "library" else None)
         configuration = choice.configuration
-        tile = tile_of(configuration) if self.kernel.name != "gemv" else None
+        tile = tile_of(configuration) if self.kernel.name in TILED else None
         return replace(
             row,
             configuration=str(configuration),
@@ -294,4 +302,4 @@ class LadderRun:
         )
 
     def _work(self, problem: Problem) -> Work:
-        return Work(self.kernel.estimated_flops(problem), self.kernel.estimated_bytes(problem))
+        return Work(self.kernel.flops(problem) or 0, self.kernel.estimated_bytes(problem))

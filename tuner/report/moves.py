@@ -1,4 +1,4 @@
-"""The cost of moving a problem's arrays to the device and its output back."""
+"""The cost of moving a problem's arrays to the device and its outputs back."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.kernels.kernel import Kernel
+from tilewright.kernels.kernel import Kernel, Tensor
 from tilewright.kernels.problem import Problem
 from tilewright.tuner import statistics
 from tilewright.tuner.arrays import HostArray
@@ -29,8 +29,8 @@ def moves(memory: DeviceMemory | None, kernel: Kernel, problem: Problem) -> Move
         return None
     sizes = array_bytes(kernel, problem)
     rounds = 3 if sum(sizes.values()) >= _LARGE_BYTES else _ROUNDS
-    inputs = {t.name: _touched(t.shape(problem), problem) for t in kernel.tensors if t.is_read(problem)}
-    output = _touched(kernel.output.shape(problem), problem)
+    inputs = {t.name: _touched(t, problem) for t in kernel.tensors if t.is_read(problem)}
+    outputs = {t.name: _touched(t, problem) for t in kernel.outputs}
     times: dict[str, list[float]] = {"allocate": [], "in": [], "out": []}
     for number in range(-1, rounds):  # round -1 is the first touch of everything, and not kept
         held: dict[str, Any] = {}
@@ -43,7 +43,8 @@ def moves(memory: DeviceMemory | None, kernel: Kernel, problem: Problem) -> Move
                 memory.upload(int(held[name]), array)
 
         def download(held: dict[str, Any] = held) -> None:
-            memory.download(int(held[kernel.output.name]), output)
+            for name, array in outputs.items():
+                memory.download(int(held[name]), array)
 
         times_ms = {"allocate": _wall_ms(allocate), "in": _wall_ms(upload), "out": _wall_ms(download)}
         for name, time_ms in times_ms.items() if number >= 0 else ():
@@ -51,9 +52,9 @@ def moves(memory: DeviceMemory | None, kernel: Kernel, problem: Problem) -> Move
     return Moves(*(statistics.median(times[name]) for name in ("allocate", "in", "out")))
 
 
-def _touched(shape: tuple[int, ...], problem: Problem) -> HostArray:
+def _touched(tensor: Tensor, problem: Problem) -> HostArray:
     """Pages that are there: untouched ones would all be the one page of zeros, which is faster to read."""
-    array: HostArray = np.ones(shape, problem.dtype)
+    array: HostArray = np.ones(tensor.shape(problem), tensor.dtype_for(problem))
     return array
 
 

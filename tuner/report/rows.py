@@ -45,15 +45,23 @@ class Traffic:
 
 @dataclass(frozen=True)
 class Work:
-    """What a problem takes: operations, compulsory bytes (each input read once, each output written once)."""
+    """What a problem takes: operations, compulsory bytes (each input read once, each output written once).
+
+    `flops` is 0 where nobody has counted them.
+    """
 
     flops: int
     bytes_moved: int
 
     @property
-    def intensity(self) -> float:
-        """Operations for each compulsory byte."""
-        return self.flops / self.bytes_moved
+    def intensity(self) -> float | None:
+        """Operations for each compulsory byte; None where they are not counted."""
+        return self.flops / self.bytes_moved if self.flops else None
+
+    @property
+    def amount(self) -> int:
+        """Operations, or bytes where those are not counted."""
+        return self.flops or self.bytes_moved
 
 
 @dataclass(frozen=True)
@@ -93,7 +101,9 @@ class StepRow:
     @property
     def gflops(self) -> float | None:
         """Work a second."""
-        return None if self.time is None else roofline.gflops(self.work.flops, self.time.median_ms)
+        return (
+            None if self.time is None or not self.work.flops else roofline.gflops(self.work.flops, self.time.median_ms)
+        )
 
     @property
     def gb_per_s(self) -> float | None:

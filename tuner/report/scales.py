@@ -89,17 +89,17 @@ def scale_of(
     seconds: float | None = None,
 ) -> Scale:
     """The scale of a report; `shape` replaces the table's, `seconds` the time after which no further size is begun."""
-    usual, sizes, swept = _SHAPES[ladder.kernel, kind, quick]
+    usual, sizes, swept = _SHAPES.get((ladder.kernel, kind, quick), (dict(ladder.shape), (), ()))
     return Scale(
         shape=dict(shape or usual),
         sizes=sizes,
         swept=swept,
         search_s=1.0 if quick else 2.5 if kind == "cuda" else 6.0,
         search_trials=0 if quick else 40,
-        draws=0 if quick else _DRAWS[ladder.kernel],
+        draws=0 if quick else _DRAWS.get(ladder.kernel, 0),
         host_s=0.1 if quick else 2.0,
         total_s=seconds or (30.0 if quick else 120.0),
         rounds=_QUICK_ROUNDS if quick else _ROUNDS,
         sweep_rounds=_QUICK_ROUNDS if quick else _SWEEP_ROUNDS,
-        rectangles=_rectangles(ladder.kernel, shape or usual),
+        rectangles=_rectangles(ladder.kernel, shape or usual) if sizes else (),
     )

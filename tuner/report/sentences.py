@@ -25,7 +25,7 @@ def _measured(report: LadderReport, step: StepRow) -> Iterator[str]:
     before = _before(report, step)
     if before is None or before.time is None or step.time is None:
         return
-    ratio = (_ms(before) / before.work.flops) / (_ms(step) / step.work.flops)  # for the same work, if sizes differ
+    ratio = (_ms(before) / before.work.amount) / (_ms(step) / step.work.amount)  # for the same work, if sizes differ
     same = before.time.low_ms <= step.time.high_ms and step.time.low_ms <= before.time.high_ms
     if same and step.work == before.work:
         yield f"Measured: as fast as {before.name}, within the noise."
@@ -61,9 +61,11 @@ def _short(report: LadderReport) -> Iterator[str]:
 
 
 def _fastest(report: LadderReport) -> Iterator[str]:
-    steps = [s for s in _timed_steps(report) if not s.than]
+    timed = _timed_steps(report)
+    steps = [s for s in timed if not s.than]
     if not steps:
         return
+    steps = steps if len(steps) > 1 else timed  # of a ladder of the default and what is compared with it, all
     best = min(steps, key=_ms)
     rate = f"{number(best.gflops)} GFLOP/s" if report.unit == "gflops" else f"{number(best.gb_per_s)} GB/s"
     text = f"At {shape_text(best.shape)} the fastest step is {best.name}: {number(_ms(best))} ms, {rate}"
@@ -126,6 +128,17 @@ def title_of(report: LadderReport) -> str:
     return f"{report.kernel}, step by step, on {where}"
 
 
+_VERIFIED = (
+    "Every step was held against a float64 reference, component by component, with every kind of inputs before it "
+    "was timed. The host's loop is timed in CPU seconds of its thread, BLAS by the clock, both by themselves and "
+    "checked on their first 32 rows. In the sweep a step with many configurations has, at each size, one that is "
+    "known, or the fastest of a few: the table's, its authors', and some drawn at random."
+)
+_VERIFIED_OWN = (
+    "Every step's results were verified as a tuning job verifies them, with every kind of inputs, before it was timed."
+)
+
+
 def protocol(report: LadderReport) -> str:
     """How the numbers were measured."""
     l2 = "a cold L2 cache" if report.l2 == "cold" else "a warm L2 cache"
@@ -134,15 +147,13 @@ def protocol(report: LadderReport) -> str:
     )
     return (
         f"Medians of rounds in which the steps take turns, with the 95 % interval of the median; {times}; {l2}. "
-        "Every step was held against a float64 reference, component by component, with every kind of inputs before it "
-        "was timed. The host's loop is timed in CPU seconds of its thread, BLAS by the clock, both by themselves and "
-        "checked on their first 32 rows. In the sweep a step with many configurations has, at each size, one that is "
-        "known, or the fastest of a few: the table's, its authors', and some drawn at random."
+        f"{_VERIFIED if report.sweep else _VERIFIED_OWN}"
     )
 
 
 def _timed_steps(report: LadderReport) -> list[StepRow]:
-    return [s for s in report.steps if s.time is not None and s.place == "device" and s.dtype == "float32"]
+    here = [s for s in report.steps if s.place == "device"]
+    return [s for s in here if s.time is not None and s.dtype == here[0].dtype]
 
 
 def _ms(step: StepRow) -> float:

@@ -6,7 +6,6 @@ import shlex
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from enum import StrEnum
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -23,13 +22,15 @@ from tilewright.service.cli.output import JsonFlag, data, note, notes, print_jso
 from tilewright.service.device_lock import KEPT_S, DeviceBusyError, host_lock
 from tilewright.service.errors import ServiceError
 from tilewright.service.operations.answers import Match
+from tilewright.service.operations.catalog import kernel_named
 from tilewright.service.operations.parse import parse_shape
 from tilewright.service.settings import settings
 from tilewright.tuner.compile.compiler import default_compiler
 from tilewright.tuner.devices.device import DeviceModel
 from tilewright.tuner.devices.local import DeviceEntry, DeviceSpec, find_device, list_devices
 from tilewright.tuner.report.choices import KnownConfiguration, read_known
-from tilewright.tuner.report.ladders import LADDERS, Ladder
+from tilewright.tuner.report.ladders import Ladder
+from tilewright.tuner.report.own import ladder_of
 from tilewright.tuner.report.rows import LadderReport
 from tilewright.tuner.report.scales import Scale, scale_of
 
@@ -39,16 +40,14 @@ WAIT_S = KEPT_S + 10.0
 OnProgress = Callable[[float, str], None]
 
 
-class LadderName(StrEnum):
-    """The kernels that have a ladder of optimisation steps."""
-
-    GEMM = "gemm"
-    GEMV = "gemv"
-    LINEAR = "linear"
-
-
 def report(  # noqa: PLR0917 - Typer reads options from parameters
-    kernel: Annotated[LadderName, typer.Argument(metavar="KERNEL", help="gemm, gemv or linear.")],
+    kernel: Annotated[
+        str,
+        typer.Argument(
+            metavar="KERNEL",
+            help="gemm, gemv or linear, step by step over many sizes; or any other kernel, your own too, at one size.",
+        ),
+    ],
     device: Annotated[
         str | None, typer.Option("--device", help="cuda:0, cpu, … Default: the first GPU, otherwise cpu.")
     ] = None,
@@ -72,13 +71,14 @@ def report(  # noqa: PLR0917 - Typer reads options from parameters
     """Measure a kernel's optimisation steps and write a report: HTML, Markdown, CSV. Takes up to three minutes."""
     from tilewright.tuner.report.pages import write  # noqa: PLC0415 - Jinja2, which no other command loads
 
-    ladder, entry = LADDERS[kernel], _device(device)
+    declared = kernel_named(kernel)
+    ladder, entry = ladder_of(declared), _device(device)
     asked = None if shape is None else parse_shape(shape)
     scale = scale_of(ladder, entry.kind, quick=quick, shape=asked, seconds=seconds)
-    scale.problem(catalogue().get(kernel), "float32", ladder.options)  # a wrong shape is refused before anything runs
+    scale.problem(declared, ladder.steps[-1].dtype, ladder.options)  # a wrong shape is refused before anything runs
     configurations = [one for path in known or () for one in read_known(path)]
     with _alone_on(entry), _progress() as told:
-        made = _measured(entry, ladder, scale, configurations, counters=counters, told=told)
+        made = _measured(entry, declared, ladder, scale, configurations, counters=counters, told=told)
     paths = write(made, out)
     if as_json:
         print_json({"files": [str(path) for path in paths], "report": made.as_json()})
@@ -107,6 +107,7 @@ def _alone_on(entry: DeviceEntry) -> ExitStack:
 
 def _measured(
     entry: DeviceEntry,
+    kernel: Kernel,
     ladder: Ladder,
     scale: Scale,
     given: Sequence[KnownConfiguration],
@@ -119,9 +120,10 @@ def _measured(
 
     device = DeviceSpec("cpu" if entry.kind == "cpu" else entry.uuid, default_compiler()).open()
     try:
-        known = [*given, *_from_database(catalogue().get(ladder.kernel), ladder, scale, device.model)]
+        known = [*given, *_from_database(kernel, ladder, scale, device.model)]
         command = shlex.join(["tilewright", *sys.argv[1:]])
-        run = LadderRun(device, ladder, scale, known, counters=counters, command=command, on_progress=told)
+        own = None if kernel.name in catalogue().by_name else kernel
+        run = LadderRun(device, ladder, scale, known, counters=counters, command=command, on_progress=told, own=own)
         return run.report()
     finally:
         device.close()

@@ -52,10 +52,26 @@ def test_a_report_on_the_cpu_device_uses_what_the_database_knows(local, run, tmp
     assert "100% writing" in ran.err
 
 
+def test_a_kernel_of_the_users_own_has_a_report_of_its_variants(tmp_path):
+    environment = os.environ | {"TILEWRIGHT_DATA_DIR": str(tmp_path / "data")}
+    environment["TILEWRIGHT_KERNEL_FOLDERS"] = str(Path(__file__).parents[3] / "examples" / "transpose")
+    words = ["transpose", "--device", "cpu", "--quick", "--shape", "m=40,n=24", "--out", str(tmp_path / "out")]
+    command = [sys.executable, "-m", "tilewright.service.cli", "report", *words]
+    ran = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    assert ran.returncode == 0, ran.stderr
+    steps = list(csv.DictReader(io.StringIO((tmp_path / "out" / "transpose-steps.csv").read_text())))
+    assert [row["step"] for row in steps] == ["default configuration", "tiled", "direct", "library"]
+    assert [bool(row["time_ms"]) for row in steps] == [True, True, True, False]
+    assert {row["gflops"] for row in steps} == {""}  # it computes nothing, and is rated by its bytes
+    page = (tmp_path / "out" / "transpose.md").read_text()
+    assert re.search(r"At 40 x 24 the fastest step is (default configuration|tiled|direct): .* ms, .* GB/s\.", page)
+    assert "times as fast as default configuration" in page or "as long as default configuration" in page
+
+
 @pytest.mark.parametrize(
     ("words", "refused"),
     [
-        (("softmax",), (2, "is not one of 'gemm', 'gemv', 'linear'")),
+        (("nosuch",), (2, "There is no kernel 'nosuch'. Known: add_layer_norm, ")),
         (("gemm", "--shape", "m=3"), (2, "the axis n is missing")),
         (("gemv", "--shape", "m=3;n=4"), (2, "shape.m: '3;n=4' is not a whole number")),
         (("gemm", "--device", "cuda:77"), (4, "There is no device 'cuda:77'. Devices here: ")),
