@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -143,3 +144,11 @@ class Problem:
 
     def __str__(self) -> str:
         return f"{self.kernel} {self.shape_text} {self.dtype}"
+
+
+def octaves(one: Mapping[str, int], other: Mapping[str, int]) -> float:
+    """The powers of two that the sizes of two shapes differ by, over the axes of the first.
+
+    Summed, so that 1 x n is far from n x 1. A size that the second lacks, and one of 0 such as a padding, counts as 1.
+    """
+    return sum(abs(math.log2((size or 1) / (other.get(axis) or 1))) for axis, size in one.items())

@@ -14,7 +14,7 @@ from typing import Any
 from documents.file import write
 
 from tilewright.kernels.kernel import Kernel
-from tilewright.kernels.problem import Problem
+from tilewright.kernels.problem import Problem, octaves
 from tilewright.kernels.space import Configuration, SearchSpace
 from tilewright.tuner import statistics
 from tilewright.tuner.devices.device import Bench, Device
@@ -267,12 +267,8 @@ def record_of(kernel: Kernel, row: State) -> Record:
 
 
 def near(records: Sequence[Record], problem: Problem) -> list[Record]:
-    """The records by the sum over the axes of the logarithm of the sizes' ratio, the nearest first."""
-
-    def distance(record: Record) -> float:
-        return sum(abs(math.log2(record.problem.shape[axis] / size)) for axis, size in problem.sizes)
-
-    return sorted(records, key=distance)
+    """The records by how far their shapes are from the problem's, the nearest first."""
+    return sorted(records, key=lambda record: octaves(dict(problem.sizes), record.problem.shape))
 
 
 def by_turns(bench: Bench, kernel: Kernel, configurations: dict[str, Configuration]) -> dict[str, list[float]]:

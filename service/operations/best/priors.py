@@ -9,7 +9,7 @@ What was retracted there, or fell in the finals, counts as failed: its time is t
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import reduce
 from operator import add
@@ -21,7 +21,7 @@ from sqlalchemy.dialects.postgresql import array
 from sqlalchemy.orm import Session
 
 from tilewright.kernels.kernel import Kernel
-from tilewright.kernels.problem import Problem
+from tilewright.kernels.problem import Problem, octaves
 from tilewright.kernels.space import Configuration
 from tilewright.service.operations.best.predictions import predictions
 from tilewright.service.operations.best.rows import MAX_RANKED, EnvironmentFilter, alike, model_distance, similar_shapes
@@ -55,8 +55,6 @@ MOST_WINNERS = 64
 MOST_GUESSED_FROM = 16
 """Shapes, the nearest: a job waits until these are read and fitted to, 1.9 s instead of 3.8 s for 60 of 200 trials, and
 from 12 to 30 predictions were as good as from 60 (docs/measuring.md, section 9)."""
-
-Shape = Mapping[str, int]
 
 
 def priors(session: Session, kernel: Kernel, problem: Problem, study: models.Study) -> list[Prior]:
@@ -98,14 +96,9 @@ def guess(
     space = kernel.space(problem, limits, variants)
     shipped = shipped_records(kernel, model.slug, problem)
     axes = dict(problem.axes)
-    helpers = sorted(shipped, key=lambda record: distance(axes, dict(record.problem.axes)))[:MOST_GUESSED_FROM]
+    helpers = sorted(shipped, key=lambda record: octaves(axes, dict(record.problem.axes)))[:MOST_GUESSED_FROM]
     predicted = predictions(session, kernel, limits, model.id, near, {problem: space.__contains__}, shipped=helpers)
     return predicted[problem].configuration if problem in predicted else None
-
-
-def distance(one: Shape, other: Shape) -> float:
-    """The powers of two that the axes differ by, summed, so that 1 x n is far from n x 1."""
-    return sum(abs(math.log2(size / other.get(axis, 1))) for axis, size in one.items())
 
 
 def _older(session: Session, kernel: Kernel, study: models.Study) -> list[Prior]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -16,7 +15,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from tilewright.kernels.kernel import Kernel
-from tilewright.kernels.problem import Limits, Problem
+from tilewright.kernels.problem import Limits, Problem, octaves
 from tilewright.kernels.space import Configuration
 from tilewright.tuner.predict.library import LibraryTime
 from tilewright.tuner.predict.predictor import Record
@@ -70,8 +69,7 @@ def undisplaced(shipped: Sequence[T], own: Sequence[T], shape_of: Callable[[T], 
     """The shipped records that are left when each own one has taken the place of the nearest."""
     left = list(shipped)
     for record in own[: len(shipped)]:
-        sizes = shape_of(record)
-        distances = [sum(abs(math.log2(shape_of(other)[a] / n)) for a, n in sizes.items()) for other in left]
+        distances = [octaves(shape_of(record), shape_of(other)) for other in left]
         del left[min(range(len(left)), key=distances.__getitem__)]
     return left
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 
 from tilewright.kernels.errors import KernelError
-from tilewright.kernels.problem import Problem
+from tilewright.kernels.problem import Problem, octaves
 from tilewright.kernels.space import Configuration
 from tilewright.tuner.devices.device import Device
 from tilewright.tuner.errors import TunerError
@@ -52,9 +51,7 @@ def starts(problem: Problem, known: Mapping[Problem, Configuration]) -> list[Con
     """What is best for problems of the same kernel and dtype, the nearest shape first, then the likest options."""
 
     def unlike(other: Problem) -> tuple[float, int]:
-        sizes = ((size or 1, other.shape.get(axis) or 1) for axis, size in problem.shape.items())  # a padding may be 0
-        options = set(problem.option_items) ^ set(other.option_items)
-        return sum(abs(math.log2(own / its)) for own, its in sizes), len(options)
+        return octaves(problem.shape, other.shape), len(set(problem.option_items) ^ set(other.option_items))
 
     alike = [one for one in known if (one.kernel, one.dtype) == (problem.kernel, problem.dtype)]
     return list(dict.fromkeys(known[one] for one in sorted(alike, key=unlike)))

@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 from sqlalchemy import func, select
 from sqlalchemy.orm import joinedload
 
+from tilewright.kernels.problem import octaves
 from tilewright.kernels.space import Configuration
 from tilewright.service.operations import registry
-from tilewright.service.operations.best.priors import FEWEST_TRIALS, OTHER_MODEL, distance, guess, priors, winners
+from tilewright.service.operations.best.priors import FEWEST_TRIALS, OTHER_MODEL, guess, priors, winners
 from tilewright.service.store import models
 
 SHAPE = {"m": 1024, "n": 1024, "k": 1024}
@@ -122,9 +123,9 @@ axes = st.integers(1, 2**20)
 @given(axes, axes, axes, axes)
 def test_distance_is_one_and_tells_a_row_from_a_column(a, b, c, d):
     one, other = {"m": a, "n": b}, {"m": c, "n": d}
-    assert distance(one, other) == pytest.approx(distance(other, one))
-    assert distance(one, one) == 0
-    assert distance({"m": 1, "n": 4096}, {"m": 4096, "n": 1}) == 24
+    assert octaves(one, other) == pytest.approx(octaves(other, one))
+    assert octaves(one, one) == 0
+    assert octaves({"m": 1, "n": 4096}, {"m": 4096, "n": 1}) == 24
 
 
 def starts(rows, study):
