@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from tilewright.kernels.dtypes import C_TYPES
 from tilewright.kernels.kernel import Argument, Kernel, Scalar, Variant, unqualified
@@ -60,13 +60,18 @@ def _text(kernel: Kernel, variant: Variant, problem: Problem, compiler: HostComp
     if compiler is None:
         source = _DEFINE.sub(lambda line: "" if line[1] in macros else line[0], COMMENT.sub(" ", source))
         return re.sub(r"\b\w+\b", lambda word: macros.get(word[0], word[0]), source)
-    words = [*compiler.command, "-E", "-P", "-w", "-x", "c++", "-std=c++17"]
-    words += [f"-D{name}={value}" for name, value in macros.items()]
+    flags = ["-P", *(f"-D{name}={value}" for name, value in macros.items())]
+    ran = _preprocessed(source, compiler, flags)
+    return None if ran is None or ran.returncode else ran.stdout
+
+
+def _preprocessed(source: str, compiler: HostCompiler, flags: Sequence[str]) -> subprocess.CompletedProcess[str] | None:
+    """What became of the source in the preprocessor; None where that could not be run or took a minute."""
+    words = [*compiler.command, "-E", "-w", "-x", "c++", "-std=c++17", *flags, "-"]
     try:
-        ran = subprocess.run([*words, "-"], input=source, capture_output=True, text=True, timeout=60, check=True)
+        return subprocess.run(words, input=source, capture_output=True, text=True, timeout=60, check=False)
     except (OSError, subprocess.SubprocessError):
         return None
-    return ran.stdout
 
 
 def missing_header(kernel: Kernel) -> str | None:
@@ -75,13 +80,12 @@ def missing_header(kernel: Kernel) -> str | None:
         compiler = find_compiler()
     except NoCompilerError:
         return None
-    flags = [flag for flag in kernel.compiler_flags if flag.startswith(("-I", "-D"))]
-    words = [*compiler.command, "-E", "-w", "-x", "c++", "-std=c++17", f"-I{HOST_FOLDER}", *flags]
+    flags = [f"-I{HOST_FOLDER}", *(flag for flag in kernel.compiler_flags if flag.startswith(("-I", "-D")))]
     for variant in kernel.variants:
         macros = kernel.definitions(example(kernel, kernel.dtypes[0], {}), variant.space().default())
         source = "".join(f"#define {name} {value}\n" for name, value in macros.items()) + kernel.source(variant.name)
-        ran = subprocess.run([*words, "-"], input=source, capture_output=True, text=True, timeout=60, check=False)
-        missing = _NOT_FOUND.search(ran.stderr)
+        ran = _preprocessed(source, compiler, flags)
+        missing = _NOT_FOUND.search(ran.stderr) if ran is not None else None
         if missing and f"<{missing[1]}>" in source:
             return missing[1]
     return None
