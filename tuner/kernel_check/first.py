@@ -62,7 +62,7 @@ def first_declaration(source: str, file_name: str, entry: str | None = None) -> 
 
 
 def _chosen(text: str, entry: str | None) -> tuple[str, str]:
-    """The function, and what stands between the brackets of its template; nothing where it is none."""
+    """The function's name, and its template's parameters as they are written; "" for a function that is no template."""
     functions = {found[2]: found[1] or "" for found in _FUNCTION.finditer(text)}
     names = ", ".join(functions) or "none"
     if entry is None and len(functions) != 1:

@@ -47,7 +47,7 @@ def _kind(step: Step) -> Kind:
 class LadderRun:
     """One report in the making. `on_progress(share, what)` hears of every part; nothing is written anywhere.
 
-    `own`: the ladder's kernel, where it is none of this package.
+    `own`: the kernel, if it was declared in a folder of the user; otherwise the package's kernel of the ladder's name.
     """
 
     device: Device

@@ -132,7 +132,7 @@ class DeviceProcess:
     def begin(self, name: str, *arguments: Any) -> Future[Any]:
         """Sends a call, which the child begins when it has answered those before it; `answer` waits for it.
 
-        Cancelled where the child ended before that. Raises TrialFailure where there is none.
+        The future is cancelled if the child ends before it begins the call. Raises TrialFailure if no child is running.
         """
         if self._child is None:
             raise TrialFailure(Outcome.DEVICE_LOST, "the device's process is gone")
