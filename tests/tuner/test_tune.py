@@ -1,45 +1,19 @@
 import itertools
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import fields
 
 import made_recordings as made
 import pytest
+from replayed_run import BEST, Run
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from tilewright.kernels.space import Configuration
 from tilewright.tuner.errors import DeviceLostError
 from tilewright.tuner.measure import ContextLostError
 from tilewright.tuner.outcome import Outcome
-from tilewright.tuner.recorded.replay import ReplayBench, replay, replay_kernel
+from tilewright.tuner.recorded.replay import replay, replay_kernel
 from tilewright.tuner.search import Prior
-from tilewright.tuner.tune import Budget, Hooks, Knowledge, tune
-
-BEST = Configuration.of("fine", {"TILE": 16, "UNROLL": 4})
-HOOKS, KNOWN = ({field.name for field in fields(kind)} for kind in (Hooks, Knowledge))
-
-
-class Run:
-    """tune() over a recording, and what it reported on the way."""
-
-    def __init__(self, recording, budget, *, bench=None, **options):
-        device, self.kernel, problem = replay(recording)
-        self.space = self.kernel.space(problem, device.model.limits)
-        self.bench = bench or device.bench(self.kernel, problem, seed=0)
-        self.progress = []
-        self.result = None
-        hooks, knowledge = ({name: options.pop(name) for name in kind & options.keys()} for kind in (HOOKS, KNOWN))
-        options |= {"seed": 0, "hooks": Hooks(**{"on_trial": self.progress.append, **hooks})}
-        options |= {"knowledge": Knowledge(**knowledge)}
-        self.tune = lambda: tune(self.bench, self.kernel, self.space, budget, **options)
-
-    def go(self):
-        self.result = self.tune()
-        return self
-
-    @property
-    def trials(self):
-        return [p.trial for p in self.progress]
+from tilewright.tuner.tune import Budget, Hooks, tune
 
 
 @pytest.mark.parametrize("sampler", ["gp", "tpe", "random"])
@@ -252,98 +226,6 @@ def test_a_device_lost_twice_running_ends_the_job():
     with pytest.raises(DeviceLostError, match="fell off the bus"):
         run.tune()
     assert len(run.trials) == 2
-
-
-class AheadBench(ReplayBench):
-    compiles_ahead = True
-
-    def __init__(self, recording):
-        super().__init__(recording)
-        self.queued = []
-
-    def compile_ahead(self, configurations):
-        self.queued.extend(configurations)
-
-    def compile(self, configuration):
-        if not self.drawn_ms:  # not in the finals
-            assert configuration in self.queued
-        return super().compile(configuration)
-
-
-def test_a_bench_that_compiles_ahead_hears_early_and_of_no_more_than_the_budget():
-    recording = made.valley()
-    bench = AheadBench(recording)
-    run = Run(recording, Budget(trials=20), bench=bench).go()
-    assert bench.queued == [t.configuration for t in run.trials]
-    assert len(run.trials) == 20
-
-
-class ManyBench(AheadBench):
-    """Compiles `compilers` at a time; `late` ones are ready only when nothing else is, or all are at once."""
-
-    compilers = 4
-
-    def __init__(self, recording, late, *, instant=False):
-        super().__init__(recording)
-        self.late, self.instant, self.in_flight, self.dropped = late, instant, [], []
-
-    def ready(self, configurations, *, wait):
-        self.in_flight.append(len(configurations))
-        if self.instant:
-            return list(configurations)
-        ready = [c for c in configurations if c not in self.late]
-        return (ready or list(configurations))[:1] if wait else []
-
-    def drop(self, configurations):
-        self.dropped.extend(configurations)
-
-
-def test_what_compiles_slowly_holds_nobody_up():
-    recording = made.valley()
-    slow = Configuration.of("fine", {"TILE": 1, "UNROLL": 1})
-    bench = ManyBench(recording, {slow})
-    run = Run(recording, Budget(trials=64), bench=bench).go()
-    assert run.trials[-1].configuration == slow
-    assert max(bench.in_flight) == 1 + 2 * ManyBench.compilers
-
-
-def test_what_was_ahead_at_the_end_is_not_compiled_any_more():
-    bench = ManyBench(made.valley(), set())
-    run = Run(made.valley(), Budget(target_ms=100.0), bench=bench).go()
-    assert len(run.trials) == 1
-    assert len(bench.queued) == 1 + len(bench.dropped)
-
-
-def test_a_search_does_not_run_far_ahead_of_what_it_knows_when_compilers_are_quick():
-    bench = ManyBench(made.valley(), set(), instant=True)
-    run = Run(made.valley(), Budget(trials=40), bench=bench).go()
-    assert len(run.trials) == 40
-    assert bench.dropped == []
-    assert max(bench.in_flight[8:]) <= 9
-    assert max(bench.in_flight[30:]) <= 4
-
-
-class BegunBench(ManyBench):
-    def __init__(self, recording):
-        super().__init__(recording, set(), instant=True)
-        self.begun = []
-
-    def begin(self, configuration, *arguments):
-        self.begun.append(configuration)
-        return super().begin(configuration, *arguments)
-
-
-def test_the_device_has_the_next_trial_before_one_is_told_and_none_beyond_the_budget():
-    bench, begun_by_then, trials = BegunBench(made.valley()), [], []
-
-    def told(progress):
-        trials.append(progress.trial)
-        begun_by_then.append(len(bench.begun))
-
-    Run(made.valley(), Budget(trials=20), bench=bench, on_trial=told).go()
-    assert [trial.configuration for trial in trials] == bench.begun
-    assert begun_by_then == [*range(2, 21), 20]
-    assert all(trial.wall_s >= 0 for trial in trials)
 
 
 @pytest.mark.parametrize("limits", [{}, {"trials": 0}, {"seconds": -1.0}, {"trials": 5, "target_ms": 0.0}])

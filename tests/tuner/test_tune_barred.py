@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import made_recordings as made
 import pytest
-from test_tune import BEST, Run
+from replayed_run import BEST, Run
 
 from tilewright.kernels.space import Configuration
 from tilewright.tuner import tune as tuning

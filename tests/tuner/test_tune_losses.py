@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import made_recordings as made
 import pytest
-from test_tune import BEST, Run
+from replayed_run import BEST, Run
 
 from tilewright.tuner.errors import DeviceLostError, TrialFailure
 from tilewright.tuner.outcome import Outcome
