@@ -101,9 +101,9 @@ class StepRow:
     @property
     def gflops(self) -> float | None:
         """Work a second."""
-        return (
-            None if self.time is None or not self.work.flops else roofline.gflops(self.work.flops, self.time.median_ms)
-        )
+        if self.time is None or not self.work.flops:
+            return None
+        return roofline.gflops(self.work.flops, self.time.median_ms)
 
     @property
     def gb_per_s(self) -> float | None:

@@ -61,11 +61,11 @@ def _short(report: LadderReport) -> Iterator[str]:
 
 
 def _fastest(report: LadderReport) -> Iterator[str]:
-    timed = _timed_steps(report)
-    steps = [s for s in timed if not s.than]
+    rungs = [s.key for s in report.steps if s.place == "device" and not s.than]
+    # A ladder of one rung is the default configuration and what is compared with it.
+    steps = [s for s in _timed_steps(report) if s.key in rungs or len(rungs) == 1]
     if not steps:
         return
-    steps = steps if len(steps) > 1 else timed  # of a ladder of the default and what is compared with it, all
     best = min(steps, key=_ms)
     rate = f"{number(best.gflops)} GFLOP/s" if report.unit == "gflops" else f"{number(best.gb_per_s)} GB/s"
     text = f"At {shape_text(best.shape)} the fastest step is {best.name}: {number(_ms(best))} ms, {rate}"
@@ -129,8 +129,8 @@ def title_of(report: LadderReport) -> str:
 
 
 _VERIFIED = (
-    "Every step was held against a float64 reference, component by component, with every kind of inputs before it "
-    "was timed. The host's loop is timed in CPU seconds of its thread, BLAS by the clock, both by themselves and "
+    "Every step was held against a float64 reference, component by component, with every kind of inputs before it was "
+    "timed. The host's loop is timed in CPU seconds of its thread, BLAS by the clock, both by themselves and "
     "checked on their first 32 rows. In the sweep a step with many configurations has, at each size, one that is "
     "known, or the fastest of a few: the table's, its authors', and some drawn at random."
 )
@@ -147,7 +147,7 @@ def protocol(report: LadderReport) -> str:
     )
     return (
         f"Medians of rounds in which the steps take turns, with the 95 % interval of the median; {times}; {l2}. "
-        f"{_VERIFIED if report.sweep else _VERIFIED_OWN}"
+        f"{_VERIFIED if any(step.place == 'loop' for step in report.steps) else _VERIFIED_OWN}"
     )
 
 

@@ -21,7 +21,7 @@ from tilewright.tuner.report.figures import crossings, figures
 from tilewright.tuner.report.ladders import LADDERS
 from tilewright.tuner.report.pages import files
 from tilewright.tuner.report.rows import from_json
-from tilewright.tuner.report.sentences import findings, reasons
+from tilewright.tuner.report.sentences import findings, protocol, reasons
 
 REPORTS = Path(__file__).parents[3] / "docs" / "reports"
 FETCHING = {"src", "href", "data", "action", "poster", "srcset", "xlink:href", "background"}
@@ -112,6 +112,13 @@ def test_a_step_that_was_left_out_says_why(made):
 def test_names_are_text_and_not_markup(made):
     assert "<BLAS>" not in made["gemm.html"]
     assert "CPU, &lt;BLAS&gt; &amp; more" in made["gemm.html"]
+
+
+def test_how_the_host_was_timed_is_said_where_there_was_time_for_no_sweep_too():
+    report = made_report(sweep=())
+    assert "The host's loop is timed in CPU seconds" in protocol(report)
+    on_the_device = tuple(step for step in report.steps if step.place not in {"loop", "blas"})
+    assert "The host's loop" not in protocol(replace(report, steps=on_the_device))
 
 
 def test_the_cpu_devices_pages_say_so():
