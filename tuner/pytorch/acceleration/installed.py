@@ -227,9 +227,8 @@ def install(model: nn.Module, stands: Sequence[Stand], *, with_gradients: bool) 
         for keys in places:
             keys.eager.add(stand.entry)
             keys.compiled |= {stand.entry} if stand.compiled else set()
-    _install_fusions(
-        model, fusions, compiled, with_gradients=with_gradients
-    )  # first, while all are of PyTorch's classes
+    # First, while all modules are of PyTorch's classes.
+    _install_fusions(model, fusions, compiled, with_gradients=with_gradients)
     for name, keys in by_module.items():
         module, accepted = model.get_submodule(name), keys.accepted(with_gradients=with_gradients)
         if type(module) in CLASSES:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from tilewright.tuner.pytorch.acceleration.calls import Call
+from tilewright.tuner.pytorch.acceleration.shared import version_of
 from tilewright.tuner.pytorch.quantised import LINEAR_QUANTIZED, int8_of
 
 INT8, TOLERANCE = "int8", 5e-2
@@ -23,7 +24,7 @@ def quantise(layer: nn.Linear) -> None:
     if not _is_of(layer):
         for name, one in zip(_NAMES, int8_of(layer.weight), strict=True):
             layer.register_buffer(name, one, persistent=False)
-        vars(layer)["_tilewright_of"] = layer.weight, _version(layer.weight)
+        vars(layer)["_tilewright_of"] = layer.weight, version_of(layer.weight)
 
 
 def forget(model: nn.Module) -> None:
@@ -37,11 +38,7 @@ def forget(model: nn.Module) -> None:
 def _is_of(layer: nn.Linear) -> bool:
     """Whether its buffers are of its weights, which nobody changed since."""
     weight, version = vars(layer).get("_tilewright_of", (None, 0))
-    return weight is layer.weight and version == _version(weight)
-
-
-def _version(weight: Tensor) -> int:
-    return 0 if weight.is_inference() else weight._version  # noqa: SLF001 - no public name says it
+    return weight is layer.weight and version == version_of(weight)
 
 
 class QuantisedLinear(nn.Linear):  # type: ignore[misc]

@@ -85,6 +85,11 @@ def can_join(layers: Sequence[Any]) -> bool:
     )
 
 
+def version_of(tensor: Tensor) -> int:
+    """How often the tensor was changed in place; 0 of an inference tensor, where nobody counts."""
+    return 0 if tensor.is_inference() else tensor._version  # noqa: SLF001 - no public name says it
+
+
 class SharedLayers:
     """What layers of one input compute together: the first that is called all of it, which is kept for the others.
 
@@ -115,7 +120,7 @@ class SharedLayers:
             return self._in_code(place, x)
         if torch.is_grad_enabled() or is_watched() or type(x) is not Tensor:
             return None
-        version = 0 if x.is_inference() else x._version  # noqa: SLF001 - no public name says it
+        version = version_of(x)
         if place == 0:
             outputs = self._computed(x)
             self._state = None if outputs is None else (x, version, outputs)
