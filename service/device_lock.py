@@ -18,6 +18,7 @@ from types import TracebackType
 from typing import Self
 
 from sqlalchemy import Connection, text
+from sqlalchemy.orm import Session
 
 from tilewright.service.errors import ServiceError
 from tilewright.service.settings import settings
@@ -111,7 +112,7 @@ class FleetLock:
 
     def __init__(self, device_uuid: str) -> None:
         self.device_uuid = device_uuid
-        self.key = int.from_bytes(hashlib.sha256(f"device {device_uuid}".encode()).digest()[:8], "big", signed=True)
+        self.key = _fleet_key(device_uuid)
         self._connection: Connection | None = None
 
     def __enter__(self) -> Self:
@@ -146,6 +147,19 @@ class FleetLock:
         if connection is not None:
             connection.invalidate()  # closed for real: back in the pool it would still hold the lock
             connection.close()
+
+
+def is_held(session: Session, device_uuid: str) -> bool:
+    """Whether some connection holds the device in the database: a worker's, which ends with its process."""
+    high, low = divmod(_fleet_key(device_uuid) % (1 << 64), 1 << 32)
+    held = "SELECT FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 1 AND granted AND classid = :high"
+    here = "database = (SELECT oid FROM pg_database WHERE datname = current_database())"
+    question = text(f"SELECT EXISTS ({held} AND objid = :low AND {here})")
+    return bool(session.scalar(question, {"high": high, "low": low}))
+
+
+def _fleet_key(device_uuid: str) -> int:
+    return int.from_bytes(hashlib.sha256(f"device {device_uuid}".encode()).digest()[:8], "big", signed=True)
 
 
 def _until(holds: Callable[[], bool], wait_s: float) -> bool:

@@ -73,7 +73,10 @@ class Settings(BaseSettings):
     )
     heartbeat_s: float = Field(default=10, gt=0, description="Seconds between two heartbeats of a worker.")
     stalled_after_s: float = Field(
-        default=60, gt=0, description="Seconds without a heartbeat after which a worker's job is given to another."
+        default=60,
+        gt=0,
+        description="Seconds without a heartbeat after which a worker's job is given to another; three times as long "
+        "while its connection to the database lives.",
     )
     stop_grace_s: float = Field(
         default=20, gt=0, description="Seconds that a job may take to stop after SIGTERM or cancel."

@@ -331,8 +331,9 @@ def test_api_and_worker_do_their_work_with_what_they_may(server, become, tmp_pat
 
 
 @pytest.mark.parametrize("role", ["api", "worker"])
-def test_either_may_do_the_chores(server, become, role):
+def test_either_may_do_the_chores(server, become, role, monkeypatch):
     """A job whose worker fell silent, and one that the engine forgot, are put right by either role."""
+    monkeypatch.setattr("tilewright.service.worker.maintenance.is_database_new", lambda _session: False)
     with psycopg.connect(server.superuser_url, autocommit=True) as superuser:
         worker = superuser.execute(
             "INSERT INTO procrastinate_workers (last_heartbeat) VALUES (now() - interval '1 day') RETURNING id"

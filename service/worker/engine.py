@@ -20,6 +20,7 @@ from tilewright.service.settings import settings
 from tilewright.service.store.engine_queue import TUNE, enqueue
 from tilewright.service.store.patience import PATIENCE_S
 from tilewright.service.store.session import KEEPALIVE
+from tilewright.service.worker.silence import forgotten_after_s
 
 __all__ = ["Handler", "TryAgainError", "enqueue", "make_app"]
 
@@ -94,7 +95,7 @@ def make_app(url: str, handler: Handler, workers: int = 1) -> procrastinate.App:
             "listen_notify": False,
             "install_signal_handlers": False,
             "update_heartbeat_interval": allowed.heartbeat_s,
-            "stalled_worker_timeout": allowed.stalled_after_s,
+            "stalled_worker_timeout": forgotten_after_s(),
             "shutdown_graceful_timeout": allowed.stop_grace_s + 5,
             "delete_jobs": DeleteJobCondition.ALWAYS.value,  # our row is the record
         },

@@ -28,6 +28,7 @@ from tilewright.service.store.models import JobState
 from tilewright.service.store.session import revive, session_scope
 from tilewright.service.worker.background import Background
 from tilewright.service.worker.engine import DUE
+from tilewright.service.worker.silence import is_database_new, is_starved
 
 logger = logging.getLogger(__name__)
 
@@ -51,6 +52,8 @@ Chore = Callable[[Session], bool | None]
 
 def recover_stalled(session: Session) -> None:
     """Queues the jobs of silent workers again; those that were being cancelled are cancelled."""
+    if is_database_new(session):
+        return
     for entry in _engine_rows(
         session,
         "select_stalled_jobs_by_heartbeat",
@@ -62,6 +65,8 @@ def recover_stalled(session: Session) -> None:
         job = session.scalars(select(models.TuningJob).where(its).with_for_update(skip_locked=True)).one_or_none()
         if job is None and session.scalar(select(models.TuningJob.id).where(its)) is not None:
             continue  # locked by a process that may hang in its transaction; this chore must not wait for it
+        if job is not None and is_starved(session, job, entry["worker_id"]):
+            continue
         logger.warning("Job %s was left by a silent worker; it is queued again.", entry["args"].get("job_id"))
         if job is not None and job.state is JobState.RUNNING and job.cancel_requested:
             job.state, job.phase, job.finished_at = JobState.CANCELLED, "finished", func.now()

@@ -1,27 +1,38 @@
 from __future__ import annotations
 
 import threading
+from datetime import timedelta
 
 import pytest
-from sqlalchemy import event, text
+from factories import TILED_16, Rows
+from sqlalchemy import event, func, text
 from waiting import PATIENCE_S
 
 from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.problem import Limits
+from tilewright.service.device_lock import FleetLock
 from tilewright.service.operations import registry
 from tilewright.service.operations.fleet.fleet import workers_alive
 from tilewright.service.operations.jobs import progress as job_progress
 from tilewright.service.operations.jobs.jobs import cancel_job, job
 from tilewright.service.operations.jobs.request import request_job
 from tilewright.service.operations.requests import JobRequest
+from tilewright.service.settings import settings
 from tilewright.service.store import models
 from tilewright.service.store.session import engine, session_scope
 from tilewright.service.worker.engine import poll_s
 from tilewright.service.worker.maintenance import CHORE_LOCK, Maintenance, begin_round, do_chores, look_every_s
+from tilewright.service.worker.silence import PATIENCE
 from tilewright.tuner.devices.device import DeviceModel, Environment
 
 MODEL = DeviceModel("test-gpu", "Test GPU", "cuda", Limits((9, 0), 132, 1 << 30), 1, {}, None)
 STALL_S = 60.0  # the setting's default
+
+
+@pytest.fixture(autouse=True)
+def _old_database(monkeypatch):
+    """The tests' database is seconds old."""
+    monkeypatch.setattr("tilewright.service.worker.maintenance.is_database_new", lambda _session: False)
 
 
 @pytest.fixture
@@ -29,7 +40,7 @@ def job_id(configured):
     with session_scope() as session:
         registry.register_kernels(session, catalogue())
         environment = Environment("580.1", "13.0", "nvrtc", "13.0", "PyCUDA", "default")
-        registry.register_device(session, MODEL, "GPU-1", "host", 0, environment)
+        registry.register_device(session, MODEL, "GPU-1", "host", 0, environment, worker="worker-1")
         return request_job(session, JobRequest(kernel="gemm", shape={"m": 8, "n": 8, "k": 8}))[0].id
 
 
@@ -72,6 +83,46 @@ def test_a_workers_job_that_speaks_is_left_alone(job_id):
     fetch_as_worker_silent_for(STALL_S - 5, job_id)
     assert do_chores()
     assert [status for _, status in entries()] == ["doing"]
+
+
+def test_a_silent_worker_that_holds_its_device_is_waited_for_three_times_as_long(job_id):
+    with FleetLock("GPU-1"):
+        fetch_as_worker_silent_for(PATIENCE * STALL_S - 5, job_id)
+        assert do_chores()
+        assert [status for _, status in entries()] == ["doing"]
+        with session_scope() as session:
+            session.execute(text("UPDATE procrastinate_workers SET last_heartbeat = last_heartbeat - interval '10 s'"))
+        assert do_chores()
+        assert [status for _, status in entries()] == ["todo"]
+
+
+def test_who_holds_another_device_is_not_waited_for(job_id):
+    with FleetLock("GPU-2"):
+        fetch_as_worker_silent_for(STALL_S + 5, job_id)
+        assert do_chores()
+        assert [status for _, status in entries()] == ["todo"]
+
+
+@pytest.mark.parametrize(("seconds", "status"), [(STALL_S - 5, "doing"), (STALL_S + 5, "todo")])
+def test_a_silent_worker_that_stores_trials_keeps_its_job(job_id, seconds, status):
+    epoch = fetch_as_worker_silent_for(10 * STALL_S, job_id)
+    with session_scope() as session:
+        rows = Rows(session)
+        study, *_ = rows.study()
+        trial = rows.trial(study, session.get_one(models.TuningJob, job_id), TILED_16, 1.0)
+        trial.epoch, trial.created_at = epoch, func.now() - timedelta(seconds=seconds)
+    assert do_chores()
+    assert [status for _, status in entries()] == [status]
+
+
+def test_a_database_that_has_just_started_has_heard_of_nobody(job_id, monkeypatch):
+    monkeypatch.undo()
+    fetch_as_worker_silent_for(STALL_S + 5, job_id)
+    for heartbeat_s, status in ((1e6, "doing"), (1e-6, "todo")):
+        changed = settings().model_copy(update={"heartbeat_s": heartbeat_s})
+        monkeypatch.setattr("tilewright.service.worker.silence.settings", lambda: changed)  # noqa: B023 - called at once
+        assert do_chores()
+        assert [status for _, status in entries()] == [status]
 
 
 def test_a_cancelled_job_of_a_silent_worker_ends_without_another_worker(job_id):
