@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from functools import partial
@@ -27,7 +27,7 @@ from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.problem import Limits
 from tilewright.kernels.space import Configuration
 from tilewright.tuner import statistics
-from tilewright.tuner.compile.compilation import Compilation
+from tilewright.tuner.compile.compilation import Compilation, arch_of
 from tilewright.tuner.devices.device import Bench
 from tilewright.tuner.devices.isolated.device import IsolatedDevice
 from tilewright.tuner.errors import TrialFailure
@@ -39,6 +39,9 @@ from tilewright.tuner.tune import Budget
 
 OWN = (5, 20)
 """Numbers of own tuned shapes for which predictions are made beside those from all."""
+
+SHAPES_AHEAD = 4
+"""Tuned shapes that are compiled ahead of the one that is measured."""
 
 TIMED = 2
 """The fastest configurations of a search that are timed beside the predictions."""
@@ -81,23 +84,41 @@ class FirstDay:
     chosen: Sequence[Mapping[str, State]] = ()  # by shape and set
 
     def extend(self) -> None:
-        """Measures what `also` names at tuned shapes; new trials are added to the records."""
+        """Measures what `also` names at tuned shapes; new trials are added to the records.
+
+        The compilers work some shapes ahead. The library is timed where a record does not have it.
+        """
         also = {tuple(shape.items()): configurations for shape, configurations in self.also}
-        for row in self.run.state["records"]:
-            configurations = also.get(tuple(row["shape"].items()), ())
-            if configurations and time.monotonic() < self.run.deadline:
-                bench = self.run.device.bench(self.run.kernel, self.run.problem(row["shape"]), 1)
-                try:
-                    tried = self._evaluated(bench, configurations)
-                finally:
-                    bench.close()
-                row["tried"] += written(tried)
-                row["failed"] += failures(tried)
+        rows = [row for row in self.run.state["records"] if also.get(tuple(row["shape"].items()))]
+        for place, row in enumerate(rows):
+            if time.monotonic() >= self.run.deadline:
+                break
+            for ahead in rows[: SHAPES_AHEAD + 1] if place == 0 else rows[place + SHAPES_AHEAD :][:1]:
+                self._compile(ahead["shape"], also[tuple(ahead["shape"].items())])
+            bench = self.run.device.bench(self.run.kernel, self.run.problem(row["shape"]), 1)
+            try:
+                tried = self._evaluated(bench, also[tuple(row["shape"].items())])
+                row.setdefault("library", library_of(bench, self.run.kernel))
+            finally:
+                bench.close()
+            row["tried"] += written(tried)
+            row["failed"] += failures(tried)
         write(self.run.path, self.run.state)
+
+    def _compile(self, shape: Shape, configurations: Iterable[Configuration]) -> None:
+        """Begins to compile them, where a pool does that."""
+        pool = self.run.device.pool if isinstance(self.run.device, IsolatedDevice) else None
+        if pool is not None and self.run.device.model.kind == "cuda":
+            arch, problem = arch_of(self.run.device.model.limits.compute_capability), self.run.problem(shape)
+            for configuration in configurations:
+                pool.submit(Compilation.of(self.run.kernel, problem, configuration, arch, "nvrtc"))
 
     def predict(self, executor: Executor) -> None:
         """Fits to each set of records in a process of its own; what is predicted is compiled at once."""
         limits = self.run.device.model.limits
+        for shape, configurations in self.also:
+            if shape in self.shapes:
+                self._compile(shape, configurations)
         sets = record_sets(self.run.state["records"])
         work = partial(predicted, self.run.kernel.name, limits, shapes=self.shapes)
         columns = dict(zip(sets, executor.map(work, sets.values()), strict=True))
@@ -105,14 +126,8 @@ class FirstDay:
             {name: column[place] for name, column in columns.items() if column[place]}
             for place in range(len(self.shapes))
         ]
-        pool = self.run.device.pool if isinstance(self.run.device, IsolatedDevice) else None
-        if pool is not None and self.run.device.model.kind == "cuda":
-            major, minor = limits.compute_capability
-            for shape, by_set in zip(self.shapes, self.chosen, strict=True):
-                for one in by_set.values():
-                    configuration = Configuration.from_json(one["configuration"])
-                    problem = self.run.problem(shape)
-                    pool.submit(Compilation.of(self.run.kernel, problem, configuration, f"sm_{major}{minor}", "nvrtc"))
+        for shape, by_set in zip(self.shapes, self.chosen, strict=True):
+            self._compile(shape, [Configuration.from_json(one["configuration"]) for one in by_set.values()])
 
     def compare(self, budget: Budget | None, deadline: float) -> None:
         """Adds a row of each shape, after a search within the budget if there is one; stops at the deadline."""
