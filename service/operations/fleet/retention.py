@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Any
 
 from sqlalchemy import ColumnElement, Select, cast, func, or_, select, update
 from sqlalchemy import delete as delete_rows
@@ -72,18 +73,22 @@ def prune_samples(session: Session, older_than: timedelta) -> Pruned:
 
 def prunable(session: Session, older_than: timedelta) -> Prunable:
     """How much `prune_samples` would delete, over all batches; reads every trial concerned."""
-    jobs = trials = sample_bytes = 0
-    table = models.Trial
+    job, table, best = models.TuningJob, models.Trial, models.BestConfiguration
+    due = _due(older_than).with_only_columns(job.id, job.study_id).cte("due")
+    studies = select(due.c.study_id)
+    settled = select(job.study_id, _finalists(job)).where(job.study_id.in_(studies)).distinct().cte("settled")
     size = func.coalesce(func.pg_column_size(table.warm_samples_ms), 0) + func.coalesce(
         func.pg_column_size(table.cold_samples_ms), 0
     )
-    due = _due(older_than).options(load_only(models.TuningJob.id, models.TuningJob.study_id))
-    for row in session.scalars(due.execution_options(yield_per=JOBS_AT_ONCE)):
-        count, held = session.execute(
-            select(func.count(), func.coalesce(func.sum(size), 0)).where(*_loses_samples(row))
-        ).one()
-        jobs, trials, sample_bytes = jobs + 1, trials + count, sample_bytes + held
-    return Prunable(jobs, trials, sample_bytes)
+    kept = select(settled).where(settled.c.study_id == due.c.study_id, settled.c.configuration == table.configuration)
+    # One statement: with one for each job, 21,000 jobs took 47 s.
+    trials, sample_bytes = session.execute(
+        select(func.count(), func.coalesce(func.sum(size), 0))
+        .select_from(table)
+        .join(due, due.c.id == table.job_id)
+        .where(_has_samples(), ~kept.exists(), ~select(best.id).where(best.trial_id == table.id).exists())
+    ).one()
+    return Prunable(session.scalar(select(func.count()).select_from(due)) or 0, trials, sample_bytes)
 
 
 def forget_samples(session: Session) -> bool:
@@ -120,14 +125,23 @@ def _due(older_than: timedelta) -> Select[models.TuningJob]:
 def _loses_samples(job: models.TuningJob) -> list[ColumnElement[bool]]:
     """Conditions for the job's trials that have samples and were never a winner or finalist of any job."""
     table, best, any_job = models.Trial, models.BestConfiguration, models.TuningJob
-    finalists = func.jsonb_path_query(any_job.result, cast("$.finalists[*].configuration", JSONPATH), type_=JSONB)
-    settled = select(finalists).where(any_job.study_id == job.study_id)
+    settled = select(_finalists(any_job)).where(any_job.study_id == job.study_id)
     return [
         table.job_id == job.id,
-        or_(table.warm_samples_ms.is_not(None), table.cold_samples_ms.is_not(None)),
+        _has_samples(),
         table.configuration.not_in(settled),
         ~select(best.id).where(best.trial_id == table.id).exists(),
     ]
+
+
+def _has_samples() -> ColumnElement[bool]:
+    return or_(models.Trial.warm_samples_ms.is_not(None), models.Trial.cold_samples_ms.is_not(None))
+
+
+def _finalists(job: type[models.TuningJob]) -> ColumnElement[Any]:
+    """The configurations of a job's finalists, a row each."""
+    path = cast("$.finalists[*].configuration", JSONPATH)
+    return func.jsonb_path_query(job.result, path, type_=JSONB).label("configuration")
 
 
 def _trials(session: Session, job: models.TuningJob, limit: int) -> Sequence[models.Trial]:

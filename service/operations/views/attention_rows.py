@@ -103,8 +103,12 @@ _IN_DATABASE = tuple(kind for kind in AttentionKind if kind is not AttentionKind
 def _query(session: Session, kernel: str | None, device_model: str | None, kind: AttentionKind | None) -> Any:
     problem, model, best, trial = models.Problem, models.DeviceModel, models.BestConfiguration, models.Trial
     own = [] if kernel is None else [problem.kernel.has(models.Kernel.name == kernel)]
-    cells, failing, asked = known_cells(session, own), _failing(own), models.Demand
-    unseen = perhaps_improvable(session, select(best.id).where(is_current())).subquery("unseen")
+    # Its id as a number, in every part: joined at the end, the results of all models were judged first.
+    model_id = session.scalar(select(model.id).where(model.slug == device_model)) or 0 if device_model else None
+    cells, failing, asked = known_cells(session, own, model_id), _failing(own), models.Demand
+    current = select(best.id).where(is_current())
+    current = current if model_id is None else current.where(best.device_model_id == model_id)
+    unseen = perhaps_improvable(session, current).subquery("unseen")
     holds: dict[AttentionKind | None, ColumnElement[bool]] = {
         AttentionKind.FAILING: failing.c.problem_id.is_not(None),
         AttentionKind.REGRESSED: cells.c.is_regressed,
@@ -115,7 +119,7 @@ def _query(session: Session, kernel: str | None, device_model: str | None, kind:
     lost = func.greatest(cells.c.slowdown, 1 / cells.c.ratio, 1.0)
     worth = func.coalesce(asked.count, 1) * (1 - 1 / lost)
     urgent = or_(*(condition for one, condition in holds.items() if one is not AttentionKind.IMPROVABLE))
-    query = (
+    return (
         select(
             problem.hash,
             problem.shape,
@@ -145,7 +149,6 @@ def _query(session: Session, kernel: str | None, device_model: str | None, kind:
         .order_by(holds.get(kind, urgent).desc(), urgent.desc(), worth.desc(), cells.c.problem_id, model.slug)
         .limit(MOST_RESULTS)
     )
-    return query if device_model is None else query.where(model.slug == device_model)
 
 
 def _failing(problems: Sequence[ColumnElement[bool]]) -> Subquery:

@@ -30,13 +30,17 @@ class CellStatus(StrEnum):
     FAILED = "failed"
 
 
-def known_cells(session: Session, problems: Sequence[ColumnElement[bool]]) -> CTE:
-    """A row for each such pair; `problems`: conditions on joined `problems`.
+def known_cells(session: Session, problems: Sequence[ColumnElement[bool]], device_model_id: int | None = None) -> CTE:
+    """A row for each such pair; `problems`: conditions on joined `problems`. With a device model, its pairs alone.
 
     Columns: problem_id, device_model_id, best_id (null: failed), ratio (library over ours), verdict, is_stale,
     is_regressed, slowdown (over the best before it), at (when it was verified, or when the job was made).
     """
-    return _bests(session, problems).union_all(_failed(problems)).cte("known_cells")
+    best, job = models.BestConfiguration, models.TuningJob
+    of_model = [] if device_model_id is None else [best.device_model_id == device_model_id]
+    failed = _failed(problems)
+    failed = failed if device_model_id is None else failed.where(job.device_model_id == device_model_id)
+    return _bests(session, problems, of_model).union_all(failed).cte("known_cells")
 
 
 def has_status(cells: CTE, status: CellStatus) -> ColumnElement[bool]:
@@ -52,10 +56,13 @@ def has_status(cells: CTE, status: CellStatus) -> ColumnElement[bool]:
             return func.coalesce(cells.c.verdict == status.value, false())
 
 
-def _bests(session: Session, problems: Sequence[ColumnElement[bool]]) -> Select[tuple[object, ...]]:
+def _bests(
+    session: Session, problems: Sequence[ColumnElement[bool]], of_model: Sequence[ColumnElement[bool]]
+) -> Select[tuple[object, ...]]:
     best, environment = models.BestConfiguration, models.Environment
-    rows, is_stale = with_staleness(session, select(best.id).join(best.problem).where(*problems, is_current()))
-    earlier = with_earlier(best.problem_id.in_(select(models.Problem.id).where(*problems)))
+    wanted = select(best.id).join(best.problem).where(*problems, *of_model, is_current())
+    rows, is_stale = with_staleness(session, wanted)
+    earlier = with_earlier(best.problem_id.in_(select(models.Problem.id).where(*problems)), *of_model)
     columns = (
         best.problem_id,
         best.device_model_id,
