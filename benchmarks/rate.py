@@ -53,8 +53,20 @@ def common_space(kernel: Kernel, space: SearchSpace) -> SearchSpace:
     return replace(space, spaces=(replace(part, constraints=(*part.constraints, fits)),))
 
 
-def ours(device: Device, kernel: Kernel, problem: Problem, space: SearchSpace, count: int, seed: int) -> Row:
-    """The rate of `count` trials, from the first proposal to the last result."""
+def ours(
+    device: Device,
+    kernel: Kernel,
+    problem: Problem,
+    space: SearchSpace,
+    count: int,
+    seed: int,
+    *,
+    seconds: float | None = None,
+) -> Row:
+    """The rate of `count` trials, from the first proposal to the last result.
+
+    With `seconds` that is the budget, and the search goes ahead as far as there are compilers.
+    """
     trials = []
     wall_s = 0.0
 
@@ -66,7 +78,8 @@ def ours(device: Device, kernel: Kernel, problem: Problem, space: SearchSpace, c
     begun = time.perf_counter()
     bench = device.bench(kernel, problem, seed)
     setup_s = time.perf_counter() - begun
-    budget = Budget(trials=min(count, len(space)))
+    count = min(count, len(space))
+    budget = Budget(trials=count) if seconds is None else Budget(seconds=seconds)
     # Stopped where the budget ends: no finals.
     tune(
         bench,
@@ -75,7 +88,7 @@ def ours(device: Device, kernel: Kernel, problem: Problem, space: SearchSpace, c
         budget,
         seed=seed,
         sampler="random",
-        hooks=Hooks(on_trial, should_stop=lambda: len(trials) >= (budget.trials or 0)),
+        hooks=Hooks(on_trial, should_stop=lambda: len(trials) >= count or wall_s >= (seconds or float("inf"))),
     )
     bench.close()
     evaluations = [trial.evaluation for trial in trials]

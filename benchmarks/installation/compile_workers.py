@@ -76,8 +76,11 @@ def rate(pool: CompilePool, works: Sequence[Compilation], ahead: int) -> float:
 
 
 @contextmanager
-def compile_worker(folder: Path, processes: int) -> Iterator[Trust]:
-    """A compile worker on an embedded database in that folder; the trust in its key."""
+def compile_worker(folder: Path, processes: int, ours: set[int], theirs: set[int]) -> Iterator[Trust]:
+    """A compile worker on an embedded database in that folder; the trust in its key.
+
+    It has `theirs` of the cores, this process `ours` from then on.
+    """
     key = Ed25519PrivateKey.generate()
     private, public = folder / "worker.key", folder / "worker.pub"
     private.write_bytes(key.private_bytes(form.Encoding.PEM, form.PrivateFormat.PKCS8, form.NoEncryption()))
@@ -88,7 +91,6 @@ def compile_worker(folder: Path, processes: int) -> Iterator[Trust]:
     schema.upgrade()
     own = {"TILEWRIGHT_COMPILE_KEY": str(private), "TILEWRIGHT_CACHE_DIR": str(folder / "cache")}
     words = [sys.executable, "-m", "tilewright.service.cli", "compile-worker", "--processes", str(processes)]
-    ours, theirs = halves()
     os.sched_setaffinity(0, theirs)  # inherited; PostgreSQL has been started and may use all
     process = subprocess.Popen(words, env=os.environ | own, start_new_session=True)
     os.sched_setaffinity(0, ours)
@@ -106,7 +108,7 @@ def measured(pairs: int, configurations: int, processes: int) -> list[dict[str, 
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         pool = stack.enter_context(CompilePool(processes))
-        trust = stack.enter_context(compile_worker(folder, processes))
+        trust = stack.enter_context(compile_worker(folder, processes, *halves()))
         warm = JobOffers(pool, trust)
         deadline = time.monotonic() + REGISTERED_WITHIN_S
         with warm:
