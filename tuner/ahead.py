@@ -35,14 +35,9 @@ class Proposals:
         self._bench, self._searcher, self._claim = bench, searcher, claim
         self._ahead: list[Configuration] = []
         self._is_first = True
-        self._most = 0
+        self._blind = max(LOOKAHEAD, trials / SHARE_OF_BUDGET)  # infinity // 10 would be no number
         self._thinking: Future[None] | None = None
         self._thread = ThreadPoolExecutor(1, "propose") if bench.compilers else None
-        if bench.compilers:
-            # Twice as many as compile at a time: one that takes long then leaves no compiler idle.
-            self._most = int(min(2 * bench.compilers, max(LOOKAHEAD, trials // SHARE_OF_BUDGET)))
-        elif bench.compiles_ahead:
-            self._most = LOOKAHEAD
 
     def next(self, left: float, *, wait: bool = True) -> Configuration | None:
         """What to try next, `left` trials before the budget's end; None when the space is exhausted.
@@ -80,9 +75,16 @@ class Proposals:
             thinking, self._thinking = self._thinking, None
             thinking.result()
 
+    @property
+    def _most(self) -> int:
+        """Proposals beside the next one: what waits for a compiler would better be chosen when one is free."""
+        if self._thread is not None:
+            return int(min(self._bench.compilations, self._blind))
+        return LOOKAHEAD if self._bench.compiles_ahead else 0
+
     def _propose(self, left: float) -> None:
-        room = min(left, 1 + self._most) - len(self._ahead)
         ready = len(self._bench.ready(self._ahead, wait=False))
+        room = min(left, 1 + self._most + (ready if self._thread is not None else 0)) - len(self._ahead)
         room = min(room, READY + 1 - ready) if ready else room
         while room > 0:
             proposal = self._searcher.propose()

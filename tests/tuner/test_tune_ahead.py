@@ -1,10 +1,14 @@
 """Searches whose proposals are compiled, and whose trials are sent, ahead of what is known."""
 
+import math
+
 import made_recordings as made
 from replayed_run import Run
 
 from tilewright.kernels.space import Configuration
-from tilewright.tuner.recorded.replay import ReplayBench
+from tilewright.tuner.ahead import Proposals
+from tilewright.tuner.recorded.replay import ReplayBench, replay
+from tilewright.tuner.search import make_searcher
 from tilewright.tuner.tune import Budget
 
 
@@ -58,7 +62,19 @@ def test_what_compiles_slowly_holds_nobody_up():
     bench = ManyBench(recording, {slow})
     run = Run(recording, Budget(trials=64), bench=bench).go()
     assert run.trials[-1].configuration == slow
-    assert max(bench.in_flight) == 1 + 2 * ManyBench.compilers
+    assert max(bench.in_flight) == 1 + ManyBench.compilers
+
+
+def test_a_search_that_time_alone_limits_keeps_every_compiler_busy():
+    bench = ManyBench(made.valley(), set())
+    bench.compilers = 12
+    recording = made.valley()
+    device, kernel, problem = replay(recording)
+    searcher = make_searcher("random", kernel.space(problem, device.model.limits), [], seed=1)
+    proposals = Proposals(bench, searcher, math.inf, lambda _configuration: True)
+    proposals.next(math.inf)
+    proposals.close()
+    assert len(bench.dropped) == 1 + 12
 
 
 def test_what_was_ahead_at_the_end_is_not_compiled_any_more():

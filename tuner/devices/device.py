@@ -90,6 +90,11 @@ class Bench(ABC):
         return 0
 
     @property
+    def compilations(self) -> int:
+        """How many compilations, under way or waiting, keep all of these busy."""
+        return self.compilers
+
+    @property
     def memory(self) -> DeviceMemory | None:
         """The device's memory; None where the device computes in the host's, or is in another process."""
         return None
