@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from pathlib import Path
+from typing import Literal
 
 from tilewright.kernels.arguments import Argument, Scalar, Tensor, shape_of
 from tilewright.kernels.axes import Layout, OptionalAxis
@@ -63,7 +64,7 @@ class Kernel:
     template with its arguments, of macros too: `transpose<REAL, TILE>`. Its parameters are `arguments`, in order, but
     for those that are in constant memory.
     `flags` are given to the compiler, and those that begin with -D and -I to the CPU device's too, as are
-    `include_folders`. `ranking_l2` says which time ranks: "cold" or "warm".
+    `include_folders`. `ranking_l2` says which time ranks, "cold" or "warm"; problems that `ranks_cold` always rank cold.
     `flops` and `bytes_moved` (compulsory: each input read once, each output written once) are of one launch; without
     them there is a time, but neither a rate nor a share of the roof.
     """
@@ -82,6 +83,7 @@ class Kernel:
     inputs: InputsFunction | None = None
     check: CheckFunction | None = None  # None: outputs are compared with the reference, within its bounds
     ranking_l2: str = "warm"
+    ranks_cold: Callable[[Problem], bool] = lambda _problem: False
     default_variant: str = ""
     example_shape: Mapping[str, int] = field(default_factory=dict)
     product: ProductReference | None = None  # where it is a matrix product: the tuner's library knows which
@@ -117,6 +119,10 @@ class Kernel:
     def outputs(self) -> Sequence[Tensor]:
         """Every tensor that the kernel writes."""
         return [a for a in self.tensors if a.role != "input"]
+
+    def l2_of(self, problem: Problem) -> Literal["cold", "warm"]:
+        """The state of the L2 cache in which the problem's configurations are ranked."""
+        return "cold" if self.ranking_l2 == "cold" or self.ranks_cold(problem) else "warm"
 
     def written_by(self, configuration: Configuration, problem: Problem, outputs: Arrays) -> Arrays:
         """The outputs by name, each as far as that configuration writes it."""

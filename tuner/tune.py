@@ -66,7 +66,7 @@ def tune(
         out = frozenset(finalist.configuration for finalist in dropped)
         default = study.default if study.default_ms is not None and study.default not in out else None
         leaders = study.leaders(out)
-        standing = finals(bench, leaders, kernel.ranking_l2, plan, default=default, should_stop=hooks.should_stop)
+        standing = finals(bench, leaders, study.l2, plan, default=default, should_stop=hooks.should_stop)
         if standing is None:
             break
         dropped += standing.dropped
@@ -102,7 +102,7 @@ class _Study:
         sampler: str,
         seed: int,
     ) -> None:
-        self.bench, self.kernel, self.space, self.budget = bench, kernel, space, budget
+        self.bench, self.space, self.budget, self.l2 = bench, space, budget, kernel.l2_of(space.problem)
         self.barred, self.hooks, self.plan, self.clock = knowledge.barred, hooks, plan, clock
         self.trials = [self._counted(trial) for trial in sorted(knowledge.trials, key=lambda trial: trial.number)]
         self.best: Trial | None = None  # the fastest measured trial
@@ -224,7 +224,7 @@ class _Study:
 
     def _begin(self, configuration: Configuration) -> _Running:
         incumbent_ms = None if self.best is None else self.best.evaluation.time_ms
-        arguments = (configuration, self.kernel.ranking_l2, self.plan, incumbent_ms)
+        arguments = (configuration, self.l2, self.plan, incumbent_ms)
         if self.bench.compilers:
             return _Running(configuration, self.clock(), self.bench.begin(*arguments))
         return _Running(configuration, self.clock(), partial(self.bench.evaluate, *arguments, clock=self.clock))

@@ -17,7 +17,7 @@ from tilewright.tuner import roofline, statistics
 from tilewright.tuner.devices.device import Bench, Device
 from tilewright.tuner.errors import TrialFailure, TunerError
 from tilewright.tuner.measure import checked_samples
-from tilewright.tuner.outcome import L2, Executable
+from tilewright.tuner.outcome import Executable
 from tilewright.tuner.tune import Budget, Hooks, Progress, Trial, TuneResult, tune
 from tilewright.tuner.verify import verify_configuration
 
@@ -102,7 +102,7 @@ def _measured(device: Device, entry: Entry, budget: Budget) -> Row:
 def _final_row(device: Device, bench: Bench, entry: Entry, result: TuneResult, chosen: Configuration) -> Row:
     kernel, problem = entry.declared, entry.problem
     ours, library = bench.compile(chosen), bench.library()
-    ranking: L2 = "cold" if kernel.ranking_l2 == "cold" else "warm"
+    ranking = kernel.l2_of(problem)
     states: dict[str, Row] = {l2: paired(bench, ours, library, l2) for l2 in ("warm", "cold")}
     if entry.sustained:
         states["sustained"] = sustained(bench, ours, library)

@@ -10,7 +10,7 @@ from tilewright.kernels.gemm.layout import OPTIONAL_AXES, row_divisors, shape_of
 from tilewright.kernels.gemm.reference import gemm_reference, terms
 from tilewright.kernels.gemm.register_space import REGISTER
 from tilewright.kernels.gemm.streamed_half_sm90_space import STREAMED_HALF_SM90
-from tilewright.kernels.gemm.streamed_half_space import STREAMED_HALF
+from tilewright.kernels.gemm.streamed_half_space import MOST_ROWS, STREAMED_HALF
 from tilewright.kernels.gemm.tensor_fp16_sm90_space import TENSOR3XFP16_SM90
 from tilewright.kernels.gemm.tensor_fp64_space import TENSOR_FP64
 from tilewright.kernels.gemm.tensor_half_packed_sm90_space import TENSOR_HALF_PACKED_SM90
@@ -226,6 +226,11 @@ def summed_b(p: Problem) -> int:
     return -1 if p.options["trans_b"] else -2
 
 
+def streams_weights(p: Problem) -> bool:
+    """Whether it has few rows of a half type, as where tokens are decoded: all layers' weights do not fit the cache."""
+    return p.is_half and p.shape["m"] <= MOST_ROWS and p.shape.get("batch", 1) == 1
+
+
 KERNEL = Kernel(
     name="gemm",
     doc="C = alpha op(A) op(B) + beta C, row-major; op transposes where the option says so; also views, and batches.",
@@ -277,6 +282,7 @@ KERNEL = Kernel(
     bytes_moved=bytes_moved,
     reference=gemm_reference,
     ranking_l2="warm",
+    ranks_cold=streams_weights,
     default_variant="wpt",
     example_shape={"m": 1024, "n": 1024, "k": 1024},
     product=ProductReference(terms),

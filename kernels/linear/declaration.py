@@ -178,6 +178,7 @@ KERNEL = Kernel(
     bytes_moved=bytes_moved,
     reference=linear_reference,
     ranking_l2="warm",  # X was just written by the layer before, and W is used batch after batch
+    ranks_cold=gemm.streams_weights,
     default_variant="wpt",
     example_shape={"m": 256, "n": 512, "k": 784},
     product=ProductReference(terms, activated),

@@ -190,10 +190,14 @@ class Run:
                 bench.close()
 
     def _prior_trials(self, session: Session) -> list[Trial]:
-        """The study's trials of the job's variants; others neither reach its target nor count as its incumbent."""
+        """The study's trials of the job's variants, ranked in the same state of the L2 cache.
+
+        Others neither reach its target nor count as its incumbent.
+        """
         trials = study_rows.prior_trials(session, self.study.id, self.kernel)
         self._newest_of_others = max((trial.number for trial in trials), default=-1)
-        return [trial for trial in trials if trial.configuration in self.space]
+        l2 = self.kernel.l2_of(self.problem)
+        return [t for t in trials if t.configuration in self.space and t.evaluation.ranking_l2 == l2]
 
     def _others(self) -> list[Trial]:
         """Trials that other devices have added; called before each trial, when the guests have their turn too."""

@@ -144,9 +144,8 @@ class CudaLibrary:
     def fastest(self) -> LibraryCall | None:
         """The fastest call that is right, chosen on the first use; None where no call is right."""
         if self._choice is None:
-            l2: L2 = "cold" if self._bench.kernel.ranking_l2 == "cold" else "warm"
             candidates = self.candidates()
-            chosen = fastest(self._bench, candidates, l2)
+            chosen = fastest(self._bench, candidates, self._bench.kernel.l2_of(self._bench.problem))
             self._choice = (None if chosen is None else chosen.call,)
             for candidate in candidates:
                 self._bench.forget(candidate.executable)

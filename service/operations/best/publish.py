@@ -26,7 +26,8 @@ def publish_best(
 
     Published is only what the finals settled, from a measured and verified trial. The best of the same environment
     that stands already gives way to a winner that is faster beyond the noise, and to any where its own source is no
-    longer the newest. Noise, and a job limited to some variants, do not displace the winner of all.
+    longer the newest, or where it was ranked in the other state of the L2 cache. Noise, and a job limited to some
+    variants, do not displace the winner of all.
     """
     standing = _standing_best(session, study)
     if standing is not None:
@@ -35,7 +36,7 @@ def publish_best(
     if settled is None:
         return None
     result, trial = settled
-    if standing is not None and standing.retracted_at is None and not _displaces(session, result, standing):
+    if standing is not None and standing.retracted_at is None and not _displaces(session, result, trial, standing):
         return None
     best_id = session.scalar(select(func.nextval("best_configurations_id_seq")))
     if standing is not None and standing.retracted_at is None:
@@ -109,8 +110,9 @@ def _retract_if_dropped(standing: models.BestConfiguration, result: TuneResult) 
             standing.retracted_reason = storable(dropped.reason)
 
 
-def _displaces(session: Session, result: TuneResult, standing: models.BestConfiguration) -> bool:
-    return _is_faster(result, standing) or _is_outdated(session, standing)
+def _displaces(session: Session, result: TuneResult, trial: models.Trial, standing: models.BestConfiguration) -> bool:
+    is_comparable = trial.ranking_l2 == standing.l2
+    return not is_comparable or _is_faster(result, standing) or _is_outdated(session, standing)
 
 
 def _is_faster(result: TuneResult, standing: models.BestConfiguration) -> bool:

@@ -41,6 +41,24 @@ def test_few_rows_of_whole_loads_are_taken(sizes, options, is_taken):
     assert STREAMED_HALF.admits(problem_of(sizes, **options), H200) is is_taken
 
 
+@pytest.mark.parametrize(
+    ("kernel", "sizes", "dtype", "options", "state"),
+    [
+        ("gemm", (64, 4096, 4096), "bfloat16", {}, "cold"),
+        ("gemm", (65, 4096, 4096), "bfloat16", {}, "warm"),
+        ("gemm", (64, 4096, 4096), "float32", {}, "warm"),
+        ("gemm", {"m": 64, "n": 64, "k": 64, "batch": 512}, "float16", {}, "warm"),  # of activations alone
+        ("linear", (1, 4096, 4096), "float16", {"activation": "relu"}, "cold"),
+        ("linear_gated", (2048, 4096, 4096), "float16", {}, "cold"),
+        ("rms_norm", {"m": 8, "n": 4096}, "bfloat16", {}, "warm"),
+    ],
+    ids=str,
+)
+def test_where_few_rows_stream_the_weights_a_cold_cache_ranks(kernel, sizes, dtype, options, state):
+    kernel = catalogue().get(kernel)
+    assert kernel.l2_of(problem_of(sizes, kernel, dtype, **options)) == state
+
+
 def test_a_block_of_both_matrices_has_their_columns_and_twice_the_sums():
     gated = catalogue().get("linear_gated")
     (start,) = gated.space(problem_of((8, 1000, 4096), gated), H200, [NAME]).defaults()

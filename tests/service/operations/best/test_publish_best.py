@@ -145,6 +145,12 @@ def test_a_winner_whose_source_has_changed_is_displaced_even_by_a_slower_one(ses
     assert publish(session, desk, result(finalist(desk.configurations[1], 1.9))) is current(session)
 
 
+def test_a_winner_ranked_in_another_state_of_the_cache_displaces_even_a_faster_one(session, desk):
+    old = publish(session, desk, result(finalist(desk.configurations[0], 0.9)))
+    old.l2 = "cold"
+    assert publish(session, desk, result(finalist(desk.configurations[1], 1.9))) is current(session)
+
+
 def test_what_was_never_measured_is_never_best(session, desk):
     desk.record(3, Evaluation(Outcome.WRONG_RESULT, log="wrong"))
     assert publish(session, desk, result(finalist(desk.configurations[3], 0.1))) is None
