@@ -31,6 +31,16 @@ def launch_warp(c: Values, p: Problem) -> Launch:
     return Launch((-(-p.shape["m"] // rows_of_block(c)), 1, 1), (32 * c.WARPS, 1, 1))
 
 
+def threads_held(c: Values) -> int:
+    """Threads of a block of `held`."""
+    return int(c.THREADS_PER_ROW * c.ROWS)
+
+
+def launch_held(c: Values, p: Problem) -> Launch:
+    """ROWS rows a block."""
+    return Launch((-(-p.shape["m"] // c.ROWS), 1, 1), (threads_held(c), 1, 1))
+
+
 def launch_block(c: Values, p: Problem) -> Launch:
     """A block a row."""
     return Launch((p.shape["m"], 1, 1), (c.BLOCK, 1, 1))
@@ -44,6 +54,15 @@ def shared_bytes_block(c: Values, p: Problem) -> int:
 def vector_fits(c: Values, p: Problem, _d: Limits) -> bool:
     """Whether rows divide into vectors no wider than an access."""
     return p.shape["n"] % c.VECTOR_WIDTH == 0 and c.VECTOR_WIDTH * p.item_bytes <= VECTOR_BYTES
+
+
+def threads_hold(c: Values, p: Problem, d: Limits) -> bool:
+    """Whether a thread's part of a row fits its registers, by estimate, and half the threads do not get it at once."""
+    step = c.THREADS_PER_ROW * c.VECTOR_WIDTH
+    numbers = -(-p.shape["n"] // step) * c.VECTOR_WIDTH
+    available = min(d.max_registers_per_thread, d.registers_per_multiprocessor // threads_held(c))
+    fits = numbers <= HELD_ELEMENTS and numbers * p.sum_bytes // 4 + OTHER_REGISTERS <= available
+    return fits and p.shape["n"] > step // 2
 
 
 def lanes_work(c: Values, p: Problem, _d: Limits) -> bool:
@@ -97,6 +116,27 @@ WARP = Variant(
     supports=lambda p: p.shape["n"] <= 32 * HELD_ELEMENTS,
 )
 
+HELD = Variant(
+    name="held",
+    doc="Several warps hold a row in registers: one read of X, two barriers; rows of 1025 to 32768.",
+    source="held.cu",
+    launch=launch_held,
+    parameters=(
+        powers_of_two("THREADS_PER_ROW", 64, 1024, default=256, doc="threads that share a row"),
+        powers_of_two("ROWS", 1, 8, default=1, doc="rows of a block"),
+        VECTOR_WIDTH,
+    ),
+    constraints=(
+        VECTOR_FITS,
+        Constraint("the row fits the threads' registers, and needs them", threads_hold),
+        Constraint(
+            "no block of half as many rows covers them", lambda c, p, _d: c.ROWS == 1 or p.shape["m"] > c.ROWS // 2
+        ),
+    ),
+    static_shared_bytes=lambda c, p: 2 * p.sum_bytes * threads_held(c) // 32,
+    supports=lambda p: 32 * HELD_ELEMENTS < p.shape["n"] <= 1024 * HELD_ELEMENTS,
+)
+
 BLOCK = Variant(
     name="block",
     doc="A block a row, three passes: largest, sum, probabilities.",
@@ -142,7 +182,7 @@ KERNEL = Kernel(
         Tensor("X", "input", lambda p: (p.shape["m"], p.shape["n"])),
         Tensor("Y", "output", lambda p: (p.shape["m"], p.shape["n"])),
     ),
-    variants=(WARP, BLOCK, ONLINE),
+    variants=(WARP, HELD, BLOCK, ONLINE),
     flops=flops,
     bytes_moved=bytes_moved,
     reference=softmax_reference,

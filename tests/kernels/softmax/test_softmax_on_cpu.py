@@ -51,6 +51,14 @@ def test_large_and_masked_elements_are_right(device, monkeypatch, variant, dtype
     assert verified(device, SOFTMAX, problem, CONFIGURATIONS[variant]).wrong == 0
 
 
+@pytest.mark.parametrize(("n", "dtype"), [(1025, "float32"), (4096, "bfloat16"), (4100, "float64")])
+def test_a_row_that_several_warps_hold_is_right(device, n, dtype):
+    problem = SOFTMAX.problem({"m": 3, "n": n}, dtype)
+    feasible = SOFTMAX.space(problem, device.model.limits, only=["held"]).feasible
+    for configuration in dict.fromkeys((feasible[0], feasible[-1])):
+        assert verified(device, SOFTMAX, problem, configuration).wrong == 0
+
+
 @SANITIZING
 @pytest.mark.parametrize("variant", CONFIGURATIONS)
 @pytest.mark.parametrize("mode", ["address", "thread"])
