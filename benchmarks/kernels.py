@@ -1,13 +1,15 @@
 """Tunes every shape of suite.json with one budget, times the winners against the library, writes and prints the table.
 
     python benchmarks/kernels.py [--resume] [--only square-4096 --only gemv --only tf32] [--seconds 8] [--out FILE]
+    python benchmarks/kernels.py --eager [--only softmax --only rms_norm+bfloat16] [--seconds 2] [--out FILE]
     python benchmarks/kernels.py --table benchmarks/results/h200/kernels.json [--readme]
     python benchmarks/kernels.py --merge PART.json --merge PART.json [--out FILE]
 
 `--merge` puts runs on several GPUs, a part of the rows each, into one file. Rows are written as they come. `--resume`
 leaves out those that are there already with the same sources, budget and environment; `--stop-after` begins no further
 row after so many seconds, to be resumed later. `--only` takes the name of a row, of an entry of the suite, of a kernel,
-an accuracy or a dtype, and `a+b` for what is both.
+an accuracy or a dtype, and `a+b` for what is both. `--eager`, which needs PyTorch, has normalisations, softmax and
+gated pairs beside torch.nn.functional and beside a copy of as many bytes, and writes eager.json.
 Exit status 1 when a row failed.
 """
 
@@ -64,6 +66,8 @@ def main() -> int:
         print(report(document, names))
         return 0
     chosen = select(suite, arguments.only)
+    if arguments.eager:
+        return beside_eager(chosen, arguments)
     rates = bandwidth.measured()
     print(json.dumps(rates), file=sys.stderr, flush=True)
     device = open_device("cuda:0")
@@ -91,6 +95,23 @@ def main() -> int:
     return int(any("reason" in row for row in document["rows"]))
 
 
+def beside_eager(chosen: Sequence[Entry], arguments: argparse.Namespace) -> int:
+    """Tunes all of these that PyTorch has functions for, then writes and prints their rows; 1 where one is missing."""
+    from kernel_table import eager  # noqa: PLC0415 - PyTorch, which nothing else here needs
+
+    device = open_device("cuda:0")
+    path = arguments.out or default_path(device.model.slug).with_name("eager.json")
+    document = {"rows": []} | facts(device, bandwidth.measured(), arguments)
+    entries = [entry for entry in chosen if entry.kernel in eager.KERNELS]
+    best = [(e, eager.best(device, e, budget_of(e, device.model, arguments))) for e in entries]
+    device.close()
+    for row in eager.rows(best):
+        document["rows"].append(row)
+        write(path, document)
+        print(eager.line(row), flush=True)
+    return int(len(document["rows"]) < len(entries))
+
+
 def budget_of(entry: Entry, model: DeviceModel, arguments: argparse.Namespace) -> Budget:
     """The trials and seconds of the command line; more seconds where launches of the shape are long."""
     kernel, problem = entry.declared, entry.problem
@@ -110,6 +131,7 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--launches", type=float, default=LAUNCHES, help="launches at the roof that a search has time for"
     )
+    parser.add_argument("--eager", action="store_true", help="beside eager PyTorch instead of the library")
     parser.add_argument("--resume", action="store_true")
     parser.add_argument("--stop-after", type=float, default=float("inf"), metavar="SECONDS")
     parser.add_argument("--out", type=Path, help="instead of benchmarks/results/<device>/kernels.json")

@@ -64,7 +64,7 @@ class Kernel:
     template with its arguments, of macros too: `transpose<REAL, TILE>`. Its parameters are `arguments`, in order, but
     for those that are in constant memory.
     `flags` are given to the compiler, and those that begin with -D and -I to the CPU device's too, as are
-    `include_folders`. `ranking_l2` says which time ranks, "cold" or "warm"; problems that `ranks_cold` always rank cold.
+    `include_folders`. `ranking_l2` says which time ranks, "cold" or "warm"; problems that `ranks_cold` rank cold.
     `flops` and `bytes_moved` (compulsory: each input read once, each output written once) are of one launch; without
     them there is a time, but neither a rate nor a share of the roof.
     """
