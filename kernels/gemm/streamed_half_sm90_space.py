@@ -135,6 +135,7 @@ STREAMED_HALF_SM90 = Variant(
         choice("SPLIT_K", *range(1, 9), default=1, doc="blocks of a cluster, which share a tile"),
         choice("RESIDENT", 1, 2, 3, 4, default=1, doc="blocks that share a multiprocessor's memory"),
         choice("DEPTH", 4, 8, MOST_DEPTH, default=MOST_DEPTH, doc="steps of a block under way, at most"),
+        choice("WALK", 0, 1, doc="0: tiles begin at the first step along k; 1: each at a place of its own"),
     ),
     constraints=(
         Constraint("stages fit shared memory", ring_is_deep_enough),

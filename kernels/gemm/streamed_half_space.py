@@ -9,21 +9,23 @@ from tilewright.kernels.problem import Limits, Problem
 from tilewright.kernels.space import Constraint, Values, choice
 
 MOST_ROWS = 64  # of A: with more, arithmetic counts too
-FRAGMENT_LINES, FRAGMENT_ROWS = 16, 8  # of B and of A, in a product of a warp
-STEP_K, STEP_REGISTERS = 64, 8  # of a step; registers for it, of a line or row of each fragment
-OTHER_REGISTERS = 16  # of a thread, beside its sums and the steps under way; sm_90, NVRTC 13.0: 10 to 14
+FRAGMENT_LINES = 16  # of B, in a product of a warp
+MOST_WHOLE = 16  # rows of A with which a load is of whole lines of the cache, so that half of the sums are dropped
+STEP_K = 64  # of a step
+OTHER_REGISTERS = 24  # of a thread, beside its sums and the steps under way; sm_90, NVRTC 13.0: 10 to 23
 REGISTERS, MOST_REGISTERS = 65536, 255  # of a multiprocessor, of a thread
 
 
-def columns(p: Problem) -> int:
-    """Eights of rows of A, of which there are MOST_ROWS at most."""
-    return tiles(min(p.shape["m"], MOST_ROWS), FRAGMENT_ROWS)
+def loads_of_rows(p: Problem) -> int:
+    """Loads of all rows of A, of which there are MOST_ROWS at most: four or eight rows each."""
+    m = p.shape["m"]
+    return tiles(m, 4) if m <= MOST_WHOLE else tiles(min(m, MOST_ROWS), 8)
 
 
 def launch(c: Values, p: Problem) -> Launch:
     """Column tiles of all matrices along x, and the warps' sums in shared memory."""
     blocks = p.shape["batch"] * tiles(p.shape["n"], FRAGMENT_LINES * c.ROWS)
-    shared_bytes = 4 * 32 * c.WARPS * c.ROWS * columns(p) * 4
+    shared_bytes = 4 * 32 * c.WARPS * c.ROWS * loads_of_rows(p) * 4
     return Launch((blocks, 1, 1), (32 * c.WARPS, 1, 1), shared_bytes, overlaps=True)
 
 
@@ -37,8 +39,10 @@ def is_supported(p: Problem) -> bool:
 
 def registers_suffice(c: Values, p: Problem, _d: Limits) -> bool:
     """Whether a thread can hold its sums and the steps under way, by estimate."""
-    held = c.UNROLL * STEP_REGISTERS * (2 * c.ROWS + columns(p)) + 4 * c.ROWS * columns(p)
-    return held + OTHER_REGISTERS <= min(MOST_REGISTERS, REGISTERS // (32 * c.WARPS))
+    is_whole, loads = p.shape["m"] <= MOST_WHOLE, loads_of_rows(p)
+    steps = c.UNROLL * (16 * c.ROWS + (4 if is_whole else 8) * loads)
+    sums = (8 if is_whole else 4) * c.ROWS * loads
+    return steps + sums + OTHER_REGISTERS <= min(MOST_REGISTERS, REGISTERS // (32 * c.WARPS))
 
 
 def warps_have_steps(c: Values, p: Problem, _d: Limits) -> bool:
@@ -60,6 +64,9 @@ STREAMED_HALF = Variant(
         choice("WARPS", 4, 8, 16, default=8, doc="warps of a block, which share k"),
         choice("ROWS", 1, 2, 3, 4, 7, doc="sixteens of columns of C that a block computes"),
         choice("UNROLL", 1, 2, 4, 8, default=2, doc="steps of 64 k that a warp has under way"),
+        choice(
+            "WALK", 0, 1, 2, doc="0: warps share k by turns; 1: the same, blocks begin at different places; 2: in parts"
+        ),
     ),
     constraints=(
         Constraint("registers suffice by estimate", registers_suffice),

@@ -22,23 +22,33 @@
 #ifndef UNROLL
 #define UNROLL 2     // steps of 64 k that a warp has under way
 #endif
+#ifndef WALK
+#define WALK 0       // how warps share k: 0 by turns, a step each; 1 the same, blocks begin at different places; 2 in parts
+#endif
 #ifndef PAIRED
 #define PAIRED 0     // 1: B has rows of two matrices, N each, one behind the other; C is made of both products
 #endif
 static_assert(!TRANS_A && TRANS_B, "lines lie along k");
 static_assert(DIVISOR_A % 8 == 0 && DIVISOR_B % 8 == 0, "lines begin at multiples of 16 bytes");
 
-constexpr unsigned FACTORS = 1 + PAIRED;                               // matrices of B
-constexpr unsigned FRAGMENTS = FACTORS * ROWS, COLUMNS = tw::ceil_div(M, 8u);   // of products: 16 lines of B, 8 rows of A
-constexpr unsigned STEP_K = 64, STEP_LOADS = 2;                        // 128 bytes of a line: of a lane 16 bytes, twice
-constexpr unsigned STEPS = tw::ceil_div(K, STEP_K);
-constexpr unsigned TILE_N = 16 * ROWS, THREADS = 32 * WARPS, LANE_SUMS = FRAGMENTS * COLUMNS * 4;
+constexpr unsigned FACTORS = 1 + PAIRED, FRAGMENTS = FACTORS * ROWS;   // matrices of B; sixteens of its lines in a tile
+constexpr unsigned STEP_K = 64, STEPS = tw::ceil_div(K, STEP_K);       // 128 bytes of a line: of a lane 16 bytes
+constexpr unsigned TILE_N = 16 * ROWS, THREADS = 32 * WARPS;
+// Lines of B stand where a product has its 16 rows, rows of A where it has its 8 columns. With few of these, a load of a warp
+// is of four whole lines of the cache: the halves of a line are neighbouring rows of a product, those of a row of A
+// neighbouring columns, and sums of halves that do not belong together are dropped. With more, it is of eight half lines.
+constexpr bool IS_WHOLE = M <= 16;
+constexpr unsigned LINE_LANES = IS_WHOLE ? 8 : 4, LOAD_LINES = 32 / LINE_LANES;   // lanes of a line in a load, lines of a load
+constexpr unsigned COLUMNS = tw::ceil_div(M, LOAD_LINES);                         // loads of rows of A
+constexpr unsigned LOADS = 4, LOADS_A = IS_WHOLE ? 1 : 2;                         // of 16 lines of B in a step, of rows of A
+constexpr unsigned PARTS = IS_WHOLE ? 2 : 1, KEPT = IS_WHOLE ? 2 : 4;             // products of 16 lines; sums of each that count
+constexpr unsigned LANE_SUMS = FRAGMENTS * PARTS * COLUMNS * KEPT;
 
-typedef float Sums[FRAGMENTS][COLUMNS][4];
+typedef float Sums[FRAGMENTS][PARTS][COLUMNS][4];
 
-// What a lane has of a step: of each fragment of B two lines, 8 apart, of each of A one row.
+// What a lane has of a step.
 struct Step {
-  uint4 b[FRAGMENTS][2][STEP_LOADS], a[COLUMNS][STEP_LOADS];
+  uint4 b[FRAGMENTS][LOADS], a[COLUMNS][LOADS_A];
 
   __device__ __forceinline__ static uint4 line(const Half* line, unsigned k, bool is_read_once) {
     if (K % STEP_K != 0 && k >= K) return make_uint4(0, 0, 0, 0);
@@ -48,20 +58,22 @@ struct Step {
 
   // What is behind the last line is the last again.
   __device__ __forceinline__ void read(const Half* A, const Half* B, unsigned first_column, unsigned step) {
-    const unsigned g = threadIdx.x % 32 / 4, k = step * STEP_K + threadIdx.x % 4 * 8;
+    const unsigned in_line = threadIdx.x % 32 / LINE_LANES, k = step * STEP_K + threadIdx.x % LINE_LANES * 8;
 #pragma unroll
-    for (unsigned i = 0; i < 2 * FRAGMENTS; ++i) {
-      const unsigned column = tw::min(first_column + i / 2 % ROWS * 16 + i % 2 * 8 + g, N - 1) + i / 2 / ROWS * N;
+    for (unsigned i = 0; i < FRAGMENTS; ++i) {
 #pragma unroll
-      for (unsigned j = 0; j < STEP_LOADS; ++j) {
-        b[i / 2][i % 2][j] = line(B + static_cast<size_t>(column) * LDB, k + j * 32, true);
+      for (unsigned load = 0; load < LOADS; ++load) {
+        const unsigned of_tile = i % ROWS * 16 + load * LOAD_LINES % 16 + in_line, column = first_column + of_tile;
+        const size_t number = (N % TILE_N == 0 ? column : tw::min(column, N - 1)) + i / ROWS * N;
+        b[i][load] = line(B + number * LDB, k + load * LOAD_LINES / 16 * 32, true);
       }
     }
 #pragma unroll
     for (unsigned i = 0; i < COLUMNS; ++i) {
 #pragma unroll
-      for (unsigned j = 0; j < STEP_LOADS; ++j) {
-        a[i][j] = line(A + static_cast<size_t>(tw::min(i * 8 + g, M - 1)) * LDA, k + j * 32, false);
+      for (unsigned load = 0; load < LOADS_A; ++load) {
+        const unsigned row = tw::min(i * LOAD_LINES + in_line, M - 1);
+        a[i][load] = line(A + static_cast<size_t>(row) * LDA, k + load * 32, false);
       }
     }
   }
@@ -69,15 +81,15 @@ struct Step {
   // sum += the products of the step. Which terms stand at a place of a product is free: a lane takes those that it has.
   __device__ __forceinline__ void multiply(Sums& sum) const {
 #pragma unroll
-    for (unsigned j = 0; j < STEP_LOADS; ++j) {
+    for (unsigned load = 0; load < LOADS; load += 2) {
 #pragma unroll
       for (unsigned i = 0; i < FRAGMENTS; ++i) {
-        const uint4 upper = b[i][0][j], lower = b[i][1][j];
+        const uint4 upper = b[i][load], lower = b[i][load + 1];
         const unsigned first[4] = {upper.x, lower.x, upper.y, lower.y}, second[4] = {upper.z, lower.z, upper.w, lower.w};
 #pragma unroll
         for (unsigned column = 0; column < COLUMNS; ++column) {
-          float(&some)[4] = sum[i][column];
-          const uint4 row = a[column][j];
+          float(&some)[4] = sum[i][load / 2 % PARTS][column];
+          const uint4 row = a[column][load / 2 % LOADS_A];
           mma_m16n8k16<IS_BFLOAT16>(some[0], some[1], some[2], some[3], first, row.x, row.y);
           mma_m16n8k16<IS_BFLOAT16>(some[0], some[1], some[2], some[3], second, row.z, row.w);
         }
@@ -86,33 +98,54 @@ struct Step {
   }
 };
 
-// By a warp: the products of its steps, every WARPS-th. Each is read UNROLL of them ahead.
+// By a warp: the products of its steps. Each is read UNROLL of them ahead.
 __device__ __forceinline__ void multiply_steps(Sums& sum, const Half* A, const Half* B, unsigned first_column) {
+  constexpr unsigned STRIDE = WALK == 2 ? 1 : WARPS;
+  const unsigned warp = threadIdx.x / 32, first = WALK == 2 ? warp * STEPS / WARPS : warp;
+  const unsigned end = WALK == 2 ? (warp + 1) * STEPS / WARPS : STEPS;
+  // An odd number of steps on from block to block, so that blocks at work do not all read the same place of their lines.
+  const unsigned turned = WALK == 1 ? blockIdx.x * 11 % STEPS : 0;
+  const auto turn = [turned](unsigned step) { return step + turned - (WALK == 1 && step + turned >= STEPS ? STEPS : 0); };
   Step held[UNROLL];
-  const unsigned warp = threadIdx.x / 32;
 #pragma unroll
   for (unsigned u = 0; u < UNROLL; ++u) {
-    if (warp + u * WARPS < STEPS) held[u].read(A, B, first_column, warp + u * WARPS);
+    if (first + u * STRIDE < end) held[u].read(A, B, first_column, turn(first + u * STRIDE));
   }
 #pragma unroll 1
-  for (unsigned step = warp; step < STEPS; step += UNROLL * WARPS) {
+  for (unsigned step = first; step < end; step += UNROLL * STRIDE) {
 #pragma unroll
     for (unsigned u = 0; u < UNROLL; ++u) {
-      if (step + u * WARPS >= STEPS) break;
+      if (step + u * STRIDE >= end) break;
       held[u].multiply(sum);
-      const unsigned next = step + (u + UNROLL) * WARPS;
-      if (next < STEPS) held[u].read(A, B, first_column, next);
+      const unsigned next = step + (u + UNROLL) * STRIDE;
+      if (next < end) held[u].read(A, B, first_column, turn(next));
     }
   }
 }
 
-// The sum of the warps' in shared memory, in a fixed order, of a row of A and a line of the block.
+// By a warp: its sums that count to shared memory, of each the lanes side by side.
+__device__ __forceinline__ void put_sums(float* shared, const Sums& sum) {
+  float* const mine = shared + threadIdx.x / 32 * (LANE_SUMS * 32) + threadIdx.x % 32;
+  const bool is_second = threadIdx.x / 4 % 2;   // half of a line
+#pragma unroll
+  for (unsigned i = 0; i < LANE_SUMS; ++i) {
+    const unsigned product = i / KEPT, j = i % KEPT;
+    const float(&of_product)[4] = sum[product / COLUMNS / PARTS][product / COLUMNS % PARTS][product % COLUMNS];
+    mine[i * 32] = !IS_WHOLE ? of_product[j] : is_second ? of_product[j * 2 + 1] : of_product[j * 2];
+  }
+}
+
+// The sum of the warps' in shared memory, and of both halves, in a fixed order, of a row of A and a line of the block.
 __device__ __forceinline__ float add_up(const float* shared, unsigned row, unsigned line) {
-  const unsigned number = (line / 16 * COLUMNS + row / 8) * 4 + line % 16 / 8 * 2 + row % 2;
-  const unsigned from = number * 32 + line % 8 * 4 + row % 8 / 2;
+  const unsigned product = line / (16 / PARTS) * COLUMNS + row / LOAD_LINES;
+  const unsigned number = IS_WHOLE ? product * 2 + line / 4 % 2 : product * 4 + line % 16 / 8 * 2 + row % 2;
+  const float* const from = shared + number * 32 + (IS_WHOLE ? line % 4 * 8 + row % 4 : line % 8 * 4 + row % 8 / 2);
   float total = 0;
 #pragma unroll
-  for (unsigned warp = 0; warp < WARPS; ++warp) total += shared[warp * (LANE_SUMS * 32) + from];
+  for (unsigned warp = 0; warp < WARPS; ++warp) {
+    total += from[warp * (LANE_SUMS * 32)];
+    if (IS_WHOLE) total += from[warp * (LANE_SUMS * 32) + 4];
+  }
   return total;
 }
 
@@ -127,10 +160,7 @@ __device__ __forceinline__ void stream_direct(
   begin_overlapped();
   Sums sum = {};
   multiply_steps(sum, A + matrix * STRIDE_A, B + matrix * STRIDE_B, first_column);
-#pragma unroll
-  for (unsigned i = 0; i < LANE_SUMS; ++i) {
-    shared[(threadIdx.x / 32 * LANE_SUMS + i) * 32 + threadIdx.x % 32] = sum[i / 4 / COLUMNS][i / 4 % COLUMNS][i % 4];
-  }
+  put_sums(shared, sum);
   __syncthreads();
   const auto epilogue = epilogue_of(matrix);
   for (unsigned at = threadIdx.x; at < M * TILE_N; at += THREADS) {

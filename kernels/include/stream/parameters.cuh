@@ -22,6 +22,9 @@
 #ifndef DEPTH
 #define DEPTH 32        // steps under way, at most
 #endif
+#ifndef WALK
+#define WALK 0          // where along k a tile begins: 0 at its first step, 1 at a place of its own
+#endif
 #ifndef PAIRED
 #define PAIRED 0        // 1: B has rows of two matrices, N each, one behind the other; C is made of both products
 #endif

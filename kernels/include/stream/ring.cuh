@@ -45,10 +45,13 @@ struct Ring {
   // By one thread: all steps of the share.
   __device__ __forceinline__ void load(const TensorMap& map_a, const TensorMap& map_b, const Share& share) {
     const unsigned matrix_a = STRIDE_A == 0 ? 0 : share.matrix, matrix_b = STRIDE_B == 0 ? 0 : share.matrix;
+    // An odd number of steps on from tile to tile, so that blocks do not all read the same place of their lines, nor of A's.
+    unsigned turned = WALK == 1 ? blockIdx.x / SPLIT_K * 11 % share.steps : 0;
     parity = 1;
 #pragma unroll 1
     for (unsigned step = 0; step < share.steps; ++step) {
-      const unsigned barrier = full + 8 * at, stage = memory + at * STAGE_BYTES, k = (share.first_step + step) * STEP_K;
+      const unsigned barrier = full + 8 * at, stage = memory + at * STAGE_BYTES, k = (share.first_step + turned) * STEP_K;
+      turned = turned + 1 == share.steps ? 0 : turned + 1;
       mbarrier_wait(empty + 8 * at, parity);
       mbarrier_arrive_expect_tx(barrier, STAGE_BYTES);
       if constexpr (TRANS_B) {   // a box has all columns of a matrix

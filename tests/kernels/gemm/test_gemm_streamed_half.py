@@ -64,20 +64,22 @@ def test_a_block_of_both_matrices_has_their_columns_and_twice_the_sums():
     (start,) = gated.space(problem_of((8, 1000, 4096), gated), H200, [NAME]).defaults()
     launch = gated.variant(NAME).launch(start.values, problem_of((8, 1000, 4096), gated))
     assert launch.grid == (63, 1, 1)
-    assert launch.shared_bytes == start.values.WARPS * 32 * 2 * 4 * 4
+    assert launch.shared_bytes == start.values.WARPS * 32 * 2 * 2 * 4 * 4
 
 
 @pytest.mark.parametrize(
     ("kernel", "sizes", "dtype", "options", "fixed"),
     [
-        ("gemm", (5, 40, 200), "bfloat16", {"trans_b": True, "beta_zero": False}, {"ROWS": 2, "UNROLL": 1}),
+        ("gemm", (5, 40, 200), "bfloat16", {"trans_b": True, "beta_zero": False}, {"ROWS": 2, "UNROLL": 1, "WALK": 0}),
         (
             "gemm",
             {"m": 9, "n": 24, "k": 520, "batch": 2, "ldb": 528, "stride_a": 0},
             "float16",
             {"trans_b": True, "output": "float32"},
-            {"WARPS": 4, "UNROLL": 2},
+            {"WARPS": 4, "UNROLL": 2, "WALK": 2},
         ),
+        ("gemm", (16, 33, 520), "bfloat16", {"trans_b": True}, {"WARPS": 4, "WALK": 1}),
+        ("linear_gated", (3, 33, 136), "bfloat16", {}, {"WARPS": 4}),
         ("linear_gated", (17, 33, 136), "bfloat16", {}, {"WARPS": 4}),
     ],
     ids=str,
