@@ -6,13 +6,11 @@
 // with their scales and, of few rows, X, and turns them into whole numbers of 16 bits, exactly; sums of a group are multiplied by its scale in float32. Which
 // terms of k stand at a place of a product is free: a lane takes those that it has loaded.
 //   block (32 * WARPS), grid (ceil(n / (16 * ROWS)))
-// Kim et al., "Who Says Elephants Can't Run: Bringing Large Scale MoE Models into Cloud Scale Production" (2022), for
-// numbers of 16 bits from the last bits of a significand.
 #include "hmma/element.cuh"
 #include "problem.cuh"
 
-#include "ptx/fma_half.cuh"
 #include "ptx/mma_sync_half.cuh"
+#include "whole_numbers.cuh"
 #ifndef WARPS
 #define WARPS 4
 #endif
@@ -31,33 +29,6 @@ constexpr bool HOLDS_X = COLUMNS <= 2;               // a step's terms of X are 
 constexpr unsigned LANE_SUMS = ROWS * COLUMNS * 4;
 
 typedef float Sums[ROWS][COLUMNS][4];
-
-// Two weights of a word as whole numbers of 16 bits, their zero point taken off: terms 2 p and 2 p + 1 of 8 bits; of 4 bits
-// p and p + 4, which one mask brings forth together.
-__device__ __forceinline__ unsigned pair_of(unsigned word, unsigned p, unsigned bias) {
-  constexpr unsigned ONE = IS_BFLOAT16 ? 0x3f803f80u : 0x3c003c00u;
-#if BITS == 8
-  // Behind 0x43 a byte's lower seven bits are what bfloat16 has beyond 128, and the eighth doubles that; behind 0x64 all of
-  // them are what float16 has beyond 1024.
-  constexpr unsigned BEFORE = IS_BFLOAT16 ? 0x43 : 0x64;
-  const unsigned raised = __byte_perm(IS_BFLOAT16 ? word : word ^ 0x80808080u, BEFORE, 0x4140 + p * 0x202);
-  if (!IS_BFLOAT16) return fma_rn_x2<IS_BFLOAT16>(raised, ONE, 0xe480e480u);   // less 1152
-  return fma_rn_x2<IS_BFLOAT16>(raised & 0xff7fff7fu, ONE, (raised & 0x00800080u) | 0xc300c300u);
-#else
-  constexpr unsigned RAISED = IS_BFLOAT16 ? 0x43004300u : 0x64006400u;   // 128 or 1024, in steps of 1
-  return fma_rn_x2<IS_BFLOAT16>((word >> (4 * p) & 0x000f000fu) | RAISED, ONE, bias);
-#endif
-}
-
-// What takes a group's zero point and the height that weights are raised by off a pair of them.
-__device__ __forceinline__ unsigned bias_of(const Grid& grid) {
-  const float bias = -((IS_BFLOAT16 ? 128.0f : 1024.0f) + grid.zero);
-  return BITS == 4 ? cvt_rn_x2<IS_BFLOAT16>(bias, bias) : 0;
-}
-
-__device__ __forceinline__ unsigned word_of(const uint4& load, unsigned i) {
-  return i == 0 ? load.x : i == 1 ? load.y : i == 2 ? load.z : load.w;
-}
 
 // A lane's eight terms of X beside a quad of weights, in the order that pairs of these have.
 struct Terms {
@@ -104,11 +75,11 @@ struct Step {
   }
 
   // Two weights of a row's quad.
-  __device__ __forceinline__ unsigned pair(unsigned row, unsigned half, unsigned quad, unsigned p, unsigned bias) const {
+  __device__ __forceinline__ unsigned pair(unsigned row, unsigned half, unsigned quad, unsigned p, float zero) const {
 #if BITS == 8
-    return pair_of(word_of(weights[row][half][quad / 2], quad % 2 * 2 + p / 2), p % 2, bias);
+    return pair_of(word_of(weights[row][half][quad / 2], quad % 2 * 2 + p / 2), p % 2, zero);
 #else
-    return pair_of(word_of(weights[row][half][0], quad), p, bias);
+    return pair_of(word_of(weights[row][half][0], quad), p, zero);
 #endif
   }
 
@@ -124,7 +95,7 @@ struct Step {
       }
 #pragma unroll
       for (unsigned i = 0; i < ROWS; ++i) {
-        const unsigned upper = bias_of(grid[i][0]), lower = bias_of(grid[i][1]);
+        const float upper = grid[i][0].zero, lower = grid[i][1].zero;
 #pragma unroll
         for (unsigned p = 0; p < 4; p += 2) {
           const unsigned a[4] = {

@@ -147,12 +147,29 @@ inline unsigned fma_rn_x2(unsigned a, unsigned b, unsigned c) {
 }
 """
 
+LOP3 = r"""
+#pragma once
+inline unsigned and_or(unsigned x, unsigned mask, unsigned set) { return (x & mask) | set; }
+"""
+
+# Blocks of one alone: nothing is ever pushed.
+CLUSTER_PUSH = r"""
+#pragma once
+#include "ptx/cluster.cuh"
+inline unsigned cluster_ctarank() { return 0; }
+inline void st_shared_cluster(unsigned, float) {}
+inline void cluster_arrive() {}
+inline void cluster_wait() {}
+"""
+
 
 PRODUCTS = {
+    "ptx/cluster_push.cuh": CLUSTER_PUSH,
     "ptx/convert.cuh": CONVERT,
     "ptx/convert_half.cuh": CONVERT_HALF,
     "ptx/fma_half.cuh": FMA_HALF,
     "ptx/ldmatrix.cuh": LDMATRIX,
+    "ptx/lop3.cuh": LOP3,
     "ptx/mma_sync.cuh": MMA_SYNC,
     "ptx/mma_sync_f64.cuh": MMA_SYNC_F64,
     "ptx/mma_sync_half.cuh": MMA_SYNC_HALF,
