@@ -15,6 +15,7 @@ from tilewright.kernels.linear_quantized.reference import (
     scales_shape,
     weights_shape,
 )
+from tilewright.kernels.linear_quantized.streamed_space import STREAMED
 from tilewright.kernels.problem import Limits, Problem
 from tilewright.kernels.space import Constraint, Values, choice, powers_of_two
 
@@ -161,7 +162,7 @@ KERNEL = Kernel(
         Tensor("S", "input", scales_shape),
         Tensor("Y", "output", lambda p: (p.shape["m"], p.shape["n"])),
     ),
-    variants=(ROWS, TENSOR),
+    variants=(ROWS, TENSOR, STREAMED),
     flops=flops,
     bytes_moved=bytes_moved,
     inputs=random_weights,

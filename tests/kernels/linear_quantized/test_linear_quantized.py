@@ -12,13 +12,23 @@ from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.errors import InvalidProblemError
 from tilewright.kernels.linear_quantized.declaration import TENSOR
 from tilewright.kernels.linear_quantized.reference import dequantised, random_weights
+from tilewright.kernels.linear_quantized.streamed_space import STREAMED
 from tilewright.kernels.problem import Limits
+from tilewright.kernels.space import Configuration
 from tilewright.tuner.compile import nvrtc
 from tilewright.tuner.compile.compiler import compile_nvrtc
 
 KERNEL = catalogue().get("linear_quantized")
 H200 = Limits((9, 0), 132, 140 * 2**30, max_shared_bytes=227 * 1024, shared_bytes_per_multiprocessor=228 * 1024)
 EXHAUSTIVE = pytest.mark.exhaustive
+NAMES = ("WARPS_K", "WARPS_N", "ROWS", "UNROLL", "DEPTH", "SPLIT", "DIVIDE", "ROUNDS")
+STREAMS = [
+    ((4, 1, 1, 2, 2, 1, 1, 3), ("bfloat16", "int4", "128", 1, 130, 1024)),  # three tiles, the last one cut off
+    ((1, 5, 1, 4, 2, 1, 1, 1), ("float16", "int4_zeros", "128", 3, 75, 512)),
+    ((2, 2, 2, 1, 2, 1, 1, 2), ("bfloat16", "int8", "128", 4, 100, 640)),  # uneven parts of k
+    pytest.param((1, 4, 1, 1, 2, 1, 2, 1), ("float16", "int8", "row", 20, 33, 384), marks=EXHAUSTIVE),
+    pytest.param((2, 3, 1, 2, 2, 1, 1, 1), ("bfloat16", "int4_zeros", "row", 5, 47, 512), marks=EXHAUSTIVE),
+]
 CASES = [
     ("bfloat16", "int8", "128", (1, 33, 256)),
     ("float16", "int4", "128", (3, 40, 384)),
@@ -35,8 +45,8 @@ def problem_of(kernel, dtype, weights, group, sizes):
 
 @pytest.fixture(scope="module")
 def hosted(tmp_path_factory):
-    """The kernel with the tensor-core variant alone, whose products work on the host."""
-    return tensor_on_host(KERNEL, [TENSOR], tmp_path_factory.mktemp("kernels"))
+    """The kernel with the variants on tensor cores alone, whose products work on the host."""
+    return tensor_on_host(KERNEL, [TENSOR, STREAMED], tmp_path_factory.mktemp("kernels"))
 
 
 @pytest.mark.parametrize(("dtype", "weights", "group", "sizes"), CASES, ids=str)
@@ -50,19 +60,47 @@ def test_rows_are_right_on_cuda_cores(device, dtype, weights, group, sizes):
 @pytest.mark.parametrize(("dtype", "weights", "group", "sizes"), CASES, ids=str)
 def test_products_are_right_on_tensor_cores(hosted, device, dtype, weights, group, sizes):
     problem = problem_of(hosted, dtype, weights, group, sizes)
-    configuration = random.Random(str(sizes)).choice(hosted.space(problem, device.model.limits).feasible)
-    assert verified(device, hosted, problem, configuration).wrong == 0, configuration
+    for variant in ("tensor", "streamed"):
+        feasible = hosted.space(problem, device.model.limits, only=[variant]).feasible
+        configuration = random.Random(str(sizes)).choice(feasible)
+        assert verified(device, hosted, problem, configuration).wrong == 0, configuration
+
+
+@pytest.mark.parametrize(("values", "sizes"), STREAMS, ids=str)
+def test_weights_come_by_rings_of_every_kind(hosted, device, values, sizes):
+    dtype, weights, group, *shape = sizes
+    problem = problem_of(hosted, dtype, weights, group, shape)
+    configuration = Configuration.of("streamed", dict(zip(NAMES, values, strict=True)))
+    assert verified(device, hosted, problem, configuration).wrong == 0
 
 
 @pytest.mark.skipif(not nvrtc.is_available(), reason="needs NVRTC (the wheel nvidia-cuda-nvrtc)")
+@pytest.mark.parametrize("variant", ["tensor", "streamed"])
 @pytest.mark.parametrize(("dtype", "weights", "m"), [("bfloat16", "int8", 64), ("float16", "int4_zeros", 16)])
-def test_registers_suffice_by_estimate(dtype, weights, m):
+def test_registers_suffice_by_estimate(variant, dtype, weights, m):
     problem = problem_of(KERNEL, dtype, weights, "128", (m, 4096, 4096))
-    feasible = KERNEL.space(problem, H200, only=["tensor"]).feasible
+    feasible = KERNEL.space(problem, H200, only=[variant]).feasible
     for configuration in random.Random(m).sample(list(feasible), 1):
         definitions = KERNEL.definitions(problem, configuration)
-        resources = compile_nvrtc(KERNEL.source("tensor"), definitions, "sm_90", KERNEL.entry).resources
+        resources = compile_nvrtc(KERNEL.source(variant), definitions, "sm_90", KERNEL.entry).resources
         assert resources.spill_bytes == 0, configuration
+
+
+def test_blocks_share_the_device_evenly():
+    problem = problem_of(KERNEL, "bfloat16", "int4", "128", (1, 14336, 4096))
+    for configuration in random.Random(1).sample(list(KERNEL.space(problem, H200, only=["streamed"]).feasible), 50):
+        launch = STREAMED.launch(configuration.values, problem)
+        blocks = -(-launch.grid[0] // H200.multiprocessors)  # of a multiprocessor, all there at once
+        assert blocks * (launch.shared_bytes + 1024) <= H200.shared_bytes_per_multiprocessor
+        covered = blocks * H200.multiprocessors * 16 * configuration.values.ROWS * configuration.values.WARPS_N
+        share = 14336 * configuration.values.SPLIT / (covered * configuration.values.ROUNDS)
+        assert share >= 0.75 or (blocks == 1 and configuration.values.ROUNDS == 1), configuration
+
+
+def test_an_x_that_fits_no_block_is_left_to_the_other_variants():
+    problem = problem_of(KERNEL, "bfloat16", "int4", "128", (64, 256, 128 * 1024))
+    assert not STREAMED.admits(problem, H200)
+    assert [variant.name for variant in KERNEL.usable_variants(problem, H200)] == ["rows", "tensor"]
 
 
 @pytest.mark.parametrize(
