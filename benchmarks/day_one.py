@@ -31,7 +31,8 @@ from predict import facts
 from predictions.first_day import FirstDay, also_in
 from predictions.first_day_table import summary
 from predictions.records import described, ship
-from predictions.rows import LARGEST, Run, State, random_shapes
+from predictions.rows import Run, State
+from predictions.shapes import LARGEST, random_shapes
 
 from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.space import Configuration

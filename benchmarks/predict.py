@@ -2,12 +2,13 @@
 
     python benchmarks/predict.py [--kernel gemm] [--tuned 60] [--unseen 20] [--trials 200] [--seconds 60] [--out FILE]
 
-Sizes are log-uniform, from a seed; `--batch 512 --largest 512` draws batches. Each of the tuned shapes gets a search of
-so many trials (and seconds, at most), without finals, which starts with what was best for the nearest shapes tuned
-before it, as a job's does; then each tries what was best for the nearest of all, as the next job of a schedule would
-first. Each unseen one gets the configuration that is predicted from these, then a job of so many trials with finals;
-its winner, the prediction and the nearest shape's best are verified, then timed in rounds, by turns. The ratio is the
-winner's time over the prediction's: 1 is as good as tuned, less is worse, and 0 is one that failed.
+Sizes are log-uniform, from a seed; `--batch 512 --largest 512` draws batches, `--kernel conv2d` layers such as networks
+have. Each of the tuned shapes gets a search of so many trials (and seconds, at most), without finals, which starts with
+what was best for the nearest shapes tuned before it, as a job's does; then each tries what was best for the nearest of
+all, as the next job of a schedule would first. Each unseen one gets the configuration that is predicted from these,
+then a job of so many trials with finals; its winner, the prediction and the nearest shape's best are verified, then
+timed in rounds, by turns. The ratio is the winner's time over the prediction's: 1 is as good as tuned, less is worse,
+and 0 is one that failed.
 
 State, all trials included, is written beside FILE after every shape, as FILE.state; `--resume` goes on from it,
 `--stop-after` begins no further shape after so many seconds. The table comes last.
@@ -31,7 +32,8 @@ from dataclasses import asdict
 from pathlib import Path
 
 from documents.file import now, write
-from predictions.rows import LARGEST, SEED, SMALLEST, Run, State, geometric_mean, random_shapes
+from predictions.rows import Run, State, geometric_mean
+from predictions.shapes import LARGEST, SEED, SMALLEST, random_shapes
 
 from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.kernel import Kernel

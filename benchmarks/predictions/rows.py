@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import random
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from documents.file import write
+from predictions.shapes import SEED, Shape
 
 from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.problem import Problem, octaves
@@ -25,38 +25,11 @@ from tilewright.tuner.predict.library import LibraryTime
 from tilewright.tuner.predict.predictor import Predictor, Record
 from tilewright.tuner.tune import MOST_STARTS, Budget, Hooks, Knowledge, Progress, tune
 
-SEED = 20260
-SMALLEST, LARGEST = 32, 4096
-MULTIPLES = (1, 8, 64)
-"""A size is rounded to a multiple of one of these, by chance: most real sizes are round, some are not."""
-
 ROUNDS = 11
 SAMPLES = 2
 LIBRARY_SAMPLES = 5
 
 State = dict[str, Any]
-Shape = dict[str, int]
-
-
-def random_shapes(
-    kernel: Kernel, count: int, largest: int = LARGEST, seed: int = SEED, most_products: int = 1
-) -> list[Shape]:
-    """So many different shapes, the same for the same seed; with `most_products` above 1, of batches up to so many."""
-    generator = random.Random(seed)
-    shapes: list[Shape] = []
-    while len(shapes) < count:
-        shape = {axis: _random_size(generator, largest) for axis in kernel.axes}
-        if most_products > 1:
-            shape["batch"] = round(2 ** generator.uniform(1, math.log2(most_products)))
-        if shape not in shapes:
-            shapes.append(shape)
-    return shapes
-
-
-def _random_size(generator: random.Random, largest: int) -> int:
-    size = 2 ** generator.uniform(math.log2(SMALLEST), math.log2(largest))
-    multiple = generator.choice(MULTIPLES)
-    return max(1, round(size / multiple)) * multiple
 
 
 @dataclass

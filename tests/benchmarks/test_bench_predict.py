@@ -24,24 +24,36 @@ def rows(benchmark_module):
 
 
 @pytest.fixture(scope="module")
+def shapes_of(benchmark_module):
+    return benchmark_module("predictions.shapes")
+
+
+@pytest.fixture(scope="module")
 def predict(benchmark_module, rows):
     return benchmark_module("predict")
 
 
-def test_shapes_are_the_same_for_a_seed_and_all_different(rows):
-    shapes = rows.random_shapes(SOFTMAX, 80)
-    assert shapes == rows.random_shapes(SOFTMAX, 80)
-    assert shapes[:60] == rows.random_shapes(SOFTMAX, 60)
+def test_shapes_are_the_same_for_a_seed_and_all_different(shapes_of):
+    shapes = shapes_of.random_shapes(SOFTMAX, 80)
+    assert shapes == shapes_of.random_shapes(SOFTMAX, 80)
+    assert shapes[:60] == shapes_of.random_shapes(SOFTMAX, 60)
     assert len({tuple(shape.items()) for shape in shapes}) == 80
 
 
-def test_sizes_are_log_uniform_and_some_are_round(rows):
+def test_sizes_are_log_uniform_and_some_are_round(shapes_of):
     gemm = catalogue().get("gemm")
-    sizes = [size for shape in rows.random_shapes(gemm, 200) for size in shape.values()]
-    middle = math.sqrt(rows.SMALLEST * rows.LARGEST)
+    sizes = [size for shape in shapes_of.random_shapes(gemm, 200) for size in shape.values()]
+    middle = math.sqrt(shapes_of.SMALLEST * shapes_of.LARGEST)
     assert 0.4 < sum(size < middle for size in sizes) / len(sizes) < 0.6
     assert 0.3 < sum(size % 64 == 0 for size in sizes) / len(sizes) < 0.45
-    assert max(sizes) <= rows.LARGEST + 32
+    assert max(sizes) <= shapes_of.LARGEST + 32
+
+
+def test_layers_of_a_network_are_problems(shapes_of):
+    conv2d = catalogue().get("conv2d")
+    layers = [conv2d.problem(shape) for shape in shapes_of.random_shapes(conv2d, 100)]
+    assert {layer.shape["kernel_h"] for layer in layers} == {1, 3}
+    assert max(conv2d.flops(layer) for layer in layers) <= 2 * shapes_of.MOST_TERMS
 
 
 def row(ratio, nearest, expected=0.1):
@@ -66,10 +78,10 @@ def test_the_summary_is_of_ratios_and_the_table_ends_with_it(predict):
     assert "geometric mean 0.600, minimum 0.400" in printed[-1]
 
 
-def test_a_run_goes_on_where_it_stopped(rows, predict, tmp_path, monkeypatch):
+def test_a_run_goes_on_where_it_stopped(rows, shapes_of, predict, tmp_path, monkeypatch):
     monkeypatch.setattr(tune_module, "SHARE_OF_BUDGET", 2)  # so that few trials are enough for all starts
     path, device = tmp_path / "predict.json.state", CpuDevice()
-    shapes = rows.random_shapes(SOFTMAX, 5, largest=64)
+    shapes = shapes_of.random_shapes(SOFTMAX, 5, largest=64)
     first = rows.Run(device, SOFTMAX, {"records": [], "rows": []}, path, time.monotonic() + 600)
     first.survey(shapes[:2], TRIED)
     state = predict.read_state(path)
@@ -96,8 +108,8 @@ def test_a_run_goes_on_where_it_stopped(rows, predict, tmp_path, monkeypatch):
         assert all(b.ranked[0] in record.times_ms for b in best[:place] if b.ranked[0] in space)
 
 
-def test_in_the_end_every_shape_has_tried_what_was_best_for_the_others(rows, tmp_path):
-    device, shapes = CpuDevice(), rows.random_shapes(SOFTMAX, 4, largest=64)
+def test_in_the_end_every_shape_has_tried_what_was_best_for_the_others(rows, shapes_of, tmp_path):
+    device, shapes = CpuDevice(), shapes_of.random_shapes(SOFTMAX, 4, largest=64)
     state = {"records": [], "rows": []}
     run = rows.Run(device, SOFTMAX, state, tmp_path / "state", time.monotonic() + 600)
     run.survey(shapes, Budget(trials=4))
@@ -176,9 +188,9 @@ def test_parts_that_there_are_not_and_a_merge_into_nothing_are_refused(predict, 
     assert words[0] in capsys.readouterr().err
 
 
-def test_own_shapes_displace_the_nearest_shipped_ones(benchmark_module, rows):
+def test_own_shapes_displace_the_nearest_shipped_ones(shapes_of, benchmark_module, rows):
     first_day = benchmark_module("predictions.first_day")
-    records = [{"shape": shape} for shape in rows.random_shapes(SOFTMAX, 60)]
+    records = [{"shape": shape} for shape in shapes_of.random_shapes(SOFTMAX, 60)]
     sets = first_day.record_sets(records)
     assert {name: len(chosen) for name, chosen in sets.items()} == {
         "all": 60,

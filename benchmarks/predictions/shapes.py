@@ -1,0 +1,65 @@
+"""Random shapes of benchmarks/predict.py: sizes of all kinds, batches, and layers of a network."""
+
+from __future__ import annotations
+
+import math
+import random
+
+from tilewright.kernels.kernel import Kernel
+
+SEED = 20260
+SMALLEST, LARGEST = 32, 4096
+MULTIPLES = (1, 8, 64)
+"""A size is rounded to a multiple of one of these, by chance: most real sizes are round, some are not."""
+
+EXTENTS, MOST_CHANNELS = (7, 112), 1024
+MOST_TERMS = 1 << 32
+"""Of a convolution: as many multiplications take its reference on the host about a tenth of a second."""
+
+Shape = dict[str, int]
+
+
+def random_shapes(
+    kernel: Kernel, count: int, largest: int = LARGEST, seed: int = SEED, most_products: int = 1
+) -> list[Shape]:
+    """So many different shapes, the same for the same seed; with `most_products` above 1, of batches up to so many.
+
+    Of conv2d these are layers such as networks have.
+    """
+    generator = random.Random(seed)
+    shapes: list[Shape] = []
+    while len(shapes) < count:
+        if kernel.name == "conv2d":
+            shape = _random_layer(generator, min(largest, MOST_CHANNELS))
+        else:
+            shape = {axis: _random_size(generator, largest) for axis in kernel.axes}
+        if most_products > 1:
+            shape["batch"] = round(2 ** generator.uniform(1, math.log2(most_products)))
+        if shape not in shapes:
+            shapes.append(shape)
+    return shapes
+
+
+def _random_size(generator: random.Random, largest: int) -> int:
+    size = 2 ** generator.uniform(math.log2(SMALLEST), math.log2(largest))
+    multiple = generator.choice(MULTIPLES)
+    return max(1, round(size / multiple)) * multiple
+
+
+def _random_layer(generator: random.Random, largest: int) -> Shape:
+    """Up to 32 square images of at most MOST_TERMS products, 1x1 or 3x3, convolved at each pixel or every other."""
+    while True:
+        extent, kernel = round(2 ** generator.uniform(*map(math.log2, EXTENTS))), generator.choice((1, 3))
+        shape = {
+            "batch": round(2 ** generator.uniform(0, 5)),
+            "height": extent,
+            "width": extent,
+            "channels": _random_size(generator, largest),
+            "filters": _random_size(generator, largest),
+            "kernel_h": kernel,
+            "kernel_w": kernel,
+            "stride": generator.choice((1, 1, 1, 2)),
+            "padding": kernel // 2,
+        }
+        if math.prod(shape[axis] for axis in shape if axis not in ("stride", "padding")) <= MOST_TERMS:
+            return shape
