@@ -33,6 +33,7 @@ CASES = [
     ),
     ("linear", (300, 776, 328), "bfloat16", {"activation": "gelu"}),
     ("linear", (1000, 520, 1032), "float16", {"activation": "relu"}),
+    ("linear", (704, 704, 136), "bfloat16", {"activation": "relu"}),  # eleven tiles of 64, of which clusters take two
 ]
 ODD_CASES = [
     *(
@@ -46,6 +47,7 @@ ODD_CASES = [
     ("gemm", (33, 77, 8191), "bfloat16", {"beta_zero": False}),
     ("gemm", (65, 64, 127), "bfloat16", {}),
     ("gemm", (7, 1, 9), "float16", {}),
+    ("gemm", (320, 673, 320), "float16", {"trans_a": True, "beta_zero": False}),  # five tiles of 64, clusters take two
     ("gemm", {"m": 131, "n": 265, "k": 201, "batch": 3, "lda": 207, "ldb": 271, "ldc": 283}, "bfloat16", {}),
     ("gemm", {"m": 193, "n": 129, "k": 65, "batch": 5, "stride_b": 0}, "float16", {"beta_zero": False}),
     (
@@ -105,7 +107,7 @@ def test_products_are_right_with_every_kind_of_inputs(device, variant, name, siz
     bench = device.bench(kernel, problem, 1)
     generator = random.Random(str(sizes))
     chosen = generator.sample(feasible, min(4, len(feasible)))
-    for parameter in ("SPLIT_K", "CLUSTER_M"):
+    for parameter in ("SPLIT_K", "CLUSTER_M", "CLUSTER_N"):
         chosen += [c for c in feasible if c.values.get(parameter, 1) > 1][-1:]
     for configuration in chosen:
         for verification in bench.verify_each_kind(bench.compile(configuration)):

@@ -80,7 +80,7 @@ __device__ __forceinline__ void copy_piece(Stored* C, unsigned first_row, unsign
   const unsigned char* piece = static_cast<const unsigned char*>(__cvta_shared_to_generic(staging));
 #pragma unroll 4
   for (unsigned row = 0; row < 16; ++row) {
-    if (M % TILE_M != 0 && first_row + row >= M) return;
+    if (M % TEAM_M != 0 && first_row + row >= M) return;
     Stored* target = C + static_cast<size_t>(first_row + row) * LDC + first_column;
 #pragma unroll
     for (unsigned column = threadIdx.x % 32; column < PIECE_N; column += 32) {

@@ -9,7 +9,7 @@
 // A pair of neighbouring sums, finished.
 template <class Epilogue>
 __device__ __forceinline__ Pack<2> finished_pair(const Epilogue& epilogue, unsigned row, unsigned column, const float* sums) {
-  const bool is_inside = (M % TILE_M == 0 || row < M) && (N % TILE_N == 0 || column < N);
+  const bool is_inside = (M % TEAM_M == 0 || row < M) && (N % TEAM_N == 0 || column < N);
   return is_inside ? epilogue.finished(row, column, Pack<2>{sums[0], sums[1]}) : Pack<2>{};
 }
 
@@ -54,7 +54,7 @@ __device__ __forceinline__ void each_piece(const Tile& tile, unsigned warpgroup,
 #pragma unroll
     for (unsigned piece = 0; piece < TILE_N / PIECE_N; ++piece) {
       const unsigned row = first_row + block * 64, column = tile.n + piece * PIECE_N;
-      if ((M % TILE_M != 0 && row >= M) || (N % TILE_N != 0 && column >= N)) continue;
+      if ((M % TEAM_M != 0 && row >= M) || (N % TEAM_N != 0 && column >= N)) continue;
       store(block, piece, row, column);
     }
   }
