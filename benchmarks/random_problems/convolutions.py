@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
+import math
 import random
+
+from tilewright.kernels.conv2d.shape import shape_y
+from tilewright.kernels.problem import Problem
 
 EXTENTS, CHANNELS = (3, 40), (1, 160)
 STEP = 32
 """Channels of a step of `tensor3xfp16_sm90`; half of the channels and filters divide by it."""
 
 KERNELS = ((1, 1), (1, 1), (3, 3), (3, 3), (2, 2), (1, 7), (5, 3), (7, 7))
+
+
+MOST_OUTPUTS = 1 << 21
+"""Seven references of as many numbers take the host some seconds; depthwise, there may be 160 outputs a channel."""
+
+
+def is_quick(problem: Problem) -> bool:
+    """Whether its references take no longer than compiling does."""
+    return math.prod(shape_y(problem)) <= MOST_OUTPUTS
 
 
 def random_convolution(generator: random.Random) -> dict[str, int]:
