@@ -7,8 +7,9 @@ they are known already (TILEWRIGHT_URL, TILEWRIGHT_BUNDLE, answers on disk) or w
 model, one of which `tw.accelerate` has, are then timed in interleaved rounds. TF32 is off in all of them. A row is
 written as soon as it is there; --compile-max adds `max-autotune`, which has CUDA graphs too, for as long as it may take
 in seconds; --compile-graph `reduce-overhead`, which is torch.compile with CUDA graphs; --compile-ours replacements
-under torch.compile, too in each of these modes but the slow one. With --weights int8 linear layers may have weights of
-8 bits, and the row is one of its own.
+under torch.compile, too in each of these modes but the slow one; --profile keeps each way's kernels. With --weights
+int8 linear layers may have weights of 8 bits, and the row is one of its own. A run with --tune-seconds 0 keeps the
+`tuned_s` of the row that it takes the place of.
 """
 
 from __future__ import annotations
@@ -23,10 +24,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
+from profiled import profiled
 
 import tilewright.torch as tw
 from tilewright.tuner import statistics
@@ -138,6 +141,9 @@ def main() -> None:
     begun = [rows(name, MODELS[name], given, until) for name in given.model or MODELS]
     for row in by_turns(begun, until):
         name = row["model"]
+        before = next((one for one in document["rows"] if one["model"] == name), {})
+        if not given.tune_seconds and "tuned_s" in before:
+            row["tuned_s"] = before["tuned_s"]
         document["rows"] = [one for one in document["rows"] if one["model"] != name] + [row]
         given.out.parent.mkdir(parents=True, exist_ok=True)
         given.out.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
@@ -168,6 +174,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--compile-graph", action="store_true", help="time torch.compile with CUDA graphs too")
     parser.add_argument("--weights", choices=("int8",), help="of linear layers, where accelerate may have them so")
     parser.add_argument("--compile-ours", action="store_true", help="time replacements under torch.compile too")
+    parser.add_argument("--profile", action="store_true", help="keep the kernels of one call of each way")
     parser.add_argument("--stop-after", type=float, default=3600.0, metavar="SECONDS", help="then nothing new begins")
     parser.add_argument("--tables", action="store_true", help="print what accelerate found for each operator")
     parser.add_argument("--out", type=Path, default=Path(__file__).parents[1] / "results" / "h200" / "models.json")
@@ -186,10 +193,13 @@ def rows(name: str, architecture: Architecture, given: argparse.Namespace, until
     ours, begun = copy.deepcopy(model), time.perf_counter()
     tuning = {"tune": "now", "tune_seconds": given.tune_seconds} if given.tune_seconds else {}
     result = tw.accelerate(ours, sample, rounds=given.rounds, compiles=None, weights=given.weights, **tuning)
-    about = {"accelerate_s": time.perf_counter() - begun}
+    about = {"tuned_s" if tuning else "known_s": time.perf_counter() - begun}
     if given.tables:
-        print(f"{name}: {about['accelerate_s']:.1f} s\n{result}", flush=True)
+        print(f"{name}: {about}\n{result}", flush=True)
     ways = {"eager_ms": model, **graph(model, call), "ours_ms": ours}
+    is_profiled = given.profile and device.type == "cuda"
+    kernels = {way: profiled(partial(call, made)) for way, made in ways.items() if is_profiled}
+    about |= {"kernels": kernels} if kernels else {}
     yield row(name, architecture, given, timed(call, ways, given, device), result) | about
     for way, which, mode, limit_s in compiled_ways(model, result, given):
         compiled_begun = time.perf_counter()
@@ -203,6 +213,8 @@ def rows(name: str, architecture: Architecture, given: argparse.Namespace, until
             continue
         about |= {f"{way.removesuffix('_ms')}_s": time.perf_counter() - compiled_begun}
         ways[way] = made
+        if is_profiled:
+            kernels[way] = profiled(partial(call, made))
         yield row(name, architecture, given, timed(call, ways, given, device), result) | about
 
 

@@ -313,6 +313,32 @@ def test_compiled_cuda_graphs_read_joined_and_whole_numbered_weights_where_they_
             installed.uninstall(model)
 
 
+@pytest.mark.filterwarnings("ignore")  # PyTorch's compiler deprecates parts of PyTorch
+def test_graphs_of_whole_numbered_weights_see_a_state_that_is_loaded_and_ours_any_change(torch, tw):
+    from tilewright.tuner.pytorch.acceleration import graph, installed, sites  # noqa: PLC0415 - they import torch
+
+    layers = [torch.nn.Linear(256, 256, bias=False) for _ in range(2)]
+    model, x = torch.nn.Sequential(*layers).cuda().bfloat16().eval(), torch.randn(8, 256, device="cuda").bfloat16()
+    with torch.no_grad():
+        quantised = sites.quantised_sites(sites.observe(model, lambda: model(x)))
+        installed.install(model, [one.stand(compiled=True) for one in quantised], with_gradients=False)
+        compiled = torch.compile(model, fullgraph=True, mode="reduce-overhead")
+        for _ in range(4):
+            compiled(x)
+        forward = graph.GraphForward(model)
+        forward.capture((x,), {}, 1e-2)
+        model.load_state_dict({name: one.flip(0) for name, one in model.state_dict().items()})
+        found, replayed = compiled(x).clone(), forward(x)
+        assert forward._is_captured((x,), {}, [])
+        model[0].weight.mul_(2)
+        assert not forward._is_captured((x,), {}, [])
+        changed = forward(x)
+        installed.uninstall(model)
+        torch.testing.assert_close(changed, model(x), rtol=0.05, atol=0.02)
+        for one in (found, replayed):
+            torch.testing.assert_close(one * 2, model(x), rtol=0.05, atol=0.02)
+
+
 @pytest.fixture
 def launch_bound(torch):
     """A model whose kernels are much shorter than their launches."""

@@ -107,3 +107,17 @@ def test_a_compiled_model_has_its_whole_numbers_in_one_graph(model):
         plain = copy.deepcopy(model)
         installed.uninstall(plain)
         torch.testing.assert_close(model(X), plain(X))
+
+
+@pytest.mark.filterwarnings("ignore")  # PyTorch's compiler deprecates parts of PyTorch
+@pytest.mark.parametrize("assign", [False, True])
+def test_compiled_code_has_the_weights_of_a_state_that_is_loaded(model, assign):
+    compiled, places = torch.compile(model, fullgraph=True, backend="aot_eager"), [*model.buffers()]
+    compiled(X)
+    other = {name: one.flip(0) for name, one in model.state_dict().items()}
+    model.load_state_dict(other, assign=assign)
+    found = compiled(X)
+    assert all(one is other for one, other in zip(model.buffers(), places, strict=True))
+    torch.testing.assert_close(found, model(X), rtol=0, atol=0)
+    installed.uninstall(model)
+    torch.testing.assert_close(found, model(X), rtol=0.05, atol=0.05)

@@ -15,6 +15,7 @@ from torch.utils import _pytree as pytree
 
 from tilewright.tuner.errors import TunerError
 from tilewright.tuner.pytorch.acceleration import outputs
+from tilewright.tuner.pytorch.acceleration.quantised import is_current, layers_with
 from tilewright.tuner.pytorch.acceleration.timing import Contestant
 from tilewright.tuner.pytorch.acceleration.traced import UntraceableError, described, filled
 from tilewright.tuner.pytorch.operator import PLAIN, is_watched
@@ -113,7 +114,7 @@ class GraphForward:
     """The `forward` of a whole model. `before`: the instance's own, None where it had none; `is_on`: it replays.
 
     It replays for tensors that lie as those of the capture, of its thread and its stream, while every parameter and
-    buffer is where it was; otherwise, with gradients and in training, the model runs as before. Outputs are copies. A
+    buffer is where it was, and weights that it has as whole numbers are what they were; otherwise, with gradients and in training, the model runs as before. Outputs are copies. A
     copy, and what is read from a file, has no graph.
     """
 
@@ -160,6 +161,7 @@ class GraphForward:
             for name, one in place.items()
             if one is not None
         ]
+        self._quantised = layers_with(self.model)
         own, own_named = filled(self._key, iter(self._inputs))
         self._thread, self._stream = threading.get_ident(), torch.cuda.current_stream()
         self._graph, self._outputs = captured(lambda: self._forward(*own, **own_named))
@@ -188,4 +190,5 @@ class GraphForward:
             and threading.get_ident() == self._thread
             and torch.cuda.current_stream() == self._stream
             and all(place.get(name) is one and one.data_ptr() == at for place, name, one, at in self._places)
+            and all(map(is_current, self._quantised))
         )

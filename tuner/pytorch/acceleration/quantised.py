@@ -20,11 +20,20 @@ not in its state."""
 
 
 def quantise(layer: nn.Linear) -> None:
-    """Gives the layer buffers with its weights as they are now, unless it has them."""
-    if not _is_of(layer):
+    """Gives the layer buffers with its weights as they are now, unless it has them.
+
+    It keeps those that it has where they lie, since graphs and compiled code read them there.
+    """
+    if is_current(layer):
+        return
+    with torch.inference_mode(mode=False), torch.no_grad():  # so that they can be written again in any mode
         for name, one in zip(_NAMES, int8_of(layer.weight), strict=True):
-            layer.register_buffer(name, one, persistent=False)
-        vars(layer)["_tilewright_of"] = layer.weight, version_of(layer.weight)
+            held = layer._buffers.get(name)  # noqa: SLF001 - as in installed.py
+            if held is None or (held.shape, held.dtype, held.device) != (one.shape, one.dtype, one.device):
+                layer.register_buffer(name, one, persistent=False)
+            else:
+                held.copy_(one)
+    vars(layer)["_tilewright_of"] = layer.weight, version_of(layer.weight)
 
 
 def forget(model: nn.Module) -> None:
@@ -35,10 +44,15 @@ def forget(model: nn.Module) -> None:
                 delattr(layer, name)
 
 
-def _is_of(layer: nn.Linear) -> bool:
+def is_current(layer: nn.Linear) -> bool:
     """Whether its buffers are of its weights, which nobody changed since."""
     weight, version = vars(layer).get("_tilewright_of", (None, 0))
     return weight is layer.weight and version == version_of(weight)
+
+
+def layers_with(model: nn.Module) -> list[nn.Linear]:
+    """The layers that have such buffers."""
+    return [one for one in model.modules() if "_tilewright_of" in vars(one)]
 
 
 class QuantisedLinear(nn.Linear):  # type: ignore[misc]
@@ -49,9 +63,14 @@ class QuantisedLinear(nn.Linear):  # type: ignore[misc]
         found = self._tilewright.result(self, x, _call)
         return super().forward(x) if found is None else found
 
+    def _load_from_state_dict(self, *given: Any) -> None:
+        """Loads, and makes the whole numbers anew: code of `torch.compile` does not see that weights were changed."""
+        super()._load_from_state_dict(*given)
+        quantise(self)
+
 
 def _call(layer: nn.Linear, x: Tensor) -> Call | None:
-    if not torch.compiler.is_compiling() and not _is_of(layer):
+    if not torch.compiler.is_compiling() and not is_current(layer):
         return None
     w, s = (layer._buffers[name] for name in _NAMES)  # noqa: SLF001 - as in installed.py
     return Call(LINEAR_QUANTIZED, (x, w, s, INT8))
