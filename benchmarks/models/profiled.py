@@ -21,9 +21,7 @@ def profiled(call: Callable[[], Any]) -> dict[str, Any]:
             call()
             torch.cuda.synchronize()
     spans = [
-        (one.time_range.start, one.time_range.end, one.name)
-        for one in seen.events()
-        if one.device_type.name == "CUDA"
+        (one.time_range.start, one.time_range.end, one.name) for one in seen.events() if one.device_type.name == "CUDA"
     ]
     kernels: dict[str, list[float]] = {}
     for start, end, name in sorted(spans):

@@ -114,8 +114,8 @@ class GraphForward:
     """The `forward` of a whole model. `before`: the instance's own, None where it had none; `is_on`: it replays.
 
     It replays for tensors that lie as those of the capture, of its thread and its stream, while every parameter and
-    buffer is where it was, and weights that it has as whole numbers are what they were; otherwise, with gradients and in training, the model runs as before. Outputs are copies. A
-    copy, and what is read from a file, has no graph.
+    buffer is where it was, and weights that it has as whole numbers are what they were; otherwise, with gradients and
+    in training, the model runs as before. Outputs are copies. A copy, and what is read from a file, has no graph.
     """
 
     def __init__(self, model: nn.Module, before: Callable[..., Any] | None = None) -> None:

@@ -1,0 +1,46 @@
+"""A lock in two ranks that share a GPU, and a GPU that nobody tuned for."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.tuner.pytorch.ranks import two_ranks
+from tilewright.tuner.runtime import Runtime, cuda, gpu
+from tilewright.tuner.runtime.answers import AnswerCache
+from tilewright.tuner.runtime.choice import TargetDevice
+
+pytestmark = pytest.mark.gpu
+
+
+@pytest.fixture
+def ranks(torch, tmp_path, monkeypatch):
+    """The program of a rank, with the operators by configurations that compile quickly."""
+    from tests.tuner.pytorch import conftest, locked_rank  # noqa: PLC0415 - they import torch
+
+    monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", str(tmp_path / "cache"))
+    runtime = Runtime(only_tuned=True)
+    runtime._pinned = conftest.Small()
+    locked_rank.tw.use(runtime)
+    yield locked_rank
+    locked_rank.tw.use(None)
+
+
+def test_two_ranks_have_the_same_choices_by_one_lock(ranks, tmp_path):
+    first, second = two_ranks(ranks.lock_for("cuda", tmp_path / "tilewright.lock"), "cuda")
+    assert first == second
+    assert (first["applied"], first["said"]) == (True, [])
+    assert [one.partition(" ")[0] for one in first["chosen"]] == ["layer_norm", "linear", "linear", "softmax"]
+
+
+@pytest.mark.filterwarnings("always")
+def test_a_gpu_that_nobody_tuned_for_runs_the_model_as_it_was(torch, ranks, tmp_path, monkeypatch):
+    unknown = TargetDevice("nvidia-never-seen", gpu.gpu_place(0).limits)
+    for module in (gpu, cuda):
+        monkeypatch.setattr(module, "gpu_place", lambda _ordinal: unknown)
+    ranks.tw.use(Runtime(only_tuned=True, answers=AnswerCache(tmp_path / "answers")))
+    model, x = ranks.model_on("cuda")
+    with torch.no_grad():
+        expected = model(x)
+        with pytest.warns(ranks.tw.AccelerationWarning, match="none of its 5 .* on nvidia-never-seen. Tune it:"):
+            assert not ranks.tw.accelerate(model, x, compiles=None).is_applied
+        torch.testing.assert_close(model(x), expected, rtol=0, atol=0)

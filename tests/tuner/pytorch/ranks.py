@@ -1,0 +1,20 @@
+"""Two ranks of one program, each a process of its own with its own copy of a model."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+
+def two_ranks(lock: Path, device: str) -> list[dict[str, Any]]:
+    """What each rank came to with that lock; see `locked_rank`."""
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    program = ["-m", "tests.tuner.pytorch.locked_rank", str(lock), device]
+    environment = os.environ | {"PYTHONPATH": ":".join(sys.path), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run([*launcher, *program], capture_output=True, text=True, env=environment, check=False)
+    assert done.returncode == 0, done.stderr[-4000:]
+    return json.loads(done.stdout.splitlines()[-1])
