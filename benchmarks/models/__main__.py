@@ -192,7 +192,8 @@ def rows(name: str, architecture: Architecture, given: argparse.Namespace, until
     call = (lambda way: way(**sample)) if isinstance(sample, dict) else (lambda way: way(sample))
     ours, begun = copy.deepcopy(model), time.perf_counter()
     tuning = {"tune": "now", "tune_seconds": given.tune_seconds} if given.tune_seconds else {}
-    result = tw.accelerate(ours, sample, rounds=given.rounds, compiles=None, weights=given.weights, **tuning)
+    compiles = torch.compile if given.compile_ours else None
+    result = tw.accelerate(ours, sample, rounds=given.rounds, compiles=compiles, weights=given.weights, **tuning)
     about = {"tuned_s" if tuning else "known_s": time.perf_counter() - begun}
     if given.tables:
         print(f"{name}: {about}\n{result}", flush=True)

@@ -378,6 +378,35 @@ def test_a_graph_is_taken_where_no_replacement_helps(torch, tw, launch_bound, mo
         torch.testing.assert_close(model(x + 1), model[:](x + 1), rtol=1e-3, atol=1e-3)
 
 
+@pytest.mark.filterwarnings("ignore")  # PyTorch's compiler deprecates parts of PyTorch
+@pytest.mark.parametrize("way", ["ours in torch.compile as a graph", "torch.compile as a graph"])
+def test_what_the_compiler_makes_is_taken_as_a_graph_where_that_wins(torch, tw, launch_bound, monkeypatch, way):
+    from tilewright.tuner.pytorch.acceleration import settling  # noqa: PLC0415 - it imports torch
+
+    class Model(torch.nn.Module):  # without a length, unlike what it has
+        def __init__(self, layers):
+            super().__init__()
+            self.layers = layers
+
+        def forward(self, x):
+            return self.layers(x)
+
+    monkeypatch.setattr(settling, "best_way", lambda times_ms: way if way in times_ms else "eager")
+    layers, x = launch_bound
+    model = Model(layers).eval()
+    with torch.no_grad():
+        expected = model(x)
+        result = tw.accelerate(model, x)
+        assert (result.way, result.is_graph, result.is_applied) == (way, True, way.startswith("ours")), str(result)
+        assert vars(model)["forward"]._is_captured((x,), {}, [])
+        torch.testing.assert_close(model(x), expected, rtol=1e-3, atol=1e-3)
+        other = model(x + 1)
+        torch.testing.assert_close(model(x[:5]), expected[:5], rtol=1e-3, atol=1e-3)
+        result.undo()
+        torch.testing.assert_close(model(x), expected)
+        torch.testing.assert_close(model(x + 1), other, rtol=1e-3, atol=1e-3)
+
+
 def test_a_model_that_cannot_be_captured_is_judged_by_the_hosts_time_and_others_are_captured_after_it(
     torch, tw, launch_bound
 ):

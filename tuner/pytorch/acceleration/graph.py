@@ -33,19 +33,25 @@ class CaptureError(TunerError):
     """The model cannot be replayed as a CUDA graph."""
 
 
-def captured(call: Callable[[], Any], count: int = 1, pool: Any = None) -> tuple[torch.cuda.CUDAGraph, Any]:
+def captured(
+    call: Callable[[], Any], count: int = 1, pool: Any = None, *, is_compiled: bool = False
+) -> tuple[torch.cuda.CUDAGraph, Any]:
     """A CUDA graph of so many calls, and the last result, which replays write.
 
     `pool`: of memory, which other graphs may have too. Raises CaptureError, and ahead of that what the call raises.
     The code is that of eager mode, unless that waits for the GPU: transformers 5.17 asks whether it is captured, and
-    makes a mask for attention that has none if so.
+    makes a mask for attention that has none if so. What torch.compile made (`is_compiled`) has asked already, and would
+    be made again where somebody else answers.
     """
     stream, side = torch.cuda.current_stream(), torch.cuda.Stream()
     side.wait_stream(stream)
     with torch.cuda.stream(side):
         for _ in range(WARM_CALLS):
             call()
-        around = nullcontext() if _waits(call) else _unnoticed()
+        waits = _waits(call)
+        if waits and is_compiled:
+            raise CaptureError("it waits for the GPU")
+        around = nullcontext() if waits or is_compiled else _unnoticed()
     stream.wait_stream(side)
     graph, result = torch.cuda.CUDAGraph(), None
     try:
@@ -145,8 +151,17 @@ class GraphForward:
             return pytree.tree_map(lambda one: one.clone() if isinstance(one, Tensor) else one, self._outputs)
         return self._forward(*positional, **named)
 
-    def capture(self, positional: tuple[Any, ...], named: dict[str, Any], tolerance: float) -> None:
-        """Captures such a call, and compares replays with other numbers; raises CaptureError, or what PyTorch does."""
+    def capture(
+        self,
+        positional: tuple[Any, ...],
+        named: dict[str, Any],
+        tolerance: float,
+        compiled: Callable[..., Any] | None = None,
+    ) -> None:
+        """Captures such a call, and compares replays with other numbers; raises CaptureError, or what PyTorch does.
+
+        `compiled`: what torch.compile made of the model, to be captured instead of the model's own code.
+        """
         given: list[Tensor] = []
         self._key = described((positional, named), given)
         changed = [one.flip(-1) if one.dim() else one for one in given]
@@ -164,7 +179,9 @@ class GraphForward:
         self._quantised = layers_with(self.model)
         own, own_named = filled(self._key, iter(self._inputs))
         self._thread, self._stream = threading.get_ident(), torch.cuda.current_stream()
-        self._graph, self._outputs = captured(lambda: self._forward(*own, **own_named))
+        code = self._forward if compiled is None else compiled
+        self._code = code  # kept, with the tensors that it has
+        self._graph, self._outputs = captured(lambda: code(*own, **own_named), is_compiled=compiled is not None)
         if any(not isinstance(one, Tensor | int | float | str | None) for one in pytree.tree_leaves(self._outputs)):
             raise CaptureError("its output has parts that cannot be copied")
         self.is_on = True
@@ -173,7 +190,7 @@ class GraphForward:
 
     def _check(self, numbers: list[Tensor], tolerance: float) -> None:
         own, own_named = filled(self._key, iter(numbers))
-        expected = self._forward(*own, **own_named)
+        expected = self._code(*own, **own_named)
         if not outputs.error(self(*own, **own_named), expected) <= tolerance:
             raise CaptureError("a replay with other numbers computes something else")
 

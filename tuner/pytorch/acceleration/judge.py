@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -16,7 +16,16 @@ from tilewright.tuner.pytorch.acceleration import outputs
 from tilewright.tuner.pytorch.acceleration.candidates import Candidate
 from tilewright.tuner.pytorch.acceleration.graph import CaptureError, GraphForward, first_line, replay_timed
 from tilewright.tuner.pytorch.acceleration.installed import install, uninstall
-from tilewright.tuner.pytorch.acceleration.result import BOTH, COMPILED, EAGER, GRAPH, OURS, OURS_GRAPH
+from tilewright.tuner.pytorch.acceleration.result import (
+    BOTH,
+    BOTH_GRAPH,
+    COMPILED,
+    COMPILED_GRAPH,
+    EAGER,
+    GRAPH,
+    OURS,
+    OURS_GRAPH,
+)
 from tilewright.tuner.pytorch.acceleration.timing import Contestant, play
 from tilewright.tuner.pytorch.operator import is_watched
 
@@ -34,7 +43,8 @@ class Settled:
     times_ms: Times
     compiled_error: float | None = None
     failures: list[str] = field(default_factory=list)
-    graph: GraphForward | None = None  # of ours
+    graphs: dict[str, GraphForward] = field(default_factory=dict)  # by way
+    compiled: Callable[..., Any] | None = None
 
 
 @dataclass(frozen=True)
@@ -100,33 +110,52 @@ class Judge:
         return outputs.error(self.run(self.model), self.expected)
 
     def settle(self, chosen: Sequence[Candidate], compiles: Compiles | None) -> Settled:
-        """What all these replacements bring, as a CUDA graph too and under torch.compile where these work."""
+        """What all these replacements bring, as a CUDA graph too and under torch.compile where these work.
+
+        What torch.compile makes is timed as a graph too, in which small kernels between ours are one.
+        """
         uninstall(self.model)
-        contestants, failures, error = {EAGER: self._eager([])}, list[str](), None
+        contestants, failures, error, compiled = {EAGER: self._eager([])}, list[str](), None, None
         contestants |= {OURS: self._eager(chosen)} if chosen else {}
-        graphs: dict[str, GraphForward] = {}
-        for way, those in {OURS_GRAPH: chosen, GRAPH: ()}.items():  # ours first: it moves parameters
-            if self.pool is None or (way == OURS_GRAPH and not chosen):
-                continue
-            try:
-                graphs[way] = self.captured(those)
-                contestants[way] = Contestant(lambda: self.run(self.model), partial(self._put, graphs[way], those))
-            except Exception as problem:  # noqa: BLE001 - as above
-                failures.append(f"As a CUDA graph ({way}): {first_line(problem)}.")
+        graphs = self._graphs({OURS_GRAPH: chosen, GRAPH: ()} if chosen else {GRAPH: ()}, failures)
         if chosen and compiles is not None:
             try:
-                compiled, error = self._compiled(chosen, compiles)
-                contestants |= compiled
+                compiled = compiles(self.model)
+                ways, error = self._compiled(chosen, compiled)
+                contestants |= ways
             except Exception as problem:  # noqa: BLE001 - the model's code and compilers raise what they like, and eager is left
                 failures.append(f"torch.compile does not work here: {first_line(problem)}")
+        if error is not None and compiles is torch.compile:  # others may make graphs of their own
+            graphs |= self._graphs({COMPILED_GRAPH: (), BOTH_GRAPH: chosen}, failures, compiled)
+        for way, graph in graphs.items():
+            those = chosen if way in {OURS_GRAPH, BOTH_GRAPH} else ()
+            contestants[way] = Contestant(lambda: self.run(self.model), partial(self._put, graph, those))
         times_ms = play(contestants, self.device, self.rounds, self.limit_s)
-        return Settled(times_ms, error, failures, graphs.get(OURS_GRAPH))
+        return Settled(times_ms, error, failures, graphs, compiled)
 
-    def captured(self, chosen: Sequence[Candidate]) -> GraphForward:
-        """The model with these as a CUDA graph, whose replays are right; raises CaptureError, or what PyTorch does."""
-        self.install(chosen)
+    def _graphs(
+        self,
+        ways: Mapping[str, Sequence[Candidate]],
+        failures: list[str],
+        compiled: Callable[..., Any] | None = None,
+    ) -> dict[str, GraphForward]:
+        """Of these ways what can be captured, in their order, as replacements may move parameters."""
+        graphs: dict[str, GraphForward] = {}
+        for way, those in ways.items() if self.pool is not None else ():
+            try:
+                graphs[way] = self.captured(those, compiled)
+            except Exception as problem:  # noqa: BLE001 - what cannot be captured raises what it likes
+                failures.append(f"As a CUDA graph ({way}): {first_line(problem)}.")
+        return graphs
+
+    def captured(self, chosen: Sequence[Candidate], compiled: Callable[..., Any] | None = None) -> GraphForward:
+        """The model with these as a CUDA graph, whose replays are right; raises CaptureError, or what PyTorch does.
+
+        `compiled`: what torch.compile made of the model, which is captured instead.
+        """
+        self.install(chosen, () if compiled is None else chosen)
         forward = GraphForward(self.model, vars(self.model).get("forward"))
-        self.run(lambda *given, **named: forward.capture(given, named, self.tolerance))
+        self.run(lambda *given, **named: forward.capture(given, named, self.tolerance, compiled))
         if not outputs.error(self.run(forward), self.expected) <= self.tolerance:
             raise CaptureError("a replay computes something else")
         return forward
@@ -145,12 +174,13 @@ class Judge:
     def _eager(self, chosen: Sequence[Candidate]) -> Contestant:
         return Contestant(lambda: self.run(self.model), lambda: self.install(chosen))
 
-    def _compiled(self, chosen: Sequence[Candidate], compiles: Compiles) -> tuple[dict[str, Contestant], float]:
+    def _compiled(
+        self, chosen: Sequence[Candidate], compiled: Callable[..., Any]
+    ) -> tuple[dict[str, Contestant], float]:
         """Both ways, compiled now, and the error of ours.
 
         One compiled model has code for both, and takes that of what is installed.
         """
-        compiled = compiles(self.model)
         ways, error = {}, 0.0
         for way, those in ((COMPILED, ()), (BOTH, chosen)):
             self.install(those, those)
@@ -167,5 +197,5 @@ def wins(times_ms: Times, way: str, over: str) -> bool:
 
 def best_way(times_ms: Times) -> str:
     """The last of the ways that is faster than all before it; each of them does more to the model."""
-    ways = [way for way in (EAGER, OURS, GRAPH, OURS_GRAPH) if way in times_ms]
+    ways = [way for way in (EAGER, OURS, GRAPH, OURS_GRAPH, COMPILED_GRAPH, BOTH_GRAPH) if way in times_ms]
     return [way for place, way in enumerate(ways) if all(wins(times_ms, way, over) for over in ways[:place])][-1]

@@ -19,6 +19,7 @@ from tilewright.tuner.pytorch.acceleration.installed import Stand, uninstall
 
 EAGER, OURS, COMPILED, BOTH = "eager", "ours", "torch.compile", "ours in torch.compile"
 GRAPH, OURS_GRAPH = "graph", "ours as a graph"
+COMPILED_GRAPH, BOTH_GRAPH = "torch.compile as a graph", "ours in torch.compile as a graph"
 """The ways in which a model is timed."""
 
 
@@ -96,7 +97,7 @@ class Acceleration:
         if not self.is_applied or self.kernels is None:
             raise lock.LockError(f"there is nothing to save: {self.reason}")
         alone = self.speedup(OURS)
-        if self.way == OURS_GRAPH and alone is not None and alone[1] <= 1:
+        if self.way in {OURS_GRAPH, BOTH_GRAPH} and alone is not None and alone[1] <= 1:
             raise lock.LockError("its replacements are faster in a CUDA graph only, and a lock has none")
         kernels = {}
         for one in self.replaced:

@@ -7,7 +7,16 @@ from collections.abc import Sequence
 from tilewright.tuner.pytorch.acceleration.candidates import Candidate, weigh
 from tilewright.tuner.pytorch.acceleration.installed import uninstall
 from tilewright.tuner.pytorch.acceleration.judge import Compiles, Judge, Settled, best_way, wins
-from tilewright.tuner.pytorch.acceleration.result import BOTH, COMPILED, EAGER, GRAPH, OURS, OURS_GRAPH, Acceleration
+from tilewright.tuner.pytorch.acceleration.result import (
+    BOTH,
+    BOTH_GRAPH,
+    COMPILED,
+    COMPILED_GRAPH,
+    EAGER,
+    GRAPH,
+    OURS,
+    Acceleration,
+)
 
 
 def settle(result: Acceleration, judge: Judge, tolerance: float | None, compiles: Compiles | None) -> None:
@@ -23,20 +32,21 @@ def settle(result: Acceleration, judge: Judge, tolerance: float | None, compiles
         result.times_ms, result.compiled_error = settled.times_ms, settled.compiled_error
         result.remarks += settled.failures
         result.way = best_way(settled.times_ms)
-    if result.way in {EAGER, GRAPH}:
+    if result.way in {EAGER, GRAPH, COMPILED_GRAPH}:
         _turn_down(chosen, "the whole model is no faster with it")
         chosen, result.reason = [], "no replacement makes the model faster"
     compiled = _compiled(chosen, settled, result) if chosen else []
     result.stands = [one.site.stand(compiled=one.is_compiled) for one in chosen]
     if chosen:
-        is_for_graph = result.way == OURS_GRAPH and not wins(settled.times_ms, OURS, EAGER) and not compiled
+        is_graph = result.way in settled.graphs
+        is_for_graph = is_graph and not wins(settled.times_ms, OURS, EAGER) and not compiled
         judge.install([] if is_for_graph else chosen, compiled)  # what is not replayed is to be no slower than it was
-        if result.way == OURS_GRAPH and settled.graph is not None:
-            settled.graph.put()
+        if is_graph:
+            settled.graphs[result.way].put()
     else:
         uninstall(judge.model)
-        if result.way == GRAPH:  # again, as parameters have been moved back
-            judge.captured([]).put()
+        if result.way != EAGER:  # again, as parameters have been moved back
+            judge.captured([], settled.compiled if result.way == COMPILED_GRAPH else None).put()
     if result.way != EAGER:
         result.error = judge.error()
 
@@ -45,8 +55,11 @@ def _compiled(chosen: Sequence[Candidate], settled: Settled, result: Acceleratio
     """Those that are replaced under torch.compile too."""
     if settled.compiled_error is None:
         return []
-    is_right = settled.compiled_error <= (result.tolerance or 0.0)
-    if is_right and wins(settled.times_ms, BOTH, COMPILED):
+    is_right, times_ms = settled.compiled_error <= (result.tolerance or 0.0), settled.times_ms
+    is_faster = wins(times_ms, BOTH, COMPILED)
+    if BOTH_GRAPH in times_ms and COMPILED_GRAPH in times_ms:  # the GPU's time, if the host's is no worse
+        is_faster |= wins(times_ms, BOTH_GRAPH, COMPILED_GRAPH) and not wins(times_ms, COMPILED, BOTH)
+    if is_right and is_faster:
         for one in chosen:
             one.is_compiled = one.site.can_compile
     else:
