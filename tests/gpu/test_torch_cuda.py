@@ -302,8 +302,10 @@ def test_compiled_cuda_graphs_read_joined_and_whole_numbered_weights_where_they_
     model, x = Gated().cuda().bfloat16().eval(), torch.randn(8, 256, device="cuda").bfloat16()
     with torch.no_grad():
         expected = model(x)
-        gated = [one for one in fusions.search(model, lambda: model(x))[0] if one.fusion.startswith("gated")]
-        quantised = sites.quantised_sites(sites.observe(model, lambda: model(x)))
+        found = fusions.search(model, lambda: model(x))[0]
+        gated = [one for one in found if one.fusion.startswith("gated")]
+        quantised = sites.quantised_sites(sites.observe(model, lambda: model(x)) + found)
+        assert {"", "shared"} == {one.fusion for one in quantised}
         for chosen, name in ((gated, "linear_gated"), (quantised, "linear_quantized")):
             installed.install(model, [one.stand(compiled=True) for one in chosen], with_gradients=False)
             compiled = torch.compile(model, fullgraph=True, mode="reduce-overhead")

@@ -9,7 +9,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import tilewright.torch as tw  # noqa: E402
-from tilewright.tuner.pytorch.acceleration import installed, quantised, sites  # noqa: E402
+from tilewright.tuner.pytorch.acceleration import fusions, installed, quantised, sites  # noqa: E402
 from tilewright.tuner.pytorch.quantised import dequantised, int8_of  # noqa: E402
 from tilewright.tuner.runtime import quantise  # noqa: E402
 
@@ -121,3 +121,48 @@ def test_compiled_code_has_the_weights_of_a_state_that_is_loaded(model, assign):
     torch.testing.assert_close(found, model(X), rtol=0, atol=0)
     installed.uninstall(model)
     torch.testing.assert_close(found, model(X), rtol=0.05, atol=0.05)
+
+
+class Attends(nn.Module):
+    """Three layers of one input."""
+
+    def __init__(self):
+        super().__init__()
+        self.q, self.k, self.v = (nn.Linear(128, n, bias=False, dtype=torch.bfloat16) for n in (16, 8, 8))
+
+    def forward(self, x):
+        return torch.cat([self.q(x), self.k(x), self.v(x)], -1)
+
+
+@pytest.fixture
+def launches(monkeypatch):
+    """The calls of the operator, by the rows of their weights."""
+    seen, run = [], quantised.LINEAR_QUANTIZED.plans.run
+    monkeypatch.setattr(quantised.LINEAR_QUANTIZED.plans, "run", lambda *a: seen.append(len(a[1])) or run(*a))
+    return seen
+
+
+@pytest.mark.filterwarnings("ignore")  # PyTorch's compiler deprecates parts of PyTorch
+def test_whole_numbered_layers_of_one_input_are_one_product_in_eager_and_compiled_code(launches):
+    torch.manual_seed(0)
+    with torch.no_grad():
+        model = Attends().eval()
+        found = sites.observe(model, lambda: model(X)) + fusions.search(model, lambda: model(X))[0]
+        chosen = [one for one in sites.quantised_sites(found) if one.weights]
+        assert [one.words.partition(" in ")[0] for one in chosen] == ["int8", "int8", "int8 shared"]
+        expected = torch.cat([F.linear(X, dequantised(*int8_of(w), "int8")) for w in model.parameters()], -1)
+        installed.install(model, [one.stand(compiled=True) for one in chosen], with_gradients=False)
+        compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
+        launches.clear()
+        torch.testing.assert_close(model(X), expected, rtol=0.02, atol=0.02)
+        assert launches == [32]
+        torch.testing.assert_close(compiled(X), model(X), rtol=0, atol=0)
+        model.load_state_dict({name: -one for name, one in model.state_dict().items()})
+        torch.testing.assert_close(compiled(X), -expected, rtol=0.02, atol=0.02)
+        launches.clear()
+        model.k.weight.mul_(2)
+        torch.testing.assert_close(model(X)[:, :16], -expected[:, :16], rtol=0.02, atol=0.02)
+        torch.testing.assert_close(model(X)[:, 16:24], -2 * expected[:, 16:24], rtol=0.05, atol=0.05)
+        assert launches == [16, 8] * 2  # each alone, and k as PyTorch has it
+        installed.uninstall(model)
+        assert not [*model.buffers()]

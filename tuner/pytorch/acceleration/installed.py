@@ -22,7 +22,7 @@ from tilewright.tuner.pytorch.acceleration.calls import (
 )
 from tilewright.tuner.pytorch.acceleration.fused import FusedForward
 from tilewright.tuner.pytorch.acceleration.graph import GraphForward
-from tilewright.tuner.pytorch.acceleration.quantised import QuantisedLinear, forget, quantise
+from tilewright.tuner.pytorch.acceleration.quantised import QuantisedLayers, QuantisedLinear, forget, quantise
 from tilewright.tuner.pytorch.acceleration.shared import SharedForward, SharedLayers, can_join, part
 from tilewright.tuner.pytorch.warm import Warm
 
@@ -212,7 +212,10 @@ def install(model: nn.Module, stands: Sequence[Stand], *, with_gradients: bool) 
     _remove(model)
     by_module: dict[str, _Keys] = {}
     by_function: dict[str, _Keys] = {}
-    in_whole_numbers = {name for stand in stands if stand.weights for name in stand.modules}
+    in_whole_numbers = {one for stand in stands if stand.weights for name in stand.modules for one in name.split("+")}
+    for name in in_whole_numbers:
+        by_module[name] = _Keys()
+        quantise(model.get_submodule(name))
     fusions: dict[str, dict[Hashable, set[str]]] = {}
     compiled: dict[str, set[Hashable]] = {}
     for stand in stands:
@@ -228,12 +231,10 @@ def install(model: nn.Module, stands: Sequence[Stand], *, with_gradients: bool) 
             keys.eager.add(stand.entry)
             keys.compiled |= {stand.entry} if stand.compiled else set()
     # First, while all modules are of PyTorch's classes.
-    _install_fusions(model, fusions, compiled, with_gradients=with_gradients)
+    _install_fusions(model, fusions, compiled, in_whole_numbers, with_gradients=with_gradients)
     for name, keys in by_module.items():
         module, accepted = model.get_submodule(name), keys.accepted(with_gradients=with_gradients)
         if type(module) in CLASSES:
-            if name in in_whole_numbers:
-                quantise(module)
             module.__class__ = QuantisedLinear if name in in_whole_numbers else CLASSES[type(module)]
             vars(module)["_tilewright"] = Replaced(accepted)
         else:
@@ -247,6 +248,7 @@ def _install_fusions(
     model: nn.Module,
     fusions: Mapping[str, Mapping[Hashable, set[str]]],
     compiled: Mapping[str, set[Hashable]],
+    in_whole_numbers: set[str],
     *,
     with_gradients: bool,
 ) -> None:
@@ -254,9 +256,11 @@ def _install_fusions(
         in_code = frozenset(compiled.get(name, ()))
         which: Hashable = name, tuple((key, frozenset(names)) for key, names in by_key.items()), in_code, with_gradients
         if {SHARED} in by_key.values():
-            layers = [model.get_submodule(one) for one in name.split("+")]
-            if can_join(layers):
-                forwards = _kept(layers[0], which, SharedLayers(layers, frozenset(by_key), in_code).forwards)
+            names = name.split("+")
+            layers, is_quantised = [model.get_submodule(one) for one in names], in_whole_numbers.issuperset(names)
+            if is_quantised or can_join(layers):
+                shared = (QuantisedLayers if is_quantised else SharedLayers)(layers, frozenset(by_key), in_code)
+                forwards = _kept(layers[0], (which, is_quantised), shared.forwards)
                 forwards[0].layers.join()
                 for layer, forward in zip(layers, forwards, strict=True):
                     layer.forward = forward

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from tilewright.tuner.pytorch.acceleration.calls import Call
-from tilewright.tuner.pytorch.acceleration.shared import version_of
+from tilewright.tuner.pytorch.acceleration.shared import SharedLayers, version_of
 from tilewright.tuner.pytorch.quantised import LINEAR_QUANTIZED, int8_of
 
 INT8, TOLERANCE = "int8", 5e-2
@@ -74,3 +74,18 @@ def _call(layer: nn.Linear, x: Tensor) -> Call | None:
         return None
     w, s = (layer._buffers[name] for name in _NAMES)  # noqa: SLF001 - as in installed.py
     return Call(LINEAR_QUANTIZED, (x, w, s, INT8))
+
+
+class QuantisedLayers(SharedLayers):
+    """What such layers of one input compute together: their whole numbers lie behind one another."""
+
+    def pieces(self) -> list[list[Any]]:
+        """Whole numbers and scales."""
+        return [[one._buffers[name] for one in self.layers] for name in _NAMES]  # noqa: SLF001 - as in installed.py
+
+    def product(self, x: Tensor, *whole: Any) -> Any:
+        """All that they compute."""
+        return LINEAR_QUANTIZED(x, *whole, INT8)
+
+    def _is_joined(self) -> bool:
+        return all(map(is_current, self.layers)) and super()._is_joined()

@@ -69,8 +69,8 @@ def _memory(tensor: Tensor) -> int:
 
 def parameters_of(layers: Sequence[nn.Module]) -> list[list[Any]]:
     """The weights, and the biases or nothing."""
-    biases = [one.bias for one in layers]
-    return [[one.weight for one in layers], *([] if biases[0] is None else [biases])]
+    weights, biases = ([one._parameters[name] for one in layers] for name in ("weight", "bias"))  # noqa: SLF001 - as in installed.py
+    return [weights, *([] if biases[0] is None else [biases])]
 
 
 def can_join(layers: Sequence[Any]) -> bool:
@@ -99,20 +99,27 @@ class SharedLayers:
     def __init__(self, layers: Sequence[nn.Module], keys: frozenset[Hashable], compiled: frozenset[Hashable]) -> None:
         self.layers, self._keys, self._compiled = list(layers), keys, compiled
         self._sizes = [one.out_features for one in layers]
-        self._joined: list[Tensor | None] = []
+        self._joined: list[Tensor] = []
         self._traced: tuple[Tensor, Sequence[Tensor]] | None = None
         self._looks: list[Any] = []
         self._whole: list[Tensor | None] = []
         self._state: tuple[Tensor, int, Sequence[Tensor]] | None = None
+
+    def pieces(self) -> list[list[Any]]:
+        """What is joined: of each of the product's operands those of all layers."""
+        return parameters_of(self.layers)
+
+    def product(self, x: Tensor, *whole: Any) -> Any:
+        """All that they compute, from what was joined."""
+        return LINEAR(x, whole[0], whole[1] if whole[1:] else None, "none", "fp32")
 
     def forwards(self) -> list[SharedForward]:
         """What stands in for each of them, once they are joined."""
         return [SharedForward(one, self, place) for place, one in enumerate(self.layers)]
 
     def join(self) -> None:
-        """Puts their parameters where they are one."""
-        joined = [join(given) for given in parameters_of(self.layers)]
-        self._joined = [*joined, *([None] if len(joined) == 1 else [])]
+        """Puts the pieces where they are one."""
+        self._joined = [join(given) for given in self.pieces()]
 
     def result(self, place: int, x: Tensor) -> Tensor | None:
         """That of one layer; None where it has to be computed alone."""
@@ -137,7 +144,7 @@ class SharedLayers:
         if torch.is_grad_enabled() or entry(x) not in self._compiled:
             return None
         if place == 0:
-            self._traced = x, LINEAR(x, *self._joined, "none", "fp32").split(self._sizes, -1)
+            self._traced = x, self.product(x, *self._joined).split(self._sizes, -1)
         traced = self._traced
         if place == len(self.layers) - 1:
             self._traced = None
@@ -146,16 +153,15 @@ class SharedLayers:
     def _computed(self, x: Tensor) -> Sequence[Tensor] | None:
         if entry(x) not in self._keys or not self._is_joined():
             return None
-        return LINEAR(x, *self._whole, "none", "fp32").split(self._sizes, -1)  # type: ignore[no-any-return]
+        return self.product(x, *self._whole).split(self._sizes, -1)  # type: ignore[no-any-return]
 
     def _is_joined(self) -> bool:
-        """Whether the parameters still lie as they were joined: nobody moved one, or put another in its place."""
-        given = [layer._parameters[name] for layer in self.layers for name in ("weight", "bias")]  # noqa: SLF001 - as in installed.py
-        looks = [None if one is None else (id(one), one.data_ptr(), one.dtype, one.shape) for one in given]
+        """Whether the pieces still lie as they were joined: nobody moved one, or put another in its place."""
+        pieces = self.pieces()
+        looks = [(id(one), one.data_ptr(), one.dtype, one.shape) for given in pieces for one in given]
         if looks != self._looks:
-            views = [view(one) for one in parameters_of(self.layers)]
-            self._looks, self._whole = looks, [*views, *([None] if len(views) == 1 else [])]
-            self._is_whole = all(one is not None for one in views)
+            self._looks, self._whole = looks, [view(one) for one in pieces]
+            self._is_whole = all(one is not None for one in self._whole)
         return self._is_whole
 
 

@@ -54,7 +54,7 @@ class Site:
         if self.function:
             return self.function
         names = [_short(name) or "the model" for name in self.modules]
-        kind = self.fusion.partition(" ")[0] or self.weights
+        kind = " ".join(filter(None, (self.weights, self.fusion.partition(" ")[0])))
         what = f"{kind} in " if kind else ""
         return what + (names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more")
 
@@ -126,19 +126,26 @@ def observe(model: nn.Module, run: Callable[[], Any]) -> list[Site]:
 
 
 def quantised_sites(sites: Sequence[Site]) -> list[Site]:
-    """The sites, of which the layers that the kernel computes have weights of 8 bits, without fusions of layers."""
+    """The sites, of which the layers that the kernel computes have weights of 8 bits, alone and those of one input.
+
+    Other fusions of layers are not among them.
+    """
     if not any(map(_is_fit, sites)):
         return list(sites)
-    others = [one for one in sites if not (one.fusion and one.call.operator in {LINEAR, LINEAR_GATED})]
+    others = [one for one in sites if _is_fit(one) or not (one.fusion and one.call.operator in {LINEAR, LINEAR_GATED})]
     return [_quantised(one) if _is_fit(one) else one for one in others]
 
 
 def _is_fit(site: Site) -> bool:
-    if site.call.operator is not LINEAR or not site.modules or site.fusion:
+    if site.call.operator is not LINEAR or not site.modules or site.fusion not in {"", SHARED}:
         return False
     x, w, b, *_ = site.call.arguments
-    is_known = b is None and w.dtype in {torch.bfloat16, torch.float16} and type(w) is nn.Parameter
-    return is_known and w.shape[1] % GROUP == 0 and x.numel() <= MOST_ROWS * w.shape[1]
+    is_whole = type(w) is nn.Parameter or site.fusion == SHARED
+    return is_whole and b is None and w.dtype in {torch.bfloat16, torch.float16} and _fits(x, w)
+
+
+def _fits(x: Tensor, w: Tensor) -> bool:
+    return bool(w.shape[1] % GROUP == 0 and x.numel() <= MOST_ROWS * w.shape[1])
 
 
 def _quantised(site: Site) -> Site:
