@@ -192,7 +192,7 @@ def rows(name: str, architecture: Architecture, given: argparse.Namespace, until
     call = (lambda way: way(**sample)) if isinstance(sample, dict) else (lambda way: way(sample))
     ours, begun = copy.deepcopy(model), time.perf_counter()
     tuning = {"tune": "now", "tune_seconds": given.tune_seconds} if given.tune_seconds else {}
-    compiles = torch.compile if given.compile_ours else None
+    compiles = torch.compile if given.compile_ours and not given.no_compile else None
     result = tw.accelerate(ours, sample, rounds=given.rounds, compiles=compiles, weights=given.weights, **tuning)
     about = {"tuned_s" if tuning else "known_s": time.perf_counter() - begun}
     if given.tables:
@@ -271,6 +271,11 @@ def row(
     medians = {way: statistics.median(one) for way, one in times.items()}
     columns = ("eager_ms", "graph_ms", "compile_ms", "compile_max_ms", "ours_ms", "ours_compile_ms")
     command = f"python benchmarks/models --model {name} --tune-seconds {given.tune_seconds:g} --rounds {given.rounds}"
+    flags = [
+        f"--{one.replace('_', '-')}" for one in ("no_compile", "compile_graph", "compile_ours") if vars(given)[one]
+    ]
+    flags += [f"--compile-max {given.compile_max:g}"] if given.compile_max else []
+    flags += [f"--weights {given.weights}"] if given.weights else []
     name += f" {given.weights}" if given.weights else ""
     words = [f"{way[:-3]} {one:.4g} (x {one / medians['ours_ms']:.2f})" for way, one in medians.items()]
     print(f"{name:<16}{'  '.join(words)}  {result.way}, {len(result.stands)} sites replaced", flush=True)
@@ -299,8 +304,7 @@ def row(
         "device": torch.cuda.get_device_name() if given.device.startswith("cuda") else "CPU",
         "rounds": given.rounds,
         "tune_seconds": given.tune_seconds,
-        "command": f"{command} --compile-max {given.compile_max:g}"
-        + (f" --weights {given.weights}" if given.weights else ""),
+        "command": " ".join([command, *flags]),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
     }
 
