@@ -1,9 +1,9 @@
 // Y = act(conv(X, W) + b) in float32 on the FP16 tensor cores of compute capability 9.0, where a patch is a pixel and
 // channels are contiguous: the product X W^T of matrices as they are stored.
 //
-// gemm's `tensor3xfp16_sm90` with A = X and a transposed B = W: gemm/tensor_fp16_sm90.cu tells how its three launches
+// gemm's `tensor3xfp16_sm90` with A = X and a transposed B = W: gemm/tensor_fp16_sm90.cu tells how its two launches
 // work. Only what becomes of a finished sum differs: bias and activation are applied to it in its register (epilogue.cuh).
-//   tile  128 x TILE_N of Y;  block (384): one axis;  grid (BLOCKS or less): one axis
+//   tile  TILE_M x TILE_N of Y;  block (384): one axis;  grid (BLOCKS or less): one axis
 #include "problem.cuh"
 
 #include "epilogue.cuh"
@@ -20,10 +20,6 @@ conv2d_survey(PARAMETERS) {
   survey(X, W, Memory{workspace, nullptr});
 }
 
-extern "C" __global__ void __launch_bounds__(PACK_THREADS) conv2d_pack(PARAMETERS) {
-  pack(X, W, Memory{workspace, nullptr});
-}
-
 extern "C" __global__ void __launch_bounds__(THREADS, 1) __cluster_dims__(CLUSTER, 1, 1) conv2d(PARAMETERS) {
-  multiply_packed(Epilogue{b, Y}, Memory{workspace, nullptr});
+  multiply_packed(Epilogue{b, Y}, X, W, Memory{workspace, nullptr});
 }

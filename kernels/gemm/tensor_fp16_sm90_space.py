@@ -1,9 +1,10 @@
-"""gemm's variant of FP16 parts on the tensor cores of compute capability 9.0: three launches and their workspace."""
+"""gemm's variant of FP16 parts on the tensor cores of compute capability 9.0: two launches and their workspace."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tilewright.kernels.gemm.layout import row_divisors
 from tilewright.kernels.kernel import Launch, Preparation, Variant
 from tilewright.kernels.problem import Limits, Problem
 from tilewright.kernels.space import Constraint, Values, choice, powers_of_two
@@ -11,18 +12,18 @@ from tilewright.kernels.space import Constraint, Values, choice, powers_of_two
 STEP_K = 32  # 64 bytes of a line in FP16
 STEP_CHUNKS = 4  # of eight numbers, in a step
 GROUP = 8  # lines that the tensor cores' swizzle spans
+MULTIPLIERS = 2  # warpgroups of a block that multiply; one more loads
 FINE_PARTS, WIDE_PARTS = 2, 3  # of each number, in FP16 and in BF16
 MOST_SHARED = 227 * 1024 - 2048  # of a block, less alignment and barriers
 MOST_STAGES = 8
 ALIGNMENT = 1024  # of the ring; more than the swizzle needs
+STAGED_WARP = 16 * 40 * 4  # bytes of a warp that pass through shared memory where rows of C begin anywhere
 SURVEY_THREADS = PACK_THREADS = 256
 STRIP = 128  # lines that a block surveys where they are neither contiguous nor short
 MOST_CHUNKS = 32  # blocks that share a strip
 MOST_CHUNKS_HELD = 8  # of a thread: what makes a line short
-STRIP_GROUPS, STRIP_WARPS = 2, 4  # of a block that packs short lines that are not contiguous; warps of each group
-MOST_STRIP_STEPS = 4  # of a warp, where so many blocks suffice
-PACK_STEPS = 4  # of a warp, of one group of lines
-PACK_BLOCKS_AT_ONCE = 4  # of a multiprocessor
+SHORT_STRIP = 32  # of these, where they are short and aligned; else half as many
+STRIP_STEPS = 8  # of k that each block of a cluster has of such a strip, or more
 WORKSPACE_PART = 32  # of the device's memory: 16384 cubed takes 3.2 GB, as much as its matrices
 MOST_BEYOND = 2 * 256 * 192  # bytes behind an operand that a tile may read
 PROMOTED_SQUARED = 32  # of k: how large PROMOTE_K squared may be
@@ -35,29 +36,39 @@ def tiles(extent: int, tile: int) -> int:
     return -(-extent // tile)
 
 
-def multipliers(c: Values) -> int:
-    """Warpgroups of a block that multiply; one more loads."""
-    return c.TILE_M // 64
-
-
 def stage_bytes(c: Values) -> int:
     """A step of both operands in FP16."""
     return (c.TILE_M + c.TILE_N) * STEP_K * 2 * FINE_PARTS
 
 
-def stages(c: Values) -> int:
+def final_bytes(c: Values) -> int:
+    """The sums that a block finishes, in 16 bytes of a thread: of 64 rows each warpgroup has half the columns."""
+    return MULTIPLIERS * tiles(c.TILE_N // 8, 2 if c.TILE_M == SMALL_TILE else 1) * 128 * 16
+
+
+def exchanged_bytes(c: Values) -> int:
+    """What the warpgroups give one another where they share rows."""
+    return final_bytes(c) if c.TILE_M == SMALL_TILE else 0
+
+
+def staged_bytes(p: Problem) -> int:
+    """What the sums of all warps pass through where rows of C begin anywhere."""
+    return 0 if row_divisors(p)[2] % 2 == 0 else 4 * MULTIPLIERS * STAGED_WARP
+
+
+def stages(c: Values, p: Problem) -> int:
     """Buffers of a step in shared memory: as many as fit."""
-    return min(MOST_STAGES, MOST_SHARED // stage_bytes(c))
+    return min(MOST_STAGES, (MOST_SHARED - exchanged_bytes(c) - staged_bytes(p)) // stage_bytes(c))
 
 
-def shared_bytes(c: Values) -> int:
-    """The ring, and what its alignment may take."""
-    return stages(c) * stage_bytes(c) + ALIGNMENT
+def shared_bytes(c: Values, p: Problem) -> int:
+    """The ring, what is exchanged and what sums pass through, and what the ring's alignment may take."""
+    return stages(c, p) * stage_bytes(c) + exchanged_bytes(c) + staged_bytes(p) + ALIGNMENT
 
 
-def static_shared_bytes(c: Values, _p: Problem) -> int:
+def static_shared_bytes(c: Values, p: Problem) -> int:
     """Two barriers a stage; who is the last to arrive, of each warpgroup, where tiles are shared."""
-    return tiles(16 * stages(c) + (4 * multipliers(c) if c.SPLIT_K > 1 else 0), 16) * 16
+    return tiles(16 * stages(c, p) + (4 * MULTIPLIERS if c.SPLIT_K > 1 else 0), 16) * 16
 
 
 def clusters(c: Values, p: Problem) -> int:
@@ -72,11 +83,15 @@ def blocks(c: Values, p: Problem) -> int:
 
 @dataclass(frozen=True)
 class Operand:
-    """`matrices` of them, each `lines` lines, along which sums run, of `k` numbers."""
+    """`matrices` of them, each `lines` lines, along which sums run, of `k` numbers.
+
+    `is_aligned`: 16 bytes of a stored row are one load.
+    """
 
     lines: int
     k: int
     is_contiguous: bool
+    is_aligned: bool
     matrices: int = 1
 
     @property
@@ -102,15 +117,21 @@ class Operand:
     @property
     def strip_cluster(self) -> int:
         """Blocks that share short lines that are not contiguous."""
-        held = STRIP_WARPS * MOST_STRIP_STEPS
-        return next((blocks for blocks in (1, 2, 4) if self.steps <= blocks * held), 8)
+        return next((blocks for blocks in (1, 2, 4) if self.steps <= blocks * STRIP_STEPS), 8)
+
+    @property
+    def strip_lines(self) -> int:
+        """Lines of a block that are short and not contiguous."""
+        return SHORT_STRIP if self.is_aligned and self.steps <= 128 else SHORT_STRIP // 2
 
     @property
     def is_short(self) -> bool:
-        """Whether the first launch packs it at once."""
+        """Whether the first launch packs it at once, from the registers of a block or of a cluster."""
         if self.is_contiguous:
             return tiles(self.steps * STEP_CHUNKS, self.line_threads) <= MOST_CHUNKS_HELD
-        return tiles(self.steps, STRIP_WARPS * self.strip_cluster) <= MOST_CHUNKS_HELD
+        width = 4 if self.is_aligned else 1
+        stride = SURVEY_THREADS * width // self.strip_lines * self.strip_cluster
+        return width * tiles(self.steps * STEP_CHUNKS, stride) <= MOST_CHUNKS_HELD
 
     @property
     def chunks(self) -> int:
@@ -124,13 +145,13 @@ class Operand:
         if self.is_short and self.is_contiguous:
             return self.matrices * tiles(groups * GROUP, SURVEY_THREADS // self.line_threads)
         if self.is_short:
-            return self.matrices * tiles(groups, STRIP_GROUPS) * self.strip_cluster
+            return self.matrices * tiles(groups * GROUP, self.strip_lines) * self.strip_cluster
         return self.matrices * self.lines if self.is_contiguous else self.strips * self.chunks
 
     @property
     def pack_blocks(self) -> int:
-        """Of the second launch, for all of it."""
-        return tiles(self.groups * tiles(self.steps, PACK_STEPS), PACK_THREADS // 32)
+        """Of a launch that packs it."""
+        return tiles(self.groups * self.steps, PACK_THREADS // 32)
 
     @property
     def partial_bytes(self) -> int:
@@ -152,20 +173,16 @@ def operands(p: Problem) -> tuple[Operand, Operand]:
     """A and B."""
     k, batch = p.shape["k"], p.shape["batch"]
     matrices_a, matrices_b = (batch if p.shape[f"stride_{x}"] else 1 for x in "ab")
+    aligned_a, aligned_b = (divisor % 4 == 0 for divisor in row_divisors(p)[:2])
     return (
-        Operand(p.shape["m"], k, not p.options["trans_a"], matrices_a),
-        Operand(p.shape["n"], k, bool(p.options["trans_b"]), matrices_b),
+        Operand(p.shape["m"], k, not p.options["trans_a"], aligned_a, matrices_a),
+        Operand(p.shape["n"], k, bool(p.options["trans_b"]), aligned_b, matrices_b),
     )
 
 
 def launch(c: Values, p: Problem) -> Launch:
-    """As many blocks as multiprocessors, or as there is work for.
-
-    Clusters begin when the launch before is over: overlapped, they took twice the time at (2048, 6144, 4096) with
-    `packed_b` (H200, 2026-11-23), and save nothing where tiles are many.
-    """
-    overlaps = c.CLUSTER == 1
-    return Launch((blocks(c, p), 1, 1), (128 * (multipliers(c) + 1), 1, 1), shared_bytes(c), overlaps)
+    """As many blocks as multiprocessors, or as there is work for."""
+    return Launch((blocks(c, p), 1, 1), (128 * (MULTIPLIERS + 1), 1, 1), shared_bytes(c, p), overlaps=True)
 
 
 def launch_survey(_c: Values | None, p: Problem) -> Launch:
@@ -184,17 +201,8 @@ def _launch_survey(some: tuple[Operand, ...]) -> Launch:
     return Launch((sum(tiles(o.survey_blocks, cluster) * cluster for o in some), 1, 1), (SURVEY_THREADS, 1, 1))
 
 
-def launch_pack(c: Values | None, p: Problem) -> Launch:
-    """A warp eight lines and a few steps; fewer, which take turns, where there is nothing to do but in a rare case."""
-    a, b = operands(p)
-    count = a.pack_blocks + b.pack_blocks
-    if c is not None and a.is_short and (b.is_short or p.options["packed_b"]):
-        count = min(count, PACK_BLOCKS_AT_ONCE * c.BLOCKS)
-    return Launch((count, 1, 1), (PACK_THREADS, 1, 1), overlaps=True)
-
-
 def launch_keep_pack(_c: Values, p: Problem) -> Launch:
-    """The same for B alone; nothing of a B that was packed as it was surveyed."""
+    """A warp eight lines of B and a step; nothing of a B that was packed as it was surveyed."""
     b = operands(p)[1]
     return Launch((1 if b.is_short else b.pack_blocks, 1, 1), (PACK_THREADS, 1, 1))
 
@@ -209,8 +217,8 @@ def workspace_bytes(c: Values, p: Problem) -> int:
     """What is known of the lines, both operands in three parts, and tiles that are shared."""
     shared = 0
     if c.SPLIT_K > 1:
-        counters = clusters(c, p) * c.CLUSTER * multipliers(c)
-        shared = tiles(4 * counters, 16) * 16 + 2 * blocks(c, p) * 4 * c.TILE_M * c.TILE_N
+        counters = clusters(c, p) * c.CLUSTER * MULTIPLIERS
+        shared = tiles(4 * counters, 16) * 16 + 2 * blocks(c, p) * final_bytes(c)
     return _workspace_bytes(p) + shared
 
 
@@ -278,6 +286,11 @@ def rows_suit_problem(c: Values, p: Problem, d: Limits) -> bool:
     return c.TILE_M != SMALL_TILE or clusters(c, p) <= 2 * d.multiprocessors
 
 
+def stages_suffice(c: Values, p: Problem, _d: Limits) -> bool:
+    """Whether two warpgroups that share rows have two stages each in BF16: one is released when the next has begun."""
+    return c.TILE_M != SMALL_TILE or stages(c, p) * FINE_PARTS // WIDE_PARTS >= 2 * MULTIPLIERS
+
+
 def is_supported(p: Problem) -> bool:
     """Whether FP32's bound is asked for, in float32, of sums long enough for what the tensor cores cut off."""
     is_long = PROMOTE_K.values[0] ** 2 <= PROMOTED_SQUARED * p.shape["k"]
@@ -285,10 +298,9 @@ def is_supported(p: Problem) -> bool:
 
 
 def has_room(p: Problem, d: Limits) -> bool:
-    """Whether the least workspace, the ring in shared memory and the grids of survey and pack fit the device."""
-    grids = (step(None, p).grid[0] for step in (launch_survey, launch_pack))
+    """Whether the least workspace, the ring in shared memory and the survey's grid fit the device."""
     fits = d.max_shared_bytes >= MOST_SHARED + 2048 and _workspace_bytes(p) <= d.memory_bytes // WORKSPACE_PART
-    return fits and all(count <= d.max_grid[0] for count in grids)
+    return fits and launch_survey(None, p).grid[0] <= d.max_grid[0]
 
 
 BLOCKS = choice("BLOCKS", 78, 114, 132, default=132, doc="blocks of the grid: multiprocessors of H20, H100 PCIe, H200")
@@ -303,10 +315,10 @@ GROUP_M = choice("GROUP_M", 4, 8, 16, default=8, doc="row tiles that share colum
 
 TENSOR3XFP16_SM90 = Variant(
     name="tensor3xfp16_sm90",
-    doc="FP32 accuracy by FP16 parts on Hopper's wgmma: both operands are packed first, three launches in all.",
+    doc="FP32 accuracy by FP16 parts on Hopper's wgmma: both operands are packed first, two launches in all.",
     source="tensor_fp16_sm90.cu",
     launch=launch,
-    before=(Preparation("survey", launch_survey, is_shared=True), Preparation("pack", launch_pack, is_shared=True)),
+    before=(Preparation("survey", launch_survey, is_shared=True),),
     packing=(
         Preparation("keep_survey", launch_keep_survey, is_shared=True),
         Preparation("keep_pack", launch_keep_pack, is_shared=True),
@@ -321,6 +333,7 @@ TENSOR3XFP16_SM90 = Variant(
         Constraint("sums are promoted no sooner", promotes_no_sooner),
         Constraint("blocks fill the device", device_is_filled),
         Constraint("rows of a tile suit the axis", rows_suit_problem),
+        Constraint("two warpgroups of the same rows have stages enough", stages_suffice),
         Constraint("a split gives more blocks work", split_is_of_use),
         Constraint("groups of row tiles differ", group_matters),
     ),

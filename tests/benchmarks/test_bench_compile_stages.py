@@ -83,6 +83,6 @@ def test_what_configurations_share_has_the_same_code_in_each_of_them(benchmark_m
     assert work.shared == Compilation.of(kernel, problem, feasible[0], "sm_90", "nvrtc").shared
     assert dict(work.definitions) != dict(work.shared.definitions)
     shared = functions_of(compile_now(work.shared).cubin)
-    assert shared.keys() == {f"{kernel_name}_survey", f"{kernel_name}_pack"}
+    assert shared.keys() == {f"{kernel_name}_survey"}
     whole = functions_of(compile_now(replace(work, source=kernel.source(variant))).cubin)
     assert whole == shared | functions_of(compile_now(replace(work, shared=None)).cubin)

@@ -174,6 +174,13 @@ inline void warpgroup_sync(unsigned warpgroup) {
   if (--it.pending == 0) it.pending = 128, ++it.phase;
   while (!__any_sync(0xffffffffu, it.phase != phase)) {}
 }
+inline void two_warpgroups_sync() {
+  static HostBarrier it = {256, 256, 0};
+  const unsigned phase = it.phase;
+  __syncwarp();
+  if (--it.pending == 0) it.pending = 256, ++it.phase;
+  while (!__any_sync(0xffffffffu, it.phase != phase)) {}
+}
 inline bool warpgroup_any(unsigned warpgroup, bool predicate) {
   static unsigned any[2] = {0, 0};
   if (predicate) any[warpgroup] = 1;

@@ -25,9 +25,11 @@ CLUSTER = r"""
 #include "common/real.cuh"
 #define __cluster_dims__(...)
 inline unsigned mapa(unsigned address, unsigned) { return address; }
-inline uint4 ld_shared_cluster_words(unsigned) { return {}; }
 inline unsigned cluster_ctarank() { return 0; }
 inline void cluster_sync() { __syncthreads(); }
+inline void st_shared_cluster(unsigned, const uint4&) {}
+inline void cluster_arrive() {}
+inline void cluster_wait() {}
 """
 
 DEPENDENT_LAUNCH = r"""
@@ -50,6 +52,7 @@ inline void cp_async_bulk(unsigned target, const void* source, unsigned bytes, u
   host_is_second = !host_is_second;
 }
 inline void cp_async_bulk_multicast(unsigned, const void*, unsigned, unsigned, unsigned) {}
+inline void fence_proxy_async_global() {}
 """
 
 # FP16 by rounding a double to the nearest of its numbers.
@@ -146,13 +149,25 @@ inline void widened(unsigned pair, float& first, float& second) {
 """ + split[split.index(end) :]  # fmt: skip
     return {
         "common/global_memory.cuh": GLOBAL_MEMORY,
+        "parts/multiply.cuh": _changed(  # products are computed at once, and so is their step released
+            "parts/multiply.cuh",
+            ("before = ring.empty + 8 * ring.at", "release(ring.empty + 8 * ring.at)"),
+            ("      release(before);\n", ""),
+            ("  release(before);\n", ""),
+        ),
         "parts/product.cuh": _changed(
-            "parts/product.cuh", ("threadIdx.x == 128 * MULTIPLIERS", "threadIdx.x / 32 == 4 * MULTIPLIERS")
+            "parts/product.cuh",
+            ("threadIdx.x == 128 * MULTIPLIERS", "threadIdx.x / 32 == 4 * MULTIPLIERS"),
+            (
+                "const unsigned exchange = start + STAGES * FINE_STAGE;",
+                "static float4 space[(EXCHANGED + STAGED) / 16 + 1]; const unsigned exchange = shared_address(space);",
+            ),
         ),
         "parts/ring.cuh": _changed(
             "parts/ring.cuh",
-            ("227 * 1024 - 2048", "46 * 1024"),  # which is a single step in BF16: enough where every step is promoted
-            ("static_assert(COUNT > 1", "static_assert(COUNT > 0"),
+            ("227 * 1024 - 2048", "51 * 1024 + 128 * 1024"),  # two steps in BF16
+            ("(MOST_SHARED - EXCHANGED - STAGED)", "(MOST_SHARED - 128 * 1024)"),
+            ("static_assert(COUNT > SHARERS", "static_assert(COUNT == SHARERS"),
         ),
         "parts/split.cuh": split.replace("#pragma once", '#pragma once\n#include "ptx/shared_memory.cuh"'),
         "parts/wgmma.cuh": WGMMA,
@@ -169,7 +184,6 @@ inline void widened(unsigned pair, float& first, float& second) {
 ALL_LAUNCHES = r"""
 extern "C" __global__ void on_host(PARAMETERS, unsigned number) {
   if (number == 0) gemm_survey(alpha, A, B, beta, C, workspace);
-  else if (number == 1) gemm_pack(alpha, A, B, beta, C, workspace);
   else gemm(alpha, A, B, beta, C, workspace);
 }
 """

@@ -105,7 +105,7 @@ def split_configuration(problem, limits, variant):
     raise AssertionError("no configuration has a workspace")
 
 
-@pytest.fixture(params=["register", "tensor3xfp16_sm90"], ids=["one launch", "three launches"])
+@pytest.fixture(params=["register", "tensor3xfp16_sm90"], ids=["one launch", "two launches"])
 def split(request, drv, tmp_path, monkeypatch):
     """A launcher that needs a workspace, and its shape."""
     monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", str(tmp_path))

@@ -61,3 +61,11 @@ __device__ __forceinline__ void pack_chunk(unsigned char* target, const Scale& s
     *reinterpret_cast<uint4*>(target + p * PART_BYTES) = make_uint4(words[p][0], words[p][1], words[p][2], words[p][3]);
   }
 }
+
+// The same in FP16 of numbers that are finite and, times `factor`, zero or at least 2^-24.
+__device__ __forceinline__ void pack_usual(unsigned char* target, const float (&x)[CHUNK], float factor) {
+  uint4 high, low;
+  split_usual(x, factor, high, low);
+  *reinterpret_cast<uint4*>(target) = high;
+  *reinterpret_cast<uint4*>(target + PART_BYTES) = low;
+}

@@ -4,6 +4,7 @@
 #include "common/split.cuh"
 #include "parts/ring.cuh"
 #include "parts/wgmma.cuh"
+#include "ptx/shared_memory.cuh"
 #include "ptx/warpgroup.cuh"
 
 // x times 2^exponent. MILD: both halves of it are exponents of normal numbers.
@@ -20,14 +21,19 @@ struct TileWriter {
   const Epilogue epilogue;
   const int* columns;
   unsigned row, column;
+  unsigned staging;   // where the warp's sums pass through, where rows of C begin anywhere
+  bool has_all;   // quads: with an odd number of them the second warpgroup that shares them has one less
   bool has_row[2];
   int row_scale[2];
 
-  __device__ __forceinline__ TileWriter(const Epilogue& matrices, const Memory& memory, const Tile& tile)
+  __device__ __forceinline__ TileWriter(
+      const Epilogue& matrices, const Memory& memory, const Tile& tile, unsigned exchange)
       : epilogue(matrices.of_matrix(tile.matrix)) {
-    const unsigned thread = read_tid_x();
-    row = tile.row * TILE_M + thread / 32 * 16 + thread % 32 / 4;
-    column = tile.column * TILE_N + thread % 4 * 2;
+    const unsigned thread = read_tid_x(), in_rows = SHARERS == 1 ? thread : thread % 128;
+    row = tile.row * TILE_M + in_rows / 32 * 16 + thread % 32 / 4;
+    column = tile.column * TILE_N + thread % 4 * 2 + (SHARERS == 1 ? 0 : thread / 128 * FINAL_QUADS * 8);
+    staging = exchange + EXCHANGED + thread / 32 * STAGED_WARP;
+    has_all = SHARERS == 1 || QUADS % SHARERS == 0 || thread < 128;
     const int* rows = memory.scales<OperandA>() + static_cast<size_t>(tile.matrix_of<OperandA>()) * M;
     columns = memory.scales<OperandB>() + static_cast<size_t>(tile.matrix_of<OperandB>()) * N;
 #pragma unroll
@@ -37,46 +43,123 @@ struct TileWriter {
     }
   }
 
+  // Some eights of columns, the first of which has that number.
+  template <bool MILD, unsigned COUNT>
+  __device__ __forceinline__ void write(unsigned eight, const float4 (&sums)[COUNT]) const {
+    if constexpr (PAIRS) {
+#pragma unroll
+      for (unsigned i = 0; i < COUNT; ++i) write_pairs<MILD>(eight + i, sums[i]);
+    } else {
+#pragma unroll
+      for (unsigned i = 0; i < COUNT; i += 4) {
+        write_rows<MILD, tw::min(COUNT, 4u)>(eight + i, tw::min(COUNT - i, 4u), sums + i);
+      }
+    }
+  }
+
+ private:
+  // Whether there is that column of C in that eight. An eight beyond the warpgroup's own has none.
+  __device__ __forceinline__ bool has(unsigned eight, unsigned n) const {
+    return (N % TILE_N == 0 || n < N) && (has_all || eight + 1 < FINAL_QUADS);
+  }
+
+  // Of the four sums, of the thread's row and of the row below, those in the row, and as large as they are.
   template <bool MILD>
-  __device__ __forceinline__ void write(unsigned eight, const float4& sums) const {
+  __device__ __forceinline__ Pack<2> unscaled(const float4& sums, unsigned below, int scale, int next_scale) const {
+    return Pack<2>{times_power<MILD>(below ? sums.z : sums.x, row_scale[below], scale),
+                   times_power<MILD>(below ? sums.w : sums.y, row_scale[below], next_scale)};
+  }
+
+  template <bool MILD>
+  __device__ __forceinline__ void write_pairs(unsigned eight, const float4& sums) const {
     const unsigned n = column + eight * 8;
-    const bool has_column = N % TILE_N == 0 || n < N, has_next = N % 2 == 0 ? has_column : n + 1 < N;
-    // Read by __ldg, so that no store to C has to come first.
-    const int scale = has_column ? -__ldg(columns + n) : 0, next_scale = has_next ? -__ldg(columns + n + 1) : 0;
+    if (!has(eight, n)) return;
+    const int scale = -__ldg(columns + n), next_scale = -__ldg(columns + n + 1);   // so that no store to C has to come first
 #pragma unroll
     for (unsigned below = 0; below < 2; ++below) {
-      if (!has_row[below] || !has_column) continue;
-      const float x = times_power<MILD>(below ? sums.z : sums.x, row_scale[below], scale);
-      const float y = times_power<MILD>(below ? sums.w : sums.y, row_scale[below], next_scale);
-      if constexpr (N % 2 == 0 && LDC % 2 == 0 && (BATCH == 1 || STRIDE_C % 2 == 0)) {
-        epilogue.template write<2>(row + 8 * below, n, Pack<2>{x, y});
-      } else {
-        epilogue.template write<1>(row + 8 * below, n, Pack<1>{x});
-        if (has_next) epilogue.template write<1>(row + 8 * below, n + 1, Pack<1>{y});
+      if (has_row[below]) epilogue.template write<2>(row + 8 * below, n, unscaled<MILD>(sums, below, scale, next_scale));
+    }
+  }
+
+  // Up to four eights, by rows: a warp stores neighbours.
+  template <bool MILD, unsigned MOST>
+  __device__ __forceinline__ void write_rows(unsigned eight, unsigned count, const float4* sums) const {
+    const unsigned lane = threadIdx.x % 32, pair = lane % 4 * 2, first = column - pair + eight * 8;
+    __syncwarp();   // what was there has been read
+#pragma unroll
+    for (unsigned i = 0; i < MOST; ++i) {
+      if (i >= count) break;
+      const unsigned n = first + i * 8 + pair;
+      const int scale = n < N ? -__ldg(columns + n) : 0, next_scale = n + 1 < N ? -__ldg(columns + n + 1) : 0;
+#pragma unroll
+      for (unsigned below = 0; below < 2; ++below) {
+        const Pack<2> both = unscaled<MILD>(sums[i], below, scale, next_scale);
+        const unsigned at = staging + ((lane / 4 + 8 * below) * STAGED_ROW + i * 8 + pair) * 4;
+        st_shared<0>(at, both.lane[0]);
+        st_shared<4>(at, both.lane[1]);
       }
+    }
+    __syncwarp();
+    if (lane >= count * 8 || !has(eight + lane / 8, first + lane)) return;
+#pragma unroll
+    for (unsigned i = 0; i < 16; ++i) {
+      float sum;
+      ld_shared(sum, staging + (i * STAGED_ROW + lane) * 4);
+      if (row - lane / 4 + i < M) epilogue.template write<1>(row - lane / 4 + i, first + lane, Pack<1>{sum});
     }
   }
 };
 
-constexpr unsigned QUADS = SUMS / 4;   // of a thread
 __device__ __forceinline__ float4 quad_of(const float (&sum)[SUMS], unsigned quad) {
-  return make_float4(sum[quad * 4], sum[quad * 4 + 1], sum[quad * 4 + 2], sum[quad * 4 + 3]);
+  return quad < QUADS ? make_float4(sum[quad * 4], sum[quad * 4 + 1], sum[quad * 4 + 2], sum[quad * 4 + 3])
+                      : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+}
+
+// The sums that the thread finishes: its own, or, where two warpgroups share rows, its share of their columns, for which
+// each gives the other what is not its own.
+__device__ __forceinline__ void final_quads(
+    const float (&sum)[SUMS], unsigned exchange, unsigned share, float4 (&quads)[FINAL_QUADS]) {
+  if constexpr (SHARERS == 1) {
+#pragma unroll
+    for (unsigned quad = 0; quad < QUADS; ++quad) quads[quad] = quad_of(sum, quad);
+  } else {
+    const unsigned mine = exchange + (share * FINAL_QUADS * 128 + threadIdx.x % 128) * 16;
+    const unsigned other = exchange + ((1 - share) * FINAL_QUADS * 128 + threadIdx.x % 128) * 16;
+    two_warpgroups_sync();   // what was exchanged before has been read
+#pragma unroll
+    for (unsigned quad = 0; quad < FINAL_QUADS; ++quad) {
+      const float4 left = quad_of(sum, quad), right = quad_of(sum, FINAL_QUADS + quad);
+      quads[quad] = share ? right : left;
+      const float4 given = share ? left : right;
+      st_shared_v4(mine + quad * 2048, __float_as_uint(given.x), __float_as_uint(given.y), __float_as_uint(given.z),
+                   __float_as_uint(given.w));
+    }
+    two_warpgroups_sync();
+#pragma unroll
+    for (unsigned quad = 0; quad < FINAL_QUADS; ++quad) {
+      const float4 taken = ld_shared_v4(other + quad * 2048);
+      quads[quad].x += taken.x, quads[quad].y += taken.y, quads[quad].z += taken.z, quads[quad].w += taken.w;
+    }
+  }
 }
 
 // Finishes a tile that is the team's alone.
 template <class Epilogue>
 __device__ __forceinline__ void finish(
-    const Epilogue& epilogue, const Memory& memory, const Tile& tile, bool is_extreme, const float (&sum)[SUMS]) {
-  const TileWriter<Epilogue> writer(epilogue, memory, tile);
+    const Epilogue& epilogue, const Memory& memory, const Tile& tile, unsigned exchange, bool is_extreme,
+    const float4 (&sum)[FINAL_QUADS]) {
+  const TileWriter<Epilogue> writer(epilogue, memory, tile, exchange);
   if (!is_extreme) {
-#pragma unroll
-    for (unsigned quad = 0; quad < QUADS; ++quad) writer.template write<true>(quad, quad_of(sum, quad));
+    writer.template write<true>(0, sum);
   } else {
-    float4 held[QUADS];   // in memory: a loop, since the code for it would else be there once a quad
+    float4 held[FINAL_QUADS];   // in memory: a loop, since the code for it would else be there once a quad
 #pragma unroll
-    for (unsigned quad = 0; quad < QUADS; ++quad) held[quad] = quad_of(sum, quad);
+    for (unsigned quad = 0; quad < FINAL_QUADS; ++quad) held[quad] = sum[quad];
 #pragma unroll 1
-    for (unsigned quad = 0; quad < QUADS; ++quad) writer.template write<false>(quad, held[quad]);
+    for (unsigned quad = 0; quad < FINAL_QUADS; ++quad) {
+      const float4 one[1] = {held[quad]};
+      writer.template write<false>(quad, one);
+    }
   }
 }
 
@@ -87,20 +170,20 @@ __device__ __forceinline__ float4* part_at(
   const bool is_second = is_first_part && TileScheduler::start_of(team) < tile * STEPS;
   const unsigned slot = ((team * CLUSTER + rank) * 2 + is_second) * MULTIPLIERS + warpgroup;
   return reinterpret_cast<float4*>(partial_sums(memory.workspace + SHARED_TILES_AT, TILES * CLUSTER * MULTIPLIERS))
-      + static_cast<size_t>(slot) * (QUADS * 128) + threadIdx.x % 128;
+      + static_cast<size_t>(slot) * (FINAL_QUADS * 128) + threadIdx.x % 128;
 }
 
 // Leaves the sums in the workspace, where several teams share the tile. The last to come adds up what all have left, in
 // the order of k, and finishes the tile. Each warpgroup counts for itself, and uses its word of `is_last`.
 template <class Epilogue>
 __device__ __forceinline__ void finish_part(
-    const Epilogue& epilogue, const Memory& memory, unsigned tile, unsigned rank, unsigned warpgroup,
-    unsigned* is_last, const float (&sum)[SUMS]) {
+    const Epilogue& epilogue, const Memory& memory, unsigned tile, unsigned rank, unsigned warpgroup, unsigned exchange,
+    unsigned* is_last, const float4 (&sum)[FINAL_QUADS]) {
   const unsigned first = TileScheduler::team_of(tile * STEPS), team = TileScheduler::team();
   const unsigned parts = TileScheduler::team_of(tile * STEPS + (STEPS - 1)) - first + 1;
   float4* const mine = part_at(memory, tile, team, team == first, rank, warpgroup);
 #pragma unroll
-  for (unsigned quad = 0; quad < QUADS; ++quad) __stcg(mine + quad * 128, quad_of(sum, quad));   // neighbours touch
+  for (unsigned quad = 0; quad < FINAL_QUADS; ++quad) __stcg(mine + quad * 128, sum[quad]);   // neighbours touch
   __threadfence();
   warpgroup_sync(warpgroup);
   if (threadIdx.x % 128 == 0) {
@@ -111,11 +194,15 @@ __device__ __forceinline__ void finish_part(
   }
   warpgroup_sync(warpgroup);
   if (!is_last[warpgroup]) return;
-  const TileWriter<Epilogue> writer(epilogue, memory, Tile(tile, rank));
-  constexpr unsigned AT_ONCE = QUADS % 8 == 0 ? 8 : QUADS % 4 == 0 ? 4 : QUADS % 3 == 0 ? 3 : 2;   // read together
-  static_assert(QUADS % AT_ONCE == 0, "what is read together is the thread's own");
+  const TileWriter<Epilogue> writer(epilogue, memory, Tile(tile, rank), exchange);
+  constexpr unsigned AT_ONCE = FINAL_QUADS % 8 == 0   ? 8   // read together
+                               : FINAL_QUADS % 4 == 0 ? 4
+                               : FINAL_QUADS % 3 == 0 ? 3
+                               : FINAL_QUADS % 2 == 0 ? 2
+                                                      : 1;
+  static_assert(FINAL_QUADS % AT_ONCE == 0, "what is read together is the thread's own");
 #pragma unroll 1
-  for (unsigned quad = 0; quad < QUADS; quad += AT_ONCE) {
+  for (unsigned quad = 0; quad < FINAL_QUADS; quad += AT_ONCE) {
     float4 total[AT_ONCE] = {};
 #pragma unroll 2
     for (unsigned part = 0; part < parts; ++part) {
@@ -126,7 +213,6 @@ __device__ __forceinline__ void finish_part(
         total[i].x += some.x, total[i].y += some.y, total[i].z += some.z, total[i].w += some.w;
       }
     }
-#pragma unroll
-    for (unsigned i = 0; i < AT_ONCE; ++i) writer.template write<false>(quad + i, total[i]);
+    writer.template write<false>(quad, total);
   }
 }

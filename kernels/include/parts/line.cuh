@@ -53,10 +53,6 @@ struct Survey {
     return found;
   }
 
-  // The exponent of two of the largest.
-  __device__ __forceinline__ int exponent() const {
-    return largest >= 0x00800000u ? static_cast<int>(largest >> 23) - 127 : 31 - __clz(largest) - 149;
-  }
   // How many bits the numbers lie below the largest, all together; not too few.
   __device__ __forceinline__ float deficit() const {
     const long long most = static_cast<long long>(logarithm(largest)) * count;
@@ -64,22 +60,64 @@ struct Survey {
   }
 };
 
-// The exponent of two that a line's numbers are multiplied by.
-__device__ __forceinline__ int scale_of(const Survey& found) { return found.count > 0 ? 14 - found.exponent() : 0; }
+// The same in a few words, of a line that was looked at in one piece, or of some of its numbers.
+struct Finding {
+  unsigned largest = 0, count = 0;   // in the highest bit, whether there was an infinity or a NaN
+  float logarithms = 0;              // to the base 2, added up; each at most 0.0861 too small
+
+  Finding() = default;
+  __device__ __forceinline__ Finding(unsigned bits, unsigned numbers, float sum)
+      : largest(bits), count(numbers), logarithms(sum) {}
+  __device__ __forceinline__ explicit Finding(const Survey& found) : largest(found.largest) {
+    count = found.count | (found.is_odd >= 0x7f800000u ? 1u << 31 : 0);
+    logarithms = static_cast<float>(found.logarithms - (127ll << 23) * found.count) * 0x1p-23f;
+  }
+  __device__ __forceinline__ void add(const uint4& other) {
+    largest = max(largest, other.x);
+    count = (count & 0x7fffffffu) + (other.y & 0x7fffffffu) | (count | other.y) & 0x80000000u;
+    logarithms += __uint_as_float(other.z);
+  }
+  __device__ __forceinline__ void add_from_lane(unsigned distance) {
+    const unsigned sum = __float_as_uint(__shfl_xor_sync(0xffffffffu, logarithms, distance));
+    add(make_uint4(__shfl_xor_sync(0xffffffffu, largest, distance), __shfl_xor_sync(0xffffffffu, count, distance), sum, 0));
+  }
+  __device__ __forceinline__ uint4 packed() const { return make_uint4(largest, count, __float_as_uint(logarithms), 0); }
+
+  // How many bits the numbers lie below the largest, all together; not too few.
+  __device__ __forceinline__ float deficit() const {
+    const float all = static_cast<float>(count & 0x7fffffffu);
+    const float top = static_cast<float>(Survey::logarithm(largest) - (127 << 23)) * 0x1p-23f;
+    return all * (top + 0.0861f) - logarithms;
+  }
+};
+
+// The exponent of two that the numbers of a line are multiplied by, by the bits of the largest; 0 where all are zero.
+__device__ __forceinline__ int scale_of(unsigned largest) {
+  if (largest == 0) return 0;
+  return 14 - (largest >= 0x00800000u ? static_cast<int>(largest >> 23) - 127 : 31 - __clz(largest) - 149);
+}
 
 // Notes what was found out about a line of a matrix; by one thread.
 template <class Operand>
-__device__ __forceinline__ void conclude(const Memory& memory, unsigned matrix, unsigned line, const Survey& found) {
+__device__ __forceinline__ void conclude(
+    const Memory& memory, unsigned matrix, unsigned line, int scale, unsigned zeros, float deficit, bool is_odd) {
   Summary* known = memory.summary<Operand>();
-  const int scale = scale_of(found);
-  if (found.count > 0) {
-    const float deficit = found.deficit();
-    const unsigned zeros = K - found.count;
+  if (zeros < K) {
     // Most lines change nothing, and many atomic operations on one word would take their time.
     if (deficit > __ldcg(&known->deficit)) atomicMax(reinterpret_cast<int*>(&known->deficit), __float_as_int(deficit));
     if (zeros > __ldcg(&known->zeros)) atomicMax(&known->zeros, zeros);
     if (scale < -60 || scale > 60) known->is_extreme = 1;
   }
-  if (found.is_odd) known->is_odd = 1;
+  if (is_odd) known->is_odd = 1;
   memory.scales<Operand>()[static_cast<size_t>(matrix) * Operand::LINES + line] = scale;
+}
+template <class Operand>
+__device__ __forceinline__ void conclude(const Memory& memory, unsigned matrix, unsigned line, const Survey& found) {
+  conclude<Operand>(
+      memory, matrix, line, scale_of(found.largest), K - found.count, found.deficit(), found.is_odd);
+}
+template <class Operand>
+__device__ __forceinline__ void conclude(const Memory& memory, unsigned matrix, unsigned line, const Finding& found) {
+  conclude<Operand>(memory, matrix, line, scale_of(found.largest), K - (found.count & 0x7fffffffu), found.deficit(),
+                    found.count >> 31);
 }

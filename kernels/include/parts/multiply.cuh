@@ -12,12 +12,13 @@ __device__ __forceinline__ unsigned long long descriptor(unsigned address) {
   return (address & 0x3ffff) / 16 | 1ull << 16 | GROUP_DISTANCE << 32 | SWIZZLE_64 << 62;
 }
 
-// Starts the products of a step. ALL: those that count for FP32's accuracy, small ones first; else first parts only.
+// Starts the products of a step with the `rows`-th 64 rows of the tile. ALL: those that count for FP32's accuracy, small ones
+// first; else first parts only.
 template <unsigned PARTS, bool ALL>
-__device__ __forceinline__ void start_step(float (&sum)[SUMS], unsigned stage, unsigned warpgroup, unsigned add) {
+__device__ __forceinline__ void start_step(float (&sum)[SUMS], unsigned stage, unsigned rows, unsigned add) {
   constexpr bool BF16 = PARTS == WIDE_PARTS;
   constexpr unsigned PART = PART_BYTES / 16;
-  const unsigned long long first_a = descriptor<PARTS>(stage + warpgroup * (64 * STEP_K * 2 * PARTS));
+  const unsigned long long first_a = descriptor<PARTS>(stage + rows * (64 * STEP_K * 2 * PARTS));
   const unsigned long long first_b = descriptor<PARTS>(stage + Stage<PARTS>::A_BYTES);
   warpgroup_arrive();
 #pragma unroll
@@ -43,21 +44,21 @@ __device__ __forceinline__ void release(unsigned empty) {
   if (threadIdx.x % 32 < CLUSTER) mbarrier_arrive_cluster(empty, threadIdx.x % 32);
 }
 
-// The sums over the next `steps` steps, on the tensor cores alone.
+// The sums over the next `steps` of the warpgroup's steps, on the tensor cores alone.
 template <unsigned PARTS, bool ALL>
 __device__ __forceinline__ void multiply_steps(
-    float (&sum)[SUMS], Ring& ring, unsigned warpgroup, unsigned steps) {
+    float (&sum)[SUMS], Ring& ring, unsigned rows, unsigned steps) {
   unsigned before = 0;
 #pragma unroll 1
   for (unsigned step = 0; step < steps; ++step) {
     mbarrier_wait(ring.full + 8 * ring.at, ring.parity);
-    start_step<PARTS, ALL>(sum, ring.stage<PARTS>(), warpgroup, step);
+    start_step<PARTS, ALL>(sum, ring.stage<PARTS>(), rows, step);
     if (step > 0) {
       warpgroup_wait_all_but_last();
       release(before);
     }
     before = ring.empty + 8 * ring.at;
-    ring.advance<PARTS>();
+    ring.advance<PARTS>(SHARERS);
   }
   warpgroup_wait(sum);
   release(before);

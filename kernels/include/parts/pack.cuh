@@ -1,69 +1,92 @@
-// Second launch of a product of packed parts: each number, scaled by its line, as two FP16 parts or, where these would not
-// be exact enough, as three of BF16. What the first launch packed in FP16 is left as it is where that suffices. A warp
-// packs 8 lines and PACK_STEPS steps of k.
+// Each number, scaled by its line, as two FP16 parts or, where these would not be exact enough, as three of BF16: what the
+// first launch has not packed, or not in the parts that it takes. A warp packs 8 lines and a step of k.
 #pragma once
 #include "parts/chunk.cuh"
 #include "parts/short_lines.cuh"
-#include "ptx/dependent_launch.cuh"
+#include "ptx/cp_async_bulk.cuh"
 
-constexpr unsigned PACK_STEPS = 4, PACK_WARPS = PACK_THREADS / 32;
+constexpr unsigned PACK_WARPS = PACK_THREADS / 32;
 
 template <class Operand>
-constexpr unsigned PACK_BLOCKS =   // of PACK_WARPS groups and PACK_STEPS steps
-    tw::ceil_div(ALL_GROUPS<Operand> * tw::ceil_div(STEPS, PACK_STEPS), PACK_WARPS);
+constexpr unsigned PACK_ITEMS = ALL_GROUPS<Operand> * STEPS;   // each a warp's
 
-// A lane packs 8 neighbours of a line: 16 bytes of each part.
-template <class Operand, unsigned PARTS>
-__device__ __forceinline__ void pack_item(const float* __restrict__ numbers, const Memory& memory, unsigned item) {
-  constexpr unsigned ALL = ALL_GROUPS<Operand>, BATCHES = tw::ceil_div(STEPS, PACK_STEPS);
-  if (item >= ALL * BATCHES) return;
-  const unsigned counted = Operand::ALONG_K ? item / BATCHES : item % ALL;
-  const unsigned step = (Operand::ALONG_K ? item % BATCHES : item / ALL) * PACK_STEPS;
-  const unsigned matrix = counted / GROUPS<Operand>, group = counted % GROUPS<Operand>;
-  const unsigned lane = threadIdx.x % 32;
-  const unsigned row = Operand::ALONG_K ? lane / 4 : lane % 8, chunk = Operand::ALONG_K ? lane % 4 : lane / 8;
-  const unsigned line = group * GROUP + row, first = step * STEP_CHUNKS + chunk;
-  const bool is_inside = Operand::LINES % GROUP == 0 || line < Operand::LINES;
-  const float* matrix_start = matrix_at<Operand>(numbers, matrix);
-  const Scale scale(is_inside ? memory.scales<Operand>()[static_cast<size_t>(matrix) * Operand::LINES + line] : 0);
-  unsigned char* target = memory.packed<Operand, PARTS>();
-  float x[PACK_STEPS][CHUNK];
-#pragma unroll
-  for (unsigned i = 0; i < PACK_STEPS; ++i) {
-    load_chunk<Operand>(matrix_start, line, (first + i * STEP_CHUNKS) * CHUNK, is_inside, x[i]);
+// An operand in variables, so that the code for both is the same: it is there in every configuration, and rarely runs.
+template <unsigned PARTS>
+struct Unpacked {
+  const float* numbers;
+  const int* scales;
+  unsigned char* target;
+  size_t between_matrices, between_lines, between_k;
+  unsigned lines, groups, matrices;
+
+  template <class Operand>
+  __device__ __forceinline__ static Unpacked of(const float* __restrict__ numbers, const Memory& memory) {
+    return {numbers, memory.scales<Operand>(), memory.packed<Operand, PARTS>(), Operand::STRIDE,
+            Operand::ALONG_K ? Operand::LD : 1u, Operand::ALONG_K ? 1u : Operand::LD, Operand::LINES,
+            GROUPS<Operand>, Operand::MATRICES};
   }
+
+  // A lane packs 8 neighbours of a line: 16 bytes of each part.
+  __device__ __forceinline__ void pack_item(unsigned item) const {
+    const unsigned all = groups * matrices, step = item / all, counted = item % all;
+    const unsigned matrix = counted / groups, lane = threadIdx.x % 32;
+    const unsigned row = lane % GROUP, chunk = lane / GROUP, line = counted % groups * GROUP + row;
+    const unsigned k = step * STEP_K + chunk * CHUNK;
+    const bool is_inside = line < lines;
+    const float* from = numbers + matrix * between_matrices + line * between_lines + k * between_k;
+    const Scale scale(is_inside ? scales[static_cast<size_t>(matrix) * lines + line] : 0);
+    float x[CHUNK];
 #pragma unroll
-  for (unsigned i = 0; i < PACK_STEPS; ++i) {
-    if (STEPS % PACK_STEPS != 0 && step + i >= STEPS) return;
+    for (unsigned j = 0; j < CHUNK; ++j) x[j] = is_inside && k + j < K ? __ldg(from + j * between_k) : 0.0f;
     pack_chunk<PARTS>(
-        target + chunk_at<Operand, PARTS>(matrix, group, row, first + i * STEP_CHUNKS), scale, x[i]);
+        target + static_cast<size_t>(item) * (PARTS * PART_BYTES) + row * 64 + (chunk ^ row / 2 % 4) * 16, scale, x);
   }
-}
-
-template <class Operand>
-__device__ __forceinline__ void pack_operand(
-    const float* __restrict__ numbers, const Memory& memory, unsigned block, bool wide) {
-  const unsigned item = block * PACK_WARPS + threadIdx.x / 32;
-  if (wide) pack_item<Operand, WIDE_PARTS>(numbers, memory, item);
-  else if constexpr (!ShortLines<Operand>::FITS) pack_item<Operand, FINE_PARTS>(numbers, memory, item);
-}
-
-// All of the launch, for PACK_BLOCKS of either operand: by turns, the last of what was surveyed first, since it is in the
-// L2 cache still. A B that was packed ahead has its FP16 parts already.
-__device__ __forceinline__ void pack(const float* __restrict__ A, const float* __restrict__ B, const Memory& memory) {
-  launch_dependents();
-  wait_for_launch_before();
-  const bool wide = is_wide(*memory.summary<OperandA>(), *memory.summary<OperandB>());
-  constexpr bool A_IS_PACKED = ShortLines<OperandA>::FITS, B_IS_PACKED = PACKED_B || ShortLines<OperandB>::FITS;
-  if (A_IS_PACKED && B_IS_PACKED && !wide) return;
-  for (unsigned turn = blockIdx.x; turn < PACK_BLOCKS<OperandA> + PACK_BLOCKS<OperandB>; turn += gridDim.x) {
-    const unsigned block = PACK_BLOCKS<OperandA> + PACK_BLOCKS<OperandB> - 1 - turn;
-    if (block < PACK_BLOCKS<OperandA>) pack_operand<OperandA>(A, memory, block, wide);
-    else if (wide || !PACKED_B) pack_operand<OperandB>(B, memory, block - PACK_BLOCKS<OperandA>, wide);
-  }
-}
+};
 
 // B by itself in FP16, after its survey, where that has not packed it.
 __device__ __forceinline__ void pack_kept(const float* __restrict__ B, const Memory& memory) {
-  pack_operand<OperandB>(B, memory, blockIdx.x, false);
+  const unsigned item = blockIdx.x * PACK_WARPS + threadIdx.x / 32;
+  if (ShortLines<OperandB>::FITS || item >= PACK_ITEMS<OperandB>) return;
+  Unpacked<FINE_PARTS>::of<OperandB>(B, memory).pack_item(item);
+}
+
+// What the launch that multiplies does first, all warps of all its blocks; returns once all is packed. Warps draw items, so
+// that whoever waits does so for warps that run.
+template <unsigned PARTS>
+__device__ __forceinline__ void pack_by_turns(
+    const float* __restrict__ A, const float* __restrict__ B, const Memory& memory) {
+  constexpr unsigned ITEMS = PACK_ITEMS<OperandA> + PACK_ITEMS<OperandB>, DRAWN = 16;
+  constexpr bool WIDE = PARTS == WIDE_PARTS, SKIPS_A = !WIDE && ShortLines<OperandA>::FITS;
+  constexpr bool SKIPS_B = !WIDE && (PACKED_B || ShortLines<OperandB>::FITS);
+  unsigned* const drawn = memory.drawn();
+#pragma unroll 1
+  while (true) {
+    unsigned first = 0;
+    if (threadIdx.x % 32 == 0) first = atomicAdd(drawn, DRAWN);
+    first = __shfl_sync(0xffffffffu, first, 0);
+    if (first >= ITEMS) break;
+#pragma unroll 1
+    for (unsigned item = first; item < tw::min(first + DRAWN, ITEMS); ++item) {
+      const bool is_a = item < PACK_ITEMS<OperandA>;
+      if (is_a ? SKIPS_A : SKIPS_B) continue;
+      Unpacked<PARTS> operand = Unpacked<PARTS>::template of<OperandA>(A, memory);
+      if (!is_a) operand = Unpacked<PARTS>::template of<OperandB>(B, memory);
+      operand.pack_item(is_a ? item : item - PACK_ITEMS<OperandA>);
+    }
+    __threadfence();
+    fence_proxy_async_global();
+    __syncwarp();
+    if (threadIdx.x % 32 == 0) atomicAdd(drawn + 1, DRAWN);
+  }
+  while (!__any_sync(0xffffffffu, *static_cast<volatile unsigned*>(drawn + 1) >= ITEMS)) {}
+  __threadfence();
+  fence_proxy_async_global();
+}
+
+__device__ __forceinline__ void pack_the_rest(
+    const float* __restrict__ A, const float* __restrict__ B, const Memory& memory, bool wide) {
+  if (wide) pack_by_turns<WIDE_PARTS>(A, B, memory);
+  else if constexpr (!ShortLines<OperandA>::FITS || !(PACKED_B || ShortLines<OperandB>::FITS)) {
+    pack_by_turns<FINE_PARTS>(A, B, memory);
+  }
 }

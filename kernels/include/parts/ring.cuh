@@ -4,19 +4,28 @@
 #include "ptx/cp_async_bulk.cuh"
 #include "ptx/mbarrier.cuh"
 
-constexpr unsigned MULTIPLIERS = TILE_M / 64;   // warpgroups
+// Warpgroups: each has 64 rows of the tile, or, where these are all, every other step of k.
+constexpr unsigned MULTIPLIERS = 2, SHARERS = TILE_M == 64 ? 2 : 1;   // of a tile's rows
 constexpr unsigned THREADS = 128 * (MULTIPLIERS + 1);
+constexpr unsigned QUADS = TILE_N / 8;   // of a thread's sums
+constexpr unsigned FINAL_QUADS = tw::ceil_div(QUADS, SHARERS);   // that it finishes
+constexpr unsigned EXCHANGED = SHARERS == 1 ? 0 : MULTIPLIERS * FINAL_QUADS * 128 * 16;   // bytes, behind the ring
+// Where rows of C begin anywhere, a warp's sums pass through shared memory, 16 rows of 32 columns at a time.
+constexpr bool PAIRS = N % 2 == 0 && LDC % 2 == 0 && (BATCH == 1 || STRIDE_C % 2 == 0);
+constexpr unsigned STAGED_ROW = 40, STAGED_WARP = 16 * STAGED_ROW * 4;   // floats, so that banks differ; bytes
+constexpr unsigned STAGED = PAIRS ? 0 : 4 * MULTIPLIERS * STAGED_WARP;
 constexpr unsigned MOST_SHARED = 227 * 1024 - 2048;   // of a block, less alignment and barriers
 constexpr unsigned FINE_STAGE = (TILE_M + TILE_N) * STEP_K * 2 * FINE_PARTS;
-constexpr unsigned STAGES = MOST_SHARED / FINE_STAGE < 8 ? MOST_SHARED / FINE_STAGE : 8;
+constexpr unsigned STAGES = tw::min((MOST_SHARED - EXCHANGED - STAGED) / FINE_STAGE, 8u);
 
 // With so many parts of each number.
 template <unsigned PARTS>
 struct Stage {
   static constexpr unsigned A_BYTES = TILE_M * STEP_K * 2 * PARTS, B_BYTES = TILE_N * STEP_K * 2 * PARTS;
   static constexpr unsigned BYTES = A_BYTES + B_BYTES;
-  static constexpr unsigned COUNT = STAGES * FINE_STAGE / BYTES;
-  static_assert(COUNT > 1, "a step is released only when the next has begun");
+  // Of a tile a stage is always the same sharer's: parities tell a phase from the next one only.
+  static constexpr unsigned COUNT = STAGES * FINE_STAGE / BYTES / SHARERS * SHARERS;
+  static_assert(COUNT > SHARERS, "a step is released only when the warpgroup's next has begun");
 };
 
 struct Ring {
@@ -28,11 +37,16 @@ struct Ring {
   template <unsigned PARTS>
   __device__ __forceinline__ unsigned stage() const { return memory + at * Stage<PARTS>::BYTES; }
   template <unsigned PARTS>
-  __device__ __forceinline__ void advance() {
-    if (++at == Stage<PARTS>::COUNT) {
-      at = 0;
-      parity ^= 1;
-    }
+  __device__ __forceinline__ void advance(unsigned steps = 1) {
+    at += steps;
+    parity ^= at / Stage<PARTS>::COUNT & 1;
+    at %= Stage<PARTS>::COUNT;
+  }
+  __device__ __forceinline__ Ring skipping(unsigned steps, bool is_wide) const {
+    Ring later = *this;
+    if (is_wide) later.advance<WIDE_PARTS>(steps);
+    else later.advance<FINE_PARTS>(steps);
+    return later;
   }
 };
 

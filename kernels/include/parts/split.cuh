@@ -52,3 +52,17 @@ __device__ __forceinline__ void split(const float (&x)[2], const float (&scaled)
     left[1] -= second;
   }
 }
+
+// The FP16 parts of eight finite numbers times `factor`. The first part of a number below 2^-25 is zero.
+__device__ __forceinline__ void split_usual(const float (&x)[8], float factor, uint4& high, uint4& low) {
+  unsigned words[2][4];
+#pragma unroll
+  for (unsigned i = 0; i < 4; ++i) {
+    float first, second;
+    words[0][i] = narrowed<false>(x[2 * i] * factor, x[2 * i + 1] * factor);
+    widened<false>(words[0][i], first, second);
+    words[1][i] = narrowed<false>(fmaf(x[2 * i], factor, -first), fmaf(x[2 * i + 1], factor, -second));
+  }
+  high = make_uint4(words[0][0], words[0][1], words[0][2], words[0][3]);
+  low = make_uint4(words[1][0], words[1][1], words[1][2], words[1][3]);
+}

@@ -122,7 +122,7 @@ __device__ __forceinline__ void survey_operand(
 }
 
 template <class Operand>
-constexpr unsigned SURVEY_SHARED = !ShortLines<Operand>::FITS && !Operand::ALONG_K ? SURVEY_WARPS * STRIP : 3 * SHORT_LINES;
+constexpr unsigned SURVEY_SHARED = !ShortLines<Operand>::FITS && !Operand::ALONG_K ? SURVEY_WARPS * STRIP : SHORT_SHARED;
 
 // What comes before all launches, once: B by itself, for a kernel that finds it packed.
 __device__ __forceinline__ void survey_kept(const float* __restrict__ B, const Memory& memory) {

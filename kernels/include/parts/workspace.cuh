@@ -80,8 +80,9 @@ __device__ constexpr size_t partial_bytes() {
   return Operand::ALONG_K ? 0 : aligned(static_cast<size_t>(16) * Operand::LINES * Operand::MATRICES * CHUNKS);
 }
 
-// The workspace: the count of finished blocks and both summaries, which are zero between launches; what strips count in;
-// scales, partial surveys, parts; at last what blocks that share a tile leave (parts/finish.cuh).
+// The workspace: the count of blocks that have read what is known, both summaries, and counts of what is packed, which are
+// zero between launches; what strips count in; scales, partial surveys, parts; at last what blocks that share a tile leave
+// (parts/finish.cuh).
 constexpr size_t COUNTERS_AT = 256;
 constexpr size_t SCALES_AT = COUNTERS_AT + aligned(4 * (static_cast<size_t>(STRIPS<OperandA>) + STRIPS<OperandB>));
 constexpr size_t PARTIALS_AT = SCALES_AT + scale_bytes<OperandA>() + scale_bytes<OperandB>();
@@ -99,6 +100,8 @@ struct Memory {
   static constexpr bool IS_KEPT = PACKED_B && Operand::NUMBER == 1;
 
   __device__ __forceinline__ unsigned* finished() const { return reinterpret_cast<unsigned*>(workspace); }
+  // How many items were drawn to be packed, and how many of them are (parts/pack.cuh).
+  __device__ __forceinline__ unsigned* drawn() const { return reinterpret_cast<unsigned*>(workspace + 128); }
   template <class Operand>
   __device__ __forceinline__ Summary* summary() const {
     return reinterpret_cast<Summary*>(IS_KEPT<Operand> ? kept : workspace + 16 + Operand::NUMBER * sizeof(Summary));

@@ -23,11 +23,9 @@ __device__ __forceinline__ Pack<QUAD> ld_shared_cluster(unsigned address) {
   return pack;
 }
 
-__device__ __forceinline__ uint4 ld_shared_cluster_words(unsigned address) {
-  uint4 words;
-  asm volatile("ld.shared::cluster.v4.u32 {%0, %1, %2, %3}, [%4];"
-               : "=r"(words.x), "=r"(words.y), "=r"(words.z), "=r"(words.w) : "r"(address) : "memory");
-  return words;
+__device__ __forceinline__ void st_shared_cluster(unsigned address, const uint4& words) {
+  asm volatile("st.shared::cluster.v4.u32 [%0], {%1, %2, %3, %4};"
+               ::"r"(address), "r"(words.x), "r"(words.y), "r"(words.z), "r"(words.w) : "memory");
 }
 
 // This block's number in its cluster.
@@ -41,3 +39,7 @@ __device__ __forceinline__ unsigned cluster_ctarank() {
 __device__ __forceinline__ void cluster_sync() {
   asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
+
+// The halves of such a barrier: who has arrived may do something else before it waits, or end.
+__device__ __forceinline__ void cluster_arrive() { asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory"); }
+__device__ __forceinline__ void cluster_wait() { asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory"); }

@@ -30,3 +30,6 @@ __device__ __forceinline__ void cp_async_bulk_multicast(
       "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1], %2, [%3], %4;"
       ::"r"(target), "l"(source), "r"(bytes), "r"(barrier), "h"(mask) : "memory");
 }
+
+// What ordinary instructions wrote to global memory becomes visible to such copies: by who wrote, and by who copies.
+__device__ __forceinline__ void fence_proxy_async_global() { asm volatile("fence.proxy.async.global;" ::: "memory"); }

@@ -32,6 +32,9 @@ __device__ __forceinline__ bool warpgroup_any(unsigned warpgroup, bool predicate
   return any != 0;
 }
 
+// Waits for all threads of the first two warpgroups.
+__device__ __forceinline__ void two_warpgroups_sync() { asm volatile("bar.sync 3, 256;" ::: "memory"); }
+
 // The thread's number read anew, so that no register holds it, or what follows from it, before.
 __device__ __forceinline__ unsigned read_tid_x() {
   unsigned thread;

@@ -85,30 +85,22 @@ def test_every_problem_has_configurations_that_promote_often_enough(sizes):
 
 
 @pytest.mark.parametrize("kernel", ["gemm", "linear"])
-def test_three_launches_run_one_after_the_other(kernel):
+def test_two_launches_run_one_after_the_other(kernel):
     problem = problem_of((300, 1000, 515), kernel)
     launches = catalogue().get(kernel).variant(NAME).launches(kernel, VALUES, problem)
-    assert [entry for entry, _ in launches] == [f"{kernel}_survey", f"{kernel}_pack", kernel]
-    survey, pack, last = (launch for _, launch in launches)
-    # 515 k of a line of A are a warp's; those of 16 columns of gemm's B, which are not contiguous, a cluster's of two.
-    assert survey.grid == (38 + (125 if kernel == "linear" else 63 * 2), 1, 1)
-    assert pack.grid == (-(-38 * 5 // 8) + 125 * 5 // 8 + 1, 1, 1)  # 8 lines and 4 of 17 steps a warp
+    assert [entry for entry, _ in launches] == [f"{kernel}_survey", kernel]
+    survey, last = (launch for _, launch in launches)
+    # 515 k of a line of A are a warp's; those of 32 columns of gemm's B, which are not contiguous, a cluster's of four.
+    assert survey.grid == (38 + 125 if kernel == "linear" else 40 + 32 * 4, 1, 1)
     assert last.grid == (2 * 2 * 5, 1, 1)  # clusters of 256 x 208
     assert last.shared_bytes == 5 * (128 + 208) * 128 + 1024
-    assert [launch.overlaps for _, launch in launches] == [False, True, False]  # clusters wait for the launch before
-    assert catalogue().get(kernel).variant(NAME).launch(Values({**VALUES, "CLUSTER": 1}), problem).overlaps
+    assert [launch.overlaps for _, launch in launches] == [False, True]  # a survey waits for the product before it
 
 
-def test_blocks_that_mostly_have_nothing_to_pack_are_few():
-    launches = dict(TENSOR3XFP16_SM90.launches("gemm", VALUES, problem_of((4096, 4096, 4096))))
-    assert launches["gemm_pack"].grid == (4 * 132, 1, 1)
-
-
-def test_long_lines_are_surveyed_before_they_are_packed():
+def test_long_lines_are_surveyed_by_blocks_of_their_own():
     problem = problem_of((300, 1000, 16500))
-    survey, pack, _ = (launch for _, launch in TENSOR3XFP16_SM90.launches("gemm", VALUES, problem))
+    survey, _ = (launch for _, launch in TENSOR3XFP16_SM90.launches("gemm", VALUES, problem))
     assert survey.grid == (300 + 8 * 32, 1, 1)  # a block a line of A; 32 chunks of eight strips of B
-    assert pack.grid == (38 * 129 // 8 + 1 + -(-125 * 129 // 8), 1, 1)  # 8 lines and 4 of 516 steps a warp
 
 
 def test_a_batch_has_its_matrices_packed_and_a_shared_one_once():
@@ -127,7 +119,7 @@ def test_a_packed_operand_is_not_surveyed_again_and_has_memory_of_its_own():
     launches = TENSOR3XFP16_SM90.launches("gemm", VALUES, problem)
     assert launches[0][1].grid == (38, 1, 1)
     packing = dict(TENSOR3XFP16_SM90.packing_launches("gemm", VALUES, problem))
-    assert packing["gemm_keep_survey"].grid == (63 * 2, 1, 1)
+    assert packing["gemm_keep_survey"].grid == (32 * 4, 1, 1)
     assert packing["gemm_keep_pack"].grid == (1, 1, 1)
     assert TENSOR3XFP16_SM90.kept_bytes(problem) >= 256 + 4 * 1000 + 17 * 32 * 1000 * 4
     plain = problem_of((300, 1000, 515))
