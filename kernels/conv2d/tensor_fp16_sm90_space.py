@@ -67,7 +67,7 @@ def line_tiles(p: Problem) -> int:
 def launch(c: Values, p: Problem) -> Launch:
     """As many blocks as multiprocessors, or as there are tiles for."""
     count = line_tiles(p) * tiles(p.shape["filters"], c.TILE_N)
-    return Launch((min(c.BLOCKS, count), 1, 1), (THREADS, 1, 1), RING_BYTES + ALIGNMENT)
+    return Launch((min(c.BLOCKS, count), 1, 1), (THREADS, 1, 1), RING_BYTES + ALIGNMENT, overlaps=True)
 
 
 def launch_survey(_c: Values | None, p: Problem) -> Launch:
@@ -81,9 +81,8 @@ def launch_pack(_c: Values | None, p: Problem) -> Launch:
     batches = tiles(tiles(p.shape["channels"], STEP), PACK_STEPS)
     filters = tiles(p.shape["filters"], GROUP) * p.shape["kernel_h"] * p.shape["kernel_w"] * batches
     pixels = tiles(_pixels(p), 8 if is_nhwc(p) else 32) * batches
-    return Launch(
-        (sum(tiles(items, PREPARING_WARPS) for items in (filters, pixels)), 1, 1), (32 * PREPARING_WARPS, 1, 1)
-    )
+    blocks = sum(tiles(items, PREPARING_WARPS) for items in (filters, pixels))
+    return Launch((blocks, 1, 1), (32 * PREPARING_WARPS, 1, 1), overlaps=True)
 
 
 def _pixels(p: Problem) -> int:

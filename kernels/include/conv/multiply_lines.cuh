@@ -5,6 +5,7 @@
 #include "conv/lines.cuh"
 #include "parts/wgmma.cuh"
 #include "ptx/cp_async_bulk.cuh"
+#include "ptx/dependent_launch.cuh"
 #include "ptx/mbarrier.cuh"
 #include "ptx/shared_memory.cuh"
 #include "ptx/warpgroup.cuh"
@@ -260,6 +261,7 @@ __device__ __forceinline__ void multiply(const Epilogue& epilogue, unsigned char
     fence_mbarrier_init();
   }
   __syncthreads();
+  wait_for_launch_before();
   const Summary known = *summary(workspace);
   const bool wide = is_wide(known);
   if (threadIdx.x < 128 * MULTIPLIERS) {

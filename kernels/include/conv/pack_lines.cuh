@@ -1,8 +1,10 @@
 // Second launch of a convolution by packed lines: each number, scaled, as two FP16 parts or, where these would not be exact
 // enough, as three of BF16. A thread packs eight neighbouring channels at a time: 16 bytes of each part.
 #pragma once
+#include "common/overlap.cuh"
 #include "conv/lines.cuh"
 #include "conv/survey_lines.cuh"
+#include "parts/split.cuh"
 
 namespace lines {
 
@@ -36,6 +38,13 @@ __device__ __forceinline__ float widened(unsigned short bits) {
 template <unsigned PARTS>
 __device__ __forceinline__ void split_eight(
     const float (&x)[8], float first, float second, bool is_odd, uint4 (&out)[PARTS]) {
+  if constexpr (PARTS == FINE) {
+    const float factor = first * second;   // infinite where all numbers are close to the smallest
+    if (!is_odd && factor <= 0x1.fffffep127f) {
+      split_usual(x, factor, out[0], out[1]);
+      return;
+    }
+  }
   unsigned words[PARTS][4] = {};
 #pragma unroll
   for (unsigned i = 0; i < 8; ++i) {
@@ -126,6 +135,7 @@ __device__ __forceinline__ void pack_filters(
 // All of the launch: PACK_BLOCKS.
 __device__ __forceinline__ void pack(const float* __restrict__ X, const float* __restrict__ W, unsigned char* workspace) {
   constexpr unsigned FILTER_BLOCKS = tw::ceil_div(FILTER_ITEMS, PACK_WARPS);
+  begin_overlapped();
   const Summary known = *summary(workspace);
   const bool wide = is_wide(known);
   const unsigned warp = threadIdx.x / 32;

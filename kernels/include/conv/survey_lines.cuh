@@ -1,6 +1,7 @@
 // First launch of a convolution by packed lines: what the numbers of images and filters are like.
 #pragma once
 #include "conv/lines.cuh"
+#include "ptx/dependent_launch.cuh"
 
 namespace lines {
 
@@ -44,6 +45,25 @@ struct Survey {
   }
 };
 
+// The same of numbers that are usual, finite and neither zero nor below the normal ones, at a third of the instructions.
+struct QuickSurvey {
+  static constexpr unsigned SHIFT = 12;   // so that logarithms of 2^13 numbers fit
+  float most = 0, least = __int_as_float(0x7f800000), nothing = 0;
+  unsigned logarithms = 0;
+
+  __device__ __forceinline__ void add(float x) {
+    most = fmaxf(most, fabsf(x));
+    least = fminf(least, fabsf(x));
+    nothing = fmaf(x, 0.0f, nothing);   // NaN, where one is infinite or NaN
+    logarithms += (__float_as_uint(x) & 0x7fffffffu) >> SHIFT;
+  }
+  __device__ __forceinline__ bool is_usual() const { return nothing == 0.0f && least >= 0x1p-126f; }
+  __device__ __forceinline__ Survey of(unsigned numbers) const {
+    return {__float_as_uint(most), numbers, __float_as_uint(most), static_cast<long long>(logarithms) << SHIFT};
+  }
+};
+static_assert(CHANNELS / 4 <= 8192, "what a thread looks at");
+
 // The worst of some pixels (WHICH 0) or taps (1).
 template <unsigned WHICH>
 struct Worst {
@@ -80,6 +100,15 @@ struct Worst {
   }
 };
 
+template <class Adding>
+__device__ __forceinline__ void add_four(Adding& found, const float* x) {
+  const float4 four = *reinterpret_cast<const float4*>(x);
+  found.add(four.x);
+  found.add(four.y);
+  found.add(four.z);
+  found.add(four.w);
+}
+
 // A warp reads eight pixels at a time, four lanes of it one pixel.
 __device__ __forceinline__ void survey_nhwc(const float* __restrict__ X, unsigned char* workspace, unsigned block) {
   const unsigned warp = threadIdx.x / 32, lane = threadIdx.x % 32;
@@ -90,13 +119,14 @@ __device__ __forceinline__ void survey_nhwc(const float* __restrict__ X, unsigne
     Survey found;
     if (pixel < PIXELS) {
       const float* x = X + static_cast<size_t>(pixel) * CHANNELS + lane % 4 * 4;
+      QuickSurvey quick;
 #pragma unroll 8
-      for (unsigned channel = 0; channel < CHANNELS; channel += 16) {
-        const float4 four = *reinterpret_cast<const float4*>(x + channel);
-        found.add(four.x);
-        found.add(four.y);
-        found.add(four.z);
-        found.add(four.w);
+      for (unsigned channel = 0; channel < CHANNELS; channel += 16) add_four(quick, x + channel);
+      found = quick.of(CHANNELS / 4);
+      if (!quick.is_usual()) {
+        found = Survey();
+#pragma unroll 1
+        for (unsigned channel = 0; channel < CHANNELS; channel += 16) add_four(found, x + channel);
       }
     }
     found.add_from_lane(1);
@@ -114,9 +144,18 @@ __device__ __forceinline__ void survey_nchw(const float* __restrict__ X, unsigne
   Survey found;
   if (pixel < PIXELS) {
     const float* x = X + static_cast<size_t>(pixel / IMAGE) * (CHANNELS * IMAGE) + pixel % IMAGE;
+    QuickSurvey quick;
 #pragma unroll 8
     for (unsigned channel = warp; channel < CHANNELS; channel += SURVEY_WARPS) {
-      found.add(x[static_cast<size_t>(channel) * IMAGE]);
+      quick.add(x[static_cast<size_t>(channel) * IMAGE]);
+    }
+    found = quick.of(CHANNELS / SURVEY_WARPS);
+    if (!quick.is_usual()) {
+      found = Survey();
+#pragma unroll 1
+      for (unsigned channel = warp; channel < CHANNELS; channel += SURVEY_WARPS) {
+        found.add(x[static_cast<size_t>(channel) * IMAGE]);
+      }
     }
   }
   shared[warp][lane] = found;
@@ -165,6 +204,7 @@ __device__ __forceinline__ void survey_filter(const float* __restrict__ W, unsig
 
 // All of the launch: a block a filter, then SURVEY_BLOCKS for the images.
 __device__ __forceinline__ void survey(const float* __restrict__ X, const float* __restrict__ W, unsigned char* workspace) {
+  launch_dependents();
   if (blockIdx.x < FILTERS) survey_filter(W, workspace, blockIdx.x);
   else if (IS_NHWC) survey_nhwc(X, workspace, blockIdx.x - FILTERS);
   else survey_nchw(X, workspace, blockIdx.x - FILTERS);
