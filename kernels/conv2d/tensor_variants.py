@@ -71,6 +71,7 @@ def convolving(variant: Variant, doc: str, admits: Callable[[Problem], bool] = i
         workspace_bytes=on_product(variant.workspace_bytes),
         supports=lambda p: admits(p) and variant.supports(product(p)),
         has_room=lambda p, d: variant.has_room(product(p), d),
+        start=lambda p, d: variant.start(product(p), d),
     )
 
 

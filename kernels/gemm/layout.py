@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 
 from tilewright.kernels.axes import OptionalAxis, Options, Sizes
-from tilewright.kernels.problem import Problem
+from tilewright.kernels.problem import Limits, Problem
 
 LONGEST_ROW = 2**31 - 1
 LONGEST_STRIDE = 2**40  # elements: 4 TiB of float32, more than any device has
@@ -42,6 +42,19 @@ def row_divisors(p: Problem) -> tuple[int, int, int]:
     """
     a, b, c = (math.gcd(_row_length(x, p.shape, p.options), p.shape[f"ld{x}"], p.shape[f"stride_{x}"]) for x in "abc")
     return a, b, c
+
+
+def fastest_tile(p: Problem, d: Limits, sizes: Iterable[tuple[int, int]], load_cost: int) -> tuple[int, int]:
+    """The size of tile that takes the least time by estimate: every multiprocessor's turns, of products and of loads.
+
+    `load_cost`: of a row or column of a tile, in products.
+    """
+
+    def cost(tile: tuple[int, int]) -> int:
+        tiles = p.shape["batch"] * -(-p.shape["m"] // tile[0]) * -(-p.shape["n"] // tile[1])
+        return -(-tiles // d.multiprocessors) * (tile[0] * tile[1] + load_cost * (tile[0] + tile[1]))
+
+    return min(sizes, key=cost)
 
 
 def _row_length(matrix: str, sizes: Sizes, options: Options) -> int:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 from tilewright.kernels.dtypes import HALF, ITEM_BYTES
+from tilewright.kernels.gemm.layout import fastest_tile
 from tilewright.kernels.kernel import Launch, TensorMap, Variant
 from tilewright.kernels.problem import Limits, Problem
 from tilewright.kernels.space import Constraint, Values, choice, powers_of_two
@@ -162,13 +165,8 @@ def tile_suits_problem(c: Values, p: Problem, _d: Limits) -> bool:
 
 
 def start(p: Problem, d: Limits) -> dict[str, int]:
-    """The tile that takes the least time by estimate: every multiprocessor's turns, of products and of loads."""
-
-    def cost(tile: tuple[int, int]) -> int:
-        turns = tiles(p.shape["batch"] * tiles(p.shape["m"], tile[0]) * tiles(p.shape["n"], tile[1]), d.multiprocessors)
-        return turns * (tile[0] * tile[1] + LOAD_COST * (tile[0] + tile[1]))
-
-    tile_m, tile_n = min(((m, n) for m in (64, 128) for n in TILE_N.values), key=cost)
+    """The tile that takes the least time by estimate."""
+    tile_m, tile_n = fastest_tile(p, d, product((64, 128), TILE_N.values), LOAD_COST)
     return {"TILE_M": tile_m, "TILE_N": tile_n, "MULTIPLIERS": tile_m // 64}
 
 

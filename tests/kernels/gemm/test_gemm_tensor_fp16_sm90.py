@@ -97,6 +97,24 @@ def test_two_launches_run_one_after_the_other(kernel):
     assert [launch.overlaps for _, launch in launches] == [False, True]  # a survey waits for the product before it
 
 
+@pytest.mark.parametrize(
+    ("sizes", "tile"),
+    [
+        (
+            (1023, 1025, 1027),
+            (128, 72),
+        ),  # 120 tiles for 132 multiprocessors; of 128 x 64 there are 136
+        ((511, 513, 2047), (64, 64)),
+        ((4097, 4095, 513), (128, 128)),
+        ((8192, 8192, 8192), (128, 192)),
+    ],
+    ids=str,
+)
+def test_a_search_begins_with_the_tile_whose_turns_are_fast(sizes, tile):
+    (start,) = catalogue().get("gemm").space(problem_of(sizes), H200, [TENSOR3XFP16_SM90.name]).defaults()
+    assert tile == (start.values.TILE_M, start.values.TILE_N)
+
+
 def test_long_lines_are_surveyed_by_blocks_of_their_own():
     problem = problem_of((300, 1000, 16500))
     survey, _ = (launch for _, launch in TENSOR3XFP16_SM90.launches("gemm", VALUES, problem))
