@@ -46,12 +46,18 @@ def caption(document: dict[str, Any]) -> str:
     return (
         f"One {document['device_model']['name']}, driver {environment['driver']}, CUDA {environment['toolkit']}; "
         f"{_search_seconds(document)} s of search a row (more where a launch takes long); "
-        f"{document['written_at'][:10]}. Speed-ups are medians of paired, "
+        f"{_days(document)}. Speed-ups are medians of paired, "
         f"interleaved rounds with the fastest call of {', '.join(libraries)} (TF32 off, but for accuracy tf32), with "
         "warm L2, but cold L2 for `gemv`; `linear` is held against the library's product followed by "
         "one kernel for bias and activation. Made by `make bench-kernels`; every row is in "
         "[kernels.json](benchmarks/results/h200/kernels.json)."
     )
+
+
+def _days(document: dict[str, Any]) -> str:
+    """When the rows were measured: a day, or the first and the last."""
+    days = sorted({str(row["measured_at"])[:10] for row in document["rows"] if "measured_at" in row})
+    return days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}"
 
 
 def _search_seconds(document: dict[str, Any]) -> str:

@@ -245,19 +245,19 @@ def test_the_readme_shows_means_and_some_rows(benchmark_module, tmp_path):
     readme = benchmark_module("kernel_table.readme")
     document = {
         "rows": [
-            measured("square-4096/fp32-fma", 1.1),
-            measured("square-256/fp32-fma", 1.21),
-            split("square-4096/fp32", 2.5),
+            measured("square-4096/fp32-fma", 1.1) | {"measured_at": "2026-11-20T12:00:00+00:00"},
+            measured("square-256/fp32-fma", 1.21) | {"measured_at": "2026-11-21T12:00:00+00:00"},
+            split("square-4096/fp32", 2.5) | {"measured_at": "2026-11-21T12:00:00+00:00"},
             HEAD | {"name": "square-512/fp32", "reason": "none"},
         ],
         "environment": {"driver": "580", "toolkit": "13.0"},
         "budget": {"trials": 5, "seconds": 6.0},
         "device_model": {"name": "NVIDIA H200"},
-        "written_at": "2026-11-21T12:00:00+00:00",
     }
     sections = readme.readme_sections(document)
     assert "| gemm | fp32-fma | 2 | 1.15 | 1.10 | 1.21 |" in sections["kernels"]
     assert "with the fastest call of cuBLAS 13.1.0" in sections["kernels"]
+    assert "; 2026-11-20 to 2026-11-21. " in sections["kernels"]
     assert sections["kernel rows"].count("| 4096, 4096, 4096 (trans_b) |") == 2
     page, around = tmp_path / "README.md", "before\n<!-- {0}: made -->\n{1}<!-- /{0} -->\nafter\n"
     page.write_text("".join(around.format(name, "old\n") for name in sections))
