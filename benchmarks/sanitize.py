@@ -28,6 +28,7 @@ from tilewright.tuner.compile.compilation import Compilation, arch_of
 from tilewright.tuner.compile.pool import CompilePool
 from tilewright.tuner.devices.device import Device
 from tilewright.tuner.devices.local import DeviceSpec, find_device
+from tilewright.tuner.errors import TrialFailure
 
 SMALL = 70_000  # elements of the largest array: the sanitizer slows a launch down by two orders of magnitude
 
@@ -66,13 +67,18 @@ def compile_ahead(kernel: Kernel, work: Work, limits: Limits) -> None:
 
 
 def launch(device: Device, kernel: Kernel, work: Work) -> tuple[Counter[str], int]:
-    """How often each variant was launched, and how many results were wrong."""
+    """How often each variant was launched, and how many results were wrong or could not be had."""
     launched: Counter[str] = Counter()
     wrong = 0
     for problem, chosen in work.items():
         bench = device.bench(kernel, problem, seed=1)
         for configuration in chosen:
-            verification = bench.verify(bench.compile(configuration))
+            try:
+                verification = bench.verify(bench.compile(configuration))
+            except TrialFailure as failure:  # told, so that the others are launched still
+                wrong += 1
+                print(f"{problem} {configuration}: {failure.outcome}: {failure.log}", flush=True)
+                continue
             launched[configuration.variant] += 1
             if verification.wrong:
                 wrong += 1
