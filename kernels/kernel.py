@@ -64,7 +64,8 @@ class Kernel:
     template with its arguments, of macros too: `transpose<REAL, TILE>`. Its parameters are `arguments`, in order, but
     for those that are in constant memory.
     `flags` are given to the compiler, and those that begin with -D and -I to the CPU device's too, as are
-    `include_folders`. `ranking_l2` says which time ranks, "cold" or "warm"; problems that `ranks_cold` rank cold.
+    `include_folders`. `ranking_l2` says which time ranks, "cold" or "warm"; `ranks_cold` has the problems that rank
+    cold all the same, in words.
     `flops` and `bytes_moved` (compulsory: each input read once, each output written once) are of one launch; without
     them there is a time, but neither a rate nor a share of the roof.
     """
@@ -83,7 +84,7 @@ class Kernel:
     inputs: InputsFunction | None = None
     check: CheckFunction | None = None  # None: outputs are compared with the reference, within its bounds
     ranking_l2: str = "warm"
-    ranks_cold: Callable[[Problem], bool] = lambda _problem: False
+    ranks_cold: Mapping[str, Callable[[Problem], bool]] = field(default_factory=dict)
     default_variant: str = ""
     example_shape: Mapping[str, int] = field(default_factory=dict)
     product: ProductReference | None = None  # where it is a matrix product: the tuner's library knows which
@@ -122,7 +123,8 @@ class Kernel:
 
     def l2_of(self, problem: Problem) -> Literal["cold", "warm"]:
         """The state of the L2 cache in which the problem's configurations are ranked."""
-        return "cold" if self.ranking_l2 == "cold" or self.ranks_cold(problem) else "warm"
+        is_cold = self.ranking_l2 == "cold" or any(holds(problem) for holds in self.ranks_cold.values())
+        return "cold" if is_cold else "warm"
 
     def written_by(self, configuration: Configuration, problem: Problem, outputs: Arrays) -> Arrays:
         """The outputs by name, each as far as that configuration writes it."""
@@ -361,7 +363,8 @@ class Kernel:
             "example_shape": dict(self.example_shape),
             "variants": [variant.as_json() for variant in self.variants],
         }
-        return stated if self.verified is None else stated | {"verified": self.verified}
+        optional = {"ranks_cold": list(self.ranks_cold), "verified": self.verified}
+        return stated | {name: value for name, value in optional.items() if value}
 
 
 @lru_cache(maxsize=SPACES_KEPT)

@@ -231,6 +231,8 @@ def streams_weights(p: Problem) -> bool:
     return p.is_half and p.shape["m"] <= MOST_ROWS and p.shape.get("batch", 1) == 1
 
 
+RANKS_COLD = {f"at most {MOST_ROWS} rows of a half type, without a batch": streams_weights}
+
 KERNEL = Kernel(
     name="gemm",
     doc="C = alpha op(A) op(B) + beta C, row-major; op transposes where the option says so; also views, and batches.",
@@ -282,7 +284,7 @@ KERNEL = Kernel(
     bytes_moved=bytes_moved,
     reference=gemm_reference,
     ranking_l2="warm",
-    ranks_cold=streams_weights,
+    ranks_cold=RANKS_COLD,
     default_variant="wpt",
     example_shape={"m": 1024, "n": 1024, "k": 1024},
     product=ProductReference(terms),

@@ -67,6 +67,7 @@ def show(kernel: KernelArgument, as_json: JsonFlag = False) -> None:
             ("dtypes", ", ".join(declaration["dtypes"])),
             *(("option", _option(option)) for option in declaration["options"]),
             ("ranked by", f"time with a {declaration['ranking_l2']} L2 cache"),
+            *(("ranked by", f"time with a cold L2 cache for {one}") for one in declaration.get("ranks_cold", ())),
             ("verified", declaration.get("verified")),
             ("tune it", f"tilewright tune {answer.name} --shape {example}"),
         ]

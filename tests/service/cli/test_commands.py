@@ -193,6 +193,7 @@ def test_kernels_are_listed_shown_and_printed(run, local):
     shown = run("kernels", "show", "gemm").out
     assert "tilewright tune gemm --shape" in shown
     assert "TILE_M" in shown
+    assert "with a cold L2 cache for at most 64 rows of a half type" in shown
     source = run("kernels", "source", "gemm", "--variant", "naive").out
     assert 'extern "C"' in source
     assert run("kernels", "source", "gemm", "--variant", "naive", "--json").json["source"] == source
