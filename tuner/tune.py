@@ -110,10 +110,11 @@ class _Study:
             self._compare(trial)
         self.done = budget.spent_trials
         self.started = self.ended = 0.0  # of the search, of its last trial
-        # The default first: gains are stated against it. Then where each other variant's author would start.
+        # The default first: gains are stated against it. Then where each other variant's author would start, the last
+        # declared first: simple variants are declared before fast ones, and may take hundreds of times as long.
         self.default = kernel.default_configuration(space) if len(space) else None
         starts = self._untried(knowledge.starts)
-        first = [] if self.default is None else [self.default, *knowledge.asked, *starts, *space.defaults()]
+        first = [] if self.default is None else [self.default, *knowledge.asked, *starts, *reversed(space.defaults())]
         known = [(trial.configuration, trial.evaluation) for trial in self.trials]
         searcher = make_searcher(sampler, space, first, seed, known, priors=knowledge.priors)
         self.proposals = Proposals(bench, searcher, budget.trials or float("inf"), hooks.claim)
@@ -137,6 +138,9 @@ class _Study:
         self.started = self.clock() - self.budget.spent_s
         running: _Running | None = None
         while True:
+            if running is not None and self.best is None:
+                self._end(running)  # before another one begins: it would have nothing to be raced against
+                running = None
             self._hear(self.hooks.others())
             started = self.done + (running is not None)
             stop = self._stopped_by(started)
