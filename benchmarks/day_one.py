@@ -4,7 +4,8 @@ python benchmarks/day_one.py --kernel gemm --tuned 60 --seconds 1.4 --unseen 20 
 
 Each tuned shape gets a search of so many seconds that begins with the winners of the shapes before it. Then predictions
 are made for the unseen ones: from all records, and from those of two thirds of the shapes beside 5 or 20 of the last
-third. They are verified and timed by turns, beside the fastest two configurations of a search and the library.
+third; and from the records that the package comes with (with `--tuned 0 --skip 60` from these alone, at the same unseen
+shapes). They are verified and timed by turns, beside the fastest two configurations of a search and the library.
 
 `--resume` goes on with FILE: it measures what `--also OTHER` names, a JSON object of lists of a shape and
 configurations, and predicts anew; `--unseen-seconds 0` leaves out the searches then. `--ship FILE … --out RECORDS`
@@ -68,7 +69,8 @@ def measured(arguments: argparse.Namespace, executor: Executor, begun: float) ->
     state |= facts(device, kernel, arguments)
     state |= described(device.model) | {"commands": [*commands, state.pop("command")]}
     state["source_hashes"] = {variant.name: kernel.source_hash(variant.name) for variant in kernel.variants}
-    shapes = random_shapes(kernel, arguments.tuned + arguments.unseen, arguments.largest)
+    passed_over = arguments.tuned + arguments.skip
+    shapes = random_shapes(kernel, passed_over + arguments.unseen, arguments.largest)
     starts = [Configuration.from_json(row["configurations"]["tuned"]) for row in found_rows(arguments.starts)]
     also = [one for path in arguments.also for one in also_in(read(path))]
     run = Run(
@@ -80,7 +82,7 @@ def measured(arguments: argparse.Namespace, executor: Executor, begun: float) ->
         starts=list(dict.fromkeys(starts)),
         dtype=arguments.dtype,
     )
-    first_day = FirstDay(run, shapes[arguments.tuned :], also)
+    first_day = FirstDay(run, shapes[passed_over:], also)
     try:
         if not arguments.resume:
             run.survey(shapes[: arguments.tuned], Budget(trials=TRIALS, seconds=arguments.seconds))
@@ -105,6 +107,7 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--device", default="cuda:0")
     parser.add_argument("--tuned", type=int, default=60)
     parser.add_argument("--unseen", type=int, default=20)
+    parser.add_argument("--skip", type=int, default=0, help="shapes to skip, as those of shipped records")
     parser.add_argument("--seconds", type=float, default=1.4, help="of a tuned shape's search")
     parser.add_argument("--unseen-seconds", type=float, default=1.8, help="of an unseen shape's search")
     parser.add_argument("--largest", type=int, default=LARGEST, help="size of an axis")
@@ -120,7 +123,7 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--resume", action="store_true")
     parser.add_argument("--out", type=Path, required=True)
     arguments = parser.parse_args(words)
-    arguments.batch, arguments.skip, arguments.trials = 1, 0, TRIALS
+    arguments.batch, arguments.trials = 1, TRIALS
     return arguments
 
 

@@ -24,7 +24,8 @@ from predictions.rows import (
 )
 
 from tilewright.kernels.catalogue import catalogue
-from tilewright.kernels.problem import Limits
+from tilewright.kernels.kernel import Kernel
+from tilewright.kernels.problem import Limits, Problem
 from tilewright.kernels.space import Configuration
 from tilewright.tuner import statistics
 from tilewright.tuner.compile.compilation import Compilation, arch_of
@@ -32,13 +33,16 @@ from tilewright.tuner.devices.device import Bench
 from tilewright.tuner.devices.isolated.device import IsolatedDevice
 from tilewright.tuner.errors import TrialFailure
 from tilewright.tuner.measure import ContextLostError
-from tilewright.tuner.outcome import Evaluation, Executable
+from tilewright.tuner.outcome import L2, Evaluation, Executable
 from tilewright.tuner.predict.predictor import Predictor, enough
-from tilewright.tuner.predict.shipped import undisplaced
+from tilewright.tuner.predict.shipped import shipped_series, undisplaced
 from tilewright.tuner.tune import Budget
 
 OWN = (5, 20)
 """Numbers of own tuned shapes for which predictions are made beside those from all."""
+
+SHIPPED = "as shipped"
+"""The name of what is predicted from the records that this package comes with."""
 
 SHAPES_AHEAD = 4
 """Tuned shapes that are compiled ahead of the one that is measured."""
@@ -65,12 +69,30 @@ def predicted(kernel_name: str, limits: Limits, rows: Sequence[State], shapes: S
     """For each shape what is predicted from these rows: configuration, expected time in ms, expected loss."""
     kernel, dtype = catalogue().get(kernel_name), rows[0].get("dtype", "float32")
     predictor = Predictor(kernel, limits, [record_of(kernel, row) for row in rows if row["tried"]])
+    return _choices(predictor, kernel, [kernel.problem(shape, dtype) for shape in shapes], limits)
+
+
+def predicted_from_shipped(
+    kernel_name: str, dtype: str, limits: Limits, slug: str, shapes: Sequence[Shape]
+) -> list[State | None]:
+    """For each shape what `best` answers on that device model before anything is tuned: from its shipped records.
+
+    Where it has none, from another model's, among what this one admits.
+    """
+    kernel = catalogue().get(kernel_name)
+    problems = [kernel.problem(shape, dtype) for shape in shapes]
+    ranked = sorted(shipped_series(kernel, problems[0]), key=lambda series: series.device_model != slug)
+    if not ranked:
+        return [None] * len(shapes)
+    return _choices(Predictor(kernel, ranked[0].limits, ranked[0].records), kernel, problems, limits)
+
+
+def _choices(predictor: Predictor, kernel: Kernel, problems: Sequence[Problem], limits: Limits) -> list[State | None]:
     found: list[State | None] = []
-    for shape in shapes:
-        problem = kernel.problem(shape, dtype)
+    for problem in problems:
         made = predictor.predict(problem, kernel.space(problem, limits).__contains__)
-        configuration = None if made is None else made.configuration.as_json()
-        found.append(made and {"configuration": configuration, "ms": made.time_ms, "loss": made.expected_loss})
+        facts = made and {"ms": made.time_ms, "loss": made.expected_loss, "use_library": made.is_library_faster}
+        found.append(facts and {"configuration": made.configuration.as_json(), **facts})
     return found
 
 
@@ -97,8 +119,9 @@ class FirstDay:
                 self._compile(ahead["shape"], also[tuple(ahead["shape"].items())])
             bench = self.run.device.bench(self.run.kernel, self.run.problem(row["shape"]), 1)
             try:
-                tried = self._evaluated(bench, also[tuple(row["shape"].items())])
-                row.setdefault("library", library_of(bench, self.run.kernel))
+                l2 = self.run.kernel.l2_of(self.run.problem(row["shape"]))
+                tried = self._evaluated(bench, l2, also[tuple(row["shape"].items())])
+                row.setdefault("library", library_of(bench, l2))
             finally:
                 bench.close()
             row["tried"] += written(tried)
@@ -119,9 +142,11 @@ class FirstDay:
         for shape, configurations in self.also:
             if shape in self.shapes:
                 self._compile(shape, configurations)
+        kernel_name, slug = self.run.kernel.name, self.run.device.model.slug
+        shipped = executor.submit(predicted_from_shipped, kernel_name, self.run.dtype, limits, slug, self.shapes)
         sets = record_sets(self.run.state["records"])
-        work = partial(predicted, self.run.kernel.name, limits, shapes=self.shapes)
-        columns = dict(zip(sets, executor.map(work, sets.values()), strict=True))
+        work = partial(predicted, kernel_name, limits, shapes=self.shapes)
+        columns = {SHIPPED: shipped.result(), **dict(zip(sets, executor.map(work, sets.values()), strict=True))}
         self.chosen = [
             {name: column[place] for name, column in columns.items() if column[place]}
             for place in range(len(self.shapes))
@@ -155,42 +180,44 @@ class FirstDay:
         chosen = {name: one["configuration"] for name, one in by_set.items()}
         chosen |= {name: configuration.as_json() for name, configuration in beside.items()}
         starts = [*(Configuration.from_json(one) for one in chosen.values()), *(c for c in also if c in space)]
-        bench = self.run.device.bench(kernel, problem, 1)
+        bench, l2 = self.run.device.bench(kernel, problem, 1), kernel.l2_of(problem)
         try:
             has = {Configuration.from_json(c) for c, *_ in row["tried"]}
             if budget is None:
-                tried = self._evaluated(bench, [c for c in dict.fromkeys(starts) if c not in has])
+                tried = self._evaluated(bench, l2, [c for c in dict.fromkeys(starts) if c not in has])
             else:
                 tried = self.run.searched(bench, problem, budget, [*starts, *winners(records, problem)])
             row["tried"] += written(tried)
             row["failed"] += failures(tried)
             ranked = [Configuration.from_json(c) for c, *_ in sorted(row["tried"], key=lambda one: one[1])]
-            timed = self._timed(bench, list(dict.fromkeys([*ranked[:TIMED], *(c for c in starts if c in ranked)])))
-            row["library"] = library_of(bench, kernel)
+            timed = self._timed(bench, l2, list(dict.fromkeys([*ranked[:TIMED], *(c for c in starts if c in ranked)])))
+            row["library"] = library_of(bench, l2)
         finally:
             bench.close()
-        expected = {name: {"ms": one["ms"], "loss": one["loss"]} for name, one in by_set.items()}
+        expected = {name: {k: v for k, v in one.items() if k != "configuration"} for name, one in by_set.items()}
         row |= {"chosen": chosen, "expected": expected, "timed": timed, "wall_s": round(time.monotonic() - begun, 2)}
         print(f"{problem}: {len(ranked)} measured, {row['wall_s']} s", file=sys.stderr, flush=True)
 
-    def _evaluated(self, bench: Bench, configurations: Sequence[Configuration]) -> dict[Configuration, Evaluation]:
+    @staticmethod
+    def _evaluated(bench: Bench, l2: L2, configurations: Sequence[Configuration]) -> dict[Configuration, Evaluation]:
         bench.compile_ahead(configurations)
         tried: dict[Configuration, Evaluation] = {}
         for configuration in configurations:
             try:
-                tried[configuration] = bench.evaluate(configuration, self.run.kernel.ranking_l2)
+                tried[configuration] = bench.evaluate(configuration, l2)
             except ContextLostError as error:
                 print(f"{error.configuration} broke the context", file=sys.stderr)
         return tried
 
-    def _timed(self, bench: Bench, configurations: Sequence[Configuration]) -> State:
+    @staticmethod
+    def _timed(bench: Bench, l2: L2, configurations: Sequence[Configuration]) -> State:
         """Times in rounds by turns, of the configurations in this order and of the library."""
         named = {f"{place}": configuration for place, configuration in enumerate(configurations)}
         try:
             executables: dict[str, Executable] = {name: bench.compile(c) for name, c in named.items()}
             library = bench.library()
             executables |= {} if library is None else {"library": library}
-            rounds = in_rounds(bench, self.run.kernel, executables)
+            rounds = in_rounds(bench, l2, executables)
         except (TrialFailure, ContextLostError) as failure:
             print(f"not timed: {failure}", file=sys.stderr)
             return {"configurations": [], "library_ms": None}

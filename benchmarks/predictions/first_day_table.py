@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from predictions.first_day import record_sets
+from predictions.first_day import SHIPPED, record_sets
 from predictions.rows import State, geometric_mean, problem_of_row, record_of
 
 from tilewright.kernels.catalogue import catalogue
@@ -26,7 +26,8 @@ def _of_kernel(result: State, earlier: Sequence[State]) -> State:
     kernel, limits = catalogue().get(result["kernel"]), limits_from(result["limits"])
     before = {tuple(row["shape"].items()): row for row in earlier} if kernel.name == "gemm" else {}
     times = [_times(row, before.get(tuple(row["shape"].items()))) for row in result["rows"]]
-    sets: dict[str, State] = {}
+    sets = {name: _as_answered(name, result["rows"], times) for name in (SHIPPED, "default")}
+    sets = {name: judged for name, judged in sets.items() if judged["rows"]}
     for name, records in record_sets(result["records"]).items():
         rows = _rows(kernel, limits, records, result["rows"], times)
         sets[name] = {"records": len(records), **_totals(rows), "rows": rows}
@@ -34,6 +35,20 @@ def _of_kernel(result: State, earlier: Sequence[State]) -> State:
     commands = result.get("commands") or [result["command"]]
     trials = sum(len(row["tried"]) for row in result["records"])
     return {name: result[name] for name in kept} | {"commands": commands, "record_trials": trials, "sets": sets}
+
+
+def _as_answered(name: str, unseen: Sequence[State], times: Sequence[Times]) -> State:
+    """The same of choices as they were made in that run; some failed, or a search ended before their turn."""
+    rows: list[State] = []
+    for row, measured in zip(unseen, times, strict=True):
+        if name in row["chosen"]:
+            time_ms = measured.get(Configuration.from_json(row["chosen"][name]))
+            best_ms, library_ms = min(measured.values()), row["timed"]["library_ms"] or row["library"]["time_ms"]
+            made = {"shape": row["shape"], "measured": len(measured), "best_ms": best_ms, "library_ms": library_ms}
+            use_library = row["expected"].get(name, {}).get("use_library", False)
+            answer = {"time_ms": time_ms, "ratio": best_ms / time_ms, "use_library": use_library} if time_ms else None
+            rows.append(made | ({"predicted": answer} if answer else {"not_measured": row["chosen"][name]}))
+    return {**_totals(rows), "not_measured": sum("predicted" not in row for row in rows), "rows": rows}
 
 
 def _times(row: State, before: State | None) -> Times:

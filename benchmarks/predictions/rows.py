@@ -59,7 +59,7 @@ class Run:
             try:
                 starts = [*winners(self.records(), problem), *self.starts]
                 tried = self.searched(bench, problem, budget, starts)
-                library = library_of(bench, self.kernel)
+                library = library_of(bench, self.kernel.l2_of(problem))
             finally:
                 bench.close()
             entries = written(tried)
@@ -142,7 +142,7 @@ class Run:
         bench = self.device.bench(self.kernel, problem, SEED)
         try:
             bench.compile_ahead(configurations)
-            return {c: bench.evaluate(c, self.kernel.ranking_l2) for c in configurations}
+            return {c: bench.evaluate(c, self.kernel.l2_of(problem)) for c in configurations}
         finally:
             bench.close()
 
@@ -154,14 +154,14 @@ class Run:
         predict_ms = round(1e3 * (time.perf_counter() - begun), 1)
         chosen = {"nearest": nearest or self.kernel.default_configuration(space)}
         chosen["predicted"] = chosen["nearest"] if prediction is None else prediction.configuration
-        bench = self.device.bench(self.kernel, problem, SEED)
+        bench, l2 = self.device.bench(self.kernel, problem, SEED), self.kernel.l2_of(problem)
         try:
             chosen["tuned"] = self._winner(problem) or self._tuned(bench, problem, space, trials)
-            outcomes = {name: bench.evaluate(c, self.kernel.ranking_l2).outcome for name, c in chosen.items()}
+            outcomes = {name: bench.evaluate(c, l2).outcome for name, c in chosen.items()}
             if outcomes["tuned"] is not Outcome.MEASURED:
                 raise SystemExit(f"{problem}: the job's winner now ends as {outcomes['tuned']}")
             right = {name: c for name, c in chosen.items() if outcomes[name] is Outcome.MEASURED}
-            times_ms = by_turns(bench, self.kernel, right)
+            times_ms = by_turns(bench, l2, right)
         finally:
             bench.close()
         return {
@@ -188,13 +188,12 @@ class Run:
         return best.configuration
 
 
-def library_of(bench: Bench, kernel: Kernel) -> State | None:
+def library_of(bench: Bench, l2: L2) -> State | None:
     """The name and the time in ms of the library's call; None where the device has none or it failed."""
     try:
         executable = bench.library()
         if executable is None:
             return None
-        l2: L2 = "cold" if kernel.ranking_l2 == "cold" else "warm"
         _, *times_ms = checked_samples(bench, executable, l2, 1 + LIBRARY_SAMPLES)
     except TrialFailure as failure:
         print(f"the library failed: {failure}", file=sys.stderr)
@@ -244,14 +243,13 @@ def near(records: Sequence[Record], problem: Problem) -> list[Record]:
     return sorted(records, key=lambda record: octaves(dict(problem.sizes), record.problem.shape))
 
 
-def by_turns(bench: Bench, kernel: Kernel, configurations: dict[str, Configuration]) -> dict[str, list[float]]:
+def by_turns(bench: Bench, l2: L2, configurations: dict[str, Configuration]) -> dict[str, list[float]]:
     """By name the medians of rounds in which each is timed."""
-    return in_rounds(bench, kernel, {name: bench.compile(c) for name, c in configurations.items()})
+    return in_rounds(bench, l2, {name: bench.compile(c) for name, c in configurations.items()})
 
 
-def in_rounds(bench: Bench, kernel: Kernel, executables: Mapping[str, Executable]) -> dict[str, list[float]]:
+def in_rounds(bench: Bench, l2: L2, executables: Mapping[str, Executable]) -> dict[str, list[float]]:
     """By name the medians of rounds in which each executable is timed; the first round, a warm-up, is left out."""
-    l2: L2 = "cold" if kernel.ranking_l2 == "cold" else "warm"
     rounds: dict[str, list[float]] = {name: [] for name in executables}
     for number in range(ROUNDS + 1):
         for name in sorted(executables, reverse=number % 2 == 0):
