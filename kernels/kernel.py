@@ -96,6 +96,8 @@ class Kernel:
     flags: tuple[str, ...] = ()
     include_folders: tuple[Path, ...] = ()
     packed: str = ""  # the input that the option `packed_b` says stays the same
+    # Kernels with options whose configurations for the same shape rank nearly as this problem's do, the likest first.
+    akin: Callable[[Problem], Sequence[tuple[str, Mapping[str, OptionValue]]]] = lambda _problem: ()
 
     def __post_init__(self) -> None:
         """Fills in what follows from the rest."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -26,7 +27,7 @@ from tilewright.kernels.linear.tensor_variants import (
     LINEAR_TENSOR_FP64,
     LINEAR_TENSOR_HALF,
 )
-from tilewright.kernels.problem import Limits, Problem
+from tilewright.kernels.problem import Limits, OptionValue, Problem
 from tilewright.kernels.reference import ProductReference
 from tilewright.kernels.space import Constraint, Values, powers_of_two
 
@@ -37,6 +38,12 @@ STRIDED_IS = {"VECTOR_WIDTH": 1, "MIN_BLOCKS": 1}  # what `wpt_strided` fixes of
 def product(p: Problem) -> Problem:
     """The gemm inside: X Wᵀ, with W as its transposed B. What holds for its tiles holds here."""
     return gemm.KERNEL.problem(p.shape, p.dtype, {"trans_b": True, "accuracy": p.options["accuracy"]})
+
+
+def akin(p: Problem) -> Sequence[tuple[str, Mapping[str, OptionValue]]]:
+    """The layer without an activation and the gemm inside: what is done with sums is a small part of either."""
+    products = () if p.options["packed_b"] else gemm.akin(product(p))
+    return (("linear", {}), *products) if products else ()
 
 
 def as_wpt(c: Values) -> Values:
@@ -174,6 +181,7 @@ KERNEL = Kernel(
         LINEAR_STREAMED_HALF_SM90,
     ),
     packed="W",
+    akin=akin,
     flops=flops,
     bytes_moved=bytes_moved,
     reference=linear_reference,

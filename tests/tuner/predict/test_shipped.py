@@ -29,10 +29,56 @@ def test_other_options_dtypes_and_batches_have_none(tmp_path, monkeypatch):
     shape = {"m": 300, "n": 300, "k": 300}
     for like in (
         GEMM.problem(shape, "float64"),
-        GEMM.problem(shape, options={"trans_a": True}),
+        GEMM.problem(shape, options={"accuracy": "tf32"}),
+        GEMM.problem(shape, options={"trans_a": True, "packed_b": True}),
         GEMM.problem(shape | {"batch": 2}),
     ):
         assert series_of(tmp_path, monkeypatch, document(), like) == ()
+
+
+def test_what_is_akin_has_the_same_trials_but_no_time_of_the_library(tmp_path, monkeypatch):
+    shape = {"m": 300, "n": 300, "k": 300}
+    linear = catalogue().get("linear")
+    likes = [GEMM.problem(shape, options={"trans_a": True, "accuracy": "fp32-fma"}), linear.problem(shape)]
+    (own,) = series_of(tmp_path, monkeypatch, document())
+    for like in likes:
+        kernel = catalogue().get(like.kernel)
+        (series,) = shipped.shipped_series(kernel, like)
+        assert [dict(r.problem.axes) for r in series.records] == [dict(r.problem.axes) for r in own.records]
+        assert {(r.problem.kernel, r.problem.option_items) for r in series.records} == {
+            (like.kernel, like.option_items)
+        }
+        tiled = {c: ms for c, ms in own.records[0].times_ms.items() if c.variant == "tiled"}
+        assert {c: ms for c, ms in series.records[0].times_ms.items() if c.variant == "tiled"} == tiled
+        assert ", of gemm with trans_a=false, trans_b=false, beta_zero=true, accuracy=fp32" in series.records[0].shipped
+        assert own.records[0].library is not None
+        assert series.records[0].library is None
+    assert "without 54 of 84 trials that are not in the space" in series.records[0].shipped  # linear has no `naive`
+
+
+def test_layers_are_akin_to_products_and_the_other_way_round():
+    shape, linear = {"m": 300, "n": 300, "k": 300}, catalogue().get("linear")
+    kin = {
+        str(options): [name for name, _ in kernel.akin(kernel.problem(shape, "bfloat16" if half else "", options))]
+        for kernel, half, options in (
+            (GEMM, True, {"trans_b": True}),
+            (GEMM, False, {"trans_a": True}),
+            (linear, True, {"activation": "gelu"}),
+            (linear, False, {"accuracy": "tf32"}),
+            (linear, False, {"packed_b": True}),
+        )
+    }
+    assert [*kin.values()] == [["linear", "gemm"], ["gemm", "linear"], ["linear", "linear", "gemm"], [], []]
+
+
+def test_own_series_go_before_those_of_what_is_akin(tmp_path, monkeypatch):
+    content = document()
+    transposed = GEMM.problem({"m": 300, "n": 300, "k": 300}, options={"trans_b": True})
+    own = content["series"][0] | {"options": dict(transposed.option_items), "measured_on": "2026-11-25"}
+    content["series"].append(own)
+    (series,) = series_of(tmp_path, monkeypatch, content, transposed)
+    assert "2026-11-25)" in series.records[0].shipped
+    assert series.records[0].library is not None
 
 
 def test_another_source_is_told(tmp_path, monkeypatch):

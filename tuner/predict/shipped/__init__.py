@@ -2,6 +2,7 @@
 
 A file a device model. What the kernels admit no longer is left out when a file is read; what was measured with other
 sources stays, since the same configuration of a changed source mostly ranks alike, and answers say so (`shipped`).
+Problems without records of their own have those of the problems that they are akin to (`Kernel.akin`).
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
 
+from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.problem import Limits, Problem, octaves
 from tilewright.kernels.space import Configuration
@@ -47,7 +49,7 @@ _SERIES: dict[Hashable, tuple[ShippedSeries, ...]] = {}
 
 
 def shipped_series(kernel: Kernel, like: Problem) -> tuple[ShippedSeries, ...]:
-    """The series with the dtype and options of `like`, one a device model; none for problems with other axes."""
+    """The series for problems like this, one a device model; none for problems with other axes."""
     if like.rules or like.sizes != like.axes:
         return ()
     hashes = tuple(kernel.source_hash(variant.name) for variant in kernel.variants)
@@ -55,7 +57,7 @@ def shipped_series(kernel: Kernel, like: Problem) -> tuple[ShippedSeries, ...]:
     if key not in _SERIES:
         if len(_SERIES) >= KEPT:
             _SERIES.clear()
-        found = (_read(document, kernel, like) for document in _documents(FOLDER))
+        found = (_nearest_kin(document, kernel, like) for document in _documents(FOLDER))
         _SERIES[key] = tuple(series for series in found if series is not None and series.records)
     return _SERIES[key]
 
@@ -81,34 +83,46 @@ def _documents(folder: Path) -> tuple[_Written, ...]:
     return tuple(document for document in documents if document["format"] == FORMAT)
 
 
-def _read(document: _Written, kernel: Kernel, like: Problem) -> ShippedSeries | None:
-    """The file's series like this problem, as far as the kernel still admits it; None where it has none."""
+def _nearest_kin(document: _Written, kernel: Kernel, like: Problem) -> ShippedSeries | None:
+    """The file's series of this problem, or else of the first that it is akin to."""
+    for name, options in ((kernel.name, dict(like.option_items)), *kernel.akin(like)):
+        of = kernel if name == kernel.name else catalogue().get(name)
+        kin = of.problem(dict(like.axes), like.dtype, options)
+        key = (name, kin.dtype, dict(kin.option_items), list(of.axes))
+        for written in document["series"]:
+            if (written["kernel"], written["dtype"], written["options"], written["axes"]) == key:
+                return _read(document, written, kernel, like, of)
+    return None
+
+
+def _read(document: _Written, written: _Written, kernel: Kernel, like: Problem, of: Kernel) -> ShippedSeries:
+    """A series, which is of the kernel `of`, as records of `kernel`: as far as that still admits it.
+
+    What the library took is that of the very problem, or unknown.
+    """
     options = dict(like.option_items)
-    alike = (
-        s for s in document["series"] if (s["kernel"], s["dtype"], s["options"]) == (kernel.name, like.dtype, options)
-    )
-    written = next(alike, None)
-    if written is None or list(kernel.axes) != written["axes"]:
-        return None
+    is_own = (of.name, options) == (kernel.name, written["options"])
     limits = limits_from(document["limits"])
     rows: list[tuple[Problem, _Written, list[Trial]]] = []
     for row in written["shapes"]:
         problem = kernel.problem(dict(zip(kernel.axes, row["sizes"], strict=True)), like.dtype, options)
         trials = _trials(written["variants"], row["trials"])
         rows.append((problem, row, [trial for trial in trials if _holds(kernel, problem, limits, trial[0])]))
-    words = _words(document, written, kernel, [(row, held) for _, row, held in rows])
+    words = _words(document, written, of, [(row, held) for _, row, held in rows], is_own=is_own)
     records = []
     for problem, row, held in rows:
         if not held:
             continue
-        library = None if row["library"] is None else LibraryTime(*row["library"])
+        library = LibraryTime(*row["library"]) if is_own and row["library"] is not None else None
         times_ms, registers = {c: ms for c, ms, _ in held}, {c: count for c, _, count in held if count}
         failed = frozenset(c for c, _, _ in _trials(written["variants"], row["failed"]))
         records.append(Record(problem, times_ms, registers, failed, library=library, shipped=words))
     return ShippedSeries(document["device_model"], limits, document["driver"], document["toolkit"], tuple(records))
 
 
-def _words(document: _Written, written: _Written, kernel: Kernel, rows: Sequence[tuple[_Written, list[Trial]]]) -> str:
+def _words(
+    document: _Written, written: _Written, kernel: Kernel, rows: Sequence[tuple[_Written, list[Trial]]], *, is_own: bool
+) -> str:
     """What the records are, and what of it no longer is as it was measured."""
     now = {variant.name: kernel.source_hash(variant.name) for variant in kernel.variants}
     used = {configuration.variant for _, held in rows for configuration, _, _ in held}
@@ -116,9 +130,15 @@ def _words(document: _Written, written: _Written, kernel: Kernel, rows: Sequence
     count = sum(len(trials) for row, _ in rows for trials in row["trials"].values())
     gone = count - sum(len(held) for _, held in rows)
     facts = [f"driver {document['driver']}", written["measured_on"]]
+    facts += [] if is_own else [f"of {kernel.name} with {_in_words(written['options'])}"]
     facts += [f"with other sources of {', '.join(changed)}"] if changed else []
-    facts += [f"without {gone} of {count} trials that are no longer in the space"] if gone else []
+    where = "no longer in the space" if is_own else "not in the space"
+    facts += [f"without {gone} of {count} trials that are {where}"] if gone else []
     return f"shipped records of an {document['name']} ({', '.join(facts)})"
+
+
+def _in_words(options: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name}={str(value).lower()}" for name, value in options.items())
 
 
 def limits_from(written: Mapping[str, Any]) -> Limits:

@@ -35,12 +35,19 @@ def test_a_fresh_installation_predicts_at_once_and_says_from_what(rows):
 
 def test_a_device_model_without_a_worker_is_answered_for_as_with_one(rows):
     rows.device(CPU)
-    without = [ask(rows), ask(rows, options={"trans_a": True})]
+    without = [ask(rows), ask(rows, options={"accuracy": "tf32"})]
     assert [(found.match, found.shipped) for found in without] == [("predicted", WORDS), ("default", None)]
     with pytest.raises(NotFoundError):
         ask(rows, model=T4.slug)
     rows.device()
-    assert [ask(rows), ask(rows, options={"trans_a": True})] == without
+    assert [ask(rows), ask(rows, options={"accuracy": "tf32"})] == without
+
+
+def test_a_layer_is_answered_from_records_of_the_product_in_it(rows):
+    rows.device()
+    found = find_best(rows.session, "linear", "nvidia-h200", ASKED, options={"activation": "gelu"})
+    assert (found.match, found.variant, found.library) == ("predicted", "tiled", None)
+    assert "of gemm with" in found.shipped
 
 
 def test_the_librarys_expected_time_decides_which_to_use(rows, tmp_path):
@@ -86,7 +93,7 @@ def test_what_is_tuned_on_another_gpu_here_goes_before_shipped_records(rows):
 def test_a_cpu_device_and_other_manners_get_the_default(rows):
     rows.device(CPU)
     rows.device()
-    asked = [ask(rows, model=CPU.slug), ask(rows, options={"trans_a": True}), ask(rows, ASKED | {"batch": 3})]
+    asked = [ask(rows, model=CPU.slug), ask(rows, options={"accuracy": "tf32"}), ask(rows, ASKED | {"batch": 3})]
     assert [(found.match, found.shipped) for found in asked] == [("default", None)] * 3
 
 
