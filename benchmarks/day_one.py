@@ -7,11 +7,11 @@ are made for the unseen ones: from all records, and from those of two thirds of 
 third; and from the records that the package comes with (with `--tuned 0 --skip 60` from these alone, at the same unseen
 shapes). They are verified and timed by turns, beside the fastest two configurations of a search and the library.
 
-`--resume` goes on with FILE: it measures what `--also OTHER` names, a JSON object of lists of a shape and
-configurations, and predicts anew; `--unseen-seconds 0` leaves out the searches then. `--ship FILE … --out RECORDS`
-writes the records of such files as they come with the package; `--judge FILE … --out TABLE` sums up what predictions
-are worth by the number of own shapes, among the configurations that were measured at the unseen ones. Neither needs a
-GPU.
+`--seconds 0` begins with nothing at the tuned shapes but what `--also` names. `--resume` goes on with FILE: it measures
+what `--also OTHER` names, a JSON object of lists of a shape and configurations, and predicts anew; `--unseen-seconds 0`
+leaves out the searches then. `--ship FILE … --out RECORDS` writes the records of such files as they come with the
+package; `--judge FILE … --out TABLE` sums up what predictions are worth by the number of own shapes, among the
+configurations that were measured at the unseen ones. Neither needs a GPU.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from predictions.first_day import FirstDay, also_in
 from predictions.first_day_table import summary
 from predictions.records import described, ship
 from predictions.rows import Run, State
-from predictions.shapes import LARGEST, random_shapes
+from predictions.shapes import LARGEST, random_layers, random_shapes
 
 from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.space import Configuration
@@ -70,7 +70,9 @@ def measured(arguments: argparse.Namespace, executor: Executor, begun: float) ->
     state |= described(device.model) | {"commands": [*commands, state.pop("command")]}
     state["source_hashes"] = {variant.name: kernel.source_hash(variant.name) for variant in kernel.variants}
     passed_over = arguments.tuned + arguments.skip
-    shapes = random_shapes(kernel, passed_over + arguments.unseen, arguments.largest)
+    count = passed_over + arguments.unseen
+    layers, largest = arguments.layers, arguments.largest
+    shapes = random_layers(count, largest) if layers else random_shapes(kernel, count, largest)
     starts = [Configuration.from_json(row["configurations"]["tuned"]) for row in found_rows(arguments.starts)]
     also = [one for path in arguments.also for one in also_in(read(path))]
     run = Run(
@@ -84,7 +86,12 @@ def measured(arguments: argparse.Namespace, executor: Executor, begun: float) ->
     )
     first_day = FirstDay(run, shapes[passed_over:], also)
     try:
-        if not arguments.resume:
+        if not arguments.resume and not arguments.seconds:
+            state["records"] = [
+                {"shape": shape, "dtype": arguments.dtype, "tried": [], "failed": []}
+                for shape in shapes[: arguments.tuned]
+            ]
+        elif not arguments.resume:
             run.survey(shapes[: arguments.tuned], Budget(trials=TRIALS, seconds=arguments.seconds))
         first_day.extend()
         print(f"records after {time.monotonic() - begun:.1f} s", file=sys.stderr, flush=True)
@@ -108,9 +115,10 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--tuned", type=int, default=60)
     parser.add_argument("--unseen", type=int, default=20)
     parser.add_argument("--skip", type=int, default=0, help="shapes to skip, as those of shipped records")
-    parser.add_argument("--seconds", type=float, default=1.4, help="of a tuned shape's search")
+    parser.add_argument("--seconds", type=float, default=1.4, help="of a tuned shape's search; 0: none")
     parser.add_argument("--unseen-seconds", type=float, default=1.8, help="of an unseen shape's search")
     parser.add_argument("--largest", type=int, default=LARGEST, help="size of an axis")
+    parser.add_argument("--layers", action="store_true", help="shapes of language models' layers")
     parser.add_argument("--survey-until", type=float, default=float("inf"), metavar="SECONDS")
     parser.add_argument("--until", type=float, default=float("inf"), metavar="SECONDS")
     parser.add_argument("--starts", type=Path, action="append", default=[], help="rows whose winners are tried first")

@@ -12,6 +12,11 @@ SMALLEST, LARGEST = 32, 4096
 MULTIPLES = (1, 8, 64)
 """A size is rounded to a multiple of one of these, by chance: most real sizes are round, some are not."""
 
+LEAST_FEATURES = 512
+"""Of a language model's layer, which has one row a token: from 1, where tokens come one by one, to MOST_TOKENS."""
+
+MOST_TOKENS = 2048
+
 EXTENTS, MOST_CHANNELS = (7, 112), 1024
 MOST_TERMS = 1 << 32
 """Of a convolution: as many multiplications take its reference on the host about a tenth of a second."""
@@ -35,6 +40,20 @@ def random_shapes(
             shape = {axis: _random_size(generator, largest) for axis in kernel.axes}
         if most_products > 1:
             shape["batch"] = round(2 ** generator.uniform(1, math.log2(most_products)))
+        if shape not in shapes:
+            shapes.append(shape)
+    return shapes
+
+
+def random_layers(count: int, largest: int, seed: int = SEED) -> list[Shape]:
+    """So many different products of language models' layers, the same for the same seed; one in four is not aligned."""
+    generator = random.Random(seed)
+    shapes: list[Shape] = []
+    while len(shapes) < count:
+        multiple = generator.choice((64, 64, 8, 1))
+        n, k = (2 ** generator.uniform(math.log2(LEAST_FEATURES), math.log2(largest)) for _ in range(2))
+        m = round(2 ** generator.uniform(0, math.log2(MOST_TOKENS)))
+        shape = {"m": m, "n": round(n / multiple) * multiple, "k": round(k / multiple) * multiple}
         if shape not in shapes:
             shapes.append(shape)
     return shapes
