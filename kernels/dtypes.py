@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import ml_dtypes  # noqa: F401 - NumPy knows bfloat16 by its name from then on
 
@@ -73,9 +73,15 @@ ROUNDING = {
 """Of the types that sums are not made in: the first number that overflows is half a place above the largest."""
 
 
-def rounding_of(dtype: str) -> Rounding:
-    """What storing a sum as this dtype costs."""
-    return ROUNDING.get(dtype, Rounding())
+CUT_OFF = 2.0**-23 / 16
+"""Of a sum, for each of its terms: a tensor core adds 16 products of half types and cuts off less than a place of
+float32. On an H200 a sum of 1,032 terms of one sign was off by 0.84 of that."""
+
+
+def rounding_of(dtype: str, terms: int = 0) -> Rounding:
+    """What storing a sum of so many terms as this dtype costs, with what tensor cores cut off of it before."""
+    stored = ROUNDING.get(dtype)
+    return replace(stored, unit_roundoff=stored.unit_roundoff + terms * CUT_OFF) if stored else Rounding()
 
 
 def sum_dtype(dtype: str) -> str:

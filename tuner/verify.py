@@ -74,7 +74,7 @@ def compare(out: NDArray[Any], reference: Reference, dtype: str, c: float = C_DE
         return _compare_integers(out, reference.value)
     flat_out, value, magnitude = out.reshape(-1), reference.value.reshape(-1), reference.magnitude.reshape(-1)
     factor = bound_factor(reference.terms, reference.unit_roundoff, dtype)
-    rounding, worst, wrong, first = rounding_of(dtype), 0.0, 0, None
+    rounding, worst, wrong, first = rounding_of(dtype, reference.terms), 0.0, 0, None
     for start in range(0, flat_out.size, _CHUNK):
         part = slice(start, start + _CHUNK)
         bound = (magnitude[part] + underflow(dtype)) * factor

@@ -179,6 +179,15 @@ def test_what_rounding_to_a_half_type_costs_is_no_error_and_what_goes_beyond_is(
     assert (smallest.wrong, smallest.first_wrong) == (1, tuple(map(int, place)))
 
 
+def test_what_tensor_cores_cut_off_of_a_long_sum_is_no_error_where_it_is_stored_in_a_half_type():
+    """4112 lies between the bfloat16 numbers 4096 and 4128; an H100 summed 8,020 terms of one sign to below it."""
+    value, terms = np.array([4112.108]), 8020
+    out = np.array([4096.0])
+    assert compare(out.astype("bfloat16"), Reference(value, value, terms), "bfloat16").wrong == 0
+    assert compare(out.astype("bfloat16"), Reference(value + 0.5, value, terms), "bfloat16").wrong == 1
+    assert compare((value - 0.108).astype(np.float32), Reference(value, value, terms), "float32").wrong == 1
+
+
 @pytest.mark.parametrize(("dtype", "overflow"), [("float16", 65520.0), ("bfloat16", (2 - 2**-8) * 2.0**127)])
 def test_infinity_is_right_where_a_sum_within_the_bound_overflows_the_half_type(dtype, overflow):
     value = np.array([overflow, -overflow, 0.9 * overflow, overflow])

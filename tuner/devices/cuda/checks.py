@@ -99,7 +99,7 @@ class OutputChecks:
         if held.magnitude is None:
             self._checks.compare_exactly.enqueue(CHECK_LAUNCH, out, value, bytes_, *places, answers)
         else:
-            rounding = rounding_of(dtype)
+            rounding = rounding_of(dtype, held.terms)
             self._by_dtype[dtype].compare.enqueue(
                 CHECK_LAUNCH,
                 *(out, value, int(held.magnitude), held.factor, underflow(dtype), C_DEFAULT),

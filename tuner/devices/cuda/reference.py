@@ -35,12 +35,13 @@ _LAUNCH = Launch((1024, 1, 1), (256, 1, 1))  # `widen` loops, so that any grid w
 class HeldReference:
     """Values and magnitudes in float64, on the device and laid out as the output; a magnitude's factor to its bound.
 
-    Of an output of integers the values alone, in its dtype.
+    `terms`: of each sum. Of an output of integers the values alone, in its dtype.
     """
 
     value: Any = field(repr=False)
     magnitude: Any = field(default=None, repr=False)
     factor: float = 0.0
+    terms: int = 0
 
 
 class CudaReferences:
@@ -108,8 +109,9 @@ class CudaReferences:
         problem = self._problem
         value, magnitude = (self._sums(addresses, absolute=absolute) for absolute in (False, True))
         if product.finish is None:
-            factor = bound_factor(product.terms(problem), admitted_roundoff(problem), problem.dtype)
-            return HeldReference(value, magnitude, factor)
+            terms = product.terms(problem)
+            factor = bound_factor(terms, admitted_roundoff(problem), problem.dtype)
+            return HeldReference(value, magnitude, factor, terms)
         shape = self._kernel.output.shape(problem)
         sums, magnitudes = np.empty(shape), np.empty(shape)
         for memory, numbers in ((value, sums), (magnitude, magnitudes)):
@@ -118,7 +120,7 @@ class CudaReferences:
         for memory, numbers in ((value, reference.value), (magnitude, reference.magnitude)):
             self._device.upload(int(memory), np.ascontiguousarray(numbers))
         factor = bound_factor(reference.terms, reference.unit_roundoff, problem.dtype)
-        return HeldReference(value, magnitude, factor)
+        return HeldReference(value, magnitude, factor, reference.terms)
 
     def _sums(self, addresses: Mapping[str, int], *, absolute: bool) -> Any:
         """The product in float64, of all the numbers or of their absolute values."""
@@ -151,7 +153,7 @@ class CudaReferences:
         factor = bound_factor(reference.terms, reference.unit_roundoff, dtype)
         wide = (np.asarray(numbers, np.float64) for numbers in (reference.value, reference.magnitude))
         value, magnitude = (self._uploaded(tensor, numbers) for numbers in wide)
-        return HeldReference(value, magnitude, factor)
+        return HeldReference(value, magnitude, factor, reference.terms)
 
     def _uploaded(self, tensor: Tensor, numbers: np.ndarray[Any, Any]) -> Any:
         layout = tensor.layout(self._problem)
