@@ -98,7 +98,7 @@ def _nearest_kin(document: _Written, kernel: Kernel, like: Problem) -> ShippedSe
 def _read(document: _Written, written: _Written, kernel: Kernel, like: Problem, of: Kernel) -> ShippedSeries:
     """A series, which is of the kernel `of`, as records of `kernel`: as far as that still admits it.
 
-    What the library took is that of the very problem, or unknown.
+    What the library took for one of them stands for what its call for the other takes.
     """
     options = dict(like.option_items)
     is_own = (of.name, options) == (kernel.name, written["options"])
@@ -113,7 +113,7 @@ def _read(document: _Written, written: _Written, kernel: Kernel, like: Problem, 
     for problem, row, held in rows:
         if not held:
             continue
-        library = LibraryTime(*row["library"]) if is_own and row["library"] is not None else None
+        library = None if row["library"] is None else LibraryTime(*row["library"])
         times_ms, registers = {c: ms for c, ms, _ in held}, {c: count for c, _, count in held if count}
         failed = frozenset(c for c, _, _ in _trials(written["variants"], row["failed"]))
         records.append(Record(problem, times_ms, registers, failed, library=library, shipped=words))
