@@ -66,6 +66,38 @@ def row(ratio, nearest, expected=0.1):
     }
 
 
+def test_layers_have_a_row_a_token_and_most_are_aligned(shapes_of):
+    layers = shapes_of.random_layers(200, 4096)
+    assert layers[:50] == shapes_of.random_layers(50, 4096)
+    assert {1, 2} < {layer["m"] for layer in layers if layer["m"] <= 64}
+    assert max(layer["m"] for layer in layers) <= 2048
+    assert 0.6 < sum(layer["n"] % 8 == layer["k"] % 8 == 0 for layer in layers) / 200 < 0.9
+
+
+def test_choices_as_they_were_answered_are_judged_and_those_without_a_time_counted(benchmark_module):
+    table = benchmark_module("predictions.first_day_table")
+    wide, narrow = ({"variant": "tiled", "TILE_WIDTH": width} for width in (32, 8))
+    rows = [
+        {
+            "shape": {"m": m, "n": 8, "k": 8},
+            "chosen": {"as shipped": chosen, "default": narrow},
+            "expected": {"as shipped": {"ms": 1.0, "loss": 0.1, "use_library": True}},
+            "tried": [[wide, 1.0, 0], [narrow, 4.0, 0]],
+            "timed": {"configurations": [], "library_ms": 2.0},
+        }
+        for m, chosen in ((1, wide), (2, {"variant": "naive", "BLOCK_X": 8, "BLOCK_Y": 8}))
+    ]
+    limits = {"compute_capability": [9, 0], "multiprocessors": 132, "memory_bytes": 1 << 36}
+    result = {"kernel": "gemm", "limits": limits, "records": [], "rows": rows, "command": "day_one.py"}
+    facts = dict.fromkeys(("written_at", "device_model", "environment", "seed", "sizes", "tuned", "trials"))
+    (judged,) = table.summary([facts | result], [])
+    shipped_ones, default = judged["sets"]["as shipped"], judged["sets"]["default"]
+    assert (shipped_ones["predicted"]["shapes"], shipped_ones["not_measured"]) == (1, 1)
+    assert shipped_ones["predicted"]["geometric_mean"] == 1.0
+    assert default["predicted"]["minimum"] == 0.25
+    assert (default["predicted"]["slower_and_not_said"], default["not_measured"]) == (2, 0)
+
+
 def test_the_summary_is_of_ratios_and_the_table_ends_with_it(predict):
     state = {"rows": [row(0.9, 0.5), row(0.4, 1.0, None)]}
     state["summary"] = predict.summary(state["rows"])
