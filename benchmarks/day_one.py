@@ -33,9 +33,10 @@ from predictions.first_day import FirstDay, also_in
 from predictions.first_day_table import summary
 from predictions.records import described, ship
 from predictions.rows import Run, State
-from predictions.shapes import LARGEST, random_layers, random_shapes
+from predictions.shapes import LARGEST, Shape, random_layers, random_shapes
 
 from tilewright.kernels.catalogue import catalogue
+from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.space import Configuration
 from tilewright.tuner.devices.local import open_device
 from tilewright.tuner.tune import Budget
@@ -69,10 +70,7 @@ def measured(arguments: argparse.Namespace, executor: Executor, begun: float) ->
     state |= facts(device, kernel, arguments)
     state |= described(device.model) | {"commands": [*commands, state.pop("command")]}
     state["source_hashes"] = {variant.name: kernel.source_hash(variant.name) for variant in kernel.variants}
-    passed_over = arguments.tuned + arguments.skip
-    count = passed_over + arguments.unseen
-    layers, largest = arguments.layers, arguments.largest
-    shapes = random_layers(count, largest) if layers else random_shapes(kernel, count, largest)
+    shapes = shapes_of(kernel, arguments)
     starts = [Configuration.from_json(row["configurations"]["tuned"]) for row in found_rows(arguments.starts)]
     also = [one for path in arguments.also for one in also_in(read(path))]
     run = Run(
@@ -84,15 +82,12 @@ def measured(arguments: argparse.Namespace, executor: Executor, begun: float) ->
         starts=list(dict.fromkeys(starts)),
         dtype=arguments.dtype,
     )
-    first_day = FirstDay(run, shapes[passed_over:], also)
+    first_day = FirstDay(run, shapes[arguments.tuned + arguments.skip :], also)
     try:
-        if not arguments.resume and not arguments.seconds:
-            state["records"] = [
-                {"shape": shape, "dtype": arguments.dtype, "tried": [], "failed": []}
-                for shape in shapes[: arguments.tuned]
-            ]
-        elif not arguments.resume:
+        if not arguments.resume and arguments.seconds:
             run.survey(shapes[: arguments.tuned], Budget(trials=TRIALS, seconds=arguments.seconds))
+        elif not arguments.resume:
+            state["records"] = [blank(shape, arguments.dtype) for shape in shapes[: arguments.tuned]]
         first_day.extend()
         print(f"records after {time.monotonic() - begun:.1f} s", file=sys.stderr, flush=True)
         if arguments.unseen:
@@ -104,6 +99,19 @@ def measured(arguments: argparse.Namespace, executor: Executor, begun: float) ->
         device.close()
         write(arguments.out, state)
     return state
+
+
+def shapes_of(kernel: Kernel, arguments: argparse.Namespace) -> list[Shape]:
+    """The tuned shapes, those that are skipped and the unseen ones."""
+    count = arguments.tuned + arguments.skip + arguments.unseen
+    return (
+        random_layers(count, arguments.largest) if arguments.layers else random_shapes(kernel, count, arguments.largest)
+    )
+
+
+def blank(shape: Shape, dtype: str) -> State:
+    """The record of a shape at which nothing was measured."""
+    return {"shape": shape, "dtype": dtype, "tried": [], "failed": []}
 
 
 def parse(words: Sequence[str]) -> argparse.Namespace:
