@@ -55,6 +55,7 @@ the A4000's record held the A100's convolution back by 0.068 +- 0.039 after 100 
 class GaussianSampler(ModelSampler):
     """Models the loss by a Gaussian process and takes the candidate with the highest expected improvement.
 
+    Length scales are fitted to trials that have ended; of one that still runs is believed what these make expect now.
     Each prior is a function of the configuration that may be part of the mean; its weight is estimated with everything
     else, and so decays where this study's times do not follow it.
     """
@@ -100,7 +101,8 @@ class GaussianSampler(ModelSampler):
         surrogate, trends = self._up_to_date()
         if not self._hears_priors():
             trends = trends.without_priors()
-        mean, deviation = surrogate.predict(self.losses(self._taken), trends)
+        values = surrogate.believed(self.losses(self._taken), self._are_known(), trends)
+        mean, deviation = surrogate.predict(values, trends)
         improvement = log_expected_improvement(mean, deviation)
         since = NEAR_FROM_WITH_PRIORS if self._trends else NEAR_FROM
         if len(self.seen) >= since and len(self.seen) % NEAR_EVERY == NEAR_EVERY - 1:
@@ -115,6 +117,10 @@ class GaussianSampler(ModelSampler):
         is_near = self.space.feasible.changes(best.configuration) == 1
         found: NDArray[np.bool_] = (is_near & self.unseen.free)[self.candidates]
         return found
+
+    def _are_known(self) -> NDArray[np.bool_]:
+        """Which of the trials that are modelled have ended."""
+        return np.array([self.seen[n].time_ms is not None for n in self._taken], dtype=bool)
 
     def _up_to_date(self) -> tuple[Surrogate, Trends]:
         count = len(self.seen)
@@ -138,9 +144,10 @@ class GaussianSampler(ModelSampler):
         points = np.array([self.features.of(self.seen[n].configuration) for n in self._taken])
         points = points.reshape(-1, len(self.features))
         observed = self._basis(points)
-        if len(points) > 2:
+        known = self._are_known()
+        if known.sum() > 2:
             expected = self._expected if count < self._heard else np.full(len(self.features), LENGTH)
-            self._scales = fit(points, self.losses(self._taken), self._scales, expected)
+            self._scales = fit(points[known], self.losses(self._taken)[known], self._scales, expected)
         if self._model is None or before is not self.candidates:
             here = self.points[self.candidates]
             variances = [np.zeros(len(here)), *(trend.variance_at(here) for trend in self._trends)]

@@ -175,6 +175,24 @@ class Surrogate:
         self._points = np.vstack([self._points, scaled])
         self.count += 1
 
+    def believed(self, values: Array, is_known: NDArray[np.bool_], trends: Trends) -> Array:
+        """The values at the observed points; in place of those that are not known what the known ones make expect.
+
+        So what is not known changes no mean, only deviations (Desautels, Krause and Burdick, Parallelizing
+        Exploration-Exploitation Tradeoffs in Gaussian Process Bandit Optimization, 2014).
+        """
+        if is_known.all() or not is_known.any():
+            return values
+        unfactor, columns = self._unfactor[: self.count, : self.count], np.column_stack([values, trends.observed])
+        of_known, of_others = unfactor[:, is_known] @ columns[is_known], unfactor[:, ~is_known]
+        # The least squares that are left are those of the known points alone.
+        shifts = np.linalg.lstsq(of_others, of_known, rcond=None)[0]
+        white = of_known - of_others @ shifts
+        weights = _weights(white[:, 1:], white[:, 0], trends)
+        filled = values.copy()
+        filled[~is_known] = trends.observed[~is_known] @ weights - shifts[:, 0] + shifts[:, 1:] @ weights
+        return filled
+
     def predict(self, values: Array, trends: Trends) -> tuple[Array32, Array32]:
         """Mean and deviation at the candidates: the trends, and the process on what they leave."""
         count = self.count
