@@ -1,7 +1,6 @@
 """The dashboard as a person uses it."""
 
 import re
-import time
 
 import pytest
 from factories import CPU, H100, NAIVE, SHAPE, TILED_16, TILED_32
@@ -105,8 +104,14 @@ def test_running_job_is_seen_live_until_it_ends(open_tab, commit, expect):
 def test_job_is_followed_however_late_a_script_comes(open_tab, commit, expect, script):
     job_id, _ = commit(running_job)
     tab = open_tab("/")
-    tab.route(f"**/{script}", lambda route: (time.sleep(1), route.continue_()))
-    tab.goto(f"/jobs/{job_id}")
+    held = []
+    tab.route(re.compile(f"/{script}"), lambda route: held.append(route))  # noqa: PLW0108 - Playwright marks it
+    with tab.expect_request(re.compile(f"/{script}")):
+        tab.goto(f"/jobs/{job_id}", wait_until="commit")
+    expect(tab.locator("#job")).to_be_visible()
+    expect(tab.locator("#connection")).to_be_empty()
+    (route,) = held
+    route.continue_()
     expect(tab.locator("#connection")).to_contain_text("live")
 
 

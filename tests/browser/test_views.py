@@ -194,6 +194,19 @@ def test_any_two_columns_are_drawn_against_each_other_and_the_address_keeps_them
     expect(tab.get_by_label("Horizontal")).to_have_value("compile_ms")
 
 
+def test_an_axis_chosen_before_the_drawing_library_came_is_drawn_when_it_has(visit, site, expect):
+    tab, held = visit("/"), []
+    tab.route(re.compile("/echarts.min.js"), lambda route: held.append(route))  # noqa: PLW0108 - Playwright marks it
+    tab.goto(f"/studies/{site.imported}", wait_until="domcontentloaded")
+    with tab.expect_response(re.compile("/columns")):
+        tab.get_by_label("Horizontal").select_option("compile_ms")
+    expect(tab.locator("canvas")).to_have_count(0)
+    for route in held:
+        route.continue_()
+    tab.get_by_role("group", name="Any two").get_by_role("button", name="Table").click()
+    expect(tab.get_by_role("region", name="Any two").locator("thead")).to_contain_text("time to compile, ms")
+
+
 def test_a_chart_is_zoomed_selected_from_read_as_a_table_and_downloaded(visit, site, expect):
     tab = visit(f"/studies/{site.on_cpu}")
     tools = tab.get_by_role("group", name="Best so far, over trials")

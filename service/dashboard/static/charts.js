@@ -243,7 +243,7 @@ document.addEventListener("change", async ({ target }) => {
   if (form?.matches("[data-free]")) {
     form.dataset.isChanged = "yes";
     readdress(chosenAxes());
-    await load();
+    await ready();
     draw(document.querySelector("#free .plot"), true);
   } else if (form?.matches("[data-drawn]")) {
     readdress({ [target.name]: target.value });
@@ -261,6 +261,11 @@ async function load() {
   await columns.fetched(Number(section.dataset.last), said?.free ? named({ ...said, free: chosenAxes() ?? said.free }) : []);
 }
 
+/** All that drawing needs: whoever is quick chooses an axis before it has come. */
+async function ready() {
+  [echarts] = await Promise.all([echarts ?? library(), load()]);
+}
+
 const rest = () => new Promise((done) => { (window.requestIdleCallback ?? setTimeout)(done, { timeout: PAUSE_MS }); });
 
 function isInView(plot) {
@@ -270,8 +275,7 @@ function isInView(plot) {
 
 /** Draws all charts, those in view first, and between two of them lets the page answer its reader. */
 async function drawAll(isForced) {
-  echarts ??= await library();
-  await load();
+  await ready();
   const waiting = new Set(document.querySelectorAll("[data-chart]"));
   while (waiting.size) {
     const plots = [...waiting];
