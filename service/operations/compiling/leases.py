@@ -67,10 +67,11 @@ def take(session: Session, worker: str, compiler_version: str, most: int, lease_
         .order_by(request.offered_at.desc())
         .limit(most)
         .with_for_update(skip_locked=True)
+        .cte("free")  # looked for once: run again for every row, a subquery would lock and give more than `most`
     )
     taken = session.execute(
         update(request)
-        .where(request.key.in_(free.scalar_subquery()))
+        .where(request.key.in_(select(free.c.key)))
         .values(worker=worker, epoch=request.epoch + 1, leased_until=func.now() + _interval(lease_s))
         .returning(request.key, request.epoch, request.source_hash, request.facts)
         .execution_options(synchronize_session=False)

@@ -51,6 +51,16 @@ def test_a_batch_goes_to_one_worker_and_what_is_left_to_the_next(fleet):
     assert first[0].facts["definitions"] == [["N", first[0].key]]
 
 
+@pytest.mark.parametrize("without", [(), ("hashjoin", "hashagg", "mergejoin", "sort", "material")])
+def test_a_batch_is_no_larger_than_asked_for_however_the_database_joins(fleet, without):
+    """A subquery that is run again for every row has another batch each time."""
+    for plan in without:
+        fleet.execute(text(f"SET LOCAL enable_{plan} = off"))
+    offer(fleet, *"abcdef")
+    fleet.execute(text("UPDATE compile_requests SET offered_at = now() - interval '1 s' * ascii(key)"))
+    assert sorted(lease.key for lease in leases.take(fleet, "one", "13.0", 2, LEASE_S)) == ["a", "b"]
+
+
 def test_a_worker_gets_what_its_compiler_is_wanted_for(fleet):
     offer(fleet, "a", version="12.9")
     assert leases.take(fleet, "one", "13.0", 9, LEASE_S) == []
