@@ -38,7 +38,8 @@ def test_a_killed_workers_job_is_finished_by_another_with_every_trial_once(worki
     assert len(working.runner_pids(job_id)) == 1
     fault.strikes()
     working.workers[0].send_signal(signal.SIGKILL)
-    working.until(lambda: not working.runner_pids(job_id), within_s=5)
+    working.until(lambda: not working.runner_pids(job_id))
+    working.let_silence_last()
     gate.open()
     working.start_worker(**gate.environment)
     working.assert_finished(job_id, 8, {1, 2})
