@@ -102,4 +102,4 @@ def test_a_job_first_tries_the_default_and_then_what_was_predicted(fleet, tmp_pa
     fleet.cancel(job)
     default, second, *_ = (Configuration.from_json(trial.configuration) for trial in fleet.trials(job))
     expected = Configuration.of(predicted.variant, predicted.configuration)
-    assert expected in (default, second)
+    assert expected in (default, second), fleet.said()  # the log says why where there was no prediction
