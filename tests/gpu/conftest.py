@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pytest
+from small_operators import Small
 
 from tilewright.tuner.devices.cuda import nvml
 from tilewright.tuner.runtime import Runtime
@@ -52,3 +53,22 @@ def cupy(drv):
 def runtime(tmp_path, monkeypatch):
     monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", str(tmp_path))
     return Runtime()
+
+
+@pytest.fixture(scope="module")
+def operators_cache(tmp_path_factory):
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture
+def tw(torch, operators_cache, monkeypatch):
+    """The operators, with a configuration for every problem."""
+    import tilewright.torch as tw  # noqa: PLC0415
+
+    monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", str(operators_cache))
+    runtime = Runtime(only_tuned=True)
+    runtime._pinned = Small()
+    tw.use(runtime)
+    torch.manual_seed(0)
+    yield tw
+    tw.use(None)
