@@ -93,10 +93,13 @@ def _own_data_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]
 
 @pytest.fixture(autouse=True, scope="session")
 def _quick_compiles() -> Iterator[None]:
-    """Programs that this process makes compile in a third of the time: they run once. Commands and workers take -O3."""
+    """Programs that this process makes compile in a quarter of the time: they run once. Commands and workers take -O3.
+
+    Those that are loaded run launches of many blocks, and would take longer than -Og saves.
+    """
     with pytest.MonkeyPatch.context() as patch:
-        for mode in ("fast", "library"):
-            patch.setitem(MODES, mode, tuple(flag.replace("-O3", "-O1") for flag in MODES[mode]))
+        for mode, level in (("fast", "-Og"), ("library", "-O1")):
+            patch.setitem(MODES, mode, tuple(flag.replace("-O3", level) for flag in MODES[mode]))
         yield
 
 

@@ -220,7 +220,7 @@ class Fleet:
                 if seen := look():
                     return seen
             assert time.monotonic() < deadline, self.said()
-            time.sleep(0.05)
+            time.sleep(0.1)  # each look is a connection, and costs the processes that are waited for their core
 
     def said(self) -> str:
         """The ends of the logs that there are."""

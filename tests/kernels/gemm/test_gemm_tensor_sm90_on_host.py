@@ -7,6 +7,7 @@ import pytest
 from contracts.hopper_on_host import HEADERS
 from contracts.host_compiler import needs_cpp_library
 from contracts.register_on_host import beside
+from sampling import sampled
 from waiting import PATIENCE_S
 
 from tilewright.kernels.gemm.declaration import KERNEL
@@ -78,14 +79,16 @@ def bench_of(hosted):
         ((32, 64, 96), "b", {"CONSUMERS": 1}),  # three whole steps, which go in pairs: the last is one of zeros
         pytest.param((16, 128, 160), "", {"CONSUMERS": 1, "SHARED_A": 0}, marks=EXHAUSTIVE),
         ((64, 640, 130), "", {"CONSUMERS": 1, "SPLIT_K": 2, "BLOCKS": 78}),  # as many blocks as tiles do not divide
-        ((40, 100, 700), "", {"CONSUMERS": 1, "TILE_S": 32, "SMALL_BF16": 1}),
+        pytest.param((40, 100, 700), "", {"CONSUMERS": 1, "TILE_S": 32, "SMALL_BF16": 1}, marks=EXHAUSTIVE),
         pytest.param((40, 61, 701), "a", {"CONSUMERS": 1, "SMALL_BF16": 1}, marks=EXHAUSTIVE),
-        ((17, 80, 2100), "b", {"CONSUMERS": 1, "SMALL_BF16": 2}),
+        pytest.param((17, 80, 2100), "b", {"CONSUMERS": 1, "SMALL_BF16": 2}, marks=EXHAUSTIVE),
         pytest.param((17, 61, 2101), "b", {"CONSUMERS": 1, "SMALL_BF16": 2}, marks=EXHAUSTIVE),
         pytest.param((40, 70, 300), "", {"CONSUMERS": 1, "SPLIT_K": 3}, marks=EXHAUSTIVE),
-        ((40, 130, 500), "b", {"SPLIT_K": 4, "BLOCKS": 7}),  # seven blocks share six tiles: parts of unequal length
+        pytest.param(
+            (40, 130, 500), "b", {"SPLIT_K": 4, "BLOCKS": 7}, marks=EXHAUSTIVE
+        ),  # seven blocks share six tiles: parts of unequal length
         ((70, 200, 300), "", {"SPLIT_K": 2, "BLOCKS": 3, "CONSUMERS": 1}),  # blocks with whole tiles between two parts
-        ((50, 260, 200), "", {"BLOCKS": 3}),  # whole tiles, several a block
+        pytest.param((50, 260, 200), "", {"BLOCKS": 3}, marks=EXHAUSTIVE),  # whole tiles, several a block
     ],
     ids=str,
 )
@@ -104,8 +107,10 @@ def test_single_tf32_products_are_right(bench_of, layout, sizes):
     assert verification.wrong == 0, verification.message()
 
 
-@pytest.mark.parametrize("split_k", [1, 2])
-@pytest.mark.parametrize("shared_a", [0, 1])
+@pytest.mark.parametrize(
+    ("shared_a", "split_k"),
+    sampled([(0, 1), (0, 2), (1, 1), (1, 2)], lambda shared_a, split_k: split_k == 1 + shared_a),
+)
 def test_infinities_and_nan_come_out_as_of_fp32_arithmetic(bench_of, monkeypatch, shared_a, split_k):
     def with_special(*arguments):
         arrays = random_arrays(*arguments)
@@ -126,15 +131,19 @@ def test_infinities_and_nan_come_out_as_of_fp32_arithmetic(bench_of, monkeypatch
 @pytest.mark.parametrize(
     ("sizes", "layout", "more", "values"),
     [
-        ((35, 70, 100), "b", {}, {}),
+        pytest.param((35, 70, 100), "b", {}, {}, marks=EXHAUSTIVE),
         ((20, 40, 1228), "b", {}, {"SMALL_BF16": 1, "BLOCKS": 3, "TILE_S": 32}),
         ((17, 20, 4360), "ab", {}, {"SMALL_BF16": 2}),
         pytest.param((70, 130, 99), "a", {}, {"SPLIT_K": 2, "BLOCKS": 3, "SHARED_A": 0}, marks=EXHAUSTIVE),
         ((33, 65, 64), "", {"batch": 5}, {"BLOCKS": 3}),
-        ((20, 70, 67), "b", {"batch": 3, "lda": 69, "ldb": 70, "ldc": 72}, {"SHARED_A": 0}),
+        pytest.param(
+            (20, 70, 67), "b", {"batch": 3, "lda": 69, "ldb": 70, "ldc": 72}, {"SHARED_A": 0}, marks=EXHAUSTIVE
+        ),
         ((20, 70, 66), "", {"batch": 3, "lda": 68, "ldb": 72, "stride_b": 0, "ldc": 71}, {"SPLIT_K": 2, "BLOCKS": 4}),
         ((19, 66, 64), "a", {"batch": 2, "stride_a": 1217, "stride_b": 4227}, {}),  # matrices that start anywhere
-        ((19, 66, 64), "b", {"batch": 2, "stride_b": 4225}, {"SHARED_A": 0}),  # the same, contiguous along k
+        pytest.param(
+            (19, 66, 64), "b", {"batch": 2, "stride_b": 4225}, {"SHARED_A": 0}, marks=EXHAUSTIVE
+        ),  # the same, contiguous along k
     ],
     ids=str,
 )
