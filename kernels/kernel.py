@@ -1,6 +1,6 @@
 """What a kernel declares: axes, dtypes, options, arguments, variants, work counts and its reference.
 
-One import for declarations: the names of `arguments.py`, `variant.py` and `reference.py` are here too.
+One import for declarations: the names of `arguments.py`, `options.py`, `variant.py` and `reference.py` are here too.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from tilewright.kernels.arguments import Argument, Scalar, Tensor, shape_of
 from tilewright.kernels.axes import Layout, OptionalAxis
 from tilewright.kernels.dtypes import REAL, real_macros
 from tilewright.kernels.errors import InvalidProblemError, UnknownNameError
+from tilewright.kernels.options import Option, check_options
 from tilewright.kernels.problem import Limits, OptionValue, Problem
 from tilewright.kernels.reference import (
     Arrays,
@@ -35,21 +36,6 @@ MAX_AXIS = 2**31 - 1
 
 SPACES_KEPT = 64
 """Search spaces that a process keeps once enumerated; of gemm's, one takes about 200 kB."""
-
-
-@dataclass(frozen=True)
-class Option:
-    """A choice that changes the function computed: a flag (`values` False, True) or one word of several.
-
-    `unstated`: a problem's key leaves it out where it is at its default, so that problems without it keep their key.
-    """
-
-    name: str
-    values: tuple[OptionValue, ...]
-    default: OptionValue
-    doc: str = ""
-    only_dtypes: tuple[str, ...] = ()  # those that admit other values than the default; empty: all
-    unstated: bool = False
 
 
 PosedBy = Callable[[Problem, Mapping[str, Layout]], tuple[Mapping[str, int], Mapping[str, OptionValue]]]
@@ -195,7 +181,7 @@ class Kernel:
         if dtype not in self.dtypes:
             raise InvalidProblemError("dtype", f"{self.name} computes in {', '.join(self.dtypes)}", self.dtypes[0])
         if options:
-            self._check_options(dtype, options)
+            check_options(self.name, self.options, options, dtype, self.dtypes)
         filled = tuple((option.name, options.get(option.name, option.default)) for option in self.options)
         axes = tuple((axis, shape[axis]) for axis in self.axes)
         chosen = self._chosen_axes(shape, dict(filled)) if len(shape) > len(axes) else ()
@@ -242,21 +228,6 @@ class Kernel:
     def _wrong(self, axis: str, reason: str, remedy: Mapping[str, int] | None = None) -> InvalidProblemError:
         shape = remedy or self.example_shape
         return InvalidProblemError(f"shape.{axis}", reason, ",".join(f"{name}={size}" for name, size in shape.items()))
-
-    def _check_options(self, dtype: str, options: Mapping[str, OptionValue]) -> None:
-        known = {option.name: option for option in self.options}
-        for name, value in options.items():
-            if name not in known:
-                raise InvalidProblemError(
-                    f"options.{name}", f"{self.name} has the options {', '.join(known) or '(none)'}", "{}"
-                )
-            allowed = known[name].values
-            if not any(type(value) is type(v) and value == v for v in allowed):
-                words = ", ".join(str(v).lower() if isinstance(v, bool) else v for v in allowed)
-                raise InvalidProblemError(f"options.{name}", f"must be one of {words}", words.split(", ")[-1])
-            if value != known[name].default and dtype not in (known[name].only_dtypes or self.dtypes):
-                dtypes = ", ".join(known[name].only_dtypes)
-                raise InvalidProblemError(f"options.{name}", f"{value} is for {dtypes}", str(known[name].default))
 
     def estimated_flops(self, problem: Problem) -> int:
         """What `flops` counts; where it does not, one operation for each byte of the arguments."""
