@@ -26,7 +26,8 @@ BUGS = {
 FOLDERS = f'["{Path(__file__).parent / "row_sum"}"]'
 
 
-def test_a_killed_workers_job_is_finished_by_another_with_every_trial_once(working, gate):
+@pytest.mark.parametrize("is_waited_for", [False, pytest.param(True, marks=pytest.mark.faults)])
+def test_a_killed_workers_job_is_finished_by_another_with_every_trial_once(working, gate, is_waited_for):
     fault = Recovery(
         "worker killed (kill -9)",
         "its processes die with it; its heartbeat is missed, its job is queued again and goes on from the last trial",
@@ -39,12 +40,14 @@ def test_a_killed_workers_job_is_finished_by_another_with_every_trial_once(worki
     fault.strikes()
     working.workers[0].send_signal(signal.SIGKILL)
     working.until(lambda: not working.runner_pids(job_id))
-    working.let_silence_last()
+    if not is_waited_for:
+        working.let_silence_last()
     gate.open()
     working.start_worker(**gate.environment)
     working.assert_finished(job_id, 8, {1, 2})
     working.assert_nothing_lost_or_doubled(job_id)
-    fault.is_over_with_a_trial(working, job_id, epoch=2)
+    if is_waited_for:
+        fault.is_over_with_a_trial(working, job_id, epoch=2)
 
 
 @pytest.mark.faults
