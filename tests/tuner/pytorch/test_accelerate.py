@@ -259,6 +259,20 @@ def test_a_service_that_is_away_is_the_reason(tmp_path, net):
     unchanged(net, "http://127.0.0.1:9 was not of help", X)
 
 
+def test_a_service_that_is_away_is_told_where_the_disk_has_some_of_the_answers(tmp_path, net):
+    place, kernel = host_place(), catalogue().get("softmax")
+    values = {"BLOCK": 32, "UNROLL": 1, "VECTOR_WIDTH": 1}
+    facts = {"variant": "online", "configuration": values, "source_hash": kernel.source_hash("online")}
+    answers = AnswerCache(tmp_path)
+    answers.put(kernel.problem({"m": 6, "n": 6}), place, facts | {"match": "exact", "time_ms": 1.0})
+    tw.use(Runtime(only_tuned=True, url="http://127.0.0.1:9", answers=answers))
+    with pytest.warns(tw.AccelerationWarning, match="may have no answer: http://127.0.0.1:9 was not of help") as told:
+        result = tw.accelerate(net, X, **QUICK)
+    assert len(told) == 1
+    assert [one.choice is not None for one in result.candidates].count(True) == 1
+    assert "http://127.0.0.1:9 was not of help" in str(result)
+
+
 class Random(Net):
     def forward(self, x):
         return super().forward(x)["y"] + torch.rand(1)

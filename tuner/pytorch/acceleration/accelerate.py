@@ -26,7 +26,7 @@ from tilewright.tuner.pytorch.acceleration.result import Acceleration, Accelerat
 from tilewright.tuner.pytorch.acceleration.settling import settle
 from tilewright.tuner.pytorch.acceleration.sites import Site, observe, quantised_sites
 from tilewright.tuner.pytorch.acceleration.tuning import tune_now
-from tilewright.tuner.runtime.errors import warn
+from tilewright.tuner.runtime.errors import ServiceWarning, warn
 from tilewright.tuner.runtime.launcher import resolved
 
 ROUNDS, LIMIT_S, TUNE_S = 15, 30.0, 5.0
@@ -95,6 +95,9 @@ def accelerate(
         return Acceleration(target, candidates=found, reason=reason)
     if result.untraced and not any(one.site.fusion for one in result.candidates):
         warn(f"nothing is fused: {result.untraced_words}", AccelerationWarning)
+    if away := next((str(one) for one in said if isinstance(one, ServiceWarning)), ""):
+        result.remarks.append(away)  # here something else had the answers, or some of them
+        warn(f"some problems may have no answer: {away}", AccelerationWarning)
     return result
 
 
@@ -122,7 +125,7 @@ def _locked(model: nn.Module, path: Path, *, other_environment: bool) -> Acceler
 
 
 def _judged(
-    model: nn.Module, run: Callable[[Callable[..., Any]], Any], request: _Request, said: list[str]
+    model: nn.Module, run: Callable[[Callable[..., Any]], Any], request: _Request, said: list[Warning]
 ) -> Acceleration:
     device = _device_of(model)
     if request.weights not in {None, INT8}:
@@ -159,7 +162,7 @@ def _judged(
     return result
 
 
-def _candidates(sites: Sequence[Site], device: torch.device, request: _Request, said: list[str]) -> list[Candidate]:
+def _candidates(sites: Sequence[Site], device: torch.device, request: _Request, said: list[Warning]) -> list[Candidate]:
     """Every site with its answer, tuned now where that was asked for; raises where none has one."""
     candidates = [look_up(site) for site in sites]
     if request.tune == "now":
@@ -225,16 +228,16 @@ def _evaluating(model: nn.Module) -> Iterator[None]:
 
 
 @contextmanager
-def _quietly() -> Iterator[list[str]]:
+def _quietly() -> Iterator[list[Warning]]:
     """What was warned of meanwhile by us, which is told in one warning; other warnings are shown."""
-    said: list[str] = []
+    said: list[Warning] = []
     show = warnings.showwarning
     with warnings.catch_warnings():
         warnings.simplefilter("always", UserWarning)
 
         def note(message: Warning | str, category: type[Warning], *place: Any, **named: Any) -> None:
             if category.__module__.startswith("tilewright."):
-                said.append(str(message))
+                said.append(message if isinstance(message, Warning) else category(message))
             else:
                 show(message, category, *place, **named)
 
