@@ -1,15 +1,15 @@
 """Whole models with random weights: eager PyTorch, as a CUDA graph, torch.compile, and what `tw.accelerate` makes.
 
-    python benchmarks/models --model bert --tune-seconds 3 --out benchmarks/results/h200/models.json
+    python benchmarks/models --model bert --tune-seconds 3
 
 Needs PyTorch and transformers. Kernels are tuned here first, which `tune_s` tells, unless
 they are known already (TILEWRIGHT_URL, TILEWRIGHT_BUNDLE, answers on disk) or with --tune-seconds 0. Copies of the
 model, one of which `tw.accelerate` has, are then timed in interleaved rounds. TF32 is off in all of them. A row is
-written as soon as it is there; --compile-max adds `max-autotune`, which has CUDA graphs too, for as long as it may take
-in seconds; --compile-graph `reduce-overhead`, which is torch.compile with CUDA graphs; --compile-ours replacements
-under torch.compile, too in each of these modes but the slow one; --profile keeps each way's kernels. With --weights
-int8 linear layers may have weights of 8 bits, and the row is one of its own. A run with --tune-seconds 0 keeps the
-`tuned_s` of the row that it takes the place of.
+written as soon as it is there, to models.json in the folder of the device. --compile-graph adds `reduce-overhead`,
+which is torch.compile with CUDA graphs; --compile-max, when all else is done, `max-autotune`, which has them too, for
+as long as it may take in seconds; --compile-ours lets accelerate have torch.compile, and times replacements under it in
+each mode but the slow one, unless it has taken that way itself. --profile keeps each way's kernels. `accelerate_ms` are
+the times by which it decided. A run with --tune-seconds 0 keeps the `tuned_s` of the row that it takes the place of.
 """
 
 from __future__ import annotations
@@ -22,112 +22,26 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
+from architectures import MODELS, Architecture
 from profiled import profiled
 
 import tilewright.torch as tw
 from tilewright.tuner import statistics
-from tilewright.tuner.network.digits import trained
-from tilewright.tuner.pytorch.acceleration.graph import GraphForward
+from tilewright.tuner.pytorch.acceleration.graph import GraphForward, first_line
 from tilewright.tuner.pytorch.acceleration.installed import install
+from tilewright.tuner.pytorch.acceleration.result import BOTH_GRAPH
 from tilewright.tuner.pytorch.acceleration.timing import Contestant, play
 
 SEED = 0
+SLOW = "max-autotune"
 ROUNDS = 15
 Row = dict[str, Any]
-Built = tuple[torch.nn.Module, Any]
-"""A model, and the sample that it is called with."""
-
-
-@dataclass(frozen=True)
-class Architecture:
-    """A row to be: what is built for a batch, and what its throughput counts."""
-
-    build: Callable[[int, torch.dtype], Built]
-    batch: int
-    dtype: torch.dtype
-    count: int  # of units in the batch: tokens, samples
-    unit: str
-
-
-def bert(tokens: int) -> Callable[[int, torch.dtype], Built]:
-    """BERT-base."""
-
-    def build(batch: int, dtype: torch.dtype) -> Built:
-        from transformers import BertConfig, BertModel  # noqa: PLC0415 - each row needs its own
-
-        config = BertConfig()
-        return BertModel(config).to(dtype), {"input_ids": torch.randint(0, config.vocab_size, (batch, tokens))}
-
-    return build
-
-
-def vit(batch: int, dtype: torch.dtype) -> Built:
-    """ViT-B/16, images of 224 x 224."""
-    from transformers import ViTConfig, ViTModel  # noqa: PLC0415
-
-    return ViTModel(ViTConfig()).to(dtype), {"pixel_values": torch.randn(batch, 3, 224, 224, dtype=dtype)}
-
-
-def resnet(batch: int, dtype: torch.dtype) -> Built:
-    """ResNet-50, images of 224 x 224."""
-    from transformers import ResNetConfig, ResNetForImageClassification  # noqa: PLC0415
-
-    images = {"pixel_values": torch.randn(batch, 3, 224, 224, dtype=dtype)}
-    return ResNetForImageClassification(ResNetConfig(num_labels=1000)).to(dtype), images
-
-
-def resnet_by_pixels(batch: int, dtype: torch.dtype) -> Built:
-    """The same with the channels of a pixel side by side, as PyTorch's manual has it for convolutions."""
-    model, images = resnet(batch, dtype)
-    layout = torch.channels_last
-    return model.to(memory_format=layout), {name: one.contiguous(memory_format=layout) for name, one in images.items()}
-
-
-def decoder(tokens: int) -> Callable[[int, torch.dtype], Built]:
-    """Four layers with the sizes of Llama-3-8B, without a cache of keys: of one token the attention is nothing."""
-
-    def build(batch: int, dtype: torch.dtype) -> Built:
-        from transformers import LlamaConfig, LlamaModel  # noqa: PLC0415
-
-        sizes = {"hidden_size": 4096, "intermediate_size": 14336, "num_attention_heads": 32, "num_key_value_heads": 8}
-        model = LlamaModel(LlamaConfig(**sizes, num_hidden_layers=4, vocab_size=1024, use_cache=False)).to(dtype)
-        return model, {"inputs_embeds": torch.randn(batch, tokens, 4096, dtype=dtype)}
-
-    return build
-
-
-def perceptron(batch: int, dtype: torch.dtype) -> Built:
-    """The network that reads handwritten digits in the dashboard, with its own weights."""
-    layers: list[torch.nn.Module] = []
-    for layer in trained().layers:
-        outputs, inputs = layer.weights.shape
-        linear = torch.nn.Linear(inputs, outputs)
-        linear.load_state_dict({"weight": torch.from_numpy(layer.weights), "bias": torch.from_numpy(layer.bias)})
-        layers += [linear, torch.nn.ReLU()] if layer.activation == "relu" else [linear]
-    model = torch.nn.Sequential(*layers, torch.nn.Softmax(-1)).to(dtype)
-    return model, torch.rand(batch, model[0].in_features, dtype=dtype)
-
-
-FP32, BF16 = torch.float32, torch.bfloat16
-MODELS = {
-    "bert": Architecture(bert(512), 8, FP32, 8 * 512, "tokens"),
-    "bert-1x128": Architecture(bert(128), 1, FP32, 128, "tokens"),
-    "vit": Architecture(vit, 32, FP32, 32, "images"),
-    "resnet-50": Architecture(resnet, 32, FP32, 32, "images"),
-    "resnet-50-nhwc": Architecture(resnet_by_pixels, 32, FP32, 32, "images"),
-    "digits": Architecture(perceptron, 256, FP32, 256, "images"),
-    "decoder-prefill": Architecture(decoder(2048), 1, BF16, 2048, "tokens"),
-    "decoder-1": Architecture(decoder(1), 1, BF16, 1, "tokens"),
-    "decoder-8": Architecture(decoder(1), 8, BF16, 8, "tokens"),
-    "decoder-32": Architecture(decoder(1), 32, BF16, 32, "tokens"),
-}
 
 
 def main() -> None:
@@ -139,7 +53,7 @@ def main() -> None:
     document = json.loads(given.out.read_text(encoding="utf-8")) if given.out.exists() else {"rows": []}
     until = time.monotonic() + given.stop_after
     begun = [rows(name, MODELS[name], given, until) for name in given.model or MODELS]
-    for row in by_turns(begun, until):
+    for row in up_to_pauses(begun, until):
         name = row["model"]
         before = next((one for one in document["rows"] if one["model"] == name), {})
         if not given.tune_seconds and "tuned_s" in before:
@@ -149,17 +63,11 @@ def main() -> None:
         given.out.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
 
 
-def by_turns(begun: list[Iterator[Row]], until: float) -> Iterator[Row]:
-    """The first row of each, then the second of each that has one, and so on, for as long as there is time."""
-    while begun:
-        for one in list(begun):
-            if time.monotonic() > until:
-                return
-            row = next(one, None)
-            if row is None:
-                begun.remove(one)
-            else:
-                yield row
+def up_to_pauses(begun: list[Iterator[Row | None]], until: float) -> Iterator[Row]:
+    """The rows of each up to None, then what is left of each, for as long as there is time."""
+    for one in [*begun, *begun]:
+        while time.monotonic() < until and (row := next(one, None)):
+            yield row
 
 
 def parse() -> argparse.Namespace:
@@ -172,17 +80,27 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--no-compile", action="store_true", help="leave torch.compile out")
     parser.add_argument("--compile-max", type=float, default=0.0, metavar="SECONDS", help="how long it may compile")
     parser.add_argument("--compile-graph", action="store_true", help="time torch.compile with CUDA graphs too")
-    parser.add_argument("--weights", choices=("int8",), help="of linear layers, where accelerate may have them so")
     parser.add_argument("--compile-ours", action="store_true", help="time replacements under torch.compile too")
     parser.add_argument("--profile", action="store_true", help="keep the kernels of one call of each way")
     parser.add_argument("--stop-after", type=float, default=3600.0, metavar="SECONDS", help="then nothing new begins")
     parser.add_argument("--tables", action="store_true", help="print what accelerate found for each operator")
-    parser.add_argument("--out", type=Path, default=Path(__file__).parents[1] / "results" / "h200" / "models.json")
-    return parser.parse_args()
+    parser.add_argument("--out", type=Path, help="default: benchmarks/results/DEVICE/models.json, as h200")
+    given = parser.parse_args()
+    folder = device_name(given.device).removeprefix("NVIDIA ").split()[0].lower()
+    given.out = given.out or Path(__file__).parents[1] / "results" / folder / "models.json"
+    return given
 
 
-def rows(name: str, architecture: Architecture, given: argparse.Namespace, until: float) -> Iterator[Row]:
-    """The row with what is known so far: first without torch.compile, then with one more of its ways each time."""
+def device_name(device: str) -> str:
+    """The product's name, for instance NVIDIA H200."""
+    return torch.cuda.get_device_name() if device.startswith("cuda") else "CPU"
+
+
+def rows(name: str, architecture: Architecture, given: argparse.Namespace, until: float) -> Iterator[Row | None]:
+    """The row with what is known so far: first without torch.compile, then with one more of its ways each time.
+
+    None comes ahead of the slow one.
+    """
     torch.manual_seed(SEED)
     device = torch.device(given.device)
     with device:
@@ -192,17 +110,21 @@ def rows(name: str, architecture: Architecture, given: argparse.Namespace, until
     call = (lambda way: way(**sample)) if isinstance(sample, dict) else (lambda way: way(sample))
     ours, begun = copy.deepcopy(model), time.perf_counter()
     tuning = {"tune": "now", "tune_seconds": given.tune_seconds} if given.tune_seconds else {}
-    compiles = torch.compile if given.compile_ours and not given.no_compile else None
-    result = tw.accelerate(ours, sample, rounds=given.rounds, compiles=compiles, weights=given.weights, **tuning)
+    compiles = torch.compile if given.compile_ours else None
+    result = tw.accelerate(ours, sample, rounds=given.rounds, compiles=compiles, weights=architecture.weights, **tuning)
     about = {"tuned_s" if tuning else "known_s": time.perf_counter() - begun}
     if given.tables:
         print(f"{name}: {about}\n{result}", flush=True)
     ways = {"eager_ms": model, **graph(model, call), "ours_ms": ours}
     is_profiled = given.profile and device.type == "cuda"
     kernels = {way: profiled(partial(call, made)) for way, made in ways.items() if is_profiled}
-    about |= {"kernels": kernels} if kernels else {}
-    yield row(name, architecture, given, timed(call, ways, given, device), result) | about
+    failed: dict[str, str] = {}
+    about |= {"failed": failed} | ({"kernels": kernels} if kernels else {})
+    latest = row(name, architecture, given, timed(call, ways, given, device), result) | about
+    yield latest
     for way, which, mode, limit_s in compiled_ways(model, result, given):
+        if mode == SLOW:
+            yield None
         compiled_begun = time.perf_counter()
         try:
             with within(min(limit_s, until - time.monotonic())):
@@ -210,13 +132,16 @@ def rows(name: str, architecture: Architecture, given: argparse.Namespace, until
                 call(made)
                 call(made)
         except Exception as error:  # noqa: BLE001 - compilers raise what they like, and the other ways are worth a row
-            print(f"{way}: {type(error).__name__}: {str(error).splitlines()[0]}", file=sys.stderr)
+            failed[way] = f"{type(error).__name__}: {first_line(error)}"
+            print(f"{way}: {failed[way]}", file=sys.stderr)
+            yield latest
             continue
         about |= {f"{way.removesuffix('_ms')}_s": time.perf_counter() - compiled_begun}
         ways[way] = made
         if is_profiled:
             kernels[way] = profiled(partial(call, made))
-        yield row(name, architecture, given, timed(call, ways, given, device), result) | about
+        latest = row(name, architecture, given, timed(call, ways, given, device), result) | about
+        yield latest
 
 
 def graph(model: torch.nn.Module, call: Callable[[Any], Any]) -> dict[str, Any]:
@@ -239,7 +164,7 @@ def compiled_ways(
     modes: dict[str, tuple[str | None, float]] = {}
     modes |= {} if given.no_compile else {"compile_ms": (None, 600.0)}
     modes |= {"compile_graph_ms": ("reduce-overhead", 600.0)} if given.compile_graph else {}
-    ours = copy.deepcopy(model) if given.compile_ours and result.stands else None
+    ours = copy.deepcopy(model) if given.compile_ours and result.stands and result.way != BOTH_GRAPH else None
     if ours is not None:
         stands = [one.site.stand(compiled=True) for one in result.replaced]
         install(ours, stands, with_gradients=False)
@@ -248,7 +173,7 @@ def compiled_ways(
         if ours is not None:
             yield f"ours_{way}", ours, mode, limit_s
     if given.compile_max:
-        yield "compile_max_ms", model, "max-autotune", given.compile_max
+        yield "compile_max_ms", model, SLOW, given.compile_max
 
 
 def timed(
@@ -275,19 +200,19 @@ def row(
         f"--{one.replace('_', '-')}" for one in ("no_compile", "compile_graph", "compile_ours") if vars(given)[one]
     ]
     flags += [f"--compile-max {given.compile_max:g}"] if given.compile_max else []
-    flags += [f"--weights {given.weights}"] if given.weights else []
-    name += f" {given.weights}" if given.weights else ""
     words = [f"{way[:-3]} {one:.4g} (x {one / medians['ours_ms']:.2f})" for way, one in medians.items()]
     print(f"{name:<16}{'  '.join(words)}  {result.way}, {len(result.stands)} sites replaced", flush=True)
     return {
         "model": name,
         "batch": architecture.batch,
         "precision": str(architecture.dtype).removeprefix("torch."),
+        "weights": architecture.weights,
         **{way: medians.get(way) for way in columns},
         **{way: one for way, one in medians.items() if way not in columns},
         f"{architecture.unit}_per_s": {way: architecture.count / one * 1e3 for way, one in medians.items()},
         "ours_over_eager": {"median": ratio[0], "low": ratio[1].low, "high": ratio[1].high},
         "way": result.way,
+        "accelerate_ms": result.as_json()["times_ms"],
         "error": result.error,
         "fused": {one.site.words: one.site.calls for one in result.replaced if one.site.fusion and result.is_applied},
         "untraced": dict(result.untraced),
@@ -301,7 +226,7 @@ def row(
         "reason": result.reason,
         "sites": [one | {"modules": len(one["modules"])} for one in result.as_json()["sites"]],
         "environment": dict(result.environment),
-        "device": torch.cuda.get_device_name() if given.device.startswith("cuda") else "CPU",
+        "device": device_name(given.device),
         "rounds": given.rounds,
         "tune_seconds": given.tune_seconds,
         "command": " ".join([command, *flags]),

@@ -1,0 +1,103 @@
+"""The models that are timed: real architectures with random weights, and the network that reads digits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from tilewright.tuner.network.digits import trained
+
+Built = tuple[torch.nn.Module, Any]
+"""A model, and the sample that it is called with."""
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """A row to be: what is built for a batch, and what its throughput counts."""
+
+    build: Callable[[int, torch.dtype], Built]
+    batch: int
+    dtype: torch.dtype
+    count: int  # of units in the batch: tokens, samples
+    unit: str
+    weights: str | None = None  # of linear layers, where accelerate may have them so
+
+
+def bert(tokens: int) -> Callable[[int, torch.dtype], Built]:
+    """BERT-base."""
+
+    def build(batch: int, dtype: torch.dtype) -> Built:
+        from transformers import BertConfig, BertModel  # noqa: PLC0415 - each row needs its own
+
+        config = BertConfig()
+        return BertModel(config).to(dtype), {"input_ids": torch.randint(0, config.vocab_size, (batch, tokens))}
+
+    return build
+
+
+def vit(batch: int, dtype: torch.dtype) -> Built:
+    """ViT-B/16, images of 224 x 224."""
+    from transformers import ViTConfig, ViTModel  # noqa: PLC0415
+
+    return ViTModel(ViTConfig()).to(dtype), {"pixel_values": torch.randn(batch, 3, 224, 224, dtype=dtype)}
+
+
+def resnet(batch: int, dtype: torch.dtype) -> Built:
+    """ResNet-50, images of 224 x 224."""
+    from transformers import ResNetConfig, ResNetForImageClassification  # noqa: PLC0415
+
+    images = {"pixel_values": torch.randn(batch, 3, 224, 224, dtype=dtype)}
+    return ResNetForImageClassification(ResNetConfig(num_labels=1000)).to(dtype), images
+
+
+def resnet_by_pixels(batch: int, dtype: torch.dtype) -> Built:
+    """The same with the channels of a pixel side by side, as PyTorch's manual has it for convolutions."""
+    model, images = resnet(batch, dtype)
+    layout = torch.channels_last
+    return model.to(memory_format=layout), {name: one.contiguous(memory_format=layout) for name, one in images.items()}
+
+
+def decoder(tokens: int) -> Callable[[int, torch.dtype], Built]:
+    """Four layers with the sizes of Llama-3-8B, without a cache of keys: of one token the attention is nothing."""
+
+    def build(batch: int, dtype: torch.dtype) -> Built:
+        from transformers import LlamaConfig, LlamaModel  # noqa: PLC0415
+
+        sizes = {"hidden_size": 4096, "intermediate_size": 14336, "num_attention_heads": 32, "num_key_value_heads": 8}
+        model = LlamaModel(LlamaConfig(**sizes, num_hidden_layers=4, vocab_size=1024, use_cache=False)).to(dtype)
+        return model, {"inputs_embeds": torch.randn(batch, tokens, 4096, dtype=dtype)}
+
+    return build
+
+
+def perceptron(batch: int, dtype: torch.dtype) -> Built:
+    """The network that reads handwritten digits in the dashboard, with its own weights."""
+    layers: list[torch.nn.Module] = []
+    for layer in trained().layers:
+        outputs, inputs = layer.weights.shape
+        linear = torch.nn.Linear(inputs, outputs)
+        linear.load_state_dict({"weight": torch.from_numpy(layer.weights), "bias": torch.from_numpy(layer.bias)})
+        layers += [linear, torch.nn.ReLU()] if layer.activation == "relu" else [linear]
+    model = torch.nn.Sequential(*layers, torch.nn.Softmax(-1)).to(dtype)
+    return model, torch.rand(batch, model[0].in_features, dtype=dtype)
+
+
+FP32, BF16 = torch.float32, torch.bfloat16
+MODELS = {
+    "bert": Architecture(bert(512), 8, FP32, 8 * 512, "tokens"),
+    "bert-1x128": Architecture(bert(128), 1, FP32, 128, "tokens"),
+    "vit": Architecture(vit, 32, FP32, 32, "images"),
+    "resnet-50": Architecture(resnet, 32, FP32, 32, "images"),
+    "resnet-50-nhwc": Architecture(resnet_by_pixels, 32, FP32, 32, "images"),
+    "digits": Architecture(perceptron, 256, FP32, 256, "images"),
+    "decoder-prefill": Architecture(decoder(2048), 1, BF16, 2048, "tokens"),
+    "decoder-1": Architecture(decoder(1), 1, BF16, 1, "tokens"),
+    "decoder-8": Architecture(decoder(1), 8, BF16, 8, "tokens"),
+    "decoder-32": Architecture(decoder(1), 32, BF16, 32, "tokens"),
+    "decoder-1-int8": Architecture(decoder(1), 1, BF16, 1, "tokens", "int8"),
+    "decoder-8-int8": Architecture(decoder(1), 8, BF16, 8, "tokens", "int8"),
+    "decoder-32-int8": Architecture(decoder(1), 32, BF16, 32, "tokens", "int8"),
+}
