@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from types import SimpleNamespace
+
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -10,8 +13,10 @@ from tilewright.kernels.catalogue import catalogue  # noqa: E402
 from tilewright.kernels.space import Configuration  # noqa: E402
 from tilewright.tuner.pytorch.acceleration import installed, outputs  # noqa: E402
 from tilewright.tuner.pytorch.acceleration.calls import entry  # noqa: E402
-from tilewright.tuner.pytorch.acceleration.judge import best_way  # noqa: E402
+from tilewright.tuner.pytorch.acceleration.candidates import Candidate  # noqa: E402
+from tilewright.tuner.pytorch.acceleration.judge import MOST_ALONE, Judge, best_way  # noqa: E402
 from tilewright.tuner.pytorch.acceleration.tuning import starts  # noqa: E402
+from tilewright.tuner.runtime.choice import Choice  # noqa: E402
 
 nn = torch.nn
 
@@ -42,6 +47,35 @@ def test_the_way_that_is_taken_is_the_last_that_beats_all_before_it_beyond_the_n
     assert best_way(times(eager=4.0, graph=4.0)) == "eager"
     noisy = times(eager=4.0) | {"ours": [3.0, 5.0, 3.0, 5.0, 3.0, 5.0, 3.0, 3.0, 3.0]}
     assert best_way(noisy) == "eager"
+
+
+def disputed(calls, library_ms=0.02):
+    """A candidate that is faster than the library by its answer, and slower than it alone in a graph."""
+    choice = Choice(Configuration.of("any", {}), "cache", match="exact", time_ms=0.01, library_ms=library_ms)
+    site = SimpleNamespace(calls=calls, fusion="", stand=lambda **_: None)
+    return Candidate(site, choice=choice, pytorch_ms=0.009, ours_ms=0.012)
+
+
+def test_what_is_slower_alone_and_not_by_its_answer_is_left_to_the_model(monkeypatch):
+    helps, harms, plain = disputed(4), disputed(8), Candidate(SimpleNamespace(calls=1), pytorch_ms=2.0, ours_ms=1.0)
+    assert [one.is_disputed for one in (helps, harms, plain, disputed(4, library_ms=None))] == [
+        True,
+        True,
+        False,
+        False,
+    ]
+    costs = {helps: 0.9, harms: 1.02, plain: 0.8}
+    judge = Judge(None, None, None, torch.device("cpu"), 15, 1.0, with_gradients=False, tolerance=0.0)
+    monkeypatch.setattr(Judge, "_timed", lambda _, chosen: math.prod(costs[one] for one in chosen))
+    monkeypatch.setattr(
+        "tilewright.tuner.pytorch.acceleration.judge.play",
+        lambda given, *_: {name: [one] * 15 for name, one in given.items()},
+    )
+    assert judge.choose([plain, helps, harms]) == [plain, helps]
+    assert harms.reason == "PyTorch's own takes 0.009 ms here, ours 0.012 ms"
+    many = [disputed(1) for _ in range(MOST_ALONE + 1)]
+    costs |= dict.fromkeys(many, 0.9)
+    assert len(judge.choose(many)) == MOST_ALONE  # nobody judged the last
 
 
 def test_joined_parameters_stay_where_they_are_until_the_model_is_what_it_was():

@@ -47,6 +47,25 @@ class Candidate:
             return 0.0
         return self.site.calls * (self.pytorch_ms - self.ours_ms)
 
+    @property
+    def slower_alone(self) -> str:
+        """That PyTorch's own is no slower by itself, with both times; empty where it is."""
+        if self.pytorch_ms is None or self.ours_ms is None or self.ours_ms < self.pytorch_ms:
+            return ""
+        return f"PyTorch's own takes {self.pytorch_ms:.4g} ms here, ours {self.ours_ms:.4g} ms"
+
+    @property
+    def is_disputed(self) -> bool:
+        """Whether the answer's measurement says that the library is slower at this problem, and the times here not.
+
+        Calls behind one another in a graph find a matrix in the L2 cache that the model does not: at (1, 4096, 4096) in
+        bfloat16 PyTorch's took 9.9 us so, 15.6 in a decoder and ours 12.4 (H100, 2026-11-26).
+        """
+        known = self.choice
+        if not self.slower_alone or known is None or known.match != "exact":
+            return False
+        return known.time_ms is not None and known.library_ms is not None and known.time_ms < known.library_ms
+
 
 def look_up(site: Site) -> Candidate:
     """The candidate, with the configuration that is known for it."""
@@ -91,8 +110,8 @@ def weigh(candidate: Candidate, tolerance: float | None, pool: Any) -> None:
             return
     times_ms = play(contestants, _tensor(site.call.arguments).device, ROUNDS, LIMIT_S)
     candidate.pytorch_ms, candidate.ours_ms = median(times_ms["PyTorch"]), median(times_ms["ours"])
-    if candidate.ours_ms >= candidate.pytorch_ms:
-        candidate.reason = f"PyTorch's own takes {candidate.pytorch_ms:.4g} ms here, ours {candidate.ours_ms:.4g} ms"
+    if pool is None or not candidate.is_disputed:  # else the model, whose caches are as they are, says it
+        candidate.reason = candidate.slower_alone
 
 
 def _problem(site: Site, arguments: Sequence[Any]) -> Problem:

@@ -82,7 +82,10 @@ class Judge:
 
     def choose(self, candidates: Sequence[Candidate], beside: Sequence[Candidate] = ()) -> list[Candidate]:
         """Those without which the model is slower than with all of them and those beside; the others get a reason."""
-        ordered = sorted(candidates, key=lambda one: -one.saved_ms)[:MOST_ALONE]
+        ordered = sorted(candidates, key=lambda one: (not one.is_disputed, -one.saved_ms))[:MOST_ALONE]
+        for one in candidates:
+            one.reason = "" if one in ordered else one.slower_alone
+        candidates = [one for one in candidates if not one.reason]
         if not candidates or len(candidates) + len(beside) == 1:
             return list(candidates)
         contestants = {OURS: self._timed([*candidates, *beside])}
@@ -90,9 +93,9 @@ class Judge:
             contestants[str(place)] = self._timed([one for one in [*candidates, *beside] if one is not left_out])
         times_ms = play(contestants, self.device, self.rounds, self.limit_s)
         for place, left_out in enumerate(ordered):
-            left_out.gain, _ = statistics.ratio_interval(times_ms[str(place)], times_ms[OURS])
-            if left_out.gain <= 1:
-                left_out.reason = "the whole model is no slower without it"
+            left_out.gain, interval = statistics.ratio_interval(times_ms[str(place)], times_ms[OURS])
+            if (interval.low if left_out.is_disputed else left_out.gain) <= 1:
+                left_out.reason = left_out.slower_alone or "the whole model is no slower without it"
         return [one for one in candidates if not one.reason]
 
     def error_of(self, chosen: Sequence[Candidate]) -> float:
