@@ -82,23 +82,33 @@ def activated_sums(problem: Problem, b: Numbers, z: Numbers, magnitude: Numbers,
     Divided by sqrt(count) u, as `Reference` multiplies by them, these make the magnitude. They grow with c as it does.
     """
     activation = ACTIVATIONS[str(problem.options["activation"])]
+    admitted = admitted_roundoff(problem)
     z += b
     magnitude += np.abs(b)
-    admitted = admitted_roundoff(problem)
-    if activation is IDENTITY:
-        return Reference(z, magnitude, count, admitted)
-    root, unit = math.sqrt(count), admitted or UNIT_ROUNDOFF[problem.sum_dtype]
+    if activation is not IDENTITY:
+        root, unit = math.sqrt(count), admitted or UNIT_ROUNDOFF[problem.sum_dtype]
+        least = SMALLEST_NORMAL[problem.sum_dtype]
+        rows = max(1, _CHUNK // z[0].size)
+        parts = [slice(first, first + rows) for first in range(0, len(z), rows)]
+        with ThreadPoolExecutor() as threads:
+            list(threads.map(lambda part: _activate(activation, z[part], magnitude[part], root, unit, least), parts))
+    return Reference(z, magnitude, count, admitted)
+
+
+@np.errstate(invalid="ignore")  # which a thread has for itself
+def _activate(activation: Activation, z: Numbers, magnitude: Numbers, root: float, unit: float, least: float) -> None:
+    """Some rows of sums with their bias, and their magnitudes, in place: the pass over them stays in the cache."""
     magnitude += activation.argument_roundoffs / root * np.abs(z)
     reach = REACH * root * unit * magnitude
     value = activation.value(z)
     magnitude *= activation.steepest(z - reach, z + reach)
     if activation is not RELU:
         magnitude += activation.roundoffs / root * np.abs(value)
-        magnitude += SMALLEST_NORMAL[problem.sum_dtype] / (root * unit)
+        magnitude += least / (root * unit)
     if activation is GELU:
         magnitude += 2 / root * np.abs(z)
     magnitude[np.isinf(z)] = 0
-    return Reference(value, magnitude, count, admitted)
+    z[...] = value
 
 
 def _relu(z: Numbers) -> Numbers:
@@ -133,15 +143,7 @@ def _distance_from_zero(low: Numbers, high: Numbers) -> Numbers:
 
 def _normal_below(z: Numbers) -> Numbers:
     """Phi(z), the normal distribution function, to the last digits on both sides."""
-    flat = (-math.sqrt(0.5) * z).reshape(-1)
-    with ThreadPoolExecutor() as threads:
-        for start, part in zip(range(0, flat.size, _CHUNK), threads.map(_erfc, _chunks(flat)), strict=True):
-            flat[start : start + _CHUNK] = 0.5 * part
-    return flat.reshape(z.shape)
-
-
-def _chunks(flat: Numbers) -> list[Numbers]:
-    return [flat[start : start + _CHUNK] for start in range(0, flat.size, _CHUNK)]
+    return 0.5 * _erfc(-math.sqrt(0.5) * z)
 
 
 def _erfc(x: Numbers) -> Numbers:
