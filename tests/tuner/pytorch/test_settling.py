@@ -11,12 +11,14 @@ torch = pytest.importorskip("torch")
 
 from tilewright.kernels.catalogue import catalogue  # noqa: E402
 from tilewright.kernels.space import Configuration  # noqa: E402
-from tilewright.tuner.pytorch.acceleration import installed, outputs  # noqa: E402
+from tilewright.tuner.devices.isolated.device import IsolatedDevice  # noqa: E402
+from tilewright.tuner.devices.known_models import known_model  # noqa: E402
+from tilewright.tuner.pytorch.acceleration import installed, outputs, tuning  # noqa: E402
 from tilewright.tuner.pytorch.acceleration.calls import entry  # noqa: E402
 from tilewright.tuner.pytorch.acceleration.candidates import Candidate  # noqa: E402
 from tilewright.tuner.pytorch.acceleration.judge import MOST_ALONE, Judge, best_way  # noqa: E402
 from tilewright.tuner.pytorch.acceleration.tuning import starts  # noqa: E402
-from tilewright.tuner.runtime.choice import Choice  # noqa: E402
+from tilewright.tuner.runtime.choice import Choice, TargetDevice  # noqa: E402
 
 nn = torch.nn
 
@@ -109,3 +111,62 @@ def test_a_search_begins_with_the_likest_problems_of_its_kernel_and_dtype():
     begin_with = [one.variant for one in starts(problem(4096, activation="gelu"), known)]
     assert set(begin_with[:2]) == {"same", "alike"}
     assert begin_with[2:] == ["far"]
+
+
+class Bench:
+    """Compiles one of what it was told whenever somebody waits, and tells `events`."""
+
+    compiles_ahead = True
+
+    def __init__(self, events):
+        self.events = events
+
+    def compile_ahead(self, configurations):
+        self.events.append(f"told of {len(configurations)}")
+
+    def ready(self, configurations, *, wait):
+        self.events.append("waited")
+        return configurations[:1]
+
+    def close(self):
+        self.events.append("closed")
+
+
+class Gpu(IsolatedDevice):
+    """One behind whose pool nothing is compiled."""
+
+    model = known_model("NVIDIA H200")
+
+    def __init__(self, events):
+        self.events, self.pool = (
+            events,
+            SimpleNamespace(submit=lambda work: events.append(dict(work.definitions)["SHAPE_M"])),
+        )
+
+    def bench(self, *_):
+        return Bench(self.events)
+
+    def close(self): ...
+
+
+def test_a_search_begins_when_its_starts_are_compiled_and_the_next_ones_are_meanwhile(monkeypatch, untuned):
+    events, softmax = [], catalogue().get("softmax")
+    problems = [softmax.problem({"m": m, "n": 2048}) for m in (8, 16)]
+    space = softmax.space(problems[0], Gpu.model.limits)
+
+    def tune(*_, knowledge, **__):
+        events.append(knowledge.starts)
+        return SimpleNamespace(best=SimpleNamespace(configuration=space.feasible[5], time_ms=1.0), library=None)
+
+    monkeypatch.setattr("tilewright.tuner.devices.local.open_device", lambda _: Gpu(events))
+    monkeypatch.setattr("tilewright.tuner.tune.tune", tune)
+    monkeypatch.setattr(tuning, "place_of", lambda _: TargetDevice("nvidia-h200", Gpu.model.limits))
+    assert tuning.tune_now(untuned, problems, "cuda:0", 1.0, {}) == {}
+    variants = len(space.defaults())
+    first, second = (one for one in events if isinstance(one, list))
+    assert first[0] == softmax.default_configuration(space)
+    assert set(first) == set(space.defaults())
+    assert space.feasible[5] in second[:2]
+    ahead = ["8"] * variants + ["16"] * variants
+    searched = [f"told of {variants}", *["waited"] * variants, first, "closed"]
+    assert events[: len(ahead) + len(searched)] == ahead + searched
