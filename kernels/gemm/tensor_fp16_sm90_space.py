@@ -18,7 +18,8 @@ FINE_PARTS, WIDE_PARTS = 2, 3  # of each number, in FP16 and in BF16
 MOST_SHARED = 227 * 1024 - 2048  # of a block, less alignment and barriers
 MOST_STAGES = 8
 ALIGNMENT = 1024  # of the ring; more than the swizzle needs
-STAGED_WARP = 16 * 40 * 4  # bytes of a warp that pass through shared memory where rows of C begin anywhere
+STAGED_WARP = 16 * 40 * 4  # bytes of a warp that pass through shared memory
+FEWEST_STAGES = 5  # beside these, where they could do without
 SURVEY_THREADS = PACK_THREADS = 256
 STRIP = 128  # lines that a block surveys where they are neither contiguous nor short
 MOST_CHUNKS = 32  # blocks that share a strip
@@ -54,19 +55,21 @@ def exchanged_bytes(c: Values) -> int:
     return final_bytes(c) if c.TILE_M == SMALL_TILE else 0
 
 
-def staged_bytes(p: Problem) -> int:
-    """What the sums of all warps pass through where rows of C begin anywhere."""
-    return 0 if row_divisors(p)[2] % 2 == 0 else 4 * MULTIPLIERS * STAGED_WARP
+def staged_bytes(c: Values, p: Problem) -> int:
+    """What the sums of all warps pass through, so that rows are stored: of odd rows always, else where it fits."""
+    staged, divisor = 4 * MULTIPLIERS * STAGED_WARP, row_divisors(p)[2]
+    fits = c.TILE_M != SMALL_TILE and staged + FEWEST_STAGES * stage_bytes(c) <= MOST_SHARED
+    return staged if divisor % 2 or (divisor % 4 == 0 and fits) else 0
 
 
 def stages(c: Values, p: Problem) -> int:
     """Buffers of a step in shared memory: as many as fit."""
-    return min(MOST_STAGES, (MOST_SHARED - exchanged_bytes(c) - staged_bytes(p)) // stage_bytes(c))
+    return min(MOST_STAGES, (MOST_SHARED - exchanged_bytes(c) - staged_bytes(c, p)) // stage_bytes(c))
 
 
 def shared_bytes(c: Values, p: Problem) -> int:
     """The ring, what is exchanged and what sums pass through, and what the ring's alignment may take."""
-    return stages(c, p) * stage_bytes(c) + exchanged_bytes(c) + staged_bytes(p) + ALIGNMENT
+    return stages(c, p) * stage_bytes(c) + exchanged_bytes(c) + staged_bytes(c, p) + ALIGNMENT
 
 
 def static_shared_bytes(c: Values, p: Problem) -> int:

@@ -19,6 +19,10 @@ inline void ld_shared_v2(float& x, float& y, unsigned address) {
 inline float4 ld_shared_v4(unsigned address) { return *(float4*)host_at(address); }
 template <unsigned BEHIND>
 inline void st_shared(unsigned address, float x) { memcpy(host_at(address + BEHIND), &x, 4); }
+inline void st_shared_v2(unsigned address, float x, float y) {
+  if (address % 8) __builtin_trap();
+  st_shared<0>(address, x), st_shared<4>(address, y);
+}
 inline void st_shared_v4(unsigned address, unsigned x, unsigned y, unsigned z, unsigned w) {
   *(uint4*)host_at(address) = {x, y, z, w};
 }

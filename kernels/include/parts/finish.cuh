@@ -21,7 +21,7 @@ struct TileWriter {
   const Epilogue epilogue;
   const int* columns;
   unsigned row, column;
-  unsigned staging;   // where the warp's sums pass through, where rows of C begin anywhere
+  unsigned staging;   // where the warp's sums pass through on their way to memory
   bool has_all;   // quads: with an odd number of them the second warpgroup that shares them has one less
   bool has_row[2];
   int row_scale[2];
@@ -46,18 +46,31 @@ struct TileWriter {
   // Some eights of columns, the first of which has that number.
   template <bool MILD, unsigned COUNT>
   __device__ __forceinline__ void write(unsigned eight, const float4 (&sums)[COUNT]) const {
-    if constexpr (PAIRS) {
+    int2 scales[COUNT];   // all at once: behind a store, or a branch, each would be waited for by itself
 #pragma unroll
-      for (unsigned i = 0; i < COUNT; ++i) write_pairs<MILD>(eight + i, sums[i]);
+    for (unsigned i = 0; i < COUNT; ++i) scales[i] = column_scales(column + (eight + i) * 8);
+    if constexpr (!BY_ROWS) {
+#pragma unroll
+      for (unsigned i = 0; i < COUNT; ++i) write_pairs<MILD>(eight + i, sums[i], scales[i]);
     } else {
 #pragma unroll
       for (unsigned i = 0; i < COUNT; i += 4) {
-        write_rows<MILD, tw::min(COUNT, 4u)>(eight + i, tw::min(COUNT - i, 4u), sums + i);
+        write_rows<MILD, tw::min(COUNT, 4u)>(eight + i, tw::min(COUNT - i, 4u), sums + i, scales + i);
       }
     }
   }
 
  private:
+  // By what a column and the next are multiplied; of the last one, beyond them.
+  __device__ __forceinline__ int2 column_scales(unsigned n) const {
+    if constexpr (PAIRS) {
+      const int2 both = __ldg(reinterpret_cast<const int2*>(columns + tw::min(n, N - 2)));
+      return make_int2(-both.x, -both.y);
+    } else {
+      return make_int2(-__ldg(columns + tw::min(n, N - 1)), -__ldg(columns + tw::min(n + 1, N - 1)));
+    }
+  }
+
   // Whether there is that column of C in that eight. An eight beyond the warpgroup's own has none.
   __device__ __forceinline__ bool has(unsigned eight, unsigned n) const {
     return (N % TILE_N == 0 || n < N) && (has_all || eight + 1 < FINAL_QUADS);
@@ -65,41 +78,53 @@ struct TileWriter {
 
   // Of the four sums, of the thread's row and of the row below, those in the row, and as large as they are.
   template <bool MILD>
-  __device__ __forceinline__ Pack<2> unscaled(const float4& sums, unsigned below, int scale, int next_scale) const {
-    return Pack<2>{times_power<MILD>(below ? sums.z : sums.x, row_scale[below], scale),
-                   times_power<MILD>(below ? sums.w : sums.y, row_scale[below], next_scale)};
+  __device__ __forceinline__ Pack<2> unscaled(const float4& sums, unsigned below, const int2& scales) const {
+    return Pack<2>{times_power<MILD>(below ? sums.z : sums.x, row_scale[below], scales.x),
+                   times_power<MILD>(below ? sums.w : sums.y, row_scale[below], scales.y)};
   }
 
   template <bool MILD>
-  __device__ __forceinline__ void write_pairs(unsigned eight, const float4& sums) const {
+  __device__ __forceinline__ void write_pairs(unsigned eight, const float4& sums, const int2& scales) const {
     const unsigned n = column + eight * 8;
     if (!has(eight, n)) return;
-    const int scale = -__ldg(columns + n), next_scale = -__ldg(columns + n + 1);   // so that no store to C has to come first
 #pragma unroll
     for (unsigned below = 0; below < 2; ++below) {
-      if (has_row[below]) epilogue.template write<2>(row + 8 * below, n, unscaled<MILD>(sums, below, scale, next_scale));
+      if (has_row[below]) epilogue.template write<2>(row + 8 * below, n, unscaled<MILD>(sums, below, scales));
     }
   }
 
   // Up to four eights, by rows: a warp stores neighbours.
   template <bool MILD, unsigned MOST>
-  __device__ __forceinline__ void write_rows(unsigned eight, unsigned count, const float4* sums) const {
+  __device__ __forceinline__ void write_rows(
+      unsigned eight, unsigned count, const float4* sums, const int2* scales) const {
     const unsigned lane = threadIdx.x % 32, pair = lane % 4 * 2, first = column - pair + eight * 8;
     __syncwarp();   // what was there has been read
 #pragma unroll
     for (unsigned i = 0; i < MOST; ++i) {
       if (i >= count) break;
-      const unsigned n = first + i * 8 + pair;
-      const int scale = n < N ? -__ldg(columns + n) : 0, next_scale = n + 1 < N ? -__ldg(columns + n + 1) : 0;
 #pragma unroll
       for (unsigned below = 0; below < 2; ++below) {
-        const Pack<2> both = unscaled<MILD>(sums[i], below, scale, next_scale);
+        const Pack<2> both = unscaled<MILD>(sums[i], below, scales[i]);
         const unsigned at = staging + ((lane / 4 + 8 * below) * STAGED_ROW + i * 8 + pair) * 4;
-        st_shared<0>(at, both.lane[0]);
-        st_shared<4>(at, both.lane[1]);
+        if constexpr (ROWS_ALIGNED) st_shared_v2(at, both.lane[0], both.lane[1]);
+        else st_shared<0>(at, both.lane[0]), st_shared<4>(at, both.lane[1]);
       }
     }
     __syncwarp();
+    if constexpr (ROWS_ALIGNED) {   // 16 bytes a lane, four rows at a time
+      const unsigned along = lane % 8 * 4, below = lane / 8;
+      if (along >= count * 8 || !has(eight + along / 8, first + along)) return;
+      float4 four[4];
+#pragma unroll
+      for (unsigned i = 0; i < 4; ++i) four[i] = ld_shared_v4(staging + ((i * 4 + below) * STAGED_ROW + along) * 4);
+#pragma unroll
+      for (unsigned i = 0; i < 4; ++i) {
+        const unsigned line = row - lane / 4 + i * 4 + below;
+        const Pack<4> pack = {four[i].x, four[i].y, four[i].z, four[i].w};
+        if (line < M) epilogue.template write<4>(line, first + along, pack);
+      }
+      return;
+    }
     if (lane >= count * 8 || !has(eight + lane / 8, first + lane)) return;
 #pragma unroll
     for (unsigned i = 0; i < 16; ++i) {

@@ -30,15 +30,13 @@ __device__ __forceinline__ void multiply_tiles(
   const unsigned warpgroup = __shfl_sync(0xffffffffu, threadIdx.x / 128, 0);
   const unsigned rows = SHARERS == 1 ? warpgroup : 0, share = SHARERS == 1 ? 0 : warpgroup;
   float sum[SUMS], recent[SUMS];
-#pragma unroll
-  for (unsigned i = 0; i < SUMS; ++i) recent[i] = 0.0f;
 #pragma unroll 1
   for (TileScheduler tiles; tiles.is_valid(); tiles.advance()) {
     const unsigned all = tiles.steps(), promoted = known.is_wide ? PROMOTED / 2 : PROMOTED;
     const unsigned steps = SHARERS == 1 ? all : (all + 1 - share) / 2;   // the warpgroup's own
     Ring own = ring.skipping(share, known.is_wide);
 #pragma unroll
-    for (unsigned i = 0; i < SUMS; ++i) sum[i] = 0.0f;
+    for (unsigned i = 0; i < SUMS; ++i) sum[i] = recent[i] = 0.0f;   // `recent`, so that it takes no registers between tiles
 #pragma unroll 1
     for (unsigned step = 0; step < steps; step += promoted) {
       const unsigned next = tw::min(steps - step, promoted);

@@ -10,12 +10,16 @@ constexpr unsigned THREADS = 128 * (MULTIPLIERS + 1);
 constexpr unsigned QUADS = TILE_N / 8;   // of a thread's sums
 constexpr unsigned FINAL_QUADS = tw::ceil_div(QUADS, SHARERS);   // that it finishes
 constexpr unsigned EXCHANGED = SHARERS == 1 ? 0 : MULTIPLIERS * FINAL_QUADS * 128 * 16;   // bytes, behind the ring
-// Where rows of C begin anywhere, a warp's sums pass through shared memory, 16 rows of 32 columns at a time.
 constexpr bool PAIRS = N % 2 == 0 && LDC % 2 == 0 && (BATCH == 1 || STRIDE_C % 2 == 0);
-constexpr unsigned STAGED_ROW = 40, STAGED_WARP = 16 * STAGED_ROW * 4;   // floats, so that banks differ; bytes
-constexpr unsigned STAGED = PAIRS ? 0 : 4 * MULTIPLIERS * STAGED_WARP;
+constexpr bool ROWS_ALIGNED = N % 4 == 0 && LDC % 4 == 0 && (BATCH == 1 || STRIDE_C % 4 == 0);
 constexpr unsigned MOST_SHARED = 227 * 1024 - 2048;   // of a block, less alignment and barriers
 constexpr unsigned FINE_STAGE = (TILE_M + TILE_N) * STEP_K * 2 * FINE_PARTS;
+// A warp's sums pass through shared memory behind the ring, 16 rows of 32 columns at a time, so that it stores whole rows of
+// these: always where rows begin anywhere; else from a tile of 128 rows, where that leaves room for loads to run ahead. Floats,
+// so that banks differ; bytes.
+constexpr unsigned STAGED_ROW = 40, STAGED_WARP = 16 * STAGED_ROW * 4, STAGED_ALL = 4 * MULTIPLIERS * STAGED_WARP;
+constexpr bool BY_ROWS = !PAIRS || (ROWS_ALIGNED && SHARERS == 1 && STAGED_ALL + 5 * FINE_STAGE <= MOST_SHARED);
+constexpr unsigned STAGED = BY_ROWS ? STAGED_ALL : 0;
 constexpr unsigned STAGES = tw::min((MOST_SHARED - EXCHANGED - STAGED) / FINE_STAGE, 8u);
 
 // With so many parts of each number.

@@ -24,6 +24,9 @@ template <unsigned BEHIND>
 __device__ __forceinline__ void st_shared(unsigned address, float x) {
   asm volatile("st.shared.f32 [%0 + %2], %1;" ::"r"(address), "f"(x), "n"(BEHIND) : "memory");
 }
+__device__ __forceinline__ void st_shared_v2(unsigned address, float x, float y) {
+  asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(address), "f"(x), "f"(y) : "memory");
+}
 template <unsigned BEHIND>
 __device__ __forceinline__ void st_shared_b16(unsigned address, unsigned short x) {
   asm volatile("st.shared.b16 [%0 + %2], %1;" ::"r"(address), "h"(x), "n"(BEHIND) : "memory");

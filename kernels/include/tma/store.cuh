@@ -2,6 +2,7 @@
 // its own, from where they are stored by the tensor map while the warp goes on. Chunks of 16 bytes are swizzled as the map
 // says, so that writes are free of bank conflicts.
 #pragma once
+#include "ptx/shared_memory.cuh"
 #include "ptx/stmatrix.cuh"
 #include "ptx/wgmma_half.cuh"
 #include "tma/ring.cuh"
@@ -39,7 +40,7 @@ __device__ __forceinline__ void write_piece(
       for (unsigned i = 0; i < 2; ++i) {
         const Pack<2> pair = finished_pair(epilogue, row + i * 8, column + j * 8, sums + j * 4 + i * 2);
         const unsigned address = line + i * (8 * LINE_BYTES) + ((2 * j + lane % 4 / 2) ^ lane / 4) * 16;
-        asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(address), "f"(pair.lane[0]), "f"(pair.lane[1]) : "memory");
+        st_shared_v2(address, pair.lane[0], pair.lane[1]);
       }
     }
   }
