@@ -24,10 +24,11 @@ SURVEY_THREADS = PACK_THREADS = 256
 STRIP = 128  # lines that a block surveys where they are neither contiguous nor short
 MOST_CHUNKS = 32  # blocks that share a strip
 MOST_CHUNKS_HELD = 8  # of a thread: what makes a line short
-SHORT_STRIP = 32  # of these, where they are short and aligned; else half as many
+SHORT_STRIP = 32  # of these, where they are short and aligned, or more where k is short; else half as many
 STRIP_STEPS = 8  # of k that each block of a cluster has of such a strip, or more
 WORKSPACE_PART = 32  # of the device's memory: 16384 cubed takes 3.2 GB, as much as its matrices
 MOST_BEYOND = 2 * 256 * 192  # bytes behind an operand that a tile may read
+FEWEST_K = 64  # of 31 some sums of numbers of moderate span are 2.4 bounds off
 PROMOTED_SQUARED = 32  # of k: how large PROMOTE_K squared may be
 SMALL_TILE = 64  # columns of a tile that may leave multiprocessors idle
 MOST_COLUMNS_SHARED = 176  # of a tile of 64 rows: wider ones have too few stages in BF16
@@ -118,7 +119,7 @@ class Operand:
     @property
     def line_threads(self) -> int:
         """Threads that share a short contiguous line."""
-        return next((threads for threads in (32, 64, 128) if self.k <= 32 * threads), 256)
+        return next((threads for threads in (8, 16, 32, 64, 128) if self.k <= 32 * threads), 256)
 
     @property
     def strip_cluster(self) -> int:
@@ -128,7 +129,8 @@ class Operand:
     @property
     def strip_lines(self) -> int:
         """Lines of a block that are short and not contiguous."""
-        return SHORT_STRIP if self.is_aligned and self.steps <= 128 else SHORT_STRIP // 2
+        most = SHORT_STRIP * (4 if self.steps <= 2 else 2 if self.steps <= 4 else 1)
+        return most if self.is_aligned and self.steps <= 128 else min(most // 2, SHORT_STRIP)
 
     @property
     def is_short(self) -> bool:
@@ -306,8 +308,7 @@ def stages_suffice(c: Values, p: Problem, _d: Limits) -> bool:
 
 def is_supported(p: Problem) -> bool:
     """Whether FP32's bound is asked for, in float32, of sums long enough for what the tensor cores cut off."""
-    is_long = PROMOTE_K.values[0] ** 2 <= PROMOTED_SQUARED * p.shape["k"]
-    return p.dtype == "float32" and p.options["accuracy"] == "fp32" and is_long
+    return p.dtype == "float32" and p.options["accuracy"] == "fp32" and p.shape["k"] >= FEWEST_K
 
 
 def has_room(p: Problem, d: Limits) -> bool:
@@ -322,7 +323,7 @@ TILE_N = choice(
     "TILE_N", 64, 72, 96, 128, 144, 160, 176, 192, 208, default=128, doc="columns of C that a block computes"
 )
 CLUSTER = choice("CLUSTER", 1, 2, default=1, doc="blocks, one below the other, that share columns of B")
-PROMOTE_K = powers_of_two("PROMOTE_K", 64, 512, default=256, doc="products between additions to FP32 registers")
+PROMOTE_K = powers_of_two("PROMOTE_K", 32, 512, default=256, doc="products between additions to FP32 registers")
 SPLIT_K = choice("SPLIT_K", 1, 2, 3, 4, 6, 8, 16, default=1, doc="blocks that share a tile, at most")
 GROUP_M = choice("GROUP_M", 4, 8, 16, default=8, doc="row tiles that share columns of B in the L2 cache")
 

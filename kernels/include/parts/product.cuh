@@ -32,7 +32,7 @@ __device__ __forceinline__ void multiply_tiles(
   float sum[SUMS], recent[SUMS];
 #pragma unroll 1
   for (TileScheduler tiles; tiles.is_valid(); tiles.advance()) {
-    const unsigned all = tiles.steps(), promoted = known.is_wide ? PROMOTED / 2 : PROMOTED;
+    const unsigned all = tiles.steps(), promoted = known.is_wide && PROMOTED > 1 ? PROMOTED / 2 : PROMOTED;
     const unsigned steps = SHARERS == 1 ? all : (all + 1 - share) / 2;   // the warpgroup's own
     Ring own = ring.skipping(share, known.is_wide);
 #pragma unroll

@@ -9,12 +9,13 @@
 
 constexpr unsigned MOST_CHUNKS_HELD = 8;   // of a thread
 constexpr unsigned SHORT_WARPS = SURVEY_THREADS / 32;
-constexpr unsigned MOST_STRIP_LINES = 32;
+constexpr unsigned MOST_STRIP_LINES = STEPS <= 2 ? 128 : STEPS <= 4 ? 64 : 32;   // so that all warps have chunks
 constexpr unsigned SHORT_SHARED =   // findings of warps, then of blocks, then what is the largest of each line
     2 * SHORT_WARPS * MOST_STRIP_LINES + MOST_STRIP_LINES / 4;
 
 // Threads that share a contiguous line, at most four chunks each where a block suffices for that.
-constexpr unsigned LINE_THREADS = K <= 1024 ? 32 : K <= 2048 ? 64 : K <= 4096 ? 128 : 256;
+constexpr unsigned LINE_THREADS =
+    K <= 256 ? 8 : K <= 512 ? 16 : K <= 1024 ? 32 : K <= 2048 ? 64 : K <= 4096 ? 128 : 256;
 
 // Blocks that share lines that are not contiguous: each has 8 steps of k at a time, or more.
 constexpr unsigned STRIP_CLUSTER = STEPS <= 8 ? 1 : STEPS <= 16 ? 2 : STEPS <= 32 ? 4 : 8;
@@ -28,11 +29,13 @@ struct ShortLines {
   static constexpr unsigned WIDTH = !ALONG_K && Operand::LINES % 4 == 0 && Operand::LD % 4 == 0
       && (Operand::MATRICES == 1 || Operand::STRIDE % 4 == 0) ? 4 : 1;
   static constexpr unsigned BLOCK_LINES = ALONG_K ? SURVEY_THREADS / LINE_THREADS
-                                          : WIDTH == 4 && STEPS <= 128 ? MOST_STRIP_LINES : MOST_STRIP_LINES / 2;
+                                          : WIDTH == 4 && STEPS <= 128 ? MOST_STRIP_LINES
+                                                                       : tw::min(MOST_STRIP_LINES / 2, 32u);
   static constexpr unsigned ACROSS = ALONG_K ? 1 : BLOCK_LINES / WIDTH;
   static constexpr unsigned CLUSTER_BLOCKS = ALONG_K ? 1 : STRIP_CLUSTER;
   static constexpr unsigned BLOCK_STRIDE = ALONG_K ? LINE_THREADS : SURVEY_THREADS / ACROSS;   // chunks of a block
-  static constexpr unsigned LINE_WARPS = ALONG_K ? LINE_THREADS / 32 : SHORT_WARPS;
+  static constexpr unsigned LINE_WARPS = ALONG_K ? tw::ceil_div(LINE_THREADS, 32) : SHORT_WARPS;
+  static constexpr unsigned LINE_LANES = ALONG_K ? tw::min(LINE_THREADS, 32u) : 32;
   static constexpr unsigned STRIDE = BLOCK_STRIDE * CLUSTER_BLOCKS;
   static constexpr unsigned UNITS = tw::ceil_div(STEPS * STEP_CHUNKS, STRIDE), HELD = UNITS * WIDTH;
   static constexpr bool FITS = HELD <= MOST_CHUNKS_HELD;
@@ -168,7 +171,7 @@ struct ShortLines {
 #pragma unroll
     for (unsigned i = 0; i < WIDTH; ++i) {
 #pragma unroll
-      for (unsigned distance = ACROSS; distance < 32; distance *= 2) found[i].add_from_lane(distance);
+      for (unsigned distance = ACROSS; distance < LINE_LANES; distance *= 2) found[i].add_from_lane(distance);
       largest[i] = found[i].largest;
     }
     whole = found[0];

@@ -133,10 +133,12 @@ struct Memory {
 // number's parts miss it by at most 2^-25 beyond FP32's own rounding. Of a sum of n products that is at most
 // n 2^-38 a b, where a and b are the largest numbers of the two lines. The sum of magnitudes is, by the means of
 // logarithms, at least n a b 2^-d, where d is how many bits the n pairs lie below a and b on the mean. So the error is
-// within the bound for c = 1, sqrt(k) 2^-24 of the magnitudes, where d <= 14 + log2(k) / 2; half a bit is kept in reserve.
+// within the bound for c = 1, sqrt(k) 2^-24 of the magnitudes, where d <= 14 + log2(k) / 2; half a bit is kept in reserve, and
+// more where sums are short, because of the twice that the bound admits what the tensor cores cut off takes more.
 // Pairs with a zero say nothing, so n is at least k less the most zeros of a line of either operand.
 __device__ __forceinline__ bool is_wide(const Summary& a, const Summary& b) {
   const float deficit = a.deficit + b.deficit;
   const float pairs = static_cast<float>(K) - static_cast<float>(a.zeros) - static_cast<float>(b.zeros);
-  return deficit > 0 && !(pairs > 0 && deficit <= pairs * (13.5f + 0.5f * log2f(static_cast<float>(K))));
+  constexpr float RESERVE = K >= 128 ? 0.5f : 1.5f;
+  return deficit > 0 && !(pairs > 0 && deficit <= pairs * (14.0f - RESERVE + 0.5f * log2f(static_cast<float>(K))));
 }

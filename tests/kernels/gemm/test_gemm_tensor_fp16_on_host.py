@@ -75,6 +75,9 @@ def verified(packed, problem, arrays):
         ((70, 67, 130), "", {"batch": 3, "lda": 131, "ldb": 72, "ldc": 68, "stride_b": 0}),
         ((33, 68, 256), "ab", {"batch": 3, "lda": 40, "ldb": 260, "stride_a": 0, "SPLIT_K": 2, "BLOCKS": 5}),
         ((20, 24, 16500), "a", {"batch": 2, "lda": 20, "ldb": 48, "stride_b": 24}),  # rows of B take turns
+        ((70, 132, 64), "", {"PROMOTE_K": 32}),  # one block has several tiles, of several steps
+        ((70, 67, 65), "a", {"PROMOTE_K": 32, "TILE_N": 72}),
+        ((130, 135, 90), "ab", {"BLOCKS": 2, "PROMOTE_K": 32}),
         ((70, 67, 130), "", {"batch": 3, "ldc": 69, "SPLIT_K": 2, "BLOCKS": 3}),
     ],
     ids=str,
