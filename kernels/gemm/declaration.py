@@ -18,7 +18,7 @@ from tilewright.kernels.gemm.tensor_half_packed_sm90_space import TENSOR_HALF_PA
 from tilewright.kernels.gemm.tensor_half_sm90_space import TENSOR_HALF_SM90
 from tilewright.kernels.gemm.tensor_half_space import TENSOR_HALF
 from tilewright.kernels.gemm.tensor_mma_space import TENSOR1XTF32, TENSOR3XTF32
-from tilewright.kernels.gemm.tensor_sm90_space import TENSOR1XTF32_SM90, TENSOR3XTF32_SM90
+from tilewright.kernels.gemm.tensor_sm90_space import TENSOR1XTF32_MULTICAST_SM90, TENSOR1XTF32_SM90, TENSOR3XTF32_SM90
 from tilewright.kernels.gemm.views import posed_by
 from tilewright.kernels.kernel import Kernel, Launch, Option, Scalar, Tensor, Variant
 from tilewright.kernels.problem import Limits, OptionValue, Problem
@@ -283,6 +283,7 @@ KERNEL = Kernel(
         TENSOR3XFP16_SM90,
         TENSOR1XTF32,
         TENSOR1XTF32_SM90,
+        TENSOR1XTF32_MULTICAST_SM90,
         TENSOR_FP64,
         TENSOR_HALF,
         TENSOR_HALF_SM90,

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from math import gcd
 
-from tilewright.kernels.kernel import Launch, Variant
+from tilewright.kernels.kernel import Launch, TensorMap, Variant
 from tilewright.kernels.problem import Limits, Problem
 from tilewright.kernels.space import Constraint, Parameter, Values, choice
+from tilewright.kernels.variant import no_workspace
 
 STEP_K = 32  # of the source: a line of the tensor cores' widest swizzle
 LINE_BYTES = 4 * STEP_K
@@ -33,9 +34,14 @@ def tile_r(c: Values) -> int:
     return 64 * c.BLOCKS_R * c.CONSUMERS
 
 
+def cluster(c: Values) -> int:
+    """Blocks side by side that share the lines in shared memory."""
+    return c.get("CLUSTER", 1)
+
+
 def tile_counts(c: Values, p: Problem) -> tuple[int, int]:
-    """How many tiles there are along m and along n."""
-    tile_m, tile_n = (c.TILE_S, tile_r(c)) if c.SHARED_A else (tile_r(c), c.TILE_S)
+    """How many tiles there are along m and along n, of whole clusters."""
+    tile_m, tile_n = (c.TILE_S, tile_r(c) * cluster(c)) if c.SHARED_A else (tile_r(c) * cluster(c), c.TILE_S)
     return tiles(p.shape["m"], tile_m), tiles(p.shape["n"], tile_n)
 
 
@@ -46,8 +52,8 @@ def all_tiles(c: Values, p: Problem) -> int:
 
 
 def blocks(c: Values, p: Problem) -> int:
-    """Blocks of the grid."""
-    return min(c.BLOCKS, all_tiles(c, p) * c.SPLIT_K)
+    """Blocks of the grid, as whole clusters."""
+    return min(c.BLOCKS // cluster(c), all_tiles(c, p) * c.SPLIT_K) * cluster(c)
 
 
 def threads(c: Values) -> int:
@@ -57,9 +63,10 @@ def threads(c: Values) -> int:
 
 @dataclass(frozen=True)
 class InMemory:
-    """How an operand lies in memory (wgmma/stage.cuh): contiguous along k; in rows that start between 16 bytes."""
+    """How it lies in memory (wgmma/stage.cuh): contiguous along k; in rows of whole 16 bytes, or between them."""
 
     along_k: bool
+    is_whole: bool
     is_shifted: bool
 
 
@@ -69,7 +76,23 @@ def in_memory(p: Problem, operand: str) -> InMemory:
     stride = p.shape[f"stride_{operand}"] if p.shape["batch"] > 1 else 0
     length = p.shape["k"] if along_k else p.shape["m" if operand == "a" else "n"]
     divides = gcd(length, p.shape[f"ld{operand}"], stride, 4) == 4
-    return InMemory(along_k, not divides and stride % 4 == 0)
+    return InMemory(along_k, divides, not divides and stride % 4 == 0)
+
+
+def tensor_maps(c: Values, _p: Problem) -> tuple[TensorMap, ...]:
+    """The operand in shared memory by steps, of which each block of a cluster loads a share of the lines."""
+    return (TensorMap("A" if c.SHARED_A else "B", (1, c.TILE_S // cluster(c), STEP_K)),)
+
+
+def can_be_sent(p: Problem, operand: str) -> bool:
+    """Whether a tensor map can name its lines of k."""
+    memory = in_memory(p, operand)
+    return memory.along_k and memory.is_whole
+
+
+def lines_can_be_sent(c: Values, p: Problem, _d: Limits) -> bool:
+    """Whether a tensor map can name the lines that a cluster shares, and each of its blocks has a tile."""
+    return can_be_sent(p, "a" if c.SHARED_A else "b") and p.shape["n" if c.SHARED_A else "m"] > tile_r(c)
 
 
 def in_order_bytes(tile: int, memory: InMemory) -> int:
@@ -193,6 +216,7 @@ BLOCKS = choice("BLOCKS", 78, 114, 132, default=132, doc="blocks of the grid: mu
 STAGES = choice("STAGES", 2, 3, 4, 5, 6, 8, default=3, doc="buffers of a step in shared memory")
 SPLIT_K = choice("SPLIT_K", 1, 2, 3, 4, 5, 6, 8, 12, 16, 24, 32, 64, 128, doc="blocks that share a tile, at most")
 GROUP_M = choice("GROUP_M", 4, 8, 16, default=8, doc="row tiles that share columns of B in the L2 cache")
+CLUSTER = choice("CLUSTER", 2, doc="blocks side by side that share lines in shared memory")
 
 
 def parameters(products: int) -> tuple[Parameter, ...]:
@@ -258,4 +282,23 @@ TENSOR1XTF32_SM90 = replace(
     doc="TF32 products by Hopper's wgmma, for accuracy=tf32; warpgroups with roles of their own.",
     parameters=parameters(1),
     supports=tf32_is_supported,
+)
+
+
+def multicast_is_supported(p: Problem) -> bool:
+    """Whether TF32 is asked for, of a problem with two of the smallest tiles beside lines that can be sent."""
+    beside = {"a": "n", "b": "m"}
+    return tf32_is_supported(p) and any(can_be_sent(p, x) and p.shape[axis] > 64 for x, axis in beside.items())
+
+
+TENSOR1XTF32_MULTICAST_SM90 = replace(
+    TENSOR1XTF32_SM90,
+    name="tensor1xtf32_multicast_sm90",
+    doc="TF32 products by Hopper's wgmma, for accuracy=tf32; two blocks share lines that a tensor map loads for both.",
+    source="tensor_multicast_sm90.cu",
+    parameters=(*(choice(q.name, 1, doc=q.doc) if q is SPLIT_K else q for q in parameters(1)), CLUSTER),
+    constraints=(*CONSTRAINTS, Constraint("lines can be sent to a whole cluster", lines_can_be_sent)),
+    workspace_bytes=no_workspace,
+    tensor_maps=tensor_maps,
+    supports=multicast_is_supported,
 )

@@ -1,4 +1,4 @@
-"""Products in half types on Hopper, by tensor maps or packed: layouts, types, views and splits; maps that move."""
+"""Products on Hopper by tensor maps, or in half types packed: layouts, types, views and splits; maps that move."""
 
 from __future__ import annotations
 
@@ -59,6 +59,15 @@ ODD_CASES = [
     ("linear", (301, 777, 333), "bfloat16", {"activation": "gelu"}),
     ("linear", (1001, 523, 1031), "float16", {"activation": "relu"}),
 ]
+TF32 = {"accuracy": "tf32"}
+MULTICAST = [
+    ("gemm", (512, 1024, 512), "float32", TF32),
+    ("gemm", (1000, 700, 100), "float32", TF32 | {"beta_zero": False}),  # the second of two blocks may be outside
+    ("gemm", (300, 1283, 516), "float32", TF32),  # rows of B begin anywhere
+    ("gemm", (521, 333, 132), "float32", TF32 | {"trans_a": True, "trans_b": True}),
+    ("gemm", {"m": 520, "n": 1030, "k": 132, "batch": 3}, "float32", TF32 | {"trans_b": True}),
+    ("gemm", {"m": 130, "n": 264, "k": 200, "batch": 3, "lda": 208, "stride_a": 0}, "float32", TF32),
+]
 STREAMED = [
     ("gemm", (1, 4096, 4096), "bfloat16", {"trans_b": True}),
     ("gemm", (8, 1000, 1000), "float16", {"trans_b": True, "beta_zero": False}),
@@ -93,6 +102,7 @@ def device(device):
     [
         *((NAME, *case) for case in CASES),
         *((PACKED, *case) for case in ODD_CASES),
+        *(("tensor1xtf32_multicast_sm90", *case) for case in MULTICAST),
         *(("streamed_half_sm90", *case) for case in STREAMED),
         *(("streamed_half", *case) for case in STREAMED if case[0] != "gemm" or "trans_b" in case[3]),
     ],

@@ -111,7 +111,7 @@ struct AlignedOperand {
   // Starts the copies of a tile and goes on to the next along k. A last step may lie beyond k as a whole.
   __device__ __forceinline__ void copy(unsigned buffer) {
     constexpr bool K_DIVIDES = K % (STEP_K * STEPS_AT_ONCE) == 0;
-    if ((EXTENT % TILE == 0 || x0 + TILE <= EXTENT) && (K_DIVIDES || k0 + STEP_K <= K)) {
+    if ((EXTENT % (TILE * CLUSTER) == 0 || x0 + TILE <= EXTENT) && (K_DIVIDES || k0 + STEP_K <= K)) {
       copy_inside<0, COPIES>(buffer);
     } else {
       copy_edge(buffer);

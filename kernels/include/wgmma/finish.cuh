@@ -10,8 +10,8 @@
 template <class Epilogue>
 __device__ __forceinline__ void write_pair(
     const Epilogue& epilogue, unsigned row, unsigned column, float first, float second) {
-  if (M % TILE_M != 0 && row >= M) return;
-  if (N % TILE_N != 0 && column >= N) return;
+  if (M % TEAM_M != 0 && row >= M) return;
+  if (N % TEAM_N != 0 && column >= N) return;
   if constexpr (N % 2 == 0 && LDC % 2 == 0 && (BATCH == 1 || STRIDE_C % 2 == 0)) {
     epilogue.template write<2>(row, column, Pack<2>{first, second});
   } else {

@@ -9,6 +9,7 @@
 #include "wgmma/finish.cuh"
 #include "wgmma/fragment.cuh"
 #include "wgmma/marks.cuh"
+#include "wgmma/multicast.cuh"
 #include "wgmma/pipeline.cuh"
 #include "wgmma/scheduler.cuh"
 #include "wgmma/stage.cuh"
@@ -33,8 +34,8 @@ struct Walk {
 
 // Load: both operands' tiles of each step, by copies that are on their way while the thread goes on.
 __device__ __forceinline__ void load(
-    const Operands& all_operands, unsigned ring, const Pipeline& pipeline, const Walk& walk) {
-  SharedOperand shared(threadIdx.x % 128);
+    const Operands& all_operands, const SharedMap& map, unsigned ring, const Pipeline& pipeline, const Walk& walk) {
+  SharedLoader<CLUSTER> shared(map, threadIdx.x % 128);
   RegisterOperand other(threadIdx.x % 128);
   PipelineState state;
 #pragma unroll 1
@@ -42,13 +43,14 @@ __device__ __forceinline__ void load(
     if (walk.passes_over(tiles)) continue;
     const Work work = tiles.work();
     const Operands operands = all_operands.of_matrix(matrix_of(work));
-    shared.start(SHARED_A ? operands.A : operands.B, SHARED_A ? work.m : work.n, work.first_step * STEP_K);
+    shared.start(SHARED_A ? operands.A : operands.B, SHARED_A ? work.m : work.n, work.first_step * STEP_K,
+                 (SHARED_A ? STRIDE_A : STRIDE_B) == 0 ? 0 : matrix_of(work));
     other.start(SHARED_A ? operands.B : operands.A, SHARED_A ? work.n : work.m, work.first_step * STEP_K);
 #pragma unroll 1
     for (unsigned step = tiles.units() * STEPS_AT_ONCE; step > 0; --step) {
       pipeline.wait_empty(state);
       const unsigned buffer = ring + state.stage * STAGE_BYTES;
-      shared.copy(buffer + (STAGED ? STAGED_AT : 0));
+      shared.copy(buffer, pipeline.full + 8 * state.stage);
       other.copy(buffer + REGISTER_AT);
       pipeline.commit_loaded(state);
       state.advance();
@@ -57,6 +59,7 @@ __device__ __forceinline__ void load(
   if (PRODUCTS == 1) {   // as in convert()
     pipeline.wait_empty(state);
     mbarrier_arrive(pipeline.full + 8 * state.stage);
+    if (CLUSTER > 1 && threadIdx.x % 128 == 0) mbarrier_arrive(pipeline.full + 8 * state.stage);
   }
   cp_async_wait_all();
 }
@@ -148,7 +151,7 @@ struct Consumer {
     }
     warpgroup_wait(target);
     if constexpr (SPLITS_AHEAD) current.fence();   // its registers are not free before
-    if constexpr (BLOCK == BLOCKS_R - 1) mbarrier_arrive_warp(done);
+    if constexpr (BLOCK == BLOCKS_R - 1) pipeline.release(done);
     if constexpr (!SPLITS_AHEAD) read_next<BLOCK>(x);
     if constexpr (PRODUCTS == 3) {
 #pragma unroll
@@ -256,7 +259,7 @@ __device__ __forceinline__ void walk_through(const Pipeline& pipeline, Marks* ma
 // All that a block has to do: it sets up the ring, and each warpgroup takes its role.
 template <class Epilogue>
 __device__ __forceinline__ void compute_block(
-    const float* A, const float* B, const Epilogue& epilogue, unsigned char* workspace) {
+    const float* A, const float* B, const Epilogue& epilogue, unsigned char* workspace, const SharedMap& map = {}) {
   const Operands operands = {A, B};
   extern __shared__ unsigned char dynamic[];
   __shared__ __align__(8) unsigned long long barriers[Pipeline::COUNT];
@@ -268,7 +271,8 @@ __device__ __forceinline__ void compute_block(
     pipeline.initialize();
     if (PRODUCTS == 3) marks.clear();
   }
-  __syncthreads();
+  if constexpr (CLUSTER > 1) cluster_sync();
+  else __syncthreads();
   if (threadIdx.x < 128 * CONSUMERS) {
     if constexpr (REGISTERS_MOVE) warpgroup_reg_alloc<CONSUMER_REGISTERS>();
     walk_through(
@@ -283,12 +287,16 @@ __device__ __forceinline__ void compute_block(
   } else {
     if constexpr (REGISTERS_MOVE) warpgroup_reg_dealloc<PRODUCER_REGISTERS>();
     if (PRODUCTS == 1 || threadIdx.x >= 128 * (CONSUMERS + 1)) {
-      const auto run = [&](const Walk& walk) { load(operands, ring, pipeline, walk); };
+      const auto run = [&](const Walk& walk) { load(operands, map, ring, pipeline, walk); };
       walk_through(pipeline, &marks, run, run);
     } else {
       walk_through(
           pipeline, &marks, [&](const Walk& walk) { convert(FirstPass(), ring, pipeline, walk); },
           [&](const Walk& walk) { convert(SecondPass(walk.facts & Marks::SHARED_IS_TINY), ring, pipeline, walk); });
     }
+  }
+  if constexpr (CLUSTER > 1) {
+    __syncwarp();
+    cluster_sync();   // until then another block's lines and arrivals may come in
   }
 }

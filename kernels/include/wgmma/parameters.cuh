@@ -28,6 +28,9 @@
 #ifndef GROUP_M
 #define GROUP_M 8
 #endif
+#ifndef CLUSTER
+#define CLUSTER 1   // blocks, side by side, that share lines of the operand in shared memory (multicast.cuh)
+#endif
 #ifndef BLOCKS
 #define BLOCKS 132
 #endif
@@ -37,7 +40,8 @@
 constexpr unsigned STEP_K = 32;   // 128 bytes of a line: what the tensor cores' widest swizzle spans
 constexpr unsigned TILE_R = 64 * BLOCKS_R * CONSUMERS;
 constexpr unsigned TILE_M = SHARED_A ? TILE_S : TILE_R, TILE_N = SHARED_A ? TILE_R : TILE_S;
-constexpr unsigned TILES_M = tw::ceil_div(M, TILE_M), TILES_N = tw::ceil_div(N, TILE_N), TILES = TILES_M * TILES_N;
+constexpr unsigned TEAM_M = SHARED_A ? TILE_M : TILE_M * CLUSTER, TEAM_N = SHARED_A ? TILE_N * CLUSTER : TILE_N;
+constexpr unsigned TILES_M = tw::ceil_div(M, TEAM_M), TILES_N = tw::ceil_div(N, TEAM_N), TILES = TILES_M * TILES_N;   // of clusters
 constexpr unsigned THREADS = 128 * (CONSUMERS + (PRODUCTS == 3 ? 2 : 1));
 constexpr unsigned LOADERS = 128;   // threads that load, and as many that convert
 

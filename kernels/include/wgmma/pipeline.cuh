@@ -1,6 +1,7 @@
 // The ring of STAGES buffers that numbers pass through, from the warpgroup that loads to those that multiply.
 #pragma once
 #include "ptx/cp_async.cuh"
+#include "ptx/cp_async_bulk.cuh"
 #include "ptx/mbarrier.cuh"
 #include "wgmma/parameters.cuh"
 
@@ -27,9 +28,9 @@ struct Pipeline {
 
   __device__ __forceinline__ void initialize() const {
     for (unsigned stage = 0; stage < STAGES; ++stage) {
-      mbarrier_init(loaded + 8 * stage, LOADERS);
+      mbarrier_init(loaded + 8 * stage, LOADERS + (CLUSTER > 1 ? 1 : 0));   // who sends lines arrives once more
       if (PRODUCTS == 3) mbarrier_init(full + 8 * stage, 4);
-      mbarrier_init(empty + 8 * stage, 4 * CONSUMERS);
+      mbarrier_init(empty + 8 * stage, 4 * CONSUMERS * CLUSTER);
     }
     for (unsigned i = 0; i < 2; ++i) mbarrier_init(turn + 8 * i, 4);
     fence_mbarrier_init();
@@ -54,6 +55,16 @@ struct Pipeline {
   // Those that multiply wait for all there is of a stage.
   __device__ __forceinline__ void wait_full(const PipelineState& state) const {
     mbarrier_wait(full + 8 * state.stage, state.phase);
-    if (PRODUCTS == 1) fence_proxy_async();   // else whoever converts has done so
+    if (PRODUCTS == 1 && CLUSTER == 1) fence_proxy_async();   // else whoever converts has done so, or there is no need
+  }
+
+  // A warp has multiplied what a stage held: it may be written, here and by blocks that send lines.
+  __device__ __forceinline__ void release(unsigned barrier) const {
+    if constexpr (CLUSTER == 1) {
+      mbarrier_arrive_warp(barrier);
+    } else {
+      __syncwarp();
+      if (threadIdx.x % 32 < CLUSTER) mbarrier_arrive_cluster(barrier, threadIdx.x % 32);
+    }
   }
 };

@@ -9,7 +9,7 @@
 // many for a tile, a part.
 constexpr unsigned UNITS = tw::ceil_div(K, STEP_K * STEPS_AT_ONCE);   // of a tile; what is never cut
 constexpr unsigned ALL_TILES = BATCH * TILES;
-constexpr unsigned GRID = tw::min(BLOCKS, ALL_TILES * SPLIT_K);
+constexpr unsigned GRID = tw::min(BLOCKS / CLUSTER, ALL_TILES * SPLIT_K);   // clusters, or blocks where there are none
 // Most tiles of a block, and how many of them it goes through before it looks which ones need a second pass.
 constexpr unsigned MOST_TILES = SPLIT_K == 1 ? tw::ceil_div(ALL_TILES, GRID) : ALL_TILES / GRID + 2;
 constexpr unsigned ROUND = SPLIT_K == 1 ? tw::min(MOST_TILES, 256) : MOST_TILES, ROUNDS = tw::ceil_div(MOST_TILES, ROUND);
@@ -26,7 +26,7 @@ struct TileScheduler {
   }
 
   __device__ __forceinline__ explicit TileScheduler(unsigned round) {
-    at = SPLIT_K == 1 ? blockIdx.x + round * (ROUND * GRID) : start_of(blockIdx.x);
+    at = SPLIT_K == 1 ? blockIdx.x / CLUSTER + round * (ROUND * GRID) : start_of(blockIdx.x);
     end = SPLIT_K > 1 ? start_of(blockIdx.x + 1)
         : ROUNDS == 1 ? ALL_TILES : tw::min(ALL_TILES, (round + 1) * (ROUND * GRID));
   }
@@ -52,7 +52,8 @@ struct TileScheduler {
       work.part = blockIdx.x - first;
       work.parts = block_of(work.tile * UNITS + (UNITS - 1)) - first + 1;
     }
-    grouped_raster<TILE_M, TILE_N, GROUP_M>(BATCH == 1 ? work.tile : work.tile % TILES, work.m, work.n);
+    grouped_raster<TEAM_M, TEAM_N, GROUP_M>(BATCH == 1 ? work.tile : work.tile % TILES, work.m, work.n);
+    if (CLUSTER > 1) (SHARED_A ? work.n : work.m) += blockIdx.x % CLUSTER * TILE_R;
     return work;
   }
 };

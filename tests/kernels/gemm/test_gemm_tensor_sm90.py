@@ -9,7 +9,11 @@ import pytest
 from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.gemm import tensor_sm90_space as space
 from tilewright.kernels.gemm.declaration import KERNEL
-from tilewright.kernels.gemm.tensor_sm90_space import TENSOR1XTF32_SM90, TENSOR3XTF32_SM90
+from tilewright.kernels.gemm.tensor_sm90_space import (
+    TENSOR1XTF32_MULTICAST_SM90,
+    TENSOR1XTF32_SM90,
+    TENSOR3XTF32_SM90,
+)
 from tilewright.kernels.kernel import Variant
 from tilewright.kernels.problem import Limits, Problem
 from tilewright.kernels.space import Configuration, Values
@@ -163,11 +167,36 @@ def test_a_stage_holds_both_operands_and_the_low_parts(layout, sizes, expected_b
 
 
 def test_the_workspace_holds_counters_and_two_tiles_of_every_block():
-    values = Values({"TILE_S": 64, "CONSUMERS": 2, "BLOCKS_R": 1, "SHARED_A": 1, "SPLIT_K": 3, "BLOCKS": 132})
+    values = Values(
+        {"PRODUCTS": 3, "TILE_S": 64, "CONSUMERS": 2, "BLOCKS_R": 1, "SHARED_A": 1, "SPLIT_K": 3, "BLOCKS": 132}
+    )
     problem = problem_of((65, 129, 4096))  # 2 x 2 tiles of 64 x 128, two warpgroups
     assert space.workspace_bytes(values, problem) == 4 * 2 * 4 + 2 * (4 * 3) * 64 * 128 * 4
     assert space.workspace_bytes(Values({**values, "BLOCKS": 10}), problem) == 4 * 2 * 4 + 2 * 10 * 64 * 128 * 4
     assert space.workspace_bytes(Values({**values, "SPLIT_K": 1}), problem) == 0
+
+
+@pytest.mark.parametrize(
+    ("sizes", "layout", "shared"),
+    [
+        ((512, 512, 512), (False, False), "A"),
+        ((512, 512, 512), (True, True), "B"),
+        ((512, 512, 512), (False, True), "AB"),
+        ((512, 512, 512), (True, False), ""),  # no operand has lines of k
+        ((512, 512, 514), (False, True), ""),  # rows begin between 16 bytes
+        ((512, 64, 512), (False, False), ""),  # one tile beside another has nothing to do
+    ],
+    ids=str,
+)
+def test_clusters_share_what_a_tensor_map_can_name(sizes, layout, shared):
+    problem = problem_of(sizes, trans_a=layout[0], trans_b=layout[1], accuracy="tf32")
+    variant = TENSOR1XTF32_MULTICAST_SM90
+    usable = variant in KERNEL.usable_variants(problem, H200)
+    values = [c.values for c in KERNEL.space(problem, H200, [variant.name]).feasible] if usable else []
+    maps = [variant.tensor_maps(c, problem)[0] for c in values]
+    assert {one.tensor for one in maps} == set(shared)
+    assert all(space.blocks(c, problem) % 2 == 0 for c in values)
+    assert all(one.box == (1, c.TILE_S // 2, 32) for one, c in zip(maps, values, strict=True))
 
 
 needs_nvrtc = pytest.mark.skipif(not nvrtc.is_available(), reason="needs NVRTC (the wheel nvidia-cuda-nvrtc)")
