@@ -96,19 +96,18 @@ def main() -> int:
 
 
 def beside_eager(chosen: Sequence[Entry], arguments: argparse.Namespace) -> int:
-    """Tunes all of these that PyTorch has functions for, then writes and prints their rows; 1 where one is missing."""
+    """Tunes those that PyTorch has functions for; writes and prints each row as it comes; 1 where one is missing."""
     from kernel_table import eager  # noqa: PLC0415 - PyTorch, which nothing else here needs
 
     device = open_device("cuda:0")
     path = arguments.out or default_path(device.model.slug).with_name("eager.json")
     document = {"rows": []} | facts(device, bandwidth.measured(), arguments)
     entries = [entry for entry in chosen if entry.kernel in eager.KERNELS]
-    best = [(e, eager.best(device, e, budget_of(e, device.model, arguments))) for e in entries]
-    device.close()
-    for row in eager.rows(best):
+    for row in eager.rows(device, [(entry, budget_of(entry, device.model, arguments)) for entry in entries]):
         document["rows"].append(row)
         write(path, document)
         print(eager.line(row), flush=True)
+    device.close()
     return int(len(document["rows"]) < len(entries))
 
 

@@ -7,6 +7,7 @@ products and what follows, are one CUDA graph, so that nothing waits for the hos
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any
@@ -38,18 +39,25 @@ def best(device: Device, entry: Entry, budget: Budget) -> Configuration | None:
     return result.best.configuration if result.best else None
 
 
-def rows(chosen: Iterable[tuple[Entry, Configuration | None]]) -> Iterator[Row]:
-    """A row for each entry that has a configuration, which is right with every kind of inputs."""
-    device: Any = DeviceSpec(find_device("cuda:0").uuid).open()  # of this process, as PyTorch's is
+def rows(searching: Device, chosen: Iterable[tuple[Entry, Budget]]) -> Iterator[Row]:
+    """A row for each entry whose winner is right with every kind of inputs, as soon as its search is over.
+
+    `searching` is a process of its own and idle meanwhile; rows are measured in this one, as PyTorch's functions are.
+    """
+    device: Any = DeviceSpec(find_device("cuda:0").uuid).open()
     stream = torch.cuda.ExternalStream(device.stream.handle)
-    for entry, configuration in chosen:
+    for entry, budget in chosen:
+        configuration = best(searching, entry, budget)
         if configuration is None:
+            print(f"{entry.row}: the search found no right configuration", file=sys.stderr, flush=True)
             continue
         bench = device.bench(entry.declared, entry.problem, SEED)
         ours = bench.compile(configuration)
         if verify_configuration(bench, ours).is_right:
             with torch.cuda.stream(stream), torch.no_grad():
                 yield _row(entry, configuration, bench, ours)
+        else:
+            print(f"{entry.row}: {configuration} is not right with every kind of inputs", file=sys.stderr, flush=True)
         bench.close()
     device.close()
 
