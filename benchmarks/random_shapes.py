@@ -30,6 +30,8 @@ from random_problems.views import random_views
 from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.errors import InvalidProblemError
 from tilewright.kernels.kernel import Kernel, Variant
+from tilewright.kernels.linear_quantized.declaration import MOST_ROWS
+from tilewright.kernels.linear_quantized.reference import GROUP
 from tilewright.kernels.problem import Limits, OptionValue, Problem
 from tilewright.kernels.space import Configuration, SearchSpace
 from tilewright.tuner.devices.device import Bench, Device
@@ -39,6 +41,9 @@ KERNELS = ("gemm", "gemv", "conv2d")
 LARGEST = 700
 EDGES = (1, 127, 129)
 """A single row, column or product, and one element more or less than a tile of 128, in every combination of axes."""
+
+MOST_GROUPS = 24
+"""Of a row of quantised weights."""
 
 ALIGNMENTS = (1, 1, 1, 4, 8, 32)
 """A random size is a multiple of one of these: half of the axes end anywhere, half let vectors be used."""
@@ -88,7 +93,10 @@ def random_shape(kernel: Kernel, generator: random.Random) -> dict[str, int]:
     """A size for every axis."""
     if kernel.name == "conv2d":
         return random_convolution(generator)
-    return {axis: random_size(generator) for axis in kernel.axes}
+    sizes = {axis: random_size(generator) for axis in kernel.axes}
+    if kernel.name == "linear_quantized":
+        return {"m": generator.randint(1, MOST_ROWS), "n": sizes["n"], "k": GROUP * generator.randint(1, MOST_GROUPS)}
+    return sizes
 
 
 def shapes(kernel: Kernel, count: int, generator: random.Random) -> tuple[list[dict[str, int]], list[dict[str, int]]]:
@@ -96,7 +104,12 @@ def shapes(kernel: Kernel, count: int, generator: random.Random) -> tuple[list[d
     spread = [random_shape(kernel, generator) for _ in range(count)]
     if kernel.name == "conv2d":
         return spread, edge_convolutions()
-    edges = [dict(zip(kernel.axes, sizes, strict=True)) for sizes in itertools.product(EDGES, repeat=len(kernel.axes))]
+    sizes = (
+        [(1, 8, MOST_ROWS), EDGES, (GROUP, 2 * GROUP)]
+        if kernel.name == "linear_quantized"
+        else [EDGES] * len(kernel.axes)
+    )
+    edges = [dict(zip(kernel.axes, each, strict=True)) for each in itertools.product(*sizes)]
     return spread, edges
 
 
