@@ -14,6 +14,7 @@ from tilewright.tuner.library import cudnn
 from tilewright.tuner.library.cublas import WORKSPACE_BYTES, Cublas, LibraryCall, has_call, product_of
 from tilewright.tuner.library.cublaslt import CublasLt
 from tilewright.tuner.library.layer import LayerEnd, is_layer
+from tilewright.tuner.library.weights import WideWeights, has_narrow_weights
 from tilewright.tuner.outcome import L2, Executable, Verification
 from tilewright.tuner.verify import speaks_for_library
 
@@ -77,7 +78,9 @@ def fastest(bench: TimesCalls, candidates: Iterable[Candidate], l2: L2) -> Candi
 
 
 def _enters(bench: TimesCalls, candidate: Candidate, l2: L2) -> bool:
-    """Whether it is right; then it has a first time."""
+    """Whether it is right, or nobody can tell; then it has a first time."""
+    if not candidate.call.is_comparable:
+        return _sampled(bench, candidate, l2, 2)
     try:
         verification = bench.verify_timed(candidate.executable)
     except TrialFailure as failure:
@@ -105,6 +108,11 @@ def has_library(kernel: str) -> bool:
     return cudnn.is_available() if kernel == "conv2d" else has_call(kernel)
 
 
+def has_same_result(kernel: str) -> bool:
+    """Whether a library is here whose result is what this kernel's should be."""
+    return has_library(kernel) and not has_narrow_weights(kernel)
+
+
 class CudaLibrary:
     """cuBLAS and cuBLASLt, or cuDNN, for one bench's problem. Made and closed in the bench's context."""
 
@@ -116,6 +124,7 @@ class CudaLibrary:
         self._libraries: list[Cublas | CublasLt | cudnn.Cudnn] = (
             [cudnn.Cudnn(*place)] if self._convolves else [Cublas(*place), CublasLt(*place)]
         )
+        self._weights: WideWeights | None = None  # made when the first call is
         self._choice: tuple[LibraryCall | None] | None = None
 
     def candidates(self) -> list[Candidate]:
@@ -133,6 +142,9 @@ class CudaLibrary:
             return []  # the library has the others only beside it, or by an approximation (gelu)
         has_end = is_layer(kernel) and not problem.is_half
         end = LayerEnd(bench.device, kernel, problem, addresses).after if has_end else lambda call: call
+        if has_narrow_weights(kernel.name):
+            self._weights = self._weights or WideWeights(bench.device, kernel, problem, addresses)
+            addresses, end = addresses | {"W": self._weights.address}, self._weights.named
         calls: list[LibraryCall] = []
         for library in self._libraries:
             if isinstance(library, cudnn.Cudnn):
@@ -155,4 +167,4 @@ class CudaLibrary:
         """Frees handles and workspace."""
         while self._libraries:
             self._libraries.pop().close()
-        del self._memory
+        del self._memory, self._weights

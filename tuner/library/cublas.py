@@ -36,10 +36,14 @@ class LibraryError(Exception):
 
 @dataclass(frozen=True)
 class LibraryCall:
-    """One way in which the library computes a problem: its name, and what enqueues it."""
+    """One way in which the library computes a problem: its name, and what enqueues it.
+
+    `is_comparable`: its result is what the kernel's should be. Else it is what one would do instead, and is timed only.
+    """
 
     name: str
     enqueue: Callable[[], None]
+    is_comparable: bool = True
 
 
 @dataclass(frozen=True)
@@ -284,12 +288,16 @@ def _gemv_product(problem: Problem, pointers: Mapping[str, int], alpha: float, b
     return Product(problem.dtype, rows, 1, depth, first, second, out, alpha, beta)
 
 
-def _linear_product(problem: Problem, pointers: Mapping[str, int], alpha: float, beta: float) -> Product:
+def _layer_product(problem: Problem, pointers: Mapping[str, int], alpha: float, beta: float) -> Product:
     """X Wᵀ of row-major matrices is, by columns, W times Xᵀ with W stored transposed."""
     m, n, k = (problem.shape[axis] for axis in "mnk")
     first, second = Operand(pointers["W"], k, transposed=True), Operand(pointers["X"], k, transposed=False)
-    out = Operand(pointers["Y"], n, transposed=False)
-    product = Product(problem.dtype, n, m, k, first, second, out, alpha, beta)
+    return Product(problem.dtype, n, m, k, first, second, Operand(pointers["Y"], n, transposed=False), alpha, beta)
+
+
+def _linear_product(problem: Problem, pointers: Mapping[str, int], alpha: float, beta: float) -> Product:
+    """The layer's product; in half types with its bias and activation."""
+    product = _layer_product(problem, pointers, alpha, beta)
     if not problem.is_half:
         return product
     # A second kernel would round the sums to 16 bits twice: what cannot be fused is no baseline.
@@ -300,4 +308,5 @@ _PRODUCTS: dict[str, Callable[[Problem, Mapping[str, int], float, float], Produc
     "gemm": _gemm_product,
     "gemv": _gemv_product,
     "linear": _linear_product,
+    "linear_quantized": _layer_product,
 }

@@ -8,12 +8,15 @@ import pytest
 
 from tilewright.kernels.catalogue import catalogue
 from tilewright.tuner.arrays import random_arrays, scalar_values
+from tilewright.tuner.compile import nvrtc
+from tilewright.tuner.compile.compiler import compile_nvrtc
 from tilewright.tuner.errors import TrialFailure
 from tilewright.tuner.library import choice as library_choice
 from tilewright.tuner.library import cublas as library
 from tilewright.tuner.library.choice import Candidate, fastest
 from tilewright.tuner.library.cublas import LibraryCall, product_of, version_text
 from tilewright.tuner.library.cublaslt import _Heuristic
+from tilewright.tuner.library.weights import WideWeights, widening_definitions, widening_source
 from tilewright.tuner.outcome import Outcome, Verification
 
 FLAGS = (False, True)
@@ -80,6 +83,20 @@ def test_a_layer_begins_with_its_product():
     expected = linear.reference(problem, host, {}).value - host["b"]
     assert (product.alpha, product.beta, product.out.address) == (1.0, 0.0, PLACES["Y"])
     assert np.allclose((first @ second).T, expected, rtol=1e-12)
+
+
+@pytest.mark.skipif(not nvrtc.is_available(), reason="needs NVRTC (the wheel nvidia-cuda-nvrtc)")
+@pytest.mark.parametrize("weights", ["int8", "int4", "int4_zeros"])
+def test_weights_of_few_bits_are_multiplied_in_16_instead(weights):
+    kernel = catalogue().get("linear_quantized")
+    problem = kernel.problem({"m": 5, "n": 3, "k": 256}, "bfloat16", {"weights": weights})
+    product = product_of(problem, PLACES, {})
+    assert (product.rows, product.columns, product.depth, product.precision) == (3, 5, 256, "BF16")
+    assert (product.first.address, product.second.address) == (PLACES["W"], PLACES["X"])
+    compile_nvrtc(widening_source(), widening_definitions(kernel, problem), "sm_90", "widen")
+    named = WideWeights.named(LibraryCall("cuBLAS 13.1.0 (cublasGemmEx, BF16)", lambda: None))
+    assert named.name == "cuBLAS 13.1.0 (cublasGemmEx, BF16), weights in 16 bits"
+    assert not named.is_comparable
 
 
 @pytest.mark.parametrize(
@@ -164,9 +181,9 @@ class Timed:
         self.name, self.times = name, times
 
 
-def candidate(name, times):
+def candidate(name, times, *, is_comparable=True):
     endless = times if isinstance(times, TrialFailure) else itertools.cycle(times)
-    return Candidate(LibraryCall(name, lambda: None), Timed(name, endless))
+    return Candidate(LibraryCall(name, lambda: None, is_comparable), Timed(name, endless))
 
 
 def test_the_least_median_is_the_librarys_time_whoever_was_lucky_once():
@@ -181,6 +198,11 @@ def test_calls_that_fail_or_are_wrong_are_left_out():
     calls = [candidate("failing", failure), candidate("wrong", [0.1]), candidate("right", [1.0])]
     assert fastest(TimedCalls(wrong={"wrong"}), calls, "warm").call.name == "right"
     assert fastest(TimedCalls(), [candidate("failing", failure)], "warm") is None
+
+
+def test_what_one_would_do_instead_is_timed_only():
+    calls = [candidate("with weights in 16 bits", [0.1], is_comparable=False)]
+    assert fastest(TimedCalls(wrong={"with weights in 16 bits"}), calls, "cold").call is calls[0].call
 
 
 def test_a_call_that_broke_the_context_is_no_matter_of_choice():

@@ -26,7 +26,7 @@ from tilewright.tuner.devices.device import Bench
 from tilewright.tuner.devices.occupancy import occupancy
 from tilewright.tuner.errors import OutOfMemoryError, TrialFailure
 from tilewright.tuner.expected import Expected, expected_by, trusted_configuration, untrusted
-from tilewright.tuner.library.choice import CudaLibrary, has_library
+from tilewright.tuner.library.choice import CudaLibrary, has_library, has_same_result
 from tilewright.tuner.library.cublas import WORKSPACE_BYTES, LibraryCall, LibraryError
 from tilewright.tuner.outcome import L2, DeviceState, Executable, Outcome, Resources, Verification
 from tilewright.tuner.verify import library_widening, worse
@@ -50,7 +50,7 @@ class CudaExecutable:
 
     `batch` launches make one warm sample, by `graph` where they are several, for an estimated `launch_ms`.
     `is_loaded`: it was launched before. `fill` copies inputs to its constant memory. `pack` makes what is `kept` of an
-    input that launches find packed.
+    input that launches find packed. `is_comparable`: see `LibraryCall`.
     """
 
     enqueue: Callable[[], None] = field(repr=False)
@@ -65,6 +65,7 @@ class CudaExecutable:
     kept: Any = field(default=None, repr=False)
     pack: Callable[[], None] | None = field(default=None, repr=False)
     fill: Callable[[], None] = field(default=lambda: None, repr=False)
+    is_comparable: bool = True
 
     def close(self) -> None:
         """Frees graph, workspace and what is kept; not to be launched any more."""
@@ -206,8 +207,10 @@ class CudaBench(Bench):
         """The same with the inputs that are timed, for the library's calls: it has algorithms of its own."""
         return self._verify_with(self.arrays.kinds[0], _mine(executable))
 
-    def verify_each_kind(self, executable: Executable) -> tuple[Verification, ...]:
-        """One for each kind of inputs."""
+    def verify_each_kind(self, executable: Executable) -> tuple[Verification, ...] | None:
+        """One for each kind of inputs; None of a library's call whose result is not the kernel's."""
+        if not _mine(executable).is_comparable:
+            return None
         return tuple(self._verify_with(kind, _mine(executable)) for kind in self.arrays.kinds)
 
     def _verify_with(self, kind: str, mine: CudaExecutable) -> Verification:
@@ -231,7 +234,7 @@ class CudaBench(Bench):
         """
         self.arrays.case.admits_library = True
         with self.device.launching():
-            call = self._made_library().plain() if has_library(self.kernel.name) else None
+            call = self._made_library().plain() if has_same_result(self.kernel.name) else None
             if call is None:
                 return
             self.arrays.reset_written()
@@ -295,7 +298,11 @@ class CudaBench(Bench):
     def library(self) -> CudaExecutable | None:
         """The fastest of the library's calls on the same arrays; they are timed when it is first asked for."""
         call = self._library_call()
-        return None if call is None else self.executable(call.enqueue)
+        if call is None:
+            return None
+        executable = self.executable(call.enqueue)
+        executable.is_comparable = call.is_comparable
+        return executable
 
     def library_name(self) -> str | None:
         """For instance "cuBLAS 13.1.0 (cublasSgemm, FP32)", or "cuBLASLt 13.1.0 (heuristic 3 of 8, FP32)"."""
