@@ -15,6 +15,7 @@ from tilewright.kernels.linear_quantized.reference import (
     scales_shape,
     weights_shape,
 )
+from tilewright.kernels.linear_quantized.streamed_sm90_space import STREAMED_SM90
 from tilewright.kernels.linear_quantized.streamed_space import STREAMED
 from tilewright.kernels.problem import Limits, Problem
 from tilewright.kernels.space import Constraint, Values, choice, powers_of_two
@@ -162,7 +163,7 @@ KERNEL = Kernel(
         Tensor("S", "input", scales_shape),
         Tensor("Y", "output", lambda p: (p.shape["m"], p.shape["n"])),
     ),
-    variants=(ROWS, TENSOR, STREAMED),
+    variants=(ROWS, TENSOR, STREAMED, STREAMED_SM90),
     flops=flops,
     bytes_moved=bytes_moved,
     inputs=random_weights,

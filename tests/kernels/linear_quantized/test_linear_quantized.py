@@ -75,14 +75,14 @@ def test_weights_come_by_rings_of_every_kind(hosted, device, values, sizes):
 
 
 @pytest.mark.skipif(not nvrtc.is_available(), reason="needs NVRTC (the wheel nvidia-cuda-nvrtc)")
-@pytest.mark.parametrize("variant", ["tensor", "streamed"])
+@pytest.mark.parametrize("variant", ["tensor", "streamed", "streamed_sm90"])
 @pytest.mark.parametrize(("dtype", "weights", "m"), [("bfloat16", "int8", 64), ("float16", "int4_zeros", 16)])
 def test_registers_suffice_by_estimate(variant, dtype, weights, m):
     problem = problem_of(KERNEL, dtype, weights, "128", (m, 4096, 4096))
     feasible = KERNEL.space(problem, H200, only=[variant]).feasible
     for configuration in random.Random(m).sample(list(feasible), 1):
         definitions = KERNEL.definitions(problem, configuration)
-        resources = compile_nvrtc(KERNEL.source(variant), definitions, "sm_90", KERNEL.entry).resources
+        resources = compile_nvrtc(KERNEL.source(variant), definitions, "sm_90a", KERNEL.entry).resources
         assert resources.spill_bytes == 0, configuration
 
 
@@ -100,7 +100,7 @@ def test_blocks_share_the_device_evenly():
 def test_an_x_that_fits_no_block_is_left_to_the_other_variants():
     problem = problem_of(KERNEL, "bfloat16", "int4", "128", (64, 256, 128 * 1024))
     assert not STREAMED.admits(problem, H200)
-    assert [variant.name for variant in KERNEL.usable_variants(problem, H200)] == ["rows", "tensor"]
+    assert [variant.name for variant in KERNEL.usable_variants(problem, H200)] == ["rows", "tensor", "streamed_sm90"]
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,17 @@ from tilewright.tuner.errors import TunerError
 MAP_BYTES = 128
 _ALIGNMENT = 64  # of a map in the host's memory, where the driver encodes it
 _MOST_KEPT = 256  # addresses whose maps a cell remembers
-_DATA_TYPES = {"uint8": 0, "uint16": 1, "uint32": 2, "int32": 3, "uint64": 4, "int64": 5, "float16": 6, "float32": 7}
+_DATA_TYPES = {
+    "int8": 0,
+    "uint8": 0,
+    "uint16": 1,
+    "uint32": 2,
+    "int32": 3,
+    "uint64": 4,
+    "int64": 5,
+    "float16": 6,
+    "float32": 7,
+}
 _DATA_TYPES |= {"float64": 8, "bfloat16": 9}
 _SWIZZLES = {0: 0, 32: 1, 64: 2, 128: 3}
 _PROMOTION_256 = 3  # a miss brings 256 bytes to the L2 cache, two steps of a row
