@@ -33,6 +33,7 @@ from profiled import profiled
 
 import tilewright.torch as tw
 from tilewright.tuner import statistics
+from tilewright.tuner.devices.cuda.model import slug_of
 from tilewright.tuner.pytorch.acceleration.graph import GraphForward, first_line
 from tilewright.tuner.pytorch.acceleration.installed import install
 from tilewright.tuner.pytorch.acceleration.result import BOTH_GRAPH
@@ -86,7 +87,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--tables", action="store_true", help="print what accelerate found for each operator")
     parser.add_argument("--out", type=Path, help="default: benchmarks/results/DEVICE/models.json, as h200")
     given = parser.parse_args()
-    folder = device_name(given.device).removeprefix("NVIDIA ").split()[0].lower()
+    folder = slug_of(device_name(given.device)).removeprefix("nvidia-")
     given.out = given.out or Path(__file__).parents[1] / "results" / folder / "models.json"
     return given
 
