@@ -127,7 +127,7 @@ def test_a_document_is_read_as_it_was_written(kernels, tmp_path):
 @pytest.mark.parametrize(
     ("words", "count"),
     [
-        ([], 226),
+        ([], 234),
         (["square-512"], 3),
         (["square-512/fp32"], 1),
         (["gemv", "square-512"], 11),
