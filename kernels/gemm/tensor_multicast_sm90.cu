@@ -4,6 +4,12 @@
 // blocks have tiles side by side, of the same lines in shared memory: each loads a share of these by a tensor map and sends
 // it to all (wgmma/multicast.cuh). They are read from the L2 cache once for a cluster, and by fewer instructions, which takes
 // less power: at sustained clocks that is what binds.
+#ifndef PRODUCTS
+#define PRODUCTS 1
+#endif
+#ifndef CLUSTER
+#define CLUSTER 2
+#endif
 #include "epilogue.cuh"
 #include "wgmma/kernel.cuh"
 

@@ -6,7 +6,7 @@
 #include "common/integers.cuh"
 
 #ifndef BLOCKS
-#define BLOCKS 2     // of 64 rows of W in a tile
+#define BLOCKS 1     // of 64 rows of W in a tile
 #endif
 #ifndef PARTS
 #define PARTS 1      // of k, of each of which a warpgroup has a block's rows

@@ -72,7 +72,8 @@ def test_sizes_stay_small_and_are_often_aligned_and_often_not(random_shapes):
 def test_configurations_are_feasible_and_of_every_variant(random_shapes):
     tasks = list(islice(random_shapes.work(GEMM, HOPPER, 1, 16, random.Random(3)), 16))
     whole_vectors = [
-        GEMM.problem({"m": 64, "n": 72, "k": 80}, "float16", {"trans_b": True})
+        GEMM.problem({"m": 64, "n": 72, "k": 80}, "float16", {"trans_b": True}),
+        GEMM.problem({"m": 256, "n": 512, "k": 64}, "float32", {"accuracy": "tf32"}),
     ]  # what tensor maps and few rows need is drawn less often
     tasks += random_shapes.tasks(GEMM, whole_vectors, HOPPER, 1, random.Random(3))
     assert {c.variant for _, chosen in tasks for c in chosen} == {v.name for v in GEMM.variants}
