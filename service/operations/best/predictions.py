@@ -205,11 +205,13 @@ def _trials(session: Session, kernel: Kernel, studies: Collection[int]) -> dict[
     trial = models.Trial
     current = kernel_variant_ids(session, kernel).values()
     rows = session.execute(
-        select(trial.study_id, trial.configuration, trial.time_ms, trial.registers).where(
+        select(trial.study_id, trial.configuration, trial.time_ms, trial.registers)
+        .where(
             trial.study_id.in_(studies),
             trial.kernel_variant_id.in_(current),
             trial.outcome != Outcome.CONSTRAINT_VIOLATED,  # which says nothing of other problems
         )
+        .order_by(trial.id)  # of two as good ones the first is predicted: every process must see the same
     )
     by_study = {study: _Trials(set()) for study in studies}
     for study in _with_fallen(session, studies):

@@ -2,11 +2,12 @@
 
 import pytest
 from factories import H100, LIMITS, OLD
-from sqlalchemy import event, func, select
+from sqlalchemy import event, func, select, update
 
 from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.space import Configuration
 from tilewright.service.operations.best.find import find_best, find_best_batch
+from tilewright.service.operations.best.predictions import _trials
 from tilewright.service.operations.best.retractions import retract
 from tilewright.service.store import models
 from tilewright.tuner.outcome import Outcome
@@ -119,6 +120,16 @@ def count_fits(rows):
 
     event.listen(rows.session.get_bind(), "before_cursor_execute", listen)
     return seen
+
+
+def test_trials_are_read_in_the_order_in_which_they_were_made(rows, tune):
+    best = tune(shape_of(*SHAPES[0]))
+    trials = select(models.Trial).where(models.Trial.study_id == rows.trial_of(best).study_id).order_by(models.Trial.id)
+    made = [Configuration.from_json(trial.configuration) for trial in rows.session.scalars(trials)]
+    first = rows.session.scalars(trials).first()
+    rows.session.execute(update(models.Trial).where(models.Trial.id == first.id).values(registers=first.registers))
+    read = _trials(rows.session, catalogue().get("gemm"), {first.study_id})[first.study_id]
+    assert list(read.times_ms) == [configuration for configuration in made if configuration in read.times_ms]
 
 
 def test_few_trials_a_shape_are_no_ground_for_predictions(rows):
