@@ -110,11 +110,10 @@ class _Study:
             self._compare(trial)
         self.done = budget.spent_trials
         self.started = self.ended = 0.0  # of the search, of its last trial
-        # The default first: gains are stated against it. Then where each other variant's author would start, the last
-        # declared first: simple variants are declared before fast ones, and may take hundreds of times as long.
-        self.default = kernel.default_configuration(space) if len(space) else None
-        starts = self._untried(knowledge.starts)
-        first = [] if self.default is None else [self.default, *knowledge.asked, *starts, *reversed(space.defaults())]
+        # The default first: gains are stated against it. What is asked for comes before the variants' own starts.
+        first = kernel.first_configurations(space)
+        self.default = first[0] if first else None
+        first[1:1] = [*knowledge.asked, *self._untried(knowledge.starts)]
         known = [(trial.configuration, trial.evaluation) for trial in self.trials]
         searcher = make_searcher(sampler, space, first, seed, known, priors=knowledge.priors)
         self.proposals = Proposals(bench, searcher, budget.trials or float("inf"), hooks.claim)

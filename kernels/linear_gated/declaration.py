@@ -92,6 +92,16 @@ def launch_tiled(c: Values, p: Problem) -> Launch:
 
 SMALLEST_TENSOR_N = 16  # half of the smallest tile: up to it, none suits some problems
 
+
+def tensor_is_supported(p: Problem) -> bool:
+    """Whether some tile suits the problem: rows are copied by 16 bytes or one element at a time.
+
+    With two or four elements at a time, lines that stay whole are too many for the tiles of small problems.
+    """
+    is_whole = p.shape["k"] % 2 == 1 or p.shape["k"] * p.item_bytes % 16 == 0
+    return is_whole and p.shape["n"] > SMALLEST_TENSOR_N and has_product(p) and TENSOR_HALF.supports(product(p))
+
+
 TILED = Variant(
     name="tiled",
     doc="Square tiles in shared memory, a thread an element of Y and both its sums.",
@@ -111,7 +121,7 @@ TENSOR = replace(
     ),
     static_shared_bytes=on_product(TENSOR_HALF.static_shared_bytes),
     workspace_bytes=on_product(TENSOR_HALF.workspace_bytes),
-    supports=lambda p: p.shape["n"] > SMALLEST_TENSOR_N and has_product(p) and TENSOR_HALF.supports(product(p)),
+    supports=tensor_is_supported,
 )
 
 

@@ -125,6 +125,17 @@ def test_every_default_fits_the_example_and_of_the_default_variant_is_feasible_t
     assert kernel.default_configuration(space) == kernel.variant(kernel.default_variant).space().default()
 
 
+def test_a_search_begins_with_the_default_and_then_the_most_elaborate_variants():
+    kernel = catalogue().get("gemm")
+    space = kernel.space(kernel.problem({"m": 2048, "n": 2048, "k": 2048}), HOPPER)
+    first = kernel.first_configurations(space)
+    assert first[0] == kernel.default_configuration(space)
+    declared = [variant.name for variant in kernel.variants]
+    places = [declared.index(configuration.variant) for configuration in first]
+    assert places[1:] == sorted(places[1:], reverse=True)
+    assert min(places) == places[0] > declared.index("tiled")  # simpler ones than the default come later, by the search
+
+
 sizes = st.integers(1, 300) | st.sampled_from([1023, 4095, 65537, 2**31 - 1])
 
 

@@ -46,6 +46,8 @@ class ModelSampler(FeasibleSampler):
         self.candidates = np.arange(len(space))
         self._believed: dict[int, float] = {}
         self.drawn = 0
+        names, first = self.features.variants, [start.variant for start in self._starts[:1]]
+        self._drawn_from = names[names.index(first[0]) :] if {*first} & {*names} else names
 
     @abc.abstractmethod
     def scores(self) -> tuple[NDArray[np.intp], Array32, Array32]:
@@ -104,7 +106,8 @@ class ModelSampler(FeasibleSampler):
     def _draw_apart(self) -> Configuration | None:
         self.drawn += 1
         tried = {seen.configuration.variant for seen in self.seen.values()}
-        waiting = [variant for variant in self.features.variants if variant not in tried]
+        # Variants declared before that of the first start are simpler, and may take hundreds of times as long.
+        waiting = [variant for variant in self._drawn_from if variant not in tried]
         drawn = self.unseen.draws(SPREAD, waiting[0] if waiting else None)
         if not len(drawn):
             return self.unseen.draw()

@@ -93,6 +93,16 @@ def test_the_starts_come_first_and_in_order(sampler):
     assert searcher.propose() not in starts
 
 
+def test_the_first_draws_are_of_no_simpler_variant_than_the_first_start():
+    space = space_of([[5, 5], [5, 5], [5, 5], [5, 5]])
+    start = space.variant("v1").default()
+    searcher = make_searcher("gp", space, [start], seed=4)
+    proposed = [searcher.propose() for _ in range(4)]
+    for configuration in proposed:
+        searcher.tell(configuration, measured(1.0 + len(configuration.variant)))
+    assert [configuration.variant for configuration in proposed[1:3]] == ["v2", "v3"]
+
+
 def run_search(searcher, recording, trials):
     best = math.inf
     for _ in range(trials):

@@ -128,7 +128,7 @@ class _Session:
         return self.runtime.kernels.get(problem.kernel).space(problem, self.device.model.limits)
 
     def _first(self, problem: Problem, space: SearchSpace) -> list[Configuration]:
-        """The default, what is best for the likest, then the variants' own starts, the most elaborate first."""
-        default = [self.runtime.kernels.get(problem.kernel).default_configuration(space)] if len(space) else []
+        """The default, what is best for the likest, then the variants' own starts."""
+        first = self.runtime.kernels.get(problem.kernel).first_configurations(space)
         likely = [one for one in starts(problem, self.best) if one in space][:LIKELY]
-        return list(dict.fromkeys([*default, *likely, *reversed(space.defaults())]))
+        return list(dict.fromkeys([*first[:1], *likely, *first[1:]]))
