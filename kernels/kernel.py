@@ -258,16 +258,15 @@ class Kernel:
         return next(by_variant[v.name] for v in self.variants_from_default if v.name in by_variant)
 
     def first_configurations(self, space: SearchSpace) -> list[Configuration]:
-        """Where a search begins: the default, then the starts of the variants declared after its own, the last first.
+        """Where a search begins: the default, then the variants' own starts, the last declared first.
 
-        Fast variants are declared last. Those before the default are simpler and may take a hundred times as long; a
-        search comes to them by itself, when it has something to race them against.
+        Fast variants are declared last. Of simple ones `Variant.is_start` is false: they compile first, so that a
+        device would run them while it waits for those.
         """
         if not len(space):
             return []
-        default, place = self.default_configuration(space), [variant.name for variant in self.variants].index
-        later = [start for start in space.defaults() if place(start.variant) > place(default.variant)]
-        return [default, *reversed(later)]
+        default, starts = self.default_configuration(space), {one.variant for one in space.spaces if one.is_start}
+        return [default, *(c for c in reversed(space.defaults()) if c.variant in starts and c != default)]
 
     @cached_property
     def variants_from_default(self) -> Sequence[Variant]:

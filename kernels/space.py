@@ -71,12 +71,16 @@ class Constraint:
 
 @dataclass(frozen=True)
 class VariantSpace:
-    """The parameters of one variant and the constraints among them."""
+    """The parameters of one variant and the constraints among them.
+
+    `is_start`: a search tries the start before it proposes anything.
+    """
 
     variant: str
     parameters: tuple[Parameter, ...]
     constraints: tuple[Constraint, ...] = ()
     start: Start = lambda _problem, _limits: {}
+    is_start: bool = True
 
     def default(self) -> Configuration:
         """The configuration that the source compiles to when nothing is defined."""

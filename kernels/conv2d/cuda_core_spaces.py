@@ -95,6 +95,7 @@ def runs_fit(c: Values, p: Problem, _d: Limits) -> bool:
 
 DIRECT = Variant(
     name="direct",
+    is_start=False,
     doc="A thread an element of Y, straight from global memory.",
     source="direct.cu",
     launch=launch_direct,

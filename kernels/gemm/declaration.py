@@ -152,6 +152,7 @@ def registers_suffice(c: Values, p: Problem, d: Limits) -> bool:
 
 NAIVE = Variant(
     name="naive",
+    is_start=False,
     doc="A thread an element of C, straight from global memory.",
     source="naive.cu",
     launch=launch_naive,
@@ -164,6 +165,7 @@ NAIVE = Variant(
 
 TILED = Variant(
     name="tiled",
+    is_start=False,
     doc="Square tiles in shared memory, a thread an element of C.",
     source="tiled.cu",
     launch=launch_tiled,

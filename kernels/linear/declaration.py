@@ -83,6 +83,7 @@ def loads_runs(c: Values, _p: Problem, _d: Limits) -> bool:
 
 TILED = Variant(
     name="tiled",
+    is_start=False,
     doc="Square tiles in shared memory, a thread an element of Y.",
     source="tiled.cu",
     launch=launch_tiled,

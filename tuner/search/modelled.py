@@ -46,8 +46,9 @@ class ModelSampler(FeasibleSampler):
         self.candidates = np.arange(len(space))
         self._believed: dict[int, float] = {}
         self.drawn = 0
-        names, first = self.features.variants, [start.variant for start in self._starts[:1]]
-        self._drawn_from = names[names.index(first[0]) :] if {*first} & {*names} else names
+        self._drawn_from = [
+            one.variant for one in space.spaces if one.is_start and one.variant in self.features.variants
+        ]
 
     @abc.abstractmethod
     def scores(self) -> tuple[NDArray[np.intp], Array32, Array32]:
@@ -106,7 +107,6 @@ class ModelSampler(FeasibleSampler):
     def _draw_apart(self) -> Configuration | None:
         self.drawn += 1
         tried = {seen.configuration.variant for seen in self.seen.values()}
-        # Variants declared before that of the first start are simpler, and may take hundreds of times as long.
         waiting = [variant for variant in self._drawn_from if variant not in tried]
         drawn = self.unseen.draws(SPREAD, waiting[0] if waiting else None)
         if not len(drawn):
