@@ -7,8 +7,8 @@ from sqlalchemy import func, select
 from waiting import until
 
 pytest.importorskip("cryptography")
+from compilations import work
 from compile_processes import compile_workers
-from offered import work
 from signing_keys import write_keys
 
 from tilewright.service.operations.compiling.signatures import Trust

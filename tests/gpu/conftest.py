@@ -67,7 +67,7 @@ def tw(torch, operators_cache, monkeypatch):
 
     monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", str(operators_cache))
     runtime = Runtime(only_tuned=True)
-    runtime._pinned = Small()
+    runtime._pinned = Small(16)
     tw.use(runtime)
     torch.manual_seed(0)
     yield tw

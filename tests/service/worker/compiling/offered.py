@@ -7,23 +7,6 @@ from tilewright.service.operations.compiling.offers import OfferState
 from tilewright.service.store.session import session_scope
 from tilewright.tuner.compile.compilation import Compilation, compiler_version
 
-SOURCE = """
-extern "C" __global__ void scale(REAL* x) {
-  __shared__ REAL tile[TILE];
-  tile[threadIdx.x] = x[threadIdx.x];
-  __syncthreads();
-  x[threadIdx.x] = FACTOR * tile[TILE - 1 - threadIdx.x];
-}
-"""
-
-
-def work(tile: int) -> Compilation:
-    """The compilation of one configuration."""
-    return Compilation(SOURCE, (("FACTOR", "3"), ("REAL", "float"), ("TILE", str(tile))), "sm_90", "scale")
-
-
-WORK = work(256)
-
 
 def offer(work: Compilation, version: str | None = None, key: str | None = None) -> str:
     """Offers it; the key of its cubin."""

@@ -8,8 +8,8 @@ from sqlalchemy import select
 from waiting import PATIENCE_S
 
 pytest.importorskip("cryptography")
+from compilations import work
 from compile_processes import compile_workers, registered
-from offered import work
 from signing_keys import write_keys
 
 from tilewright.service.operations.compiling.signatures import Trust

@@ -8,7 +8,8 @@ from sqlalchemy import select
 from waiting import PATIENCE_S, until
 
 pytest.importorskip("cryptography")
-from offered import SOURCE, WORK, offer, states, work
+from compilations import SOURCE, WORK, work
+from offered import offer, states
 from signing_keys import write_keys
 
 from tilewright.service.operations.compiling import leases, offers

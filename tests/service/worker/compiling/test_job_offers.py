@@ -9,7 +9,7 @@ from sqlalchemy import select, text
 from waiting import PATIENCE_S, until
 
 pytest.importorskip("cryptography")
-from offered import work
+from compilations import work
 from signing_keys import write_keys
 
 from tilewright.service.operations.compiling import leases

@@ -5,7 +5,8 @@ import math
 
 import pytest
 
-from tilewright.tuner.devices.cuda.bench import SAMPLE_MS, CudaBench, CudaExecutable
+from tilewright.tuner.devices.cuda.bench import SAMPLE_MS, CudaBench
+from tilewright.tuner.devices.cuda.executable import CudaExecutable
 
 KIND = "normal"
 PYTHON_MS = 0.02  # between two calls that enqueue something

@@ -8,24 +8,26 @@ from tilewright.kernels.space import Configuration
 ROWS = Configuration.of("walk", {"BLOCK": 32, "VECTOR_WIDTH": 1})
 SMALL = {
     **dict.fromkeys(("rms_norm", "layer_norm", "add_rms_norm", "add_layer_norm"), ROWS),
-    "gemm": Configuration.of("tiled", {"TILE_WIDTH": 16}),
-    "linear": Configuration.of("tiled", {"TILE_WIDTH": 16}),
-    "linear_gated": Configuration.of("tiled", {"TILE_WIDTH": 16}),
     "linear_quantized": Configuration.of("rows", {"WARPS_PER_ROW": 1, "ROWS_PER_BLOCK": 2, "COLUMNS": 1, "UNROLL": 1}),
     "gemv": Configuration.of("naive", {"BLOCK": 128}),
     "conv2d": Configuration.of("direct", {"THREADS": 256}),
     "softmax": Configuration.of("online", {"BLOCK": 32, "UNROLL": 1, "VECTOR_WIDTH": 1}),
 }
+TILED = ("gemm", "linear", "linear_gated")
 
 
 class Small(dict[Problem, Configuration]):
-    """A configuration for every problem of these kernels."""
+    """A configuration for every problem of these kernels; products have tiles of that width."""
+
+    def __init__(self, tile_width: int) -> None:
+        tiled = Configuration.of("tiled", {"TILE_WIDTH": tile_width})
+        self._by_kernel = SMALL | dict.fromkeys(TILED, tiled)
 
     def __contains__(self, problem):
-        return problem.kernel in SMALL
+        return problem.kernel in self._by_kernel
 
     def __missing__(self, problem):
-        return SMALL[problem.kernel]
+        return self._by_kernel[problem.kernel]
 
 
 def ours(tw):

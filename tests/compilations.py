@@ -14,7 +14,14 @@ extern "C" __global__ void scale(REAL* x) {
   x[threadIdx.x] = FACTOR * tile[TILE - 1 - threadIdx.x];
 }
 """
-WORK = Compilation(SOURCE, (("FACTOR", "3"), ("REAL", "float"), ("TILE", "256")), "sm_90", "scale")
+
+
+def work(tile: int) -> Compilation:
+    """The compilation of one configuration."""
+    return Compilation(SOURCE, (("FACTOR", "3"), ("REAL", "float"), ("TILE", str(tile))), "sm_90", "scale")
+
+
+WORK = work(256)
 BROKEN = replace(WORK, source=SOURCE.replace("REAL* x", "REAL* y"))
 
 
