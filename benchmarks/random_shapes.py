@@ -20,34 +20,24 @@ import random
 import sys
 import time
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from gpu_check import draw, verdict
 from random_problems.convolutions import edge_convolutions, is_quick, random_convolution
+from random_problems.quantised import edge_layers, random_layer
+from random_problems.sizes import EDGES, random_size
 from random_problems.views import random_views
 
 from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.errors import InvalidProblemError
 from tilewright.kernels.kernel import Kernel, Variant
-from tilewright.kernels.linear_quantized.declaration import MOST_ROWS
-from tilewright.kernels.linear_quantized.reference import GROUP
 from tilewright.kernels.problem import Limits, OptionValue, Problem
 from tilewright.kernels.space import Configuration, SearchSpace
 from tilewright.tuner.devices.device import Bench, Device
 from tilewright.tuner.devices.local import open_device
 
 KERNELS = ("gemm", "gemv", "conv2d")
-LARGEST = 700
-EDGES = (1, 127, 129)
-"""A single row, column or product, and one element more or less than a tile of 128, in every combination of axes."""
-
-MOST_GROUPS = 24
-"""Of a row of quantised weights."""
-
-ALIGNMENTS = (1, 1, 1, 4, 8, 32)
-"""A random size is a multiple of one of these: half of the axes end anywhere, half let vectors be used."""
-
 AHEAD = 12
 """Benches open at a time, so that compilers are busy while another problem is checked."""
 
@@ -83,34 +73,27 @@ class Tally:
             print(f"{self.title(kernel.name)} so far: {counts}", flush=True)
 
 
-def random_size(generator: random.Random) -> int:
-    """From 1 to LARGEST."""
-    step = generator.choice(ALIGNMENTS)
-    return step * generator.randint(1, LARGEST // step)
+OWN_SHAPES: dict[str, tuple[Callable[[random.Random], dict[str, int]], Callable[[], list[dict[str, int]]]]] = {
+    "conv2d": (random_convolution, edge_convolutions),
+    "linear_quantized": (random_layer, edge_layers),
+}
+"""Of kernels whose axes hang together: a random shape, and the edges."""
 
 
 def random_shape(kernel: Kernel, generator: random.Random) -> dict[str, int]:
     """A size for every axis."""
-    if kernel.name == "conv2d":
-        return random_convolution(generator)
-    sizes = {axis: random_size(generator) for axis in kernel.axes}
-    if kernel.name == "linear_quantized":
-        return {"m": generator.randint(1, MOST_ROWS), "n": sizes["n"], "k": GROUP * generator.randint(1, MOST_GROUPS)}
-    return sizes
+    if kernel.name in OWN_SHAPES:
+        return OWN_SHAPES[kernel.name][0](generator)
+    return {axis: random_size(generator) for axis in kernel.axes}
 
 
 def shapes(kernel: Kernel, count: int, generator: random.Random) -> tuple[list[dict[str, int]], list[dict[str, int]]]:
     """`count` random shapes, and every edge."""
     spread = [random_shape(kernel, generator) for _ in range(count)]
-    if kernel.name == "conv2d":
-        return spread, edge_convolutions()
-    sizes = (
-        [(1, 8, MOST_ROWS), EDGES, (GROUP, 2 * GROUP)]
-        if kernel.name == "linear_quantized"
-        else [EDGES] * len(kernel.axes)
-    )
-    edges = [dict(zip(kernel.axes, each, strict=True)) for each in itertools.product(*sizes)]
-    return spread, edges
+    if kernel.name in OWN_SHAPES:
+        return spread, OWN_SHAPES[kernel.name][1]()
+    combined = itertools.product(EDGES, repeat=len(kernel.axes))
+    return spread, [dict(zip(kernel.axes, sizes, strict=True)) for sizes in combined]
 
 
 def layouts(kernel: Kernel) -> list[dict[str, OptionValue]]:

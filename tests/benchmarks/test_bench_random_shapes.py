@@ -62,10 +62,10 @@ def test_a_variant_meets_every_shape_at_a_problem_that_it_serves(random_shapes):
     assert all(p.options["accuracy"] == "tf32" for p, c in chosen if c.variant == "tf32_only")
 
 
-def test_sizes_stay_small_and_are_often_aligned_and_often_not(random_shapes):
-    generator = random.Random(2)
-    sizes = [random_shapes.random_size(generator) for _ in range(500)]
-    assert 1 <= min(sizes) < max(sizes) <= random_shapes.LARGEST
+def test_sizes_stay_small_and_are_often_aligned_and_often_not(benchmark_module):
+    axis, generator = benchmark_module("random_problems.sizes"), random.Random(2)
+    sizes = [axis.random_size(generator) for _ in range(500)]
+    assert 1 <= min(sizes) < max(sizes) <= axis.LARGEST
     assert 150 < sum(size % 4 == 0 for size in sizes) < 400
 
 
@@ -109,6 +109,19 @@ def test_a_run_says_as_it_goes_what_it_has_checked(random_shapes, monkeypatch, c
     monkeypatch.setattr(random_shapes, "PROGRESS_S", 0.0)
     tally.print_progress(GEMM)
     assert re.match(r"gemm: 5 checked, 0 failed, \d+ s so far: .*\btiled 5\b", capsys.readouterr().out)
+
+
+def test_random_layers_with_quantised_weights_are_problems_and_meet_every_variant(random_shapes):
+    kernel = catalogue().get("linear_quantized")
+    spread, edges = random_shapes.shapes(kernel, 12, random.Random(5))
+    tasks = random_shapes.tasks(
+        kernel,
+        random_shapes.problems(kernel, spread + edges, ["bfloat16"], random.Random(5)),
+        HOPPER,
+        1,
+        random.Random(5),
+    )
+    assert {c.variant for _, chosen in islice(tasks, 60) for c in chosen} == {v.name for v in kernel.variants}
 
 
 def test_random_convolutions_meet_every_variant(random_shapes):
