@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from tilewright.tuner.compile.compilation import HIDDEN_ADDRESSES, Compilation, 
 from tilewright.tuner.devices.cuda import nvml
 from tilewright.tuner.devices.cuda.arrays import ProblemArrays, needed_bytes
 from tilewright.tuner.devices.cuda.checks import CHECK_LAUNCH
-from tilewright.tuner.devices.cuda.graph import LaunchGraph
+from tilewright.tuner.devices.cuda.executable import CudaExecutable
 from tilewright.tuner.devices.cuda.launch import DriverFunction, DriverModule
 from tilewright.tuner.devices.cuda.tensor_map import MapCells
 from tilewright.tuner.devices.cuda.workspace import Workspace
@@ -42,41 +42,6 @@ _ENOUGH = 0.75  # of SAMPLE_MS: a sample that turns out shorter was of too few l
 _PACKS = 3  # of which the shortest counts
 _LONG_ENOUGH_MS = 1.5 * SAMPLE_MS  # in the verifying launch: one makes a sample, and none is spent to find that out
 _LONG_MS = 1.0  # the few microseconds that Python takes to launch are below 1 % of a sample from here on
-
-
-@dataclass(eq=False)
-class CudaExecutable:
-    """A loaded configuration, or the library's call; `enqueue` launches it once on the device's stream.
-
-    `batch` launches make one warm sample, by `graph` where they are several, for an estimated `launch_ms`.
-    `is_loaded`: it was launched before. `fill` copies inputs to its constant memory. `pack` makes what is `kept` of an
-    input that launches find packed. `is_comparable`: see `LibraryCall`.
-    """
-
-    enqueue: Callable[[], None] = field(repr=False)
-    resources: Resources
-    compile_ms: float
-    configuration: Configuration | None = None
-    launch_ms: float = 0.0
-    is_loaded: bool = False
-    batch: int = 0
-    graph: LaunchGraph | None = field(default=None, repr=False)
-    workspace: Workspace | None = field(default=None, repr=False)
-    kept: Any = field(default=None, repr=False)
-    pack: Callable[[], None] | None = field(default=None, repr=False)
-    fill: Callable[[], None] = field(default=lambda: None, repr=False)
-    is_comparable: bool = True
-
-    def close(self) -> None:
-        """Frees graph, workspace and what is kept; not to be launched any more."""
-        self.workspace = self.kept = None
-        self.close_graph()
-
-    def close_graph(self) -> None:
-        """Frees the graph."""
-        if self.graph is not None:
-            self.graph.close()
-            self.graph = None
 
 
 class CudaBench(Bench):
