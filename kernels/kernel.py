@@ -265,8 +265,8 @@ class Kernel:
         """
         if not len(space):
             return []
-        default, starts = self.default_configuration(space), {one.variant for one in space.spaces if one.is_start}
-        return [default, *(c for c in reversed(space.defaults()) if c.variant in starts and c != default)]
+        default, own = self.default_configuration(space), reversed(space.defaults())
+        return [default, *(start for start in own if start.variant in space.start_variants and start != default)]
 
     @cached_property
     def variants_from_default(self) -> Sequence[Variant]:

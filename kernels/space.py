@@ -138,6 +138,11 @@ class SearchSpace:
     def __contains__(self, configuration: object) -> bool:
         return configuration in self.feasible
 
+    @property
+    def start_variants(self) -> list[str]:
+        """The variants whose starts a search tries before it proposes anything."""
+        return [space.variant for space in self.spaces if space.is_start]
+
     def variant(self, name: str) -> VariantSpace:
         """The space of one variant; raises KeyError."""
         return next(s for s in self.spaces if s.variant == name)

@@ -46,9 +46,6 @@ class ModelSampler(FeasibleSampler):
         self.candidates = np.arange(len(space))
         self._believed: dict[int, float] = {}
         self.drawn = 0
-        self._drawn_from = [
-            one.variant for one in space.spaces if one.is_start and one.variant in self.features.variants
-        ]
 
     @abc.abstractmethod
     def scores(self) -> tuple[NDArray[np.intp], Array32, Array32]:
@@ -107,7 +104,7 @@ class ModelSampler(FeasibleSampler):
     def _draw_apart(self) -> Configuration | None:
         self.drawn += 1
         tried = {seen.configuration.variant for seen in self.seen.values()}
-        waiting = [variant for variant in self._drawn_from if variant not in tried]
+        waiting = [variant for variant in self.space.start_variants if variant not in tried]
         drawn = self.unseen.draws(SPREAD, waiting[0] if waiting else None)
         if not len(drawn):
             return self.unseen.draw()
