@@ -42,7 +42,7 @@ OWN = (5, 20)
 """Numbers of own tuned shapes for which predictions are made beside those from all."""
 
 SHIPPED = "as shipped"
-"""The name of what is predicted from the records that this package comes with."""
+"""The name of the predictions that use the package's shipped records alone, as on the first day."""
 
 SHAPES_AHEAD = 4
 """Tuned shapes that are compiled ahead of the one that is measured."""
