@@ -14,7 +14,7 @@ GEMM = catalogue().get("gemm")
 SHAPE = {"m": 64, "n": 48, "k": 80}
 PROBLEM = GEMM.problem(SHAPE)
 OTHER = GEMM.problem({"m": 32, "n": 32, "k": 32})
-PLACE = TargetDevice("test-gpu", Limits(compute_capability=(9, 0), multiprocessors=132, memory_bytes=1 << 33))
+PLACE = TargetDevice("test-gpu", Limits(compute_capability=(8, 0), multiprocessors=132, memory_bytes=1 << 33))
 CUBIN = b"\x7fELF a cubin"
 
 

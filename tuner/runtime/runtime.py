@@ -1,4 +1,4 @@
-"""Where configurations come from, in order: pinned, a bundle, the cache on disk, the service, the kernel's default."""
+"""Where configurations come from, in order: pinned, bundle, cache on disk, service, shipped records, default."""
 
 from __future__ import annotations
 
@@ -44,7 +44,8 @@ class Runtime:
     `url` and `key` name a service: it is asked, for at most `service_limit_s`, where there is no bundle.
     `report_misses` lets it know in the background what was not tuned. `pinned` goes before everything. `kernels` are
     those that problems are of. `only_tuned`: where there is no result, or it does not compile, UntunedError and
-    LaunchError instead of the default.
+    LaunchError instead of the default. `shipped_records`: whether the measurements that come with the package predict
+    what nobody else knows.
     """
 
     def __init__(
@@ -58,6 +59,7 @@ class Runtime:
         service_limit_s: float = SERVICE_LIMIT_S,
         report_misses: bool = False,
         only_tuned: bool = False,
+        shipped_records: bool = True,
         pinned: Mapping[Problem, Configuration] | None = None,
         answers: AnswerCache | None = None,
         kernels: Catalogue | None = None,
@@ -68,6 +70,8 @@ class Runtime:
         self._answers = answers or AnswerCache()
         self._service = Service(url, key, service_limit_s, self._answered) if url else None
         self._report_misses, self._only_tuned = report_misses, only_tuned
+        # Apart from the service's answers: a prediction of our own must not keep it from being asked.
+        self._predictions = AnswerCache(self._answers.folder / "shipped") if shipped_records else None
         self._pinned = dict(pinned or {})
         self._choices: dict[tuple[Problem, str], Choice] = {}
         self._looking: dict[tuple[Problem, str], ForkSafeLock] = {}
@@ -155,7 +159,7 @@ class Runtime:
         elif choice is None and self._service and self._report_misses:
             self._service.report(problem, place)
         if choice is None or choice.match == "default":
-            choice = self._of_dense(kernel, problem, place) or choice
+            choice = self._of_dense(kernel, problem, place) or self._predicted(kernel, problem, place) or choice
         if choice is not None and choice.match != "default":
             return choice
         missing, remedy = (
@@ -184,6 +188,21 @@ class Runtime:
             return None
         match = "nearest" if choice.match == "exact" else choice.match
         return replace(choice, match=match, library_faster=None, cubin=None)
+
+    def _predicted(self, kernel: Kernel, problem: Problem, place: TargetDevice) -> Choice | None:
+        """What shipped records predict, kept on disk: it takes about a second."""
+        if self._predictions is None:
+            return None
+        known = self._predictions.get(kernel, problem, place)
+        if known is None:
+            from tilewright.tuner.runtime.shipped import shipped_answer  # noqa: PLC0415 - seldom needed
+
+            answer = shipped_answer(kernel, problem, place)
+            if answer is None:
+                return None
+            self._predictions.put(problem, place, answer)
+            known = Choice.from_facts(answer, "shipped")
+        return replace(known, origin="shipped")
 
     def _asked(self, kernel: Kernel, problem: Problem, place: TargetDevice) -> Choice | None:
         answer = self._service.ask(problem, place) if self._service else None
@@ -222,12 +241,13 @@ def default_runtime(*, only_tuned: bool = False) -> Runtime:
         key=setting("TILEWRIGHT_KEY") or None,
         report_misses=_is_on("TILEWRIGHT_REPORT_MISSES"),
         only_tuned=only_tuned,
+        shipped_records=_is_on("TILEWRIGHT_SHIPPED_RECORDS", unset="true"),
         kernels=Catalogue.load(folders) if folders else None,
     )
 
 
-def _is_on(variable: str) -> bool:
-    return os.environ.get(variable, "").lower() in {"1", "true", "yes", "on"}
+def _is_on(variable: str, *, unset: str = "") -> bool:
+    return os.environ.get(variable, unset).lower() in {"1", "true", "yes", "on"}
 
 
 def _problem(kernel: Kernel, dtype: str, named: Mapping[str, Any]) -> Problem:

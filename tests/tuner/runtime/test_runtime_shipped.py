@@ -1,0 +1,81 @@
+"""What the launcher predicts from shipped records, where nothing else is known."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from made_bundles import GEMM
+
+from tilewright.tuner.predict.shipped import shipped_models
+from tilewright.tuner.runtime import Runtime, UntunedWarning
+from tilewright.tuner.runtime.answers import AnswerCache
+from tilewright.tuner.runtime.choice import TargetDevice, is_admitted
+from tilewright.tuner.runtime.runtime import default_runtime
+
+H200 = TargetDevice("nvidia-h200", shipped_models()["nvidia-h200"][1])
+NEVER_MEASURED = GEMM.problem({"m": 1200, "n": 900, "k": 700})
+
+
+@pytest.fixture
+def answers(tmp_path):
+    return AnswerCache(tmp_path / "answers")
+
+
+def test_a_measured_device_model_is_answered_without_a_service_and_without_tuning(answers):
+    choice = Runtime(answers=answers).choose(GEMM, NEVER_MEASURED, H200)
+    assert (choice.origin, choice.match) == ("shipped", "predicted")
+    assert is_admitted(GEMM, NEVER_MEASURED, H200.limits, choice.configuration)
+    assert 0.001 < choice.time_ms < 0.1  # an H200 has 989 TFLOP/s at most; CUDA cores take 0.03 ms
+    assert choice.library_faster is False
+    assert choice.library_ms > choice.time_ms
+
+
+def test_the_next_process_finds_the_prediction_on_disk(answers, monkeypatch):
+    first = Runtime(answers=answers).choose(GEMM, NEVER_MEASURED, H200)
+    monkeypatch.setattr("tilewright.tuner.runtime.shipped.shipped_series", lambda *_: pytest.fail("read again"))
+    assert Runtime(answers=answers).choose(GEMM, NEVER_MEASURED, H200) == first
+
+
+def test_a_device_model_like_it_gets_the_configuration_without_its_times(answers):
+    choice = Runtime(answers=answers).choose(GEMM, NEVER_MEASURED, replace(H200, slug="nvidia-gh200"))
+    assert (choice.origin, choice.match) == ("shipped", "transferred")
+    assert (choice.time_ms, choice.library_ms, choice.library_faster) == (None, None, None)
+
+
+def test_another_compute_capability_is_not_answered(answers):
+    older = TargetDevice("nvidia-a100", replace(H200.limits, compute_capability=(8, 0)))
+    with pytest.warns(UntunedWarning, match="no result for gemm"):
+        assert Runtime(answers=answers).choose(GEMM, NEVER_MEASURED, older).origin == "default"
+
+
+def test_a_problem_like_no_shipped_one_is_not_answered(answers):
+    batch = GEMM.problem({"m": 64, "n": 64, "k": 64, "batch": 8})
+    with pytest.warns(UntunedWarning):
+        assert Runtime(answers=answers).choose(GEMM, batch, H200).origin == "default"
+
+
+def test_what_is_pinned_or_answered_goes_before(answers):
+    other = GEMM.space(NEVER_MEASURED, H200.limits).defaults()[0]
+    answers.put(
+        NEVER_MEASURED,
+        H200,
+        {"variant": other.variant, "configuration": dict(other.values), "source_hash": GEMM.source_hash(other.variant)},
+    )
+    assert Runtime(answers=answers).choose(GEMM, NEVER_MEASURED, H200).origin == "cache"
+    pinned = Runtime(answers=answers, pinned={NEVER_MEASURED: other})
+    assert pinned.choose(GEMM, NEVER_MEASURED, H200).origin == "pinned"
+
+
+def test_they_can_be_switched_off(answers, monkeypatch, tmp_path):
+    with pytest.warns(UntunedWarning):
+        choice = Runtime(answers=answers, shipped_records=False).choose(GEMM, NEVER_MEASURED, H200)
+    assert choice.origin == "default"
+    monkeypatch.setenv("TILEWRIGHT_SHIPPED_RECORDS", "false")
+    monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", str(tmp_path))
+    default_runtime.cache_clear()
+    try:
+        with pytest.warns(UntunedWarning):
+            assert default_runtime().choose(GEMM, NEVER_MEASURED, H200).origin == "default"
+    finally:
+        default_runtime.cache_clear()
