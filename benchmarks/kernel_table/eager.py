@@ -126,7 +126,7 @@ def copied(size: int) -> Callable[[], Any]:
 
 
 def line(row: Row) -> str:
-    """The row as a line of the table in docs/measuring.md."""
+    """The row as a line of the table in docs/measuring/normalisations.md."""
     low, high = row["speedup_ci"]
     cells = [
         f"`{row['name']}`",

@@ -1,7 +1,7 @@
 """The estimated cost of a launch by tiles, waves and roofs alone, for shapes far from all measured ones.
 
 Costs are clock cycles of a GPU like those of today, and mean something only beside each other: a measured time of the
-same configuration at another shape makes them into one of this shape (docs/measuring.md, section 9).
+same configuration at another shape makes them into one of this shape (docs/measuring/predictions.md).
 """
 
 from __future__ import annotations

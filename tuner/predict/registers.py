@@ -23,7 +23,7 @@ class Registers:
     """Registers by configuration: `known` from the compiler; `parameters` gives a configuration's as numbers.
 
     Without an estimate one that nobody compiled would seem to leave room for as many blocks as there are threads
-    (docs/measuring.md, section 9).
+    (docs/measuring/predictions.md).
     """
 
     known: Mapping[Configuration, int]

@@ -44,7 +44,7 @@ draws. The A6000's, 16 rows a block throughout, held the 2080 Ti's search back b
 NEAR_FROM, NEAR_EVERY = 24, 4
 """From so many trials on every fourth changes one parameter of the best so far. The model is smooth and the optimum
 often is not: beside a trial at 0.9 the best one may be a step away and expected to be no better. On 16 recordings the
-fraction of the optimum after 150 and 200 trials rose by 0.008 and 0.012 (docs/measuring.md, section 7)."""
+fraction of the optimum after 150 and 200 trials rose by 0.008 and 0.012 (docs/measuring/search.md)."""
 
 NEAR_FROM_WITH_PRIORS = 100
 """The same with priors: the best of the first trials is where these point to, which may be the wrong hill. From 24 on,

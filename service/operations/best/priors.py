@@ -38,7 +38,7 @@ NEAR_SHAPE, HALVED_EVERY = 0.9, 4.0
 """Similarity of another shape: this, halved for so many powers of two that its axes differ by in all."""
 
 OTHER_MODEL = 0.8
-"""Similarity of another device model, at the same shape: that of the replays in docs/measuring.md, section 7."""
+"""Similarity of another device model, at the same shape: that of the replays in docs/measuring/search.md."""
 
 FARTHEST = 4.0
 """Powers of two; beyond that another shape says too little."""
@@ -54,7 +54,7 @@ MOST_WINNERS = 64
 
 MOST_GUESSED_FROM = 16
 """Shapes, the nearest: a job waits until these are read and fitted to, 1.9 s instead of 3.8 s for 60 of 200 trials, and
-from 12 to 30 predictions were as good as from 60 (docs/measuring.md, section 9)."""
+from 12 to 30 predictions were as good as from 60 (docs/measuring/predictions.md)."""
 
 
 def priors(session: Session, kernel: Kernel, problem: Problem, study: models.Study) -> list[Prior]:

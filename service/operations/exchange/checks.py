@@ -30,7 +30,7 @@ of compute capability 9.0 do in TF32, and what caches give. No device of 2026 ha
 
 GAP, FEWEST = 10.0, 20
 """In a study of so many times, a few that are faster than all the rest by this factor were not measured. In the eight
-recordings of docs/measuring.md, random parts of 8 to 50 times have gaps up to 3.1 in their fastest quarter."""
+recordings of docs/measuring/search.md, random parts of 8 to 50 times have gaps up to 3.1 in their fastest quarter."""
 
 
 @dataclass(frozen=True)
