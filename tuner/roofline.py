@@ -34,7 +34,7 @@ def roof_gflops(
     The peak is that of the arithmetic that `accuracy` admits, the option of that name, which in float64 only says that
     the kernel is a matrix product; None: the CUDA cores'. In half types it is that of the tensor cores.
     Peak and bandwidth are the data sheet's: what a copy measures is no limit, since reading alone is faster (4.24
-    against 4.52 TB/s on an H200, docs/measuring/service.md). A kernel that does no arithmetic has no roof in FLOPs: None.
+    against 4.52 TB/s on an H200, docs/measuring/service.md). A kernel without arithmetic has no roof in FLOPs: None.
     """
     peak, gb_per_s = peak_gflops(model.datasheet_gflops, dtype, accuracy), model.datasheet_gb_per_s
     if peak is None or gb_per_s is None or flops <= 0 or bytes_moved <= 0:
