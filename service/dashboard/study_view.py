@@ -94,7 +94,7 @@ def levels(settled: ResultAnswer | None) -> list[Level]:
     """The library's and the default's time, where finals measured them."""
     if settled is None:
         return []
-    lines = [Level(settled.library.name, settled.library.time_ms, "--series-3")] if settled.library else []
+    lines = [Level("library", settled.library.time_ms, "--series-3")] if settled.library else []
     if settled.gain_over_default:
         lines.append(Level("default", settled.time_ms * settled.gain_over_default, "--series-4", "dotted"))
     return lines

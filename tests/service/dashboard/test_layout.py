@@ -178,3 +178,9 @@ def test_durations_are_short(seconds, said):
 )
 def test_sizes_are_short(size, said):
     assert words.binary_size(size) == said
+
+
+def test_a_server_without_keys_asks_for_none(page):
+    shown = page("/sign-in")
+    assert "does not require access keys" in shown
+    assert 'name="key"' not in shown

@@ -126,7 +126,7 @@ def test_library_and_default_are_drawn_where_finals_timed_them(page, commit):
     study_id = commit(lambda rows: rows.trial_of(rows.best(time_ms=1.0, library_ms=1.5)).study_id)
     for name in ("best-by-trial", "best-by-time"):
         lines = [one["name"] for one in options(page(f"/studies/{study_id}"), name)["series"]]
-        assert lines[-2:] == ["cuBLAS 13.0 1.50\N{NO-BREAK SPACE}ms", "default 2.00\N{NO-BREAK SPACE}ms"]
+        assert lines[-2:] == ["library 1.50\N{NO-BREAK SPACE}ms", "default 2.00\N{NO-BREAK SPACE}ms"]
 
 
 def test_a_running_study_keeps_what_is_drawn_and_where(page, commit):
