@@ -26,11 +26,12 @@ class TargetDevice:
 
 @dataclass(frozen=True)
 class Choice:
-    """The configuration to launch. `origin`: pinned, bundle, cache, service, shipped, default; `match`: as in the answer.
+    """The configuration to launch.
 
-    `library_faster`: NVIDIA's library was faster; None where nobody compared. `library_ms`: its time. `cubin` only from
-    a bundle whose signature was checked: everything else is compiled here. `launch` comes with the cubin of a Triton
-    kernel, `shared_cubin` where launches are compiled apart (`Preparation.is_shared`).
+    `origin`: pinned, bundle, cache, service, shipped or default. `match`: as in the answer. `library_faster`: NVIDIA's
+    library was faster; None where nobody compared. `library_ms`: its time. `cubin` only from a bundle whose signature
+    was checked: everything else is compiled here. `launch` comes with the cubin of a Triton kernel, `shared_cubin`
+    where launches are compiled apart (`Preparation.is_shared`).
     """
 
     configuration: Configuration
