@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import argparse
 import sys
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
 from tilewright.tuner.start import run_watched
+
+NOTHING = (
+    "Nothing was recorded: the program did not import PyTorch, or ran none of its operators in the thread that did."
+)
 
 
 class RecordError(Exception):
@@ -20,11 +25,16 @@ def run(command: Sequence[str], *, out: Path | None = None, demand: bool = False
         raise RecordError(f"{out} is there already; name another file, or remove it")
     if out is not None and not out.absolute().parent.is_dir():
         raise RecordError(f"{out}: there is no folder {out.absolute().parent}")
-    told = {"out": str(out.absolute()) if out else None, "demand": demand}
-    try:
-        return run_watched(command, "TILEWRIGHT_RECORD", told)
-    except OSError as error:
-        raise RecordError(f"{command[0]}: {error.strerror}") from error
+    with tempfile.TemporaryDirectory(prefix="tilewright-record-") as folder:
+        seen = Path(folder) / "seen"
+        told = {"out": str(out.absolute()) if out else None, "demand": demand, "seen": str(seen)}
+        try:
+            status = run_watched(command, "TILEWRIGHT_RECORD", told)
+        except OSError as error:
+            raise RecordError(f"{command[0]}: {error.strerror}") from error
+        if not seen.exists():
+            sys.stderr.write(f"{NOTHING}\n")
+    return status
 
 
 def main(words: Sequence[str]) -> int:

@@ -21,14 +21,14 @@ def start(instructions: str) -> None:
 
     def finish() -> None:
         context.__exit__(None, None, None)
-        _finish(seen, told.get("out"), sends_demand=bool(told.get("demand")))
+        if seen.entries:
+            Path(told["seen"]).touch()  # for the command, which says so where nothing was
+            _finish(seen, told.get("out"), sends_demand=bool(told.get("demand")))
 
     atexit.register(finish)
 
 
 def _finish(seen: Recording, out: str | None, *, sends_demand: bool) -> None:
-    if not seen.entries:
-        return
     sys.stderr.write(f"{seen.report()}\n")
     if out is not None:
         _write(Path(out), seen)

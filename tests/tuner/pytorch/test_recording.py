@@ -142,6 +142,7 @@ def test_a_program_is_recorded_without_a_change_to_it(tmp_path, capfd, monkeypat
     said = capfd.readouterr()
     assert said.out.splitlines() == ["its own start", "['-c', '--flag']"]
     assert "aten::mm" in said.err
+    assert "Nothing was recorded" not in said.err
     document = json.loads(out.read_text())
     assert [one["problem"]["shape"] for one in document["operators"]] == [{"m": 3, "n": 2, "k": 4}]
     with pytest.raises(RecordError, match="is there already"):
