@@ -24,6 +24,14 @@ class Option:
     unstated: bool = False
 
 
+def _example(declared: Sequence[Option]) -> str:
+    """The first option at another value than its default."""
+    for option in declared:
+        value = next(value for value in option.values if value != option.default)
+        return f"{option.name}={str(value).lower() if isinstance(value, bool) else value}"
+    return "{}"
+
+
 def check_options(
     kernel: str, declared: Sequence[Option], stated: Mapping[str, OptionValue], dtype: str, dtypes: Sequence[str]
 ) -> None:
@@ -31,9 +39,8 @@ def check_options(
     known = {option.name: option for option in declared}
     for name, value in stated.items():
         if name not in known:
-            raise InvalidProblemError(
-                f"options.{name}", f"{kernel} has the options {', '.join(known) or '(none)'}", "{}"
-            )
+            has = f"has the options {', '.join(known)}" if known else "has no options"
+            raise InvalidProblemError(f"options.{name}", f"{kernel} {has}", _example(declared))
         option = known[name]
         if not any(type(value) is type(v) and value == v for v in option.values):
             words = ", ".join(str(v).lower() if isinstance(v, bool) else v for v in option.values)

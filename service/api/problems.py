@@ -23,6 +23,7 @@ from tilewright.service.errors import (
     NotFoundError,
     ServiceError,
 )
+from tilewright.service.operations.validation_words import plain
 
 MEDIA_TYPE = "application/problem+json"
 
@@ -94,7 +95,7 @@ def describe(error: Exception, location: str) -> tuple[ProblemType, str, list[Fi
         fields = [_field_of_validation(e) for e in refused[:MOST_FIELDS]]
         named = [f"{_readable(f.pointer)}: {f.detail}" for f in fields[:5]]
         more = len(refused) - len(named)
-        return kind, "; ".join(named) + (f" And {more} more." if more else ""), fields
+        return kind, " ".join(named) + (f" And {more} more." if more else ""), fields
     if isinstance(error, InvalidRequestError | InvalidProblemError):
         reason = error.reason if error.reason.endswith((".", "?")) else f"{error.reason}."
         return kind, f"{error.field}: {reason}", [_field(error.field, location, reason, error.example)]
@@ -183,22 +184,19 @@ async def _unexpected(request: Request, _error: Exception) -> JSONResponse:
     return response(INTERNAL, f"The request failed unexpectedly.{named}", request_id=request_id, headers=headers)
 
 
-_ARTICLE = re.compile(r"^(Value error|Input) ")
-
-
 def _field_of_validation(error: Mapping[str, Any]) -> FieldProblem:
     """A field that pydantic refused, with what is allowed and an example."""
     location, *path = [str(part) for part in error["loc"]] or ["body"]
     # Keys of a union's members and validators' names are no part of the caller's document.
     parts = [p for p in path if not re.fullmatch(r"bool|str|int|float|\[key\]|(constrained|function)-.*", p)]
     known = [p for p in parts if p in FIELD_EXAMPLES]
-    message = _ARTICLE.sub("", str(error["msg"]).removeprefix("Value error, "))
+    message = plain(str(error["msg"]))
     context = {name: value for name, value in (error.get("ctx") or {}).items() if isinstance(value, int | float | str)}
     allowed = ", ".join(f"{_RULES[name]} {value}" for name, value in context.items() if name in _RULES)
     return FieldProblem(
         pointer="#/" + "/".join(escape(p) for p in parts) if parts else "#",
         location=location,
-        detail=message[:1].upper() + message[1:] + ("" if message.endswith(".") else "."),
+        detail=message + ("" if message.endswith(".") else "."),
         allowed=allowed or None,
         example=FIELD_EXAMPLES[known[-1]] if known else None,
     )

@@ -102,7 +102,8 @@ def nvrtc_compiler() -> Check:
     try:
         return Check(name="NVRTC", state=State.OK, found=nvrtc.version())
     except NoCompilerError as error:
-        return Check(name="NVRTC", state=State.ABSENT, found="none", remedy=str(error))
+        remedy = f"Only for GPUs, present or not: {error}"
+        return Check(name="NVRTC", state=State.ABSENT, found="none", remedy=remedy)
 
 
 def nvcc_compiler() -> Check:
@@ -110,7 +111,7 @@ def nvcc_compiler() -> Check:
     try:
         return Check(name="nvcc", state=State.OK, found=compilation.compiler_version("pycuda"))
     except NoCompilerError as error:
-        return Check(name="nvcc", state=State.ABSENT, found="none", remedy=str(error))
+        return Check(name="nvcc", state=State.ABSENT, found="none", remedy=f"Only for GPUs: {error}")
 
 
 def driver() -> Check:

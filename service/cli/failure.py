@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -12,6 +13,7 @@ from tilewright.kernels.catalogue import BrokenDeclarationError
 from tilewright.kernels.errors import KernelError
 from tilewright.service.client import ApiProblemError
 from tilewright.service.errors import InvalidRequestError, NoConfigurationError, NotFoundError, ServiceError
+from tilewright.service.operations.validation_words import plain
 from tilewright.tuner.errors import NoCompilerError, NoDeviceError, TunerError
 
 
@@ -105,6 +107,8 @@ def _usage_message(error: Exception) -> str:
     context = getattr(error, "ctx", None)
     if not message:  # a group without a command has printed its help
         message = "A command is missing."
+    message = re.sub(r"(?<=: )Input should .*", lambda found: plain(found[0]), message)
+    message = message if message.endswith((".", "?", ")")) else f"{message}."
     return f"{message} Try: {context.command_path} --help" if context is not None else message
 
 
@@ -114,7 +118,7 @@ def _validation_message(error: ValidationError) -> str:
     messages = []
     for field in error.errors():
         name = ".".join(str(part) for part in field["loc"])
-        reason = field["msg"].removeprefix("Value error, ")
+        reason = plain(field["msg"])
         shows_value = field["type"] != "missing" and not isinstance(field["input"], dict)
         given = f" (given: {field['input']!r:.60})" if shows_value else ""
         messages.append(f"{prefix + name.upper() if prefix else name}: {reason}{given}")

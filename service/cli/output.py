@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 import sys
 from collections.abc import Iterable, Sequence
 from typing import Annotated, Any
@@ -40,7 +41,7 @@ def warn(text: str) -> None:
 
 def fail(text: str) -> None:
     """The command's error, as one line on stderr."""
-    text = " ".join(text.split())
+    text = " ".join(re.sub(r"(?<=[\w)])\s*\n\s*(?=[A-Z])", ". ", text).split())
     if not _logged(logging.ERROR, text):
         notes.print(Text("error ", style="bold red"), text, sep="")
 

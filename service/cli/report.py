@@ -110,9 +110,9 @@ def _accuracy(best: BestAnswer) -> str | None:
         return f"{best.accuracy or best.problem.dtype}, verified {best.verified}"
     if best.bound_ratio is None:
         return best.accuracy
-    words = [best.accuracy or best.problem.dtype, f"bound ratio {best.bound_ratio:.2f} of the 2 allowed"]
+    words = [best.accuracy or best.problem.dtype, f"error {best.bound_ratio:.2f} times its bound, correct up to 2"]
     if best.library is not None and best.library.bound_ratio is not None:
-        words.append(f"the library's {best.library.bound_ratio:.2f}")
+        words.append(f"the library's {best.library.bound_ratio:.2f} times")
     return ", ".join(words)
 
 

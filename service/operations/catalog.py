@@ -16,7 +16,7 @@ from tilewright.service.operations.answers import KernelAnswer, ProblemAnswer, S
 from tilewright.service.operations.registry import catalogue
 from tilewright.service.store import models
 
-_OWN_KERNEL = "One of your own needs its folder in TILEWRIGHT_KERNEL_FOLDERS, where the API and the workers start too."
+_OWN_KERNEL = "A kernel of your own needs its folder in TILEWRIGHT_KERNEL_FOLDERS, here, at the API and at the workers."
 
 
 def kernel_named(name: str) -> Kernel:
@@ -52,7 +52,7 @@ def kernel(session: Session, name: str) -> KernelAnswer:
     """One kernel's declaration; raises NotFoundError."""
     known = {k.name: k for k in kernels(session)}
     if name not in known:
-        raise NotFoundError("kernel", name, list(known))
+        raise NotFoundError("kernel", name, list(known), _OWN_KERNEL)
     return known[name]
 
 

@@ -226,7 +226,8 @@ def problem_row(session: Session, problem: Problem) -> models.Problem:
     kernel_id = session.scalar(select(models.Kernel.id).where(models.Kernel.name == problem.kernel))
     if kernel_id is None:
         known = session.scalars(select(models.Kernel.name).order_by(models.Kernel.name))
-        raise NotFoundError("kernel", problem.kernel, list(known))
+        remedy = "A kernel of your own is known once a worker has started with its folder in TILEWRIGHT_KERNEL_FOLDERS."
+        raise NotFoundError("kernel", problem.kernel, list(known), remedy)
     session.execute(insert(models.Problem).values(problem_columns(problem, kernel_id)).on_conflict_do_nothing())
     query = select(models.Problem).where(models.Problem.hash == problem.hash).options(joinedload(models.Problem.kernel))
     return session.scalars(query).one()

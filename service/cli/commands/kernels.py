@@ -61,7 +61,7 @@ def show(kernel: KernelArgument, as_json: JsonFlag = False) -> None:
     example = format_shape(declaration["example_shape"])
     print_facts(
         [
-            ("kernel", f"{answer.name}: {declaration['doc']}"),
+            ("kernel", f"{answer.name}: {declaration['doc']}".removesuffix(": ")),
             ("axes", ", ".join(declaration["axes"])),
             *(("axis", f"{one['name']}: {one['doc']}") for one in declaration.get("optional_axes", ())),
             ("dtypes", ", ".join(declaration["dtypes"])),

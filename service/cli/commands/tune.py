@@ -132,7 +132,11 @@ def watch(connection: Connection, job: JobAnswer) -> JobAnswer:
 
 def why_waiting(connection: Connection, job: JobAnswer) -> str:
     """Why a queued job has not started."""
-    return missing_worker(connection, job) or "the job is queued; its worker is busy with another one"
+    missing = missing_worker(connection, job)
+    if missing is not None:
+        return missing
+    is_busy = any(one.job for one in connection.devices() if one.model == job.device_model)
+    return f"the job is queued; its worker {'is busy with another one' if is_busy else 'has not taken it yet'}"
 
 
 def missing_worker(connection: Connection, job: JobAnswer) -> str | None:

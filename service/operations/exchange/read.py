@@ -40,7 +40,8 @@ def _parse(body: bytes) -> dict[str, Any]:
     try:
         data = _strictly(body)
     except strict_json.MalformedJSONError as error:
-        raise InvalidRequestError("document", str(error).replace("The body", "It")) from None
+        reason = str(error).replace("The body", "It")
+        raise InvalidRequestError("document", f"must be JSON, or gzipped JSON. {reason}") from None
     except strict_json.RefusedJSONError as error:
         place = printable(error.pointer.strip("/").replace("/", "."))
         raise InvalidRequestError(place or "document", printable(error.reason)) from None

@@ -130,7 +130,7 @@ def _device(session: Session, request: JobRequest) -> tuple[models.DeviceModel, 
         device = session.scalars(select(models.Device).where(models.Device.uuid == request.device)).one_or_none()
         if device is None:
             raise InvalidRequestError(
-                "device", f"there is no device {request.device!r}: no worker has registered it.", _a_device(session)
+                "device", f"no worker has registered a device {request.device!r}.", _a_device(session)
             )
     if request.device_model is not None and request.device_model not in slugs:
         raise InvalidRequestError(

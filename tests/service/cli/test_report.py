@@ -32,11 +32,11 @@ def answer(dtype="float32", **more):
     [
         (
             answer(accuracy="fp32", bound_ratio=0.25, library=LIBRARY),
-            "fp32, bound ratio 0.25 of the 2 allowed, the library's 0.50",
+            "fp32, error 0.25 times its bound, correct up to 2, the library's 0.50 times",
         ),
-        (answer(accuracy="tf32", bound_ratio=0.25), "tf32, bound ratio 0.25 of the 2 allowed"),
+        (answer(accuracy="tf32", bound_ratio=0.25), "tf32, error 0.25 times its bound, correct up to 2"),
         (answer(accuracy="tf32"), "tf32"),
-        (answer("float64", bound_ratio=0.25), "float64, bound ratio 0.25 of the 2 allowed"),
+        (answer("float64", bound_ratio=0.25), "float64, error 0.25 times its bound, correct up to 2"),
     ],
 )
 def test_accuracy_and_errors_have_a_line(capsys, best, line):

@@ -117,7 +117,8 @@ def read_file(path: Path, most: int) -> bytes:
         with os.fdopen(descriptor, "rb") as file:
             content = file.read(most + 1)
     except OSError as error:
-        raise BrokenBundleError(f"{path.name}: {error.strerror}") from error
+        shown = path.name if path.parent.is_dir() else path
+        raise BrokenBundleError(f"{shown}: {error.strerror}") from error
     if len(content) > most:
         raise BrokenBundleError(f"{path.name} has more than {most} bytes.")
     return content

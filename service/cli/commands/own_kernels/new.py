@@ -30,8 +30,10 @@ def new(
         raise CommandError(f"{path}: {reason}")
     try:
         made = first_declaration(path.read_text(encoding="utf-8"), path.name, entry or None)
-    except (OSError, UnicodeDecodeError) as error:
-        raise CommandError(f"{path} cannot be read: {error}", ExitCode.USAGE) from error
+    except OSError as error:
+        raise CommandError(f"{path} cannot be read: {error.strerror}", ExitCode.USAGE) from error
+    except UnicodeDecodeError as error:
+        raise CommandError(f"{path} cannot be read: it is not UTF-8", ExitCode.USAGE) from error
     except UnclearSourceError as error:
         raise CommandError(f"{path}: {error}") from error
     target = folder or Path(made.name)
