@@ -22,6 +22,8 @@ EPILOG = (
     "Exit codes: 0 done, 1 failed, 2 usage, 3 nothing found, 4 no device, 130 interrupted."
 )
 
+HELP = ["-h", "--help"]
+
 SECTIONS = (
     "Run",
     "Tune and look up",
@@ -158,7 +160,7 @@ def program(loaded: Collection[str] = frozenset(COMMANDS)) -> typer.Typer:
         help="Finds, verifies and serves the best configuration of CUDA kernels, per GPU and problem.",
         epilog=EPILOG,
         pretty_exceptions_enable=False,
-        context_settings={"help_option_names": ["-h", "--help"]},
+        context_settings={"help_option_names": HELP},
     )
     app.callback(invoke_without_command=True)(tilewright)
     for name, command in COMMANDS.items():
@@ -168,6 +170,16 @@ def program(loaded: Collection[str] = frozenset(COMMANDS)) -> typer.Typer:
         else:
             app.command(name, rich_help_panel=command.section)(function)
     return app
+
+
+def leave_flags_bare(command: Any) -> None:
+    """Takes `<bool>` from what the help shows of flags, here and in all subcommands: they take no value."""
+    context = command.context_class(command, help_option_names=HELP)
+    for option in command.get_params(context):
+        if getattr(option, "is_flag", False) and option.metavar is None:
+            option.metavar = ""
+    for child in getattr(command, "commands", {}).values():
+        leave_flags_bare(child)
 
 
 def tilewright(
@@ -220,7 +232,9 @@ def _leave_servers() -> None:
 
 def _run(words: Sequence[str], needed: Collection[str]) -> int:
     try:
-        status = program(needed)(args=words, prog_name="tilewright", standalone_mode=False)
+        command = typer.main.get_command(program(needed))
+        leave_flags_bare(command)
+        status = command(args=words, prog_name="tilewright", standalone_mode=False)
         sys.stdout.flush()
     except BrokenPipeError:
         from tilewright.service.cli.output import silence_stdout  # noqa: PLC0415 - nothing else may need it

@@ -41,7 +41,7 @@ CaptureOption = Annotated[Path, typer.Option("--capture", help="Folder of the ca
 @app.command(RUN)
 def run(
     program: Annotated[
-        list[str], typer.Argument(metavar="PROGRAM…", help="The program with its arguments, behind `--`.")
+        list[str], typer.Argument(metavar="PROGRAM", help="The program with its arguments, behind `--`.")
     ],
     out: Annotated[Path, typer.Option("--out", help="Folder to make.")] = FOLDER,
     contents: Annotated[

@@ -73,7 +73,7 @@ def tune(
 
 def record(
     program: Annotated[
-        list[str], typer.Argument(metavar="PROGRAM…", help="The program with its arguments, behind `--`.")
+        list[str], typer.Argument(metavar="PROGRAM", help="The program with its arguments, behind `--`.")
     ],
     out: Annotated[Path | None, typer.Option("--out", help="Write the recording to this file, as JSON.")] = None,
     demand: Annotated[bool, typer.Option("--demand", help="Tell the service what ran and is not tuned.")] = False,

@@ -53,7 +53,7 @@ def test_the_example_of_the_page_is_captured_shown_adopted_and_checked(run, prog
         (["show"], 2, "tilewright-capture holds no capture: make one: tilewright capture -- python app.py"),
         (["adopt", "scale", "--capture", "none"], 2, "none holds no capture"),
         (["python", "app.py"], 2, "a program stands behind --: tilewright capture -- python app.py"),
-        (["--"], 2, "Missing argument 'PROGRAM…'"),
+        (["--"], 2, "Missing argument 'PROGRAM'"),
         ([], 2, "Missing command. Try: tilewright capture --help"),
     ],
 )

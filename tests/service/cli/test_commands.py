@@ -228,6 +228,13 @@ def test_version_and_help_go_to_stdout(run):
         assert command in ran.out
 
 
+@pytest.mark.parametrize("words", [(), ("tune",), ("kernels", "check")])
+def test_help_shows_no_value_for_flags(run, words):
+    shown = run(*words, "--help").out
+    assert "--help" in shown
+    assert "<bool>" not in shown
+
+
 def test_json_has_no_colour_on_a_terminal(run, local, monkeypatch):
     monkeypatch.setenv("FORCE_COLOR", "1")
     assert json.loads(run("kernels", "--json").out)

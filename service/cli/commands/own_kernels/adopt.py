@@ -17,7 +17,7 @@ from tilewright.tuner.adopt.adopt import Adopted, adopt
 def adopt_script(
     script: Annotated[Path, typer.Argument(metavar="SCRIPT.py", help="Script that calls Kernel Tuner.")],
     arguments: Annotated[
-        list[str] | None, typer.Argument(metavar="[-- ARGUMENTS]", help="Arguments of the script, after --.")
+        list[str] | None, typer.Argument(metavar="-- ARGUMENTS", help="Arguments of the script, after --.")
     ] = None,
     *,
     folder: Annotated[Path, typer.Option("--folder", help="Where to make the kernels' folders.")] = Path(),
