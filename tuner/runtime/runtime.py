@@ -110,6 +110,21 @@ class Runtime:
                 self._choices[key] = self._chosen(kernel, problem, place)
             return self._choices[key]
 
+    def predicted(self, kernel: Kernel, problem: Problem, place: TargetDevice) -> Choice | None:
+        """What shipped records predict, kept on disk, since it takes about a second; None where they say nothing."""
+        if self._predictions is None:
+            return None
+        known = self._predictions.get(kernel, problem, place)
+        if known is None:
+            from tilewright.tuner.runtime.shipped import shipped_answer  # noqa: PLC0415 - seldom needed
+
+            answer = shipped_answer(kernel, problem, place)
+            if answer is None:
+                return None
+            self._predictions.put(problem, place, answer)
+            known = Choice.from_facts(answer, "shipped")
+        return replace(known, origin="shipped")
+
     def pin(self, configurations: Mapping[Problem, Configuration]) -> None:
         """Puts these configurations before every source from now on, for launchers that are asked for later."""
         with self._lock:
@@ -159,7 +174,7 @@ class Runtime:
         elif choice is None and self._service and self._report_misses:
             self._service.report(problem, place)
         if choice is None or choice.match == "default":
-            choice = self._of_dense(kernel, problem, place) or self._predicted(kernel, problem, place) or choice
+            choice = self._of_dense(kernel, problem, place) or self.predicted(kernel, problem, place) or choice
         if choice is not None and choice.match != "default":
             return choice
         missing, remedy = (
@@ -188,21 +203,6 @@ class Runtime:
             return None
         match = "nearest" if choice.match == "exact" else choice.match
         return replace(choice, match=match, library_faster=None, cubin=None)
-
-    def _predicted(self, kernel: Kernel, problem: Problem, place: TargetDevice) -> Choice | None:
-        """What shipped records predict, kept on disk: it takes about a second."""
-        if self._predictions is None:
-            return None
-        known = self._predictions.get(kernel, problem, place)
-        if known is None:
-            from tilewright.tuner.runtime.shipped import shipped_answer  # noqa: PLC0415 - seldom needed
-
-            answer = shipped_answer(kernel, problem, place)
-            if answer is None:
-                return None
-            self._predictions.put(problem, place, answer)
-            known = Choice.from_facts(answer, "shipped")
-        return replace(known, origin="shipped")
 
     def _asked(self, kernel: Kernel, problem: Problem, place: TargetDevice) -> Choice | None:
         answer = self._service.ask(problem, place) if self._service else None

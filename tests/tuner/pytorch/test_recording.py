@@ -14,7 +14,11 @@ torch = pytest.importorskip("torch")
 
 import tilewright.torch as tw  # noqa: E402
 from tilewright.kernels.catalogue import catalogue  # noqa: E402
+from tilewright.tuner.predict.shipped import shipped_models  # noqa: E402
+from tilewright.tuner.pytorch import record_report  # noqa: E402
 from tilewright.tuner.pytorch.record_command import RecordError, main, run  # noqa: E402
+from tilewright.tuner.runtime.choice import TargetDevice  # noqa: E402
+from tilewright.tuner.runtime.runtime import default_runtime  # noqa: E402
 
 F = torch.nn.functional
 A, B, LAST = torch.randn(7, 6), torch.randn(6, 5), torch.channels_last
@@ -130,6 +134,23 @@ def test_without_a_service_the_report_says_so(monkeypatch, tmp_path):
     assert recorded().report().endswith("There is no service: set TILEWRIGHT_URL to the address of one.")
     monkeypatch.setenv("TILEWRIGHT_URL", "http://127.0.0.1:9")
     assert "Predicted times are missing: " in recorded().report()
+
+
+def test_without_a_service_shipped_records_predict_what_tuning_could_gain(monkeypatch, tmp_path):
+    monkeypatch.setenv("TILEWRIGHT_DATA_DIR", str(tmp_path))
+    monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", str(tmp_path))
+    monkeypatch.setenv("TILEWRIGHT_SHIPPED_RECORDS", "true")
+    monkeypatch.delenv("TILEWRIGHT_URL", raising=False)
+    default_runtime.cache_clear()
+    place = TargetDevice("nvidia-h200", shipped_models()["nvidia-h200"][1])
+    monkeypatch.setattr(record_report, "place_of", lambda _: place)
+    try:
+        lines = recorded().report().splitlines()
+    finally:
+        default_runtime.cache_clear()
+    [product] = [line for line in lines if line.startswith("aten::mm")]
+    assert product.split("  ")[-1].strip() == "predicted"
+    assert lines[-1].startswith("Predicted times are those of the measurements that come with Tilewright: There is no")
 
 
 def test_a_program_is_recorded_without_a_change_to_it(tmp_path, capfd, monkeypatch):
