@@ -56,6 +56,7 @@ def threads_have_loads(c: Values, p: Problem, _d: Limits) -> bool:
 
 ROWS = Variant(
     name="rows",
+    is_start=False,
     doc="CUDA cores: a warp or more a row of W, each load used for a few rows of X.",
     source="rows.cu",
     launch=launch_rows,
@@ -169,7 +170,7 @@ KERNEL = Kernel(
     inputs=random_weights,
     reference=linear_quantized_reference,
     ranking_l2="cold",  # a model's weights do not fit the cache
-    default_variant="rows",
+    default_variant="tensor",
     example_shape={"m": 1, "n": 4096, "k": 4096},
     fault=fault,
 )
