@@ -21,6 +21,7 @@ def linear_gated_reference(p: Problem, arrays: Arrays, _scalars: Mapping[str, fl
     linear's reference, and the other sum z by r Z, Z being the sum of its products' sizes. So the product is off by
     r (F |z| + |f| Z) + r² F Z, and rounded once more. The last r is taken for the largest c of interest. An activated
     sum below the smallest normal number is 0, as gate.cuh has it; F has room for that, and relu leaves all digits.
+    What tensor cores cut off of each of the two sums comes to the product: its terms are those of both, 2 k.
     """
     n, k = p.shape["n"], p.shape["k"]
     x, w = (arrays[name].astype(np.float64) for name in ("X", "W"))
@@ -33,4 +34,4 @@ def linear_gated_reference(p: Problem, arrays: Arrays, _scalars: Mapping[str, fl
     value = gate.value * other
     reach = REACH * root * unit * size
     magnitude = gate.magnitude * (np.abs(other) + reach) + np.abs(gate.value) * size + np.abs(value) / root
-    return Reference(value, magnitude, k)
+    return Reference(value, magnitude / math.sqrt(2), 2 * k)
