@@ -71,8 +71,10 @@ class ProductReference:
 
     `terms(problem)` is that of `Reference`. `finish(problem, arrays, sums, magnitudes)` does what comes after the
     product: sums of products, and of their absolute values, become the reference; None where nothing comes after, and
-    alpha, beta and what is added to are the product's own.
+    alpha, beta and what is added to are the product's own. `inside(problem)` is whose sums these are, where they are
+    those of another kernel, with factors of the same names; None where that kernel does not have the problem.
     """
 
     terms: Callable[[Problem], int]
     finish: Finish | None = None
+    inside: Callable[[Problem], Problem | None] = lambda problem: problem

@@ -15,8 +15,9 @@ from tilewright.kernels.gemm.streamed_half_space import STREAMED_HALF
 from tilewright.kernels.gemm.tensor_half_space import TENSOR_HALF, copied_at_once
 from tilewright.kernels.gemm.tensor_mma_space import threads, tile_n
 from tilewright.kernels.kernel import MAX_AXIS, Kernel, Launch, Option, Tensor, TensorMap, Variant
-from tilewright.kernels.linear_gated.reference import linear_gated_reference
+from tilewright.kernels.linear_gated.reference import gated, layer, linear_gated_reference
 from tilewright.kernels.problem import Limits, Problem
+from tilewright.kernels.reference import ProductReference
 from tilewright.kernels.space import Constraint, Values
 
 Result = TypeVar("Result")
@@ -183,4 +184,5 @@ KERNEL = Kernel(
     ranking_l2="cold",  # a model's weights do not fit the cache
     default_variant="tensor_half",
     example_shape={"m": 16, "n": 1024, "k": 1024},
+    product=ProductReference(lambda p: 2 * p.shape["k"], gated, layer),
 )

@@ -20,7 +20,7 @@ from tilewright.tuner.devices.cuda import reference as cuda_reference
 from tilewright.tuner.devices.occupancy import blocks_per_multiprocessor
 
 pytestmark = pytest.mark.gpu
-GEMM, GEMV, LINEAR = (catalogue().get(name) for name in ("gemm", "gemv", "linear"))
+GEMM, GEMV, LINEAR, GATED = (catalogue().get(name) for name in ("gemm", "gemv", "linear", "linear_gated"))
 
 
 @pytest.fixture
@@ -117,6 +117,7 @@ PRODUCTS = [
     ),
     (GEMM, {"m": 1, "n": 57, "k": 129}, {"accuracy": "tf32"}),
     *((LINEAR, {"m": 33, "n": 70, "k": 65}, {"activation": activation}) for activation in ("none", "relu", "gelu")),
+    *((GATED, {"m": 33, "n": 70, "k": 65}, {"activation": activation}) for activation in ("silu", "relu")),
 ]
 
 
@@ -134,7 +135,7 @@ def agree(found, expected, magnitude):
 @pytest.mark.parametrize(("kernel", "shape", "options"), PRODUCTS)
 def test_the_device_makes_the_reference_that_numpy_makes(device, monkeypatch, kernel, shape, options, kind):
     monkeypatch.setattr(cuda_reference, "_SMALL_FLOPS", 0)
-    problem = kernel.problem(shape, "float32", options)
+    problem = kernel.problem(shape, kernel.dtypes[0], options)
     bench = device.bench(kernel, problem, 3)
     bench.arrays.use(kind)
     expected = kernel.reference(problem, random_arrays(kernel, problem, 3, kind), bench.scalars)
@@ -145,7 +146,8 @@ def test_the_device_makes_the_reference_that_numpy_makes(device, monkeypatch, ke
     bench.close()
     agree(value, expected.value, expected.magnitude)
     agree(magnitude, expected.magnitude, expected.magnitude)
-    assert held.factor == verify.bound_factor(expected.terms, expected.unit_roundoff, "float32")
+    assert held.factor == verify.bound_factor(expected.terms, expected.unit_roundoff, problem.dtype)
+    assert held.terms == expected.terms
 
 
 @pytest.mark.parametrize("accuracy", ["fp32", "fp32-fma", "tf32"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tilewright.kernels.accuracy import admitted_roundoff
+from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.dtypes import is_integer
 from tilewright.kernels.kernel import Kernel, Launch, Tensor
 from tilewright.kernels.problem import Problem
@@ -26,6 +28,9 @@ _SMALL_FLOPS = 1e8
 _SMALL_BYTES = 1 << 22
 """Below both NumPy has its answer before the library has its handle: 10 ms. A matrix times one row is few operations,
 and converting its 25 million numbers to float64 took 0.2 s (CPU, 2026-11-24)."""
+
+_FEW_SUMS = 1 << 21
+"""Sums that NumPy finishes in some tenths of a second."""
 
 _WIDE_BYTES = 8
 _LAUNCH = Launch((1024, 1, 1), (256, 1, 1))  # `widen` loops, so that any grid will do
@@ -63,13 +68,19 @@ class CudaReferences:
         self._is_small = few and flops is not None and flops < _SMALL_FLOPS
         is_alike = problem.dtype != "float64" and kernel.output.dtype_for(problem) == problem.dtype
         is_alone = len(kernel.outputs) == 1 and kernel.check is None
-        usable = is_alike and is_alone and not self._is_small and has_call(kernel.name)
-        self._product: ProductReference | None = kernel.product if usable else None
+        product = kernel.product
+        inside = None if product is None else product.inside(problem)
+        usable = is_alike and is_alone and not self._is_small and inside is not None and has_call(inside.kernel)
+        self._product: ProductReference | None = product if usable else None
+        self._inside = inside or problem  # whose sums they are
+        self._summing = kernel if self._inside.kernel == kernel.name else catalogue().get(self._inside.kernel)
 
     @property
     def are_quick(self) -> bool:
-        """Whether one takes no longer than launches do: made on the device alone, or of next to nothing."""
-        return self._is_small or (self._product is not None and self._product.finish is None)
+        """Whether one takes hardly longer than launches do: made on the device alone, or of few numbers."""
+        if self._is_small or self._product is None:
+            return self._is_small
+        return self._product.finish is None or math.prod(self._summing.output.shape(self._inside)) <= _FEW_SUMS
 
     def made_there(self, host: Mapping[str, HostArray], addresses: Mapping[str, int]) -> HeldReference | None:
         """The reference for these inputs, which lie on the host and, as they are there, at these device addresses.
@@ -112,7 +123,7 @@ class CudaReferences:
             terms = product.terms(problem)
             factor = bound_factor(terms, admitted_roundoff(problem), problem.dtype)
             return HeldReference(value, magnitude, factor, terms)
-        shape = self._kernel.output.shape(problem)
+        shape = self._summing.output.shape(self._inside)
         sums, magnitudes = np.empty(shape), np.empty(shape)
         for memory, numbers in ((value, sums), (magnitude, magnitudes)):
             self._device.download(int(memory), numbers)
@@ -124,8 +135,8 @@ class CudaReferences:
 
     def _sums(self, addresses: Mapping[str, int], *, absolute: bool) -> Any:
         """The product in float64, of all the numbers or of their absolute values."""
-        problem, output = self._problem, self._kernel.output
-        factors = [tensor for tensor in self._kernel.tensors if tensor.summed(problem) is not None]
+        problem, output = self._inside, self._summing.output
+        factors = [tensor for tensor in self._summing.tensors if tensor.summed(problem) is not None]
         taking_part = [*factors, *([output] if output.is_read(problem) else [])]
         wide = {t.name: self._device.allocate(_WIDE_BYTES * t.layout(problem).elements) for t in {*factors, output}}
         for tensor in taking_part:
