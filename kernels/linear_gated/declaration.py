@@ -12,6 +12,7 @@ from tilewright.kernels.dtypes import HALF
 from tilewright.kernels.gemm import declaration as gemm
 from tilewright.kernels.gemm.streamed_half_sm90_space import STREAMED_HALF_SM90
 from tilewright.kernels.gemm.streamed_half_space import STREAMED_HALF
+from tilewright.kernels.gemm.tensor_half_sm90_space import LINE_BYTES, TENSOR_HALF_SM90, cluster_k
 from tilewright.kernels.gemm.tensor_half_space import TENSOR_HALF, copied_at_once
 from tilewright.kernels.gemm.tensor_mma_space import threads, tile_n
 from tilewright.kernels.kernel import MAX_AXIS, Kernel, Launch, Option, Tensor, TensorMap, Variant
@@ -65,14 +66,21 @@ def has_product(p: Problem) -> bool:
     return 2 * p.shape["n"] <= MAX_AXIS
 
 
-def on_product(ask: Callable[[Values, Problem], Result]) -> Callable[[Values, Problem], Result]:
-    """The same question about the product inside."""
-    return lambda c, p: ask(of_both(c), product(p))
+def as_it_is(c: Values) -> Values:
+    """The configuration of gemm's variant that counts columns of the product, not of Y."""
+    return c
 
 
-def constraint_on_product(constraint: Constraint) -> Constraint:
+def on_product(
+    ask: Callable[[Values, Problem], Result], inside: Callable[[Values], Values] = of_both
+) -> Callable[[Values, Problem], Result]:
+    """The same question about the product inside, of a configuration as it is there."""
+    return lambda c, p: ask(inside(c), product(p))
+
+
+def constraint_on_product(constraint: Constraint, inside: Callable[[Values], Values] = of_both) -> Constraint:
     """The same constraint on the product inside."""
-    return Constraint(constraint.name, lambda c, p, d: constraint.holds(of_both(c), product(p), d))
+    return Constraint(constraint.name, lambda c, p, d: constraint.holds(inside(c), product(p), d))
 
 
 def runs_stay_whole(c: Values, p: Problem, _d: Limits) -> bool:
@@ -127,6 +135,45 @@ TENSOR = replace(
 )
 
 
+def tensor_sm90_maps(c: Values, p: Problem) -> tuple[TensorMap, ...]:
+    """X and W by steps, a box of G and one of U each half as high as gemm's of both; Y by what a warp stores."""
+    x, w, y = TENSOR_HALF_SM90.tensor_maps(c, product(p))
+    (_, lines, step), (_, rows, _) = w.box, y.box
+    stored = LINE_BYTES if c.TILE_N // 2 * p.item_bytes % LINE_BYTES == 0 else LINE_BYTES // 2
+    return (
+        replace(x, tensor="X"),
+        replace(w, tensor="W", box=(1, lines // 2, step)),
+        TensorMap("Y", (1, rows, stored // p.item_bytes), stored),
+    )
+
+
+def shares_are_pairs(c: Values, _p: Problem, _d: Limits) -> bool:
+    """Whether a thread's sums of either matrix, by four, divide among the blocks of a cluster that share a tile."""
+    return c.TILE_M // 64 // c.MULTIPLIERS * c.TILE_N // 8 % (2 * cluster_k(c)) == 0 or c.SPLIT_K == 1
+
+
+def tensor_sm90_is_supported(p: Problem) -> bool:
+    """Whether gemm's variant takes the product, and rows of Y begin at multiples of 16 bytes."""
+    return p.shape["n"] * p.item_bytes % 16 == 0 and has_product(p) and TENSOR_HALF_SM90.supports(product(p))
+
+
+TENSOR_SM90 = replace(
+    TENSOR_HALF_SM90,
+    doc="Hopper's wgmma and tensor maps: both products by one block, which has the sums of both in its registers.",
+    launch=on_product(TENSOR_HALF_SM90.launch, as_it_is),
+    constraints=(
+        *(constraint_on_product(constraint, as_it_is) for constraint in TENSOR_HALF_SM90.constraints),
+        Constraint("blocks of a cluster have shares of both matrices", shares_are_pairs),
+    ),
+    start=lambda p, d: TENSOR_HALF_SM90.start(product(p), d),
+    static_shared_bytes=on_product(TENSOR_HALF_SM90.static_shared_bytes, as_it_is),
+    workspace_bytes=on_product(TENSOR_HALF_SM90.workspace_bytes, as_it_is),
+    tensor_maps=tensor_sm90_maps,
+    supports=tensor_sm90_is_supported,
+    has_room=lambda p, d: TENSOR_HALF_SM90.has_room(product(p), d),
+)
+
+
 def tensor_maps(c: Values, p: Problem) -> tuple[TensorMap, ...]:
     """X and W by steps: a block loads its columns of G, and the same of U."""
     x, w = STREAMED_HALF_SM90.tensor_maps(c, product(p))
@@ -177,7 +224,7 @@ KERNEL = Kernel(
         Tensor("W", "input", lambda p: (2 * p.shape["n"], p.shape["k"]), summed=lambda _p: 1),
         Tensor("Y", "output", lambda p: (p.shape["m"], p.shape["n"])),
     ),
-    variants=(TILED, TENSOR, STREAMED, STREAMED_SM90),
+    variants=(TILED, TENSOR, TENSOR_SM90, STREAMED, STREAMED_SM90),
     flops=flops,
     bytes_moved=bytes_moved,
     reference=linear_gated_reference,

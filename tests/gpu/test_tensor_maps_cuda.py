@@ -34,6 +34,9 @@ CASES = [
     ("linear", (300, 776, 328), "bfloat16", {"activation": "gelu"}),
     ("linear", (1000, 520, 1032), "float16", {"activation": "relu"}),
     ("linear", (704, 704, 136), "bfloat16", {"activation": "relu"}),  # eleven tiles of 64, of which clusters take two
+    ("linear_gated", (2056, 3000, 72), "float16", {}),  # tiles of every size, the last with rows of U in G's place
+    ("linear_gated", (520, 1544, 328), "bfloat16", {"activation": "gelu"}),
+    ("linear_gated", (65, 24, 264), "bfloat16", {"activation": "relu"}),
 ]
 ODD_CASES = [
     *(

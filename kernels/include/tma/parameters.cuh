@@ -9,7 +9,7 @@
 #define TILE_M 128        // rows of a block's tile
 #endif
 #ifndef TILE_N
-#define TILE_N 256        // columns of it: 64, 128, 192 or 256
+#define TILE_N 256        // columns of it: 64, 128, 192 or 256; PAIRED, half of them of either matrix
 #endif
 #ifndef MULTIPLIERS
 #define MULTIPLIERS 2     // warpgroups of a block that multiply, each 64 rows of the tile or 128
@@ -29,6 +29,9 @@
 #ifndef GROUP_M
 #define GROUP_M 8         // clusters of row tiles that share columns of B in the L2 cache
 #endif
+#ifndef PAIRED
+#define PAIRED 0          // 1: B has rows of two matrices, N each, one behind the other; C is made of both products
+#endif
 #define CLUSTER_K (SPLIT_K % 2 ? 1 : SPLIT_K % 4 ? 2 : SPLIT_K % 8 ? 4 : 8)   // of the SPLIT_K, those of a cluster
 #define CLUSTER (CLUSTER_M * CLUSTER_N * CLUSTER_K)
 #define SPLIT (SPLIT_K / CLUSTER_K)   // clusters of a tile, which meet in the workspace
@@ -38,7 +41,11 @@ constexpr unsigned STEP_K = 64;   // of a step: 128 bytes of a line, what the sw
 constexpr unsigned LINE_BYTES = 128;
 constexpr unsigned ROW_BLOCKS = TILE_M / 64 / MULTIPLIERS;       // of 64 rows, of a warpgroup
 constexpr unsigned MULTIPLYING = 128 * MULTIPLIERS, THREADS = MULTIPLYING + 128;
-[[maybe_unused]] constexpr unsigned PIECE_N = LINE_BYTES / sizeof(Stored);        // columns of C that are stored together
+constexpr unsigned FACTORS = 1 + PAIRED;                         // matrices of B
+constexpr unsigned TILE_COLUMNS = TILE_N / FACTORS;              // of C
+// Of a row of C, the bytes and columns that are stored together.
+constexpr unsigned PIECE_LINE_BYTES = TILE_COLUMNS * sizeof(Stored) % LINE_BYTES == 0 ? LINE_BYTES : LINE_BYTES / 2;
+[[maybe_unused]] constexpr unsigned PIECE_N = PIECE_LINE_BYTES / sizeof(Stored);
 constexpr unsigned PIECE_BYTES = 16 * LINE_BYTES;                // of a warp's 16 rows
 constexpr unsigned PIECES_HELD = 2;                              // of a warp, in shared memory
 constexpr unsigned STAGING_BYTES = SPLIT_K > 1 ? 0 : 4 * MULTIPLIERS * PIECES_HELD * PIECE_BYTES;
@@ -49,6 +56,7 @@ constexpr unsigned STAGES = tw::min((MOST_SHARED - STAGING_BYTES) / STAGE_BYTES,
 static_assert(TILE_M % (64 * MULTIPLIERS) == 0 && ROW_BLOCKS * TILE_N <= 256, "what a warpgroup can hold");
 static_assert(STAGES > 1, "a step is released only when the next has begun");
 static_assert(SPLIT_K == 1 || CLUSTER_M * CLUSTER_N == 1, "blocks of a cluster share a tile or an operand");
+static_assert(!PAIRED || (TRANS_B && sizeof(Stored) == 2), "what is made of pairs of sums");
 static_assert(CLUSTER_K == 1 || TILE_M * TILE_N * 4 <= STAGES * STAGE_BYTES, "a tile's sums take the ring's place");
 
 // Registers of a thread at the launch, of one that loads, and of one that multiplies.

@@ -21,13 +21,14 @@ struct Ring {
 };
 
 // How a tile of an operand, TILE lines or columns of STEP_K numbers, comes to shared memory and is read there. Where rows
-// in memory go along k (K_MAJOR), one box of TILE lines; else boxes of 64 columns, one line for each k. SHARERS blocks of
-// a cluster need the same tile: each loads a share of the lines and sends it to all.
-template <unsigned TILE, bool K_MAJOR, unsigned SHARERS>
+// in memory go along k (K_MAJOR), one box of TILE lines, or one for each of MATRICES that lie N lines apart; else boxes of 64
+// columns, one line for each k. SHARERS blocks of a cluster need the same tile: each loads a share of a box and sends it to all.
+template <unsigned TILE, bool K_MAJOR, unsigned SHARERS, unsigned MATRICES = 1>
 struct BoxedOperand {
   static constexpr bool ACROSS = !K_MAJOR;
   static constexpr unsigned BYTES = TILE * LINE_BYTES;
-  static constexpr unsigned BOXES = K_MAJOR ? 1 : TILE / 64, BOX_LINES = (K_MAJOR ? TILE : STEP_K) / SHARERS;
+  static constexpr unsigned BOXES = K_MAJOR ? MATRICES : TILE / 64;
+  static constexpr unsigned ALL_LINES = K_MAJOR ? TILE / MATRICES : STEP_K, BOX_LINES = ALL_LINES / SHARERS;
   static_assert(BOX_LINES % 8 == 0, "a share is whole repetitions of the swizzle");
 
   // Starts the copies of what is this block's to load: `first` along the tile's side, the `share`-th of the lines.
@@ -37,10 +38,10 @@ struct BoxedOperand {
     target += share * (BOX_LINES * LINE_BYTES);
 #pragma unroll
     for (unsigned box = 0; box < BOXES; ++box) {
-      const BoxStart start = K_MAJOR ? BoxStart{k, first + share * BOX_LINES, matrix}
+      const BoxStart start = K_MAJOR ? BoxStart{k, first + box * N + share * BOX_LINES, matrix}
                                      : BoxStart{first + box * 64, k + share * BOX_LINES, matrix};
-      if constexpr (SHARERS == 1) load_box(target + box * (STEP_K * LINE_BYTES), map, start, barrier);
-      else load_box_multicast(target + box * (STEP_K * LINE_BYTES), map, start, barrier, blocks);
+      if constexpr (SHARERS == 1) load_box(target + box * (ALL_LINES * LINE_BYTES), map, start, barrier);
+      else load_box_multicast(target + box * (ALL_LINES * LINE_BYTES), map, start, barrier, blocks);
     }
   }
 
@@ -54,7 +55,7 @@ struct BoxedOperand {
 };
 
 using OperandA = BoxedOperand<TILE_M, !TRANS_A, CLUSTER_N>;
-using OperandB = BoxedOperand<TILE_N, TRANS_B, CLUSTER_M>;
+using OperandB = BoxedOperand<TILE_N, TRANS_B, CLUSTER_M, FACTORS>;
 
 // By one thread: every step of the block's tiles.
 __device__ __forceinline__ void load_tiles(const TensorMap& map_a, const TensorMap& map_b, Ring ring, const Place& place) {

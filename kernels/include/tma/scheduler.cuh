@@ -5,7 +5,7 @@
 #include "ptx/cluster.cuh"
 #include "tma/parameters.cuh"
 
-constexpr unsigned TEAM_M = TILE_M * CLUSTER_M, TEAM_N = TILE_N * CLUSTER_N;   // of a cluster's tile
+constexpr unsigned TEAM_M = TILE_M * CLUSTER_M, TEAM_N = TILE_COLUMNS * CLUSTER_N;   // of a cluster's tile
 constexpr unsigned MATRIX_TILES = tw::ceil_div(M, TEAM_M) * tw::ceil_div(N, TEAM_N), TILES = MATRIX_TILES * BATCH;
 constexpr unsigned TEAM = SPLIT_K > 1 ? SPLIT_K : CLUSTER;   // neighbouring blocks that have one tile of a cluster
 
@@ -29,7 +29,7 @@ struct Tile {
     matrix = BATCH == 1 ? 0 : number / MATRIX_TILES;
     grouped_raster<TEAM_M, TEAM_N, GROUP_M>(BATCH == 1 ? number : number % MATRIX_TILES, m, n);
     m += place.row * TILE_M;
-    n += place.column * TILE_N;
+    n += place.column * TILE_COLUMNS;
   }
   // Which of the tile's blocks this is, and from which step the one of that number begins.
   __device__ __forceinline__ static unsigned part() { return SPLIT_K == 1 ? 0 : blockIdx.x % SPLIT_K; }

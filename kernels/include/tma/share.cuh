@@ -6,6 +6,15 @@
 
 using TileSums = SplitTile<ROW_BLOCKS, SUMS, MULTIPLYING, CLUSTER_K, SPLIT>;
 
+// Of a thread's sums, row by row, which quad TileSums has as that number. PAIRED, what belongs together of both matrices is
+// CLUSTER_K numbers apart: the same block adds up the one and then the other.
+__device__ constexpr unsigned quad_at(unsigned number) {
+  constexpr unsigned PAIRS = TileSums::ROW_QUADS / 2;   // in a row
+  const unsigned pair = number / (2 * CLUSTER_K) * CLUSTER_K + number % CLUSTER_K;
+  return PAIRED ? pair / PAIRS * (2 * PAIRS) + pair % PAIRS + number / CLUSTER_K % 2 * PAIRS : number;
+}
+static_assert(!PAIRED || SPLIT_K == 1 || TileSums::THREAD_QUADS % (2 * CLUSTER_K) == 0, "pairs of quads in every block");
+
 // By the warpgroups that multiply. The ring's memory becomes that of the block's sums.
 template <class Epilogue>
 __device__ __forceinline__ void add_up(
@@ -14,9 +23,19 @@ __device__ __forceinline__ void add_up(
   const unsigned lane = threadIdx.x % 32;
   const unsigned first_row = tile.m + warpgroup * (64 * ROW_BLOCKS) + threadIdx.x / 32 % 4 * 16 + lane / 4;
   const unsigned first_column = tile.n + lane % 4 * 2;
-  const auto write = [&](unsigned quad, const Pack<QUAD>& total) {
+  Pack<QUAD> gate;
+  const auto write = [&](unsigned number, Pack<QUAD> total) {
+    const unsigned quad = quad_at(number);
     const unsigned row = first_row + quad / TileSums::ROW_QUADS * 64;
-    const unsigned column = first_column + quad % TileSums::ROW_QUADS * 8;
+    const unsigned column = first_column + quad % (TileSums::ROW_QUADS / FACTORS) * 8;
+    if constexpr (PAIRED) {
+      if (number / CLUSTER_K % 2 == 0) {
+        gate = total;
+        return;
+      }
+#pragma unroll
+      for (unsigned i = 0; i < QUAD; ++i) total.lane[i] = Epilogue::combined(gate.lane[i], total.lane[i]);
+    }
 #pragma unroll
     for (unsigned below = 0; below < 2; ++below) {
       if (row + 8 * below < M && column < N) {
@@ -24,8 +43,17 @@ __device__ __forceinline__ void add_up(
       }
     }
   };
+  float ordered[ROW_BLOCKS][SUMS];
+#pragma unroll
+  for (unsigned number = 0; number < TileSums::THREAD_QUADS; ++number) {
+    const unsigned quad = quad_at(number), to = number % TileSums::ROW_QUADS, from = quad % TileSums::ROW_QUADS;
+#pragma unroll
+    for (unsigned i = 0; i < QUAD; ++i) {
+      ordered[number / TileSums::ROW_QUADS][to * QUAD + i] = sum[quad / TileSums::ROW_QUADS][from * QUAD + i];
+    }
+  }
   if constexpr (CLUSTER_K > 1) asm volatile("bar.sync 1, %0;" ::"n"(MULTIPLYING) : "memory");   // the ring is read to its end
-  TileSums::add(sum, static_cast<float*>(__cvta_shared_to_generic(ring)), workspace, tile.number, TILES, Tile::part(),
+  TileSums::add(ordered, static_cast<float*>(__cvta_shared_to_generic(ring)), workspace, tile.number, TILES, Tile::part(),
                 SPLIT_K, write);
 }
 

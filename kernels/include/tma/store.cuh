@@ -7,11 +7,15 @@
 #include "ptx/wgmma_half.cuh"
 #include "tma/ring.cuh"
 
-// A pair of neighbouring sums, finished.
+// A pair of neighbouring sums, finished. PAIRED, those of the second matrix are half of the thread's sums further on.
 template <class Epilogue>
 __device__ __forceinline__ Pack<2> finished_pair(const Epilogue& epilogue, unsigned row, unsigned column, const float* sums) {
-  const bool is_inside = (M % TEAM_M == 0 || row < M) && (N % TEAM_N == 0 || column < N);
-  return is_inside ? epilogue.finished(row, column, Pack<2>{sums[0], sums[1]}) : Pack<2>{};
+  if constexpr (PAIRED) {
+    return Pack<2>{Epilogue::combined(sums[0], sums[SUMS / 2]), Epilogue::combined(sums[1], sums[SUMS / 2 + 1])};
+  } else {
+    const bool is_inside = (M % TEAM_M == 0 || row < M) && (N % TEAM_N == 0 || column < N);
+    return is_inside ? epilogue.finished(row, column, Pack<2>{sums[0], sums[1]}) : Pack<2>{};
+  }
 }
 
 // One piece to `target`: the sums of rows lane / 4 and, 8 below, of columns lane % 4 * 2 from `column` on.
@@ -20,7 +24,8 @@ __device__ __forceinline__ void write_piece(
     const Epilogue& epilogue, unsigned row, unsigned column, const float* sums, unsigned target) {
   const unsigned lane = threadIdx.x % 32;
   if constexpr (sizeof(Stored) == 2) {
-    const unsigned line = target + lane % 16 * LINE_BYTES, chunk = lane / 16 ^ lane % 8;
+    const unsigned line = target + lane % 16 * PIECE_LINE_BYTES;
+    const unsigned chunk = lane / 16 ^ (PIECE_LINE_BYTES == LINE_BYTES ? lane % 8 : lane / 2 % 4);
 #pragma unroll
     for (unsigned j = 0; j < PIECE_N / 8; j += 2) {
       unsigned words[4];
@@ -53,7 +58,7 @@ __device__ __forceinline__ void each_piece(const Tile& tile, unsigned warpgroup,
 #pragma unroll
   for (unsigned block = 0; block < ROW_BLOCKS; ++block) {
 #pragma unroll
-    for (unsigned piece = 0; piece < TILE_N / PIECE_N; ++piece) {
+    for (unsigned piece = 0; piece < TILE_COLUMNS / PIECE_N; ++piece) {
       const unsigned row = first_row + block * 64, column = tile.n + piece * PIECE_N;
       if ((M % TEAM_M != 0 && row >= M) || (N % TEAM_N != 0 && column >= N)) continue;
       store(block, piece, row, column);

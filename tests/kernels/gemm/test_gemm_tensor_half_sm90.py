@@ -1,4 +1,4 @@
-"""gemm's and linear's variants of half types on Hopper: which problems they take, and what their sources keep to."""
+"""Variants of half types on Hopper, gemm's and those made of them: which problems they take, what sources keep to."""
 
 import random
 from dataclasses import replace
@@ -159,13 +159,16 @@ needs_nvrtc = pytest.mark.skipif(not nvrtc.is_available(), reason="needs NVRTC (
         ("gemm", (1023, 1025, 1027), "float16", {"trans_a": True, "beta_zero": False}, {"CLUSTER_M": 2}),
         ("gemm", (33, 77, 8191), "bfloat16", {"output": "float32"}, {"SPLIT_K": 16}),
         ("linear", (2049, 4095, 513), "bfloat16", {"activation": "gelu"}, {"TILE_M": 256}),
+        ("linear_gated", (2048, 14336, 4096), "bfloat16", {}, {"TILE_N": 256, "MULTIPLIERS": 2}),
+        ("linear_gated", (1000, 2056, 264), "float16", {"activation": "gelu"}, {"TILE_N": 192, "CLUSTER_M": 2}),
     ],
     ids=str,
 )
 def test_configurations_compile_to_what_the_space_says(kernel, sizes, dtype, options, fixed):
     kernel = catalogue().get(kernel)
     problem = problem_of(sizes, dtype, kernel, **options)
-    (name,) = (v.name for v in (TENSOR_HALF_SM90, TENSOR_HALF_PACKED_SM90) if kernel.variant(v.name).supports(problem))
+    usable = kernel.usable_variants(problem, H200)
+    (name,) = (v.name for v in usable if v.name in {NAME, TENSOR_HALF_PACKED_SM90.name})
     variant = kernel.variant(name)
     feasible = [c for c in kernel.space(problem, H200, [name]).feasible if fixed.items() <= c.values.items()]
     configuration = random.Random(str(sizes)).choice(feasible)
@@ -175,7 +178,7 @@ def test_configurations_compile_to_what_the_space_says(kernel, sizes, dtype, opt
     assert compiled.resources.registers * launch.threads * configuration.values.RESIDENT <= 65536, configuration
     assert compiled.resources.spill_bytes <= 16, configuration  # of the thread's number, before the tiles
     scratch = [8] if variant.workspace_bytes(configuration.values, problem) else []
-    own = [4, 8, 8, 4, 8] if kernel is GEMM else [8, 8, 8, 8]
+    own = [4, 8, 8, 4, 8] if kernel is GEMM else [8] * len(kernel.arguments)
     maps = [128] * len(variant.tensor_maps(configuration.values, problem))
     assert parameters_of(compiled.cubin) == [*own, *scratch, *maps]
     # ptxas says so where it makes each product wait for the one before it.

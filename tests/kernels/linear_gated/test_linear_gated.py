@@ -1,4 +1,4 @@
-"""linear_gated: its reference, both variants on the host, the space of the product inside."""
+"""linear_gated: its reference, variants on the host, spaces and boxes of the product inside, where a search begins."""
 
 import math
 import random
@@ -12,10 +12,11 @@ from contracts.verified import verified
 from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.gemm.declaration import KERNEL as GEMM
 from tilewright.kernels.gemm.tensor_half_space import TENSOR_HALF
-from tilewright.kernels.linear_gated.declaration import TENSOR, of_both
+from tilewright.kernels.kernel import TensorMap
+from tilewright.kernels.linear_gated.declaration import TENSOR, TENSOR_SM90, of_both
 from tilewright.kernels.linear_gated.reference import linear_gated_reference
 from tilewright.kernels.problem import Limits
-from tilewright.kernels.space import SearchSpace
+from tilewright.kernels.space import SearchSpace, Values
 from tilewright.tuner.compile import nvrtc
 from tilewright.tuner.compile.compiler import compile_nvrtc
 
@@ -88,6 +89,29 @@ def test_tiles_are_those_of_the_product_with_all_rows():
         both = of_both(configuration.values)
         assert both.WARP_N > 64 or tuple(both.items()) in theirs
         assert TENSOR.launch(configuration.values, problem) == TENSOR_HALF.launch(both, product)
+
+
+def test_a_tile_on_hopper_has_a_box_of_either_matrix_and_stores_half_its_columns():
+    values, problem = TENSOR_SM90.space().default().values, problem_of(KERNEL, (2048, 1000, 512))
+    x, w, y = TENSOR_SM90.tensor_maps(values, problem)
+    assert (x, w, y) == (TensorMap("X", (1, 128, 64)), TensorMap("W", (1, 128, 64)), TensorMap("Y", (1, 16, 64)))
+    _, w, y = TENSOR_SM90.tensor_maps(Values({**values, "TILE_N": 192, "CLUSTER_M": 2}), problem)
+    assert (w, y) == (TensorMap("W", (1, 48, 64)), TensorMap("Y", (1, 16, 32), 64))
+    assert TENSOR_SM90.launch(values, problem).grid == (128, 1, 1)  # 16 x 8 tiles of 128 x 128 in one turn
+
+
+@pytest.mark.parametrize(
+    ("sizes", "is_taken"), [((7, 8, 8), True), ((512, 1004, 512), False), ((512, 1000, 508), False)], ids=str
+)
+def test_rows_of_all_matrices_begin_at_16_bytes_for_tensor_maps(sizes, is_taken):
+    assert TENSOR_SM90.admits(problem_of(KERNEL, sizes), H200) is is_taken
+
+
+def test_a_search_begins_with_tensor_cores_where_a_device_has_them(device):
+    problem = problem_of(KERNEL, (2048, 14336, 4096))
+    for limits, expected in ((H200, ["tensor_half", "tensor_half_sm90"]), (device.model.limits, ["tiled"])):
+        first = KERNEL.first_configurations(KERNEL.space(problem, limits))
+        assert [configuration.variant for configuration in first] == expected
 
 
 def test_the_first_product_is_the_one_that_is_activated():

@@ -1,0 +1,21 @@
+// Y = act(X G^T) * (X U^T) in bfloat16 or float16 on the tensor cores of compute capability 9.0 (PTX for sm_90a), sums in
+// float32 (problem.cuh has the layouts).
+//
+// gemm's `tensor_half_sm90` with A = X and a transposed B, of which a tile has TILE_N / 2 rows of G and the same of U, a box
+// of each: gemm/tensor_half_sm90.cu tells how it works. A thread ends with the sums of both for the same elements of Y,
+// applies the activation to one and multiplies.
+//   tile  TILE_M x TILE_N / 2 of Y;  block (384, or 256);  grid (BLOCKS or less)
+// Shazeer, "GLU Variants Improve Transformer" (2020).
+#define PAIRED 1
+#include "hmma/element.cuh"
+#include "problem.cuh"
+
+#include "half_epilogue.cuh"
+#include "tma/product.cuh"
+
+extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) __cluster_dims__(CLUSTER, 1, 1)
+linear_gated(const Half* __restrict__, const Half* __restrict__, Stored* Y WORKSPACE_PARAMETER,
+             const __grid_constant__ TensorMap map_x, const __grid_constant__ TensorMap map_w,
+             const __grid_constant__ TensorMap map_y) {
+  multiply_boxes([=](unsigned) { return Epilogue{Y}; }, map_x, map_w, map_y, workspace);
+}
