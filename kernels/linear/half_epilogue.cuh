@@ -1,6 +1,6 @@
 // What becomes of a layer's finished sums where operands have 16 bits: Y = act(sum + b), rounded once.
 #pragma once
-#include "common/activation.cuh"
+#include "common/activation_half.cuh"
 #include "hmma/element.cuh"
 #include "problem.cuh"
 
@@ -13,7 +13,10 @@ struct Epilogue {
   __device__ __forceinline__ Pack<WIDTH> finished(unsigned, unsigned column, const Pack<WIDTH>& sum) const {
     Pack<WIDTH> out = load_floats<WIDTH>(bias + column);
 #pragma unroll
-    for (unsigned i = 0; i < WIDTH; ++i) out.lane[i] = activate(sum.lane[i] + out.lane[i]);
+    for (unsigned i = 0; i < WIDTH; ++i) {
+      const float total = sum.lane[i] + out.lane[i];
+      out.lane[i] = sizeof(Stored) == 2 ? activate_for_half(total) : activate(total);
+    }
     return out;
   }
 
