@@ -57,7 +57,7 @@ __device__ __forceinline__ void multiply(
     }
 #pragma unroll
     for (unsigned i = 0; i < 4 * ROWS; ++i) {
-      const float whole = some[0][i / 4][i % 4] + (CHAINS == 2 ? some[CHAINS - 1][i / 4][i % 4] : 0.0f);
+      const float one = some[0][i / 4][i % 4], whole = CHAINS == 2 ? one + some[CHAINS - 1][i / 4][i % 4] : one;
       sum[i / 4][column][i % 4] += scale[i / 4][i % 4 / 2] * whole;
     }
   }

@@ -2,7 +2,7 @@
 // layouts). PTX for sm_90a.
 //
 // A thread loads steps of a tile of W, 128 bytes of each row, and of X, by tensor maps into a ring in shared memory. Rows of W
-// stand where a product has its 64 rows, rows of X where it has 16 to 64 columns. A warpgroup makes whole numbers of 16 bits
+// stand where a product has its 64 rows, rows of X where it has 16 to 64 columns. A warpgroup makes numbers of 16 bits
 // of its 64 rows' weights in registers, exactly, and multiplies them straight from there, so that X is read from shared memory
 // once for 64 rows. Sums of 128 k are multiplied by their scale in float32. PARTS warpgroups take steps in turn, SPLIT blocks of
 // a cluster share k; what they have is added up in a fixed order.
@@ -138,7 +138,7 @@ __device__ __forceinline__ void finish(const float* sums, const Share& share, Ha
     for (unsigned part = 0; part < SPLIT * PARTS; ++part) {
       const Pack<4> some = load_pack<4>(sums + (part * M + m) * PITCH + four * 4);
 #pragma unroll
-      for (unsigned j = 0; j < 4; ++j) total.lane[j] += some.lane[j];
+      for (unsigned j = 0; j < 4; ++j) total.lane[j] += some.lane[j] / UNIT;
     }
     Half* const target = Y + static_cast<size_t>(m) * N + n;
     if (N % 4 == 0) {

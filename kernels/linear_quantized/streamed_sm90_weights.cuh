@@ -3,19 +3,18 @@
 #include "streamed_sm90_parameters.cuh"
 #include "whole_numbers.cuh"
 
-// Two weights that are neighbours along k, 2 t and 2 t + 1 of eight, as whole_numbers.cuh has those that a thread reads by
-// itself: of 8 bits in one of two words; of 4 bits in byte t of a word, whose upper half a multiplication takes to the second
-// number's place.
+#include "ptx/lop3.cuh"
+
+// Two weights that are neighbours along k, 2 t and 2 t + 1 of eight: of 8 bits in one of two words, of 4 bits in byte t of one.
 #if BITS == 8
 __device__ __forceinline__ unsigned pair_beside(unsigned first, unsigned second, unsigned t) {
-  constexpr unsigned ONE = IS_BFLOAT16 ? 0x3f803f80u : 0x3c003c00u;
-  const unsigned bytes = __byte_perm(first, second, t * 0x202 + 0x100);
-  if (!IS_BFLOAT16) return fma_rn_x2<IS_BFLOAT16>((bytes & 0x00ff00ffu) ^ 0x64806480u, ONE, 0xe480e480u);
-  return fma_rn_x2<IS_BFLOAT16>(and_or(bytes, 0x007f007fu, 0x43004300u), ONE, and_or(bytes, 0x00800080u, 0xc300c300u));
+  return pair_of_bytes(and_xor(__byte_perm(first, second, t * 0x202 + 0x100), 0x00ff00ffu, 0x00800080u));
 }
 #else
+// In memory, so that the compiler keeps it in a register: else it moves the factors to one ahead of each multiplication.
+__constant__ unsigned bias_of_8 = BIAS_OF_8;
 __device__ __forceinline__ unsigned pair_inside(unsigned word, unsigned t, float zero) {
-  return pair_of(__byte_perm(word, 0, 0x4440 + t) * 0x1001u, 0, zero);
+  return pair_of_nibbles<false, true>(__byte_perm(word, 0, 0x4040 + t * 0x101), ZEROS ? bias_of(zero) : bias_of_8);
 }
 #endif
 

@@ -3,6 +3,7 @@
 #include "ptx/cluster_push.cuh"
 #include "ptx/shared_memory.cuh"
 #include "streamed_parameters.cuh"
+#include "whole_numbers.cuh"
 
 // A warp's sums to the shared memory of the block that adds them up: rows of W side by side.
 __device__ __forceinline__ void put_sums(float* shared, const Sums& sum, unsigned part) {
@@ -30,7 +31,7 @@ __device__ __forceinline__ void finish(const float* shared, Half* Y, unsigned ti
     for (unsigned part = 0; part < PARTS; ++part) {
       const Pack<4> some = load_pack<4>(shared + (part * M_ROWS + m) * PITCH + four * 4);
 #pragma unroll
-      for (unsigned i = 0; i < 4; ++i) total.lane[i] += some.lane[i];
+      for (unsigned i = 0; i < 4; ++i) total.lane[i] += some.lane[i] / UNIT;
     }
     Half* const target = Y + static_cast<size_t>(whole_m) * N + n;
     if (N % 4 == 0) {

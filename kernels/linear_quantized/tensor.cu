@@ -3,7 +3,7 @@
 // Weights stand where a product has its 16 rows, X where it has its 8 columns, so that few rows of X waste little. A warp
 // has 16 * ROWS rows of W and all of X, and takes every WARPS-th step of 128 k; in the end the block's warps add up what
 // they have, in a fixed order. A lane loads 16 bytes of each of its rows at a time, UNROLL steps ahead of the products,
-// with their scales and, of few rows, X, and turns them into whole numbers of 16 bits, exactly; sums of a group are multiplied by its scale in float32. Which
+// with their scales and, of few rows, X, and turns them into numbers of 16 bits, exactly; sums of a group are multiplied by its scale in float32. Which
 // terms of k stand at a place of a product is free: a lane takes those that it has loaded.
 //   block (32 * WARPS), grid (ceil(n / (16 * ROWS)))
 #include "hmma/element.cuh"
@@ -152,7 +152,7 @@ linear_quantized(
     const unsigned from = number * 32 + row % 8 * 4 + m % 8 / 2;
     float total = 0;
 #pragma unroll
-    for (unsigned i = 0; i < WARPS; ++i) total += shared[i * (LANE_SUMS * 32) + from];
+    for (unsigned i = 0; i < WARPS; ++i) total += shared[i * (LANE_SUMS * 32) + from] / UNIT;
     Y[static_cast<size_t>(m) * N + n] = Half(total);
   }
 }

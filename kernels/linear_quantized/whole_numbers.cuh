@@ -1,31 +1,42 @@
-// Weights as whole numbers of 16 bits, exactly: they are the last bits of a significand, from which a constant is taken off.
-// Kim et al., "Who Says Elephants Can't Run: Bringing Large Scale MoE Models into Cloud Scale Production" (2022).
+// Weights as numbers of 16 bits, exactly: as the last bits of a number whose others are zero, a multiple of the smallest
+// subnormal number, since the subnormal numbers and the smallest others are equally far apart. So eight bits of bfloat16 can
+// be used, whose significand has room for seven. The multiplication that takes the zero point off makes multiples of UNIT of
+// them, since no factor is large enough for whole numbers; what was added up is divided by UNIT in the end.
 #pragma once
 #include "hmma/element.cuh"
 #include "problem.cuh"
 
 #include "ptx/convert_half.cuh"
 #include "ptx/fma_half.cuh"
-#include "ptx/lop3.cuh"
 
-// Two weights of a word as whole numbers of 16 bits, their zero point taken off: terms 2 p and 2 p + 1 of 8 bits; of 4 bits
-// p and p + 4, which one mask brings forth together.
+constexpr float UNIT = IS_BFLOAT16 ? 1.0f / 64 : 1.0f / 512;
+constexpr unsigned FACTOR = IS_BFLOAT16 ? 0x7f00u : 0x7800u;   // 2^127 and 2^15, of smallest numbers 2^-133 and 2^-24
+constexpr unsigned HIGHER = IS_BFLOAT16 ? 0x7d00u : 0x6800u;   // 16 times less, for what lies four bits higher
+constexpr unsigned BIAS_OF_8 = IS_BFLOAT16 ? 0xbe00be00u : 0xa400a400u, BIAS_OF_128 = IS_BFLOAT16 ? 0xc000c000u : 0xb400b400u;
+
+// What takes their zero point off two weights.
+__device__ __forceinline__ unsigned bias_of(float zero) { return cvt_rn_x2<IS_BFLOAT16>(-UNIT * zero, -UNIT * zero); }
+
+// Two weights of 4 bits, the last of both halves of `bits` or those four bits higher.
+template <bool LOW_IS_HIGHER, bool HIGH_IS_HIGHER>
+__device__ __forceinline__ unsigned pair_of_nibbles(unsigned bits, unsigned bias) {
+  constexpr unsigned MASK = (LOW_IS_HIGHER ? 0xf0u : 0xfu) | (HIGH_IS_HIGHER ? 0xf00000u : 0xf0000u);
+  constexpr unsigned FACTORS = (LOW_IS_HIGHER ? HIGHER : FACTOR) | (HIGH_IS_HIGHER ? HIGHER : FACTOR) << 16;
+  return fma_rn_x2<IS_BFLOAT16>(bits & MASK, FACTORS, bias);
+}
+
+// Two weights of 8 bits, the last of both halves of `bits`, whose first bit is flipped; the other bits are zero.
+__device__ __forceinline__ unsigned pair_of_bytes(unsigned bits) {
+  return fma_rn_x2<IS_BFLOAT16>(bits, FACTOR * 0x10001u, BIAS_OF_128);
+}
+
+// Two weights of a word: terms 2 p and 2 p + 1 of 8 bits; of 4 bits p and p + 4, which one mask brings forth together.
 __device__ __forceinline__ unsigned pair_of(unsigned word, unsigned p, float zero) {
-  constexpr unsigned ONE = IS_BFLOAT16 ? 0x3f803f80u : 0x3c003c00u;
 #if BITS == 8
-  // Behind 0x43 a byte's lower seven bits are what bfloat16 has beyond 128, and the eighth doubles that; behind 0x64 all of
-  // them are what float16 has beyond 1024.
-  constexpr unsigned BEFORE = IS_BFLOAT16 ? 0x43 : 0x64;
-  const unsigned raised = __byte_perm(IS_BFLOAT16 ? word : word ^ 0x80808080u, BEFORE, 0x4140 + p * 0x202);
-  if (!IS_BFLOAT16) return fma_rn_x2<IS_BFLOAT16>(raised, ONE, 0xe480e480u);   // less 1152
-  return fma_rn_x2<IS_BFLOAT16>(raised & 0xff7fff7fu, ONE, and_or(raised, 0x00800080u, 0xc300c300u));
+  return pair_of_bytes(__byte_perm(word ^ 0x80808080u, 0, 0x4140 + p * 0x202));
 #else
-  const bool is_high = !IS_BFLOAT16 && p % 2;   // float16 has room for a number that lies four bits higher
-  const unsigned raised = and_or(
-      word >> (is_high ? p / 2 * 8 : p * 4), is_high ? 0x00f000f0u : 0x000f000fu, IS_BFLOAT16 ? 0x43004300u : 0x64006400u);
-  const float bias = -((IS_BFLOAT16 ? 128.0f : is_high ? 64.0f : 1024.0f) + zero);
-  const unsigned EIGHT = IS_BFLOAT16 ? 0xc308c308u : is_high ? 0xd480d480u : 0xe408e408u;   // the bias of zero point 8
-  return fma_rn_x2<IS_BFLOAT16>(raised, is_high ? 0x2c002c00u : ONE, ZEROS ? cvt_rn_x2<IS_BFLOAT16>(bias, bias) : EIGHT);
+  const unsigned bits = word >> p / 2 * 8, bias = ZEROS ? bias_of(zero) : BIAS_OF_8;
+  return p % 2 ? pair_of_nibbles<true, true>(bits, bias) : pair_of_nibbles<false, false>(bits, bias);
 #endif
 }
 

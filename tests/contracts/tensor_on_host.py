@@ -147,11 +147,6 @@ inline unsigned fma_rn_x2(unsigned a, unsigned b, unsigned c) {
 }
 """
 
-LOP3 = r"""
-#pragma once
-inline unsigned and_or(unsigned x, unsigned mask, unsigned set) { return (x & mask) | set; }
-"""
-
 # Blocks of one alone: nothing is ever pushed.
 CLUSTER_PUSH = r"""
 #pragma once
@@ -169,7 +164,6 @@ PRODUCTS = {
     "ptx/convert_half.cuh": CONVERT_HALF,
     "ptx/fma_half.cuh": FMA_HALF,
     "ptx/ldmatrix.cuh": LDMATRIX,
-    "ptx/lop3.cuh": LOP3,
     "ptx/mma_sync.cuh": MMA_SYNC,
     "ptx/mma_sync_f64.cuh": MMA_SYNC_F64,
     "ptx/mma_sync_half.cuh": MMA_SYNC_HALF,

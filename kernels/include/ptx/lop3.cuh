@@ -2,9 +2,9 @@
 // operands are constants.
 #pragma once
 
-// x & mask | set.
-__device__ __forceinline__ unsigned and_or(unsigned x, unsigned mask, unsigned set) {
+// x & mask ^ flip.
+__device__ __forceinline__ unsigned and_xor(unsigned x, unsigned mask, unsigned flip) {
   unsigned result;
-  asm("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(result) : "r"(x), "r"(mask), "r"(set));
+  asm("lop3.b32 %0, %1, %2, %3, 0x6a;" : "=r"(result) : "r"(x), "r"(mask), "r"(flip));
   return result;
 }

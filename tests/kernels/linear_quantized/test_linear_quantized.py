@@ -11,7 +11,7 @@ from contracts.verified import verified
 from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.errors import InvalidProblemError
 from tilewright.kernels.linear_quantized.declaration import TENSOR
-from tilewright.kernels.linear_quantized.reference import dequantised, random_weights
+from tilewright.kernels.linear_quantized.reference import dequantised, random_weights, scales_shape
 from tilewright.kernels.linear_quantized.streamed_space import STREAMED
 from tilewright.kernels.problem import Limits
 from tilewright.kernels.space import Configuration
@@ -64,6 +64,31 @@ def test_products_are_right_on_tensor_cores(hosted, device, dtype, weights, grou
         feasible = hosted.space(problem, device.model.limits, only=[variant]).feasible
         configuration = random.Random(str(sizes)).choice(feasible)
         assert verified(device, hosted, problem, configuration).wrong == 0, configuration
+
+
+def every_weight(first):
+    """Inputs whose products are weights: every whole number at each of 64 places from `first` on, scales of 1."""
+
+    def inputs(problem, _generator):
+        m, n, k = (problem.shape[axis] for axis in "mnk")
+        whole = (np.arange(n)[:, None] + 37 * np.arange(k * (1 if problem.options["weights"] == "int8" else 0.5))) % 256
+        scales = np.ones(scales_shape(problem))
+        if problem.options["weights"] == "int4_zeros":
+            scales[..., 1] = np.arange(n)[:, None] % 16
+        kind = np.int8 if problem.options["weights"] == "int8" else np.uint8
+        return {"X": np.eye(m, k, first), "W": whole.astype(np.uint8).view(kind), "S": scales}
+
+    return inputs
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+@pytest.mark.parametrize("weights", ["int8", "int4", "int4_zeros"])
+def test_every_weight_is_multiplied_exactly(hosted, device, weights, dtype):
+    problem = problem_of(hosted, dtype, weights, "128", (64, 256, 128))
+    configuration = hosted.space(problem, device.model.limits, only=["tensor"]).feasible[0]
+    for first in (0, 64):
+        kernel = replace(hosted, inputs=every_weight(first))
+        assert verified(device, kernel, problem, configuration).wrong == 0
 
 
 @pytest.mark.parametrize(("values", "sizes"), STREAMS, ids=str)
