@@ -45,7 +45,7 @@ constexpr unsigned M_ROWS = tw::min(M, 8 * COLUMNS), X_ROWS = COLUMNS == 1 ? M_R
 // Of 16 bytes: from a quad of all rows to the next, so that neither writes nor reads meet in a bank; of a block.
 constexpr unsigned QUAD_PITCH = 4 * X_ROWS + (BITS == 4 ? 2 : X_ROWS % 2 == 0 ? 4 : 0);
 constexpr unsigned X_QUADS = tw::ceil_div(STEPS, SPLIT) * QUADS * QUAD_PITCH;
-constexpr unsigned CHAINS = ROWS * COLUMNS <= 2 ? 2 : 1;   // of products that wait for one another
+constexpr unsigned CHAINS = ROWS * COLUMNS == 1 ? 2 : 1;   // of products that wait for one another
 // Rows of a tile that a block adds up, every SPLIT-th four; from a row of X to the next, free of bank conflicts.
 constexpr unsigned OWN_ROWS = tw::ceil_div(TILE_N / 4, SPLIT) * 4, PITCH = OWN_ROWS + 4;
 constexpr unsigned BUFFER = PARTS * M_ROWS * PITCH, BUFFERS = ROUNDS > 1 ? 2 : 1;
