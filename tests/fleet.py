@@ -111,7 +111,14 @@ class Fleet:
         return self.until(lambda: (seen := self.job(job_id)).state in states and seen, within_s)
 
     def wait_for_trials(self, job_id: uuid.UUID, count: int) -> None:
-        self.until(lambda: self.job(job_id).trials_done >= count)
+        """Until so many are done; a job that has failed before makes no more, and says why at once."""
+
+        def are_done() -> bool:
+            seen = self.job(job_id)
+            assert seen.trials_done >= count or seen.state != "failed", (seen.error, self.said())
+            return seen.trials_done >= count
+
+        self.until(are_done)
 
     def trials(self, job_id: uuid.UUID) -> list[models.Trial]:
         with self.session() as session:

@@ -12,7 +12,7 @@ from tilewright.tuner.search.searcher import Evaluated, Prior, Searcher
 from tilewright.tuner.search.snapping import SnappingSampler, nsga2, tpe
 
 SAMPLERS = ("gp", "forest", "tpe", "nsga2", "random")
-"""The searches by name; the first is the default. docs/measuring/search.md, compares them."""
+"""The searches by name; the first is the default. docs/measuring/search.md compares them."""
 
 
 def make_sampler(
