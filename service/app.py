@@ -6,12 +6,13 @@ import asyncio
 import contextlib
 import gc
 import signal
+import threading
 from collections.abc import AsyncIterator
 
 from fastapi import FastAPI
 
 import tilewright
-from tilewright.service import GARBAGE_AFTER, dashboard
+from tilewright.service import GARBAGE_AFTER, STACK_BYTES, dashboard
 from tilewright.service.api import openapi, problem_types, problems
 from tilewright.service.api.demand_buffer import DemandBuffer
 from tilewright.service.api.event_stream import Streams
@@ -56,6 +57,7 @@ CHECK_S = 0.2
 @contextlib.asynccontextmanager
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     """Runs maintenance, the sending of webhooks, the recording of demand and the watch on bests beside the requests."""
+    threading.stack_size(STACK_BYTES)  # of those that answer: predictions are made in them
     # Imported here: the OpenAPI document alone needs no job engine.
     from tilewright.service.worker.maintenance import Maintenance  # noqa: PLC0415
     from tilewright.service.worker.webhook_sender import WebhookSender  # noqa: PLC0415

@@ -12,6 +12,11 @@ from pathlib import Path
 from tilewright.tuner.errors import NoCompilerError
 
 
+KEEP_STACK_LIMIT = "--modify-stack-limit=false"
+"""NVRTC otherwise lifts this process's limit while it compiles, and leaves it lifted after a catastrophic error, such as
+a header that is missing. A process that is started then has threads of 2 MiB, which OpenBLAS overflows."""
+
+
 class NvrtcError(Exception):
     """The source did not compile; the message is the compiler's log."""
 
@@ -48,8 +53,8 @@ def compile_cubin(source: str, options: Sequence[str], instance: str | None = No
     try:
         if instance is not None:
             _check(library, library.nvrtcAddNameExpression(program, instance.encode()))
-        array = (ctypes.c_char_p * len(options))(*(option.encode() for option in options))
-        status = library.nvrtcCompileProgram(program, len(options), array)
+        given = [option.encode() for option in (KEEP_STACK_LIMIT, *options)]
+        status = library.nvrtcCompileProgram(program, len(given), (ctypes.c_char_p * len(given))(*given))
         log = _read(library, program, "ProgramLog").rstrip(b"\0").decode(errors="replace").strip()
         if status:
             raise NvrtcError(log or _message(library, status))

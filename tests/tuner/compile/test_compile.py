@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import contextlib
+import resource
 from dataclasses import replace
 
 import pytest
@@ -20,6 +22,15 @@ def test_resources_are_what_ptxas_says_without_what_the_driver_reserves(arch):
     assert 4 <= compiled.resources.registers <= 32
     assert compiled.resources.spill_bytes == 0
     assert compiled.compile_ms > 0
+
+
+@pytest.mark.parametrize("source", [SOURCE, "#error no", '#include "missing.h"'])
+def test_the_limit_of_the_stack_stays_as_it_is(source):
+    """NVRTC lifts it, and leaves it so after a catastrophic error, unless it is told not to."""
+    before = resource.getrlimit(resource.RLIMIT_STACK)
+    with contextlib.suppress(TrialFailure):
+        compile_nvrtc(source, dict(WORK.definitions), "sm_90", "scale")
+    assert resource.getrlimit(resource.RLIMIT_STACK) == before
 
 
 def test_spills_are_counted():
