@@ -11,7 +11,6 @@ from pathlib import Path
 
 from tilewright.tuner.errors import NoCompilerError
 
-
 KEEP_STACK_LIMIT = "--modify-stack-limit=false"
 """NVRTC otherwise lifts this process's limit while it compiles, and leaves it lifted after a catastrophic error, such as
 a header that is missing. A process that is started then has threads of 2 MiB, which OpenBLAS overflows."""
