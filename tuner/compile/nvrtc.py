@@ -12,8 +12,8 @@ from pathlib import Path
 from tilewright.tuner.errors import NoCompilerError
 
 KEEP_STACK_LIMIT = "--modify-stack-limit=false"
-"""NVRTC otherwise lifts this process's limit while it compiles, and leaves it lifted after a catastrophic error, such as
-a header that is missing. A process that is started then has threads of 2 MiB, which OpenBLAS overflows."""
+"""NVRTC otherwise lifts the limit of this process while it compiles, and leaves it lifted after a catastrophic error,
+such as a header that is missing. A process started then has threads of 2 MiB, which OpenBLAS overflows."""
 
 
 class NvrtcError(Exception):
