@@ -16,6 +16,7 @@ from tilewright.kernels.arguments import Argument, Scalar, Tensor, shape_of
 from tilewright.kernels.axes import Layout, OptionalAxis
 from tilewright.kernels.dtypes import REAL, real_macros
 from tilewright.kernels.errors import InvalidProblemError, UnknownNameError
+from tilewright.kernels.kin import Kin
 from tilewright.kernels.options import Option, check_options
 from tilewright.kernels.problem import Limits, OptionValue, Problem
 from tilewright.kernels.reference import (
@@ -82,8 +83,10 @@ class Kernel:
     flags: tuple[str, ...] = ()
     include_folders: tuple[Path, ...] = ()
     packed: str = ""  # the input that the option `packed_b` says stays the same
-    # Kernels with options whose configurations for the same shape rank nearly as this problem's do, the likest first.
-    akin: Callable[[Problem], Sequence[tuple[str, Mapping[str, OptionValue]]]] = lambda _problem: ()
+    # Whose configurations rank nearly as this problem's do, the likest first.
+    akin: Callable[[Problem], Sequence[Kin]] = lambda _problem: ()
+    # The plainest problem that is divided into the same tiles, by which predictions compare problems.
+    plain: Callable[[Problem], Problem] = lambda problem: problem
 
     def __post_init__(self) -> None:
         """Fills in what follows from the rest."""
@@ -373,6 +376,7 @@ __all__ = [
     "CheckFunction",
     "InputsFunction",
     "Kernel",
+    "Kin",
     "Launch",
     "Layout",
     "Option",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tilewright.kernels.conv2d.cuda_core_spaces import DEPTHWISE, DIRECT, IMPLICIT_GEMM
@@ -10,7 +11,9 @@ from tilewright.kernels.conv2d.reference import conv2d_reference
 from tilewright.kernels.conv2d.shape import (
     OPTIONAL_AXES,
     fault,
+    of_pixels,
     out_channels,
+    product,
     shape_w,
     shape_x,
     shape_y,
@@ -26,8 +29,8 @@ from tilewright.kernels.conv2d.tensor_variants import (
     TENSOR3XTF32,
 )
 from tilewright.kernels.conv2d.views import posed_by
-from tilewright.kernels.gemm.declaration import ACCURACY
-from tilewright.kernels.kernel import Kernel, Option, Tensor
+from tilewright.kernels.gemm import declaration as gemm
+from tilewright.kernels.kernel import Kernel, Kin, Option, Tensor
 from tilewright.kernels.linear.reference import ACTIVATIONS
 from tilewright.kernels.problem import Problem
 
@@ -40,6 +43,35 @@ def flops(p: Problem) -> int:
 def bytes_moved(p: Problem) -> int:
     """Read X, W and b once, write Y once."""
     return (sum(math.prod(shape(p)) for shape in (shape_x, shape_w, shape_y)) + out_channels(p)) * p.item_bytes
+
+
+AS_OF_GEMM = {
+    "wpt": "implicit_gemm",
+    "tensor3xtf32_sm90": "pointwise3xtf32_sm90",
+    "tensor3xfp16_sm90": "pointwise3xfp16_sm90",
+}
+"""What gemm's variants are called here, where that is another name."""
+
+
+def akin(p: Problem) -> Sequence[Kin]:
+    """The layer without an activation, and the gemm inside, of which each row is an image of one pixel."""
+    if p.options["depthwise"]:
+        return ()
+    products = gemm.akin(product(p))
+    own = Kin("conv2d", {"layout": p.options["layout"], "accuracy": p.options["accuracy"]})
+    return (own, *(Kin(*kin[:2], _pixels_of, AS_OF_GEMM, has_library=False) for kin in products))
+
+
+def _pixels_of(shape: Mapping[str, int]) -> Mapping[str, int]:
+    return of_pixels(shape["m"], shape["n"], shape["k"])
+
+
+def plain(p: Problem) -> Problem:
+    """The gemm inside as the convolution of single pixels."""
+    if p.options["depthwise"]:
+        return p
+    sizes = of_pixels(**product(p).stated_shape)
+    return KERNEL.problem(sizes, p.dtype, dict(p.option_items))
 
 
 KERNEL = Kernel(
@@ -59,7 +91,7 @@ KERNEL = Kernel(
         Option(
             "activation", tuple(ACTIVATIONS), default="none", doc="act; gelu is the exact form, by the error function"
         ),
-        ACCURACY,
+        gemm.ACCURACY,
     ),
     arguments=(
         Tensor("X", "input", shape_x, summed=lambda p: -1 if p.options["layout"] == "nhwc" else 1),
@@ -80,6 +112,8 @@ KERNEL = Kernel(
     ),
     flops=flops,
     bytes_moved=bytes_moved,
+    akin=akin,
+    plain=plain,
     reference=conv2d_reference,
     ranking_l2="warm",  # X was just written by the layer before, and W is used batch after batch
     default_variant="implicit_gemm",

@@ -144,3 +144,8 @@ def product(p: Problem) -> Problem:
     sizes = {"m": p.shape["batch"] * height * width, "n": p.shape["filters"], "k": terms(p) - 1}
     options = {"trans_a": not is_nhwc(p), "trans_b": True, "accuracy": p.options["accuracy"]}
     return gemm.KERNEL.problem(sizes, p.dtype, options)
+
+
+def of_pixels(m: int, n: int, k: int) -> dict[str, int]:
+    """The shape of images of one pixel each whose product inside has these sizes."""
+    return {"batch": m, "height": 1, "width": 1, "channels": k, "filters": n, "kernel_h": 1, "kernel_w": 1}

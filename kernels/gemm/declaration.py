@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
@@ -20,8 +20,8 @@ from tilewright.kernels.gemm.tensor_half_space import TENSOR_HALF
 from tilewright.kernels.gemm.tensor_mma_space import TENSOR1XTF32, TENSOR3XTF32
 from tilewright.kernels.gemm.tensor_sm90_space import TENSOR1XTF32_MULTICAST_SM90, TENSOR1XTF32_SM90, TENSOR3XTF32_SM90
 from tilewright.kernels.gemm.views import posed_by
-from tilewright.kernels.kernel import Kernel, Launch, Option, Scalar, Tensor, Variant
-from tilewright.kernels.problem import Limits, OptionValue, Problem
+from tilewright.kernels.kernel import Kernel, Kin, Launch, Option, Scalar, Tensor, Variant
+from tilewright.kernels.problem import Limits, Problem
 from tilewright.kernels.reference import ProductReference
 from tilewright.kernels.space import Constraint, Values, choice, powers_of_two
 
@@ -234,14 +234,14 @@ def streams_weights(p: Problem) -> bool:
     return p.is_half and p.shape["m"] <= MOST_ROWS and p.shape.get("batch", 1) == 1
 
 
-def akin(p: Problem) -> Sequence[tuple[str, Mapping[str, OptionValue]]]:
+def akin(p: Problem) -> Sequence[Kin]:
     """The product of operands as they lie and a layer, whose B is transposed: layouts change little in the order.
 
     TF32 and a packed operand have faster variants of their own.
     """
     if p.options["packed_b"] or p.options["accuracy"] == "tf32":
         return ()
-    return (("linear", {}), ("gemm", {})) if p.options["trans_b"] else (("gemm", {}), ("linear", {}))
+    return (Kin("linear"), Kin("gemm")) if p.options["trans_b"] else (Kin("gemm"), Kin("linear"))
 
 
 RANKS_COLD = {f"at most {MOST_ROWS} rows of a half type, without a batch": streams_weights}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -10,7 +10,7 @@ from pathlib import Path
 from tilewright.kernels.dtypes import HALF, ITEM_BYTES
 from tilewright.kernels.gemm import declaration as gemm
 from tilewright.kernels.gemm.register_space import REGISTER as GEMM_REGISTER
-from tilewright.kernels.kernel import Kernel, Launch, Option, Tensor, Variant
+from tilewright.kernels.kernel import Kernel, Kin, Launch, Option, Tensor, Variant
 from tilewright.kernels.linear.reference import ACTIVATIONS, activated, linear_reference, terms
 from tilewright.kernels.linear.tensor_sm90_variants import (
     LINEAR_STREAMED_HALF_SM90,
@@ -27,7 +27,7 @@ from tilewright.kernels.linear.tensor_variants import (
     LINEAR_TENSOR_FP64,
     LINEAR_TENSOR_HALF,
 )
-from tilewright.kernels.problem import Limits, OptionValue, Problem
+from tilewright.kernels.problem import Limits, Problem
 from tilewright.kernels.reference import ProductReference
 from tilewright.kernels.space import Constraint, Values, powers_of_two
 
@@ -40,10 +40,10 @@ def product(p: Problem) -> Problem:
     return gemm.KERNEL.problem(p.shape, p.dtype, {"trans_b": True, "accuracy": p.options["accuracy"]})
 
 
-def akin(p: Problem) -> Sequence[tuple[str, Mapping[str, OptionValue]]]:
+def akin(p: Problem) -> Sequence[Kin]:
     """The layer without an activation and the gemm inside: what is done with sums is a small part of either."""
     products = () if p.options["packed_b"] else gemm.akin(product(p))
-    return (("linear", {}), *products) if products else ()
+    return (Kin("linear"), *products) if products else ()
 
 
 def as_wpt(c: Values) -> Values:

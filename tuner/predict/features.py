@@ -38,7 +38,6 @@ class Features:
     kernel: Kernel
     limits: Limits
     registers: Mapping[Configuration, int] = field(default_factory=dict)  # of a thread, where a compiler told
-    has_batches: bool = False  # among the problems: each then has a size for it
 
     @cached_property
     def tiles(self) -> Tiles:
@@ -84,12 +83,12 @@ class Features:
         )
 
     def shape(self, problem: Problem) -> list[float]:
-        """Sizes, the powers of two in them, the work, and how much of it there is to a byte."""
+        """Sizes, the powers of two in those of one product, the work, and how much of it there is to a byte."""
         flops, bytes_moved = self.kernel.estimated_flops(problem), self.kernel.estimated_bytes(problem)
-        sizes = sizes_of(problem, with_batch=self.has_batches)
-        zeros = [float(min(MOST_ZEROS, _zeros(size))) for size in sizes]
+        sizes = map(math.log2, sizes_of(self.kernel, problem).values())
+        zeros = [float(min(MOST_ZEROS, _zeros(size))) for _, size in self.kernel.plain(problem).axes]
         work = work_of(self.kernel, problem)
-        return [*map(math.log2, sizes), *zeros, math.log2(work), math.log2((1 + flops) / (1 + bytes_moved))]
+        return [*sizes, *zeros, math.log2(work), math.log2((1 + flops) / (1 + bytes_moved))]
 
     def _launch(self, problem: Problem, threads: int, blocks: int, resident: int, at_once: int) -> list[float]:
         """Waves and how full the last one is, work of a thread, what a multiprocessor holds and all of them do."""
@@ -106,6 +105,7 @@ class Features:
 
     def _tiling(self, problem: Problem, configuration: Configuration, at_once: int) -> list[float]:
         """How large tiles are and how many, what sticks out at the edges, how full the last round of them is."""
+        problem = self.kernel.plain(problem)
         tiling = self.tiles.tiling(problem, configuration)
         padded = tiling.count * work_of(self.kernel, tiling.whole) / work_of(self.kernel, problem)
         return [
@@ -121,6 +121,7 @@ class Features:
 
         Rows that begin at no multiple of a vector are copied in pieces: what tiles share should then be another tensor.
         """
+        problem = self.kernel.plain(problem)
         most, work = VECTOR_BYTES // problem.item_bytes, work_of(self.kernel, problem)
         row: list[float] = []
         elements, copies = 0.0, 0.0
@@ -151,10 +152,12 @@ class Features:
         return {name: column for column, name in enumerate(sorted(names))}
 
 
-def sizes_of(problem: Problem, *, with_batch: bool) -> list[int]:
-    """The sizes of all axes that count; `with_batch`: with a 1 where the kernel may have a batch and this has none."""
-    optional = [axis.name for axis in problem.optional_axes if axis.is_size] if with_batch else []
-    return [*(size for _, size in problem.axes), *(problem.shape[name] for name in optional)]
+def sizes_of(kernel: Kernel, problem: Problem) -> dict[str, int]:
+    """The sizes by which problems are compared: of a batch as if it were one product of as many rows in all."""
+    plain = kernel.plain(problem)
+    sizes = dict(plain.axes)
+    sizes[next(iter(sizes))] *= math.prod(size for _, size in plain.sizes[len(sizes) :])
+    return sizes
 
 
 def work_of(kernel: Kernel, problem: Problem) -> int:

@@ -121,8 +121,7 @@ class Predictor:
         if not enough(len(self._records)):
             raise ValueError(f"{len(self._records)} tuned shapes are too few to predict from")
         registers = {c: count for record in reversed(self._records) for c, count in record.registers.items()}
-        self._has_batches = any(record.problem.sizes != record.problem.axes for record in self._records)
-        self._features = Features(kernel, limits, registers, self._has_batches)
+        self._features = Features(kernel, limits, registers)
         self._shapes = np.array([self._log_shape(record.problem) for record in self._records])
         share = MOST_ROWS // len(self._records)
         samples = [record.sample(share) for record in self._records]
@@ -227,7 +226,7 @@ class Predictor:
         return np.asarray(np.abs(self._shapes - self._log_shape(problem)).sum(axis=1))
 
     def _log_shape(self, problem: Problem) -> Array:
-        return np.log2(np.array(sizes_of(problem, with_batch=self._has_batches), dtype=np.float64))
+        return np.log2(np.array([*sizes_of(self._kernel, problem).values()], dtype=np.float64))
 
     def _candidates(self, order: Sequence[int]) -> list[Configuration]:
         """The fastest few of the nearest records and the fastest of each other, without doubles."""

@@ -186,11 +186,14 @@ def _predicted(
     asked: Sequence[BestQuery],
     environment: EnvironmentFilter,
 ) -> dict[str, BestAnswer]:
-    """Answers for the problems that allow a prediction, by problem hash; for batches, where enough are tuned."""
-    if asked[0].problem.sizes != asked[0].problem.axes and not enough(tuned.batches):
-        return {}
+    """Answers for the problems that allow a prediction, by problem hash.
+
+    For batches, where enough are tuned, or records of them were shipped or of what they are akin to.
+    """
     kernel, admits = asked[0].kernel, {query.problem: query.is_member for query in asked}
     shipped = shipped_records(kernel, model.slug, asked[0].problem, environment)
+    if asked[0].problem.sizes != asked[0].problem.axes and not shipped and not enough(tuned.batches):
+        return {}
     predicted = predictions(session, kernel, asked[0].limits, model.id, tuned, admits, shipped=shipped)
     return {q.problem.hash: predicted_answer(q, predicted[q.problem]) for q in asked if q.problem in predicted}
 

@@ -105,7 +105,7 @@ class RememberedPredictions:
 
 def _helpers(shipped: Sequence[Record]) -> int:
     """A number that tells sets of shipped records of one kernel apart."""
-    return hash(tuple((record.shipped, record.problem.axes) for record in shipped))
+    return hash(tuple((record.shipped, record.problem) for record in shipped))
 
 
 def _series(kernel: Kernel, limits: Limits, like: Problem, retracted: int, helpers: int) -> Hashable:
@@ -138,7 +138,7 @@ def _fitted(
     session: Session, kernel: Kernel, limits: Limits, ids: Sequence[int], shipped: Sequence[Record]
 ) -> tuple[Predictor | None, int]:
     own = _records(session, kernel, ids) if ids else []
-    records = [*own, *undisplaced(shipped, own, lambda record: dict(record.problem.axes))]
+    records = [*own, *undisplaced(shipped, own, lambda record: dict(kernel.plain(record.problem).sizes))]
     trials = sum(len(record.times_ms) for record in records)
     return Predictor(kernel, limits, records) if enough(len(records)) else None, trials
 

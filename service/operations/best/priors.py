@@ -29,6 +29,7 @@ from tilewright.service.operations.best.shipped import shipped_records
 from tilewright.service.operations.registry import limits_of
 from tilewright.service.operations.studies.rows import barred, prior_trials
 from tilewright.service.store import models
+from tilewright.tuner.predict.features import sizes_of
 from tilewright.tuner.search import Prior
 
 OLDER_ENVIRONMENT = 0.95
@@ -95,8 +96,8 @@ def guess(
     limits = limits_of(model)
     space = kernel.space(problem, limits, variants)
     shipped = shipped_records(kernel, model.slug, problem)
-    axes = dict(problem.axes)
-    helpers = sorted(shipped, key=lambda record: octaves(axes, dict(record.problem.axes)))[:MOST_GUESSED_FROM]
+    sizes = sizes_of(kernel, problem)
+    helpers = sorted(shipped, key=lambda record: octaves(sizes, sizes_of(kernel, record.problem)))[:MOST_GUESSED_FROM]
     predicted = predictions(session, kernel, limits, model.id, near, {problem: space.__contains__}, shipped=helpers)
     return predicted[problem].configuration if problem in predicted else None
 

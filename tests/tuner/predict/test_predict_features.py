@@ -8,7 +8,7 @@ from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.kernel import Tensor
 from tilewright.kernels.problem import Limits
 from tilewright.kernels.space import Configuration
-from tilewright.tuner.predict.features import Features
+from tilewright.tuner.predict.features import Features, sizes_of
 from tilewright.tuner.predict.tiles import Tiles
 
 LIMITS = Limits((9, 0), 132, 140 * 2**30, max_shared_bytes=227 * 1024, shared_bytes_per_multiprocessor=228 * 1024)
@@ -49,12 +49,35 @@ def test_groups_tell_shape_launch_tiles_and_parameters_apart(kernel):
 
 @pytest.mark.parametrize("axes", [{"batch": 5}, {"lda": 1000, "ldc": 513}, {"batch": 2, "stride_a": 0}])
 def test_batches_and_views_have_the_features_that_a_single_product_has(axes):
-    features = Features(GEMM, LIMITS, has_batches=True)
+    features = Features(GEMM, LIMITS)
     plain, other = (GEMM.problem({"m": 300, "n": 512, "k": 96, **more}) for more in ({}, axes))
     configuration = GEMM.variant("wpt").space().default()
     rows = np.concatenate([features.rows(problem, [configuration]) for problem in (plain, other)])
     assert np.isfinite(rows).all()
     assert (rows[0] != rows[1]).any()
+
+
+def test_a_batch_is_compared_as_one_product_of_as_many_rows():
+    batch = GEMM.problem({"m": 48, "n": 64, "k": 96, "batch": 10})
+    assert sizes_of(GEMM, batch) == {"m": 480, "n": 64, "k": 96}
+    one = GEMM.problem({"m": 480, "n": 64, "k": 96})
+    shapes = [Features(GEMM, LIMITS).shape(problem) for problem in (batch, one)]
+    same = [place for place, (ours, theirs) in enumerate(zip(*shapes, strict=True)) if ours == theirs]
+    assert same == [0, 1, 2, 4, 5, 6]  # one of 48 rows is as aligned as before, and B ten times as large
+
+
+def test_a_convolution_is_compared_by_the_product_inside_and_tiled_as_that():
+    conv2d = catalogue().get("conv2d")
+    layer = {"batch": 4, "height": 45, "width": 31, "channels": 96, "filters": 200, "kernel_h": 3, "kernel_w": 3}
+    problem = conv2d.problem(layer | {"stride": 2, "padding": 1})
+    pixels = 4 * 23 * 16
+    assert [size for size in sizes_of(conv2d, problem).values() if size > 1] == [pixels, 9 * 96, 200]
+    variant = conv2d.variant("tensor3xtf32")
+    start = Configuration.of(variant.name, variant.space().default().values)
+    tile_m, tile_n = (start.values[f"WARPS_{axis}"] * start.values[f"WARP_{axis}"] for axis in "MN")
+    tiles = -(-pixels // tile_m) * -(-200 // tile_n)
+    assert math.log2(tiles) in Features(conv2d, LIMITS).rows(problem, [start])[0]
+    assert conv2d.plain(conv2d.problem(layer, options={"depthwise": True})).shape["height"] == 45
 
 
 def test_a_tensor_is_needed_by_the_tiles_along_the_axes_that_it_lacks():

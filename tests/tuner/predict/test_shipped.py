@@ -25,13 +25,12 @@ def test_records_are_read_as_they_were_written(tmp_path, monkeypatch):
     assert (series.limits.compute_capability, series.limits.features) == ((9, 0), frozenset({"ptx"}))
 
 
-def test_other_options_dtypes_and_batches_have_none(tmp_path, monkeypatch):
+def test_other_options_and_dtypes_have_none(tmp_path, monkeypatch):
     shape = {"m": 300, "n": 300, "k": 300}
     for like in (
         GEMM.problem(shape, "float64"),
         GEMM.problem(shape, options={"accuracy": "tf32"}),
         GEMM.problem(shape, options={"trans_a": True, "packed_b": True}),
-        GEMM.problem(shape | {"batch": 2}),
     ):
         assert series_of(tmp_path, monkeypatch, document(), like) == ()
 
@@ -55,10 +54,57 @@ def test_what_is_akin_has_the_same_trials_and_times_of_the_library(tmp_path, mon
     assert "without 54 of 84 trials that are not in the space" in series.records[0].shipped  # linear has no `naive`
 
 
+def test_a_batch_has_those_of_single_products(tmp_path, monkeypatch):
+    (own,) = series_of(tmp_path, monkeypatch, document())
+    batch = GEMM.problem({"m": 300, "n": 300, "k": 300, "batch": 8})
+    (series,) = series_of(tmp_path, monkeypatch, document(), batch)
+    assert series.records == own.records
+    made = Predictor(GEMM, series.limits, series.records).predict(batch, GEMM.space(batch, series.limits).__contains__)
+    assert made is not None
+    assert made.configuration.variant == "tiled"
+
+
+def test_a_convolution_has_those_of_the_product_inside(tmp_path, monkeypatch):
+    conv2d = catalogue().get("conv2d")
+    layer = {"batch": 4, "height": 28, "width": 28, "channels": 64, "filters": 128, "kernel_h": 3, "kernel_w": 3}
+    asked = [conv2d.problem(layer | {"padding": 1}, options={"activation": "relu"}), conv2d.problem(layer)]
+    content = document()
+    written = content["series"][0]
+    product = GEMM.problem(dict(zip("mnk", SHAPES[0], strict=True)), options={"trans_b": True})
+    starts = GEMM.space(product, shipped.limits_from(shipped_file.LIMITS)).defaults()
+    for start in (start for start in starts if start.variant in {"wpt", "tensor3xtf32_sm90"}):
+        name, values = start.variant, dict(start.items)
+        written["variants"][name] = {"source_hash": GEMM.source_hash(name), "parameters": [*values]}
+        written["shapes"][0]["trials"][name] = [[*values.values(), 1.0, 100]]
+    shipped_file.write(tmp_path, content)
+    monkeypatch.setattr(shipped, "FOLDER", tmp_path)
+    for problem in asked:
+        (series,) = shipped.shipped_series(conv2d, problem)
+        record = series.records[0]
+        m, n, k = SHAPES[0]
+        pixels = {"batch": m, "height": 1, "width": 1, "channels": k, "filters": n, "kernel_h": 1, "kernel_w": 1}
+        assert (record.problem.stated_shape, record.library) == (pixels, None)
+        assert {c.variant for c in record.times_ms} == {"implicit_gemm", "pointwise3xtf32_sm90"}
+        assert ", of gemm with trans_a=false" in record.shipped
+    depthwise = conv2d.problem(layer, options={"depthwise": True})
+    assert shipped.shipped_series(conv2d, depthwise) == ()
+
+
+def test_what_batches_took_is_no_record_of_a_single_product(tmp_path, monkeypatch):
+    content = document()
+    batches = content["series"][0] | {"axes": ["m", "n", "k", "batch"], "measured_on": "2026-11-26"}
+    batches["shapes"] = [row | {"sizes": [*row["sizes"], 8]} for row in batches["shapes"]]
+    content["series"].append(batches)
+    (single,) = series_of(tmp_path, monkeypatch, content)
+    (both,) = series_of(tmp_path, monkeypatch, content, GEMM.problem({"m": 300, "n": 300, "k": 300, "batch": 2}))
+    assert (len(single.records), len(both.records)) == (len(SHAPES), 2 * len(SHAPES))
+    assert [record.problem.shape["batch"] for record in both.records] == [1] * len(SHAPES) + [8] * len(SHAPES)
+
+
 def test_layers_are_akin_to_products_and_the_other_way_round():
     shape, linear = {"m": 300, "n": 300, "k": 300}, catalogue().get("linear")
     kin = {
-        str(options): [name for name, _ in kernel.akin(kernel.problem(shape, "bfloat16" if half else "", options))]
+        str(options): [kin.kernel for kin in kernel.akin(kernel.problem(shape, "bfloat16" if half else "", options))]
         for kernel, half, options in (
             (GEMM, True, {"trans_b": True}),
             (GEMM, False, {"trans_a": True}),

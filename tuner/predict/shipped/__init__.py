@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
 
 from tilewright.kernels.catalogue import catalogue
-from tilewright.kernels.kernel import Kernel
+from tilewright.kernels.kernel import Kernel, Kin
 from tilewright.kernels.problem import Limits, Problem, octaves
 from tilewright.kernels.space import Configuration
 from tilewright.tuner.predict.library import LibraryTime
@@ -49,11 +49,9 @@ _SERIES: dict[Hashable, tuple[ShippedSeries, ...]] = {}
 
 
 def shipped_series(kernel: Kernel, like: Problem) -> tuple[ShippedSeries, ...]:
-    """The series for problems like this, one a device model; none for problems with other axes."""
-    if like.rules or like.sizes != like.axes:
-        return ()
+    """The series for problems like this, one a device model."""
     hashes = tuple(kernel.source_hash(variant.name) for variant in kernel.variants)
-    key = (FOLDER, kernel.name, hashes, like.dtype, like.option_items)
+    key = (FOLDER, kernel.name, hashes, like.dtype, like.option_items, len(like.sizes))
     if key not in _SERIES:
         if len(_SERIES) >= KEPT:
             _SERIES.clear()
@@ -68,12 +66,16 @@ def shipped_models() -> dict[str, tuple[str, Limits]]:
 
 
 def undisplaced(shipped: Sequence[T], own: Sequence[T], shape_of: Callable[[T], Mapping[str, int]]) -> list[T]:
-    """The shipped records that are left when each own one has taken the place of the nearest."""
-    left = list(shipped)
-    for record in own[: len(shipped)]:
-        distances = [octaves(shape_of(record), shape_of(other)) for other in left]
-        del left[min(range(len(left)), key=distances.__getitem__)]
-    return left
+    """The shipped records that are left when each own one has taken the place of the nearest.
+
+    Only where both shapes have the same axes: a batch takes no place of a single product.
+    """
+    left = [(shape_of(record), record) for record in shipped]
+    for shape in map(shape_of, own):
+        alike = [place for place, (other, _) in enumerate(left) if other.keys() == shape.keys()]
+        if alike:
+            del left[min(alike, key=lambda place: octaves(shape, left[place][0]))]
+    return [record for _, record in left]
 
 
 @lru_cache(maxsize=4)
@@ -84,49 +86,76 @@ def _documents(folder: Path) -> tuple[_Written, ...]:
 
 
 def _nearest_kin(document: _Written, kernel: Kernel, like: Problem) -> ShippedSeries | None:
-    """The file's series of this problem, or else of the first that it is akin to."""
-    for name, options in ((kernel.name, dict(like.option_items)), *kernel.akin(like)):
-        of = kernel if name == kernel.name else catalogue().get(name)
-        kin = of.problem(dict(like.axes), like.dtype, options)
-        key = (name, kin.dtype, dict(kin.option_items), list(of.axes))
-        for written in document["series"]:
-            if (written["kernel"], written["dtype"], written["options"], written["axes"]) == key:
-                return _read(document, written, kernel, like, of)
+    """The file's records of this problem's dtype and options, or else of the first that it is akin to.
+
+    A batch has those of batches and of single products, and these have no batches'.
+    """
+    for kin in (Kin(kernel.name, dict(like.option_items)), *(Kin(*kin) for kin in kernel.akin(like))):
+        of = kernel if kin.kernel == kernel.name else catalogue().get(kin.kernel)
+        shape = dict(like.axes) if of.axes == kernel.axes else of.example_shape
+        options = dict(of.problem(shape, like.dtype, kin.options).option_items)
+        key = (kin.kernel, like.dtype, options)
+        found = [
+            written
+            for written in document["series"]
+            if (written["kernel"], written["dtype"], written["options"]) == key and _serves(written, of, like)
+        ]
+        if found:
+            limits = limits_from(document["limits"])
+            records = [record for written in found for record in _read(document, written, limits, kernel, like, kin)]
+            return ShippedSeries(
+                document["device_model"], limits, document["driver"], document["toolkit"], tuple(records)
+            )
     return None
 
 
-def _read(document: _Written, written: _Written, kernel: Kernel, like: Problem, of: Kernel) -> ShippedSeries:
-    """A series, which is of the kernel `of`, as records of `kernel`: as far as that still admits it.
+def _serves(written: _Written, of: Kernel, like: Problem) -> bool:
+    """Whether its shapes have the kernel's axes, and of those that count besides, such as a batch, the problem's."""
+    count, sizes = len(of.axes), {axis.name for axis in of.optional_axes if axis.is_size}
+    more = {axis for axis in written["axes"][count:] if axis in sizes}
+    return written["axes"][:count] == list(of.axes) and more <= dict(like.sizes).keys()
+
+
+def _read(
+    document: _Written, written: _Written, limits: Limits, kernel: Kernel, like: Problem, kin: Kin
+) -> Iterator[Record]:
+    """The records of a series, which is of the kernel's kin, as the kernel's: as far as it still admits them.
 
     What the library took for one of them stands for what its call for the other takes.
     """
     options = dict(like.option_items)
+    of = catalogue().get(kin.kernel) if kin.kernel != kernel.name else kernel
     is_own = (of.name, options) == (kernel.name, written["options"])
-    limits = limits_from(document["limits"])
     rows: list[tuple[Problem, _Written, list[Trial]]] = []
     for row in written["shapes"]:
-        problem = kernel.problem(dict(zip(kernel.axes, row["sizes"], strict=True)), like.dtype, options)
-        trials = _trials(written["variants"], row["trials"])
+        shape = kin.shape_of(dict(zip(written["axes"], row["sizes"], strict=True)))
+        problem = kernel.problem(shape, like.dtype, options)
+        trials = _trials(written["variants"], row["trials"], kin.variants)
         rows.append((problem, row, [trial for trial in trials if _holds(kernel, problem, limits, trial[0])]))
-    words = _words(document, written, of, [(row, held) for _, row, held in rows], is_own=is_own)
-    records = []
+    words = _words(document, written, of, [(row, held) for _, row, held in rows], kin.variants, is_own=is_own)
     for problem, row, held in rows:
         if not held:
             continue
-        library = None if row["library"] is None else LibraryTime(*row["library"])
+        library = LibraryTime(*row["library"]) if row["library"] is not None and kin.has_library else None
         times_ms, registers = {c: ms for c, ms, _ in held}, {c: count for c, _, count in held if count}
-        failed = frozenset(c for c, _, _ in _trials(written["variants"], row["failed"]))
-        records.append(Record(problem, times_ms, registers, failed, library=library, shipped=words))
-    return ShippedSeries(document["device_model"], limits, document["driver"], document["toolkit"], tuple(records))
+        failed = frozenset(c for c, _, _ in _trials(written["variants"], row["failed"], kin.variants))
+        yield Record(problem, times_ms, registers, failed, library=library, shipped=words)
 
 
 def _words(
-    document: _Written, written: _Written, kernel: Kernel, rows: Sequence[tuple[_Written, list[Trial]]], *, is_own: bool
+    document: _Written,
+    written: _Written,
+    kernel: Kernel,
+    rows: Sequence[tuple[_Written, list[Trial]]],
+    called: Mapping[str, str],
+    *,
+    is_own: bool,
 ) -> str:
     """What the records are, and what of it no longer is as it was measured."""
     now = {variant.name: kernel.source_hash(variant.name) for variant in kernel.variants}
     used = {configuration.variant for _, held in rows for configuration, _, _ in held}
-    changed = sorted(name for name in used if written["variants"][name]["source_hash"] != now[name])
+    facts_of = {name: facts for name, facts in written["variants"].items() if called.get(name, name) in used}
+    changed = sorted(name for name, facts in facts_of.items() if facts["source_hash"] != now[name])
     count = sum(len(trials) for row, _ in rows for trials in row["trials"].values())
     gone = count - sum(len(held) for _, held in rows)
     facts = [f"driver {document['driver']}", written["measured_on"]]
@@ -153,13 +182,14 @@ def _value(value: Any) -> Any:
     return frozenset(value) if all(isinstance(one, str) for one in value) else tuple(value)
 
 
-def _trials(variants: Mapping[str, Any], written: Mapping[str, Any]) -> list[Trial]:
-    """Configurations with times in ms and registers; both 0 where they are not written."""
+def _trials(variants: Mapping[str, Any], written: Mapping[str, Any], called: Mapping[str, str]) -> list[Trial]:
+    """Configurations with times in ms and registers; both 0 where they are not written. `called` renames variants."""
     trials = []
     for name, rows in written.items():
         names = variants[name]["parameters"]
         for *values, time_ms, registers in rows:
-            trials.append((Configuration.of(name, dict(zip(names, values, strict=True))), time_ms, registers))
+            configuration = Configuration.of(called.get(name, name), dict(zip(names, values, strict=True)))
+            trials.append((configuration, time_ms, registers))
     return trials
 
 

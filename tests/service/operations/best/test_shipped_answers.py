@@ -94,8 +94,16 @@ def test_what_is_tuned_on_another_gpu_here_goes_before_shipped_records(rows):
 def test_a_cpu_device_and_other_manners_get_the_default(rows):
     rows.device(CPU)
     rows.device()
-    asked = [ask(rows, model=CPU.slug), ask(rows, options={"accuracy": "tf32"}), ask(rows, ASKED | {"batch": 3})]
-    assert [(found.match, found.shipped) for found in asked] == [("default", None)] * 3
+    asked = [ask(rows, model=CPU.slug), ask(rows, options={"accuracy": "tf32"})]
+    assert [(found.match, found.shipped) for found in asked] == [("default", None)] * 2
+
+
+def test_a_batch_is_answered_from_single_products(rows):
+    rows.device()
+    rows.device(H100)
+    for model, match in (("nvidia-h200", "predicted"), (H100.slug, "transferred")):
+        found = ask(rows, ASKED | {"batch": 3}, model=model)
+        assert (found.match, found.shipped, found.variant) == (match, WORDS, "tiled")
 
 
 def test_a_driver_that_is_asked_for_counts(rows):
