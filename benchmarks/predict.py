@@ -39,6 +39,8 @@ from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.kernel import Kernel
 from tilewright.tuner.devices.device import Device
 from tilewright.tuner.devices.local import open_device
+from tilewright.tuner.predict.predictor import Record
+from tilewright.tuner.predict.shipped import shipped_series
 from tilewright.tuner.tune import Budget
 
 TUNED, UNSEEN = 60, 20
@@ -58,9 +60,10 @@ def main() -> int:
     state = read_state(kept) if arguments.resume else {"records": [], "rows": []}
     if arguments.records:  # on --resume the state has them already
         state["records"] = [record for one in arguments.records for record in read_state(one)["records"]]
-    state |= facts(device, kernel, arguments)
+    state |= facts(device, kernel, arguments) | {"shipped": arguments.shipped}
     earlier = [row for one in arguments.winners for row in read_state(one)["rows"]]
-    run = Run(device, kernel, state, kept, time.monotonic() + arguments.stop_after, earlier)
+    deadline = time.monotonic() + arguments.stop_after
+    run = Run(device, kernel, state, kept, deadline, earlier, helpers=helpers(kernel, arguments))
     passed_over = arguments.tuned + arguments.skip
     shapes = random_shapes(kernel, passed_over + arguments.unseen, arguments.largest, most_products=arguments.batch)
     part, of = arguments.part
@@ -86,6 +89,13 @@ def main() -> int:
     write(path, state)
     print(table(state))
     return 0
+
+
+def helpers(kernel: Kernel, arguments: argparse.Namespace) -> Sequence[Record]:
+    """The package's records of the device model that is named, for problems like the unseen ones."""
+    (shape,) = random_shapes(kernel, 1, arguments.largest, most_products=arguments.batch)
+    found = shipped_series(kernel, kernel.problem(shape))
+    return [record for series in found if series.device_model == arguments.shipped for record in series.records]
 
 
 def merge(parts: Sequence[Path], out: Path) -> int:
@@ -149,6 +159,7 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--merge", action="append", default=[], type=Path, metavar="FILE", help="the results of one part; repeatable"
     )
+    parser.add_argument("--shipped", metavar="MODEL", help="predict from the package's records of this model as well")
     parser.add_argument("--resume", action="store_true")
     parser.add_argument("--stop-after", type=float, default=float("inf"), metavar="SECONDS")
     parser.add_argument("--out", type=Path, help="instead of benchmarks/results/<device>/predict.json")
@@ -180,11 +191,17 @@ def summary(rows: Sequence[State]) -> State:
     """The figures that the goal is about, for predictions and for the nearest shape's best."""
     totals: State = {}
     for name, key in (("predicted", "ratio"), ("nearest", "nearest_ratio")):
-        ratios = [row[key] for row in rows]
-        totals[name] = {"geometric_mean": geometric_mean(ratios), "minimum": min(ratios)}
+        totals[name] = mean_and_least([row[key] for row in rows])
+    if all("alone" in row.get("ratios", {}) for row in rows):
+        totals["alone"] = mean_and_least([row["ratios"]["alone"] for row in rows])
     losses = [row["expected_loss"] for row in rows if row["expected_loss"] is not None]
     totals["expected"] = geometric_mean([1 / (1 + loss) for loss in losses]) if losses else None
     return totals
+
+
+def mean_and_least(ratios: Sequence[float]) -> State:
+    """As a file has them."""
+    return {"geometric_mean": geometric_mean(ratios), "minimum": min(ratios)}
 
 
 def line(row: State) -> str:
@@ -201,7 +218,8 @@ def table(state: State) -> str:
     totals = state["summary"]
     means = " ".join(
         f"{name}: geometric mean {totals[name]['geometric_mean']:.3f}, minimum {totals[name]['minimum']:.3f};"
-        for name in ("predicted", "nearest")
+        for name in ("predicted", "nearest", "alone")
+        if name in totals
     )
     lines = [head, "|---|" + "---:|" * 6, *(line(row) for row in state["rows"]), "", means.rstrip(";")]
     return "\n".join(lines)

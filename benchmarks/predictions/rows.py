@@ -23,6 +23,7 @@ from tilewright.tuner.measure import ContextLostError, checked_samples
 from tilewright.tuner.outcome import L2, Evaluation, Executable, Outcome
 from tilewright.tuner.predict.library import LibraryTime
 from tilewright.tuner.predict.predictor import Predictor, Record
+from tilewright.tuner.predict.shipped import undisplaced
 from tilewright.tuner.tune import MOST_STARTS, Budget, Hooks, Knowledge, Progress, tune
 
 ROUNDS = 11
@@ -44,6 +45,7 @@ class Run:
     earlier: Sequence[State] = ()  # rows of a run before: their jobs' winners, for shapes that need no job then
     starts: Sequence[Configuration] = ()  # that every search tries first, after the winners of the nearest shapes
     dtype: str = "float32"
+    helpers: Sequence[Record] = ()  # what came with the package, beside the records of this run
 
     def problem(self, shape: Shape) -> Problem:
         """The problem of this shape in the run's dtype, all options as they are by default."""
@@ -98,16 +100,21 @@ class Run:
         if time.monotonic() >= self.deadline:
             return
         records, begun = self.records(), time.perf_counter()
-        predictor = Predictor(self.kernel, self.device.model.limits, records)
+        left = undisplaced(self.helpers, records, lambda record: dict(self.kernel.plain(record.problem).sizes))
+        sets = {"predicted": [*records, *left]}
+        if left:
+            sets["alone"] = records
+        predictors = {name: Predictor(self.kernel, self.device.model.limits, known) for name, known in sets.items()}
         self.state["fit_s"] = round(time.perf_counter() - begun, 2)
-        self.state["left_out"] = geometric_mean([1 / (1 + loss) for loss in predictor.losses.values()])
+        losses = predictors["predicted"].losses.values()
+        self.state["left_out"] = geometric_mean([1 / (1 + loss) for loss in losses])
         for shape in shapes[len(self.state["rows"]) :]:
             if time.monotonic() >= self.deadline:
                 return
             problem = self.problem(shape)
             space = self.kernel.space(problem, self.device.model.limits)
-            nearest = next((r.ranked[0] for r in near(records, problem) if r.ranked[0] in space), None)
-            row = self._compared(problem, space, predictor, nearest, trials)
+            starts = [c for c in winners(records, problem) if c in space]
+            row = self._compared(problem, space, predictors, starts, trials)
             self.state["rows"].append(row)
             write(self.path, self.state)
             print(f"{problem}: {row['ratio']:.3f}", file=sys.stderr, flush=True)
@@ -147,16 +154,28 @@ class Run:
             bench.close()
 
     def _compared(
-        self, problem: Problem, space: SearchSpace, predictor: Predictor, nearest: Configuration | None, trials: int
+        self,
+        problem: Problem,
+        space: SearchSpace,
+        predictors: Mapping[str, Predictor],
+        near_ones: Sequence[Configuration],
+        trials: int,
     ) -> State:
+        """`near_ones`: the bests of the nearest shapes that fit, the nearest first."""
         begun = time.perf_counter()
-        prediction = predictor.predict(problem, space.__contains__)
+        prediction = predictors["predicted"].predict(problem, space.__contains__)
         predict_ms = round(1e3 * (time.perf_counter() - begun), 1)
-        chosen = {"nearest": nearest or self.kernel.default_configuration(space)}
-        chosen["predicted"] = chosen["nearest"] if prediction is None else prediction.configuration
+        others = {
+            name: prediction if name == "predicted" else one.predict(problem, space.__contains__)
+            for name, one in predictors.items()
+        }
+        chosen = {"nearest": near_ones[0] if near_ones else self.kernel.default_configuration(space)}
+        chosen |= {name: chosen["nearest"] if made is None else made.configuration for name, made in others.items()}
         bench, l2 = self.device.bench(self.kernel, problem, SEED), self.kernel.l2_of(problem)
         try:
-            chosen["tuned"] = self._winner(problem) or self._tuned(bench, problem, space, trials)
+            bench.compile_ahead(list(chosen.values()))
+            starts = [chosen["predicted"], *near_ones]
+            chosen["tuned"] = self._winner(problem) or self._tuned(bench, problem, space, trials, starts)
             outcomes = {name: bench.evaluate(c, l2).outcome for name, c in chosen.items()}
             if outcomes["tuned"] is not Outcome.MEASURED:
                 raise SystemExit(f"{problem}: the job's winner now ends as {outcomes['tuned']}")
@@ -169,6 +188,7 @@ class Run:
             "match": "nearest" if prediction is None else "predicted",
             "ratio": _ratio(times_ms, "predicted"),
             "nearest_ratio": _ratio(times_ms, "nearest"),
+            "ratios": {name: _ratio(times_ms, name) for name in chosen},
             "outcomes": outcomes,
             "expected_loss": None if prediction is None else prediction.expected_loss,
             "expected_ms": None if prediction is None else prediction.time_ms,
@@ -181,8 +201,11 @@ class Run:
         winners_json = (row["configurations"]["tuned"] for row in self.earlier if row["shape"] == problem.stated_shape)
         return next((Configuration.from_json(configuration) for configuration in winners_json), None)
 
-    def _tuned(self, bench: Bench, problem: Problem, space: SearchSpace, trials: int) -> Configuration:
-        best = tune(bench, self.kernel, space, Budget(trials=trials), seed=SEED).best
+    def _tuned(
+        self, bench: Bench, problem: Problem, space: SearchSpace, trials: int, starts: Sequence[Configuration]
+    ) -> Configuration:
+        knowledge = Knowledge(starts=list(dict.fromkeys(starts)))
+        best = tune(bench, self.kernel, space, Budget(trials=trials), seed=SEED, knowledge=knowledge).best
         if best is None:
             raise SystemExit(f"{problem}: nothing was measured")
         return best.configuration
