@@ -54,12 +54,13 @@ def _series(result: State) -> State:
         "kernel": kernel.name,
         "dtype": like.dtype,
         "options": dict(like.option_items),
-        "axes": list(kernel.axes),
+        "axes": list(result["records"][0]["shape"]),
         "measured_on": result["written_at"][:10],
         "commands": result["commands"],
         "variants": {
             name: {"source_hash": result["source_hashes"][name], "parameters": names}
             for name, names in variants.items()
+            if name in result["source_hashes"]  # not those that were added since
         },
         "shapes": [_shape(row, kernel, variants) for row in result["records"]],
     }
