@@ -25,7 +25,7 @@ from tilewright.kernels.problem import Problem, octaves
 from tilewright.kernels.space import Configuration
 from tilewright.service.operations.best.predictions import predictions
 from tilewright.service.operations.best.rows import MAX_RANKED, EnvironmentFilter, alike, model_distance, similar_shapes
-from tilewright.service.operations.best.shipped import shipped_records
+from tilewright.service.operations.best.shipped import ANY, shipped_elsewhere, shipped_records
 from tilewright.service.operations.registry import limits_of
 from tilewright.service.operations.studies.rows import barred, prior_trials
 from tilewright.service.store import models
@@ -87,7 +87,8 @@ def guess(
 ) -> Configuration | None:
     """The configuration of these variants that is predicted, as by `best`, to be fastest on the device of this UUID.
 
-    From the nearest shapes, shipped ones too; None where there are too few.
+    From the nearest shapes, and from shipped ones: of the GPU most like this one where none are of it, since what a
+    search tries first is measured. None where there are too few.
     """
     there = models.DeviceModel
     model = session.scalars(select(there).join(models.Device).where(models.Device.uuid == device)).one()
@@ -96,6 +97,8 @@ def guess(
     limits = limits_of(model)
     space = kernel.space(problem, limits, variants)
     shipped = shipped_records(kernel, model.slug, problem)
+    elsewhere = None if shipped else shipped_elsewhere(kernel, model, problem, ANY)
+    shipped = shipped if elsewhere is None else elsewhere.records
     sizes = sizes_of(kernel, problem)
     helpers = sorted(shipped, key=lambda record: octaves(sizes, sizes_of(kernel, record.problem)))[:MOST_GUESSED_FROM]
     predicted = predictions(session, kernel, limits, model.id, near, {problem: space.__contains__}, shipped=helpers)

@@ -167,8 +167,9 @@ def test_what_was_tuned_when_the_kernel_had_other_axes_teaches_nothing(rows, sha
 
 
 @pytest.mark.usefixtures("shipped_records")
-def test_a_first_job_begins_with_what_shipped_records_predict(rows):
-    device = rows.device()
+@pytest.mark.parametrize("model", [H200, H100])  # of the latter there are none
+def test_a_first_job_begins_with_what_shipped_records_predict(rows, model):
+    device = rows.device(model)
     kernel = registry.catalogue().get("gemm")
     guessed = guess(rows.session, kernel, kernel.problem(SHAPE), device.uuid, None)
     assert guessed is not None
