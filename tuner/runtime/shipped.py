@@ -8,6 +8,7 @@ from typing import Any
 
 from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.problem import Limits, Problem, octaves
+from tilewright.tuner.predict.features import sizes_of
 from tilewright.tuner.predict.predictor import Predictor, enough
 from tilewright.tuner.predict.shipped import ShippedSeries, shipped_series
 from tilewright.tuner.runtime.choice import TargetDevice, is_admitted
@@ -24,8 +25,8 @@ def shipped_answer(kernel: Kernel, problem: Problem, place: TargetDevice) -> Map
     series = _likest(shipped_series(kernel, problem), place)
     if series is None:
         return None
-    axes = dict(problem.axes)
-    records = sorted(series.records, key=lambda record: octaves(axes, dict(record.problem.axes)))[:NEAREST]
+    sizes = sizes_of(kernel, problem)
+    records = sorted(series.records, key=lambda record: octaves(sizes, sizes_of(kernel, record.problem)))[:NEAREST]
     if not enough(len(records)):
         return None
     predictor = Predictor(kernel, series.limits, records)

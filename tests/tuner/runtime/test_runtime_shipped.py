@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from made_bundles import GEMM
 
+from tilewright.kernels.catalogue import catalogue
 from tilewright.tuner.predict.shipped import shipped_models
 from tilewright.tuner.runtime import Runtime, UntunedWarning
 from tilewright.tuner.runtime.answers import AnswerCache
@@ -49,10 +50,10 @@ def test_another_compute_capability_is_not_answered(answers):
         assert Runtime(answers=answers).choose(GEMM, NEVER_MEASURED, older).origin == "default"
 
 
-def test_a_problem_like_no_shipped_one_is_not_answered(answers):
-    batch = GEMM.problem({"m": 64, "n": 64, "k": 64, "batch": 8})
+def test_a_kernel_without_shipped_records_is_not_answered(answers):
+    softmax = catalogue().get("softmax")
     with pytest.warns(UntunedWarning):
-        assert Runtime(answers=answers).choose(GEMM, batch, H200).origin == "default"
+        assert Runtime(answers=answers).choose(softmax, softmax.problem({"m": 64, "n": 64}), H200).origin == "default"
 
 
 def test_what_is_pinned_or_answered_goes_before(answers):
