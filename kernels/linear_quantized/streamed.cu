@@ -90,7 +90,7 @@ __device__ __forceinline__ void multiply_stage(Sums& sum, const uint4* stage, un
 #else
 #define IN_CLUSTERS
 #endif
-extern "C" __global__ void __launch_bounds__(THREADS) IN_CLUSTERS linear_quantized(
+extern "C" __global__ void __launch_bounds__(THREADS, 1) IN_CLUSTERS linear_quantized(
     const Half* __restrict__ X, const Weight* __restrict__ W, const Half* __restrict__ S, Half* __restrict__ Y) {
   extern __shared__ uint4 shared[];   // X, sums of two tiles or those of the only one in the rings' place, rings
   float* const sums = reinterpret_cast<float*>(shared + X_QUADS);
@@ -101,17 +101,12 @@ extern "C" __global__ void __launch_bounds__(THREADS) IN_CLUSTERS linear_quantiz
   uint4* const stages = shared + X_QUADS + (IN_RINGS ? 0 : BUFFERS * BUFFER / 4) + warp * (DEPTH * STAGE_BYTES / 16);
   const unsigned memory = shared_address(stages);
   if constexpr (SPLIT > 1) cluster_arrive();   // that it is there: others put sums into its memory
-  Terms terms{X, begin, (rank + 1) * STEPS / SPLIT - begin};
-  terms.load(threadIdx.x);   // ahead of the weights, which wait for them
+  Terms terms(X, begin, (rank + 1) * STEPS / SPLIT - begin);
+  terms.load(warp);   // ahead of the weights, which wait for them
   Source source(W, S, first_row, first, end);
 #pragma unroll 1
   for (unsigned i = 0; i < DEPTH - 1; ++i) source.copy(memory + i * STAGE_BYTES);
-  terms.store(shared, threadIdx.x);
-#pragma unroll 1
-  for (unsigned at = threadIdx.x + Terms::TOGETHER * THREADS; at < Terms::PIECES; at += Terms::TOGETHER * THREADS) {
-    terms.load(at);
-    terms.store(shared, at);
-  }
+  terms.finish(shared);
   if constexpr (SPLIT > 1) cluster_wait();
   __syncthreads();
   const uint4* const x = shared + tw::min(lane / 4, X_ROWS - 1) * 4 + lane % 4;
