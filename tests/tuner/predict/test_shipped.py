@@ -86,6 +86,17 @@ def test_a_convolution_has_those_of_the_product_inside(tmp_path, monkeypatch):
         assert (record.problem.stated_shape, record.library) == (pixels, None)
         assert {c.variant for c in record.times_ms} == {"implicit_gemm", "pointwise3xtf32_sm90"}
         assert ", of gemm with trans_a=false" in record.shipped
+    layers = written | {"kernel": "conv2d", "options": dict(asked[1].option_items), "measured_on": "2026-11-26"}
+    layers |= {"axes": [*layer, "padding"], "variants": {"direct": {"source_hash": "", "parameters": ["THREADS"]}}}
+    layers["shapes"] = [
+        {"sizes": [*layer.values(), 1], "library": None, "trials": {"direct": [[64, 1.0, 30]]}, "failed": {}}
+    ]
+    content["series"].append(layers)
+    (tmp_path / "both").mkdir()
+    shipped_file.write(tmp_path / "both", content)
+    monkeypatch.setattr(shipped, "FOLDER", tmp_path / "both")
+    (series,) = shipped.shipped_series(conv2d, asked[1])
+    assert [r.problem.shape["padding"] for r in series.records] == [1, 0]  # its own, and the gemm's that it holds
     depthwise = conv2d.problem(layer, options={"depthwise": True})
     assert shipped.shipped_series(conv2d, depthwise) == ()
 

@@ -88,25 +88,26 @@ def _documents(folder: Path) -> tuple[_Written, ...]:
 def _nearest_kin(document: _Written, kernel: Kernel, like: Problem) -> ShippedSeries | None:
     """The file's records of this problem's dtype and options, or else of the first that it is akin to.
 
-    A batch has those of batches and of single products, and these have no batches'.
+    Beside them those of what it is akin to in other axes, as a convolution to the gemm inside: of single pixels.
     """
+    chosen: list[tuple[_Written, Kin]] = []
     for kin in (Kin(kernel.name, dict(like.option_items)), *(Kin(*kin) for kin in kernel.akin(like))):
-        of = kernel if kin.kernel == kernel.name else catalogue().get(kin.kernel)
-        shape = dict(like.axes) if of.axes == kernel.axes else of.example_shape
-        options = dict(of.problem(shape, like.dtype, kin.options).option_items)
-        key = (kin.kernel, like.dtype, options)
-        found = [
-            written
-            for written in document["series"]
-            if (written["kernel"], written["dtype"], written["options"]) == key and _serves(written, of, like)
-        ]
-        if found:
-            limits = limits_from(document["limits"])
-            records = [record for written in found for record in _read(document, written, limits, kernel, like, kin)]
-            return ShippedSeries(
-                document["device_model"], limits, document["driver"], document["toolkit"], tuple(records)
-            )
-    return None
+        if not chosen or kin.shape_of is not Kin(kernel.name).shape_of:
+            chosen += [(written, kin) for written in document["series"] if _is_of(written, kin, kernel, like)]
+    if not chosen:
+        return None
+    limits = limits_from(document["limits"])
+    records = [record for written, kin in chosen for record in _read(document, written, limits, kernel, like, kin)]
+    return ShippedSeries(document["device_model"], limits, document["driver"], document["toolkit"], tuple(records))
+
+
+def _is_of(written: _Written, kin: Kin, kernel: Kernel, like: Problem) -> bool:
+    """Whether a series is of that kin with the problem's dtype."""
+    of = kernel if kin.kernel == kernel.name else catalogue().get(kin.kernel)
+    shape = dict(like.axes) if of.axes == kernel.axes else of.example_shape
+    options = dict(of.problem(shape, like.dtype, kin.options).option_items)
+    key = (kin.kernel, like.dtype, options)
+    return (written["kernel"], written["dtype"], written["options"]) == key and _serves(written, of, like)
 
 
 def _serves(written: _Written, of: Kernel, like: Problem) -> bool:
