@@ -19,23 +19,29 @@ PACK_THREADS = 256
 WORKSPACE_PART = 32  # of the device's memory
 
 
-def packed_lines(p: Problem) -> tuple[int, int]:
-    """Lines of A and of B, of all matrices."""
-    a, b = (p.shape["batch"] if p.shape[f"stride_{x}"] else 1 for x in "ab")
-    return tiles(p.shape["m"], GROUP) * GROUP * a, tiles(p.shape["n"], GROUP) * GROUP * b
+def packed_lines(p: Problem, x: str) -> int:
+    """Lines of 64 numbers of an operand, A or B: pieces of the rows of all its matrices, and rows that are added."""
+    side, steps = p.shape["m" if x == "a" else "n"], tiles(p.shape["k"], STEP_K)
+    matrices = p.shape["batch"] if p.shape[f"stride_{x}"] else 1
+    if lies_along_k(p, x):
+        return steps * tiles(side, GROUP) * GROUP * matrices
+    return tiles(side, STEP_K) * steps * STEP_K * matrices
+
+
+def lies_along_k(p: Problem, x: str) -> bool:
+    """Whether rows of the operand, as it is stored, go along k."""
+    return bool(p.options["trans_b"]) if x == "b" else not p.options["trans_a"]
 
 
 def launch_pack(_c: Values | None, p: Problem) -> Launch:
     """Blocks for either operand, a thread a chunk."""
-    chunks = tiles(p.shape["k"], STEP_K) * STEP_K // CHUNK
-    count = sum(tiles(lines * chunks, PACK_THREADS) for lines in packed_lines(p))
+    count = sum(tiles(packed_lines(p, x) * (STEP_K // CHUNK), PACK_THREADS) for x in "ab")
     return Launch((count, 1, 1), (PACK_THREADS, 1, 1), overlaps=True)
 
 
 def packed_bytes(p: Problem) -> int:
     """Of both operands in the workspace."""
-    steps = tiles(p.shape["k"], STEP_K)
-    return sum((steps * lines + LINES_BEYOND) * LINE_BYTES for lines in packed_lines(p))
+    return sum((packed_lines(p, x) + (LINES_BEYOND if lies_along_k(p, x) else 0)) * LINE_BYTES for x in "ab")
 
 
 def workspace_bytes(c: Values, p: Problem) -> int:

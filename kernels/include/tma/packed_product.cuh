@@ -1,13 +1,9 @@
 // The variant `tensor_half_packed_sm90` as a whole: what tma/product.cuh does, with operands that tma/pack.cuh has packed,
-// and C's rows stored element by element, since they begin anywhere.
+// and C's rows stored as they divide, since they begin anywhere.
 #pragma once
-#include "tma/pack.cuh"
-
-#undef TRANS_A   // packed, both lie along k
-#undef TRANS_B
-#define TRANS_A 0
-#define TRANS_B 1
+#define IS_PACKED 1
 #include "tma/block.cuh"
+#include "tma/pack.cuh"
 
 static_assert(CLUSTER_M * CLUSTER_N <= 2, "what is shared goes to the first two blocks");
 
@@ -42,16 +38,23 @@ __device__ __forceinline__ Single<Epilogue> single(const Epilogue& epilogue) {
   return Single<Epilogue>{epilogue};
 }
 
-// Starts the copy of what is this block's to load of a tile's step.
+// Starts the copies of what is this block's to load of a tile's step, as BoxedOperand::load does.
 template <class Operand, class Boxed, unsigned SHARERS>
 __device__ __forceinline__ void load_share(
     const unsigned char* packed, unsigned target, unsigned barrier, unsigned step, unsigned matrix, unsigned first,
     unsigned share) {
-  constexpr unsigned BYTES = Boxed::BOX_LINES * LINE_BYTES;
-  const unsigned char* source =
-      packed + line_at<Operand>(step, Operand::MATRICES == 1 ? 0 : matrix, first + share * Boxed::BOX_LINES);
-  if constexpr (SHARERS == 1) cp_async_bulk(target, source, BYTES, barrier);
-  else cp_async_bulk_multicast(target + share * BYTES, source, BYTES, barrier, SHARERS);
+  constexpr unsigned LINES = Boxed::BOX_LINES, BYTES = LINES * LINE_BYTES;
+  if (Operand::MATRICES == 1) matrix = 0;
+#pragma unroll
+  for (unsigned box = 0; box < Boxed::BOXES; ++box) {
+    // Columns behind the last count for nothing: what is read in their place is there.
+    const unsigned columns = tw::min(first / 64 + box, Operand::PIECES - 1);
+    const size_t line = Operand::ALONG_K ? Operand::line_at(matrix, step, first + share * LINES)
+                                         : Operand::line_at(matrix, columns, step * STEP_K + share * LINES);
+    const unsigned place = target + box * (STEP_K * LINE_BYTES) + share * BYTES;
+    if constexpr (SHARERS == 1) cp_async_bulk(place, packed + line, BYTES, barrier);
+    else cp_async_bulk_multicast(place, packed + line, BYTES, barrier, SHARERS);
+  }
 }
 
 // By one thread: every step of the block's tiles.
@@ -68,26 +71,29 @@ __device__ __forceinline__ void load_packed_tiles(const unsigned char* workspace
       mbarrier_arrive_expect_tx(full, STAGE_BYTES);
       load_share<PackedA, OperandA, CLUSTER_N>(workspace, a, full, step, tile.matrix, tile.m, place.column);
       load_share<PackedB, OperandB, CLUSTER_M>(
-          workspace + PACKED_BYTES<PackedA>, b, full, step, tile.matrix, tile.n, place.row);
+          workspace + PackedA::BYTES, b, full, step, tile.matrix, tile.n, place.row);
       ring.advance();
     }
   }
 }
 
-// By a warp: its piece of 16 rows at `staging` (tma/store.cuh) to memory.
+// By a warp: its piece of 16 rows at `staging` (tma/store.cuh) to memory, in stores as wide as rows of C divide into.
 __device__ __forceinline__ void copy_piece(Stored* C, unsigned first_row, unsigned first_column, unsigned staging) {
-  constexpr unsigned PER_CHUNK = 16 / sizeof(Stored);
+  constexpr unsigned PER_CHUNK = 16 / sizeof(Stored), WIDTH = tw::gcd(DIVISOR_C, PER_CHUNK);
+  constexpr unsigned ROW_LANES = tw::min(PIECE_N / WIDTH, 32), ROWS = 32 / ROW_LANES;   // of a row, rows at a time
+  typedef Line<Stored, WIDTH> Piece;
+  const unsigned lane = threadIdx.x % 32;
   const unsigned char* piece = static_cast<const unsigned char*>(__cvta_shared_to_generic(staging));
 #pragma unroll 4
-  for (unsigned row = 0; row < 16; ++row) {
+  for (unsigned row = lane / ROW_LANES; row < 16; row += ROWS) {
     if (M % TEAM_M != 0 && first_row + row >= M) return;
     Stored* target = C + static_cast<size_t>(first_row + row) * LDC + first_column;
 #pragma unroll
-    for (unsigned column = threadIdx.x % 32; column < PIECE_N; column += 32) {
+    for (unsigned column = lane % ROW_LANES * WIDTH; column < PIECE_N; column += ROW_LANES * WIDTH) {
       const unsigned chunk = column / PER_CHUNK ^ row % 8;
       if (first_column + column >= N) continue;
-      target[column] =
-          *reinterpret_cast<const Stored*>(piece + row * LINE_BYTES + chunk * 16 + column % PER_CHUNK * sizeof(Stored));
+      *reinterpret_cast<Piece*>(target + column) = *reinterpret_cast<const Piece*>(
+          piece + row * LINE_BYTES + chunk * 16 + column % PER_CHUNK * sizeof(Stored));
     }
   }
 }
@@ -116,7 +122,7 @@ __device__ __forceinline__ void multiply_packed_tiles(
   if constexpr (SPLIT_K > 1) {
     multiply_steps(sum, ring, warpgroup, place, Tile::first_step(Tile::part() + 1) - Tile::first_step(Tile::part()));
     tile.find(place);
-    workspace += PACKED_BYTES<PackedA> + PACKED_BYTES<PackedB>;
+    workspace += PackedA::BYTES + PackedB::BYTES;
     add_up(single(epilogue_of(tile.matrix)), sum, tile, warpgroup, ring.memory, workspace);
   } else {
     staging += threadIdx.x / 32 * PIECE_BYTES;

@@ -50,6 +50,10 @@ constexpr unsigned PIECE_BYTES = 16 * LINE_BYTES;                // of a warp's 
 constexpr unsigned PIECES_HELD = 2;                              // of a warp, in shared memory
 constexpr unsigned STAGING_BYTES = SPLIT_K > 1 ? 0 : 4 * MULTIPLIERS * PIECES_HELD * PIECE_BYTES;
 constexpr unsigned STAGE_BYTES = (TILE_M + TILE_N) * LINE_BYTES;
+
+#ifndef IS_PACKED
+#define IS_PACKED 0   // 1: operands are packed ahead (tma/pack.cuh)
+#endif
 // Of a block, less what the driver reserves, alignment and barriers.
 constexpr unsigned MOST_SHARED = 228 * 1024 / RESIDENT - 3 * 1024;
 constexpr unsigned STAGES = tw::min((MOST_SHARED - STAGING_BYTES) / STAGE_BYTES, 8);
@@ -62,7 +66,7 @@ static_assert(CLUSTER_K == 1 || TILE_M * TILE_N * 4 <= STAGES * STAGE_BYTES, "a 
 // Registers of a thread at the launch, of one that loads, and of one that multiplies.
 constexpr unsigned LAUNCH_REGISTERS = tw::min(65536 / (THREADS * RESIDENT) / 8 * 8, 256);
 constexpr bool MOVES_REGISTERS = THREADS * RESIDENT > 256;
-constexpr unsigned LOADING_REGISTERS = 24;
+constexpr unsigned LOADING_REGISTERS = IS_PACKED ? 40 : 24;
 constexpr unsigned MULTIPLYING_REGISTERS =
     tw::min((LAUNCH_REGISTERS * (MULTIPLIERS + 1) - LOADING_REGISTERS) / MULTIPLIERS / 8 * 8, 240);
 constexpr unsigned STEPS = tw::ceil_div(K, STEP_K);

@@ -120,10 +120,11 @@ def test_clusters_of_one_tile_meet_in_the_workspace():
 
 def test_packed_operands_go_ahead_and_take_their_room():
     problem = problem_of({"m": 65, "n": 71, "k": 130, "batch": 5, "stride_b": 0})
-    assert packed_space.packed_lines(problem) == (5 * 72, 72)
-    assert packed_space.packed_bytes(problem) == (3 * (360 + 72) + 2 * 512) * 128
+    lines = packed_space.packed_lines(problem, "a"), packed_space.packed_lines(problem, "b")
+    assert lines == (3 * 5 * 72, 2 * 3 * 64)  # along k steps of 72 rows, across it two times 64 columns for each k
+    assert packed_space.packed_bytes(problem) == (sum(lines) + 512) * 128
     (_, pack), _ = TENSOR_HALF_PACKED_SM90.launches("gemm", VALUES, problem)
-    assert pack.grid == (-(-360 * 24 // 256) - (-72 * 24 // 256), 1, 1)
+    assert pack.grid == (-(-lines[0] * 8 // 256) - (-lines[1] * 8 // 256), 1, 1)
     too_much = problem_of((65537, 16385, 65537))
     assert not TENSOR_HALF_PACKED_SM90.admits(too_much, H200)
 
