@@ -25,6 +25,7 @@ MOST_ROW_BLOCKS = 2  # of 64 rows, of a warpgroup
 MOST_SUMS = 256  # columns times blocks of 64 rows, of a warpgroup
 MOST_SUMS_BESIDE = 128  # columns of one product where another block has half of the registers
 SMALL_TILE = 64
+MOST_TILE = 128 * 256  # what two warpgroups hold
 LOAD_COST = 64  # of a row or column of a tile, in products: a step of 128 x 64 takes as long to load as to multiply
 MOST_IN_CLUSTER = 2  # of four, an H200 runs 30 at once: 120 blocks
 
@@ -91,8 +92,8 @@ def blocks(c: Values, p: Problem) -> int:
 
 
 def launch(c: Values, p: Problem) -> Launch:
-    """All blocks along x. Clusters begin when the launch before is over: overlapped, they wait for one another."""
-    return Launch((blocks(c, p), 1, 1), (threads(c), 1, 1), shared_bytes(c), overlaps=is_alone(c))
+    """All blocks along x. Clusters of which two have room on a multiprocessor begin when the launch before is over."""
+    return Launch((blocks(c, p), 1, 1), (threads(c), 1, 1), shared_bytes(c), overlaps=is_alone(c) or c.RESIDENT == 1)
 
 
 def is_alone(c: Values) -> bool:
@@ -165,9 +166,12 @@ def tile_suits_problem(c: Values, p: Problem, _d: Limits) -> bool:
 
 
 def start(p: Problem, d: Limits) -> dict[str, int]:
-    """The tile that takes the least time by estimate."""
+    """The tile that takes the least time by estimate; in clusters of two where blocks stay for several long ones."""
     tile_m, tile_n = fastest_tile(p, d, product((64, 128), TILE_N.values), LOAD_COST)
-    return {"TILE_M": tile_m, "TILE_N": tile_n, "MULTIPLIERS": tile_m // 64}
+    count = p.shape["batch"] * tiles(p.shape["m"], tile_m) * tiles(p.shape["n"], tile_n)
+    is_long = tiles(p.shape["k"], STEP_K) >= MOST_STAGES and tile_m * tile_n == MOST_TILE
+    shares = is_long and count > d.multiprocessors and p.shape["m"] > tile_m
+    return {"TILE_M": tile_m, "TILE_N": tile_n, "MULTIPLIERS": tile_m // 64, "CLUSTER_M": 2 if shares else 1}
 
 
 def cluster_is_of_use(c: Values, p: Problem, _d: Limits) -> bool:

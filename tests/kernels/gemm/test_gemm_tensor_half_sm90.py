@@ -98,7 +98,8 @@ def test_the_ring_takes_what_shared_memory_has():
 def test_blocks_stay_for_all_tiles_or_share_each():
     problem = problem_of((4096, 4096, 4096))
     assert TENSOR_HALF_SM90.launch(changed(CLUSTER_M=2), problem).grid == (128, 1, 1)  # 4 tiles each, as 132 would take
-    assert not TENSOR_HALF_SM90.launch(changed(CLUSTER_M=2), problem).overlaps
+    assert TENSOR_HALF_SM90.launch(changed(CLUSTER_M=2), problem).overlaps
+    assert not TENSOR_HALF_SM90.launch(changed(TILE_N=128, MULTIPLIERS=1, RESIDENT=2, CLUSTER_M=2), problem).overlaps
     assert TENSOR_HALF_SM90.launch(changed(TILE_N=192), problem).grid == (118, 1, 1)  # 6 of 704 each
     small = problem_of((256, 512, 4096))
     assert TENSOR_HALF_SM90.launch(VALUES, small).grid == (2 * 2, 1, 1)
@@ -143,6 +144,21 @@ def test_a_search_begins_with_the_tile_whose_turns_are_fast(kernel, sizes, tile)
     kernel = catalogue().get(kernel)
     (start,) = kernel.space(problem_of(sizes, kernel=kernel), H200, [NAME]).defaults()
     assert (*tile, 1) == (start.values.TILE_M, start.values.TILE_N, start.values.SPLIT_K)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "blocks"),
+    [
+        ((4096, 4096, 4096), 2),
+        ((2048, 2048, 2048), 1),  # a tile each: without a cluster they begin while the launch before ends
+        ((8192, 8192, 64), 1),  # which stores
+        ({"m": 128, "n": 512, "k": 1024, "batch": 128}, 1),  # nobody below
+    ],
+    ids=str,
+)
+def test_a_search_of_many_long_tiles_begins_with_two_blocks_that_share_columns(sizes, blocks):
+    (start,) = GEMM.space(problem_of(sizes), H200, [NAME]).defaults()
+    assert (blocks, 1) == (start.values.CLUSTER_M, start.values.CLUSTER_N)
 
 
 needs_nvrtc = pytest.mark.skipif(not nvrtc.is_available(), reason="needs NVRTC (the wheel nvidia-cuda-nvrtc)")
