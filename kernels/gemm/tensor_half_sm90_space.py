@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import product
 
 from tilewright.kernels.dtypes import HALF, ITEM_BYTES
-from tilewright.kernels.gemm.layout import fastest_tile
+from tilewright.kernels.gemm.layout import fastest_tile, stored_rows
 from tilewright.kernels.kernel import Launch, TensorMap, Variant
 from tilewright.kernels.problem import Limits, Problem
 from tilewright.kernels.space import Constraint, Values, choice, powers_of_two
@@ -124,11 +124,15 @@ def tensor_maps(c: Values, p: Problem) -> tuple[TensorMap, ...]:
 
 
 def rows_are_aligned(p: Problem) -> bool:
-    """Whether rows and matrices begin at multiples of 16 bytes, and what warps hold in pairs is not parted."""
+    """Whether rows and matrices begin, and rows end, at multiples of 16 bytes.
+
+    Boxes are stored by 16 bytes: behind a row of 262 numbers, which ends within them, two more were written.
+    """
     item = {"a": p.item_bytes, "b": p.item_bytes, "c": out_bytes(p)}
     steps = [p.shape[f"ld{x}"] * item[x] for x in item]
     steps += [p.shape[f"stride_{x}"] * item[x] for x in item] if p.shape["batch"] > 1 else []
-    return all(step % 16 == 0 and step < LONGEST_STRIDE for step in steps) and p.shape["n"] % 2 == 0
+    ends = [stored_rows(x, p.shape, p.options)[1] * item[x] for x in item]
+    return all(step % 16 == 0 and step < LONGEST_STRIDE for step in (*steps, *ends))
 
 
 def is_supported(p: Problem) -> bool:

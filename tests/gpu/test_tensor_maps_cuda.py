@@ -52,6 +52,7 @@ ODD_CASES = [
     ("gemm", (7, 1, 9), "float16", {}),
     ("gemm", (320, 673, 320), "float16", {"trans_a": True, "beta_zero": False}),  # five tiles of 64, clusters take two
     ("gemm", {"m": 131, "n": 265, "k": 201, "batch": 3, "lda": 207, "ldb": 271, "ldc": 283}, "bfloat16", {}),
+    ("gemm", {"m": 130, "n": 262, "k": 202, "batch": 3, "lda": 208, "ldb": 280, "ldc": 280}, "float16", {}),
     ("gemm", {"m": 193, "n": 129, "k": 65, "batch": 5, "stride_b": 0}, "float16", {"beta_zero": False}),
     (
         "gemm",

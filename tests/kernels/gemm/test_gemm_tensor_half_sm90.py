@@ -49,7 +49,13 @@ def drawn(problem, **fixed):
         ((512, 508, 512), {"trans_b": True}, False),  # rows of C
         ((512, 508, 512), {"trans_b": True, "output": "float32"}, True),
         ((508, 512, 512), {"trans_a": True}, False),
-        ({"m": 100, "n": 60, "k": 50, "lda": 56, "ldb": 64, "ldc": 64}, {}, True),
+        ({"m": 100, "n": 64, "k": 56, "lda": 64, "ldb": 72, "ldc": 72}, {}, True),
+        (
+            {"m": 100, "n": 60, "k": 56, "lda": 64, "ldb": 64, "ldc": 64},
+            {},
+            False,
+        ),  # rows of C end within 16 bytes
+        ({"m": 100, "n": 64, "k": 50, "lda": 56, "ldb": 64, "ldc": 64}, {}, False),  # rows of A
         ({"m": 64, "n": 64, "k": 64, "batch": 8, "stride_b": 0}, {}, True),
         ({"m": 64, "n": 64, "k": 64, "batch": 8, "stride_b": 64 * 64 + 4}, {}, False),
     ],
