@@ -14,7 +14,8 @@ STEP_K = 64  # a line of 128 bytes, what the swizzle spans
 LINE_BYTES = 128
 PIECE_ROWS = 16  # of C, that a warp stores at once, 128 bytes of each
 PIECES_HELD = 2  # of a warp, in shared memory
-MOST_STAGES, FEWEST_STAGES = 8, 2
+MOST_STAGES, MOST_COPIED_STAGES, FEWEST_STAGES = 8, 4, 2
+SECTOR_BYTES = 32
 MULTIPROCESSOR_BYTES = 228 * 1024  # of shared memory
 OTHER_BYTES = 3 * 1024  # of a block: what the driver reserves, alignment and barriers
 ALIGNMENT = 1024  # of the ring: eight lines
@@ -60,20 +61,32 @@ def staging_bytes(c: Values) -> int:
     return 0 if c.SPLIT_K > 1 else 4 * c.MULTIPLIERS * PIECES_HELD * PIECE_ROWS * LINE_BYTES
 
 
-def stages(c: Values) -> int:
-    """Buffers of a step in shared memory: as many as fit."""
+def is_copied(c: Values, p: Problem) -> bool:
+    """Whether an operand comes by copies: its rows begin within sectors, and no other block has a use for it."""
+    sharers = {"a": c.CLUSTER_N, "b": c.CLUSTER_M}
+    return rows_are_aligned(p) and any(sharers[x] == 1 and splits_sectors(p, x) for x in "ab")
+
+
+def splits_sectors(p: Problem, x: str) -> bool:
+    """Whether rows of an operand, A or B, begin in the middle of sectors of 32 bytes."""
+    steps = [p.shape[f"ld{x}"], *([p.shape[f"stride_{x}"]] if p.shape["batch"] > 1 else [])]
+    return any(step * p.item_bytes % SECTOR_BYTES for step in steps)
+
+
+def stages(c: Values, p: Problem) -> int:
+    """Buffers of a step in shared memory: as many as fit, or fewer, so that copies have the L1 cache to wait in."""
     most = MULTIPROCESSOR_BYTES // c.RESIDENT - OTHER_BYTES - staging_bytes(c)
-    return min(MOST_STAGES, most // stage_bytes(c))
+    return min(MOST_COPIED_STAGES if is_copied(c, p) else MOST_STAGES, most // stage_bytes(c))
 
 
-def shared_bytes(c: Values) -> int:
+def shared_bytes(c: Values, p: Problem) -> int:
     """The ring, what is on its way to memory, and what alignment may take."""
-    return stages(c) * stage_bytes(c) + staging_bytes(c) + ALIGNMENT
+    return stages(c, p) * stage_bytes(c) + staging_bytes(c) + ALIGNMENT
 
 
-def static_shared_bytes(c: Values, _p: Problem) -> int:
+def static_shared_bytes(c: Values, p: Problem) -> int:
     """Two barriers a stage; who is the last to arrive, where clusters meet in the workspace."""
-    return tiles(16 * stages(c) + (4 if cluster_k(c) < c.SPLIT_K else 0), 16) * 16
+    return tiles(16 * stages(c, p) + (4 if cluster_k(c) < c.SPLIT_K else 0), 16) * 16
 
 
 def cluster_tiles(c: Values, p: Problem) -> int:
@@ -93,7 +106,7 @@ def blocks(c: Values, p: Problem) -> int:
 
 def launch(c: Values, p: Problem) -> Launch:
     """All blocks along x. Clusters of which two have room on a multiprocessor begin when the launch before is over."""
-    return Launch((blocks(c, p), 1, 1), (threads(c), 1, 1), shared_bytes(c), overlaps=is_alone(c) or c.RESIDENT == 1)
+    return Launch((blocks(c, p), 1, 1), (threads(c), 1, 1), shared_bytes(c, p), overlaps=is_alone(c) or c.RESIDENT == 1)
 
 
 def is_alone(c: Values) -> bool:
@@ -155,10 +168,10 @@ def block_holds_tile(c: Values, _p: Problem, _d: Limits) -> bool:
     return c.RESIDENT == 1 or (c.MULTIPLIERS == 1 and c.TILE_N <= MOST_SUMS_BESIDE)
 
 
-def stages_suffice(c: Values, _p: Problem, _d: Limits) -> bool:
+def stages_suffice(c: Values, p: Problem, _d: Limits) -> bool:
     """Whether loads run ahead of products, and a split tile's sums fit into the ring."""
-    fit = stages(c) >= FEWEST_STAGES
-    return fit and (c.SPLIT_K == 1 or stages(c) * stage_bytes(c) >= c.TILE_M * c.TILE_N * 4)
+    fit = stages(c, p) >= FEWEST_STAGES
+    return fit and (c.SPLIT_K == 1 or stages(c, p) * stage_bytes(c) >= c.TILE_M * c.TILE_N * 4)
 
 
 def tile_suits_problem(c: Values, p: Problem, _d: Limits) -> bool:

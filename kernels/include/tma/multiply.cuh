@@ -41,6 +41,7 @@ __device__ __forceinline__ void multiply_steps(
 #pragma unroll 1
   do {
     mbarrier_wait(ring.full + 8 * ring.at, ring.parity);
+    if constexpr (IS_COPIED) fence_proxy_async();
     start_step(sum, ring.stage(), warpgroup, step);
     if (step > 0) {
       warpgroup_wait_but<1>();

@@ -54,9 +54,20 @@ constexpr unsigned STAGE_BYTES = (TILE_M + TILE_N) * LINE_BYTES;
 #ifndef IS_PACKED
 #define IS_PACKED 0   // 1: operands are packed ahead (tma/pack.cuh)
 #endif
-// Of a block, less what the driver reserves, alignment and barriers.
+// Whether rows begin in the middle of sectors of 32 bytes. What goes past the L1 cache, boxes too, then takes twice as long; copies
+// that go by it do not. Blocks that share an operand get it by boxes all the same.
+__device__ constexpr bool splits_sectors(unsigned leading, size_t stride) {
+  return leading % 16 != 0 || (BATCH > 1 && stride % 16 != 0);
+}
+constexpr bool IS_COPIED_A = !IS_PACKED && CLUSTER_N == 1 && splits_sectors(LDA, STRIDE_A);
+constexpr bool HAS_PARTED_B = !IS_PACKED && CLUSTER_M == 1 && splits_sectors(LDB, STRIDE_B);
+constexpr bool IS_COPIED_B = HAS_PARTED_B && !PAIRED;   // lines of two matrices come by boxes
+constexpr bool IS_COPIED = IS_COPIED_A || IS_COPIED_B;
+constexpr unsigned LOADERS = 128;   // threads that copy
+
+// Of a block, less what the driver reserves, alignment and barriers. Copies leave memory to the L1 cache, in which they wait.
 constexpr unsigned MOST_SHARED = 228 * 1024 / RESIDENT - 3 * 1024;
-constexpr unsigned STAGES = tw::min((MOST_SHARED - STAGING_BYTES) / STAGE_BYTES, 8);
+constexpr unsigned STAGES = tw::min((MOST_SHARED - STAGING_BYTES) / STAGE_BYTES, IS_COPIED_A || HAS_PARTED_B ? 4 : 8);
 static_assert(TILE_M % (64 * MULTIPLIERS) == 0 && ROW_BLOCKS * TILE_N <= 256, "what a warpgroup can hold");
 static_assert(STAGES > 1, "a step is released only when the next has begun");
 static_assert(SPLIT_K == 1 || CLUSTER_M * CLUSTER_N == 1, "blocks of a cluster share a tile or an operand");
@@ -66,7 +77,7 @@ static_assert(CLUSTER_K == 1 || TILE_M * TILE_N * 4 <= STAGES * STAGE_BYTES, "a 
 // Registers of a thread at the launch, of one that loads, and of one that multiplies.
 constexpr unsigned LAUNCH_REGISTERS = tw::min(65536 / (THREADS * RESIDENT) / 8 * 8, 256);
 constexpr bool MOVES_REGISTERS = THREADS * RESIDENT > 256;
-constexpr unsigned LOADING_REGISTERS = IS_PACKED ? 40 : 24;
+constexpr unsigned LOADING_REGISTERS = IS_COPIED ? 96 : IS_PACKED ? 40 : 24;
 constexpr unsigned MULTIPLYING_REGISTERS =
     tw::min((LAUNCH_REGISTERS * (MULTIPLIERS + 1) - LOADING_REGISTERS) / MULTIPLIERS / 8 * 8, 240);
 constexpr unsigned STEPS = tw::ceil_div(K, STEP_K);

@@ -1,6 +1,7 @@
 // The variant `tensor_half_sm90` as a whole: operands and results by tensor maps.
 #pragma once
 #include "tma/block.cuh"
+#include "tma/load.cuh"
 #include "tma/store.cuh"
 
 // By a warpgroup that multiplies: all that the block has to do. `staging` is behind the ring.
@@ -32,15 +33,15 @@ __device__ __forceinline__ void multiply_tiles(
 // All of the launch.
 template <class EpilogueOf>
 __device__ __forceinline__ void multiply_boxes(
-    const EpilogueOf& epilogue_of, const TensorMap& map_a, const TensorMap& map_b, const TensorMap& map_c,
-    unsigned char* workspace) {
+    const EpilogueOf& epilogue_of, const Half* A, const Half* B, const TensorMap& map_a, const TensorMap& map_b,
+    const TensorMap& map_c, unsigned char* workspace) {
   run_block(
       [&] {
         prefetch_tensor_map(map_a);
         prefetch_tensor_map(map_b);
         prefetch_tensor_map(map_c);
       },
-      [&](const Ring& ring, const Place& place) { load_tiles(map_a, map_b, ring, place); },
+      [&](const Ring& ring, const Place& place) { load_tiles(map_a, map_b, A, B, ring, place); },
       [&](const Ring& ring, const Place& place, unsigned staging) {
         multiply_tiles(epilogue_of, map_c, ring, place, staging, workspace);
       });

@@ -1,4 +1,4 @@
-// The ring of steps in shared memory, and the thread that fills it by tensor maps.
+// The ring of steps in shared memory, and how boxes of tensor maps come to lie in it.
 #pragma once
 #include "ptx/cp_async_bulk.cuh"
 #include "ptx/mbarrier.cuh"
@@ -56,25 +56,3 @@ struct BoxedOperand {
 
 using OperandA = BoxedOperand<TILE_M, !TRANS_A, CLUSTER_N>;
 using OperandB = BoxedOperand<TILE_N, TRANS_B, CLUSTER_M, FACTORS>;
-
-// By one thread: every step of the block's tiles.
-__device__ __forceinline__ void load_tiles(const TensorMap& map_a, const TensorMap& map_b, Ring ring, const Place& place) {
-  const unsigned row_blocks = (CLUSTER_N == 1 ? 1u : 1u | 1u << CLUSTER_M) << place.row;
-  const unsigned column_blocks = ((1u << CLUSTER_M) - 1) << place.column * CLUSTER_M;
-  const unsigned first = Tile::first_step(Tile::part()), end = Tile::first_step(Tile::part() + 1);
-  ring.parity = 1;
-#pragma unroll 1
-  for (Tile tile; tile.is_valid(); tile.advance()) {
-    tile.find(place);
-    const unsigned matrix_a = STRIDE_A == 0 ? 0 : tile.matrix, matrix_b = STRIDE_B == 0 ? 0 : tile.matrix;
-#pragma unroll 1
-    for (unsigned step = first; step < end; ++step) {
-      const unsigned full = ring.full + 8 * ring.at, stage = ring.stage(), k = step * STEP_K;
-      mbarrier_wait(ring.empty + 8 * ring.at, ring.parity);
-      mbarrier_arrive_expect_tx(full, STAGE_BYTES);
-      OperandA::load(map_a, stage, full, tile.m, k, matrix_a, place.column, row_blocks);
-      OperandB::load(map_b, stage + OperandA::BYTES, full, tile.n, k, matrix_b, place.row, column_blocks);
-      ring.advance();
-    }
-  }
-}

@@ -95,10 +95,29 @@ def test_linear_maps_its_own_arguments():
 
 
 def test_the_ring_takes_what_shared_memory_has():
-    assert space.stages(changed(TILE_M=128, TILE_N=256)) == 4
-    assert space.shared_bytes(changed(TILE_M=128, TILE_N=256)) == 4 * 384 * 128 + 8 * 2 * 2048 + 1024
-    assert space.stages(changed(TILE_M=64, TILE_N=64, MULTIPLIERS=1, RESIDENT=2)) == 5
-    assert space.stages(changed(TILE_M=64, TILE_N=64, MULTIPLIERS=1, RESIDENT=2, SPLIT_K=2)) == 6
+    problem, small = problem_of((512, 512, 512)), {"TILE_M": 64, "TILE_N": 64, "MULTIPLIERS": 1}
+    assert space.stages(changed(TILE_M=128, TILE_N=256), problem) == 4
+    assert space.shared_bytes(changed(TILE_M=128, TILE_N=256), problem) == 4 * 384 * 128 + 8 * 2 * 2048 + 1024
+    assert space.stages(changed(**small, RESIDENT=2), problem) == 5
+    assert space.stages(changed(**small, RESIDENT=2, SPLIT_K=2), problem) == 6
+
+
+@pytest.mark.parametrize(
+    ("sizes", "options", "clusters", "stages"),
+    [
+        ((1024, 1024, 1000), {}, (1, 1), 4),  # rows of A have 2000 bytes
+        ((1024, 1024, 1000), {}, (1, 2), 8),  # and come by boxes where two blocks share them
+        ((1024, 1000, 1024), {}, (1, 2), 4),
+        ((1024, 1024, 1000), {"trans_a": True}, (1, 1), 8),
+        ((1008, 1008, 1008), {}, (1, 1), 8),
+        ({"m": 64, "n": 64, "k": 64, "batch": 2, "stride_a": 64 * 64 + 8}, {}, (1, 1), 4),
+        ((1023, 1025, 1027), {}, (1, 1), 8),  # packed
+    ],
+    ids=str,
+)
+def test_rows_within_sectors_leave_memory_to_the_cache_that_they_come_by(sizes, options, clusters, stages):
+    values = changed(TILE_M=64, TILE_N=128, MULTIPLIERS=1, CLUSTER_M=clusters[0], CLUSTER_N=clusters[1])
+    assert space.stages(values, problem_of(sizes, **options)) == stages
 
 
 def test_blocks_stay_for_all_tiles_or_share_each():
@@ -177,6 +196,7 @@ needs_nvrtc = pytest.mark.skipif(not nvrtc.is_available(), reason="needs NVRTC (
         ("gemm", (4096, 4096, 4096), "bfloat16", {}, {"TILE_N": 256, "CLUSTER_M": 2}),
         ("gemm", (1000, 1000, 1000), "float16", {"trans_a": True, "beta_zero": False}, {"SPLIT_K": 2}),
         ("gemm", (64, 128, 16384), "bfloat16", {}, {"SPLIT_K": 64}),
+        ("gemm", (2056, 2056, 2056), "bfloat16", {"trans_b": True}, {"TILE_M": 128, "TILE_N": 256, "CLUSTER_M": 1}),
         ("gemm", (2048, 1024, 264), "float16", {"trans_b": True, "output": "float32"}, {"RESIDENT": 2}),
         ("linear", (2048, 4096, 512), "bfloat16", {"activation": "gelu"}, {"TILE_M": 256, "CLUSTER_N": 2}),
         ("gemm", (1023, 1025, 1027), "float16", {"trans_a": True, "beta_zero": False}, {"CLUSTER_M": 2}),
