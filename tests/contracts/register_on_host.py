@@ -76,6 +76,8 @@ CLUSTER = r"""
 inline unsigned mapa(unsigned address, unsigned) { return address; }
 inline Pack<QUAD> ld_shared_cluster(unsigned) { return {}; }
 inline void cluster_sync() {}
+inline void cluster_wait() {}
+inline void cluster_arrive_relaxed() {}
 """
 
 HEADERS = {

@@ -154,7 +154,6 @@ CLUSTER_PUSH = r"""
 inline unsigned cluster_ctarank() { return 0; }
 inline void st_shared_cluster(unsigned, float) {}
 inline void cluster_arrive() {}
-inline void cluster_wait() {}
 """
 
 

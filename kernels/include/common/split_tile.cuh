@@ -67,7 +67,8 @@ struct SplitTile {
         if (CLUSTERS == 1) write(number, total);
         else store_global<QUAD>(sums + (cluster * SHARE_QUADS + i) * STRIDE, total);
       }
-      cluster_sync();   // a block's shared memory ends with it
+      cluster_arrive_relaxed();   // a block's shared memory ends with it
+      cluster_wait();
     } else {
 #pragma unroll
       for (unsigned number = 0; number < THREAD_QUADS; ++number) {
