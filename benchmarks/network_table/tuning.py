@@ -23,7 +23,7 @@ STEPS: Mapping[str, tuple[str, Sequence[str]]] = {
     "wpt_strided": ("more work per thread, not coalesced", ("wpt_strided",)),
     "wpt": ("more work per thread, coalesced", ("wpt",)),
     "register": ("register", ("register",)),
-    "tensor": ("tensor cores, FP32 accuracy", ("tensor3xtf32", "tensor3xtf32_sm90")),
+    "tensor": ("tensor cores, FP32 accuracy", ("tensor3xtf32", "tensor3xtf32_sliced", "tensor3xtf32_sm90")),
 }
 """The steps that people learn by: what the table calls them, and linear's variants that they are."""
 

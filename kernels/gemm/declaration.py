@@ -18,6 +18,7 @@ from tilewright.kernels.gemm.tensor_half_packed_sm90_space import TENSOR_HALF_PA
 from tilewright.kernels.gemm.tensor_half_sm90_space import TENSOR_HALF_SM90
 from tilewright.kernels.gemm.tensor_half_space import TENSOR_HALF
 from tilewright.kernels.gemm.tensor_mma_space import TENSOR1XTF32, TENSOR3XTF32
+from tilewright.kernels.gemm.tensor_sliced_space import TENSOR3XTF32_SLICED
 from tilewright.kernels.gemm.tensor_sm90_space import TENSOR1XTF32_MULTICAST_SM90, TENSOR1XTF32_SM90, TENSOR3XTF32_SM90
 from tilewright.kernels.gemm.views import posed_by
 from tilewright.kernels.kernel import Kernel, Kin, Launch, Option, Scalar, Tensor, Variant
@@ -281,6 +282,7 @@ KERNEL = Kernel(
         WPT,
         REGISTER,
         TENSOR3XTF32,
+        TENSOR3XTF32_SLICED,
         TENSOR3XTF32_SM90,
         TENSOR3XFP16_SM90,
         TENSOR1XTF32,

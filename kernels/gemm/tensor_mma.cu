@@ -9,7 +9,7 @@
 // terms in 16-byte pieces without bank conflicts, because which terms and which x a lane takes is free
 // (mma/operand.cuh), and splits it in registers.
 //   tile  (WARPS_M * WARP_M) x (WARPS_N * WARP_N), a warp WARP_M x WARP_N of it
-//   block (WARPS_M * WARPS_N * 32): one axis
+//   block (WARPS_M * WARPS_N * SLICES * 32): one axis; SLICES is 1, but in tensor_sliced.cu
 //   grid  (row tiles * column tiles * SPLIT_K, matrices of the batch), in groups of GROUP_M row tiles. SPLIT_K blocks
 //         share a tile: each walks a part of k, then they add up their tiles, through the shared memory of clusters
 //         (BY_CLUSTER) and a workspace, in a fixed order (common/split_tile.cuh).

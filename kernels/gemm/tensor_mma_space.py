@@ -59,9 +59,14 @@ def tile_n(c: Values) -> int:
     return c.WARPS_N * c.WARP_N
 
 
+def slices(c: Values) -> int:
+    """Groups of warps, each of which has the whole tile and shares the terms of a step with the others."""
+    return c.get("SLICES", 1)
+
+
 def threads(c: Values) -> int:
     """Threads of a block."""
-    return c.WARPS_M * c.WARPS_N * 32
+    return c.WARPS_M * c.WARPS_N * slices(c) * 32
 
 
 def blocks(c: Values, p: Problem) -> int:
@@ -79,18 +84,31 @@ def cluster(c: Values) -> int:
     return math.gcd(c.SPLIT_K, MOST_BLOCKS_OF_CLUSTER) if c.BY_CLUSTER else 1
 
 
+def pushes(c: Values) -> bool:
+    """Whether the blocks of a cluster send each other sums: in `tensor3xtf32_sliced`."""
+    return cluster(c) > 1 and c.get("RESIDENT", 0) > 0
+
+
+def pushed_quads(c: Values) -> int:
+    """Room for the quads of sums that come to a block of a cluster."""
+    shares = cluster(c) * slices(c)
+    return tiles(c.WARP_M * c.WARP_N // 128, shares) * shares * threads(c)
+
+
 def shared_bytes(c: Values, p: Problem) -> int:
-    """STAGES tiles of both operands, or as many as there are steps; with clusters at least a tile of sums."""
+    """STAGES tiles of both operands, or as many as there are steps; with clusters or slices at least their sums."""
     steps = tiles(tiles(p.shape["k"], c.TILE_K), c.SPLIT_K)
     elements = min(c.STAGES, steps) * c.TILE_K * (tile_m(c) + tile_n(c))
-    if c.BY_CLUSTER:
-        elements = max(elements, tile_m(c) * tile_n(c))
+    if c.BY_CLUSTER or slices(c) > 1:
+        elements = max(elements, tile_m(c) * tile_n(c) * slices(c))
+    if pushes(c):
+        elements = min(c.STAGES, steps) * c.TILE_K * (tile_m(c) + tile_n(c)) + pushed_quads(c) * QUAD
     return elements * REAL_BYTES
 
 
 def static_shared_bytes(c: Values, _p: Problem) -> int:
-    """Who is the last to arrive, where the workspace is used, up to where the rest may start."""
-    return 128 if cluster(c) < c.SPLIT_K else 0
+    """Who is the last to arrive, where the workspace is used, and a barrier of sums, up to where the rest may start."""
+    return 128 if cluster(c) < c.SPLIT_K or pushes(c) else 0
 
 
 def workspace_bytes(c: Values, p: Problem) -> int:
@@ -98,7 +116,7 @@ def workspace_bytes(c: Values, p: Problem) -> int:
     if cluster(c) == c.SPLIT_K:
         return 0
     shares = blocks(c, p) // c.SPLIT_K * cluster(c)
-    share_quads = tiles(c.WARP_M * c.WARP_N // 128, cluster(c)) * threads(c)
+    share_quads = tiles(c.WARP_M * c.WARP_N // 128, cluster(c) * slices(c)) * threads(c)
     return tiles(4 * shares, 16) * 16 + shares * (c.SPLIT_K // cluster(c)) * share_quads * QUAD * REAL_BYTES
 
 

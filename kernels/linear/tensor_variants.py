@@ -12,6 +12,7 @@ from tilewright.kernels.gemm.streamed_half_space import STREAMED_HALF
 from tilewright.kernels.gemm.tensor_fp64_space import TENSOR_FP64
 from tilewright.kernels.gemm.tensor_half_space import TENSOR_HALF
 from tilewright.kernels.gemm.tensor_mma_space import TENSOR1XTF32, TENSOR3XTF32
+from tilewright.kernels.gemm.tensor_sliced_space import TENSOR3XTF32_SLICED
 from tilewright.kernels.kernel import TensorMap, Variant
 from tilewright.kernels.problem import Problem
 from tilewright.kernels.space import Constraint, Values
@@ -64,6 +65,9 @@ def fused(variant: Variant, doc: str) -> Variant:
 
 
 LINEAR_TENSOR3XTF32 = fused(TENSOR3XTF32, "FP32 accuracy on tensor cores, bias and activation applied in registers.")
+LINEAR_TENSOR3XTF32_SLICED = fused(
+    TENSOR3XTF32_SLICED, "FP32 accuracy where tiles are few: groups of warps share a tile's terms; a fused end."
+)
 LINEAR_TENSOR1XTF32 = fused(TENSOR1XTF32, "Inputs rounded to TF32, on tensor cores; bias and activation in registers.")
 LINEAR_TENSOR_HALF = fused(TENSOR_HALF, "bfloat16 and float16 on tensor cores, bias and activation in registers.")
 LINEAR_TENSOR_FP64 = fused(TENSOR_FP64, "FP64 on tensor cores, bias and activation applied in registers.")

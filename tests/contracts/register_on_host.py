@@ -80,11 +80,22 @@ inline void cluster_wait() {}
 inline void cluster_arrive_relaxed() {}
 """
 
+ST_ASYNC = r"""
+#pragma once
+#include "ptx/cluster.cuh"
+inline void mbarrier_init(unsigned, unsigned) {}
+inline void fence_mbarrier_init() {}
+inline void mbarrier_expect(unsigned, unsigned) {}
+inline void mbarrier_wait_cluster(unsigned) {}
+inline void st_async(unsigned, unsigned, const Pack<QUAD>&) {}
+"""
+
 HEADERS = {
     "common/global_memory.cuh": GLOBAL_MEMORY,
     "ptx/cluster.cuh": CLUSTER,
     "ptx/cp_async.cuh": CP_ASYNC,
     "ptx/shared_memory.cuh": SHARED_MEMORY,
+    "ptx/st_async.cuh": ST_ASYNC,
 }
 
 

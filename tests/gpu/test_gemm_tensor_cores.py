@@ -11,23 +11,30 @@ import pytest
 
 from tilewright.kernels.gemm import tensor_mma_space
 from tilewright.kernels.gemm.declaration import KERNEL
+from tilewright.kernels.gemm.tensor_sliced_space import TENSOR3XTF32_SLICED
 from tilewright.kernels.space import Configuration
 from tilewright.tuner import verify
 
 pytestmark = pytest.mark.gpu
-GEMM = replace(KERNEL, variants=(tensor_mma_space.TENSOR3XTF32, tensor_mma_space.TENSOR1XTF32))
+GEMM = replace(KERNEL, variants=(tensor_mma_space.TENSOR3XTF32, TENSOR3XTF32_SLICED, tensor_mma_space.TENSOR1XTF32))
 M, N, K = 100, 90, 128
 SMALL_TILES = {"PROMOTE_K": 16, "STAGES": 2, "TILE_K": 16, "WARP_M": 32, "WARP_N": 32, "WARPS_M": 1, "WARPS_N": 2}
+SLICED = {"SLICES": 2, "TILE_K": 32, "BY_CLUSTER": 1}
 
 
-@pytest.fixture(scope="module", params=[("tensor3xtf32", 1), ("tensor3xtf32", 4), ("tensor1xtf32", 1)], ids=str)
+@pytest.fixture(
+    scope="module",
+    params=[("tensor3xtf32", 1), ("tensor3xtf32", 4), ("tensor3xtf32_sliced", 4), ("tensor1xtf32", 1)],
+    ids=str,
+)
 def multiply(device, request):
     """A function of A (M, K) and B (K, N) that gives 2 A B by the variant, k in so many parts."""
     variant, split_k = request.param
     options = {"accuracy": "tf32"} if variant == "tensor1xtf32" else {}
     bench = device.bench(GEMM, GEMM.problem({"m": M, "n": N, "k": K}, options=options), 1)
     default = GEMM.variant(variant).space().default().values
-    executable = bench.compile(Configuration.of(variant, {**default, **SMALL_TILES, "SPLIT_K": split_k}))
+    more = SLICED if variant == "tensor3xtf32_sliced" else {}
+    executable = bench.compile(Configuration.of(variant, {**default, **SMALL_TILES, **more, "SPLIT_K": split_k}))
 
     def product(a, b):
         for name, data in (("A", a), ("B", b)):
@@ -100,12 +107,13 @@ def upload(device, bench, kind):
     return GEMM.reference(bench.problem, arrays, bench.scalars)
 
 
+@pytest.mark.parametrize("variant", ["tensor3xtf32", "tensor3xtf32_sliced"])
 @pytest.mark.parametrize("sizes", [(129, 77, 64), (200, 130, 515), (64, 96, 2048)], ids=str)
-def test_random_configurations_keep_the_bound_on_every_kind_of_inputs(device, sizes):
+def test_random_configurations_keep_the_bound_on_every_kind_of_inputs(device, sizes, variant):
     generator = random.Random(str(sizes))
     options = {name: generator.random() < 0.5 for name in ("trans_a", "trans_b")}
     problem = GEMM.problem(dict(zip("mnk", sizes, strict=True)), options=options)
-    feasible = GEMM.space(problem, device.model.limits, ["tensor3xtf32"]).feasible
+    feasible = GEMM.space(problem, device.model.limits, [variant]).feasible
     bench = device.bench(GEMM, problem, 1)
     executables = {c: bench.compile(c) for c in generator.sample(list(feasible), 5)}
     for kind in KINDS:

@@ -10,7 +10,7 @@ from tilewright.kernels.problem import OptionValue
 from tilewright.kernels.space import Values
 
 Place = Literal["loop", "blas", "device", "library"]
-TENSOR = ("tensor3xtf32", "tensor3xtf32_sm90", "tensor3xfp16_sm90")
+TENSOR = ("tensor3xtf32", "tensor3xtf32_sliced", "tensor3xtf32_sm90", "tensor3xfp16_sm90")
 
 
 @dataclass(frozen=True)

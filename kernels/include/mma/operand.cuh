@@ -67,8 +67,9 @@ struct TensorOperand {
     source = matrix + (ALONG_K ? static_cast<size_t>(x) * LEADING + k : static_cast<size_t>(k) * LEADING + x);
     target = buffers + (line * LINE + (place ^ permutation(line) * 4)) * REAL_BYTES;
     const unsigned g = threadIdx.x % 32 / 4, t = threadIdx.x % 4, first_x = warp_x + x_of<READ>(0, g);
-    share = ALONG_K ? first_x * LINE + (t ^ permutation(first_x)) * 4
-                    : t * 4 * LINE + (first_x ^ permutation(t * 4) * 4);
+    const unsigned first_term = SLICES == 1 ? 0 : threadIdx.x / SLICE_THREADS * SLICE_TERMS;
+    share = ALONG_K ? first_x * LINE + ((t ^ permutation(first_x)) * 4 ^ first_term)
+                    : (first_term + t * 4) * LINE + (first_x ^ permutation(t * 4) * 4);
   }
 
   // Starts the thread's I-th copy of the next step, to the buffer `offset` bytes behind the first. Only the LAST step
@@ -104,8 +105,8 @@ struct TensorOperand {
     p += TILE_K;
   }
 
-  // The lane's four terms of the 16 from term 16 s of the tile on, of COUNT of its x from number `first` on, a multiple
-  // of READ.
+  // The lane's four terms of the 16 from term 16 s of the tile (of the slice's part of it) on, of COUNT of its x from number
+  // `first` on, a multiple of READ.
   template <unsigned COUNT>
   __device__ __forceinline__ void read(REAL (&terms)[COUNT][4], const REAL* tile, unsigned first, unsigned s) const {
     static_assert(COUNT % READ == 0, "whole runs");

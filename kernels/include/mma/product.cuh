@@ -6,7 +6,7 @@
 #include "common/split_tile.cuh"
 #include "mma/tiles.cuh"
 
-using TileSums = SplitTile<WPT_M, WPT_N, THREADS, CLUSTER, SPLIT>;
+using TileSums = SplitTile<WPT_M, WPT_N, SLICE_THREADS, CLUSTER, SPLIT, SLICES, PUSHES>;
 
 // The widest stores that rows of C divide into.
 constexpr unsigned WIDTH_C = tw::gcd(tw::gcd(N, LDC), tw::gcd(BATCH == 1 ? 0 : STRIDE_C % QUAD, QUAD));
@@ -70,6 +70,7 @@ struct BlockSums {
     REAL* shared_b = shared + BUFFERS * OperandA::TILE_ELEMENTS;
     OperandA a(A, shared_address(shared), work.m, work.first_step, layout.warp_m);
     OperandB b(B, shared_address(shared_b), work.n, work.first_step, layout.warp_n);
+    if constexpr (RESIDENT > 0 && Pass::IS_FIRST) await_last_launch();
     add_products(sum, passes, a, b, shared, shared_b, work.steps);
   }
 
@@ -119,6 +120,16 @@ struct BlockSums {
     return largest;
   }
 
+  // What the terms that are the warp's make of an element of C.
+  __device__ __forceinline__ float of_slice(unsigned m, unsigned n, unsigned first, unsigned end) const {
+    float sum = 0;
+#pragma unroll 1
+    for (unsigned p = first + threadIdx.x / SLICE_THREADS * SLICE_TERMS; p < end; p += TILE_K) {
+      sum += product_by_fma(A, B, m, n, p, tw::min(p + SLICE_TERMS, end));
+    }
+    return sum;
+  }
+
   // Infinite sums and NaN by FMAs.
   __device__ __forceinline__ void recompute(Sums& sum) const {
     const unsigned first = work.first_step * TILE_K, end = tw::min(K, (work.first_step + work.steps) * TILE_K);
@@ -135,7 +146,7 @@ struct BlockSums {
         n += AccumulatorLayout::column(i % WPT_N / QUAD) + i % QUAD;
       }
       if (!is_wanted || m >= M || n >= N) continue;
-      const float again = product_by_fma(A, B, m, n, first, end);
+      const float again = SLICES == 1 ? product_by_fma(A, B, m, n, first, end) : of_slice(m, n, first, end);
 #pragma unroll
       for (unsigned i = 0; i < WPT_M * WPT_N; ++i) {
         if (i == number) sum[i / WPT_N][i % WPT_N] = again;
@@ -149,7 +160,14 @@ struct BlockSums {
 template <class Epilogue>
 __device__ __forceinline__ void compute_block(
     const REAL* A, const REAL* B, const Epilogue& epilogue, REAL* shared, unsigned char* workspace) {
-  begin_overlapped();
+  [[maybe_unused]] unsigned barrier = 0;
+  if constexpr (PUSHES) {
+    __shared__ unsigned long long arrived;
+    barrier = shared_address(&arrived);
+    TileSums::expect(barrier, blockIdx.x % CLUSTER);
+  }
+  if constexpr (RESIDENT > 0) admit_next_launch();   // and await the last one when addresses are known
+  else begin_overlapped();
   const unsigned matrix = BATCH == 1 ? 0 : blockIdx.y;
   const Work work = work_of(blockIdx.x);
   const AccumulatorLayout layout;
@@ -157,7 +175,7 @@ __device__ __forceinline__ void compute_block(
   BlockSums{A + matrix * STRIDE_A, B + matrix * STRIDE_B, shared, work, layout}.compute(sum);
   const unsigned row = work.m + layout.m, column = work.n + layout.n;
   const Epilogue here = epilogue.of_matrix(matrix);
-  if constexpr (WIDTH_C == 1 && SPLIT_K == 1 && Epilogue::ROWS_ARE_CONTIGUOUS) {
+  if constexpr (WIDTH_C == 1 && SPLIT_K * SLICES == 1 && Epilogue::ROWS_ARE_CONTIGUOUS) {
     write_by_rows(here, work, layout, sum, shared);
     return;
   }
@@ -165,10 +183,12 @@ __device__ __forceinline__ void compute_block(
     write_quad(here, work, row + AccumulatorLayout::row(number / TileSums::ROW_QUADS),
                column + AccumulatorLayout::column(number % TileSums::ROW_QUADS), quad);
   };
-  if constexpr (SPLIT_K > 1) {
+  if constexpr (SPLIT_K * SLICES > 1) {
     __syncthreads();   // the last step is read to its end
-    TileSums::add(sum, shared, workspace, matrix * (TILES_M * TILES_N) + work.tile, BATCH * TILES_M * TILES_N, work.part,
-                  work.parts, write);
+    // What others send must not come where operands are still read.
+    REAL* const buffer = PUSHES ? shared + BUFFERS * (OperandA::TILE_ELEMENTS + OperandB::TILE_ELEMENTS) : shared;
+    TileSums::add(sum, buffer, workspace, matrix * (TILES_M * TILES_N) + work.tile, BATCH * TILES_M * TILES_N, work.part,
+                  work.parts, write, barrier);
   } else {
 #pragma unroll
     for (unsigned number = 0; number < TileSums::THREAD_QUADS; ++number) write(number, TileSums::quad_of(sum, number));

@@ -22,7 +22,7 @@ __device__ constexpr unsigned column_of(unsigned j, unsigned half) {
 struct AccumulatorLayout {
   unsigned warp_m, warp_n, m, n;
   __device__ __forceinline__ AccumulatorLayout() {
-    const unsigned warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    const unsigned warp = SLICES == 1 ? threadIdx.x / 32 : threadIdx.x / 32 % SLICE_WARPS, lane = threadIdx.x % 32;
     warp_m = warp / WARPS_N * WARP_M;
     warp_n = warp % WARPS_N * WARP_N;
     m = warp_m + x_of<OperandA::READ>(0, lane / 4);
@@ -87,10 +87,10 @@ __device__ __forceinline__ void multiply_step(
     Fragments& sum, Passes<Pass>& passes, const OperandA& operand_a, const OperandB& operand_b, const REAL* tile_a,
     const REAL* tile_b) {
   constexpr unsigned CHUNKS = Pass::IS_FIRST ? PROMOTE_K / TERMS : 1;
-  constexpr int TURNS = Pass::IS_FIRST ? TILE_K / PROMOTE_K : 1;
+  constexpr int TURNS = Pass::IS_FIRST ? SLICE_TERMS / PROMOTE_K : 1;
   constexpr unsigned AT_ONCE = OperandA::READ < 4 ? 1 : 2;   // fragment rows that a read along m fills
 #pragma unroll TURNS
-  for (unsigned from = 0; from < TILE_K / TERMS; from += CHUNKS) {
+  for (unsigned from = 0; from < SLICE_TERMS / TERMS; from += CHUNKS) {
     SplitTerms<1> b[CHUNKS][FRAGMENTS_N];
 #pragma unroll
     for (unsigned s = 0; s < CHUNKS; ++s) {

@@ -33,6 +33,12 @@
 #ifndef WARP_N
 #define WARP_N 32
 #endif
+#ifndef SLICES
+#define SLICES 1       // groups of warps with a tile of sums each: they share the terms of a step
+#endif
+#ifndef RESIDENT
+#define RESIDENT 0     // above 0: the launch begins early, and blocks of a cluster send each other sums
+#endif
 #ifndef STAGES
 #define STAGES 3
 #endif
@@ -49,12 +55,15 @@
 #define SPLIT (SPLIT_K / CLUSTER)
 #include "common/workspace.cuh"
 
+constexpr bool PUSHES = RESIDENT > 0 && CLUSTER > 1;
 constexpr unsigned TILE_M = WARPS_M * WARP_M;
 constexpr unsigned TILE_N = WARPS_N * WARP_N;
-constexpr unsigned THREADS = WARPS_M * WARPS_N * 32;
+constexpr unsigned SLICE_WARPS = WARPS_M * WARPS_N, SLICE_THREADS = SLICE_WARPS * 32, THREADS = SLICES * SLICE_THREADS;
 constexpr unsigned FRAGMENTS_M = WARP_M / 16, FRAGMENTS_N = WARP_N / 8;   // a warp's mma.sync of the same terms
 constexpr unsigned WPT_M = WARP_M / 8, WPT_N = WARP_N / 4;   // rows and columns of which a thread has the sums
 constexpr unsigned TERMS = 16;      // of k, that a warp reads at a time
+constexpr unsigned SLICE_TERMS = TILE_K / SLICES;   // of a step, that are a warp's
+static_assert(SLICES == 1 || SLICE_TERMS % PROMOTE_K == 0, "what a warp adds up is its own");
 constexpr unsigned GROUP_M = 8;     // row tiles that share columns of B in the L2 cache
 constexpr unsigned STEPS = tw::ceil_div(K, TILE_K);
 // Steps of a block, at most; how many of them are on their way before the first is computed on, and buffers for them: all,

@@ -1,0 +1,142 @@
+"""The variant `tensor3xtf32_sliced` of gemm: what its warps share on the host, its space and where a search begins."""
+
+import random
+from dataclasses import replace
+
+import pytest
+from contracts.tensor_on_host import tensor_on_host
+from waiting import PATIENCE_S
+
+from tilewright.kernels.gemm import tensor_mma_space as mma
+from tilewright.kernels.gemm.declaration import KERNEL
+from tilewright.kernels.gemm.tensor_sliced_space import TENSOR3XTF32_SLICED, launch
+from tilewright.kernels.problem import Limits
+from tilewright.kernels.space import Configuration, SearchSpace, Values
+from tilewright.tuner.compile import nvrtc
+from tilewright.tuner.compile.compiler import compile_nvrtc
+from tilewright.tuner.devices.cpu.device import CpuDevice
+
+H200 = Limits((9, 0), 132, 140 * 2**30, max_shared_bytes=227 * 1024, shared_bytes_per_multiprocessor=228 * 1024)
+DEFAULT = TENSOR3XTF32_SLICED.space().default().values
+SMALL = {"WARP_M": 16, "WARP_N": 16, "WARPS_M": 1, "WARPS_N": 2, "STAGES": 2, "RESIDENT": 4}
+"""Of blocks of which a host's 48 KiB of shared memory hold one."""
+
+
+@pytest.fixture(scope="module")
+def hosted(tmp_path_factory):
+    """The kernel with this variant alone, whose copies and tensor cores work on the host."""
+    return tensor_on_host(KERNEL, (TENSOR3XTF32_SLICED,), tmp_path_factory.mktemp("kernels"))
+
+
+@pytest.mark.parametrize(
+    ("shape", "layout", "fixed"),
+    [
+        ({"m": 37, "n": 70, "k": 150}, (False, False), {"WARP_M": 32, "WARP_N": 32, "WARPS_N": 1}),
+        ({"m": 33, "n": 50, "k": 262}, (False, True), {"SLICES": 4, "SPLIT_K": 2}),
+        ({"m": 40, "n": 36, "k": 140}, (True, False), {"SLICES": 2, "SPLIT_K": 3}),
+        ({"m": 40, "n": 36, "k": 300}, (True, True), {"TILE_K": 32, "STAGES": 3}),
+        ({"m": 20, "n": 36, "k": 70, "batch": 3, "stride_b": 0}, (False, False), {"SLICES": 1}),
+    ],
+    ids=str,
+)
+def test_every_kind_of_inputs_where_warps_share_terms(hosted, shape, layout, fixed):
+    options = {"trans_a": layout[0], "trans_b": layout[1]}
+    device = CpuDevice(run_timeout_s=PATIENCE_S)
+    bench = device.bench(hosted, hosted.problem(shape, options=options), 1)
+    executable = bench.compile(Configuration.of("tensor3xtf32_sliced", {**DEFAULT, **SMALL, **fixed}))
+    for verification in bench.verify_each_kind(executable):
+        assert verification.is_right, verification.message()
+    bench.close()
+    device.close()
+
+
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        (256, 256, 256),
+        (512, 512, 512),
+        (256, 100, 784),
+        (64, 4096, 4096),
+        (32, 32, 65536),
+        (16, 4096, 14336),
+        (9, 9, 64),
+    ],
+    ids=str,
+)
+def test_a_search_begins_with_a_block_a_multiprocessor(sizes):
+    problem = KERNEL.problem(dict(zip("mnk", sizes, strict=True)))
+    space = TENSOR3XTF32_SLICED.space()
+    begun = space.start_for(problem, H200)
+    assert space.violated(begun.values, problem, H200) is None
+    assert mma.blocks(begun.values, problem) <= H200.multiprocessors
+
+
+@pytest.mark.parametrize("resident", [1, 2, 3])
+def test_no_more_blocks_find_room_than_a_multiprocessor_is_to_have(resident):
+    problem = KERNEL.problem({"m": 256, "n": 256, "k": 256})
+    begun = launch(Values({**DEFAULT, **SMALL, "RESIDENT": resident}), problem)
+    taken = begun.shared_bytes + 1024
+    assert begun.overlaps
+    assert resident * taken <= H200.shared_bytes_per_multiprocessor < (resident + 1) * taken
+
+
+def test_sums_that_are_sent_have_room_beside_the_operands():
+    problem = KERNEL.problem({"m": 512, "n": 512, "k": 512})
+    values = {**DEFAULT, "SLICES": 2, "STAGES": 3, "SPLIT_K": 2, "BY_CLUSTER": 1}
+    ring, tile = 3 * 64 * (64 + 64) * 4, 64 * 64 * 4
+    assert mma.shared_bytes(Values(values), problem) == ring + 2 * tile
+    assert mma.static_shared_bytes(Values(values), problem) == 128
+    alone = Values({**values, "SPLIT_K": 1, "BY_CLUSTER": 0, "TILE_K": 32, "SLICES": 1, "STAGES": 2})
+    assert mma.shared_bytes(alone, problem) == 2 * 32 * (64 + 64) * 4
+    assert mma.static_shared_bytes(alone, problem) == 0
+
+
+def test_it_is_for_few_tiles_and_for_devices_whose_launches_overlap():
+    def usable(sizes, limits=H200, **axes):
+        problem = KERNEL.problem({**dict(zip("mnk", sizes, strict=True)), **axes})
+        return TENSOR3XTF32_SLICED in KERNEL.usable_variants(problem, limits)
+
+    assert usable((1024, 1024, 1024))
+    assert usable((128, 128, 64), batch=64)
+    assert not usable((2048, 2048, 2048))
+    assert not usable((64, 64, 64), batch=512)
+    assert not usable((512, 512, 512), replace(H200, compute_capability=(8, 0)))
+    assert not usable((512, 512, 512), replace(H200, shared_bytes_per_multiprocessor=100 * 1024))
+    assert not usable((512, 512, 23))
+
+
+@pytest.mark.parametrize("sizes", [(1, 7, 31), (24, 24, 24), (257, 3, 1025), (17, 200, 520)], ids=str)
+def test_wherever_it_is_offered_there_is_a_configuration(sizes):
+    problem = KERNEL.problem(dict(zip("mnk", sizes, strict=True)))
+    assert TENSOR3XTF32_SLICED in KERNEL.usable_variants(problem, H200)
+    assert len(SearchSpace((TENSOR3XTF32_SLICED.space(),), problem, H200))
+
+
+@pytest.mark.skipif(not nvrtc.is_available(), reason="needs NVRTC (the wheel nvidia-cuda-nvrtc)")
+@pytest.mark.parametrize(
+    "fixed",
+    [
+        {"SLICES": 2},
+        {"SLICES": 4, "SPLIT_K": 4, "BY_CLUSTER": 1, "WARP_M": 16, "WARPS_M": 1, "WARPS_N": 1},
+        {"SLICES": 1, "SPLIT_K": 2, "BY_CLUSTER": 1},
+    ],
+    ids=str,
+)
+def test_registers_suffice_and_shared_memory_is_what_the_declaration_says(fixed):
+    problem = KERNEL.problem({"m": 512, "n": 512, "k": 512})
+    configuration = Configuration.of("tensor3xtf32_sliced", {**DEFAULT, **fixed})
+    source, definitions = KERNEL.source("tensor3xtf32_sliced"), KERNEL.definitions(problem, configuration)
+    compiled = compile_nvrtc(source, definitions, "sm_90", KERNEL.entry)
+    assert compiled.resources.spill_bytes == 0
+    assert compiled.resources.registers * mma.threads(configuration.values) <= H200.registers_per_multiprocessor
+    assert compiled.resources.shared_bytes == TENSOR3XTF32_SLICED.static_shared_bytes(configuration.values, problem)
+
+
+def test_random_configurations_have_room_and_whole_parts_of_a_step():
+    generator = random.Random(3)
+    problem = KERNEL.problem({"m": 256, "n": 100, "k": 784})
+    feasible = SearchSpace((TENSOR3XTF32_SLICED.space(),), problem, H200).feasible
+    for c in (feasible[generator.randrange(len(feasible))].values for _ in range(200)):
+        assert TENSOR3XTF32_SLICED.shared_bytes(c, problem) <= H200.max_shared_bytes
+        assert c.SLICES == 1 or c.TILE_K // c.SLICES % c.PROMOTE_K == 0
+        assert -(-mma.blocks(c, problem) // H200.multiprocessors) == c.RESIDENT
