@@ -10,9 +10,13 @@ from waiting import PATIENCE_S
 from tilewright.kernels.gemm import declaration as gemm
 from tilewright.kernels.gemm.tensor_mma_space import TENSOR3XTF32
 from tilewright.kernels.linear.declaration import KERNEL
-from tilewright.kernels.linear.tensor_variants import LINEAR_TENSOR1XTF32, LINEAR_TENSOR3XTF32
+from tilewright.kernels.linear.tensor_variants import (
+    LINEAR_TENSOR1XTF32,
+    LINEAR_TENSOR3XTF32,
+    LINEAR_TENSOR3XTF32_SLICED,
+)
 from tilewright.kernels.problem import Limits
-from tilewright.kernels.space import SearchSpace
+from tilewright.kernels.space import Configuration, SearchSpace
 from tilewright.tuner.devices.cpu.device import CpuDevice
 
 H200 = Limits((9, 0), 132, 140 * 2**30, max_shared_bytes=227 * 1024, shared_bytes_per_multiprocessor=228 * 1024)
@@ -49,6 +53,20 @@ def test_bias_and_activation_are_applied_to_finished_sums(hosted, sizes, activat
     configuration = random.Random(1).choice(small)
     verification = bench.verify(bench.compile(configuration))
     assert verification.wrong == 0, (configuration, verification.message())
+    bench.close()
+    device.close()
+
+
+@pytest.mark.parametrize("split_k", [1, 3])
+def test_sums_of_slices_are_finished_once(tmp_path, split_k):
+    layers = tensor_on_host(KERNEL, (LINEAR_TENSOR3XTF32_SLICED,), tmp_path)
+    device = CpuDevice(run_timeout_s=PATIENCE_S)
+    problem = layers.problem({"m": 20, "n": 36, "k": 200}, options={"activation": "relu"})
+    bench = device.bench(layers, problem, 1)
+    small = {"WARP_M": 16, "WARP_N": 16, "WARPS_M": 1, "STAGES": 2, "RESIDENT": 4, "SPLIT_K": split_k}
+    default = LINEAR_TENSOR3XTF32_SLICED.space().default().values
+    verification = bench.verify(bench.compile(Configuration.of("tensor3xtf32_sliced", {**default, **small})))
+    assert verification.wrong == 0, verification.message()
     bench.close()
     device.close()
 
