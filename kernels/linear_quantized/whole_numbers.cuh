@@ -11,8 +11,9 @@
 
 constexpr float UNIT = IS_BFLOAT16 ? 1.0f / 64 : 1.0f / 512;
 constexpr unsigned FACTOR = IS_BFLOAT16 ? 0x7f00u : 0x7800u;   // 2^127 and 2^15, of smallest numbers 2^-133 and 2^-24
-constexpr unsigned HIGHER = IS_BFLOAT16 ? 0x7d00u : 0x6800u;   // 16 times less, for what lies four bits higher
-constexpr unsigned BIAS_OF_8 = IS_BFLOAT16 ? 0xbe00be00u : 0xa400a400u, BIAS_OF_128 = IS_BFLOAT16 ? 0xc000c000u : 0xb400b400u;
+[[maybe_unused]] constexpr unsigned HIGHER = IS_BFLOAT16 ? 0x7d00u : 0x6800u;   // 16 times less, for what lies four bits higher
+[[maybe_unused]] constexpr unsigned BIAS_OF_8 = IS_BFLOAT16 ? 0xbe00be00u : 0xa400a400u;
+[[maybe_unused]] constexpr unsigned BIAS_OF_128 = IS_BFLOAT16 ? 0xc000c000u : 0xb400b400u;
 
 // What takes their zero point off two weights.
 __device__ __forceinline__ unsigned bias_of(float zero) { return cvt_rn_x2<IS_BFLOAT16>(-UNIT * zero, -UNIT * zero); }
