@@ -34,6 +34,8 @@ from tilewright.tuner.runtime.service import Service
 T = TypeVar("T")
 
 SERVICE_LIMIT_S = 2.0
+NO_GPU = (0, 0)
+"""The compute capability of a CPU device, of which nothing is shipped: to find that out takes half a second."""
 
 
 class Runtime:
@@ -112,7 +114,7 @@ class Runtime:
 
     def predicted(self, kernel: Kernel, problem: Problem, place: TargetDevice) -> Choice | None:
         """What shipped records predict, kept on disk, since it takes about a second; None where they say nothing."""
-        if self._predictions is None:
+        if self._predictions is None or place.limits.compute_capability == NO_GPU:
             return None
         known = self._predictions.get(kernel, problem, place)
         if known is None:

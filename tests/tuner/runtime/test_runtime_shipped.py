@@ -12,6 +12,7 @@ from tilewright.tuner.predict.shipped import shipped_models
 from tilewright.tuner.runtime import Runtime, UntunedWarning
 from tilewright.tuner.runtime.answers import AnswerCache
 from tilewright.tuner.runtime.choice import TargetDevice, is_admitted
+from tilewright.tuner.runtime.launcher import place_of
 from tilewright.tuner.runtime.runtime import default_runtime
 
 H200 = TargetDevice("nvidia-h200", shipped_models()["nvidia-h200"][1])
@@ -48,6 +49,12 @@ def test_another_compute_capability_is_not_answered(answers):
     older = TargetDevice("nvidia-a100", replace(H200.limits, compute_capability=(8, 0)))
     with pytest.warns(UntunedWarning, match="no result for gemm"):
         assert Runtime(answers=answers).choose(GEMM, NEVER_MEASURED, older).origin == "default"
+
+
+def test_a_cpu_device_reads_no_records(answers, monkeypatch):
+    monkeypatch.setattr("tilewright.tuner.predict.shipped._documents", lambda _: pytest.fail("read"))
+    with pytest.warns(UntunedWarning):
+        assert Runtime(answers=answers).choose(GEMM, NEVER_MEASURED, place_of("cpu")).origin == "default"
 
 
 def test_a_kernel_without_shipped_records_is_not_answered(answers):
