@@ -113,10 +113,8 @@ struct SplitTile {
         if (CLUSTERS == 1) write(number, total);
         else store_global<QUAD>(sums + (cluster * SHARE_QUADS + i) * STRIDE, total);
       }
-      if constexpr (CLUSTER_BLOCKS > 1 && !IS_PUSHED) {   // a block's shared memory ends with it
-        cluster_arrive_relaxed();
-        cluster_wait();
-      }
+      // A block's shared memory ends with it. It orders memory, since threads outside C leave loads under way.
+      if constexpr (CLUSTER_BLOCKS > 1 && !IS_PUSHED) cluster_sync();
     } else {
 #pragma unroll
       for (unsigned number = 0; number < THREAD_QUADS; ++number) {
