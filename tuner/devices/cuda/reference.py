@@ -73,7 +73,7 @@ class CudaReferences:
         usable = is_alike and is_alone and not self._is_small and inside is not None and has_call(inside.kernel)
         self._product: ProductReference | None = product if usable else None
         self._inside = inside or problem  # whose sums they are
-        self._summing = kernel if self._inside.kernel == kernel.name else catalogue().get(self._inside.kernel)
+        self._summing = kernel if self._inside == problem else catalogue().get(self._inside.kernel)
 
     @property
     def are_quick(self) -> bool:
