@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tilewright.kernels.dtypes import HALF
+from tilewright.kernels.gemm.layout import stored_rows
 from tilewright.kernels.gemm.tensor_half_sm90_space import (
     ALIGNMENT,
     LINE_BYTES,
@@ -80,8 +81,8 @@ def tensor_maps(c: Values, p: Problem) -> tuple[TensorMap, ...]:
 
 
 def rows_are_aligned(p: Problem) -> bool:
-    """Whether rows and matrices of A and B begin at multiples of 16 bytes."""
-    distances = [p.shape["lda"], p.shape["ldb"]]
+    """Whether rows and matrices of A and B begin, and rows end, at multiples of 16 bytes, by which boxes are copied."""
+    distances = [p.shape["lda"], p.shape["ldb"], *(stored_rows(x, p.shape, p.options)[1] for x in "ab")]
     distances += [p.shape["stride_a"], p.shape["stride_b"]] if p.shape["batch"] > 1 else []
     return all(distance % 8 == 0 and distance * p.item_bytes < LONGEST_STRIDE for distance in distances)
 

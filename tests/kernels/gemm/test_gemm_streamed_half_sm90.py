@@ -33,12 +33,15 @@ def problem_of(sizes, kernel=GEMM, dtype="bfloat16", **options):
         ((8, 512, 508), {"trans_b": True}, False),  # rows have 1016 bytes
         ((8, 508, 512), {}, False),
         ((8, 512, 512), {"trans_a": True}, False),
+        ({"m": 8, "n": 64, "k": 60, "lda": 64}, {}, False),  # rows of A end within 16 bytes
+        ({"m": 8, "n": 60, "k": 64, "ldb": 64}, {}, False),
+        ({"m": 8, "n": 60, "k": 64, "lda": 72, "ldb": 72}, {"trans_b": True}, True),
         ({"m": 8, "n": 64, "k": 64, "batch": 2, "stride_a": 0}, {}, True),
         ({"m": 8, "n": 64, "k": 64, "batch": 2, "stride_b": 64 * 64 + 4}, {}, False),
     ],
     ids=str,
 )
-def test_few_rows_that_begin_at_16_bytes_are_taken(sizes, options, is_taken):
+def test_few_rows_that_begin_and_end_at_16_bytes_are_taken(sizes, options, is_taken):
     assert space.STREAMED_HALF_SM90.admits(problem_of(sizes, **options), H200) is is_taken
 
 
