@@ -6,13 +6,5 @@
 //   block (WARPS_M * WARPS_N * SLICES * 32): one axis
 //   grid  (row tiles * column tiles * SPLIT_K, matrices of the batch), in groups of GROUP_M row tiles
 // NVIDIA, "CUTLASS: Fast Linear Algebra in CUDA C++" (2017), whose sliced k this is.
-#ifndef SLICES
-#define SLICES 2
-#endif
-#ifndef TILE_K
-#define TILE_K 64
-#endif
-#ifndef RESIDENT
-#define RESIDENT 1
-#endif
+#include "mma/sliced.cuh"
 #include "tensor_mma.cu"

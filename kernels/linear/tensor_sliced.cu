@@ -3,13 +3,5 @@
 //   tile  (WARPS_M * WARP_M) x (WARPS_N * WARP_N) of Y, a warp WARP_M x WARP_N of it and of the terms a part
 //   block (WARPS_M * WARPS_N * SLICES * 32): one axis
 //   grid  (row tiles * column tiles * SPLIT_K): one axis
-#ifndef SLICES
-#define SLICES 2
-#endif
-#ifndef TILE_K
-#define TILE_K 64
-#endif
-#ifndef RESIDENT
-#define RESIDENT 1
-#endif
+#include "mma/sliced.cuh"
 #include "tensor_mma.cu"
