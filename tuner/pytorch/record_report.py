@@ -126,11 +126,15 @@ def _answers(api: ApiCalls, entries: Sequence[Recorded]) -> dict[tuple[Problem, 
 
 
 def _shipped(entries: Sequence[Recorded]) -> dict[tuple[Problem, str], Mapping[str, Any]]:
-    """What shipped records predict of the entries that are problems."""
-    runtime, found = default_runtime(), dict[tuple[Problem, str], Mapping[str, Any]]()
+    """What shipped records predict of the entries that are problems, where they tell a time."""
+    found = dict[tuple[Problem, str], Mapping[str, Any]]()
+    try:
+        runtime = default_runtime()
+    except TunerError:  # a wrong setting, which the report tells of
+        return found
     for problem, device in {(one.problem, one.device) for one in entries if one.problem}:
         choice = runtime.predicted(runtime.kernels.get(problem.kernel), problem, place_of(resolved(device)))
-        if choice is not None:
+        if choice is not None and choice.time_ms is not None:
             found[problem, device] = {"match": choice.match, "time_ms": choice.time_ms}
     return found
 

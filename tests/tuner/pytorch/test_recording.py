@@ -132,8 +132,11 @@ def test_without_a_service_the_report_says_so(monkeypatch, tmp_path):
     monkeypatch.setenv("TILEWRIGHT_DATA_DIR", str(tmp_path))
     monkeypatch.delenv("TILEWRIGHT_URL", raising=False)
     assert recorded().report().endswith("There is no service: set TILEWRIGHT_URL to the address of one.")
-    monkeypatch.setenv("TILEWRIGHT_URL", "http://127.0.0.1:9")
-    assert "Predicted times are missing: " in recorded().report()
+    for unusable in ("http://127.0.0.1:9", "no address"):
+        monkeypatch.setenv("TILEWRIGHT_URL", unusable)
+        default_runtime.cache_clear()
+        assert "Predicted times are missing: " in recorded().report()
+    default_runtime.cache_clear()
 
 
 def test_without_a_service_shipped_records_predict_what_tuning_could_gain(monkeypatch, tmp_path):
