@@ -7,14 +7,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from tilewright.kernels.kernel import Kernel
-from tilewright.kernels.problem import Limits, Problem, octaves
-from tilewright.tuner.predict.features import sizes_of
+from tilewright.kernels.problem import Limits, Problem
 from tilewright.tuner.predict.predictor import Predictor, enough
-from tilewright.tuner.predict.shipped import ShippedSeries, shipped_series
+from tilewright.tuner.predict.shipped import ShippedSeries, nearest_of, shipped_series
 from tilewright.tuner.runtime.choice import TargetDevice, is_admitted
-
-NEAREST = 16
-"""Shapes that it is predicted from: a fit to all of them takes several times as long, and chooses no better."""
 
 
 def shipped_answer(kernel: Kernel, problem: Problem, place: TargetDevice) -> Mapping[str, Any] | None:
@@ -25,8 +21,7 @@ def shipped_answer(kernel: Kernel, problem: Problem, place: TargetDevice) -> Map
     series = _likest(shipped_series(kernel, problem), place)
     if series is None:
         return None
-    sizes = sizes_of(kernel, problem)
-    records = sorted(series.records, key=lambda record: octaves(sizes, sizes_of(kernel, record.problem)))[:NEAREST]
+    records = nearest_of(kernel, problem, series.records)
     if not enough(len(records)):
         return None
     predictor = Predictor(kernel, series.limits, records)

@@ -21,7 +21,7 @@ from sqlalchemy.dialects.postgresql import array
 from sqlalchemy.orm import Session
 
 from tilewright.kernels.kernel import Kernel
-from tilewright.kernels.problem import Problem, octaves
+from tilewright.kernels.problem import Problem
 from tilewright.kernels.space import Configuration
 from tilewright.service.operations.best.predictions import predictions
 from tilewright.service.operations.best.rows import MAX_RANKED, EnvironmentFilter, alike, model_distance, similar_shapes
@@ -29,7 +29,7 @@ from tilewright.service.operations.best.shipped import ANY, shipped_elsewhere, s
 from tilewright.service.operations.registry import limits_of
 from tilewright.service.operations.studies.rows import barred, prior_trials
 from tilewright.service.store import models
-from tilewright.tuner.predict.features import sizes_of
+from tilewright.tuner.predict.shipped import MOST_GUESSED_FROM, nearest_of
 from tilewright.tuner.search import Prior
 
 OLDER_ENVIRONMENT = 0.95
@@ -52,10 +52,6 @@ FEWEST_TRIALS = 8
 
 MOST_WINNERS = 64
 """Of the nearest shapes; a search tries a few of them, after those that its study has or its space has not."""
-
-MOST_GUESSED_FROM = 16
-"""Shapes, the nearest: a job waits until these are read and fitted to, 1.9 s instead of 3.8 s for 60 of 200 trials, and
-from 12 to 30 predictions were as good as from 60 (docs/measuring/predictions.md)."""
 
 
 def priors(session: Session, kernel: Kernel, problem: Problem, study: models.Study) -> list[Prior]:
@@ -99,8 +95,7 @@ def guess(
     shipped = shipped_records(kernel, model.slug, problem)
     elsewhere = None if shipped else shipped_elsewhere(kernel, model, problem, ANY)
     shipped = shipped if elsewhere is None else elsewhere.records
-    sizes = sizes_of(kernel, problem)
-    helpers = sorted(shipped, key=lambda record: octaves(sizes, sizes_of(kernel, record.problem)))[:MOST_GUESSED_FROM]
+    helpers = nearest_of(kernel, problem, shipped)
     predicted = predictions(session, kernel, limits, model.id, near, {problem: space.__contains__}, shipped=helpers)
     return predicted[problem].configuration if problem in predicted else None
 
