@@ -25,11 +25,12 @@ class Option:
 
 
 def _example(declared: Sequence[Option]) -> str:
-    """The first option at another value than its default."""
-    for option in declared:
-        value = next(value for value in option.values if value != option.default)
-        return f"{option.name}={str(value).lower() if isinstance(value, bool) else value}"
-    return "{}"
+    """The first option at another value than its default; `{}` where there is none."""
+    if not declared:
+        return "{}"
+    option = declared[0]
+    value = next(value for value in option.values if value != option.default)
+    return f"{option.name}={str(value).lower() if isinstance(value, bool) else value}"
 
 
 def check_options(
