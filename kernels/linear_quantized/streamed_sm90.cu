@@ -128,9 +128,9 @@ __device__ __forceinline__ void put_sums(unsigned sums, const Sums& sum, unsigne
   }
 }
 
-// Adds up the parts' sums of the block's rows of W, and writes them.
+// By all that multiply: adds up the parts' sums of the block's rows of W, and writes them.
 __device__ __forceinline__ void finish(const float* sums, const Share& share, Half* Y) {
-  for (unsigned i = threadIdx.x; i < M * OWN / 4; i += THREADS) {
+  for (unsigned i = threadIdx.x; i < M * OWN / 4; i += MULTIPLYING) {
     const unsigned m = i / (OWN / 4), four = i % (OWN / 4), at = (four * SPLIT + share.part) * 4, n = share.row + at;
     if ((OWN * SPLIT != TILE_N && at >= TILE_N) || n >= N) continue;
     Pack<4> total = {};
@@ -188,5 +188,5 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) __cluster_dims__
   if (warp < MULTIPLYING / 32) put_sums(sums, sum, warp, share.part);
   if constexpr (SPLIT > 1) cluster_sync();
   else __syncthreads();
-  finish(static_cast<const float*>(__cvta_shared_to_generic(sums)), share, Y);
+  if (warp < MULTIPLYING / 32) finish(static_cast<const float*>(__cvta_shared_to_generic(sums)), share, Y);
 }
