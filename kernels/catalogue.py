@@ -15,7 +15,7 @@ from pathlib import Path
 from types import CodeType, ModuleType
 
 from tilewright.kernels.dtypes import C_TYPES, REAL
-from tilewright.kernels.errors import InvalidProblemError, KernelError, UnknownNameError
+from tilewright.kernels.errors import BrokenDeclarationError, InvalidProblemError, UnknownNameError
 from tilewright.kernels.kernel import Kernel, TensorMap, Variant, unqualified
 from tilewright.kernels.problem import Limits, Problem
 from tilewright.kernels.source import IncludeError
@@ -42,14 +42,6 @@ _TRIAL_LIMITS_HOPPER = Limits(
     max_shared_bytes=227 * 1024,
     shared_bytes_per_multiprocessor=228 * 1024,
 )
-
-
-class BrokenDeclarationError(KernelError):
-    """A folder does not declare a kernel that can be tuned."""
-
-    def __init__(self, folder: Path, reason: str) -> None:
-        self.folder, self.reason = folder, reason
-        super().__init__(f"{folder / 'declaration.py'}: {reason}")
 
 
 @dataclass(frozen=True)

@@ -1,12 +1,21 @@
-"""Errors in a request about a kernel."""
+"""Errors in a request about a kernel, and in its declaration."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from pathlib import Path
 
 
 class KernelError(Exception):
     """The request names something that the kernel does not have."""
+
+
+class BrokenDeclarationError(KernelError):
+    """A folder does not declare a kernel that can be tuned."""
+
+    def __init__(self, folder: Path, reason: str) -> None:
+        self.folder, self.reason = folder, reason
+        super().__init__(f"{folder / 'declaration.py'}: {reason}")
 
 
 class InvalidProblemError(KernelError):

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from tilewright.kernels.catalogue import BrokenDeclarationError, Catalogue
+from tilewright.kernels.catalogue import Catalogue
 from tilewright.kernels.configuration import Configuration
-from tilewright.kernels.errors import InvalidProblemError
+from tilewright.kernels.errors import BrokenDeclarationError, InvalidProblemError
 from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.problem import Limits, OptionValue, Problem
 from tilewright.kernels.space import SearchSpace

@@ -8,7 +8,8 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from tilewright.kernels.catalogue import BrokenDeclarationError, Catalogue
+from tilewright.kernels.catalogue import Catalogue
+from tilewright.kernels.errors import BrokenDeclarationError
 
 log = logging.getLogger(__name__)
 

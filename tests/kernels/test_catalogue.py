@@ -2,8 +2,8 @@ import textwrap
 
 import pytest
 
-from tilewright.kernels.catalogue import BrokenDeclarationError, Catalogue, catalogue, flaws
-from tilewright.kernels.errors import UnknownNameError
+from tilewright.kernels.catalogue import Catalogue, catalogue, flaws
+from tilewright.kernels.errors import BrokenDeclarationError, UnknownNameError
 
 DECLARATION = """
 from pathlib import Path

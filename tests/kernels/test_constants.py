@@ -7,7 +7,8 @@ import re
 import numpy as np
 import pytest
 
-from tilewright.kernels.catalogue import BrokenDeclarationError, Catalogue
+from tilewright.kernels.catalogue import Catalogue
+from tilewright.kernels.errors import BrokenDeclarationError
 from tilewright.kernels.own import limits_of
 from tilewright.kernels.space import Configuration
 from tilewright.tuner.compile import nvrtc

@@ -6,7 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tilewright.kernels.catalogue import BrokenDeclarationError, catalogue
+from tilewright.kernels.catalogue import catalogue
+from tilewright.kernels.errors import BrokenDeclarationError
 from tilewright.kernels.own import CAPABILITIES, corners, limits_of, odd_shapes, option_values, own_kernel, spread
 from tilewright.kernels.space import SearchSpace
 

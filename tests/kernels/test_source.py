@@ -4,7 +4,8 @@ import shutil
 
 import pytest
 
-from tilewright.kernels.catalogue import BrokenDeclarationError, Catalogue
+from tilewright.kernels.catalogue import Catalogue
+from tilewright.kernels.errors import BrokenDeclarationError
 from tilewright.kernels.gemm.declaration import KERNEL as GEMM
 from tilewright.kernels.source import IncludeError, resolved
 

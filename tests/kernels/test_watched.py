@@ -6,7 +6,7 @@ import os
 import pytest
 from test_catalogue import DECLARATION, SOURCE, make_folder
 
-from tilewright.kernels.catalogue import BrokenDeclarationError
+from tilewright.kernels.errors import BrokenDeclarationError
 from tilewright.kernels.watched import LOOK_EVERY_S, WatchedCatalogue
 
 

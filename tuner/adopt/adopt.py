@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from tilewright.kernels.catalogue import BrokenDeclarationError, catalogue
+from tilewright.kernels.catalogue import catalogue
+from tilewright.kernels.errors import BrokenDeclarationError
 from tilewright.kernels.own import own_kernel
 from tilewright.tuner.adopt.declaration import Declaration
 from tilewright.tuner.adopt.meaning import candidates, meaning, posed
