@@ -20,7 +20,7 @@ import yaml
 from tilewright.service.api.routes.metrics import _Registered
 from tilewright.service.cli import main
 from tilewright.service.operations.fleet.observed import Compiling, Observed
-from tilewright.service.settings import Settings
+from tilewright.service.settings_model import Settings
 
 ROOT = Path(__file__).parents[1]
 DEPLOY = ROOT / "deploy"

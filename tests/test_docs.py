@@ -13,10 +13,12 @@ from typing import Any
 import pytest
 import typer
 
-from tilewright.kernels.catalogue import BrokenDeclarationError, Catalogue, catalogue
+from tilewright.kernels.catalogue import Catalogue, catalogue
+from tilewright.kernels.errors import BrokenDeclarationError
 from tilewright.service.cli.application import program
 from tilewright.service.operations import registry
-from tilewright.service.settings import Settings, settings
+from tilewright.service.settings import settings
+from tilewright.service.settings_model import Settings
 from tilewright.tuner.devices.cpu.device import CpuDevice
 from tilewright.tuner.outcome import Outcome
 

@@ -19,7 +19,7 @@ from typer.main import get_command
 
 from tilewright.service.app import create_app
 from tilewright.service.cli.application import program
-from tilewright.service.settings import Settings
+from tilewright.service.settings_model import Settings
 
 DOCS = Path(__file__).parents[1] / "docs"
 OPTIONS = ("<!-- options: made by make references -->", "<!-- /options -->")

@@ -6,7 +6,7 @@ import pytest
 from pydantic import ValidationError
 
 from tilewright.kernels.folders import folders_of
-from tilewright.service.settings import Settings
+from tilewright.service.settings_model import Settings
 
 
 @pytest.mark.parametrize(

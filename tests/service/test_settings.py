@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
-from tilewright.service.cli.failure import explain
-from tilewright.service.settings import Settings
+from tilewright.service.cli.explain import explain
+from tilewright.service.settings_model import Settings
 
 
 @pytest.mark.parametrize(

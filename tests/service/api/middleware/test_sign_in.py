@@ -6,7 +6,8 @@ from keyed import key
 from sqlalchemy import func, select
 
 from tilewright.service.app import create_app
-from tilewright.service.settings import Settings, settings
+from tilewright.service.settings import settings
+from tilewright.service.settings_model import Settings
 from tilewright.service.store import models
 from tilewright.service.store.session import session_scope
 

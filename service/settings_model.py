@@ -1,0 +1,175 @@
+"""Every setting with its type and description, and a default that works on a laptop."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from platformdirs import user_data_path
+from pydantic import AfterValidator, AnyHttpUrl, Field, ValidationInfo, field_validator
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+from tilewright.kernels.folders import folders_of
+
+
+def _origin(text: str, settings: ValidationInfo) -> str:
+    """The address as browsers write it in `Origin`: small letters, no default port, nothing after the host."""
+    url = AnyHttpUrl(text)
+    if url.path not in {None, "/"} or url.query or url.fragment or url.username or url.password:
+        raise ValueError("must be a scheme and a host only, such as https://tiles.example, without a path")
+    if not settings.data.get("require_keys"):
+        raise ValueError("needs TILEWRIGHT_REQUIRE_KEYS=true: behind a proxy every caller has the proxy's address")
+    return str(url).rstrip("/")
+
+
+class Settings(BaseSettings):
+    """The settings of the service and the command line."""
+
+    model_config = SettingsConfigDict(env_prefix="TILEWRIGHT_", extra="ignore", frozen=True)
+
+    database_url: str | None = Field(
+        default=None,
+        description="Address of a shared database, postgresql://… If not set: an embedded PostgreSQL in data_dir.",
+    )
+    data_dir: Path = Field(
+        default_factory=lambda: user_data_path("tilewright"),
+        description="Folder of the embedded database, locks and logs.",
+    )
+    host: str = Field(default="127.0.0.1", description="Address that the API listens on.")
+    port: int = Field(default=8000, ge=1, le=65535, description="Port that the API listens on.")
+    api_processes: int = Field(
+        default=1, ge=1, le=64, description="Processes that serve the API on one address; about one per core."
+    )
+    allowed_hosts: Annotated[list[str], NoDecode] = Field(
+        default_factory=lambda: ["127.0.0.1", "localhost", "[::1]"],
+        description="Host names that requests may name; others are refused, against DNS rebinding.",
+    )
+    require_keys: bool = Field(
+        default=False,
+        description="Require an access key, and answer other machines too. Off: only this machine, without keys.",
+    )
+    public_url: Annotated[str, AfterValidator(_origin)] | None = Field(
+        default=None,
+        description="Address that browsers use if a proxy stands in front, such as https://tiles.example. "
+        "Needs require_keys; its host is allowed.",
+    )
+    open_reads: bool = Field(default=False, description="With require_keys: allow reading without a key.")
+    requests_per_minute: float = Field(
+        default=6000,
+        gt=0,
+        description="With require_keys: requests per minute of one key, or of one address without a key.",
+    )
+    key: str | None = Field(
+        default=None, description="Access key that the command line sends to the API at url.", repr=False
+    )
+    url: str | None = Field(
+        default=None, description="API that the command line talks to. If not set: this machine's database."
+    )
+    kernel_folders: Annotated[list[Path], NoDecode] = Field(
+        default_factory=list,
+        description="Folders with kernels of your own: one path, several separated by `:`, or a JSON list.",
+    )
+    heartbeat_s: float = Field(default=10, gt=0, description="Seconds between two heartbeats of a worker.")
+    stalled_after_s: float = Field(
+        default=60,
+        gt=0,
+        description="Seconds without a heartbeat after which a worker's job is given to another; three times as long "
+        "while its connection to the database lives.",
+    )
+    stop_grace_s: float = Field(
+        default=20, gt=0, description="Seconds that a job may take to stop after SIGTERM or cancel."
+    )
+    compile_trust: Annotated[list[Path], NoDecode] = Field(
+        default_factory=list,
+        description="Public keys (Ed25519, PEM files) of compile workers whose cubins the jobs of this host use: one "
+        "path, several separated by `:`, or a JSON list. If not set: jobs compile on their own host alone.",
+    )
+    compile_most_offers: int = Field(
+        default=256,
+        ge=1,
+        le=4096,
+        description="Compilations that one job offers to compile workers at a time, at most.",
+    )
+    compile_key: Path | None = Field(
+        default=None, description="Private key (Ed25519, PEM file) with which a compile worker signs its cubins."
+    )
+    compile_lease_s: float = Field(
+        default=10,
+        gt=0,
+        le=600,
+        description="Seconds of a compile worker's silence after which jobs compile what it had taken themselves.",
+    )
+    webhook_private_addresses: bool = Field(
+        default=False, description="Allow webhooks to private addresses of your own network, and over plain http."
+    )
+    demand_kept: int = Field(
+        default=1000, gt=0, description="Requested problems that are kept as demand for each kernel and device model."
+    )
+    demand_most_ms: float = Field(
+        default=50.0,
+        gt=0,
+        description="Schedules skip demand of which one launch must take longer than this, by the device's peak or, "
+        "if that is not known, by a bound that no device of its kind exceeds.",
+    )
+    best_kept: int = Field(
+        default=1_000_000,
+        ge=0,
+        description="Best configurations that each API process keeps in memory, 400 bytes each. 0: none.",
+    )
+    shipped_records: bool = Field(
+        default=True,
+        description="Predict from the measurements that come with Tilewright where few shapes or none are tuned here.",
+    )
+    samples_kept_days: float | None = Field(
+        default=None, gt=0, description="Days for which a trial's single times are kept. If not set: for ever."
+    )
+    log_format: Literal["text", "json"] = Field(
+        default="text", description="Format of the log: text for people, or one JSON object per line."
+    )
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        default="info", description="Lowest level that is logged."
+    )
+    max_connections: int = Field(
+        default=1000, gt=0, description="Open connections of an API process; never more than half its file descriptors."
+    )
+    max_body_bytes: int = Field(default=1 << 20, gt=0, description="Largest request body, in bytes.")
+    max_import_bytes: int = Field(
+        default=1 << 24, gt=0, le=1 << 30, description="Largest document that is imported, in bytes when unpacked."
+    )
+    max_trials: int = Field(default=100_000, gt=0, description="Largest trial budget of one job.")
+    max_seconds: float = Field(default=24 * 3600, gt=0, description="Largest time budget of one job, seconds.")
+
+    @field_validator("database_url")
+    @classmethod
+    def _postgresql(cls, given: str | None) -> str | None:
+        if given and not given.startswith("postgres"):
+            raise ValueError("must be the address of a PostgreSQL, such as postgresql://host:5432/tilewright")
+        return given
+
+    @field_validator("stalled_after_s")
+    @classmethod
+    def _longer_than_a_heartbeat(cls, given: float, info: ValidationInfo) -> float:
+        heartbeat_s = info.data.get("heartbeat_s", 0)
+        if given <= heartbeat_s:
+            raise ValueError(f"must be several times TILEWRIGHT_HEARTBEAT_S, which is {heartbeat_s:g}")
+        return given
+
+    @field_validator("allowed_hosts", mode="before")
+    @classmethod
+    def _hosts(cls, given: Any) -> Any:
+        if not isinstance(given, str):
+            return given
+        if not given.lstrip().startswith("["):
+            return [host.strip() for host in given.split(",") if host.strip()]
+        try:
+            return json.loads(given)
+        except ValueError as error:
+            raise ValueError(
+                'must be a host name, several separated by commas, or a JSON list such as ["api.example"]'
+            ) from error
+
+    @field_validator("kernel_folders", "compile_trust", mode="before")
+    @classmethod
+    def _folders(cls, given: Any) -> Any:
+        return folders_of(given) if isinstance(given, str) else given
