@@ -6,10 +6,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, Strict, model_validator
 
+from tilewright.service.operations import DEFAULT_PRIORITY
 from tilewright.service.operations.caller import Scope
 from tilewright.tuner.search import SAMPLERS
 
-DEFAULT_PRIORITY = 5
 """In the middle of 0 to 9: other jobs can be put before and behind."""
 
 NAME_PATTERN = r"^\w[\w .,:+()/@#-]*$"

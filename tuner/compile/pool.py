@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Self
 
 from tilewright.tuner.child import Child
-from tilewright.tuner.compile import nvrtc
+from tilewright.tuner.compile import MOST_WORKERS, nvrtc
 from tilewright.tuner.compile.backlog import Backlog, WaitingCompilation, with_shared
 from tilewright.tuner.compile.cache import CubinCache
 from tilewright.tuner.compile.compilation import Compilation, Compiled
@@ -25,9 +25,6 @@ from tilewright.tuner.triton.compile import compile_triton
 
 TIMEOUT_S = 120.0
 """The slowest kernel of the catalogue takes nvcc about 2 s; a source that unrolls without end takes for ever."""
-
-MOST_WORKERS = 64
-"""Each takes about 120 MB. The slowest kernels of the catalogue take a core half a second, and the device 5 ms."""
 
 NICENESS = 10
 """Workers fill every core; the process that measures, and the one that waits for it, must not queue behind them."""

@@ -24,7 +24,7 @@ from tilewright.service.operations.views.attention import (
     attention,
     tune_attention,
 )
-from tilewright.service.operations.views.attention_rows import AttentionKind
+from tilewright.service.operations.views.attention_kind import AttentionKind
 
 router = APIRouter(prefix="/v1", tags=["attention"])
 

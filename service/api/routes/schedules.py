@@ -16,7 +16,8 @@ from tilewright.service.operations.pages import MAX_ROW_ID
 from tilewright.service.operations.requests import ScheduleChanges, ScheduleRequest
 from tilewright.service.operations.schedules import schedules
 from tilewright.service.operations.staleness import comparisons as staleness_comparisons
-from tilewright.service.operations.staleness.comparisons import ComparisonAnswer, Verdict
+from tilewright.service.operations.staleness.comparisons import ComparisonAnswer
+from tilewright.service.operations.staleness.verdict import Verdict
 from tilewright.service.operations.transaction import transaction
 
 router = APIRouter(prefix="/v1/schedules", tags=["schedules"])

@@ -14,14 +14,13 @@ from tilewright.service.dashboard import snippets, views, words
 from tilewright.service.dashboard.launch_snippets import launches
 from tilewright.service.dashboard.rendering import PageRoute, may, own_url, page
 from tilewright.service.errors import InvalidRequestError, NoConfigurationError, NotFoundError
-from tilewright.service.operations import catalog, registry
+from tilewright.service.operations import DEFAULT_PRIORITY, catalog, registry
 from tilewright.service.operations.answers import BestAnswer, DeviceModelAnswer, Match
 from tilewright.service.operations.best.find import find_best
 from tilewright.service.operations.best.results import settled
 from tilewright.service.operations.caller import Scope
 from tilewright.service.operations.parse import format_shape, parse_options
 from tilewright.service.operations.registry import catalogue
-from tilewright.service.operations.requests import DEFAULT_PRIORITY
 from tilewright.service.operations.shape_filter import shape_of
 from tilewright.service.operations.transaction import transaction
 

@@ -12,13 +12,13 @@ from tilewright.service.dashboard import views, words
 from tilewright.service.dashboard.pages.demand import TOP, TRIALS
 from tilewright.service.dashboard.rendering import PageRoute, address, may, page
 from tilewright.service.dashboard.tables import Sort, TableOrder
-from tilewright.service.operations import registry
+from tilewright.service.operations import DEFAULT_PRIORITY, registry
 from tilewright.service.operations.caller import Scope
 from tilewright.service.operations.registry import catalogue
-from tilewright.service.operations.requests import DEFAULT_PRIORITY
 from tilewright.service.operations.transaction import transaction
 from tilewright.service.operations.views.attention import AttentionFilter, AttentionItem, attention, weight
-from tilewright.service.operations.views.attention_rows import AttentionKind, Pair
+from tilewright.service.operations.views.attention_kind import AttentionKind
+from tilewright.service.operations.views.attention_rows import Pair
 
 router = APIRouter(include_in_schema=False, route_class=PageRoute)
 

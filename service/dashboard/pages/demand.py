@@ -13,14 +13,13 @@ from tilewright.service.dashboard import views
 from tilewright.service.dashboard.matrix_view import MATCHES
 from tilewright.service.dashboard.rendering import PageRoute, address, may, own_url, page
 from tilewright.service.dashboard.tables import PageNumber, Sort, TableOrder
-from tilewright.service.operations import registry
+from tilewright.service.operations import DEFAULT_PRIORITY, registry
 from tilewright.service.operations.answers import Match
 from tilewright.service.operations.best_cache.memory import BestMemory
 from tilewright.service.operations.caller import Scope
 from tilewright.service.operations.demand.answers import AnsweredDemand, answered
 from tilewright.service.operations.demand.demand import ORDERS, shown_demand
 from tilewright.service.operations.registry import catalogue
-from tilewright.service.operations.requests import DEFAULT_PRIORITY
 from tilewright.service.operations.transaction import transaction
 
 router = APIRouter(include_in_schema=False, route_class=PageRoute)

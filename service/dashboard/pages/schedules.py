@@ -14,13 +14,12 @@ from tilewright.service.dashboard import views, words
 from tilewright.service.dashboard.rendering import PageRoute, may, page
 from tilewright.service.dashboard.tables import Column, arranged, own_path
 from tilewright.service.errors import InvalidRequestError
-from tilewright.service.operations import registry
+from tilewright.service.operations import DEFAULT_PRIORITY, registry
 from tilewright.service.operations.answers import ScheduleAnswer
 from tilewright.service.operations.caller import Scope
 from tilewright.service.operations.jobs import jobs
 from tilewright.service.operations.pages import MAX_ROW_ID
 from tilewright.service.operations.registry import catalogue
-from tilewright.service.operations.requests import DEFAULT_PRIORITY
 from tilewright.service.operations.schedules import schedules
 from tilewright.service.operations.schedules.due_times import DueTimes, zone_names
 from tilewright.service.operations.schedules.schedules import NEXT_FIRES

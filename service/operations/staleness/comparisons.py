@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from datetime import datetime
-from enum import StrEnum
 from uuid import UUID
 
 from pydantic import Field
@@ -18,6 +17,7 @@ from tilewright.service.operations.jobs.jobs import OPEN
 from tilewright.service.operations.pages import newest_first
 from tilewright.service.operations.registry import problem_answer
 from tilewright.service.operations.staleness.standing import is_current
+from tilewright.service.operations.staleness.verdict import Verdict
 from tilewright.service.store import models
 from tilewright.service.store.models import JobState
 
@@ -26,15 +26,6 @@ DRIFT = 0.02
 
 AT_ONCE = 200
 """How many comparisons are settled in one transaction."""
-
-
-class Verdict(StrEnum):
-    """Whether the best's time improved."""
-
-    BETTER = "better"
-    SAME = "same"
-    WORSE = "worse"
-    MISSING = "missing"
 
 
 class ComparisonAnswer(Answer):

@@ -20,8 +20,8 @@ from tilewright.service.operations.demand.answers import AnsweredDemand, answere
 from tilewright.service.operations.demand.demand import TunedDemand, demand, tune_one
 from tilewright.service.operations.pages import cursor_of, row_id_of
 from tilewright.service.operations.requests import DemandJobs
+from tilewright.service.operations.views.attention_kind import AttentionKind
 from tilewright.service.operations.views.attention_rows import (
-    AttentionKind,
     AttentionReason,
     KnownPairs,
     Pair,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Any
 
 from sqlalchemy import ColumnElement, Subquery, and_, false, func, or_, select
@@ -14,23 +13,13 @@ from sqlalchemy.orm import Session, aliased
 from tilewright.service.operations.answers import Answer, ProblemAnswer
 from tilewright.service.operations.best.against_library import AgainstLibrary
 from tilewright.service.operations.staleness.standing import Standing, is_current, perhaps_improvable, standings
+from tilewright.service.operations.views.attention_kind import AttentionKind
 from tilewright.service.operations.views.cells import known_cells
 from tilewright.service.store import models
 from tilewright.service.store.models import JobState
 
 MOST_RESULTS = 500
 """The most results and failures that are listed: those that lose most beside the library or the best before them."""
-
-
-class AttentionKind(StrEnum):
-    """Why a problem needs attention."""
-
-    FAILING = "failing"
-    REGRESSED = "regressed"
-    BEHIND = "behind"
-    REQUESTED = "requested"
-    STALE = "stale"
-    IMPROVABLE = "improvable"
 
 
 class AttentionReason(Answer):

@@ -16,8 +16,9 @@ from sqlalchemy.orm import Session, joinedload
 from tilewright.service.errors import InvalidRequestError
 from tilewright.service.operations.answers import Answer, EnvironmentAnswer, ProblemAnswer
 from tilewright.service.operations.registry import problem_answer
-from tilewright.service.operations.staleness.comparisons import DRIFT, Verdict
+from tilewright.service.operations.staleness.comparisons import DRIFT
 from tilewright.service.operations.staleness.standing import is_current
+from tilewright.service.operations.staleness.verdict import Verdict
 from tilewright.service.store import models
 
 MISSING_IN_A, MISSING_IN_B = "missing in a", "missing in b"

@@ -7,7 +7,7 @@ import pytest
 from tilewright.service.client.errors import ApiProblemError
 from tilewright.service.operations.requests import BudgetRequest, DemandJobs, ScheduleRequest
 from tilewright.service.operations.views.attention import AttentionFilter
-from tilewright.service.operations.views.attention_rows import AttentionKind
+from tilewright.service.operations.views.attention_kind import AttentionKind
 
 
 def test_the_calls_reach_their_addresses(client):
