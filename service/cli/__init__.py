@@ -16,10 +16,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """The exit code of one command line, after running it; a light installation has few commands."""
     gc.set_threshold(GARBAGE_AFTER, 10, 10)  # imports leave next to no cycles
     if any(find_spec(name) is None for name in SERVICE):
-        from tilewright.service.cli import light  # noqa: PLC0415 - the launcher is not imported where it is not used
+        from tilewright.service.cli import light  # the launcher is not imported where it is not used
 
         return light.main(arguments)
-    from tilewright.service.cli import application  # noqa: PLC0415 - needs the extra `service`
+    from tilewright.service.cli import application  # needs the extra `service`
 
     return application.main(arguments)
 

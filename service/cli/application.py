@@ -1,7 +1,7 @@
 """All commands as one program: loading, exit codes, and the clean-up at the end.
 
-A command's module is imported only when that command runs: database, web and NumPy take a second to import, which
-`--help`, a typing error and shell completion need not wait for.
+Database, web and NumPy take a second to import, which `--help`, a typing error and shell completion need not wait for.
+So a command's module is imported only for that command, and what it works with only where it runs.
 """
 
 from __future__ import annotations
@@ -10,12 +10,14 @@ import importlib
 import os
 import sys
 from collections.abc import Callable, Collection, Sequence
+from itertools import takewhile
 from typing import Annotated, Any, NamedTuple
 
 import typer
 from typer.core import TyperGroup
 
 from tilewright import __version__
+from tilewright.service import logs
 
 EPILOG = (
     "Commands talk to the API at TILEWRIGHT_URL if that is set, otherwise to this machine's database. "
@@ -23,6 +25,9 @@ EPILOG = (
 )
 
 HELP = ["-h", "--help"]
+
+COMPLETION = "_TILEWRIGHT_COMPLETE"
+"""The variable by which a shell asks Typer for completions."""
 
 SECTIONS = (
     "Run",
@@ -192,10 +197,6 @@ def tilewright(
         raise typer.Exit
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
-        return
-    from tilewright.service import logs  # noqa: PLC0415 - reads the settings
-
-    logs.configure_command()
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -207,7 +208,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     needed = _needed(words)
     if not needed:
         return _run(words, needed)
-    from tilewright.service.cli.supervisor import terminable  # noqa: PLC0415 - reads the settings
+    from tilewright.service.cli.supervisor import terminable
 
     try:
         with terminable():  # a SIGTERM must not pass the end of this block by
@@ -220,9 +221,9 @@ def _leave_servers() -> None:
     """Ends this process's use of an embedded PostgreSQL, where the command had any."""
     if "tilewright.service.store.embedded" not in sys.modules:
         return
-    from tilewright.service.cli.output import warn  # noqa: PLC0415
-    from tilewright.service.errors import DatabaseUnavailableError  # noqa: PLC0415
-    from tilewright.service.store.embedded import leave_servers  # noqa: PLC0415
+    from tilewright.service.cli.output import warn
+    from tilewright.service.errors import DatabaseUnavailableError
+    from tilewright.service.store.embedded import leave_servers
 
     try:
         leave_servers()
@@ -232,12 +233,14 @@ def _leave_servers() -> None:
 
 def _run(words: Sequence[str], needed: Collection[str]) -> int:
     try:
+        if needed and not _only_tells(words):
+            logs.configure_command()
         command = typer.main.get_command(program(needed))
         leave_flags_bare(command)
         status = command(args=words, prog_name="tilewright", standalone_mode=False)
         sys.stdout.flush()
     except BrokenPipeError:
-        from tilewright.service.cli.output import silence_stdout  # noqa: PLC0415 - nothing else may need it
+        from tilewright.service.cli.output import silence_stdout  # nothing else may need it
 
         silence_stdout()
         return 1
@@ -252,15 +255,20 @@ def _run(words: Sequence[str], needed: Collection[str]) -> int:
 
 def _needed(words: Sequence[str]) -> Collection[str]:
     """The command to load: the first word, because no option of the program itself takes a value."""
-    if "_TILEWRIGHT_COMPLETE" in os.environ:
+    if COMPLETION in os.environ:
         return COMMANDS
     return [word for word in words if not word.startswith("-")][:1]
 
 
+def _only_tells(words: Sequence[str]) -> bool:
+    """Whether nothing runs: a shell completes a word, or a help is asked for (not behind `--`, for another program)."""
+    return COMPLETION in os.environ or any(word in HELP for word in takewhile(lambda word: word != "--", words))
+
+
 def _status_of(error: Exception) -> int:
     """Prints the error and returns its exit code."""
-    from tilewright.service.cli.failure import explain  # noqa: PLC0415 - knows the errors of every package
-    from tilewright.service.cli.output import fail  # noqa: PLC0415
+    from tilewright.service.cli.explain import explain  # knows the errors of every package
+    from tilewright.service.cli.output import fail
 
     failure = explain(error)
     fail(failure.message)

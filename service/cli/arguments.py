@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tilewright.service.operations.answers import ProblemAnswer
-from tilewright.service.operations.catalog import options_that_differ
+from tilewright.service.operations import DEFAULT_PRIORITY
 from tilewright.service.operations.parse import OPTIONS_EXAMPLE, SHAPE_EXAMPLE, format_options, format_shape
-from tilewright.service.operations.requests import DEFAULT_PRIORITY, JobRequest, StartRequest
+
+if TYPE_CHECKING:
+    from tilewright.service.operations.answers import ProblemAnswer
+    from tilewright.service.operations.requests import JobRequest, StartRequest
 
 DEFAULT_TRIALS = 100
 
@@ -75,6 +77,8 @@ def job_request(
     problem: ProblemAnswer, limits: JobLimits, *, device: str | None = None, device_model: str | None = None
 ) -> JobRequest:
     """The checked request; raises pydantic.ValidationError naming the field."""
+    from tilewright.service.operations.requests import JobRequest
+
     return JobRequest.model_validate(
         {
             **problem.model_dump(),
@@ -88,5 +92,7 @@ def job_request(
 
 def describe(problem: ProblemAnswer) -> str:
     """One line: `gemm m=256,n=100,k=784 float32`, with the options that are given."""
+    from tilewright.service.operations.catalog import options_that_differ
+
     options = format_options(options_that_differ(problem))
     return " ".join(part for part in (problem.kernel, format_shape(problem.shape), problem.dtype, options) if part)

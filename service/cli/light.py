@@ -16,6 +16,7 @@ from http.client import HTTPException
 from typing import Any, NoReturn
 
 from tilewright import __version__
+from tilewright.service.cli.failure import ExitCode
 from tilewright.tuner.errors import TunerError
 from tilewright.tuner.pytorch import record_command
 from tilewright.tuner.runtime.local_service import local_address
@@ -24,18 +25,15 @@ from tilewright.tuner.runtime.service import ApiCalls, refusal
 INSTALL = "pip install 'tilewright[service]'"
 LIMIT_S = 30.0
 
-# The numbers of failure.ExitCode, which cannot be imported here: it knows Typer's errors.
-FAILED, USAGE, NOTHING_FOUND = 1, 2, 3
-
 _ARGUMENTS = frozenset({"kernel", "device model", "device_model", "option"})
-"""A missing one of these is a wrong argument, as in `failure.py`."""
+"""A missing one of these is a wrong argument, as in `explain.py`."""
 
 
 class _Parser(argparse.ArgumentParser):
     """Reports a wrong command line in one line."""
 
     def error(self, message: str) -> NoReturn:
-        self.exit(USAGE, f"error {message}. Try: {self.prog} --help\n")
+        self.exit(ExitCode.USAGE, f"error {message}. Try: {self.prog} --help\n")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -44,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     command = next((word for word in words if not word.startswith("-")), None)
     if command not in {None, "best", "record"}:
         sys.stderr.write(f"error `tilewright {command}` is not part of a light installation. Install it: {INSTALL}\n")
-        return FAILED
+        return ExitCode.FAILED
     try:
         if command == "record":  # what comes behind it is another program's command line
             return record_command.main(words[words.index("record") + 1 :])
@@ -79,7 +77,9 @@ def _parser() -> _Parser:
 def _best(given: argparse.Namespace) -> int:
     url = os.environ.get("TILEWRIGHT_URL") or local_address()
     if not url:
-        return _fail(FAILED, "there is no service: set TILEWRIGHT_URL to the address of one, like http://host:8000")
+        return _fail(
+            ExitCode.FAILED, "there is no service: set TILEWRIGHT_URL to the address of one, like http://host:8000"
+        )
     query = {"shape": given.shape, "dtype": given.dtype}
     query |= {"options": ",".join(given.option)} if given.option else {}
     query |= {"device_model": given.device_model} if given.device_model else {}
@@ -87,12 +87,13 @@ def _best(given: argparse.Namespace) -> int:
     try:
         answer = ApiCalls(url, os.environ.get("TILEWRIGHT_KEY") or None, LIMIT_S).call(path)
     except TunerError as error:
-        return _fail(FAILED, str(error))
+        return _fail(ExitCode.FAILED, str(error))
     except urllib.error.HTTPError as error:
         return _fail(*_explained(refusal(error)))
     except (OSError, HTTPException, ValueError) as error:
         reason = getattr(error, "reason", None) or error
-        return _fail(FAILED, f"The API at {url} does not answer ({reason}). If it is not running, start it there")
+        message = f"The API at {url} does not answer ({reason}). If it is not running, start it there"
+        return _fail(ExitCode.FAILED, message)
     if given.json:
         sys.stdout.write(json.dumps(answer, indent=2, ensure_ascii=False) + "\n")
     else:
@@ -127,7 +128,7 @@ def _explained(document: dict[str, Any]) -> tuple[int, str]:
     is_usage = status in {400, 413, 415, 422} or document.get("missing") in _ARGUMENTS
     is_nothing = kind.endswith(("/no-configuration", "/not-found"))
     fields = [f"{one.get('field')}: {one.get('detail')}" for one in document.get("errors") or [] if "field" in one]
-    code = USAGE if is_usage else NOTHING_FOUND if is_nothing else FAILED
+    code = ExitCode.USAGE if is_usage else ExitCode.NOTHING_FOUND if is_nothing else ExitCode.FAILED
     return code, "; ".join(fields) or str(document.get("detail") or document.get("title"))
 
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from tilewright.tuner.devices.local import DeviceEntry, find_device, list_devices
 from tilewright.tuner.errors import NoDeviceError
+
+if TYPE_CHECKING:
+    from tilewright.tuner.devices.local import DeviceEntry
 
 
 def chosen_devices(names: Sequence[str] | None, *, every: bool) -> list[DeviceEntry]:
@@ -13,6 +16,8 @@ def chosen_devices(names: Sequence[str] | None, *, every: bool) -> list[DeviceEn
 
     Of a GPU that is cut into slices (MIG) only the first slice: only one process may measure on a GPU.
     """
+    from tilewright.tuner.devices.local import find_device, list_devices
+
     entries = list_devices()
     if names:
         return list({entry.uuid: entry for entry in (find_device(name, entries) for name in names)}.values())
@@ -26,6 +31,8 @@ def chosen_devices(names: Sequence[str] | None, *, every: bool) -> list[DeviceEn
 
 def uuid_of(name: str) -> str:
     """The UUID of a device that is given by its name on this machine, or by the UUID itself."""
+    from tilewright.tuner.devices.local import find_device
+
     try:
         return find_device(name).uuid
     except NoDeviceError:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import shlex
+from typing import TYPE_CHECKING
 
 from tilewright.service.cli.arguments import describe
 from tilewright.service.cli.output import data, print_facts
-from tilewright.service.client import Client
-from tilewright.service.operations.answers import BestAnswer, JobAnswer, Match
-from tilewright.service.operations.best.results import ResultAnswer
-from tilewright.service.operations.catalog import options_that_differ, packed_input
+
+if TYPE_CHECKING:
+    from tilewright.service.operations.answers import BestAnswer, JobAnswer
+    from tilewright.service.operations.best.results import ResultAnswer
 
 
 def print_best(best: BestAnswer, *, url: str | None = None) -> None:
@@ -40,6 +41,9 @@ def trials_done(job: JobAnswer) -> str:
 
 def curl_line(best: BestAnswer, url: str) -> str:
     """The shell command that asks the API at `url` for this answer."""
+    from tilewright.service.client import Client
+    from tilewright.service.operations.catalog import options_that_differ
+
     asked = best.problem
     path = Client.best_path(asked.kernel, best.device_model, asked.shape, asked.dtype, options_that_differ(asked))
     return f"curl {shlex.quote(url.rstrip('/') + path)}"
@@ -75,8 +79,11 @@ def _time(best: BestAnswer) -> str:
 
 def packing(best: BestAnswer | ResultAnswer) -> str:
     """`, and 0.012 ms once to pack W`; empty where nothing is packed ahead."""
-    once = "" if best.pack_ms is None else f", and {milliseconds(best.pack_ms)} once to pack"
-    return once and f"{once} {packed_input(best.problem.kernel)}"
+    if best.pack_ms is None:
+        return ""
+    from tilewright.service.operations.catalog import packed_input
+
+    return f", and {milliseconds(best.pack_ms)} once to pack {packed_input(best.problem.kernel)}"
 
 
 def _gain(best: BestAnswer) -> str:
@@ -120,7 +127,7 @@ def _match(best: BestAnswer) -> str:
     stale = f"stale ({', '.join(best.stale_because)})" if best.stale_because else "stale"
     marks = [word for word, holds in ((stale, best.stale), ("improvable", best.improvable)) if holds]
     source = ""
-    if best.match is not Match.EXACT and best.tuned_problem is not None:
+    if best.match.value != "exact" and best.tuned_problem is not None:
         source = f", tuned for {describe(best.tuned_problem)}"
     loss = ""
     if best.expected_loss:

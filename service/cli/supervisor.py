@@ -14,10 +14,13 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tilewright.service import logs
 from tilewright.service.cli.output import warn
-from tilewright.tuner.devices.local import DeviceEntry
+
+if TYPE_CHECKING:
+    from tilewright.tuner.devices.local import DeviceEntry
 
 FIRST_PAUSE_S = 0.5
 LONGEST_PAUSE_S = 30.0

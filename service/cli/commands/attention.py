@@ -11,9 +11,8 @@ from tilewright.service.cli.commands.results import KernelOption, LimitOption, M
 from tilewright.service.cli.connection import connect
 from tilewright.service.cli.groups import lists_by_default
 from tilewright.service.cli.output import JsonFlag, print_json, print_table
-from tilewright.service.operations.requests import DEFAULT_PRIORITY, DemandJobs
-from tilewright.service.operations.views.attention import AttentionFilter
-from tilewright.service.operations.views.attention_rows import AttentionKind
+from tilewright.service.operations import DEFAULT_PRIORITY
+from tilewright.service.operations.views.attention_kind import AttentionKind
 
 app = typer.Typer(help="Attention: where tuning is worthwhile, with the reasons.")
 
@@ -31,6 +30,8 @@ def list_attention(
     as_json: JsonFlag = False,
 ) -> None:
     """List what needs attention with its reasons, the most worthwhile first."""
+    from tilewright.service.operations.views.attention import AttentionFilter
+
     with connect() as connection:
         items = connection.attention(AttentionFilter(kind, kernel, device_model), limit=limit).items
     if as_json:
@@ -68,6 +69,9 @@ def tune(
     as_json: JsonFlag = False,
 ) -> None:
     """Queue a job for each of the most worthwhile that a running worker serves. The default budget is 100 trials."""
+    from tilewright.service.operations.requests import DemandJobs
+    from tilewright.service.operations.views.attention import AttentionFilter
+
     request = DemandJobs.model_validate({"budget": JobLimits(trials, seconds).budget(), "priority": priority})
     with connect() as connection:
         tuned = connection.tune_attention(request, AttentionFilter(kind, kernel, device_model), top=top)

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from tilewright.service.cli.arguments import DtypeOption, KernelArgument, KernelOptions, ShapeOption
-from tilewright.service.cli.connection import Connection, connect
+from tilewright.service.cli.connection import connect
 from tilewright.service.cli.failure import CommandError, ExitCode
 from tilewright.service.cli.output import JsonFlag, print_json
 from tilewright.service.cli.report import print_best
-from tilewright.service.operations.catalog import kernel_named
 from tilewright.service.operations.parse import parse_options, parse_shape
 from tilewright.service.settings import settings
+
+if TYPE_CHECKING:
+    from tilewright.service.cli.connection import Connection
 
 NO_DEVICE = "No device has been registered yet. A worker registers its device; start one: tilewright worker"
 
@@ -32,6 +34,8 @@ def best(
     """Print the best known configuration, without measuring anything."""
     sizes, options = parse_shape(shape), parse_options(option)
     if settings().url is None:  # an API may have kernels that this installation has not
+        from tilewright.service.operations.catalog import kernel_named
+
         kernel_named(kernel).problem(sizes, dtype, options)
     with connect() as connection:
         model = device_model or only_device_model(connection)

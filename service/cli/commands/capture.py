@@ -12,7 +12,6 @@ from typer.core import TyperGroup
 from tilewright.service.cli.failure import CommandError, ExitCode
 from tilewright.service.cli.output import JsonFlag, note, print_facts, print_json, print_table
 from tilewright.service.settings import settings
-from tilewright.tuner.capture.adopt import adopt_launch
 from tilewright.tuner.capture.capture import FOLDER, Capture, CaptureError, capture
 
 RUN = "run"
@@ -84,6 +83,8 @@ def adopt(
     folder: Annotated[Path, typer.Option("--folder", help="Where to make the kernel's folder.")] = Path(),
 ) -> None:
     """Make the folder of a kernel that was captured, with the parameters that can be found."""
+    from tilewright.tuner.capture.adopt import adopt_launch
+
     captured = _load(capture_folder)
     try:
         adopted = adopt_launch(captured, kernel, target=folder, others=settings().kernel_folders)

@@ -12,11 +12,7 @@ from tilewright.service.cli.connection import embedded_server, prepare_database
 from tilewright.service.cli.failure import CommandError, ExitCode
 from tilewright.service.cli.output import JsonFlag, data, note, print_facts, print_json
 from tilewright.service.operations.caller import COMMAND_LINE, acting_as
-from tilewright.service.operations.fleet import retention
-from tilewright.service.operations.transaction import transaction
 from tilewright.service.settings import settings
-from tilewright.service.store import schema
-from tilewright.service.store.session import database_url
 
 app = typer.Typer(help="The database: upgrade, current, url, stop, prune.", no_args_is_help=True)
 
@@ -24,6 +20,8 @@ app = typer.Typer(help="The database: upgrade, current, url, stop, prune.", no_a
 @app.command()
 def upgrade(as_json: JsonFlag = False) -> None:
     """Bring the tables to this version; does nothing if they are there already."""
+    from tilewright.service.store import schema
+
     was_current = schema.at_head()
     schema.upgrade()
     if as_json:
@@ -35,6 +33,8 @@ def upgrade(as_json: JsonFlag = False) -> None:
 @app.command()
 def current(as_json: JsonFlag = False) -> None:
     """Say whether the tables are at this version; exit code 1 if they are not."""
+    from tilewright.service.store import schema
+
     at_head = schema.at_head()
     if as_json:
         print_json({"at_head": at_head})
@@ -50,6 +50,8 @@ def url(as_json: JsonFlag = False) -> None:
 
     Starts an embedded PostgreSQL that is not running; it then runs until `tilewright db stop`.
     """
+    from tilewright.service.store.session import database_url
+
     server = embedded_server()
     was_running = server is None or server.running()
     address = without_password(database_url())
@@ -118,6 +120,9 @@ def prune(
 
 
 def _prune_samples(older_than: timedelta, *, dry_run: bool) -> dict[str, int]:
+    from tilewright.service.operations.fleet import retention
+    from tilewright.service.operations.transaction import transaction
+
     if dry_run:
         with transaction() as session:
             would = retention.prunable(session, older_than)
@@ -132,6 +137,9 @@ def _prune_samples(older_than: timedelta, *, dry_run: bool) -> dict[str, int]:
 
 
 def _prune_entries(older_than: timedelta, *, dry_run: bool) -> int:
+    from tilewright.service.operations.fleet import retention
+    from tilewright.service.operations.transaction import transaction
+
     if dry_run:
         with transaction() as session:
             return retention.count_entries(session, older_than)

@@ -13,7 +13,7 @@ from tilewright.service.cli.connection import connect
 from tilewright.service.cli.failure import CommandError
 from tilewright.service.cli.groups import lists_by_default
 from tilewright.service.cli.output import JsonFlag, print_json, print_table
-from tilewright.service.operations.requests import DEFAULT_PRIORITY, DemandJobs
+from tilewright.service.operations import DEFAULT_PRIORITY
 from tilewright.tuner.pytorch import record_command
 
 app = typer.Typer(help="Demand: requested problems that are not tuned yet.")
@@ -58,6 +58,8 @@ def tune(
     as_json: JsonFlag = False,
 ) -> None:
     """Queue a job for each of the most requested problems. The default budget is 100 trials each."""
+    from tilewright.service.operations.requests import DemandJobs
+
     request = DemandJobs.model_validate({"budget": JobLimits(trials, seconds).budget(), "priority": priority})
     with connect() as connection:
         tuned = connection.tune_demand(request, top=top, kernel=kernel, device_model=device_model)

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
 from tilewright.service.cli.connection import connect
 from tilewright.service.cli.output import JsonFlag, note, print_json, print_table
-from tilewright.service.operations.answers import DeviceAnswer
-from tilewright.tuner.devices.local import DeviceEntry, list_devices
+
+if TYPE_CHECKING:
+    from tilewright.service.operations.answers import DeviceAnswer
+    from tilewright.tuner.devices.local import DeviceEntry
 
 
 def devices(as_json: JsonFlag = False) -> None:
     """List this machine's devices and the registered ones, with the state of their workers."""
+    from tilewright.tuner.devices.local import list_devices
+
     here = list_devices()
     with connect() as connection:
         registered = connection.devices()

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import time
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tilewright.service.cli.connection import Connection, connect
+from tilewright.service.cli.connection import connect
 from tilewright.service.cli.machine import uuid_of
 from tilewright.service.cli.output import JsonFlag, note, print_json
-from tilewright.service.operations.answers import DeviceAnswer
+
+if TYPE_CHECKING:
+    from tilewright.service.cli.connection import Connection
+    from tilewright.service.operations.answers import DeviceAnswer
 
 DeviceArgument = Annotated[str, typer.Argument(metavar="DEVICE", help="cuda:0, cpu, or a UUID of any machine.")]
 

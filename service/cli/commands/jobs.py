@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 from uuid import UUID
 
 import typer
 
-from tilewright.kernels.space import Configuration
 from tilewright.service.cli.arguments import describe
 from tilewright.service.cli.connection import connect
 from tilewright.service.cli.failure import CommandError, ExitCode
 from tilewright.service.cli.groups import lists_by_default
 from tilewright.service.cli.output import JsonFlag, data, note, print_facts, print_json, print_table
 from tilewright.service.cli.report import milliseconds, trials_done
-from tilewright.service.operations.answers import JobAnswer, TrialAnswer
+
+if TYPE_CHECKING:
+    from tilewright.service.operations.answers import JobAnswer, TrialAnswer
 
 app = typer.Typer(help="Tuning jobs: list, show, cancel, trials.")
 
@@ -92,6 +93,8 @@ def trials(
 
 def print_job(job: JobAnswer) -> None:
     """Prints the job as text."""
+    from tilewright.kernels.space import Configuration
+
     budget = ", ".join(f"{name} {value:g}" for name, value in job.budget.items() if value is not None)
     print_facts(
         [

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from tilewright.service.cli.connection import database_session
 from tilewright.service.cli.groups import lists_by_default
 from tilewright.service.cli.output import JsonFlag, data, note, print_json, print_table
-from tilewright.service.operations.access import keys
-from tilewright.service.operations.access.keys import KeyAnswer, NewKeyAnswer
 from tilewright.service.operations.caller import Scope
-from tilewright.service.operations.requests import KeyRequest
+
+if TYPE_CHECKING:
+    from tilewright.service.operations.access.keys import KeyAnswer, NewKeyAnswer
 
 app = typer.Typer(help="Access keys: create, list, rotate, revoke.")
 
@@ -25,6 +25,8 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="The key's name.")]
 @app.command("list")
 def list_keys(as_json: JsonFlag = False) -> None:
     """List all keys, also expired and revoked ones; tokens are never shown."""
+    from tilewright.service.operations.access import keys
+
     with _session("keys list") as session:
         found = keys.keys(session)
     if as_json:
@@ -60,6 +62,9 @@ def create(
     as_json: JsonFlag = False,
 ) -> None:
     """Create a key and print its token, which cannot be shown again."""
+    from tilewright.service.operations.access import keys
+    from tilewright.service.operations.requests import KeyRequest
+
     request = KeyRequest(
         name=name,
         scope=scope,
@@ -82,6 +87,8 @@ def rotate(
     as_json: JsonFlag = False,
 ) -> None:
     """Print a new token for a key; the old one expires after --grace seconds."""
+    from tilewright.service.operations.access import keys
+
     with _session("keys rotate") as session:
         made = keys.rotate_key(session, name, grace_s)
     _print_new(made, as_json=as_json)
@@ -90,6 +97,8 @@ def rotate(
 @app.command()
 def revoke(name: Name, as_json: JsonFlag = False) -> None:
     """Revoke a key: within five seconds every API refuses it."""
+    from tilewright.service.operations.access import keys
+
     with _session("keys revoke") as session:
         ended = keys.revoke_key(session, name)
     if as_json:

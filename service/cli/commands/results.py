@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -11,7 +11,9 @@ from tilewright.service.cli.connection import connect
 from tilewright.service.cli.groups import lists_by_default
 from tilewright.service.cli.output import JsonFlag, data, print_json, print_table
 from tilewright.service.cli.report import packing
-from tilewright.service.operations.best.results import ResultAnswer
+
+if TYPE_CHECKING:
+    from tilewright.service.operations.best.results import ResultAnswer
 
 app = typer.Typer(help="Results: the best configurations as they were measured.")
 

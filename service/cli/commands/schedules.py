@@ -2,28 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from datetime import datetime
 from enum import StrEnum
-from typing import Annotated, Any
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from tilewright.service.cli.arguments import CompilerName, JobLimits, PriorityOption, TrialsOption, describe
-from tilewright.service.cli.connection import Connection, connect
+from tilewright.service.cli.connection import connect
 from tilewright.service.cli.failure import CommandError, ExitCode
 from tilewright.service.cli.groups import lists_by_default
 from tilewright.service.cli.machine import uuid_of
-from tilewright.service.cli.output import JsonFlag, data, note, print_facts, print_json, print_table
+from tilewright.service.cli.output import JsonFlag, data, note, print_json, print_table
+from tilewright.service.cli.schedule_text import (
+    PROBLEM_EXAMPLE,
+    local_time,
+    next_of,
+    parsed_problems,
+    print_schedule,
+    problems_of,
+)
 from tilewright.service.errors import NotFoundError
-from tilewright.service.operations.answers import ScheduleAnswer
-from tilewright.service.operations.parse import parse_options, parse_shape
-from tilewright.service.operations.requests import DEFAULT_PRIORITY, ScheduleChanges, ScheduleRequest
+from tilewright.service.operations import DEFAULT_PRIORITY
 from tilewright.service.operations.schedules.due_times import CRON_EXAMPLE
-from tilewright.service.operations.staleness.comparisons import Verdict
+from tilewright.service.operations.staleness.verdict import Verdict
 
-PROBLEM_EXAMPLE = "gemm m=256,n=100,k=784 float32 trans_b=true"
+if TYPE_CHECKING:
+    from tilewright.service.cli.connection import Connection
+    from tilewright.service.operations.answers import ScheduleAnswer
 
 app = typer.Typer(help="Schedules: tune problems again and again at set times.")
 
@@ -85,7 +90,10 @@ def list_schedules(as_json: JsonFlag = False) -> None:
     example = f'tilewright schedules create nightly --cron "{CRON_EXAMPLE}" --problem "{PROBLEM_EXAMPLE}"'
     print_table(
         ("id", "name", "cron", "time zone", "next", "last", "problems"),
-        [(one.id, one.name, one.cron, one.time_zone, _next(one), one.last_outcome, _problems(one)) for one in found],
+        [
+            (one.id, one.name, one.cron, one.time_zone, next_of(one), one.last_outcome, problems_of(one))
+            for one in found
+        ],
         nothing=f"No schedules yet. Create one: {example}",
     )
 
@@ -97,7 +105,7 @@ lists_by_default(app, list_schedules)
 def show(wanted: Wanted, as_json: JsonFlag = False) -> None:
     """Show a schedule, its next five due times, and the outcome of the last one."""
     with connect() as connection:
-        _print(_named(connection, wanted), as_json=as_json)
+        print_schedule(_named(connection, wanted), as_json=as_json)
 
 
 @app.command()
@@ -126,13 +134,15 @@ def create(
     if target is TargetName.PROBLEMS and not problem:
         raise CommandError(f'Missing option --problem. Example: --problem "{PROBLEM_EXAMPLE}"', ExitCode.USAGE)
     limits = JobLimits(trials, seconds, target_ms, variant or (), compiler, priority)
+    from tilewright.service.operations.requests import ScheduleRequest
+
     request = ScheduleRequest.model_validate(
         {
             "name": name,
             "cron": cron,
             "time_zone": time_zone,
             "target": target.value,
-            "problems": _parsed(problem or []),
+            "problems": parsed_problems(problem or []),
             "top": top,
             "kernel": kernel,
             "device_model": device_model,
@@ -144,7 +154,7 @@ def create(
     )
     with connect() as connection:
         made = connection.create_schedule(request)
-    _print(made, as_json=as_json)
+    print_schedule(made, as_json=as_json)
 
 
 @app.command()
@@ -170,6 +180,8 @@ def edit(
     as_json: JsonFlag = False,
 ) -> None:
     """Change the given fields and leave the rest. --problem and --variant replace the whole list."""
+    from tilewright.service.operations.requests import ScheduleChanges
+
     same = {"name": name, "cron": cron, "top": top, "kernel": kernel, "time_zone": time_zone, "priority": priority}
     changes: dict[str, Any] = {field: value for field, value in same.items() if value is not None}
     budget = {"trials": trials, "seconds": seconds, "target_ms": target_ms}
@@ -180,7 +192,7 @@ def edit(
         is_found = target not in {None, TargetName.PROBLEMS}
         changes |= {"target": target.value if target else "problems"}
         other: dict[str, Any] = {"problems": [], "variants": None} if is_found else {"kernel": kernel}
-        changes |= other | ({"problems": _parsed(problem)} if problem else {})
+        changes |= other | ({"problems": parsed_problems(problem)} if problem else {})
     if device or device_model:  # a device implies its model; a model alone removes the device
         changes |= {"device": uuid_of(device) if device else None, "device_model": device_model}
     if not changes and not budget:
@@ -191,7 +203,7 @@ def edit(
         before = _named(connection, wanted)
         changes |= {"budget": before.budget | budget} if budget else {}
         changed = connection.edit_schedule(before.id, ScheduleChanges.model_validate(changes))
-    _print(changed, as_json=as_json)
+    print_schedule(changed, as_json=as_json)
 
 
 @app.command()
@@ -207,7 +219,7 @@ def resume(wanted: Wanted, as_json: JsonFlag = False) -> None:
     """Resume a paused schedule from its next due time on."""
     with connect() as connection:
         changed = connection.set_enabled(_named(connection, wanted).id, enabled=True)
-    print_json(changed) if as_json else data.print(f"{changed.name} next {_local(changed.next_at, changed)}")
+    print_json(changed) if as_json else data.print(f"{changed.name} next {local_time(changed.next_at, changed)}")
 
 
 @app.command()
@@ -250,7 +262,7 @@ def comparisons(
         ("when", "problem", "before ms", "after ms", "ratio", "verdict", "because"),
         [
             (
-                _local(one.compared_at or one.created_at, named),
+                local_time(one.compared_at or one.created_at, named),
                 describe(one.problem),
                 one.before_ms and f"{one.before_ms:.4g}",
                 one.after_ms and f"{one.after_ms:.4g}",
@@ -264,34 +276,6 @@ def comparisons(
     )
 
 
-def _print(one: ScheduleAnswer, *, as_json: bool) -> None:
-    if as_json:
-        print_json(one)
-        return
-    last = one.last_fire_at and f"{_local(one.last_fire_at, one)} {one.last_outcome or ''}".rstrip()
-    print_facts(
-        [
-            ("schedule", one.name),
-            ("id", one.id),
-            ("cron", f"{one.cron} ({one.time_zone})"),
-            ("target", None if one.target == "problems" else f"{one.target}, at most {one.top} {one.kernel or ''}"),
-            *(("problem", describe(problem)) for problem in one.problems),
-            ("device", one.device or one.device_model),
-            ("budget", ", ".join(f"{name} {value:g}" for name, value in one.budget.items() if value is not None)),
-            ("variants", ", ".join(one.variants or [])),
-            ("compiler", one.compiler),
-            ("priority", one.priority),
-            ("overlap", one.overlap),
-            ("state", "enabled" if one.enabled else "paused"),
-            *(("next", _local(moment, one)) for moment in one.next_fires),
-            ("last", last),
-            ("because", one.last_reason),
-            *(("last job", job_id) for job_id in one.last_jobs),
-            ("open jobs", one.open_jobs or None),
-        ]
-    )
-
-
 def _named(connection: Connection, wanted: str) -> ScheduleAnswer:
     """The schedule with that id, or else that name; raises NotFoundError."""
     known = connection.schedules()
@@ -299,45 +283,3 @@ def _named(connection: Connection, wanted: str) -> ScheduleAnswer:
     if not named:
         raise NotFoundError("schedule", wanted, [one.name for one in known])
     return named[0]
-
-
-def _parsed(problems: Sequence[str]) -> list[dict[str, Any]]:
-    return [_problem(place, text) for place, text in enumerate(problems)]
-
-
-def _problem(place: int, text: str) -> dict[str, Any]:
-    """A problem parsed from text: kernel, shape, then a dtype and options in any order."""
-    kernel, *words = text.split() or [""]
-    options = [word for word in words[1:] if "=" in word]
-    dtypes = [word for word in words[1:] if "=" not in word]
-    if not words or len(dtypes) > 1:
-        reason = f"--problem {text!r} (number {place + 1}) must be a kernel, a shape, and perhaps a dtype and options."
-        raise CommandError(f'{reason} Example: "{PROBLEM_EXAMPLE}"', ExitCode.USAGE)
-    return {
-        "kernel": kernel,
-        "shape": parse_shape(words[0]),
-        "options": parse_options(options),
-        **({"dtype": dtypes[0]} if dtypes else {}),
-    }
-
-
-def _problems(one: ScheduleAnswer) -> str:
-    problems = one.problems
-    if one.target != "problems":
-        return f"{one.target}, at most {one.top}"
-    first = describe(problems[0]) if problems else ""
-    return first if len(problems) < 2 else f"{first} and {len(problems) - 1} more"
-
-
-def _next(one: ScheduleAnswer) -> str:
-    return _local(one.next_at, one) if one.next_at else "paused"
-
-
-def _local(moment: datetime | None, one: ScheduleAnswer) -> str:
-    """The moment in the schedule's time zone; in UTC if this host does not know the zone."""
-    if moment is None:
-        return ""
-    try:
-        return f"{moment.astimezone(ZoneInfo(one.time_zone)):%Y-%m-%d %H:%M:%S %Z}"
-    except ZoneInfoNotFoundError:
-        return f"{moment:%Y-%m-%d %H:%M:%S %Z}"

@@ -10,22 +10,17 @@ from tempfile import TemporaryDirectory
 from typing import Annotated
 
 import typer
-import uvicorn
-from uvicorn.config import STARTUP_FAILURE
 
 from tilewright.service import logs
-from tilewright.service.api.server import siblings, wire
-from tilewright.service.api.server.protocols import protocol
+from tilewright.service.api.server import siblings
 from tilewright.service.cli.connection import prepare_database
 from tilewright.service.cli.failure import CommandError, ExitCode
 from tilewright.service.cli.listening import common_port, require_free_port
 from tilewright.service.cli.machine import chosen_devices
 from tilewright.service.cli.output import JsonFlag, note, print_json
 from tilewright.service.cli.supervisor import CLI, Program, Supervisor, end_with_supervisor, terminable, worker_program
-from tilewright.service.operations.registry import catalogue
 from tilewright.service.settings import settings
-from tilewright.tuner.compile.pool import MOST_WORKERS
-from tilewright.tuner.devices.cpu.device import CPU_NAME_VARIABLE
+from tilewright.tuner.compile import MOST_WORKERS
 
 HostOption = Annotated[str | None, typer.Option("--host", help="Address to listen on. Default: TILEWRIGHT_HOST.")]
 PortOption = Annotated[
@@ -54,6 +49,8 @@ def serve(host: HostOption = None, port: PortOption = None, workers: WorkersOpti
     choose_address(host, port, workers)
     prepare_database()
     if settings().kernel_folders:
+        from tilewright.service.operations.registry import catalogue
+
         catalogue()  # one that cannot be read ends this command, and not the first request
     if siblings.folder() is None:
         require_free_port(settings().host, settings().port)
@@ -71,6 +68,12 @@ def serve(host: HostOption = None, port: PortOption = None, workers: WorkersOpti
 
 def _serve_here() -> None:
     """Serves the application in this process until SIGTERM or Ctrl-C."""
+    import uvicorn
+    from uvicorn.config import STARTUP_FAILURE
+
+    from tilewright.service.api.server import wire
+    from tilewright.service.api.server.protocols import protocol
+
     config = uvicorn.Config(
         "tilewright.service.app:create_app",
         factory=True,
@@ -114,6 +117,8 @@ def worker(
             raise CommandError(
                 "--name works only with one CPU device: tilewright worker --device cpu --name NAME", ExitCode.USAGE
             )
+        from tilewright.tuner.devices.cpu.device import CPU_NAME_VARIABLE
+
         os.environ[CPU_NAME_VARIABLE] = name
     end_with_supervisor()
     # For the processes that it starts, a compiler for each core: each would have a thread of BLAS for each core too.
@@ -121,8 +126,7 @@ def worker(
     prepare_database()
     chosen = chosen_devices(device, every=everything)
     if len(chosen) == 1:
-        # Imported here: the job engine takes half a second, which a supervisor of several workers need not spend.
-        from tilewright.service.worker.main import run_worker  # noqa: PLC0415
+        from tilewright.service.worker.main import run_worker
 
         raise typer.Exit(run_worker(chosen[0].name))
     logs = settings().data_dir / "logs"
@@ -144,8 +148,7 @@ def compile_worker(
 ) -> None:
     """Compile for jobs of other hosts; needs no GPU. SIGTERM gives back what is not compiled yet."""
     prepare_database()
-    # Imported here: the other programs need none of it.
-    from tilewright.service.worker.compiling.compile_worker import run_compile_worker  # noqa: PLC0415
+    from tilewright.service.worker.compiling.compile_worker import run_compile_worker
 
     tally = run_compile_worker(processes, once=once)
     if as_json:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -22,18 +22,19 @@ from tilewright.service.cli.arguments import (
 )
 from tilewright.service.cli.commands.best import NO_DEVICE, only_device_model
 from tilewright.service.cli.commands.jobs import print_job
-from tilewright.service.cli.connection import Connection, connect
+from tilewright.service.cli.connection import connect
 from tilewright.service.cli.failure import CommandError, ExitCode
 from tilewright.service.cli.machine import uuid_of
 from tilewright.service.cli.output import JsonFlag, note, print_json, warn
-from tilewright.service.cli.progress import follow
 from tilewright.service.cli.report import print_best
-from tilewright.service.operations.answers import BestAnswer, JobAnswer, ProblemAnswer
-from tilewright.service.operations.catalog import kernel_named
-from tilewright.service.operations.jobs.starts import starts_in
+from tilewright.service.operations import DEFAULT_PRIORITY
 from tilewright.service.operations.parse import parse_options, parse_renames, parse_shape
-from tilewright.service.operations.requests import DEFAULT_PRIORITY, JobRequest, StartRequest
 from tilewright.service.settings import settings
+
+if TYPE_CHECKING:
+    from tilewright.service.cli.connection import Connection
+    from tilewright.service.operations.answers import BestAnswer, JobAnswer, ProblemAnswer
+    from tilewright.service.operations.requests import JobRequest, StartRequest
 
 HOW_TO_START = "Start one on the machine with that device: tilewright worker (or everything here: tilewright up)"
 
@@ -76,6 +77,9 @@ def tune(
     as_json: JsonFlag = False,
 ) -> None:
     """Tune a kernel for one problem. A worker does the measuring; the default budget is 100 trials."""
+    from tilewright.service.operations.answers import ProblemAnswer
+    from tilewright.service.operations.catalog import kernel_named
+
     asked = ProblemAnswer(kernel=kernel, shape=parse_shape(shape), dtype=dtype, options=parse_options(option))
     if settings().url is None:  # an API may have kernels that this installation has not
         kernel_named(kernel).problem(asked.shape, dtype, asked.options)
@@ -107,6 +111,9 @@ def read_starts(path: Path | None, problem: ProblemAnswer, rename: Sequence[str]
         document = json.loads(path.read_bytes())
     except (OSError, ValueError) as error:
         raise CommandError(f"--start: {path} cannot be read as JSON: {error}", ExitCode.USAGE) from error
+    from tilewright.service.operations.catalog import kernel_named
+    from tilewright.service.operations.jobs.starts import starts_in
+
     starts, unknown = starts_in(document, kernel_named(problem.kernel), problem.shape, parse_renames(rename))
     if unknown:
         names_of = ", ".join(sorted(unknown))
@@ -123,6 +130,8 @@ def submit(connection: Connection, request: JobRequest) -> JobAnswer:
 
 def watch(connection: Connection, job: JobAnswer) -> JobAnswer:
     """The finished job. After Ctrl-C the job goes on, and the user is told how to come back to it."""
+    from tilewright.service.cli.progress import follow
+
     try:
         return follow(lambda: connection.job(job.id), lambda queued: why_waiting(connection, queued))
     except KeyboardInterrupt:

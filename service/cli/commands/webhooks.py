@@ -11,8 +11,6 @@ import typer
 from tilewright.service.cli.connection import database_session
 from tilewright.service.cli.groups import lists_by_default
 from tilewright.service.cli.output import JsonFlag, data, note, print_json, print_table
-from tilewright.service.operations.requests import WebhookRequest
-from tilewright.service.operations.webhooks import webhooks
 
 app = typer.Typer(help="Webhooks: addresses that get a message when a job ends.")
 
@@ -32,6 +30,8 @@ class EndState(StrEnum):
 @app.command("list")
 def list_webhooks(as_json: JsonFlag = False) -> None:
     """List webhooks; secrets are never shown."""
+    from tilewright.service.operations.webhooks import webhooks
+
     with _session("webhooks list") as session:
         hooks = webhooks.webhooks(session)
     if as_json:
@@ -58,6 +58,9 @@ def create(
     as_json: JsonFlag = False,
 ) -> None:
     """Create a webhook and print the secret of its signatures, which cannot be shown again."""
+    from tilewright.service.operations.requests import WebhookRequest
+    from tilewright.service.operations.webhooks import webhooks
+
     given = {"states": [one.value for one in state]} if state else {}
     request = WebhookRequest.model_validate({"name": name, "url": url} | given)
     with _session("webhooks create") as session:
@@ -72,6 +75,8 @@ def create(
 @app.command()
 def delete(name: Name) -> None:
     """Delete a webhook and the record of its messages."""
+    from tilewright.service.operations.webhooks import webhooks
+
     with _session("webhooks delete") as session:
         webhooks.delete_webhook(session, name)
     note(f"{name} is deleted")
@@ -84,6 +89,8 @@ def deliveries(
     as_json: JsonFlag = False,
 ) -> None:
     """List a webhook's messages, newest first."""
+    from tilewright.service.operations.webhooks import webhooks
+
     with _session("webhooks deliveries") as session:
         page = webhooks.deliveries(session, name, limit=limit)
     if as_json:

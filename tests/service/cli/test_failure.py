@@ -5,7 +5,7 @@ import pytest
 
 from tilewright.kernels.errors import UnknownNameError
 from tilewright.service.api.problems import response_to
-from tilewright.service.cli.failure import explain
+from tilewright.service.cli.explain import explain
 from tilewright.service.client import ApiProblemError
 from tilewright.service.errors import NotFoundError
 

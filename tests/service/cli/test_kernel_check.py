@@ -6,9 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from tilewright.kernels.own import CAPABILITIES
+from tilewright.service.cli.commands.own_kernels.check import TARGETS
 from tilewright.service.operations import registry
 from tilewright.service.settings import settings
 from tilewright.service.store import session as store_session
+from tilewright.tuner.compile.compilation import arch_of
 
 EXAMPLE = Path(__file__).parents[3] / "examples/convolution2d"
 QUICK = ("--no-compile", "--configurations", "1", "--shape", "h=5,w=9,r=3,s=3")
@@ -24,6 +27,10 @@ def configured(monkeypatch, registered):
         registry.register_kernels(session, registry.catalogue())
     yield registered
     registry.watched_catalogue.cache_clear()
+
+
+def test_the_targets_of_the_help_are_those_that_can_be_checked():
+    assert tuple(arch_of(capability) for capability in CAPABILITIES) == TARGETS
 
 
 def test_the_example_is_fit_and_needs_no_database(run, unreachable):

@@ -15,7 +15,7 @@ import pytest
 from waiting import PATIENCE_S
 
 from tilewright.kernels.space import Configuration
-from tilewright.service.cli.commands import report as ladder
+from tilewright.service.cli import ladder
 from tilewright.service.device_lock import DeviceBusyError, host_lock
 from tilewright.service.operations.transaction import transaction
 from tilewright.tuner.devices.cpu.device import CpuDevice

@@ -71,24 +71,28 @@ def test_best_is_asked_of_the_api(answers, capsys):
 
 
 def test_a_refusal_is_one_line_with_the_code_that_the_whole_command_line_has(answers, capsys):
-    assert light.main(["best", "gem", *SHAPE]) == light.USAGE
+    assert light.main(["best", "gem", *SHAPE]) == ExitCode.USAGE
     assert capsys.readouterr().err == "error There is no such.\n"
 
 
 def test_an_api_that_is_away_is_one_line(monkeypatch, capsys):
     monkeypatch.setenv("TILEWRIGHT_URL", "http://127.0.0.1:9")
-    assert light.main(["best", "gemm", *SHAPE]) == light.FAILED
+    assert light.main(["best", "gemm", *SHAPE]) == ExitCode.FAILED
     assert re.fullmatch(r"error The API at http://127\.0\.0\.1:9 does not answer \(.*\).*\n", capsys.readouterr().err)
     monkeypatch.setenv("TILEWRIGHT_URL", "here")
-    assert light.main(["best", "gemm", *SHAPE]) == light.FAILED
+    assert light.main(["best", "gemm", *SHAPE]) == ExitCode.FAILED
     assert "is not an HTTP address" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
-        (["tune", "gemm"], light.FAILED, "error `tilewright tune` is not part of a light installation. Install it: "),
-        (["best", "gemm"], light.USAGE, "error the following arguments are required: --shape. Try: "),
+        (
+            ["tune", "gemm"],
+            ExitCode.FAILED,
+            "error `tilewright tune` is not part of a light installation. Install it: ",
+        ),
+        (["best", "gemm"], ExitCode.USAGE, "error the following arguments are required: --shape. Try: "),
     ],
 )
 def test_what_is_not_there_is_said_in_one_line(words, code, said, capsys, monkeypatch):
@@ -104,14 +108,6 @@ def test_help_and_version_are_there(capsys):
     assert light.INSTALL in capsys.readouterr().out
     assert light.main(["--version"]) == 0
     assert capsys.readouterr().out.startswith("tilewright ")
-
-
-def test_the_codes_are_those_of_the_whole_command_line():
-    assert (light.FAILED, light.USAGE, light.NOTHING_FOUND) == (
-        ExitCode.FAILED,
-        ExitCode.USAGE,
-        ExitCode.NOTHING_FOUND,
-    )
 
 
 def test_what_is_looked_for_belongs_to_the_service_and_not_to_an_application():

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from tilewright.service.cli import machine
 from tilewright.service.cli.machine import chosen_devices
+from tilewright.tuner.devices import local
 from tilewright.tuner.devices.local import DeviceEntry
 
 CPU = DeviceEntry("cpu", "cpu", "CPU-1", "a CPU")
@@ -16,7 +16,7 @@ def here(monkeypatch):
     """Says which devices this machine has."""
 
     def say(*entries: DeviceEntry) -> None:
-        monkeypatch.setattr(machine, "list_devices", lambda: list(entries))
+        monkeypatch.setattr(local, "list_devices", lambda: list(entries))
 
     return say
 

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from tilewright.service.cli.failure import CommandError, ExitCode
 from tilewright.service.cli.output import JsonFlag, note, print_facts, print_json, warn
 from tilewright.service.settings import settings
-from tilewright.tuner.adopt.adopt import Adopted, adopt
+
+if TYPE_CHECKING:
+    from tilewright.tuner.adopt.adopt import Adopted
 
 
 def adopt_script(
@@ -34,6 +36,8 @@ def adopt_script(
     if not script.is_file():
         what = f"{script} is a folder: name the script in it" if script.is_dir() else f"there is no script {script}"
         raise CommandError(what, ExitCode.USAGE)
+    from tilewright.tuner.adopt.adopt import adopt
+
     adoption = adopt(
         script,
         arguments or (),

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tilewright.kernels.catalogue import BrokenDeclarationError
-from tilewright.kernels.own import CAPABILITIES, own_kernel
+from tilewright.kernels.errors import BrokenDeclarationError
 from tilewright.service.cli.failure import CommandError, ExitCode
 from tilewright.service.cli.output import JsonFlag, data, note, print_json, print_table
 from tilewright.service.operations.parse import SHAPE_EXAMPLE, parse_shape
 from tilewright.service.settings import settings
-from tilewright.tuner.compile.compilation import arch_of
-from tilewright.tuner.kernel_check.check import check_kernel
-from tilewright.tuner.kernel_check.report import Finding, KernelCheckReport
 
-TARGETS = {arch_of(capability): capability for capability in CAPABILITIES}
+if TYPE_CHECKING:
+    from tilewright.tuner.kernel_check.report import KernelCheckReport
+
+TARGETS = ("sm_75", "sm_80", "sm_89", "sm_90", "sm_100", "sm_120")  # those of kernels.own; a test compares them
 USUAL_TARGETS = ("sm_75", "sm_90", "sm_120")  # the oldest, the one with most shared memory, the newest
 
 
@@ -49,6 +48,11 @@ def check(
     unknown = [name for name in arch or () if name not in TARGETS]
     if unknown:
         raise CommandError(f"--arch: there is no target {unknown[0]!r}. Targets: {', '.join(TARGETS)}", ExitCode.USAGE)
+    from tilewright.kernels.own import CAPABILITIES, own_kernel
+    from tilewright.tuner.compile.compilation import arch_of
+    from tilewright.tuner.kernel_check.check import check_kernel
+    from tilewright.tuner.kernel_check.report import Finding, KernelCheckReport
+
     try:
         kernel = own_kernel(path, settings().kernel_folders)
     except BrokenDeclarationError as error:
@@ -58,7 +62,7 @@ def check(
     report = check_kernel(
         kernel,
         KernelCheckReport(kernel.name),
-        capabilities=[TARGETS[name] for name in arch or USUAL_TARGETS],
+        capabilities=[one for one in CAPABILITIES if arch_of(one) in (arch or USUAL_TARGETS)],
         shapes=shapes,
         configurations=configurations,
         compile_it=not no_compile,

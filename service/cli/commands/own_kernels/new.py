@@ -8,12 +8,10 @@ from typing import Annotated
 
 import typer
 
-from tilewright.kernels.catalogue import BrokenDeclarationError
-from tilewright.kernels.own import own_kernel
+from tilewright.kernels.errors import BrokenDeclarationError
 from tilewright.service.cli.failure import CommandError, ExitCode
 from tilewright.service.cli.output import print_facts
 from tilewright.service.settings import settings
-from tilewright.tuner.kernel_check.first import UnclearSourceError, first_declaration
 
 
 def new(
@@ -28,6 +26,9 @@ def new(
     if path.suffix == ".py":
         reason = "first declarations are made from CUDA sources. docs/triton.md shows one for a Triton function"
         raise CommandError(f"{path}: {reason}")
+    from tilewright.kernels.own import own_kernel
+    from tilewright.tuner.kernel_check.first import UnclearSourceError, first_declaration
+
     try:
         made = first_declaration(path.read_text(encoding="utf-8"), path.name, entry or None)
     except OSError as error:
