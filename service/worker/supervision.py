@@ -135,14 +135,21 @@ class Supervision:
             if requested is JobState.QUEUED or status == Exit.STOPPED:
                 await _in_thread(lambda session: job_progress.hand_back(session, job_id, epoch))
                 raise TryAgainError("handed back")
-            reason, repeat = runner.crash_report(), not runner.lacked_memory
-            if await _in_thread(lambda session: job_progress.note_crash(session, job_id, epoch, reason, repeat=repeat)):
-                raise TryAgainError(reason, RETRY_AFTER_S)
+            await self._note_crash(runner)
         except FencedError:
             row_epoch, state = await _in_thread(partial(_epoch_and_state, job_id))
             if row_epoch == epoch and state not in jobs.OPEN:
                 return  # it ended between the runner's last write and its exit
             os._exit(Exit.FENCED)
+
+    async def _note_crash(self, runner: _Runner) -> None:
+        """Records and logs that the runner crashed; raises TryAgainError if the job is tried again, or FencedError."""
+        job_id, epoch, reason, repeat = runner.job_id, runner.epoch, runner.crash_report(), not runner.lacked_memory
+        logger.warning("The process of job %s crashed. %s", job_id, reason.splitlines()[0])  # its own lines came before
+        if await _in_thread(lambda session: job_progress.note_crash(session, job_id, epoch, reason, repeat=repeat)):
+            logger.warning("Job %s is tried again in %d s.", job_id, RETRY_AFTER_S)
+            raise TryAgainError(reason, RETRY_AFTER_S)
+        logger.warning("Job %s has failed and is not tried again.", job_id)
 
     async def _lose_device(self) -> None:
         logger.error("The device %s is lost; it gets no more jobs.", self.device_name)

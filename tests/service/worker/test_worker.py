@@ -1,11 +1,16 @@
 from __future__ import annotations
 
+import os
+import signal
+
 import pytest
 from waiting import PATIENCE_S
 
 from tilewright.service.operations.best.results import results
 from tilewright.service.operations.jobs.events import events_after
+from tilewright.service.operations.jobs.progress import MAX_CRASHES
 from tilewright.service.operations.requests import BudgetRequest
+from tilewright.service.store import models
 
 
 @pytest.fixture
@@ -53,6 +58,26 @@ def test_cancel_stops_after_the_running_trial_and_keeps_the_trials(working):
     assert 2 <= ended.trials_done < 30
     working.until(lambda: not working.runner_pids(job_id))
     assert working.request(trials=30) != job_id  # a cancelled job is not joined
+
+
+def test_the_log_says_that_a_job_crashed_and_what_happens_next(working):
+    job_id = working.request()
+    for crashes in (MAX_CRASHES - 2, MAX_CRASHES - 1):  # in a row without a trial; the row keeps count
+        (runner,) = working.until(lambda: working.runner_pids(job_id))
+        with working.session() as session:
+            session.get(models.TuningJob, job_id).crashes = crashes
+        os.kill(runner, signal.SIGKILL)
+        working.until(lambda pid=runner: pid not in working.runner_pids(job_id))
+    failed = working.wait_for_state(job_id, "failed")
+    assert failed.error.startswith("The runner ended with signal SIGKILL.")
+    said = [line.partition("supervision: ")[2] for line in working.said().splitlines() if "WARNING" in line]
+    crashed = f"The process of job {job_id} crashed. The runner ended with signal SIGKILL."
+    assert [line.partition(" [")[0] for line in said if str(job_id) in line] == [
+        crashed,
+        f"Job {job_id} is tried again in 2 s.",
+        crashed,
+        f"Job {job_id} has failed and is not tried again.",
+    ]
 
 
 @pytest.mark.faults
