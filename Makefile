@@ -31,9 +31,9 @@ MAIN_JOB = benchmarks/results/h200/main_job.json
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' Makefile
 
-run: ## Start everything on this machine, tune one gemm, serve until Ctrl-C (ONCE=1: then stop)
+run: ## Start everything on this machine, tune one gemm if it is not, serve until Ctrl-C (ONCE=1: then stop; AGAIN=1: tune anyway)
 	@$(PREPARE) run
-	@exec "$(VENV)/bin/tilewright" up --tune gemm --shape $(SHAPE) $(if $(ONCE),--once)
+	@exec "$(VENV)/bin/tilewright" up --tune gemm --shape $(SHAPE) $(if $(AGAIN),--again) $(if $(ONCE),--once)
 
 serve: ## The API and the dashboard alone
 	@$(PREPARE) run

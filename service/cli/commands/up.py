@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tilewright.service.cli.arguments import DtypeOption, JobLimits, KernelOptions, job_request
+from tilewright.service.cli.arguments import DtypeOption, JobLimits, KernelOptions, describe, job_request
 from tilewright.service.cli.commands.serve import HostOption, PortOption, choose_address
 from tilewright.service.cli.commands.tune import show_result, submit, watch
 from tilewright.service.cli.connection import embedded_server
@@ -16,13 +16,14 @@ from tilewright.service.cli.failure import CommandError, ExitCode
 from tilewright.service.cli.listening import require_free_port
 from tilewright.service.cli.machine import chosen_devices
 from tilewright.service.cli.output import data, note
+from tilewright.service.cli.report import print_best
 from tilewright.service.cli.supervisor import terminable
 from tilewright.service.operations.parse import format_shape, parse_options, parse_shape
 from tilewright.service.settings import settings
 
 if TYPE_CHECKING:
     from tilewright.service.cli.installation import Installation
-    from tilewright.service.operations.answers import ProblemAnswer
+    from tilewright.service.operations.answers import BestAnswer, ProblemAnswer
 
 FIRST_PROBLEM = {"m": 256, "n": 100, "k": 784}
 """The first layer of a 784-100-100-10 network at batch 256."""
@@ -42,7 +43,10 @@ class FirstTuning:
 def up(
     *,
     tune: Annotated[
-        str | None, typer.Option("--tune", metavar="KERNEL", help="Tune this kernel when everything runs.")
+        str | None,
+        typer.Option(
+            "--tune", metavar="KERNEL", help="Tune this kernel when everything runs, if the problem has not been tuned."
+        ),
     ] = None,
     shape: Annotated[
         str | None, typer.Option("--shape", metavar="M=…,N=…", help="Axis sizes of the problem to tune.")
@@ -53,6 +57,7 @@ def up(
     seconds: Annotated[
         float, typer.Option("--seconds", help="Most seconds of the search; preparation counts, finals do not.")
     ] = FIRST_SECONDS,
+    again: Annotated[bool, typer.Option("--again", help="With --tune: tune the problem even if it has been.")] = False,
     device: Annotated[
         list[str] | None, typer.Option("--device", help="cuda:0 or cpu; repeatable. Default: every GPU, otherwise cpu.")
     ] = None,
@@ -71,13 +76,13 @@ def up(
     installation = Installation(chosen_devices(device, every=True), embedded_server())
     with terminable():
         try:
-            _run(installation, first, once=once)
+            _run(installation, first, again=again, once=once)
         finally:
             note("stopping")
             installation.stop()
 
 
-def _run(installation: Installation, first: FirstTuning | None, *, once: bool) -> None:
+def _run(installation: Installation, first: FirstTuning | None, *, again: bool, once: bool) -> None:
     from tilewright.service.client import Client
 
     installation.start()
@@ -86,15 +91,28 @@ def _run(installation: Installation, first: FirstTuning | None, *, once: bool) -
     with Client(installation.url) as client:
         device = installation.wait_for_worker(client) if first is not None or once else None
         if first is not None and device is not None:
-            request = job_request(first.problem, first.limits, device_model=device.model)
-            job = watch(client, submit(client, request))
-            show_result(client, job, as_json=False, url=installation.url)
+            known = None if again else _known(first.problem, device.model)
+            if known is None:
+                request = job_request(first.problem, first.limits, device_model=device.model)
+                job = watch(client, submit(client, request))
+                show_result(client, job, as_json=False, url=installation.url)
+            else:
+                note(f"{describe(first.problem)} has been tuned already; --again tunes it anew")
+                print_best(known, url=installation.url)
     if once:
         return
     # Being stopped is how serving ends, so it is no failure.
     with contextlib.suppress(KeyboardInterrupt):
         data.print(f"serving on {installation.url} until Ctrl-C")
         installation.serve_until_stopped()
+
+
+def _known(problem: ProblemAnswer, device_model: str) -> BestAnswer | None:
+    """What was measured for this problem, unless it is stale; from the database, because a request counts as demand."""
+    from tilewright.service.cli.local_connection import LocalConnection
+
+    best = LocalConnection().best(problem.kernel, device_model, problem.shape, problem.dtype, problem.options)
+    return best if best.match.value == "exact" and not best.stale else None
 
 
 def _first_tuning(

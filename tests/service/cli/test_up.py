@@ -101,16 +101,20 @@ def test_up_once_tunes_through_the_api_prints_the_best_and_leaves_nothing_runnin
     assert left == []
 
 
-def test_a_second_up_answers_the_printed_curl_line_and_a_third_finds_the_port_taken(machine, tuned):
+def test_a_second_up_tunes_nothing_and_answers_the_printed_curl_line_and_a_third_finds_the_port_taken(machine, tuned):
     (line,) = (line for line in tuned[0].stdout.splitlines() if line.startswith("query it"))
     address = shlex.split(line)[-1]
-    with running(machine) as process:
+    with running(machine, *TUNE) as process:
+        while (line := process.stderr.readline()).startswith(("starting", "ready")):
+            pass
+        assert line == "gemm m=16,n=24,k=8 float32 has been tuned already; --again tunes it anew\n"
+        assert process.stdout.readline() == tuned[0].stdout.splitlines(keepends=True)[0]
         answer = httpx.get(address, trust_env=False, timeout=PATIENCE_S).json()
         listed = tilewright(machine, "jobs", "--json")
         third = tilewright(machine, "up")
     assert answer["match"] == "exact"
     assert answer["time_ms"] > 0
-    assert {job["state"] for job in json.loads(listed.stdout)["items"]} == {"done"}
+    assert [job["state"] for job in json.loads(listed.stdout)["items"]] == ["done"]
     assert third.returncode == 1
     assert "Is Tilewright running already?" in third.stderr
     assert process.returncode == 0  # SIGTERM is no failure either
