@@ -129,7 +129,7 @@ BY_ERROR: Mapping[type[Exception], ProblemType] = {
         "unknown-caller",
         "An access key is required.",
         401,
-        "Send `Authorization: Bearer` and a key, or sign in at /sign-in.",
+        "Send the header `Authorization: Bearer KEY`, or sign in at /sign-in.",
     ),
     refusals.ForbiddenError: FORBIDDEN,
     NotOwnerError: FORBIDDEN,

@@ -46,7 +46,7 @@ def test_a_key_leads_in_and_stands_in_no_address(proxied, address, tabs_at, expe
         (cookie,) = tab.context.cookies()
         assert (cookie["secure"], cookie["httpOnly"], cookie["sameSite"]) == (True, True, "Strict")
         tab.get_by_role("link", name="Sign in or out").click()
-        expect(tab.locator("#signed-in")).to_contain_text("with the scope tune")
+        expect(tab.locator("#signed-in")).to_contain_text("Its scope is tune")
         tab.get_by_role("button", name="Sign out").click()
         expect(tab.locator("#signed-in")).to_have_count(0)
         assert tab.context.cookies() == []

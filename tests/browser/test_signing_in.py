@@ -35,7 +35,7 @@ def test_a_key_leads_to_the_page_that_was_wanted_and_the_session_is_ended(token,
     tab.wait_for_url(re.compile(r"/jobs\?state=done$"))
     assert "tw_" not in tab.evaluate("document.cookie + JSON.stringify(localStorage)")
     tab.get_by_role("link", name="Sign in or out").click()
-    expect(tab.locator("#signed-in")).to_contain_text("with the scope tune")
+    expect(tab.locator("#signed-in")).to_contain_text("Its scope is tune")
     assert serious(tab) == []
     tab.get_by_role("button", name="Sign out").click()
     expect(tab.locator("#signed-in")).to_have_count(0)

@@ -131,7 +131,8 @@ class AccessControl:
         else:
             caller = await self._owner(token, address, is_key=is_key)
         if not caller.scope.allows(wanted):
-            raise refusals.ForbiddenError(f"{caller.name} has the scope {caller.scope}; this needs {wanted}.")
+            has = f"{caller.name} has the scope {caller.scope}"
+            raise refusals.ForbiddenError(f"{has}, and this request needs the scope {wanted}.")
         self._limit(self._rates, caller.name)
         return caller
 

@@ -10,14 +10,20 @@ from fastapi.responses import HTMLResponse
 from tilewright.service.dashboard.rendering import PageRoute, page
 from tilewright.service.operations.access import sessions
 from tilewright.service.operations.access.sessions import SignInProblem
-from tilewright.service.operations.caller import Caller
+from tilewright.service.operations.caller import Caller, Scope
 from tilewright.service.operations.transaction import transaction
 
 router = APIRouter(include_in_schema=False, route_class=PageRoute)
 
 _SENTENCES = {
-    SignInProblem.WRONG_KEY: "This key is not valid: it is unknown, expired or revoked.",
-    SignInProblem.TOO_OFTEN: "Too many attempts from your address. Wait a minute and try again.",
+    SignInProblem.WRONG_KEY: "This key is not valid. It may be mistyped, expired or revoked.",
+    SignInProblem.TOO_OFTEN: "Too many attempts came from your address. Wait a minute and try again.",
+}
+
+_ALLOWED = {
+    Scope.READ: "look at everything and change nothing",
+    Scope.TUNE: "look at everything, start jobs and plan schedules",
+    Scope.ADMIN: "do everything, also create keys and import results",
 }
 
 
@@ -29,7 +35,9 @@ def sign_in(
 ) -> HTMLResponse:
     """The form, and the browser's current session; afterwards it goes to `next`, an address of this server."""
     sentence = _SENTENCES[problem] if problem else ""
-    shown = page("sign_in.html", next=sessions.own_path(next_path), caller=_caller(request), problem=sentence)
+    shown = page(
+        "sign_in.html", next=sessions.own_path(next_path), caller=_caller(request), allowed=_ALLOWED, problem=sentence
+    )
     # Under `no-referrer` a browser sends its forms with `Origin: null`, which is nobody's.
     shown.headers["Referrer-Policy"] = "same-origin"
     return shown

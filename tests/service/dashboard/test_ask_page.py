@@ -148,7 +148,7 @@ def test_the_button_requests_exactly_this_problem(client, page, commit):
 
 def test_who_may_not_tune_is_told_which_key_to_use(commit, as_key):
     commit(lambda rows: rows.best())
-    assert "needs a key with the scope tune" in as_key(Scope.READ, EXACT).text
+    assert "with a key of the scope tune" in as_key(Scope.READ, EXACT).text
     assert 'id="tune-it"' in as_key(Scope.TUNE, EXACT).text
 
 

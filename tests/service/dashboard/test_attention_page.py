@@ -151,7 +151,7 @@ def test_one_call_tunes_the_most_worthwhile_that_a_worker_serves(client, page, c
 
 def test_a_key_that_may_only_read_gets_no_buttons(as_key, filled):
     shown = as_key(Scope.READ, "/attention").text
-    assert "needs a key with the scope tune" in shown
+    assert "with a key of the scope tune" in shown
     assert "data-problem" not in shown
 
 

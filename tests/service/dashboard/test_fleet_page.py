@@ -203,7 +203,7 @@ def test_only_an_admin_is_offered_buttons_and_shown_webhooks(as_key, commit, sco
     shown = as_key(scope, "/fleet").text
     assert ("hx-post" in shown) is sees
     assert ("webhooks/ci" in shown) is sees
-    assert ("needs a key with the scope admin" in shown) is not sees
+    assert ("with a key of the scope admin" in shown) is not sees
 
 
 @pytest.mark.parametrize("place", ["/jobs/{job}", "/studies/{study}"])
@@ -212,7 +212,7 @@ def test_only_who_may_tune_is_offered_to_cancel(as_key, commit, place):
     for scope in (Scope.READ, Scope.TUNE):
         shown = as_key(scope, place.format(job=job, study=study_of(job))).text
         assert ("hx-post" in shown) is (scope is Scope.TUNE)
-        assert ("needs a key with the scope tune" in shown) is (scope is Scope.READ)
+        assert ("with a key of the scope tune" in shown) is (scope is Scope.READ)
 
 
 @pytest.mark.parametrize(
@@ -227,7 +227,7 @@ def test_who_may_not_change_anything_is_told_which_key_may(as_key, commit, path,
     for scope in (Scope.READ, Scope.TUNE):
         shown = as_key(scope, path).text
         assert (offered in shown) is (scope is Scope.TUNE)
-        assert ("needs a key with the scope tune" in shown) is (scope is Scope.READ)
+        assert ("with a key of the scope tune" in shown) is (scope is Scope.READ)
 
 
 def test_messages_of_webhooks_are_not_shown_to_other_keys(as_key, commit):
