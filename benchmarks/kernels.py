@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 import bandwidth
-from documents.file import now, write
+from documents.file import now, read, write
 from kernel_table.readme import put_into
 from kernel_table.report import report, table
 from kernel_table.rows import Row, measure, row_head
@@ -59,7 +59,7 @@ def main() -> int:
     if arguments.merge:
         return merge(arguments.merge, arguments.out, names)
     if arguments.table:
-        document = read_document(arguments.table)
+        document = read(arguments.table)
         if arguments.readme:
             for page in PAGES:
                 put_into(page, document)
@@ -72,7 +72,7 @@ def main() -> int:
     print(json.dumps(rates), file=sys.stderr, flush=True)
     device = open_device("cuda:0")
     path = arguments.out or default_path(device.model.slug)
-    document = read_document(path) | facts(device, rates, arguments)
+    document = read(path) | facts(device, rates, arguments)
     deadline = time.monotonic() + arguments.stop_after
     for entry in chosen:
         budget = budget_of(entry, device.model, arguments)
@@ -142,7 +142,7 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
 
 def merge(parts: Sequence[Path], out: Path | None, names: Sequence[str]) -> int:
     """Puts the rows of several runs with one budget and in one environment into one file; 1 where they differ."""
-    documents = [read_document(part) for part in parts]
+    documents = [read(part) for part in parts]
     first = documents[0]
     for document, part in zip(documents, parts, strict=True):
         if any(document.get(key) != first.get(key) for key in ("budget", "environment")):
@@ -169,14 +169,6 @@ def select(suite: Sequence[Entry], only: Sequence[str]) -> list[Entry]:
 def default_path(slug: str) -> Path:
     """A folder a device model."""
     return RESULTS / slug.removeprefix("nvidia-") / "kernels.json"
-
-
-def read_document(path: Path) -> dict[str, Any]:
-    """The document of the file; without rows where the file does not exist."""
-    if not path.exists():
-        return {"rows": []}
-    document: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    return document
 
 
 def facts(device: Device, rates: dict[str, Any], arguments: argparse.Namespace) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from documents.file import now, write
+from documents.file import now, read, write
 from installation import jobs as service_jobs
 from installation import rows as service_rows
 from installation import soak as service_soak
@@ -168,14 +168,6 @@ def facts(before: Sequence[float]) -> dict[str, Any]:
             "load_average_after": [round(one, 2) for one in os.getloadavg()],
         },
     }
-
-
-def read(path: Path) -> dict[str, Any]:
-    """The document of the file; without rows where the file does not exist."""
-    if not path.exists():
-        return {"rows": []}
-    document: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    return document
 
 
 def with_parts(document: dict[str, Any], measured: dict[str, list[Row]]) -> dict[str, Any]:

@@ -20,6 +20,14 @@ def write(path: Path, document: Mapping[str, Any]) -> None:
     partial.replace(path)
 
 
+def read(path: Path) -> dict[str, Any]:
+    """The document of the file; without rows where the file does not exist."""
+    if not path.exists():
+        return {"rows": []}
+    document: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return document
+
+
 def now() -> str:
     """The time as documents have it: UTC, to the second."""
     return datetime.now(UTC).isoformat(timespec="seconds")

@@ -117,10 +117,10 @@ def test_rows_keep_the_suites_order_and_replace_their_former_selves(kernels):
 
 def test_a_document_is_read_as_it_was_written(kernels, tmp_path):
     path = tmp_path / "deep" / "kernels.json"
-    assert kernels.read_document(path) == {"rows": []}
+    assert kernels.read(path) == {"rows": []}
     document = {"rows": [measured("a", 1.5)]}
     kernels.write(path, document)
-    assert kernels.read_document(path) == document
+    assert kernels.read(path) == document
     assert [p.name for p in path.parent.iterdir()] == ["kernels.json"]
 
 

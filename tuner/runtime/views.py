@@ -16,8 +16,8 @@ import numpy as np
 from tilewright.tuner.runtime.dlpack import KINDS, borrow
 from tilewright.tuner.runtime.errors import LaunchError
 
-LEGACY_STREAM, PER_THREAD_STREAM = 1, 2
-"""CU_STREAM_LEGACY and CU_STREAM_PER_THREAD; the array interface uses the same numbers."""
+LEGACY_STREAM = 1
+"""CU_STREAM_LEGACY; the array interface uses the same number."""
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,11 +36,6 @@ class Unseen:
         if position is not None and self.free[position]:
             self.free[position] = False
             self._left -= 1
-
-    def take_all(self, configurations: Iterable[Configuration]) -> None:
-        """Removes each of them."""
-        for configuration in configurations:
-            self.take(configuration)
 
     def draw(self, variant: str | None = None) -> Configuration | None:
         """Any free configuration (of this variant), each as likely as the other; None when all are taken."""

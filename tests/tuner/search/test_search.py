@@ -69,7 +69,8 @@ def test_snapping_is_to_a_nearest_free_configuration(sizes, modulus, data):
     space = space_of(sizes, modulus)
     unseen = Unseen(space, np.random.default_rng(0))
     taken = {c for c in space.feasible if data.draw(st.booleans())}
-    unseen.take_all(taken)
+    for configuration in taken:
+        unseen.take(configuration)
     assert len(unseen) == len(space) - len(taken)
     variant = data.draw(st.sampled_from(space.spaces))
     wanted = {p.name: data.draw(st.integers(0, len(p.values) - 1)) for p in variant.parameters}
