@@ -250,7 +250,8 @@ def test_links_lead_somewhere(path):
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
 def test_files_that_pages_name_exist(path):
-    named = re.findall(r"`((?:deploy|docs|requirements|tools|benchmarks|tests)/[\w./-]+)`", path.read_text())
+    folders = "deploy|docs|requirements|tools|benchmarks|tests|kernels|tuner|service|migrations|api|operations"
+    named = re.findall(rf"`((?:{folders})/[\w./-]+)`", path.read_text())
     assert [name for name in named if not (ROOT / name).exists() and "secrets/" not in name] == []
 
 

@@ -66,7 +66,7 @@ class ForwardGraph:
     """A forward pass recorded as a CUDA graph on `stream`: a CUstream as an integer, not the default one.
 
     It reads `x` and writes `probabilities` wherever it is replayed: put the next batch into the same array. Driver
-    functions by ctypes (tuner/cuda_graph.py): PyCUDA 2026.1 has none for graphs.
+    functions by ctypes (tuner/devices/cuda/graph.py): PyCUDA 2026.1 has none for graphs.
     """
 
     def __init__(self, network: LaunchedNetwork, x: Any, probabilities: Any, stream: int) -> None:

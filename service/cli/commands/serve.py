@@ -85,7 +85,7 @@ def _serve_here() -> None:
         ws="none",
         backlog=wire.backlog(),
         log_config=None,
-        access_log=False,  # api/request_log.py writes the line of each request
+        access_log=False,  # api/middleware/request_log.py writes the line of each request
         # Event streams end when their reader does; those still open must not hold up a stop.
         timeout_graceful_shutdown=5,
         proxy_headers=False,
