@@ -112,7 +112,7 @@ def create_app() -> FastAPI:
         redoc_url=None,
         openapi_url="/openapi.json",
         redirect_slashes=False,
-        # It would pass on the address of every request, which may hold a secret; middleware/metrics.py counts and times.
+        # It would pass on the address of every request, which may hold a secret; middleware/metrics.py counts.
         telemetry={"tracing": False, "metrics": False, "logs": False},
     )
     app.state.streams, app.state.demand = Streams(), DemandBuffer()

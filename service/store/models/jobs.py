@@ -118,7 +118,7 @@ class TuningJob(Base):
     created_at: Mapped[datetime] = mapped_column(server_default=func.now())
     started_at: Mapped[datetime | None]
     finished_at: Mapped[datetime | None]
-    samples_pruned_at: Mapped[datetime | None]  # its trials have been gone through (service/operations/fleet/retention.py)
+    samples_pruned_at: Mapped[datetime | None]  # its trials have been gone through (fleet/retention.py)
 
     problem: Mapped[Problem] = relationship(lazy="raise")
     device_model: Mapped[DeviceModel | None] = relationship(lazy="raise")
