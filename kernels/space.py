@@ -26,6 +26,7 @@ __all__ = [
     "Values",
     "VariantSpace",
     "choice",
+    "no_start",
     "powers_of_two",
 ]
 
@@ -61,6 +62,11 @@ Predicate = Callable[[Values, Problem, Limits], bool]
 Start = Callable[[Problem, Limits], Mapping[str, int]]
 
 
+def no_start(_problem: Problem, _limits: Limits) -> Mapping[str, int]:
+    """Nothing: a search begins with the parameters' defaults."""
+    return {}
+
+
 @dataclass(frozen=True)
 class Constraint:
     """A named reason some configurations are out: `holds(values, problem, limits)` is true where they are in."""
@@ -79,7 +85,7 @@ class VariantSpace:
     variant: str
     parameters: tuple[Parameter, ...]
     constraints: tuple[Constraint, ...] = ()
-    start: Start = lambda _problem, _limits: {}
+    start: Start = no_start
     is_start: bool = True
 
     def default(self) -> Configuration:

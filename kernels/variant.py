@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from tilewright.kernels.problem import Limits, Problem
-from tilewright.kernels.space import Constraint, Parameter, Start, Values, VariantSpace
+from tilewright.kernels.space import Constraint, Parameter, Start, Values, VariantSpace, no_start
 
 WORKSPACE_SHARE = 64
 """A workspace is at most this part of the device's memory: the executables kept at one time each have their own. One
@@ -120,7 +120,7 @@ class Variant:
     launch: Callable[[Values, Problem], Launch]
     parameters: tuple[Parameter, ...] = ()
     constraints: tuple[Constraint, ...] = ()
-    start: Start = lambda _problem, _limits: {}
+    start: Start = no_start
     is_start: bool = True  # a simple variant, which may take a hundred times as long, is left to the search
     static_shared_bytes: Callable[[Values, Problem], int] = lambda _values, _problem: 0
     workspace_bytes: Callable[[Values, Problem], int] = no_workspace

@@ -138,6 +138,25 @@ def test_every_problem_has_configurations_and_no_two_differ_in_stages_alone(size
     assert all(configuration.values.BLOCKS == 132 for configuration in feasible)
 
 
+@pytest.mark.parametrize(
+    ("sizes", "begun"),
+    [
+        ((64, 4096, 4096), {"SHARED_A": 1, "TILE_S": 64, "CONSUMERS": 1, "BLOCKS_R": 1, "SPLIT_K": 2, "STAGES": 8}),
+        ((128, 4096, 4096), {"SHARED_A": 1, "TILE_S": 128, "CONSUMERS": 2, "BLOCKS_R": 1, "SPLIT_K": 4, "STAGES": 4}),
+        ((4096, 32, 4096), {"SHARED_A": 0, "TILE_S": 32, "CONSUMERS": 1, "BLOCKS_R": 1, "SPLIT_K": 2, "STAGES": 8}),
+        ((2048, 2048, 2048), {"SHARED_A": 1, "TILE_S": 128, "CONSUMERS": 2, "BLOCKS_R": 2, "SPLIT_K": 1, "STAGES": 3}),
+        ((100352, 64, 576), {"SHARED_A": 0, "TILE_S": 64, "CONSUMERS": 2, "BLOCKS_R": 2, "SPLIT_K": 1, "STAGES": 4}),
+        ((5, 5, 5000), {"TILE_S": 16, "SPLIT_K": 32}),
+    ],
+    ids=str,
+)
+def test_a_search_begins_with_few_lines_in_shared_memory_and_parts_that_run_at_once(sizes, begun):
+    problem = KERNEL.problem(dict(zip("mnk", sizes, strict=True)), options={"trans_b": sizes[0] > 4096})
+    start = TENSOR3XTF32_SM90.space().start_for(problem, H200).values
+    assert begun.items() <= dict(start).items()
+    assert TENSOR3XTF32_SM90.space().violated(start, problem, H200) is None
+
+
 def test_the_grid_is_persistent_and_no_larger_than_its_work():
     values = {"TILE_S": 128, "CONSUMERS": 2, "BLOCKS_R": 2, "SHARED_A": 1, "SPLIT_K": 1, "BLOCKS": 132, "STAGES": 3}
     values |= {"PRODUCTS": 3, "SMALL_BF16": 0}
