@@ -16,10 +16,13 @@ MULTIPROCESSOR_BYTES, RESERVED_BYTES = 228 * 1024, 1024  # of shared memory: of 
 MOST_SUMS = 2048  # of a warp
 # Where a search begins, by clocks that blocks read (H200): of a multiprocessor products in TF32 and bytes from the L2
 # cache in a cycle; cycles of a step beside its products, of a chain of them, and to add up what blocks have of a tile,
-# in a cluster and for each pair of its blocks, or in the workspace.
+# in a cluster and for each pair of its blocks, or in the workspace, of which the last block reads so many bytes in a
+# cycle. Where a block has some steps of twice the length, and room for three of them, these are faster.
 PRODUCTS_A_CYCLE, BYTES_A_CYCLE = 400, 25
 STEP_CYCLES, CHAIN_CYCLES, CLUSTER_CYCLES, PAIR_CYCLES, WORKSPACE_CYCLES = 450, 110, 900, 20, 3000
-STEP, START_TILES, LARGEST_TILE = 64, (16, 32, 64, 128), 64 * 128
+WORKSPACE_BYTES_A_CYCLE = 64
+STEP, LONG_STEP, FEWEST_LONG_STEPS, FEWEST_LONG_STAGES = 64, 128, 4, 3
+START_TILES, LARGEST_TILE = (16, 32, 64, 128), 64 * 128
 FULL = 7 / 8  # of the multiprocessors: 112 blocks in clusters of 4 or 8 run at once, 128 take two rounds (H100)
 
 
@@ -78,18 +81,25 @@ def start(p: Problem, d: Limits) -> dict[str, int]:
         return {}
     _, tile_m, tile_n, split = best
     warp_m, warp_n, sliced = _warps(tile_m, tile_n)
-    steps = mma.tiles(mma.tiles(p.shape["k"], STEP), split)
-    sums = tile_m * tile_n * sliced
-    fitting = (d.max_shared_bytes // mma.REAL_BYTES - sums - 1024) // (STEP * (tile_m + tile_n))
+    others = 4 * (tile_m * tile_n * sliced + 1024)  # bytes beside the ring: what slices or blocks send each other
+
+    def stages(step: int) -> int:
+        steps = mma.tiles(mma.tiles(p.shape["k"], step), split)
+        fitting = (d.max_shared_bytes - others) // (mma.REAL_BYTES * step * (tile_m + tile_n))
+        return max(count for count in STAGES.values if count <= max(mma.FEWEST_STAGES, min(steps, fitting)))
+
+    is_long = p.shape["k"] >= FEWEST_LONG_STEPS * LONG_STEP * split and stages(LONG_STEP) >= FEWEST_LONG_STAGES
+    step = LONG_STEP if is_long else STEP
     return {
         "WARP_M": warp_m,
         "WARP_N": warp_n,
         "WARPS_M": tile_m // warp_m,
         "WARPS_N": tile_n // warp_n,
         "SLICES": sliced,
+        "TILE_K": step,
         "SPLIT_K": split,
         "BY_CLUSTER": int(1 < split <= mma.MOST_BLOCKS_OF_CLUSTER),
-        "STAGES": max(stages for stages in STAGES.values if stages <= max(mma.FEWEST_STAGES, min(steps, fitting))),
+        "STAGES": stages(step),
     }
 
 
@@ -113,7 +123,8 @@ def _estimates(p: Problem, d: Limits) -> Iterator[tuple[float, int, int, int]]:
         load = STEP * (tile_m + tile_n) * mma.REAL_BYTES * blocks / (BYTES_A_CYCLE * d.multiprocessors)
         wait = STEP_CYCLES + CHAIN_CYCLES * warp_m // 16 * mma.tiles(STEP // 16, sliced)
         together = CLUSTER_CYCLES + PAIR_CYCLES * split**2
-        add = 0 if split == 1 else together if split <= mma.MOST_BLOCKS_OF_CLUSTER else WORKSPACE_CYCLES
+        last = WORKSPACE_CYCLES + split * tile_m * tile_n * mma.REAL_BYTES / WORKSPACE_BYTES_A_CYCLE
+        add = 0 if split == 1 else together if split <= mma.MOST_BLOCKS_OF_CLUSTER else last
         yield mma.tiles(mma.tiles(k, STEP), split) * max(multiply, load, wait) + add, tile_m, tile_n, split
 
 
