@@ -15,7 +15,11 @@ __device__ __forceinline__ float times_power(float x, int row, int column) {
   return x * power_of_two(half) * power_of_two(max(exponent - exponent / 2, -126));
 }
 
-// Undoes the scales of a thread's sums and passes them on. Of each 8 columns it has 2 in its row and 2 in the row 8 below.
+// Whether a thread's registers suffice for the scales of its columns while it multiplies.
+constexpr bool SCALES_AHEAD = SPLIT_K == 1 && TILE_N <= 176;
+
+// Undoes the scales of a thread's sums and passes them on. Of each 8 columns it has 2 in its row and 2 in the row 8 below. It is
+// made before the tile is multiplied: scales are on their way meanwhile, and nobody waits for them at the end.
 template <class Epilogue>
 struct TileWriter {
   const Epilogue epilogue;
@@ -25,6 +29,7 @@ struct TileWriter {
   bool has_all;   // quads: with an odd number of them the second warpgroup that shares them has one less
   bool has_row[2];
   int row_scale[2];
+  int2 scales_ahead[SCALES_AHEAD ? FINAL_QUADS : 1];
 
   __device__ __forceinline__ TileWriter(
       const Epilogue& matrices, const Memory& memory, const Tile& tile, unsigned exchange)
@@ -39,7 +44,11 @@ struct TileWriter {
 #pragma unroll
     for (unsigned below = 0; below < 2; ++below) {
       has_row[below] = M % TILE_M == 0 && CLUSTER == 1 || row + 8 * below < M;
-      row_scale[below] = has_row[below] ? -__ldg(rows + row + 8 * below) : 0;
+      row_scale[below] = has_row[below] ? __ldg(rows + row + 8 * below) : 0;
+    }
+    if constexpr (SCALES_AHEAD) {
+#pragma unroll
+      for (unsigned i = 0; i < FINAL_QUADS; ++i) scales_ahead[i] = column_scales(column + i * 8);
     }
   }
 
@@ -48,7 +57,10 @@ struct TileWriter {
   __device__ __forceinline__ void write(unsigned eight, const float4 (&sums)[COUNT]) const {
     int2 scales[COUNT];   // all at once: behind a store, or a branch, each would be waited for by itself
 #pragma unroll
-    for (unsigned i = 0; i < COUNT; ++i) scales[i] = column_scales(column + (eight + i) * 8);
+    for (unsigned i = 0; i < COUNT; ++i) {
+      if constexpr (SCALES_AHEAD && COUNT == FINAL_QUADS) scales[i] = scales_ahead[i];
+      else scales[i] = column_scales(column + (eight + i) * 8);
+    }
     if constexpr (!BY_ROWS) {
 #pragma unroll
       for (unsigned i = 0; i < COUNT; ++i) write_pairs<MILD>(eight + i, sums[i], scales[i]);
@@ -61,13 +73,12 @@ struct TileWriter {
   }
 
  private:
-  // By what a column and the next are multiplied; of the last one, beyond them.
+  // By what a column and the next were multiplied; of the last one, beyond them. As it was loaded: who changes it waits for it.
   __device__ __forceinline__ int2 column_scales(unsigned n) const {
     if constexpr (PAIRS) {
-      const int2 both = __ldg(reinterpret_cast<const int2*>(columns + tw::min(n, N - 2)));
-      return make_int2(-both.x, -both.y);
+      return __ldg(reinterpret_cast<const int2*>(columns + tw::min(n, N - 2)));
     } else {
-      return make_int2(-__ldg(columns + tw::min(n, N - 1)), -__ldg(columns + tw::min(n + 1, N - 1)));
+      return make_int2(__ldg(columns + tw::min(n, N - 1)), __ldg(columns + tw::min(n + 1, N - 1)));
     }
   }
 
@@ -79,8 +90,8 @@ struct TileWriter {
   // Of the four sums, of the thread's row and of the row below, those in the row, and as large as they are.
   template <bool MILD>
   __device__ __forceinline__ Pack<2> unscaled(const float4& sums, unsigned below, const int2& scales) const {
-    return Pack<2>{times_power<MILD>(below ? sums.z : sums.x, row_scale[below], scales.x),
-                   times_power<MILD>(below ? sums.w : sums.y, row_scale[below], scales.y)};
+    return Pack<2>{times_power<MILD>(below ? sums.z : sums.x, -row_scale[below], -scales.x),
+                   times_power<MILD>(below ? sums.w : sums.y, -row_scale[below], -scales.y)};
   }
 
   template <bool MILD>
@@ -171,9 +182,7 @@ __device__ __forceinline__ void final_quads(
 // Finishes a tile that is the team's alone.
 template <class Epilogue>
 __device__ __forceinline__ void finish(
-    const Epilogue& epilogue, const Memory& memory, const Tile& tile, unsigned exchange, bool is_extreme,
-    const float4 (&sum)[FINAL_QUADS]) {
-  const TileWriter<Epilogue> writer(epilogue, memory, tile, exchange);
+    const TileWriter<Epilogue>& writer, bool is_extreme, const float4 (&sum)[FINAL_QUADS]) {
   if (!is_extreme) {
     writer.template write<true>(0, sum);
   } else {
@@ -202,7 +211,7 @@ __device__ __forceinline__ float4* part_at(
 // the order of k, and finishes the tile. Each warpgroup counts for itself, and uses its word of `is_last`.
 template <class Epilogue>
 __device__ __forceinline__ void finish_part(
-    const Epilogue& epilogue, const Memory& memory, unsigned tile, unsigned rank, unsigned warpgroup, unsigned exchange,
+    const TileWriter<Epilogue>& writer, const Memory& memory, unsigned tile, unsigned rank, unsigned warpgroup,
     unsigned* is_last, const float4 (&sum)[FINAL_QUADS]) {
   const unsigned first = TileScheduler::team_of(tile * STEPS), team = TileScheduler::team();
   const unsigned parts = TileScheduler::team_of(tile * STEPS + (STEPS - 1)) - first + 1;
@@ -219,7 +228,6 @@ __device__ __forceinline__ void finish_part(
   }
   warpgroup_sync(warpgroup);
   if (!is_last[warpgroup]) return;
-  const TileWriter<Epilogue> writer(epilogue, memory, Tile(tile, rank), exchange);
   constexpr unsigned AT_ONCE = FINAL_QUADS % 8 == 0   ? 8   // read together
                                : FINAL_QUADS % 4 == 0 ? 4
                                : FINAL_QUADS % 3 == 0 ? 3

@@ -35,6 +35,7 @@ __device__ __forceinline__ void multiply_tiles(
     const unsigned all = tiles.steps(), promoted = known.is_wide && PROMOTED > 1 ? PROMOTED / 2 : PROMOTED;
     const unsigned steps = SHARERS == 1 ? all : (all + 1 - share) / 2;   // the warpgroup's own
     Ring own = ring.skipping(share, known.is_wide);
+    const TileWriter<Epilogue> writer(epilogue, memory, Tile(tiles.tile(), rank), exchange);
 #pragma unroll
     for (unsigned i = 0; i < SUMS; ++i) sum[i] = recent[i] = 0.0f;   // `recent`, so that it takes no registers between tiles
 #pragma unroll 1
@@ -61,8 +62,8 @@ __device__ __forceinline__ void multiply_tiles(
     ring = ring.skipping(all, known.is_wide);
     float4 quads[FINAL_QUADS];
     final_quads(sum, exchange, share, quads);
-    if (SPLIT_K == 1 || all == STEPS) finish(epilogue, memory, Tile(tiles.tile(), rank), exchange, known.is_extreme, quads);
-    else finish_part(epilogue, memory, tiles.tile(), rank, warpgroup, exchange, is_last, quads);
+    if (SPLIT_K == 1 || all == STEPS) finish(writer, known.is_extreme, quads);
+    else finish_part(writer, memory, tiles.tile(), rank, warpgroup, is_last, quads);
   }
 }
 
