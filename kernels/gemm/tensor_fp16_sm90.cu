@@ -12,6 +12,9 @@
 // Ootomo and Yokota, "Recovering single precision accuracy from Tensor Cores while surpassing the FP32 theoretical peak
 // performance" (2022), for FP16 parts; Henry, Tang and Heinecke, "Leveraging the bfloat16 artificial intelligence
 // datatype for higher-precision computations" (2019), for three BF16 parts.
+#include "problem.cuh"
+
+#define STREAMS_OUTPUT (1ull * M * N * BATCH >= 1u << 24)   // where the L2 cache does not hold C
 #include "epilogue.cuh"
 #include "parts/pack.cuh"
 #include "parts/product.cuh"

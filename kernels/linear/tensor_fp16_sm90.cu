@@ -6,6 +6,7 @@
 //   tile  TILE_M x TILE_N of Y;  block (384): one axis;  grid (BLOCKS or less): one axis
 #include "problem.cuh"
 
+#define STREAMS_OUTPUT (1ull * M * N >= 1u << 24)   // where the L2 cache does not hold Y
 #include "epilogue.cuh"
 #include "parts/pack.cuh"
 #include "parts/product.cuh"

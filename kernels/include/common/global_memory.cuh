@@ -42,12 +42,17 @@ __device__ __forceinline__ Pack<QUAD> load_from_l2(const REAL* source) {
   return loaded.pack;
 }
 
+#ifndef STREAMS_OUTPUT
+#define STREAMS_OUTPUT 0   // 1: what store_global stores is the first to leave the L2 cache
+#endif
 // WIDTH neighbours, sixteen bytes as one instruction from the start: to merge four stores is a tenth of the optimizer's
 // work on a kernel with many of them. `target` must be aligned as Pack<WIDTH> is.
 template <unsigned WIDTH>
 __device__ __forceinline__ void store_global(REAL* target, const Pack<WIDTH>& pack) {
   if constexpr (WIDTH == 4 && REAL_BYTES == 4) {
-    __stwb(reinterpret_cast<float4*>(target), make_float4(pack.lane[0], pack.lane[1], pack.lane[2], pack.lane[3]));
+    const float4 quad = make_float4(pack.lane[0], pack.lane[1], pack.lane[2], pack.lane[3]);
+    if constexpr (STREAMS_OUTPUT) __stcs(reinterpret_cast<float4*>(target), quad);
+    else __stwb(reinterpret_cast<float4*>(target), quad);
   } else {
     store_pack<WIDTH>(target, pack);
   }
