@@ -49,7 +49,9 @@ def product(bench, executable, arrays):
 
 @pytest.mark.parametrize("options", LAYOUTS, ids=str)
 @pytest.mark.parametrize(
-    "sizes", [(257, 500, 130), (130, 201, 4400), (1000, 999, 1001), (1, 1, 128), (128, 64, 2048)], ids=str
+    "sizes",
+    [(257, 500, 130), (130, 201, 4400), (1000, 999, 1001), (1, 1, 128), (128, 64, 2048), (1540, 1600, 64)],
+    ids=str,
 )
 def test_every_kind_of_inputs_is_within_the_bound_twice_over(device, sizes, options):
     bench, configurations = bench_of(device, sizes, **options)
