@@ -18,16 +18,6 @@
 #include "streamed_terms.cuh"
 #include "whole_numbers.cuh"
 
-// Two weights of a row's quad.
-__device__ __forceinline__ unsigned pair(
-    const uint4 (&weights)[2][STEP_LOADS], unsigned half, unsigned quad, unsigned p, float zero) {
-#if BITS == 8
-  return pair_of(word_of(weights[half][quad / 2], quad % 2 * 2 + p / 2), p % 2, zero);
-#else
-  return pair_of(word_of(weights[half][0], quad), p, zero);
-#endif
-}
-
 // sum += the products of a step: of the lane's weights with its terms from `x` on.
 __device__ __forceinline__ void multiply(
     Sums& sum, const uint4* own, const float (&scale)[ROWS][2], const float (&zero)[ROWS][2], const uint4* x) {
@@ -39,7 +29,7 @@ __device__ __forceinline__ void multiply(
     for (unsigned j = 0; j < 2 * STEP_LOADS; ++j) weights[j / STEP_LOADS][j % STEP_LOADS] = own[(i * 2 * STEP_LOADS + j) * 32];
 #pragma unroll
     for (unsigned at = 0; at < 2 * QUADS * 4; ++at) {
-      a[i][at / 4][at % 4] = pair(weights, at % 2, at / 8, at / 4 % 2 * 2 + at % 4 / 2, zero[i][at % 2]);
+      a[i][at / 4][at % 4] = pair_of(weights[at % 2], at / 8, at / 4 % 2 * 2 + at % 4 / 2, zero[i][at % 2]);
     }
   }
 #pragma unroll

@@ -1,6 +1,7 @@
 // X in shared memory, for the variant `streamed`.
 #pragma once
 #include "streamed_parameters.cuh"
+#include "whole_numbers.cuh"
 
 // X's steps from `first` on, `count` of them, on their way into shared memory: of a step, of a quad, of a row, the lanes'
 // terms, in the order that pairs of weights have. A warp loads up to four rows of two steps at a time, whose addresses are one
@@ -48,14 +49,7 @@ struct Terms {
     each(at, [=](const uint4 (&x)[BATCH], unsigned pair, unsigned row) {
       uint4* const target = shared + place + pair * (2 * QUADS * QUAD_PITCH) + row * 4;
 #pragma unroll
-      for (unsigned j = 0; j < BATCH; ++j) {
-#if BITS == 8
-        target[j * 4] = x[j];
-#else   // terms 0 and 4, 1 and 5 and so forth
-        target[j * 4] = make_uint4(__byte_perm(x[j].x, x[j].z, 0x5410), __byte_perm(x[j].x, x[j].z, 0x7632),
-                                   __byte_perm(x[j].y, x[j].w, 0x5410), __byte_perm(x[j].y, x[j].w, 0x7632));
-#endif
-      }
+      for (unsigned j = 0; j < BATCH; ++j) target[j * 4] = as_pairs(x[j]);
     });
   }
   // What a warp cannot hold together is loaded and stored after that.

@@ -42,12 +42,8 @@ struct Terms {
   }
 
   __device__ __forceinline__ void order(const uint4& x) {
-#if BITS == 8
-    pair[0] = x.x, pair[1] = x.y, pair[2] = x.z, pair[3] = x.w;
-#else
-    pair[0] = __byte_perm(x.x, x.z, 0x5410), pair[1] = __byte_perm(x.x, x.z, 0x7632);   // terms 0 and 4, 1 and 5
-    pair[2] = __byte_perm(x.y, x.w, 0x5410), pair[3] = __byte_perm(x.y, x.w, 0x7632);
-#endif
+    const uint4 pairs = as_pairs(x);
+    pair[0] = pairs.x, pair[1] = pairs.y, pair[2] = pairs.z, pair[3] = pairs.w;
   }
 };
 
@@ -74,15 +70,6 @@ struct Step {
     }
   }
 
-  // Two weights of a row's quad.
-  __device__ __forceinline__ unsigned pair(unsigned row, unsigned half, unsigned quad, unsigned p, float zero) const {
-#if BITS == 8
-    return pair_of(word_of(weights[row][half][quad / 2], quad % 2 * 2 + p / 2), p % 2, zero);
-#else
-    return pair_of(word_of(weights[row][half][0], quad), p, zero);
-#endif
-  }
-
   // sum += the products of the step.
   __device__ __forceinline__ void multiply(Sums& sum, const Half* X, unsigned step) const {
     Sums part = {};
@@ -99,8 +86,8 @@ struct Step {
 #pragma unroll
         for (unsigned p = 0; p < 4; p += 2) {
           const unsigned a[4] = {
-              pair(i, 0, quad, p, upper), pair(i, 1, quad, p, lower), pair(i, 0, quad, p + 1, upper),
-              pair(i, 1, quad, p + 1, lower)};
+              pair_of(weights[i][0], quad, p, upper), pair_of(weights[i][1], quad, p, lower),
+              pair_of(weights[i][0], quad, p + 1, upper), pair_of(weights[i][1], quad, p + 1, lower)};
 #pragma unroll
           for (unsigned column = 0; column < COLUMNS; ++column) {
             float(&some)[4] = part[i][column];

@@ -44,3 +44,23 @@ __device__ __forceinline__ unsigned pair_of(unsigned word, unsigned p, float zer
 __device__ __forceinline__ unsigned word_of(const uint4& load, unsigned i) {
   return i == 0 ? load.x : i == 1 ? load.y : i == 2 ? load.z : load.w;
 }
+
+// Of a lane's loads of a row, two weights of a quad, of which there are eight.
+template <unsigned LOADS>
+__device__ __forceinline__ unsigned pair_of(const uint4 (&loads)[LOADS], unsigned quad, unsigned p, float zero) {
+#if BITS == 8
+  return pair_of(word_of(loads[quad / 2], quad % 2 * 2 + p / 2), p % 2, zero);
+#else
+  return pair_of(word_of(loads[0], quad), p, zero);
+#endif
+}
+
+// A quad's terms of X as pairs of weights have them: of 4 bits 0 and 4, 1 and 5 and so forth.
+__device__ __forceinline__ uint4 as_pairs(const uint4& x) {
+#if BITS == 8
+  return x;
+#else
+  return make_uint4(__byte_perm(x.x, x.z, 0x5410), __byte_perm(x.x, x.z, 0x7632), __byte_perm(x.y, x.w, 0x5410),
+                    __byte_perm(x.y, x.w, 0x7632));
+#endif
+}
