@@ -126,6 +126,14 @@ def neighbours_have_work(c: Values, p: Problem, d: Limits) -> bool:
     return c.RESIDENT == 1 or blocks(c, p) > (c.RESIDENT - 1) * d.multiprocessors
 
 
+def start(p: Problem, d: Limits) -> dict[str, int]:
+    """Few steps under way: in two blocks a multiprocessor, or, where there are few, in blocks that share k."""
+    count = p.shape["batch"] * tiles(p.shape["n"], BLOCK_COLUMNS)
+    if count > d.multiprocessors:
+        return {"RESIDENT": 2, "DEPTH": 4, "WALK": 1}
+    return {"SPLIT_K": 2 if 2 * count <= d.multiprocessors else 1, "DEPTH": 8}
+
+
 STREAMED_HALF_SM90 = Variant(
     name="streamed_half_sm90",
     doc="bfloat16 and float16 for few rows of A: B is read once, by tensor maps into all of shared memory, for wgmma.",
@@ -154,4 +162,5 @@ STREAMED_HALF_SM90 = Variant(
     requires=frozenset({"ptx"}),
     supports=is_supported,
     has_room=has_room,
+    start=start,
 )

@@ -189,6 +189,7 @@ def streamed(variant: Variant, doc: str) -> Variant:
         constraints=tuple(constraint_on_product(constraint) for constraint in variant.constraints),
         static_shared_bytes=on_product(variant.static_shared_bytes),
         supports=lambda p: has_product(p) and variant.supports(product(p)),
+        start=lambda _p, _d: {},
     )
 
 

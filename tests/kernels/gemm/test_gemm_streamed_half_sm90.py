@@ -86,3 +86,16 @@ def test_configurations_compile_to_what_the_space_says(kernel, sizes, options):
         assert parameters_of(compiled.cubin)[-2:] == [128, 128]
         # ptxas says so where it makes each product wait for the one before it.
         assert "serialized" not in compiled.log, configuration
+
+
+@pytest.mark.parametrize(
+    ("sizes", "values"),
+    [
+        ((16, 14336, 4096), {"RESIDENT": 2, "DEPTH": 4}),
+        ((64, 4096, 14336), {"SPLIT_K": 2, "DEPTH": 8}),
+        ((32, 6144, 4096), {"SPLIT_K": 1, "DEPTH": 8}),
+    ],
+)
+def test_a_search_begins_with_few_steps_under_way(sizes, values):
+    (start,) = GEMM.space(problem_of(sizes, trans_b=True), H200, [NAME]).defaults()
+    assert {name: start.values[name] for name in values} == values
