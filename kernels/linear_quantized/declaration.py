@@ -7,6 +7,7 @@ from pathlib import Path
 from tilewright.kernels.dtypes import HALF
 from tilewright.kernels.gemm.tensor_mma_space import tiles
 from tilewright.kernels.kernel import Kernel, Launch, Option, Tensor, Variant
+from tilewright.kernels.linear_quantized.held_space import HELD
 from tilewright.kernels.linear_quantized.reference import (
     GROUP,
     bits,
@@ -164,7 +165,7 @@ KERNEL = Kernel(
         Tensor("S", "input", scales_shape),
         Tensor("Y", "output", lambda p: (p.shape["m"], p.shape["n"])),
     ),
-    variants=(ROWS, TENSOR, STREAMED, STREAMED_SM90),
+    variants=(ROWS, TENSOR, STREAMED, STREAMED_SM90, HELD),
     flops=flops,
     bytes_moved=bytes_moved,
     inputs=random_weights,

@@ -75,13 +75,18 @@ def stage_bytes(c: Values, p: Problem) -> int:
 
 def blocks_are_even(c: Values, p: Problem, d: Limits) -> bool:
     """Whether all blocks have places at once, and the multiprocessors equal shares, or one tile at most."""
-    of_each = tiles(blocks(c, p) * c.DIVIDE, d.multiprocessors)
-    if of_each == 1 and c.ROUNDS == 1:
+    return shares_are_even(launch(c, p), tile_rows(c), c.ROUNDS, c.SPLIT * c.DIVIDE, p, d)
+
+
+def shares_are_even(launch: Launch, rows: int, rounds: int, sharers: int, p: Problem, d: Limits) -> bool:
+    """The same where so many blocks share a tile of so many rows of W, and have so many tiles."""
+    of_each = tiles(launch.grid[0] * launch.grid[1], d.multiprocessors)
+    if of_each == 1 and rounds == 1:
         return True
-    room = d.shared_bytes_per_multiprocessor // (shared_bytes(c, p) + RESERVED_BYTES)
-    covered = of_each * d.multiprocessors * tile_rows(c) * c.ROUNDS
-    fits = of_each <= min(room, d.max_threads_per_multiprocessor // threads(c))
-    return fits and (1 - SPARE) * covered <= p.shape["n"] * c.SPLIT * c.DIVIDE
+    room = d.shared_bytes_per_multiprocessor // (launch.shared_bytes + RESERVED_BYTES)
+    covered = of_each * d.multiprocessors * rows * rounds
+    fits = of_each <= min(room, d.max_threads_per_multiprocessor // launch.threads)
+    return fits and (1 - SPARE) * covered <= p.shape["n"] * sharers
 
 
 def has_room(p: Problem, d: Limits) -> bool:

@@ -152,7 +152,8 @@ CLUSTER_PUSH = r"""
 #pragma once
 #include "ptx/cluster.cuh"
 inline unsigned cluster_ctarank() { return 0; }
-inline void st_shared_cluster(unsigned, float) {}
+template <class Words>
+inline void st_shared_cluster(unsigned, const Words&) {}
 inline void cluster_arrive() {}
 """
 

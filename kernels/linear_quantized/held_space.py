@@ -1,0 +1,132 @@
+"""The variant `held`: its parameters, what they take of the device, and which are worth a trial."""
+
+from __future__ import annotations
+
+import itertools
+
+from tilewright.kernels.gemm.tensor_mma_space import tiles
+from tilewright.kernels.kernel import Launch, Variant
+from tilewright.kernels.linear_quantized.reference import GROUP, bits, groups, has_zeros
+from tilewright.kernels.linear_quantized.streamed_space import CLUSTERS_FROM, shares_are_even, steps
+from tilewright.kernels.problem import Limits, Problem
+from tilewright.kernels.space import Configuration, Constraint, Values, choice
+
+FRAGMENT_ROWS, COLUMNS = 16, 2  # of W, in a product of a warp; eights of rows of X
+FEWEST_ROWS, MOST_ROWS = 9, 16  # of X: with fewer `streamed` is faster
+PRODUCT_BYTES = 512  # sums of a product, of each part of k
+STEP_REGISTERS, OTHER_REGISTERS = 16 * COLUMNS, 76  # of a thread: for X of a step, and beside
+OWN_STEPS = (2, 4)  # of a warp: whole lines of the cache, whose scales are copied at once
+WARPS_K, WARPS_N, SPLITS, ROUNDS = (1, 2, 4, 5, 7, 8, 10, 14), tuple(range(1, 9)), (1, 2, 4, 8), tuple(range(1, 17))
+START_WARPS, START_SPLITS = 8, (4, 2, 8, 1)
+CLUSTERED = 15 / 16  # of the multiprocessors, at least, have a place in a cluster
+
+
+def own_steps(c: Values, p: Problem) -> int:
+    """Steps of 128 k of a warp."""
+    return tiles(steps(p), c.SPLIT * c.WARPS_K)
+
+
+def threads(c: Values) -> int:
+    """Of a block."""
+    return 32 * c.WARPS_K * c.WARPS_N
+
+
+def blocks(c: Values, p: Problem) -> int:
+    """Whole clusters."""
+    return tiles(tiles(p.shape["n"], FRAGMENT_ROWS), c.WARPS_N * c.ROUNDS) * c.SPLIT
+
+
+def stage_bytes(c: Values, p: Problem) -> int:
+    """Of a warp: 16 rows of its steps of W, and their scales, four bytes at least."""
+    return FRAGMENT_ROWS * (own_steps(c, p) * GROUP // 2 + max(4, 2 * scales(c, p)))
+
+
+def scales(c: Values, p: Problem) -> int:
+    """And zero points, of a row in a warp's steps."""
+    return (1 if groups(p) == 1 else own_steps(c, p)) * (2 if has_zeros(p) else 1)
+
+
+def shared_bytes(c: Values, p: Problem) -> int:
+    """Sums of all parts of what a block adds up, and the warps' rings."""
+    products = tiles(c.ROUNDS * c.WARPS_N * COLUMNS, c.SPLIT)
+    return products * c.SPLIT * c.WARPS_K * PRODUCT_BYTES + c.WARPS_K * c.WARPS_N * c.DEPTH * stage_bytes(c, p)
+
+
+def launch(c: Values, p: Problem) -> Launch:
+    """A cluster takes WARPS_N * ROUNDS fragments, its blocks and warps sharing k."""
+    return Launch((blocks(c, p), 1, 1), (threads(c), 1, 1), shared_bytes(c, p), overlaps=True)
+
+
+def shares_are_whole(c: Values, p: Problem, _d: Limits) -> bool:
+    """Whether all warps have as many steps, of whole lines of the cache."""
+    return any(own * c.SPLIT * c.WARPS_K == steps(p) for own in OWN_STEPS)
+
+
+def blocks_are_even(c: Values, p: Problem, d: Limits) -> bool:
+    """Whether all blocks have places at once, and the multiprocessors equal shares, or a warp one fragment."""
+    return shares_are_even(launch(c, p), FRAGMENT_ROWS * c.WARPS_N, c.ROUNDS, c.SPLIT, p, d)
+
+
+def registers_suffice(c: Values, p: Problem, d: Limits) -> bool:
+    """Whether a thread can hold its share of X, by estimate."""
+    held, whole = own_steps(c, p) * STEP_REGISTERS + OTHER_REGISTERS, tiles(threads(c), 128) * 128
+    return held <= min(d.max_registers_per_thread, d.registers_per_multiprocessor // whole)  # as they are shared out
+
+
+def is_feasible(values: dict[str, int], p: Problem, d: Limits) -> bool:
+    """Whether the configuration fits the device and meets all constraints."""
+    c = Configuration.of("held", values).values
+    return shared_bytes(c, p) <= d.max_shared_bytes and all(one.holds(c, p, d) for one in CONSTRAINTS)
+
+
+def has_room(p: Problem, d: Limits) -> bool:
+    """Whether some configuration is feasible."""
+    shares = [(s, w) for s, w in itertools.product(SPLITS, WARPS_K) if any(o * s * w == steps(p) for o in OWN_STEPS)]
+    return any(
+        is_feasible({"WARPS_K": warps_k, "WARPS_N": warps_n, "DEPTH": 2, "SPLIT": split, "ROUNDS": rounds}, p, d)
+        for (split, warps_k), warps_n, rounds in itertools.product(shares, WARPS_N, ROUNDS)
+    )
+
+
+def start(p: Problem, d: Limits) -> dict[str, int]:
+    """Eight warps or as many as share k, in clusters of four where that is even, with a tile each."""
+    for split, own in itertools.product(START_SPLITS, reversed(OWN_STEPS)):
+        warps_k = steps(p) // (own * split)
+        if warps_k not in WARPS_K or warps_k * own * split != steps(p):
+            continue
+        warps_n = max(1, START_WARPS // warps_k)
+        clusters = int(d.multiprocessors * (CLUSTERED if split > 2 else 1)) // split
+        rounds = max(1, tiles(tiles(p.shape["n"], FRAGMENT_ROWS), warps_n * max(1, clusters)))
+        depth = 3 if rounds >= 3 else 2
+        values = {"WARPS_K": warps_k, "WARPS_N": warps_n, "DEPTH": depth, "SPLIT": split, "ROUNDS": rounds}
+        if rounds in ROUNDS and is_feasible(values, p, d):
+            return values
+    return {}
+
+
+CONSTRAINTS = (
+    Constraint("a block has 4 to 16 warps", lambda c, _p, _d: 4 <= c.WARPS_K * c.WARPS_N <= 16),
+    Constraint("all warps have as many whole lines", shares_are_whole),
+    Constraint("every stage under way has weights", lambda c, _p, _d: c.DEPTH == 2 or c.ROUNDS >= c.DEPTH),
+    Constraint("registers suffice by estimate", registers_suffice),
+    Constraint("blocks share the device evenly", blocks_are_even),
+)
+HELD = Variant(
+    name="held",
+    doc="Tensor cores: a warp holds its share of X in registers, W comes by rings of the warps.",
+    source="held.cu",
+    launch=launch,
+    parameters=(
+        choice("WARPS_K", *WARPS_K, default=2, doc="warps of a block that share k"),
+        choice("WARPS_N", *WARPS_N, default=4, doc="warps of a block side by side"),
+        choice("DEPTH", 2, 3, 4, doc="stages of a warp, one of which is multiplied while the others come"),
+        choice("SPLIT", *SPLITS, default=8, doc="blocks of a cluster, which share k"),
+        choice("ROUNDS", *ROUNDS, doc="fragments of 16 rows of W of a warp"),
+    ),
+    constraints=CONSTRAINTS,
+    min_compute_capability=CLUSTERS_FROM,
+    requires=frozenset({"ptx"}),
+    supports=lambda p: bits(p) == 4 and FEWEST_ROWS <= p.shape["m"] <= MOST_ROWS,
+    has_room=has_room,
+    start=start,
+)
