@@ -13,6 +13,7 @@ from tilewright.kernels.gemm.register_space import REGISTER
 from tilewright.kernels.gemm.streamed_half_sm90_space import STREAMED_HALF_SM90
 from tilewright.kernels.gemm.streamed_half_space import MOST_ROWS, STREAMED_HALF
 from tilewright.kernels.gemm.tensor_fp16_sm90_space import TENSOR3XFP16_SM90
+from tilewright.kernels.gemm.tensor_fp16_small_sm90_space import TENSOR3XFP16_SMALL_SM90
 from tilewright.kernels.gemm.tensor_fp64_space import TENSOR_FP64
 from tilewright.kernels.gemm.tensor_half_packed_sm90_space import TENSOR_HALF_PACKED_SM90
 from tilewright.kernels.gemm.tensor_half_sm90_space import TENSOR_HALF_SM90
@@ -285,6 +286,7 @@ KERNEL = Kernel(
         TENSOR3XTF32_SLICED,
         TENSOR3XTF32_SM90,
         TENSOR3XFP16_SM90,
+        TENSOR3XFP16_SMALL_SM90,
         TENSOR1XTF32,
         TENSOR1XTF32_SM90,
         TENSOR1XTF32_MULTICAST_SM90,

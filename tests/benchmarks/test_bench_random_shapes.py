@@ -74,7 +74,8 @@ def test_configurations_are_feasible_and_of_every_variant(random_shapes):
     whole_vectors = [
         GEMM.problem({"m": 64, "n": 72, "k": 80}, "float16", {"trans_b": True}),
         GEMM.problem({"m": 256, "n": 512, "k": 64}, "float32", {"accuracy": "tf32"}),
-    ]  # what tensor maps and few rows need is drawn less often
+        GEMM.problem({"m": 256, "n": 512, "k": 64}, "float32"),
+    ]  # what tensor maps, few rows and few terms need is drawn less often
     tasks += random_shapes.tasks(GEMM, whole_vectors, HOPPER, 1, random.Random(3))
     assert {c.variant for _, chosen in tasks for c in chosen} == {v.name for v in GEMM.variants}
     for problem, chosen in tasks:

@@ -1,0 +1,126 @@
+"""gemm's variant `tensor3xfp16_small_sm90`: small products by FP16 parts in one launch; its parameters and start."""
+
+from __future__ import annotations
+
+from tilewright.kernels.kernel import Launch, Variant
+from tilewright.kernels.problem import Limits, Problem
+from tilewright.kernels.space import Constraint, Values, choice
+
+MULTIPROCESSOR_BYTES, RESERVED_BYTES = 228 * 1024, 1024  # of shared memory: of a multiprocessor of 9.0, of each block
+ALIGNMENT_BYTES = 1024  # what the source declares itself fits before the first swizzle
+SIDE, GROUP_THREADS, LINE_BYTES = 64, 128, 128
+SUMS_BYTES = SIDE * SIDE * 4
+FEWEST_K, MOST_K = 32, 512  # 2 sqrt(k), the bound, covers what parts miss; above, other variants are faster (H100)
+MOST_PARTS = 8  # of k: a tile has as many quads for each thread of a warpgroup
+MOST_STEPS = 2
+# Threads of a multiprocessor, by steps: with one a thread needs 128 registers at most, with two some 200 (NVRTC 13.0).
+MOST_THREADS = {1: 512, 2: 256}
+MOST_PRODUCTS = 8  # of 64 cubed, for each multiprocessor
+
+
+def tiles(extent: int, tile: int) -> int:
+    """How many tiles cover the extent."""
+    return -(-extent // tile)
+
+
+def all_tiles(p: Problem) -> int:
+    """Tiles of all matrices."""
+    return tiles(p.shape["m"], SIDE) * tiles(p.shape["n"], SIDE) * p.shape["batch"]
+
+
+def steps(c: Values, p: Problem) -> int:
+    """Of a warpgroup."""
+    return tiles(p.shape["k"], c.TILE_K * c.SLICES * c.SPLIT_K)
+
+
+def threads(c: Values) -> int:
+    """Threads of a block."""
+    return GROUP_THREADS * c.SLICES
+
+
+def shared_bytes(c: Values, p: Problem) -> int:
+    """Two parts of B for each warpgroup, twice where there are two steps, or all sums; then sums of other blocks."""
+    lines = SIDE if p.options["trans_b"] else c.TILE_K
+    of_group = min(steps(c, p), 2) * 2 * lines * LINE_BYTES
+    held = c.SLICES * (of_group if c.SLICES == 1 else max(of_group, SUMS_BYTES))
+    return held + (SUMS_BYTES if c.SPLIT_K > 1 else 0)
+
+
+def launch(c: Values, p: Problem) -> Launch:
+    """It begins while the launch before ends, on multiprocessors that have room for RESIDENT blocks and no more."""
+    grid = (tiles(p.shape["m"], SIDE) * tiles(p.shape["n"], SIDE) * c.SPLIT_K, p.shape["batch"], 1)
+    too_large = MULTIPROCESSOR_BYTES // (c.RESIDENT + 1) // 16 * 16 + 16 - RESERVED_BYTES
+    return Launch(grid, (threads(c), 1, 1), max(shared_bytes(c, p), too_large), overlaps=True)
+
+
+def supports(p: Problem) -> bool:
+    """FP32's accuracy in float32, of as many terms as suit it; a batch's matrices fill over a quarter of a tile."""
+    is_fp32 = p.dtype == "float32" and p.options["accuracy"] == "fp32" and not p.options["packed_b"]
+    fills = p.shape["batch"] == 1 or max(p.shape["m"], p.shape["n"]) > SIDE // 2
+    return is_fp32 and fills and FEWEST_K <= p.shape["k"] <= MOST_K
+
+
+def has_room(p: Problem, d: Limits) -> bool:
+    """Whether multiprocessors have a few products of 64 cubed each: more are better pipelined."""
+    products = all_tiles(p) * tiles(p.shape["k"], SIDE)
+    fits = d.shared_bytes_per_multiprocessor >= MULTIPROCESSOR_BYTES and d.max_shared_bytes >= MULTIPROCESSOR_BYTES // 2
+    return fits and products <= MOST_PRODUCTS * d.multiprocessors and p.shape["batch"] <= d.max_grid[1]
+
+
+def steps_are_few(c: Values, p: Problem, _d: Limits) -> bool:
+    """Whether all of them are in registers, and no warpgroup is without terms."""
+    parts = c.SLICES * c.SPLIT_K
+    return parts <= MOST_PARTS and steps(c, p) <= MOST_STEPS and (parts - 1) * c.TILE_K < p.shape["k"]
+
+
+def as_many_find_room(c: Values, p: Problem, d: Limits) -> bool:
+    """Whether RESIDENT is the number of blocks that fall to a multiprocessor, as far as it has registers for them."""
+    most = MOST_THREADS.get(steps(c, p), 0) // threads(c)
+    return min(tiles(all_tiles(p) * c.SPLIT_K, d.multiprocessors), most) == c.RESIDENT
+
+
+def shared_memory_suffices(c: Values, p: Problem, d: Limits) -> bool:
+    """Whether it does for RESIDENT blocks."""
+    size = shared_bytes(c, p) + ALIGNMENT_BYTES
+    return size <= d.max_shared_bytes and c.RESIDENT * (size + RESERVED_BYTES) <= MULTIPROCESSOR_BYTES
+
+
+def start(p: Problem, d: Limits) -> dict[str, int]:
+    """Clusters of two where k has more than a step, and as many warpgroups as there are steps for."""
+    parts = tiles(p.shape["k"], SIDE)
+    split = min(parts, 2)
+    slices = max(count for count in SLICES.values if count * split <= parts)
+    step = SIDE // 2 if p.shape["k"] <= SIDE // 2 else SIDE
+    most = MOST_THREADS[tiles(p.shape["k"], step * slices * split)] // (GROUP_THREADS * slices)
+    resident = min(tiles(all_tiles(p) * split, d.multiprocessors), most)
+    return {"TILE_K": step, "SLICES": slices, "SPLIT_K": split, "RESIDENT": resident}
+
+
+SLICES = choice("SLICES", 1, 2, 4, doc="warpgroups of a block that share the terms of a tile")
+SPLIT_K = choice("SPLIT_K", 1, 2, 4, 8, doc="blocks, a cluster, that share the terms of a tile")
+
+TENSOR3XFP16_SMALL_SM90 = Variant(
+    name="tensor3xfp16_small_sm90",
+    doc="FP32 accuracy by FP16 parts on Hopper's wgmma where products are small: made in registers, in one launch.",
+    source="tensor_fp16_small_sm90.cu",
+    launch=launch,
+    parameters=(
+        choice("TILE_K", 32, 64, default=64, doc="terms of a step, whose numbers share scales"),
+        SLICES,
+        SPLIT_K,
+        choice("RESIDENT", 1, 2, 3, 4, doc="blocks that find room on a multiprocessor"),
+    ),
+    constraints=(
+        Constraint("steps are few and each warpgroup has some", steps_are_few),
+        Constraint("as many blocks find room as there are", as_many_find_room),
+        Constraint("shared memory suffices for them", shared_memory_suffices),
+    ),
+    static_shared_bytes=lambda _c, _p: ALIGNMENT_BYTES,
+    min_compute_capability=(9, 0),
+    max_compute_capability=(9, 0),
+    architecture_suffix="a",
+    requires=frozenset({"ptx"}),
+    supports=supports,
+    has_room=has_room,
+    start=start,
+)
