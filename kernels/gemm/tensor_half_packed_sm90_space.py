@@ -2,30 +2,46 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from itertools import product
 
 from tilewright.kernels.dtypes import HALF
 from tilewright.kernels.gemm import tensor_half_sm90_space as mapped
+from tilewright.kernels.gemm.layout import fastest_tile
 from tilewright.kernels.gemm.tensor_half_sm90_space import LINE_BYTES, STEP_K, TENSOR_HALF_SM90, tiles
 from tilewright.kernels.kernel import Launch, Preparation
 from tilewright.kernels.problem import Limits, Problem
-from tilewright.kernels.space import Values
+from tilewright.kernels.space import Values, choice
 from tilewright.kernels.variant import no_tensor_maps
 
-GROUP = 8  # lines that a swizzle spans
-CHUNK = 8  # numbers of a line that a thread packs
+GROUP = 8  # rows or columns of a unit, which has 64 k
+WARP_CHUNKS = 4  # of a row, that a warp packs across k
 LINES_BEYOND = 512  # that a cluster's tile may read behind an operand
 PACK_THREADS = 256
+MOST_SUMS = 272  # columns times blocks of 64 rows, of a warpgroup
 WORKSPACE_PART = 32  # of the device's memory
 
 
 def packed_lines(p: Problem, x: str) -> int:
-    """Lines of 64 numbers of an operand, A or B: pieces of the rows of all its matrices, and rows that are added."""
-    side, steps = p.shape["m" if x == "a" else "n"], tiles(p.shape["k"], STEP_K)
-    matrices = p.shape["batch"] if p.shape[f"stride_{x}"] else 1
-    if lies_along_k(p, x):
-        return steps * tiles(side, GROUP) * GROUP * matrices
-    return tiles(side, STEP_K) * steps * STEP_K * matrices
+    """Lines of 64 numbers of an operand, A or B: for each step of all its matrices whole units of rows or columns."""
+    return matrix_steps(p, x) * units(p, x) * GROUP
+
+
+def matrix_steps(p: Problem, x: str) -> int:
+    """Steps of all matrices of an operand together."""
+    return tiles(p.shape["k"], STEP_K) * (p.shape["batch"] if p.shape[f"stride_{x}"] else 1)
+
+
+def units(p: Problem, x: str) -> int:
+    """Of a matrix of the operand, in a step."""
+    return tiles(p.shape["m" if x == "a" else "n"], GROUP)
+
+
+def packed_chunks(p: Problem, x: str) -> int:
+    """Chunks of an operand; across k with those that a warp has outside."""
+    together = 1 if lies_along_k(p, x) else WARP_CHUNKS
+    return matrix_steps(p, x) * STEP_K * tiles(units(p, x), together) * together
 
 
 def lies_along_k(p: Problem, x: str) -> bool:
@@ -35,18 +51,40 @@ def lies_along_k(p: Problem, x: str) -> bool:
 
 def launch_pack(_c: Values | None, p: Problem) -> Launch:
     """Blocks for either operand, a thread a chunk."""
-    count = sum(tiles(packed_lines(p, x) * (STEP_K // CHUNK), PACK_THREADS) for x in "ab")
+    count = sum(tiles(packed_chunks(p, x), PACK_THREADS) for x in "ab")
     return Launch((count, 1, 1), (PACK_THREADS, 1, 1), overlaps=True)
 
 
 def packed_bytes(p: Problem) -> int:
     """Of both operands in the workspace."""
-    return sum((packed_lines(p, x) + (LINES_BEYOND if lies_along_k(p, x) else 0)) * LINE_BYTES for x in "ab")
+    return sum((packed_lines(p, x) + LINES_BEYOND) * LINE_BYTES for x in "ab")
 
 
 def workspace_bytes(c: Values, p: Problem) -> int:
     """Both operands, and behind them what blocks that share a tile leave."""
     return packed_bytes(p) + mapped.workspace_bytes(c, p)
+
+
+def staging_bytes(c: Values, p: Problem) -> int:
+    """What warps hold of C on its way to memory: all of their rows where these have three pieces, or two of these."""
+    held = 3 if tiles(c.TILE_N * mapped.out_bytes(p), LINE_BYTES) == 3 else 2
+    return 0 if c.SPLIT_K > 1 else 4 * c.MULTIPLIERS * held * mapped.PIECE_ROWS * LINE_BYTES
+
+
+def stages(c: Values, p: Problem) -> int:
+    """Buffers of a step in shared memory."""
+    return mapped.stages_beside(staging_bytes(c, p), c, mapped.MOST_STAGES)
+
+
+def launch(c: Values, p: Problem) -> Launch:
+    """As the tensor maps' variant has it, but for shared memory."""
+    shared = stages(c, p) * mapped.stage_bytes(c) + staging_bytes(c, p) + mapped.ALIGNMENT
+    return replace(mapped.launch(c, p), shared_bytes=shared)
+
+
+def static_shared_bytes(c: Values, p: Problem) -> int:
+    """What barriers take, and what clusters that meet in the workspace do."""
+    return mapped.barrier_bytes(stages(c, p), c)
 
 
 def is_supported(p: Problem) -> bool:
@@ -60,11 +98,53 @@ def has_room(p: Problem, d: Limits) -> bool:
     return fits and launch_pack(None, p).grid[0] <= d.max_grid[0]
 
 
+def block_holds_tile(c: Values, _p: Problem, _d: Limits) -> bool:
+    """Whether its warpgroups have whole blocks of 64 rows, and registers for the sums."""
+    return mapped.holds_tile(c, MOST_SUMS)
+
+
+def stages_suffice(c: Values, p: Problem, _d: Limits) -> bool:
+    """Whether loads run ahead of products, and a split tile's sums fit into the ring."""
+    return mapped.ring_suffices(stages(c, p), c)
+
+
+def tile_suits_problem(c: Values, p: Problem, _d: Limits) -> bool:
+    """Whether no smaller tile would cover an axis as well."""
+    return mapped.is_smallest(c.TILE_M, mapped.TILE_M, p.shape["m"]) and mapped.is_smallest(
+        c.TILE_N, TILE_N, p.shape["n"]
+    )
+
+
+def start(p: Problem, d: Limits) -> dict[str, int]:
+    """The tile that takes the least time by estimate: columns by eights leave few tiles partly empty."""
+    sizes = [(m, n) for m, n in product(mapped.TILE_M.values, TILE_N.values) if tiles(m, 128) * n <= MOST_SUMS]
+    tile_m, tile_n = fastest_tile(p, d, sizes, mapped.LOAD_COST)
+    return {"TILE_M": tile_m, "TILE_N": tile_n, "MULTIPLIERS": min(tile_m // 64, 2)}
+
+
+TILE_N = choice(
+    *("TILE_N", 64, 72, 80, 96, 112, 128, 136, 144, 160, 176, 192, 208, 224, 256),
+    default=256,
+    doc="columns of C that a block computes",
+)
+
+OWN: dict[str, Callable[[Values, Problem, Limits], bool]] = {
+    "warpgroups hold the tile's sums": block_holds_tile,
+    "stages fit shared memory": stages_suffice,
+    "no smaller tile covers the axis": tile_suits_problem,
+}
+"""In place of the constraints of the tensor maps' variant of these names."""
+
 TENSOR_HALF_PACKED_SM90 = replace(
     TENSOR_HALF_SM90,
     name="tensor_half_packed_sm90",
     doc="bfloat16 and float16 on Hopper's wgmma where rows begin anywhere: operands are packed first, in two launches.",
     source="tensor_half_packed_sm90.cu",
+    launch=launch,
+    parameters=tuple(TILE_N if one.name == "TILE_N" else one for one in TENSOR_HALF_SM90.parameters),
+    constraints=tuple(replace(one, holds=OWN.get(one.name, one.holds)) for one in TENSOR_HALF_SM90.constraints),
+    start=start,
+    static_shared_bytes=static_shared_bytes,
     before=(Preparation("pack", launch_pack),),
     workspace_bytes=workspace_bytes,
     workspace_share=WORKSPACE_PART,

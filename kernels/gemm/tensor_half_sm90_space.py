@@ -8,7 +8,7 @@ from tilewright.kernels.dtypes import HALF, ITEM_BYTES
 from tilewright.kernels.gemm.layout import fastest_tile, stored_rows
 from tilewright.kernels.kernel import Launch, TensorMap, Variant
 from tilewright.kernels.problem import Limits, Problem
-from tilewright.kernels.space import Constraint, Values, choice, powers_of_two
+from tilewright.kernels.space import Constraint, Parameter, Values, choice, powers_of_two
 
 STEP_K = 64  # a line of 128 bytes, what the swizzle spans
 LINE_BYTES = 128
@@ -75,8 +75,12 @@ def splits_sectors(p: Problem, x: str) -> bool:
 
 def stages(c: Values, p: Problem) -> int:
     """Buffers of a step in shared memory: as many as fit, or fewer, so that copies have the L1 cache to wait in."""
-    most = MULTIPROCESSOR_BYTES // c.RESIDENT - OTHER_BYTES - staging_bytes(c)
-    return min(MOST_COPIED_STAGES if is_copied(c, p) else MOST_STAGES, most // stage_bytes(c))
+    return stages_beside(staging_bytes(c), c, MOST_COPIED_STAGES if is_copied(c, p) else MOST_STAGES)
+
+
+def stages_beside(staging: int, c: Values, most: int) -> int:
+    """How many of `most` stages fit beside so many bytes of what is on its way to memory."""
+    return min(most, (MULTIPROCESSOR_BYTES // c.RESIDENT - OTHER_BYTES - staging) // stage_bytes(c))
 
 
 def shared_bytes(c: Values, p: Problem) -> int:
@@ -85,8 +89,13 @@ def shared_bytes(c: Values, p: Problem) -> int:
 
 
 def static_shared_bytes(c: Values, p: Problem) -> int:
-    """Two barriers a stage; who is the last to arrive, where clusters meet in the workspace."""
-    return tiles(16 * stages(c, p) + (4 if cluster_k(c) < c.SPLIT_K else 0), 16) * 16
+    """What barriers take, and what clusters that meet in the workspace do."""
+    return barrier_bytes(stages(c, p), c)
+
+
+def barrier_bytes(count: int, c: Values) -> int:
+    """Two barriers for each of so many stages; who is the last to arrive, where clusters meet in the workspace."""
+    return tiles(16 * count + (4 if cluster_k(c) < c.SPLIT_K else 0), 16) * 16
 
 
 def cluster_tiles(c: Values, p: Problem) -> int:
@@ -160,26 +169,37 @@ def has_room(_p: Problem, d: Limits) -> bool:
 
 def block_holds_tile(c: Values, _p: Problem, _d: Limits) -> bool:
     """Whether its warpgroups have whole blocks of 64 rows, and registers for the sums."""
+    return holds_tile(c, MOST_SUMS)
+
+
+def holds_tile(c: Values, most_sums: int) -> bool:
+    """The same, where a warpgroup may have so many columns times blocks of 64 rows."""
     if c.TILE_M % (64 * c.MULTIPLIERS):
         return False
     row_blocks = c.TILE_M // 64 // c.MULTIPLIERS
-    if row_blocks > MOST_ROW_BLOCKS or row_blocks * c.TILE_N > MOST_SUMS:
+    if row_blocks > MOST_ROW_BLOCKS or row_blocks * c.TILE_N > most_sums:
         return False
     return c.RESIDENT == 1 or (c.MULTIPLIERS == 1 and c.TILE_N <= MOST_SUMS_BESIDE)
 
 
 def stages_suffice(c: Values, p: Problem, _d: Limits) -> bool:
     """Whether loads run ahead of products, and a split tile's sums fit into the ring."""
-    fit = stages(c, p) >= FEWEST_STAGES
-    return fit and (c.SPLIT_K == 1 or stages(c, p) * stage_bytes(c) >= c.TILE_M * c.TILE_N * 4)
+    return ring_suffices(stages(c, p), c)
+
+
+def ring_suffices(count: int, c: Values) -> bool:
+    """The same of a ring of so many stages."""
+    return count >= FEWEST_STAGES and (c.SPLIT_K == 1 or count * stage_bytes(c) >= c.TILE_M * c.TILE_N * 4)
 
 
 def tile_suits_problem(c: Values, p: Problem, _d: Limits) -> bool:
     """Whether no smaller tile would cover an axis as well."""
-    return all(
-        p.shape[axis] > max((smaller for smaller in parameter.values if smaller < tile), default=0)
-        for axis, parameter, tile in (("m", TILE_M, c.TILE_M), ("n", TILE_N, c.TILE_N))
-    )
+    return is_smallest(c.TILE_M, TILE_M, p.shape["m"]) and is_smallest(c.TILE_N, TILE_N, p.shape["n"])
+
+
+def is_smallest(tile: int, parameter: Parameter, extent: int) -> bool:
+    """Whether none of the parameter's smaller values covers so many rows or columns."""
+    return extent > max((smaller for smaller in parameter.values if smaller < tile), default=0)
 
 
 def start(p: Problem, d: Limits) -> dict[str, int]:

@@ -19,6 +19,12 @@ __device__ __forceinline__ float4 ld_shared_v4(unsigned address) {
                : "=f"(x.x), "=f"(x.y), "=f"(x.z), "=f"(x.w) : "r"(address) : "memory");
   return x;
 }
+__device__ __forceinline__ uint4 ld_shared_b128(unsigned address) {
+  uint4 x;
+  asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w) : "r"(address) : "memory");
+  return x;
+}
 
 template <unsigned BEHIND>
 __device__ __forceinline__ void st_shared(unsigned address, float x) {

@@ -9,7 +9,7 @@
 #define TILE_M 128        // rows of a block's tile
 #endif
 #ifndef TILE_N
-#define TILE_N 256        // columns of it: 64, 128, 192 or 256; PAIRED, half of them of either matrix
+#define TILE_N 256        // columns of it, by 64 or, where operands are packed, by 8; PAIRED, half of them of either matrix
 #endif
 #ifndef MULTIPLIERS
 #define MULTIPLIERS 2     // warpgroups of a block that multiply, each 64 rows of the tile or 128
@@ -43,17 +43,19 @@ constexpr unsigned ROW_BLOCKS = TILE_M / 64 / MULTIPLIERS;       // of 64 rows, 
 constexpr unsigned MULTIPLYING = 128 * MULTIPLIERS, THREADS = MULTIPLYING + 128;
 constexpr unsigned FACTORS = 1 + PAIRED;                         // matrices of B
 constexpr unsigned TILE_COLUMNS = TILE_N / FACTORS;              // of C
-// Of a row of C, the bytes and columns that are stored together.
-constexpr unsigned PIECE_LINE_BYTES = TILE_COLUMNS * sizeof(Stored) % LINE_BYTES == 0 ? LINE_BYTES : LINE_BYTES / 2;
-[[maybe_unused]] constexpr unsigned PIECE_N = PIECE_LINE_BYTES / sizeof(Stored);
-constexpr unsigned PIECE_BYTES = 16 * LINE_BYTES;                // of a warp's 16 rows
-constexpr unsigned PIECES_HELD = 2;                              // of a warp, in shared memory
-constexpr unsigned STAGING_BYTES = SPLIT_K > 1 ? 0 : 4 * MULTIPLIERS * PIECES_HELD * PIECE_BYTES;
-constexpr unsigned STAGE_BYTES = (TILE_M + TILE_N) * LINE_BYTES;
-
 #ifndef IS_PACKED
 #define IS_PACKED 0   // 1: operands are packed ahead (tma/pack.cuh)
 #endif
+// Of a row of C, the bytes and columns that are stored together. Where operands are packed, the last may be fewer.
+constexpr unsigned PIECE_LINE_BYTES =
+    IS_PACKED || TILE_COLUMNS * sizeof(Stored) % LINE_BYTES == 0 ? LINE_BYTES : LINE_BYTES / 2;
+[[maybe_unused]] constexpr unsigned PIECE_N = PIECE_LINE_BYTES / sizeof(Stored);
+constexpr unsigned PIECE_BYTES = 16 * LINE_BYTES;                // of a warp's 16 rows
+constexpr unsigned PIECES = tw::ceil_div(TILE_COLUMNS, PIECE_N);      // of a row of the tile
+constexpr unsigned PIECES_HELD = IS_PACKED && PIECES == 3 ? 3 : 2;    // of a warp, in shared memory
+constexpr unsigned STAGING_BYTES = SPLIT_K > 1 ? 0 : 4 * MULTIPLIERS * PIECES_HELD * PIECE_BYTES;
+constexpr unsigned STAGE_BYTES = (TILE_M + TILE_N) * LINE_BYTES;
+
 // Whether rows begin in the middle of sectors of 32 bytes. What goes past the L1 cache, boxes too, then takes twice as long; copies
 // that go by it do not. Blocks that share an operand get it by boxes all the same.
 __device__ constexpr bool splits_sectors(unsigned leading, size_t stride) {
@@ -68,7 +70,7 @@ constexpr unsigned LOADERS = 128;   // threads that copy
 // Of a block, less what the driver reserves, alignment and barriers. Copies leave memory to the L1 cache, in which they wait.
 constexpr unsigned MOST_SHARED = 228 * 1024 / RESIDENT - 3 * 1024;
 constexpr unsigned STAGES = tw::min((MOST_SHARED - STAGING_BYTES) / STAGE_BYTES, IS_COPIED_A || HAS_PARTED_B ? 4 : 8);
-static_assert(TILE_M % (64 * MULTIPLIERS) == 0 && ROW_BLOCKS * TILE_N <= 256, "what a warpgroup can hold");
+static_assert(TILE_M % (64 * MULTIPLIERS) == 0 && ROW_BLOCKS * TILE_N <= 256 + 16 * IS_PACKED, "what a warpgroup can hold");
 static_assert(STAGES > 1, "a step is released only when the next has begun");
 static_assert(SPLIT_K == 1 || CLUSTER_M * CLUSTER_N == 1, "blocks of a cluster share a tile or an operand");
 static_assert(!PAIRED || (TRANS_B && sizeof(Stored) == 2), "what is made of pairs of sums");

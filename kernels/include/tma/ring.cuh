@@ -29,7 +29,7 @@ struct BoxedOperand {
   static constexpr unsigned BYTES = TILE * LINE_BYTES;
   static constexpr unsigned BOXES = K_MAJOR ? MATRICES : TILE / 64;
   static constexpr unsigned ALL_LINES = K_MAJOR ? TILE / MATRICES : STEP_K, BOX_LINES = ALL_LINES / SHARERS;
-  static_assert(BOX_LINES % 8 == 0, "a share is whole repetitions of the swizzle");
+  static_assert(IS_PACKED || BOX_LINES % 8 == 0, "a share is whole repetitions of the swizzle");
 
   // Starts the copies of what is this block's to load: `first` along the tile's side, the `share`-th of the lines.
   __device__ __forceinline__ static void load(
@@ -47,9 +47,14 @@ struct BoxedOperand {
 
   // The descriptor of the tile from `address` on, by PTX ISA, "Matrix Descriptor Format", in units of 16 bytes: eight
   // lines are 1024 bytes apart; across k, the next 64 columns lie behind all lines of these. The swizzle spans 128 bytes.
-  static constexpr unsigned NEXT_K16 = K_MAJOR ? 2 : 16 * LINE_BYTES / 16;
+  // Packed across k there is none: eight columns have 16 bytes for each k, the next eight follow.
+  static constexpr unsigned NEXT_K16 = K_MAJOR ? 2 : IS_PACKED ? 16 : 16 * LINE_BYTES / 16;
   __device__ __forceinline__ static unsigned long long descriptor(unsigned address) {
     constexpr unsigned long long COLUMNS_64 = K_MAJOR ? 1 : STEP_K * LINE_BYTES / 16;
+    if constexpr (IS_PACKED && !K_MAJOR) {
+      constexpr unsigned long long NEXT_K8 = 8, NEXT_COLUMNS = STEP_K;
+      return (address & 0x3ffff) / 16 | NEXT_K8 << 16 | NEXT_COLUMNS << 32;
+    }
     return (address & 0x3ffff) / 16 | COLUMNS_64 << 16 | 8ull * LINE_BYTES / 16 << 32 | 1ull << 62;
   }
 };

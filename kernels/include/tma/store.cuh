@@ -18,19 +18,21 @@ __device__ __forceinline__ Pack<2> finished_pair(const Epilogue& epilogue, unsig
   }
 }
 
-// One piece to `target`: the sums of rows lane / 4 and, 8 below, of columns lane % 4 * 2 from `column` on.
+// One piece of so many columns to `target`: the sums of rows lane / 4 and, 8 below, of columns lane % 4 * 2 from `column` on.
 template <class Epilogue>
 __device__ __forceinline__ void write_piece(
-    const Epilogue& epilogue, unsigned row, unsigned column, const float* sums, unsigned target) {
+    const Epilogue& epilogue, unsigned row, unsigned column, const float* sums, unsigned target, unsigned columns) {
   const unsigned lane = threadIdx.x % 32;
   if constexpr (sizeof(Stored) == 2) {
     const unsigned line = target + lane % 16 * PIECE_LINE_BYTES;
     const unsigned chunk = lane / 16 ^ (PIECE_LINE_BYTES == LINE_BYTES ? lane % 8 : lane / 2 % 4);
 #pragma unroll
     for (unsigned j = 0; j < PIECE_N / 8; j += 2) {
-      unsigned words[4];
+      if (j * 8 >= columns) break;
+      unsigned words[4] = {};
 #pragma unroll
       for (unsigned i = 0; i < 4; ++i) {
+        if ((j + i / 2) * 8 >= columns) break;
         const Pack<2> pair =
             finished_pair(epilogue, row + i % 2 * 8, column + (j + i / 2) * 8, sums + (j + i / 2) * 4 + i % 2 * 2);
         words[i] = cvt_rn_x2<IS_BFLOAT16>(pair.lane[0], pair.lane[1]);
@@ -41,6 +43,7 @@ __device__ __forceinline__ void write_piece(
     const unsigned line = target + lane / 4 * LINE_BYTES + lane % 2 * 8;
 #pragma unroll
     for (unsigned j = 0; j < PIECE_N / 8; ++j) {
+      if (j * 8 >= columns) break;
 #pragma unroll
       for (unsigned i = 0; i < 2; ++i) {
         const Pack<2> pair = finished_pair(epilogue, row + i * 8, column + j * 8, sums + j * 4 + i * 2);
@@ -58,7 +61,7 @@ __device__ __forceinline__ void each_piece(const Tile& tile, unsigned warpgroup,
 #pragma unroll
   for (unsigned block = 0; block < ROW_BLOCKS; ++block) {
 #pragma unroll
-    for (unsigned piece = 0; piece < TILE_COLUMNS / PIECE_N; ++piece) {
+    for (unsigned piece = 0; piece < PIECES; ++piece) {
       const unsigned row = first_row + block * 64, column = tile.n + piece * PIECE_N;
       if ((M % TEAM_M != 0 && row >= M) || (N % TEAM_N != 0 && column >= N)) continue;
       store(block, piece, row, column);
@@ -75,7 +78,7 @@ __device__ __forceinline__ void store_tile(
   each_piece(tile, warpgroup, [&](unsigned block, unsigned piece, unsigned row, unsigned column) {
     if (lane == 0) wait_for_stores_to_read<PIECES_HELD - 1>();
     __syncwarp();
-    write_piece(epilogue, row + lane / 4, column + lane % 4 * 2, sum[block] + piece * (PIECE_N / 2), staging + turn);
+    write_piece(epilogue, row + lane / 4, column + lane % 4 * 2, sum[block] + piece * (PIECE_N / 2), staging + turn, PIECE_N);
     fence_proxy_async();
     __syncwarp();
     if (lane == 0) store_box(map_c, {column, row, tile.matrix}, staging + turn);

@@ -57,16 +57,18 @@ def packed_by_source(problem, a, b, folder):
 
 
 def packed_by_numpy(problem, x, matrices):
-    """The same of one operand: lines of 64 numbers, whose chunks of eight are swizzled, and zeros around it."""
+    """The same of one operand: units of eight rows or columns and 64 k, in whose lines along k chunks are swizzled."""
     count, rows, length = matrices.shape
-    pieces, along_k = -(-length // LINE), lies_along_k(problem, x)
+    along_k = lies_along_k(problem, x)
     all_rows = -(-rows // 8) * 8 if along_k else -(-rows // STEP) * STEP
-    lines = np.zeros((count, all_rows, pieces * LINE), np.uint16)
-    lines[:, :rows, :length] = matrices
-    chunks = lines.reshape(count, all_rows, pieces, 8, 8)
+    all_length = -(-length // STEP) * STEP if along_k else -(-length // 8) * 8
+    numbers = np.zeros((count, all_rows, all_length), np.uint16)
+    numbers[:, :rows, :length] = matrices
+    if not along_k:
+        return numbers.reshape(count, all_rows // STEP, STEP, all_length // 8, 8).transpose(1, 0, 3, 2, 4).ravel()
+    chunks = numbers.reshape(count, all_rows, all_length // STEP, 8, 8)
     places = np.arange(8) ^ np.arange(all_rows)[:, None] % 8
-    swizzled = np.take_along_axis(chunks, places[None, :, None, :, None], axis=3)
-    return swizzled.transpose((2, 0, 1, 3, 4) if along_k else (0, 2, 1, 3, 4)).ravel()
+    return np.take_along_axis(chunks, places[None, :, None, :, None], axis=3).transpose(2, 0, 1, 3, 4).ravel()
 
 
 @pytest.mark.parametrize("offset", [0, 1, 6])
@@ -94,8 +96,7 @@ def test_every_number_is_packed_at_its_place(sizes, options, offset, tmp_path):
         matrices = np.lib.stride_tricks.as_strided(memory, shape, bytes_between)
         expected.append(packed_by_numpy(problem, tensor.name.lower(), matrices))
     workspace = packed_by_source(problem, *arrays, tmp_path)
-    beyond = [BEYOND * LINE if lies_along_k(problem, x) else 0 for x in "ab"]
-    ends = [len(one) + after for one, after in zip(expected, beyond, strict=True)]
+    ends = [len(one) + BEYOND * LINE for one in expected]
     assert sum(ends) == len(workspace)
     assert np.array_equal(workspace[: len(expected[0])], expected[0])
     assert np.array_equal(workspace[ends[0] :][: len(expected[1])], expected[1])

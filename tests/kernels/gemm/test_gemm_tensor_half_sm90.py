@@ -147,10 +147,11 @@ def test_clusters_of_one_tile_meet_in_the_workspace():
 def test_packed_operands_go_ahead_and_take_their_room():
     problem = problem_of({"m": 65, "n": 71, "k": 130, "batch": 5, "stride_b": 0})
     lines = packed_space.packed_lines(problem, "a"), packed_space.packed_lines(problem, "b")
-    assert lines == (3 * 5 * 72, 2 * 3 * 64)  # along k steps of 72 rows, across it two times 64 columns for each k
-    assert packed_space.packed_bytes(problem) == (sum(lines) + 512) * 128
+    assert lines == (3 * 5 * 72, 3 * 72)  # steps of 72 rows, or columns, of each matrix
+    assert packed_space.packed_bytes(problem) == (sum(lines) + 2 * 512) * 128
     (_, pack), _ = TENSOR_HALF_PACKED_SM90.launches("gemm", VALUES, problem)
-    assert pack.grid == (-(-lines[0] * 8 // 256) - (-lines[1] * 8 // 256), 1, 1)
+    chunks = lines[0] * 8, 3 * 64 * 12  # of each of 64 k nine times eight columns, which warps take by four
+    assert pack.grid == (-(-chunks[0] // 256) - (-chunks[1] // 256), 1, 1)
     too_much = problem_of((65537, 16385, 65537))
     assert not TENSOR_HALF_PACKED_SM90.admits(too_much, H200)
 
@@ -169,6 +170,29 @@ def test_a_search_begins_with_the_tile_whose_turns_are_fast(kernel, sizes, tile)
     kernel = catalogue().get(kernel)
     (start,) = kernel.space(problem_of(sizes, kernel=kernel), H200, [NAME]).defaults()
     assert (*tile, 1) == (start.values.TILE_M, start.values.TILE_N, start.values.SPLIT_K)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "tile", "count"),
+    [
+        ((1023, 1025, 1027), (64, 136), 16 * 8),  # for 132 multiprocessors; of 64 x 128 there are 144
+        ((2047, 2049, 2051), (256, 136), 8 * 16),
+        ((4097, 4095, 513), (128, 256), 33 * 16),  # four each
+    ],
+    ids=str,
+)
+def test_packed_columns_are_parted_by_eights_so_that_tiles_suit_the_device(sizes, tile, count):
+    problem = problem_of(sizes)
+    (start,) = GEMM.space(problem, H200, [TENSOR_HALF_PACKED_SM90.name]).defaults()
+    assert tile == (start.values.TILE_M, start.values.TILE_N)
+    assert space.cluster_tiles(start.values, problem) == count
+
+
+def test_packed_rows_of_three_pieces_are_held_as_a_whole():
+    problem = problem_of((1023, 1025, 1027))
+    held = [packed_space.staging_bytes(changed(TILE_N=tile), problem) for tile in (128, 136, 192, 256)]
+    assert held == [8 * count * 2048 for count in (2, 3, 3, 2)]
+    assert packed_space.staging_bytes(changed(SPLIT_K=2), problem) == 0
 
 
 @pytest.mark.parametrize(
@@ -200,6 +224,7 @@ needs_nvrtc = pytest.mark.skipif(not nvrtc.is_available(), reason="needs NVRTC (
         ("gemm", (2048, 1024, 264), "float16", {"trans_b": True, "output": "float32"}, {"RESIDENT": 2}),
         ("linear", (2048, 4096, 512), "bfloat16", {"activation": "gelu"}, {"TILE_M": 256, "CLUSTER_N": 2}),
         ("gemm", (1023, 1025, 1027), "float16", {"trans_a": True, "beta_zero": False}, {"CLUSTER_M": 2}),
+        ("gemm", (2047, 2049, 2051), "bfloat16", {}, {"TILE_M": 256, "TILE_N": 136}),
         ("gemm", (33, 77, 8191), "bfloat16", {"output": "float32"}, {"SPLIT_K": 16}),
         ("linear", (2049, 4095, 513), "bfloat16", {"activation": "gelu"}, {"TILE_M": 256}),
         ("linear_gated", (2048, 14336, 4096), "bfloat16", {}, {"TILE_N": 256, "MULTIPLIERS": 2}),
@@ -211,7 +236,7 @@ def test_configurations_compile_to_what_the_space_says(kernel, sizes, dtype, opt
     kernel = catalogue().get(kernel)
     problem = problem_of(sizes, dtype, kernel, **options)
     usable = kernel.usable_variants(problem, H200)
-    (name,) = (v.name for v in usable if v.name in {NAME, TENSOR_HALF_PACKED_SM90.name})
+    name = next(v.name for v in usable if v.name in {NAME, TENSOR_HALF_PACKED_SM90.name})
     variant = kernel.variant(name)
     feasible = [c for c in kernel.space(problem, H200, [name]).feasible if fixed.items() <= c.values.items()]
     configuration = random.Random(str(sizes)).choice(feasible)
