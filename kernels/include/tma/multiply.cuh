@@ -3,7 +3,8 @@
 #include "ptx/wgmma_half.cuh"
 #include "tma/ring.cuh"
 
-// Starts the products of a step.
+// Starts the products of a step, of so many parts of 16 k.
+template <unsigned PARTS>
 __device__ __forceinline__ void start_step(
     float (&sum)[ROW_BLOCKS][SUMS], unsigned stage, unsigned warpgroup, unsigned step) {
   constexpr unsigned ROWS_64 = 64 * LINE_BYTES;   // along k and across it
@@ -11,7 +12,7 @@ __device__ __forceinline__ void start_step(
   const unsigned long long b = OperandB::descriptor(stage + OperandA::BYTES);
   warpgroup_arrive();
 #pragma unroll
-  for (unsigned part = 0; part < STEP_K / 16; ++part) {
+  for (unsigned part = 0; part < PARTS; ++part) {
 #pragma unroll
     for (unsigned block = 0; block < ROW_BLOCKS; ++block) {
       wgmma_k16<IS_BFLOAT16, OperandA::ACROSS, OperandB::ACROSS>(
@@ -34,15 +35,16 @@ __device__ __forceinline__ void release(unsigned empty, const Place& place) {
   }
 }
 
-// The products of a tile's next `steps` steps, one or more.
+// The products of a tile's next `steps` steps, one or more; of the last of all k only what counts.
 __device__ __forceinline__ void multiply_steps(
-    float (&sum)[ROW_BLOCKS][SUMS], Ring& ring, unsigned warpgroup, const Place& place, unsigned steps) {
+    float (&sum)[ROW_BLOCKS][SUMS], Ring& ring, unsigned warpgroup, const Place& place, unsigned steps, bool ends) {
   unsigned step = 0, before = 0;
 #pragma unroll 1
   do {
     mbarrier_wait(ring.full + 8 * ring.at, ring.parity);
     if constexpr (IS_COPIED) fence_proxy_async();
-    start_step(sum, ring.stage(), warpgroup, step);
+    if (LAST_PARTS < STEP_K / 16 && ends && step + 1 == steps) start_step<LAST_PARTS>(sum, ring.stage(), warpgroup, step);
+    else start_step<STEP_K / 16>(sum, ring.stage(), warpgroup, step);
     if (step > 0) {
       warpgroup_wait_but<1>();
       release(before, place);

@@ -17,9 +17,8 @@ struct Single {
     Pack<WIDTH> out = {};
 #pragma unroll
     for (unsigned i = 0; i < WIDTH; ++i) {
-      if (column + i < N) {
-        out.lane[i] = epilogue.template finished<1>(row, column + i, Pack<1>{sum.lane[i]}).lane[0];
-      }
+      const unsigned inside = N % TEAM_N == 0 ? column + i : tw::min(column + i, N - 1);
+      out.lane[i] = epilogue.template finished<1>(row, inside, Pack<1>{sum.lane[i]}).lane[0];
     }
     return out;
   }
@@ -172,7 +171,7 @@ __device__ __forceinline__ void multiply_packed_tiles(
   Tile tile;
   if constexpr (SPLIT_K > 1) {
     const unsigned steps = Tile::first_step(Tile::part() + 1) - Tile::first_step(Tile::part());
-    multiply_steps(sum, ring, warpgroup, place, steps);
+    multiply_steps(sum, ring, warpgroup, place, steps, Tile::part() + 1 == SPLIT_K);
     tile.find(place);
     workspace += PackedA::BYTES + PackedB::BYTES;
     add_up(single(epilogue_of(tile.matrix)), sum, tile, warpgroup, ring.memory, workspace);
@@ -180,7 +179,7 @@ __device__ __forceinline__ void multiply_packed_tiles(
     staging += threadIdx.x / 32 * (PIECES_HELD * PIECE_BYTES);
 #pragma unroll 1
     for (; tile.is_valid(); tile.advance()) {
-      multiply_steps(sum, ring, warpgroup, place, STEPS);
+      multiply_steps(sum, ring, warpgroup, place, STEPS, true);
       tile.find(place);
       store_rows(single(epilogue_of(tile.matrix)), C + tile.matrix * STRIDE_C, sum, tile, warpgroup, staging);
     }

@@ -14,7 +14,7 @@ __device__ __forceinline__ void multiply_tiles(
   float sum[ROW_BLOCKS][SUMS] = {};
   Tile tile;
   if constexpr (SPLIT_K > 1) {
-    multiply_steps(sum, ring, warpgroup, place, steps);
+    multiply_steps(sum, ring, warpgroup, place, steps, Tile::part() + 1 == SPLIT_K);
     tile.find(place);
     add_up(epilogue_of(tile.matrix), sum, tile, warpgroup, ring.memory, workspace);
   } else {
@@ -22,7 +22,7 @@ __device__ __forceinline__ void multiply_tiles(
     unsigned turn = 0;
 #pragma unroll 1
     for (; tile.is_valid(); tile.advance()) {
-      multiply_steps(sum, ring, warpgroup, place, STEPS);
+      multiply_steps(sum, ring, warpgroup, place, STEPS, true);
       tile.find(place);
       store_tile(epilogue_of(tile.matrix), map_c, sum, tile, warpgroup, staging, turn);
     }

@@ -7,14 +7,16 @@
 #include "ptx/wgmma_half.cuh"
 #include "tma/ring.cuh"
 
-// A pair of neighbouring sums, finished. PAIRED, those of the second matrix are half of the thread's sums further on.
+// A pair of neighbouring sums, finished. PAIRED, those of the second matrix are half of the thread's sums further on. What is
+// beyond C is not stored: it gets what is asked for the last row or column, since to select zeros takes longer.
 template <class Epilogue>
 __device__ __forceinline__ Pack<2> finished_pair(const Epilogue& epilogue, unsigned row, unsigned column, const float* sums) {
   if constexpr (PAIRED) {
     return Pack<2>{Epilogue::combined(sums[0], sums[SUMS / 2]), Epilogue::combined(sums[1], sums[SUMS / 2 + 1])};
   } else {
-    const bool is_inside = (M % TEAM_M == 0 || row < M) && (N % TEAM_N == 0 || column < N);
-    return is_inside ? epilogue.finished(row, column, Pack<2>{sums[0], sums[1]}) : Pack<2>{};
+    const unsigned inside_m = M % TEAM_M == 0 ? row : tw::min(row, M - 1);
+    const unsigned inside_n = IS_PACKED || N % TEAM_N == 0 ? column : tw::min(column, N - 2);
+    return epilogue.finished(inside_m, inside_n, Pack<2>{sums[0], sums[1]});
   }
 }
 
