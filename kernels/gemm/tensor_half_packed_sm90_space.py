@@ -20,6 +20,7 @@ WARP_CHUNKS = 4  # of a row, that a warp packs across k
 LINES_BEYOND = 512  # that a cluster's tile may read behind an operand
 PACK_THREADS = 256
 MOST_SUMS = 272  # columns times blocks of 64 rows, of a warpgroup
+LARGE_SIDE = 1280  # rows and columns of C
 WORKSPACE_PART = 32  # of the device's memory
 
 
@@ -88,8 +89,14 @@ def static_shared_bytes(c: Values, p: Problem) -> int:
 
 
 def is_supported(p: Problem) -> bool:
-    """Whether it is a type of 16 bits with rows that no tensor map can name."""
-    return p.dtype in HALF and not mapped.rows_are_aligned(p)
+    """Whether it is a type of 16 bits with rows that no tensor map can name, or that begin within sectors."""
+    return p.dtype in HALF and (not mapped.rows_are_aligned(p) or is_worth_packing(p))
+
+
+def is_worth_packing(p: Problem) -> bool:
+    """Whether loads of rows that begin within sectors would take longer than to pack them: C is large."""
+    splits = any(mapped.splits_sectors(p, x) for x in "ab")
+    return splits and min(p.shape["m"], p.shape["n"]) >= LARGE_SIDE
 
 
 def has_room(p: Problem, d: Limits) -> bool:

@@ -177,6 +177,7 @@ def test_a_search_begins_with_the_tile_whose_turns_are_fast(kernel, sizes, tile)
     [
         ((1023, 1025, 1027), (64, 136), 16 * 8),  # for 132 multiprocessors; of 64 x 128 there are 144
         ((2047, 2049, 2051), (256, 136), 8 * 16),
+        ((2056, 2056, 2056), (128, 144), 17 * 15),  # two each
         ((4097, 4095, 513), (128, 256), 33 * 16),  # four each
     ],
     ids=str,
@@ -186,6 +187,11 @@ def test_packed_columns_are_parted_by_eights_so_that_tiles_suit_the_device(sizes
     (start,) = GEMM.space(problem, H200, [TENSOR_HALF_PACKED_SM90.name]).defaults()
     assert tile == (start.values.TILE_M, start.values.TILE_N)
     assert space.cluster_tiles(start.values, problem) == count
+
+
+def test_rows_within_sectors_are_packed_where_c_is_large():
+    admitted = [size for size in (1000, 1512, 2048) if TENSOR_HALF_PACKED_SM90.admits(problem_of((size,) * 3), H200)]
+    assert admitted == [1512]
 
 
 def test_packed_rows_of_three_pieces_are_held_as_a_whole():
