@@ -191,8 +191,10 @@ def _predicted(
     For batches, where enough are tuned, or records of them were shipped or of what they are akin to.
     """
     kernel, admits = asked[0].kernel, {query.problem: query.is_member for query in asked}
-    shipped = shipped_records(kernel, model.slug, asked[0].problem, environment)
-    if asked[0].problem.sizes != asked[0].problem.axes and not shipped and not enough(tuned.batches):
+    is_batch = asked[0].problem.sizes != asked[0].problem.axes
+    count = tuned.batches if is_batch else len(tuned.ids)
+    shipped = shipped_records(kernel, model.slug, asked[0].limits, count, asked[0].problem, environment)
+    if is_batch and not shipped and not enough(count):
         return {}
     predicted = predictions(session, kernel, asked[0].limits, model.id, tuned, admits, shipped=shipped)
     return {q.problem.hash: predicted_answer(q, predicted[q.problem]) for q in asked if q.problem in predicted}

@@ -77,11 +77,11 @@ class RememberedPredictions:
         limits: Limits,
         retracted: int,
         ids: Iterable[int],
-        shipped: Callable[[Problem], Sequence[Record]] = lambda _: (),
+        shipped: Callable[[int, Problem], Sequence[Record]] = lambda *_: (),
     ) -> None:
         """`ids`: of the best rows, the newest first. `retracted`: as `count_retracted` counts them.
 
-        `shipped`: the shipped records that help with such a problem.
+        `shipped`: the shipped records that help with such a problem beside so many tuned shapes.
         """
         self._kernel, self._limits, self._retracted, self._shipped = kernel, limits, retracted, shipped
         self._ids = tuple(int(i) for i in islice(ids, MOST_SHAPES))
@@ -93,7 +93,7 @@ class RememberedPredictions:
         if self._says_nothing:
             return True, None
         if self._helpers is None:  # the same for all problems that it is asked about
-            shipped = self._shipped(problem)
+            shipped = self._shipped(len(self._ids), problem)
             self._says_nothing = not enough(max(len(self._ids), len(shipped)))
             self._helpers = _helpers(shipped)
             return self.answer(problem)

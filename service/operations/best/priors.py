@@ -92,7 +92,7 @@ def guess(
     near = replace(tuned, ids=tuned.ids[np.isin(tuned.ids, tuned.nearest(problem, MOST_GUESSED_FROM))])
     limits = limits_of(model)
     space = kernel.space(problem, limits, variants)
-    shipped = shipped_records(kernel, model.slug, problem)
+    shipped = shipped_records(kernel, model.slug, limits, len(tuned.ids), problem)
     elsewhere = None if shipped else shipped_elsewhere(kernel, model, problem, ANY)
     shipped = shipped if elsewhere is None else elsewhere.records
     helpers = nearest_of(kernel, problem, shipped)

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import asdict
 
 from tilewright.kernels.kernel import Kernel
-from tilewright.kernels.problem import Problem
+from tilewright.kernels.problem import Limits, Problem
 from tilewright.service.operations.best.rows import EnvironmentFilter, model_distance
 from tilewright.service.settings import settings
 from tilewright.service.store import models
-from tilewright.tuner.predict.predictor import Record
-from tilewright.tuner.predict.shipped import ShippedSeries, shipped_models, shipped_series
+from tilewright.tuner.predict.predictor import Record, enough
+from tilewright.tuner.predict.shipped import ShippedSeries, joined, likest_first, shipped_models, shipped_series
 
 ANY = EnvironmentFilter()
 
@@ -40,12 +40,17 @@ def shipped_slugs() -> list[str]:
     return list(shipped_models()) if settings().shipped_records else []
 
 
-def shipped_records(kernel: Kernel, slug: str, like: Problem, environment: EnvironmentFilter = ANY) -> Sequence[Record]:
-    """The shipped records for problems like this on the device model; none where the caller wants another driver."""
-    for series in _admitted(kernel, like, environment):
-        if series.device_model == slug:
-            return series.records
-    return ()
+def shipped_records(
+    kernel: Kernel, slug: str, limits: Limits, tuned: int, like: Problem, environment: EnvironmentFilter = ANY
+) -> Sequence[Record]:
+    """The shipped records that help to predict for problems like this on the device model, beside so many tuned shapes.
+
+    They are of all device models of its compute capability, where enough shapes were tuned here or shipped of the model
+    itself; none elsewhere, nor where the caller wants another driver.
+    """
+    series = likest_first(_admitted(kernel, like, environment), slug, limits)
+    own = sum(len(one.records) for one in series if one.device_model == slug)
+    return joined(series) if series and enough(max(tuned, own)) else ()
 
 
 def shipped_elsewhere(

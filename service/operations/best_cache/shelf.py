@@ -291,7 +291,7 @@ class Shelf:
         self._arrange(manner, [row for row in rows if row[0] not in change.gone])
 
     def _remembered(self, ids: Iterable[int]) -> RememberedPredictions:
-        shipped = partial(shipped_records, self.kernel, self.model.slug)
+        shipped = partial(shipped_records, self.kernel, self.model.slug, self.model.limits)
         return RememberedPredictions(self.kernel, self.model.limits, self.retracted, ids, shipped)
 
     def _problem_of(self, row: StoredBest) -> Problem | None:

@@ -1,5 +1,7 @@
 """Records that come with the package: what of them still holds, and how they say so."""
 
+from dataclasses import replace
+
 import shipped_file
 from shipped_file import GEMM, SHAPES, WIDTHS, WORDS, document
 
@@ -110,6 +112,24 @@ def test_what_batches_took_is_no_record_of_a_single_product(tmp_path, monkeypatc
     (both,) = series_of(tmp_path, monkeypatch, content, GEMM.problem({"m": 300, "n": 300, "k": 300, "batch": 2}))
     assert (len(single.records), len(both.records)) == (len(SHAPES), 2 * len(SHAPES))
     assert [record.problem.shape["batch"] for record in both.records] == [1] * len(SHAPES) + [8] * len(SHAPES)
+
+
+def test_the_likest_device_models_of_a_compute_capability_come_first(tmp_path, monkeypatch):
+    (h200,) = series_of(tmp_path, monkeypatch, document())
+    small, large, older = (
+        replace(h200, device_model=name, limits=replace(h200.limits, **changes))
+        for name, changes in {
+            "small": {"multiprocessors": 114},
+            "large": {"multiprocessors": 144},
+            "older": {"compute_capability": (8, 0)},
+        }.items()
+    )
+    every = [older, small, large, h200]
+    assert shipped.likest_first(every, "small", small.limits) == [small, h200, large]
+    assert shipped.likest_first(every, "other", h200.limits) == [h200, large, small]
+    records = shipped.joined([small, h200])
+    assert [record.problem for record in records] == [record.problem for record in [*small.records, *h200.records]]
+    assert [record.library is None for record in records] == [False] * len(SHAPES) + [True] * len(SHAPES)
 
 
 def test_layers_are_akin_to_products_and_the_other_way_round():

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 from dataclasses import replace
 
 import pytest
+import shipped_file
 from made_bundles import GEMM
 
 from tilewright.kernels.catalogue import catalogue
+from tilewright.tuner.predict import shipped
 from tilewright.tuner.predict.shipped import shipped_models
 from tilewright.tuner.runtime import Runtime, UntunedWarning
 from tilewright.tuner.runtime.answers import AnswerCache
 from tilewright.tuner.runtime.choice import TargetDevice, is_admitted
 from tilewright.tuner.runtime.launcher import place_of
 from tilewright.tuner.runtime.runtime import default_runtime
+from tilewright.tuner.runtime.shipped import shipped_answer
 
 H200 = TargetDevice("nvidia-h200", shipped_models()["nvidia-h200"][1])
 NEVER_MEASURED = GEMM.problem({"m": 1200, "n": 900, "k": 700})
@@ -43,6 +48,23 @@ def test_a_device_model_like_it_gets_the_configuration_without_its_times(answers
     choice = Runtime(answers=answers).choose(GEMM, NEVER_MEASURED, replace(H200, slug="nvidia-gh200"))
     assert (choice.origin, choice.match) == ("shipped", "transferred")
     assert (choice.time_ms, choice.library_ms, choice.library_faster) == (None, None, None)
+
+
+@pytest.mark.parametrize(("batches", "match"), [(6, "predicted"), (3, "transferred")])
+def test_batches_of_this_model_and_products_of_the_likest_answer_together(tmp_path, monkeypatch, batches, match):
+    content = shipped_file.document()
+    shipped_file.write(tmp_path, content)
+    series = content["series"][0] | {"axes": ["m", "n", "k", "batch"]}
+    series["shapes"] = [row | {"sizes": [*row["sizes"], 8]} for row in series["shapes"][:batches]]
+    for row in series["shapes"]:
+        row["trials"] = {"naive": [[*values, ms / 1000, 30] for *values, ms, _ in row["trials"]["naive"]]}
+    of_h100 = content | {"device_model": "nvidia-h100", "name": "NVIDIA H100", "series": [series]}
+    (tmp_path / "nvidia-h100.json.gz").write_bytes(gzip.compress(json.dumps(of_h100).encode()))
+    monkeypatch.setattr(shipped, "FOLDER", tmp_path)
+    asked = GEMM.problem({"m": 300, "n": 300, "k": 300, "batch": 8})
+    answer = shipped_answer(GEMM, asked, replace(H200, slug="nvidia-h100"))
+    assert (answer["variant"], answer["match"], answer["time_ms"] is None) == ("naive", match, match == "transferred")
+    assert shipped_answer(GEMM, asked, H200)["match"] == "predicted"  # of which there are single products enough
 
 
 def test_another_compute_capability_is_not_answered(answers):

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import gzip
 import json
+import math
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
@@ -68,6 +69,22 @@ def shipped_series(kernel: Kernel, like: Problem) -> tuple[ShippedSeries, ...]:
 def shipped_models() -> dict[str, tuple[str, Limits]]:
     """Name and limits of each device model that there are records of, by its slug."""
     return {d["device_model"]: (d["name"], limits_from(d["limits"])) for d in _documents(FOLDER)}
+
+
+def likest_first(series: Sequence[ShippedSeries], slug: str, limits: Limits) -> list[ShippedSeries]:
+    """Those of this compute capability: the device model's own, then by how alike their numbers of multiprocessors."""
+
+    def unlike(one: ShippedSeries) -> tuple[bool, float]:
+        ratio = max(one.limits.multiprocessors, 1) / max(limits.multiprocessors, 1)
+        return one.device_model != slug, abs(math.log(ratio))
+
+    return sorted((s for s in series if s.limits.compute_capability == limits.compute_capability), key=unlike)
+
+
+def joined(series: Sequence[ShippedSeries]) -> list[Record]:
+    """The records of all; what the library took on another device model than the first's is left out."""
+    first, *others = series
+    return [*first.records, *(replace(record, library=None) for one in others for record in one.records)]
 
 
 def nearest_of(kernel: Kernel, problem: Problem, records: Sequence[Record]) -> list[Record]:

@@ -74,6 +74,18 @@ def test_own_shapes_take_the_place_of_shipped_ones(rows, tune):  # noqa: F811
     assert (own.match, own.shipped) == ("exact", None)
 
 
+@pytest.mark.parametrize(("model", "helps"), [(H100, True), (T4, False)])  # of another compute capability
+def test_few_own_shapes_are_joined_by_records_of_the_likest_gpu(rows, tune, model, helps):  # noqa: F811
+    found = []
+    for sizes in [*shipped_file.SHAPES[:5], (300, 200, 100), (90, 3000, 70)]:
+        tune(shape_of(*sizes), model=model)
+        found.append(ask(rows, model=model.slug))
+    assert [answer.match for answer in found] == ["nearest"] * 3 + ["predicted"] * 4
+    joined = [WORDS] * 2 if helps else [None] * 2
+    assert [answer.shipped for answer in found] == [None] * 3 + joined + [None] * 2
+    assert {answer.library for answer in found} == {None}  # what the other's library takes says nothing
+
+
 def test_another_gpu_gets_a_transferred_answer_without_times(rows):
     rows.device()
     for model in (H100, T4):
