@@ -112,6 +112,9 @@ def test_what_batches_took_is_no_record_of_a_single_product(tmp_path, monkeypatc
     (both,) = series_of(tmp_path, monkeypatch, content, GEMM.problem({"m": 300, "n": 300, "k": 300, "batch": 2}))
     assert (len(single.records), len(both.records)) == (len(SHAPES), 2 * len(SHAPES))
     assert [record.problem.shape["batch"] for record in both.records] == [1] * len(SHAPES) + [8] * len(SHAPES)
+    conv2d = catalogue().get("conv2d")  # whose images are a batch as well
+    layer = {"batch": 4, "height": 28, "width": 28, "channels": 64, "filters": 128, "kernel_h": 3, "kernel_w": 3}
+    assert not shipped._serves(batches, GEMM, conv2d.problem(layer))
 
 
 def test_the_likest_device_models_of_a_compute_capability_come_first(tmp_path, monkeypatch):

@@ -142,7 +142,7 @@ def _serves(written: _Written, of: Kernel, like: Problem) -> bool:
     """Whether its shapes have the kernel's axes, and of those that count besides, such as a batch, the problem's."""
     count, sizes = len(of.axes), {axis.name for axis in of.optional_axes if axis.is_size}
     more = {axis for axis in written["axes"][count:] if axis in sizes}
-    return written["axes"][:count] == list(of.axes) and more <= dict(like.sizes).keys()
+    return written["axes"][:count] == list(of.axes) and more <= dict(like.sizes[len(like.axes) :]).keys()
 
 
 def _read(
