@@ -2,7 +2,7 @@
 // sums in float32, row-major; op transposes where TRANS_A or TRANS_B is 1 (problem.cuh has the layouts). For rows that
 // begin anywhere, in two launches that share a workspace:
 //   gemm_pack  writes both operands to where copies and tensor cores read them in order (tma/pack.cuh)
-//   gemm       multiplies as tensor_half_sm90.cu does, and stores rows element by element
+//   gemm       multiplies as tensor_half_sm90.cu does, and stores rows by 16 bytes, their ends element by element
 //   tile  TILE_M x TILE_N;  block (384, or 256): warpgroups that multiply, one that loads;  grid (BLOCKS or less)
 #include "half_epilogue.cuh"
 #include "tma/packed_product.cuh"

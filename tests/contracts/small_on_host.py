@@ -1,4 +1,4 @@
-"""gemm's `tensor3xfp16_small_sm90` on the CPU device: its warpgroup's products made of ordinary C++, from swizzled lines."""
+"""gemm's `tensor3xfp16_small_sm90` on the CPU device: products of a warpgroup in ordinary C++, from swizzled lines."""
 
 from __future__ import annotations
 
@@ -85,7 +85,8 @@ inline void wgmma_k16_columns_64(
   __syncwarp();
   float rows[2][16];
   for (unsigned k = 0; k < 16; ++k) {
-    for (unsigned row = 0; row < 2; ++row) rows[row][k] = half_of<false>(warp[lane / 4 * 4 + k % 8 / 2][k / 8 * 2 + row], k % 2);
+    for (unsigned row = 0; row < 2; ++row)
+      rows[row][k] = half_of<false>(warp[lane / 4 * 4 + k % 8 / 2][k / 8 * 2 + row], k % 2);
   }
   __syncwarp();
   for (unsigned i = 0; i < 32; ++i) {
