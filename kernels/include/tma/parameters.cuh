@@ -83,4 +83,5 @@ constexpr unsigned LOADING_REGISTERS = IS_COPIED ? 96 : IS_PACKED ? 40 : 24;
 constexpr unsigned MULTIPLYING_REGISTERS =
     tw::min((LAUNCH_REGISTERS * (MULTIPLIERS + 1) - LOADING_REGISTERS) / MULTIPLIERS / 8 * 8, 240);
 constexpr unsigned STEPS = tw::ceil_div(K, STEP_K);
-constexpr unsigned LAST_PARTS = tw::ceil_div(K - (STEPS - 1) * STEP_K, 16);   // of the last step, those of 16 k that count
+// Of the last step, those parts of 16 k that count; by tensor maps it gained nothing to leave out the others.
+constexpr unsigned LAST_PARTS = IS_PACKED ? tw::ceil_div(K - (STEPS - 1) * STEP_K, 16) : STEP_K / 16;
