@@ -30,8 +30,8 @@ QUICK = "--Ofast-compile=max"
 
 
 def architecture(path):
-    """Where its instructions are: those of Hopper's variants are on one architecture only."""
-    return "sm_90a" if re.search("sm90|wgmma", str(path.relative_to(ROOT))) else "sm_80"
+    """Where its instructions are: those of Hopper's variants are on one architecture only, clusters there and later."""
+    return "sm_90a" if re.search("sm90|wgmma|quantized/held", str(path.relative_to(ROOT))) else "sm_80"
 
 
 def include_flag():

@@ -68,7 +68,7 @@ def test_a_default_of_another_variant_than_was_timed_is_not_compared(rows):
 def test_of_far_shapes_the_one_whose_launch_suits_the_problem_answers(rows):
     """At (64, 4096, 4096) the tiles of the nearer shape would keep half of the multiprocessors idle."""
     recorded = {row["name"]: row for row in json.loads(RECORDED.read_text())["rows"]}
-    for name in ("square-1024/fp32", "square-256/fp32"):
+    for name in ("square-1024/fp32-fma", "square-256/fp32-fma"):
         row = recorded[name]
         configuration = Configuration.from_json(row["configuration"])
         rows.best(row["shape"], row["time_ms"], configuration=configuration).default_ms = row["default_ms"]
