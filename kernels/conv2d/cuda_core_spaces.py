@@ -96,7 +96,7 @@ def runs_fit(c: Values, p: Problem, _d: Limits) -> bool:
 DIRECT = Variant(
     name="direct",
     is_start=False,
-    doc="A thread an element of Y, straight from global memory.",
+    doc="Each thread computes one element of Y directly from global memory.",
     source="direct.cu",
     launch=launch_direct,
     parameters=(powers_of_two("THREADS", 32, 1024, default=256, doc="threads of a block"),),

@@ -150,7 +150,7 @@ def has_room(p: Problem, d: Limits) -> bool:
     return fits and line_tiles(p) * TILE <= MOST_LINES and all(count <= d.max_grid[0] for count in grids)
 
 
-BLOCKS = choice("BLOCKS", 78, 114, 132, default=132, doc="blocks of the grid: multiprocessors of H20, H100 PCIe, H200")
+BLOCKS = choice("BLOCKS", 78, 114, 132, default=132, doc="blocks, one for each multiprocessor: H20, H100 PCIe, H200")
 TILE_N = choice("TILE_N", 64, 96, 128, 160, 192, default=128, doc="filters that a block computes")
 PROMOTE_K = powers_of_two("PROMOTE_K", 64, 512, default=256, doc="products between additions to FP32 registers")
 

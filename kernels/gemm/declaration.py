@@ -38,7 +38,7 @@ ACCURACY = Option(
     "accuracy",
     ("fp32", "fp32-fma", "tf32"),
     default="fp32",
-    doc="fp32: any arithmetic within the float32 error bound; fp32-fma: CUDA cores only; tf32: inputs to 10 bits",
+    doc="fp32: any arithmetic within the float32 error bound; fp32-fma: CUDA cores only; tf32: inputs of 10 bits",
     only_dtypes=("float32",),
 )
 
@@ -47,7 +47,7 @@ OUTPUT = Option(
     "output",
     ("same", "float32"),
     default="same",
-    doc="same: results are stored as the inputs are; float32: as the sums are made",
+    doc="type of the results; same: that of the inputs; float32: that of the sums",
     only_dtypes=HALF,
     unstated=True,
 )
@@ -62,7 +62,7 @@ PACKED_B = Option(
     "packed_b",
     (False, True),
     default=False,
-    doc="B stays the same from launch to launch, and is packed once ahead of them",
+    doc="B is the same in every launch and is packed once, before the first",
     unstated=True,
 )
 
@@ -155,7 +155,7 @@ def registers_suffice(c: Values, p: Problem, d: Limits) -> bool:
 NAIVE = Variant(
     name="naive",
     is_start=False,
-    doc="A thread an element of C, straight from global memory.",
+    doc="Each thread computes one element of C directly from global memory.",
     source="naive.cu",
     launch=launch_naive,
     parameters=(
@@ -168,7 +168,7 @@ NAIVE = Variant(
 TILED = Variant(
     name="tiled",
     is_start=False,
-    doc="Square tiles in shared memory, a thread an element of C.",
+    doc="Square tiles in shared memory; each thread computes one element of C.",
     source="tiled.cu",
     launch=launch_tiled,
     parameters=(choice("TILE_WIDTH", 4, 8, 16, 24, 32, default=16, doc="rows and columns of a tile"),),
@@ -187,7 +187,7 @@ WPT = Variant(
         powers_of_two("WPT_M", 1, 16, default=4, doc="rows of C that a thread computes"),
         powers_of_two("WPT_N", 1, 16, default=4, doc="columns of C that a thread computes"),
         powers_of_two("VECTOR_WIDTH", 1, 4, default=4, doc="elements in one access to global memory"),
-        powers_of_two("MIN_BLOCKS", 1, 4, default=1, doc="blocks a multiprocessor that registers must suffice for"),
+        powers_of_two("MIN_BLOCKS", 1, 4, default=1, doc="blocks that must fit a multiprocessor by registers"),
     ),
     constraints=(
         Constraint("a block is whole warps", lambda c, _p, _d: threads_wpt(c) % 32 == 0),

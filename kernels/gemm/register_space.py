@@ -243,7 +243,7 @@ def stages_are_filled(c: Values, p: Problem, _d: Limits) -> bool:
 
 REGISTER = Variant(
     name="register",
-    doc="Warp tiles in registers, fed by a ring of asynchronous copies; k split over blocks.",
+    doc="Warp tiles in registers, fed by a ring of asynchronous copies; blocks may share k (split-K, stream-K).",
     source="register.cu",
     launch=launch,
     parameters=(
@@ -254,10 +254,10 @@ REGISTER = Variant(
         powers_of_two("WPT_M", 4, 16, default=8, doc="rows of C that a thread computes"),
         powers_of_two("WPT_N", 4, 16, default=8, doc="columns of C that a thread computes"),
         choice("STAGES", 2, 3, 4, default=4, doc="buffers in shared memory, one of which is computed on"),
-        choice("SHARE_K", *SHARES, default=WHOLE_SHARE, doc="what a block walks of a tile's steps along k, in 128ths"),
-        choice("BY_CLUSTER", 0, 1, doc="a tile's blocks add up in a workspace, or first in the memory of clusters"),
-        choice("HELD", 0, 1, doc="operands along k are turned by element-wide copies, or by way of registers"),
-        choice("LAVISH", 0, 1, doc="1: the compiler may take registers as if one block a multiprocessor were enough"),
+        choice("SHARE_K", *SHARES, default=WHOLE_SHARE, doc="share of a tile's k that a block computes, in 128ths"),
+        choice("BY_CLUSTER", 0, 1, doc="a tile's blocks add up in 0: a workspace, 1: clusters' shared memory first"),
+        choice("HELD", 0, 1, doc="operands along k are transposed: 0 by element-wide copies, 1 through registers"),
+        choice("LAVISH", 0, 1, doc="1: registers are not limited for more than one block a multiprocessor"),
         choice("BY_COLUMNS", 0, 1, default=1, doc="a thread's products of one k: 0 along rows, 1 along columns"),
     ),
     constraints=(

@@ -136,15 +136,15 @@ def start(p: Problem, d: Limits) -> dict[str, int]:
 
 STREAMED_HALF_SM90 = Variant(
     name="streamed_half_sm90",
-    doc="bfloat16 and float16 for few rows of A: B is read once, by tensor maps into all of shared memory, for wgmma.",
+    doc="bfloat16 and float16 for few rows of A: B is read once, by TMA into a ring in shared memory, for wgmma.",
     source="streamed_half_sm90.cu",
     launch=launch,
     parameters=(
         choice("TILE_N", 64, 128, 256, doc="columns of C that a block computes"),
         choice("SPLIT_K", *range(1, 9), default=1, doc="blocks of a cluster, which share a tile"),
-        choice("RESIDENT", 1, 2, 3, 4, default=1, doc="blocks that share a multiprocessor's memory"),
-        choice("DEPTH", 4, 8, MOST_DEPTH, default=MOST_DEPTH, doc="steps of a block under way, at most"),
-        choice("WALK", 0, 1, doc="0: tiles begin at the first step along k; 1: each at a place of its own"),
+        choice("RESIDENT", 1, 2, 3, 4, default=1, doc="blocks that share a multiprocessor's shared memory"),
+        choice("DEPTH", 4, 8, MOST_DEPTH, default=MOST_DEPTH, doc="steps that a block has in flight, at most"),
+        choice("WALK", 0, 1, doc="tiles start along k: 0 at the first step, 1 each at another step"),
     ),
     constraints=(
         Constraint("stages fit shared memory", ring_is_deep_enough),

@@ -57,15 +57,15 @@ def columns_are_covered(c: Values, p: Problem, _d: Limits) -> bool:
 
 STREAMED_HALF = Variant(
     name="streamed_half",
-    doc="bfloat16 and float16 for few rows of A: lines of B are read once, straight into registers, for mma.sync.",
+    doc="bfloat16 and float16 for few rows of A: B is read once, directly into registers, for mma.sync.",
     source="streamed_half.cu",
     launch=launch,
     parameters=(
         choice("WARPS", 4, 8, 16, default=8, doc="warps of a block, which share k"),
-        choice("ROWS", 1, 2, 3, 4, 7, doc="sixteens of columns of C that a block computes"),
-        choice("UNROLL", 1, 2, 4, 8, default=2, doc="steps of 64 k that a warp has under way"),
+        choice("ROWS", 1, 2, 3, 4, 7, doc="groups of 16 columns of C that a block computes"),
+        choice("UNROLL", 1, 2, 4, 8, default=2, doc="steps of 64 k that a warp has in flight"),
         choice(
-            "WALK", 0, 1, 2, doc="0: warps share k by turns; 1: the same, blocks begin at different places; 2: in parts"
+            "WALK", 0, 1, 2, doc="warps share k 0: in turn; 1: in turn, from different steps; 2: in contiguous parts"
         ),
     ),
     constraints=(

@@ -317,19 +317,19 @@ def has_room(p: Problem, d: Limits) -> bool:
     return fits and launch_survey(None, p).grid[0] <= d.max_grid[0]
 
 
-BLOCKS = choice("BLOCKS", 78, 114, 132, default=132, doc="blocks of the grid: multiprocessors of H20, H100 PCIe, H200")
+BLOCKS = choice("BLOCKS", 78, 114, 132, default=132, doc="blocks, one for each multiprocessor: H20, H100 PCIe, H200")
 TILE_M = choice("TILE_M", 64, 128, default=128, doc="rows of C that a block computes")
 TILE_N = choice(
     "TILE_N", 64, 72, 96, 128, 144, 160, 176, 192, 208, default=128, doc="columns of C that a block computes"
 )
-CLUSTER = choice("CLUSTER", 1, 2, default=1, doc="blocks, one below the other, that share columns of B")
+CLUSTER = choice("CLUSTER", 1, 2, default=1, doc="blocks with tiles one below the other that share columns of B")
 PROMOTE_K = powers_of_two("PROMOTE_K", 32, 512, default=256, doc="products between additions to FP32 registers")
 SPLIT_K = choice("SPLIT_K", 1, 2, 3, 4, 6, 8, 16, default=1, doc="blocks that share a tile, at most")
-GROUP_M = choice("GROUP_M", 4, 8, 16, default=8, doc="row tiles that share columns of B in the L2 cache")
+GROUP_M = choice("GROUP_M", 4, 8, 16, default=8, doc="rows of tiles that share columns of B in the L2 cache")
 
 TENSOR3XFP16_SM90 = Variant(
     name="tensor3xfp16_sm90",
-    doc="FP32 accuracy by FP16 parts on Hopper's wgmma: both operands are packed first, two launches in all.",
+    doc="FP32 accuracy by FP16 parts on Hopper's wgmma, in two launches: the first packs both operands.",
     source="tensor_fp16_sm90.cu",
     launch=launch,
     before=(Preparation("survey", launch_survey, is_shared=True),),

@@ -97,18 +97,18 @@ def start(p: Problem, d: Limits) -> dict[str, int]:
 
 
 SLICES = choice("SLICES", 1, 2, 4, doc="warpgroups of a block that share the terms of a tile")
-SPLIT_K = choice("SPLIT_K", 1, 2, 4, 8, doc="blocks, a cluster, that share the terms of a tile")
+SPLIT_K = choice("SPLIT_K", 1, 2, 4, 8, doc="blocks of a cluster that share the terms of a tile")
 
 TENSOR3XFP16_SMALL_SM90 = Variant(
     name="tensor3xfp16_small_sm90",
-    doc="FP32 accuracy by FP16 parts on Hopper's wgmma where products are small: made in registers, in one launch.",
+    doc="FP32 accuracy by FP16 parts on Hopper's wgmma, for small products: parts in registers, one launch.",
     source="tensor_fp16_small_sm90.cu",
     launch=launch,
     parameters=(
-        choice("TILE_K", 32, 64, default=64, doc="terms of a step, whose numbers share scales"),
+        choice("TILE_K", 32, 64, default=64, doc="terms of a step; numbers of one step share scales"),
         SLICES,
         SPLIT_K,
-        choice("RESIDENT", 1, 2, 3, 4, doc="blocks that find room on a multiprocessor"),
+        choice("RESIDENT", 1, 2, 3, 4, doc="blocks that fit a multiprocessor at once"),
     ),
     constraints=(
         Constraint("steps are few and each warpgroup has some", steps_are_few),

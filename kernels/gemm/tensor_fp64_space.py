@@ -216,7 +216,7 @@ def blocks_share_well(c: Values, p: Problem, d: Limits, ring_bytes: int, thread_
 
 TENSOR_FP64 = Variant(
     name="tensor_fp64",
-    doc="FP64 on tensor cores: warp tiles in registers, fed by a ring of asynchronous copies; tiles shared by blocks.",
+    doc="FP64 on tensor cores: warp tiles in registers, fed by a ring of asynchronous copies; blocks share tiles.",
     source="tensor_fp64.cu",
     launch=launch,
     parameters=(
@@ -226,16 +226,16 @@ TENSOR_FP64 = Variant(
         powers_of_two("WARP_M", 16, 64, default=32, doc="rows of C that a warp computes"),
         powers_of_two("WARP_N", 16, 64, default=32, doc="columns of C that a warp computes"),
         choice("MMA_K", 4, 8, default=4, doc="terms that a warp multiplies at a time"),
-        choice("AHEAD", 0, 1, default=1, doc="the next terms replace those multiplied, or are held beside them"),
+        choice("AHEAD", 0, 1, default=1, doc="registers of the next terms: 0: those just used, 1: others"),
         choice("STAGES", 2, 3, 4, 6, default=3, doc="buffers in shared memory, one of which is computed on"),
         choice("SPLIT_K", 1, 2, 3, 4, 6, 8, 12, 16, 32, 64, doc="blocks that share the k of a tile"),
-        choice("BY_CLUSTER", 0, 1, doc="these blocks add up in a workspace, or first in the shared memory of clusters"),
+        choice("BY_CLUSTER", 0, 1, doc="a tile's blocks add up in 0: a workspace, 1: clusters' shared memory first"),
         choice(
             "BLOCKS",
             *sorted({0} | {each * count for each in (1, 2) for count in MULTIPROCESSORS}),
-            doc="blocks that share all tiles evenly, as many as run at once; 0: a block a tile, or SPLIT_K of them",
+            doc="blocks that share all tiles evenly, as many as run at once; 0: one block a tile, or SPLIT_K blocks",
         ),
-        choice("MIN_BLOCKS", 1, 2, 3, 4, doc="blocks of a multiprocessor that registers must suffice for"),
+        choice("MIN_BLOCKS", 1, 2, 3, 4, doc="blocks that must fit a multiprocessor by registers"),
     ),
     constraints=(
         Constraint("a block is at most eight warps", block_is_of_use),

@@ -145,7 +145,7 @@ OWN: dict[str, Callable[[Values, Problem, Limits], bool]] = {
 TENSOR_HALF_PACKED_SM90 = replace(
     TENSOR_HALF_SM90,
     name="tensor_half_packed_sm90",
-    doc="bfloat16 and float16 on Hopper's wgmma where rows begin anywhere: operands are packed first, in two launches.",
+    doc="bfloat16 and float16 on Hopper's wgmma for rows that begin anywhere; a first launch packs operands.",
     source="tensor_half_packed_sm90.cu",
     launch=launch,
     parameters=tuple(TILE_N if one.name == "TILE_N" else one for one in TENSOR_HALF_SM90.parameters),

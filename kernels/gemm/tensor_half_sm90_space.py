@@ -251,19 +251,19 @@ def group_matters(c: Values, p: Problem, _d: Limits) -> bool:
     return GROUP_M.default == c.GROUP_M or rows > min(c.GROUP_M, GROUP_M.default)
 
 
-BLOCKS = choice("BLOCKS", 78, 114, 132, default=132, doc="multiprocessors to fill: those of H20, H100 PCIe, H200")
+BLOCKS = choice("BLOCKS", 78, 114, 132, default=132, doc="multiprocessors to fill: all of H20, H100 PCIe, H200")
 TILE_M = powers_of_two("TILE_M", 64, 256, default=128, doc="rows of C that a block computes")
 TILE_N = choice("TILE_N", 64, 128, 192, 256, default=256, doc="columns of C that a block computes")
 MULTIPLIERS = choice("MULTIPLIERS", 1, 2, default=2, doc="warpgroups of a block that multiply")
 RESIDENT = choice("RESIDENT", 1, 2, default=1, doc="blocks that a multiprocessor has at once")
-CLUSTER_M = choice("CLUSTER_M", 1, 2, default=1, doc="blocks, one below the other, that share columns of B")
-CLUSTER_N = choice("CLUSTER_N", 1, 2, default=1, doc="blocks beside one another that share rows of A")
+CLUSTER_M = choice("CLUSTER_M", 1, 2, default=1, doc="blocks with tiles one below the other that share columns of B")
+CLUSTER_N = choice("CLUSTER_N", 1, 2, default=1, doc="blocks with tiles side by side that share rows of A")
 SPLIT_K = choice("SPLIT_K", 1, 2, 3, 4, 6, 8, 16, 32, 64, 128, default=1, doc="blocks that share a tile")
-GROUP_M = choice("GROUP_M", 4, 8, 16, default=8, doc="row tiles that share columns of B in the L2 cache")
+GROUP_M = choice("GROUP_M", 4, 8, 16, default=8, doc="rows of tiles that share columns of B in the L2 cache")
 
 TENSOR_HALF_SM90 = Variant(
     name="tensor_half_sm90",
-    doc="bfloat16 and float16 on Hopper's wgmma: tensor maps, a warp that loads, clusters that share operands.",
+    doc="bfloat16 and float16 on Hopper's wgmma: TMA loads by one warp, clusters that share operands.",
     source="tensor_half_sm90.cu",
     launch=launch,
     parameters=(BLOCKS, TILE_M, TILE_N, MULTIPLIERS, RESIDENT, CLUSTER_M, CLUSTER_N, SPLIT_K, GROUP_M),

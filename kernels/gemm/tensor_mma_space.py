@@ -240,11 +240,11 @@ SHARED_PARAMETERS: tuple[Parameter, ...] = (
     powers_of_two("WARP_N", 16, 64, default=32, doc="columns of C that a warp computes"),
     choice("STAGES", 2, 3, 4, default=3, doc="buffers in shared memory, one of which is computed on"),
     choice("SPLIT_K", 1, 2, 3, 4, 5, 6, 8, 12, 16, 32, 64, 128, 256, doc="blocks that share the k of a tile"),
-    choice("MIN_BLOCKS", 1, 2, 3, 4, 6, 8, doc="blocks of a multiprocessor that registers must suffice for"),
-    choice("BY_CLUSTER", 0, 1, doc="these blocks add up in a workspace, or first in the shared memory of clusters"),
+    choice("MIN_BLOCKS", 1, 2, 3, 4, 6, 8, doc="blocks that must fit a multiprocessor by registers"),
+    choice("BY_CLUSTER", 0, 1, doc="a tile's blocks add up in 0: a workspace, 1: clusters' shared memory first"),
 )
-PROMOTED = choice("PROMOTE_K", 16, 32, doc="terms that the tensor core adds up before FP32 registers take over")
-SMALL = choice("SMALL_BF16", 0, 1, doc="the two small products in TF32 or in BF16")
+PROMOTED = choice("PROMOTE_K", 16, 32, doc="terms that tensor cores add up between additions to FP32 registers")
+SMALL = choice("SMALL_BF16", 0, 1, doc="the two small products: 0 in TF32, 1 in BF16")
 
 CONSTRAINTS = (
     Constraint("no tile of half the size covers the axis", tile_suits_problem),
@@ -260,10 +260,10 @@ CONSTRAINTS = (
 
 TENSOR3XTF32 = Variant(
     name="tensor3xtf32",
-    doc="FP32 accuracy on tensor cores: both operands split in two TF32 parts, three products added up.",
+    doc="FP32 accuracy on tensor cores: both operands split into two TF32 parts, three products added up.",
     source="tensor_mma.cu",
     launch=launch,
-    parameters=(choice("PRODUCTS", 3, doc="of high and low parts"), *SHARED_PARAMETERS, PROMOTED, SMALL),
+    parameters=(choice("PRODUCTS", 3, doc="products of high and low parts"), *SHARED_PARAMETERS, PROMOTED, SMALL),
     constraints=CONSTRAINTS,
     static_shared_bytes=static_shared_bytes,
     workspace_bytes=workspace_bytes,
@@ -278,7 +278,7 @@ TENSOR1XTF32 = replace(
     name="tensor1xtf32",
     doc="Inputs rounded to TF32, one product on tensor cores.",
     parameters=(
-        choice("PRODUCTS", 1, doc="of the inputs rounded to TF32"),
+        choice("PRODUCTS", 1, doc="one product, of the inputs rounded to TF32"),
         *SHARED_PARAMETERS,
         choice("PROMOTE_K", 16, doc="terms that a warp multiplies at a time"),
         choice("SMALL_BF16", 0, doc="there are no small products"),

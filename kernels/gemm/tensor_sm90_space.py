@@ -237,23 +237,23 @@ def group_matters(c: Values, p: Problem, _d: Limits) -> bool:
 
 
 TILES_S = {3: (16, 32, 64, 128), 1: (32, 64, 128, 192, 256)}  # by PRODUCTS; sums fill the registers beyond
-BLOCKS = choice("BLOCKS", 78, 114, 132, default=132, doc="blocks of the grid: multiprocessors of H20, H100 PCIe, H200")
+BLOCKS = choice("BLOCKS", 78, 114, 132, default=132, doc="blocks, one for each multiprocessor: H20, H100 PCIe, H200")
 STAGES = choice("STAGES", 2, 3, 4, 5, 6, 8, default=3, doc="buffers of a step in shared memory")
 SPLIT_K = choice("SPLIT_K", 1, 2, 3, 4, 5, 6, 8, 12, 16, 24, 32, 64, 128, doc="blocks that share a tile, at most")
-GROUP_M = choice("GROUP_M", 4, 8, 16, default=8, doc="row tiles that share columns of B in the L2 cache")
-CLUSTER = choice("CLUSTER", 2, doc="blocks side by side that share lines in shared memory")
+GROUP_M = choice("GROUP_M", 4, 8, 16, default=8, doc="rows of tiles that share columns of B in the L2 cache")
+CLUSTER = choice("CLUSTER", 2, doc="blocks side by side that share lines by multicast")
 
 
 def parameters(products: int) -> tuple[Parameter, ...]:
     """Those of the variant with one or three products."""
-    small = choice("SMALL_BF16", *((0, 1, 2) if products == 3 else (0,)), doc="small products in BF16, of two")
+    small = choice("SMALL_BF16", *((0, 1, 2) if products == 3 else (0,)), doc="how many small products are in BF16")
     return (
-        choice("PRODUCTS", products, doc="of parts of numbers, for each product of numbers"),
+        choice("PRODUCTS", products, doc="products of parts that make one product of numbers"),
         BLOCKS,
-        choice("SHARED_A", 0, 1, default=1, doc="the tensor cores read from shared memory: 1 A, 0 B"),
-        choice("TILE_S", *TILES_S[products], default=128, doc="lines of a tile of that operand"),
+        choice("SHARED_A", 0, 1, default=1, doc="operand that tensor cores read from shared memory: 1 A, 0 B"),
+        choice("TILE_S", *TILES_S[products], default=128, doc="lines of a tile of the operand in shared memory"),
         choice("CONSUMERS", 1, 2, default=2, doc="warpgroups that multiply"),
-        choice("BLOCKS_R", 1, 2, default=2, doc="64 lines of the other operand for each"),
+        choice("BLOCKS_R", 1, 2, default=2, doc="groups of 64 lines of the other operand for each of them"),
         STAGES,
         small,
         SPLIT_K,
@@ -287,7 +287,7 @@ def tf32_is_supported(p: Problem) -> bool:
 
 TENSOR3XTF32_SM90 = Variant(
     name="tensor3xtf32_sm90",
-    doc="FP32 accuracy by three tensor-core products, Hopper's wgmma; warpgroups with roles of their own.",
+    doc="FP32 accuracy by three products on Hopper's wgmma; warpgroups specialise in loading or multiplying.",
     source="tensor_sm90.cu",
     launch=launch,
     parameters=parameters(3),
@@ -305,7 +305,7 @@ TENSOR3XTF32_SM90 = Variant(
 TENSOR1XTF32_SM90 = replace(
     TENSOR3XTF32_SM90,
     name="tensor1xtf32_sm90",
-    doc="TF32 products by Hopper's wgmma, for accuracy=tf32; warpgroups with roles of their own.",
+    doc="TF32 products on Hopper's wgmma, for accuracy=tf32; warpgroups specialise in loading or multiplying.",
     parameters=parameters(1),
     supports=tf32_is_supported,
     start=no_start,
@@ -321,7 +321,7 @@ def multicast_is_supported(p: Problem) -> bool:
 TENSOR1XTF32_MULTICAST_SM90 = replace(
     TENSOR1XTF32_SM90,
     name="tensor1xtf32_multicast_sm90",
-    doc="TF32 products by Hopper's wgmma, for accuracy=tf32; two blocks share lines that a tensor map loads for both.",
+    doc="TF32 products on Hopper's wgmma, for accuracy=tf32; TMA multicasts shared lines to two blocks.",
     source="tensor_multicast_sm90.cu",
     parameters=(*(choice(q.name, 1, doc=q.doc) if q is SPLIT_K else q for q in parameters(1)), CLUSTER),
     constraints=(*CONSTRAINTS, Constraint("lines can be sent to a whole cluster", lines_can_be_sent)),

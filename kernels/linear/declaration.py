@@ -85,7 +85,7 @@ def loads_runs(c: Values, _p: Problem, _d: Limits) -> bool:
 TILED = Variant(
     name="tiled",
     is_start=False,
-    doc="Square tiles in shared memory, a thread an element of Y.",
+    doc="Square tiles in shared memory; each thread computes one element of Y.",
     source="tiled.cu",
     launch=launch_tiled,
     parameters=gemm.TILED.parameters,
@@ -94,7 +94,7 @@ TILED = Variant(
 
 WPT_STRIDED = Variant(
     name="wpt_strided",
-    doc="More work per thread, each loading a run of neighbours: uncoalesced on purpose, to learn from beside `wpt`.",
+    doc="More work per thread; each thread loads a run of neighbours, uncoalesced on purpose, to compare with `wpt`.",
     source="wpt_strided.cu",
     launch=launch_wpt,
     parameters=(
@@ -156,7 +156,7 @@ KERNEL = Kernel(
             "activation", tuple(ACTIVATIONS), default="none", doc="act; gelu is the exact form, by the error function"
         ),
         gemm.ACCURACY,
-        replace(gemm.PACKED_B, doc="W stays the same from launch to launch, and is packed once ahead of them"),
+        replace(gemm.PACKED_B, doc="W is the same in every launch and is packed once, before the first"),
         gemm.OUTPUT,
     ),
     arguments=(

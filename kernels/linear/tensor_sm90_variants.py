@@ -25,5 +25,5 @@ LINEAR_TENSOR_HALF_PACKED_SM90 = fused(
     TENSOR_HALF_PACKED_SM90, "bfloat16 and float16 by Hopper's wgmma, X and W packed first; bias and activation fused."
 )
 LINEAR_STREAMED_HALF_SM90 = fused(
-    STREAMED_HALF_SM90, "bfloat16 and float16 for few rows of X: W is read once, at the speed of memory; a fused end."
+    STREAMED_HALF_SM90, "bfloat16 and float16 for few rows of X: W is read once, by TMA; bias and activation fused."
 )

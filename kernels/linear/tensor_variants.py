@@ -66,11 +66,11 @@ def fused(variant: Variant, doc: str) -> Variant:
 
 LINEAR_TENSOR3XTF32 = fused(TENSOR3XTF32, "FP32 accuracy on tensor cores, bias and activation applied in registers.")
 LINEAR_TENSOR3XTF32_SLICED = fused(
-    TENSOR3XTF32_SLICED, "FP32 accuracy where tiles are few: groups of warps share a tile's terms; a fused end."
+    TENSOR3XTF32_SLICED, "FP32 accuracy for few tiles: groups of warps share a tile's terms; bias and activation fused."
 )
 LINEAR_TENSOR1XTF32 = fused(TENSOR1XTF32, "Inputs rounded to TF32, on tensor cores; bias and activation in registers.")
 LINEAR_TENSOR_HALF = fused(TENSOR_HALF, "bfloat16 and float16 on tensor cores, bias and activation in registers.")
 LINEAR_TENSOR_FP64 = fused(TENSOR_FP64, "FP64 on tensor cores, bias and activation applied in registers.")
 LINEAR_STREAMED_HALF = fused(
-    STREAMED_HALF, "bfloat16 and float16 for few rows of X: W is read once, straight into registers; a fused end."
+    STREAMED_HALF, "bfloat16 and float16 for few rows of X: W is read once, into registers; bias and activation fused."
 )

@@ -114,7 +114,7 @@ def tensor_is_supported(p: Problem) -> bool:
 TILED = Variant(
     name="tiled",
     is_start=False,
-    doc="Square tiles in shared memory, a thread an element of Y and both its sums.",
+    doc="Square tiles in shared memory; each thread computes one element of Y and both its sums.",
     source="tiled.cu",
     launch=launch_tiled,
     parameters=gemm.TILED.parameters,
@@ -123,7 +123,7 @@ TILED = Variant(
 
 TENSOR = replace(
     TENSOR_HALF,
-    doc="Tensor cores: both products by one block, which has the sums of both in its registers.",
+    doc="Tensor cores: a block computes both products and holds both sums in registers.",
     launch=on_product(TENSOR_HALF.launch),
     constraints=(
         *(constraint_on_product(constraint) for constraint in TENSOR_HALF.constraints),
@@ -159,7 +159,7 @@ def tensor_sm90_is_supported(p: Problem) -> bool:
 
 TENSOR_SM90 = replace(
     TENSOR_HALF_SM90,
-    doc="Hopper's wgmma and tensor maps: both products by one block, which has the sums of both in its registers.",
+    doc="Hopper's wgmma and tensor maps: a block computes both products and holds both sums in registers.",
     launch=on_product(TENSOR_HALF_SM90.launch, as_it_is),
     constraints=(
         *(constraint_on_product(constraint, as_it_is) for constraint in TENSOR_HALF_SM90.constraints),
@@ -193,9 +193,11 @@ def streamed(variant: Variant, doc: str) -> Variant:
     )
 
 
-STREAMED = streamed(STREAMED_HALF, "For few rows of X: both matrices are read once, straight into registers.")
+STREAMED = streamed(
+    STREAMED_HALF, "For few rows of X: both matrices of weights are read once, directly into registers."
+)
 STREAMED_SM90 = replace(
-    streamed(STREAMED_HALF_SM90, "For few rows of X on Hopper: both matrices are read once, at the speed of memory."),
+    streamed(STREAMED_HALF_SM90, "For few rows of X on Hopper: both matrices of weights are read once, by TMA."),
     tensor_maps=tensor_maps,
 )
 

@@ -58,13 +58,13 @@ def threads_have_loads(c: Values, p: Problem, _d: Limits) -> bool:
 ROWS = Variant(
     name="rows",
     is_start=False,
-    doc="CUDA cores: a warp or more a row of W, each load used for a few rows of X.",
+    doc="CUDA cores: one or more warps for a row of W, each load used for a few rows of X.",
     source="rows.cu",
     launch=launch_rows,
     parameters=(
         powers_of_two("WARPS_PER_ROW", 1, 16, default=2, doc="warps that share a row of W"),
-        powers_of_two("ROWS_PER_BLOCK", 1, 16, default=2, doc="rows of W of a block"),
-        powers_of_two("COLUMNS", 1, 8, default=1, doc="rows of X that a load of weights is used for"),
+        powers_of_two("ROWS_PER_BLOCK", 1, 16, default=2, doc="rows of W that a block computes"),
+        powers_of_two("COLUMNS", 1, 8, default=1, doc="rows of X for which a load of weights is used"),
         powers_of_two("UNROLL", 1, 8, default=2, doc="loads of 16 bytes that a thread has in flight"),
     ),
     constraints=(
@@ -104,13 +104,13 @@ def registers_suffice(c: Values, p: Problem, d: Limits) -> bool:
 
 TENSOR = Variant(
     name="tensor",
-    doc="Tensor cores: weights become numbers of 16 bits in registers, warps share k.",
+    doc="Tensor cores: weights are converted to 16 bits in registers; warps share k.",
     source="tensor.cu",
     launch=launch_tensor,
     parameters=(
         choice("WARPS", 2, 4, 8, 16, default=4, doc="warps of a block, which share k"),
-        choice("ROWS", 1, 2, 4, doc="sixteens of rows of W that a block computes"),
-        choice("UNROLL", 1, 2, 4, default=2, doc="steps of 128 k whose weights are in flight together"),
+        choice("ROWS", 1, 2, 4, doc="groups of 16 rows of W that a block computes"),
+        choice("UNROLL", 1, 2, 4, default=2, doc="steps of 128 k in flight at a time"),
     ),
     constraints=(
         Constraint("registers suffice by estimate", registers_suffice),
@@ -153,7 +153,7 @@ KERNEL = Kernel(
             "weights",
             ("int8", "int4", "int4_zeros"),
             default="int8",
-            doc="whole numbers that W holds; int4: less 8, two in a byte; int4_zeros: less a zero point of the group",
+            doc="whole numbers that W holds; int4: minus 8, two in a byte; int4_zeros: minus the group's zero point",
         ),
         Option(
             "group", ("128", "row"), default="128", doc="weights of a row that share a scale: 128 neighbours, or all"

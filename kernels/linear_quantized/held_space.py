@@ -113,15 +113,15 @@ CONSTRAINTS = (
 )
 HELD = Variant(
     name="held",
-    doc="Tensor cores: a warp holds its share of X in registers, W comes by rings of the warps.",
+    doc="Tensor cores: a warp holds its share of X in registers and loads W through its own ring.",
     source="held.cu",
     launch=launch,
     parameters=(
         choice("WARPS_K", *WARPS_K, default=2, doc="warps of a block that share k"),
         choice("WARPS_N", *WARPS_N, default=4, doc="warps of a block side by side"),
-        choice("DEPTH", 2, 3, 4, doc="stages of a warp, one of which is multiplied while the others come"),
+        choice("DEPTH", 2, 3, 4, doc="pipeline stages of a warp: one is multiplied while the others are loaded"),
         choice("SPLIT", *SPLITS, default=8, doc="blocks of a cluster, which share k"),
-        choice("ROUNDS", *ROUNDS, doc="fragments of 16 rows of W of a warp"),
+        choice("ROUNDS", *ROUNDS, doc="fragments of 16 rows of W that a warp computes"),
     ),
     constraints=CONSTRAINTS,
     min_compute_capability=CLUSTERS_FROM,

@@ -135,15 +135,15 @@ def start(p: Problem, d: Limits) -> dict[str, int]:
 
 STREAMED_SM90 = Variant(
     name="streamed_sm90",
-    doc="Hopper's tensor cores: W and X by tensor maps into a ring, weights multiplied from registers.",
+    doc="Hopper's wgmma: TMA loads W and X into a ring, weights are multiplied from registers.",
     source="streamed_sm90.cu",
     launch=launch,
     parameters=(
-        choice("BLOCKS", 1, 2, default=1, doc="of 64 rows of W in a tile"),
-        choice("PARTS", 1, 2, 3, 4, default=1, doc="of k, of each of which a warpgroup has a block's rows"),
+        choice("BLOCKS", 1, 2, default=1, doc="groups of 64 rows of W in a tile"),
+        choice("PARTS", 1, 2, 3, 4, default=1, doc="warpgroups that share k; each has all rows of a block"),
         choice("SPLIT", 1, 2, 4, 8, default=1, doc="blocks of a cluster that share k"),
-        choice("RESIDENT", 1, 2, 3, default=1, doc="blocks that share a multiprocessor's memory"),
-        choice("DEPTH", 4, 8, MOST_DEPTH, default=MOST_DEPTH, doc="steps of a block under way, at most"),
+        choice("RESIDENT", 1, 2, 3, default=1, doc="blocks that share a multiprocessor's shared memory"),
+        choice("DEPTH", 4, 8, MOST_DEPTH, default=MOST_DEPTH, doc="steps that a block has in flight, at most"),
     ),
     constraints=(
         Constraint("a block has few warpgroups", lambda c, _p, _d: c.BLOCKS * c.PARTS <= MOST_WARPGROUPS),

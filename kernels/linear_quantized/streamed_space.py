@@ -137,18 +137,18 @@ def start(p: Problem, d: Limits) -> dict[str, int]:
 
 STREAMED = Variant(
     name="streamed",
-    doc="Tensor cores: X stays in shared memory, W comes by rings of the warps, each multiprocessor an equal share.",
+    doc="Tensor cores: X stays in shared memory, each warp loads W through its own ring, multiprocessors share evenly.",
     source="streamed.cu",
     launch=launch,
     parameters=(
         choice("WARPS_K", 1, 2, 4, 8, default=8, doc="warps of a block that share k"),
         choice("WARPS_N", *range(1, 9), 10, 12, 14, 16, default=1, doc="warps of a block side by side"),
-        choice("ROWS", 1, 2, doc="sixteens of rows of W that a warp has at a time"),
-        choice("UNROLL", 1, 2, 4, doc="steps of 128 k of a stage"),
-        choice("DEPTH", 2, 3, 4, doc="stages of a warp, one of which is multiplied while the others come"),
+        choice("ROWS", 1, 2, doc="groups of 16 rows of W that a warp computes at a time"),
+        choice("UNROLL", 1, 2, 4, doc="steps of 128 k in a pipeline stage"),
+        choice("DEPTH", 2, 3, 4, doc="pipeline stages of a warp: one is multiplied while the others are loaded"),
         choice("SPLIT", 1, 2, 4, 8, doc="blocks of a cluster, which share k"),
-        choice("DIVIDE", 1, 2, 4, doc="parts of X's rows, for each of which W is read"),
-        choice("ROUNDS", *ROUNDS, doc="tiles of a block, one after the other"),
+        choice("DIVIDE", 1, 2, 4, doc="parts into which rows of X are divided; each part reads W"),
+        choice("ROUNDS", *ROUNDS, doc="tiles that a block computes, one after the other"),
     ),
     constraints=(
         Constraint("a block has 4 to 16 warps", lambda c, _p, _d: 4 <= c.WARPS_K * c.WARPS_N <= 16),
