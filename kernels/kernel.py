@@ -83,9 +83,9 @@ class Kernel:
     flags: tuple[str, ...] = ()
     include_folders: tuple[Path, ...] = ()
     packed: str = ""  # the input that the option `packed_b` says stays the same
-    # Whose configurations rank nearly as this problem's do, the likest first.
+    # Related kernels, whose configurations rank in nearly the same order as for the problem; the most similar first.
     akin: Callable[[Problem], Sequence[Kin]] = lambda _problem: ()
-    # The plainest problem that is divided into the same tiles, by which predictions compare problems.
+    # The simplest problem that is divided into the same tiles: predictions compare it in place of the problem.
     plain: Callable[[Problem], Problem] = lambda problem: problem
 
     def __post_init__(self) -> None:

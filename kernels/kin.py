@@ -1,4 +1,4 @@
-"""Whose measurements stand for those that a problem lacks, and what they are called there."""
+"""Related kernels, whose measurements predictions use for a problem that has none of its own."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ def _same(shape: Shape) -> Shape:
 
 
 class Kin(NamedTuple):
-    """A kernel with options, whose configurations rank nearly as those of the problem that names it.
+    """A related kernel with options, whose configurations rank in nearly the same order as for the problem.
 
-    `shape_of` makes of one of its shapes one of the naming kernel; `variants` has the names there of variants that are
-    called otherwise here; `has_library`: whether the library takes as long for either.
+    `shape_of` converts a shape of the related kernel into one of the problem's kernel; `variants` maps names of the
+    related kernel's variants to their names in the problem's kernel, where they differ; `has_library`: whether the
+    library takes as long for both.
     """
 
     kernel: str

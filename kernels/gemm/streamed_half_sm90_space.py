@@ -127,7 +127,7 @@ def neighbours_have_work(c: Values, p: Problem, d: Limits) -> bool:
 
 
 def start(p: Problem, d: Limits) -> dict[str, int]:
-    """Few steps under way: in two blocks a multiprocessor, or, where there are few, in blocks that share k."""
+    """A short ring: with two blocks for each multiprocessor, or, where blocks are few, with two blocks that share k."""
     count = p.shape["batch"] * tiles(p.shape["n"], BLOCK_COLUMNS)
     if count > d.multiprocessors:
         return {"RESIDENT": 2, "DEPTH": 4, "WALK": 1}

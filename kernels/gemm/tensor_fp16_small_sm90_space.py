@@ -7,11 +7,11 @@ from tilewright.kernels.problem import Limits, Problem
 from tilewright.kernels.space import Constraint, Values, choice
 
 MULTIPROCESSOR_BYTES, RESERVED_BYTES = 228 * 1024, 1024  # of shared memory: of a multiprocessor of 9.0, of each block
-ALIGNMENT_BYTES = 1024  # what the source declares itself fits before the first swizzle
+ALIGNMENT_BYTES = 1024  # the source's static shared memory fits into the alignment of the first swizzle
 SIDE, GROUP_THREADS, LINE_BYTES = 64, 128, 128
 SUMS_BYTES = SIDE * SIDE * 4
-FEWEST_K, MOST_K = 32, 512  # 2 sqrt(k), the bound, covers what parts miss; above, other variants are faster (H100)
-MOST_PARTS = 8  # of k: a tile has as many quads for each thread of a warpgroup
+FEWEST_K, MOST_K = 32, 512  # from 32 on the bound, 2 sqrt(k), covers the parts' error; others are faster above (H100)
+MOST_PARTS = 8  # parts of k: a thread of a warpgroup has eight quads of a tile
 MOST_STEPS = 2
 # Threads of a multiprocessor, by steps: with one a thread needs 128 registers at most, with two some 200 (NVRTC 13.0).
 MOST_THREADS = {1: 512, 2: 256}
@@ -24,12 +24,12 @@ def tiles(extent: int, tile: int) -> int:
 
 
 def all_tiles(p: Problem) -> int:
-    """Tiles of all matrices."""
+    """Number of tiles of all matrices together."""
     return tiles(p.shape["m"], SIDE) * tiles(p.shape["n"], SIDE) * p.shape["batch"]
 
 
 def steps(c: Values, p: Problem) -> int:
-    """Of a warpgroup."""
+    """Steps of TILE_K terms that a warpgroup multiplies."""
     return tiles(p.shape["k"], c.TILE_K * c.SLICES * c.SPLIT_K)
 
 
@@ -39,7 +39,7 @@ def threads(c: Values) -> int:
 
 
 def shared_bytes(c: Values, p: Problem) -> int:
-    """Two parts of B for each warpgroup, twice where there are two steps, or all sums; then sums of other blocks."""
+    """Each warpgroup has two parts of B for one or two steps, later its sums; beside them lie sums of other blocks."""
     lines = SIDE if p.options["trans_b"] else c.TILE_K
     of_group = min(steps(c, p), 2) * 2 * lines * LINE_BYTES
     held = c.SLICES * (of_group if c.SLICES == 1 else max(of_group, SUMS_BYTES))
@@ -47,46 +47,46 @@ def shared_bytes(c: Values, p: Problem) -> int:
 
 
 def launch(c: Values, p: Problem) -> Launch:
-    """It begins while the launch before ends, on multiprocessors that have room for RESIDENT blocks and no more."""
+    """It starts while the previous launch ends, with so much memory that only RESIDENT blocks fit a multiprocessor."""
     grid = (tiles(p.shape["m"], SIDE) * tiles(p.shape["n"], SIDE) * c.SPLIT_K, p.shape["batch"], 1)
     too_large = MULTIPROCESSOR_BYTES // (c.RESIDENT + 1) // 16 * 16 + 16 - RESERVED_BYTES
     return Launch(grid, (threads(c), 1, 1), max(shared_bytes(c, p), too_large), overlaps=True)
 
 
 def supports(p: Problem) -> bool:
-    """FP32's accuracy in float32, of as many terms as suit it; a batch's matrices fill over a quarter of a tile."""
+    """FP32 accuracy in float32, with 32 to 512 terms; a batch's matrices must fill more than a quarter of a tile."""
     is_fp32 = p.dtype == "float32" and p.options["accuracy"] == "fp32" and not p.options["packed_b"]
     fills = p.shape["batch"] == 1 or max(p.shape["m"], p.shape["n"]) > SIDE // 2
     return is_fp32 and fills and FEWEST_K <= p.shape["k"] <= MOST_K
 
 
 def has_room(p: Problem, d: Limits) -> bool:
-    """Whether multiprocessors have a few products of 64 cubed each: more are better pipelined."""
+    """Whether a multiprocessor has few products of 64 cubed: with more, pipelined variants are faster."""
     products = all_tiles(p) * tiles(p.shape["k"], SIDE)
     fits = d.shared_bytes_per_multiprocessor >= MULTIPROCESSOR_BYTES and d.max_shared_bytes >= MULTIPROCESSOR_BYTES // 2
     return fits and products <= MOST_PRODUCTS * d.multiprocessors and p.shape["batch"] <= d.max_grid[1]
 
 
 def steps_are_few(c: Values, p: Problem, _d: Limits) -> bool:
-    """Whether all of them are in registers, and no warpgroup is without terms."""
+    """Whether registers hold all steps, and every warpgroup has terms."""
     parts = c.SLICES * c.SPLIT_K
     return parts <= MOST_PARTS and steps(c, p) <= MOST_STEPS and (parts - 1) * c.TILE_K < p.shape["k"]
 
 
 def as_many_find_room(c: Values, p: Problem, d: Limits) -> bool:
-    """Whether RESIDENT is the number of blocks that fall to a multiprocessor, as far as it has registers for them."""
+    """Whether RESIDENT is the number of blocks that each multiprocessor gets, limited by its registers."""
     most = MOST_THREADS.get(steps(c, p), 0) // threads(c)
     return min(tiles(all_tiles(p) * c.SPLIT_K, d.multiprocessors), most) == c.RESIDENT
 
 
 def shared_memory_suffices(c: Values, p: Problem, d: Limits) -> bool:
-    """Whether it does for RESIDENT blocks."""
+    """Whether RESIDENT blocks fit a multiprocessor by their shared memory."""
     size = shared_bytes(c, p) + ALIGNMENT_BYTES
     return size <= d.max_shared_bytes and c.RESIDENT * (size + RESERVED_BYTES) <= MULTIPROCESSOR_BYTES
 
 
 def start(p: Problem, d: Limits) -> dict[str, int]:
-    """Clusters of two where k has more than a step, and as many warpgroups as there are steps for."""
+    """Clusters of two blocks if k has more than one step, and as many warpgroups as there are steps."""
     parts = tiles(p.shape["k"], SIDE)
     split = min(parts, 2)
     slices = max(count for count in SLICES.values if count * split <= parts)

@@ -15,17 +15,17 @@ from tilewright.kernels.problem import Limits, Problem
 from tilewright.kernels.space import Values, choice
 from tilewright.kernels.variant import no_tensor_maps
 
-GROUP = 8  # rows or columns of a unit, which has 64 k
-WARP_CHUNKS = 4  # of a row, that a warp packs across k
-LINES_BEYOND = 512  # that a cluster's tile may read behind an operand
+GROUP = 8  # rows or columns of a packed unit, which has 64 k
+WARP_CHUNKS = 4  # chunks of a row that a warp packs, where rows run across k
+LINES_BEYOND = 512  # lines behind an operand that a cluster's tile may read
 PACK_THREADS = 256
-MOST_SUMS = 272  # columns times blocks of 64 rows, of a warpgroup
-LARGE_SIDE = 1280  # rows and columns of C
+MOST_SUMS = 272  # of a warpgroup: columns times blocks of 64 rows
+LARGE_SIDE = 1280  # rows and columns of C from which packing pays
 WORKSPACE_PART = 32  # of the device's memory
 
 
 def packed_lines(p: Problem, x: str) -> int:
-    """Lines of 64 numbers of an operand, A or B: for each step of all its matrices whole units of rows or columns."""
+    """Lines of 64 elements of packed A or B: whole units of rows or columns for each step of all matrices."""
     return matrix_steps(p, x) * units(p, x) * GROUP
 
 
@@ -35,39 +35,39 @@ def matrix_steps(p: Problem, x: str) -> int:
 
 
 def units(p: Problem, x: str) -> int:
-    """Of a matrix of the operand, in a step."""
+    """Units of one matrix of the operand in a step."""
     return tiles(p.shape["m" if x == "a" else "n"], GROUP)
 
 
 def packed_chunks(p: Problem, x: str) -> int:
-    """Chunks of an operand; across k with those that a warp has outside."""
+    """Chunks of an operand; where rows run across k, with the chunks of warps that lie outside of it."""
     together = 1 if lies_along_k(p, x) else WARP_CHUNKS
     return matrix_steps(p, x) * STEP_K * tiles(units(p, x), together) * together
 
 
 def lies_along_k(p: Problem, x: str) -> bool:
-    """Whether rows of the operand, as it is stored, go along k."""
+    """Whether rows of the operand, as it is stored, run along k."""
     return bool(p.options["trans_b"]) if x == "b" else not p.options["trans_a"]
 
 
 def launch_pack(_c: Values | None, p: Problem) -> Launch:
-    """Blocks for either operand, a thread a chunk."""
+    """Blocks for both operands, with one thread for a chunk."""
     count = sum(tiles(packed_chunks(p, x), PACK_THREADS) for x in "ab")
     return Launch((count, 1, 1), (PACK_THREADS, 1, 1), overlaps=True)
 
 
 def packed_bytes(p: Problem) -> int:
-    """Of both operands in the workspace."""
+    """Bytes of both packed operands in the workspace."""
     return sum((packed_lines(p, x) + LINES_BEYOND) * LINE_BYTES for x in "ab")
 
 
 def workspace_bytes(c: Values, p: Problem) -> int:
-    """Both operands, and behind them what blocks that share a tile leave."""
+    """Both packed operands, and after them the sums of blocks that share a tile."""
     return packed_bytes(p) + mapped.workspace_bytes(c, p)
 
 
 def staging_bytes(c: Values, p: Problem) -> int:
-    """What warps hold of C on its way to memory: all of their rows where these have three pieces, or two of these."""
+    """Buffers of the warps for storing C: three pieces of their rows if rows have three pieces, otherwise two."""
     held = 3 if tiles(c.TILE_N * mapped.out_bytes(p), LINE_BYTES) == 3 else 2
     return 0 if c.SPLIT_K > 1 else 4 * c.MULTIPLIERS * held * mapped.PIECE_ROWS * LINE_BYTES
 
@@ -78,23 +78,23 @@ def stages(c: Values, p: Problem) -> int:
 
 
 def launch(c: Values, p: Problem) -> Launch:
-    """As the tensor maps' variant has it, but for shared memory."""
+    """As in tensor_half_sm90, with another size of shared memory."""
     shared = stages(c, p) * mapped.stage_bytes(c) + staging_bytes(c, p) + mapped.ALIGNMENT
     return replace(mapped.launch(c, p), shared_bytes=shared)
 
 
 def static_shared_bytes(c: Values, p: Problem) -> int:
-    """What barriers take, and what clusters that meet in the workspace do."""
+    """Barriers, and a word for clusters that add up in the workspace."""
     return mapped.barrier_bytes(stages(c, p), c)
 
 
 def is_supported(p: Problem) -> bool:
-    """Whether it is a type of 16 bits with rows that no tensor map can name, or that begin within sectors."""
+    """Whether it is a half type with rows that no tensor map can describe, or rows that are worth packing."""
     return p.dtype in HALF and (not mapped.rows_are_aligned(p) or is_worth_packing(p))
 
 
 def is_worth_packing(p: Problem) -> bool:
-    """Whether loads of rows that begin within sectors would take longer than to pack them: C is large."""
+    """Whether rows begin within sectors and C is so large that loading them would take longer than packing."""
     splits = any(mapped.splits_sectors(p, x) for x in "ab")
     return splits and min(p.shape["m"], p.shape["n"]) >= LARGE_SIDE
 
@@ -106,7 +106,7 @@ def has_room(p: Problem, d: Limits) -> bool:
 
 
 def block_holds_tile(c: Values, _p: Problem, _d: Limits) -> bool:
-    """Whether its warpgroups have whole blocks of 64 rows, and registers for the sums."""
+    """Whether warpgroups have whole blocks of 64 rows, and registers for the sums."""
     return mapped.holds_tile(c, MOST_SUMS)
 
 
@@ -123,7 +123,7 @@ def tile_suits_problem(c: Values, p: Problem, _d: Limits) -> bool:
 
 
 def start(p: Problem, d: Limits) -> dict[str, int]:
-    """The tile that takes the least time by estimate: columns by eights leave few tiles partly empty."""
+    """The tile with the shortest estimated time; some width among the multiples of 8 leaves few tiles partly empty."""
     sizes = [(m, n) for m, n in product(mapped.TILE_M.values, TILE_N.values) if tiles(m, 128) * n <= MOST_SUMS]
     tile_m, tile_n = fastest_tile(p, d, sizes, mapped.LOAD_COST)
     return {"TILE_M": tile_m, "TILE_N": tile_n, "MULTIPLIERS": min(tile_m // 64, 2)}
@@ -140,7 +140,7 @@ OWN: dict[str, Callable[[Values, Problem, Limits], bool]] = {
     "stages fit shared memory": stages_suffice,
     "no smaller tile covers the axis": tile_suits_problem,
 }
-"""In place of the constraints of the tensor maps' variant of these names."""
+"""They replace the constraints of these names of tensor_half_sm90."""
 
 TENSOR_HALF_PACKED_SM90 = replace(
     TENSOR_HALF_SM90,

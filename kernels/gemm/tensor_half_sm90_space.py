@@ -79,7 +79,7 @@ def stages(c: Values, p: Problem) -> int:
 
 
 def stages_beside(staging: int, c: Values, most: int) -> int:
-    """How many of `most` stages fit beside so many bytes of what is on its way to memory."""
+    """How many stages, at most `most`, fit beside `staging` bytes of buffers for storing C."""
     return min(most, (MULTIPROCESSOR_BYTES // c.RESIDENT - OTHER_BYTES - staging) // stage_bytes(c))
 
 
@@ -89,12 +89,12 @@ def shared_bytes(c: Values, p: Problem) -> int:
 
 
 def static_shared_bytes(c: Values, p: Problem) -> int:
-    """What barriers take, and what clusters that meet in the workspace do."""
+    """Barriers, and a word for clusters that add up in the workspace."""
     return barrier_bytes(stages(c, p), c)
 
 
 def barrier_bytes(count: int, c: Values) -> int:
-    """Two barriers for each of so many stages; who is the last to arrive, where clusters meet in the workspace."""
+    """Two barriers for each of `count` stages; a word to find the last block, if clusters add up in the workspace."""
     return tiles(16 * count + (4 if cluster_k(c) < c.SPLIT_K else 0), 16) * 16
 
 
@@ -173,7 +173,7 @@ def block_holds_tile(c: Values, _p: Problem, _d: Limits) -> bool:
 
 
 def holds_tile(c: Values, most_sums: int) -> bool:
-    """The same, where a warpgroup may have so many columns times blocks of 64 rows."""
+    """Whether warpgroups hold the tile, with at most `most_sums` columns times blocks of 64 rows."""
     if c.TILE_M % (64 * c.MULTIPLIERS):
         return False
     row_blocks = c.TILE_M // 64 // c.MULTIPLIERS
@@ -188,7 +188,7 @@ def stages_suffice(c: Values, p: Problem, _d: Limits) -> bool:
 
 
 def ring_suffices(count: int, c: Values) -> bool:
-    """The same of a ring of so many stages."""
+    """Whether a ring of `count` stages lets loads run ahead, and holds a split tile's sums."""
     return count >= FEWEST_STAGES and (c.SPLIT_K == 1 or count * stage_bytes(c) >= c.TILE_M * c.TILE_N * 4)
 
 
@@ -198,7 +198,7 @@ def tile_suits_problem(c: Values, p: Problem, _d: Limits) -> bool:
 
 
 def is_smallest(tile: int, parameter: Parameter, extent: int) -> bool:
-    """Whether none of the parameter's smaller values covers so many rows or columns."""
+    """Whether no smaller value of the parameter covers `extent` rows or columns."""
     return extent > max((smaller for smaller in parameter.values if smaller < tile), default=0)
 
 

@@ -14,10 +14,10 @@ from tilewright.kernels.space import Constraint, Values, choice, powers_of_two
 FEWEST_THREADS, MOST_THREADS = 128, 512  # of a multiprocessor and of a block: a warp or more for each scheduler
 MULTIPROCESSOR_BYTES, RESERVED_BYTES = 228 * 1024, 1024  # of shared memory: of a multiprocessor of 9.0, of each block
 MOST_SUMS = 2048  # of a warp
-# Where a search begins, by clocks that blocks read (H200): of a multiprocessor products in TF32 and bytes from the L2
-# cache in a cycle; cycles of a step beside its products, of a chain of them, and to add up what blocks have of a tile,
-# in a cluster and for each pair of its blocks, or in the workspace, of which the last block reads so many bytes in a
-# cycle. Where a block has some steps of twice the length, and room for three of them, these are faster.
+# The estimate that chooses a search's start, by clocks that blocks read (H200). In a cycle a multiprocessor computes so
+# many products in TF32 and reads so many bytes from the L2 cache. Cycles of a step beside its products; of a chain of
+# products; to add up a tile's sums in a cluster, for each pair of its blocks, or in a workspace, from which the last
+# block reads so many bytes in a cycle. Steps of twice the length are faster if a block has some, and room for three.
 PRODUCTS_A_CYCLE, BYTES_A_CYCLE = 400, 25
 STEP_CYCLES, CHAIN_CYCLES, CLUSTER_CYCLES, PAIR_CYCLES, WORKSPACE_CYCLES = 450, 110, 900, 20, 3000
 WORKSPACE_BYTES_A_CYCLE = 64

@@ -11,59 +11,59 @@ from tilewright.kernels.linear_quantized.streamed_space import CLUSTERS_FROM, sh
 from tilewright.kernels.problem import Limits, Problem
 from tilewright.kernels.space import Configuration, Constraint, Values, choice
 
-FRAGMENT_ROWS, COLUMNS = 16, 2  # of W, in a product of a warp; eights of rows of X
+FRAGMENT_ROWS, COLUMNS = 16, 2  # rows of W in an instruction; groups of 8 rows of X
 FEWEST_ROWS, MOST_ROWS = 9, 16  # of X: with fewer `streamed` is faster
-PRODUCT_BYTES = 512  # sums of a product, of each part of k
-STEP_REGISTERS, OTHER_REGISTERS = 16 * COLUMNS, 76  # of a thread: for X of a step, and beside
-OWN_STEPS = (2, 4)  # of a warp: whole lines of the cache, whose scales are copied at once
+PRODUCT_BYTES = 512  # sums of an instruction, for each part of k
+STEP_REGISTERS, OTHER_REGISTERS = 16 * COLUMNS, 76  # of a thread: for X of a step, and for all else
+OWN_STEPS = (2, 4)  # steps of a warp: whole cache lines, whose scales are one copy
 WARPS_K, WARPS_N, SPLITS, ROUNDS = (1, 2, 4, 5, 7, 8, 10, 14), tuple(range(1, 9)), (1, 2, 4, 8), tuple(range(1, 17))
 START_WARPS, START_SPLITS = 8, (4, 2, 8, 1)
-CLUSTERED = 15 / 16  # of the multiprocessors, at least, have a place in a cluster
+CLUSTERED = 15 / 16  # share of the multiprocessors that clusters can use, at least
 
 
 def own_steps(c: Values, p: Problem) -> int:
-    """Steps of 128 k of a warp."""
+    """Steps of 128 k that a warp multiplies."""
     return tiles(steps(p), c.SPLIT * c.WARPS_K)
 
 
 def threads(c: Values) -> int:
-    """Of a block."""
+    """Threads of a block."""
     return 32 * c.WARPS_K * c.WARPS_N
 
 
 def blocks(c: Values, p: Problem) -> int:
-    """Whole clusters."""
+    """Blocks of the grid, which are whole clusters."""
     return tiles(tiles(p.shape["n"], FRAGMENT_ROWS), c.WARPS_N * c.ROUNDS) * c.SPLIT
 
 
 def stage_bytes(c: Values, p: Problem) -> int:
-    """Of a warp: 16 rows of its steps of W, and their scales, four bytes at least."""
+    """A stage of a warp: 16 rows of W in its steps, and their scales, which take at least four bytes."""
     return FRAGMENT_ROWS * (own_steps(c, p) * GROUP // 2 + max(4, 2 * scales(c, p)))
 
 
 def scales(c: Values, p: Problem) -> int:
-    """And zero points, of a row in a warp's steps."""
+    """Scales and zero points of a row in a warp's steps."""
     return (1 if groups(p) == 1 else own_steps(c, p)) * (2 if has_zeros(p) else 1)
 
 
 def shared_bytes(c: Values, p: Problem) -> int:
-    """Sums of all parts of what a block adds up, and the warps' rings."""
+    """The sums that a block adds up, of all parts of k, and the rings of its warps."""
     products = tiles(c.ROUNDS * c.WARPS_N * COLUMNS, c.SPLIT)
     return products * c.SPLIT * c.WARPS_K * PRODUCT_BYTES + c.WARPS_K * c.WARPS_N * c.DEPTH * stage_bytes(c, p)
 
 
 def launch(c: Values, p: Problem) -> Launch:
-    """A cluster takes WARPS_N * ROUNDS fragments, its blocks and warps sharing k."""
+    """A cluster computes WARPS_N * ROUNDS fragments; its blocks and warps share k."""
     return Launch((blocks(c, p), 1, 1), (threads(c), 1, 1), shared_bytes(c, p), overlaps=True)
 
 
 def shares_are_whole(c: Values, p: Problem, _d: Limits) -> bool:
-    """Whether all warps have as many steps, of whole lines of the cache."""
+    """Whether all warps have the same number of steps, in whole cache lines."""
     return any(own * c.SPLIT * c.WARPS_K == steps(p) for own in OWN_STEPS)
 
 
 def blocks_are_even(c: Values, p: Problem, d: Limits) -> bool:
-    """Whether all blocks have places at once, and the multiprocessors equal shares, or a warp one fragment."""
+    """Whether all blocks run at once, and multiprocessors have equal shares or a warp has only one fragment."""
     return shares_are_even(launch(c, p), FRAGMENT_ROWS * c.WARPS_N, c.ROUNDS, c.SPLIT, p, d)
 
 
@@ -89,7 +89,7 @@ def has_room(p: Problem, d: Limits) -> bool:
 
 
 def start(p: Problem, d: Limits) -> dict[str, int]:
-    """Eight warps or as many as share k, in clusters of four where that is even, with a tile each."""
+    """Eight warps, or more if more share k, in clusters of four blocks where k divides so; one tile for a cluster."""
     for split, own in itertools.product(START_SPLITS, reversed(OWN_STEPS)):
         warps_k = steps(p) // (own * split)
         if warps_k not in WARPS_K or warps_k * own * split != steps(p):

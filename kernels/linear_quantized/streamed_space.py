@@ -74,12 +74,12 @@ def stage_bytes(c: Values, p: Problem) -> int:
 
 
 def blocks_are_even(c: Values, p: Problem, d: Limits) -> bool:
-    """Whether all blocks have places at once, and the multiprocessors equal shares, or one tile at most."""
+    """Whether all blocks run at once, and multiprocessors have equal shares or at most one tile."""
     return shares_are_even(launch(c, p), tile_rows(c), c.ROUNDS, c.SPLIT * c.DIVIDE, p, d)
 
 
 def shares_are_even(launch: Launch, rows: int, rounds: int, sharers: int, p: Problem, d: Limits) -> bool:
-    """The same where so many blocks share a tile of so many rows of W, and have so many tiles."""
+    """Whether shares are even with `sharers` blocks for a tile of `rows` rows of W and `rounds` tiles for a block."""
     of_each = tiles(launch.grid[0] * launch.grid[1], d.multiprocessors)
     if of_each == 1 and rounds == 1:
         return True
