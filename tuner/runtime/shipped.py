@@ -21,7 +21,7 @@ def shipped_answer(kernel: Kernel, problem: Problem, place: TargetDevice) -> Map
     series = likest_first(shipped_series(kernel, problem), place.slug, place.limits)
     if not series:
         return None
-    records = nearest_of(kernel, problem, joined(series))
+    records = nearest_of(kernel, problem, joined(series, place.slug))
     if not enough(len(records)):
         return None
     likest = series[0]

@@ -50,7 +50,7 @@ def shipped_records(
     """
     series = likest_first(_admitted(kernel, like, environment), slug, limits)
     own = sum(len(one.records) for one in series if one.device_model == slug)
-    return joined(series) if series and enough(max(tuned, own)) else ()
+    return joined(series, slug) if enough(max(tuned, own)) else ()
 
 
 def shipped_elsewhere(

@@ -130,9 +130,10 @@ def test_the_likest_device_models_of_a_compute_capability_come_first(tmp_path, m
     every = [older, small, large, h200]
     assert shipped.likest_first(every, "small", small.limits) == [small, h200, large]
     assert shipped.likest_first(every, "other", h200.limits) == [h200, large, small]
-    records = shipped.joined([small, h200])
+    records = shipped.joined([small, h200], "small")
     assert [record.problem for record in records] == [record.problem for record in [*small.records, *h200.records]]
     assert [record.library is None for record in records] == [False] * len(SHAPES) + [True] * len(SHAPES)
+    assert {record.library for record in shipped.joined([small, h200], "other")} == {None}
 
 
 def test_layers_are_akin_to_products_and_the_other_way_round():

@@ -81,10 +81,10 @@ def likest_first(series: Sequence[ShippedSeries], slug: str, limits: Limits) -> 
     return sorted((s for s in series if s.limits.compute_capability == limits.compute_capability), key=unlike)
 
 
-def joined(series: Sequence[ShippedSeries]) -> list[Record]:
-    """The records of all; what the library took on another device model than the first's is left out."""
-    first, *others = series
-    return [*first.records, *(replace(record, library=None) for one in others for record in one.records)]
+def joined(series: Sequence[ShippedSeries], slug: str) -> list[Record]:
+    """The records of all; what the library took on another device model than this one is left out."""
+    every = [(one.device_model == slug, record) for one in series for record in one.records]
+    return [record if is_own else replace(record, library=None) for is_own, record in every]
 
 
 def nearest_of(kernel: Kernel, problem: Problem, records: Sequence[Record]) -> list[Record]:
