@@ -10,8 +10,6 @@ from tilewright.service.operations import DEFAULT_PRIORITY
 from tilewright.service.operations.caller import Scope
 from tilewright.tuner.search import SAMPLERS
 
-"""In the middle of 0 to 9: other jobs can be put before and behind."""
-
 NAME_PATTERN = r"^\w[\w .,:+()/@#-]*$"
 """Names of schedules."""
 
