@@ -129,9 +129,11 @@ def neighbours_have_work(c: Values, p: Problem, d: Limits) -> bool:
 def start(p: Problem, d: Limits) -> dict[str, int]:
     """A short ring: with two blocks for each multiprocessor, or, where blocks are few, with two blocks that share k."""
     count = p.shape["batch"] * tiles(p.shape["n"], BLOCK_COLUMNS)
-    if count > d.multiprocessors:
-        return {"RESIDENT": 2, "DEPTH": 4, "WALK": 1}
-    return {"SPLIT_K": 2 if 2 * count <= d.multiprocessors else 1, "DEPTH": 8}
+    divides = 2 * count <= d.multiprocessors and steps(p) >= 2 * FEWEST_STEPS
+    resident, split, depth = (2, 1, 4) if count > d.multiprocessors else (1, 2 if divides else 1, 8)
+    values = {"TILE_N": BLOCK_COLUMNS, "RESIDENT": resident, "SPLIT_K": split, "WALK": resident - 1}
+    bounded = most_stages(Values(values), p) > depth  # else a ring of all steps is no longer
+    return values | {"DEPTH": depth if bounded else MOST_DEPTH}
 
 
 STREAMED_HALF_SM90 = Variant(

@@ -99,3 +99,18 @@ def test_configurations_compile_to_what_the_space_says(kernel, sizes, options):
 def test_a_search_begins_with_few_steps_under_way(sizes, values):
     (start,) = GEMM.space(problem_of(sizes, trans_b=True), H200, [NAME]).defaults()
     assert {name: start.values[name] for name in values} == values
+
+
+@pytest.mark.parametrize(
+    ("sizes", "values"),
+    [
+        ((1, 4096, 1024), {"SPLIT_K": 2, "DEPTH": space.MOST_DEPTH}),
+        ((8, 4096, 384), {"SPLIT_K": 1, "DEPTH": space.MOST_DEPTH}),
+        ((16, 16384, 256), {"RESIDENT": 2, "DEPTH": space.MOST_DEPTH}),
+    ],
+)
+def test_of_few_steps_all_are_under_way(sizes, values):
+    problem = problem_of(sizes, trans_b=True)
+    start = space.STREAMED_HALF_SM90.space().start_for(problem, H200)
+    assert start in GEMM.space(problem, H200, [NAME])
+    assert {name: start.values[name] for name in values} == values
