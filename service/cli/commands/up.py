@@ -70,6 +70,8 @@ def up(
     """Run everything on this machine: PostgreSQL, API, a worker for each GPU (or one for the CPU)."""
     from tilewright.service.cli.installation import Installation
 
+    if again and tune is None:
+        raise CommandError("--again needs --tune KERNEL. Example: --tune gemm --again", ExitCode.USAGE)
     choose_address(host, port)
     first = _first_tuning(tune, shape, dtype, option, JobLimits(trials, seconds))
     require_free_port(settings().host, settings().port)

@@ -44,6 +44,7 @@ def one_error_line(ran, *words):
         ([*GEMM, "--compiler", "gcc"], ["nvrtc"]),
         ([*GEMM, "--priority", "1000"], ["--priority"]),
         (["up", "--shape", "m=1"], ["--tune"]),
+        (["up", "--again"], ["--tune"]),
         (["up", "--tune", "nosuch"], ["nosuch", "gemm"]),
         (["up", "--tune", "gemm", "--seconds", "-1"], ["budget.seconds"]),
         (["jobs", "show", "17"], ["17", "Example"]),
