@@ -58,12 +58,13 @@ def shipped_series(kernel: Kernel, like: Problem) -> tuple[ShippedSeries, ...]:
     """The series for problems like this, one a device model."""
     hashes = tuple(kernel.source_hash(variant.name) for variant in kernel.variants)
     key = (FOLDER, kernel.name, hashes, like.dtype, like.option_items, len(like.sizes))
-    if key not in _SERIES:
+    found = _SERIES.get(key)  # another thread may clear them
+    if found is None:
         if len(_SERIES) >= KEPT:
             _SERIES.clear()
-        found = (_nearest_kin(document, kernel, like) for document in _documents(FOLDER))
-        _SERIES[key] = tuple(series for series in found if series is not None and series.records)
-    return _SERIES[key]
+        of_models = (_nearest_kin(document, kernel, like) for document in _documents(FOLDER))
+        _SERIES[key] = found = tuple(series for series in of_models if series is not None and series.records)
+    return found
 
 
 def shipped_models() -> dict[str, tuple[str, Limits]]:

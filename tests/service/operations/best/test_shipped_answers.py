@@ -86,13 +86,16 @@ def test_few_own_shapes_are_joined_by_records_of_the_likest_gpu(rows, tune, mode
     assert {answer.library for answer in found} == {None}  # what the other's library takes says nothing
 
 
-def test_what_the_library_takes_on_a_likely_gpu_is_not_told(rows, tune, tmp_path, monkeypatch):  # noqa: F811
+def test_what_the_library_takes_on_a_likely_gpu_is_not_told(rows, tune, tmp_path):  # noqa: F811
     shapes = [shipped_file.shape(m * times, n, k) for m, n, k in shipped_file.SHAPES for times in (1, 2)]
-    shipped_file.write(tmp_path, shipped_file.document(shapes=shapes))
-    monkeypatch.setattr(shipped, "FOLDER", tmp_path)
+    folder = tmp_path / "more"
+    folder.mkdir()
+    shipped_file.write(folder, shipped_file.document(shapes=shapes))
     for sizes in shipped_file.SHAPES[:4]:
         tune(shape_of(*sizes), model=H100)
-    found = ask(rows, model=H100.slug)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(shipped, "FOLDER", folder)
+        found = ask(rows, model=H100.slug)
     assert (found.match, found.shipped, found.library) == ("predicted", WORDS, None)
 
 
