@@ -25,7 +25,7 @@ class Option:
 
 
 def _example(declared: Sequence[Option]) -> str:
-    """The first option at another value than its default; `{}` where there is none."""
+    """The first option set to a value that is not its default, as `name=value`; `{}` if the kernel has no options."""
     if not declared:
         return "{}"
     option = declared[0]
