@@ -39,7 +39,7 @@ from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.space import Configuration
 from tilewright.tuner.devices.local import open_device
-from tilewright.tuner.tune import Budget
+from tilewright.tuner.loop.tune import Budget
 
 TRIALS, SETS = 200, 5
 

@@ -31,7 +31,7 @@ from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.own import odd_shapes
 from tilewright.tuner.devices.device import Device
 from tilewright.tuner.devices.local import open_device
-from tilewright.tuner.tune import Budget
+from tilewright.tuner.loop.tune import Budget
 
 ROOT = Path(__file__).parents[1]
 EXAMPLES = ROOT / "examples"

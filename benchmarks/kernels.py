@@ -35,7 +35,7 @@ from kernel_table.suite import Entry, read_suite
 from tilewright.tuner import roofline
 from tilewright.tuner.devices.device import Device, DeviceModel
 from tilewright.tuner.devices.local import open_device
-from tilewright.tuner.tune import Budget
+from tilewright.tuner.loop.tune import Budget
 
 TRIALS, SECONDS = 5000, 8.0
 """The search of every row, whichever comes first. Setting up, the finals and the rounds beside the library come on top:

@@ -38,13 +38,13 @@ from network_table.paths import (
     uncaptured,
 )
 
-from tilewright.tuner import statistics
 from tilewright.tuner.devices.cpu.build import cpu_information
 from tilewright.tuner.devices.device import Device
 from tilewright.tuner.devices.local import list_devices, open_device
+from tilewright.tuner.loop import statistics
+from tilewright.tuner.loop.tune import Budget
 from tilewright.tuner.network import digits
 from tilewright.tuner.network.network import Matrix, Network
-from tilewright.tuner.tune import Budget
 
 BATCH, SECONDS = 256, 4.0
 HELD_OUT = Path(__file__).parents[1] / "tests" / "data" / "digits_held_out.npz"

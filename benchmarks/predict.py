@@ -39,9 +39,9 @@ from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.kernel import Kernel
 from tilewright.tuner.devices.device import Device
 from tilewright.tuner.devices.local import open_device
+from tilewright.tuner.loop.tune import Budget
 from tilewright.tuner.predict.predictor import Record
 from tilewright.tuner.predict.shipped import shipped_series
-from tilewright.tuner.tune import Budget
 
 TUNED, UNSEEN = 60, 20
 SECONDS, TRIALS = 60.0, 200

@@ -22,10 +22,10 @@ from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.problem import Problem
 from tilewright.tuner.devices.device import Device
 from tilewright.tuner.devices.local import open_device
-from tilewright.tuner.measure import MeasurementPlan
-from tilewright.tuner.outcome import Evaluation, Outcome
+from tilewright.tuner.loop.measure import MeasurementPlan
+from tilewright.tuner.loop.outcome import Evaluation, Outcome
+from tilewright.tuner.loop.tune import Budget, Hooks, Progress, Trial, tune
 from tilewright.tuner.recorded.recordings import INVALIDITY, read_recording
-from tilewright.tuner.tune import Budget, Hooks, Progress, Trial, tune
 
 SHAPES = ["2048x2048x2048", "16x4096x4096"]
 NO_RACE = MeasurementPlan(single_margin=float("inf"), few_margin=float("inf"), race_margin=float("inf"))

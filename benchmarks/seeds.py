@@ -16,11 +16,11 @@ from documents.file import now, problem_of, write
 
 from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.space import Configuration
-from tilewright.tuner import statistics
 from tilewright.tuner.devices.local import open_device
-from tilewright.tuner.finals import Finalist, finals
-from tilewright.tuner.measure import DEFAULT_PLAN
-from tilewright.tuner.tune import Budget, Hooks, Progress, tune
+from tilewright.tuner.loop import statistics
+from tilewright.tuner.loop.finals import Finalist, finals
+from tilewright.tuner.loop.measure import DEFAULT_PLAN
+from tilewright.tuner.loop.tune import Budget, Hooks, Progress, tune
 
 Row = dict[str, Any]
 

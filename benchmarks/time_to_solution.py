@@ -24,9 +24,9 @@ from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.problem import Problem
 from tilewright.tuner.devices.local import open_device
+from tilewright.tuner.loop.statistics import median
+from tilewright.tuner.loop.tune import Budget, Hooks, Knowledge, Progress, Trial, tune
 from tilewright.tuner.search import Prior
-from tilewright.tuner.statistics import median
-from tilewright.tuner.tune import Budget, Hooks, Knowledge, Progress, Trial, tune
 
 WITHIN = 1.05
 Row = dict[str, Any]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
-from tilewright.tuner.outcome import Outcome
+from tilewright.tuner.loop.outcome import Outcome
 
 
 class TunerError(Exception):

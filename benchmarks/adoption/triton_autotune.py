@@ -37,8 +37,8 @@ from tilewright.kernels.space import Configuration, Constraint
 from tilewright.tuner.arrays import random_arrays
 from tilewright.tuner.devices.cuda import nvml
 from tilewright.tuner.devices.local import open_device
-from tilewright.tuner.expected import expected_of
-from tilewright.tuner.tune import Budget, Hooks, tune
+from tilewright.tuner.loop.expected import expected_of
+from tilewright.tuner.loop.tune import Budget, Hooks, tune
 
 ROOT = Path(__file__).parents[2]
 SHAPES = {

@@ -27,7 +27,7 @@ from tilewright.kernels.own import own_kernel
 from tilewright.tuner.devices.cuda import nvml
 from tilewright.tuner.devices.isolated.device import Deadlines
 from tilewright.tuner.devices.local import open_device
-from tilewright.tuner.tune import Budget, Hooks, tune
+from tilewright.tuner.loop.tune import Budget, Hooks, tune
 
 ROOT = Path(__file__).parents[2]
 FAULTS = {"wrong": 1, "crashes": 2, "hangs": 3}

@@ -34,12 +34,12 @@ from scripts import RESULTS, TILEWRIGHT
 from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.own import own_kernel
 from tilewright.kernels.space import Configuration
-from tilewright.tuner import statistics
 from tilewright.tuner.devices.device import Bench
 from tilewright.tuner.devices.local import open_device
-from tilewright.tuner.measure import checked_samples
-from tilewright.tuner.tune import Budget, Hooks, tune
-from tilewright.tuner.verify import verify_configuration
+from tilewright.tuner.loop import statistics
+from tilewright.tuner.loop.measure import checked_samples
+from tilewright.tuner.loop.tune import Budget, Hooks, tune
+from tilewright.tuner.loop.verify import verify_configuration
 
 LIMITED_CALLS = Path(__file__).with_name("limited_calls.py")
 ROUNDS, SAMPLES = 15, 3

@@ -30,8 +30,8 @@ from tilewright.service.operations.jobs.record_trial import configuration_hash
 from tilewright.service.operations.staleness.standing import source_keys
 from tilewright.service.store import session as store_session
 from tilewright.tuner.devices.device import DeviceModel, Environment
+from tilewright.tuner.loop.statistics import spread
 from tilewright.tuner.recorded.recordings import Entry, read_recording
-from tilewright.tuner.statistics import spread
 
 RECORDING = Path(__file__).parents[1] / "recordings" / "gemm_register_2048x2048x2048_nvidia-h200.json.gz"
 LIMITS = Limits((9, 0), 132, 141 * 10**9, max_shared_bytes=232_448, shared_bytes_per_multiprocessor=233_472)

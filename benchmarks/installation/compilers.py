@@ -14,7 +14,7 @@ from typing import Any
 
 import httpx
 
-from tilewright.tuner import statistics
+from tilewright.tuner.loop import statistics
 
 PAGE = 200
 

@@ -13,7 +13,7 @@ import psycopg
 from installation.fill import KERNEL, Filled
 from installation.host import READY_S, Host, Program, answers, best_path, in_memory, load, until
 
-from tilewright.tuner.statistics import median_interval
+from tilewright.tuner.loop.statistics import median_interval
 
 Row = dict[str, Any]
 CONNECTIONS = 16

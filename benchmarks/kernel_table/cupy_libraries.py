@@ -11,8 +11,8 @@ from typing import Any
 
 from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.problem import Problem
-from tilewright.tuner import statistics
 from tilewright.tuner.arrays import random_arrays
+from tilewright.tuner.loop import statistics
 
 SEED, WARM_UP, CALLS = 1, 3, 30
 

@@ -24,8 +24,8 @@ from tilewright.kernels.space import Configuration
 from tilewright.tuner import roofline
 from tilewright.tuner.devices.device import Device
 from tilewright.tuner.devices.local import DeviceSpec, find_device
-from tilewright.tuner.tune import Budget, tune
-from tilewright.tuner.verify import verify_configuration
+from tilewright.tuner.loop.tune import Budget, tune
+from tilewright.tuner.loop.verify import verify_configuration
 
 KERNELS = frozenset({"rms_norm", "layer_norm", "add_rms_norm", "add_layer_norm", "softmax", "linear_gated"})
 

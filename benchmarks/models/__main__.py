@@ -32,8 +32,8 @@ from architectures import MODELS, Architecture
 from profiled import profiled
 
 import tilewright.torch as tw
-from tilewright.tuner import statistics
 from tilewright.tuner.devices.cuda.model import slug_of
+from tilewright.tuner.loop import statistics
 from tilewright.tuner.pytorch.acceleration.graph import GraphForward, first_line
 from tilewright.tuner.pytorch.acceleration.installed import install
 from tilewright.tuner.pytorch.acceleration.result import BOTH_GRAPH

@@ -11,7 +11,7 @@ from typing import Any
 
 from network_table.paths import DevicePath
 
-from tilewright.tuner import statistics
+from tilewright.tuner.loop import statistics
 
 ROUNDS, REPEATS = 21, 10
 """Rounds, in each of which every way takes its turn, and passes in a turn."""

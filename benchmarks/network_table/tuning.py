@@ -12,9 +12,9 @@ from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.problem import Problem
 from tilewright.kernels.space import Configuration
 from tilewright.tuner.devices.device import Device
-from tilewright.tuner.finals import Finalist
+from tilewright.tuner.loop.finals import Finalist
+from tilewright.tuner.loop.tune import Budget, tune
 from tilewright.tuner.network.network import Network
-from tilewright.tuner.tune import Budget, tune
 
 SEED = 1
 

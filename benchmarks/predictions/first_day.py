@@ -27,16 +27,16 @@ from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.problem import Limits, Problem
 from tilewright.kernels.space import Configuration
-from tilewright.tuner import statistics
 from tilewright.tuner.compile.compilation import Compilation, arch_of
 from tilewright.tuner.devices.device import Bench
 from tilewright.tuner.devices.isolated.device import IsolatedDevice
 from tilewright.tuner.errors import TrialFailure
-from tilewright.tuner.measure import ContextLostError
-from tilewright.tuner.outcome import L2, Evaluation, Executable
+from tilewright.tuner.loop import statistics
+from tilewright.tuner.loop.measure import ContextLostError
+from tilewright.tuner.loop.outcome import L2, Evaluation, Executable
+from tilewright.tuner.loop.tune import Budget
 from tilewright.tuner.predict.predictor import Predictor, enough
 from tilewright.tuner.predict.shipped import shipped_series, undisplaced
-from tilewright.tuner.tune import Budget
 
 OWN = (5, 20)
 """Numbers of own tuned shapes for which predictions are made beside those from all."""

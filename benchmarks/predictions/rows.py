@@ -16,15 +16,15 @@ from predictions.shapes import SEED, Shape
 from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.problem import Problem, octaves
 from tilewright.kernels.space import Configuration, SearchSpace
-from tilewright.tuner import statistics
 from tilewright.tuner.devices.device import Bench, Device
 from tilewright.tuner.errors import TrialFailure
-from tilewright.tuner.measure import ContextLostError, checked_samples
-from tilewright.tuner.outcome import L2, Evaluation, Executable, Outcome
+from tilewright.tuner.loop import statistics
+from tilewright.tuner.loop.measure import ContextLostError, checked_samples
+from tilewright.tuner.loop.outcome import L2, Evaluation, Executable, Outcome
+from tilewright.tuner.loop.tune import MOST_STARTS, Budget, Hooks, Knowledge, Progress, tune
 from tilewright.tuner.predict.library import LibraryTime
 from tilewright.tuner.predict.predictor import Predictor, Record
 from tilewright.tuner.predict.shipped import undisplaced
-from tilewright.tuner.tune import MOST_STARTS, Budget, Hooks, Knowledge, Progress, tune
 
 ROUNDS = 11
 SAMPLES = 2

@@ -27,7 +27,7 @@ from tilewright.kernels.space import Configuration, Values
 from tilewright.tuner.devices.device import Bench, Device
 from tilewright.tuner.devices.local import DeviceSpec, find_device, open_device
 from tilewright.tuner.errors import TrialFailure
-from tilewright.tuner.outcome import Executable
+from tilewright.tuner.loop.outcome import Executable
 
 SIZES = (1, 3, 7, 16, 31, 33, 64, 100, 127, 128, 130, 192, 255, 256, 260, 300, 513)
 DEPTHS = (1, 2, 7, 8, 9, 17, 32, 63, 64, 100, 130, 256, 500, 1025)

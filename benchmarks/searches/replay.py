@@ -18,8 +18,8 @@ import numpy as np
 from searches.compiling import CompilingBench
 
 from tilewright.kernels.space import Configuration, SearchSpace
-from tilewright.tuner.ahead import Proposals
-from tilewright.tuner.outcome import Evaluation, Outcome, Timing
+from tilewright.tuner.loop.ahead import Proposals
+from tilewright.tuner.loop.outcome import Evaluation, Outcome, Timing
 from tilewright.tuner.recorded.recordings import read_recording
 from tilewright.tuner.recorded.replay import replay
 from tilewright.tuner.search import SAMPLERS, Evaluated, Prior, make_searcher

@@ -22,7 +22,7 @@ from tilewright.service.store.models import JobState
 from tilewright.service.store.patience import patiently
 from tilewright.service.store.session import engine
 from tilewright.service.worker.exits import Exit
-from tilewright.tuner.study import TuneResult
+from tilewright.tuner.loop.study import TuneResult
 
 logger = logging.getLogger(__name__)
 

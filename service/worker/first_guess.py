@@ -14,7 +14,7 @@ from tilewright.kernels.space import Configuration
 from tilewright.service.operations.best.priors import guess
 from tilewright.service.store import models
 from tilewright.service.store.patience import patiently
-from tilewright.tuner.ahead import SHARE_OF_BUDGET
+from tilewright.tuner.loop.ahead import SHARE_OF_BUDGET
 
 logger = logging.getLogger(__name__)
 

@@ -44,9 +44,9 @@ from tilewright.tuner.devices.device import Device
 from tilewright.tuner.devices.host_memory import be_killed_first
 from tilewright.tuner.devices.local import find_device, open_device
 from tilewright.tuner.errors import DeviceLostError, NoDeviceError, TunerError
-from tilewright.tuner.finals import DroppedFinalist
-from tilewright.tuner.measure import ContextLostError
-from tilewright.tuner.tune import Budget, Hooks, Knowledge, Progress, Trial, TuneResult, tune
+from tilewright.tuner.loop.finals import DroppedFinalist
+from tilewright.tuner.loop.measure import ContextLostError
+from tilewright.tuner.loop.tune import Budget, Hooks, Knowledge, Progress, Trial, TuneResult, tune
 
 logger = logging.getLogger(__name__)
 

@@ -8,9 +8,9 @@ import pytest
 from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.problem import Limits
 from tilewright.tuner.devices.cpu.device import CpuDevice
-from tilewright.tuner.outcome import Outcome
+from tilewright.tuner.loop.outcome import Outcome
+from tilewright.tuner.loop.tune import Budget
 from tilewright.tuner.recorded.recordings import read_recording
-from tilewright.tuner.tune import Budget
 
 GEMM = catalogue().get("gemm")
 TINY = GEMM.problem({"m": 24, "n": 16, "k": 20})

@@ -11,8 +11,8 @@ import pytest
 from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.problem import Limits
 from tilewright.tuner.devices.cpu.device import CpuDevice
+from tilewright.tuner.loop.tune import Budget
 from tilewright.tuner.network.network import Network
-from tilewright.tuner.tune import Budget
 
 H200 = Limits((9, 0), 132, 140 * 2**30, max_shared_bytes=227 * 1024, shared_bytes_per_multiprocessor=228 * 1024)
 

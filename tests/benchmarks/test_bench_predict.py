@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-import tilewright.tuner.tune as tune_module
+import tilewright.tuner.loop.tune as tune_module
 from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.space import Configuration
 from tilewright.tuner.devices.cpu.device import CpuDevice
-from tilewright.tuner.outcome import Evaluation, Outcome
+from tilewright.tuner.loop.outcome import Evaluation, Outcome
+from tilewright.tuner.loop.tune import Budget
 from tilewright.tuner.predict import shipped
-from tilewright.tuner.tune import Budget
 
 SOFTMAX = catalogue().get("softmax")
 TRIED = Budget(trials=8)

@@ -10,8 +10,8 @@ from contracts import partial_sums, tally, textured
 from contracts.row_sum import PROBLEM, ROW_SUM, configuration
 
 from tilewright.tuner.errors import OutOfMemoryError, TrialFailure
-from tilewright.tuner.measure import MeasurementPlan
-from tilewright.tuner.outcome import Outcome
+from tilewright.tuner.loop.measure import MeasurementPlan
+from tilewright.tuner.loop.outcome import Outcome
 
 
 def children():

@@ -10,7 +10,7 @@ import pytest
 from tilewright.kernels.catalogue import catalogue
 from tilewright.tuner.arrays import random_arrays
 from tilewright.tuner.library import cudnn
-from tilewright.tuner.verify import compare
+from tilewright.tuner.loop.verify import compare
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(300)]
 CONV2D = catalogue().get("conv2d")

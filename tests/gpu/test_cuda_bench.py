@@ -12,12 +12,12 @@ import pytest
 from waiting import until
 
 from tilewright.kernels.catalogue import catalogue
-from tilewright.tuner import verify
 from tilewright.tuner.arrays import KINDS, random_arrays
 from tilewright.tuner.compile.compilation import arch_of
 from tilewright.tuner.compile.compiler import compile_nvrtc
 from tilewright.tuner.devices.cuda import reference as cuda_reference
 from tilewright.tuner.devices.occupancy import blocks_per_multiprocessor
+from tilewright.tuner.loop import verify
 
 pytestmark = pytest.mark.gpu
 GEMM, GEMV, LINEAR, GATED = (catalogue().get(name) for name in ("gemm", "gemv", "linear", "linear_gated"))

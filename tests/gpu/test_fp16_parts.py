@@ -11,7 +11,7 @@ import pytest
 from tilewright.kernels.gemm.declaration import KERNEL
 from tilewright.kernels.gemm.tensor_fp16_sm90_space import TENSOR3XFP16_SM90
 from tilewright.tuner.arrays import KINDS
-from tilewright.tuner.verify import compare
+from tilewright.tuner.loop.verify import compare
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(300)]
 GEMM = replace(KERNEL, variants=(TENSOR3XFP16_SM90,), default_variant=TENSOR3XFP16_SM90.name)

@@ -13,7 +13,7 @@ from tilewright.kernels.gemm import tensor_mma_space
 from tilewright.kernels.gemm.declaration import KERNEL
 from tilewright.kernels.gemm.tensor_sliced_space import TENSOR3XTF32_SLICED
 from tilewright.kernels.space import Configuration
-from tilewright.tuner import verify
+from tilewright.tuner.loop import verify
 
 pytestmark = pytest.mark.gpu
 GEMM = replace(KERNEL, variants=(tensor_mma_space.TENSOR3XTF32, TENSOR3XTF32_SLICED, tensor_mma_space.TENSOR1XTF32))

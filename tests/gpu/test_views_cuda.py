@@ -9,8 +9,8 @@ from dataclasses import replace
 import pytest
 
 from tilewright.kernels.gemm.declaration import KERNEL as GEMM
-from tilewright.tuner import verify
 from tilewright.tuner.errors import TrialFailure
+from tilewright.tuner.loop import verify
 
 pytestmark = pytest.mark.gpu
 SHAPE = {"m": 133, "n": 56, "k": 68}

@@ -3,8 +3,8 @@
 from dataclasses import fields
 
 from tilewright.kernels.space import Configuration
+from tilewright.tuner.loop.tune import Hooks, Knowledge, tune
 from tilewright.tuner.recorded.replay import replay
-from tilewright.tuner.tune import Hooks, Knowledge, tune
 
 BEST = Configuration.of("fine", {"TILE": 16, "UNROLL": 4})
 """The fastest configuration of `made_recordings.valley`."""

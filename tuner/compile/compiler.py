@@ -16,7 +16,7 @@ from tilewright.tuner.compile.compilation import (
     symbol_of,
 )
 from tilewright.tuner.errors import TrialFailure
-from tilewright.tuner.outcome import Outcome
+from tilewright.tuner.loop.outcome import Outcome
 from tilewright.tuner.triton.process import compiled_apart
 
 _SYSTEM_INCLUDE = re.compile(r"^[ \t]*#[ \t]*include[ \t]*<", re.MULTILINE)

@@ -20,7 +20,7 @@ from tilewright.tuner.compile.cache import CubinCache
 from tilewright.tuner.compile.compilation import Compilation, Compiled
 from tilewright.tuner.compile.compiler import compile_now
 from tilewright.tuner.errors import NoCompilerError, TrialFailure
-from tilewright.tuner.outcome import Outcome
+from tilewright.tuner.loop.outcome import Outcome
 from tilewright.tuner.triton.compile import compile_triton
 
 TIMEOUT_S = 120.0

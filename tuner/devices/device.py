@@ -18,8 +18,8 @@ from tilewright.kernels.problem import Limits, Problem
 from tilewright.kernels.space import Configuration
 from tilewright.tuner.compile.compilation import Compiled
 from tilewright.tuner.errors import TunerError
-from tilewright.tuner.measure import DEFAULT_PLAN, Clock, MeasurementPlan, evaluate_here
-from tilewright.tuner.outcome import L2, DeviceState, Evaluation, Executable, Verification
+from tilewright.tuner.loop.measure import DEFAULT_PLAN, Clock, MeasurementPlan, evaluate_here
+from tilewright.tuner.loop.outcome import L2, DeviceState, Evaluation, Executable, Verification
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,8 @@ from tilewright.kernels.own import option_values
 from tilewright.kernels.problem import Problem
 from tilewright.tuner.arrays import random_arrays, scalar_values
 from tilewright.tuner.errors import OwnFunctionError
-from tilewright.tuner.expected import expected_of
 from tilewright.tuner.kernel_check.report import Finding, KernelCheckReport
+from tilewright.tuner.loop.expected import expected_of
 
 SEED = 20250117
 

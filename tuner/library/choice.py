@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.problem import Problem
-from tilewright.tuner import statistics
 from tilewright.tuner.errors import TrialFailure
 from tilewright.tuner.library import cudnn
 from tilewright.tuner.library.cublas import WORKSPACE_BYTES, Cublas, LibraryCall, has_call, product_of
 from tilewright.tuner.library.cublaslt import CublasLt
 from tilewright.tuner.library.layer import LayerEnd, is_layer
 from tilewright.tuner.library.weights import WideWeights, has_narrow_weights
-from tilewright.tuner.outcome import L2, Executable, Verification
-from tilewright.tuner.verify import speaks_for_library
+from tilewright.tuner.loop import statistics
+from tilewright.tuner.loop.outcome import L2, Executable, Verification
+from tilewright.tuner.loop.verify import speaks_for_library
 
 if TYPE_CHECKING:
     from tilewright.tuner.devices.cuda.arrays import ProblemArrays

@@ -16,11 +16,11 @@ from tilewright.kernels.problem import OptionValue, Problem
 from tilewright.kernels.space import Configuration, Constraint, SearchSpace
 from tilewright.tuner.devices.device import Bench, DeviceModel
 from tilewright.tuner.errors import TunerError
-from tilewright.tuner.measure import DEFAULT_PLAN
+from tilewright.tuner.loop.measure import DEFAULT_PLAN
+from tilewright.tuner.loop.study import Hooks, Knowledge, Progress, Trial, TuneResult
+from tilewright.tuner.loop.tune import Budget, tune
 from tilewright.tuner.report.ladders import Step
 from tilewright.tuner.report.scales import SEARCH_PLAN, Scale
-from tilewright.tuner.study import Hooks, Knowledge, Progress, Trial, TuneResult
-from tilewright.tuner.tune import Budget, tune
 
 SEED = 1
 _FEW = 50

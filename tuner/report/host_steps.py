@@ -19,11 +19,11 @@ import numpy as np
 from tilewright.kernels.dtypes import REAL
 from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.problem import Problem
-from tilewright.tuner import statistics
 from tilewright.tuner.arrays import HostArray, random_arrays, scalar_values
 from tilewright.tuner.devices.cpu.compile import find_compiler
 from tilewright.tuner.errors import NoCompilerError, TunerError
-from tilewright.tuner.expected import expected_of
+from tilewright.tuner.loop import statistics
+from tilewright.tuner.loop.expected import expected_of
 from tilewright.tuner.report.rows import Time
 
 VERIFIED_ROWS = 32

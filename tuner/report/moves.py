@@ -10,10 +10,10 @@ import numpy as np
 
 from tilewright.kernels.kernel import Kernel, Tensor
 from tilewright.kernels.problem import Problem
-from tilewright.tuner import statistics
 from tilewright.tuner.arrays import HostArray
 from tilewright.tuner.devices.cuda.arrays import array_bytes
 from tilewright.tuner.devices.device import DeviceMemory
+from tilewright.tuner.loop import statistics
 from tilewright.tuner.report.rows import Moves
 
 _ROUNDS = 5

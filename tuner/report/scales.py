@@ -8,7 +8,7 @@ from typing import Literal
 
 from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.problem import OptionValue, Problem
-from tilewright.tuner.measure import DEFAULT_PLAN, MeasurementPlan
+from tilewright.tuner.loop.measure import DEFAULT_PLAN, MeasurementPlan
 from tilewright.tuner.report.ladders import Ladder
 
 

@@ -9,10 +9,10 @@ from tilewright.kernels.problem import Problem
 from tilewright.kernels.space import Configuration
 from tilewright.tuner.devices.device import Bench
 from tilewright.tuner.errors import TrialFailure, TunerError
-from tilewright.tuner.measure import MeasurementPlan
+from tilewright.tuner.loop.measure import MeasurementPlan
+from tilewright.tuner.loop.rounds import Contestant, play
+from tilewright.tuner.loop.verify import verify_configuration, verify_library_call
 from tilewright.tuner.report.rows import Time
-from tilewright.tuner.rounds import Contestant, play
-from tilewright.tuner.verify import verify_configuration, verify_library_call
 
 LIBRARY = "library"
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from tilewright.tuner.compile.compilation import Compilation, Compiled, CompiledLaunch, read_resources
 from tilewright.tuner.errors import TrialFailure
-from tilewright.tuner.outcome import Outcome
+from tilewright.tuner.loop.outcome import Outcome
 from tilewright.tuner.triton.module import compiler_options, constexprs, loaded, words_of
 
 _LOG_CHARACTERS = 16_000

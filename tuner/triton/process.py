@@ -11,7 +11,7 @@ from multiprocessing.connection import Connection
 from tilewright.tuner.child import Child
 from tilewright.tuner.compile.compilation import Compilation, Compiled
 from tilewright.tuner.errors import TrialFailure
-from tilewright.tuner.outcome import Outcome
+from tilewright.tuner.loop.outcome import Outcome
 
 TIMEOUT_S = 120.0
 """As the pool's: Triton takes a second to load and 0.2 to 10 s to compile."""

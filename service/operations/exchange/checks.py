@@ -14,7 +14,7 @@ from tilewright.service.operations.exchange.report import Reason
 from tilewright.service.operations.exchange.rows import Source
 from tilewright.tuner import roofline
 from tilewright.tuner.devices.device import DeviceModel
-from tilewright.tuner.verify import C_DEFAULT
+from tilewright.tuner.loop.verify import C_DEFAULT
 
 OVER_PEAK = 1.1
 """How far over the data sheet's FLOP/s a time may be: clocks may be higher than the sheet's."""

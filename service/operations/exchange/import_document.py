@@ -32,7 +32,7 @@ from tilewright.service.operations.exchange.write import Addition, NewBest, job_
 from tilewright.service.operations.registry import catalogue, device_model_of
 from tilewright.service.operations.transaction import transaction
 from tilewright.tuner.devices.device import DeviceModel, Environment
-from tilewright.tuner.verify import C_DEFAULT
+from tilewright.tuner.loop.verify import C_DEFAULT
 
 PIECE = 500
 """Studies that are written with one set of statements."""

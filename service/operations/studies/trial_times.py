@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tilewright.service.store import models
-from tilewright.tuner.statistics import Interval, median_interval
+from tilewright.tuner.loop.statistics import Interval, median_interval
 
 
 def kept_samples(row: models.Trial) -> list[float]:

@@ -11,7 +11,7 @@ from contracts.verified import verified
 from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.source import INCLUDE
 from tilewright.kernels.space import Configuration
-from tilewright.tuner.verify import C_DEFAULT
+from tilewright.tuner.loop.verify import C_DEFAULT
 
 CONV2D = catalogue().get("conv2d")
 ODD = {"batch": 3, "height": 11, "width": 13, "channels": 7, "filters": 19, "kernel_h": 3, "kernel_w": 2, "padding": 1}

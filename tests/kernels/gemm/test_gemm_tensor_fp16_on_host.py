@@ -10,7 +10,7 @@ from contracts.packed_on_host import PackedOnHost
 from tilewright.kernels.gemm.declaration import KERNEL
 from tilewright.kernels.gemm.tensor_fp16_sm90_space import TENSOR3XFP16_SM90
 from tilewright.kernels.space import Configuration
-from tilewright.tuner.verify import compare
+from tilewright.tuner.loop.verify import compare
 
 GEMM = replace(KERNEL, variants=(TENSOR3XFP16_SM90,), default_variant=TENSOR3XFP16_SM90.name)
 SCALARS = {"alpha": 2.0, "beta": 0.5}

@@ -13,7 +13,7 @@ from sampling import sampled
 from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.source import INCLUDE
 from tilewright.kernels.space import Configuration
-from tilewright.tuner.verify import C_DEFAULT
+from tilewright.tuner.loop.verify import C_DEFAULT
 
 GEMV = catalogue().get("gemv")
 SHAPES = [(1, 1), (1, 1025), (1025, 1), (37, 53), (6, 2047), (2047, 6), (100, 784)]

@@ -13,7 +13,7 @@ from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.linear.reference import ACTIVATIONS
 from tilewright.kernels.source import INCLUDE
 from tilewright.kernels.space import Configuration
-from tilewright.tuner.verify import C_DEFAULT
+from tilewright.tuner.loop.verify import C_DEFAULT
 
 LINEAR = catalogue().get("linear")
 ODD = {"m": 37, "n": 53, "k": 71}

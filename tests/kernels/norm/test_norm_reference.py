@@ -6,7 +6,7 @@ import pytest
 
 from tilewright.kernels.catalogue import catalogue
 from tilewright.tuner.arrays import random_arrays, scalar_values
-from tilewright.tuner.verify import compare
+from tilewright.tuner.loop.verify import compare
 
 NAMES = ("rms_norm", "layer_norm", "add_rms_norm", "add_layer_norm")
 

@@ -159,7 +159,7 @@ def test_a_search_begins_when_its_starts_are_compiled_and_the_next_ones_are_mean
         return SimpleNamespace(best=SimpleNamespace(configuration=space.feasible[5], time_ms=1.0), library=None)
 
     monkeypatch.setattr("tilewright.tuner.devices.local.open_device", lambda _: Gpu(events))
-    monkeypatch.setattr("tilewright.tuner.tune.tune", tune)
+    monkeypatch.setattr("tilewright.tuner.loop.tune.tune", tune)
     monkeypatch.setattr(tuning, "place_of", lambda _: TargetDevice("nvidia-h200", Gpu.model.limits))
     assert tuning.tune_now(untuned, problems, "cuda:0", 1.0, {}) == {}
     variants = len(space.defaults())

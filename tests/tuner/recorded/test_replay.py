@@ -7,11 +7,11 @@ import made_recordings as made
 import pytest
 
 from tilewright.kernels.space import Configuration
-from tilewright.tuner.measure import evaluate_here
-from tilewright.tuner.outcome import Outcome
+from tilewright.tuner.loop.measure import evaluate_here
+from tilewright.tuner.loop.outcome import Outcome
+from tilewright.tuner.loop.tune import Budget, tune
 from tilewright.tuner.recorded.recordings import UnreadableRecordingError, read_recording
 from tilewright.tuner.recorded.replay import ReplayBench, replay
-from tilewright.tuner.tune import Budget, tune
 
 RECORDED = Path(__file__).parents[4] / "shared" / "data" / "recorded"
 

@@ -9,6 +9,7 @@ import pytest
 from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.space import Configuration
 from tilewright.tuner.devices.cpu.device import CpuDevice
+from tilewright.tuner.loop.tune import Budget, tune
 from tilewright.tuner.report import choices, host_steps
 from tilewright.tuner.report.choices import KnownConfiguration, KnownFileError, read_known, step_space
 from tilewright.tuner.report.host_steps import HostSteps, WrongHostResultError
@@ -18,7 +19,6 @@ from tilewright.tuner.report.pages import files
 from tilewright.tuner.report.rows import from_json
 from tilewright.tuner.report.scales import scale_of
 from tilewright.tuner.report.sentences import findings
-from tilewright.tuner.tune import Budget, tune
 
 KERNEL = catalogue().get("gemm")
 SHAPE = {"m": 24, "n": 16, "k": 20}

@@ -28,10 +28,10 @@ from tilewright.tuner.devices.cpu.process import Conversation, output_of
 from tilewright.tuner.devices.cpu.scratch import PrivateFolder
 from tilewright.tuner.devices.device import Bench
 from tilewright.tuner.errors import OutOfMemoryError, TrialFailure, TunerError
-from tilewright.tuner.expected import Expected, expected_by, expected_of, untrusted
-from tilewright.tuner.outcome import L2, Executable, Outcome, Resources, Verification
+from tilewright.tuner.loop.expected import Expected, expected_by, expected_of, untrusted
+from tilewright.tuner.loop.outcome import L2, Executable, Outcome, Resources, Verification
+from tilewright.tuner.loop.verify import worse
 from tilewright.tuner.triton.interpreter import command_of
-from tilewright.tuner.verify import worse
 
 _MIN_SAMPLE_S = 1e-3
 """Shorter kernels are repeated inside a sample: the clock costs 0.2 to 0.5 us a reading."""

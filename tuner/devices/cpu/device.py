@@ -17,7 +17,7 @@ from tilewright.tuner.devices.cpu.build import HostBuilder, cpu_information
 from tilewright.tuner.devices.cpu.compile import find_compiler, shim_hash
 from tilewright.tuner.devices.cpu.scratch import remove_abandoned
 from tilewright.tuner.devices.device import DeviceModel, Environment
-from tilewright.tuner.expected import trusted_configuration
+from tilewright.tuner.loop.expected import trusted_configuration
 
 _TRADE_MARKS = re.compile(r"\((?:R|TM|C)\)|\bprocessor\b|\bcpu\b|@.*$", re.IGNORECASE)
 

@@ -25,11 +25,11 @@ from tilewright.tuner.devices.cuda.workspace import Workspace
 from tilewright.tuner.devices.device import Bench
 from tilewright.tuner.devices.occupancy import occupancy
 from tilewright.tuner.errors import OutOfMemoryError, TrialFailure
-from tilewright.tuner.expected import Expected, expected_by, trusted_configuration, untrusted
 from tilewright.tuner.library.choice import CudaLibrary, has_library, has_same_result
 from tilewright.tuner.library.cublas import WORKSPACE_BYTES, LibraryCall, LibraryError
-from tilewright.tuner.outcome import L2, DeviceState, Executable, Outcome, Resources, Verification
-from tilewright.tuner.verify import library_widening, worse
+from tilewright.tuner.loop.expected import Expected, expected_by, trusted_configuration, untrusted
+from tilewright.tuner.loop.outcome import L2, DeviceState, Executable, Outcome, Resources, Verification
+from tilewright.tuner.loop.verify import library_widening, worse
 
 if TYPE_CHECKING:
     from tilewright.tuner.devices.cuda.context import CudaContext

@@ -33,7 +33,7 @@ from tilewright.tuner.devices.cuda.graph import LaunchGraph
 from tilewright.tuner.devices.device import DeviceModel, Environment
 from tilewright.tuner.errors import NoDeviceError, OutOfMemoryError, TrialFailure
 from tilewright.tuner.library.cublas import LibraryError
-from tilewright.tuner.outcome import Outcome
+from tilewright.tuner.loop.outcome import Outcome
 
 _COPY_BYTES = 1 << 29
 _COPIES = 5

@@ -17,9 +17,9 @@ from tilewright.kernels.problem import Problem
 from tilewright.kernels.reference import ProductReference, Reference
 from tilewright.tuner.arrays import HostArray
 from tilewright.tuner.errors import OutOfMemoryError
-from tilewright.tuner.expected import Expected
 from tilewright.tuner.library.cublas import WORKSPACE_BYTES, Cublas, LibraryError, has_call, product_of
-from tilewright.tuner.verify import bound_factor
+from tilewright.tuner.loop.expected import Expected
+from tilewright.tuner.loop.verify import bound_factor
 
 if TYPE_CHECKING:
     from tilewright.tuner.devices.cuda.context import CudaContext, Function

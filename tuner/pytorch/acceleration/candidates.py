@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from tilewright.kernels.problem import Problem
+from tilewright.tuner.loop.statistics import median
 from tilewright.tuner.pytorch.acceleration import outputs
 from tilewright.tuner.pytorch.acceleration.graph import first_line, replay_timed
 from tilewright.tuner.pytorch.acceleration.sites import Site
@@ -17,7 +18,6 @@ from tilewright.tuner.pytorch.acceleration.timing import Contestant, play
 from tilewright.tuner.pytorch.plans import on_device_of
 from tilewright.tuner.pytorch.recorded_operators import REFUSALS, posed_problem
 from tilewright.tuner.runtime.choice import Choice
-from tilewright.tuner.statistics import median
 
 ROUNDS, LIMIT_S = 9, 1.0
 """Of a site alone: who is ahead there is only asked to spare the model a trial."""

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from tilewright.tuner import statistics
+from tilewright.tuner.loop import statistics
 from tilewright.tuner.pytorch.acceleration import outputs
 from tilewright.tuner.pytorch.acceleration.candidates import Candidate
 from tilewright.tuner.pytorch.acceleration.graph import CaptureError, GraphForward, first_line, replay_timed

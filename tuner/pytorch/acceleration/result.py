@@ -11,7 +11,7 @@ from typing import Any
 from torch import nn
 
 from tilewright.kernels.catalogue import Catalogue
-from tilewright.tuner import statistics
+from tilewright.tuner.loop import statistics
 from tilewright.tuner.pytorch.acceleration import lock
 from tilewright.tuner.pytorch.acceleration.candidates import Candidate
 from tilewright.tuner.pytorch.acceleration.graph import GraphForward

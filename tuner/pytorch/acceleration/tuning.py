@@ -94,8 +94,8 @@ class _Session:
 
     def tune(self, problem: Problem) -> None:
         """Searches it; the answer is on disk then."""
-        from tilewright.tuner.study import Knowledge  # noqa: PLC0415 - see above
-        from tilewright.tuner.tune import Budget, tune  # noqa: PLC0415 - see above
+        from tilewright.tuner.loop.study import Knowledge  # noqa: PLC0415 - see above
+        from tilewright.tuner.loop.tune import Budget, tune  # noqa: PLC0415 - see above
 
         kernel, space = self.runtime.kernels.get(problem.kernel), self._space(problem)
         first = self._first(problem, space)

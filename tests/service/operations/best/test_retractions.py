@@ -19,9 +19,9 @@ from tilewright.service.operations.jobs import progress as job_progress
 from tilewright.service.operations.studies.rows import barred
 from tilewright.service.store import models
 from tilewright.service.store.models import JobState
-from tilewright.tuner.finals import DroppedFinalist, Finalist, LibraryTime
-from tilewright.tuner.outcome import Evaluation, Outcome
-from tilewright.tuner.tune import TuneResult
+from tilewright.tuner.loop.finals import DroppedFinalist, Finalist, LibraryTime
+from tilewright.tuner.loop.outcome import Evaluation, Outcome
+from tilewright.tuner.loop.tune import TuneResult
 
 
 def finalist(configuration: Configuration, time_ms: float) -> Finalist:

@@ -28,8 +28,8 @@ from tilewright.service.operations.staleness.comparisons import (
 )
 from tilewright.service.store import models
 from tilewright.service.store.models import JobState
-from tilewright.tuner.finals import Finalist
-from tilewright.tuner.tune import TuneResult
+from tilewright.tuner.loop.finals import Finalist
+from tilewright.tuner.loop.tune import TuneResult
 
 pytestmark = pytest.mark.usefixtures("device")
 

@@ -14,7 +14,7 @@ from tilewright.tuner.compile import nvrtc
 from tilewright.tuner.compile.compiler import compile_nvrtc
 from tilewright.tuner.devices.cpu.compile import HOST_FOLDER, find_compiler
 from tilewright.tuner.devices.cpu.device import CpuDevice
-from tilewright.tuner.verify import verify_configuration
+from tilewright.tuner.loop.verify import verify_configuration
 
 CONVERSIONS = """
 #include "host_half.h"

@@ -14,7 +14,7 @@ from contracts.tally import LIMIT, PROBLEM, TALLY, UNTOLD
 from tilewright.tuner.arrays import random_arrays, scalar_values
 from tilewright.tuner.devices.cpu.compile import find_compiler
 from tilewright.tuner.devices.cuda.arrays import ProblemArrays
-from tilewright.tuner.expected import expected_by
+from tilewright.tuner.loop.expected import expected_by
 
 
 def at(address, count, dtype):

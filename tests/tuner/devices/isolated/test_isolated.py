@@ -18,9 +18,9 @@ from tilewright.kernels.space import Configuration
 from tilewright.tuner.compile.pool import CompilePool
 from tilewright.tuner.devices.isolated.device import ChildFailedError, Deadlines, IsolatedDevice, PrecompilingBench
 from tilewright.tuner.errors import DeviceLostError, NoDeviceError, OutOfMemoryError, TrialFailure, TunerError
-from tilewright.tuner.finals import finals
-from tilewright.tuner.measure import MeasurementPlan
-from tilewright.tuner.outcome import Outcome, Verification
+from tilewright.tuner.loop.finals import finals
+from tilewright.tuner.loop.measure import MeasurementPlan
+from tilewright.tuner.loop.outcome import Outcome, Verification
 
 KERNEL = make_kernel()
 PROBLEM = KERNEL.problem({"n": 8})

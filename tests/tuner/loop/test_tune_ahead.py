@@ -6,10 +6,10 @@ import made_recordings as made
 from replayed_run import Run
 
 from tilewright.kernels.space import Configuration
-from tilewright.tuner.ahead import Proposals
+from tilewright.tuner.loop.ahead import Proposals
+from tilewright.tuner.loop.tune import Budget
 from tilewright.tuner.recorded.replay import ReplayBench, replay
 from tilewright.tuner.search import make_searcher
-from tilewright.tuner.tune import Budget
 
 
 class AheadBench(ReplayBench):

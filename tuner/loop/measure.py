@@ -9,9 +9,18 @@ from functools import partial
 from typing import Protocol, cast
 
 from tilewright.kernels.space import Configuration
-from tilewright.tuner import statistics
 from tilewright.tuner.errors import TrialFailure, TunerError
-from tilewright.tuner.outcome import L2, DeviceState, Evaluation, Executable, Outcome, Resources, Timing, Verification
+from tilewright.tuner.loop import statistics
+from tilewright.tuner.loop.outcome import (
+    L2,
+    DeviceState,
+    Evaluation,
+    Executable,
+    Outcome,
+    Resources,
+    Timing,
+    Verification,
+)
 
 Clock = Callable[[], float]
 

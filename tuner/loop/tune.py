@@ -11,14 +11,13 @@ from threadpoolctl import threadpool_limits
 
 from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.space import Configuration, SearchSpace
-from tilewright.tuner.ahead import SHARE_OF_BUDGET, Proposals
 from tilewright.tuner.devices.device import Bench
 from tilewright.tuner.errors import DeviceLostError, TunerError
-from tilewright.tuner.finals import DroppedFinalist, Finalist, FinalsResult, LibraryTime, finals
-from tilewright.tuner.measure import DEFAULT_PLAN, Clock, ContextLostError, MeasurementPlan
-from tilewright.tuner.outcome import Evaluation, Outcome
-from tilewright.tuner.search import SAMPLERS, make_searcher
-from tilewright.tuner.study import (
+from tilewright.tuner.loop.ahead import SHARE_OF_BUDGET, Proposals
+from tilewright.tuner.loop.finals import DroppedFinalist, Finalist, FinalsResult, LibraryTime, finals
+from tilewright.tuner.loop.measure import DEFAULT_PLAN, Clock, ContextLostError, MeasurementPlan
+from tilewright.tuner.loop.outcome import Evaluation, Outcome
+from tilewright.tuner.loop.study import (
     NO_HOOKS,
     NOTHING_KNOWN,
     Budget,
@@ -29,6 +28,7 @@ from tilewright.tuner.study import (
     Trial,
     TuneResult,
 )
+from tilewright.tuner.search import SAMPLERS, make_searcher
 
 MOST_STARTS = 16
 """The most of a caller's starts that are tried; SHARE_OF_BUDGET may allow fewer."""

@@ -11,8 +11,8 @@ from tilewright.kernels.own import limits_of
 from tilewright.kernels.space import Constraint
 from tilewright.tuner.arrays import random_arrays, scalar_values
 from tilewright.tuner.errors import OwnFunctionError
-from tilewright.tuner.expected import expected_of, trusted_configuration
-from tilewright.tuner.verify import tolerance
+from tilewright.tuner.loop.expected import expected_of, trusted_configuration
+from tilewright.tuner.loop.verify import tolerance
 
 
 def expected(**changes):

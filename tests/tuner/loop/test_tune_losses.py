@@ -7,8 +7,8 @@ import pytest
 from replayed_run import BEST, Run
 
 from tilewright.tuner.errors import DeviceLostError, TrialFailure
-from tilewright.tuner.outcome import Outcome
-from tilewright.tuner.tune import Budget
+from tilewright.tuner.loop.outcome import Outcome
+from tilewright.tuner.loop.tune import Budget
 
 
 class LosingBench(made.BenchWithLibrary):

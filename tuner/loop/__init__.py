@@ -1,0 +1,1 @@
+"""The tuning loop: proposals ahead, one trial measured and verified, rounds, finals, statistics."""
