@@ -112,10 +112,10 @@ def scaled_lines(problem, span, seed=5):
     for name, axis in (("A", 0), ("B", 1)):
         tensor = next(t for t in GEMM.tensors if t.name == name)
         own = arrays[name][tuple(slice(n) for n in tensor.layout(problem).own_shape)]
-        axis = axis if not problem.options["trans_" + name.lower()] else 1 - axis
-        shape = [1, 1]
-        shape[axis] = own.shape[axis]
-        arrays[name] = placed(tensor, problem, np.ldexp(own, generator.integers(-span, span, shape, endpoint=True)))
+        across = 1 - axis if problem.options["trans_" + name.lower()] else axis
+        shape = (-1, 1) if across == 0 else (1, -1)
+        exponents = generator.integers(-span, span, own.shape[across], endpoint=True).reshape(shape)
+        arrays[name] = placed(tensor, problem, np.ldexp(own, exponents))
     return arrays
 
 
