@@ -68,7 +68,7 @@ class Case:
     """Inputs of one kind, on the device, and what the outputs must be: `references` there, or `expected` on the host.
 
     Neither: a configuration has yet to compute it. `verified`: how, where that is not against a reference of the
-    kernel's. `admits_library`: the bound has been compared with the library.
+    kernel's. `admits_library`: the bound has been compared with the library. `counts`: see `Expected`.
     """
 
     kind: str
@@ -77,6 +77,7 @@ class Case:
     expected: Expected | None = None
     verified: str = ""
     admits_library: bool = False
+    counts: bool = True
 
     @property
     def is_settled(self) -> bool:
@@ -207,6 +208,7 @@ class ProblemArrays:
     def expect(self, expected: Expected, case: Case | None = None) -> None:
         """Settles what the outputs must be for these inputs: held on the device, or compared on the host."""
         case = case or self.case
+        case.counts = expected.counts(case.kind)
         held = self._references.held(expected)
         case.references, case.verified = held or {}, expected.verified
         case.expected = expected if held is None else None
