@@ -16,7 +16,7 @@ from tilewright.tuner.compile.pool import CompilePool
 from tilewright.tuner.devices.cpu.bench import CpuBench
 from tilewright.tuner.devices.cpu.check import CHECKS
 from tilewright.tuner.devices.cpu.device import CpuDevice
-from tilewright.tuner.errors import NoCompilerError, OwnFunctionError, TrialFailure
+from tilewright.tuner.errors import NoCompilerError, OwnFunctionError, TrialFailure, first_error
 from tilewright.tuner.kernel_check.parameters import check_parameters, missing_header
 from tilewright.tuner.kernel_check.reference import DECLARATION_ERRORS, SEED, check_reference, words_of
 from tilewright.tuner.kernel_check.report import Finding, KernelCheckReport, SpaceSize
@@ -63,7 +63,7 @@ def check_compiling(
         try:
             compiled = future.result()
         except TrialFailure as failure:
-            report.add([Finding("error", "compile", where, _first_error(failure))])
+            report.add([Finding("error", "compile", where, _reason(failure))])
             continue
         finally:
             report.compiled += 1
@@ -249,7 +249,7 @@ def _verify(bench: CpuBench, configurations: Sequence[Configuration], report: Ke
         try:
             verifications = bench.verify_each_kind(bench.compile(configuration)) or ()
         except TrialFailure as failure:
-            message = f"{failure.outcome.value} on the CPU: {_first_error(failure)}"
+            message = f"{failure.outcome.value} on the CPU: {_reason(failure)}"
             report.add([Finding("error", "result", where, message)])
             if failure.outcome is Outcome.TIMED_OUT:
                 return False
@@ -292,10 +292,8 @@ def _sanitize(bench: CpuBench, configurations: Sequence[Configuration], report: 
             for finding in checked.findings:
                 report.add([Finding("error", "memory", f"{configuration} `{finding.text.strip()}`", finding.message)])
             if not checked.is_clean and not checked.findings:
-                report.add([Finding("error", "memory", str(configuration), checked.log.splitlines()[0])])
+                report.add([Finding("error", "memory", str(configuration), first_error(checked.log))])
 
 
-def _first_error(failure: TrialFailure) -> str:
-    """The line of the log that says what is wrong."""
-    lines = failure.log.strip().splitlines() or [failure.outcome.value]
-    return next((line for line in lines if "error" in line), lines[0]).strip()
+def _reason(failure: TrialFailure) -> str:
+    return first_error(failure.log) or failure.outcome.value
