@@ -130,9 +130,9 @@ def check_kernel(
             check_compiling(kernel, capabilities, report, pool)
         finally:
             pool.close()
-    header = missing_header(kernel) if run_it and not kernel.is_triton else None
-    if header is not None:
-        reason = f"not computed on the CPU, which has no <{header}>: trials on a GPU verify each configuration"
+    missing = _missing_on_cpu(kernel) if run_it else None
+    if missing is not None:
+        reason = f"not computed on the CPU, which has no {missing}: trials on a GPU verify each configuration"
         report.add([Finding("note", "result", "", reason)])
     # Without a sound reference there is nothing to compare with.
     elif run_it and not any((f.severity, f.part) == ("error", "result") for f in report.findings):
@@ -146,7 +146,19 @@ def check_kernel(
             where = "; ".join(map(words_of, shapes))
             nothing = "no configuration was run. Give a --shape that has one, or skip this check with --no-run"
             report.add([Finding("error", "result", where, nothing)])
+    if (compile_it or run_it) and not report.compiled and not report.verified and report.ok:
+        nothing = "nothing was compiled and nothing was computed, so nothing is known of this kernel"
+        report.add([Finding("error", "result", "", nothing)])
     return report
+
+
+def _missing_on_cpu(kernel: Kernel) -> str | None:
+    """What the CPU lacks for every variant: a header, or a feature; None where it can run one."""
+    if not kernel.is_triton and (header := missing_header(kernel)) is not None:
+        return f"<{header}>"
+    if not all(variant.requires for variant in kernel.variants):
+        return None
+    return " and ".join(sorted({name for variant in kernel.variants for name in variant.requires}))
 
 
 def _missing_compiler(kernel: Kernel) -> str | None:

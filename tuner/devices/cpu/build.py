@@ -214,7 +214,7 @@ def _sha256(path: Path) -> str:
 
 
 def _is_whole(path: Path) -> bool:
-    """Whether the file is there with the bytes that were written: a damaged one would end its process, or load wrongly."""
+    """Whether the file is there with the bytes that were written: a damaged one would end its process."""
     try:
         return _digest_of(path).read_text(encoding="ascii") == _sha256(path)
     except (OSError, UnicodeDecodeError):
