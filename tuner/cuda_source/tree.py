@@ -210,7 +210,8 @@ def _use(name: Node) -> str:
     while outer is not None and outer.type in {"field_expression", "subscript_expression", "parenthesized_expression"}:
         if outer.type == "subscript_expression" and outer.child_by_field_name("argument") != inner:
             return "read"  # an index of another array
-        outer, inner = outer.parent, outer
+        inner = outer
+        outer = outer.parent
     if outer is None or outer.type in {"update_expression", "pointer_expression"}:
         return "other"
     if outer.type == "assignment_expression" and outer.child_by_field_name("left") == inner:
