@@ -1,4 +1,4 @@
-"""Generates the references from the code: docs/rest.md, and the tables inside docs/cli.md and docs/settings.md.
+"""Generates docs/rest.md and the tables in cli.md and settings.md from the code, those of docs/measuring from results.
 
     python tools/references.py            write them
     python tools/references.py --check    exit status 1, and their names, where they are not as they would be written
@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from result_tables import with_tables
 from typer.main import get_command
 
 from tilewright.service.app import create_app
@@ -55,6 +56,7 @@ def pages() -> dict[Path, str]:
         DOCS / "rest.md": rest(create_app().openapi()),
         cli: with_commands(cli.read_text(encoding="utf-8")),
         settings: with_settings(settings.read_text(encoding="utf-8")),
+        **{page: with_tables(page.read_text(encoding="utf-8")) for page in sorted((DOCS / "measuring").glob("*.md"))},
     }
 
 
