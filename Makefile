@@ -151,12 +151,13 @@ gpu-racecheck: ## The same, for races in shared memory
 	@$(PREPARE) run
 	@compute-sanitizer --tool racecheck --error-exitcode 9 "$(VENV)/bin/python" benchmarks/sanitize.py
 
-reports: ## The ladder reports of this machine's first GPU; writes docs/reports/h200 (minutes)
+reports: ## The ladder reports of this machine's first GPU; writes build/reports and docs/reports/h200 (minutes)
 	@$(PREPARE) run
 	@for kernel in gemm gemv linear; do \
-	"$(VENV)/bin/tilewright" report $$kernel --device cuda:0 --known benchmarks/results/h200/kernels.json --out docs/reports/h200 || exit 1; done
+	"$(VENV)/bin/tilewright" report $$kernel --device cuda:0 --known benchmarks/results/h200/kernels.json --out build/reports || exit 1; done
+	@cp build/reports/*.md docs/reports/h200/
 
-references: ## Write docs/rest.md and the tables in docs/cli.md and docs/settings.md from the code
+references: ## Write docs/rest.md and the tables in docs/cli.md, docs/settings.md and docs/measuring
 	@$(PREPARE) run
 	@"$(VENV)/bin/python" tools/references.py
 
