@@ -11,6 +11,7 @@ from tilewright.service.dashboard.pages import (
     demand,
     digits,
     fleet,
+    guide,
     history,
     jobs,
     overview,
@@ -36,6 +37,7 @@ PAGES = (
     schedules,
     trials,
     sign_in,
+    guide,
 )
 
 
