@@ -282,7 +282,7 @@ class Kernel:
         name = self.variant(variant).source
         if name not in self._sources:
             if is_triton(name):
-                self._sources[name] = (self.folder / name).read_text(encoding="utf-8")
+                self._sources[name] = (self.folder / name).read_text(encoding="utf-8-sig")
                 return self._sources[name]
             text = resolved(self.folder / name, (self.folder.parent, *self.include_folders))
             # Bundles carry the text: whoever compiles it sees what it was compiled with.

@@ -262,10 +262,10 @@ def test_glossary_explains_the_outcomes_and_job_states():
 
 GLOSSARY_WORDS = (
     # Folders and modules named after a word of the domain.
-    "best schedule webhook demand exchange bundle fleet digits staleness recording ladder prediction library runtime",
-    # Public classes: Bench, Contestant, Finalist, Extension, Guest, Lease, Shelf, Standing, Prior, Proposal, Outcome…
+    "best schedule webhook demand exchange bundle fleet staleness recording ladder prediction library runtime",
+    # Public classes: Bench, Contestant, Finalist, Lease, Shelf, Standing, Prior, Proposal, Outcome…
     "kernel variant shape option problem parameter configuration constraint trial study job budget device environment",
-    "workspace sample evaluation outcome bench extension guest contestant finalist prior proposal searcher sampler",
+    "workspace sample evaluation outcome bench contestant finalist prior proposal searcher sampler",
     "lease claim shelf standing comparison verdict epoch runner worker match origin reference",
     # Words that columns, messages and pages use.
     "finals tie incumbent start fire chore draining spread occupancy improvable stale retraction demand",

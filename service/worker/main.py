@@ -28,7 +28,6 @@ from tilewright.service.store.engine_queue import queue_of_device, queue_of_mode
 from tilewright.service.store.models import DeviceState
 from tilewright.service.store.patience import patiently
 from tilewright.service.store.session import database_url, session_scope
-from tilewright.service.worker.digits.desk import DigitDesk
 from tilewright.service.worker.engine import make_app
 from tilewright.service.worker.intake import Intake, first_of
 from tilewright.service.worker.maintenance import Maintenance
@@ -63,8 +62,8 @@ def run_worker(device_name: str) -> int:
         worker = Worker(entry, model, lock)
         logs.always(worker=worker.name, device=entry.uuid)
         patiently(lambda session: worker.register(session, environment))
-        with Maintenance(), DigitDesk(entry) as desk:
-            asyncio.run(worker.serve(desk))
+        with Maintenance():
+            asyncio.run(worker.serve())
     return worker.status
 
 
@@ -93,10 +92,10 @@ class Worker:
         registry.set_device_state(session, entry.uuid, DeviceState.READY)
         self._workers = fleet.workers_alive(session)
 
-    async def serve(self, desk: DigitDesk) -> None:
+    async def serve(self) -> None:
         """Runs jobs until a signal says stop: SIGTERM and SIGINT hand the running one back, SIGUSR1 lets it end."""
         intake = Intake()
-        supervision = Supervision(self.entry.name, self.entry.uuid, self.name, intake, desk)
+        supervision = Supervision(self.entry.name, self.entry.uuid, self.name, intake)
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, intake.stopping.set)

@@ -27,7 +27,7 @@ from tilewright.tuner.devices.cpu.library import LibraryCall, library_call
 from tilewright.tuner.devices.cpu.process import Conversation, output_of
 from tilewright.tuner.devices.cpu.scratch import PrivateFolder
 from tilewright.tuner.devices.device import Bench
-from tilewright.tuner.errors import OutOfMemoryError, TrialFailure, TunerError
+from tilewright.tuner.errors import OutOfMemoryError, TrialFailure, TunerError, first_error
 from tilewright.tuner.loop.expected import Expected, expected_by, expected_of, untrusted
 from tilewright.tuner.loop.outcome import L2, Executable, Outcome, Resources, Verification
 from tilewright.tuner.loop.verify import worse
@@ -211,7 +211,9 @@ class CpuBench(Bench):
         try:
             first, second = self._outputs(self._compile(configuration, "fast"), sources)
         except TrialFailure as failure:
-            raise untrusted(self.kernel, configuration, f"ended as {failure.outcome}: {failure.log}") from failure
+            raise untrusted(
+                self.kernel, configuration, f"ended as {failure.outcome}: {first_error(failure.log)}"
+            ) from failure
         expected = expected_by(self.kernel, self.problem, configuration, first)
         again = expected.compare(second)
         if not again.is_right:
@@ -267,7 +269,7 @@ class CpuBench(Bench):
         words = [*command_of(program.path), *task.split()]
         for launch in program.launches:
             words += map(str, (*launch.grid, *launch.block, launch.shared_bytes))
-        sources = sources or self._sources
+        sources = self._sources if sources is None else sources
         for tensor in self.kernel.constants:
             words += ["constant", tensor.symbol, str(tensor.size_bytes(self.problem)), str(sources[tensor.name])]
         for argument in self.kernel.parameters:

@@ -24,7 +24,7 @@ from tilewright.tuner.devices.cuda.tensor_map import MapCells
 from tilewright.tuner.devices.cuda.workspace import Workspace
 from tilewright.tuner.devices.device import Bench
 from tilewright.tuner.devices.occupancy import occupancy
-from tilewright.tuner.errors import OutOfMemoryError, TrialFailure
+from tilewright.tuner.errors import OutOfMemoryError, TrialFailure, first_error
 from tilewright.tuner.library.choice import CudaLibrary, has_library, has_same_result
 from tilewright.tuner.library.cublas import WORKSPACE_BYTES, LibraryCall, LibraryError
 from tilewright.tuner.loop.expected import Expected, expected_by, trusted_configuration, untrusted
@@ -221,7 +221,9 @@ class CudaBench(Bench):
                 executable.enqueue()
                 outputs = self.arrays.outputs()
         except TrialFailure as failure:
-            raise untrusted(self.kernel, configuration, f"ended as {failure.outcome}: {failure.log}") from failure
+            raise untrusted(
+                self.kernel, configuration, f"ended as {failure.outcome}: {first_error(failure.log)}"
+            ) from failure
         self.forget(executable)
         return expected_by(self.kernel, self.problem, configuration, outputs)
 

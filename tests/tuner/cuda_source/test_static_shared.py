@@ -2,7 +2,7 @@
 
 import pytest
 
-from tilewright.tuner.adopt.shared import static_shared_bytes
+from tilewright.tuner.cuda_source.static_shared import static_shared_bytes
 
 SOURCE = """
 #define WIDTH (tile * block)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection, Iterator
 
 from tilewright.kernels.dtypes import ITEM_BYTES
-from tilewright.tuner.kernel_check.parameters import NUMBER, dtype_of
+from tilewright.tuner.cuda_source.c_types import NUMBER, dtype_of
 
 _DECLARED = re.compile(r"(\bextern\s+)?\b__shared__\s+(?:volatile\s+)?([\w ]+?)\s+(\w+)\s*((?:\[[^\]]*\]\s*)*);")
 _VECTOR = re.compile(r"(float|double|int|uint)([234])")
