@@ -28,6 +28,7 @@ from tilewright.tuner.devices.cpu.process import Conversation, output_of
 from tilewright.tuner.devices.cpu.scratch import PrivateFolder
 from tilewright.tuner.devices.device import Bench
 from tilewright.tuner.errors import OutOfMemoryError, TrialFailure, TunerError, first_error
+from tilewright.tuner.line_kinds import SHARED, shared_pair
 from tilewright.tuner.loop.expected import Expected, expected_by, expected_of, untrusted
 from tilewright.tuner.loop.outcome import L2, Executable, Outcome, Resources, Verification
 from tilewright.tuner.loop.verify import worse
@@ -199,6 +200,9 @@ class CpuBench(Bench):
             arrays = random_arrays(self.kernel, self.problem, self._seed, kind)
             scalars = scalar_values(self.kernel, self.problem, kind)
             sources = {name: self._stored(kind, name, array) for name, array in arrays.items()}
+            pair = shared_pair(self.kernel, self.problem) if kind == SHARED else None
+            if pair is not None:
+                sources[pair[1].name] = Path(f"={pair[0].name}")
             if self._trusted is None:
                 expected = expected_of(self.kernel, self.problem, arrays, scalars)
             else:
