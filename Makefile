@@ -25,7 +25,7 @@ REPEATS ?= 100
 SOAK_S ?= 120
 MAIN_JOB = benchmarks/results/h200/main_job.json
 
-.PHONY: help run serve migrate test lint types tests unit gpu gpu-test browser-test test-faults test-exhaustive chaos fuzz-api bench-main-job bench-kernels bench-rate bench-dispatch bench-network bench-search bench-service bench-scale gpu-random counters gpu-check gpu-memcheck gpu-racecheck \
+.PHONY: help run serve migrate test lint types tests unit gpu gpu-test browser-test test-faults test-exhaustive chaos fuzz-api bench-main-job bench-kernels bench-rate bench-dispatch bench-network bench-search bench-service bench-scale gpu-fuzz counters gpu-check gpu-memcheck gpu-racecheck \
 	reports references screenshots lock hooks clean
 
 help: ## This list
@@ -131,9 +131,10 @@ bench-scale: ## 10^7 trials and simulated workers on one PostgreSQL, CPU only; w
 	@$(PREPARE) run
 	@PYTHONPATH=benchmarks "$(VENV)/bin/python" -m at_scale $(SCALE)
 
-gpu-random: ## Random shapes, edges and 500 random configurations of every variant on the GPU
+gpu-fuzz: ## Random problems, configurations, views and numbers against PyTorch in float64 (MINUTES=5, SEED=1, KERNEL=gemm)
 	@$(PREPARE) run
-	@"$(VENV)/bin/python" benchmarks/random_shapes.py
+	@"$(VENV)/bin/python" benchmarks/gpu_fuzz.py --minutes $(or $(MINUTES),5) --seed $(or $(SEED),1) \
+		$(addprefix --kernel ,$(KERNEL)) --out $(or $(OUT),benchmarks/results/gpu_fuzz.json)
 
 counters: ## What limits the winners of bench-kernels, by Nsight Compute
 	@$(PREPARE) run
