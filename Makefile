@@ -25,8 +25,8 @@ REPEATS ?= 100
 SOAK_S ?= 120
 MAIN_JOB = benchmarks/results/h200/main_job.json
 
-.PHONY: help run serve migrate test lint types tests unit gpu gpu-test browser-test test-faults test-exhaustive chaos fuzz-api mutants bench-main-job bench-kernels bench-rate bench-dispatch bench-network bench-search bench-service bench-scale gpu-fuzz counters gpu-check gpu-memcheck gpu-racecheck \
-	reports references screenshots lock hooks clean
+.PHONY: help run serve migrate test lint types tests unit gpu gpu-test browser-test test-faults test-exhaustive chaos fuzz-api mutants bench-main-job bench-kernels bench-rate bench-dispatch bench-network bench-search bench-service bench-scale bench-models bench-adoption bench-predictions bench-day-one bench-seeds bench-gallery bench-two-gpus gpu-fuzz counters gpu-check gpu-memcheck gpu-racecheck \
+	reports references docs screenshots lock hooks clean
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' Makefile
@@ -135,6 +135,34 @@ bench-scale: ## 10^7 trials and simulated workers on one PostgreSQL, CPU only; w
 	@$(PREPARE) run
 	@PYTHONPATH=benchmarks "$(VENV)/bin/python" -m at_scale $(SCALE)
 
+bench-models: ## Whole models, eager, compiled and accelerated; needs PyTorch and transformers (BENCH="--model bert --tune-seconds 3")
+	@$(PREPARE) run
+	@"$(VENV)/bin/python" benchmarks/models $(BENCH)
+
+bench-adoption: ## Kernel Tuner's scripts, tuned by both; needs Kernel Tuner (BENCH="NAME=SCRIPT.py --seconds 2.5")
+	@$(PREPARE) run
+	@"$(VENV)/bin/python" benchmarks/adoption/tuned.py $(BENCH)
+
+bench-predictions: ## Predicted configurations of unseen shapes beside tuned ones (BENCH="--kernel gemm --tuned 60 --unseen 20")
+	@$(PREPARE) run
+	@"$(VENV)/bin/python" benchmarks/predict.py $(BENCH)
+
+bench-day-one: ## Records to ship, and answers from them as on a first day (BENCH="--kernel gemm --out FILE")
+	@$(PREPARE) run
+	@"$(VENV)/bin/python" benchmarks/day_one.py $(BENCH)
+
+bench-seeds: ## The same job with ten seeds, its winners in one final (BENCH="--out FILE")
+	@$(PREPARE) run
+	@"$(VENV)/bin/python" benchmarks/seeds.py $(BENCH)
+
+bench-gallery: ## The gallery's kernels beside NVIDIA's libraries, which CuPy calls (BENCH="--only scan")
+	@$(PREPARE) run
+	@"$(VENV)/bin/python" benchmarks/gallery.py $(BENCH)
+
+bench-two-gpus: ## A fleet on a host with two GPUs (BENCH="--out FILE", or --rehearse on a host without)
+	@$(PREPARE) run
+	@"$(VENV)/bin/python" benchmarks/two_gpus.py $(BENCH)
+
 gpu-fuzz: ## Random problems, configurations, views and numbers against PyTorch in float64 (MINUTES=5, SEED=1, KERNEL=gemm)
 	@$(PREPARE) run
 	@"$(VENV)/bin/python" benchmarks/gpu_fuzz.py --minutes $(or $(MINUTES),5) --seed $(or $(SEED),1) \
@@ -156,14 +184,19 @@ gpu-racecheck: ## The same, for races in shared memory
 	@$(PREPARE) run
 	@compute-sanitizer --tool racecheck --error-exitcode 9 "$(VENV)/bin/python" benchmarks/sanitize.py
 
-reports: ## The ladder reports of this machine's first GPU; writes docs/reports/h200 (minutes)
+reports: ## The ladder reports of this machine's first GPU; writes build/reports and docs/reports/h200 (minutes)
 	@$(PREPARE) run
 	@for kernel in gemm gemv linear; do \
-	"$(VENV)/bin/tilewright" report $$kernel --device cuda:0 --known benchmarks/results/h200/kernels.json --out docs/reports/h200 || exit 1; done
+	"$(VENV)/bin/tilewright" report $$kernel --device cuda:0 --known benchmarks/results/h200/kernels.json --out build/reports || exit 1; done
+	@mkdir -p docs/reports/h200 && cp build/reports/*.md docs/reports/h200
 
-references: ## Write docs/rest.md and the tables in docs/cli.md and docs/settings.md from the code
+references: ## Write docs/rest.md and the tables in docs/cli.md, docs/settings.md and docs/measuring
 	@$(PREPARE) run
 	@"$(VENV)/bin/python" tools/references.py
+
+docs: ## Build the documentation as a site, which `tilewright serve` offers at /guide (strict: a broken link fails)
+	@$(PREPARE) dev
+	@$(IN) sphinx -q -b html -W --keep-going -d build/doctrees docs service/dashboard/guide
 
 screenshots: ## Write docs/screenshots from real results: H200, a recording (RECORDED=folder), this CPU; needs Chromium
 	@$(PREPARE) dev
@@ -177,4 +210,4 @@ hooks: ## Run the linters at every git commit
 	@$(IN) pre_commit install
 
 clean: ## Remove the environment and everything built; your data stay
-	rm -rf "$(VENV)" build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf "$(VENV)" build dist service/dashboard/guide .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

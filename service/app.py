@@ -27,7 +27,6 @@ from tilewright.service.api.routes import (
     comparisons,
     demand,
     devices,
-    digits,
     exchange,
     health,
     jobs,
@@ -43,7 +42,7 @@ from tilewright.service.api.routes import (
 )
 from tilewright.service.api.server import siblings
 from tilewright.service.dashboard.error_pages import ErrorPages
-from tilewright.service.dashboard.packed_files import PackedFiles
+from tilewright.service.dashboard.packed_files import BuiltFiles, PackedFiles
 from tilewright.service.dashboard.router import pages
 from tilewright.service.operations.best_cache.memory import BestMemory
 from tilewright.service.operations.best_cache.watch import BestWatch
@@ -120,10 +119,11 @@ def create_app() -> FastAPI:
     app.state.meters, app.state.observer = Meters(), Observer()
     app.state.meters.gauge("tilewright_best_in_memory", "Best configurations in memory.", app.state.best.__len__)
     looks = (best, comparisons, attention, demand, kernels, studies, devices, results)
-    for module in (*looks, jobs, schedules, keys, browser_session, webhooks, exchange, digits, health, metrics_page):
+    for module in (*looks, jobs, schedules, keys, browser_session, webhooks, exchange, health, metrics_page):
         app.include_router(module.router)
     app.include_router(pages())
     app.mount("/static", PackedFiles(directory=dashboard.STATIC), name="static")
+    app.mount("/guide", BuiltFiles(directory=dashboard.GUIDE, html=True, check_dir=False), name="guide")
     problems.install(app)
     app.openapi = lambda: openapi.build(app)  # type: ignore[method-assign]
     app.add_middleware(Guard, known=BestDoor(app.state))

@@ -7,7 +7,7 @@ import ast
 import pytest
 
 from mutants.faults import SOURCES
-from mutants.judged_python import modules, judging_tests
+from mutants.judged_python import judging_tests, modules
 from mutants.judged_sources import SHAPES, planted
 from mutants.python_changes import changes, drawn
 from mutants.table import Row, missed, summary
