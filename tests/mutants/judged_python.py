@@ -6,7 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
 from mutants.python_changes import Change, drawn
@@ -62,28 +62,33 @@ def judged(folder: Path, count: int, seed: int, only: str = "") -> Iterator[Row]
         shutil.copytree(ROOT / name, folder / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
     for name in FILES:
         shutil.copy(ROOT / name, folder / name)
+    broken: set[str] = set()
     for path, change in drawn(texts, count, seed):
-        (folder / path).write_text(change.applied(texts[path]), encoding="utf-8")
-        caught = failing_test(folder, path)
-        (folder / path).write_text(texts[path], encoding="utf-8")
+        while True:
+            (folder / path).write_text(change.applied(texts[path]), encoding="utf-8")
+            caught = failing_test(folder, judging_tests(path), broken)
+            (folder / path).write_text(texts[path], encoding="utf-8")
+            if not caught or not failing_test(folder, [caught], broken):
+                break
+            broken.add(caught)  # it fails without the change
         yield Row("/".join(path.split("/")[:2]), f"{path}:{change.line}", _words(change), caught)
 
 
-def failing_test(folder: Path, module: str) -> str:
-    """The first test that fails in the copy; empty where all pass."""
+def failing_test(folder: Path, tests: Sequence[str], broken: Collection[str]) -> str:
+    """The first of these tests in the copy that fails, but for broken ones; empty where all pass."""
     environment = dict(os.environ) | {"PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1"}
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-n", "0", "-p", "no:cacheprovider"]
-    command += ["--timeout", str(LONGEST_TEST_S), *judging_tests(module)]
+    command += ["--timeout", str(LONGEST_TEST_S), *tests, *(f"--deselect={one}" for one in broken)]
     try:
         ended = subprocess.run(
             command, cwd=folder, env=environment, capture_output=True, text=True, timeout=LONGEST_S, check=False
         )
     except subprocess.TimeoutExpired:
         return ""
-    if ended.returncode == 0:
-        return ""
     failed = [line for line in ended.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
-    return failed[0].split(" - ")[0] if failed else f"pytest ends with {ended.returncode}"
+    if ended.returncode == 1 and failed:
+        return failed[0].partition(" ")[2].split(" - ")[0]
+    return "" if ended.returncode in {0, 5} else tests[0]
 
 
 def _words(change: Change) -> str:
