@@ -59,6 +59,9 @@ def judged(folder: Path, only: str = "") -> Iterator[Row]:
         if only and only != name:
             continue
         kernel = catalogue().get(name)
+        refused = caught_by(device, kernel, variant)
+        if refused:
+            raise ValueError(f"{place} is refused without a fault: {refused}")
         for fault in faults:
             changed = planted(kernel, fault, folder)
             yield Row(place, fault.file, fault.what, caught_by(device, changed, variant))
