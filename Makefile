@@ -98,6 +98,10 @@ chaos: ## Random faults over a running service, ten minutes and more; writes ben
 	@PYTHONPATH=tests "$(VENV)/bin/python" -m chaos --cycles $(or $(CYCLES),200) --seed $(or $(SEED),1) \
 		--out benchmarks/results/chaos.json
 
+mutants: ## Nightly: faults planted in CUDA sources and in Python, and what notices them; writes docs/mutants.md (CHANGES=100, SEED=1)
+	@$(PREPARE) dev
+	@PYTHONPATH=tests "$(VENV)/bin/python" -m mutants --changes $(or $(CHANGES),100) --seed $(or $(SEED),1) --page docs/mutants.md
+
 bench-main-job: ## The main job through the API of a running `tilewright up`, on its GPU; writes benchmarks/results
 	@$(PREPARE) run
 	@"$(VENV)/bin/python" benchmarks/main_job.py --out $(MAIN_JOB) --readme $(MAIN_JOB)
@@ -162,9 +166,10 @@ bench-two-gpus: ## A fleet on a host with two GPUs (BENCH="--out FILE", or --reh
 	@$(PREPARE) run
 	@"$(VENV)/bin/python" benchmarks/two_gpus.py $(BENCH)
 
-gpu-random: ## Random shapes, edges and 500 random configurations of every variant on the GPU
+gpu-fuzz: ## Random problems, configurations, views and numbers against PyTorch in float64 (MINUTES=5, SEED=1, KERNEL=gemm)
 	@$(PREPARE) run
-	@"$(VENV)/bin/python" benchmarks/random_shapes.py
+	@"$(VENV)/bin/python" benchmarks/gpu_fuzz.py --minutes $(or $(MINUTES),5) --seed $(or $(SEED),1) \
+		$(addprefix --kernel ,$(KERNEL)) --out $(or $(OUT),benchmarks/results/gpu_fuzz.json)
 
 counters: ## What limits the winners of bench-kernels, by Nsight Compute
 	@$(PREPARE) run

@@ -202,3 +202,9 @@ def test_infinity_is_right_where_a_sum_within_the_bound_overflows_the_half_type(
 )
 def test_bounds_are_widened_to_the_librarys_error_and_a_quarter_more(bound_ratio, times):
     assert library_widening(bound_ratio) == times
+
+
+def test_a_bound_that_is_nan_admits_nothing_but_the_value_itself():
+    reference = Reference(np.array([1.0, 2.0]), np.array([math.nan, math.nan]), 3)
+    verification = compare(np.array([1.0, 2.5], np.float32), reference, "float32")
+    assert (verification.bound_ratio, verification.wrong, verification.first_wrong) == (math.inf, 1, (1,))

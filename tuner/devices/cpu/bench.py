@@ -52,9 +52,9 @@ _WORK_OF_A_PROCESS = 1e8
 """Operations, or bytes where those are more, that are worth a process beside the first: 20 to 200 ms of CPU time, while
 starting one and sharing the arrays with it takes some ms."""
 
-_FINITE_BYTES = (0x41, 0xC1)
-"""What each byte of an output may be before the second launch: 12.08 in float32, or -12.08. Before the first it is NaN,
-which fmaxf drops."""
+_FINITE_BYTES = (0x7B, 0xC1)
+"""What each byte of an output may be before the second launch: 1.3e36 in float32, or -12.08. Before the first it is
+NaN, which fmaxf drops."""
 
 _REPEATED_S = 0.3
 """CPU time for further launches of one that may win; each must leave what the second has left."""
