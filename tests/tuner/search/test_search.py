@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tilewright.kernels.problem import Limits, Problem
 from tilewright.kernels.space import Configuration, Constraint, SearchSpace, VariantSpace, choice
-from tilewright.tuner.loop.outcome import Evaluation, Outcome, Timing
+from tilewright.tuner.outcome import Evaluation, Outcome, Timing
 from tilewright.tuner.recorded.replay import replay
 from tilewright.tuner.search import SAMPLERS, Prior, make_sampler, make_searcher
 from tilewright.tuner.search.feasible import ExhaustedError, suggest

@@ -9,7 +9,7 @@ from typing import Any
 from tilewright.kernels.space import Configuration
 from tilewright.tuner.devices.cuda.graph import LaunchGraph
 from tilewright.tuner.devices.cuda.workspace import Workspace
-from tilewright.tuner.loop.outcome import Resources
+from tilewright.tuner.outcome import Resources
 
 
 @dataclass(eq=False)

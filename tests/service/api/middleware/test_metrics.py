@@ -26,7 +26,7 @@ from tilewright.service.store import models
 from tilewright.service.store import session as store_session
 from tilewright.service.store.models import JobState
 from tilewright.tuner.compile.compilation import Compilation
-from tilewright.tuner.loop.outcome import Outcome
+from tilewright.tuner.outcome import Outcome
 
 BEST = "/v1/kernels/gemm/best"
 
