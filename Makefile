@@ -26,7 +26,7 @@ SOAK_S ?= 120
 MAIN_JOB = benchmarks/results/h200/main_job.json
 
 .PHONY: help run serve migrate test lint types tests unit gpu gpu-test browser-test test-faults test-exhaustive chaos fuzz-api bench-main-job bench-kernels bench-rate bench-dispatch bench-network bench-search bench-service bench-scale bench-models bench-adoption bench-predictions bench-day-one bench-seeds bench-gallery bench-two-gpus gpu-random counters gpu-check gpu-memcheck gpu-racecheck \
-	reports references screenshots lock hooks clean
+	reports references docs screenshots lock hooks clean
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' Makefile
@@ -179,15 +179,19 @@ gpu-racecheck: ## The same, for races in shared memory
 	@$(PREPARE) run
 	@compute-sanitizer --tool racecheck --error-exitcode 9 "$(VENV)/bin/python" benchmarks/sanitize.py
 
-reports: ## The ladder reports of this machine's first GPU; writes docs/reports/h200 (minutes)
+reports: ## The ladder reports of this machine's first GPU; writes build/reports and docs/reports/h200 (minutes)
 	@$(PREPARE) run
 	@for kernel in gemm gemv linear; do \
 	"$(VENV)/bin/tilewright" report $$kernel --device cuda:0 --known benchmarks/results/h200/kernels.json --out build/reports || exit 1; done
 	@mkdir -p docs/reports/h200 && cp build/reports/*.md docs/reports/h200
 
-references: ## Write docs/rest.md and the tables in docs/cli.md and docs/settings.md from the code
+references: ## Write docs/rest.md and the tables in docs/cli.md, docs/settings.md and docs/measuring
 	@$(PREPARE) run
 	@"$(VENV)/bin/python" tools/references.py
+
+docs: ## Build the documentation as a site, which `tilewright serve` offers at /guide (strict: a broken link fails)
+	@$(PREPARE) dev
+	@$(IN) sphinx -q -b html -W --keep-going -d build/doctrees docs service/dashboard/guide
 
 screenshots: ## Write docs/screenshots from real results: H200, a recording (RECORDED=folder), this CPU; needs Chromium
 	@$(PREPARE) dev
@@ -201,4 +205,4 @@ hooks: ## Run the linters at every git commit
 	@$(IN) pre_commit install
 
 clean: ## Remove the environment and everything built; your data stay
-	rm -rf "$(VENV)" build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf "$(VENV)" build dist service/dashboard/guide .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

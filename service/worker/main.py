@@ -20,7 +20,6 @@ from tilewright.service import logs
 from tilewright.service.device_lock import DeviceBusyError, FleetLock, alone_on, host_lock
 from tilewright.service.errors import DatabaseUnavailableError, ServiceError
 from tilewright.service.operations import registry
-from tilewright.service.operations.compiling.signatures import Trust
 from tilewright.service.operations.fleet import fleet
 from tilewright.service.settings import settings
 from tilewright.service.store import schema
@@ -47,12 +46,10 @@ CACHE_COUNTED_EVERY_S = 300.0
 def run_worker(device_name: str) -> int:
     """Serves the device until SIGTERM or SIGINT (hands the job back) or SIGUSR1 (ends it first); the exit status.
 
-    Raises NoDeviceError, DeviceBusyError where another worker serves the device, DatabaseUnavailableError,
-    CompileKeyError.
+    Raises NoDeviceError, DeviceBusyError where another worker serves the device, DatabaseUnavailableError.
     """
     logs.configure()
     entry = find_device(device_name)
-    Trust.of(settings().compile_trust)  # a key that cannot be read is told here, not in every job
     # The whole GPU's: its slices share clocks and power, and would disturb each other's times.
     gpu = entry.physical_uuid
     with host_lock(gpu, "worker", host_wide=entry.kind == "cuda"), FleetLock(gpu) as lock:

@@ -9,6 +9,8 @@ import pytest
 from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.gemm.declaration import KERNEL as GEMM
 from tilewright.kernels.source import INCLUDE
+from tilewright.tuner.compile import nvrtc
+from tilewright.tuner.compile.compilation import OPTIONS
 
 VARIANTS = [(kernel.name, variant.name) for kernel in catalogue().kernels() for variant in kernel.variants]
 
@@ -52,3 +54,14 @@ def test_includes_are_sorted_but_for_what_must_be_first_and_none_is_the_compiler
         names = re.findall(r'#include "(.+)"', block)
         assert len(names) == block.count("\n")
         assert names == sorted(names)
+
+
+@pytest.mark.skipif(not nvrtc.is_available(), reason="needs NVRTC (the wheel nvidia-cuda-nvrtc)")
+@pytest.mark.parametrize("call", ["min(a, 127)", "max(a, 127)", "gcd(12u, a)", "ceil_div(a, 8u)", "min(127u, wide)"])
+def test_signed_and_wide_arguments_are_refused_by_what_takes_unsigned_ones(call):
+    """A negative exponent, converted in silence, made whole lines NaN."""
+    header = (INCLUDE / "common" / "integers.cuh").read_text()
+    frame = 'extern "C" __global__ void f(int a, unsigned b, unsigned long long wide, unsigned* y) {{ *y = tw::{}; }}'
+    nvrtc.compile_cubin(header + frame.format("min(b, 127u) + tw::ceil_div(b, 8u)"), OPTIONS)
+    with pytest.raises(nvrtc.NvrtcError, match="take unsigned numbers of 32 bits"):
+        nvrtc.compile_cubin(header + frame.format(call), OPTIONS)

@@ -81,10 +81,10 @@ def test_every_number_on_the_page_is_in_the_csv(made, seen):
     assert len(every_size) == 1 + len(sizes)
 
 
-def test_markdown_and_page_show_the_same_cells(made, seen):
+def test_markdown_has_the_cells_of_the_page_but_for_every_size(made, seen):
     lines = [line[2:-2].split(" | ") for line in made["gemm.md"].splitlines() if line.startswith("| ")]
     in_markdown = [cell.strip() for line in lines for cell in line]
-    on_page = [cell for table in seen.tables for row in table for cell in row]
+    on_page = [cell for table in seen.tables[:-1] for row in table for cell in row]
     assert in_markdown == on_page
 
 
