@@ -97,7 +97,7 @@ def test_the_starts_come_first_and_in_order(sampler):
 
 def test_the_first_draws_leave_variants_that_are_no_starts():
     spaces = [
-        replace(space, is_start=i > 0) for i, space in enumerate(space_of([[5, 5], [5, 5], [5, 5], [5, 5]]).spaces)
+        replace(space, starts_search=i > 0) for i, space in enumerate(space_of([[5, 5], [5, 5], [5, 5], [5, 5]]).spaces)
     ]
     space = SearchSpace(tuple(spaces), PROBLEM, LIMITS)
     searcher = make_searcher("gp", space, [space.variant("v1").default()], seed=4)
