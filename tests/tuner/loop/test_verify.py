@@ -8,8 +8,8 @@ from tilewright.kernels.dtypes import UNIT_ROUNDOFF
 from tilewright.kernels.errors import InvalidProblemError
 from tilewright.kernels.kernel import Reference
 from tilewright.tuner.arrays import DRAWN_KINDS, random_arrays, scalar_values
-from tilewright.tuner.loop.outcome import Verification
 from tilewright.tuner.loop.verify import C_DEFAULT, compare, library_widening, tolerance, worse
+from tilewright.tuner.outcome import Verification
 
 
 def product_reference(rng, m=37, n=29, k=113):

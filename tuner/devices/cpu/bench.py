@@ -30,8 +30,8 @@ from tilewright.tuner.devices.device import Bench
 from tilewright.tuner.errors import OutOfMemoryError, TrialFailure, TunerError, first_error
 from tilewright.tuner.line_kinds import SHARED, shared_pair
 from tilewright.tuner.loop.expected import Expected, expected_by, expected_of, untrusted
-from tilewright.tuner.loop.outcome import L2, Executable, Outcome, Resources, Verification
 from tilewright.tuner.loop.verify import worse
+from tilewright.tuner.outcome import L2, Executable, Outcome, Resources, Verification
 from tilewright.tuner.triton.interpreter import command_of
 
 _MIN_SAMPLE_S = 1e-3

@@ -31,8 +31,8 @@ from tilewright.tuner.library.choice import CudaLibrary, has_library, has_same_r
 from tilewright.tuner.library.cublas import WORKSPACE_BYTES, LibraryCall, LibraryError
 from tilewright.tuner.line_kinds import SHARED, shared_pair
 from tilewright.tuner.loop.expected import Expected, expected_by, trusted_configuration, untrusted
-from tilewright.tuner.loop.outcome import L2, DeviceState, Executable, Outcome, Resources, Verification
 from tilewright.tuner.loop.verify import library_widening, worse
+from tilewright.tuner.outcome import L2, DeviceState, Executable, Outcome, Resources, Verification
 
 if TYPE_CHECKING:
     from tilewright.tuner.devices.cuda.context import CudaContext
