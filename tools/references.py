@@ -33,8 +33,8 @@ HEAD = """# REST reference
 
 Made from the code by `make references`; a running server gives the same as JSON at `/openapi.json`. Parameters are part
 of the query unless the path names them or they are marked as headers. A refusal is a problem document as
-`application/problem+json` ([RFC 9457](https://www.rfc-editor.org/rfc/rfc9457)): [ProblemDocument](#problemdocument), with
-its type's page at `/problems/{name}`. Any request can meet 401, 403, 421 and 429. Who may call what is in
+`application/problem+json` ([RFC 9457](https://www.rfc-editor.org/rfc/rfc9457)): [ProblemDocument](#problemdocument),
+with its type's page at `/problems/{name}`. Any request can meet 401, 403, 421 and 429. Who may call what is in
 [operating](operating.md#access-keys).
 """
 
