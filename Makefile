@@ -25,7 +25,7 @@ REPEATS ?= 100
 SOAK_S ?= 120
 MAIN_JOB = benchmarks/results/h200/main_job.json
 
-.PHONY: help run serve migrate test lint types tests unit gpu gpu-test browser-test test-faults test-exhaustive chaos fuzz-api bench-main-job bench-kernels bench-rate bench-dispatch bench-network bench-search bench-service bench-scale gpu-random counters gpu-check gpu-memcheck gpu-racecheck \
+.PHONY: help run serve migrate test lint types tests unit gpu gpu-test browser-test test-faults test-exhaustive chaos fuzz-api bench-main-job bench-kernels bench-rate bench-dispatch bench-network bench-search bench-service bench-scale bench-models bench-adoption bench-predictions bench-day-one bench-seeds bench-gallery bench-two-gpus gpu-random counters gpu-check gpu-memcheck gpu-racecheck \
 	reports references docs screenshots lock hooks clean
 
 help: ## This list
@@ -131,6 +131,34 @@ bench-scale: ## 10^7 trials and simulated workers on one PostgreSQL, CPU only; w
 	@$(PREPARE) run
 	@PYTHONPATH=benchmarks "$(VENV)/bin/python" -m at_scale $(SCALE)
 
+bench-models: ## Whole models, eager, compiled and accelerated; needs PyTorch and transformers (BENCH="--model bert --tune-seconds 3")
+	@$(PREPARE) run
+	@"$(VENV)/bin/python" benchmarks/models $(BENCH)
+
+bench-adoption: ## Kernel Tuner's scripts, tuned by both; needs Kernel Tuner (BENCH="NAME=SCRIPT.py --seconds 2.5")
+	@$(PREPARE) run
+	@"$(VENV)/bin/python" benchmarks/adoption/tuned.py $(BENCH)
+
+bench-predictions: ## Predicted configurations of unseen shapes beside tuned ones (BENCH="--kernel gemm --tuned 60 --unseen 20")
+	@$(PREPARE) run
+	@"$(VENV)/bin/python" benchmarks/predict.py $(BENCH)
+
+bench-day-one: ## Records to ship, and answers from them as on a first day (BENCH="--kernel gemm --out FILE")
+	@$(PREPARE) run
+	@"$(VENV)/bin/python" benchmarks/day_one.py $(BENCH)
+
+bench-seeds: ## The same job with ten seeds, its winners in one final (BENCH="--out FILE")
+	@$(PREPARE) run
+	@"$(VENV)/bin/python" benchmarks/seeds.py $(BENCH)
+
+bench-gallery: ## The gallery's kernels beside NVIDIA's libraries, which CuPy calls (BENCH="--only scan")
+	@$(PREPARE) run
+	@"$(VENV)/bin/python" benchmarks/gallery.py $(BENCH)
+
+bench-two-gpus: ## A fleet on a host with two GPUs (BENCH="--out FILE", or --rehearse on a host without)
+	@$(PREPARE) run
+	@"$(VENV)/bin/python" benchmarks/two_gpus.py $(BENCH)
+
 gpu-random: ## Random shapes, edges and 500 random configurations of every variant on the GPU
 	@$(PREPARE) run
 	@"$(VENV)/bin/python" benchmarks/random_shapes.py
@@ -155,7 +183,7 @@ reports: ## The ladder reports of this machine's first GPU; writes build/reports
 	@$(PREPARE) run
 	@for kernel in gemm gemv linear; do \
 	"$(VENV)/bin/tilewright" report $$kernel --device cuda:0 --known benchmarks/results/h200/kernels.json --out build/reports || exit 1; done
-	@cp build/reports/*.md docs/reports/h200/
+	@mkdir -p docs/reports/h200 && cp build/reports/*.md docs/reports/h200
 
 references: ## Write docs/rest.md and the tables in docs/cli.md, docs/settings.md and docs/measuring
 	@$(PREPARE) run

@@ -27,7 +27,6 @@ from tilewright.service.api.routes import (
     comparisons,
     demand,
     devices,
-    digits,
     exchange,
     health,
     jobs,
@@ -120,7 +119,7 @@ def create_app() -> FastAPI:
     app.state.meters, app.state.observer = Meters(), Observer()
     app.state.meters.gauge("tilewright_best_in_memory", "Best configurations in memory.", app.state.best.__len__)
     looks = (best, comparisons, attention, demand, kernels, studies, devices, results)
-    for module in (*looks, jobs, schedules, keys, browser_session, webhooks, exchange, digits, health, metrics_page):
+    for module in (*looks, jobs, schedules, keys, browser_session, webhooks, exchange, health, metrics_page):
         app.include_router(module.router)
     app.include_router(pages())
     app.mount("/static", PackedFiles(directory=dashboard.STATIC), name="static")

@@ -266,10 +266,10 @@ KERNEL = Kernel(
     ),
     arguments=(
         # Powers of two beside 1: exact in every dtype, and a kernel that forgets one is found out.
-        Scalar("alpha", lambda _p: 2.0),
+        Scalar("alpha", lambda _p: 2.0, other=lambda _p: -0.75),
         Tensor("A", "input", partial(shape_of, "a"), summed=summed_a, strides=partial(strides_of, "a")),
         Tensor("B", "input", partial(shape_of, "b"), summed=summed_b, strides=partial(strides_of, "b")),
-        Scalar("beta", lambda p: 0.5 if reads_c(p) else 0.0),
+        Scalar("beta", lambda p: 0.5 if reads_c(p) else 0.0, other=lambda p: -1.25 if reads_c(p) else 0.0),
         Tensor(
             *("C", "inout", partial(shape_of, "c")),
             read_when=reads_c,

@@ -10,8 +10,9 @@ from typing import Any
 
 from tilewright.kernels.dtypes import C_TYPES
 from tilewright.tuner.adopt.run import AdoptionError
-from tilewright.tuner.adopt.shared import static_shared_bytes
-from tilewright.tuner.kernel_check.parameters import COMMENT, parameters_of
+from tilewright.tuner.cuda_source.c_types import COMMENT
+from tilewright.tuner.cuda_source.static_shared import static_shared_bytes
+from tilewright.tuner.kernel_check.parameters import parameters_of
 
 _GUARDED = r"(#[ \t]*ifndef[ \t]+{name}\b[^\n]*\n[ \t]*#[ \t]*define[ \t]+{name})\b[^\n]*"
 _UNGUARDED = r"^[ \t]*#[ \t]*define[ \t]+{name}\b(?!\()[^\n]*"

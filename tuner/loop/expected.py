@@ -76,7 +76,7 @@ def expected_of(kernel: Kernel, problem: Problem, arrays: Arrays, scalars: Mappi
     """By the kernel's reference, or its check; raises OwnFunctionError where they do not fit the outputs."""
     returned = None
     if kernel.reference is not None:
-        with declared(kernel.name, "reference"):
+        with declared(kernel.name, "reference"), np.errstate(invalid="ignore", over="ignore"):
             returned = kernel.reference(problem, arrays, scalars)
     if kernel.check is not None:
         return Expected(kernel, problem, {}, returned, kernel.verified or "")

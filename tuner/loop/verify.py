@@ -13,6 +13,7 @@ from tilewright.kernels.dtypes import SMALLEST_NORMAL, UNIT_ROUNDOFF, Rounding, 
 from tilewright.kernels.kernel import Reference
 from tilewright.tuner.arrays import NONFINITE, SMALLEST
 from tilewright.tuner.devices.device import Bench
+from tilewright.tuner.line_kinds import SPECIAL
 from tilewright.tuner.loop.outcome import Executable, Verification
 
 C_DEFAULT = 2.0
@@ -115,7 +116,7 @@ def verify_library_call(bench: Bench, executable: Executable) -> Verification | 
 
 def speaks_for_library(verification: Verification) -> bool:
     """Whether a library that fails this is wrong: not on what few libraries promise."""
-    return verification.is_right or verification.inputs not in {NONFINITE, SMALLEST}
+    return verification.is_right or verification.inputs not in {NONFINITE, SMALLEST, SPECIAL}
 
 
 def _worst_of_kinds(bench: Bench, executable: Executable) -> Verification | None:

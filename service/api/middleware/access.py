@@ -53,8 +53,8 @@ _CHEAP = frozenset({"/health", "/ready", "/favicon.ico"})
 """Not counted, so that whoever floods a proxy cannot have the service taken for dead; nor are the open folders."""
 
 _OPEN_FOLDERS = ("/static/", "/problems/", "/guide/")
-_ASKING = ("/best:batch", "/v1/digits")
-"""Ends of addresses that are posted to because the question is long; they change nothing."""
+_ASKING = "/best:batch"
+"""The end of the address that is posted to because the question is long; it changes nothing."""
 
 _ADMIN_FOLDERS = ("/v1/keys", "/v1/audit", "/v1/import", "/v1/webhooks", "/v1/devices/")
 

@@ -1,11 +1,10 @@
-"""`serve`, `worker` and `compile-worker`: each of the programs alone."""
+"""`serve` and `worker`: each of the programs alone."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import signal
-from dataclasses import asdict
 from tempfile import TemporaryDirectory
 from typing import Annotated
 
@@ -17,10 +16,9 @@ from tilewright.service.cli.connection import prepare_database
 from tilewright.service.cli.failure import CommandError, ExitCode
 from tilewright.service.cli.listening import common_port, require_free_port
 from tilewright.service.cli.machine import chosen_devices
-from tilewright.service.cli.output import JsonFlag, note, print_json
+from tilewright.service.cli.output import note
 from tilewright.service.cli.supervisor import CLI, Program, Supervisor, end_with_supervisor, terminable, worker_program
 from tilewright.service.settings import settings
-from tilewright.tuner.compile import MOST_WORKERS
 
 HostOption = Annotated[str | None, typer.Option("--host", help="Address to listen on. Default: TILEWRIGHT_HOST.")]
 PortOption = Annotated[
@@ -134,27 +132,6 @@ def worker(
     signal.signal(signal.SIGUSR1, lambda _number, _frame: supervisor.drain())
     note(f"{len(chosen)} workers are running; logs: {logs}")
     _supervise(supervisor, settings().stop_grace_s + 5.0)  # each takes up to the grace itself
-
-
-def compile_worker(
-    processes: Annotated[
-        int | None,
-        typer.Option(
-            "--processes", min=1, max=MOST_WORKERS, help="Compilers that run at a time. Default: one per core."
-        ),
-    ] = None,
-    once: Annotated[bool, typer.Option("--once", help="Compile what is offered now, then end.")] = False,
-    as_json: JsonFlag = False,
-) -> None:
-    """Compile for jobs of other hosts; needs no GPU. SIGTERM gives back what is not compiled yet."""
-    prepare_database()
-    from tilewright.service.worker.compiling.compile_worker import run_compile_worker
-
-    tally = run_compile_worker(processes, once=once)
-    if as_json:
-        print_json(asdict(tally))
-    else:
-        note(f"{tally.compiled} compiled, {tally.refused} refused, {tally.late} too late")
 
 
 def _supervise(supervisor: Supervisor, grace_s: float) -> None:

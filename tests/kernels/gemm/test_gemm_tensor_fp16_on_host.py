@@ -104,3 +104,37 @@ def test_infinities_and_nan_come_out_as_of_fp32_arithmetic(tmp_path, split_k):
     b[7, 11], b[498, 60], b[5, 40], b[5, 41] = -np.inf, np.nan, 0, 1e-42
     verification = verified(packed, problem, arrays)
     assert verification.wrong == 0, verification.message()
+
+
+def scaled_lines(problem, span, seed=5):
+    """Normal factors, each line of them times a power of two of its own, from 2^-span to 2^span."""
+    generator, arrays = np.random.default_rng(seed), normal(problem, seed)
+    for name, axis in (("A", 0), ("B", 1)):
+        tensor = next(t for t in GEMM.tensors if t.name == name)
+        own = arrays[name][tuple(slice(n) for n in tensor.layout(problem).own_shape)]
+        across = 1 - axis if problem.options["trans_" + name.lower()] else axis
+        shape = (-1, 1) if across == 0 else (1, -1)
+        exponents = generator.integers(-span, span, own.shape[across], endpoint=True).reshape(shape)
+        arrays[name] = placed(tensor, problem, np.ldexp(own, exponents))
+    return arrays
+
+
+@pytest.mark.parametrize(
+    ("sizes", "layout", "span"),
+    [
+        ((70, 130, 200), "", 20),
+        ((65, 67, 129), "a", 60),
+        pytest.param((33, 68, 1300), "b", 20, marks=EXHAUSTIVE),
+        pytest.param((70, 130, 200), "", 60, marks=EXHAUSTIVE),
+        pytest.param((20, 24, 16500), "ab", 60, marks=EXHAUSTIVE),
+    ],
+    ids=str,
+)
+def test_lines_of_large_and_small_numbers_stay_right(tmp_path, sizes, layout, span):
+    """Where an exponent was compared as an unsigned number, each line with a number of 2^15 or more became NaN."""
+    problem = problem_of(sizes, layout)
+    packed = PackedOnHost(GEMM, problem, configuration_of(), tmp_path)
+    arrays = scaled_lines(problem, span)
+    for given in (arrays, arrays | {"A": np.ldexp(arrays["A"], 40)} if span == 20 else arrays):
+        verification = verified(packed, problem, given)
+        assert verification.wrong == 0, verification.message()

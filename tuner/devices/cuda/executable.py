@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,7 +18,7 @@ class CudaExecutable:
 
     `batch` launches make one warm sample, by `graph` where they are several, for an estimated `launch_ms`.
     `is_loaded`: it was launched before. `fill` copies inputs to its constant memory. `pack` makes what is `kept` of an
-    input that launches find packed. `is_comparable`: see `LibraryCall`.
+    input that launches find packed. `is_comparable`: see `LibraryCall`. `enqueue_with` launches it with other scalars.
     """
 
     enqueue: Callable[[], None] = field(repr=False)
@@ -34,6 +34,7 @@ class CudaExecutable:
     pack: Callable[[], None] | None = field(default=None, repr=False)
     fill: Callable[[], None] = field(default=lambda: None, repr=False)
     is_comparable: bool = True
+    enqueue_with: Callable[[Mapping[str, float]], None] | None = field(default=None, repr=False)
 
     def close(self) -> None:
         """Frees graph, workspace and what is kept; not to be launched any more."""

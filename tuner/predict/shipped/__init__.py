@@ -182,15 +182,18 @@ def _words(
     is_own: bool,
 ) -> str:
     """What the records are, and what of it no longer is as it was measured."""
-    now = {variant.name: kernel.source_hash(variant.name) for variant in kernel.variants}
     used = {configuration.variant for _, held in rows for configuration, _, _ in held}
     facts_of = {name: facts for name, facts in written["variants"].items() if called.get(name, name) in used}
-    changed = sorted(name for name, facts in facts_of.items() if facts["source_hash"] != now[name])
+    sources = {name: facts["source_hash"] for name, facts in facts_of.items()}
+    other = {name: source for name, source in sources.items() if not kernel.has_source(name, source)}
+    faulty = sorted(name for name, source in other.items() if kernel.was_corrected(name, source))
+    changed = sorted(other.keys() - set(faulty))
     count = sum(len(trials) for row, _ in rows for trials in row["trials"].values())
     gone = count - sum(len(held) for _, held in rows)
     facts = [f"driver {document['driver']}", written["measured_on"]]
     facts += [] if is_own else [f"of {kernel.name} with {_in_words(written['options'])}"]
     facts += [f"with other sources of {', '.join(changed)}"] if changed else []
+    facts += [f"with faulty sources, since corrected, of {', '.join(faulty)}"] if faulty else []
     where = "no longer in the space" if is_own else "not in the space"
     facts += [f"without {gone} of {count} trials that are {where}"] if gone else []
     return f"shipped records of an {document['name']} ({', '.join(facts)})"

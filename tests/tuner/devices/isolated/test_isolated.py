@@ -355,9 +355,7 @@ def test_compiled_configurations_are_told_from_those_under_way(tmp_path, copy_so
     kernel = make_kernel(folder=copy_source)
     device = IsolatedDevice(Opener(tmp_path, kind="cuda"), finder=make_kernel, deadlines=PATIENT, pool=CompilePool(1))
     bench = device.bench(kernel, PROBLEM, seed=1)
-    assert bench.compilers == 1
-    device.pool.places_elsewhere = 4
-    assert (bench.compilers, bench.compilations) == (5, 9)
+    assert (bench.compilers, bench.compilations) == (1, 1)
     asked = [configuration("well"), configuration("wrong")]
     bench.compile_ahead(asked)
     assert bench.ready(asked, wait=True)[0] in asked
