@@ -15,7 +15,7 @@ from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.problem import Problem
 from tilewright.tuner.devices.cpu.device import CpuDevice
 from tilewright.tuner.errors import TrialFailure
-from tilewright.tuner.loop.outcome import Outcome
+from tilewright.tuner.outcome import Outcome
 from tilewright.tuner.loop.verify import verify_configuration
 
 SHAPES: dict[str, list[tuple[dict[str, int], str, dict[str, bool | str]]]] = {
