@@ -134,7 +134,7 @@ def _differ(device: CpuDevice, kernel: Kernel, problem: Problem, pair: tuple[Con
 def _written(results: NDArray[Any], again: NDArray[Any], before: NDArray[Any] | None) -> NDArray[np.bool_]:
     """The elements that both launches left with one value, which is not what an array that is read held before."""
     written = (results == again) | ((results != results) & (again != again))  # noqa: PLR0124 - NaN is unequal to itself
-    return written if before is None else written & (results != before)
+    return np.asarray(written if before is None else written & (results != before), np.bool_)
 
 
 def posed(record: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:

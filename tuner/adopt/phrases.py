@@ -38,7 +38,7 @@ def number(value: float) -> str:
 
 def is_zeros(contents: Mapping[str, Any]) -> bool:
     """Whether an array holds zeros alone."""
-    return contents["kind"] == "full" and contents["value"] == 0
+    return bool(contents["kind"] == "full" and contents["value"] == 0)
 
 
 def quoted(text: str) -> str:
