@@ -29,7 +29,7 @@ from tilewright.kernels.problem import Problem
 from tilewright.tuner.devices.device import Device
 from tilewright.tuner.devices.local import open_device
 from tilewright.tuner.errors import TunerError
-from tilewright.tuner.loop.outcome import Verification
+from tilewright.tuner.outcome import Verification
 
 SHAPES: dict[str, list[dict[str, int]]] = {
     "gemm": [{"m": 300, "n": 260, "k": 516}, {"m": 8, "n": 512, "k": 1024}, {"m": 129, "n": 131, "k": 133}],

@@ -205,3 +205,16 @@ def test_only_one_kind_is_drawn_until_it_is_taken():
     ahead.take(DRAWN_KINDS[1])
     until(lambda: ahead.is_drawn(DRAWN_KINDS[2]))
     ahead.close()
+
+
+def test_kinds_are_drawn_from_seeds_of_their_own():
+    drawn = {kind: random_arrays(*PRODUCTS[0], 5, kind)["A"] for kind in ("normal", "nonfinite")}
+    same = drawn["normal"] == drawn["nonfinite"]
+    assert np.mean(same) < 0.1
+
+
+def test_of_an_odd_number_of_lines_the_first_factor_has_the_larger_half_small_and_its_partner_the_smaller():
+    problem = GEMM.problem({"m": 5, "n": 7, "k": 64})
+    drawn = random_arrays(GEMM, problem, 5, "smallest")
+    assert np.count_nonzero(np.abs(drawn["A"]).max(axis=1) < 2.0**-100) == 3
+    assert np.count_nonzero(np.abs(drawn["B"]).max(axis=0) < 2.0**-100) == 3

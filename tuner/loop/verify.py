@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from tilewright.kernels.dtypes import SMALLEST_NORMAL, UNIT_ROUNDOFF, Rounding, is_integer, rounding_of, sum_dtype
 from tilewright.kernels.kernel import Reference
 from tilewright.tuner.arrays import NONFINITE, SMALLEST
-from tilewright.tuner.devices.device import Bench
 from tilewright.tuner.line_kinds import SPECIAL, SPECIAL_2
-from tilewright.tuner.loop.outcome import Executable, Verification
+from tilewright.tuner.loop.bench import Bench
+from tilewright.tuner.outcome import Executable, Verification
 
 C_DEFAULT = 2.0
 """How many bounds an error may reach. Rounding errors of a sum of k terms grow like sqrt(k) (Higham and Mary 2019,

@@ -26,13 +26,13 @@ from tilewright.tuner.devices.cuda.tensor_map import MapCells
 from tilewright.tuner.devices.cuda.workspace import Workspace
 from tilewright.tuner.devices.device import Bench
 from tilewright.tuner.devices.occupancy import occupancy
-from tilewright.tuner.errors import OutOfMemoryError, TrialFailure
+from tilewright.tuner.errors import OutOfMemoryError, TrialFailure, first_error
 from tilewright.tuner.library.choice import CudaLibrary, has_library, has_same_result
 from tilewright.tuner.library.cublas import WORKSPACE_BYTES, LibraryCall, LibraryError
 from tilewright.tuner.line_kinds import SHARED, shared_pair
 from tilewright.tuner.loop.expected import Expected, expected_by, trusted_configuration, untrusted
-from tilewright.tuner.loop.outcome import L2, DeviceState, Executable, Outcome, Resources, Verification
 from tilewright.tuner.loop.verify import library_widening, worse
+from tilewright.tuner.outcome import L2, DeviceState, Executable, Outcome, Resources, Verification
 
 if TYPE_CHECKING:
     from tilewright.tuner.devices.cuda.context import CudaContext
@@ -275,7 +275,9 @@ class CudaBench(Bench):
                 self._launch_of(executable)()
                 outputs = self.arrays.outputs()
         except TrialFailure as failure:
-            raise untrusted(self.kernel, configuration, f"ended as {failure.outcome}: {failure.log}") from failure
+            raise untrusted(
+                self.kernel, configuration, f"ended as {failure.outcome}: {first_error(failure.log)}"
+            ) from failure
         self.forget(executable)
         return expected_by(self.kernel, self.problem, configuration, outputs)
 

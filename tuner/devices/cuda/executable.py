@@ -10,7 +10,7 @@ from tilewright.kernels.arguments import Tensor
 from tilewright.kernels.space import Configuration
 from tilewright.tuner.devices.cuda.graph import LaunchGraph
 from tilewright.tuner.devices.cuda.workspace import Workspace
-from tilewright.tuner.loop.outcome import Resources
+from tilewright.tuner.outcome import Resources
 
 
 @dataclass(eq=False)

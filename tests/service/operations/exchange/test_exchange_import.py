@@ -11,6 +11,7 @@ import pytest
 from sqlalchemy import func, select, update
 from tuned_results import ENVIRONMENT, MODEL, SHAPE, Results
 
+from tilewright.kernels.identity import text_hash
 from tilewright.kernels.own import limits_of
 from tilewright.service.errors import ConflictError, InvalidRequestError
 from tilewright.service.operations.answers import Match
@@ -273,6 +274,12 @@ def test_a_result_of_an_older_source_that_was_registered_here_is_taken_and_stale
     change(document, 0, source_hash="a" * 64)
     assert take(document).skipped == 0
     assert best().stale
+
+
+def test_a_document_of_the_version_before_states_the_text_of_todays_source(document, device):
+    change(document, 0, source_hash=text_hash(catalogue().get("gemm").source("tiled")))
+    assert take(document).skipped == 0
+    assert not best().stale
 
 
 def test_while_an_import_goes_on_another_is_refused(document, device):

@@ -19,7 +19,7 @@ from tilewright.tuner.devices.cpu import library as cpu_library
 from tilewright.tuner.devices.cpu import scratch as cpu_scratch
 from tilewright.tuner.devices.cpu.device import CpuDevice, slug_of
 from tilewright.tuner.errors import OutOfMemoryError, TrialFailure, TunerError
-from tilewright.tuner.loop.outcome import Outcome
+from tilewright.tuner.outcome import Outcome
 
 HUNG_AFTER_S = 0.5
 """Of a kernel without end; every other one has PATIENCE_S."""
