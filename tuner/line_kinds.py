@@ -269,7 +269,7 @@ _ROWS: tuple[Row, ...] = (
     lambda row, _: _assigned(row, row[:1].copy()),  # one number
     lambda row, _: _assigned(row, row - 1000),  # far below zero
     lambda row, _: _assigned(row, row * 30),  # tiny probabilities
-    lambda row, dtype: _assigned(row, -np.abs(row) * 2.0 ** _TOP[dtype]),  # where a maximum must not begin
+    lambda row, dtype: _assigned(row, row * 2.0 ** _TOP[dtype]),
     lambda row, _: _assigned(row, 0),
     lambda row, _: _assigned(row, row * 300),
     lambda row, _: _assigned(row[row.size // 2 :], -100),  # beside numbers near 0
@@ -279,7 +279,7 @@ _ROWS: tuple[Row, ...] = (
     lambda row, dtype: _assigned(row, row * 2.0 ** (_TOP[dtype] // 3)),
     lambda row, _: _assigned(row[-1:], 40),
     lambda row, _: _assigned(row, -np.sort(-row)),  # the largest first
-    lambda row, dtype: _assigned(row, -np.abs(row) * 2.0 ** _TOP[dtype]),
+    lambda row, dtype: _assigned(row, -np.abs(row) * 2.0 ** _TOP[dtype]),  # where a maximum must not begin
     lambda row, _: _assigned(row, np.abs(row) * (1 - 2 * (np.arange(row.size) % 2))),
 )
 
