@@ -278,6 +278,7 @@ _ROWS: tuple[Row, ...] = (
     lambda row, _: _assigned(row, np.sort(row)),  # the largest last
     lambda row, dtype: _assigned(row, row * 2.0 ** (_TOP[dtype] // 3)),
     lambda row, _: _assigned(row[-1:], 40),
+    lambda row, _: _assigned(row[-1:], math.log(row.size) + 10.5),  # nearly all of a row's probability
     lambda row, _: _assigned(row, -np.sort(-row)),  # the largest first
     lambda row, dtype: _assigned(row, -np.abs(row) * 2.0 ** _TOP[dtype]),  # where a maximum must not begin
     lambda row, _: _assigned(row, np.abs(row) * (1 - 2 * (np.arange(row.size) % 2))),

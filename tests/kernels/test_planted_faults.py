@@ -17,7 +17,16 @@ SHAPES = {
     "gemv": {"m": 53, "n": 71},
     "linear_gated": {"m": 17, "n": 40, "k": 64},
     "linear_quantized": {"m": 3, "n": 64, "k": 256},
-    "conv2d": {"batch": 2, "height": 7, "width": 9, "channels": 8, "filters": 12, "kernel_h": 3, "kernel_w": 3},
+    "conv2d": {
+        "batch": 2,
+        "height": 7,
+        "width": 9,
+        "channels": 8,
+        "filters": 12,
+        "kernel_h": 3,
+        "kernel_w": 3,
+        "padding": 1,
+    },
 } | {name: {"m": 37, "n": 41, "k": 67} for name in ("gemm", "linear")}
 ROWS = {"m": 19, "n": 203}
 IN_EVERY_RUN = {"B clamped above 1e5", "maximum starts at 0", "wrong every 50th launch", "one array", "eps hard-coded"}
