@@ -25,8 +25,7 @@ REPEATS ?= 100
 SOAK_S ?= 120
 MAIN_JOB = benchmarks/results/h200/main_job.json
 
-.PHONY: help run serve migrate test lint types tests unit gpu gpu-test browser-test test-faults test-exhaustive chaos fuzz-api mutants bench-main-job bench-kernels bench-rate bench-dispatch bench-network bench-search bench-service bench-scale bench-models bench-adoption bench-predictions bench-day-one bench-seeds bench-gallery bench-two-gpus gpu-fuzz counters gpu-check gpu-memcheck gpu-racecheck \
-	reports references docs screenshots lock hooks clean
+.PHONY: $(shell awk -F: '/^[a-z-]+:/ { print $$1 }' Makefile)
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' Makefile
@@ -126,6 +125,10 @@ bench-network: ## The digits network in every way there is, on a GPU (with PyTor
 bench-search: ## Replay recorded spaces through our searches and Kernel Tuner's, no GPU (RECORDED=folder, REPEATS=100, RESUME=1)
 	@$(PREPARE) bench
 	@"$(VENV)/bin/python" benchmarks/search.py $(if $(RECORDED),"$(RECORDED)") --repeats $(REPEATS) $(if $(RESUME),--resume)
+
+bench-input-kinds: ## Every kind of inputs on every kernel of a GPU, then what the kinds cost a job
+	@PYTHONPATH=benchmarks "$(VENV)/bin/python" benchmarks/searches/input_kinds.py
+	@PYTHONPATH=benchmarks "$(VENV)/bin/python" benchmarks/searches/input_kinds.py --rate
 
 bench-service: ## The service under load on this machine, CPU only; writes benchmarks/results (SOAK_S=120, 3600 for the hour; ONLY="rate batch")
 	@$(PREPARE) run

@@ -15,8 +15,8 @@ from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.problem import Problem
 from tilewright.tuner.devices.cpu.device import CpuDevice
 from tilewright.tuner.errors import TrialFailure
-from tilewright.tuner.loop.outcome import Outcome
 from tilewright.tuner.loop.verify import verify_configuration
+from tilewright.tuner.outcome import Outcome
 
 SHAPES: dict[str, list[tuple[dict[str, int], str, dict[str, bool | str]]]] = {
     "gemm": [

@@ -13,7 +13,7 @@ import pytest
 
 from tilewright.tuner.compile.cache import CubinCache, default_folder, folder_size
 from tilewright.tuner.compile.compilation import Compiled
-from tilewright.tuner.loop.outcome import Resources
+from tilewright.tuner.outcome import Resources
 
 KEY = "ab" + "0" * 62
 COMPILED = Compiled(b"\x7fELF" + bytes(range(256)), Resources(32, 4096, 0), "ptxas said", 12.5)

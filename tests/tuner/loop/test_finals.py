@@ -5,8 +5,8 @@ from tilewright.kernels.space import Configuration
 from tilewright.tuner.errors import TrialFailure
 from tilewright.tuner.loop.finals import finals
 from tilewright.tuner.loop.measure import ContextLostError, MeasurementPlan
-from tilewright.tuner.loop.outcome import DeviceState, Outcome, Verification
 from tilewright.tuner.loop.rounds import Steadiness
+from tilewright.tuner.outcome import DeviceState, Outcome, Verification
 
 A, B, C = (Configuration.of("v", {"TILE": tile}) for tile in (1, 2, 4))
 TILES = [("TILE", (1, 2, 4))]

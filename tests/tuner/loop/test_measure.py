@@ -9,7 +9,7 @@ import pytest
 from tilewright.kernels.space import Configuration
 from tilewright.tuner.loop import statistics
 from tilewright.tuner.loop.measure import ContextLostError, MeasurementPlan, evaluate_here
-from tilewright.tuner.loop.outcome import Outcome
+from tilewright.tuner.outcome import Outcome
 from tilewright.tuner.recorded.recordings import Entry
 from tilewright.tuner.recorded.replay import ReplayBench
 

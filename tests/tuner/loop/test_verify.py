@@ -7,9 +7,9 @@ from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.dtypes import UNIT_ROUNDOFF
 from tilewright.kernels.errors import InvalidProblemError
 from tilewright.kernels.kernel import Reference
-from tilewright.tuner.arrays import KINDS, random_arrays, scalar_values
-from tilewright.tuner.loop.outcome import Verification
+from tilewright.tuner.arrays import DRAWN_KINDS, random_arrays, scalar_values
 from tilewright.tuner.loop.verify import C_DEFAULT, compare, library_widening, tolerance, worse
+from tilewright.tuner.outcome import Verification
 
 
 def product_reference(rng, m=37, n=29, k=113):
@@ -136,7 +136,7 @@ def test_a_coarser_roundoff_admits_coarser_errors():
 def test_inputs_cut_to_tf32_are_right_only_where_the_caller_admits_it(accuracy, holds):
     gemm = catalogue().get("gemm")
     problem = gemm.problem({"m": 40, "n": 30, "k": 512}, "float32", {"accuracy": accuracy})
-    for kind in KINDS:
+    for kind in DRAWN_KINDS:
         arrays = random_arrays(gemm, problem, 3, kind)
         reference = gemm.reference(problem, arrays, scalar_values(gemm, problem))
         a, b = (cut_to_tf32(arrays[name]).astype(np.float64) for name in "AB")

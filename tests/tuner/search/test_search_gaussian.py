@@ -2,7 +2,7 @@ import random
 
 from tilewright.kernels.problem import Limits, Problem
 from tilewright.kernels.space import SearchSpace, VariantSpace, choice
-from tilewright.tuner.loop.outcome import Evaluation, Outcome, Timing
+from tilewright.tuner.outcome import Evaluation, Outcome, Timing
 from tilewright.tuner.search import Prior, make_searcher
 from tilewright.tuner.search.features import Features
 from tilewright.tuner.search.gaussian import NEAR_EVERY, NEAR_FROM, NEAR_FROM_WITH_PRIORS

@@ -18,7 +18,7 @@ from tilewright.service.operations.jobs.request import request_job
 from tilewright.service.operations.studies import rows as study_rows
 from tilewright.service.store import models
 from tilewright.service.store.models import JobState
-from tilewright.tuner.loop.outcome import Evaluation, Outcome, Resources, Timing
+from tilewright.tuner.outcome import Evaluation, Outcome, Resources, Timing
 
 
 def engine_id(desk) -> int:
