@@ -26,7 +26,7 @@ SOAK_S ?= 120
 MAIN_JOB = benchmarks/results/h200/main_job.json
 
 .PHONY: help run serve migrate test lint types tests unit gpu gpu-test browser-test test-faults test-exhaustive chaos fuzz-api bench-main-job bench-kernels bench-rate bench-dispatch bench-network bench-search bench-service bench-scale bench-models bench-adoption bench-predictions bench-day-one bench-seeds bench-gallery bench-two-gpus gpu-random counters gpu-check gpu-memcheck gpu-racecheck \
-	reports references docs screenshots lock hooks clean
+	package reports references docs screenshots lock hooks clean
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' Makefile
@@ -196,6 +196,10 @@ docs: ## Build the documentation as a site, which `tilewright serve` offers at /
 screenshots: ## Write docs/screenshots from real results: H200, a recording (RECORDED=folder), this CPU; needs Chromium
 	@$(PREPARE) dev
 	@"$(VENV)/bin/python" tools/screenshots.py $(if $(RECORDED),"$(RECORDED)")
+
+package: ## Build the sdist and the wheel, install each in a bare environment and run it
+	@$(PREPARE) dev
+	@"$(VENV)/bin/python" tools/package.py
 
 lock: ## Write requirements/*.lock anew (needs uv; UPGRADE=1 takes the newest versions)
 	@python="$(PYTHON)"; "$$python" tools/lock.py
