@@ -205,6 +205,10 @@ screenshots: ## Write docs/screenshots from real results: H200, a recording (REC
 	@$(PREPARE) dev
 	@"$(VENV)/bin/python" tools/screenshots.py $(if $(RECORDED),"$(RECORDED)")
 
+package: ## Build the sdist and the wheel, install each in a bare environment and run it
+	@$(PREPARE) dev
+	@"$(VENV)/bin/python" tools/package.py
+
 lock: ## Write requirements/*.lock anew (needs uv; UPGRADE=1 takes the newest versions)
 	@python="$(PYTHON)"; "$$python" tools/lock.py
 

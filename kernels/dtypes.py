@@ -74,11 +74,13 @@ ROUNDING = {
     )
     for dtype in HALF
 }
-"""Of the types that sums are not made in: the first number that overflows is half a place above the largest."""
+"""The largest number of each type that sums are not made in: the first that overflows is half a place above the
+largest."""
 
 
 CUT_OFF = 2.0**-23 / 16
-"""Of a sum, for each of its terms: a tensor core adds 16 products of half types and cuts off less than a place of
+"""The error of a sum for each of its terms: a tensor core adds 16 products of half types and cuts off less than a place
+of
 float32. On an H200 a sum of 1,032 terms of one sign was off by 0.84 of that."""
 
 

@@ -46,7 +46,7 @@ _MAX_WARM_PROGRAMS = 6
 Each holds a copy of the arrays."""
 
 _WIDE_BYTES = 8
-"""Of a number in a reference, which is in float64 whatever the kernel computes in."""
+"""Bytes of a number in a reference, which is in float64 whatever the kernel computes in."""
 
 _WORK_OF_A_PROCESS = 1e8
 """Operations, or bytes where those are more, that are worth a process beside the first: 20 to 200 ms of CPU time, while
