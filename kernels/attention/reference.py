@@ -33,10 +33,10 @@ def attention_reference(problem: Problem, arrays: Arrays, scalars: Mapping[str, 
     """softmax(Q Kᵀ scale + mask) V; rows whose every key is masked are 0, as PyTorch has them.
 
     Let s be a score, p its share, O the result and u the unit roundoff. A score is off by u sqrt(depth) times the sum
-    of its products' absolute values, scaled, and by u for the size of a mask and of the score; this and what softmax adds
-    (`_OTHER_ROUNDOFFS`, see softmax/reference.py) are a relative error E u of p, by which O moves by p E u (|v| + |O|).
-    Sums over keys add sqrt(keys) u times the sum of p |v|. FP16 parts know an element of V to 2^-39 of the largest of
-    its column in a tile, so that an element counts with at least `_SHARE` of that.
+    of its products' absolute values, scaled, and by u for the size of a mask and of the score; this and what softmax
+    adds (`_OTHER_ROUNDOFFS`, see softmax/reference.py) are a relative error E u of p, by which O moves by
+    p E u (|v| + |O|). Sums over keys add sqrt(keys) u times the sum of p |v|. FP16 parts know an element of V to 2^-39
+    of the largest of its column in a tile, so that an element counts with at least `_SHARE` of that.
     """
     shape = problem.shape
     batch, heads, queries, keys, depth = (shape[a] for a in ("batch", "heads", "queries", "keys", "depth"))
