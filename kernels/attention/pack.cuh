@@ -1,4 +1,4 @@
-// The first launch: a block packs a tile of K and V.
+// The first launch: a block packs a tile of K or of V.
 #pragma once
 #include "parts.cuh"
 #include "ptx/cp_async_bulk.cuh"
@@ -114,17 +114,16 @@ __device__ __forceinline__ bool pack_values(const float* __restrict__ V, unsigne
   return is_fit;
 }
 
-// All of the launch.
+// All of the launch: every other block packs a tile of K, or of V. Either writes a word of what is known of K.
 __device__ __forceinline__ void pack(
     const float* __restrict__ K, const float* __restrict__ V, unsigned char* __restrict__ workspace) {
-  const unsigned kv_head = blockIdx.x / TILES_K, tile = blockIdx.x % TILES_K, first = tile * TILE_KEYS;
+  const bool is_value = blockIdx.x % 2;
+  const unsigned kv_head = blockIdx.x / 2 / TILES_K, tile = blockIdx.x / 2 % TILES_K, first = tile * TILE_KEYS;
   const size_t batch = kv_head / KV_HEADS, head = kv_head % KV_HEADS;
   unsigned char* const target = packed_tile(workspace, kv_head, tile);
-  const bool values_fit = pack_values(V + BATCH_V * batch + HEAD_V * head, first, target + STAGE_BYTES);
-  const bool keys_fit = pack_keys(K + BATCH_K * batch + HEAD_K * head, first, target);
-  const bool is_unfit = __syncthreads_or(!keys_fit) != 0;
-  if (threadIdx.x == 0) {
-    reinterpret_cast<unsigned*>(target + TILE_BYTES)[TILE_KEYS] = (is_unfit ? K_UNFIT : 0) | (values_fit ? 0 : V_UNFIT);
-  }
+  const bool is_fit = is_value ? pack_values(V + BATCH_V * batch + HEAD_V * head, first, target + STAGE_BYTES)
+                               : pack_keys(K + BATCH_K * batch + HEAD_K * head, first, target);
+  const bool is_unfit = __syncthreads_or(!is_fit) != 0;
+  if (threadIdx.x == 0) reinterpret_cast<unsigned*>(target + TILE_BYTES)[TILE_KEYS + is_value] = is_unfit;
   fence_proxy_async_global();
 }

@@ -24,9 +24,6 @@ constexpr unsigned KNOWN_K_BYTES = TILE_KEYS * 4 + 16, KNOWN_V_BYTES = DEPTH * 4
 constexpr unsigned STAGE_BYTES = TILE_BYTES + 1024;   // of K or V with what is known of it
 static_assert(KNOWN_K_BYTES <= 1024 && KNOWN_V_BYTES <= 1024, "what is known of a tile fits behind it");
 
-// What does not fit two FP16 parts: bits of the word behind the factors of K's keys.
-constexpr unsigned K_UNFIT = 1, V_UNFIT = 2;
-
 __device__ __forceinline__ unsigned char* packed_tile(unsigned char* workspace, unsigned kv_head, unsigned tile) {
   return workspace + (size_t{kv_head} * TILES_K + tile) * (2 * STAGE_BYTES);
 }

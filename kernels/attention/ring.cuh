@@ -34,7 +34,11 @@ struct Arrived {
     mbarrier_wait(ring.full + 8 * ring.at, ring.parity);
     ring.advance();
   }
-  __device__ __forceinline__ void release() const { mbarrier_arrive_warp(empty); }
+  // May be written again, by a copy: after the loads of what is known of it, which without the fence may still be under way.
+  __device__ __forceinline__ void release() const {
+    fence_proxy_async();
+    mbarrier_arrive_warp(empty);
+  }
 };
 
 // By a warp: tiles of K and V of a head.

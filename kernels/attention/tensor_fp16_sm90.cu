@@ -106,36 +106,28 @@ struct Arrays {
   const float *q, *k, *v, *m;
 };
 
-// Scores that have been made become shares; K's tile is given back. Returns the word that says what fits.
-__device__ __forceinline__ unsigned make_shares(
+// Scores that have been made become shares; K's tile is given back. Returns whether V does not fit.
+__device__ __forceinline__ bool make_shares(
     float (&score)[TILE_KEYS / 2], Softmax& softmax, float (&since)[2], const Rows& rows, const Arrays& arrays,
     const Arrived& keys, unsigned tile) {
   const unsigned factors = keys.stage + TILE_BYTES;
-  float word;
-  ld_shared(word, factors + TILE_KEYS * 4);
-  const unsigned unfit = __float_as_uint(word);
+  float key_word, value_word;
+  ld_shared_v2(key_word, value_word, factors + TILE_KEYS * 4);
   unscale(score, factors);
   keys.release();
-  if (rows.are_unfit || unfit & K_UNFIT) exact_scores(score, rows, arrays.q, arrays.k, tile * TILE_KEYS);
-#ifdef SKIP_SHARES
-  since[0]=since[1]=1.0f; return unfit;
-#endif
+  if (rows.are_unfit || __float_as_uint(key_word) != 0) exact_scores(score, rows, arrays.q, arrays.k, tile * TILE_KEYS);
   mask_scores(score, rows, arrays.m, tile * TILE_KEYS);
   softmax.take(score, rows, since);
-  // Sums of shares are not negative: who writes what is the same in any case keeps ptxas from waiting for products first.
-#ifndef EARLY
-  if (softmax.sum[0] + softmax.sum[1] < 0.0f) st_shared_v4(keys.stage, 0, 0, 0, 0);
-#endif
-  return unfit;
+  return __float_as_uint(value_word) != 0;
 }
 
 // Shares are split; where V does not fit, what they add to the result is added at once, and `since` has been counted then.
 __device__ __forceinline__ void split_shares(
     const float (&share)[TILE_KEYS / 2], unsigned (&high)[TILE_KEYS / 4], unsigned (&low)[TILE_KEYS / 4], Output& output,
-    float (&since)[2], unsigned unfit, const Arrays& arrays, unsigned tile) {
+    float (&since)[2], bool is_unfit, const Arrays& arrays, unsigned tile) {
 #pragma unroll
   for (unsigned i = 0; i < TILE_KEYS / 4; ++i) split_pair(share[2 * i], share[2 * i + 1], high[i], low[i]);
-  if (unfit & V_UNFIT) {
+  if (is_unfit) {
 #pragma unroll
     for (unsigned i = 0; i < DEPTH / 2; ++i) output.sum[i] *= since[i / 2 % 2];
     since[0] = since[1] = 1.0f;
@@ -155,8 +147,8 @@ __device__ __forceinline__ void multiply(
     start_scores(score, queries, keys.stage);
     warpgroup_wait_but<0>();
     fence_sums(score);
-    const unsigned unfit = make_shares(score, softmax, since, rows, arrays, keys, 0);
-    split_shares(score, high, low, output, since, unfit, arrays, 0);
+    const bool is_unfit = make_shares(score, softmax, since, rows, arrays, keys, 0);
+    split_shares(score, high, low, output, since, is_unfit, arrays, 0);
   }
 #pragma unroll 1
   for (unsigned tile = 1; tile < tiles; ++tile) {
@@ -167,13 +159,13 @@ __device__ __forceinline__ void multiply(
     warpgroup_wait_but<1>();
     fence_sums(score);
     float next[2];
-    const unsigned unfit = make_shares(score, softmax, next, rows, arrays, keys, tile);
+    const bool is_unfit = make_shares(score, softmax, next, rows, arrays, keys, tile);
     warpgroup_wait_but<0>();
     fence_sums(output.part);
     output.add(since, values.stage + TILE_BYTES);
     values.release();
     since[0] = next[0], since[1] = next[1];
-    split_shares(score, high, low, output, since, unfit, arrays, tile);
+    split_shares(score, high, low, output, since, is_unfit, arrays, tile);
   }
   unsigned left = 2 * (loaded - tiles);
   if (left > 0) {   // the next tile of K comes ahead of the last of V

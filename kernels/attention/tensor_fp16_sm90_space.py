@@ -53,8 +53,8 @@ def launch(c: Values, p: Problem) -> Launch:
 
 
 def launch_pack(c: Values, p: Problem) -> Launch:
-    """A block a tile of K and V."""
-    return Launch((tiles(p.shape["keys"], c.TILE_KEYS) * kv_heads(p), 1, 1), (PACK_THREADS, 1, 1), overlaps=True)
+    """A block a tile of K, and one a tile of V."""
+    return Launch((2 * tiles(p.shape["keys"], c.TILE_KEYS) * kv_heads(p), 1, 1), (PACK_THREADS, 1, 1), overlaps=True)
 
 
 def static_shared_bytes(c: Values, p: Problem) -> int:
