@@ -11,6 +11,7 @@
 #define TILE_KEYS 64        // keys of a step
 #define MULTIPLIERS 2       // warpgroups of a block that multiply, 64 queries each
 #define HEADS_TOGETHER 8    // heads whose tiles of queries take turns
+#define BLOCKS 132          // blocks of the launch, at most
 #endif
 
 constexpr unsigned TILES_K = tw::ceil_div(KEYS, TILE_KEYS);

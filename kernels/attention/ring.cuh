@@ -42,9 +42,7 @@ struct Arrived {
 };
 
 // By a warp: tiles of K and V of a head.
-__device__ __forceinline__ void load_tiles(unsigned char* workspace, Ring ring, unsigned kv_head, unsigned tiles) {
-  ring.parity = 1;
-  fence_proxy_async_global();
+__device__ __forceinline__ void load_tiles(unsigned char* workspace, Ring& ring, unsigned kv_head, unsigned tiles) {
 #pragma unroll 1
   for (unsigned step = 0; step < 2 * tiles; ++step) {
     // K, then K and V by turns; the last is V.

@@ -9,7 +9,7 @@
 // one tile with V run, the scores of the next are made and become shares; the other warpgroup does the same at another time.
 // Where two parts do not hold a tile (infinities, NaN, spans too wide), its products are made by FMAs instead (exact.cuh).
 //   tile  64 * MULTIPLIERS queries by TILE_KEYS keys; block: MULTIPLIERS warpgroups that multiply, a warp that loads
-//   grid  (tiles of queries * heads * batch)
+//   grid  (BLOCKS, or as many as there are tiles of queries): a block has such tiles by turns
 // Ootomo and Yokota, "Recovering single precision accuracy from Tensor Cores while surpassing the FP32 theoretical peak
 // performance" (2022), for the parts; Shah, Bikshandi, Zhang, Thakkar, Ramani and Dao, "FlashAttention-3" (2024), for the roles of
 // warpgroups.
@@ -38,6 +38,7 @@ __device__ __forceinline__ unsigned long long descriptor(unsigned address, unsig
 
 // Starts the products of queries and the keys of a tile: small ones first.
 __device__ __forceinline__ void start_scores(float (&score)[TILE_KEYS / 2], unsigned queries, unsigned stage) {
+  if constexpr (PANELS > 1) fence_operand(queries);   // so that no registers hold what follows from it all the time
   const unsigned long long q = descriptor(queries, 1024, 16), k = descriptor(stage, GROUP_BYTES, 16);
   warpgroup_arrive();
 #pragma unroll
@@ -101,9 +102,10 @@ struct Output {
   }
 };
 
-// A head's arrays, as a warpgroup reads them beside its tiles.
+// A head, and the arrays, as a warpgroup reads them beside its tiles: rarely, so that no register holds where the head begins.
 struct Arrays {
-  const float *q, *k, *v, *m;
+  const float *Q, *K, *V, *M;
+  Head head;
 };
 
 // Scores that have been made become shares; K's tile is given back. Returns whether V does not fit.
@@ -115,8 +117,8 @@ __device__ __forceinline__ bool make_shares(
   ld_shared_v2(key_word, value_word, factors + TILE_KEYS * 4);
   unscale(score, factors);
   keys.release();
-  if (rows.are_unfit || __float_as_uint(key_word) != 0) exact_scores(score, rows, arrays.q, arrays.k, tile * TILE_KEYS);
-  mask_scores(score, rows, arrays.m, tile * TILE_KEYS);
+  if (rows.are_unfit || __float_as_uint(key_word) != 0) exact_scores(score, rows, arrays.Q + arrays.head.q(), arrays.K + arrays.head.k(), tile * TILE_KEYS);
+  mask_scores(score, rows, HAS_MASK ? arrays.M + arrays.head.m() : arrays.M, tile * TILE_KEYS);
   softmax.take(score, rows, since);
   return __float_as_uint(value_word) != 0;
 }
@@ -131,13 +133,13 @@ __device__ __forceinline__ void split_shares(
 #pragma unroll
     for (unsigned i = 0; i < DEPTH / 2; ++i) output.sum[i] *= since[i / 2 % 2];
     since[0] = since[1] = 1.0f;
-    add_exact_values(output.sum, share, arrays.v, tile * TILE_KEYS);
+    add_exact_values(output.sum, share, arrays.V + arrays.head.v(), tile * TILE_KEYS);
   }
 }
 
-// By a warpgroup that multiplies: all that it has to do. Of the block's `loaded` tiles it needs `tiles`.
+// By a warpgroup that multiplies: its part of an item. Of the item's `loaded` tiles it needs `tiles`.
 __device__ __forceinline__ void multiply(
-    Ring ring, const Rows& rows, const Arrays& arrays, unsigned queries, unsigned tiles, unsigned loaded, float* O) {
+    Ring& ring, const Rows& rows, const Arrays& arrays, unsigned queries, unsigned tiles, unsigned loaded, float* O) {
   Output output;
   Softmax softmax;
   float score[TILE_KEYS / 2] = {}, since[2];
@@ -179,13 +181,40 @@ __device__ __forceinline__ void multiply(
   output.add(since, values.stage + TILE_BYTES);
   values.release();
   for (; left > 0; --left) Arrived(ring).release();
-  output.store(O, rows, softmax);
+  output.store(O + arrays.head.o(), rows, softmax);
 }
 
 // Tiles of keys that count for a query or one before it.
 __device__ __forceinline__ unsigned tiles_until(unsigned query) {
   return IS_CAUSAL ? tw::min(query / TILE_KEYS + 1, TILES_K) : TILES_K;
 }
+
+// A tile of queries of a head, and the tiles of keys that any of them needs. Heads come by some, of these first the last
+// queries, which have the most keys where the mask is causal.
+struct Item {
+  Head head;
+  unsigned first, loaded;
+
+  __device__ __forceinline__ static unsigned heads_of(unsigned turn) {
+    return tw::min(HEADS_TOGETHER, BATCH * HEADS - turn * HEADS_TOGETHER);
+  }
+  __device__ __forceinline__ Item(unsigned turn, unsigned within)
+      : head(turn * HEADS_TOGETHER + within % heads_of(turn)),
+        first((TILES_Q - 1 - within / heads_of(turn)) * TILE_QUERIES),
+        loaded(tiles_until(tw::min(first + TILE_QUERIES, QUERIES) - 1)) {}
+};
+
+// The items of a block: one a round, every other round from behind, so that who had the longest gets the shortest.
+struct Schedule {
+  static constexpr unsigned ITEMS = BATCH * HEADS * TILES_Q, TURN = HEADS_TOGETHER * TILES_Q;
+  unsigned round = 0;
+
+  __device__ __forceinline__ unsigned number() const {
+    return round * gridDim.x + (round % 2 ? gridDim.x - 1 - blockIdx.x : blockIdx.x);
+  }
+  __device__ __forceinline__ bool is_valid() const { return number() < ITEMS; }
+  __device__ __forceinline__ Item item() const { return Item(number() / TURN, number() % TURN); }
+};
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1) attention(PARAMETERS) {
   extern __shared__ unsigned char dynamic[];
@@ -202,28 +231,33 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) attention(PARAMETERS) {
   __syncthreads();
   launch_dependents();
   wait_for_launch_before();
-  // Heads by some, of these first the last queries, which have the most keys where the mask is causal.
-  constexpr unsigned ALL_HEADS = BATCH * HEADS;
-  const unsigned turn = blockIdx.x / (HEADS_TOGETHER * TILES_Q), within = blockIdx.x % (HEADS_TOGETHER * TILES_Q);
-  const unsigned heads = tw::min(HEADS_TOGETHER, ALL_HEADS - turn * HEADS_TOGETHER);
-  const Head head(turn * HEADS_TOGETHER + within % heads);
-  const unsigned first = (TILES_Q - 1 - within / heads) * TILE_QUERIES;
-  const unsigned loaded = tiles_until(tw::min(first + TILE_QUERIES, QUERIES) - 1);
-  const Ring ring(start + MULTIPLIERS * Q_BYTES, full);
+  Ring ring(start + MULTIPLIERS * Q_BYTES, full);
   const unsigned warpgroup = __shfl_sync(0xffffffffu, threadIdx.x / 128, 0);
   if (warpgroup < MULTIPLIERS) {
     warpgroup_reg_alloc<MULTIPLIERS == 2 ? 240 : 160>();
-    const unsigned own = first + warpgroup * 64, queries = start + warpgroup * Q_BYTES;
-    const Arrays arrays{Q + head.q(), K + head.k(), V + head.v(), HAS_MASK ? M + head.m() : M};
-    const Rows rows = pack_queries(arrays.q, scale, own, queries, scales + warpgroup * 64);
-    fence_proxy_async();
-    named_barrier_sync<128>(1 + warpgroup);
-    const unsigned tiles = own < QUERIES ? tiles_until(tw::min(own + 63, QUERIES - 1)) : 1;
-    multiply(ring, rows, arrays, queries, tiles, loaded, O + head.o());
+    const unsigned queries = start + warpgroup * Q_BYTES;
+#pragma unroll 1
+    for (Schedule schedule; schedule.is_valid(); ++schedule.round) {
+      const Item item = schedule.item();
+      const unsigned own = item.first + warpgroup * 64;
+      const Arrays arrays{Q, K, V, M, item.head};
+      named_barrier_sync<128>(1 + warpgroup);   // until then the item before may be read
+      const Rows rows = pack_queries(Q + item.head.q(), scale, own, queries, scales + warpgroup * 64);
+      fence_proxy_async();
+      named_barrier_sync<128>(1 + warpgroup);
+      const unsigned tiles = own < QUERIES ? tiles_until(tw::min(own + 63, QUERIES - 1)) : 1;
+      multiply(ring, rows, arrays, queries, tiles, item.loaded, O);
+    }
   } else {
     warpgroup_reg_dealloc<24>();
     if (threadIdx.x / 32 == 4 * MULTIPLIERS) {
-      load_tiles(workspace, ring, head.batch * KV_HEADS + head.kv_head, loaded);
+      ring.parity = 1;
+      fence_proxy_async_global();
+#pragma unroll 1
+      for (Schedule schedule; schedule.is_valid(); ++schedule.round) {
+        const Item item = schedule.item();
+        load_tiles(workspace, ring, item.head.batch * KV_HEADS + item.head.kv_head, item.loaded);
+      }
     }
   }
 }

@@ -46,8 +46,9 @@ def kv_heads(p: Problem) -> int:
 
 
 def launch(c: Values, p: Problem) -> Launch:
-    """A block a tile of queries of a head."""
-    blocks = tiles(p.shape["queries"], c.MULTIPLIERS * WARPGROUP_QUERIES) * p.shape["batch"] * p.shape["heads"]
+    """As many blocks as multiprocessors, or as there are tiles of queries."""
+    items = tiles(p.shape["queries"], c.MULTIPLIERS * WARPGROUP_QUERIES) * p.shape["batch"] * p.shape["heads"]
+    blocks = min(c.BLOCKS, items)
     shared = queries_bytes(c, p) + stages(c, p) * stage_bytes(c, p) + ALIGNMENT
     return Launch((blocks, 1, 1), (128 * (c.MULTIPLIERS + 1), 1, 1), shared, overlaps=True)
 
@@ -88,11 +89,22 @@ def queries_suit(c: Values, p: Problem, _d: Limits) -> bool:
     return p.shape["queries"] > WARPGROUP_QUERIES * (c.MULTIPLIERS - 1) or min(KEPT_SUMS) == c.MULTIPLIERS
 
 
+def blocks_are_multiprocessors(c: Values, _p: Problem, d: Limits) -> bool:
+    """Whether BLOCKS is, of its values, the one nearest to the device's multiprocessors."""
+    return min(BLOCKS.values, key=lambda count: abs(count - d.multiprocessors)) == c.BLOCKS
+
+
+def start(p: Problem, _d: Limits) -> dict[str, int]:
+    """All heads by turns where tiles of queries have unequal numbers of keys."""
+    return {"HEADS_TOGETHER": HEADS_TOGETHER.values[-1]} if p.options["mask"] == "causal" else {}
+
+
 def order_matters(c: Values, p: Problem, _d: Limits) -> bool:
     """Whether there are tiles of queries, and heads, to take in another order than the default's."""
     heads = p.shape["batch"] * p.shape["heads"]
     has_tiles = p.shape["queries"] > c.MULTIPLIERS * WARPGROUP_QUERIES
-    return HEADS_TOGETHER.default == c.HEADS_TOGETHER or (has_tiles and heads >= c.HEADS_TOGETHER)
+    smaller = [count for count in HEADS_TOGETHER.values if count < c.HEADS_TOGETHER]
+    return HEADS_TOGETHER.default == c.HEADS_TOGETHER or (has_tiles and heads > smaller[-1])
 
 
 def has_room(p: Problem, d: Limits) -> bool:
@@ -103,7 +115,8 @@ def has_room(p: Problem, d: Limits) -> bool:
 
 TILE_KEYS = choice("TILE_KEYS", 32, 48, 64, 80, 96, 112, 128, default=64, doc="keys of a step")
 MULTIPLIERS = choice("MULTIPLIERS", 2, 3, default=2, doc="warpgroups of a block that multiply, 64 queries each")
-HEADS_TOGETHER = choice("HEADS_TOGETHER", 1, 8, 32, default=8, doc="heads whose tiles of queries take turns")
+BLOCKS = choice("BLOCKS", 78, 114, 132, default=132, doc="blocks, one for each multiprocessor: H20, H100 PCIe, H200")
+HEADS_TOGETHER = choice("HEADS_TOGETHER", 8, 32, 1024, default=8, doc="heads whose tiles of queries take turns")
 
 TENSOR3XFP16_SM90 = Variant(
     name="tensor3xfp16_sm90",
@@ -111,8 +124,9 @@ TENSOR3XFP16_SM90 = Variant(
     source="tensor_fp16_sm90.cu",
     launch=launch,
     before=(Preparation("pack", launch_pack),),
-    parameters=(TILE_KEYS, MULTIPLIERS, HEADS_TOGETHER),
+    parameters=(BLOCKS, TILE_KEYS, MULTIPLIERS, HEADS_TOGETHER),
     constraints=(
+        Constraint("blocks are as many as multiprocessors", blocks_are_multiprocessors),
         Constraint("sums fit the registers", sums_fit),
         Constraint("the ring has three stages", stages_suffice),
         Constraint("no smaller tile covers the keys", keys_suit),
@@ -128,4 +142,5 @@ TENSOR3XFP16_SM90 = Variant(
     requires=frozenset({"ptx"}),
     supports=lambda p: p.dtype == "float32",
     has_room=has_room,
+    start=start,
 )

@@ -155,6 +155,7 @@ inline void wgmma_k16_registers(
 }
 template <unsigned> inline void warpgroup_wait_but() {}
 template <unsigned COUNT> inline void fence_sums(float (&)[COUNT]) {}
+inline void fence_operand(unsigned&) {}
 inline void warpgroup_arrive() {}
 inline void warpgroup_commit_batch() {}
 template <unsigned> inline void warpgroup_reg_dealloc() {}

@@ -102,7 +102,7 @@ def assert_right(problem, folder, kinds, scale=0.125, **values):
             ("normal", "lines"),
             marks=EXHAUSTIVE,
         ),
-        pytest.param(problem_of(1, 3, 300, 130, 64, "causal"), {"HEADS_TOGETHER": 1}, ("normal",), marks=EXHAUSTIVE),
+        (problem_of(1, 3, 300, 130, 64, "causal"), {"HEADS_TOGETHER": 1024, "BLOCKS": 4}, ("normal", "lines")),
         pytest.param(problem_of(1, 1, 9, 33, 8, "causal"), {"TILE_KEYS": 48}, ("normal", "scaled"), marks=EXHAUSTIVE),
         pytest.param(problem_of(1, 1, 1, 1, 32), {"TILE_KEYS": 32}, ("normal",), marks=EXHAUSTIVE),
     ],
