@@ -25,7 +25,7 @@ REPEATS ?= 100
 SOAK_S ?= 120
 MAIN_JOB = benchmarks/results/h200/main_job.json
 
-.PHONY: help run serve migrate test lint types tests unit gpu gpu-test browser-test test-faults test-exhaustive chaos fuzz-api bench-main-job bench-kernels bench-rate bench-dispatch bench-network bench-search bench-service bench-scale gpu-random counters gpu-check gpu-memcheck gpu-racecheck \
+.PHONY: help run serve migrate test lint types tests unit gpu gpu-test browser-test test-faults test-exhaustive chaos fuzz-api bench-main-job bench-kernels bench-rate bench-dispatch bench-attention bench-network bench-search bench-service bench-scale gpu-random counters gpu-check gpu-memcheck gpu-racecheck \
 	reports references screenshots lock hooks clean
 
 help: ## This list
@@ -114,6 +114,10 @@ bench-rate: ## Verified configurations per second, beside Kernel Tuner where it 
 bench-dispatch: ## What a launch costs the caller, beside PyCUDA's prepared call and torch.mm; writes benchmarks/results
 	@$(PREPARE) run
 	@"$(VENV)/bin/python" benchmarks/dispatch.py --out benchmarks/results/h200/dispatch.json
+
+bench-attention: ## Attention in FP32 beside PyTorch's backends, on a GPU with PyTorch in the environment; writes benchmarks/results
+	@$(PREPARE) run
+	@"$(VENV)/bin/python" benchmarks/attention.py
 
 bench-network: ## The digits network in every way there is, on a GPU (with PyTorch in the environment) or else on the CPU; writes benchmarks/results
 	@$(PREPARE) run
