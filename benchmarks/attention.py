@@ -34,6 +34,7 @@ from tilewright.tuner.compile.compiler import default_compiler
 from tilewright.tuner.compile.pool import CompilePool
 from tilewright.tuner.pytorch.attention import ATTENTION
 from tilewright.tuner.pytorch.recorded_operators import posed_problem
+from tilewright.tuner.runtime.gpu import gpu_place
 from tilewright.tuner.runtime.runtime import Runtime
 
 SHAPES = ((8, 12, 512, 64), (32, 12, 197, 64), (1, 32, 2048, 128), (4, 16, 1024, 64))
@@ -85,12 +86,14 @@ def posed(arrays: Sequence[torch.Tensor], mask: Any) -> tuple[Problem, tuple[Any
     return posed_problem(KERNEL.name, ATTENTION.plans.posed(*arguments), torch.float32), arguments
 
 
-def configurations(depth: int, mask: str) -> list[Configuration]:
-    """Some that are worth a try: the order of tiles of queries makes a difference where they have unequal work."""
+def configurations(problem: Problem) -> list[Configuration]:
+    """Some of the search space that are worth a try; the order of tiles matters where they have unequal work."""
     usual = {p.name: p.default for p in TENSOR3XFP16_SM90.parameters}
-    tiles = [{"TILE_KEYS": keys, "MULTIPLIERS": warpgroups} for keys, warpgroups in TILES[depth]]
-    orders = [{"HEADS_TOGETHER": count} for count in ((8, 32) if mask == "causal" else (8,))]
-    return [Configuration.of(TENSOR3XFP16_SM90.name, usual | tile | order) for tile in tiles for order in orders]
+    tiles = [{"TILE_KEYS": keys, "MULTIPLIERS": warpgroups} for keys, warpgroups in TILES[problem.shape["depth"]]]
+    orders = [{"HEADS_TOGETHER": count} for count in ((8, 32, 1024) if problem.options["mask"] == "causal" else (8,))]
+    tried = [Configuration.of(TENSOR3XFP16_SM90.name, usual | tile | order) for tile in tiles for order in orders]
+    space = KERNEL.space(problem, gpu_place(0).limits)
+    return [configuration for configuration in tried if configuration in space]
 
 
 def launcher(problem: Problem, arguments: tuple[Any, ...], configuration: Configuration) -> Call:
@@ -145,7 +148,7 @@ def measured(shape: Sequence[int], mask: str, rounds: int) -> dict[str, Any]:
     arrays = drawn(shape, "normal")
     problem, arguments = posed(arrays, mask)
     exact = library([x.double() for x in arrays], mask, SDPBackend.MATH)
-    calls: dict[str, Call] = {str(c): launcher(problem, arguments, c) for c in configurations(shape[-1], mask)}
+    calls: dict[str, Call] = {str(c): launcher(problem, arguments, c) for c in configurations(problem)}
     ours, off, steady = list(calls), {}, True
     for name in ours:
         first = calls[name]().clone()
@@ -205,7 +208,7 @@ def accuracy(keys: int, kind: str) -> dict[str, Any]:
     problem, arguments = posed(arrays, mask)
     wide = [x.double() for x in arrays]
     exact = library(wide, mask.double() if isinstance(mask, torch.Tensor) else mask, SDPBackend.MATH)
-    ours = errors(launcher(problem, arguments, configurations(64, "none")[0])(), exact)
+    ours = errors(launcher(problem, arguments, configurations(problem)[0])(), exact)
     theirs = errors(library(arrays, mask, SDPBackend.EFFICIENT_ATTENTION), exact)
     return {"keys": keys, "kind": kind, "error": ours, "library_error": theirs}
 
@@ -218,9 +221,9 @@ def main() -> int:
     arguments = parser.parse_args()
     torch.backends.cuda.matmul.allow_tf32 = False
     every = [(shape, mask) for shape in SHAPES for mask in MASKS]
-    cases = [(posed(drawn(s, "normal"), m)[0], c) for s, m in every for c in configurations(s[-1], m)]
+    cases = [posed(drawn(shape, "normal"), mask)[0] for shape, mask in every]
     some = [posed(*inputs(keys, kind))[0] for keys in ACCURACY_KEYS for kind in ("normal", "masked rows")]
-    compile_all(cases + [(problem, configurations(64, "none")[0]) for problem in some])
+    compile_all([(p, c) for p in cases for c in configurations(p)] + [(p, configurations(p)[0]) for p in some])
     rows = []
     for shape, mask in every:
         row = measured(shape, mask, arguments.rounds)

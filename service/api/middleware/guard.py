@@ -46,7 +46,7 @@ BODY_SECONDS = 30.0
 DRAINED_BYTES = 16 << 20
 LONG_BODY = 1 << 17
 STRANGERS_BYTES = 1 << 16
-"""Largest body of a caller without a key, where reads are open: a batch of a thousand shapes, a drawing of 64 x 64."""
+"""Largest body of a caller without a key, where reads are open: a batch of a thousand shapes."""
 OPEN_BYTES = {"/v1/session": 1 << 10, "/sign-in": 1 << 13, "/sign-out": 1 << 10}
 """The same where everybody may post: a key, in the form an address to go on to as well. A kilobyte: 170 members."""
 REMEMBERED = 256

@@ -1,4 +1,4 @@
-"""Compilations in processes of a pool: shared, claimed by others, stopped, and what becomes of lost workers."""
+"""Compilations in processes of a pool: shared, joined, stopped, and what becomes of lost workers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tilewright.tuner.compile.compilation import Compiled
 from tilewright.tuner.compile.compiler import compile_nvrtc
 from tilewright.tuner.compile.pool import CompilePool
 from tilewright.tuner.errors import TrialFailure
-from tilewright.tuner.loop.outcome import Outcome
+from tilewright.tuner.outcome import Outcome
 
 
 @pytest.fixture(scope="module")
@@ -143,33 +143,18 @@ def test_the_second_time_comes_from_the_cache(tmp_path):
         assert other.worker_pids() == []
 
 
-def test_a_compilation_that_ends_at_once_holds_nobody_up(monkeypatch):
+def test_a_compilation_under_way_is_joined_and_one_that_has_not_begun_can_be_cancelled(monkeypatch):
     with CompilePool(1) as pool:
-        monkeypatch.setattr(pool, "_compile", lambda work: Compiled(work.entry.encode()))
-        monkeypatch.setattr(pool._threads, "submit", lambda function: function())
-        for _ in range(2):
-            assert pool.submit(WORK).result(timeout=PATIENCE_S).cubin == b"scale"
-
-
-def test_what_others_claim_is_theirs_until_they_give_it_back(monkeypatch):
-    with CompilePool(1) as pool:
-        monkeypatch.setattr(pool, "_compile", lambda work: Compiled(work.entry.encode()))
-        hold = Event()
+        begun, hold = [], Event()
+        monkeypatch.setattr(pool, "_compile", lambda work: begun.append(work.entry) or Compiled(work.entry.encode()))
         pool._threads.submit(hold.wait)  # the pool's one compiler is busy
-        asked = []
-        pool.on_waiting = lambda: asked.append(len(pool.waiting()))
-        futures = [pool.submit(replace(WORK, entry=entry)) for entry in ("a", "b", "c", "d")]
-        assert asked == [1, 2, 3, 4]
-        assert pool.submit(replace(WORK, entry="b")) is futures[1]  # joined
-        a, b, c, _ = pool.waiting()
-        assert [pool.claim(each) for each in (a, b, c, b)] == [True, True, True, False]
-        b.settle(lambda: Compiled(b"from elsewhere"))
-        pool.give_back(c)
+        first, second = [pool.submit(replace(WORK, entry=entry)) for entry in ("a", "b")]
+        assert pool.submit(replace(WORK, entry="b")) is second
+        assert first.cancel()
+        again = pool.submit(replace(WORK, entry="a"))
         hold.set()
-        assert [future.result(PATIENCE_S).cubin for future in futures[1:]] == [b"from elsewhere", b"c", b"d"]
-        assert not futures[0].done()
-        assert futures[0].cancel()
-        a.settle(lambda: pytest.fail("nobody waits for it"))
+        assert [future.result(PATIENCE_S).cubin for future in (second, again)] == [b"b", b"a"]
+    assert begun == ["b", "a"]
 
 
 def test_what_configurations_share_is_compiled_once_and_comes_with_each(monkeypatch):
@@ -180,7 +165,6 @@ def test_what_configurations_share_is_compiled_once_and_comes_with_each(monkeypa
         pool._threads.submit(hold.wait)
         works = [replace(WORK, entry=entry, shared=shared) for entry in ("a", "b", "c")]
         first, second, dropped = [pool.submit(work) for work in works]
-        assert [each.work for each in pool.waiting()] == [shared, *(replace(work, shared=None) for work in works)]
         assert dropped.cancel()
         hold.set()
         found = [future.result(PATIENCE_S) for future in (first, second)]
