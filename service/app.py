@@ -40,7 +40,7 @@ from tilewright.service.api.routes import (
     metrics as metrics_page,
 )
 from tilewright.service.dashboard.error_pages import ErrorPages
-from tilewright.service.dashboard.packed_files import PackedFiles
+from tilewright.service.dashboard.packed_files import BuiltFiles, PackedFiles
 from tilewright.service.dashboard.router import pages
 from tilewright.service.operations.best_cache.memory import BestMemory
 from tilewright.service.operations.best_cache.watch import BestWatch
@@ -100,6 +100,7 @@ def create_app() -> FastAPI:
         app.include_router(module.router)
     app.include_router(pages())
     app.mount("/static", PackedFiles(directory=dashboard.STATIC), name="static")
+    app.mount("/guide", BuiltFiles(directory=dashboard.GUIDE, html=True, check_dir=False), name="guide")
     problems.install(app)
     app.openapi = lambda: openapi.build(app)  # type: ignore[method-assign]
     app.add_middleware(Guard, known=BestDoor(app.state))

@@ -10,6 +10,7 @@ from tilewright.service.dashboard.pages import (
     compare,
     demand,
     fleet,
+    guide,
     history,
     jobs,
     overview,
@@ -34,6 +35,7 @@ PAGES = (
     schedules,
     trials,
     sign_in,
+    guide,
 )
 
 

@@ -47,11 +47,11 @@ LOCK = "tilewright.lock"
 T = TypeVar("T")
 
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
-_OPEN = frozenset({"/health", "/ready", "/sign-in", "/sign-out", "/v1/session", "/favicon.ico"})
+_OPEN = frozenset({"/guide", "/health", "/ready", "/sign-in", "/sign-out", "/v1/session", "/favicon.ico"})
 _CHEAP = frozenset({"/health", "/ready", "/favicon.ico"})
 """Not counted, so that whoever floods a proxy cannot have the service taken for dead; nor are the open folders."""
 
-_OPEN_FOLDERS = ("/static/", "/problems/")
+_OPEN_FOLDERS = ("/static/", "/problems/", "/guide/")
 _ASKING = "/best:batch"
 """The end of the address that is posted to because the question is long; it changes nothing."""
 

@@ -157,6 +157,7 @@ def route_of(scope: Scope, status: int) -> str:
     path: str | None = getattr(scope.get("route"), "path", None)
     if path is not None:
         return path
-    if scope["path"].startswith("/static/"):
-        return "/static"
+    for folder in ("/static", "/guide"):
+        if scope["path"].startswith(f"{folder}/"):
+            return folder
     return "(unknown)" if status == HTTPStatus.NOT_FOUND else "(refused)"

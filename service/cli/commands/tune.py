@@ -174,6 +174,8 @@ def best_of(connection: Connection, job: JobAnswer) -> BestAnswer | None:
 
 def show_result(connection: Connection, job: JobAnswer, *, as_json: bool, url: str | None) -> None:
     """Prints the job's result; raises CommandError if it failed, was cancelled or measured nothing."""
+    from tilewright.tuner.errors import first_error
+
     best = best_of(connection, job)
     if as_json:
         print_json({"job": job, "best": best})
@@ -183,7 +185,7 @@ def show_result(connection: Connection, job: JobAnswer, *, as_json: bool, url: s
         raise CommandError(f"the job was cancelled after {job.trials_done} trials, which are kept")
     if best is None or best.time_ms is None:
         tried = [trial for trial in connection.trials(job.id, limit=1).items if trial.time_ms is None]
-        reasons = [": ".join((trial.outcome, *trial.log.strip().splitlines()[:1])) for trial in tried]
+        reasons = [": ".join(filter(None, (trial.outcome, first_error(trial.log)))) for trial in tried]
         why = "".join(f": {reason}" for reason in reasons or filter(None, [job.why_stopped]))
         see = f". See why: tilewright jobs trials {job.id}" if tried else ""
         message = f"no configuration was measured{why}{see}"

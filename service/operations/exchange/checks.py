@@ -73,6 +73,13 @@ class ImportContext:
         peak = self.peak_gflops
         return max(self.floor_ms, 0.0 if peak is None else (self.work[0] or 0) / peak / 1e6)
 
+    def with_current_source(self, part: TrialPart) -> TrialPart:
+        """The row with today's hash of its source, where an earlier version stated another for the same code."""
+        if part.variant not in self.usable:
+            return part
+        current = self.asked.kernel.current_hash(part.variant, part.source_hash)
+        return part if current == part.source_hash else part.model_copy(update={"source_hash": current})
+
     def is_proven(self, bound_ratio: float | None) -> bool:
         """Whether this is the error of a result that was verified; what a kernel's own check has judged has none."""
         if bound_ratio is None:

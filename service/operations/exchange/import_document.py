@@ -170,7 +170,8 @@ class _Importer:
         for unread in incoming.unread:
             self.report.skip(unread.pointer, Reason.NOT_A_CONFIGURATION, unread.detail)
         seen: set[str] = set()
-        for row, part in incoming.trials.items():
+        for row, written in incoming.trials.items():
+            part = place.with_current_source(written)
             refused = refusal(part, place, is_verified=incoming.is_verified)
             if refused is not None:
                 self._skip(incoming, row, *refused)

@@ -14,6 +14,7 @@ torch = pytest.importorskip("torch")
 
 import tilewright.torch as tw  # noqa: E402
 from tilewright.kernels.catalogue import catalogue  # noqa: E402
+from tilewright.kernels.identity import text_hash  # noqa: E402
 from tilewright.tuner.pytorch.acceleration import installed  # noqa: E402
 from tilewright.tuner.pytorch.acceleration.calls import FUNCTIONS, entries, entry  # noqa: E402
 from tilewright.tuner.runtime import Runtime  # noqa: E402
@@ -396,3 +397,10 @@ def test_a_lock_of_another_source_is_refused(locked, net):
     [kernel] = json.loads(locked.read_text())["kernels"]
     changed(locked, kernels=[kernel | {"source_hash": "0" * 64}])
     unchanged(net, "linear's source has changed", lock=locked)
+
+
+def test_a_lock_of_the_version_before_states_the_text_of_the_source(locked, net):
+    [kernel] = json.loads(locked.read_text())["kernels"]
+    then = text_hash(catalogue().get("linear").source(kernel["variant"]))
+    changed(locked, kernels=[kernel | {"source_hash": then}])
+    assert tw.accelerate(net, lock=locked).is_applied

@@ -134,8 +134,10 @@ def _configuration(path: Path, stated: Mapping[str, Any], kernels: Catalogue) ->
     kernel = kernels.get(stated["kernel"])
     problem = kernel.problem(stated["shape"], stated["dtype"], stated["options"])
     configuration = Configuration.from_json({**stated["configuration"], "variant": stated["variant"]})
-    if stated["source_hash"] != kernel.source_hash(configuration.variant):
-        raise LockError(f"{path}: {kernel.name}'s source has changed since. Make it again: accelerate(model)")
+    if not kernel.has_source(configuration.variant, stated["source_hash"]):
+        was_faulty = kernel.was_corrected(configuration.variant, stated["source_hash"])
+        became = "was faulty and has been corrected" if was_faulty else "has changed"
+        raise LockError(f"{path}: {kernel.name}'s source {became} since. Make it again: accelerate(model)")
     return problem, configuration
 
 
