@@ -37,6 +37,15 @@ of the query unless the path names them or they are marked as headers. A refusal
 with its type's page at `/problems/{name}`. Any request can meet 401, 403, 421 and 429. Who may call what is in
 [operating](operating.md#access-keys).
 """
+PAGED = frozenset({"limit", "cursor", "format"})
+LISTS = """## Lists
+
+| parameter | type | what |
+|---|---|---|
+| `limit` | integer | Items per page. Default: `50`. |
+| `cursor` | string | `next_cursor` of the previous page. For instance `NDI`. |
+| `format` | `json` or `csv` | csv: one line per item; all items, or with `limit` or `cursor` one page and the next in `Link`. Default: `json`. For instance `csv`. |
+"""  # noqa: E501 - a row is a line
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -73,7 +82,7 @@ def rest(document: Mapping[str, Any]) -> str:
                 operation = operations[method]
                 by_tag.setdefault(operation["tags"][0], []).append(_operation(method, path, operation, usual))
     parts = [HEAD, "| refusal | reason, where an operation names no other |", "|---|---|"]
-    parts += [f"| {status} | {_cell(reason)} |" for status, reason in sorted(usual.items())] + [""]
+    parts += [f"| {status} | {_cell(reason)} |" for status, reason in sorted(usual.items())] + ["", LISTS]
     for tag, found in by_tag.items():
         parts += [f"## {tag.capitalize()}\n", *found]
     schemas = document["components"]["schemas"]
@@ -143,8 +152,10 @@ def _after_code(text: str, start: int) -> int:
 
 
 def _options(command: Any) -> str:
-    rows = [_option(one) for one in command.params if not getattr(one, "hidden", False) and one.name != "help"]
-    return "\n".join(["| argument or option | what | default |", "|---|---|---|", *rows]) if rows else ""
+    shown = [one for one in command.params if not getattr(one, "hidden", False) and one.name != "help"]
+    rows = [_option(one) for one in shown if one.opts != ["--json"]]
+    table = ["| argument or option | what | default |", "|---|---|---|", *rows] if rows else []
+    return "\n".join([*table, *(["", "Also `--json`."] if len(rows) < len(shown) else [])]).strip()
 
 
 def _option(option: Any) -> str:
@@ -176,10 +187,12 @@ def _shown(value: Any) -> str:
 def _operation(method: str, path: str, operation: Mapping[str, Any], usual: Mapping[str, str]) -> str:
     lines = [f"### {method.upper()} {path}\n", _sentence(operation["description"]), ""]
     parameters = operation.get("parameters", [])
-    if parameters:
-        lines += ["| parameter | type | what |", "|---|---|---|"]
-        lines += [_parameter(one) for one in parameters]
-        lines.append("")
+    own = [one for one in parameters if one["name"] not in PAGED or _parameter(one) not in LISTS]
+    if own:
+        lines += ["| parameter | type | what |", "|---|---|---|", *map(_parameter, own), ""]
+    if len(own) < len(parameters):
+        paged = ", ".join(f"`{one['name']}`" for one in parameters if one not in own)
+        lines += [f"{'Also ' if own else 'Takes '}{paged}, as [lists](#lists) do.", ""]
     if "requestBody" in operation:
         kinds = [f"{_type(each['schema'])} as `{kind}`" for kind, each in operation["requestBody"]["content"].items()]
         lines += [f"Body: {' or '.join(kinds)}.", ""]
@@ -205,7 +218,8 @@ def _parameter(parameter: Mapping[str, Any]) -> str:
     schema = parameter["schema"]
     sentences = [parameter.get("description", "")]
     sentences += [f"Default: `{_word(schema['default'])}`."] if schema.get("default") is not None else []
-    sentences += [f"For instance `{_word(example)}`." for example in schema.get("examples", [])[:1]]
+    examples = [one for one in schema.get("examples", [])[:1] if one != schema.get("default")]
+    sentences += [f"For instance `{_word(example)}`." for example in examples]
     marks = [*(["header"] if parameter["in"] == "header" else []), *(["required"] if parameter["required"] else [])]
     name = f"`{parameter['name']}`" + (f" ({', '.join(marks)})" if marks else "")
     kind = _type(schema).removesuffix(" or null")  # a parameter that is left out

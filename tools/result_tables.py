@@ -125,48 +125,31 @@ def unseen() -> str:
 
 
 def replays() -> str:
-    """Fractions of the optimum: the default search and, at each mark, the best strategy of Kernel Tuner."""
-    rows, sources = [], []
-    for file in ("search.json", "search_hub.json"):
-        document = _read(file)
-        sources.append(_source(file, document, "CPU"))
-        found = {(row["space"], row["sampler"]): row for row in document["rows"] if not row["prior"]}
-        leads = {lead["space"]: lead["at"] for lead in document["leads"] if not lead["prior"]}
-        for space in dict.fromkeys(row["space"] for row in document["rows"]):
-            own = found[space, "gp"]
-            cells = [f"{own['fraction_at'][mark]:.3f} ({leads[space][mark]['by']:+.3f})" for mark in MARKS]
-            rows.append([space, str(own["repeats"]), *cells])
-    return _table(("recording", "repeats", *(f"@{mark}" for mark in MARKS)), "lr" + "r" * len(MARKS), rows, sources)
-
-
-def searches_as_jobs() -> str:
-    """The same recordings replayed as a job with 16 compilers, by evaluations and by time."""
-    document = _read("search_job.json")
+    """Fractions of the optimum: the default search, and how far it is ahead of the best strategy of Kernel Tuner."""
+    document = _read("search.json")
+    leads = {lead["space"]: lead["at"] for lead in document["leads"] if not lead["prior"]}
     rows = []
-    for row in document["rows"]:
-        after = row["fraction_after_s"]
-        cells = [f"{row['fraction_at'][mark]:.3f}" for mark in MARKS[1:]]
-        rows.append([row["space"], *cells, *(f"{after[second]:.3f}" for second in after)])
-    seconds = tuple(f"{second} s" for second in document["rows"][0]["fraction_after_s"])
-    heads = ("recording", *(f"@{mark}" for mark in MARKS[1:]), *seconds)
-    return _table(heads, "l" + "r" * (len(heads) - 1), rows, [_source("search_job.json", document, "CPU")])
+    for own in document["rows"]:
+        if own["sampler"] == "gp" and not own["prior"]:
+            ahead = leads[own["space"]]
+            cells = [f"{own['fraction_at'][mark]:.3f} ({ahead[mark]['by']:+.3f})" for mark in MARKS]
+            rows.append([own["space"], str(own["repeats"]), *cells])
+    heads = ("recording", "repeats", *(f"@{mark}" for mark in MARKS))
+    return _table(heads, "lr" + "r" * len(MARKS), rows, [_source("search.json", document, "CPU")])
 
 
 def rates() -> str:
-    """Verified configurations a second, compiled anew and with cubins in the cache."""
-    document = _read("h200/rate_ahead.json")
+    """Configurations a second of Tilewright, compiled anew and with cubins in the cache, and of Kernel Tuner."""
+    document = _read("h200/rate.json")
     rows = []
-    runs = [*document["after"], *document["after_on_another_host"]]
-    for run in runs:
-        cold, cached = run["rows"]
-        variant = run["command"].partition("--variant ")[2].partition(" ")[0]
-        problem = " x ".join(str(size) for size in run["problem"]["shape"].values())
-        numbers = (f"{cold['per_second']:.1f}", f"{cold['compile_ms']:.0f}", f"{cached['per_second']:.1f}")
-        rows.append([f"`{variant}`", problem, str(cold["verified"]), *numbers])
-    heads = ("variant", "m, n, k", "verified", "a second, cold", "compiling one, ms", "a second, cached")
-    commands = [run["command"] for run in runs]
-    source = {**runs[0], "command": commands[0], "driver": runs[0]["rows"][0]["driver"], "cores": runs[0]["cores"]}
-    return _table(heads, "llrrrr", rows, [_source("h200/rate_ahead.json", source, "NVIDIA H200")])
+    for row in document["rows"]:
+        is_own = row["tuner"] == "tilewright"
+        cubins = "in the cache" if is_own and not row["compile_ms"] else "compiled"
+        numbers = (str(row["configurations"]), str(row["verified"]), f"{row['per_second']:.1f}")
+        rows.append(["Tilewright" if is_own else f"{row['tuner']} {row['version']}", row["space"], cubins, *numbers])
+    heads = ("tuner", "space", "cubins", "configurations", "verified", "a second")
+    source = {**document, "driver": document["rows"][0]["driver"]}
+    return _table(heads, "lllrrr", rows, [_source("h200/rate.json", source, "NVIDIA H200")])
 
 
 def service() -> str:
@@ -244,7 +227,6 @@ TABLES: dict[str, Callable[[], str]] = {
     "first-day": first_day,
     "unseen": unseen,
     "replays": replays,
-    "as-jobs": searches_as_jobs,
     "rates": rates,
     "service": service,
 }

@@ -13,7 +13,8 @@ from typing import Any
 from kernel_table.suite import Entry, source_hash
 
 from tilewright.kernels.space import Configuration
-from tilewright.tuner import roofline, statistics
+from tilewright.tuner import roofline
+from tilewright.tuner.loop import statistics
 from tilewright.tuner.devices.device import Bench, Device
 from tilewright.tuner.errors import TrialFailure, TunerError
 from tilewright.tuner.loop.measure import checked_samples

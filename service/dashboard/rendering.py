@@ -39,7 +39,6 @@ HELP = {
     "/fleet": "operating.html#a-fleet",
     "/demand": "operating.html#keeping-results-fresh",
     "/kernels": "kernels.html",
-    "/digits": "network.html",
     "/sign-in": "operating.html#access-keys",
 }
 """The part of the documentation that explains a page of the dashboard, by the page's address."""
