@@ -73,7 +73,7 @@ class Buckets:
     per_minute: float
     clock: Callable[[], float] = time.monotonic  # the same for all processes of a machine
     name: str = "buckets"
-    """Those of all API processes of an address that have the same name are one."""
+    """Buckets with one name are shared by all API processes of an address."""
 
     def __post_init__(self) -> None:
         self._left = Pairs(self.name)  # tokens and when, by caller
@@ -191,7 +191,7 @@ def has_ended(expires_at: datetime | None) -> bool:
 
 
 def address_of(scope: Request) -> str:
-    """Where a request comes from: whose wrong tokens are counted together."""
+    """The address that a request comes from; wrong tokens are counted by it."""
     address: str = (scope.get("client") or ("socket", 0))[0]
     return address
 
