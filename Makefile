@@ -125,6 +125,10 @@ bench-dispatch: ## What a launch costs the caller, beside PyCUDA's prepared call
 	@$(PREPARE) run
 	@"$(VENV)/bin/python" benchmarks/dispatch.py --out benchmarks/results/h200/dispatch.json
 
+bench-attention: ## Attention in FP32 beside PyTorch's backends, on a GPU with PyTorch in the environment; writes benchmarks/results
+	@$(PREPARE) run
+	@"$(VENV)/bin/python" benchmarks/attention.py
+
 bench-network: ## The digits network in every way there is, on a GPU (with PyTorch in the environment) or else on the CPU; writes benchmarks/results
 	@$(PREPARE) run
 	@"$(VENV)/bin/python" benchmarks/network.py
@@ -211,6 +215,10 @@ docs: ## Build the documentation as a site, which `tilewright serve` offers at /
 screenshots: ## Write docs/screenshots from real results: H200, a recording (RECORDED=folder), this CPU; needs Chromium
 	@$(PREPARE) dev
 	@"$(VENV)/bin/python" tools/screenshots.py $(if $(RECORDED),"$(RECORDED)")
+
+package: ## Build the sdist and the wheel, install each in a bare environment and run it
+	@$(PREPARE) dev
+	@"$(VENV)/bin/python" tools/package.py
 
 lock: ## Write requirements/*.lock anew (needs uv; UPGRADE=1 takes the newest versions)
 	@python="$(PYTHON)"; "$$python" tools/lock.py

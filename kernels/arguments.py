@@ -60,7 +60,7 @@ class Tensor:
         return self.dtype(problem) if callable(self.dtype) else self.dtype or problem.dtype
 
     def texels(self, problem: Problem) -> tuple[int, ...]:
-        """Of a texture: texels along x, y and z, as many axes as it has."""
+        """Texels of a texture along x, y and z, as many axes as it has."""
         shape = tuple(self.shape(problem))
         return (shape if self.texture is None or self.texture.channels == 1 else shape[:-1])[::-1]
 

@@ -33,7 +33,7 @@ _TAKEN_NAMES = {"get", "items", "keys", "values", "variant"}  # of what a config
 _SOURCE_NAME = re.compile(r"\w[\w.+-]*\.(?:cu|py)", re.ASCII)
 
 MAX_CONSTANT_BYTES = 64 * 1024
-"""Of constant memory, on every GPU (CUDA C++ Programming Guide, "Compute Capabilities")."""
+"""Constant memory of every GPU (CUDA C++ Programming Guide, "Compute Capabilities")."""
 
 # What a declaration is tried on: a device of the smallest capability that a variant is compiled for.
 _TRIAL_LIMITS = Limits(compute_capability=(7, 5), multiprocessors=40, memory_bytes=16 * 2**30)

@@ -31,7 +31,7 @@ from tilewright.kernels.source import resolved
 from tilewright.kernels.space import Configuration, SearchSpace
 from tilewright.kernels.texture import Texture
 from tilewright.kernels.triton import TYPES, is_passed, is_triton, programs
-from tilewright.kernels.variant import Launch, Preparation, TensorMap, Variant, covering
+from tilewright.kernels.variant import Launch, Preparation, TensorMap, Variant, ceil_div, covering
 
 MAX_AXIS = 2**31 - 1
 
@@ -413,6 +413,7 @@ __all__ = [
     "TensorMap",
     "Texture",
     "Variant",
+    "ceil_div",
     "covering",
     "programs",
     "shape_of",

@@ -115,7 +115,11 @@ def test_a_wrong_example_is_not_understood():
 # --- kernels
 
 
-OPTIONAL_AXES = {"gemm": "batches and views", "conv2d": "stride, padding and dilation"}
+OPTIONAL_AXES = {
+    "attention": "layouts and shared heads",
+    "gemm": "batches and views",
+    "conv2d": "stride, padding and dilation",
+}
 
 
 def test_every_kernel_variant_and_option_has_its_heading_and_no_other_has():

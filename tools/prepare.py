@@ -14,10 +14,13 @@ import fcntl
 import hashlib
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
+import tomllib
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -34,9 +37,9 @@ def main(purpose: str) -> None:
     fcntl.flock(folder, fcntl.LOCK_EX)
     make_environment()
     install_lock("dev" if purpose in {"dev", "bench", "torch"} else "run")
-    if purpose == "bench":
-        install_lock("bench")
     install_project()
+    if purpose == "bench":
+        install_bench()
     if not has_compiler():
         install_lock("zig")
     if purpose == "gpu" or has_driver():
@@ -87,6 +90,20 @@ def install_lock(name: str) -> None:
     pip("install", "--no-deps", "--require-hashes", "-r", str(lock))
     write_notes(wanted)
     print(f"installed {lock} in {time.monotonic() - begun:.0f} s", flush=True)
+
+
+def install_bench() -> None:
+    """Install what the benchmarks compare with, at versions that leave the locked ones as they are."""
+    wanted = tomllib.loads(Path("pyproject.toml").read_text(encoding="utf-8"))["dependency-groups"]["bench"]
+    notes = {"bench": f"{digest(Path('requirements/dev.lock'))} {' '.join(wanted)}"}
+    if read_notes().get("bench") == notes["bench"]:
+        return
+    pinned = re.findall(r"^[\w.-]+==[^\n\\]+", Path("requirements/dev.lock").read_text(encoding="utf-8"), re.MULTILINE)
+    with tempfile.NamedTemporaryFile("w", suffix=".txt") as constraints:
+        constraints.write("\n".join(pinned))
+        constraints.flush()
+        pip("install", "-c", constraints.name, *wanted)
+    write_notes(notes)
 
 
 def install_project() -> None:

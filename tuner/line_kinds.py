@@ -47,16 +47,26 @@ class Reach:
 
     def __init__(self, kernel: Kernel, problem: Problem, terms: int) -> None:
         self.is_float16 = problem.dtype == "float16"
-        self.is_plain = kernel.product is not None and kernel.product.finish is None
+        self.is_plain = _is_plain(kernel)
         self.exponent = _SHORT_REACH[problem.dtype]
         if self.is_plain and not self.is_float16:
             self.exponent = (_LARGEST_EXPONENT[problem.dtype] - math.ceil(math.log2(terms + 1))) // 2
 
 
+def _is_plain(kernel: Kernel) -> bool:
+    return kernel.product is not None and kernel.product.finish is None
+
+
 def factor_kinds(kernel: Kernel, problem: Problem) -> tuple[str, ...]:
-    """Those of FACTOR_KINDS that mean something: with one factor none is large by another that is small."""
+    """Those of FACTOR_KINDS that mean something: with one factor none is large by another that is small.
+
+    Where a bias outweighs all products, each rounding of a sum that begins with it is of one size, and sqrt(terms)
+    bounds do not cover their extremes among millions: only plain sums have factors that are all small.
+    """
     factors = sum(tensor.summed(problem) is not None for tensor in kernel.tensors)
-    kinds = (kind for kind in FACTOR_KINDS if factors > 1 or kind not in {LARGE_BY_SMALL, SMALL_BY_LARGE})
+    out = {LARGE_BY_SMALL, SMALL_BY_LARGE} if factors == 1 else set()
+    out |= set() if _is_plain(kernel) else {SMALL}
+    kinds = (kind for kind in FACTOR_KINDS if kind not in out)
     return *kinds, *([SHARED] if shared_pair(kernel, problem) else [])
 
 
@@ -259,7 +269,7 @@ _ROWS: tuple[Row, ...] = (
     lambda row, _: _assigned(row, row[:1].copy()),  # one number
     lambda row, _: _assigned(row, row - 1000),  # far below zero
     lambda row, _: _assigned(row, row * 30),  # tiny probabilities
-    lambda row, dtype: _assigned(row, -np.abs(row) * 2.0 ** _TOP[dtype]),  # where a maximum must not begin
+    lambda row, dtype: _assigned(row, row * 2.0 ** _TOP[dtype]),
     lambda row, _: _assigned(row, 0),
     lambda row, _: _assigned(row, row * 300),
     lambda row, _: _assigned(row[row.size // 2 :], -100),  # beside numbers near 0
@@ -268,8 +278,9 @@ _ROWS: tuple[Row, ...] = (
     lambda row, _: _assigned(row, np.sort(row)),  # the largest last
     lambda row, dtype: _assigned(row, row * 2.0 ** (_TOP[dtype] // 3)),
     lambda row, _: _assigned(row[-1:], 40),
+    lambda row, _: _assigned(row[-1:], math.log(row.size) + 10.5),  # nearly all of a row's probability
     lambda row, _: _assigned(row, -np.sort(-row)),  # the largest first
-    lambda row, dtype: _assigned(row, -np.abs(row) * 2.0 ** _TOP[dtype]),
+    lambda row, dtype: _assigned(row, -np.abs(row) * 2.0 ** _TOP[dtype]),  # where a maximum must not begin
     lambda row, _: _assigned(row, np.abs(row) * (1 - 2 * (np.arange(row.size) % 2))),
 )
 

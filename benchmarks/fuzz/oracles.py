@@ -26,6 +26,9 @@ BOUNDS = 4.0
 """How many bounds an error may reach; roundings of a sum are as good as random, so that its bound grows with the root
 of its terms."""
 
+TINY = 2.0**-126
+"""Below it an activation in float32 may be 0."""
+
 STEEPEST = 1.13
 """The largest slope of all activations, which is that of gelu."""
 
@@ -34,7 +37,7 @@ FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": torch.relu,
     "sigmoid": torch.sigmoid,
     "tanh": torch.tanh,
-    "gelu": functional.gelu,
+    "gelu": lambda z: 0.5 * z * torch.special.erfc(-math.sqrt(0.5) * z),  # functional.gelu cancels below -6
     "silu": lambda z: z * torch.sigmoid(z),
 }
 
@@ -128,7 +131,9 @@ def linear_gated(problem: Problem, tensors: Tensors, _scalars: Scalars) -> dict[
     value = f * other
     bound = f_bound * (other.abs() + BOUNDS * other_bound) + f.abs() * other_bound + ROUNDOFF[torch.float32] * value
     sizes = size.chunk(2, -1)
-    return {"Y": Right(value, bound.abs(), sizes[0] + sizes[1] + (sizes[0] * sizes[1]))}
+    is_open = other.isinf() & (f.abs() < TINY)  # times infinity: the kernel's f may be 0
+    size = sizes[0] + sizes[1] + (sizes[0] * sizes[1])
+    return {"Y": Right(value, bound.abs(), size.masked_fill(is_open, math.inf))}
 
 
 def linear_quantized(problem: Problem, tensors: Tensors, _scalars: Scalars) -> dict[str, Right]:
@@ -156,9 +161,10 @@ def conv2d(problem: Problem, tensors: Tensors, _scalars: Scalars) -> dict[str, R
     if is_nhwc:
         x = x.permute(0, 3, 1, 2)
     w = w.reshape(-1, 1, *w.shape[-2:]) if is_depthwise else w.permute(0, 3, 1, 2) if is_nhwc else w
+    # Zeros that are there, so that times infinity they are NaN: some of PyTorch's kernels pass over what is not.
+    x = functional.pad(x, (shape["padding_w"], shape["padding_w"], shape["padding"], shape["padding"]))
     ways = {
         "stride": (shape["stride"], shape["stride_w"]),
-        "padding": (shape["padding"], shape["padding_w"]),
         "dilation": (shape["dilation"], shape["dilation_w"]),
         "groups": shape["channels"] if is_depthwise else 1,
     }

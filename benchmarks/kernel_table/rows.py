@@ -14,9 +14,9 @@ from kernel_table.suite import Entry, source_hash
 
 from tilewright.kernels.space import Configuration
 from tilewright.tuner import roofline
-from tilewright.tuner.loop import statistics
 from tilewright.tuner.devices.device import Bench, Device
 from tilewright.tuner.errors import TrialFailure, TunerError
+from tilewright.tuner.loop import statistics
 from tilewright.tuner.loop.measure import checked_samples
 from tilewright.tuner.loop.tune import Budget, Hooks, Progress, Trial, TuneResult, tune
 from tilewright.tuner.loop.verify import verify_configuration

@@ -22,7 +22,7 @@ from tilewright.kernels.gemm.tensor_mma_space import TENSOR1XTF32, TENSOR3XTF32
 from tilewright.kernels.gemm.tensor_sliced_space import TENSOR3XTF32_SLICED
 from tilewright.kernels.gemm.tensor_sm90_space import TENSOR1XTF32_MULTICAST_SM90, TENSOR1XTF32_SM90, TENSOR3XTF32_SM90
 from tilewright.kernels.gemm.views import posed_by
-from tilewright.kernels.kernel import Kernel, Launch, Option, RelatedKernel, Scalar, Tensor, Variant
+from tilewright.kernels.kernel import Kernel, Launch, Option, RelatedKernel, Scalar, Tensor, Variant, ceil_div
 from tilewright.kernels.problem import Limits, Problem
 from tilewright.kernels.reference import ProductReference
 from tilewright.kernels.space import Constraint, Values, choice, powers_of_two
@@ -67,27 +67,22 @@ PACKED_B = Option(
 )
 
 
-def tiles(extent: int, tile: int) -> int:
-    """How many tiles cover the extent."""
-    return -(-extent // tile)
-
-
 def launch_naive(c: Values, p: Problem) -> Launch:
     """A thread an element, all blocks of a matrix along x; y is the batch, or walks through it."""
-    blocks = tiles(p.shape["n"], c.BLOCK_X) * tiles(p.shape["m"], c.BLOCK_Y)
+    blocks = ceil_div(p.shape["n"], c.BLOCK_X) * ceil_div(p.shape["m"], c.BLOCK_Y)
     return Launch((blocks, min(p.shape["batch"], MOST_BLOCKS_Y), 1), (c.BLOCK_X, c.BLOCK_Y, 1))
 
 
 def launch_tiled(c: Values, p: Problem) -> Launch:
     """A square block a square tile, all tiles along x; y is the batch."""
     width = c.TILE_WIDTH
-    blocks = tiles(p.shape["n"], width) * tiles(p.shape["m"], width)
+    blocks = ceil_div(p.shape["n"], width) * ceil_div(p.shape["m"], width)
     return Launch((blocks, p.shape["batch"], 1), (width, width, 1))
 
 
 def launch_wpt(c: Values, p: Problem) -> Launch:
     """A block a tile; tiles and threads along x; y is the batch."""
-    blocks = tiles(p.shape["m"], c.TILE_M) * tiles(p.shape["n"], c.TILE_N)
+    blocks = ceil_div(p.shape["m"], c.TILE_M) * ceil_div(p.shape["n"], c.TILE_N)
     return Launch((blocks, p.shape["batch"], 1), (threads_wpt(c), 1, 1))
 
 

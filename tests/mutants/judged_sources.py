@@ -22,6 +22,7 @@ SHAPES: dict[str, list[tuple[dict[str, int], str, dict[str, bool | str]]]] = {
     "gemm": [
         ({"m": 33, "n": 29, "k": 47}, "float32", {}),
         ({"m": 19, "n": 37, "k": 65, "batch": 2, "ldc": 40, "ldb": 38}, "float32", {"beta_zero": False}),
+        ({"m": 24, "n": 24, "k": 24}, "float32", {}),  # where one array may be both operands
     ],
     "gemv": [
         ({"m": 33, "n": 1029}, "float32", {}),

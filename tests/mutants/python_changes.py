@@ -29,6 +29,9 @@ _OPERATORS: dict[type[ast.operator], type[ast.operator]] = {
     ast.BitOr: ast.BitAnd,
     ast.BitAnd: ast.BitOr,
 }
+MOST_COUNTED = 16
+"""Whole numbers up to it become one more, others ten times as much: of a length of 300 that is a change."""
+
 _NAMES = {"min": "max", "max": "min", "any": "all", "all": "any", "asc": "desc", "desc": "asc", "ceil": "floor"}
 _UNCHAINED = {"with_for_update", "order_by", "where", "limit", "strip", "lower", "clip"}
 _UNWRAPPED = {"sorted", "reversed", "abs"}
@@ -140,7 +143,9 @@ def _constant(node: ast.Constant) -> list[ast.AST]:
     value = node.value
     if isinstance(value, bool):
         return [ast.Constant(not value)]
-    return [ast.Constant(value + 1 if isinstance(value, int) else value * 10)] if isinstance(value, int | float) else []
+    if not isinstance(value, int | float):
+        return []
+    return [ast.Constant(value + 1 if isinstance(value, int) and value <= MOST_COUNTED else value * 10)]
 
 
 def _operated(node: ast.BinOp) -> list[ast.AST]:

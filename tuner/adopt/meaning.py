@@ -21,10 +21,11 @@ from tilewright.tuner.errors import TrialFailure, TunerError
 from tilewright.tuner.loop.expected import expected_by
 
 FEWEST_VALUES = 3
-"""Of two values whose results differ one may be a fault of the source; three that all differ are three problems."""
+"""Results that are compared at least: of two that differ one may be a fault of the source; three that all differ are
+three problems."""
 
 BLOCKS_ALONG_AN_AXIS = 2
-"""Of the grid that is launched: what a parameter does to the result, it does in a few blocks."""
+"""Blocks that are launched along an axis of the grid: what a parameter does to the result, it does in a few blocks."""
 
 LIMIT_S = 120.0
 _SEED = 1

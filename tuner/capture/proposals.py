@@ -42,7 +42,7 @@ class Proposals:
 
 
 def proposals(launch: Mapping[str, Any], sizes: Sequence[int]) -> Proposals:
-    """Of a captured launch. `sizes`: those of its problem, passed as numbers before those of arrays."""
+    """The proposals for a captured launch. `sizes`: those of its problem, passed as numbers before those of arrays."""
     source = COMMENT.sub(" ", launch["source"])
     entry, *template = _template(launch["entry"], source)
     made = Proposals(entry[0], [])

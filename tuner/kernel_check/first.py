@@ -31,7 +31,7 @@ THREADS = 256
 """The threads of a block where the source names no macro for them."""
 
 EXAMPLE_SIZES = (1 << 20, 1024, 128)
-"""Of every axis, where there are one, two or three."""
+"""The size of every axis, where there are one, two or three."""
 
 
 @dataclass(frozen=True)

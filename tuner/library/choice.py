@@ -20,7 +20,8 @@ from tilewright.tuner.loop.verify import speaks_for_library
 from tilewright.tuner.outcome import L2, Executable, Verification
 
 ROUNDS = 5
-"""Of one sample each, in turn. Enough to order calls that differ by more than noise, which is all that matters."""
+"""Rounds of one sample each, in turn. Enough to order calls that differ by more than noise, which is all that
+matters."""
 
 STILL_IN = 1.25
 """A call whose first time is this many times the best's is not timed again."""

@@ -45,7 +45,7 @@ def layer_definitions(kernel: Kernel, problem: Problem) -> dict[str, str]:
 
 
 def _extents(kernel: Kernel, problem: Problem) -> tuple[int, int, int]:
-    """Of the output the rows, the channels, and how many pixels of a channel lie one behind the other."""
+    """The rows and channels of the output, and how many pixels of a channel lie one behind the other."""
     shape = kernel.output.shape(problem)
     if problem.options.get("layout") == "nchw":
         return shape[0], shape[1], math.prod(shape[2:])

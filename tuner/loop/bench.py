@@ -109,7 +109,9 @@ class Bench(ABC):
         """Starts compiling these and returns at once. `compile` waits for them; failures show there."""
 
     def ready(self, configurations: Sequence[Configuration], *, wait: bool) -> list[Configuration]:
-        """Those that are known to be compiled or to have failed; with `wait`, at least one to be tried next."""
+        """The configurations that are known to be compiled or to have failed; with `wait`, at least one to be tried
+        next.
+        """
         return list(configurations) if wait else []
 
     def drop(self, configurations: Sequence[Configuration]) -> None:  # noqa: B027 - likewise

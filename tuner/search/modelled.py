@@ -16,7 +16,7 @@ FIRST, FEWEST_DRAWS = 5, 2
 """Trials before the model has a say, the starts among them, and how many of these are draws however many starts."""
 
 SPREAD = 3
-"""Of so many draws, the one farthest from the trials so far is taken."""
+"""The first trials are each the one of so many draws that is farthest from the trials so far."""
 
 CANDIDATES = 20_000
 """Configurations that are predicted: all, or where there are more a changing draw and the neighbours of the best."""

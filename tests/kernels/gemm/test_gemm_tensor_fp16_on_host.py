@@ -10,11 +10,24 @@ from contracts.packed_on_host import PackedOnHost
 from tilewright.kernels.gemm.declaration import KERNEL
 from tilewright.kernels.gemm.tensor_fp16_sm90_space import TENSOR3XFP16_SM90
 from tilewright.kernels.space import Configuration
+from tilewright.tuner.arrays import random_arrays
 from tilewright.tuner.loop.verify import compare
 
 GEMM = replace(KERNEL, variants=(TENSOR3XFP16_SM90,), default_variant=TENSOR3XFP16_SM90.name)
 SCALARS = {"alpha": 2.0, "beta": 0.5}
 EXHAUSTIVE = pytest.mark.exhaustive
+MORE_KINDS = (
+    "mixed",
+    "special",
+    "special-2",
+    "pixels",
+    "large",
+    "small-by-large",
+    "small",
+    "ones",
+    "zeros",
+    "smallest",
+)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -137,4 +150,15 @@ def test_lines_of_large_and_small_numbers_stay_right(tmp_path, sizes, layout, sp
     arrays = scaled_lines(problem, span)
     for given in (arrays, arrays | {"A": np.ldexp(arrays["A"], 40)} if span == 20 else arrays):
         verification = verified(packed, problem, given)
+        assert verification.wrong == 0, verification.message()
+
+
+@pytest.mark.parametrize("kind", ["lines", "large-by-small", *(pytest.param(k, marks=EXHAUSTIVE) for k in MORE_KINDS)])
+def test_every_kind_that_is_made_line_by_line(tmp_path, kind):
+    problem = problem_of((70, 70, 130))
+    packed = PackedOnHost(GEMM, problem, configuration_of(), tmp_path)
+    own = random_arrays(GEMM, problem, 3, kind)
+    arrays = normal(problem) | {name: array.astype(np.float32) for name, array in own.items()}
+    for _ in range(2):  # what a launch leaves in the workspace is nothing to the next one
+        verification = verified(packed, problem, arrays)
         assert verification.wrong == 0, verification.message()

@@ -13,7 +13,7 @@ SAMPLE = 1 << 20
 """Elements that are looked at, at equal distances."""
 
 FEW = 256
-"""Of so few elements nobody can tell how they were drawn: they are kept."""
+"""Arrays of fewer elements are kept: nobody can tell how they were drawn."""
 
 PLACES = (0.05, 0.25, 0.5, 0.75, 0.95)
 NORMAL = np.array([-1.645, -0.674, 0.0, 0.674, 1.645])  # the normal distribution's quantiles at these places

@@ -46,7 +46,7 @@ _MAX_WARM_PROGRAMS = 6
 Each holds a copy of the arrays."""
 
 _WIDE_BYTES = 8
-"""Of a number in a reference, which is in float64 whatever the kernel computes in."""
+"""Bytes of a number in a reference, which is in float64 whatever the kernel computes in."""
 
 _WORK_OF_A_PROCESS = 1e8
 """Operations, or bytes where those are more, that are worth a process beside the first: 20 to 200 ms of CPU time, while
@@ -58,6 +58,9 @@ NaN, which fmaxf drops."""
 
 _REPEATED_S = 0.3
 """CPU time for further launches of one that may win; each must leave what the second has left."""
+
+_CASES_KEPT_BYTES, _LEAST_CASES_KEPT = 1 << 28, 8
+"""Inputs and references of kinds that stay: all, where they are small, else so many of the latest."""
 
 _SLOWEST_GFLOPS = 0.1
 """The deadline of a launch grows with the problem: a kernel slower than this is given up."""
@@ -85,6 +88,10 @@ class Case:
     sources: dict[str, Path]
     expected: Expected
     scalars: dict[str, float]
+
+    def counts(self, kind: str) -> bool:
+        """See `Expected`."""
+        return self.expected.counts(kind)
 
 
 class CpuBench(Bench):
@@ -123,7 +130,7 @@ class CpuBench(Bench):
         self._seed, self._kinds = seed, input_kinds(kernel, problem)
         self._turns = cycle(self._kinds)
         self._cases: dict[str, Case] = {}
-        self._folder = PrivateFolder(kernel.memory_bytes(problem) * (1 + len(self._kinds)))
+        self._folder = PrivateFolder(kernel.memory_bytes(problem) * (2 + _cases_kept(kernel, problem)))
         self._sources = self._case(self._kinds[0]).sources
 
     @property
@@ -144,15 +151,22 @@ class CpuBench(Bench):
 
     def verify(self, executable: Executable) -> Verification:
         """The worse of two launches: threads by rank and arrays before a guard page, then shuffled and behind one."""
-        return self._verify_with(next(self._turns), _program(executable))
+        kind = next(kind for kind in self._turns if self._case(kind).counts(kind))
+        return self._verify_with(kind, _program(executable))
 
     def verify_each_kind(self, executable: Executable) -> tuple[Verification, ...] | None:
         """One for each kind of inputs; the library's call writes its result nowhere that could be read."""
         if isinstance(executable, LibraryCall):
             return None
-        first, *others = self._kinds
+        first, *others = (kind for kind in self._kinds if self._case(kind).counts(kind))
         repeated = self._verify_with(first, _program(executable), _REPEATED_S)
         return repeated, *(self._verify_with(kind, _program(executable)) for kind in others)
+
+    def remarks(self, executable: Executable) -> tuple[Verification, ...]:
+        """What is wrong with inputs that do not count: see `Expected.counts`."""
+        kinds = (kind for kind in self._kinds if not self._case(kind).counts(kind))
+        verifications = (self._verify_with(kind, _program(executable)) for kind in kinds)
+        return tuple(verification for verification in verifications if not verification.is_right)
 
     def results(self, configuration: Configuration) -> tuple[Arrays, Arrays]:
         """Every output by name, of two launches; outputs hold other bytes before each, so what agrees was written."""
@@ -225,7 +239,14 @@ class CpuBench(Bench):
                     poisoned = tensor.layout(self.problem).placed(poison)
                     sources[tensor.name] = self._stored(kind, tensor.name, poisoned)
             self._cases[kind] = Case(sources, expected, scalars)
+            while len(self._cases) > _cases_kept(self.kernel, self.problem):
+                self._forget_case(next(kind for kind in self._cases if kind != self._kinds[0]))
         return self._cases[kind]
+
+    def _forget_case(self, kind: str) -> None:
+        for path in self._cases.pop(kind).sources.values():
+            if path.parent == self._folder.path:
+                path.unlink(missing_ok=True)
 
     def _stored(self, kind: str, name: str, array: NDArray[Any]) -> Path:
         path = self._folder.path / f"{kind}.{name}.bin"
@@ -394,12 +415,20 @@ def needed_bytes(kernel: Kernel, problem: Problem) -> int:
     inputs = sum(t.size_bytes(problem) for t in tensors if t.is_read(problem))
     wide_inputs = sum(t.layout(problem).elements for t in tensors if t.is_read(problem)) * _WIDE_BYTES
     wide_outputs = sum(t.layout(problem).elements for t in kernel.outputs) * _WIDE_BYTES
-    kinds = len(input_kinds(kernel, problem))
+    kinds = _cases_kept(kernel, problem)
     files = kinds * inputs + 2 * sum(t.size_bytes(problem) for t in kernel.outputs)
     references = kinds * wide_outputs * 2
     processes = (_MAX_WARM_PROGRAMS + 1) * kernel.memory_bytes(problem)  # one more verifies
     making = inputs + (wide_inputs + wide_outputs) * 2
     return files + references + processes + making
+
+
+def _cases_kept(kernel: Kernel, problem: Problem) -> int:
+    """How many kinds of inputs stay in files, with their references."""
+    inputs = sum(t.size_bytes(problem) for t in kernel.tensors if t.is_read(problem))
+    outputs = sum(t.layout(problem).elements for t in kernel.outputs) * _WIDE_BYTES * 2
+    most = max(_LEAST_CASES_KEPT, _CASES_KEPT_BYTES // max(1, inputs + outputs))
+    return min(len(input_kinds(kernel, problem)), most)
 
 
 def _blocks(launches: Sequence[Launch]) -> int:

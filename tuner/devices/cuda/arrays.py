@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 _ROOM_SHARE = 0.5  # of the free memory may go to one more kind of inputs: making its reference takes as much again
 _QUICKLY_DRAWN_BYTES = 1 << 24
 _SLOWLY_MADE_KINDS = 3  # beside those that are drawn, where the host makes references while the job waits
-_FINITE_BYTE = 0x41  # outputs hold 12.08 in float32, and no NaN, before every second kind's launch
+_FINITE_BYTES = (0x41, 0x7B)  # outputs hold 12.08 or 1.3e36 in float32, and no NaN, before every second kind's launch
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class Case:
     """Inputs of one kind, on the device, and what the outputs must be: `references` there, or `expected` on the host.
 
     Neither: a configuration has yet to compute it. `verified`: how, where that is not against a reference of the
-    kernel's. `admits_library`: the bound has been compared with the library.
+    kernel's. `admits_library`: the bound has been compared with the library. `counts`: see `Expected`.
     """
 
     kind: str
@@ -77,6 +77,7 @@ class Case:
     expected: Expected | None = None
     verified: str = ""
     admits_library: bool = False
+    counts: bool = True
 
     @property
     def is_settled(self) -> bool:
@@ -183,7 +184,8 @@ class ProblemArrays:
         """Resets what the kernel writes: outputs are poisoned with NaN, inout arrays get their first values."""
         for name, tensor in self._tensors.items():
             if not tensor.is_read(self.problem):
-                byte = _FINITE_BYTE if self._takes_finite(tensor) else POISON
+                finite = _FINITE_BYTES[self.kinds.index(self.case.kind) // 2 % 2]
+                byte = finite if self._takes_finite(tensor) else POISON
                 self.device.fill(self.addresses[name], self._sizes[name], byte)
                 poison = self.case.expected.poison(tensor) if self.case.expected else None
                 if poison is not None:
@@ -207,6 +209,7 @@ class ProblemArrays:
     def expect(self, expected: Expected, case: Case | None = None) -> None:
         """Settles what the outputs must be for these inputs: held on the device, or compared on the host."""
         case = case or self.case
+        case.counts = expected.counts(case.kind)
         held = self._references.held(expected)
         case.references, case.verified = held or {}, expected.verified
         case.expected = expected if held is None else None

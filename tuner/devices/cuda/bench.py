@@ -197,7 +197,7 @@ class CudaBench(Bench):
         With a workspace the worse of two: the second launch finds what the first has left there.
         """
         kind = self.arrays.next_kind()
-        while not self._passes(kind, _mine(executable)):
+        while not self._is_fair(kind, _mine(executable)):
             kind = self.arrays.next_kind()
         return self._verify_with(kind, _mine(executable))
 
@@ -209,14 +209,19 @@ class CudaBench(Bench):
         """One for each kind of inputs; None of a library's call whose result is not the kernel's."""
         if not _mine(executable).is_comparable:
             return None
-        mine = _mine(executable)
-        first, *others = (kind for kind in self.arrays.kinds if self._passes(kind, mine))
-        repeated = self._repeated(mine, self._verify_with(first, mine))
-        return repeated, *(self._verify_with(kind, mine) for kind in others)
+        mine, verifications = _mine(executable), list[Verification]()
+        for kind in self.arrays.kinds:
+            if self._is_fair(kind, mine):
+                verification = self._verify_with(kind, mine)
+                verifications.append(verification if verifications else self._repeated(mine, verification))
+        return tuple(verifications)
 
-    def _passes(self, kind: str, mine: CudaExecutable) -> bool:
-        """Whether it can be launched with the scalars of this kind: the library's call has those that are timed."""
-        return mine.enqueue_with is not None or scalar_values(self.kernel, self.problem, kind) == self.scalars
+    def _is_fair(self, kind: str, mine: CudaExecutable) -> bool:
+        """Whether it can be launched with such scalars (the library's call has those that are timed), and counts."""
+        if mine.enqueue_with is None and scalar_values(self.kernel, self.problem, kind) != self.scalars:
+            return False
+        self._use(kind)
+        return self.arrays.case.counts
 
     def _repeated(self, mine: CudaExecutable, verification: Verification) -> Verification:
         """The worst of further launches with the same inputs, for _REPEATED_S; of a configuration alone."""

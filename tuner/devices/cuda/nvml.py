@@ -125,7 +125,7 @@ def state(uuid: str) -> DeviceState:
 
 
 def _visible(devices: list[Gpu], allowed: str | None) -> list[Gpu]:
-    """Those that CUDA_VISIBLE_DEVICES names, by index or by the beginning of the UUID, in its order."""
+    """The GPUs that CUDA_VISIBLE_DEVICES names, by index or by the beginning of the UUID, in its order."""
     if allowed is None:
         chosen = devices
     else:

@@ -227,7 +227,7 @@ class PrecompilingBench(IsolatedBench):
         return self._pool.workers
 
     def ready(self, configurations: Sequence[Configuration], *, wait: bool) -> list[Configuration]:
-        """Those whose compilation has ended, in the order given; `compile_ahead` was told of all."""
+        """The configurations whose compilation has ended, in the order given; `compile_ahead` was told of all."""
         if wait:
             wait_for([self._futures[configuration] for configuration in configurations], return_when=FIRST_COMPLETED)
         return [configuration for configuration in configurations if self._futures[configuration].done()]

@@ -73,7 +73,9 @@ def shipped_models() -> dict[str, tuple[str, Limits]]:
 
 
 def likest_first(series: Sequence[ShippedSeries], slug: str, limits: Limits) -> list[ShippedSeries]:
-    """Those of this compute capability: the device model's own, then by how alike their numbers of multiprocessors."""
+    """The series of this compute capability: the device model's own first, then by how alike their multiprocessors
+    are.
+    """
 
     def unlike(one: ShippedSeries) -> tuple[bool, float]:
         ratio = max(one.limits.multiprocessors, 1) / max(limits.multiprocessors, 1)

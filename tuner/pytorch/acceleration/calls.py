@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 - its usual name
 
+from tilewright.tuner.pytorch.attention import ATTENTION
 from tilewright.tuner.pytorch.convolution import CONV2D, as_sizes
 from tilewright.tuner.pytorch.norms import LAYER_NORM, RMS_NORM
 from tilewright.tuner.pytorch.operator import Operator, is_known
@@ -135,6 +136,21 @@ def _conv2d(  # noqa: PLR0917 - PyTorch's own
     return None if sizes is None else Call(CONV2D, (input, weight, bias, *sizes, groups, "none", "fp32"))
 
 
+def _attention(  # noqa: PLR0917 - PyTorch's own
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Call | None:
+    if dropout_p > 0.0 or query.dim() != 4:
+        return None
+    return Call(ATTENTION, (query, key, value, attn_mask, is_causal, scale, enable_gqa))
+
+
 FUNCTIONS: Mapping[Any, Callable[..., Call | None]] = {
     F.linear: _linear,
     torch.matmul: _matmul,
@@ -146,6 +162,7 @@ FUNCTIONS: Mapping[Any, Callable[..., Call | None]] = {
     F.conv2d: _conv2d,
     F.layer_norm: _layer_norm,
     F.rms_norm: _rms_norm,
+    F.scaled_dot_product_attention: _attention,
     F.softmax: _softmax,
     torch.softmax: _softmax_of_torch,
     torch.Tensor.softmax: _softmax_of_torch,
