@@ -8,6 +8,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from sampling import sampled  # noqa: E402
+
 import tilewright.torch as tw  # noqa: E402
 from tilewright.tuner.pytorch.operator import OPERATORS  # noqa: E402
 
@@ -167,7 +169,7 @@ def test_every_operator_has_an_example():
 
 
 @pytest.mark.filterwarnings("ignore:The .grad attribute")  # opcheck of torch 2.14 reads it of any tensor
-@pytest.mark.parametrize("name", EXAMPLES)
+@pytest.mark.parametrize("name", sampled(EXAMPLES, {"gemm_", "linear", "add_rms_norm"}.__contains__))
 def test_pytorch_finds_nothing_wrong_with_an_operator(name):
     takes_gradients = OPERATORS[name].backward is not None
     dtype = torch.bfloat16 if name in {"linear_gated", "linear_quantized"} else torch.float32
