@@ -25,8 +25,7 @@ REPEATS ?= 100
 SOAK_S ?= 120
 MAIN_JOB = benchmarks/results/h200/main_job.json
 
-.PHONY: help run serve migrate test lint types tests unit gpu gpu-test browser-test test-faults test-exhaustive chaos fuzz-api bench-main-job bench-kernels bench-rate bench-dispatch bench-network bench-search bench-service bench-scale bench-models bench-adoption bench-predictions bench-day-one bench-seeds bench-gallery bench-two-gpus gpu-random counters gpu-check gpu-memcheck gpu-racecheck \
-	reports references docs screenshots lock hooks clean
+.PHONY: $(shell awk -F: '/^[a-z-]+:/ { print $$1 }' Makefile)
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' Makefile
@@ -99,6 +98,10 @@ chaos: ## Random faults over a running service, ten minutes and more; writes ben
 	@PYTHONPATH=tests "$(VENV)/bin/python" -m chaos --cycles $(or $(CYCLES),200) --seed $(or $(SEED),1) \
 		--out benchmarks/results/chaos.json
 
+mutants: ## Nightly: faults planted in CUDA sources and in Python, and what notices them; writes docs/mutants.md (CHANGES=100, SEED=1)
+	@$(PREPARE) dev
+	@PYTHONPATH=tests "$(VENV)/bin/python" -m mutants --changes $(or $(CHANGES),100) --seed $(or $(SEED),1) --page docs/mutants.md
+
 bench-main-job: ## The main job through the API of a running `tilewright up`, on its GPU; writes benchmarks/results
 	@$(PREPARE) run
 	@"$(VENV)/bin/python" benchmarks/main_job.py --out $(MAIN_JOB) --readme $(MAIN_JOB)
@@ -122,6 +125,10 @@ bench-network: ## The digits network in every way there is, on a GPU (with PyTor
 bench-search: ## Replay recorded spaces through our searches and Kernel Tuner's, no GPU (RECORDED=folder, REPEATS=100, RESUME=1)
 	@$(PREPARE) bench
 	@"$(VENV)/bin/python" benchmarks/search.py $(if $(RECORDED),"$(RECORDED)") --repeats $(REPEATS) $(if $(RESUME),--resume)
+
+bench-input-kinds: ## Every kind of inputs on every kernel of a GPU, then what the kinds cost a job
+	@PYTHONPATH=benchmarks "$(VENV)/bin/python" benchmarks/searches/input_kinds.py
+	@PYTHONPATH=benchmarks "$(VENV)/bin/python" benchmarks/searches/input_kinds.py --rate
 
 bench-service: ## The service under load on this machine, CPU only; writes benchmarks/results (SOAK_S=120, 3600 for the hour; ONLY="rate batch")
 	@$(PREPARE) run
@@ -159,9 +166,10 @@ bench-two-gpus: ## A fleet on a host with two GPUs (BENCH="--out FILE", or --reh
 	@$(PREPARE) run
 	@"$(VENV)/bin/python" benchmarks/two_gpus.py $(BENCH)
 
-gpu-random: ## Random shapes, edges and 500 random configurations of every variant on the GPU
+gpu-fuzz: ## Random problems, configurations, views and numbers against PyTorch in float64 (MINUTES=5, SEED=1, KERNEL=gemm)
 	@$(PREPARE) run
-	@"$(VENV)/bin/python" benchmarks/random_shapes.py
+	@"$(VENV)/bin/python" benchmarks/gpu_fuzz.py --minutes $(or $(MINUTES),5) --seed $(or $(SEED),1) \
+		$(addprefix --kernel ,$(KERNEL)) --out $(or $(OUT),benchmarks/results/gpu_fuzz.json)
 
 counters: ## What limits the winners of bench-kernels, by Nsight Compute
 	@$(PREPARE) run

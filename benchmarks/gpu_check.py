@@ -30,7 +30,7 @@ from tilewright.kernels.space import Configuration, SearchSpace, VariantSpace
 from tilewright.tuner.devices.device import Bench, Device
 from tilewright.tuner.devices.local import open_device
 from tilewright.tuner.errors import TrialFailure
-from tilewright.tuner.loop.outcome import L2, Executable
+from tilewright.tuner.outcome import L2, Executable
 
 _TWO_AXES = "1x1 1x7 7x1 31x33 64x64 100x784 127x129 256x255 1x4099 3001x5 513x1027 1024x1024"
 _THREE_AXES = (

@@ -16,7 +16,6 @@ from tilewright.kernels.arguments import Argument, Scalar, Tensor, shape_of
 from tilewright.kernels.axes import Layout, OptionalAxis
 from tilewright.kernels.dtypes import REAL, real_macros
 from tilewright.kernels.errors import InvalidProblemError, UnknownNameError
-from tilewright.kernels.kin import Kin
 from tilewright.kernels.options import Option, check_options
 from tilewright.kernels.problem import Limits, OptionValue, Problem
 from tilewright.kernels.reference import (
@@ -27,6 +26,7 @@ from tilewright.kernels.reference import (
     Reference,
     ReferenceFunction,
 )
+from tilewright.kernels.related_kernel import RelatedKernel
 from tilewright.kernels.source import resolved
 from tilewright.kernels.space import Configuration, SearchSpace
 from tilewright.kernels.texture import Texture
@@ -84,7 +84,7 @@ class Kernel:
     include_folders: tuple[Path, ...] = ()
     packed: str = ""  # the input that the option `packed_b` says stays the same
     # Related kernels, whose configurations rank in nearly the same order as for the problem; the most similar first.
-    akin: Callable[[Problem], Sequence[Kin]] = lambda _problem: ()
+    akin: Callable[[Problem], Sequence[RelatedKernel]] = lambda _problem: ()
     # The simplest problem that is divided into the same tiles: predictions compare it in place of the problem.
     plain: Callable[[Problem], Problem] = lambda problem: problem
 
@@ -263,7 +263,7 @@ class Kernel:
     def first_configurations(self, space: SearchSpace) -> list[Configuration]:
         """Where a search begins: the default, then the variants' own starts, the last declared first.
 
-        Fast variants are declared last. Of simple ones `Variant.is_start` is false: they compile first, so that a
+        Fast variants are declared last. Of simple ones `Variant.starts_search` is false: they compile first, so that a
         device would run them while it waits for those.
         """
         if not len(space):
@@ -399,7 +399,6 @@ __all__ = [
     "CheckFunction",
     "InputsFunction",
     "Kernel",
-    "Kin",
     "Launch",
     "Layout",
     "Option",
@@ -408,6 +407,7 @@ __all__ = [
     "ProductReference",
     "Reference",
     "ReferenceFunction",
+    "RelatedKernel",
     "Scalar",
     "Tensor",
     "TensorMap",

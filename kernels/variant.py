@@ -121,7 +121,7 @@ class Variant:
     parameters: tuple[Parameter, ...] = ()
     constraints: tuple[Constraint, ...] = ()
     start: Start = no_start
-    is_start: bool = True  # a simple variant, which may take a hundred times as long, is left to the search
+    starts_search: bool = True  # a simple variant, which may take a hundred times as long, is left to the search
     static_shared_bytes: Callable[[Values, Problem], int] = lambda _values, _problem: 0
     workspace_bytes: Callable[[Values, Problem], int] = no_workspace
     workspace_share: int = WORKSPACE_SHARE
@@ -189,7 +189,7 @@ class Variant:
     @cached_property
     def _own_space(self) -> VariantSpace:
         constraints = (*self._device_constraints(), *self.constraints)
-        return VariantSpace(self.name, self.parameters, constraints, self.start, self.is_start)
+        return VariantSpace(self.name, self.parameters, constraints, self.start, self.starts_search)
 
     def _device_constraints(self) -> Iterable[Constraint]:
         def block_fits(c: Values, p: Problem, d: Limits) -> bool:

@@ -38,9 +38,6 @@ class Settings(BaseSettings):
     )
     host: str = Field(default="127.0.0.1", description="Address that the API listens on.")
     port: int = Field(default=8000, ge=1, le=65535, description="Port that the API listens on.")
-    api_processes: int = Field(
-        default=1, ge=1, le=64, description="Processes that serve the API on one address; about one per core."
-    )
     allowed_hosts: Annotated[list[str], NoDecode] = Field(
         default_factory=lambda: ["127.0.0.1", "localhost", "[::1]"],
         description="Host names that requests may name; others are refused, against DNS rebinding.",

@@ -20,7 +20,7 @@ from tilewright.service.operations import registry
 from tilewright.service.settings import settings
 from tilewright.service.settings_model import Settings
 from tilewright.tuner.devices.cpu.device import CpuDevice
-from tilewright.tuner.loop.outcome import Outcome
+from tilewright.tuner.outcome import Outcome
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted((*ROOT.glob("docs/**/*.md"), ROOT / "README.md"))

@@ -20,10 +20,12 @@ from tilewright.tuner.line_kinds import (
     MIXED,
     PIXELS,
     ROW_KINDS,
+    SHARED,
     SPECIAL,
     change_factor,
     change_rows,
     factor_kinds,
+    shared_pair,
 )
 
 HostArray = NDArray[Any]
@@ -33,7 +35,7 @@ NORMAL, UNIFORM, SCALED, CANCELLING, MODERATE, NONFINITE, SMALLEST = DRAWN_KINDS
     *("normal", "uniform", "scaled", "cancelling", "moderate"),
     *("nonfinite", "smallest"),
 )
-KINDS = (*DRAWN_KINDS, *FACTOR_KINDS, *ROW_KINDS)
+KINDS = (*DRAWN_KINDS, *FACTOR_KINDS, *ROW_KINDS, SHARED)
 """Standard normal, with which everything is timed; uniform in [0, 1), where rounding errors add up instead of
 cancelling; normal times powers of two from 2^-30 to 2^30, drawn for each element; sums that nearly vanish; like scaled,
 but from 2^-6 to 2^6; normal with a few infinities, NaN and zeros; factors of which half the lines are normal times
@@ -123,6 +125,10 @@ def random_arrays(
             change_factor(kernel, problem, array, axis, kind, (seed, KINDS.index(kind)), is_partner=partner)
         partner |= axis is not None
         arrays[tensor.name] = tensor.layout(problem).placed(array.astype(dtype, copy=False))
+    pair = shared_pair(kernel, problem) if kind == SHARED else None
+    if pair is not None:
+        first, second = pair
+        arrays[second.name] = arrays[first.name].reshape(second.layout(problem).own_shape)
     if kernel.inputs is not None:
         generator = np.random.Generator(np.random.SFC64(sequence.spawn(1)[0]))
         arrays |= _own_inputs(kernel, problem, kernel.inputs, generator)

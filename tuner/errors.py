@@ -6,7 +6,7 @@ import contextlib
 import re
 from collections.abc import Iterator
 
-from tilewright.tuner.loop.outcome import Outcome
+from tilewright.tuner.outcome import Outcome
 
 _ERROR = re.compile(r"(?:^|[\s:)])(?:fatal |internal |ptxas |nvlink )?(?:error|fatal)\b", re.IGNORECASE)
 """An error's line of g++, clang, NVRTC, nvcc, ptxas or Python; not `note: in a call of on_error`."""

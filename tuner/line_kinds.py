@@ -18,14 +18,17 @@ Lines = NDArray[Any]
 Change = Callable[[Lines, np.random.Generator, "Reach", bool], None]
 """Changes the lines in place, those of a first factor or of its partner."""
 
-LINES, MIXED, SPECIAL, PIXELS, LARGE, LARGE_BY_SMALL, SMALL_BY_LARGE, SMALL, ONES, ZEROS = FACTOR_KINDS = (
-    *("lines", "mixed", "special", "pixels", "large"),
+LINES, MIXED, SPECIAL, SPECIAL_2, PIXELS, LARGE, LARGE_BY_SMALL, SMALL_BY_LARGE, SMALL, ONES, ZEROS = FACTOR_KINDS = (
+    *("lines", "mixed", "special", "special-2", "pixels", "large"),
     *("large-by-small", "small-by-large", "small", "ones", "zeros"),
 )
-"""Each line times a power of two of its own; lines of all sorts (see MIXTURE); infinities, NaN and zeros that meet;
-whole numbers of 8 bits by such of 16; all large; the first factor's lines by large powers of two and the second's by
-small ones, and the other way round; all small; ones, whose sums are exact; a first factor of zeros. Where there is no
-room for all, the last are left out."""
+"""Each line times a power of two of its own; lines of all sorts (see MIXTURE); infinities, NaN and zeros that meet, and
+others that do, for factors of few lines; whole numbers of 8 bits by such of 16; all large; the first factor's lines by
+large powers of two and the second's by small ones, and the other way round; all small; ones, whose sums are exact; a
+first factor of zeros. Where there is no room for all, the last are left out."""
+
+SHARED = "one-array"
+"""Two factors that are one array, where their sizes are equal."""
 
 MIXED_2, MIXED_3 = ROW_KINDS = "mixed-2", "mixed-3"
 """For rows that are normalised: mixtures that go on where the one before ended, so that few rows see all sorts."""
@@ -53,7 +56,18 @@ class Reach:
 def factor_kinds(kernel: Kernel, problem: Problem) -> tuple[str, ...]:
     """Those of FACTOR_KINDS that mean something: with one factor none is large by another that is small."""
     factors = sum(tensor.summed(problem) is not None for tensor in kernel.tensors)
-    return tuple(kind for kind in FACTOR_KINDS if factors > 1 or kind not in {LARGE_BY_SMALL, SMALL_BY_LARGE})
+    kinds = (kind for kind in FACTOR_KINDS if factors > 1 or kind not in {LARGE_BY_SMALL, SMALL_BY_LARGE})
+    return *kinds, *([SHARED] if shared_pair(kernel, problem) else [])
+
+
+def shared_pair(kernel: Kernel, problem: Problem) -> tuple[Tensor, Tensor] | None:
+    """The two factors that may be one array: dense inputs in ordinary memory, of one size and dtype."""
+    factors = [tensor for tensor in kernel.tensors if tensor.summed(problem) is not None]
+    if len(factors) != 2 or any(t.role != "input" or t.symbol or t.texture for t in factors):
+        return None
+    first, second = factors
+    sizes = {(t.size_bytes(problem), t.dtype_for(problem), t.layout(problem).is_dense) for t in factors}
+    return (first, second) if len(sizes) == 1 and first.layout(problem).is_dense else None
 
 
 def change_factor(
@@ -118,26 +132,37 @@ def _zeros(along: Lines, _generator: np.random.Generator, _reach: Reach, is_part
         along[...] = 0
 
 
-def _special(along: Lines, generator: np.random.Generator, _reach: Reach, is_partner: bool) -> None:
+def _special(*, is_first_zero: bool) -> Change:
     """Half of the lines keep to numbers; of the rest some are zeros, or have zeros where others have no number.
 
-    A factor that is one line gets a zero there.
+    A factor that is one line gets a zero there, or infinity.
     """
-    length = along.shape[0]
-    lines = along.reshape(length, 1) if along.ndim == 1 else along
-    places = 0, length // 2, length - 1
-    if lines[0].size == 1:
-        lines[places[0]] = 0
-        return
-    order = generator.permutation(lines[0].size)
-    numbers = (np.inf, 0.0, None, np.nan, 0.0, -np.inf) if is_partner else (0.0, np.inf, None, 0.0, np.nan, -np.inf)
-    for turn, line in enumerate(order[: max(1, len(order) // 2)]):
-        where = np.unravel_index(line, lines.shape[1:])
-        number = numbers[turn % len(numbers)]
-        if number is None:
-            lines[(slice(None), *where)] = 0
-        else:
-            lines[(places[turn // len(numbers) % len(places)], *where)] = number
+
+    def change(along: Lines, generator: np.random.Generator, _reach: Reach, is_partner: bool) -> None:
+        length = along.shape[0]
+        lines = along.reshape(length, 1) if along.ndim == 1 else along
+        places = _places(length, np.random.default_rng(length))
+        has_zeros = is_first_zero != is_partner
+        if lines[0].size == 1:
+            lines[places[0]] = 0 if is_first_zero else np.inf
+            return
+        order = generator.permutation(lines[0].size)
+        numbers = (0.0, np.inf, None, 0.0, np.nan, -np.inf) if has_zeros else (np.inf, 0.0, None, np.nan, 0.0, -np.inf)
+        for turn, line in enumerate(order[: max(1, len(order) // 2)]):
+            where = np.unravel_index(line, lines.shape[1:])
+            number = numbers[turn % len(numbers)]
+            if number is None:
+                lines[(slice(None), *where)] = 0
+            else:
+                lines[(places[turn // len(numbers) % len(places)], *where)] = number
+
+    return change
+
+
+def _places(length: int, generator: np.random.Generator) -> tuple[int, ...]:
+    """Places along a line that both factors have in common: ends, middle, and some of what a last tile reads."""
+    last = (length - 1 - generator.integers(0, min(length, 32), 4)).tolist()
+    return 0, *last, length // 2, length - 1
 
 
 def _one_hot(part: Lines) -> None:
@@ -215,7 +240,9 @@ _CHANGES: dict[str, Change] = {
     ONES: _ones,
     PIXELS: _pixels,
     ZEROS: _zeros,
-    SPECIAL: _special,
+    SPECIAL: _special(is_first_zero=True),
+    SPECIAL_2: _special(is_first_zero=False),
+    SHARED: lambda _along, _generator, _reach, _is_partner: None,
 }
 
 Row = Callable[[Lines, str], None]
@@ -232,7 +259,7 @@ _ROWS: tuple[Row, ...] = (
     lambda row, _: _assigned(row, row[:1].copy()),  # one number
     lambda row, _: _assigned(row, row - 1000),  # far below zero
     lambda row, _: _assigned(row, row * 30),  # tiny probabilities
-    lambda row, dtype: _assigned(row, row * 2.0 ** _TOP[dtype]),
+    lambda row, dtype: _assigned(row, -np.abs(row) * 2.0 ** _TOP[dtype]),  # where a maximum must not begin
     lambda row, _: _assigned(row, 0),
     lambda row, _: _assigned(row, row * 300),
     lambda row, _: _assigned(row[row.size // 2 :], -100),  # beside numbers near 0
@@ -242,6 +269,7 @@ _ROWS: tuple[Row, ...] = (
     lambda row, dtype: _assigned(row, row * 2.0 ** (_TOP[dtype] // 3)),
     lambda row, _: _assigned(row[-1:], 40),
     lambda row, _: _assigned(row, -np.sort(-row)),  # the largest first
+    lambda row, dtype: _assigned(row, -np.abs(row) * 2.0 ** _TOP[dtype]),
     lambda row, _: _assigned(row, np.abs(row) * (1 - 2 * (np.arange(row.size) % 2))),
 )
 

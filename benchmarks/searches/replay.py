@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.kernels.space import Configuration, SearchSpace
-from tilewright.tuner.loop.outcome import Evaluation, Outcome, Timing
+from tilewright.tuner.outcome import Evaluation, Outcome, Timing
 from tilewright.tuner.recorded.recordings import read_recording
 from tilewright.tuner.recorded.replay import replay
 from tilewright.tuner.search import SAMPLERS, Evaluated, Prior, make_searcher

@@ -95,7 +95,7 @@ def runs_fit(c: Values, p: Problem, _d: Limits) -> bool:
 
 DIRECT = Variant(
     name="direct",
-    is_start=False,
+    starts_search=False,
     doc="Each thread computes one element of Y directly from global memory.",
     source="direct.cu",
     launch=launch_direct,

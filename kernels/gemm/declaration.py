@@ -22,7 +22,7 @@ from tilewright.kernels.gemm.tensor_mma_space import TENSOR1XTF32, TENSOR3XTF32
 from tilewright.kernels.gemm.tensor_sliced_space import TENSOR3XTF32_SLICED
 from tilewright.kernels.gemm.tensor_sm90_space import TENSOR1XTF32_MULTICAST_SM90, TENSOR1XTF32_SM90, TENSOR3XTF32_SM90
 from tilewright.kernels.gemm.views import posed_by
-from tilewright.kernels.kernel import Kernel, Kin, Launch, Option, Scalar, Tensor, Variant
+from tilewright.kernels.kernel import Kernel, Launch, Option, RelatedKernel, Scalar, Tensor, Variant
 from tilewright.kernels.problem import Limits, Problem
 from tilewright.kernels.reference import ProductReference
 from tilewright.kernels.space import Constraint, Values, choice, powers_of_two
@@ -154,7 +154,7 @@ def registers_suffice(c: Values, p: Problem, d: Limits) -> bool:
 
 NAIVE = Variant(
     name="naive",
-    is_start=False,
+    starts_search=False,
     doc="Each thread computes one element of C directly from global memory.",
     source="naive.cu",
     launch=launch_naive,
@@ -167,7 +167,7 @@ NAIVE = Variant(
 
 TILED = Variant(
     name="tiled",
-    is_start=False,
+    starts_search=False,
     doc="Square tiles in shared memory; each thread computes one element of C.",
     source="tiled.cu",
     launch=launch_tiled,
@@ -236,14 +236,18 @@ def streams_weights(p: Problem) -> bool:
     return p.is_half and p.shape["m"] <= MOST_ROWS and p.shape.get("batch", 1) == 1
 
 
-def akin(p: Problem) -> Sequence[Kin]:
+def akin(p: Problem) -> Sequence[RelatedKernel]:
     """The product of operands as they lie and a layer, whose B is transposed: layouts change little in the order.
 
     TF32 and a packed operand have faster variants of their own.
     """
     if p.options["packed_b"] or p.options["accuracy"] == "tf32":
         return ()
-    return (Kin("linear"), Kin("gemm")) if p.options["trans_b"] else (Kin("gemm"), Kin("linear"))
+    return (
+        (RelatedKernel("linear"), RelatedKernel("gemm"))
+        if p.options["trans_b"]
+        else (RelatedKernel("gemm"), RelatedKernel("linear"))
+    )
 
 
 RANKS_COLD = {f"at most {MOST_ROWS} rows of a half type, without a batch": streams_weights}

@@ -60,7 +60,7 @@ COLUMNS_LAST = "every thread and unrolled step has columns"
 
 NAIVE = Variant(
     name="naive",
-    is_start=False,
+    starts_search=False,
     doc="A thread a row of op(A).",
     source="naive.cu",
     launch=launch_naive,

@@ -10,7 +10,7 @@ from pathlib import Path
 from tilewright.kernels.dtypes import HALF, ITEM_BYTES
 from tilewright.kernels.gemm import declaration as gemm
 from tilewright.kernels.gemm.register_space import REGISTER as GEMM_REGISTER
-from tilewright.kernels.kernel import Kernel, Kin, Launch, Option, Tensor, Variant
+from tilewright.kernels.kernel import Kernel, Launch, Option, RelatedKernel, Tensor, Variant
 from tilewright.kernels.linear.reference import ACTIVATIONS, activated, linear_reference, terms
 from tilewright.kernels.linear.tensor_sm90_variants import (
     LINEAR_STREAMED_HALF_SM90,
@@ -41,10 +41,10 @@ def product(p: Problem) -> Problem:
     return gemm.KERNEL.problem(p.shape, p.dtype, {"trans_b": True, "accuracy": p.options["accuracy"]})
 
 
-def akin(p: Problem) -> Sequence[Kin]:
+def akin(p: Problem) -> Sequence[RelatedKernel]:
     """The layer without an activation and the gemm inside: what is done with sums is a small part of either."""
     products = () if p.options["packed_b"] else gemm.akin(product(p))
-    return (Kin("linear"), *products) if products else ()
+    return (RelatedKernel("linear"), *products) if products else ()
 
 
 def as_wpt(c: Values) -> Values:
@@ -84,7 +84,7 @@ def loads_runs(c: Values, _p: Problem, _d: Limits) -> bool:
 
 TILED = Variant(
     name="tiled",
-    is_start=False,
+    starts_search=False,
     doc="Square tiles in shared memory; each thread computes one element of Y.",
     source="tiled.cu",
     launch=launch_tiled,

@@ -113,7 +113,7 @@ def tensor_is_supported(p: Problem) -> bool:
 
 TILED = Variant(
     name="tiled",
-    is_start=False,
+    starts_search=False,
     doc="Square tiles in shared memory; each thread computes one element of Y and both its sums.",
     source="tiled.cu",
     launch=launch_tiled,

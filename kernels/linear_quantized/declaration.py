@@ -57,7 +57,7 @@ def threads_have_loads(c: Values, p: Problem, _d: Limits) -> bool:
 
 ROWS = Variant(
     name="rows",
-    is_start=False,
+    starts_search=False,
     doc="CUDA cores: one or more warps for a row of W, each load used for a few rows of X.",
     source="rows.cu",
     launch=launch_rows,

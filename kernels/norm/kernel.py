@@ -39,7 +39,7 @@ def norm_kernel(name: str, doc: str, folder: Path, *, is_centred: bool, has_resi
             *((Tensor("R", "input", row_by_row),) if has_residual else ()),
             Tensor("w", "input", of_column),
             *((Tensor("b", "input", of_column),) if is_centred else ()),
-            Scalar("eps", lambda _p: EPS, dtype="float32", other=lambda _p: 0.01),
+            Scalar("eps", lambda _p: EPS, dtype="float32", other=lambda _p: 1e-7),
             Tensor("Y", "output", row_by_row),
             *((Tensor("S", "output", row_by_row),) if has_residual else ()),
         ),

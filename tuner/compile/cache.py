@@ -15,7 +15,7 @@ import platformdirs
 
 from tilewright.tuner.compile.compilation import Compilation, Compiled, CompiledLaunch
 from tilewright.tuner.compile.compiler import compile_now
-from tilewright.tuner.loop.outcome import Resources
+from tilewright.tuner.outcome import Resources
 
 log = logging.getLogger(__name__)
 

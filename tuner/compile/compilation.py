@@ -20,7 +20,7 @@ from tilewright.kernels.space import Configuration
 from tilewright.kernels.triton import signature
 from tilewright.tuner.compile import nvrtc, std_headers
 from tilewright.tuner.errors import NoCompilerError
-from tilewright.tuner.loop.outcome import Resources
+from tilewright.tuner.outcome import Resources
 
 Compiler = Literal["nvrtc", "pycuda", "triton"]
 

@@ -15,9 +15,9 @@ from tilewright.tuner.compile.compilation import (
     read_resources,
     symbol_of,
 )
+from tilewright.tuner.compile.triton_process import compiled_apart
 from tilewright.tuner.errors import TrialFailure
-from tilewright.tuner.loop.outcome import Outcome
-from tilewright.tuner.triton.process import compiled_apart
+from tilewright.tuner.outcome import Outcome
 
 _SYSTEM_INCLUDE = re.compile(r"^[ \t]*#[ \t]*include[ \t]*<", re.MULTILINE)
 _HOST_FUNCTION = "host functions are not allowed in JIT mode"
@@ -73,6 +73,6 @@ def compile_now(work: Compilation) -> Compiled:
         return compile_nvrtc(work.source, dict(work.definitions), work.arch, work.entry, work.flags)
     if "<" in work.entry:
         raise TrialFailure(Outcome.COMPILE_FAILED, f"{work.entry} is a template, which takes --compiler nvrtc")
-    from tilewright.tuner.devices.cuda import context as cuda_context  # noqa: PLC0415 - needs PyCUDA, which NVRTC's users may lack
+    from tilewright.tuner.compile import nvcc  # noqa: PLC0415 - needs PyCUDA, which NVRTC's users may lack
 
-    return cuda_context.compile_pycuda(work)
+    return nvcc.compile_nvcc(work)

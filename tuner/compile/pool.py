@@ -18,9 +18,9 @@ from tilewright.tuner.compile import MOST_WORKERS, nvrtc
 from tilewright.tuner.compile.cache import CubinCache
 from tilewright.tuner.compile.compilation import Compilation, Compiled
 from tilewright.tuner.compile.compiler import compile_now
+from tilewright.tuner.compile.triton import compile_triton
 from tilewright.tuner.errors import NoCompilerError, TrialFailure
-from tilewright.tuner.loop.outcome import Outcome
-from tilewright.tuner.triton.compile import compile_triton
+from tilewright.tuner.outcome import Outcome
 
 TIMEOUT_S = 120.0
 """The slowest kernel of the catalogue takes nvcc about 2 s; a source that unrolls without end takes for ever."""

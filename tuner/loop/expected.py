@@ -15,8 +15,8 @@ from tilewright.kernels.problem import Limits, Problem
 from tilewright.kernels.reference import Reference, close_to
 from tilewright.kernels.space import Configuration
 from tilewright.tuner.errors import OwnFunctionError, declared
-from tilewright.tuner.loop.outcome import Verification
 from tilewright.tuner.loop.verify import compare, worse
+from tilewright.tuner.outcome import Verification
 
 
 @dataclass(frozen=True)

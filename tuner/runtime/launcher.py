@@ -236,8 +236,10 @@ class PackedLauncher(Launcher):
         address, picture = reader.read(array)
         layout, packed = reader.layout(picture), PackedOperand(name, array)
         self._check_device(layout.kind, layout.ordinal)
-        usual = ((t.name, t.layout(self.problem)) for t in self.kernel.tensors)
-        layouts = [layout if n == name else replace(layout, shape=u.shape, strides=u.strides) for n, u in usual]
+        usual = ((t.name, t.layout(self.problem), t.dtype_for(self.problem)) for t in self.kernel.tensors)
+        layouts = [
+            layout if n == name else replace(layout, shape=u.shape, strides=u.strides, dtype=d) for n, u, d in usual
+        ]
         writable = [replace(one, is_writable=True) for one in layouts]
         problem = arguments.laid_out(self.kernel, self.problem, writable)
         launches = self._launches(problem, self.device or layout.kind)

@@ -20,7 +20,7 @@ from tilewright.service.operations.registry import kernel_variant_ids
 from tilewright.service.operations.staleness.standing import source_keys
 from tilewright.service.operations.studies.rows import barred
 from tilewright.service.store import models
-from tilewright.tuner.loop.outcome import Outcome
+from tilewright.tuner.outcome import Outcome
 from tilewright.tuner.predict.library import LibraryTime
 from tilewright.tuner.predict.predictor import Prediction, Predictor, Record, enough
 from tilewright.tuner.predict.shipped import undisplaced

@@ -10,7 +10,7 @@ from pydantic import AwareDatetime, Field, model_validator
 from tilewright.kernels.problem import Limits
 from tilewright.service.operations.requests import Request
 from tilewright.tuner.devices.device import DeviceModel
-from tilewright.tuner.loop.outcome import Outcome
+from tilewright.tuner.outcome import Outcome
 
 FORMAT = "tilewright/1"
 MAX_STUDIES = 20_000

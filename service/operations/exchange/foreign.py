@@ -30,7 +30,7 @@ from tilewright.service.operations.strict_json import escape
 from tilewright.tuner.devices.cuda.model import slug_of
 from tilewright.tuner.devices.device import DeviceModel, Environment
 from tilewright.tuner.devices.known_models import known_model, model_of_product, product_of
-from tilewright.tuner.loop.outcome import Outcome
+from tilewright.tuner.outcome import Outcome
 from tilewright.tuner.recorded.recordings import foreign_outcome
 
 OWN = "tilewright"

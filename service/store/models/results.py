@@ -20,7 +20,7 @@ from tilewright.service.store.models.declarative import Base, by_value
 from tilewright.service.store.models.devices import DeviceModel, Environment
 from tilewright.service.store.models.jobs import Study
 from tilewright.service.store.models.problems import KernelVariant, Problem
-from tilewright.tuner.loop.outcome import Outcome
+from tilewright.tuner.outcome import Outcome
 
 
 class Trial(Base):

@@ -15,7 +15,7 @@ from tilewright.service.operations.best import results_table
 from tilewright.service.operations.best.results_table import COLUMNS
 from tilewright.service.operations.studies import studies
 from tilewright.service.operations.transaction import transaction
-from tilewright.tuner.loop.outcome import Outcome
+from tilewright.tuner.outcome import Outcome
 
 
 def test_empty_results_say_what_to_do_next(page, commit):

@@ -13,7 +13,7 @@ import pytest
 
 from tilewright.tuner.compile.cache import CubinCache, default_folder, folder_size
 from tilewright.tuner.compile.compilation import Compiled
-from tilewright.tuner.loop.outcome import Resources
+from tilewright.tuner.outcome import Resources
 
 KEY = "ab" + "0" * 62
 COMPILED = Compiled(b"\x7fELF" + bytes(range(256)), Resources(32, 4096, 0), "ptxas said", 12.5)
@@ -194,3 +194,17 @@ def test_the_folder_is_the_users_to_choose(tmp_path, monkeypatch):
     assert default_folder() == tmp_path / "cubin"
     monkeypatch.delenv("TILEWRIGHT_CACHE_DIR")
     assert default_folder().parts[-2:] == ("tilewright", "cubin")
+
+
+def test_a_cache_over_its_limit_is_emptied_to_nine_tenths_of_it(tmp_path):
+    cache = CubinCache(tmp_path, max_bytes=10_000_000)
+    for number in range(11):
+        cache.put(f"{number:02x}" + "0" * 62, Compiled(bytes(100_000)))
+    each = stored_size(cache) // 11
+    cache.max_bytes = 10 * each
+    cache.evict()
+    assert len(list(tmp_path.glob("*/*"))) == 9
+
+
+def stored_size(cache):
+    return sum(path.stat().st_size for path in cache.folder.glob("*/*"))

@@ -22,7 +22,7 @@ from tilewright.tuner.compile.compilation import Compiled
 from tilewright.tuner.compile.compiler import compile_nvrtc
 from tilewright.tuner.compile.pool import CompilePool
 from tilewright.tuner.errors import TrialFailure
-from tilewright.tuner.loop.outcome import Outcome
+from tilewright.tuner.outcome import Outcome
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tilewright.kernels.problem import Limits, Problem
 from tilewright.kernels.space import Configuration, Constraint, SearchSpace, VariantSpace, choice
-from tilewright.tuner.loop.outcome import Evaluation, Outcome, Timing
+from tilewright.tuner.outcome import Evaluation, Outcome, Timing
 from tilewright.tuner.recorded.replay import replay
 from tilewright.tuner.search import SAMPLERS, Prior, make_sampler, make_searcher
 from tilewright.tuner.search.feasible import ExhaustedError, suggest
@@ -97,7 +97,7 @@ def test_the_starts_come_first_and_in_order(sampler):
 
 def test_the_first_draws_leave_variants_that_are_no_starts():
     spaces = [
-        replace(space, is_start=i > 0) for i, space in enumerate(space_of([[5, 5], [5, 5], [5, 5], [5, 5]]).spaces)
+        replace(space, starts_search=i > 0) for i, space in enumerate(space_of([[5, 5], [5, 5], [5, 5], [5, 5]]).spaces)
     ]
     space = SearchSpace(tuple(spaces), PROBLEM, LIMITS)
     searcher = make_searcher("gp", space, [space.variant("v1").default()], seed=4)

@@ -15,7 +15,7 @@ from tilewright.tuner.compile.compilation import Compilation, CompiledLaunch
 from tilewright.tuner.compile.compiler import compile_now
 from tilewright.tuner.compile.pool import CompilePool
 from tilewright.tuner.errors import TrialFailure
-from tilewright.tuner.loop.outcome import Outcome
+from tilewright.tuner.outcome import Outcome
 from tilewright.tuner.runtime.arguments import scalars_of
 from tilewright.tuner.runtime.cuda import LaunchWords
 from tilewright.tuner.runtime.errors import ArgumentError

@@ -32,7 +32,8 @@ def described(array: Any, *, as_they_are: bool, file: Path, limit_bytes: int) ->
     step = max(1, -(-flat.size // SAMPLE))
     sample = flat[::step]
     if flat.size and bool((sample == sample[0]).all()) and bool((flat == flat[0]).all()):
-        return {"kind": "full", "value": float(flat[0]) if flat.dtype.kind == "f" else flat[0].item()}
+        value = float(flat[0]) if flat.dtype.kind == "f" else flat[0].item()
+        return {"kind": "full", "value": value, "dtype": flat.dtype.name}
     if not as_they_are and sample.size > FEW and flat.dtype.kind == "f" and bool(np.isfinite(sample).all()):
         drawn = _drawn(sample.astype(np.float64))
         if drawn is not None:

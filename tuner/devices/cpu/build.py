@@ -25,7 +25,7 @@ from tilewright.tuner.compile.compilation import triton_version
 from tilewright.tuner.devices.cpu.compile import HOST_FOLDER, HostCompiler, shim_hash, translation_unit
 from tilewright.tuner.devices.cpu.process import LOG_CHARACTERS, run_limited
 from tilewright.tuner.errors import NoCompilerError, TrialFailure, TunerError
-from tilewright.tuner.loop.outcome import Outcome
+from tilewright.tuner.outcome import Outcome
 from tilewright.tuner.triton.interpreter import SUFFIX, InterpretedProgram
 
 RUNTIME = ("block", "arrays", "runner")

@@ -34,7 +34,7 @@ from tilewright.tuner.devices.cuda.checks import (
 from tilewright.tuner.devices.cuda.reference import CudaReferences, HeldReference
 from tilewright.tuner.devices.cuda.texture import TextureObject
 from tilewright.tuner.loop.expected import Expected, expected_of
-from tilewright.tuner.loop.outcome import Verification
+from tilewright.tuner.outcome import Verification
 
 if TYPE_CHECKING:
     from tilewright.tuner.devices.cuda.context import CudaContext

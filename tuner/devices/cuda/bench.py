@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tilewright.kernels.kernel import Argument, Kernel, Launch, Scalar
+from tilewright.kernels.kernel import Argument, Kernel, Launch, Scalar, Tensor
 from tilewright.kernels.problem import Problem
 from tilewright.kernels.space import Configuration
 from tilewright.kernels.variant import KEPT_SUMMARY_BYTES, TensorMap
@@ -29,9 +29,10 @@ from tilewright.tuner.devices.occupancy import occupancy
 from tilewright.tuner.errors import OutOfMemoryError, TrialFailure, first_error
 from tilewright.tuner.library.choice import CudaLibrary, has_library, has_same_result
 from tilewright.tuner.library.cublas import WORKSPACE_BYTES, LibraryCall, LibraryError
+from tilewright.tuner.line_kinds import SHARED, shared_pair
 from tilewright.tuner.loop.expected import Expected, expected_by, trusted_configuration, untrusted
-from tilewright.tuner.loop.outcome import L2, DeviceState, Executable, Outcome, Resources, Verification
 from tilewright.tuner.loop.verify import library_widening, worse
+from tilewright.tuner.outcome import L2, DeviceState, Executable, Outcome, Resources, Verification
 
 if TYPE_CHECKING:
     from tilewright.tuner.devices.cuda.context import CudaContext
@@ -110,7 +111,8 @@ class CudaBench(Bench):
             functions = [self._function(compiled, module, *step) for step in launches]
             registers = functions[-1].attribute("NUM_REGS")
             shared_bytes = functions[-1].attribute("SHARED_SIZE_BYTES") + launch.shared_bytes
-            arguments = letters, values, stream, self._maps(variant.tensor_maps(configuration.values, self.problem))
+            declared = list(variant.tensor_maps(configuration.values, self.problem))
+            arguments = letters, values, stream, self._maps(declared)
             steps = [f.bound(step, *arguments) for f, (_, step) in zip(functions, launches, strict=True)]
             packs = [self._function(compiled, module, *step).bound(step[1], *arguments) for step in packing]
             sizes = {tensor: tensor.size_bytes(self.problem) for tensor in self.kernel.constants}
@@ -141,7 +143,7 @@ class CudaBench(Bench):
         executable = self.executable(enqueue, resources, compiled.compile_ms)
         executable.workspace, executable.kept, executable.fill = workspace, kept, fill
         executable.configuration = configuration
-        executable.enqueue_with = partial(self._enqueue_with, functions, launches, arguments)
+        executable.enqueue_with = partial(self._enqueue_with, functions, launches, arguments[:3], declared)
         executable.pack = None if kept is None else pack
         return executable
 
@@ -149,15 +151,20 @@ class CudaBench(Bench):
         self,
         functions: Sequence[DriverFunction],
         launches: Sequence[tuple[str, Launch]],
-        arguments: tuple[str, list[float], int, MapCells],
+        arguments: tuple[str, list[float], int],
+        declared: Sequence[TensorMap],
         scalars: Mapping[str, float],
+        shared: tuple[Tensor, Tensor] | None,
     ) -> None:
-        """One launch with other scalars."""
-        letters, values, stream, maps = arguments
+        """One launch with other scalars, or with one array for two."""
+        letters, values, stream = arguments
         changed = list(values)
         for place, argument in enumerate(self.kernel.passed(self.problem)):
             if isinstance(argument, Scalar):
                 changed[place] = scalars[argument.name]
+            elif shared is not None and argument is shared[1]:
+                changed[place] = self.arrays.passed(shared[0].name)
+        maps = self._maps(declared, shared)
         for function, (_, step) in zip(functions, launches, strict=True):
             function.bound(step, letters, changed, stream, maps)()
 
@@ -168,9 +175,12 @@ class CudaBench(Bench):
             self._shared_modules[cubin] = DriverModule(cubin)
         return self._shared_modules.get(cubin, own).function(symbol, launch.shared_bytes)
 
-    def _maps(self, declared: Iterable[TensorMap]) -> MapCells:
+    def _maps(self, declared: Iterable[TensorMap], shared: tuple[Tensor, Tensor] | None = None) -> MapCells:
         maps = MapCells(self.kernel, self.problem, declared)
-        maps.encode(list(self.arrays.addresses.values()))
+        addresses = dict(self.arrays.addresses)
+        if shared is not None:
+            addresses[shared[1].name] = addresses[shared[0].name]
+        maps.encode(list(addresses.values()))
         return maps
 
     def executable(
@@ -267,11 +277,12 @@ class CudaBench(Bench):
         return expected_by(self.kernel, self.problem, configuration, outputs)
 
     def _launch_of(self, mine: CudaExecutable) -> Callable[[], None]:
-        """Its launch with the scalars of the inputs in use."""
+        """Its launch with the scalars of the inputs in use, and one array where these are one."""
         scalars = self.arrays.scalars()
-        if scalars == self.scalars or mine.enqueue_with is None:
+        shared = shared_pair(self.kernel, self.problem) if self.arrays.case.kind == SHARED else None
+        if mine.enqueue_with is None or (scalars == self.scalars and shared is None):
             return mine.enqueue
-        return partial(mine.enqueue_with, scalars)
+        return partial(mine.enqueue_with, scalars, shared)
 
     def _verify_launch(self, mine: CudaExecutable) -> Verification:
         with self.device.launching():

@@ -15,8 +15,8 @@ from tilewright.kernels.kernel import Kernel, Launch, Tensor
 from tilewright.kernels.problem import Problem
 from tilewright.kernels.source import resolved
 from tilewright.tuner.devices.cuda.reference import HeldReference
-from tilewright.tuner.loop.outcome import Verification
 from tilewright.tuner.loop.verify import C_DEFAULT, underflow, worse
+from tilewright.tuner.outcome import Verification
 
 if TYPE_CHECKING:
     from tilewright.tuner.devices.cuda.context import CudaContext, Function

@@ -12,7 +12,7 @@ from typing import Any
 
 import pynvml
 
-from tilewright.tuner.loop.outcome import DeviceState
+from tilewright.tuner.outcome import DeviceState
 
 _PROFILE = re.compile(r" MIG ((?:[0-9]+c\.)?[0-9]+g\.[0-9]+gb(?:\+\S+)?)$")
 

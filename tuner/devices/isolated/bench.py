@@ -19,7 +19,7 @@ from tilewright.tuner.devices.device import Bench
 from tilewright.tuner.devices.isolated.child import LoadedExecutable
 from tilewright.tuner.errors import TrialFailure
 from tilewright.tuner.loop.measure import DEFAULT_PLAN, Clock, MeasurementPlan
-from tilewright.tuner.loop.outcome import L2, DeviceState, Evaluation, Executable, Resources, Verification
+from tilewright.tuner.outcome import L2, DeviceState, Evaluation, Executable, Resources, Verification
 
 if TYPE_CHECKING:
     from tilewright.tuner.devices.isolated.process import DeviceProcess

@@ -17,7 +17,7 @@ from tilewright.tuner.compile.compilation import Compiled
 from tilewright.tuner.devices.device import Bench, Device
 from tilewright.tuner.errors import TrialFailure, TunerError
 from tilewright.tuner.loop.measure import ContextLostError, MeasurementPlan, evaluate_here
-from tilewright.tuner.loop.outcome import L2, DeviceState, Evaluation, Executable, Resources, Verification
+from tilewright.tuner.outcome import L2, DeviceState, Evaluation, Executable, Resources, Verification
 
 ChildMessage = tuple[Literal["done", "broken", "failed", "error", "unexpected", "step"], Any]
 """A message of the child: the answer to a call, or before it the step that begins. "broken": done, but the context is

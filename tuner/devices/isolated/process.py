@@ -23,7 +23,7 @@ from tilewright.tuner.devices import host_memory
 from tilewright.tuner.devices.device import DeviceModel, Environment
 from tilewright.tuner.devices.isolated.child import ChildMessage, FindKernel, OpensDevice, find_kernel, serve
 from tilewright.tuner.errors import DeviceLostError, OutOfMemoryError, TrialFailure, TunerError
-from tilewright.tuner.loop.outcome import Outcome
+from tilewright.tuner.outcome import Outcome
 
 log = logging.getLogger(__name__)
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from tilewright.kernels.catalogue import catalogue
-from tilewright.kernels.kernel import Kernel, Kin
+from tilewright.kernels.kernel import Kernel, RelatedKernel
 from tilewright.kernels.problem import Limits, Problem, octaves
 from tilewright.kernels.space import Configuration
 from tilewright.tuner.predict.features import sizes_of
@@ -119,9 +119,12 @@ def _nearest_kin(document: _Written, kernel: Kernel, like: Problem) -> ShippedSe
 
     Beside them those of what it is akin to in other axes, as a convolution to the gemm inside: of single pixels.
     """
-    chosen: list[tuple[_Written, Kin]] = []
-    for kin in (Kin(kernel.name, dict(like.option_items)), *(Kin(*kin) for kin in kernel.akin(like))):
-        if not chosen or kin.shape_of is not Kin(kernel.name).shape_of:
+    chosen: list[tuple[_Written, RelatedKernel]] = []
+    for kin in (
+        RelatedKernel(kernel.name, dict(like.option_items)),
+        *(RelatedKernel(*kin) for kin in kernel.akin(like)),
+    ):
+        if not chosen or kin.shape_of is not RelatedKernel(kernel.name).shape_of:
             chosen += [(written, kin) for written in document["series"] if _is_of(written, kin, kernel, like)]
     if not chosen:
         return None
@@ -130,7 +133,7 @@ def _nearest_kin(document: _Written, kernel: Kernel, like: Problem) -> ShippedSe
     return ShippedSeries(document["device_model"], limits, document["driver"], document["toolkit"], tuple(records))
 
 
-def _is_of(written: _Written, kin: Kin, kernel: Kernel, like: Problem) -> bool:
+def _is_of(written: _Written, kin: RelatedKernel, kernel: Kernel, like: Problem) -> bool:
     """Whether a series is of that kin with the problem's dtype."""
     of = kernel if kin.kernel == kernel.name else catalogue().get(kin.kernel)
     shape = dict(like.axes) if of.axes == kernel.axes else of.example_shape
@@ -147,7 +150,7 @@ def _serves(written: _Written, of: Kernel, like: Problem) -> bool:
 
 
 def _read(
-    document: _Written, written: _Written, limits: Limits, kernel: Kernel, like: Problem, kin: Kin
+    document: _Written, written: _Written, limits: Limits, kernel: Kernel, like: Problem, kin: RelatedKernel
 ) -> Iterator[Record]:
     """The records of a series, which is of the kernel's kin, as the kernel's: as far as it still admits them.
 

@@ -24,7 +24,7 @@ from tilewright.service.settings import settings
 from tilewright.service.store import models
 from tilewright.service.store import session as store_session
 from tilewright.service.store.models import JobState
-from tilewright.tuner.loop.outcome import Outcome
+from tilewright.tuner.outcome import Outcome
 
 BEST = "/v1/kernels/gemm/best"
 

@@ -14,7 +14,7 @@ from tilewright.tuner.devices.cpu import bench as cpu_bench
 from tilewright.tuner.devices.cpu.compile import blocks_may_meet
 from tilewright.tuner.devices.cpu.device import CpuDevice
 from tilewright.tuner.devices.cpu.process import output_of
-from tilewright.tuner.loop.outcome import Outcome
+from tilewright.tuner.outcome import Outcome
 
 WHO = """
 extern "C" int getpid();

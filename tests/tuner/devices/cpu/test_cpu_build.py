@@ -18,7 +18,7 @@ from tilewright.tuner.devices.cpu.build import HostBuilder
 from tilewright.tuner.devices.cpu.compile import MODES, find_compiler, translation_unit
 from tilewright.tuner.devices.cpu.device import CpuDevice
 from tilewright.tuner.errors import NoCompilerError, OutOfMemoryError
-from tilewright.tuner.loop.outcome import Outcome
+from tilewright.tuner.outcome import Outcome
 
 
 def test_a_cache_that_cannot_be_written_fails_no_trial(tmp_path):

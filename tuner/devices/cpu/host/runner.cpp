@@ -12,7 +12,8 @@
 //     runs are repeated inside a sample until MIN_SECONDS are reached. Ends with its input.
 //   GEOMETRY: `GX GY GZ BX BY BZ SHARED` for each launch of the variant, which a run makes in order
 //   CONSTANT: `constant NAME BYTES SOURCE`, what the array of that name in constant memory holds
-//   ARGUMENT: `scalar VALUE`, `array NAME BYTES const|mutable|finite SOURCE DESTINATION` ("" for none), `workspace BYTES`,
+//   ARGUMENT: `scalar VALUE`, `array NAME BYTES const|mutable|finite SOURCE DESTINATION` ("" for none; SOURCE `=NAME` for
+//     the memory of an array before this one), `workspace BYTES`,
 //     zero before the first run and then as the run before left it, also in `verify`, or
 //     `texture NAME BYTES SOURCE KIND ITEM_BYTES CHANNELS FILTER ADDRESS NORMALIZED RANK X Y Z` (host_texture.h)
 //
@@ -180,6 +181,11 @@ void place_arrays(Placement placement, unsigned char finite = 0xff) {
   for (int i = 0; i < call.count; ++i) {
     Array& array = call.arrays[i];
     if (!array.name) continue;
+    if (*array.source == '=') {
+      for (int j = 0; j < i; ++j)
+        if (call.arrays[j].name && !strcmp(call.arrays[j].name, array.source + 1)) call.values[i].p = call.arrays[j].data;
+      continue;
+    }
     array.place(placement);
     array.fill(finite);
     array.protect();

@@ -1,4 +1,4 @@
-"""A Triton function to a cubin, ahead of time and without a GPU. Runs the source: see `tuner/triton/process.py`."""
+"""A Triton function to a cubin, ahead of time and without a GPU. Runs the source: see `triton_process.py`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 from tilewright.tuner.compile.compilation import Compilation, Compiled, CompiledLaunch, read_resources
 from tilewright.tuner.errors import TrialFailure
-from tilewright.tuner.loop.outcome import Outcome
+from tilewright.tuner.outcome import Outcome
 from tilewright.tuner.triton.module import compiler_options, constexprs, loaded, words_of
 
 _LOG_CHARACTERS = 16_000

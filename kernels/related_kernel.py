@@ -14,7 +14,7 @@ def _same(shape: Shape) -> Shape:
     return shape
 
 
-class Kin(NamedTuple):
+class RelatedKernel(NamedTuple):
     """A related kernel with options, whose configurations rank in nearly the same order as for the problem.
 
     `shape_of` converts a shape of the related kernel into one of the problem's kernel; `variants` maps names of the

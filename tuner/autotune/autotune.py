@@ -16,13 +16,13 @@ from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.problem import Problem
 from tilewright.kernels.space import Configuration
 from tilewright.kernels.triton import function_of, is_same_function
+from tilewright.tuner.autotune.posed import NotPosedError, layout_of, problem_of
 from tilewright.tuner.errors import TunerError
 from tilewright.tuner.runtime.choice import TargetDevice
 from tilewright.tuner.runtime.errors import ServiceWarning, UntunedWarning, warn
 from tilewright.tuner.runtime.launcher import place_of, resolved
 from tilewright.tuner.runtime.runtime import Runtime, default_runtime
 from tilewright.tuner.triton.module import compiler_options, constexprs
-from tilewright.tuner.triton.posed import NotPosedError, layout_of, problem_of
 
 
 def autotune(

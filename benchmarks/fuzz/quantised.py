@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 
-from random_problems.sizes import EDGES, random_size
+from fuzz.sizes import EDGES, random_size
 
 from tilewright.kernels.linear_quantized.declaration import MOST_ROWS
 from tilewright.kernels.linear_quantized.held_space import MOST_ROWS as MOST_HELD

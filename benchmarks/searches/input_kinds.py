@@ -1,6 +1,6 @@
 """Every kind of inputs on every kernel of a device, and what the kinds cost a job.
 
-    python benchmarks/input_kinds.py --device cuda:0 [--rate] [--kernels gemm,softmax]
+    PYTHONPATH=benchmarks python benchmarks/searches/input_kinds.py --device cuda:0 [--rate] [--kernels gemm,softmax]
 
 The table has a line for each kernel and kind: how many variants and dtypes were verified with it, in their default
 configurations, and the worst error in units of its bound (2 are admitted). `--rate` compares verified configurations
@@ -29,7 +29,7 @@ from tilewright.kernels.problem import Problem
 from tilewright.tuner.devices.device import Device
 from tilewright.tuner.devices.local import open_device
 from tilewright.tuner.errors import TunerError
-from tilewright.tuner.loop.outcome import Verification
+from tilewright.tuner.outcome import Verification
 
 SHAPES: dict[str, list[dict[str, int]]] = {
     "gemm": [{"m": 300, "n": 260, "k": 516}, {"m": 8, "n": 512, "k": 1024}, {"m": 129, "n": 131, "k": 133}],
@@ -102,7 +102,7 @@ def rate(device: str, seed: int, shape: int) -> dict[str, Any]:
 
 def compared(device: str, shape: int) -> None:
     """Prints the rates with and without the kinds that are made of lines, in turn."""
-    root = Path(__file__).parents[1]
+    root = Path(__file__).parents[2]
     with tempfile.TemporaryDirectory(prefix="tilewright-before-") as folder:
         before = Path(folder) / "tree"
         ignored = shutil.ignore_patterns(".venv", ".git", "__pycache__", "node_modules")
@@ -115,7 +115,7 @@ def compared(device: str, shape: int) -> None:
         for seed in range(RUNS):
             for name, tree in (("without", before), ("with", root)):
                 environment = {**os.environ, "PYTHONPATH": f"{tree}:{tree / 'benchmarks'}"}
-                command = [sys.executable, str(tree / "benchmarks" / "input_kinds.py"), "--device", device]
+                command = [sys.executable, str(tree / "benchmarks" / "searches" / "input_kinds.py"), "--device", device]
                 command += ["--one-rate", str(seed), "--shape", str(shape)]
                 done = subprocess.run(command, env=environment, cwd=tree, text=True, capture_output=True, check=False)
                 print(name, seed, done.stdout.strip() or done.stderr[-600:], flush=True)

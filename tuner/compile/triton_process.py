@@ -11,7 +11,7 @@ from multiprocessing.connection import Connection
 from tilewright.tuner.child import Child
 from tilewright.tuner.compile.compilation import Compilation, Compiled
 from tilewright.tuner.errors import TrialFailure
-from tilewright.tuner.loop.outcome import Outcome
+from tilewright.tuner.outcome import Outcome
 
 TIMEOUT_S = 120.0
 """As the pool's: Triton takes a second to load and 0.2 to 10 s to compile."""
@@ -35,7 +35,7 @@ def compiled_apart(work: Compilation, timeout_s: float = TIMEOUT_S) -> Compiled:
 
 
 def _serve(connection: Connection, work: Compilation) -> None:
-    from tilewright.tuner.triton.compile import compile_triton  # noqa: PLC0415 - in the child only
+    from tilewright.tuner.compile.triton import compile_triton  # noqa: PLC0415 - in the child only
 
     try:
         connection.send(compile_triton(work))
