@@ -94,6 +94,7 @@ TILED = Variant(
 
 WPT_STRIDED = Variant(
     name="wpt_strided",
+    is_start=False,
     doc="More work per thread; each thread loads a run of neighbours, uncoalesced on purpose, to compare with `wpt`.",
     source="wpt_strided.cu",
     launch=launch_wpt,
