@@ -42,7 +42,7 @@ migrate: ## Bring the database's schema up to date
 	@$(PREPARE) run
 	@exec "$(VENV)/bin/tilewright" db upgrade
 
-test: ## Everything a change must pass: lint, types, layers, tests (without a Chromium it says so and leaves the browser out)
+test: ## Everything a change must pass: lint, types, layers, tests (without a Chromium or PyTorch it says so and leaves their tests out)
 	@$(PREPARE) dev
 	@begun=$$(date +%s); status=0; $(MAKE) --no-print-directory lint types tests || status=$$?; \
 	echo "make test: $$(( $$(date +%s) - begun )) s"; exit $$status
@@ -73,6 +73,9 @@ unit: ## The tests that need neither a GPU nor a browser (WORKERS=3)
 gpu: ## Build and install PyCUDA (again)
 	@$(PREPARE) gpu
 
+torch: ## Install PyTorch's build for CPUs, with which tilewright.torch is tested (again)
+	@$(PREPARE) torch
+
 gpu-test: ## The tests on an NVIDIA GPU
 	@$(PREPARE) dev
 	@$(IN) pytest -m gpu
@@ -88,6 +91,10 @@ test-faults: ## The tests that kill, freeze and restart parts of the system (min
 test-exhaustive: ## Nightly: every kernel on every architecture, every corner on the CPU device, 25 examples an API operation (minutes)
 	@$(PREPARE) dev
 	@$(IN) pytest -n $(WORKERS) -q -m exhaustive
+
+opinfo: ## Nightly: PyTorch's own samples of its operators through ours, all of them (minutes; DEVICE=cpu, cuda)
+	@$(PREPARE) torch
+	@"$(VENV)/bin/python" tests/opinfo.py --device $(or $(DEVICE),cpu)
 
 fuzz-api: ## Every API operation and sequence under schemathesis, at a real server (minutes; EXAMPLES=50, SEED=1)
 	@$(PREPARE) dev

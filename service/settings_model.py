@@ -92,7 +92,7 @@ class Settings(BaseSettings):
     best_kept: int = Field(
         default=1_000_000,
         ge=0,
-        description="Best configurations that each API process keeps in memory, 400 bytes each. 0: none.",
+        description="Best configurations that each API process keeps in memory, 640 bytes each. 0: none.",
     )
     shipped_records: bool = Field(
         default=True,

@@ -33,6 +33,7 @@ from tilewright.kernels.linear.tensor_variants import (
 from tilewright.kernels.problem import Limits, Problem
 from tilewright.kernels.reference import ProductReference
 from tilewright.kernels.space import Constraint, Values, powers_of_two
+from tilewright.kernels.variant import no_workspace
 
 STRIDED_IS = {"VECTOR_WIDTH": 1, "MIN_BLOCKS": 1}  # what `wpt_strided` fixes of the parameters of `wpt`
 
@@ -58,7 +59,10 @@ def loads_runs(c: Values, _p: Problem, _d: Limits) -> bool:
     return min(c.TILE_M, c.TILE_N) * c.TILE_K > gemm.threads_wpt(c)
 
 
-TILED = fused(gemm.TILED, "Square tiles in shared memory; each thread computes one element of Y.")
+TILED = replace(
+    fused(gemm.TILED, "Square tiles in shared memory; each thread computes one element of Y."),
+    workspace_bytes=no_workspace,
+)
 
 WPT_STRIDED = Variant(
     name="wpt_strided",
@@ -80,8 +84,11 @@ WPT_STRIDED = Variant(
     supports=lambda p: not p.is_half,
 )
 
-WPT = fused(
-    gemm.WPT, "More work per thread: a rectangle of Y in registers, double-buffered tiles, coalesced vector loads."
+WPT = replace(
+    fused(
+        gemm.WPT, "More work per thread: a rectangle of Y in registers, double-buffered tiles, coalesced vector loads."
+    ),
+    workspace_bytes=no_workspace,
 )
 
 REGISTER = replace(

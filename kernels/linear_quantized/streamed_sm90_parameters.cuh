@@ -42,7 +42,7 @@ constexpr unsigned GRID_WORDS = tw::ceil_div(OWN_GROUPS * (1 + ZEROS), 2u) | 1, 
 constexpr unsigned MOST_SHARED = 228 * 1024 / RESIDENT - 3 * 1024 - BESIDE - GRID_BYTES;
 constexpr unsigned STAGES =
     tw::min(tw::min(MOST_SHARED / STAGE_BYTES, unsigned{DEPTH}),
-            tw::max(tw::ceil_div(STEPS, unsigned{SPLIT}), tw::max(PARTS, 2u)));
+            tw::max(tw::ceil_div(STEPS, unsigned{SPLIT}), tw::max(unsigned{PARTS}, 2u)));
 // A warpgroup waits for its next step before it releases the one before.
 static_assert(STAGES > PARTS || STAGES >= tw::ceil_div(STEPS, unsigned{SPLIT}), "loads run ahead");
 static_assert(SUM_BYTES - BESIDE <= STAGES * STAGE_BYTES, "a tile's sums take the ring's place");

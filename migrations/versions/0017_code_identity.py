@@ -14,7 +14,7 @@ from alembic import op
 from tilewright.kernels import identity
 
 revision = "0017"
-down_revision = "0016"
+down_revision = "0010"
 branch_labels = None
 depends_on = None
 

@@ -20,7 +20,7 @@ from starlette.types import Scope
 from tilewright.service.dashboard import STATIC
 
 _IMPORT = re.compile(rb'(?<= from ")\./([\w-]+\.js)(?=";)')
-"""What one of our scripts imports from another."""
+"""An import of one of our scripts from another."""
 
 LEAST_COMPRESSED = 1024
 KEPT = 256

@@ -18,9 +18,9 @@ from markupsafe import Markup
 
 from tilewright.kernels.errors import InvalidProblemError
 from tilewright.service import dashboard
+from tilewright.service.dashboard.formatting import FILTERS
 from tilewright.service.dashboard.packed_files import static_path
 from tilewright.service.dashboard.snippets import tune_example
-from tilewright.service.dashboard.words import FILTERS
 from tilewright.service.errors import DatabaseUnavailableError, InvalidRequestError, NotFoundError
 from tilewright.service.operations.caller import Caller, Scope
 from tilewright.service.settings import settings

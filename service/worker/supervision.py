@@ -175,7 +175,7 @@ class _Runner:
         return self._process.returncode if self._process else None
 
     async def start(self) -> None:
-        """Starts it."""
+        """Starts the job's process."""
         self._process = await asyncio.create_subprocess_exec(
             sys.executable,
             "-P",
@@ -202,7 +202,7 @@ class _Runner:
         self._signal(signal.SIGTERM)
 
     async def kill(self) -> None:
-        """Ends it at once."""
+        """Kills the job's process at once."""
         self._signal(signal.SIGKILL)
         # `wait()` alone would also wait for others that hold the pipe: a compiler that hangs, a stuck device process.
         while not await self.ended(KILL_LOOK_S):

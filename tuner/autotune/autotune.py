@@ -39,7 +39,7 @@ class ChosenFunction:
     """A Triton function that is launched with the configuration known to be the best.
 
     What is not said here is as with Triton's own autotuner, which it has as `tuner` and which never measures anything.
-    The first of its configurations is used for calls that no declared kernel describes.
+    The first of its configurations that its pruning keeps is used for calls that no declared kernel describes.
     """
 
     def __init__(self, tuner: Any, runtime: Runtime | None) -> None:
@@ -61,7 +61,7 @@ class ChosenFunction:
         named = {**dict(zip(self.tuner.arg_names, args, strict=False)), **kwargs}
         key = self._key(named)
         if key not in self._chosen:
-            self._chosen[key] = self._config(named)
+            self._chosen[key] = self._config(named) or self._first(args, kwargs)
         config = self.best_config = self._chosen[key]
         if config.pre_hook is not None:
             config.pre_hook({**named, **config.all_kwargs()})
@@ -72,7 +72,16 @@ class ChosenFunction:
         kinds = (f"{v.dtype} {getattr(v, 'device', '')}" for v in named.values() if hasattr(v, "dtype"))
         return (*(named.get(name) for name in self.tuner.keys), *kinds)
 
+    def _first(self, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        """The first that the application's own pruning keeps: some of the others may compute something else."""
+        self.tuner.nargs = dict(zip(self.tuner.arg_names, args, strict=False))  # where Triton looks for them
+        try:
+            return self.tuner.prune_configs(kwargs)[0]
+        finally:
+            self.tuner.nargs = None
+
     def _config(self, named: Mapping[str, Any]) -> Any:
+        """What is known of the problem; None for calls that no declared kernel describes."""
         try:
             runtime = self._own_runtime or default_runtime()  # now: an application may set its address first
             kernel = self._declared(runtime)
@@ -84,7 +93,7 @@ class ChosenFunction:
                 self._has_warned = True
                 name = self.tuner.base_fn.__name__
                 warn(f"{name} is launched with the first of its configurations: {error}", UntunedWarning)
-            return self.tuner.configs[0]
+            return None
 
     def _declared(self, runtime: Runtime) -> Kernel:
         """The kernel that declares this very function, with those variants that do; raises NotPosedError."""

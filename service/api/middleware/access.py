@@ -180,7 +180,7 @@ def has_ended(expires_at: datetime | None) -> bool:
 
 
 def address_of(scope: Request) -> str:
-    """Where a request comes from: whose wrong tokens are counted together."""
+    """The address that a request comes from; wrong tokens are counted by it."""
     address: str = (scope.get("client") or ("socket", 0))[0]
     return address
 

@@ -119,7 +119,7 @@ class Guard:
     rules: Rules = field(default_factory=Rules.of_settings)
     lock: AccessControl = field(default_factory=AccessControl)
     known: Callable[[Scope], Known | None] = lambda _scope: None
-    """What needs no application: asked about every request that is let through, and given marks like any response."""
+    """Returns the response of a request that needs no application, or None; the response is marked like any other."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request; anything but HTTP (lifespan) passes."""

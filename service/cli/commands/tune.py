@@ -104,7 +104,7 @@ def tune(
 
 
 def read_starts(path: Path | None, problem: ProblemAnswer, rename: Sequence[str]) -> Sequence[StartRequest]:
-    """What the file has for that problem; raises CommandError for one that cannot be read."""
+    """The configurations of the file for that problem; raises CommandError for a file that cannot be read."""
     if path is None:
         return ()
     try:
@@ -149,7 +149,7 @@ def why_waiting(connection: Connection, job: JobAnswer) -> str:
 
 
 def missing_worker(connection: Connection, job: JobAnswer) -> str | None:
-    """What to do if no running worker can take the job; None if one can, or the job has left the queue."""
+    """The remedy if no running worker can take the job; None if one can, or the job has left the queue."""
     if job.state != "queued":
         return None
     able = [one for one in connection.devices() if job.device in {None, one.uuid} and one.model == job.device_model]

@@ -25,8 +25,9 @@ on a CPU takes tens of nanoseconds. The least that was recorded on an H200 is 15
 
 GHZ = {"cuda": 4.0, "cpu": 7.0}
 MOST_FLOPS, MOST_BYTES = {"cuda": 4096, "cpu": 128}, {"cuda": 256, "cpu": 256}
-"""Of a multiprocessor in a cycle, or of a core, as times of the CPU device are of one thread: twice what tensor cores
-of compute capability 9.0 do in TF32, and what caches give. No device of 2026 has more, nor a higher clock."""
+"""The most FLOPs and bytes of a multiprocessor in a cycle (of a core, since times of the CPU device are of one thread):
+twice what tensor cores of compute capability 9.0 do in TF32, and what caches give. No device of 2026 has more, nor a
+higher clock."""
 
 GAP, FEWEST = 10.0, 20
 """In a study of so many times, a few that are faster than all the rest by this factor were not measured. In the eight

@@ -25,7 +25,7 @@ from tilewright.tuner.outcome import Outcome
 from tilewright.tuner.recorded.recordings import INVALIDITY
 
 PIECE = 500
-"""Trials of one transaction."""
+"""How many trials one transaction reads."""
 
 KERNEL_TUNER_WORDS = {
     Outcome.CONSTRAINT_VIOLATED: "InvalidConfig",

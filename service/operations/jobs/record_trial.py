@@ -33,7 +33,7 @@ def storable(log: str) -> str:
 
 @dataclass(frozen=True)
 class TrialContext:
-    """What all trials of one epoch of a job have in common."""
+    """The values that all trials of one epoch of a job have in common."""
 
     job_id: uuid.UUID
     epoch: int

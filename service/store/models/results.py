@@ -133,5 +133,5 @@ class BestConfiguration(Base):
 
     @property
     def pack_ms(self) -> float | None:
-        """Of the trial, which must be loaded."""
+        """The trial's `pack_ms`; the trial must be loaded."""
         return self.trial.pack_ms

@@ -6,7 +6,7 @@ import re
 import pytest
 from factories import NAIVE, TILED_16, TILED_32
 
-from tilewright.service.dashboard.words import TIMES
+from tilewright.service.dashboard.formatting import TIMES
 from tilewright.service.operations.registry import catalogue
 from tilewright.service.operations.studies.space import Fastest, fastest_by
 from tilewright.service.operations.transaction import transaction

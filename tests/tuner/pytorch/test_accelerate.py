@@ -25,13 +25,9 @@ nn, F = torch.nn, torch.nn.functional
 
 
 @pytest.fixture(autouse=True)
-def one_thread():
-    """PyTorch's own threads wait for each other on a busy machine, longer than anything here takes."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
+def without_gradients():
     with torch.no_grad():
         yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture

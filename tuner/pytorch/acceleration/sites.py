@@ -13,7 +13,7 @@ from torch.overrides import TorchFunctionMode
 
 from tilewright.kernels.linear_quantized.declaration import MOST_ROWS
 from tilewright.kernels.linear_quantized.reference import GROUP
-from tilewright.tuner.pytorch.acceleration.calls import FUNCTIONS, NAMES, Call, entries, entry, stand_in
+from tilewright.tuner.pytorch.acceleration.calls import FUNCTIONS, NAMES, Call, call_of, entries, entry, stand_in
 from tilewright.tuner.pytorch.acceleration.installed import SHARED, Stand
 from tilewright.tuner.pytorch.acceleration.quantised import INT8
 from tilewright.tuner.pytorch.gated import LINEAR_GATED
@@ -77,7 +77,7 @@ class _Watch(TorchFunctionMode):  # type: ignore[misc]
         """The function's result."""
         named = named or {}
         if function in FUNCTIONS and not self._inside:
-            call = FUNCTIONS[function](*arguments, **named)
+            call = call_of(function, arguments, named)
             if call is not None:
                 name = NAMES[function]
                 self._add(

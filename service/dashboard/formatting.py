@@ -67,12 +67,12 @@ def kernel_time(value_ms: float | None) -> str:
 
 
 def arithmetic_rate(gflops: float | None) -> str:
-    """`910 GFLOP/s`, `51.1 TFLOP/s`."""
+    """A rate of operations, such as `910 GFLOP/s` or `51.1 TFLOP/s`."""
     return _scaled(gflops, _GFLOPS)
 
 
 def bandwidth(gb_per_s: float | None) -> str:
-    """`910 GB/s`, `3.35 TB/s`."""
+    """A rate of bytes, such as `910 GB/s` or `3.35 TB/s`."""
     return _scaled(gb_per_s, _GB_PER_S)
 
 
@@ -113,7 +113,7 @@ def count(value: int | None) -> str:
 
 
 def counted(value: int, noun: str) -> str:
-    """`1 trial`, `2 trials`."""
+    """A count with its noun, such as `1 trial` or `2 trials`."""
     return f"{value:,} {noun}{'' if value == 1 else 's'}"
 
 
@@ -177,7 +177,7 @@ def ordered_shape(problem: ProblemAnswer | Problem) -> dict[str, int]:
 
 
 def sort_key(problem: ProblemAnswer | Problem) -> tuple[str, list[int], str]:
-    """What sorts problems: the kernel, the sizes in the order of its axes, the type."""
+    """The key that sorts problems: the kernel, the sizes in the order of its axes, the type."""
     return problem.kernel, list(ordered_shape(problem).values()), problem.dtype
 
 
