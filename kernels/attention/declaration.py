@@ -73,7 +73,7 @@ def registers_suffice(c: Values, p: Problem, _d: Limits) -> bool:
 
 def lanes_work(c: Values, p: Problem, _d: Limits) -> bool:
     """Whether half the lanes would not do with four numbers each."""
-    return c.LANES == 1 or p.shape["depth"] > 2 * c.LANES
+    return LANES.values[0] == c.LANES or p.shape["depth"] > 2 * c.LANES
 
 
 def tile_suits(c: Values, p: Problem, _d: Limits) -> bool:
@@ -81,7 +81,16 @@ def tile_suits(c: Values, p: Problem, _d: Limits) -> bool:
     return TILE_Q.values[0] == c.TILE_Q or p.shape["queries"] > c.TILE_Q // 2
 
 
+def start_tiled(p: Problem, _d: Limits) -> dict[str, int]:
+    """No more queries and threads of a query than there is work for."""
+    queries, depth = min(p.shape["queries"], TILE_Q.default), p.shape["depth"]
+    lanes = max((count for count in LANES.values if 2 * count < depth), default=LANES.values[0])
+    tile = next(count for count in TILE_Q.values if count >= queries)
+    return {"TILE_Q": tile, "LANES": min(lanes, LANES.default)}
+
+
 TILE_Q = powers_of_two("TILE_Q", 8, 128, default=32, doc="queries of a block")
+LANES = powers_of_two("LANES", 4, 32, default=8, doc="threads that share a query")
 
 TILED = Variant(
     name="tiled",
@@ -91,7 +100,7 @@ TILED = Variant(
     parameters=(
         TILE_Q,
         powers_of_two("TILE_K", 8, 64, default=32, doc="keys of a step"),
-        powers_of_two("LANES", 4, 32, default=8, doc="threads that share a query"),
+        LANES,
     ),
     constraints=(
         Constraint("a block is whole warps", lambda c, _p, _d: c.LANES * c.TILE_Q % 32 == 0),
@@ -100,6 +109,7 @@ TILED = Variant(
         Constraint("no tile of half the size covers the queries", tile_suits),
     ),
     static_shared_bytes=shared_bytes_tiled,
+    start=start_tiled,
 )
 
 KERNEL = Kernel(

@@ -30,7 +30,7 @@ __device__ __forceinline__ void add_exact_values(
   for (unsigned i = 0; i < DEPTH / 2; ++i) made[i] = 0.0f;
   const unsigned lane = threadIdx.x % 32;
 #pragma unroll 1
-  for (unsigned j = 0; j < tw::min(TILE_KEYS, KEYS - first); ++j) {
+  for (unsigned j = 0; j < tw::min(KEYS_TOGETHER, KEYS - first); ++j) {
     const unsigned holder = lane / 4 * 4 + j % 8 / 2, place = j / 8 * 4 + j % 2;
     const float upper = __shfl_sync(0xffffffffu, shares[place], holder);
     const float lower = __shfl_sync(0xffffffffu, shares[place + 2], holder);

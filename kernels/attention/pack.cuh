@@ -4,7 +4,7 @@
 #include "ptx/cp_async_bulk.cuh"
 
 constexpr unsigned PACK_THREADS = 256, PACK_ROWS = PACK_THREADS / ROW_LANES;   // rows of a turn
-constexpr unsigned PACK_TURNS = tw::ceil_div(TILE_KEYS, PACK_ROWS);
+constexpr unsigned PACK_TURNS = tw::ceil_div(KEYS_TOGETHER, PACK_ROWS);
 constexpr unsigned FAR_IN_COLUMN = 12, LOST_IN_COLUMN = 26;   // powers of two below the largest of a column
 
 // Where a chunk's first parts lie in a tile.
@@ -95,7 +95,7 @@ __device__ __forceinline__ bool pack_values(const float* __restrict__ V, unsigne
     is_fit = is_fit && has_scale(largest[i]);
     if (far[i] > 0) atomicAdd(&far_in[chunk * CHUNK + i], far[i]);
   }
-  const unsigned keys = tw::min(TILE_KEYS, KEYS - first);
+  const unsigned keys = tw::min(KEYS_TOGETHER, KEYS - first);
   __syncthreads();
 #pragma unroll
   for (unsigned i = 0; i < CHUNK; ++i) is_fit = is_fit && far_in[chunk * CHUNK + i] <= tw::max(2u, keys / 8);

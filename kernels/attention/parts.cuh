@@ -14,11 +14,11 @@
 #define BLOCKS 132          // blocks of the launch, at most
 #endif
 
-constexpr unsigned TILES_K = tw::ceil_div(KEYS, TILE_KEYS);
+constexpr unsigned KEYS_TOGETHER = TILE_KEYS, TILES_K = tw::ceil_div(KEYS, KEYS_TOGETHER);
 constexpr unsigned CHUNK = 8;                                      // numbers in 16 bytes of FP16
-constexpr unsigned CHUNKS = tw::ceil_div(DEPTH, 16) * 2;           // of a row, as products take them
+constexpr unsigned CHUNKS = tw::ceil_div(DEPTH, 16u) * 2;           // of a row, as products take them
 constexpr unsigned ROW_LANES = CHUNKS <= 4 ? 4 : CHUNKS <= 8 ? 8 : 16;   // threads that read a row, a chunk each
-constexpr unsigned PANELS = tw::ceil_div(DEPTH, 64);
+constexpr unsigned PANELS = tw::ceil_div(DEPTH, 64u);
 constexpr unsigned PART_BYTES = PANELS * 1024, GROUP_BYTES = 2 * PART_BYTES;   // of a group of eight keys
 constexpr unsigned TILE_BYTES = TILE_KEYS / 8 * GROUP_BYTES;
 constexpr unsigned KNOWN_K_BYTES = TILE_KEYS * 4 + 16, KNOWN_V_BYTES = DEPTH * 4;

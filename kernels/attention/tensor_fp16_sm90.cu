@@ -196,7 +196,8 @@ struct Item {
   unsigned first, loaded;
 
   __device__ __forceinline__ static unsigned heads_of(unsigned turn) {
-    return tw::min(HEADS_TOGETHER, BATCH * HEADS - turn * HEADS_TOGETHER);
+    constexpr unsigned TOGETHER = HEADS_TOGETHER;
+    return tw::min(TOGETHER, BATCH * HEADS - turn * HEADS_TOGETHER);
   }
   __device__ __forceinline__ Item(unsigned turn, unsigned within)
       : head(turn * HEADS_TOGETHER + within % heads_of(turn)),

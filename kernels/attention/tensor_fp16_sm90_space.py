@@ -95,8 +95,13 @@ def blocks_are_multiprocessors(c: Values, _p: Problem, d: Limits) -> bool:
 
 
 def start(p: Problem, _d: Limits) -> dict[str, int]:
-    """All heads by turns where tiles of queries have unequal numbers of keys."""
-    return {"HEADS_TOGETHER": HEADS_TOGETHER.values[-1]} if p.options["mask"] == "causal" else {}
+    """No more keys of a step than there are; all heads by turns where tiles of queries have unequal numbers of keys."""
+    heads, keys = p.shape["batch"] * p.shape["heads"], p.shape["keys"]
+    values = {"TILE_KEYS": next(count for count in TILE_KEYS.values if count >= min(keys, TILE_KEYS.default))}
+    if p.options["mask"] == "causal" and p.shape["queries"] > MULTIPLIERS.default * WARPGROUP_QUERIES:
+        most = HEADS_TOGETHER.values[-1]
+        values["HEADS_TOGETHER"] = next((count for count in HEADS_TOGETHER.values if count >= heads), most)
+    return values
 
 
 def order_matters(c: Values, p: Problem, _d: Limits) -> bool:

@@ -14,8 +14,8 @@
 #define LANES 8     // threads that share a query
 #endif
 
-constexpr unsigned THREADS = LANES * TILE_Q, TILES_Q = tw::ceil_div(QUERIES, TILE_Q);
-constexpr unsigned GROUPS = tw::ceil_div(DEPTH, 4 * LANES);   // of four numbers, of a thread
+constexpr unsigned THREADS = LANES * TILE_Q, QUERIES_TOGETHER = TILE_Q, TILES_Q = tw::ceil_div(QUERIES, QUERIES_TOGETHER);
+constexpr unsigned GROUPS = tw::ceil_div(DEPTH, 4u * LANES);   // of four numbers, of a thread
 constexpr unsigned KEYS_TOGETHER = 4;                         // whose scores are made together
 #if REAL_BYTES == 8
 constexpr Sum LOWEST = -1.7976931348623157e+308;

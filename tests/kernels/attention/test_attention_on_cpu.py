@@ -71,3 +71,11 @@ def test_arrays_pose_the_problem_that_they_are():
         KERNEL.posed_by(problem, layouts | {"Q": Layout((2, 4, 13, 40), (2080, 520, 1, 13))})
     with pytest.raises(InvalidLayoutError, match="dense"):
         KERNEL.posed_by(problem, layouts | {"O": layouts["Q"]})
+
+
+@pytest.mark.parametrize("depth", range(8, 129, 24))
+@pytest.mark.parametrize("queries", [1, 9, 33, 513])
+@pytest.mark.parametrize("dtype", KERNEL.dtypes)
+def test_every_problem_has_a_default(device, depth, queries, dtype):
+    space = KERNEL.space(KERNEL.problem(SMALL | {"queries": queries, "depth": depth}, dtype), device.model.limits)
+    assert KERNEL.default_configuration(space) in space

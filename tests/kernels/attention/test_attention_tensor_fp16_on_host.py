@@ -7,12 +7,14 @@ from contracts.host_compiler import needs_cpp_library
 
 from tilewright.kernels.attention.declaration import KERNEL
 from tilewright.kernels.attention.tensor_fp16_sm90_space import TENSOR3XFP16_SM90
+from tilewright.kernels.problem import Limits
 from tilewright.kernels.space import Configuration
 from tilewright.tuner.compile import nvrtc
 from tilewright.tuner.compile.compiler import compile_nvrtc
 from tilewright.tuner.loop.verify import compare
 
 DEFAULT = {p.name: p.default for p in TENSOR3XFP16_SM90.parameters}
+H200 = Limits((9, 0), 132, 140 * 2**30, max_shared_bytes=227 * 1024, shared_bytes_per_multiprocessor=228 * 1024)
 EXHAUSTIVE = pytest.mark.exhaustive
 KINDS = ("normal", "uniform", "lines", "dominant", "columns", "scaled", "odd")
 
@@ -136,3 +138,13 @@ def test_registers_suffice_and_products_overlap(problem, values):
     assert compiled.resources.spill_bytes == 0
     assert "serialized" not in compiled.log  # what ptxas says where it waits for each product
     assert compiled.resources.shared_bytes == TENSOR3XFP16_SM90.static_shared_bytes(configuration.values, problem)
+
+
+@pytest.mark.parametrize("mask", ["none", "causal"])
+@pytest.mark.parametrize(
+    ("heads", "queries", "keys", "depth"), [(12, 512, 512, 64), (2, 70, 20, 128), (4, 300, 129, 8)]
+)
+def test_a_search_on_hopper_begins_with_the_variant(mask, heads, queries, keys, depth):
+    problem = problem_of(3, heads, queries, keys, depth, mask)
+    starts = KERNEL.first_configurations(KERNEL.space(problem, H200))
+    assert TENSOR3XFP16_SM90.name in {start.variant for start in starts}

@@ -154,6 +154,7 @@ EXAMPLES = {
     "gemv": [(7, 6), (6,)],
     "softmax": [(3, 7)],
     "rms_norm": [(3, 7), (7,)],
+    "scaled_dot_product_attention": [(1, 2, 5, 16)] * 3,
     "layer_norm": [(3, 7), (7,), (7,)],
     "add_rms_norm": [(3, 7), (3, 7), (7,)],
     "add_layer_norm": [(3, 7), (3, 7), (7,), (7,)],
