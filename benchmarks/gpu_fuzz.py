@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import math
 import os
 import random
 import shlex
@@ -31,7 +32,7 @@ from typing import Any
 import torch
 from documents.file import now, write
 from fuzz.cases import Case, random_case
-from fuzz.launches import CaseOnDevice, Check
+from fuzz.launches import CaseOnDevice, Check, PosedOtherwiseError
 from fuzz.oracles import BOUNDS, ORACLES
 
 from tilewright.kernels.catalogue import catalogue
@@ -89,7 +90,7 @@ class Tally:
                 "configurations": self.configurations[key],
                 "checks": self.checked[key],
                 "wrong": self.wrong[key],
-                "worst": round(self.worst.get(key, (0.0, ""))[0], 3),
+                "worst": as_json(self.worst.get(key, (0.0, ""))[0]),
                 "worst_kind": self.worst.get(key, (0.0, ""))[1],
             }
             for key in sorted(self.configurations)
@@ -153,7 +154,9 @@ def run(turns: Sequence[tuple[str, str]], arguments: argparse.Namespace, limits:
             placed = CaseOnDevice(kernel, case, arguments.device, 1000 * arguments.seed + number)
             for kind in generator.sample(placed.kinds, min(arguments.kinds, len(placed.kinds))):
                 tally.add(case, placed.check(kind))
-        except (LaunchError, AssertionError) as error:
+        except PosedOtherwiseError:
+            continue
+        except LaunchError as error:
             tally.fail(case, f"{type(error).__name__}: {error}")
         if time.monotonic() - printed_s > PROGRESS_S:
             printed_s = time.monotonic()
@@ -162,6 +165,11 @@ def run(turns: Sequence[tuple[str, str]], arguments: argparse.Namespace, limits:
             )
         if time.monotonic() - begun_s > 60 * arguments.minutes:
             return
+
+
+def as_json(ratio: float) -> float | None:
+    """Three digits of the worst ratio; None where nothing was right, which JSON has no number for."""
+    return round(ratio, 3) if math.isfinite(ratio) else None
 
 
 def chosen_turns(kernels: Sequence[str], variants: Sequence[str] | None, limits: Limits) -> list[tuple[str, str]]:

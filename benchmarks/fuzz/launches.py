@@ -41,6 +41,10 @@ SUMMED = {
 BITS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
+class PosedOtherwiseError(Exception):
+    """The arrays pose another problem than the case's: with one row or column nobody can tell what is transposed."""
+
+
 @dataclass(frozen=True)
 class Pinned:
     """Chooses the case's configuration, whatever is asked: where arrays pose its problem."""
@@ -48,9 +52,9 @@ class Pinned:
     case: Case
 
     def choose(self, kernel: Kernel, problem: Problem, place: TargetDevice, /) -> Choice:
-        """The configuration; raises AssertionError for another problem, for which it was not drawn."""
+        """The configuration; raises PosedOtherwiseError for a problem that does not have it."""
         if not is_admitted(kernel, problem, place.limits, self.case.configuration):
-            raise AssertionError(f"the arrays of {self.case.problem} pose {problem}")
+            raise PosedOtherwiseError(f"the arrays of {self.case.problem} pose {problem}")
         return Choice(self.case.configuration, "pinned")
 
     def loaded(self, kernel: Kernel, problem: Problem, place: TargetDevice, load: Callable[[Choice], T], /) -> T:

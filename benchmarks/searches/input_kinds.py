@@ -114,7 +114,10 @@ def compared(device: str, shape: int) -> None:
         arrays.write_text(text.replace(UNCHANGED, "    changed: tuple[str, ...] = ()\n"), encoding="utf-8")
         for seed in range(RUNS):
             for name, tree in (("without", before), ("with", root)):
-                environment = {**os.environ, "PYTHONPATH": f"{tree}:{tree / 'benchmarks'}"}
+                environment = {
+                    **os.environ,
+                    "PYTHONPATH": f"{tree}:{tree / 'benchmarks'}:{os.environ.get('PYTHONPATH', '')}",
+                }
                 command = [sys.executable, str(tree / "benchmarks" / "searches" / "input_kinds.py"), "--device", device]
                 command += ["--one-rate", str(seed), "--shape", str(shape)]
                 done = subprocess.run(command, env=environment, cwd=tree, text=True, capture_output=True, check=False)
