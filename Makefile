@@ -216,7 +216,7 @@ screenshots: ## Write docs/screenshots from real results: H200, a recording (REC
 	@$(PREPARE) dev
 	@"$(VENV)/bin/python" tools/screenshots.py $(if $(RECORDED),"$(RECORDED)")
 
-package: ## Build the sdist and the wheel, install each in a bare environment and run it
+package: docs ## Build the site, the sdist and the wheel, install each in a bare environment and run it
 	@$(PREPARE) dev
 	@"$(VENV)/bin/python" tools/package.py
 

@@ -58,13 +58,24 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--base", default=BASE, help="the commit whose results are out there")
     parser.add_argument("--corrected", action="append", default=[], help="a variant whose source was faulty")
+    parser.add_argument("--kernel", action="append", default=[], help="only its rows; those of others stay")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         archive = subprocess.run(["git", "archive", arguments.base, "kernels"], check=True, capture_output=True).stdout
         with tarfile.open(fileobj=io.BytesIO(archive)) as files:
             files.extractall(folder, filter="data")
-        rows = {}
+        rows: dict[str, None] = {}
+        others = {
+            digest
+            for k in catalogue().kernels()
+            if k.name not in arguments.kernel
+            for digest in k.source_hashes.values()
+        }
+        if arguments.kernel:
+            rows = dict.fromkeys(row for row in FORMER.read_text("utf-8").splitlines() if row[-64:] in others)
         for kernel in catalogue().kernels():
+            if arguments.kernel and kernel.name not in arguments.kernel:
+                continue
             for row in _rows(kernel, Path(folder) / "kernels", set(arguments.corrected)):
                 rows[row] = None
     FORMER.write_text(HEADER.format(base=arguments.base) + "".join(f"{row}\n" for row in sorted(rows)), "utf-8")
@@ -92,6 +103,7 @@ def _rows(kernel: Kernel, then_folder: Path, corrected: set[str]) -> Iterator[st
 def _compiles_alike(kernel: Kernel, variant: Variant, then: str) -> bool:
     points = list(_points(kernel, variant))
     for problem, configuration in points:
+        print(f"{problem}: {configuration}", flush=True)
         options = _options(kernel, variant, kernel.definitions(problem, configuration))
         # What is the same before optimisations is the same after them; what is not is compared after them.
         for more in (["--Ofast-compile=max"], []):

@@ -11,7 +11,7 @@ from typing import Any
 from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.problem import Problem
 
-WIDTH = 180
+WIDTH = 190
 """Characters of a line."""
 
 

@@ -66,6 +66,7 @@ TILED = replace(
 
 WPT_STRIDED = Variant(
     name="wpt_strided",
+    starts_search=False,
     doc="More work per thread; each thread loads a run of neighbours, uncoalesced on purpose, to compare with `wpt`.",
     source="wpt_strided.cu",
     launch=on_product(gemm.launch_wpt),

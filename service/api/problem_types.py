@@ -9,7 +9,6 @@ from fastapi.exceptions import RequestValidationError
 
 from tilewright.kernels.errors import InvalidProblemError, UnknownNameError
 from tilewright.service.api import refusals
-from tilewright.service.api.strict_json import MalformedJSONError, RefusedJSONError
 from tilewright.service.errors import (
     CeilingError,
     ConflictError,
@@ -19,6 +18,7 @@ from tilewright.service.errors import (
     NotFoundError,
     NotOwnerError,
 )
+from tilewright.service.operations.strict_json import MalformedJSONError, RefusedJSONError
 
 
 @dataclass(frozen=True)

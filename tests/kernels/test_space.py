@@ -136,6 +136,21 @@ def test_a_search_begins_with_the_default_and_then_the_most_elaborate_variants()
     assert {configuration.variant for configuration in first}.isdisjoint({"naive", "tiled"})  # left to the search
 
 
+STEPS_TO_LEARN_FROM = {"naive", "tiled", "wpt_strided"}
+"""Variants that the ladders show and that no search wins with."""
+
+
+@pytest.mark.parametrize("kernel", catalogue().kernels(), ids=lambda k: k.name)
+@pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16"])
+def test_a_step_to_learn_from_is_never_a_start(kernel, dtype):
+    if dtype not in kernel.dtypes:
+        pytest.skip(f"{kernel.name} has no {dtype}")
+    space = kernel.space(kernel.problem(kernel.example_shape, dtype), HOPPER)
+    starts = {configuration.variant for configuration in kernel.first_configurations(space)}
+    assert starts.isdisjoint(STEPS_TO_LEARN_FROM - {kernel.default_variant})
+    assert {variant for variant in space.start_variants if variant in STEPS_TO_LEARN_FROM} <= {kernel.default_variant}
+
+
 def test_every_variant_of_a_kernel_without_simple_ones_is_a_start():
     kernel = catalogue().get("softmax")
     space = kernel.space(kernel.problem({"m": 8, "n": 2048}), HOPPER)

@@ -77,11 +77,6 @@ class CompilePool:
         future.add_done_callback(lambda _: self._forget(work))
         return future
 
-    def worker_pids(self) -> list[int]:
-        """Process ids of the idle workers."""
-        with self._idle.mutex:
-            return [child.pid for child in self._idle.queue if child is not None]
-
     def close(self) -> None:
         """Drops what has not begun, waits for what has, and ends the workers."""
         self._threads.shutdown(wait=True, cancel_futures=True)

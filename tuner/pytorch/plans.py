@@ -98,8 +98,8 @@ def status() -> list[Decision]:
     return list(_PROCESS.decisions.values())
 
 
-def picture(argument: Any) -> Hashable:
-    """What of an argument decides how the call is computed; of a number whether it is 0: a launch takes it along.
+def layout_key(argument: Any) -> Hashable:
+    """What selects a plan: a tensor's dtype, shape, strides and device; of a number only whether it is 0.
 
     Raises RuntimeError for a tensor without strides, such as a sparse one.
     """
@@ -223,18 +223,18 @@ class Plans:
     ) -> None:
         self._name, self._kernel = name, kernel
         self._result, self._pose, self._pytorch = result, pose, pytorch
-        self._by_picture: dict[Hashable, _Ready | None] = {}
+        self._by_layout: dict[Hashable, _Ready | None] = {}
         self._era = _PROCESS.era
 
     def run(self, *arguments: Any) -> Any:
         """The operator's result."""
         if self._era != _PROCESS.era:
-            self._by_picture, self._era = {}, _PROCESS.era
+            self._by_layout, self._era = {}, _PROCESS.era
         try:
-            key = tuple([picture(one) for one in arguments])
+            key = tuple([layout_key(one) for one in arguments])
         except RuntimeError:  # a tensor without strides
             return self._pytorch(*arguments)
-        ready = self._by_picture[key] if key in self._by_picture else self._decided(key, arguments)
+        ready = self._by_layout[key] if key in self._by_layout else self._decided(key, arguments)
         if ready is None:
             return self._pytorch(*arguments)
         try:
@@ -248,7 +248,7 @@ class Plans:
 
         None where it is PyTorch's own operator that does it.
         """
-        return self._by_picture.get(tuple([picture(one) for one in arguments])) if self._era == _PROCESS.era else None
+        return self._by_layout.get(tuple([layout_key(one) for one in arguments])) if self._era == _PROCESS.era else None
 
     def posed(self, *arguments: Any) -> Posed:
         """The call as a problem; raises NoKernelError, and RuntimeError for what does not go together."""
@@ -273,7 +273,7 @@ class Plans:
         ready = None
         if launcher is not None:
             ready = _Ready(launcher, [_Output.of(one, _place(arguments, one)) for one in outputs], self._pose)
-        self._by_picture[key] = ready
+        self._by_layout[key] = ready
         return ready
 
     def _chosen(self, key: Hashable, output: Any, arguments: Sequence[Any]) -> Launcher | None:

@@ -59,4 +59,4 @@ class Warm:
 
 
 def _picture(tensor: Tensor | None) -> Hashable:
-    return None if tensor is None else (tensor.__class__, plans.picture(tensor))
+    return None if tensor is None else (tensor.__class__, plans.layout_key(tensor))

@@ -122,7 +122,7 @@ class CudaLaunches:
     def _submit(
         self,
         loaded: LoadedKernel,
-        words: LaunchWords,
+        words: LaunchArguments,
         addresses: tuple[int, ...],
         scalars: tuple[float, ...],
         stream: int,
@@ -218,9 +218,9 @@ class LoadedKernel:
         for loaded, geometry in zip(self._functions, self._geometries, strict=True):
             if geometry.shared_bytes:
                 call("cuFuncSetAttribute", loaded, _MAX_DYNAMIC_SHARED_BYTES, geometry.shared_bytes)
-        self.spare: list[LaunchWords] = []
+        self.spare: list[LaunchArguments] = []
 
-    def look(self, addresses: tuple[int, ...], words: LaunchWords) -> list[Allocation]:
+    def look(self, addresses: tuple[int, ...], words: LaunchArguments) -> list[Allocation]:
         """The allocations of the addresses; raises LaunchError where this kernel may not use one here."""
         check_addresses(self._kernel, self._problem, addresses)
         for tensor, address in zip(self._kernel.tensors, addresses, strict=True):
@@ -236,13 +236,13 @@ class LoadedKernel:
             source, size, on = ctypes.c_uint64(addresses[place]), ctypes.c_size_t(size_bytes), ctypes.c_void_p(stream)
             call("cuMemcpyDtoDAsync_v2", ctypes.c_uint64(target), source, size, on)
 
-    def words(self) -> LaunchWords:
+    def words(self) -> LaunchArguments:
         """Words for one more launch at a time."""
         return self._words(list(zip(self._functions, self._geometries, strict=True)))
 
-    def _words(self, steps: Sequence[tuple[ctypes.c_void_p, Launch]]) -> LaunchWords:
+    def _words(self, steps: Sequence[tuple[ctypes.c_void_p, Launch]]) -> LaunchArguments:
         scratch = (self.workspaces is not None) + bool(self.kept_bytes)
-        return LaunchWords(self._kernel, self._problem, steps, scratch, self._nulls, self._maps)
+        return LaunchArguments(self._kernel, self._problem, steps, scratch, self._nulls, self._maps)
 
     def kept(self, packed: PackedOperand, addresses: tuple[int, ...], stream: int) -> int:
         """Where the packed operand lies, packed now where it is not yet; the addresses are all of a launch's."""
@@ -267,7 +267,7 @@ class LoadedKernel:
         return memory
 
 
-class LaunchWords:
+class LaunchArguments:
     """The words of cuLaunchKernelEx for each of a variant's launches, made once and filled in again and again.
 
     `scratch`: memory of the launcher's own behind the arguments; behind it come so many addresses that are 0, and then

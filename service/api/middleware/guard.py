@@ -17,12 +17,13 @@ from starlette.datastructures import Headers
 from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from tilewright.service.api import problems, refusals, strict_json
+from tilewright.service.api import problems, refusals
 from tilewright.service.api.middleware.access import AccessControl
-from tilewright.service.api.strict_json import MalformedJSONError, RefusedJSONError
 from tilewright.service.errors import ServiceError
+from tilewright.service.operations import strict_json
 from tilewright.service.operations.access.sessions import sign_in_path
 from tilewright.service.operations.caller import Caller, acting_as
+from tilewright.service.operations.strict_json import MalformedJSONError, RefusedJSONError
 from tilewright.service.settings import settings
 
 SECURITY_HEADERS: Mapping[str, str] = {

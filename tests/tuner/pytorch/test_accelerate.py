@@ -117,7 +117,7 @@ class Own(torch.Tensor):
 
 def test_vmap_and_tensors_of_other_classes_are_pytorchs(net):
     layer, batch = net.one, torch.randn(3, 6, 8)
-    stand = installed.Stand(entry(X), ("one",))
+    stand = installed.Replacement(entry(X), ("one",))
     installed.install(net, [stand], with_gradients=False)
     expected = F.linear(batch, layer.weight, layer.bias)
     torch.testing.assert_close(torch.vmap(layer)(batch), expected)
@@ -155,7 +155,7 @@ def test_a_norm_of_another_library_is_replaced_where_it_computes_what_its_name_s
 
 
 def test_an_accelerated_model_is_copied_and_stored_like_any_other(net, tmp_path):
-    installed.install(net, [installed.Stand(entry(X), ("one",))], with_gradients=False)
+    installed.install(net, [installed.Replacement(entry(X), ("one",))], with_gradients=False)
     torch.save(net, tmp_path / "model")
     for copied in (copy.deepcopy(net), torch.load(tmp_path / "model", weights_only=False)):
         assert type(copied.one) is installed.AcceleratedLinear
@@ -192,7 +192,7 @@ class Product(nn.Module):
 def test_a_function_is_replaced_for_the_arguments_that_were_accepted():
     model, plain = Product(), torch.matmul
     a, b = torch.randn(2, 3, 5, 4), torch.randn(2, 3, 4, 5)
-    stand = installed.Stand(entries(FUNCTIONS[torch.Tensor.matmul](a, b)), function="matmul")
+    stand = installed.Replacement(entries(FUNCTIONS[torch.Tensor.matmul](a, b)), function="matmul")
     installed.install(model, [stand], with_gradients=False)
     torch.testing.assert_close(model(a, b), plain(a, b))
     torch.testing.assert_close(model(a[:1], b[:1]), plain(a[:1], b[:1]))

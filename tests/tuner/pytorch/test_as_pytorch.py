@@ -268,7 +268,7 @@ def test_functions_take_pytorchs_names_and_what_is_unknown_is_left_to_pytorch(fu
 )
 def test_an_accelerated_layer_may_be_called_by_name(layer, name):
     model, x = torch.nn.Sequential(layer), torch.randn(X)
-    installed.install(model, [installed.Stand(entry(x), ("0",))], with_gradients=True)
+    installed.install(model, [installed.Replacement(entry(x), ("0",))], with_gradients=True)
     torch.testing.assert_close(model[0](**{name: x}), model[0](x))
     assert all(one.is_ours for one in tw.status())
     installed.uninstall(model)
@@ -287,7 +287,7 @@ class OtherRMSNorm(torch.nn.Module):
 def test_a_foreign_norm_has_its_own_arguments():
     model, x = torch.nn.Sequential(OtherRMSNorm()), torch.randn(X)
     expected = model[0](x), model[0](x, x), model[0](hidden=x)
-    installed.install(model, [installed.Stand(entry(x), ("0",))], with_gradients=True)
+    installed.install(model, [installed.Replacement(entry(x), ("0",))], with_gradients=True)
     torch.testing.assert_close((model[0](x), model[0](x, x), model[0](hidden=x)), expected)
 
 

@@ -31,7 +31,7 @@ SHARED = "shared"
 
 
 @dataclass(frozen=True)
-class Stand:
+class Replacement:
     """Where an operator stands in: for modules with that input, or for a function with these arguments.
 
     `compiled`: under `torch.compile` too. `fusion`: which in the code of the modules; the entry is of their arguments.
@@ -212,7 +212,7 @@ class _Keys:
         return _accepted(frozenset(self.eager), frozenset(self.compiled), with_gradients=with_gradients)
 
 
-def install(model: nn.Module, stands: Sequence[Stand], *, with_gradients: bool) -> None:
+def install(model: nn.Module, stands: Sequence[Replacement], *, with_gradients: bool) -> None:
     """Puts our operators in these places, and PyTorch's own in all others."""
     _remove(model)
     by_module: dict[str, _Keys] = {}
