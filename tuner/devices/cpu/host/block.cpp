@@ -39,9 +39,9 @@ struct Thread : HostThread {
   int source_lane, line;
 };
 
-// A warp's threads by lane, those that have not ended and those that wait in an exchange.
+// A warp's threads by lane: those that have not ended, those that wait in an exchange, those at an __activemask.
 struct Warp {
-  unsigned alive, waiting;
+  unsigned alive, waiting, gathering;
 };
 
 // Threads by position, a bit each.
@@ -89,6 +89,32 @@ Thread* next_runnable(unsigned position) {
   return bits ? thread_at(word * 64 + unsigned(__builtin_ctzll(bits))) : nullptr;
 }
 
+// Lets the lanes go on that wait at the same __activemask, in each warp; false where none does.
+bool release_gathered() {
+  bool is_any = false;
+  for (unsigned number = 0; number * 32 < thread_count; ++number) {
+    Thread* const lane = threads + number * 32;
+    unsigned together = 0;
+    for (unsigned rest = warps[number].gathering; rest; rest &= rest - 1) {
+      const unsigned i = unsigned(__builtin_ctz(rest));
+      if (!together || lane[i].line == lane[__builtin_ctz(together)].line) together |= 1u << i;
+    }
+    for (unsigned rest = together; rest; rest &= rest - 1) {
+      lane[__builtin_ctz(rest)].votes = together;
+      set(runnable, lane[__builtin_ctz(rest)].position);
+      is_any = true;
+    }
+    warps[number].gathering &= ~together;
+  }
+  return is_any;
+}
+
+// The next one in order; where none can go on, those at an __activemask can.
+__forceinline__ Thread* next_after_position(unsigned position) {
+  Thread* const next = next_runnable(position);
+  return next || !release_gathered() ? next : next_runnable(position);
+}
+
 [[noreturn]] void run_threads();
 
 // For a thread that starts while others wait on theirs: one that is idle, or a new one.
@@ -130,7 +156,7 @@ __forceinline__ void resume(Fiber& from, Thread* to) {
 }
 
 __forceinline__ void wait(Thread* me, const char* deadlock) {
-  Thread* next = next_runnable(me->position);
+  Thread* next = next_after_position(me->position);
   if (!next) die(deadlock, *me);
   if (!me->fiber) me->fiber = running;
   if (next != me) resume(*me->fiber, next);
@@ -185,7 +211,7 @@ Thread* next_after(const Thread& ended) {
   if (waiting && waiting == alive) release_barrier();  // a barrier waits for the threads that have not ended
   for (unsigned lanes = warps[number].waiting; lanes; lanes &= lanes - 1)
     complete_exchange(number, threads[number * 32 + unsigned(__builtin_ctz(lanes))].mask);
-  Thread* const next = next_runnable(ended.position);
+  Thread* const next = next_after_position(ended.position);
   for (unsigned i = 0; !next && i < thread_count; ++i)
     if (thread_at(i)->fiber) die("deadlock: a thread waits for others, which have ended", *thread_at(i));
   return next;
@@ -217,7 +243,7 @@ void run_block(uint3 index) {
   blockIdx = index;
   alive = thread_count, waiting = 0, host_none_waited = shares_fibers;
   for (unsigned i = 0; i < thread_count; i += 64) runnable[i / 64] = ones(thread_count - i);
-  for (unsigned i = 0; i < thread_count; i += 32) warps[i / 32] = {static_cast<unsigned>(ones(thread_count - i)), 0};
+  for (unsigned i = 0; i < thread_count; i += 32) warps[i / 32] = {static_cast<unsigned>(ones(thread_count - i)), 0, 0};
   release(&block_start);
   resume(origin, thread_at(0));
   acquire(&block_end);
@@ -242,13 +268,13 @@ void host_block_barrier(int line) {
   acquire(phase);
 }
 
-int host_block_or(int predicate, int line) {
-  static int any = 0;
-  if (predicate) __atomic_store_n(&any, 1, __ATOMIC_RELAXED);
+int host_block_count(int predicate, int line) {
+  static int count = 0;
+  if (predicate) __atomic_fetch_add(&count, 1, __ATOMIC_RELAXED);
   host_block_barrier(line);
-  const int result = __atomic_load_n(&any, __ATOMIC_RELAXED);
+  const int result = __atomic_load_n(&count, __ATOMIC_RELAXED);
   host_block_barrier(line);   // all have read it
-  __atomic_store_n(&any, 0, __ATOMIC_RELAXED);
+  __atomic_store_n(&count, 0, __ATOMIC_RELAXED);
   host_block_barrier(line);   // before the next call
   return result;
 }
@@ -263,7 +289,15 @@ unsigned host_warp_vote(unsigned mask, int predicate, int line) {
   return current()->votes;
 }
 
-unsigned host_active_lanes() { return warps[noted_current()->rank / 32].alive; }
+// They are known when no other thread can go on: the lanes of the warp that wait here by then.
+unsigned host_active_lanes(int line) {
+  Thread* me = noted_current();
+  me->line = line;
+  clear(runnable, me->position);
+  warps[me->rank / 32].gathering |= 1u << me->rank % 32;
+  wait(me, "deadlock at __activemask");
+  return me->votes;
+}
 
 void prepare_block(dim3 block, bool shuffled) {
   blockDim = block;

@@ -5,13 +5,19 @@
 // `__shared__` is static storage: one block is in flight at a time.  Not covered: PTX, tensor cores.
 // Half types are in cuda_bf16.h and cuda_fp16.h beside it, for sources that include those.
 #pragma once
+#include <assert.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
+#include "host_atomics.h"
 #include "host_half.h"
+#include "host_integers.h"
 #include "host_math.h"
+#include "host_rounding.h"
+#include "host_special.h"
 #include "host_texture.h"
 
 // Function and variable qualifiers. Defined after the system's headers, some of which use these very names.
@@ -24,14 +30,21 @@
 #define __noinline__ __attribute__((noinline))
 #define __align__(bytes) __attribute__((aligned(bytes)))
 #define __launch_bounds__(...)
+#define __maxnreg__(registers)
+#define __grid_constant__
+// As NVRTC has them. __CUDA_ARCH__ is not defined, as in nvcc's pass for the host: it would select code with PTX.
+#define __CUDACC__ 1
+#define __CUDACC_RTC__ 1
 
 // Vector types, with the alignment that CUDA gives them: vector loads may rely on it.
 #define HOST_VECTORS(T, name, bytes)                                                                    \
+  struct name##1 { T x; };                                                                              \
   struct __align__(2 * bytes) name##2 { T x, y; };                                                      \
   struct name##3 { T x, y, z; };                                                                        \
   struct __align__(bytes < 4 ? 4 * bytes : 16) name##4 { T x, y, z, w; };                               \
   template <> struct host_texel<name##2> { typedef T item; };                                           \
   template <> struct host_texel<name##4> { typedef T item; };                                           \
+  static inline name##1 make_##name##1(T x) { return {x}; }                                             \
   static inline name##2 make_##name##2(T x, T y) { return {x, y}; }                                     \
   static inline name##3 make_##name##3(T x, T y, T z) { return {x, y, z}; }                             \
   static inline name##4 make_##name##4(T x, T y, T z, T w) { return {x, y, z, w}; }
@@ -43,6 +56,10 @@ HOST_VECTORS(signed char, char, 1)
 HOST_VECTORS(unsigned char, uchar, 1)
 HOST_VECTORS(short, short, 2)
 HOST_VECTORS(unsigned short, ushort, 2)
+HOST_VECTORS(long, long, 8)
+HOST_VECTORS(unsigned long, ulong, 8)
+HOST_VECTORS(long long, longlong, 8)
+HOST_VECTORS(unsigned long long, ulonglong, 8)
 #undef HOST_VECTORS
 
 struct dim3 {
@@ -62,19 +79,22 @@ extern uint3 blockIdx;
 extern dim3 blockDim, gridDim;
 extern char host_dynamic_shared[];
 void host_block_barrier(int line);
-int host_block_or(int predicate, int line);
+int host_block_count(int predicate, int line);  // of the threads that hold it
 unsigned long long host_warp_exchange(unsigned mask, unsigned long long bits, int source_lane, int line);
 unsigned host_warp_vote(unsigned mask, int predicate, int line);
-unsigned host_active_lanes(void);
+unsigned host_active_lanes(int line);  // that reach it together
 }
 #define threadIdx (host_thread->index)
 static constexpr int warpSize = 32;
 
 #define __syncthreads() host_block_barrier(__LINE__)
-#define __syncthreads_or(predicate) host_block_or((predicate) != 0, __LINE__)
+#define __syncthreads_count(predicate) host_block_count((predicate) != 0, __LINE__)
+#define __syncthreads_or(predicate) (host_block_count((predicate) != 0, __LINE__) != 0)
+#define __syncthreads_and(predicate) (host_block_count((predicate) == 0, __LINE__) == 0)
 #define __syncwarp(...) ((void)host_warp_vote(host_mask(__VA_ARGS__), 0, __LINE__))
-#define __activemask() host_active_lanes()
+#define __activemask() host_active_lanes(__LINE__)
 #define __threadfence() __atomic_thread_fence(__ATOMIC_SEQ_CST)
+#define __threadfence_system() __atomic_thread_fence(__ATOMIC_SEQ_CST)
 #define __threadfence_block() __atomic_thread_fence(__ATOMIC_SEQ_CST)
 static inline unsigned host_mask(unsigned mask = 0xffffffffu) { return mask; }
 
@@ -115,18 +135,6 @@ static inline int host_source_xor(int bits, int width = 32) {
 #define __shfl_up_sync(mask, value, ...) host_shuffle(mask, value, host_source_up(__VA_ARGS__), __LINE__)
 #define __shfl_xor_sync(mask, value, ...) host_shuffle(mask, value, host_source_xor(__VA_ARGS__), __LINE__)
 
-// A float's bits, and back.
-static inline unsigned __float_as_uint(float x) {
-  unsigned bits;
-  memcpy(&bits, &x, 4);
-  return bits;
-}
-static inline float __uint_as_float(unsigned bits) {
-  float x;
-  memcpy(&x, &bits, 4);
-  return x;
-}
-
 // Of the eight bytes of both words those four that the selector's digits name.
 static inline unsigned __byte_perm(unsigned low, unsigned high, unsigned selector) {
   const unsigned long long bytes = (unsigned long long)high << 32 | low;
@@ -134,6 +142,75 @@ static inline unsigned __byte_perm(unsigned low, unsigned high, unsigned selecto
   for (int i = 0; i < 4; ++i) picked |= (unsigned)(bytes >> (selector >> 4 * i & 7) * 8 & 255) << 8 * i;
   return picked;
 }
+
+// Matches and reductions of the lanes that take part: those of the mask that have not ended.
+template <class T> static inline unsigned host_match_any(unsigned mask, T value, int line) {
+  const unsigned lanes = host_warp_vote(mask, 1, line);
+  unsigned found = 0;
+  for (int lane = 0; lane < 32; ++lane) {
+    if (!(lanes >> lane & 1)) continue;
+    const T other = host_shuffle(mask, value, lane, line);
+    found |= static_cast<unsigned>(!memcmp(&other, &value, sizeof value)) << lane;
+  }
+  return found;
+}
+template <class T> static inline unsigned host_match_all(unsigned mask, T value, int* is_one, int line) {
+  const unsigned lanes = host_warp_vote(mask, 1, line);
+  *is_one = host_match_any(mask, value, line) == lanes;
+  return *is_one ? mask : 0;
+}
+template <class T, class F> static inline T host_reduce(unsigned mask, T value, int line, F combined) {
+  const unsigned lanes = host_warp_vote(mask, 1, line);
+  T result = 0;
+  bool is_first = true;
+  for (int lane = 0; lane < 32; ++lane) {
+    if (!(lanes >> lane & 1)) continue;
+    const T other = host_shuffle(mask, value, lane, line);
+    result = is_first ? other : static_cast<T>(combined(result, other));
+    is_first = false;
+  }
+  return result;
+}
+#define HOST_REDUCE(mask, value, result) \
+  host_reduce(mask, value, __LINE__, [](auto x, auto y) { return result; })
+#define __match_any_sync(mask, value) host_match_any(mask, value, __LINE__)
+#define __match_all_sync(mask, value, is_one) host_match_all(mask, value, is_one, __LINE__)
+#define __reduce_add_sync(mask, value) HOST_REDUCE(mask, value, static_cast<unsigned>(x) + static_cast<unsigned>(y))
+#define __reduce_min_sync(mask, value) HOST_REDUCE(mask, value, x < y ? x : y)
+#define __reduce_max_sync(mask, value) HOST_REDUCE(mask, value, x > y ? x : y)
+#define __reduce_and_sync(mask, value) HOST_REDUCE(mask, value, x & y)
+#define __reduce_or_sync(mask, value) HOST_REDUCE(mask, value, x | y)
+#define __reduce_xor_sync(mask, value) HOST_REDUCE(mask, value, x ^ y)
+
+// Time passes in ns. What ends a kernel ends its process. What has no meaning here is refused where it is called.
+HOST_BUILTIN long long clock64() {
+  timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return now.tv_sec * 1000000000ll + now.tv_nsec;
+}
+HOST_BUILTIN void __nanosleep(unsigned) {}
+HOST_BUILTIN void __trap() { __builtin_trap(); }
+HOST_BUILTIN void __brkpt() { __builtin_trap(); }
+#if defined(__has_builtin) && !__has_builtin(__builtin_assume)
+#define __builtin_assume(condition) ((void)0)
+#endif
+typedef struct CUstream_st* cudaStream_t;
+typedef enum cudaError { cudaSuccess = 0 } cudaError_t;
+#define HOST_REFUSED(result, name, parameters, what) \
+  extern "C" __attribute__((error("the CPU device has no " #name ": " what))) result name parameters;
+#define HOST_NO_SPACES "memory of the host has no address spaces"
+HOST_REFUSED(unsigned, __isGlobal, (const void*), HOST_NO_SPACES)
+HOST_REFUSED(unsigned, __isShared, (const void*), HOST_NO_SPACES)
+HOST_REFUSED(unsigned, __isConstant, (const void*), HOST_NO_SPACES)
+HOST_REFUSED(unsigned, __isLocal, (const void*), HOST_NO_SPACES)
+HOST_REFUSED(size_t, __cvta_generic_to_shared, (const void*), HOST_NO_SPACES)
+HOST_REFUSED(size_t, __cvta_generic_to_global, (const void*), HOST_NO_SPACES)
+HOST_REFUSED(void*, __cvta_shared_to_generic, (size_t), HOST_NO_SPACES)
+HOST_REFUSED(void, __prof_trigger, (int), "it has no hardware counters")
+#undef HOST_REFUSED
+extern const int __CUDA_ARCH__ __attribute__((
+    unavailable("the CPU device has no compute capability: ask `#ifdef __CUDA_ARCH__` and give an #else")));
+#undef HOST_NO_SPACES
 
 // Loads and stores with a cache hint: plain ones here.
 template <class T> static inline T __ldg(const T* p) { return *p; }
@@ -146,74 +223,44 @@ template <class T> static inline void __stcs(T* p, T value) { *p = value; }
 template <class T> static inline void __stwb(T* p, T value) { *p = value; }
 template <class T> static inline void __stwt(T* p, T value) { *p = value; }
 
-// Atomics: relaxed, as in CUDA.
-#define HOST_FETCH(name, T, builtin) \
-  static inline T name(T* p, T value) { return builtin(p, value, __ATOMIC_RELAXED); }
-HOST_FETCH(atomicAdd, int, __atomic_fetch_add)
-HOST_FETCH(atomicAdd, unsigned, __atomic_fetch_add)
-HOST_FETCH(atomicAdd, unsigned long long, __atomic_fetch_add)
-HOST_FETCH(atomicOr, unsigned, __atomic_fetch_or)
-HOST_FETCH(atomicExch, int, __atomic_exchange_n)
-HOST_FETCH(atomicExch, unsigned, __atomic_exchange_n)
-#undef HOST_FETCH
-#define HOST_UPDATE(name, T, result)                                                                         \
-  static inline T name(T* p, T value) {                                                                      \
-    T old, replacement;                                                                                      \
-    __atomic_load(p, &old, __ATOMIC_RELAXED);                                                                \
-    do replacement = (result);                                                                               \
-    while (!__atomic_compare_exchange(p, &old, &replacement, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED));    \
-    return old;                                                                                              \
-  }
-HOST_UPDATE(atomicAdd, float, old + value)
-HOST_UPDATE(atomicAdd, double, old + value)
-HOST_UPDATE(atomicMax, int, old > value ? old : value)
-HOST_UPDATE(atomicMax, unsigned, old > value ? old : value)
-HOST_UPDATE(atomicMin, int, old < value ? old : value)
-HOST_UPDATE(atomicInc, unsigned, old >= value ? 0 : old + 1)
-#undef HOST_UPDATE
-static inline int atomicCAS(int* p, int expected, int value) {
-  __atomic_compare_exchange_n(p, &expected, value, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
-  return expected;
-}
-
 // Arithmetic that C lacks. exp, fma and so on are in host_math.h.
-#define HOST_MIN_MAX(T)                                            \
-  static inline T min(T a, T b) { return b < a ? b : a; }          \
-  static inline T max(T a, T b) { return a < b ? b : a; }
-HOST_MIN_MAX(int)
-HOST_MIN_MAX(unsigned)
-HOST_MIN_MAX(long long)
-HOST_MIN_MAX(unsigned long long)
+#define HOST_MIN_MAX(T, A, B)                                                                   \
+  static inline T min(A a, B b) { return static_cast<T>(b) < static_cast<T>(a) ? b : a; }       \
+  static inline T max(A a, B b) { return static_cast<T>(a) < static_cast<T>(b) ? b : a; }
+#define HOST_MIN_MAX_OF(S, U) HOST_MIN_MAX(S, S, S) HOST_MIN_MAX(U, U, U) HOST_MIN_MAX(U, S, U) HOST_MIN_MAX(U, U, S)
+HOST_MIN_MAX_OF(int, unsigned)
+HOST_MIN_MAX_OF(long, unsigned long)
+HOST_MIN_MAX_OF(long long, unsigned long long)
+#undef HOST_MIN_MAX_OF
 #undef HOST_MIN_MAX
 static inline float min(float a, float b) { return fminf(a, b); }  // of a NaN and a number, CUDA returns the number
 static inline float max(float a, float b) { return fmaxf(a, b); }
 static inline double min(double a, double b) { return fmin(a, b); }
 static inline double max(double a, double b) { return fmax(a, b); }
+static inline double min(float a, double b) { return fmin(static_cast<double>(a), b); }
+static inline double min(double a, float b) { return fmin(a, static_cast<double>(b)); }
+static inline double max(float a, double b) { return fmax(static_cast<double>(a), b); }
+static inline double max(double a, float b) { return fmax(a, static_cast<double>(b)); }
 static inline float host_rsqrt(float x) { return 1.0f / sqrtf(x); }
 static inline double host_rsqrt(double x) { return 1.0 / sqrt(x); }
 #define rsqrtf(x) host_rsqrt(static_cast<float>(x))  // newer C libraries declare functions of these names
 #define rsqrt(x) host_rsqrt(x)
-static inline void host_sincospi(float x, float* s, float* c) {
-  *s = static_cast<float>(sin(M_PI * static_cast<double>(x))), *c = static_cast<float>(cos(M_PI * static_cast<double>(x)));
-}
-static inline void host_sincospi(double x, double* s, double* c) { *s = sin(M_PI * x), *c = cos(M_PI * x); }
+static inline void host_sincospi(float x, float* s, float* c) { *s = sinpif(x), *c = cospif(x); }
+static inline void host_sincospi(double x, double* s, double* c) { *s = host_sinpi(x), *c = host_cospi(x); }
 #define sincospi(x, s, c) host_sincospi(x, s, c)
 #define sincospif(x, s, c) host_sincospi(static_cast<float>(x), s, c)
-static inline float __fmaf_rn(float a, float b, float c) { return fmaf(a, b, c); }
-static inline double __fma_rn(double a, double b, double c) { return fma(a, b, c); }
-static inline float __fadd_rn(float a, float b) { return a + b; }
-static inline float __fmul_rn(float a, float b) { return a * b; }
 static inline float __fdividef(float a, float b) { return a / b; }
-static inline float __frcp_rn(float a) { return 1.0f / a; }
 static inline float __saturatef(float a) { return fminf(fmaxf(a, 0.0f), 1.0f); }
 #define __expf(x) expf(x)  // glibc has functions of these names too
 #define __logf(x) logf(x)
 #define __powf(x, y) powf(x, y)
-static inline int __float_as_int(float x) { int bits; memcpy(&bits, &x, sizeof bits); return bits; }
-static inline float __int_as_float(int bits) { float x; memcpy(&x, &bits, sizeof x); return x; }
-static inline int __popc(unsigned x) { return __builtin_popcount(x); }
-static inline int __clz(int x) { return x ? __builtin_clz(static_cast<unsigned>(x)) : 32; }
-static inline int __ffs(int x) { return __builtin_ffs(x); }
+#define __sinf(x) sinf(x)
+#define __cosf(x) cosf(x)
+#define __tanf(x) tanf(x)
+#define __sincosf(x, s, c) sincosf(x, s, c)
+#define __log2f(x) log2f(x)
+#define __log10f(x) log10f(x)
+#define __exp10f(x) exp10f(x)
 
 // HOST_ENTRIES(HOST_ENTRY(kernel), ...): by what the runner calls the kernels of a variant, in the order of its launches,
 // without knowing their parameters. `run_threads` runs `host_thread`, which is *at, and those behind it for as long as
