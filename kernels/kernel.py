@@ -82,6 +82,7 @@ class Kernel:
     entry: str = ""  # the name, unless it says so
     flags: tuple[str, ...] = ()
     include_folders: tuple[Path, ...] = ()
+    row_axis: str = ""  # a part of the results along it depends on that part of the arrays that have it, and on the rest
     packed: str = ""  # the input that the option `packed_b` says stays the same
     # Related kernels, whose configurations rank in nearly the same order as for the problem; the most similar first.
     akin: Callable[[Problem], Sequence[Kin]] = lambda _problem: ()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from tilewright.kernels.errors import UnknownNameError
 from tilewright.kernels.kernel import Kernel
@@ -12,6 +12,9 @@ from tilewright.kernels.problem import Limits, Problem
 from tilewright.kernels.space import Configuration
 from tilewright.tuner.compile.compilation import CompiledLaunch
 from tilewright.tuner.runtime.errors import LaunchError
+
+if TYPE_CHECKING:
+    from tilewright.tuner.runtime.first_use.first_use import FirstUse
 
 T = TypeVar("T")
 
@@ -76,6 +79,9 @@ class Chooses(Protocol):
     def loaded(self, kernel: Kernel, problem: Problem, place: TargetDevice, load: Callable[[Choice], T], /) -> T:
         """What `load` makes of it, or of the kernel's default where it cannot be used; raises LaunchError."""
 
+    def first_use(self, problem: Problem, place: TargetDevice, choice: Choice, /) -> FirstUse | None:
+        """What is to be checked of that choice when it is launched first; None for nothing."""
+
 
 def is_admitted(kernel: Kernel, problem: Problem, limits: Limits, configuration: Configuration) -> bool:
     """Whether it is in the problem's space on that device; checked for every origin, since it becomes source text."""
@@ -90,12 +96,23 @@ def is_admitted(kernel: Kernel, problem: Problem, limits: Limits, configuration:
     return is_known and space.violated(values, problem, limits) is None
 
 
-def default_choice(kernel: Kernel, problem: Problem, place: TargetDevice) -> Choice:
-    """The kernel's default where it fits the device, else what is nearest to it; raises LaunchError for none."""
+def default_choice(
+    kernel: Kernel, problem: Problem, place: TargetDevice, *, is_usable: Callable[[Choice], bool] = lambda _choice: True
+) -> Choice:
+    """The kernel's default where it fits the device, else what is nearest to it; raises LaunchError for none.
+
+    `is_usable`: whether one may be used; where none of the variants' defaults may, there is none.
+    """
+    is_refused = False
     for variant in kernel.variants_from_default:
         configuration = variant.space().default()
         if is_admitted(kernel, problem, place.limits, configuration):
-            return Choice(configuration, "default", "default")
+            choice = Choice(configuration, "default", "default")
+            if is_usable(choice):
+                return choice
+            is_refused = True
+    if is_refused:
+        raise LaunchError(f"{kernel.name}: every configuration for {problem} on {place.slug} was wrong in this process")
     starts = kernel.space(problem, place.limits).defaults()
     if not starts:
         raise LaunchError(f"{kernel.name} has no configuration for {problem} on {place.slug}")

@@ -195,9 +195,7 @@ class Launcher:
             key = problem, device if device == self.device else device.partition(":")[0]
             if key not in self._on:
                 if device == "cpu":
-                    self._on[key] = self._choices.loaded(
-                        self.kernel, problem, host.host_place(), lambda c: host.HostFunction(self.kernel, problem, c)
-                    )
+                    self._on[key] = host.HostLaunches(self.kernel, problem, self._choices)
                 else:
                     only = _ordinal(self.device) if self.device else None
                     self._on[key] = CudaLaunches(self.kernel, problem, self._choices, only)
