@@ -25,8 +25,7 @@ REPEATS ?= 100
 SOAK_S ?= 120
 MAIN_JOB = benchmarks/results/h200/main_job.json
 
-.PHONY: help run serve migrate test lint types tests unit gpu gpu-test browser-test test-faults test-exhaustive chaos fuzz-api bench-main-job bench-kernels bench-rate bench-dispatch bench-network bench-search bench-service bench-scale gpu-random counters gpu-check gpu-memcheck gpu-racecheck \
-	reports references screenshots lock hooks clean
+.PHONY: $(shell awk -F: '/^[a-z-]+:/ { print $$1 }' Makefile)
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' Makefile
@@ -43,7 +42,7 @@ migrate: ## Bring the database's schema up to date
 	@$(PREPARE) run
 	@exec "$(VENV)/bin/tilewright" db upgrade
 
-test: ## Everything a change must pass: lint, types, layers, tests (without a Chromium it says so and leaves the browser out)
+test: ## Everything a change must pass: lint, types, layers, tests (without a Chromium or PyTorch it says so and leaves their tests out)
 	@$(PREPARE) dev
 	@begun=$$(date +%s); status=0; $(MAKE) --no-print-directory lint types tests || status=$$?; \
 	echo "make test: $$(( $$(date +%s) - begun )) s"; exit $$status
@@ -74,6 +73,9 @@ unit: ## The tests that need neither a GPU nor a browser (WORKERS=3)
 gpu: ## Build and install PyCUDA (again)
 	@$(PREPARE) gpu
 
+torch: ## Install PyTorch's build for CPUs, with which tilewright.torch is tested (again)
+	@$(PREPARE) torch
+
 gpu-test: ## The tests on an NVIDIA GPU
 	@$(PREPARE) dev
 	@$(IN) pytest -m gpu
@@ -90,6 +92,10 @@ test-exhaustive: ## Nightly: every kernel on every architecture, every corner on
 	@$(PREPARE) dev
 	@$(IN) pytest -n $(WORKERS) -q -m exhaustive
 
+opinfo: ## Nightly: PyTorch's own samples of its operators through ours, all of them (minutes; DEVICE=cpu, cuda)
+	@$(PREPARE) torch
+	@"$(VENV)/bin/python" tests/opinfo.py --device $(or $(DEVICE),cpu)
+
 fuzz-api: ## Every API operation and sequence under schemathesis, at a real server (minutes; EXAMPLES=50, SEED=1)
 	@$(PREPARE) dev
 	@EXAMPLES=$(or $(EXAMPLES),50) SEED=$(or $(SEED),1) $(IN) pytest -m fuzz -n 0 -s -q tests/service/api/test_whole_document.py
@@ -98,6 +104,10 @@ chaos: ## Random faults over a running service, ten minutes and more; writes ben
 	@$(PREPARE) dev
 	@PYTHONPATH=tests "$(VENV)/bin/python" -m chaos --cycles $(or $(CYCLES),200) --seed $(or $(SEED),1) \
 		--out benchmarks/results/chaos.json
+
+mutants: ## Nightly: faults planted in CUDA sources and in Python, and what notices them; writes docs/mutants.md (CHANGES=100, SEED=1)
+	@$(PREPARE) dev
+	@PYTHONPATH=tests "$(VENV)/bin/python" -m mutants --changes $(or $(CHANGES),100) --seed $(or $(SEED),1) --page docs/mutants.md
 
 bench-main-job: ## The main job through the API of a running `tilewright up`, on its GPU; writes benchmarks/results
 	@$(PREPARE) run
@@ -115,6 +125,10 @@ bench-dispatch: ## What a launch costs the caller, beside PyCUDA's prepared call
 	@$(PREPARE) run
 	@"$(VENV)/bin/python" benchmarks/dispatch.py --out benchmarks/results/h200/dispatch.json
 
+bench-attention: ## Attention in FP32 beside PyTorch's backends, on a GPU with PyTorch in the environment; writes benchmarks/results
+	@$(PREPARE) run
+	@"$(VENV)/bin/python" benchmarks/attention.py
+
 bench-network: ## The digits network in every way there is, on a GPU (with PyTorch in the environment) or else on the CPU; writes benchmarks/results
 	@$(PREPARE) run
 	@"$(VENV)/bin/python" benchmarks/network.py
@@ -122,6 +136,10 @@ bench-network: ## The digits network in every way there is, on a GPU (with PyTor
 bench-search: ## Replay recorded spaces through our searches and Kernel Tuner's, no GPU (RECORDED=folder, REPEATS=100, RESUME=1)
 	@$(PREPARE) bench
 	@"$(VENV)/bin/python" benchmarks/search.py $(if $(RECORDED),"$(RECORDED)") --repeats $(REPEATS) $(if $(RESUME),--resume)
+
+bench-input-kinds: ## Every kind of inputs on every kernel of a GPU, then what the kinds cost a job
+	@PYTHONPATH=benchmarks "$(VENV)/bin/python" benchmarks/searches/input_kinds.py
+	@PYTHONPATH=benchmarks "$(VENV)/bin/python" benchmarks/searches/input_kinds.py --rate
 
 bench-service: ## The service under load on this machine, CPU only; writes benchmarks/results (SOAK_S=120, 3600 for the hour; ONLY="rate batch")
 	@$(PREPARE) run
@@ -131,9 +149,38 @@ bench-scale: ## 10^7 trials and simulated workers on one PostgreSQL, CPU only; w
 	@$(PREPARE) run
 	@PYTHONPATH=benchmarks "$(VENV)/bin/python" -m at_scale $(SCALE)
 
-gpu-random: ## Random shapes, edges and 500 random configurations of every variant on the GPU
+bench-models: ## Whole models, eager, compiled and accelerated; needs PyTorch and transformers (BENCH="--model bert --tune-seconds 3")
 	@$(PREPARE) run
-	@"$(VENV)/bin/python" benchmarks/random_shapes.py
+	@"$(VENV)/bin/python" benchmarks/models $(BENCH)
+
+bench-adoption: ## Kernel Tuner's scripts, tuned by both; needs Kernel Tuner (BENCH="NAME=SCRIPT.py --seconds 2.5")
+	@$(PREPARE) run
+	@"$(VENV)/bin/python" benchmarks/adoption/tuned.py $(BENCH)
+
+bench-predictions: ## Predicted configurations of unseen shapes beside tuned ones (BENCH="--kernel gemm --tuned 60 --unseen 20")
+	@$(PREPARE) run
+	@"$(VENV)/bin/python" benchmarks/predict.py $(BENCH)
+
+bench-day-one: ## Records to ship, and answers from them as on a first day (BENCH="--kernel gemm --out FILE")
+	@$(PREPARE) run
+	@"$(VENV)/bin/python" benchmarks/day_one.py $(BENCH)
+
+bench-seeds: ## The same job with ten seeds, its winners in one final (BENCH="--out FILE")
+	@$(PREPARE) run
+	@"$(VENV)/bin/python" benchmarks/seeds.py $(BENCH)
+
+bench-gallery: ## The gallery's kernels beside NVIDIA's libraries, which CuPy calls (BENCH="--only scan")
+	@$(PREPARE) run
+	@"$(VENV)/bin/python" benchmarks/gallery.py $(BENCH)
+
+bench-two-gpus: ## A fleet on a host with two GPUs (BENCH="--out FILE", or --rehearse on a host without)
+	@$(PREPARE) run
+	@"$(VENV)/bin/python" benchmarks/two_gpus.py $(BENCH)
+
+gpu-fuzz: ## Random problems, configurations, views and numbers against PyTorch in float64 (MINUTES=5, SEED=1, KERNEL=gemm)
+	@$(PREPARE) run
+	@"$(VENV)/bin/python" benchmarks/gpu_fuzz.py --minutes $(or $(MINUTES),5) --seed $(or $(SEED),1) \
+		$(addprefix --kernel ,$(KERNEL)) --out $(or $(OUT),benchmarks/results/gpu_fuzz.json)
 
 counters: ## What limits the winners of bench-kernels, by Nsight Compute
 	@$(PREPARE) run
@@ -151,18 +198,27 @@ gpu-racecheck: ## The same, for races in shared memory
 	@$(PREPARE) run
 	@compute-sanitizer --tool racecheck --error-exitcode 9 "$(VENV)/bin/python" benchmarks/sanitize.py
 
-reports: ## The ladder reports of this machine's first GPU; writes docs/reports/h200 (minutes)
+reports: ## The ladder reports of this machine's first GPU; writes build/reports and docs/reports/h200 (minutes)
 	@$(PREPARE) run
 	@for kernel in gemm gemv linear; do \
-	"$(VENV)/bin/tilewright" report $$kernel --device cuda:0 --known benchmarks/results/h200/kernels.json --out docs/reports/h200 || exit 1; done
+	"$(VENV)/bin/tilewright" report $$kernel --device cuda:0 --known benchmarks/results/h200/kernels.json --out build/reports || exit 1; done
+	@mkdir -p docs/reports/h200 && cp build/reports/*.md docs/reports/h200
 
-references: ## Write docs/rest.md and the tables in docs/cli.md and docs/settings.md from the code
+references: ## Write docs/rest.md and the tables in docs/cli.md, docs/settings.md and docs/measuring
 	@$(PREPARE) run
 	@"$(VENV)/bin/python" tools/references.py
+
+docs: ## Build the documentation as a site, which `tilewright serve` offers at /guide (strict: a broken link fails)
+	@$(PREPARE) dev
+	@$(IN) sphinx -q -b html -W --keep-going -d build/doctrees docs service/dashboard/guide
 
 screenshots: ## Write docs/screenshots from real results: H200, a recording (RECORDED=folder), this CPU; needs Chromium
 	@$(PREPARE) dev
 	@"$(VENV)/bin/python" tools/screenshots.py $(if $(RECORDED),"$(RECORDED)")
+
+package: docs ## Build the site, the sdist and the wheel, install each in a bare environment and run it
+	@$(PREPARE) dev
+	@"$(VENV)/bin/python" tools/package.py
 
 lock: ## Write requirements/*.lock anew (needs uv; UPGRADE=1 takes the newest versions)
 	@python="$(PYTHON)"; "$$python" tools/lock.py
@@ -172,4 +228,4 @@ hooks: ## Run the linters at every git commit
 	@$(IN) pre_commit install
 
 clean: ## Remove the environment and everything built; your data stay
-	rm -rf "$(VENV)" build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf "$(VENV)" build dist service/dashboard/guide .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

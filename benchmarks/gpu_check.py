@@ -30,7 +30,7 @@ from tilewright.kernels.space import Configuration, SearchSpace, VariantSpace
 from tilewright.tuner.devices.device import Bench, Device
 from tilewright.tuner.devices.local import open_device
 from tilewright.tuner.errors import TrialFailure
-from tilewright.tuner.loop.outcome import L2, Executable
+from tilewright.tuner.outcome import L2, Executable
 
 _TWO_AXES = "1x1 1x7 7x1 31x33 64x64 100x784 127x129 256x255 1x4099 3001x5 513x1027 1024x1024"
 _THREE_AXES = (
@@ -40,9 +40,13 @@ _FOUR_AXES = (
     "1x1x1x1 7x1x3x5 5x9x1x2 31x33x35x3 64x64x64x64 256x100x100x10 127x129x65x17 256x784x100x10 1x512x129x1000 "
     "257x3x511x25 3x500x7x700 512x256x128x40"
 )
+_FIVE_AXES = (  # the last a multiple of 8 up to 128, as attention's depth is
+    "1x1x1x1x8 1x2x7x3x16 2x3x33x31x24 1x4x64x64x64 2x2x65x129x72 1x3x197x197x64 2x1x100x784x40 1x2x513x127x128 "
+    "3x2x1x257x96 1x1x255x511x112 1x2x300x1025x32 1x8x512x512x64"
+)
 SIZES = {
     text.split()[0].count("x") + 1: [tuple(int(size) for size in word.split("x")) for word in text.split()]
-    for text in (_TWO_AXES, _THREE_AXES, _FOUR_AXES)
+    for text in (_TWO_AXES, _THREE_AXES, _FOUR_AXES, _FIVE_AXES)
 }
 """Twelve shapes by number of axes: one, primes, around powers of two, vectors as matrices, few rows, a real layer."""
 

@@ -32,9 +32,9 @@ from tilewright.kernels.problem import Problem
 from tilewright.kernels.space import Configuration, Constraint, SearchSpace
 from tilewright.tuner.devices.device import Device
 from tilewright.tuner.devices.local import open_device
-from tilewright.tuner.loop.outcome import Outcome
 from tilewright.tuner.loop.statistics import median
 from tilewright.tuner.loop.tune import Budget, Hooks, Progress, tune
+from tilewright.tuner.outcome import Outcome
 
 SHARED_BYTES = 48 * 1024  # what a launch may have without asking
 PEERS = {"NVCUDA": "kernel_tuner NVRTC", "PYCUDA": "kernel_tuner PyCUDA"}

@@ -1,6 +1,6 @@
 """Replays recorded spaces through our searches and Kernel Tuner's: how near the optimum, how soon. CPU only, no GPU.
 
-    python benchmarks/search.py FOLDER_OR_RECORDING … [--repeats 100] [--others 20] [--compilers 16] …
+    python benchmarks/search.py FOLDER_OR_RECORDING … [--repeats 100] [--others 20] …
 
 Recordings are Kernel Tuner caches or T4 files; those in benchmarks/recordings are always among them. Kernel
 Tuner's rows need the development dependency `kernel_tuner`.
@@ -23,7 +23,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from searches.replay import KERNEL_TUNER, Run, recorded, search, search_as_a_job, search_kernel_tuner
+from documents.file import write as write_document
+from searches.replay import KERNEL_TUNER, Run, recorded, search, search_kernel_tuner
 
 from tilewright.tuner.recorded.recordings import UnreadableRecordingError
 from tilewright.tuner.search import SAMPLERS
@@ -55,7 +56,6 @@ class Task:
     prior: Path | None
     repeats: int
     trials: int
-    compilers: int = 0
 
     def head(self) -> Row:
         """The head that identifies the row; --resume skips rows with the same head."""
@@ -82,24 +82,12 @@ def row_of(task: Task) -> Row:
         "median_to_99": median_to(at, 0.99),
         "proposer_ms": round(float(np.mean([run.proposer_ms for run in runs])), 2),
         "sd_at": {str(mark): round(float(at[:, mark - 1].std(ddof=min(1, len(at) - 1))), 4) for mark in marks},
-        **({"fraction_after_s": after_s(at, runs)} if task.compilers else {}),
     }
-
-
-def after_s(at: np.ndarray, runs: Sequence[Run]) -> dict[str, float]:
-    """The mean fraction of the optimum so many seconds after a job's begin; 0 before its first trial has ended."""
-    ended = [np.searchsorted(run.ended_s, SECONDS, side="right") for run in runs]
-    reached = [
-        np.where(count > 0, row[np.minimum(count, len(row)) - 1], 0.0) for row, count in zip(at, ended, strict=True)
-    ]
-    return {str(s): round(float(f), 4) for s, f in zip(SECONDS, np.mean(reached, axis=0), strict=True)}
 
 
 def _run(on: Any, task: Task, prior: Any, seed: int) -> Run:
     if task.sampler.startswith(KERNEL_TUNER):
         return search_kernel_tuner(on, task.sampler.removeprefix(KERNEL_TUNER), seed, task.trials)
-    if task.compilers:
-        return search_as_a_job(on, task.sampler, seed, task.trials, task.compilers)
     return search(on, task.sampler, seed, task.trials, prior)
 
 
@@ -155,13 +143,8 @@ def readable(paths: Sequence[Path]) -> tuple[dict[Path, int], list[str]]:
     return variants, errors
 
 
-def tasks(paths: Mapping[Path, int], repeats: int, others: int, trials: int, compilers: int = 0) -> list[Task]:
-    """Every row, the ones that the goals are about first; `paths` with their numbers of variants.
-
-    As a job with `compilers` only our default is replayed.
-    """
-    if compilers:
-        return [Task(path, SAMPLERS[0], None, repeats, trials, compilers) for path in paths]
+def tasks(paths: Mapping[Path, int], repeats: int, others: int, trials: int) -> list[Task]:
+    """Every row, the ones that the goals are about first; `paths` with their numbers of variants."""
     by_name = {_name(path): path for path in paths}
     strategies = [KERNEL_TUNER + s for s in STRATEGIES] if importlib.util.find_spec("kernel_tuner") else []
     rows_to_make = [Task(path, SAMPLERS[0], None, repeats, trials) for path in paths]
@@ -179,11 +162,11 @@ def _name(path: Path) -> str:
     return path.name.removesuffix(".gz").removesuffix(".json")
 
 
-def write(out: Path, rows: Sequence[Row], trials: int, compilers: int = 0) -> None:
+def write(out: Path, rows: Sequence[Row], trials: int) -> None:
     """The file, sorted, whole at every moment."""
     ordered = sorted(rows, key=lambda row: (row["space"], row["prior"] or "", row["sampler"]))
     made = {
-        "command": f"python benchmarks/search.py FOLDER --compilers {compilers}" if compilers else "make bench-search",
+        "command": "make bench-search",
         "made_at": datetime.now(UTC).isoformat(timespec="seconds"),
         "trials": trials,
         "objective": "mean of the recorded samples",
@@ -191,10 +174,7 @@ def write(out: Path, rows: Sequence[Row], trials: int, compilers: int = 0) -> No
         "rows": ordered,
         "leads": leads(ordered),
     }
-    out.parent.mkdir(parents=True, exist_ok=True)
-    fresh = out.with_name(out.name + ".new")
-    fresh.write_text(json.dumps(made, indent=1, allow_nan=False) + "\n", encoding="utf-8")
-    fresh.replace(out)
+    write_document(out, made)
 
 
 def line(row: Row) -> str:
@@ -217,12 +197,10 @@ def main() -> int:
     parser.add_argument("--spaces", nargs="*", help="only these spaces, by the names of their files")
     parser.add_argument("--samplers", nargs="*", help="only these, Kernel Tuner's as kernel_tuner:STRATEGY")
     parser.add_argument("--trials", type=int, default=200)
-    parser.add_argument("--compilers", type=int, default=0, help="replay as a job that compiles so many at a time")
     parser.add_argument("--processes", type=int, default=2)
-    parser.add_argument("--out", type=Path, help="default: results/search.json, as a job results/search_job.json")
+    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "search.json")
     parser.add_argument("--resume", action="store_true", help="keep the rows that the file has")
     chosen = parser.parse_args()
-    chosen.out = chosen.out or Path(__file__).parent / "results" / f"search{'_job' if chosen.compilers else ''}.json"
     for path in chosen.recordings:
         if not path.exists():
             parser.error(f"{path}: no such folder or recording")
@@ -234,7 +212,7 @@ def main() -> int:
     variants, unread = readable(paths)
     for error in unread:
         print(f"left out: {error}", file=sys.stderr)
-    chosen_tasks = tasks(variants, chosen.repeats, chosen.others, chosen.trials, chosen.compilers)
+    chosen_tasks = tasks(variants, chosen.repeats, chosen.others, chosen.trials)
     chosen_tasks = [task for task in chosen_tasks if not chosen.samplers or task.sampler in chosen.samplers]
     chosen_tasks = [task for task in chosen_tasks if not chosen.spaces or _name(task.path) in chosen.spaces]
     heads = [{key: row[key] for key in ("space", "sampler", "prior", "repeats")} for row in rows]
@@ -246,7 +224,7 @@ def main() -> int:
             row = done.result()
             rows = [row, *(old for old in rows if any(old[key] != row[key] for key in ("space", "sampler", "prior")))]
             print(line(row), flush=True)
-            write(chosen.out, rows, chosen.trials, chosen.compilers)
+            write(chosen.out, rows, chosen.trials)
     return 1 if unread else 0
 
 

@@ -2,7 +2,7 @@
 
     python benchmarks/service.py [--only rate --only batch] [--rows 1000000] [--soak-s 120] [--json] [--out FILE]
 
-Parts: rate, workers, cold, latency, memory, replicas, batch, enqueue, start, killed, soak. Rows are written part by
+Parts: rate, cold, latency, memory, replicas, batch, enqueue, start, killed, soak. Rows are written part by
 part; a run with --only replaces its own rows and keeps the others. What answers are about is synthetic
 (service_fill.py).
 Exit status 1 where a goal is missed.
@@ -43,7 +43,7 @@ ROUNDS, ROUND_S, LATENCY_S, ENQUEUE_S, SOAK_S = 8, 4.0, 20.0, 5.0, 120.0
 """Eight rounds of each side are the fewest but two whose median has a 95 % interval; all parts take some ten minutes,
 half of them filling the large database and waiting for the killed worker's silence to count."""
 
-NAMES = ("rate", "workers", "cold", "latency", "memory", "replicas", "batch", "enqueue", "start", "killed", "soak")
+NAMES = ("rate", "cold", "latency", "memory", "replicas", "batch", "enqueue", "start", "killed", "soak")
 PACKAGES = (
     "fastapi",
     "starlette",
@@ -69,9 +69,6 @@ class Parts:
         """What each of NAMES measures."""
         return {
             "rate": self._rate,
-            "workers": lambda: service_rows.by_workers(
-                self._host, self.few(), self._arguments.workers, self._arguments.rounds, self._arguments.round_s
-            ),
             "cold": lambda: service_rows.cold(self._host, self.many(), self._arguments.latency_s),
             "latency": lambda: [service_rows.latency(one, self._arguments.latency_s) for one in self._both()],
             "memory": lambda: service_rows.memory(self._both()),
@@ -125,7 +122,6 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--rows", type=int, default=MANY, help="of the large database; a multiple of 50")
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     parser.add_argument("--round-s", type=float, default=ROUND_S)
-    parser.add_argument("--workers", type=int, nargs="+", default=[1, 2, 4], help="API processes to compare")
     parser.add_argument("--latency-s", type=float, default=LATENCY_S)
     parser.add_argument("--soak-s", type=float, default=SOAK_S, help="3600 for the hour of the goals table")
     parser.add_argument("--out", type=Path, default=RESULT)

@@ -11,6 +11,6 @@ password() { od -An -N24 -tx1 /dev/urandom | tr -d ' \n'; }
 keep() { [ -s "$folder/$1" ] && echo "$folder/$1 is there already"; }
 write() { cat > "$folder/$1.new" && chmod 0644 "$folder/$1.new" && mv "$folder/$1.new" "$folder/$1"; }
 keep superuser || password | write superuser
-for role in migrator api worker compiler; do
+for role in migrator api worker; do
   keep "$role" || printf '[tilewright]\nuser=tilewright_%s\npassword=%s\n' "$role" "$(password)" | write "$role"
 done

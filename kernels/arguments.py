@@ -31,6 +31,7 @@ class Tensor:
     `texture`: the function takes a `cudaTextureObject_t` in place of the pointer, which reads an input so.
     `written`: of an output whose size depends on the configuration, such as a sum for each block, how many elements
     one writes; `shape` is what the largest needs. The kernel's check gets these elements alone, as a vector.
+    `normalised`: each row is computed by itself, whatever its mean and its size, as by softmax or a norm.
     """
 
     name: str
@@ -43,6 +44,7 @@ class Tensor:
     symbol: str = ""
     texture: Texture | None = None
     written: Callable[[Values, Problem], int] | None = None
+    normalised: bool = False
 
     def layout(self, problem: Problem) -> Layout:
         """Where its elements lie."""
@@ -58,7 +60,7 @@ class Tensor:
         return self.dtype(problem) if callable(self.dtype) else self.dtype or problem.dtype
 
     def texels(self, problem: Problem) -> tuple[int, ...]:
-        """Of a texture: texels along x, y and z, as many axes as it has."""
+        """Texels of a texture along x, y and z, as many axes as it has."""
         shape = tuple(self.shape(problem))
         return (shape if self.texture is None or self.texture.channels == 1 else shape[:-1])[::-1]
 
@@ -72,11 +74,13 @@ class Scalar:
     """A number passed at run time, and the value that tuning passes unless the problem decides it.
 
     `dtype`: one of C_TYPES; None: what sums of the problem are made in, `Sum` in the source (`REAL` in float32).
+    `other`: a value that verification passes in its place with some kinds of inputs, where the results must follow it.
     """
 
     name: str
     value: Callable[[Problem], float]
     dtype: str | None = None
+    other: Callable[[Problem], float] | None = None
 
     def dtype_for(self, problem: Problem) -> str:
         """Its own dtype, or else that of the problem's sums."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import importlib
 import importlib.util
@@ -14,12 +15,13 @@ from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import CodeType, ModuleType
 
+from tilewright.kernels.configuration import Values
 from tilewright.kernels.dtypes import C_TYPES, REAL
 from tilewright.kernels.errors import BrokenDeclarationError, InvalidProblemError, UnknownNameError
 from tilewright.kernels.kernel import Kernel, TensorMap, Variant, unqualified
 from tilewright.kernels.problem import Limits, Problem
 from tilewright.kernels.source import IncludeError
-from tilewright.kernels.space import SearchSpace
+from tilewright.kernels.space import Parameter, SearchSpace
 from tilewright.kernels.texture import DTYPES, MEMORIES, TEXTURE_REFERENCE
 from tilewright.kernels.triton import flaws as flaws_of_triton
 from tilewright.kernels.triton import is_triton
@@ -28,10 +30,10 @@ _HERE = Path(__file__).parent
 _KERNEL_NAME = re.compile(r"[a-z][a-z0-9_]*")
 _MACRO_NAME = re.compile(r"[A-Za-z_]\w+")  # at least two characters: macros U, W and R break CUDA's own headers
 _TAKEN_NAMES = {"get", "items", "keys", "values", "variant"}  # of what a configuration is read by
-_SOURCE_NAME = re.compile(r"[A-Za-z0-9_]+\.(?:cu|py)")
+_SOURCE_NAME = re.compile(r"\w[\w.+-]*\.(?:cu|py)", re.ASCII)
 
 MAX_CONSTANT_BYTES = 64 * 1024
-"""Of constant memory, on every GPU (CUDA C++ Programming Guide, "Compute Capabilities")."""
+"""Constant memory of every GPU (CUDA C++ Programming Guide, "Compute Capabilities")."""
 
 # What a declaration is tried on: a device of the smallest capability that a variant is compiled for.
 _TRIAL_LIMITS = Limits(compute_capability=(7, 5), multiprocessors=40, memory_bytes=16 * 2**30)
@@ -206,7 +208,7 @@ def _flaws_of_variant(kernel: Kernel, variant: Variant, example: Problem) -> Ite
         yield from flaws_of_triton(kernel.entry, variant, source, kernel.arguments, defined)
     else:
         yield from _flaws_of_launches(kernel, variant, source)
-        yield from _flaws_of_macros(kernel, variant, source)
+        yield from _flaws_of_macros(kernel, variant, example, source)
     space = variant.space()
     try:
         newest = variant.min_compute_capability >= _TRIAL_LIMITS_HOPPER.compute_capability
@@ -232,15 +234,27 @@ def _flaws_of_maps(kernel: Kernel, variant: Variant, maps: Sequence[TensorMap], 
         yield f"{variant.source} has {taken} parameters `const __grid_constant__ TensorMap` for {len(maps)} tensor maps"
 
 
-def _flaws_of_macros(kernel: Kernel, variant: Variant, source: str) -> Iterator[str]:
+def _flaws_of_macros(kernel: Kernel, variant: Variant, example: Problem, source: str) -> Iterator[str]:
     for parameter in variant.parameters:
         # One value: what tells variants of one source apart, of which only one can be the source's own.
         stated = parameter.default if len(parameter.values) > 1 else r"\S+"
         if not re.search(rf"^\s*#\s*define\s+{parameter.name}\s+{stated}(?!\w)", source, re.MULTILINE):
             if re.search(rf"^\s*#\s*define\s+{parameter.name}\b", source, re.MULTILINE):
                 yield f"{variant.source} must define the default {parameter.name} {parameter.default}"
-            elif not re.search(rf"\b{parameter.name}\b", source + kernel.entry):
-                yield f"{variant.source} does not use the parameter {parameter.name}"
+            elif not re.search(rf"\b{parameter.name}\b", source + kernel.entry) and not _moves_launch(
+                variant, parameter, example
+            ):
+                yield f"neither {variant.source} nor the launch uses the parameter {parameter.name}"
+
+
+def _moves_launch(variant: Variant, parameter: Parameter, example: Problem) -> bool:
+    """Whether grid, block or shared memory follow the parameter: a source may read its block size from blockDim."""
+    default = variant.space().default().values
+    launches = set()
+    for value in parameter.values:
+        with contextlib.suppress(ArithmeticError, LookupError, AttributeError, TypeError, ValueError):
+            launches.add(variant.launch(Values({**default, parameter.name: value}), example))
+    return len(launches) > 1
 
 
 def _flaws_of_launches(kernel: Kernel, variant: Variant, source: str) -> Iterator[str]:

@@ -5,18 +5,17 @@ One import for declarations: the names of `arguments.py`, `options.py`, `variant
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Literal
 
+from tilewright.kernels import identity
 from tilewright.kernels.arguments import Argument, Scalar, Tensor, shape_of
 from tilewright.kernels.axes import Layout, OptionalAxis
 from tilewright.kernels.dtypes import REAL, real_macros
 from tilewright.kernels.errors import InvalidProblemError, UnknownNameError
-from tilewright.kernels.kin import Kin
 from tilewright.kernels.options import Option, check_options
 from tilewright.kernels.problem import Limits, OptionValue, Problem
 from tilewright.kernels.reference import (
@@ -27,11 +26,12 @@ from tilewright.kernels.reference import (
     Reference,
     ReferenceFunction,
 )
+from tilewright.kernels.related_kernel import RelatedKernel
 from tilewright.kernels.source import resolved
 from tilewright.kernels.space import Configuration, SearchSpace
 from tilewright.kernels.texture import Texture
 from tilewright.kernels.triton import TYPES, is_passed, is_triton, programs
-from tilewright.kernels.variant import Launch, Preparation, TensorMap, Variant, covering
+from tilewright.kernels.variant import Launch, Preparation, TensorMap, Variant, ceil_div, covering
 
 MAX_AXIS = 2**31 - 1
 
@@ -82,10 +82,10 @@ class Kernel:
     entry: str = ""  # the name, unless it says so
     flags: tuple[str, ...] = ()
     include_folders: tuple[Path, ...] = ()
-    row_axis: str = ""  # a part of the results along it depends on that part of the arrays that have it, and on the rest
+    row_axis: str = ""  # a result's rows: each depends on the same row of the arrays with that axis, and on all others
     packed: str = ""  # the input that the option `packed_b` says stays the same
     # Related kernels, whose configurations rank in nearly the same order as for the problem; the most similar first.
-    akin: Callable[[Problem], Sequence[Kin]] = lambda _problem: ()
+    akin: Callable[[Problem], Sequence[RelatedKernel]] = lambda _problem: ()
     # The simplest problem that is divided into the same tiles: predictions compare it in place of the problem.
     plain: Callable[[Problem], Problem] = lambda problem: problem
 
@@ -264,7 +264,7 @@ class Kernel:
     def first_configurations(self, space: SearchSpace) -> list[Configuration]:
         """Where a search begins: the default, then the variants' own starts, the last declared first.
 
-        Fast variants are declared last. Of simple ones `Variant.is_start` is false: they compile first, so that a
+        Fast variants are declared last. Of simple ones `Variant.starts_search` is false: they compile first, so that a
         device would run them while it waits for those.
         """
         if not len(space):
@@ -283,10 +283,10 @@ class Kernel:
         name = self.variant(variant).source
         if name not in self._sources:
             if is_triton(name):
-                self._sources[name] = (self.folder / name).read_text(encoding="utf-8")
+                self._sources[name] = (self.folder / name).read_text(encoding="utf-8-sig")
                 return self._sources[name]
             text = resolved(self.folder / name, (self.folder.parent, *self.include_folders))
-            # The hash of a source covers the flags, so that results of other flags count as stale.
+            # Bundles carry the text: whoever compiles it sees what it was compiled with.
             self._sources[name] = "\n".join([text, *(f"// compiled with {flag}" for flag in self.flags)])
         return self._sources[name]
 
@@ -301,7 +301,7 @@ class Kernel:
         return {}
 
     def source_hash(self, variant: str) -> str:
-        """SHA-256 of `source(variant)`, hexadecimal."""
+        """The identity of a variant's source: `identity.code_hash` of it and of the flags."""
         if variant not in self.source_hashes:
             self.variant(variant)  # says which there are
         return self.source_hashes[variant]
@@ -309,7 +309,30 @@ class Kernel:
     @cached_property
     def source_hashes(self) -> Mapping[str, str]:
         """The same of every variant, by name: sources are long, and every answer of the service needs them."""
-        return {v.name: hashlib.sha256(self.source(v.name).encode()).hexdigest() for v in self.variants}
+        of_file = {
+            v.source: identity.code_hash(self.source(v.name), self.flags, is_triton=is_triton(v.source))
+            for v in {v.source: v for v in self.variants}.values()
+        }
+        return {v.name: of_file[v.source] for v in self.variants}
+
+    def current_hash(self, variant: str, stated: str) -> str:
+        """Today's hash where `stated` is this or an earlier version's hash of today's source; else `stated` itself."""
+        now, former = self.source_hash(variant), identity.former(stated)
+        if former is not None:
+            return former.now if former.is_same else stated
+        return now if stated == identity.text_hash(self.source(variant)) else stated
+
+    def has_source(self, variant: str, stated: str) -> bool:
+        """Whether `stated` is the hash of the variant's source as it is today."""
+        return self.current_hash(variant, stated) == self.source_hash(variant)
+
+    def was_corrected(self, variant: str, stated: str) -> bool:
+        """Whether `stated` is the hash of a faulty source of the variant, which has been corrected since.
+
+        Its machine code is never loaded. Its configurations and times are predictions.
+        """
+        former = identity.former(stated)
+        return former is not None and not former.is_same and former.now == self.source_hash(variant)
 
     def definitions(self, problem: Problem, configuration: Configuration) -> dict[str, str]:
         """The macros that make the source this problem's and this configuration's, by name.
@@ -377,7 +400,6 @@ __all__ = [
     "CheckFunction",
     "InputsFunction",
     "Kernel",
-    "Kin",
     "Launch",
     "Layout",
     "Option",
@@ -386,11 +408,13 @@ __all__ = [
     "ProductReference",
     "Reference",
     "ReferenceFunction",
+    "RelatedKernel",
     "Scalar",
     "Tensor",
     "TensorMap",
     "Texture",
     "Variant",
+    "ceil_div",
     "covering",
     "programs",
     "shape_of",

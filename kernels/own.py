@@ -87,7 +87,7 @@ def _is_problem(kernel: Kernel, shape: Mapping[str, int]) -> bool:
 
 
 def corners(space: SearchSpace) -> list[Configuration]:
-    """Of one variant: its start, then for each parameter the feasible configurations that take it to either end.
+    """The start of one variant, then for each parameter the feasible configurations that take it to either end.
 
     Those are near the start elsewhere, so that what fails names the parameter; then the largest and the smallest.
     """

@@ -60,7 +60,7 @@ InputsFunction = Callable[[Problem, np.random.Generator], Mapping[str, Any]]
 """The contents of those inputs that are not to be drawn, by name."""
 
 CheckFunction = Callable[[Arrays, Any], str | None]
-"""Of outputs by name, and of what the reference returned: what is wrong, in words; None or "" where nothing is."""
+"""Takes outputs by name and what the reference returned; returns what is wrong, in words, or None or ""."""
 
 Finish = Callable[[Problem, Arrays, NDArray[np.float64], NDArray[np.float64]], Reference]
 

@@ -57,7 +57,7 @@ class _Inlining:
     def text_of(self, path: Path, includers: tuple[Path, ...], *, in_condition: bool = False) -> str:
         lines: list[str] = []
         depth, after_header = int(in_condition), False
-        for line in path.read_text(encoding="utf-8").split("\n"):
+        for line in path.read_text(encoding="utf-8-sig").split("\n"):
             if after_header and not line.strip():
                 continue  # one empty line follows a header, as it always has: the texts of users' kernels stay the same
             after_header = False
@@ -85,7 +85,7 @@ class _Inlining:
             if self._once[header] and not in_condition:
                 raise IncludeError(f"{includers[-1]} includes {header}, but that include is only inside an #if")
             return None
-        if any(_ONCE_LINE.fullmatch(line) for line in header.read_text(encoding="utf-8").split("\n")):
+        if any(_ONCE_LINE.fullmatch(line) for line in header.read_text(encoding="utf-8-sig").split("\n")):
             self._once[header] = in_condition
         if header in includers:
             raise IncludeError(f"{header} includes itself: give it a `#pragma once`")

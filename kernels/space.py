@@ -79,14 +79,14 @@ class Constraint:
 class VariantSpace:
     """The parameters of one variant and the constraints among them.
 
-    `is_start`: a search tries the start before it proposes anything.
+    `starts_search`: a search tries the start before it proposes anything.
     """
 
     variant: str
     parameters: tuple[Parameter, ...]
     constraints: tuple[Constraint, ...] = ()
     start: Start = no_start
-    is_start: bool = True
+    starts_search: bool = True
 
     def default(self) -> Configuration:
         """The configuration that the source compiles to when nothing is defined."""
@@ -147,7 +147,7 @@ class SearchSpace:
     @property
     def start_variants(self) -> list[str]:
         """The variants whose starts a search tries before it proposes anything."""
-        return [space.variant for space in self.spaces if space.is_start]
+        return [space.variant for space in self.spaces if space.starts_search]
 
     def variant(self, name: str) -> VariantSpace:
         """The space of one variant; raises KeyError."""

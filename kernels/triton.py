@@ -165,6 +165,6 @@ def _is_jit(decorator: ast.expr) -> bool:
 
 
 def _last_name(node: ast.expr) -> str:
-    """Of `tl.constexpr`, `constexpr` and `"tl.constexpr"`, `constexpr`."""
+    """The last name of an annotation: `constexpr` for `tl.constexpr`, `constexpr` and `"tl.constexpr"`."""
     text = node.value if isinstance(node, ast.Constant) else ast.unparse(node)
     return str(text).rpartition(".")[2]

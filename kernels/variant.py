@@ -15,7 +15,7 @@ that holds whole operands (`workspace_share`) may be larger: its arrays are larg
 
 
 KEPT_SUMMARY_BYTES = 256
-"""Of what is kept of an input that is packed ahead: these are zero before it is packed."""
+"""The first bytes that are kept of an input that is packed ahead; they are zero before it is packed."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +37,11 @@ class Launch:
         return self.block[0] * self.block[1] * self.block[2]
 
 
+def ceil_div(extent: int, size: int) -> int:
+    """How many pieces of `size` cover `extent`."""
+    return -(-extent // size)
+
+
 def covering(*axes: str, block: Sequence[str], items: Sequence[str] = ()) -> Callable[[Values, Problem], Launch]:
     """A launch that covers these axes, the first along x: grid = axis / (block * items), rounded up.
 
@@ -46,7 +51,7 @@ def covering(*axes: str, block: Sequence[str], items: Sequence[str] = ()) -> Cal
     def launch(values: Values, problem: Problem) -> Launch:
         counts = [values[name] for name in items] + [1] * (len(block) - len(items))
         covered = zip(axes, block, counts, strict=True)
-        grid = [-(-problem.shape[axis] // (values[name] * count)) for axis, name, count in covered]
+        grid = [ceil_div(problem.shape[axis], values[name] * count) for axis, name, count in covered]
         (x, y, z, *_), (i, j, k, *_) = (*grid, 1, 1), (*(values[name] for name in block), 1, 1)
         return Launch((x, y, z), (i, j, k))
 
@@ -121,7 +126,7 @@ class Variant:
     parameters: tuple[Parameter, ...] = ()
     constraints: tuple[Constraint, ...] = ()
     start: Start = no_start
-    is_start: bool = True  # a simple variant, which may take a hundred times as long, is left to the search
+    starts_search: bool = True  # a simple variant, which may take a hundred times as long, is left to the search
     static_shared_bytes: Callable[[Values, Problem], int] = lambda _values, _problem: 0
     workspace_bytes: Callable[[Values, Problem], int] = no_workspace
     workspace_share: int = WORKSPACE_SHARE
@@ -189,7 +194,7 @@ class Variant:
     @cached_property
     def _own_space(self) -> VariantSpace:
         constraints = (*self._device_constraints(), *self.constraints)
-        return VariantSpace(self.name, self.parameters, constraints, self.start, self.is_start)
+        return VariantSpace(self.name, self.parameters, constraints, self.start, self.starts_search)
 
     def _device_constraints(self) -> Iterable[Constraint]:
         def block_fits(c: Values, p: Problem, d: Limits) -> bool:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
-import signal
 import threading
 from collections.abc import AsyncIterator
 
@@ -19,7 +18,7 @@ from tilewright.service.api.event_stream import Streams
 from tilewright.service.api.middleware.best_door import BestDoor
 from tilewright.service.api.middleware.guard import Guard
 from tilewright.service.api.middleware.head import Head
-from tilewright.service.api.middleware.metrics import LOOK_EVERY_S, Meters, Witness
+from tilewright.service.api.middleware.metrics import Meters, Witness
 from tilewright.service.api.routes import (
     attention,
     best,
@@ -27,7 +26,6 @@ from tilewright.service.api.routes import (
     comparisons,
     demand,
     devices,
-    digits,
     exchange,
     health,
     jobs,
@@ -41,17 +39,14 @@ from tilewright.service.api.routes import (
 from tilewright.service.api.routes import (
     metrics as metrics_page,
 )
-from tilewright.service.api.server import siblings
 from tilewright.service.dashboard.error_pages import ErrorPages
-from tilewright.service.dashboard.packed_files import PackedFiles
+from tilewright.service.dashboard.packed_files import BuiltFiles, PackedFiles
 from tilewright.service.dashboard.router import pages
 from tilewright.service.operations.best_cache.memory import BestMemory
 from tilewright.service.operations.best_cache.watch import BestWatch
 from tilewright.service.operations.fleet.observed import Observer
 from tilewright.service.settings import settings
 from tilewright.tuner.runtime.local_service import NotedAddress
-
-CHECK_S = 0.2
 
 
 @contextlib.asynccontextmanager
@@ -71,29 +66,10 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     gc.freeze()
     gc.collect()  # of nothing: the next full one comes only after growth by a quarter of what this one leaves
     gc.set_threshold(GARBAGE_AFTER, 10, 10)
-    if siblings.folder() is not None and siblings.listen_on(settings().host, settings().port):
-        await _until_warm(app.state.best)
-    looking = asyncio.create_task(_look(app.state.meters))
     try:
         yield
     finally:
-        looking.cancel()
         await asyncio.gather(*(asyncio.to_thread(part.stop) for part in background))
-
-
-async def _until_warm(memory: BestMemory) -> None:
-    """Returns when requests can be answered from memory; until then siblings answer, and SIGTERM ends this process."""
-    before = signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    while memory.what_is_missing() is not None:  # noqa: ASYNC110 - a thread fills it, which knows no event loop
-        await asyncio.sleep(CHECK_S)
-    signal.signal(signal.SIGTERM, before)
-
-
-async def _look(meters: Meters) -> None:
-    """Keeps the gauges up to date that this process shares with its siblings."""
-    while siblings.folder() is not None:
-        meters.look()
-        await asyncio.sleep(LOOK_EVERY_S)
 
 
 def create_app() -> FastAPI:
@@ -120,10 +96,11 @@ def create_app() -> FastAPI:
     app.state.meters, app.state.observer = Meters(), Observer()
     app.state.meters.gauge("tilewright_best_in_memory", "Best configurations in memory.", app.state.best.__len__)
     looks = (best, comparisons, attention, demand, kernels, studies, devices, results)
-    for module in (*looks, jobs, schedules, keys, browser_session, webhooks, exchange, digits, health, metrics_page):
+    for module in (*looks, jobs, schedules, keys, browser_session, webhooks, exchange, health, metrics_page):
         app.include_router(module.router)
     app.include_router(pages())
     app.mount("/static", PackedFiles(directory=dashboard.STATIC), name="static")
+    app.mount("/guide", BuiltFiles(directory=dashboard.GUIDE, html=True, check_dir=False), name="guide")
     problems.install(app)
     app.openapi = lambda: openapi.build(app)  # type: ignore[method-assign]
     app.add_middleware(Guard, known=BestDoor(app.state))

@@ -30,9 +30,6 @@ from tilewright.tuner.devices.local import DeviceEntry
 JUST_KILLED_S = 5.0
 PREDECESSOR_S = 30.0
 """A killed worker's runner dies with it; its last kernel may hold the device some seconds longer."""
-KEPT_S = 20.0
-"""How long an idle worker keeps a device open after a drawing: opening a GPU takes about a second. Meanwhile other
-programs that measure find it taken; `tilewright report` waits."""
 POLL_S = 0.1
 
 

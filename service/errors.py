@@ -44,15 +44,5 @@ class FencedError(ServiceError):
     """Another worker took the job over; this one must stop without a further write."""
 
 
-class DeviceUnavailableError(ServiceError):
-    """The device does not take this request now."""
-
-
-class NoAnswerError(ServiceError):
-    """The device did not answer in time."""
-
-    headers = {"Retry-After": "1"}  # noqa: RUF012 - never changed
-
-
 class DatabaseUnavailableError(ServiceError):
     """The database does not answer."""

@@ -117,7 +117,7 @@ class Answered(NamedTuple):
 
     @property
     def message(self) -> str:
-        """In words."""
+        """The record's message in words."""
         return f"{self.method} {self.route} {self.status} in {self.duration_ms:.1f} ms"
 
 
@@ -150,7 +150,7 @@ class Lines(logging.Formatter):
     """Text for people: time, level, logger, message, and facts in brackets; further lines are indented."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """The record's line."""
+        """The line that a record becomes."""
         text = _message(record)
         if not text.isprintable():  # what a caller sent must neither look like another record nor steer a terminal
             text = "".join(c if c.isprintable() or c in "\n\t" else repr(c)[1:-1] for c in text)

@@ -38,9 +38,6 @@ class Settings(BaseSettings):
     )
     host: str = Field(default="127.0.0.1", description="Address that the API listens on.")
     port: int = Field(default=8000, ge=1, le=65535, description="Port that the API listens on.")
-    api_processes: int = Field(
-        default=1, ge=1, le=64, description="Processes that serve the API on one address; about one per core."
-    )
     allowed_hosts: Annotated[list[str], NoDecode] = Field(
         default_factory=lambda: ["127.0.0.1", "localhost", "[::1]"],
         description="Host names that requests may name; others are refused, against DNS rebinding.",
@@ -80,26 +77,6 @@ class Settings(BaseSettings):
     stop_grace_s: float = Field(
         default=20, gt=0, description="Seconds that a job may take to stop after SIGTERM or cancel."
     )
-    compile_trust: Annotated[list[Path], NoDecode] = Field(
-        default_factory=list,
-        description="Public keys (Ed25519, PEM files) of compile workers whose cubins the jobs of this host use: one "
-        "path, several separated by `:`, or a JSON list. If not set: jobs compile on their own host alone.",
-    )
-    compile_most_offers: int = Field(
-        default=256,
-        ge=1,
-        le=4096,
-        description="Compilations that one job offers to compile workers at a time, at most.",
-    )
-    compile_key: Path | None = Field(
-        default=None, description="Private key (Ed25519, PEM file) with which a compile worker signs its cubins."
-    )
-    compile_lease_s: float = Field(
-        default=10,
-        gt=0,
-        le=600,
-        description="Seconds of a compile worker's silence after which jobs compile what it had taken themselves.",
-    )
     webhook_private_addresses: bool = Field(
         default=False, description="Allow webhooks to private addresses of your own network, and over plain http."
     )
@@ -115,7 +92,7 @@ class Settings(BaseSettings):
     best_kept: int = Field(
         default=1_000_000,
         ge=0,
-        description="Best configurations that each API process keeps in memory, 400 bytes each. 0: none.",
+        description="Best configurations that each API process keeps in memory, 640 bytes each. 0: none.",
     )
     shipped_records: bool = Field(
         default=True,
@@ -169,7 +146,7 @@ class Settings(BaseSettings):
                 'must be a host name, several separated by commas, or a JSON list such as ["api.example"]'
             ) from error
 
-    @field_validator("kernel_folders", "compile_trust", mode="before")
+    @field_validator("kernel_folders", mode="before")
     @classmethod
     def _folders(cls, given: Any) -> Any:
         return folders_of(given) if isinstance(given, str) else given

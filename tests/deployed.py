@@ -20,7 +20,7 @@ from tilewright.service.store.embedded import EmbeddedPostgres, binary
 ROOT = Path(__file__).parents[1]
 DEPLOY = ROOT / "deploy"
 SQL = DEPLOY / "postgres"
-ROLES = ("migrator", "api", "worker", "compiler")
+ROLES = ("migrator", "api", "worker")
 CLI = (sys.executable, "-m", "tilewright.service.cli")
 
 

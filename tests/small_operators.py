@@ -7,6 +7,7 @@ from tilewright.kernels.space import Configuration
 
 ROWS = Configuration.of("walk", {"BLOCK": 32, "VECTOR_WIDTH": 1})
 SMALL = {
+    "attention": Configuration.of("tiled", {"TILE_Q": 8, "TILE_K": 8, "LANES": 4}),
     **dict.fromkeys(("rms_norm", "layer_norm", "add_rms_norm", "add_layer_norm"), ROWS),
     "linear_quantized": Configuration.of("rows", {"WARPS_PER_ROW": 1, "ROWS_PER_BLOCK": 2, "COLUMNS": 1, "UNROLL": 1}),
     "gemv": Configuration.of("naive", {"BLOCK": 128}),

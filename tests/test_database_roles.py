@@ -16,18 +16,15 @@ from typing import Any
 import psycopg
 import pytest
 import yaml
-from deployed import CLI, DEPLOY, ROLES, ROOT, SQL, Server, run_cli, running_server
+from deployed import CLI, DEPLOY, ROLES, ROOT, SQL, Server, running_server
 from fleet import TINY, Fleet
-from psycopg import errors, sql
-from signing_keys import write_keys
+from psycopg import errors
 from sqlalchemy.exc import ProgrammingError
 from waiting import PATIENCE_S
 
 from tilewright.kernels.problem import Limits, Problem
 from tilewright.service.operations import registry
 from tilewright.service.operations.best.find import find_best
-from tilewright.service.operations.compiling import offers
-from tilewright.service.operations.compiling.signatures import Trust
 from tilewright.service.operations.exchange.import_document import import_document
 from tilewright.service.operations.exchange.incoming import ImportOptions
 from tilewright.service.operations.fleet.retention import prune_samples
@@ -43,7 +40,6 @@ from tilewright.service.store import session as store_session
 from tilewright.service.store.models import Base
 from tilewright.service.store.session import session_scope
 from tilewright.service.worker.maintenance import do_chores
-from tilewright.tuner.compile.compilation import Compilation, compiler_version
 from tilewright.tuner.devices.cpu.device import CpuDevice
 from tilewright.tuner.devices.device import DeviceModel, Environment
 
@@ -77,7 +73,7 @@ def test_a_role_without_its_password_is_refused(server):
         psycopg.connect(f"postgresql://tilewright_migrator@/tilewright?{server.socket}")
 
 
-@pytest.mark.parametrize("role", ["api", "worker", "compiler"])
+@pytest.mark.parametrize("role", ["api", "worker"])
 @pytest.mark.parametrize(
     "statement",
     [
@@ -185,66 +181,6 @@ def test_an_api_drains_a_device_and_changes_nothing_else_of_it(server):
         connection.execute("UPDATE devices SET drain_requested_at = now() WHERE false")
         with pytest.raises(errors.InsufficientPrivilege):
             connection.execute("UPDATE devices SET state = 'ready' WHERE false")
-
-
-SEEN_BY_COMPILERS = {"compile_requests", "compile_sources", "tilewright_version"}
-
-
-def test_a_compile_worker_reads_what_is_offered_and_no_other_table(server):
-    with server.connect("migrator") as owner:
-        tables = {name for (name,) in owner.execute("SELECT tablename FROM pg_tables WHERE schemaname = 'public'")}
-    with server.connect("compiler") as connection:
-        for name in tables:
-            statement = sql.SQL("SELECT * FROM {}").format(sql.Identifier(name))
-            if name in SEEN_BY_COMPILERS:
-                connection.execute(statement)
-            else:
-                with pytest.raises(errors.InsufficientPrivilege):
-                    connection.execute(statement)
-    assert tables > SEEN_BY_COMPILERS
-
-
-@pytest.mark.parametrize(
-    "statement",
-    [
-        "INSERT INTO compile_requests (key, source_hash, facts, compiler_version) VALUES ('a', 'b', '{}', '13')",
-        "INSERT INTO compile_sources VALUES ('a', 'b')",
-        "UPDATE compile_requests SET facts = '{}'",
-        "UPDATE compile_requests SET key = 'a'",
-        "UPDATE compile_sources SET source = ''",
-        "UPDATE compiled_cubins SET body = ''",
-        "UPDATE compile_workers SET refused = 0",
-        "DELETE FROM compile_requests",
-        "DELETE FROM compiled_cubins",
-        "DELETE FROM compile_workers",
-        "SELECT procrastinate_defer_jobs_v1(ARRAY[]::procrastinate_job_to_defer_v1[])",
-    ],
-)
-def test_a_compile_worker_writes_leases_and_cubins_only(server, statement):
-    with server.connect("compiler") as connection, pytest.raises(errors.InsufficientPrivilege):
-        connection.execute(statement)
-
-
-def test_grants_do_without_the_compile_workers_role(server):
-    """Of an installation whose roles are older."""
-    server.psql("grants.sql", role="migrator", compiler="nobody_of_that_name")
-    server.psql("grants.sql", role="migrator")
-
-
-def test_a_job_s_offer_is_compiled_and_signed_with_what_each_may(server, become, tmp_path):
-    key, trusted = write_keys(tmp_path, "compiler")
-    work = Compilation('extern "C" __global__ void one(float* x) { *x = 1; }', (), "sm_90", "one")
-    become("worker")
-    with session_scope() as session:
-        offers.offer(session, {work.key(): work}, compiler_version("nvrtc"))
-    variables = {"TILEWRIGHT_COMPILE_KEY": str(key), "TILEWRIGHT_CACHE_DIR": str(tmp_path)}
-    done = run_cli(server.environment("compiler") | variables, "compile-worker", "--processes", "1", "--once", "--json")
-    assert json.loads(done) == {"compiled": 1, "refused": 0, "late": 0}
-    with session_scope() as session:
-        state = offers.look(session, [work.key()])[work.key()]
-        assert Trust.of([trusted]).believes(state.signature, work.key(), state.compiler_version, state.body)
-        offers.disbelieve(session, work.key())
-        assert offers.look(session, [work.key()]) == {}
 
 
 def test_every_table_has_its_line_in_the_grants():
@@ -402,7 +338,7 @@ def test_secrets_differ_and_stay_when_made_again(tmp_path):
         made.append({path.name: path.read_text() for path in folder.iterdir()})
     assert made[0] == made[1]
     assert set(made[0]) == {"superuser", *ROLES}
-    assert len(set(re.findall(r"[0-9a-f]{48}", " ".join(made[0].values())))) == 5
+    assert len(set(re.findall(r"[0-9a-f]{48}", " ".join(made[0].values())))) == 1 + len(ROLES)
     assert folder.stat().st_mode & 0o777 == 0o700
 
 

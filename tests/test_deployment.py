@@ -17,14 +17,13 @@ from typing import Any
 import pytest
 import yaml
 
-from tilewright.service.api.routes.metrics import _Registered
 from tilewright.service.cli import main
-from tilewright.service.operations.fleet.observed import Compiling, Observed
+from tilewright.service.operations.fleet.observed import Observed
 from tilewright.service.settings_model import Settings
 
 ROOT = Path(__file__).parents[1]
 DEPLOY = ROOT / "deploy"
-OBSERVED = Observed({}, {}, 0.0, None, {}, {}, 0.0, 0.0, {}, 0, Compiling(3, 2, 1.0, 8, 0), 0)
+OBSERVED = Observed({}, {}, 0.0, None, {}, {}, 0.0, 0.0, {}, 0, 0)
 
 # --- images, checked without an engine
 
@@ -272,74 +271,3 @@ def test_systemd_knows_every_word_of_a_unit(unit, tmp_path):
     copy.write_text(unit.read_text().replace("/opt/tilewright/bin/tilewright", "/bin/true"))
     done = subprocess.run(["systemd-analyze", "verify", "--man=no", copy], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout + done.stderr) == (0, "")
-
-
-# --- compile workers: Kubernetes and Slurm
-
-
-@pytest.fixture(scope="module")
-def manifests() -> dict[str, Any]:
-    documents = yaml.safe_load_all((DEPLOY / "kubernetes" / "compile-worker.yaml").read_text())
-    return {document["kind"]: document for document in documents}
-
-
-def test_a_compile_worker_s_pod_has_no_more_than_it_needs(manifests):
-    pod = manifests["Deployment"]["spec"]["template"]["spec"]
-    (container,) = pod["containers"]
-    assert pod["automountServiceAccountToken"] is False
-    assert pod["securityContext"]["runAsNonRoot"] is True
-    uid = str(pod["securityContext"]["runAsUser"])
-    assert any(kind == "RUN" and uid in words for kind, words in instructions("Dockerfile.worker"))
-    assert container["securityContext"] == {
-        "allowPrivilegeEscalation": False,
-        "readOnlyRootFilesystem": True,
-        "capabilities": {"drop": ["ALL"]},
-    }
-    assert set(container["resources"]["limits"]) >= {"cpu", "memory"}
-    assert main([*container["args"], "--help"]) == 0
-
-
-def test_a_compile_worker_s_pod_sets_what_exists_and_mounts_what_it_names(manifests):
-    pod = manifests["Deployment"]["spec"]["template"]["spec"]
-    (container,) = pod["containers"]
-    known = {f"TILEWRIGHT_{name.upper()}" for name in Settings.model_fields} | {"TILEWRIGHT_CACHE_DIR", "PGSERVICEFILE"}
-    values = {one["name"]: one["value"] for one in container["env"]}
-    assert set(values) <= known
-    mounts = {one["name"]: one["mountPath"] for one in container["volumeMounts"]}
-    assert set(mounts) == {volume["name"] for volume in pod["volumes"]}
-    assert values["TILEWRIGHT_CACHE_DIR"] == mounts["cache"]
-    for name, file in (("PGSERVICEFILE", "database"), ("TILEWRIGHT_COMPILE_KEY", "key")):
-        assert values[name] == f"{mounts['secrets']}/{file}"
-    assert "password" not in values["TILEWRIGHT_DATABASE_URL"]
-
-
-def test_kubernetes_objects_fit_each_other_and_scale_by_a_metric_that_there_is(manifests):
-    deployment, scaler = manifests["Deployment"], manifests["HorizontalPodAutoscaler"]
-    labels = deployment["spec"]["template"]["metadata"]["labels"]
-    assert deployment["spec"]["selector"]["matchLabels"] == labels
-    assert manifests["NetworkPolicy"]["spec"]["podSelector"]["matchLabels"] == labels
-    assert scaler["spec"]["scaleTargetRef"]["name"] == deployment["metadata"]["name"]
-    (metric,) = (one["external"]["metric"] for one in scaler["spec"]["metrics"])
-    families = list(_Registered(OBSERVED).collect())
-    (samples,) = (family.samples for family in families if family.name == metric["name"])
-    assert metric["selector"]["matchLabels"] in [sample.labels for sample in samples]
-
-
-def test_the_slurm_script_is_one_that_bash_reads_and_runs_a_command_of_ours(tmp_path):
-    script = DEPLOY / "slurm" / "compile-worker.sh"
-    assert subprocess.run(["bash", "-n", script], check=False).returncode == 0
-    (tmp_path / "tilewright.env").write_text("TILEWRIGHT_DATABASE_URL=postgresql://db/tilewright\n")
-    (tmp_path / "srun").write_text('#!/bin/sh\necho "$@" "$TILEWRIGHT_DATABASE_URL" "$PGSERVICEFILE"\n')
-    (tmp_path / "srun").chmod(0o755)
-    environment = {"PATH": f"{tmp_path}:/usr/bin:/bin", "HOME": str(tmp_path), "TILEWRIGHT_ETC": str(tmp_path)}
-
-    def run() -> subprocess.CompletedProcess[str]:
-        return subprocess.run([script], env=environment, capture_output=True, text=True, check=False)
-
-    assert "compiler cannot be read" in run().stderr
-    for name in ("compiler", "compile.key"):
-        (tmp_path / name).write_text("")
-    words = run().stdout.split()
-    assert words[1:3] == ["/opt/tilewright/bin/tilewright", "compile-worker"]
-    assert words[-2:] == ["postgresql://db/tilewright", str(tmp_path / "compiler")]
-    assert main([*words[2:-2], "--help"]) == 0

@@ -1,13 +1,10 @@
 """The figures of README.md and docs/results.md are those of the committed results; the two commands exist."""
 
 import json
-import re
 import sys
 from pathlib import Path
 
 import pytest
-
-from tilewright.kernels.catalogue import catalogue
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results" / "h200" / "main_job.json"
@@ -52,17 +49,3 @@ def test_every_problem_of_the_main_job_has_a_row(main_job):
 def test_the_two_commands_are_targets_of_the_makefile(target):
     assert f"\n{target}: ##" in (ROOT / "Makefile").read_text(encoding="utf-8")
     assert f"\nmake {target} " in (ROOT / "README.md").read_text(encoding="utf-8")
-
-
-def test_the_table_of_kernels_names_every_variant():
-    table = (ROOT / "README.md").read_text(encoding="utf-8").partition("\n## Kernels\n")[2]
-    rows = [line for line in table.splitlines() if line.startswith("| `")]
-    named = {kernel: row for row in rows for kernel in re.findall(r"`(\w+)`", row.split("|")[1])}
-    for kernel in catalogue().kernels():
-        text = named[kernel.name] + (named["gemm"] if "of `gemm`" in named[kernel.name] else "")
-        beginnings = tuple(re.findall(r"`(\w+)…`", text))
-        assert not [v.name for v in kernel.variants if f"`{v.name}`" not in text and not v.name.startswith(beginnings)]
-
-
-def test_the_readme_fits_three_screens():
-    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 150

@@ -2,6 +2,7 @@
 
 import importlib
 
+from tilewright.tuner.pytorch.attention import scaled_dot_product_attention
 from tilewright.tuner.pytorch.convolution import conv2d
 from tilewright.tuner.pytorch.gated import linear_gated
 from tilewright.tuner.pytorch.norms import add_layer_norm, add_rms_norm, layer_norm, rms_norm
@@ -45,6 +46,7 @@ __all__ = [
     "linear_quantized",
     "record",
     "rms_norm",
+    "scaled_dot_product_attention",
     "softmax",
     "status",
     "use",

@@ -11,7 +11,11 @@ import sys
 from pathlib import Path
 
 PACKAGES = ("kernels", "tuner", "service", "migrations")
-NEEDS_PYCUDA = {"tilewright.tuner.devices.cuda.context", "tilewright.tuner.devices.cuda.device"}
+NEEDS_PYCUDA = {
+    "tilewright.tuner.compile.nvcc",
+    "tilewright.tuner.devices.cuda.context",
+    "tilewright.tuner.devices.cuda.device",
+}
 NEEDS_TORCH = "tilewright.tuner.pytorch."
 SCRIPTS = {"tilewright.migrations.env"}  # run by Alembic: importing it migrates
 

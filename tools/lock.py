@@ -45,8 +45,6 @@ def main() -> None:
     project = "pyproject.toml"
     same = ("-c", "requirements/dev.lock")
     compile_lock("dev", project, "--extra=service", "--group=dev", "--group=build")
-    compile_lock("bench", project, "--extra=service", "--group=dev", "--group=build", "--group=bench", *same)
-    keep_additions("bench", to="dev")
     compile_lock("light", project, *same)
     compile_lock("run", project, "--extra=service", "--group=build", *same)
     for extra in ("zig", "gpu", "signatures"):

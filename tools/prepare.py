@@ -1,9 +1,10 @@
 """Makes the virtual environment fit for `run` or `dev`, from the locks; a second call finds nothing to do.
 
-Runs on any Python from 3.11 to 3.13, with the standard library alone:  python3 tools/prepare.py run|dev|bench|gpu
+With the standard library of any Python from 3.11 to 3.13 alone:  python3 tools/prepare.py run|dev|bench|gpu|torch
 
 Besides the lock that is asked for it adds what this machine calls for: a C++ compiler from a wheel where there is
-none, PyCUDA where there is an NVIDIA driver. What was installed is noted in the environment, in tilewright.json.
+none, PyCUDA where there is an NVIDIA driver, and for `dev` PyTorch where pip knows its build for CPUs. What was
+installed is noted in the environment, in tilewright.json.
 """
 
 from __future__ import annotations
@@ -13,10 +14,13 @@ import fcntl
 import hashlib
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
+import tomllib
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -32,14 +36,16 @@ def main(purpose: str) -> None:
     folder = os.open(ROOT, os.O_RDONLY)  # two makes at once must not install into one environment
     fcntl.flock(folder, fcntl.LOCK_EX)
     make_environment()
-    install_lock("dev" if purpose in {"dev", "bench"} else "run")
-    if purpose == "bench":
-        install_lock("bench")
+    install_lock("dev" if purpose in {"dev", "bench", "torch"} else "run")
     install_project()
+    if purpose == "bench":
+        install_bench()
     if not has_compiler():
         install_lock("zig")
     if purpose == "gpu" or has_driver():
         install_pycuda(again=purpose == "gpu")
+    if purpose in {"dev", "torch"}:
+        install_torch(again=purpose == "torch")
     os.close(folder)
 
 
@@ -84,6 +90,20 @@ def install_lock(name: str) -> None:
     pip("install", "--no-deps", "--require-hashes", "-r", str(lock))
     write_notes(wanted)
     print(f"installed {lock} in {time.monotonic() - begun:.0f} s", flush=True)
+
+
+def install_bench() -> None:
+    """Install what the benchmarks compare with, at versions that leave the locked ones as they are."""
+    wanted = tomllib.loads(Path("pyproject.toml").read_text(encoding="utf-8"))["dependency-groups"]["bench"]
+    notes = {"bench": f"{digest(Path('requirements/dev.lock'))} {' '.join(wanted)}"}
+    if read_notes().get("bench") == notes["bench"]:
+        return
+    pinned = re.findall(r"^[\w.-]+==[^\n\\]+", Path("requirements/dev.lock").read_text(encoding="utf-8"), re.MULTILINE)
+    with tempfile.NamedTemporaryFile("w", suffix=".txt") as constraints:
+        constraints.write("\n".join(pinned))
+        constraints.flush()
+        pip("install", "-c", constraints.name, *wanted)
+    write_notes(notes)
 
 
 def install_project() -> None:
@@ -134,10 +154,38 @@ def install_pycuda(*, again: bool) -> None:
         sys.exit(1)
 
 
-def pip(*arguments: str) -> None:
-    """Run pip of the environment; its own words tell what went wrong."""
-    done = subprocess.run([PYTHON, "-m", "pip", "-q", "--disable-pip-version-check", *arguments], check=False)
+def install_torch(*, again: bool) -> None:
+    """Install PyTorch's build for CPUs, unless some PyTorch is there; without one its tests are left out."""
+    wanted = Path("requirements/torch.txt")
+    noted, now = read_notes().get("torch"), digest(wanted)
+    if noted == now or (noted == f"failed {now}" and not again):
+        return
+    has_one = [PYTHON, "-c", "import torch"]
+    if subprocess.run(has_one, capture_output=True, check=False).returncode == 0:
+        write_notes({"torch": now})
+        return
+    print(f"installing {wanted}", flush=True)
+    done = run_pip("install", "--no-deps", "--only-binary=:all:", "-r", str(wanted), capture_output=not again)
+    write_notes({"torch": now if done.returncode == 0 else f"failed {now}"})
     if done.returncode != 0:
+        print(
+            "PyTorch's build for CPUs cannot be had here: the tests of tilewright.torch are left out. "
+            "Where pip knows an index that has it (PIP_EXTRA_INDEX_URL, PIP_FIND_LINKS), `make torch` installs it.",
+            flush=True,
+        )
+        if again:
+            sys.exit(1)
+
+
+def run_pip(*arguments: str, capture_output: bool = False) -> subprocess.CompletedProcess[bytes]:
+    """What pip of the environment did; its own words tell what went wrong."""
+    command = [PYTHON, "-m", "pip", "-q", "--disable-pip-version-check", *arguments]
+    return subprocess.run(command, check=False, capture_output=capture_output)
+
+
+def pip(*arguments: str) -> None:
+    """Run pip of the environment, and end where it fails."""
+    if run_pip(*arguments).returncode != 0:
         sys.exit(f"prepare: pip {arguments[0]} failed (above). Nothing else was changed; run it again.")
 
 
@@ -161,6 +209,6 @@ def write_notes(added: dict[str, str]) -> None:
 
 
 if __name__ == "__main__":
-    if sys.argv[1:] not in (["run"], ["dev"], ["bench"], ["gpu"]):
-        sys.exit(f"usage: {sys.argv[0]} run|dev|bench|gpu")
+    if sys.argv[1:] not in (["run"], ["dev"], ["bench"], ["gpu"], ["torch"]):
+        sys.exit(f"usage: {sys.argv[0]} run|dev|bench|gpu|torch")
     main(sys.argv[1])

@@ -1,4 +1,4 @@
-"""Generates the references from the code: docs/rest.md, and the tables inside docs/cli.md and docs/settings.md.
+"""Generates docs/rest.md and the tables in cli.md and settings.md from the code, those of docs/measuring from results.
 
     python tools/references.py            write them
     python tools/references.py --check    exit status 1, and their names, where they are not as they would be written
@@ -11,10 +11,13 @@ from __future__ import annotations
 import json
 import re
 import sys
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
+from result_tables import with_tables
 from typer.main import get_command
 
 from tilewright.service.app import create_app
@@ -28,11 +31,21 @@ VARIABLES = ("<!-- settings: made by make references -->", "<!-- /settings -->")
 METHODS = ("get", "post", "put", "patch", "delete")
 HEAD = """# REST reference
 
-Made from the code by `make references`; a running server gives the same as JSON at `/openapi.json`. Refusals,
-also those that any request can meet (401, 403, 421, 429), are problem documents as `application/problem+json`
-([RFC 9457](https://www.rfc-editor.org/rfc/rfc9457)): [ProblemDocument](#problemdocument), each with its type's page at
-`/problems/{name}`. Who may call what is in [operating.md](operating.md#access-keys).
+Made from the code by `make references`; a running server gives the same as JSON at `/openapi.json`. Parameters are part
+of the query unless the path names them or they are marked as headers. A refusal is a problem document as
+`application/problem+json` ([RFC 9457](https://www.rfc-editor.org/rfc/rfc9457)): [ProblemDocument](#problemdocument),
+with its type's page at `/problems/{name}`. Any request can meet 401, 403, 421 and 429. Who may call what is in
+[operating](operating.md#access-keys).
 """
+PAGED = frozenset({"limit", "cursor", "format"})
+LISTS = """## Lists
+
+| parameter | type | what |
+|---|---|---|
+| `limit` | integer | Items per page. Default: `50`. |
+| `cursor` | string | `next_cursor` of the previous page. For instance `NDI`. |
+| `format` | `json` or `csv` | csv: one line per item; all items, or with `limit` or `cursor` one page and the next in `Link`. Default: `json`. For instance `csv`. |
+"""  # noqa: E501 - a row is a line
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -55,23 +68,37 @@ def pages() -> dict[Path, str]:
         DOCS / "rest.md": rest(create_app().openapi()),
         cli: with_commands(cli.read_text(encoding="utf-8")),
         settings: with_settings(settings.read_text(encoding="utf-8")),
+        **{page: with_tables(page.read_text(encoding="utf-8")) for page in sorted((DOCS / "measuring").glob("*.md"))},
     }
 
 
 def rest(document: Mapping[str, Any]) -> str:
     """Every operation by its tag, then every schema."""
     by_tag: dict[str, list[str]] = {}
+    usual = _usual_refusals(document)
     for path, operations in document["paths"].items():
         for method in METHODS:
             if method in operations:
                 operation = operations[method]
-                by_tag.setdefault(operation["tags"][0], []).append(_operation(method, path, operation))
-    parts = [HEAD]
+                by_tag.setdefault(operation["tags"][0], []).append(_operation(method, path, operation, usual))
+    parts = [HEAD, "| refusal | reason, where an operation names no other |", "|---|---|"]
+    parts += [f"| {status} | {_cell(reason)} |" for status, reason in sorted(usual.items())] + ["", LISTS]
     for tag, found in by_tag.items():
         parts += [f"## {tag.capitalize()}\n", *found]
     schemas = document["components"]["schemas"]
     parts += ["## Schemas\n", *(_schema(name, schemas[name]) for name in sorted(schemas))]
     return "\n".join(parts)
+
+
+def _usual_refusals(document: Mapping[str, Any]) -> dict[str, str]:
+    """The most frequent description of each status that refuses."""
+    counts: dict[str, Counter[str]] = {}
+    for operations in document["paths"].values():
+        for operation in operations.values():
+            for status, response in operation["responses"].items():
+                if status.isdigit() and int(status) >= HTTPStatus.BAD_REQUEST:
+                    counts.setdefault(status, Counter())[response["description"]] += 1
+    return {status: found.most_common(1)[0][0] for status, found in counts.items()}
 
 
 def commands(command: Any, words: Sequence[str] = ("tilewright",)) -> Iterator[tuple[str, Any]]:
@@ -125,8 +152,10 @@ def _after_code(text: str, start: int) -> int:
 
 
 def _options(command: Any) -> str:
-    rows = [_option(one) for one in command.params if not getattr(one, "hidden", False) and one.name != "help"]
-    return "\n".join(["| argument or option | what | default |", "|---|---|---|", *rows]) if rows else ""
+    shown = [one for one in command.params if not getattr(one, "hidden", False) and one.name != "help"]
+    rows = [_option(one) for one in shown if one.opts != ["--json"]]
+    table = ["| argument or option | what | default |", "|---|---|---|", *rows] if rows else []
+    return "\n".join([*table, *(["", "Also `--json`."] if len(rows) < len(shown) else [])]).strip()
 
 
 def _option(option: Any) -> str:
@@ -155,24 +184,27 @@ def _shown(value: Any) -> str:
     return f"`{getattr(value, 'value', value)}`"
 
 
-def _operation(method: str, path: str, operation: Mapping[str, Any]) -> str:
+def _operation(method: str, path: str, operation: Mapping[str, Any], usual: Mapping[str, str]) -> str:
     lines = [f"### {method.upper()} {path}\n", _sentence(operation["description"]), ""]
     parameters = operation.get("parameters", [])
-    if parameters:
-        lines += ["| parameter | in | type | what |", "|---|---|---|---|"]
-        lines += [_parameter(one) for one in parameters]
-        lines.append("")
+    own = [one for one in parameters if one["name"] not in PAGED or _parameter(one) not in LISTS]
+    if own:
+        lines += ["| parameter | type | what |", "|---|---|---|", *map(_parameter, own), ""]
+    if len(own) < len(parameters):
+        paged = ", ".join(f"`{one['name']}`" for one in parameters if one not in own)
+        lines += [f"{'Also ' if own else 'Takes '}{paged}, as [lists](#lists) do.", ""]
     if "requestBody" in operation:
         kinds = [f"{_type(each['schema'])} as `{kind}`" for kind, each in operation["requestBody"]["content"].items()]
         lines += [f"Body: {' or '.join(kinds)}.", ""]
     answers, refusals = [], []
     for status, response in sorted(operation["responses"].items()):
-        if status.isdigit() and int(status) < 400:
+        if status.isdigit() and int(status) < HTTPStatus.BAD_REQUEST:
             answers.append(f"{status} {_answer(response)}".rstrip())
         elif status.isdigit():
-            refusals.append(f"{status} ({response['description']})")
+            reason = response["description"].replace(usual[status], "").strip()
+            refusals.append(f"{status} ({reason})" if reason else status)
     lines += [f"Answer: {'; '.join(answers)}.", ""]
-    return "\n".join([*lines, f"Refused with {_cell(', '.join(refusals))}.", ""] if refusals else lines)
+    return "\n".join([*lines, f"Refused: {_cell(', '.join(refusals))}.", ""] if refusals else lines)
 
 
 def _answer(response: Mapping[str, Any]) -> str:
@@ -186,9 +218,12 @@ def _parameter(parameter: Mapping[str, Any]) -> str:
     schema = parameter["schema"]
     sentences = [parameter.get("description", "")]
     sentences += [f"Default: `{_word(schema['default'])}`."] if schema.get("default") is not None else []
-    sentences += [f"For instance `{_word(example)}`." for example in schema.get("examples", [])[:1]]
-    name = f"`{parameter['name']}`" + (" (required)" if parameter["required"] else "")
-    return f"| {name} | {parameter['in']} | {_type(schema)} | {_cell(' '.join(part for part in sentences if part))} |"
+    examples = [one for one in schema.get("examples", [])[:1] if one != schema.get("default")]
+    sentences += [f"For instance `{_word(example)}`." for example in examples]
+    marks = [*(["header"] if parameter["in"] == "header" else []), *(["required"] if parameter["required"] else [])]
+    name = f"`{parameter['name']}`" + (f" ({', '.join(marks)})" if marks else "")
+    kind = _type(schema).removesuffix(" or null")  # a parameter that is left out
+    return f"| {name} | {kind} | {_cell(' '.join(part for part in sentences if part))} |"
 
 
 def _schema(name: str, schema: Mapping[str, Any]) -> str:

@@ -34,7 +34,6 @@ from tilewright.tuner.recorded.recordings import read_recording
 
 ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT / "tests" / folder) for folder in ("browser", "service", "service/api", "tuner")]
-import drawn_strokes  # noqa: E402
 import exported  # noqa: E402 - the tests fill their database with the same
 import real_rows  # noqa: E402
 
@@ -69,7 +68,6 @@ class Shot:
     width: int = WIDTH
     tallest: int = TALLEST
     dark: bool = False
-    drawn: int | None = None  # a digit, on the page where one draws
 
 
 @dataclass(frozen=True)
@@ -81,8 +79,8 @@ class Filled:
     before: str
 
 
-def shots(filled: Filled, tuned: int, device: str) -> list[Shot]:
-    """Every view; three of them dark and at a phone's width. `tuned`: the study that was made here, on this device."""
+def shots(filled: Filled, tuned: int) -> list[Shot]:
+    """Every view; three of them dark and at a phone's width. `tuned`: the study that was made here."""
     wide = [
         Shot("overview", "/?kernel=gemm", tallest=1400),
         Shot("attention", "/attention", tallest=1100),
@@ -98,7 +96,6 @@ def shots(filled: Filled, tuned: int, device: str) -> list[Shot]:
         Shot("fleet", "/fleet", tallest=1100),
         Shot("demand", "/demand", tallest=1100),
         Shot("ask", f"/ask?kernel=gemm&device_model=nvidia-h200&shape={SHAPE}", tallest=1500),
-        Shot("digits", f"/digits?on={device}", drawn=3),
     ]
     narrow = [replace(shot, name=f"{shot.name}-dark-390", width=PHONE, dark=True) for shot in wide[:3]]
     return [*wide, *narrow]
@@ -169,11 +166,6 @@ def take(browser: Browser, address: str, shot: Shot, folder: Path) -> None:
     answer = tab.goto(shot.path)
     if answer is None or answer.status != 200 or messages:
         raise SystemExit(f"{shot.path} answers {answer and answer.status} {messages}")
-    if shot.drawn is not None:
-        tab.locator("#place option").nth(1).wait_for(state="attached")
-        drawn_strokes.draw(tab, shot.drawn)
-        tab.locator("#where").filter(has_text=" on ").wait_for()  # a device answered
-        messages.clear()  # that it asked again while the device was getting ready
     for plot in tab.locator("[data-chart]").all():
         plot.locator("canvas").first.wait_for(timeout=60_000)  # those out of view are drawn last
     tab.wait_for_timeout(300)  # fonts and canvases are painted
@@ -223,8 +215,7 @@ def main() -> None:
         for shape in UNTUNED:  # for the page of what is asked for; it is written down every two seconds
             query = {"device_model": "nvidia-h200", "shape": shape}
             httpx.get(f"{address}/v1/kernels/gemm/best", params=query).raise_for_status()
-        (place,) = httpx.get(f"{address}/v1/digits/places").json()["items"]
-        for shot in shots(filled, newest_study(), place["on"]):
+        for shot in shots(filled, newest_study()):
             if not arguments.only or shot.name in arguments.only:
                 take(browser, address, shot, arguments.out)
                 print(arguments.out / f"{shot.name}.png")

@@ -15,14 +15,27 @@ from tilewright.kernels.dtypes import UNIT_ROUNDOFF, is_integer, sum_dtype
 from tilewright.kernels.kernel import InputsFunction, Kernel, Scalar, Tensor
 from tilewright.kernels.problem import Problem
 from tilewright.tuner.errors import OwnFunctionError, declared
+from tilewright.tuner.line_kinds import (
+    FACTOR_KINDS,
+    MIXED,
+    PIXELS,
+    ROW_KINDS,
+    SHARED,
+    SPECIAL,
+    change_factor,
+    change_rows,
+    factor_kinds,
+    shared_pair,
+)
 
 HostArray = NDArray[Any]
 Fill = Callable[[np.random.Generator, HostArray], None]
 
-NORMAL, UNIFORM, SCALED, CANCELLING, MODERATE, NONFINITE, SMALLEST = KINDS = (
+NORMAL, UNIFORM, SCALED, CANCELLING, MODERATE, NONFINITE, SMALLEST = DRAWN_KINDS = (
     *("normal", "uniform", "scaled", "cancelling", "moderate"),
     *("nonfinite", "smallest"),
 )
+KINDS = (*DRAWN_KINDS, *FACTOR_KINDS, *ROW_KINDS, SHARED)
 """Standard normal, with which everything is timed; uniform in [0, 1), where rounding errors add up instead of
 cancelling; normal times powers of two from 2^-30 to 2^30, drawn for each element; sums that nearly vanish; like scaled,
 but from 2^-6 to 2^6; normal with a few infinities, NaN and zeros; factors of which half the lines are normal times
@@ -45,13 +58,19 @@ their results are rounded so coarsely that else nothing of an error in the sum w
 SMALLEST_SCALE = {"float32": -129, "float64": -129, "bfloat16": -129, "float16": -20}
 """By dtype. In float16 numbers near 2^-20 have four digits left, and a sum of thousands of them still is subnormal."""
 
-SPECIAL = ((np.inf,), (-np.inf,), (np.nan,), (np.inf, -np.inf), (0.0,))
+PLANTED = ((np.inf,), (-np.inf,), (np.nan,), (np.inf, -np.inf), (0.0,))
 """What a line of a factor gets in place of some of its numbers, in turn."""
 
 SPECIAL_SHARE = 16
 """One line in so many gets something special, at one of MOST_SPECIAL places that all lines have in common."""
 
 MOST_SPECIAL = 4
+
+OTHER_SCALARS = frozenset({UNIFORM, MIXED, PIXELS})
+"""Kinds with which scalars have their `other` values."""
+
+ROTATING = 3
+"""Each kind that is made costs a trial as much as some launches do; what may win is verified with all of them."""
 
 _BLOCK = 1 << 20
 """Elements drawn at a time, each block by a generator of its own: what is drawn does not depend on the cores."""
@@ -64,53 +83,97 @@ def input_kinds(kernel: Kernel, problem: Problem) -> tuple[str, ...]:
 
     Only a sum has factors to scale and terms that cancel. In float64 the reference has no more digits than the kernel,
     and where a few terms outweigh all others, sqrt(terms) bounds do not cover the rounding of both; infinities and NaN
-    have no digits.
+    have no digits. Rows that are normalised come in kinds of their own.
     """
     if not any(tensor.summed(problem) is not None for tensor in kernel.tensors):
-        return NORMAL, UNIFORM
+        rows = (MIXED, *ROW_KINDS, SPECIAL) if any(tensor.normalised for tensor in kernel.tensors) else ()
+        return NORMAL, UNIFORM, *rows
+    changed = factor_kinds(kernel, problem)
     if problem.dtype == "float64":
-        return NORMAL, UNIFORM, NONFINITE
-    return tuple(kind for kind in KINDS if kind != MODERATE or problem.dtype != "float16")
+        return NORMAL, UNIFORM, NONFINITE, *changed
+    return *(kind for kind in DRAWN_KINDS if kind != MODERATE or problem.dtype != "float16"), *changed
 
 
-def random_arrays(kernel: Kernel, problem: Problem, seed: int, kind: str = NORMAL) -> dict[str, HostArray]:
+def rotating_kinds(kinds: Sequence[str], seed: int) -> tuple[str, ...]:
+    """Those with which trials are verified in turn: all that are drawn, and ROTATING of the others, by the seed."""
+    changed = [kind for kind in kinds if kind not in DRAWN_KINDS]
+    taken = {changed[(seed + i) % len(changed)] for i in range(ROTATING)} if changed else set()
+    return tuple(kind for kind in kinds if kind in DRAWN_KINDS or kind in taken)
+
+
+def random_arrays(
+    kernel: Kernel, problem: Problem, seed: int, kind: str = NORMAL, drawn: dict[str, HostArray] | None = None
+) -> dict[str, HostArray]:
     """Every array that the kernel reads, by name: as its tensor lies, NaN between its rows, of the tensor's dtype.
 
     All kinds but the first two are about the factors of the sum; other arrays are normal then. Never more than a few
     zeros: they hide unwritten outputs, and GPUs run faster on them than on real data. The kernel's `inputs` is asked
-    for each kind, with another generator.
+    for each kind, with another generator. `drawn` keeps the normal numbers that all kinds of FACTOR_KINDS are made of.
     """
-    sequence = np.random.SeedSequence([seed, KINDS.index(kind)])
+    sequence = np.random.SeedSequence([seed, KINDS.index(kind) if kind in DRAWN_KINDS else 0])
     arrays: dict[str, HostArray] = {}
     partner = False
     for tensor in kernel.tensors:
         if not tensor.is_read(problem):
             continue
         dtype = tensor.dtype_for(problem)
-        is_whole = is_integer(dtype)
-        axis = None if is_whole else tensor.summed(problem)
-        draw = _integers if is_whole else _fill_of(kind if axis is not None or kind == UNIFORM else NORMAL, dtype)
-        array = _drawn(tensor, problem, draw, sequence)
-        if axis is not None:
-            if kind == CANCELLING:
-                _pair(array, axis, dtype, sequence if partner else None)
-            elif kind == NONFINITE:
-                _plant(array, axis, sequence)
-            elif kind == SMALLEST:
-                _shrink(array, axis, SMALLEST_SCALE[dtype], is_partner=partner)
-            partner = True
+        axis = None if is_integer(dtype) else tensor.summed(problem)
+        array = _contents(tensor, problem, kind, sequence, None if kind in DRAWN_KINDS else drawn)
+        if axis is not None and kind in DRAWN_KINDS:
+            _arrange(array, axis, kind, dtype, sequence, is_partner=partner)
+        elif axis is not None:
+            change_factor(kernel, problem, array, axis, kind, (seed, KINDS.index(kind)), is_partner=partner)
+        partner |= axis is not None
         arrays[tensor.name] = tensor.layout(problem).placed(array.astype(dtype, copy=False))
+    pair = shared_pair(kernel, problem) if kind == SHARED else None
+    if pair is not None:
+        first, second = pair
+        arrays[second.name] = arrays[first.name].reshape(second.layout(problem).own_shape)
     if kernel.inputs is not None:
         generator = np.random.Generator(np.random.SFC64(sequence.spawn(1)[0]))
         arrays |= _own_inputs(kernel, problem, kernel.inputs, generator)
+    for tensor in (t for t in kernel.tensors if t.normalised and kind not in DRAWN_KINDS):
+        own = arrays[tensor.name]
+        changed = change_rows(tensor, problem, own, kind, seed)
+        arrays[tensor.name] = tensor.layout(problem).placed(changed.astype(own.dtype))
     return arrays
+
+
+def _contents(
+    tensor: Tensor,
+    problem: Problem,
+    kind: str,
+    sequence: np.random.SeedSequence,
+    drawn: dict[str, HostArray] | None,
+) -> HostArray:
+    """An array of this kind, as yet as it is drawn, or a copy of what is kept of an earlier draw."""
+    dtype = tensor.dtype_for(problem)
+    is_kind = tensor.summed(problem) is not None or kind == UNIFORM
+    draw = _integers if is_integer(dtype) else _fill_of(kind if is_kind else NORMAL, dtype)
+    if drawn is None:
+        return _drawn(tensor, problem, draw, sequence)
+    if tensor.name not in drawn:
+        drawn[tensor.name] = _drawn(tensor, problem, draw, sequence)
+    return drawn[tensor.name].copy()
+
+
+def _arrange(
+    array: HostArray, axis: int, kind: str, dtype: str, sequence: np.random.SeedSequence, *, is_partner: bool
+) -> None:
+    """Makes a factor of what was drawn for it, in place."""
+    if kind == CANCELLING:
+        _pair(array, axis, dtype, sequence if is_partner else None)
+    elif kind == NONFINITE:
+        _plant(array, axis, sequence)
+    elif kind == SMALLEST:
+        _shrink(array, axis, SMALLEST_SCALE[dtype], is_partner=is_partner)
 
 
 class DrawnAhead:
     """Inputs of several kinds, drawn by a thread: one kind at a time, and the next as soon as one was taken."""
 
     def __init__(self, kernel: Kernel, problem: Problem, seed: int, kinds: Sequence[str]) -> None:
-        self._draw = partial(random_arrays, kernel, problem, seed)
+        self._draw = partial(random_arrays, kernel, problem, seed, drawn={})
         self._left = list(kinds)
         self._thread = ThreadPoolExecutor(1, "draw")
         self._begin()
@@ -122,7 +185,7 @@ class DrawnAhead:
     def take(self, kind: str) -> dict[str, HostArray]:
         """The arrays by name, which are nobody else's."""
         if kind != self._kind:
-            return self._draw(kind)
+            return self._draw(kind, drawn=None)
         arrays = self._drawn.result()
         self._begin()
         return arrays
@@ -138,9 +201,12 @@ class DrawnAhead:
             self._drawn = self._thread.submit(self._draw, self._kind)
 
 
-def scalar_values(kernel: Kernel, problem: Problem) -> dict[str, float]:
-    """The value of every scalar argument by name."""
-    return {a.name: a.number(problem) for a in kernel.arguments if isinstance(a, Scalar)}
+def scalar_values(kernel: Kernel, problem: Problem, kind: str = NORMAL) -> dict[str, float]:
+    """The value of every scalar argument by name; with some kinds of inputs the other one of those that have two."""
+    scalars = [a for a in kernel.arguments if isinstance(a, Scalar)]
+    if kind not in OTHER_SCALARS:
+        return {a.name: a.number(problem) for a in scalars}
+    return {a.name: a.number_of((a.other or a.value)(problem), problem) for a in scalars}
 
 
 def _own_inputs(
@@ -223,7 +289,7 @@ def _pair(array: HostArray, axis: int, dtype: str, sequence: np.random.SeedSeque
 
 
 def _plant(array: HostArray, axis: int, sequence: np.random.SeedSequence) -> None:
-    """Puts SPECIAL numbers in the place of some, in a few of the lines along the axis; not in the only line."""
+    """Puts PLANTED numbers in the place of some, in a few of the lines along the axis; not in the only line."""
     along = np.moveaxis(array, axis, 0)
     lines = along.size // along.shape[0]
     if lines == 1:
@@ -232,7 +298,7 @@ def _plant(array: HostArray, axis: int, sequence: np.random.SeedSequence) -> Non
     generator = np.random.Generator(np.random.SFC64(sequence.spawn(1)[0]))
     for turn, line in enumerate(generator.permutation(lines)[: -(-lines // SPECIAL_SHARE)]):
         where = np.unravel_index(line, along.shape[1:])
-        for step, number in enumerate(SPECIAL[turn % len(SPECIAL)]):
+        for step, number in enumerate(PLANTED[turn % len(PLANTED)]):
             along[(places[(turn // len(SPECIAL) + step) % MOST_SPECIAL], *where)] = number
 
 
@@ -247,7 +313,7 @@ def _shrink(array: HostArray, axis: int, scale: int, *, is_partner: bool) -> Non
 def _fill_of(kind: str, dtype: str) -> Fill:
     if kind == SCALED and dtype == "float16":
         return partial(_scaled, scale=SCALE_FLOAT16)
-    return _DRAWN[kind]
+    return _DRAWN.get(kind, _normal)
 
 
 _DRAWN: dict[str, Fill] = {

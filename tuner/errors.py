@@ -3,9 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Iterator
 
-from tilewright.tuner.loop.outcome import Outcome
+from tilewright.tuner.outcome import Outcome
+
+_ERROR = re.compile(r"(?:^|[\s:)])(?:fatal |internal |ptxas |nvlink )?(?:error|fatal)\b", re.IGNORECASE)
+"""An error's line of g++, clang, NVRTC, nvcc, ptxas or Python; not `note: in a call of on_error`."""
+
+
+def first_error(log: str) -> str:
+    """The first line of a log that reports an error, else its first line; "" where the log is empty."""
+    lines = [line.strip() for line in log.splitlines() if line.strip()]
+    return next((line for line in lines if _ERROR.search(line)), lines[0] if lines else "")
 
 
 class TunerError(Exception):

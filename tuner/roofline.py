@@ -7,16 +7,7 @@ from collections.abc import Mapping
 from tilewright.kernels.dtypes import HALF, sum_dtype
 from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.problem import Problem
-from tilewright.tuner.devices.device import DeviceModel
-
-TF32 = "tf32"
-"""Among the peaks of a device model: tensor cores on TF32, dense."""
-
-FP64_TENSOR = "fp64_tensor"
-"""Among the peaks of a device model: tensor cores on FP64."""
-
-HALF_TENSOR = "half_tensor"
-"""Among the peaks of a device model: tensor cores on BF16 and FP16, dense, with sums in FP32."""
+from tilewright.tuner.devices.device import FP64_TENSOR, HALF_TENSOR, TF32, DeviceModel
 
 SPLIT_COST = 1.5
 """As long as how many TF32 products one with float32 accuracy takes, at least: three of parts in FP16, at twice the

@@ -47,9 +47,9 @@ from tilewright.service.worker.leases import Leases
 from tilewright.service.worker.maintenance import Maintenance
 from tilewright.service.worker.runner import OTHERS_EVERY_S, Assignment
 from tilewright.tuner.loop.finals import Finalist
-from tilewright.tuner.loop.outcome import Evaluation, Outcome, Resources, Timing
 from tilewright.tuner.loop.statistics import median, median_interval, spread
 from tilewright.tuner.loop.study import Trial, TuneResult
+from tilewright.tuner.outcome import Evaluation, Outcome, Resources, Timing
 
 T = TypeVar("T")
 MODEL = device_model(1)

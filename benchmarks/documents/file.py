@@ -11,13 +11,28 @@ from typing import Any
 from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.problem import Problem
 
+WIDTH = 190
+"""Characters of a line."""
+
 
 def write(path: Path, document: Mapping[str, Any]) -> None:
     """The file appears when it is whole, with its folder."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(path.name + ".partial")
-    partial.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    partial.write_text(as_text(document) + "\n", encoding="utf-8")
     partial.replace(path)
+
+
+def as_text(value: Any, depth: int = 0, before: int = 0) -> str:
+    """JSON in which what fits into a line has one; `before` characters stand in the line already."""
+    short = json.dumps(value, allow_nan=False)
+    if not isinstance(value, Mapping | list) or depth + before + len(short) <= WIDTH:
+        return short
+    names = [f"{json.dumps(name)}: " for name in value] if isinstance(value, Mapping) else [""] * len(value)
+    parts = value.values() if isinstance(value, Mapping) else value
+    inner = [" " * (depth + 1) + n + as_text(p, depth + 1, len(n)) for n, p in zip(names, parts, strict=True)]
+    begin, end = "{}" if isinstance(value, Mapping) else "[]"
+    return begin + "\n" + ",\n".join(inner) + "\n" + " " * depth + end
 
 
 def read(path: Path) -> dict[str, Any]:

@@ -150,46 +150,6 @@ def _ratio_row(name: str, ours: Sequence[float], others: Sequence[float], sign: 
     }
 
 
-def by_workers(host: Host, one: Served, counts: Sequence[int], rounds: int, seconds: float) -> list[Row]:
-    """Requests a second with so many API processes, in rounds that take turns; ratios are of one round each."""
-    served = {count: _with_workers(host, one, count) for count in counts}
-    measured: dict[int, list[dict[str, Any]]] = {count: [] for count in counts}
-    for number in range(-1, rounds):  # round -1 warms up
-        for count in counts if number % 2 else reversed(counts):
-            told = load(served[count].job(number + 1, seconds))
-            measured[count] += [told] if number >= 0 else []
-    rates = {count: [each["per_second"] for each in measured[count]] for count in counts}
-    rows = [_workers_row(count, measured[count], rates[count]) for count in counts]
-    few = min(counts)
-    ratios = (count for count in counts if count != few)
-    rows += [_ratio_row(f"best, {n} processes / {few}", rates[n], rates[few], ">=", 0.0) for n in ratios]
-    for row in rows:
-        row["goal"] = row["met"] = None
-    for each in served.values():
-        each.api.end()
-    return rows
-
-
-def _with_workers(host: Host, served: Served, count: int) -> Served:
-    """The same results behind so many processes, all of which have them in memory."""
-    api = host.api(served.url, TILEWRIGHT_API_PROCESSES=str(count))
-    until(lambda: in_memory(api) >= count * len(served.filled), READY_S, every_s=0.5)
-    return replace(served, api=api)
-
-
-def _workers_row(count: int, measured: Sequence[Mapping[str, Any]], rate: Sequence[float]) -> Row:
-    return {
-        "name": f"GET best with {count} API process{'es' if count > 1 else ''}: rate",
-        "value": round(statistics.median(rate), 1),
-        "unit": "requests/s",
-        "rounds": [round(each, 1) for each in rate],
-        "p50_ms": round(statistics.median(each["p50_ms"] for each in measured), 2),
-        "p99_ms": round(statistics.median(each["p99_ms"] for each in measured), 2),
-        "statuses": measured[-1]["statuses"],
-        "generator_cpu_share": round(statistics.median(each["generator_cpu_share"] for each in measured), 2),
-    }
-
-
 def cold(host: Host, served: Served, seconds: float) -> list[Row]:
     """Rate and p99 of a process that just started, beside those after it is ready; and how long that took."""
     api = host.api(served.url, wait_for="/health")

@@ -13,13 +13,14 @@ from typing import Any
 from kernel_table.suite import Entry, source_hash
 
 from tilewright.kernels.space import Configuration
-from tilewright.tuner import roofline, statistics
+from tilewright.tuner import roofline
 from tilewright.tuner.devices.device import Bench, Device
 from tilewright.tuner.errors import TrialFailure, TunerError
+from tilewright.tuner.loop import statistics
 from tilewright.tuner.loop.measure import checked_samples
-from tilewright.tuner.loop.outcome import Executable
 from tilewright.tuner.loop.tune import Budget, Hooks, Progress, Trial, TuneResult, tune
 from tilewright.tuner.loop.verify import verify_configuration
+from tilewright.tuner.outcome import Executable
 
 SEED = 1
 ROUNDS = 15  # the 95 % interval then cuts three rounds from each end

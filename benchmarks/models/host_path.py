@@ -22,7 +22,7 @@ import tilewright.torch as tw
 from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.space import Configuration
 from tilewright.tuner.pytorch.acceleration.calls import entry
-from tilewright.tuner.pytorch.acceleration.installed import Stand, install
+from tilewright.tuner.pytorch.acceleration.installed import Replacement, install
 from tilewright.tuner.runtime import Runtime, host
 
 CALLS, ROUNDS = 2000, 15
@@ -51,7 +51,7 @@ def main() -> None:
         for name, module in modules.items():
             pytorch_us = statistics.median(call_us(partial(module, x)) for _ in range(ROUNDS))
             with mock.patch.object(host.HostFunction, "launch", lambda *_: None):  # noqa: PT008 - a mock takes 7 us
-                install(module, [Stand(entry(x), ("",))], with_gradients=False)
+                install(module, [Replacement(entry(x), ("",))], with_gradients=False)
                 ours_us = statistics.median(call_us(partial(module, x)) for _ in range(ROUNDS))
             print(f"{name:<14}{pytorch_us:6.2f} us PyTorch's{ours_us:8.2f} us ours up to the launch")
     if not all(one.is_ours for one in tw.status()):

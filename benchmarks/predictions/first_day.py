@@ -33,8 +33,8 @@ from tilewright.tuner.devices.isolated.device import IsolatedDevice
 from tilewright.tuner.errors import TrialFailure
 from tilewright.tuner.loop import statistics
 from tilewright.tuner.loop.measure import ContextLostError
-from tilewright.tuner.loop.outcome import L2, Evaluation, Executable
 from tilewright.tuner.loop.tune import Budget
+from tilewright.tuner.outcome import L2, Evaluation, Executable
 from tilewright.tuner.predict.predictor import Predictor, enough
 from tilewright.tuner.predict.shipped import shipped_series, undisplaced
 

@@ -20,8 +20,8 @@ from tilewright.tuner.devices.device import Bench, Device
 from tilewright.tuner.errors import TrialFailure
 from tilewright.tuner.loop import statistics
 from tilewright.tuner.loop.measure import ContextLostError, checked_samples
-from tilewright.tuner.loop.outcome import L2, Evaluation, Executable, Outcome
 from tilewright.tuner.loop.tune import MOST_STARTS, Budget, Hooks, Knowledge, Progress, tune
+from tilewright.tuner.outcome import L2, Evaluation, Executable, Outcome
 from tilewright.tuner.predict.library import LibraryTime
 from tilewright.tuner.predict.predictor import Predictor, Record
 from tilewright.tuner.predict.shipped import undisplaced

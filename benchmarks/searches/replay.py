@@ -15,11 +15,9 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
-from searches.compiling import CompilingBench
 
 from tilewright.kernels.space import Configuration, SearchSpace
-from tilewright.tuner.loop.ahead import Proposals
-from tilewright.tuner.loop.outcome import Evaluation, Outcome, Timing
+from tilewright.tuner.outcome import Evaluation, Outcome, Timing
 from tilewright.tuner.recorded.recordings import read_recording
 from tilewright.tuner.recorded.replay import replay
 from tilewright.tuner.search import SAMPLERS, Evaluated, Prior, make_searcher
@@ -43,15 +41,11 @@ class Recorded:
 
 @dataclass(frozen=True)
 class Run:
-    """One search: the best time after each evaluation, in ms, and what proposing cost in CPU time.
-
-    `ended_s`: when each evaluation ended, on the clock of a job; empty where trials simply follow one another.
-    """
+    """One search: the best time after each evaluation, in ms, and what proposing cost in CPU time."""
 
     best_ms: list[float]
     evaluated: list[Evaluated]
     proposer_ms: float
-    ended_s: Sequence[float] = ()
 
 
 @lru_cache(maxsize=3)
@@ -90,23 +84,6 @@ def search(on: Recorded, sampler: str, seed: int, trials: int, prior: Recorded |
         best_ms.append(best)
         evaluated.append((configuration, evaluation))
     return Run(best_ms, evaluated, 1e3 * (time.process_time() - begun) / len(evaluated))
-
-
-def search_as_a_job(on: Recorded, sampler: str, seed: int, trials: int, compilers: int) -> Run:
-    """One search of ours as a job on a GPU runs it: proposals are compiled ahead, so their times are known late."""
-    bench = CompilingBench(compilers, seed)
-    best, best_ms, evaluated, ended_s = float("inf"), [], [], []
-    begun = time.process_time()
-    proposals = Proposals(bench, make_searcher(sampler, on.space, [], seed), trials, lambda _configuration: True)
-    while (left := trials - len(best_ms)) and (configuration := proposals.next(left)) is not None:
-        evaluation = on.evaluations[configuration]
-        proposals.tell(configuration, evaluation)  # waits until the next are proposed; then the clock may go on
-        ended_s.append(bench.measured(configuration))
-        best = min(best, evaluation.time_ms or best)
-        best_ms.append(best)
-        evaluated.append((configuration, evaluation))
-    proposals.close()
-    return Run(best_ms, evaluated, 1e3 * (time.process_time() - begun) / len(evaluated), ended_s)
 
 
 def search_kernel_tuner(on: Recorded, strategy: str, seed: int, trials: int) -> Run:

@@ -1,6 +1,6 @@
 -- The tables that each role may write to. Run it by psql as the migrator after every `tilewright db upgrade`; it may be
 -- run at any time, also while the programs work. API and worker read every table except secrets; only the migrator alters
--- tables. The compile workers' role sees what it needs, at the end of this file, and nothing else.
+-- tables.
 --
 -- A table that is missing from the list below can only be read, until it is added there.
 \set ON_ERROR_STOP on
@@ -11,10 +11,6 @@
 \if :{?worker}
 \else
   \set worker tilewright_worker
-\endif
-\if :{?compiler}
-\else
-  \set compiler tilewright_compiler
 \endif
 
 BEGIN;
@@ -61,13 +57,8 @@ FROM (VALUES
   ('webhooks',             'INSERT, DELETE',           ''),
   -- The process that ends a job adds its messages; only an API sends them, and its chores delete old ones.
   ('webhook_deliveries',   'INSERT, UPDATE, DELETE',   'INSERT, DELETE'),
-  -- A job offers compilations and withdraws them; the chores of both forget old ones.
-  ('compile_sources',      'DELETE',                   'INSERT, UPDATE (offered_at), DELETE'),
-  ('compile_requests',     'DELETE',                   'INSERT, DELETE'),
-  ('compiled_cubins',      '',                         ''),
   -- Whichever process is first begins the round of chores that is due.
   ('chore_rounds',         'UPDATE',                   'UPDATE'),
-  ('compile_workers',      'DELETE',                   'UPDATE (refused), DELETE'),
   ('tilewright_version',   '',                         '')
 ) AS wanted (relation, of_api, of_worker)
 CROSS JOIN LATERAL (VALUES (of_api, :'api'), (of_worker, :'worker')) AS one (privileges, grantee)
@@ -76,20 +67,5 @@ WHERE privileges <> '' AND to_regclass(format('public.%I', relation)) IS NOT NUL
 -- The job engine's functions run with the rights of their caller.
 SELECT format('GRANT INSERT, UPDATE, DELETE ON %I TO %I, %I', tablename, :'api', :'worker')
 FROM pg_tables WHERE schemaname = 'public' AND tablename LIKE 'procrastinate\_%' \gexec
-
--- Compile workers, where roles.sql has made their role: they read offers, lease them, and add cubins.
-SELECT format('REVOKE ALL ON %I.%I FROM %I', schemaname, tablename, :'compiler')
-FROM pg_tables WHERE schemaname = 'public' AND EXISTS (SELECT FROM pg_roles WHERE rolname = :'compiler') \gexec
-SELECT format('GRANT %s ON %I TO %I', privileges, relation, :'compiler')
-FROM (VALUES
-  ('SELECT', 'tilewright_version'),
-  ('SELECT', 'compile_sources'),
-  ('SELECT, UPDATE (worker, epoch, leased_until, ended_at, refusal)', 'compile_requests'),
-  ('INSERT (key, worker, body, signature)', 'compiled_cubins'),
-  ('SELECT (name), INSERT (name, processes, compiler_version, signer)', 'compile_workers'),
-  ('UPDATE (processes, compiler_version, signer, heartbeat_at)', 'compile_workers')
-) AS wanted (privileges, relation)
-WHERE to_regclass(format('public.%I', relation)) IS NOT NULL
-  AND EXISTS (SELECT FROM pg_roles WHERE rolname = :'compiler') \gexec
 
 COMMIT;

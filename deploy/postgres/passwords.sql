@@ -9,8 +9,6 @@
 \set migrator `sed -n 's/^password=//p' :'secrets'/migrator`
 \set api `sed -n 's/^password=//p' :'secrets'/api`
 \set worker `sed -n 's/^password=//p' :'secrets'/worker`
-\set compiler `sed -n 's/^password=//p' :'secrets'/compiler`
 ALTER ROLE tilewright_migrator PASSWORD :'migrator';
 ALTER ROLE tilewright_api PASSWORD :'api';
 ALTER ROLE tilewright_worker PASSWORD :'worker';
-ALTER ROLE tilewright_compiler PASSWORD :'compiler';

@@ -1,14 +1,13 @@
--- Four roles for one database, so that each program has only the rights that it needs:
+-- Three roles for one database, so that each program has only the rights that it needs:
 --   migrator  owns the database and everything in it: the only one that makes and changes tables
 --   api       answers requests and takes jobs
 --   worker    registers its device, runs jobs, records trials
---   compiler  compiles for jobs of other hosts: sees what they offer and nothing else
 --
 -- Run it by psql as a superuser, connected to the database; once, or again at any time. A database that another role
 -- migrated is handed over to the migrator. The roles get no passwords here (\password does that, or passwords.sql).
 -- After every `tilewright db upgrade` comes grants.sql.
 --
--- Other names:  psql -v migrator=… -v api=… -v worker=… -v compiler=… -f roles.sql
+-- Other names:  psql -v migrator=… -v api=… -v worker=… -f roles.sql
 \set ON_ERROR_STOP on
 \if :{?migrator}
 \else
@@ -22,25 +21,21 @@
 \else
   \set worker tilewright_worker
 \endif
-\if :{?compiler}
-\else
-  \set compiler tilewright_compiler
-\endif
 
 BEGIN;
 
 SELECT format('CREATE ROLE %I LOGIN', name)
-FROM unnest(ARRAY[:'migrator', :'api', :'worker', :'compiler']) AS name
+FROM unnest(ARRAY[:'migrator', :'api', :'worker']) AS name
 WHERE NOT EXISTS (SELECT FROM pg_roles WHERE rolname = name) \gexec
 SELECT format('ALTER ROLE %I NOSUPERUSER NOCREATEDB NOCREATEROLE NOREPLICATION NOBYPASSRLS', name)
-FROM unnest(ARRAY[:'migrator', :'api', :'worker', :'compiler']) AS name \gexec
+FROM unnest(ARRAY[:'migrator', :'api', :'worker']) AS name \gexec
 
 ALTER DATABASE :"DBNAME" OWNER TO :"migrator";
-REVOKE ALL ON DATABASE :"DBNAME" FROM PUBLIC, :"api", :"worker", :"compiler";
-GRANT CONNECT ON DATABASE :"DBNAME" TO :"api", :"worker", :"compiler";
+REVOKE ALL ON DATABASE :"DBNAME" FROM PUBLIC, :"api", :"worker";
+GRANT CONNECT ON DATABASE :"DBNAME" TO :"api", :"worker";
 ALTER SCHEMA public OWNER TO pg_database_owner;  -- as PostgreSQL creates it: the owner of the database
-REVOKE ALL ON SCHEMA public FROM PUBLIC, :"api", :"worker", :"compiler";
-GRANT USAGE ON SCHEMA public TO :"api", :"worker", :"compiler";
+REVOKE ALL ON SCHEMA public FROM PUBLIC, :"api", :"worker";
+GRANT USAGE ON SCHEMA public TO :"api", :"worker";
 
 -- Sequences of columns follow their tables; row types follow theirs.
 SELECT format('ALTER TABLE %I.%I OWNER TO %I', schemaname, tablename, :'migrator')

@@ -13,10 +13,10 @@ WARP = 32
 OTHER_REGISTERS = 32  # addresses and counters beside the numbers held; sm_90, NVRTC 13.0: 20 to 30
 VECTOR_BYTES = 16  # the widest access of one thread to memory (CUDA C++ Programming Guide, "Device Memory Accesses")
 LONGEST_BYTES = 4096
-"""Of a layer's inputs for one row: a lane then holds 32 registers of it, and as many of the weights."""
+"""A layer's inputs for one row take at most this: a lane then holds 32 registers of it, and as many of the weights."""
 
 MOST_SHARED_BYTES = 32 * 1024
-"""Of a row between the layers and behind them: less than every device's 48 KiB."""
+"""Shared memory that a row takes at most between the layers and behind them: less than every device's 48 KiB."""
 
 
 def held(c: Values, p: Problem) -> int:

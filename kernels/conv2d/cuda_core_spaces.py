@@ -6,7 +6,7 @@ import math
 
 from tilewright.kernels.conv2d.shape import is_nhwc, out_channels, out_extents, product
 from tilewright.kernels.gemm import declaration as gemm
-from tilewright.kernels.kernel import Launch, Variant
+from tilewright.kernels.kernel import Launch, Variant, ceil_div
 from tilewright.kernels.problem import Limits, Problem
 from tilewright.kernels.space import Constraint, Values, choice, powers_of_two
 
@@ -26,7 +26,7 @@ def elements(p: Problem) -> int:
 
 def launch_direct(c: Values, p: Problem) -> Launch:
     """A thread an element."""
-    return Launch((gemm.tiles(elements(p), c.THREADS), 1, 1), (c.THREADS, 1, 1))
+    return Launch((ceil_div(elements(p), c.THREADS), 1, 1), (c.THREADS, 1, 1))
 
 
 def launch_implicit_gemm(c: Values, p: Problem) -> Launch:
@@ -66,9 +66,9 @@ def on_product(constraint: Constraint) -> Constraint:
 def launch_depthwise(c: Values, p: Problem) -> Launch:
     """A thread a run of outputs of some channels."""
     height, width = out_extents(p)
-    runs = gemm.tiles(height, c.RUN_H) * gemm.tiles(width, c.RUN_W)
+    runs = ceil_div(height, c.RUN_H) * ceil_div(width, c.RUN_W)
     threads = p.shape["batch"] * runs * (out_channels(p) // c.VECTOR_WIDTH)
-    return Launch((gemm.tiles(max(1, threads), c.THREADS), 1, 1), (c.THREADS, 1, 1))
+    return Launch((ceil_div(max(1, threads), c.THREADS), 1, 1), (c.THREADS, 1, 1))
 
 
 def span(c: Values, p: Problem) -> int:
@@ -95,7 +95,7 @@ def runs_fit(c: Values, p: Problem, _d: Limits) -> bool:
 
 DIRECT = Variant(
     name="direct",
-    is_start=False,
+    starts_search=False,
     doc="Each thread computes one element of Y directly from global memory.",
     source="direct.cu",
     launch=launch_direct,

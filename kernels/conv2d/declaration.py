@@ -30,7 +30,7 @@ from tilewright.kernels.conv2d.tensor_variants import (
 )
 from tilewright.kernels.conv2d.views import posed_by
 from tilewright.kernels.gemm import declaration as gemm
-from tilewright.kernels.kernel import Kernel, Kin, Option, Tensor
+from tilewright.kernels.kernel import Kernel, Option, RelatedKernel, Tensor
 from tilewright.kernels.linear.reference import ACTIVATIONS
 from tilewright.kernels.problem import Problem
 
@@ -53,13 +53,13 @@ AS_OF_GEMM = {
 """What gemm's variants are called here, where that is another name."""
 
 
-def akin(p: Problem) -> Sequence[Kin]:
+def akin(p: Problem) -> Sequence[RelatedKernel]:
     """The layer without an activation, and the gemm inside, of which each row is an image of one pixel."""
     if p.options["depthwise"]:
         return ()
     products = gemm.akin(product(p))
-    own = Kin("conv2d", {"layout": p.options["layout"], "accuracy": p.options["accuracy"]})
-    return (own, *(Kin(*kin[:2], _pixels_of, AS_OF_GEMM, has_library=False) for kin in products))
+    own = RelatedKernel("conv2d", {"layout": p.options["layout"], "accuracy": p.options["accuracy"]})
+    return (own, *(RelatedKernel(*kin[:2], _pixels_of, AS_OF_GEMM, has_library=False) for kin in products))
 
 
 def _pixels_of(shape: Mapping[str, int]) -> Mapping[str, int]:

@@ -22,7 +22,7 @@
 #define RUN_W 4
 #endif
 
-constexpr unsigned RUNS_H = tw::ceil_div(OUT_H, RUN_H), RUNS_W = tw::ceil_div(OUT_W, RUN_W);
+constexpr unsigned RUNS_H = tw::ceil_div(OUT_H, unsigned{RUN_H}), RUNS_W = tw::ceil_div(OUT_W, unsigned{RUN_W});
 constexpr unsigned VECTORS = OUT_CHANNELS / VECTOR_WIDTH;
 constexpr unsigned SPAN = (RUN_W - 1) * STRIDE_W + DILATION_W * (KERNEL_W - 1) + 1;   // columns of X under a run
 

@@ -17,7 +17,7 @@ conv2d(const REAL* __restrict__ X, const REAL* __restrict__ W, const REAL* __res
   const Patch patch(threadIdx.x);
   REAL sum[WPT_M][WPT_N] = {};
   add_products(sum, X, W, origin, patch);
-  constexpr unsigned WIDE = tw::gcd(N, tw::min(ShareN::RUN, VECTOR_WIDTH));
+  constexpr unsigned WIDE = tw::gcd(N, tw::min(ShareN::RUN, unsigned{VECTOR_WIDTH}));
   const Epilogue epilogue{b, Y};
 #pragma unroll
   for (unsigned i = 0; i < WPT_M; ++i) {

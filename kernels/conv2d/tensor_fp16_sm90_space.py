@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from tilewright.kernels.conv2d.shape import is_nhwc, out_extents, terms
-from tilewright.kernels.kernel import Launch, Preparation, Variant
+from tilewright.kernels.kernel import Launch, Preparation, Variant, ceil_div
 from tilewright.kernels.problem import Limits, Problem
 from tilewright.kernels.space import Constraint, Values, choice, powers_of_two
 from tilewright.kernels.variant import WORKSPACE_SHARE
@@ -27,11 +27,6 @@ FARTHEST_TAP = 64  # pixels between taps of a row that one load serves
 MOST_LINES = 2**31 - 2**20
 
 
-def tiles(extent: int, tile: int) -> int:
-    """How many tiles cover the extent."""
-    return -(-extent // tile)
-
-
 @dataclass(frozen=True)
 class Axis:
     """Lines along the height or the width; conv/lines.cuh has the same."""
@@ -44,7 +39,7 @@ class Axis:
 
 @lru_cache(maxsize=256)  # enumerating a space asks for the same one thousands of times
 def axes(p: Problem) -> tuple[Axis, Axis]:
-    """Of the height and of the width."""
+    """The axes of the height and of the width."""
     height, width = (
         _axis(p, extent, letter, suffix)
         for extent, letter, suffix in zip(out_extents(p), "hw", ("", "_w"), strict=True)
@@ -61,27 +56,27 @@ def _axis(p: Problem, extent: int, letter: str, suffix: str) -> Axis:
 def line_tiles(p: Problem) -> int:
     """Tiles along the lines."""
     height, width = axes(p)
-    return tiles(p.shape["batch"] * height.pitch * width.pitch, TILE)
+    return ceil_div(p.shape["batch"] * height.pitch * width.pitch, TILE)
 
 
 def launch(c: Values, p: Problem) -> Launch:
     """As many blocks as multiprocessors, or as there are tiles for."""
-    count = line_tiles(p) * tiles(p.shape["filters"], c.TILE_N)
+    count = line_tiles(p) * ceil_div(p.shape["filters"], c.TILE_N)
     return Launch((min(c.BLOCKS, count), 1, 1), (THREADS, 1, 1), RING_BYTES + ALIGNMENT, overlaps=True)
 
 
 def launch_survey(_c: Values | None, p: Problem) -> Launch:
     """A block a filter, then blocks of some pixels."""
-    blocks = p.shape["filters"] + tiles(_pixels(p), 32 * (PREPARING_WARPS if is_nhwc(p) else 1))
+    blocks = p.shape["filters"] + ceil_div(_pixels(p), 32 * (PREPARING_WARPS if is_nhwc(p) else 1))
     return Launch((blocks, 1, 1), (32 * PREPARING_WARPS, 1, 1))
 
 
 def launch_pack(_c: Values | None, p: Problem) -> Launch:
     """A warp some steps of eight filters and a tap, or of some pixels."""
-    batches = tiles(tiles(p.shape["channels"], STEP), PACK_STEPS)
-    filters = tiles(p.shape["filters"], GROUP) * p.shape["kernel_h"] * p.shape["kernel_w"] * batches
-    pixels = tiles(_pixels(p), 8 if is_nhwc(p) else 32) * batches
-    blocks = sum(tiles(items, PREPARING_WARPS) for items in (filters, pixels))
+    batches = ceil_div(ceil_div(p.shape["channels"], STEP), PACK_STEPS)
+    filters = ceil_div(p.shape["filters"], GROUP) * p.shape["kernel_h"] * p.shape["kernel_w"] * batches
+    pixels = ceil_div(_pixels(p), 8 if is_nhwc(p) else 32) * batches
+    blocks = sum(ceil_div(items, PREPARING_WARPS) for items in (filters, pixels))
     return Launch((blocks, 1, 1), (32 * PREPARING_WARPS, 1, 1), overlaps=True)
 
 
@@ -96,13 +91,13 @@ def workspace_bytes(c: Values, p: Problem) -> int:
 
 def _workspace_bytes(p: Problem, tile_n: int) -> int:
     height, width = axes(p)
-    steps = tiles(p.shape["channels"], STEP)
-    beyond = tiles(width.reach, 8) * 8 if p.shape["stride_w"] == 1 and _is_bundled(p) else 0
+    steps = ceil_div(p.shape["channels"], STEP)
+    beyond = ceil_div(width.reach, 8) * 8 if p.shape["stride_w"] == 1 and _is_bundled(p) else 0
     lines = line_tiles(p) * TILE + height.farthest * width.pitch + width.farthest + beyond
     images = height.phases * width.phases * steps * 4 * lines * 16 * WIDE
-    groups = tiles(p.shape["filters"], tile_n) * (tile_n // GROUP)
+    groups = ceil_div(p.shape["filters"], tile_n) * (tile_n // GROUP)
     filters = p.shape["kernel_h"] * p.shape["kernel_w"] * steps * groups * WIDE * GROUP * STEP * 2
-    return tiles(256 + 4 * p.shape["filters"], 256) * 256 + filters + images
+    return ceil_div(256 + 4 * p.shape["filters"], 256) * 256 + filters + images
 
 
 def _is_bundled(p: Problem) -> bool:

@@ -11,7 +11,7 @@ from tilewright.kernels.conv2d.shape import is_nhwc, is_pointwise, product, shap
 from tilewright.kernels.gemm import tensor_mma_space as mma
 from tilewright.kernels.gemm.tensor_fp16_sm90_space import TENSOR3XFP16_SM90
 from tilewright.kernels.gemm.tensor_sm90_space import TENSOR1XTF32_SM90, TENSOR3XTF32_SM90
-from tilewright.kernels.kernel import Variant
+from tilewright.kernels.kernel import Variant, ceil_div
 from tilewright.kernels.problem import Limits, Problem
 from tilewright.kernels.space import Constraint, Values
 
@@ -37,7 +37,7 @@ def copies_are_few(c: Values, p: Problem, _d: Limits) -> bool:
     patch = shape["channels"] if is_nhwc(p) else shape["height"] * shape["width"] if is_pointwise(p) else 1
     filters = taps * shape["channels"] if is_nhwc(p) or taps == 1 else 1
     sides = ((mma.tile_m(c), patch), (mma.tile_n(c), filters))
-    copies = sum(mma.tiles(tile * c.TILE_K // math.gcd(line, mma.QUAD), mma.threads(c)) for tile, line in sides)
+    copies = sum(ceil_div(tile * c.TILE_K // math.gcd(line, mma.QUAD), mma.threads(c)) for tile, line in sides)
     return copies <= mma.MOST_COPIES
 
 

@@ -36,7 +36,7 @@ class Part:
         return len(self.ranks)
 
     def configurations(self, start: int, stop: int) -> Iterator[Configuration]:
-        """Those of the rows from `start` to before `stop`."""
+        """The configurations of the rows from `start` to before `stop`."""
         by_name = sorted(enumerate(self.domains.items()), key=lambda place: place[1][0])
         columns = [
             [(name, values[rank]) for rank in self.ranks[start:stop, place].tolist()]
@@ -62,7 +62,9 @@ class Part:
 
     @cached_property
     def _columns(self) -> list[memoryview]:
-        """Of `ranks`; a bisection reads a dozen numbers, each in a fifth of the time that an array would take."""
+        """The columns of `ranks`; a bisection reads a dozen numbers, each in a fifth of the time that an array would
+        take.
+        """
         return [self.ranks[:, place].data for place in range(len(self.domains))]
 
     @cached_property

@@ -19,7 +19,7 @@ LARGEST = 2**62
 """Up to here sums and products of int64 are what Python computes."""
 
 BITS = 63
-"""Of a number beside its sign; a shift by as many is none that NumPy does as Python would."""
+"""Bits of a number beside its sign; a shift by as many is none that NumPy does as Python would."""
 
 EXACT_AS_FLOAT = 2**53
 """Up to here whole numbers beside fractions are, too."""

@@ -22,7 +22,7 @@ from tilewright.kernels.gemm.tensor_mma_space import TENSOR1XTF32, TENSOR3XTF32
 from tilewright.kernels.gemm.tensor_sliced_space import TENSOR3XTF32_SLICED
 from tilewright.kernels.gemm.tensor_sm90_space import TENSOR1XTF32_MULTICAST_SM90, TENSOR1XTF32_SM90, TENSOR3XTF32_SM90
 from tilewright.kernels.gemm.views import posed_by
-from tilewright.kernels.kernel import Kernel, Kin, Launch, Option, Scalar, Tensor, Variant
+from tilewright.kernels.kernel import Kernel, Launch, Option, RelatedKernel, Scalar, Tensor, Variant, ceil_div
 from tilewright.kernels.problem import Limits, Problem
 from tilewright.kernels.reference import ProductReference
 from tilewright.kernels.space import Constraint, Values, choice, powers_of_two
@@ -67,27 +67,22 @@ PACKED_B = Option(
 )
 
 
-def tiles(extent: int, tile: int) -> int:
-    """How many tiles cover the extent."""
-    return -(-extent // tile)
-
-
 def launch_naive(c: Values, p: Problem) -> Launch:
     """A thread an element, all blocks of a matrix along x; y is the batch, or walks through it."""
-    blocks = tiles(p.shape["n"], c.BLOCK_X) * tiles(p.shape["m"], c.BLOCK_Y)
+    blocks = ceil_div(p.shape["n"], c.BLOCK_X) * ceil_div(p.shape["m"], c.BLOCK_Y)
     return Launch((blocks, min(p.shape["batch"], MOST_BLOCKS_Y), 1), (c.BLOCK_X, c.BLOCK_Y, 1))
 
 
 def launch_tiled(c: Values, p: Problem) -> Launch:
     """A square block a square tile, all tiles along x; y is the batch."""
     width = c.TILE_WIDTH
-    blocks = tiles(p.shape["n"], width) * tiles(p.shape["m"], width)
+    blocks = ceil_div(p.shape["n"], width) * ceil_div(p.shape["m"], width)
     return Launch((blocks, p.shape["batch"], 1), (width, width, 1))
 
 
 def launch_wpt(c: Values, p: Problem) -> Launch:
     """A block a tile; tiles and threads along x; y is the batch."""
-    blocks = tiles(p.shape["m"], c.TILE_M) * tiles(p.shape["n"], c.TILE_N)
+    blocks = ceil_div(p.shape["m"], c.TILE_M) * ceil_div(p.shape["n"], c.TILE_N)
     return Launch((blocks, p.shape["batch"], 1), (threads_wpt(c), 1, 1))
 
 
@@ -154,7 +149,7 @@ def registers_suffice(c: Values, p: Problem, d: Limits) -> bool:
 
 NAIVE = Variant(
     name="naive",
-    is_start=False,
+    starts_search=False,
     doc="Each thread computes one element of C directly from global memory.",
     source="naive.cu",
     launch=launch_naive,
@@ -167,7 +162,7 @@ NAIVE = Variant(
 
 TILED = Variant(
     name="tiled",
-    is_start=False,
+    starts_search=False,
     doc="Square tiles in shared memory; each thread computes one element of C.",
     source="tiled.cu",
     launch=launch_tiled,
@@ -236,14 +231,18 @@ def streams_weights(p: Problem) -> bool:
     return p.is_half and p.shape["m"] <= MOST_ROWS and p.shape.get("batch", 1) == 1
 
 
-def akin(p: Problem) -> Sequence[Kin]:
+def akin(p: Problem) -> Sequence[RelatedKernel]:
     """The product of operands as they lie and a layer, whose B is transposed: layouts change little in the order.
 
     TF32 and a packed operand have faster variants of their own.
     """
     if p.options["packed_b"] or p.options["accuracy"] == "tf32":
         return ()
-    return (Kin("linear"), Kin("gemm")) if p.options["trans_b"] else (Kin("gemm"), Kin("linear"))
+    return (
+        (RelatedKernel("linear"), RelatedKernel("gemm"))
+        if p.options["trans_b"]
+        else (RelatedKernel("gemm"), RelatedKernel("linear"))
+    )
 
 
 RANKS_COLD = {f"at most {MOST_ROWS} rows of a half type, without a batch": streams_weights}
@@ -267,10 +266,10 @@ KERNEL = Kernel(
     ),
     arguments=(
         # Powers of two beside 1: exact in every dtype, and a kernel that forgets one is found out.
-        Scalar("alpha", lambda _p: 2.0),
+        Scalar("alpha", lambda _p: 2.0, other=lambda _p: -0.75),
         Tensor("A", "input", partial(shape_of, "a"), summed=summed_a, strides=partial(strides_of, "a")),
         Tensor("B", "input", partial(shape_of, "b"), summed=summed_b, strides=partial(strides_of, "b")),
-        Scalar("beta", lambda p: 0.5 if reads_c(p) else 0.0),
+        Scalar("beta", lambda p: 0.5 if reads_c(p) else 0.0, other=lambda p: -1.25 if reads_c(p) else 0.0),
         Tensor(
             *("C", "inout", partial(shape_of, "c")),
             read_when=reads_c,

@@ -36,7 +36,8 @@ def strides_of(matrix: str, p: Problem) -> tuple[int, ...]:
 
 
 def row_divisors(p: Problem) -> tuple[int, int, int]:
-    """Of A, B and C: what divides the length of a stored row and the distances of rows and of matrices.
+    """The largest number for A, B and C that divides the length of a stored row and the distances of rows and of
+    matrices.
 
     Vectors of so many elements, or of a divisor of it, never reach across the end of a row.
     """

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from tilewright.kernels.gemm.layout import row_divisors
-from tilewright.kernels.kernel import Launch, Variant
+from tilewright.kernels.kernel import Launch, Variant, ceil_div
 from tilewright.kernels.problem import Limits, Problem
 from tilewright.kernels.space import Constraint, Values, choice, powers_of_two
 
@@ -28,11 +28,6 @@ RESERVED_SHARED_BYTES = 1024  # of each block, by the driver, since compute capa
 FEWEST_THREADS = 64  # of a multiprocessor, for half of its schedulers
 
 
-def tiles(extent: int, tile: int) -> int:
-    """How many tiles cover the extent."""
-    return -(-extent // tile)
-
-
 def tile_m(c: Values) -> int:
     """Rows of C that a block computes."""
     return c.WARPS_M * c.LANES_M * c.WPT_M
@@ -50,7 +45,7 @@ def threads(c: Values) -> int:
 
 def steps(c: Values, p: Problem) -> int:
     """Steps along k of one tile."""
-    return tiles(p.shape["k"], c.TILE_K)
+    return ceil_div(p.shape["k"], c.TILE_K)
 
 
 def crosses(c: Values) -> bool:
@@ -60,12 +55,12 @@ def crosses(c: Values) -> bool:
 
 def walked(c: Values, p: Problem) -> int:
     """Steps of one block, where blocks cross from tile to tile."""
-    return tiles(steps(c, p) * c.SHARE_K, WHOLE_SHARE)
+    return ceil_div(steps(c, p) * c.SHARE_K, WHOLE_SHARE)
 
 
 def tile_count(c: Values, p: Problem) -> int:
     """Tiles that cover C, of one matrix of a batch."""
-    return tiles(p.shape["m"], tile_m(c)) * tiles(p.shape["n"], tile_n(c))
+    return ceil_div(p.shape["m"], tile_m(c)) * ceil_div(p.shape["n"], tile_n(c))
 
 
 def split_k(c: Values) -> int:
@@ -83,7 +78,7 @@ def parts(c: Values, p: Problem) -> int:
 def blocks(c: Values, p: Problem) -> int:
     """Blocks of one matrix: the grid along x."""
     if crosses(c):
-        return tiles(tile_count(c, p) * steps(c, p), walked(c, p))
+        return ceil_div(tile_count(c, p) * steps(c, p), walked(c, p))
     return tile_count(c, p) * split_k(c)
 
 
@@ -122,8 +117,8 @@ def workspace_bytes(c: Values, p: Problem) -> int:
     if parts(c, p) == 1:
         return 0
     shares = p.shape["batch"] * tile_count(c, p) * cluster(c)
-    share_quads = tiles(c.WPT_M * c.WPT_N * p.item_bytes // VECTOR_BYTES, cluster(c)) * threads(c)
-    return tiles(4 * shares, 16) * 16 + shares * parts(c, p) * share_quads * VECTOR_BYTES
+    share_quads = ceil_div(c.WPT_M * c.WPT_N * p.item_bytes // VECTOR_BYTES, cluster(c)) * threads(c)
+    return ceil_div(4 * shares, 16) * 16 + shares * parts(c, p) * share_quads * VECTOR_BYTES
 
 
 def copies(c: Values, p: Problem) -> tuple[int, int]:
@@ -135,7 +130,7 @@ def copies(c: Values, p: Problem) -> tuple[int, int]:
         if is_turned and c.HELD:
             along //= quad
         lanes = math.gcd(along, 16 if is_turned else threads(c))
-        parts_of_thread = along // lanes * tiles(tile if is_turned else c.TILE_K, threads(c) // lanes)
+        parts_of_thread = along // lanes * ceil_div(tile if is_turned else c.TILE_K, threads(c) // lanes)
         if is_turned and c.HELD:
             held += parts_of_thread
         else:
@@ -200,7 +195,7 @@ def device_is_filled(c: Values, p: Problem, d: Limits) -> bool:
 
 def resident_blocks(c: Values, p: Problem, d: Limits) -> int:
     """Blocks that a multiprocessor holds at a time, by the estimate of registers; these come in eights."""
-    by_registers = d.registers_per_multiprocessor // (tiles(registers(c, p), 8) * 8 * threads(c))
+    by_registers = d.registers_per_multiprocessor // (ceil_div(registers(c, p), 8) * 8 * threads(c))
     taken_bytes = shared_bytes(c, p) + static_shared_bytes(c, p) + RESERVED_SHARED_BYTES
     by_shared = d.shared_bytes_per_multiprocessor // taken_bytes
     return min(d.max_blocks_per_multiprocessor, d.max_threads_per_multiprocessor // threads(c), by_registers, by_shared)
@@ -219,9 +214,9 @@ def crossing_is_of_use(c: Values, p: Problem, d: Limits) -> bool:
     if not crosses(c):
         return True
     each = walked(c, p)
-    if each < FEWEST_ROUNDS * c.STAGES or each == tiles(steps(c, p) * (c.SHARE_K - 1), WHOLE_SHARE):
+    if each < FEWEST_ROUNDS * c.STAGES or each == ceil_div(steps(c, p) * (c.SHARE_K - 1), WHOLE_SHARE):
         return False
-    layers = tiles(all_blocks(c, p), d.multiprocessors)
+    layers = ceil_div(all_blocks(c, p), d.multiprocessors)
     evenly = all_blocks(c, p) >= FULLNESS * layers * d.multiprocessors
     return evenly and tile_count(c, p) * steps(c, p) + each < 2**32 and layers <= resident_blocks(c, p, d)
 

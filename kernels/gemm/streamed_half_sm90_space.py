@@ -12,9 +12,8 @@ from tilewright.kernels.gemm.tensor_half_sm90_space import (
     OTHER_BYTES,
     STEP_K,
     has_room,
-    tiles,
 )
-from tilewright.kernels.kernel import Launch, TensorMap, Variant
+from tilewright.kernels.kernel import Launch, TensorMap, Variant, ceil_div
 from tilewright.kernels.problem import Limits, Problem
 from tilewright.kernels.space import Constraint, Values, choice
 
@@ -40,17 +39,17 @@ def stage_bytes(c: Values, p: Problem) -> int:
 def most_stages(c: Values, p: Problem) -> int:
     """Buffers of a step in shared memory: as many as fit, or as a block has steps."""
     fit = (MULTIPROCESSOR_BYTES // c.RESIDENT - OTHER_BYTES) // stage_bytes(c, p)
-    return min(fit, max(tiles(steps(p), c.SPLIT_K), 2))
+    return min(fit, max(ceil_div(steps(p), c.SPLIT_K), 2))
 
 
 def stages(c: Values, p: Problem) -> int:
-    """Of these, those that are used."""
+    """Stages of the ring that are used."""
     return min(most_stages(c, p), c.DEPTH)
 
 
 def steps(p: Problem) -> int:
     """Steps of a whole tile."""
-    return tiles(p.shape["k"], STEP_K)
+    return ceil_div(p.shape["k"], STEP_K)
 
 
 def sums_bytes(c: Values, p: Problem) -> int:
@@ -59,8 +58,8 @@ def sums_bytes(c: Values, p: Problem) -> int:
 
 
 def blocks(c: Values, p: Problem) -> int:
-    """Of the grid: every tile's parts."""
-    return p.shape["batch"] * tiles(p.shape["n"], c.TILE_N) * c.SPLIT_K
+    """Blocks of the grid: every tile's parts."""
+    return p.shape["batch"] * ceil_div(p.shape["n"], c.TILE_N) * c.SPLIT_K
 
 
 def launch(c: Values, p: Problem) -> Launch:
@@ -128,7 +127,7 @@ def neighbours_have_work(c: Values, p: Problem, d: Limits) -> bool:
 
 def start(p: Problem, d: Limits) -> dict[str, int]:
     """A short ring: with two blocks for each multiprocessor, or, where blocks are few, with two blocks that share k."""
-    count = p.shape["batch"] * tiles(p.shape["n"], BLOCK_COLUMNS)
+    count = p.shape["batch"] * ceil_div(p.shape["n"], BLOCK_COLUMNS)
     divides = 2 * count <= d.multiprocessors and steps(p) >= 2 * FEWEST_STEPS
     resident, split, depth = (2, 1, 4) if count > d.multiprocessors else (1, 2 if divides else 1, 8)
     values = {"TILE_N": BLOCK_COLUMNS, "RESIDENT": resident, "SPLIT_K": split, "WALK": resident - 1}

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from tilewright.kernels.dtypes import HALF
-from tilewright.kernels.gemm.tensor_mma_space import tiles
-from tilewright.kernels.kernel import Launch, Variant
+from tilewright.kernels.kernel import Launch, Variant, ceil_div
 from tilewright.kernels.problem import Limits, Problem
 from tilewright.kernels.space import Constraint, Values, choice
 
@@ -19,12 +18,12 @@ REGISTERS, MOST_REGISTERS = 65536, 255  # of a multiprocessor, of a thread
 def loads_of_rows(p: Problem) -> int:
     """Loads of all rows of A, of which there are MOST_ROWS at most: four or eight rows each."""
     m = p.shape["m"]
-    return tiles(m, 4) if m <= MOST_WHOLE else tiles(min(m, MOST_ROWS), 8)
+    return ceil_div(m, 4) if m <= MOST_WHOLE else ceil_div(min(m, MOST_ROWS), 8)
 
 
 def launch(c: Values, p: Problem) -> Launch:
     """Column tiles of all matrices along x, and the warps' sums in shared memory."""
-    blocks = p.shape["batch"] * tiles(p.shape["n"], FRAGMENT_LINES * c.ROWS)
+    blocks = p.shape["batch"] * ceil_div(p.shape["n"], FRAGMENT_LINES * c.ROWS)
     shared_bytes = 4 * 32 * c.WARPS * c.ROWS * loads_of_rows(p) * 4
     return Launch((blocks, 1, 1), (32 * c.WARPS, 1, 1), shared_bytes, overlaps=True)
 
@@ -47,7 +46,7 @@ def registers_suffice(c: Values, p: Problem, _d: Limits) -> bool:
 
 def warps_have_steps(c: Values, p: Problem, _d: Limits) -> bool:
     """Whether there are steps for all warps, and all that are under way."""
-    return max(4, tiles(p.shape["k"], STEP_K)) >= c.WARPS * c.UNROLL
+    return max(4, ceil_div(p.shape["k"], STEP_K)) >= c.WARPS * c.UNROLL
 
 
 def columns_are_covered(c: Values, p: Problem, _d: Limits) -> bool:

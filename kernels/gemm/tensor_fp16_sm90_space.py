@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import product
 
 from tilewright.kernels.gemm.layout import fastest_tile, row_divisors
-from tilewright.kernels.kernel import Launch, Preparation, Variant
+from tilewright.kernels.kernel import Launch, Preparation, Variant, ceil_div
 from tilewright.kernels.problem import Limits, Problem
 from tilewright.kernels.space import Constraint, Values, choice, powers_of_two
 
@@ -36,11 +36,6 @@ FEWEST_STEPS = 4  # of a part of a tile
 LOAD_COST = 4  # of a row or column of a tile, in products: gives 12 of 13 tiles that won searches on an H200
 
 
-def tiles(extent: int, tile: int) -> int:
-    """How many tiles cover the extent."""
-    return -(-extent // tile)
-
-
 def stage_bytes(c: Values) -> int:
     """A step of both operands in FP16."""
     return (c.TILE_M + c.TILE_N) * STEP_K * 2 * FINE_PARTS
@@ -48,7 +43,7 @@ def stage_bytes(c: Values) -> int:
 
 def final_bytes(c: Values) -> int:
     """The sums that a block finishes, in 16 bytes of a thread: of 64 rows each warpgroup has half the columns."""
-    return MULTIPLIERS * tiles(c.TILE_N // 8, 2 if c.TILE_M == SMALL_TILE else 1) * 128 * 16
+    return MULTIPLIERS * ceil_div(c.TILE_N // 8, 2 if c.TILE_M == SMALL_TILE else 1) * 128 * 16
 
 
 def exchanged_bytes(c: Values) -> int:
@@ -75,12 +70,12 @@ def shared_bytes(c: Values, p: Problem) -> int:
 
 def static_shared_bytes(c: Values, p: Problem) -> int:
     """Two barriers a stage; who is the last to arrive, of each warpgroup, where tiles are shared."""
-    return tiles(16 * stages(c, p) + (4 * MULTIPLIERS if c.SPLIT_K > 1 else 0), 16) * 16
+    return ceil_div(16 * stages(c, p) + (4 * MULTIPLIERS if c.SPLIT_K > 1 else 0), 16) * 16
 
 
 def clusters(c: Values, p: Problem) -> int:
     """How many tiles of a whole cluster cover every C of the batch."""
-    return p.shape["batch"] * tiles(p.shape["m"], c.TILE_M * c.CLUSTER) * tiles(p.shape["n"], c.TILE_N)
+    return p.shape["batch"] * ceil_div(p.shape["m"], c.TILE_M * c.CLUSTER) * ceil_div(p.shape["n"], c.TILE_N)
 
 
 def blocks(c: Values, p: Problem) -> int:
@@ -103,18 +98,18 @@ class Operand:
 
     @property
     def groups(self) -> int:
-        """Of all matrices."""
-        return self.matrices * tiles(self.lines, GROUP)
+        """Groups of lines, over all matrices."""
+        return self.matrices * ceil_div(self.lines, GROUP)
 
     @property
     def strips(self) -> int:
-        """Of all matrices."""
-        return self.matrices * tiles(self.lines, STRIP)
+        """Strips, over all matrices."""
+        return self.matrices * ceil_div(self.lines, STRIP)
 
     @property
     def steps(self) -> int:
-        """Of a line."""
-        return tiles(self.k, STEP_K)
+        """Steps along one line."""
+        return ceil_div(self.k, STEP_K)
 
     @property
     def line_threads(self) -> int:
@@ -136,30 +131,30 @@ class Operand:
     def is_short(self) -> bool:
         """Whether the first launch packs it at once, from the registers of a block or of a cluster."""
         if self.is_contiguous:
-            return tiles(self.steps * STEP_CHUNKS, self.line_threads) <= MOST_CHUNKS_HELD
+            return ceil_div(self.steps * STEP_CHUNKS, self.line_threads) <= MOST_CHUNKS_HELD
         width = 4 if self.is_aligned else 1
         stride = SURVEY_THREADS * width // self.strip_lines * self.strip_cluster
-        return width * tiles(self.steps * STEP_CHUNKS, stride) <= MOST_CHUNKS_HELD
+        return width * ceil_div(self.steps * STEP_CHUNKS, stride) <= MOST_CHUNKS_HELD
 
     @property
     def chunks(self) -> int:
         """Blocks that share a strip of lines."""
-        return tiles(self.k, tiles(tiles(self.k, MOST_CHUNKS), 8) * 8)
+        return ceil_div(self.k, ceil_div(ceil_div(self.k, MOST_CHUNKS), 8) * 8)
 
     @property
     def survey_blocks(self) -> int:
-        """Of the first launch, before they are rounded up to whole clusters."""
-        groups = tiles(self.lines, GROUP)
+        """Blocks of the first launch, before they are rounded up to whole clusters."""
+        groups = ceil_div(self.lines, GROUP)
         if self.is_short and self.is_contiguous:
-            return self.matrices * tiles(groups * GROUP, SURVEY_THREADS // self.line_threads)
+            return self.matrices * ceil_div(groups * GROUP, SURVEY_THREADS // self.line_threads)
         if self.is_short:
-            return self.matrices * tiles(groups * GROUP, self.strip_lines) * self.strip_cluster
+            return self.matrices * ceil_div(groups * GROUP, self.strip_lines) * self.strip_cluster
         return self.matrices * self.lines if self.is_contiguous else self.strips * self.chunks
 
     @property
     def pack_blocks(self) -> int:
-        """Of a launch that packs it."""
-        return tiles(self.groups * self.steps, PACK_THREADS // 32)
+        """Blocks of a launch that packs it."""
+        return ceil_div(self.groups * self.steps, PACK_THREADS // 32)
 
     @property
     def partial_bytes(self) -> int:
@@ -174,7 +169,7 @@ class Operand:
 
 def aligned(size: int) -> int:
     """The next multiple of 256."""
-    return tiles(size, 256) * 256
+    return ceil_div(size, 256) * 256
 
 
 def operands(p: Problem) -> tuple[Operand, Operand]:
@@ -206,7 +201,7 @@ def launch_keep_survey(_c: Values, p: Problem) -> Launch:
 
 def _launch_survey(some: tuple[Operand, ...]) -> Launch:
     cluster = max(o.strip_cluster if o.is_short and not o.is_contiguous else 1 for o in some)
-    return Launch((sum(tiles(o.survey_blocks, cluster) * cluster for o in some), 1, 1), (SURVEY_THREADS, 1, 1))
+    return Launch((sum(ceil_div(o.survey_blocks, cluster) * cluster for o in some), 1, 1), (SURVEY_THREADS, 1, 1))
 
 
 def launch_keep_pack(_c: Values, p: Problem) -> Launch:
@@ -226,7 +221,7 @@ def workspace_bytes(c: Values, p: Problem) -> int:
     shared = 0
     if c.SPLIT_K > 1:
         counters = clusters(c, p) * c.CLUSTER * MULTIPLIERS
-        shared = tiles(4 * counters, 16) * 16 + 2 * blocks(c, p) * final_bytes(c)
+        shared = ceil_div(4 * counters, 16) * 16 + 2 * blocks(c, p) * final_bytes(c)
     return _workspace_bytes(p) + shared
 
 
@@ -272,7 +267,9 @@ def device_is_filled(c: Values, p: Problem, d: Limits) -> bool:
 
 def group_matters(c: Values, p: Problem, _d: Limits) -> bool:
     """Whether there are row tiles to group otherwise than by the default."""
-    return GROUP_M.default == c.GROUP_M or tiles(p.shape["m"], c.TILE_M * c.CLUSTER) > min(c.GROUP_M, GROUP_M.default)
+    return GROUP_M.default == c.GROUP_M or ceil_div(p.shape["m"], c.TILE_M * c.CLUSTER) > min(
+        c.GROUP_M, GROUP_M.default
+    )
 
 
 def split_is_of_use(c: Values, p: Problem, _d: Limits) -> bool:
@@ -281,8 +278,8 @@ def split_is_of_use(c: Values, p: Problem, _d: Limits) -> bool:
         return True
     whole = clusters(c, p)
     teams = c.BLOCKS // c.CLUSTER
-    enough_steps = tiles(p.shape["k"], STEP_K) >= FEWEST_STEPS * c.SPLIT_K
-    countable = whole * tiles(p.shape["k"], STEP_K) < 2**32
+    enough_steps = ceil_div(p.shape["k"], STEP_K) >= FEWEST_STEPS * c.SPLIT_K
+    countable = whole * ceil_div(p.shape["k"], STEP_K) < 2**32
     smaller = max(split for split in SPLIT_K.values if split < c.SPLIT_K)
     return enough_steps and countable and whole * smaller < teams * (2 if smaller == 1 else 1)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tilewright.kernels.kernel import Launch, Variant
+from tilewright.kernels.kernel import Launch, Variant, ceil_div
 from tilewright.kernels.problem import Limits, Problem
 from tilewright.kernels.space import Constraint, Values, choice
 
@@ -18,19 +18,14 @@ MOST_THREADS = {1: 512, 2: 256}
 MOST_PRODUCTS = 8  # of 64 cubed, for each multiprocessor
 
 
-def tiles(extent: int, tile: int) -> int:
-    """How many tiles cover the extent."""
-    return -(-extent // tile)
-
-
 def all_tiles(p: Problem) -> int:
     """Number of tiles of all matrices together."""
-    return tiles(p.shape["m"], SIDE) * tiles(p.shape["n"], SIDE) * p.shape["batch"]
+    return ceil_div(p.shape["m"], SIDE) * ceil_div(p.shape["n"], SIDE) * p.shape["batch"]
 
 
 def steps(c: Values, p: Problem) -> int:
     """Steps of TILE_K terms that a warpgroup multiplies."""
-    return tiles(p.shape["k"], c.TILE_K * c.SLICES * c.SPLIT_K)
+    return ceil_div(p.shape["k"], c.TILE_K * c.SLICES * c.SPLIT_K)
 
 
 def threads(c: Values) -> int:
@@ -48,7 +43,7 @@ def shared_bytes(c: Values, p: Problem) -> int:
 
 def launch(c: Values, p: Problem) -> Launch:
     """It starts while the previous launch ends, with so much memory that only RESIDENT blocks fit a multiprocessor."""
-    grid = (tiles(p.shape["m"], SIDE) * tiles(p.shape["n"], SIDE) * c.SPLIT_K, p.shape["batch"], 1)
+    grid = (ceil_div(p.shape["m"], SIDE) * ceil_div(p.shape["n"], SIDE) * c.SPLIT_K, p.shape["batch"], 1)
     too_large = MULTIPROCESSOR_BYTES // (c.RESIDENT + 1) // 16 * 16 + 16 - RESERVED_BYTES
     return Launch(grid, (threads(c), 1, 1), max(shared_bytes(c, p), too_large), overlaps=True)
 
@@ -62,7 +57,7 @@ def supports(p: Problem) -> bool:
 
 def has_room(p: Problem, d: Limits) -> bool:
     """Whether a multiprocessor has few products of 64 cubed: with more, pipelined variants are faster."""
-    products = all_tiles(p) * tiles(p.shape["k"], SIDE)
+    products = all_tiles(p) * ceil_div(p.shape["k"], SIDE)
     fits = d.shared_bytes_per_multiprocessor >= MULTIPROCESSOR_BYTES and d.max_shared_bytes >= MULTIPROCESSOR_BYTES // 2
     return fits and products <= MOST_PRODUCTS * d.multiprocessors and p.shape["batch"] <= d.max_grid[1]
 
@@ -76,7 +71,7 @@ def steps_are_few(c: Values, p: Problem, _d: Limits) -> bool:
 def as_many_find_room(c: Values, p: Problem, d: Limits) -> bool:
     """Whether RESIDENT is the number of blocks that each multiprocessor gets, limited by its registers."""
     most = MOST_THREADS.get(steps(c, p), 0) // threads(c)
-    return min(tiles(all_tiles(p) * c.SPLIT_K, d.multiprocessors), most) == c.RESIDENT
+    return min(ceil_div(all_tiles(p) * c.SPLIT_K, d.multiprocessors), most) == c.RESIDENT
 
 
 def shared_memory_suffices(c: Values, p: Problem, d: Limits) -> bool:
@@ -87,12 +82,12 @@ def shared_memory_suffices(c: Values, p: Problem, d: Limits) -> bool:
 
 def start(p: Problem, d: Limits) -> dict[str, int]:
     """Clusters of two blocks if k has more than one step, and as many warpgroups as there are steps."""
-    parts = tiles(p.shape["k"], SIDE)
+    parts = ceil_div(p.shape["k"], SIDE)
     split = min(parts, 2)
     slices = max(count for count in SLICES.values if count * split <= parts)
     step = SIDE // 2 if p.shape["k"] <= SIDE // 2 else SIDE
-    most = MOST_THREADS[tiles(p.shape["k"], step * slices * split)] // (GROUP_THREADS * slices)
-    resident = min(tiles(all_tiles(p) * split, d.multiprocessors), most)
+    most = MOST_THREADS[ceil_div(p.shape["k"], step * slices * split)] // (GROUP_THREADS * slices)
+    resident = min(ceil_div(all_tiles(p) * split, d.multiprocessors), most)
     return {"TILE_K": step, "SLICES": slices, "SPLIT_K": split, "RESIDENT": resident}
 
 

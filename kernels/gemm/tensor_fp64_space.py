@@ -9,9 +9,8 @@ from tilewright.kernels.gemm.tensor_mma_space import (
     threads,
     tile_m,
     tile_n,
-    tiles,
 )
-from tilewright.kernels.kernel import Launch, Variant
+from tilewright.kernels.kernel import Launch, Variant, ceil_div
 from tilewright.kernels.problem import Limits, Problem
 from tilewright.kernels.space import Constraint, Values, choice, powers_of_two
 
@@ -35,12 +34,12 @@ MOST_TILES = 2**31  # that a block can number
 
 def all_tiles(c: Values, p: Problem) -> int:
     """Tiles of all matrices of the batch."""
-    return tiles(p.shape["m"], tile_m(c)) * tiles(p.shape["n"], tile_n(c)) * p.shape["batch"]
+    return ceil_div(p.shape["m"], tile_m(c)) * ceil_div(p.shape["n"], tile_n(c)) * p.shape["batch"]
 
 
 def steps(c: Values, p: Problem) -> int:
     """Steps along k of one tile."""
-    return tiles(p.shape["k"], c.TILE_K)
+    return ceil_div(p.shape["k"], c.TILE_K)
 
 
 def shared_tiles(c: Values, p: Problem) -> int:
@@ -54,7 +53,7 @@ def shared_tiles(c: Values, p: Problem) -> int:
 
 def walked(c: Values, p: Problem) -> int:
     """Steps of one block along shared tiles."""
-    return tiles(shared_tiles(c, p) * steps(c, p), c.BLOCKS)
+    return ceil_div(shared_tiles(c, p) * steps(c, p), c.BLOCKS)
 
 
 def parts(c: Values, p: Problem) -> int:
@@ -90,8 +89,8 @@ def workspace_bytes(c: Values, p: Problem) -> int:
     if parts(c, p) == 1:
         return 0
     shares = shared_tiles(c, p) * cluster(c)
-    share_pairs = tiles(sums(c) // PAIR, cluster(c)) * threads(c)
-    return tiles(4 * shares, 16) * 16 + shares * parts(c, p) * share_pairs * PAIR * REAL_BYTES
+    share_pairs = ceil_div(sums(c) // PAIR, cluster(c)) * threads(c)
+    return ceil_div(4 * shares, 16) * 16 + shares * parts(c, p) * share_pairs * PAIR * REAL_BYTES
 
 
 def launch(c: Values, p: Problem) -> Launch:
@@ -113,7 +112,7 @@ def copies(c: Values, p: Problem) -> int:
     """Copies that a thread starts in a step, those of both operands together."""
     line_a, line_b = p.shape["m" if p.options["trans_a"] else "k"], p.shape["k" if p.options["trans_b"] else "n"]
     sides = ((tile_m(c), copied_at_once("a", line_a, p)), (tile_n(c), copied_at_once("b", line_b, p)))
-    return sum(tiles(tile * c.TILE_K // width, threads(c)) for tile, width in sides)
+    return sum(ceil_div(tile * c.TILE_K // width, threads(c)) for tile, width in sides)
 
 
 def registers(c: Values, p: Problem) -> int:
@@ -184,7 +183,7 @@ def split_is_of_use(c: Values, p: Problem, d: Limits) -> bool:
         return True
     count = blocks(c, p)
     enough = count // 2 * threads(c) >= SPLIT_THREADS * d.multiprocessors
-    full = count <= d.multiprocessors or count >= FULLNESS * tiles(count, d.multiprocessors) * d.multiprocessors
+    full = count <= d.multiprocessors or count >= FULLNESS * ceil_div(count, d.multiprocessors) * d.multiprocessors
     return c.BLOCKS == 0 and steps(c, p) >= FEWEST_ROUNDS * c.SPLIT_K * c.STAGES and full and not enough
 
 
@@ -206,7 +205,7 @@ def blocks_share_well(c: Values, p: Problem, d: Limits, ring_bytes: int, thread_
     fits = (
         c.BLOCKS % nearest == 0
         and resident * taken_bytes <= d.shared_bytes_per_multiprocessor
-        and resident * threads(c) * tiles(thread_registers, 8) * 8 <= d.registers_per_multiprocessor
+        and resident * threads(c) * ceil_div(thread_registers, 8) * 8 <= d.registers_per_multiprocessor
     )
     count, each = all_tiles(c, p), walked(c, p)
     some_steps = each == 0 or each >= FEWEST_ROUNDS * c.STAGES

@@ -9,8 +9,8 @@ from itertools import product
 from tilewright.kernels.dtypes import HALF
 from tilewright.kernels.gemm import tensor_half_sm90_space as mapped
 from tilewright.kernels.gemm.layout import fastest_tile
-from tilewright.kernels.gemm.tensor_half_sm90_space import LINE_BYTES, STEP_K, TENSOR_HALF_SM90, tiles
-from tilewright.kernels.kernel import Launch, Preparation
+from tilewright.kernels.gemm.tensor_half_sm90_space import LINE_BYTES, STEP_K, TENSOR_HALF_SM90
+from tilewright.kernels.kernel import Launch, Preparation, ceil_div
 from tilewright.kernels.problem import Limits, Problem
 from tilewright.kernels.space import Values, choice
 from tilewright.kernels.variant import no_tensor_maps
@@ -31,18 +31,18 @@ def packed_lines(p: Problem, x: str) -> int:
 
 def matrix_steps(p: Problem, x: str) -> int:
     """Steps of all matrices of an operand together."""
-    return tiles(p.shape["k"], STEP_K) * (p.shape["batch"] if p.shape[f"stride_{x}"] else 1)
+    return ceil_div(p.shape["k"], STEP_K) * (p.shape["batch"] if p.shape[f"stride_{x}"] else 1)
 
 
 def units(p: Problem, x: str) -> int:
     """Units of one matrix of the operand in a step."""
-    return tiles(p.shape["m" if x == "a" else "n"], GROUP)
+    return ceil_div(p.shape["m" if x == "a" else "n"], GROUP)
 
 
 def packed_chunks(p: Problem, x: str) -> int:
     """Chunks of an operand; where rows run across k, with the chunks of warps that lie outside of it."""
     together = 1 if lies_along_k(p, x) else WARP_CHUNKS
-    return matrix_steps(p, x) * STEP_K * tiles(units(p, x), together) * together
+    return matrix_steps(p, x) * STEP_K * ceil_div(units(p, x), together) * together
 
 
 def lies_along_k(p: Problem, x: str) -> bool:
@@ -52,7 +52,7 @@ def lies_along_k(p: Problem, x: str) -> bool:
 
 def launch_pack(_c: Values | None, p: Problem) -> Launch:
     """Blocks for both operands, with one thread for a chunk."""
-    count = sum(tiles(packed_chunks(p, x), PACK_THREADS) for x in "ab")
+    count = sum(ceil_div(packed_chunks(p, x), PACK_THREADS) for x in "ab")
     return Launch((count, 1, 1), (PACK_THREADS, 1, 1), overlaps=True)
 
 
@@ -68,7 +68,7 @@ def workspace_bytes(c: Values, p: Problem) -> int:
 
 def staging_bytes(c: Values, p: Problem) -> int:
     """Buffers of the warps for storing C: three pieces of their rows if rows have three pieces, otherwise two."""
-    held = 3 if tiles(c.TILE_N * mapped.out_bytes(p), LINE_BYTES) == 3 else 2
+    held = 3 if ceil_div(c.TILE_N * mapped.out_bytes(p), LINE_BYTES) == 3 else 2
     return 0 if c.SPLIT_K > 1 else 4 * c.MULTIPLIERS * held * mapped.PIECE_ROWS * LINE_BYTES
 
 
@@ -124,7 +124,7 @@ def tile_suits_problem(c: Values, p: Problem, _d: Limits) -> bool:
 
 def start(p: Problem, d: Limits) -> dict[str, int]:
     """The tile with the shortest estimated time; some width among the multiples of 8 leaves few tiles partly empty."""
-    sizes = [(m, n) for m, n in product(mapped.TILE_M.values, TILE_N.values) if tiles(m, 128) * n <= MOST_SUMS]
+    sizes = [(m, n) for m, n in product(mapped.TILE_M.values, TILE_N.values) if ceil_div(m, 128) * n <= MOST_SUMS]
     tile_m, tile_n = fastest_tile(p, d, sizes, mapped.LOAD_COST)
     return {"TILE_M": tile_m, "TILE_N": tile_n, "MULTIPLIERS": min(tile_m // 64, 2)}
 

@@ -6,7 +6,7 @@ from itertools import product
 
 from tilewright.kernels.dtypes import HALF, ITEM_BYTES
 from tilewright.kernels.gemm.layout import fastest_tile, stored_rows
-from tilewright.kernels.kernel import Launch, TensorMap, Variant
+from tilewright.kernels.kernel import Launch, TensorMap, Variant, ceil_div
 from tilewright.kernels.problem import Limits, Problem
 from tilewright.kernels.space import Constraint, Parameter, Values, choice, powers_of_two
 
@@ -31,23 +31,18 @@ LOAD_COST = 64  # of a row or column of a tile, in products: a step of 128 x 64 
 MOST_IN_CLUSTER = 2  # of four, an H200 runs 30 at once: 120 blocks
 
 
-def tiles(extent: int, tile: int) -> int:
-    """How many tiles cover the extent."""
-    return -(-extent // tile)
-
-
 def out_bytes(p: Problem) -> int:
     """Bytes of an element of C."""
     return ITEM_BYTES["float32" if p.options["output"] == "float32" else p.dtype]
 
 
 def cluster_k(c: Values) -> int:
-    """Of the SPLIT_K blocks of a tile, those of a cluster."""
+    """How many of the SPLIT_K blocks of a tile are in one cluster."""
     return next(blocks for blocks in (8, 4, 2, 1) if c.SPLIT_K % blocks == 0)
 
 
 def threads(c: Values) -> int:
-    """Of a block: warpgroups that multiply, and one that loads."""
+    """Threads of a block: warpgroups that multiply, and one that loads."""
     return 128 * (c.MULTIPLIERS + 1)
 
 
@@ -95,22 +90,22 @@ def static_shared_bytes(c: Values, p: Problem) -> int:
 
 def barrier_bytes(count: int, c: Values) -> int:
     """Two barriers for each of `count` stages; a word to find the last block, if clusters add up in the workspace."""
-    return tiles(16 * count + (4 if cluster_k(c) < c.SPLIT_K else 0), 16) * 16
+    return ceil_div(16 * count + (4 if cluster_k(c) < c.SPLIT_K else 0), 16) * 16
 
 
 def cluster_tiles(c: Values, p: Problem) -> int:
     """How many tiles of a whole cluster cover every C of the batch."""
-    of_matrix = tiles(p.shape["m"], c.TILE_M * c.CLUSTER_M) * tiles(p.shape["n"], c.TILE_N * c.CLUSTER_N)
+    of_matrix = ceil_div(p.shape["m"], c.TILE_M * c.CLUSTER_M) * ceil_div(p.shape["n"], c.TILE_N * c.CLUSTER_N)
     return p.shape["batch"] * of_matrix
 
 
 def blocks(c: Values, p: Problem) -> int:
-    """Of the grid: each tile's share, or as many as take the tiles in as few turns as all that run at once."""
+    """Blocks of the grid: each tile's share, or as many as take the tiles in as few turns as all that run at once."""
     if c.SPLIT_K > 1:
         return cluster_tiles(c, p) * c.SPLIT_K
     cluster = c.CLUSTER_M * c.CLUSTER_N
-    turns = tiles(cluster_tiles(c, p), c.BLOCKS * c.RESIDENT // cluster)
-    return tiles(cluster_tiles(c, p), turns) * cluster
+    turns = ceil_div(cluster_tiles(c, p), c.BLOCKS * c.RESIDENT // cluster)
+    return ceil_div(cluster_tiles(c, p), turns) * cluster
 
 
 def launch(c: Values, p: Problem) -> Launch:
@@ -129,9 +124,9 @@ def workspace_bytes(c: Values, p: Problem) -> int:
     if inside == c.SPLIT_K:
         return 0
     shares, block_threads = cluster_tiles(c, p) * inside, 128 * c.MULTIPLIERS
-    share_quads = tiles(c.TILE_M * c.TILE_N // 4 // block_threads, inside)
+    share_quads = ceil_div(c.TILE_M * c.TILE_N // 4 // block_threads, inside)
     sums = shares * (c.SPLIT_K // inside) * share_quads * block_threads * QUAD_BYTES
-    return tiles(4 * shares, 16) * 16 + sums
+    return ceil_div(4 * shares, 16) * 16 + sums
 
 
 def tensor_maps(c: Values, p: Problem) -> tuple[TensorMap, ...]:
@@ -205,8 +200,8 @@ def is_smallest(tile: int, parameter: Parameter, extent: int) -> bool:
 def start(p: Problem, d: Limits) -> dict[str, int]:
     """The tile that takes the least time by estimate; in clusters of two where blocks stay for several long ones."""
     tile_m, tile_n = fastest_tile(p, d, product((64, 128), TILE_N.values), LOAD_COST)
-    count = p.shape["batch"] * tiles(p.shape["m"], tile_m) * tiles(p.shape["n"], tile_n)
-    is_long = tiles(p.shape["k"], STEP_K) >= MOST_STAGES and tile_m * tile_n == MOST_TILE
+    count = p.shape["batch"] * ceil_div(p.shape["m"], tile_m) * ceil_div(p.shape["n"], tile_n)
+    is_long = ceil_div(p.shape["k"], STEP_K) >= MOST_STAGES and tile_m * tile_n == MOST_TILE
     shares = is_long and count > d.multiprocessors and p.shape["m"] > tile_m
     return {"TILE_M": tile_m, "TILE_N": tile_n, "MULTIPLIERS": tile_m // 64, "CLUSTER_M": 2 if shares else 1}
 
@@ -241,13 +236,13 @@ def split_is_of_use(c: Values, p: Problem, d: Limits) -> bool:
     if c.SPLIT_K == 1:
         return True
     smaller = max(split for split in SPLIT_K.values if split < c.SPLIT_K)
-    enough_steps = tiles(p.shape["k"], STEP_K) >= FEWEST_STEPS * c.SPLIT_K
+    enough_steps = ceil_div(p.shape["k"], STEP_K) >= FEWEST_STEPS * c.SPLIT_K
     return enough_steps and cluster_tiles(c, p) * smaller < d.multiprocessors
 
 
 def group_matters(c: Values, p: Problem, _d: Limits) -> bool:
     """Whether there are row tiles to group otherwise than by the default."""
-    rows = tiles(p.shape["m"], c.TILE_M * c.CLUSTER_M)
+    rows = ceil_div(p.shape["m"], c.TILE_M * c.CLUSTER_M)
     return GROUP_M.default == c.GROUP_M or rows > min(c.GROUP_M, GROUP_M.default)
 
 

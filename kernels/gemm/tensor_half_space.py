@@ -29,9 +29,8 @@ from tilewright.kernels.gemm.tensor_mma_space import (
     threads,
     tile_m,
     tile_n,
-    tiles,
 )
-from tilewright.kernels.kernel import Launch, Variant
+from tilewright.kernels.kernel import Launch, Variant, ceil_div
 from tilewright.kernels.problem import Limits, Problem
 from tilewright.kernels.space import Constraint, Values, choice
 
@@ -55,8 +54,8 @@ def workspace_bytes(c: Values, p: Problem) -> int:
     if parts(c, p) == 1:
         return 0
     shares = shared_tiles(c, p) * cluster(c)
-    share_quads = tiles(sums(c) // QUAD, cluster(c)) * threads(c)
-    return tiles(4 * shares, 16) * 16 + shares * parts(c, p) * share_quads * QUAD * SUM_BYTES
+    share_quads = ceil_div(sums(c) // QUAD, cluster(c)) * threads(c)
+    return ceil_div(4 * shares, 16) * 16 + shares * parts(c, p) * share_quads * QUAD * SUM_BYTES
 
 
 def launch(c: Values, p: Problem) -> Launch:
@@ -80,7 +79,7 @@ def copies(c: Values, p: Problem) -> int:
     """Copies that a thread starts in a step, those of both operands together."""
     widths = (copied_at_once(matrix, line, p) for matrix, line in lines(p))
     sides = zip((tile_m(c), tile_n(c)), widths, strict=True)
-    return sum(tiles(tile * c.TILE_K // width, threads(c)) for tile, width in sides)
+    return sum(ceil_div(tile * c.TILE_K // width, threads(c)) for tile, width in sides)
 
 
 def registers(c: Values, p: Problem) -> int:

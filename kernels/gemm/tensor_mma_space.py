@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 
 from tilewright.kernels.gemm.layout import stored_rows
-from tilewright.kernels.kernel import Launch, Variant
+from tilewright.kernels.kernel import Launch, Variant, ceil_div
 from tilewright.kernels.problem import Limits, Problem
 from tilewright.kernels.space import Constraint, Parameter, Values, choice, powers_of_two
 
@@ -44,11 +44,6 @@ FULLNESS = 0.85
 FEWEST_THREADS = 64  # of a multiprocessor, for half of its schedulers
 
 
-def tiles(extent: int, tile: int) -> int:
-    """How many tiles cover the extent."""
-    return -(-extent // tile)
-
-
 def tile_m(c: Values) -> int:
     """Rows of C that a block computes."""
     return c.WARPS_M * c.WARP_M
@@ -76,7 +71,7 @@ def blocks(c: Values, p: Problem) -> int:
 
 def blocks_a_matrix(c: Values, p: Problem) -> int:
     """Blocks for one matrix of the batch."""
-    return tiles(p.shape["m"], tile_m(c)) * tiles(p.shape["n"], tile_n(c)) * c.SPLIT_K
+    return ceil_div(p.shape["m"], tile_m(c)) * ceil_div(p.shape["n"], tile_n(c)) * c.SPLIT_K
 
 
 def cluster(c: Values) -> int:
@@ -92,12 +87,12 @@ def pushes(c: Values) -> bool:
 def pushed_quads(c: Values) -> int:
     """Room for the quads of sums that come to a block of a cluster."""
     shares = cluster(c) * slices(c)
-    return tiles(c.WARP_M * c.WARP_N // 128, shares) * shares * threads(c)
+    return ceil_div(c.WARP_M * c.WARP_N // 128, shares) * shares * threads(c)
 
 
 def shared_bytes(c: Values, p: Problem) -> int:
     """STAGES tiles of both operands, or as many as there are steps; with clusters or slices at least their sums."""
-    steps = tiles(tiles(p.shape["k"], c.TILE_K), c.SPLIT_K)
+    steps = ceil_div(ceil_div(p.shape["k"], c.TILE_K), c.SPLIT_K)
     elements = min(c.STAGES, steps) * c.TILE_K * (tile_m(c) + tile_n(c))
     if c.BY_CLUSTER or slices(c) > 1:
         elements = max(elements, tile_m(c) * tile_n(c) * slices(c))
@@ -116,8 +111,8 @@ def workspace_bytes(c: Values, p: Problem) -> int:
     if cluster(c) == c.SPLIT_K:
         return 0
     shares = blocks(c, p) // c.SPLIT_K * cluster(c)
-    share_quads = tiles(c.WARP_M * c.WARP_N // 128, cluster(c) * slices(c)) * threads(c)
-    return tiles(4 * shares, 16) * 16 + shares * (c.SPLIT_K // cluster(c)) * share_quads * QUAD * REAL_BYTES
+    share_quads = ceil_div(c.WARP_M * c.WARP_N // 128, cluster(c) * slices(c)) * threads(c)
+    return ceil_div(4 * shares, 16) * 16 + shares * (c.SPLIT_K // cluster(c)) * share_quads * QUAD * REAL_BYTES
 
 
 def launch(c: Values, p: Problem) -> Launch:
@@ -135,7 +130,7 @@ def sums(c: Values) -> int:
 def copies(c: Values, p: Problem) -> int:
     """Copies that a thread starts in a step, those of both operands together."""
     sides = ((tile_m(c), copy_width("a", p)), (tile_n(c), copy_width("b", p)))
-    return sum(tiles(tile * c.TILE_K // width, threads(c)) for tile, width in sides)
+    return sum(ceil_div(tile * c.TILE_K // width, threads(c)) for tile, width in sides)
 
 
 def copy_width(matrix: str, p: Problem) -> int:
@@ -210,9 +205,9 @@ def split_is_of_use(c: Values, p: Problem, d: Limits) -> bool:
     """
     if c.SPLIT_K == 1:
         return True
-    steps, count = tiles(p.shape["k"], c.TILE_K), blocks(c, p)
+    steps, count = ceil_div(p.shape["k"], c.TILE_K), blocks(c, p)
     enough = count // 2 * threads(c) >= SPLIT_THREADS * d.multiprocessors
-    waves = tiles(count, d.multiprocessors)
+    waves = ceil_div(count, d.multiprocessors)
     full = count <= d.multiprocessors or count >= FULLNESS * waves * d.multiprocessors
     return steps >= FEWEST_ROUNDS * c.SPLIT_K * c.STAGES and full and not enough
 
@@ -224,7 +219,7 @@ def clusters_exist(c: Values, _p: Problem, d: Limits) -> bool:
 
 def stages_are_filled(c: Values, p: Problem, _d: Limits) -> bool:
     """Whether there are as many steps as buffers that are copied to ahead."""
-    return c.STAGES == FEWEST_STAGES or tiles(p.shape["k"], c.TILE_K) >= c.STAGES - 1
+    return c.STAGES == FEWEST_STAGES or ceil_div(p.shape["k"], c.TILE_K) >= c.STAGES - 1
 
 
 def copies_are_few(c: Values, p: Problem, _d: Limits) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import product
 
 from tilewright.kernels.gemm import tensor_mma_space as mma
-from tilewright.kernels.kernel import Launch
+from tilewright.kernels.kernel import Launch, ceil_div
 from tilewright.kernels.problem import Limits, Problem
 from tilewright.kernels.space import Constraint, Values, choice, powers_of_two
 
@@ -38,7 +38,7 @@ def launch(c: Values, p: Problem) -> Launch:
 
 def has_room(p: Problem, d: Limits) -> bool:
     """Whether shared memory decides how many blocks find room, and large tiles leave multiprocessors idle."""
-    blocks = mma.tiles(p.shape["m"], 64) * mma.tiles(p.shape["n"], 128) * p.shape["batch"]
+    blocks = ceil_div(p.shape["m"], 64) * ceil_div(p.shape["n"], 128) * p.shape["batch"]
     decides = (
         d.shared_bytes_per_multiprocessor == MULTIPROCESSOR_BYTES and d.max_shared_bytes >= MULTIPROCESSOR_BYTES // 2
     )
@@ -47,7 +47,7 @@ def has_room(p: Problem, d: Limits) -> bool:
 
 def as_many_find_room(c: Values, p: Problem, d: Limits) -> bool:
     """Whether RESIDENT is the number of blocks that fall to a multiprocessor."""
-    return mma.tiles(mma.blocks(c, p), d.multiprocessors) == c.RESIDENT
+    return ceil_div(mma.blocks(c, p), d.multiprocessors) == c.RESIDENT
 
 
 def slices_share_steps(c: Values, _p: Problem, _d: Limits) -> bool:
@@ -63,7 +63,7 @@ def warps_are_of_use(c: Values, _p: Problem, _d: Limits) -> bool:
 
 def stages_are_filled(c: Values, p: Problem, _d: Limits) -> bool:
     """Whether a block has as many steps as buffers; where it has just as many, all copies begin at once."""
-    return mma.tiles(mma.tiles(p.shape["k"], c.TILE_K), c.SPLIT_K) >= c.STAGES or c.STAGES == mma.FEWEST_STAGES
+    return ceil_div(ceil_div(p.shape["k"], c.TILE_K), c.SPLIT_K) >= c.STAGES or c.STAGES == mma.FEWEST_STAGES
 
 
 def split_is_of_use(c: Values, p: Problem, d: Limits) -> bool:
@@ -71,7 +71,7 @@ def split_is_of_use(c: Values, p: Problem, d: Limits) -> bool:
     if c.SPLIT_K == 1:
         return True
     enough = mma.blocks(c, p) // 2 * mma.threads(c) >= mma.SPLIT_THREADS * d.multiprocessors
-    return mma.tiles(p.shape["k"], c.TILE_K) >= c.SPLIT_K and not enough
+    return ceil_div(p.shape["k"], c.TILE_K) >= c.SPLIT_K and not enough
 
 
 def start(p: Problem, d: Limits) -> dict[str, int]:
@@ -84,7 +84,7 @@ def start(p: Problem, d: Limits) -> dict[str, int]:
     others = 4 * (tile_m * tile_n * sliced + 1024)  # bytes beside the ring: what slices or blocks send each other
 
     def stages(step: int) -> int:
-        steps = mma.tiles(mma.tiles(p.shape["k"], step), split)
+        steps = ceil_div(ceil_div(p.shape["k"], step), split)
         fitting = (d.max_shared_bytes - others) // (mma.REAL_BYTES * step * (tile_m + tile_n))
         return max(count for count in STAGES.values if count <= max(mma.FEWEST_STAGES, min(steps, fitting)))
 
@@ -113,7 +113,7 @@ def _estimates(p: Problem, d: Limits) -> Iterator[tuple[float, int, int, int]]:
     """Cycles, the tile and the split of each way."""
     m, n, k = (p.shape[axis] for axis in "mnk")
     for tile_m, tile_n, split in product(START_TILES, START_TILES, SPLIT_K.values):
-        blocks = mma.tiles(m, tile_m) * mma.tiles(n, tile_n) * split * p.shape["batch"]
+        blocks = ceil_div(m, tile_m) * ceil_div(n, tile_n) * split * p.shape["batch"]
         divides = split & (split - 1) == 0 and (split == 1 or split * STEP <= k)  # into clusters, and steps of k
         room = d.multiprocessors * (FULL if 2 < split <= mma.MOST_BLOCKS_OF_CLUSTER else 1)
         if not divides or tile_m * tile_n > LARGEST_TILE or blocks > room:
@@ -121,11 +121,11 @@ def _estimates(p: Problem, d: Limits) -> Iterator[tuple[float, int, int, int]]:
         warp_m, _, sliced = _warps(tile_m, tile_n)
         multiply = STEP * tile_m * tile_n * 3 / PRODUCTS_A_CYCLE
         load = STEP * (tile_m + tile_n) * mma.REAL_BYTES * blocks / (BYTES_A_CYCLE * d.multiprocessors)
-        wait = STEP_CYCLES + CHAIN_CYCLES * warp_m // 16 * mma.tiles(STEP // 16, sliced)
+        wait = STEP_CYCLES + CHAIN_CYCLES * warp_m // 16 * ceil_div(STEP // 16, sliced)
         together = CLUSTER_CYCLES + PAIR_CYCLES * split**2
         last = WORKSPACE_CYCLES + split * tile_m * tile_n * mma.REAL_BYTES / WORKSPACE_BYTES_A_CYCLE
         add = 0 if split == 1 else together if split <= mma.MOST_BLOCKS_OF_CLUSTER else last
-        yield mma.tiles(mma.tiles(k, STEP), split) * max(multiply, load, wait) + add, tile_m, tile_n, split
+        yield ceil_div(ceil_div(k, STEP), split) * max(multiply, load, wait) + add, tile_m, tile_n, split
 
 
 SPLIT_K = choice("SPLIT_K", 1, 2, 3, 4, 6, 8, 16, 32, 64, 128, doc="blocks that share the k of a tile")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from math import gcd
 
-from tilewright.kernels.kernel import Launch, TensorMap, Variant
+from tilewright.kernels.kernel import Launch, TensorMap, Variant, ceil_div
 from tilewright.kernels.problem import Limits, Problem
 from tilewright.kernels.space import Constraint, Parameter, Values, choice, no_start
 from tilewright.kernels.variant import no_workspace
@@ -24,11 +24,6 @@ MOST_ROUND = 256  # tiles that a block goes through before it looks which need a
 SMALL_SHARED, SMALL_REGISTER = 64, 128  # a tile that may leave multiprocessors idle
 
 
-def tiles(extent: int, tile: int) -> int:
-    """How many tiles cover the extent."""
-    return -(-extent // tile)
-
-
 def tile_r(c: Values) -> int:
     """Lines of the operand that goes through registers."""
     return 64 * c.BLOCKS_R * c.CONSUMERS
@@ -42,7 +37,7 @@ def cluster(c: Values) -> int:
 def tile_counts(c: Values, p: Problem) -> tuple[int, int]:
     """How many tiles there are along m and along n, of whole clusters."""
     tile_m, tile_n = (c.TILE_S, tile_r(c) * cluster(c)) if c.SHARED_A else (tile_r(c) * cluster(c), c.TILE_S)
-    return tiles(p.shape["m"], tile_m), tiles(p.shape["n"], tile_n)
+    return ceil_div(p.shape["m"], tile_m), ceil_div(p.shape["n"], tile_n)
 
 
 def all_tiles(c: Values, p: Problem) -> int:
@@ -71,7 +66,7 @@ class InMemory:
 
 
 def in_memory(p: Problem, operand: str) -> InMemory:
-    """Of A ("a") or B ("b")."""
+    """How A ("a") or B ("b") lies in memory."""
     along_k = bool(p.options["trans_b"]) if operand == "b" else not p.options["trans_a"]
     stride = p.shape[f"stride_{operand}"] if p.shape["batch"] > 1 else 0
     length = p.shape["k"] if along_k else p.shape["m" if operand == "a" else "n"]
@@ -110,7 +105,7 @@ def stage_bytes(c: Values, p: Problem) -> int:
     read, other = in_memory(p, "a" if c.SHARED_A else "b"), in_memory(p, "b" if c.SHARED_A else "a")
     is_staged = c.PRODUCTS == 3 and (not read.along_k or read.is_shifted)
     staged = in_order_bytes(c.TILE_S, read) if is_staged else 0
-    return tiles(shared + low + coarse + in_order_bytes(tile_r(c), other) + staged, ALIGNMENT) * ALIGNMENT
+    return ceil_div(shared + low + coarse + in_order_bytes(tile_r(c), other) + staged, ALIGNMENT) * ALIGNMENT
 
 
 def shared_bytes(c: Values, p: Problem) -> int:
@@ -123,15 +118,17 @@ def marks_bytes(c: Values, p: Problem) -> int:
     if c.PRODUCTS == 1:
         return 0
     most = (
-        all_tiles(c, p) // blocks(c, p) + 2 if c.SPLIT_K > 1 else min(tiles(all_tiles(c, p), blocks(c, p)), MOST_ROUND)
+        all_tiles(c, p) // blocks(c, p) + 2
+        if c.SPLIT_K > 1
+        else min(ceil_div(all_tiles(c, p), blocks(c, p)), MOST_ROUND)
     )
-    return 8 + 2 * 4 * tiles(most, 16)
+    return 8 + 2 * 4 * ceil_div(most, 16)
 
 
 def static_shared_bytes(c: Values, p: Problem) -> int:
     """Three barriers a stage and two more; who is the last to arrive, of each warpgroup, where k is split; marks."""
     last = 8 if c.SPLIT_K > 1 else 0
-    return tiles(8 * (3 * c.STAGES + 2) + last + marks_bytes(c, p), 16) * 16
+    return ceil_div(8 * (3 * c.STAGES + 2) + last + marks_bytes(c, p), 16) * 16
 
 
 def workspace_bytes(c: Values, p: Problem) -> int:
@@ -139,7 +136,7 @@ def workspace_bytes(c: Values, p: Problem) -> int:
     if c.SPLIT_K == 1:
         return 0
     counters = all_tiles(c, p) * c.CONSUMERS
-    return tiles(4 * counters, 16) * 16 + 2 * blocks(c, p) * 4 * c.TILE_S * tile_r(c)
+    return ceil_div(4 * counters, 16) * 16 + 2 * blocks(c, p) * 4 * c.TILE_S * tile_r(c)
 
 
 def launch(c: Values, p: Problem) -> Launch:
@@ -194,7 +191,7 @@ def split_is_of_use(c: Values, p: Problem, _d: Limits) -> bool:
     """Whether each block has some steps, tiles alone leave some blocks idle, and a smaller split gives fewer blocks."""
     if c.SPLIT_K == 1:
         return True
-    enough_steps = tiles(p.shape["k"], STEP_K) >= FEWEST_STEPS * c.SPLIT_K
+    enough_steps = ceil_div(p.shape["k"], STEP_K) >= FEWEST_STEPS * c.SPLIT_K
     smaller = max(split for split in SPLIT_K.values if split < c.SPLIT_K)
     differs = smaller == 1 or all_tiles(c, p) * smaller < c.BLOCKS
     return enough_steps and differs and all_tiles(c, p) <= MOST_ROUNDS * c.BLOCKS
@@ -219,10 +216,10 @@ def start(p: Problem, d: Limits) -> dict[str, int]:
     lines, other = sorted((p.shape["m"], p.shape["n"]))
     tile_s = next((tile for tile in TILES_S[3] if tile >= lines), TILES_S[3][-1])
     values = {"TILE_S": tile_s} | ({"SHARED_A": int(p.shape["m"] == lines)} if lines <= tile_s else {})
-    whole, blocks = tiles(lines, tile_s) * p.shape["batch"], nearest_blocks(d)
-    if 2 * whole * tiles(other, 2 * SMALL_REGISTER) < blocks:
+    whole, blocks = ceil_div(lines, tile_s) * p.shape["batch"], nearest_blocks(d)
+    if 2 * whole * ceil_div(other, 2 * SMALL_REGISTER) < blocks:
         consumers = 1 if tile_s <= SMALL_SHARED else 2
-        most = min(blocks // (whole * tiles(other, 64 * consumers)), tiles(p.shape["k"], STEP_K) // FEWEST_STEPS)
+        most = min(blocks // (whole * ceil_div(other, 64 * consumers)), ceil_div(p.shape["k"], STEP_K) // FEWEST_STEPS)
         split = max(split for split in SPLIT_K.values if split <= max(most, 1))
         values |= {"CONSUMERS": consumers, "BLOCKS_R": 1, "SPLIT_K": split}
     begun = Values({q.name: q.default for q in parameters(3)} | values)
@@ -245,7 +242,7 @@ CLUSTER = choice("CLUSTER", 2, doc="blocks side by side that share lines by mult
 
 
 def parameters(products: int) -> tuple[Parameter, ...]:
-    """Those of the variant with one or three products."""
+    """The parameters of the variant with one or three products."""
     small = choice("SMALL_BF16", *((0, 1, 2) if products == 3 else (0,)), doc="how many small products are in BF16")
     return (
         choice("PRODUCTS", products, doc="products of parts that make one product of numbers"),

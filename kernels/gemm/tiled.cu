@@ -18,7 +18,7 @@ gemm(Sum alpha, const REAL* __restrict__ A, const REAL* __restrict__ B, Sum beta
   // The odd pitch keeps the columns that transposed operands are written along in different banks.
   __shared__ REAL tile_a[TILE_WIDTH][TILE_WIDTH + 1];   // [row][p]
   __shared__ REAL tile_b[TILE_WIDTH][TILE_WIDTH + 1];   // [p][column]
-  constexpr unsigned TILES_N = tw::ceil_div(N, TILE_WIDTH);
+  constexpr unsigned TILES_N = tw::ceil_div(N, unsigned{TILE_WIDTH});
   const unsigned x = threadIdx.x, y = threadIdx.y;
   const unsigned row0 = blockIdx.x / TILES_N * TILE_WIDTH, column0 = blockIdx.x % TILES_N * TILE_WIDTH;
   // x runs along what is contiguous in memory, so that a warp loads whole lines in all four layouts.

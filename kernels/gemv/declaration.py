@@ -60,7 +60,7 @@ COLUMNS_LAST = "every thread and unrolled step has columns"
 
 NAIVE = Variant(
     name="naive",
-    is_start=False,
+    starts_search=False,
     doc="A thread a row of op(A).",
     source="naive.cu",
     launch=launch_naive,
@@ -149,10 +149,10 @@ KERNEL = Kernel(
     ),
     arguments=(
         # Powers of two beside 1: exact in every dtype, and a kernel that forgets one is found out.
-        Scalar("alpha", lambda _p: 2.0),
+        Scalar("alpha", lambda _p: 2.0, other=lambda _p: -0.75),
         Tensor("A", "input", stored_shape, summed=lambda p: 0 if p.options["trans_a"] else 1),
         Tensor("x", "input", lambda p: (p.shape["n"],), summed=lambda _p: 0),
-        Scalar("beta", lambda p: 0.5 if reads_y(p) else 0.0),
+        Scalar("beta", lambda p: 0.5 if reads_y(p) else 0.0, other=lambda p: -1.25 if reads_y(p) else 0.0),
         Tensor("y", "inout", lambda p: (p.shape["m"],), read_when=reads_y),
     ),
     # What a gain is measured against where the default variant does not serve is the first that does.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from tilewright.kernels.kernel import Launch, Variant
+from tilewright.kernels.kernel import Launch, Variant, ceil_div
 from tilewright.kernels.problem import Limits, Problem
 from tilewright.kernels.space import Constraint, Values, powers_of_two
 
@@ -18,11 +18,6 @@ OTHER_REGISTERS = (
 BLOCKS_PER_MULTIPROCESSOR = 32  # more than can be resident: the hardware levels the ends of such a launch by itself
 
 
-def tiles(extent: int, tile: int) -> int:
-    """How many tiles cover the extent."""
-    return -(-extent // tile)
-
-
 def rows_lie_apart(p: Problem) -> bool:
     """Whether op(A) is stored row after row: as it is, and also where it has one row or one column."""
     return not p.options["trans_a"] or p.shape["m"] == 1 or p.shape["n"] == 1
@@ -32,7 +27,7 @@ def workspace_bytes(c: Values, p: Problem, groups: int, outputs: int) -> int:
     """A counter for each group of SPLIT blocks, and each block's sums of so many outputs; as split.cuh lays it out."""
     if c.SPLIT == 1:
         return 0
-    return tiles(4 * groups, 16) * 16 + groups * c.SPLIT * outputs * p.sum_bytes
+    return ceil_div(4 * groups, 16) * 16 + groups * c.SPLIT * outputs * p.sum_bytes
 
 
 def with_arrival(sums: int, c: Values, p: Problem) -> int:
@@ -70,7 +65,7 @@ def stride(c: Values, p: Problem) -> int:
 
 def row_blocks(c: Values, p: Problem) -> int:
     """Blocks that cover the rows once."""
-    return tiles(p.shape["m"], c.ROWS * stride(c, p)) * (stride(c, p) // teams(c))
+    return ceil_div(p.shape["m"], c.ROWS * stride(c, p)) * (stride(c, p) // teams(c))
 
 
 def launch_split(c: Values, p: Problem) -> Launch:
@@ -174,7 +169,7 @@ def columns_threads(c: Values) -> int:
 
 def column_blocks(c: Values, p: Problem) -> int:
     """Blocks that cover the outputs once."""
-    return tiles(p.shape["m"], c.COLUMN_THREADS * c.VECTOR_WIDTH)
+    return ceil_div(p.shape["m"], c.COLUMN_THREADS * c.VECTOR_WIDTH)
 
 
 def launch_columns(c: Values, p: Problem) -> Launch:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import lru_cache
 from pathlib import Path
 
 from tilewright.kernels.dtypes import HALF, ITEM_BYTES
 from tilewright.kernels.gemm import declaration as gemm
 from tilewright.kernels.gemm.register_space import REGISTER as GEMM_REGISTER
-from tilewright.kernels.kernel import Kernel, Kin, Launch, Option, Tensor, Variant
+from tilewright.kernels.kernel import Kernel, Option, RelatedKernel, Tensor, Variant
 from tilewright.kernels.linear.reference import ACTIVATIONS, activated, linear_reference, terms
 from tilewright.kernels.linear.tensor_sm90_variants import (
     LINEAR_STREAMED_HALF_SM90,
@@ -27,49 +26,27 @@ from tilewright.kernels.linear.tensor_variants import (
     LINEAR_TENSOR3XTF32_SLICED,
     LINEAR_TENSOR_FP64,
     LINEAR_TENSOR_HALF,
+    fused,
+    on_product,
+    product,
 )
 from tilewright.kernels.problem import Limits, Problem
 from tilewright.kernels.reference import ProductReference
 from tilewright.kernels.space import Constraint, Values, powers_of_two
+from tilewright.kernels.variant import no_workspace
 
 STRIDED_IS = {"VECTOR_WIDTH": 1, "MIN_BLOCKS": 1}  # what `wpt_strided` fixes of the parameters of `wpt`
 
 
-@lru_cache(maxsize=64)  # enumerating a space asks for the same one thousands of times
-def product(p: Problem) -> Problem:
-    """The gemm inside: X Wᵀ, with W as its transposed B. What holds for its tiles holds here."""
-    return gemm.KERNEL.problem(p.shape, p.dtype, {"trans_b": True, "accuracy": p.options["accuracy"]})
-
-
-def akin(p: Problem) -> Sequence[Kin]:
+def akin(p: Problem) -> Sequence[RelatedKernel]:
     """The layer without an activation and the gemm inside: what is done with sums is a small part of either."""
     products = () if p.options["packed_b"] else gemm.akin(product(p))
-    return (Kin("linear"), *products) if products else ()
+    return (RelatedKernel("linear"), *products) if products else ()
 
 
 def as_wpt(c: Values) -> Values:
     """A configuration of `wpt_strided` as the one of `wpt` with the same tiles."""
     return Values({**c, **STRIDED_IS})
-
-
-def launch_tiled(c: Values, p: Problem) -> Launch:
-    """A square block a square tile, all tiles along x."""
-    return gemm.launch_tiled(c, product(p))
-
-
-def launch_wpt(c: Values, p: Problem) -> Launch:
-    """A block a tile; tiles and threads along x."""
-    return gemm.launch_wpt(c, product(p))
-
-
-def shared_bytes_wpt(c: Values, p: Problem) -> int:
-    """Two buffers of both operands, which are both transposed on the way."""
-    return gemm.shared_bytes_wpt(c, product(p))
-
-
-def of_product(constraint: Constraint) -> Constraint:
-    """A constraint of gemm's `wpt` on the product inside."""
-    return Constraint(constraint.name, lambda c, p, d: constraint.holds(c, product(p), d))
 
 
 def of_strided(constraint: Constraint) -> Constraint:
@@ -82,22 +59,17 @@ def loads_runs(c: Values, _p: Problem, _d: Limits) -> bool:
     return min(c.TILE_M, c.TILE_N) * c.TILE_K > gemm.threads_wpt(c)
 
 
-TILED = Variant(
-    name="tiled",
-    is_start=False,
-    doc="Square tiles in shared memory; each thread computes one element of Y.",
-    source="tiled.cu",
-    launch=launch_tiled,
-    parameters=gemm.TILED.parameters,
-    static_shared_bytes=gemm.shared_bytes_tiled,
+TILED = replace(
+    fused(gemm.TILED, "Square tiles in shared memory; each thread computes one element of Y."),
+    workspace_bytes=no_workspace,
 )
 
 WPT_STRIDED = Variant(
     name="wpt_strided",
-    is_start=False,
+    starts_search=False,
     doc="More work per thread; each thread loads a run of neighbours, uncoalesced on purpose, to compare with `wpt`.",
     source="wpt_strided.cu",
-    launch=launch_wpt,
+    launch=on_product(gemm.launch_wpt),
     parameters=(
         powers_of_two("TILE_M", 16, 128, default=64, doc="rows of Y that a block computes"),
         powers_of_two("TILE_N", 16, 128, default=64, doc="columns of Y that a block computes"),
@@ -109,29 +81,20 @@ WPT_STRIDED = Variant(
         *(of_strided(constraint) for constraint in gemm.WPT.constraints),
         Constraint("every thread loads a run from both operands", loads_runs),
     ),
-    static_shared_bytes=shared_bytes_wpt,
+    static_shared_bytes=on_product(gemm.shared_bytes_wpt),
     supports=lambda p: not p.is_half,
 )
 
-WPT = Variant(
-    name="wpt",
-    doc="More work per thread: a rectangle of Y in registers, double-buffered tiles, coalesced vector loads.",
-    source="wpt.cu",
-    launch=launch_wpt,
-    parameters=gemm.WPT.parameters,
-    constraints=tuple(of_product(constraint) for constraint in gemm.WPT.constraints),
-    static_shared_bytes=shared_bytes_wpt,
-    supports=lambda p: not p.is_half,
+WPT = replace(
+    fused(
+        gemm.WPT, "More work per thread: a rectangle of Y in registers, double-buffered tiles, coalesced vector loads."
+    ),
+    workspace_bytes=no_workspace,
 )
-
 
 REGISTER = replace(
-    GEMM_REGISTER,
+    fused(GEMM_REGISTER, GEMM_REGISTER.doc),
     parameters=tuple(replace(q, default=4) if q.name == "WPT_N" else q for q in GEMM_REGISTER.parameters),
-    launch=lambda c, p: GEMM_REGISTER.launch(c, product(p)),
-    constraints=tuple(of_product(constraint) for constraint in GEMM_REGISTER.constraints),
-    static_shared_bytes=lambda c, p: GEMM_REGISTER.static_shared_bytes(c, product(p)),
-    workspace_bytes=lambda c, p: GEMM_REGISTER.workspace_bytes(c, product(p)),
 )
 
 

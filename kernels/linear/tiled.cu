@@ -20,7 +20,7 @@ linear(const REAL* __restrict__ X, const REAL* __restrict__ W, const REAL* __res
   // The odd pitch keeps the columns that W is written along in different banks.
   __shared__ REAL tile_x[TILE_WIDTH][TILE_WIDTH + 1];   // [row][p]
   __shared__ REAL tile_w[TILE_WIDTH][TILE_WIDTH + 1];   // [p][column]
-  constexpr unsigned TILES_N = tw::ceil_div(N, TILE_WIDTH);
+  constexpr unsigned TILES_N = tw::ceil_div(N, unsigned{TILE_WIDTH});
   const unsigned x = threadIdx.x, y = threadIdx.y;
   const unsigned row0 = blockIdx.x / TILES_N * TILE_WIDTH, column0 = blockIdx.x % TILES_N * TILE_WIDTH;
   const unsigned row = row0 + y, column = column0 + x;

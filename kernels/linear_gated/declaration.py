@@ -15,7 +15,7 @@ from tilewright.kernels.gemm.streamed_half_space import STREAMED_HALF
 from tilewright.kernels.gemm.tensor_half_sm90_space import LINE_BYTES, TENSOR_HALF_SM90, cluster_k
 from tilewright.kernels.gemm.tensor_half_space import TENSOR_HALF, copied_at_once
 from tilewright.kernels.gemm.tensor_mma_space import threads, tile_n
-from tilewright.kernels.kernel import MAX_AXIS, Kernel, Launch, Option, Tensor, TensorMap, Variant
+from tilewright.kernels.kernel import MAX_AXIS, Kernel, Launch, Option, Tensor, TensorMap, Variant, ceil_div
 from tilewright.kernels.linear_gated.reference import gated, layer, linear_gated_reference
 from tilewright.kernels.problem import Limits, Problem
 from tilewright.kernels.reference import ProductReference
@@ -96,7 +96,7 @@ def runs_stay_whole(c: Values, p: Problem, _d: Limits) -> bool:
 def launch_tiled(c: Values, p: Problem) -> Launch:
     """A square block a square tile, all tiles along x."""
     width = c.TILE_WIDTH
-    return Launch((gemm.tiles(p.shape["m"], width) * gemm.tiles(p.shape["n"], width), 1, 1), (width, width, 1))
+    return Launch((ceil_div(p.shape["m"], width) * ceil_div(p.shape["n"], width), 1, 1), (width, width, 1))
 
 
 SMALLEST_TENSOR_N = 16  # half of the smallest tile: up to it, none suits some problems
@@ -113,7 +113,7 @@ def tensor_is_supported(p: Problem) -> bool:
 
 TILED = Variant(
     name="tiled",
-    is_start=False,
+    starts_search=False,
     doc="Square tiles in shared memory; each thread computes one element of Y and both its sums.",
     source="tiled.cu",
     launch=launch_tiled,

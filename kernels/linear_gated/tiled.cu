@@ -15,7 +15,7 @@ linear_gated(const REAL* __restrict__ X, const REAL* __restrict__ W, REAL* __res
   // The odd pitch keeps the columns that are written along in different banks.
   __shared__ REAL tile_x[TILE_WIDTH][TILE_WIDTH + 1];      // [row][p]
   __shared__ REAL tile_w[2][TILE_WIDTH][TILE_WIDTH + 1];   // [matrix][column][p]
-  constexpr unsigned TILES_N = tw::ceil_div(N, TILE_WIDTH);
+  constexpr unsigned TILES_N = tw::ceil_div(N, unsigned{TILE_WIDTH});
   const unsigned x = threadIdx.x, y = threadIdx.y;
   const unsigned row = blockIdx.x / TILES_N * TILE_WIDTH + y, column0 = blockIdx.x % TILES_N * TILE_WIDTH;
   Sum gate = 0, up = 0;

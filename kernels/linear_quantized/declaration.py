@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tilewright.kernels.dtypes import HALF
-from tilewright.kernels.gemm.tensor_mma_space import tiles
-from tilewright.kernels.kernel import Kernel, Launch, Option, Tensor, Variant
+from tilewright.kernels.kernel import Kernel, Launch, Option, Tensor, Variant, ceil_div
 from tilewright.kernels.linear_quantized.held_space import HELD
 from tilewright.kernels.linear_quantized.reference import (
     GROUP,
@@ -40,7 +39,7 @@ def fault(p: Problem) -> tuple[str, str] | None:
 
 def launch_rows(c: Values, p: Problem) -> Launch:
     """WARPS_PER_ROW warps a row of W, along x; COLUMNS rows of X at a time, along y."""
-    grid = (tiles(p.shape["n"], c.ROWS_PER_BLOCK), tiles(p.shape["m"], c.COLUMNS), 1)
+    grid = (ceil_div(p.shape["n"], c.ROWS_PER_BLOCK), ceil_div(p.shape["m"], c.COLUMNS), 1)
     return Launch(grid, (32 * c.WARPS_PER_ROW * c.ROWS_PER_BLOCK, 1, 1))
 
 
@@ -57,7 +56,7 @@ def threads_have_loads(c: Values, p: Problem, _d: Limits) -> bool:
 
 ROWS = Variant(
     name="rows",
-    is_start=False,
+    starts_search=False,
     doc="CUDA cores: one or more warps for a row of W, each load used for a few rows of X.",
     source="rows.cu",
     launch=launch_rows,
@@ -80,12 +79,14 @@ ROWS = Variant(
 
 def launch_tensor(c: Values, p: Problem) -> Launch:
     """A block 16 * ROWS rows of W, its warps sharing k."""
-    return Launch((tiles(p.shape["n"], FRAGMENT_ROWS * c.ROWS), 1, 1), (32 * c.WARPS, 1, 1), shared_bytes_tensor(c, p))
+    return Launch(
+        (ceil_div(p.shape["n"], FRAGMENT_ROWS * c.ROWS), 1, 1), (32 * c.WARPS, 1, 1), shared_bytes_tensor(c, p)
+    )
 
 
 def lane_sums(c: Values, p: Problem) -> int:
     """Sums that a thread holds."""
-    return c.ROWS * tiles(p.shape["m"], FRAGMENT_COLUMNS) * 4
+    return c.ROWS * ceil_div(p.shape["m"], FRAGMENT_COLUMNS) * 4
 
 
 def shared_bytes_tensor(c: Values, p: Problem) -> int:
@@ -95,7 +96,7 @@ def shared_bytes_tensor(c: Values, p: Problem) -> int:
 
 def registers_suffice(c: Values, p: Problem, d: Limits) -> bool:
     """Whether sums, those of a group, and the weights in flight fit a thread, by estimate."""
-    columns = tiles(p.shape["m"], FRAGMENT_COLUMNS)
+    columns = ceil_div(p.shape["m"], FRAGMENT_COLUMNS)
     step = 2 * c.ROWS * (bits(p) + SCALE_REGISTERS) + (STEP_TERMS * columns if columns <= MOST_COLUMNS_HELD else 0)
     held = 2 * lane_sums(c, p) + c.UNROLL * step
     threads = 32 * c.WARPS

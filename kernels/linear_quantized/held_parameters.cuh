@@ -32,11 +32,11 @@ static_assert(OWN * PARTS == STEPS && OWN % 2 == 0, "all warps have as many step
 constexpr unsigned LINE_BYTES = K / 2;                    // of a row of W
 constexpr unsigned PIECE = 128, OWN_PIECES = OWN / 2;     // bytes of a line of the cache, lines of a warp's share of a row
 constexpr unsigned FRAGMENTS = tw::ceil_div(N, 16u);      // 16 rows of W
-constexpr unsigned STRIDE = tw::ceil_div(FRAGMENTS, ROUNDS * WARPS_N) * WARPS_N;   // from a warp's fragment to its next
+constexpr unsigned STRIDE = tw::ceil_div(FRAGMENTS, unsigned{ROUNDS * WARPS_N}) * WARPS_N;   // from a warp's fragment to its next
 constexpr unsigned COLUMNS = 2;   // of fragments: 8 rows of X each
 // What a stage has of a row in S, four bytes at least.
 constexpr unsigned SCALES = (GROUPS == 1 ? 1 : OWN) * (1 + ZEROS), SCALE_BYTES = SCALES == 1 ? 4 : 2 * SCALES;
 constexpr unsigned WEIGHT_BYTES = 16 * OWN_PIECES * PIECE, STAGE_BYTES = WEIGHT_BYTES + 16 * SCALE_BYTES;
 // Products of 16 rows of W and 8 of X, whose sums are added up by every SPLIT-th block: of each part 512 bytes.
-constexpr unsigned PRODUCTS = ROUNDS * WARPS_N * COLUMNS, OWN_PRODUCTS = tw::ceil_div(PRODUCTS, SPLIT);
+constexpr unsigned PRODUCTS = ROUNDS * WARPS_N * COLUMNS, OWN_PRODUCTS = tw::ceil_div(PRODUCTS, unsigned{SPLIT});
 constexpr unsigned SUM_BYTES = OWN_PRODUCTS * PARTS * 512;

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import itertools
 
-from tilewright.kernels.gemm.tensor_mma_space import tiles
-from tilewright.kernels.kernel import Launch, Variant
+from tilewright.kernels.kernel import Launch, Variant, ceil_div
 from tilewright.kernels.linear_quantized.reference import GROUP, bits, groups, has_zeros
 from tilewright.kernels.linear_quantized.streamed_space import CLUSTERS_FROM, shares_are_even, steps
 from tilewright.kernels.problem import Limits, Problem
@@ -23,7 +22,7 @@ CLUSTERED = 15 / 16  # share of the multiprocessors that clusters can use, at le
 
 def own_steps(c: Values, p: Problem) -> int:
     """Steps of 128 k that a warp multiplies."""
-    return tiles(steps(p), c.SPLIT * c.WARPS_K)
+    return ceil_div(steps(p), c.SPLIT * c.WARPS_K)
 
 
 def threads(c: Values) -> int:
@@ -33,7 +32,7 @@ def threads(c: Values) -> int:
 
 def blocks(c: Values, p: Problem) -> int:
     """Blocks of the grid, which are whole clusters."""
-    return tiles(tiles(p.shape["n"], FRAGMENT_ROWS), c.WARPS_N * c.ROUNDS) * c.SPLIT
+    return ceil_div(ceil_div(p.shape["n"], FRAGMENT_ROWS), c.WARPS_N * c.ROUNDS) * c.SPLIT
 
 
 def stage_bytes(c: Values, p: Problem) -> int:
@@ -48,7 +47,7 @@ def scales(c: Values, p: Problem) -> int:
 
 def shared_bytes(c: Values, p: Problem) -> int:
     """The sums that a block adds up, of all parts of k, and the rings of its warps."""
-    products = tiles(c.ROUNDS * c.WARPS_N * COLUMNS, c.SPLIT)
+    products = ceil_div(c.ROUNDS * c.WARPS_N * COLUMNS, c.SPLIT)
     return products * c.SPLIT * c.WARPS_K * PRODUCT_BYTES + c.WARPS_K * c.WARPS_N * c.DEPTH * stage_bytes(c, p)
 
 
@@ -69,7 +68,7 @@ def blocks_are_even(c: Values, p: Problem, d: Limits) -> bool:
 
 def registers_suffice(c: Values, p: Problem, d: Limits) -> bool:
     """Whether a thread can hold its share of X, by estimate."""
-    held, whole = own_steps(c, p) * STEP_REGISTERS + OTHER_REGISTERS, tiles(threads(c), 128) * 128
+    held, whole = own_steps(c, p) * STEP_REGISTERS + OTHER_REGISTERS, ceil_div(threads(c), 128) * 128
     return held <= min(d.max_registers_per_thread, d.registers_per_multiprocessor // whole)  # as they are shared out
 
 
@@ -96,7 +95,7 @@ def start(p: Problem, d: Limits) -> dict[str, int]:
             continue
         warps_n = max(1, START_WARPS // warps_k)
         clusters = int(d.multiprocessors * (CLUSTERED if split > 2 else 1)) // split
-        rounds = max(1, tiles(tiles(p.shape["n"], FRAGMENT_ROWS), warps_n * max(1, clusters)))
+        rounds = max(1, ceil_div(ceil_div(p.shape["n"], FRAGMENT_ROWS), warps_n * max(1, clusters)))
         depth = 3 if rounds >= 3 else 2
         values = {"WARPS_K": warps_k, "WARPS_N": warps_n, "DEPTH": depth, "SPLIT": split, "ROUNDS": rounds}
         if rounds in ROUNDS and is_feasible(values, p, d):

@@ -19,7 +19,7 @@ MIDDLE = 8
 
 
 def bits(p: Problem) -> int:
-    """Of a weight."""
+    """Bits of a weight."""
     return 8 if p.options["weights"] == "int8" else 4
 
 

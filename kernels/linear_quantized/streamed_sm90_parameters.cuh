@@ -32,16 +32,17 @@ constexpr unsigned STAGE_BYTES = BLOCKS * BLOCK_BYTES + BOXES * BOX_BYTES;
 constexpr unsigned MULTIPLYING = 128 * BLOCKS * PARTS, THREADS = MULTIPLYING + 32;   // warpgroups, and a warp that loads
 // Sums of a tile in shared memory, of a row of X after the other. A tile that is split has every SPLIT-th four columns of all
 // parts beside the ring; else all columns take the ring's place. Four floats more make writes free of bank conflicts.
-constexpr unsigned OWN = tw::ceil_div(TILE_N, 4 * SPLIT) * 4, PITCH = OWN + 4;
+constexpr unsigned OWN = tw::ceil_div(unsigned{TILE_N}, unsigned{4 * SPLIT}) * 4, PITCH = OWN + 4;
 constexpr unsigned SUM_BYTES = SPLIT * PARTS * M * PITCH * 4, BESIDE = SPLIT == 1 ? 0 : SUM_BYTES;
 // Scales, and zero points, of the tile's rows beside the ring: an odd number of words each, so that those of eight rows lie in
 // different banks.
-constexpr unsigned OWN_GROUPS = GROUPS == 1 ? 1 : tw::ceil_div(STEPS, SPLIT) * STEP_GROUPS;
-constexpr unsigned GRID_WORDS = tw::ceil_div(OWN_GROUPS * (1 + ZEROS), 2) | 1, GRID_BYTES = TILE_N * GRID_WORDS * 4;
+constexpr unsigned OWN_GROUPS = GROUPS == 1 ? 1 : tw::ceil_div(STEPS, unsigned{SPLIT}) * STEP_GROUPS;
+constexpr unsigned GRID_WORDS = tw::ceil_div(OWN_GROUPS * (1 + ZEROS), 2u) | 1, GRID_BYTES = TILE_N * GRID_WORDS * 4;
 // Of a block, less what the driver reserves, alignment and barriers.
 constexpr unsigned MOST_SHARED = 228 * 1024 / RESIDENT - 3 * 1024 - BESIDE - GRID_BYTES;
 constexpr unsigned STAGES =
-    tw::min(tw::min(MOST_SHARED / STAGE_BYTES, DEPTH), tw::max(tw::ceil_div(STEPS, SPLIT), tw::max(PARTS, 2)));
+    tw::min(tw::min(MOST_SHARED / STAGE_BYTES, unsigned{DEPTH}),
+            tw::max(tw::ceil_div(STEPS, unsigned{SPLIT}), tw::max(unsigned{PARTS}, 2u)));
 // A warpgroup waits for its next step before it releases the one before.
-static_assert(STAGES > PARTS || STAGES >= tw::ceil_div(STEPS, SPLIT), "loads run ahead");
+static_assert(STAGES > PARTS || STAGES >= tw::ceil_div(STEPS, unsigned{SPLIT}), "loads run ahead");
 static_assert(SUM_BYTES - BESIDE <= STAGES * STAGE_BYTES, "a tile's sums take the ring's place");

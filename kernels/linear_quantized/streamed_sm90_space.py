@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from tilewright.kernels.gemm.tensor_half_sm90_space import ALIGNMENT, LINE_BYTES, MULTIPROCESSOR_BYTES, OTHER_BYTES
-from tilewright.kernels.gemm.tensor_mma_space import tiles
-from tilewright.kernels.kernel import Launch, TensorMap, Variant
+from tilewright.kernels.kernel import Launch, TensorMap, Variant, ceil_div
 from tilewright.kernels.linear_quantized.reference import GROUP, bits, groups, has_zeros
 from tilewright.kernels.problem import Limits, Problem
 from tilewright.kernels.space import Constraint, Values, choice
@@ -29,7 +28,7 @@ def step_k(p: Problem) -> int:
 
 def steps(p: Problem) -> int:
     """Steps of a whole tile."""
-    return tiles(p.shape["k"], step_k(p))
+    return ceil_div(p.shape["k"], step_k(p))
 
 
 def tile_rows(c: Values) -> int:
@@ -38,7 +37,7 @@ def tile_rows(c: Values) -> int:
 
 
 def threads(c: Values) -> int:
-    """Of a block: warpgroups that multiply, a warp that loads."""
+    """Threads of a block: warpgroups that multiply, a warp that loads."""
     return WARPGROUP * c.BLOCKS * c.PARTS + 32
 
 
@@ -49,7 +48,7 @@ def stage_bytes(c: Values, p: Problem) -> int:
 
 def sums_bytes(c: Values, p: Problem) -> int:
     """What the sums of a block's rows take in the end, those of all parts of a tile."""
-    return c.SPLIT * c.PARTS * p.shape["m"] * (tiles(tile_rows(c), 4 * c.SPLIT) * 4 + 4) * 4
+    return c.SPLIT * c.PARTS * p.shape["m"] * (ceil_div(tile_rows(c), 4 * c.SPLIT) * 4 + 4) * 4
 
 
 def beside_bytes(c: Values, p: Problem) -> int:
@@ -59,25 +58,25 @@ def beside_bytes(c: Values, p: Problem) -> int:
 
 def grid_bytes(c: Values, p: Problem) -> int:
     """Scales, and zero points, of the tile's rows and the block's share of k: an odd number of words of each row."""
-    own = 1 if groups(p) == 1 else tiles(steps(p), c.SPLIT) * (step_k(p) // GROUP)
-    return tile_rows(c) * 4 * (tiles(own * (1 + has_zeros(p)), 2) | 1)
+    own = 1 if groups(p) == 1 else ceil_div(steps(p), c.SPLIT) * (step_k(p) // GROUP)
+    return tile_rows(c) * 4 * (ceil_div(own * (1 + has_zeros(p)), 2) | 1)
 
 
 def most_stages(c: Values, p: Problem) -> int:
     """Buffers of a step in shared memory: as many as fit, or as a block has steps."""
     room = MULTIPROCESSOR_BYTES // c.RESIDENT - OTHER_BYTES - beside_bytes(c, p) - grid_bytes(c, p)
     fit = max(room, 0) // stage_bytes(c, p)
-    return min(fit, max(tiles(steps(p), c.SPLIT), c.PARTS, 2))
+    return min(fit, max(ceil_div(steps(p), c.SPLIT), c.PARTS, 2))
 
 
 def stages(c: Values, p: Problem) -> int:
-    """Of these, those that are used."""
+    """Stages of the ring that are used."""
     return min(most_stages(c, p), c.DEPTH)
 
 
 def blocks(c: Values, p: Problem) -> int:
-    """Of the grid: whole clusters."""
-    return tiles(p.shape["n"], tile_rows(c)) * c.SPLIT
+    """Blocks of the grid: whole clusters."""
+    return ceil_div(p.shape["n"], tile_rows(c)) * c.SPLIT
 
 
 def launch(c: Values, p: Problem) -> Launch:
@@ -102,14 +101,14 @@ def ring_is_deep_enough(c: Values, p: Problem, _d: Limits) -> bool:
     A warpgroup waits for its next step before it releases the one before.
     """
     held = stages(c, p)
-    return (held > c.PARTS or held >= tiles(steps(p), c.SPLIT)) and held * stage_bytes(c, p) >= sums_bytes(
+    return (held > c.PARTS or held >= ceil_div(steps(p), c.SPLIT)) and held * stage_bytes(c, p) >= sums_bytes(
         c, p
     ) - beside_bytes(c, p)
 
 
 def registers_suffice(c: Values, p: Problem, d: Limits) -> bool:
     """Whether a thread can hold two sums of each product and its weights, beside other blocks."""
-    whole = tiles(threads(c), WARPGROUP) * WARPGROUP * c.RESIDENT  # as registers are shared out
+    whole = ceil_div(threads(c), WARPGROUP) * WARPGROUP * c.RESIDENT  # as registers are shared out
     return columns(p) + OTHER_REGISTERS <= min(d.max_registers_per_thread, d.registers_per_multiprocessor // whole)
 
 
@@ -126,7 +125,7 @@ def blocks_run_at_once(c: Values, p: Problem, d: Limits) -> bool:
 
 def start(p: Problem, d: Limits) -> dict[str, int]:
     """As many warpgroups a multiprocessor as registers admit: for many rows of W side by side, else sharing k."""
-    is_narrow, rows = columns(p) < MOST_COLUMNS, tiles(p.shape["n"], BLOCK_ROWS)
+    is_narrow, rows = columns(p) < MOST_COLUMNS, ceil_div(p.shape["n"], BLOCK_ROWS)
     if rows > d.multiprocessors:
         return {"BLOCKS": 2, "PARTS": min(2, steps(p))} if is_narrow else {"RESIDENT": 2}
     split = next((s for s in (4, 2) if rows * s <= d.multiprocessors and steps(p) >= 4 * s), 1)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from tilewright.kernels.gemm.tensor_mma_space import tiles
-from tilewright.kernels.kernel import Launch, Variant
+from tilewright.kernels.kernel import Launch, Variant, ceil_div
 from tilewright.kernels.linear_quantized.reference import GROUP, bits, groups, has_zeros
 from tilewright.kernels.problem import Limits, Problem
 from tilewright.kernels.space import Configuration, Constraint, Values, choice
@@ -31,17 +30,17 @@ def tile_rows(c: Values) -> int:
 
 def columns(c: Values, p: Problem) -> int:
     """Eights of rows of X of a block."""
-    return tiles(tiles(p.shape["m"], FRAGMENT_COLUMNS), c.DIVIDE)
+    return ceil_div(ceil_div(p.shape["m"], FRAGMENT_COLUMNS), c.DIVIDE)
 
 
 def threads(c: Values) -> int:
-    """Of a block."""
+    """Threads of a block."""
     return 32 * c.WARPS_K * c.WARPS_N
 
 
 def blocks(c: Values, p: Problem) -> int:
     """Along x: whole clusters."""
-    return tiles(tiles(p.shape["n"], tile_rows(c)), c.ROUNDS) * c.SPLIT
+    return ceil_div(ceil_div(p.shape["n"], tile_rows(c)), c.ROUNDS) * c.SPLIT
 
 
 def launch(c: Values, p: Problem) -> Launch:
@@ -50,25 +49,25 @@ def launch(c: Values, p: Problem) -> Launch:
 
 
 def x_bytes(c: Values, p: Problem) -> int:
-    """Of a block's part of X in shared memory, with gaps."""
+    """Bytes of a block's part of X in shared memory, with gaps."""
     fragments = columns(c, p)
     rows = p.shape["m"] if fragments == 1 else FRAGMENT_COLUMNS * fragments
     rows = min(rows, FRAGMENT_COLUMNS * fragments)
     gap = 2 if bits(p) == 4 else 4 * (rows % 2 == 0)
-    return tiles(steps(p), c.SPLIT) * 4 * (4 * rows + gap) * 16
+    return ceil_div(steps(p), c.SPLIT) * 4 * (4 * rows + gap) * 16
 
 
 def shared_bytes(c: Values, p: Problem) -> int:
     """A block's part of X; the warps' rings; their sums of one tile or two, or those in the rings' place."""
     rows = min(p.shape["m"], FRAGMENT_COLUMNS * columns(c, p))
-    own_rows = 4 * tiles(tile_rows(c) // 4, c.SPLIT)
+    own_rows = 4 * ceil_div(tile_rows(c) // 4, c.SPLIT)
     sums = c.WARPS_K * c.SPLIT * rows * (own_rows + 4) * 4
     rings = c.WARPS_K * c.WARPS_N * c.DEPTH * stage_bytes(c, p)
     return x_bytes(c, p) + (max(sums, rings) if c.ROUNDS * c.SPLIT == 1 else min(c.ROUNDS, 2) * sums + rings)
 
 
 def stage_bytes(c: Values, p: Problem) -> int:
-    """Of a warp: rows of W of UNROLL steps, and their scales, four bytes at least."""
+    """Bytes of a warp's stage: rows of W of UNROLL steps, and their scales, four bytes at least."""
     scales = (1 if groups(p) == 1 else c.UNROLL) * (2 if has_zeros(p) else 1)
     return FRAGMENT_ROWS * c.ROWS * (c.UNROLL * GROUP * bits(p) // 8 + max(4, 2 * scales))
 
@@ -80,7 +79,7 @@ def blocks_are_even(c: Values, p: Problem, d: Limits) -> bool:
 
 def shares_are_even(launch: Launch, rows: int, rounds: int, sharers: int, p: Problem, d: Limits) -> bool:
     """Whether shares are even with `sharers` blocks for a tile of `rows` rows of W and `rounds` tiles for a block."""
-    of_each = tiles(launch.grid[0] * launch.grid[1], d.multiprocessors)
+    of_each = ceil_div(launch.grid[0] * launch.grid[1], d.multiprocessors)
     if of_each == 1 and rounds == 1:
         return True
     room = d.shared_bytes_per_multiprocessor // (launch.shared_bytes + RESERVED_BYTES)
@@ -93,7 +92,7 @@ def has_room(p: Problem, d: Limits) -> bool:
     """Whether a block that has as little of X as any can keep that in shared memory."""
     least = {"WARPS_K": 1, "WARPS_N": 4, "ROWS": 1, "UNROLL": 1, "DEPTH": 2, "ROUNDS": 1}
     split = 8 if d.compute_capability >= CLUSTERS_FROM else 1
-    divide = min(4, tiles(p.shape["m"], FRAGMENT_COLUMNS))
+    divide = min(4, ceil_div(p.shape["m"], FRAGMENT_COLUMNS))
     c = Configuration.of("streamed", least | {"SPLIT": split, "DIVIDE": divide})
     return shared_bytes(c.values, p) <= d.max_shared_bytes
 
@@ -107,27 +106,27 @@ def registers_suffice(c: Values, p: Problem, d: Limits) -> bool:
 def stages_exist(c: Values, p: Problem, _d: Limits) -> bool:
     """Whether a warp's steps make whole stages, as many as are under way; one step, and two stages, always do."""
     parts = c.SPLIT * c.WARPS_K
-    own = tiles(steps(p), parts) * c.ROUNDS
+    own = ceil_div(steps(p), parts) * c.ROUNDS
     return (c.UNROLL == 1 or steps(p) % (parts * c.UNROLL) == 0) and (c.DEPTH == 2 or own >= c.DEPTH * c.UNROLL)
 
 
 def rows_are_many(c: Values, p: Problem, _d: Limits) -> bool:
     """Whether X has rows for all its parts, many where it is divided, and several where fragments share its terms."""
-    columns_of_all = tiles(p.shape["m"], FRAGMENT_COLUMNS)
+    columns_of_all = ceil_div(p.shape["m"], FRAGMENT_COLUMNS)
     is_divided = columns_of_all > MOST_UNDIVIDED and p.shape["m"] > FRAGMENT_COLUMNS * columns(c, p) * (c.DIVIDE - 1)
     return (c.DIVIDE == 1 or is_divided) and (c.ROWS == 1 or columns_of_all > 1)
 
 
 def x_is_large(c: Values, p: Problem, _d: Limits) -> bool:
     """Whether half as many blocks would have much of X each: a cluster costs some microseconds."""
-    return c.SPLIT == 1 or tiles(steps(p), c.SPLIT // 2) * 2 * GROUP * p.shape["m"] > LARGE_X_BYTES * c.DIVIDE
+    return c.SPLIT == 1 or ceil_div(steps(p), c.SPLIT // 2) * 2 * GROUP * p.shape["m"] > LARGE_X_BYTES * c.DIVIDE
 
 
 def start(p: Problem, d: Limits) -> dict[str, int]:
     """About 64 KB of X a block, one tile a multiprocessor where 16 warps suffice for it, eight warps where less do."""
     x = steps(p) * 2 * GROUP * p.shape["m"]
     split = next((s for s in (1, 2, 4) if x <= s * START_X_BYTES), 8) if d.compute_capability >= CLUSTERS_FROM else 1
-    share = tiles(tiles(p.shape["n"], FRAGMENT_ROWS) * split, d.multiprocessors)
+    share = ceil_div(ceil_div(p.shape["n"], FRAGMENT_ROWS) * split, d.multiprocessors)
     warps = next((w for w in (1, 2, 4, 8, 14, 16) if w >= share), 8)
     parts = next((w for w in (8, 4, 2) if w * warps <= 8 and steps(p) % (w * split) == 0), 1)
     unroll = 2 if bits(p) == 4 and steps(p) % (2 * parts * split) == 0 else 1

@@ -9,7 +9,7 @@
 // since one part of the L2 cache has what they would all ask for at once.
 struct Terms {
   static constexpr unsigned WARPS = THREADS / 32, BATCH = X_ROWS % 4 == 0 ? 4 : X_ROWS % 2 == 0 ? 2 : 1;   // rows
-  static constexpr unsigned BATCHES = X_ROWS / BATCH, OWN_STEPS = tw::ceil_div(STEPS, SPLIT);
+  static constexpr unsigned BATCHES = X_ROWS / BATCH, OWN_STEPS = tw::ceil_div(STEPS, unsigned{SPLIT});
   static constexpr unsigned PAIRS = tw::ceil_div(OWN_STEPS, 2u);   // of steps
   static constexpr unsigned LOADS = PAIRS * BATCHES, TOGETHER = tw::min(tw::ceil_div(LOADS, WARPS), MOST_HELD / BATCH);
   const Half* X;       // the lane's, of the first pair

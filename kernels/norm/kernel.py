@@ -36,11 +36,11 @@ def norm_kernel(name: str, doc: str, folder: Path, *, is_centred: bool, has_resi
         row_axis="m",
         dtypes=("float32", "float64", *HALF),
         arguments=(
-            Tensor("X", "input", row_by_row),
+            Tensor("X", "input", row_by_row, normalised=True),
             *((Tensor("R", "input", row_by_row),) if has_residual else ()),
             Tensor("w", "input", of_column),
             *((Tensor("b", "input", of_column),) if is_centred else ()),
-            Scalar("eps", lambda _p: EPS, dtype="float32"),
+            Scalar("eps", lambda _p: EPS, dtype="float32", other=lambda _p: 1e-7),
             Tensor("Y", "output", row_by_row),
             *((Tensor("S", "output", row_by_row),) if has_residual else ()),
         ),

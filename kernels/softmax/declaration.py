@@ -180,7 +180,7 @@ KERNEL = Kernel(
     dtypes=("float32", "float64", *HALF),
     options=(),
     arguments=(
-        Tensor("X", "input", lambda p: (p.shape["m"], p.shape["n"])),
+        Tensor("X", "input", lambda p: (p.shape["m"], p.shape["n"]), normalised=True),
         Tensor("Y", "output", lambda p: (p.shape["m"], p.shape["n"])),
     ),
     variants=(WARP, HELD, BLOCK, ONLINE),

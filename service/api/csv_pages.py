@@ -30,7 +30,7 @@ READ_AT_ONCE = 1000
 """Rows of a whole list that are read by one statement and written in one piece."""
 
 SPOOLED_BYTES = 4 * 2**20
-"""Of a whole list, what is kept in memory until all its columns are known; the rest lies in a temporary file."""
+"""How much of a whole list is kept in memory until all its columns are known; the rest lies in a temporary file."""
 
 
 class Listed(Protocol):
@@ -42,7 +42,7 @@ class Listed(Protocol):
 
     @property
     def next_cursor(self) -> str | None:
-        """Of the next page."""
+        """The cursor of the next page."""
 
 
 L = TypeVar("L", bound=Listed)

@@ -11,7 +11,7 @@ from fastapi.openapi.utils import get_openapi
 from tilewright.service.api.problem_types import BY_ERROR, INVALID, ProblemType
 from tilewright.service.api.problems import MEDIA_TYPE, ProblemDocument, document
 from tilewright.service.api.refusals import NotJSONError, TooLargeError
-from tilewright.service.api.strict_json import MalformedJSONError
+from tilewright.service.operations.strict_json import MalformedJSONError
 
 REFERENCE = "#/components/schemas/ProblemDocument"
 

@@ -56,7 +56,7 @@ class ListQuery(Query):
 
 
 class PageQuery(Query):
-    """Which page of a list."""
+    """The page of a list that is wanted."""
 
     limit: int = Field(default=50, ge=1, le=200, description="Items per page.", examples=[50])
     cursor: str | None = Field(
@@ -66,14 +66,14 @@ class PageQuery(Query):
 
 
 class ResultQuery(PageQuery):
-    """Which results or studies."""
+    """Filters of results and studies."""
 
     kernel: str | None = Field(default=None, max_length=64, examples=[EXAMPLE["kernel"]])
     device_model: str | None = Field(default=None, max_length=128, examples=[EXAMPLE["device_model"]])
 
 
 class JobQuery(PageQuery):
-    """Which jobs."""
+    """Filters of jobs."""
 
     state: Literal["queued", "running", "done", "failed", "cancelled"] | None = Field(
         default=None, description="Only jobs in this state.", examples=[EXAMPLE["state"]]

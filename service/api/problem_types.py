@@ -9,18 +9,16 @@ from fastapi.exceptions import RequestValidationError
 
 from tilewright.kernels.errors import InvalidProblemError, UnknownNameError
 from tilewright.service.api import refusals
-from tilewright.service.api.strict_json import MalformedJSONError, RefusedJSONError
 from tilewright.service.errors import (
     CeilingError,
     ConflictError,
     DatabaseUnavailableError,
-    DeviceUnavailableError,
     InvalidRequestError,
-    NoAnswerError,
     NoConfigurationError,
     NotFoundError,
     NotOwnerError,
 )
+from tilewright.service.operations.strict_json import MalformedJSONError, RefusedJSONError
 
 
 @dataclass(frozen=True)
@@ -59,12 +57,6 @@ UNAVAILABLE = ProblemType(
     "unavailable", "The service is temporarily unavailable.", 503, "Try again after Retry-After seconds."
 )
 NOT_READY = ProblemType("not-ready", "The service is not ready.", 503, "Do what `detail` says, or wait.")
-NO_DEVICE = ProblemType(
-    "device-unavailable", "The device is not available now.", 503, "Do what `detail` says, or name another device."
-)
-NO_ANSWER = ProblemType(
-    "no-answer", "The device did not answer in time.", 504, "Try again after Retry-After seconds, or on another device."
-)
 FORBIDDEN = ProblemType(
     "forbidden", "The key does not allow this.", 403, "Use a key with the scope that `detail` names."
 )
@@ -92,8 +84,6 @@ BY_ERROR: Mapping[type[Exception], ProblemType] = {
     NoConfigurationError: NO_CONFIGURATION,
     ConflictError: CONFLICT,
     DatabaseUnavailableError: UNAVAILABLE,
-    DeviceUnavailableError: NO_DEVICE,
-    NoAnswerError: NO_ANSWER,
     refusals.TooLargeError: ProblemType("too-large", "The body is too large.", 413, "Send less per request."),
     refusals.TooSlowError: ProblemType(
         "too-slow", "The body did not arrive in time.", 408, "Send the body without pauses."

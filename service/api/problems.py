@@ -16,13 +16,13 @@ from starlette.exceptions import HTTPException
 from tilewright.kernels.errors import InvalidProblemError, UnknownNameError
 from tilewright.service.api.examples import FIELD_EXAMPLES
 from tilewright.service.api.problem_types import BY_ERROR, INTERNAL, METHOD, NO_PATH, ProblemType
-from tilewright.service.api.strict_json import RefusedJSONError, escape
 from tilewright.service.errors import (
     DatabaseUnavailableError,
     InvalidRequestError,
     NotFoundError,
     ServiceError,
 )
+from tilewright.service.operations.strict_json import RefusedJSONError, escape
 from tilewright.service.operations.validation_words import plain
 
 MEDIA_TYPE = "application/problem+json"

@@ -91,11 +91,6 @@ COMMANDS = {
         "serve:worker",
         "Run jobs on a device of this machine. SIGTERM hands the running job back; SIGUSR1 finishes it first.",
     ),
-    "compile-worker": Command(
-        "Run",
-        "serve:compile_worker",
-        "Compile for jobs of other hosts; needs no GPU. SIGTERM gives back what is not compiled yet.",
-    ),
     "tune": Command(
         "Tune and look up",
         "tune:tune",

@@ -51,7 +51,7 @@ class Check(BaseModel):
 
 
 def python() -> Check:
-    """The interpreter."""
+    """The check of the Python interpreter."""
     version = sys.version_info[:2]
     found = f"{sys.version.split()[0]} at {sys.executable}"
     if SUPPORTED[0] <= version <= SUPPORTED[1]:
@@ -115,7 +115,7 @@ def nvcc_compiler() -> Check:
 
 
 def driver() -> Check:
-    """NVIDIA's driver."""
+    """The check of NVIDIA's driver."""
     version = nvml.driver_version()
     if version:
         return Check(name="NVIDIA driver", state=State.OK, found=version)
@@ -135,7 +135,7 @@ def gpus() -> Check:
 
 
 def pycuda() -> Check:
-    """PyCUDA, which drives GPUs."""
+    """The check of PyCUDA, which drives GPUs."""
     if importlib.util.find_spec("pycuda") is not None:
         return Check(name="PyCUDA", state=State.OK, found="installed")
     remedy = "Only for GPUs: make run builds it where there is a driver; by hand: pip install 'tilewright[gpu]'"
@@ -163,7 +163,7 @@ def data_folder() -> Check:
 
 
 def cache_folder() -> Check:
-    """Where compiled kernels are kept; without it every kernel is compiled again."""
+    """The check of the folder for compiled kernels, without which every kernel is compiled again."""
     return _folder("cache folder", cache.default_folder().parent, "TILEWRIGHT_CACHE_DIR", State.ABSENT)
 
 

@@ -1,4 +1,4 @@
-"""Where commands get their answers: the API at TILEWRIGHT_URL if that is set, otherwise this machine's database."""
+"""The source of a command's answers: the API at TILEWRIGHT_URL if that is set, otherwise this machine's database."""
 
 from __future__ import annotations
 

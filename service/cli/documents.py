@@ -1,4 +1,6 @@
-"""What `export`, `import` and `bundle` read and write: by the API if the settings name one, or the database."""
+"""Documents that `export`, `import` and `bundle` read and write: by the API if the settings name one, or the
+database.
+"""
 
 from __future__ import annotations
 

@@ -91,7 +91,7 @@ def _code_of_missing(kind: str | None) -> ExitCode:
 
 
 def _usage_message(error: Exception) -> str:
-    """What is wrong with the command line, and where its help is."""
+    """The message about a wrong command line, with the place of its help."""
     message = str(getattr(error, "format_message", error.__str__)()).strip()
     context = getattr(error, "ctx", None)
     if not message:  # a group without a command has printed its help

@@ -45,7 +45,7 @@ class Installation:
 
     @property
     def url(self) -> str:
-        """Where the API answers, as seen from this machine."""
+        """The API's address, as seen from this machine."""
         host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(settings().host, settings().host)  # noqa: S104 - compared only
         return f"http://{host}:{settings().port}"
 

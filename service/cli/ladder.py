@@ -17,7 +17,7 @@ from tilewright.kernels.problem import OptionValue
 from tilewright.kernels.space import Configuration
 from tilewright.service.cli.connection import connect, embedded_server
 from tilewright.service.cli.output import note, notes
-from tilewright.service.device_lock import KEPT_S, DeviceBusyError, host_lock
+from tilewright.service.device_lock import DeviceBusyError, host_lock
 from tilewright.service.errors import ServiceError
 from tilewright.service.operations.answers import Match
 from tilewright.service.operations.catalog import kernel_named
@@ -33,8 +33,8 @@ from tilewright.tuner.report.own import ladder_of
 from tilewright.tuner.report.rows import LadderReport
 from tilewright.tuner.report.scales import Scale, scale_of
 
-WAIT_S = KEPT_S + 10.0
-"""How long a report waits for the device: a worker lets go of it KEPT_S after a drawing, or some seconds later."""
+WAIT_S = 30.0
+"""How long a report waits for the device, which another report or a job that ends soon may have."""
 
 OnProgress = Callable[[float, str], None]
 
@@ -67,13 +67,13 @@ def _device(name: str | None) -> DeviceEntry:
 
 
 def _alone_on(entry: DeviceEntry) -> ExitStack:
-    """Holds the device until it is closed; waits as long as a worker may keep it after a drawing of a digit."""
+    """Holds the device until it is closed; waits some seconds for whoever has it."""
     take = partial(host_lock, entry.physical_uuid, "measuring", host_wide=entry.kind == "cuda")
     held = ExitStack()
     try:
         held.enter_context(take(wait_s=0))
     except DeviceBusyError:
-        note(f"{entry.name} is in use by a job or a digit drawing; waiting up to {WAIT_S:g} s for it")
+        note(f"{entry.name} is in use; waiting up to {WAIT_S:g} s for it")
         held.enter_context(take(wait_s=WAIT_S))
     return held
 

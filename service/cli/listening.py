@@ -1,4 +1,4 @@
-"""The address that the API listens on: whether it is free, and a socket that processes share."""
+"""The address that the API listens on: whether it is free."""
 
 from __future__ import annotations
 
@@ -25,16 +25,6 @@ def require_free_port(host: str, port: int) -> None:
                 f"cannot listen on {host}:{port} ({error.strerror or error}). Is Tilewright running already? "
                 f"If not, choose another port: --port {port % 65535 + 1}"
             ) from error
-
-
-def common_port(host: str, port: int) -> socket.socket:
-    """A socket at an address that several processes listen on; the kernel shares the connections out among them."""
-    # The protocol by name: event loops turn off Nagle's wait, 40 ms an answer, for sockets that say they are TCP.
-    bound = socket.socket(_family(host), socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-    bound.bind((host.strip("[]"), port))
-    return bound
 
 
 def _family(host: str) -> socket.AddressFamily:

@@ -27,7 +27,7 @@ notes = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
 
 
 def note(text: str) -> None:
-    """One remark, on stderr."""
+    """Writes one remark to stderr."""
     if not _logged(logging.INFO, text):
         notes.print(text, style="dim")
 

@@ -80,7 +80,7 @@ class _Bar:
         self._progress.stop()
 
     def show(self, job: JobAnswer) -> None:
-        """Redraws."""
+        """Draws the display anew."""
         share = 1.0 if job.state == "done" else _share(job)
         if self._task is None:
             self._task = self._progress.add_task(describe(job.problem), total=1.0, said="")
@@ -99,7 +99,7 @@ class _Lines:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Nothing is held open."""
+        """Does nothing: the display holds nothing open."""
 
     def show(self, job: JobAnswer) -> None:
         """Prints the state if it has changed."""

@@ -69,7 +69,7 @@ def _problem(place: int, text: str) -> dict[str, Any]:
 
 
 def problems_of(one: ScheduleAnswer) -> str:
-    """What the schedule tunes, in a cell of a table."""
+    """The schedule's target, for a cell of a table."""
     problems = one.problems
     if one.target != "problems":
         return f"{one.target}, at most {one.top}"
@@ -78,7 +78,7 @@ def problems_of(one: ScheduleAnswer) -> str:
 
 
 def next_of(one: ScheduleAnswer) -> str:
-    """Its next due time."""
+    """The schedule's next due time, for a cell of a table."""
     return local_time(one.next_at, one) if one.next_at else "paused"
 
 

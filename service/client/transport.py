@@ -153,5 +153,5 @@ def with_query(path: str, **query: str | float | None) -> str:
 
 
 def reason_of(error: httpx.TransportError) -> str:
-    """Why no answer came."""
+    """The reason why no answer came, in words."""
     return str(error) or type(error).__name__

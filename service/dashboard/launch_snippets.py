@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from tilewright.kernels.dtypes import HALF, is_integer, sum_dtype
 from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.problem import Problem
-from tilewright.service.dashboard import words
+from tilewright.service.dashboard import formatting
 from tilewright.service.operations.catalog import options_that_differ
 
 
@@ -76,7 +76,7 @@ def _launch(framework: Framework, kernel: Kernel, problem: Problem, base_url: st
     imports += ["import ml_dtypes"] if any("ml_dtypes." in array for array in arrays) else []
     options = options_that_differ(problem)
     named = {
-        **words.ordered_shape(problem),
+        **formatting.ordered_shape(problem),
         **({"dtype": problem.dtype} if problem.dtype != "float32" else {}),
         **options,
     }
@@ -97,7 +97,7 @@ def _launch(framework: Framework, kernel: Kernel, problem: Problem, base_url: st
 
 
 def _made(framework: Framework, make: str, shape: tuple[int, ...], dtype: str) -> str:
-    """What makes an array; only PyTorch and ml_dtypes have a bfloat16."""
+    """The code that makes an array; only PyTorch and ml_dtypes have a bfloat16."""
     name = "ml_dtypes.bfloat16" if dtype == "bfloat16" else f"{framework.imports.split()[1]}.{dtype}"
     if "{rounded}" not in make:
         return make.format(shape=shape, dtype=dtype, type=name)

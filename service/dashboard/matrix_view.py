@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
-from tilewright.service.dashboard import words
+from tilewright.service.dashboard import formatting
 from tilewright.service.dashboard.charts.small import Bar
 from tilewright.service.dashboard.rendering import address
 from tilewright.service.dashboard.views import plain_address
@@ -46,21 +46,21 @@ STEPS = (0.05, 0.25, 1.0)
 
 LEGENDS: Mapping[Measure, Sequence[tuple[str, str]]] = {
     Measure.LIBRARY: (
-        ("behind-3", f"{DOWN} below {words.TIMES}0.50"),
-        ("behind-2", f"{DOWN} below {words.TIMES}0.84"),
+        ("behind-3", f"{DOWN} below {formatting.TIMES}0.50"),
+        ("behind-2", f"{DOWN} below {formatting.TIMES}0.84"),
         ("behind-1", f"{DOWN} slower"),
         ("level", "= within the noise"),
         ("ahead-1", f"{UP} faster"),
-        ("ahead-2", f"{UP} above {words.TIMES}1.19"),
-        ("ahead-3", f"{UP} above {words.TIMES}2.00"),
+        ("ahead-2", f"{UP} above {formatting.TIMES}1.19"),
+        ("ahead-3", f"{UP} above {formatting.TIMES}2.00"),
     ),
     Measure.DEFAULT: (
-        ("behind-3", f"{DOWN} below {words.TIMES}0.50"),
-        ("behind-1", f"{DOWN} below {words.TIMES}0.97"),
+        ("behind-3", f"{DOWN} below {formatting.TIMES}0.50"),
+        ("behind-1", f"{DOWN} below {formatting.TIMES}0.97"),
         ("level", "= level"),
-        ("ahead-1", f"{UP} above {words.TIMES}1.04"),
-        ("ahead-2", f"{UP} above {words.TIMES}1.19"),
-        ("ahead-3", f"{UP} above {words.TIMES}2.00"),
+        ("ahead-1", f"{UP} above {formatting.TIMES}1.04"),
+        ("ahead-2", f"{UP} above {formatting.TIMES}1.19"),
+        ("ahead-3", f"{UP} above {formatting.TIMES}2.00"),
     ),
     Measure.ROOF: (
         ("behind-3", f"{DOWN} below 10 %"),
@@ -82,7 +82,7 @@ MATCHES = {
 
 
 class Cell(NamedTuple):
-    """What a cell shows. A tuple, because templates read its attributes faster than the keys of a mapping."""
+    """The contents of a cell. A tuple, because templates read its attributes faster than the keys of a mapping."""
 
     kind: Literal["result", "failed", "open"]
     path: str
@@ -137,13 +137,13 @@ def _line(row: ProblemRow, colour: Measure) -> dict[str, Any]:
     problem = row.problem
     query = {
         "kernel": problem.kernel,
-        "shape": words.shape_text(problem),
+        "shape": formatting.shape_text(problem),
         "dtype": problem.dtype,
-        "options": words.unusual_options(problem),
+        "options": formatting.unusual_options(problem),
     }
     ask = plain_address("/ask", query)
     return {
-        "shape": words.sizes_text(problem),
+        "shape": formatting.sizes_text(problem),
         "about": " ".join(part for part in (problem.dtype, query["options"]) if part),
         "family": row.family,
         "history_path": plain_address("/history", query),
@@ -169,9 +169,9 @@ def _result(cell: CellAnswer, result: ResultAnswer, colour: Measure, ask_path: s
         "result",
         f"/studies/{result.study_id}",
         title=_title(result, cell.environments),
-        value=f"{sign(name)} {said}" if name != "unrated" else words.NOTHING,
+        value=f"{sign(name)} {said}" if name != "unrated" else formatting.NOTHING,
         shade=name,
-        time=words.kernel_time(result.time_ms),
+        time=formatting.kernel_time(result.time_ms),
         variant=result.variant,
         notes=_notes(cell, result),
         ask_path=ask_path,
@@ -182,7 +182,7 @@ def _rated(result: ResultAnswer, colour: Measure) -> tuple[str, str]:
     """The shade, and what it stands for in words."""
     match colour:
         case Measure.ROOF:
-            return roof_shade(result.roof_ratio), words.percent(result.roof_ratio)
+            return roof_shade(result.roof_ratio), formatting.percent(result.roof_ratio)
         case Measure.DEFAULT:
             name, ratio = shade(result.gain_over_default), result.gain_over_default
         case _:
@@ -192,17 +192,17 @@ def _rated(result: ResultAnswer, colour: Measure) -> tuple[str, str]:
 
 def _told_apart(ratio: float | None, name: str) -> str:
     """The ratio; with a third decimal where it would look level and is not."""
-    said = words.ratio(ratio)
-    return f"{words.TIMES}{ratio:.3f}" if ratio and name != "level" and said == words.ratio(1.0) else said
+    said = formatting.ratio(ratio)
+    return f"{formatting.TIMES}{ratio:.3f}" if ratio and name != "level" and said == formatting.ratio(1.0) else said
 
 
 def _title(result: ResultAnswer, environments: int) -> str:
-    """What the line has no room for."""
+    """The title of a line: details that it has no room for."""
     library = result.library
     parts = (
-        f"{library.name} {words.kernel_time(library.time_ms)}" if library else "no library was timed",
-        f"{words.percent(result.roof_ratio)} of the roof" if result.roof_ratio is not None else "",
-        f"{words.ratio(result.gain_over_default)} of the default" if result.gain_over_default is not None else "",
+        f"{library.name} {formatting.kernel_time(library.time_ms)}" if library else "no library was timed",
+        f"{formatting.percent(result.roof_ratio)} of the roof" if result.roof_ratio is not None else "",
+        f"{formatting.ratio(result.gain_over_default)} of the default" if result.gain_over_default is not None else "",
         f"the newest of {environments} environments" if environments > 1 else "",
         f"verified {result.verified_at:%Y-%m-%d}",
     )
@@ -213,7 +213,7 @@ def _notes(cell: CellAnswer, result: ResultAnswer) -> list[tuple[str, str, str]]
     """Marks with their meanings and classes, for what is unusual about the result."""
     notes = []
     if result.slowdown is not None:
-        meaning = f"regressed: {words.ratio(result.slowdown)} the time of the best before it"
+        meaning = f"regressed: {formatting.ratio(result.slowdown)} the time of the best before it"
         notes.append((STATUSES[CellStatus.REGRESSED][0], meaning, "note regressed"))
     if result.stale:
         changed = ", ".join(result.stale_because)
@@ -258,4 +258,4 @@ def columns(models: Sequence[DeviceModelAnswer]) -> list[DeviceModelAnswer]:
 
 def axes_text(problems: Sequence[ProblemAnswer]) -> str:
     """The names of the axes in the order in which shapes are written."""
-    return words.axes_text(problems[0]) if problems else ""
+    return formatting.axes_text(problems[0]) if problems else ""

@@ -20,10 +20,10 @@ from starlette.types import Scope
 from tilewright.service.dashboard import STATIC
 
 _IMPORT = re.compile(rb'(?<= from ")\./([\w-]+\.js)(?=";)')
-"""What one of our scripts imports from another."""
+"""An import of one of our scripts from another."""
 
 LEAST_COMPRESSED = 1024
-KEPT = 64
+KEPT = 256
 """Files kept compressed: more than there are."""
 
 FOR_GOOD = "public, max-age=31536000, immutable"
@@ -52,6 +52,13 @@ class PackedFiles(StaticFiles):
         if is_packed:
             sent.headers["Content-Encoding"] = "gzip"
         return sent
+
+
+class BuiltFiles(PackedFiles):
+    """A folder of files that may be missing, or be made while the server runs."""
+
+    async def check_config(self) -> None:
+        """Accepts a folder that does not exist: its files are answered with 404."""
 
 
 @lru_cache(maxsize=KEPT)

@@ -17,15 +17,38 @@ from fastapi.routing import APIRoute
 from markupsafe import Markup
 
 from tilewright.kernels.errors import InvalidProblemError
+from tilewright.service import dashboard
+from tilewright.service.dashboard.formatting import FILTERS
 from tilewright.service.dashboard.packed_files import static_path
 from tilewright.service.dashboard.snippets import tune_example
-from tilewright.service.dashboard.words import FILTERS
 from tilewright.service.errors import DatabaseUnavailableError, InvalidRequestError, NotFoundError
 from tilewright.service.operations.caller import Caller, Scope
 from tilewright.service.settings import settings
 
 RETRY_SECONDS = 5
 LEAST_COMPRESSED = 1024
+
+HELP = {
+    "/": "measuring/README.html",
+    "/attention": "operating.html#keeping-results-fresh",
+    "/ask": "measuring/predictions.html",
+    "/compare": "measuring/trials-and-finals.html#the-finals",
+    "/history": "operating.html#keeping-results-fresh",
+    "/jobs": "quick-start.html#tune",
+    "/schedules": "operating.html#keeping-results-fresh",
+    "/fleet": "operating.html#a-fleet",
+    "/demand": "operating.html#keeping-results-fresh",
+    "/kernels": "kernels.html",
+    "/sign-in": "operating.html#access-keys",
+}
+"""The part of the documentation that explains a page of the dashboard, by the page's address."""
+
+
+def help_path(here: str) -> str:
+    """The address of the documentation that explains a page; its start where the site was not built."""
+    wanted = HELP.get(here, "index.html")
+    return f"/guide/{wanted}" if (dashboard.GUIDE / wanted.partition("#")[0]).is_file() else "/guide"
+
 
 _templates = jinja2.Environment(
     loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"),
@@ -39,6 +62,7 @@ _templates.globals |= {
     "needs_keys": lambda: settings().require_keys,
     "tune_example": tune_example,
     "static": static_path,
+    "help_path": help_path,
 }
 
 

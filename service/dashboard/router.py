@@ -9,8 +9,8 @@ from tilewright.service.dashboard.pages import (
     attention,
     compare,
     demand,
-    digits,
     fleet,
+    guide,
     history,
     jobs,
     overview,
@@ -31,11 +31,11 @@ PAGES = (
     jobs,
     fleet,
     demand,
-    digits,
     history,
     schedules,
     trials,
     sign_in,
+    guide,
 )
 
 

@@ -1,4 +1,4 @@
-"""What the search box of the overview means: filters of each kind in any order, or a job."""
+"""The search box of the overview as filters: words of each kind in any order, or a job."""
 
 from __future__ import annotations
 

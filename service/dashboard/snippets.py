@@ -11,7 +11,7 @@ from tilewright.kernels.problem import Problem
 from tilewright.kernels.source import defined_by
 from tilewright.kernels.space import Configuration
 from tilewright.kernels.triton import OPTIONS, function_of
-from tilewright.service.dashboard import words
+from tilewright.service.dashboard import formatting
 from tilewright.service.operations.answers import BestAnswer, ProblemAnswer
 from tilewright.service.operations.registry import catalogue
 
@@ -32,7 +32,7 @@ def python_client(base_url: str, answer: BestAnswer, device_model: str) -> str:
             best = client.best(
                 kernel={problem.kernel!r},
                 device_model={device_model!r},
-                shape={words.ordered_shape(problem)!r},
+                shape={formatting.ordered_shape(problem)!r},
                 dtype={problem.dtype!r},
                 options={dict(problem.options)!r},
             )
@@ -130,10 +130,10 @@ def triton_launch(kernel: Kernel, answer: BestAnswer) -> str:
 
 def tune_command(problem: ProblemAnswer | Problem, device_model: str | None, variant: str | None = None) -> str:
     """The command that tunes exactly this problem, perhaps on one device model or with one variant."""
-    command = ["tilewright", "tune", problem.kernel, "--shape", words.shape_text(problem)]
+    command = ["tilewright", "tune", problem.kernel, "--shape", formatting.shape_text(problem)]
     if problem.dtype != "float32":
         command += ["--dtype", problem.dtype]
-    for option in filter(None, words.unusual_options(problem).split(",")):
+    for option in filter(None, formatting.unusual_options(problem).split(",")):
         command += ["--option", option]
     command += ["--device-model", device_model] if device_model else []
     return shlex.join([*command, "--variant", variant] if variant else command)

@@ -1,4 +1,4 @@
-"""What the page of a study draws: the chosen variant and parameters, and the charts as data."""
+"""The page of a study as data: the chosen variant and parameters, and the charts."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ENOUGH_TRIALS = 8
 
 @dataclass(frozen=True)
 class Choice:
-    """What the address chooses to be drawn; None where it does not say."""
+    """The variant and parameters that the address names; None where it names none."""
 
     variant: str | None = None
     across: str | None = None

@@ -33,7 +33,7 @@ class TableOrder:
     """The column by which a table is sorted and its direction; `at` makes the page's address with another `sort`."""
 
     columns: Mapping[str, bool]
-    """By the name of each column whether its greatest values come first when it is chosen."""
+    """Whether a column's greatest values come first when it is chosen, by the column's name."""
     column: str
     is_descending: bool
     at: Callable[[str], str]
@@ -55,7 +55,7 @@ class TableOrder:
 
     @property
     def text(self) -> str:
-        """What `of` reads."""
+        """The order as `of` reads it from an address."""
         return _named(self.column, is_descending=self.is_descending)
 
     def direction(self, column: str) -> str | None:

@@ -10,7 +10,7 @@ from urllib.parse import quote, urlencode
 from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.problem import Problem
 from tilewright.kernels.space import Configuration
-from tilewright.service.dashboard import words
+from tilewright.service.dashboard import formatting
 from tilewright.service.dashboard.charts.small import Bar
 from tilewright.service.operations.answers import (
     DeviceAnswer,
@@ -76,14 +76,14 @@ def _result_line(result: ResultAnswer, current: Sequence[EnvironmentAnswer | Non
     half_width_ms = (result.ci_ms[1] - result.ci_ms[0]) / 2
     return {
         "problem": result.problem,
-        "shape": words.shape_text(result.problem),
-        "options": words.unusual_options(result.problem),
+        "shape": formatting.shape_text(result.problem),
+        "options": formatting.unusual_options(result.problem),
         "device_model": result.device_model,
         "best_path": best_path(result.problem, result.device_model),
         "study_path": f"/studies/{result.study_id}",
         "trial_number": result.trial_number,
         "variant": result.variant,
-        "configuration": words.configuration(result.problem.kernel, result.variant, result.configuration),
+        "configuration": formatting.configuration(result.problem.kernel, result.variant, result.configuration),
         "ties": result.ties,
         "time_ms": result.time_ms,
         "pack_ms": result.pack_ms,
@@ -133,15 +133,15 @@ def ask_path(problem: ProblemAnswer, device_model: str) -> str:
 def _question(problem: ProblemAnswer, device_model: str) -> dict[str, str]:
     return {
         "device_model": device_model,
-        "shape": words.shape_text(problem),
+        "shape": formatting.shape_text(problem),
         "dtype": problem.dtype,
-        "options": words.unusual_options(problem),
+        "options": formatting.unusual_options(problem),
     }
 
 
 def history_path(problem: ProblemAnswer) -> str:
     """The page with every best that the problem has had."""
-    query = {"kernel": problem.kernel, "shape": words.shape_text(problem), "dtype": problem.dtype}
+    query = {"kernel": problem.kernel, "shape": formatting.shape_text(problem), "dtype": problem.dtype}
     return plain_address("/history", query | {"options": format_options(problem.options)})
 
 
@@ -189,13 +189,13 @@ def definitions(kernel: Kernel, problem: Problem, trial: TrialAnswer) -> dict[st
 
 def trial_lines(kernel: str, trials: Sequence[TrialAnswer], path: str | None = None) -> list[dict[str, Any]]:
     """Rows of a table of trials of one kernel; spreads are shares of the times. `path`: of their study."""
-    time_text = words.time_column(trial.time_ms for trial in trials)
+    time_text = formatting.time_column(trial.time_ms for trial in trials)
     return [
         {
             "number": trial.number,
             "path": f"{path or f'/studies/{trial.study_id}'}/trials/{trial.number}",
             "variant": trial.variant,
-            "configuration": words.configuration(kernel, trial.variant, trial.configuration),
+            "configuration": formatting.configuration(kernel, trial.variant, trial.configuration),
             "outcome": trial.outcome,
             "mark": MARKS[trial.outcome],
             "time": time_text(trial.time_ms),
@@ -222,11 +222,11 @@ def budget_text(budget: Mapping[str, float | int | None]) -> str:
     """`50 trials or 2 min 0 s`."""
     parts = []
     if (trials := budget.get("trials")) is not None:
-        parts.append(words.counted(int(trials), "trial"))
+        parts.append(formatting.counted(int(trials), "trial"))
     if (seconds := budget.get("seconds")) is not None:
-        parts.append(words.duration(seconds))
+        parts.append(formatting.duration(seconds))
     if (target_ms := budget.get("target_ms")) is not None:
-        parts.append(f"until {words.kernel_time(target_ms)}")
+        parts.append(f"until {formatting.kernel_time(target_ms)}")
     return " or ".join(parts)
 
 

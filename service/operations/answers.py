@@ -56,7 +56,7 @@ class LaunchAnswer(Answer):
 
 
 class EnvironmentAnswer(Answer):
-    """Driver, toolkit, compiler."""
+    """The environment of a measurement: driver, toolkit, compiler."""
 
     driver: str
     toolkit: str

@@ -11,7 +11,7 @@ from uuid import UUID
 
 
 class Scope(StrEnum):
-    """What a key allows; each scope includes those before it."""
+    """The rights of a key; each scope includes those before it."""
 
     READ = "read"
     TUNE = "tune"  # jobs, schedules, retractions
@@ -34,7 +34,7 @@ class Ceilings:
 
 @dataclass(frozen=True)
 class Caller:
-    """Who sends a request. `key_id` and `key_name` are None on this machine, where no key is needed.
+    """The sender of a request. `key_id` and `key_name` are None on this machine, where no key is needed.
 
     Jobs and schedules belong to the key's name, so that a rotated key keeps them.
     """

@@ -67,7 +67,7 @@ def newest_first(
 
 
 def ordering(columns: Sequence[Any], order: str) -> list[ColumnElement[Any]]:
-    """What to order a query by for one column of a table, downwards if the order begins with -; nulls come last."""
+    """The ordering of a query for one column of a table, downwards if the order begins with -; nulls come last."""
     is_descending = order.startswith("-")
     return [(column.desc() if is_descending else column.asc()).nulls_last() for column in columns]
 

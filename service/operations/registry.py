@@ -56,7 +56,7 @@ def known_sources(session: Session, kernel_ids: list[int]) -> set[tuple[int, str
 
 
 def _store_declaration(session: Session, kernel: Kernel) -> int:
-    """The row's id."""
+    """Stores the declaration and returns the row's id."""
     stored: int = session.execute(
         insert(models.Kernel)
         .values(name=kernel.name, declaration=kernel.declaration)

@@ -11,7 +11,7 @@ from tilewright.service.operations.caller import Scope
 from tilewright.tuner.search import SAMPLERS
 
 NAME_PATTERN = r"^\w[\w .,:+()/@#-]*$"
-"""Names of schedules."""
+"""The pattern of a schedule's name."""
 
 
 class Request(BaseModel):
@@ -21,7 +21,7 @@ class Request(BaseModel):
 
 
 class BudgetRequest(Request):
-    """When a job stops: at the first of these limits; at least one is set."""
+    """The limits of a job, which stops at the first of them; at least one is set."""
 
     trials: int | None = Field(default=None, gt=0, description="Trials of this job.")
     seconds: float | None = Field(

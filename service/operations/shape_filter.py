@@ -1,4 +1,4 @@
-"""Which problems of a kernel a text means: `m=4096,k=784`, all sizes as `4096x4096x4096`, or one size, `4096`."""
+"""A text as a filter of a kernel's problems: `m=4096,k=784`, all sizes as `4096x4096x4096`, or one size, `4096`."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def of_sizes(sizes: Sequence[int], axes: Sequence[str]) -> ColumnElement[bool] |
 
 
 def in_order(kernel: Any, shape: Any, dtype: Any) -> list[ColumnElement[Any]]:
-    """What sorts problems: the kernel's name, the sizes in the order of its axes, the type."""
+    """The key that sorts problems: the kernel's name, the sizes in the order of its axes, the type."""
     declared = catalogue().kernels()
 
     def size(place: int) -> ColumnElement[Any]:

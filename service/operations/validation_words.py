@@ -1,4 +1,4 @@
-"""What pydantic says of a wrong field, in the words of our own refusals: `must be …`, `is missing`."""
+"""Pydantic's messages about wrong fields in the words of our own refusals: `must be …`, `is missing`."""
 
 from __future__ import annotations
 

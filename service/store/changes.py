@@ -1,4 +1,4 @@
-"""Notifications of the database (NOTIFY) on a connection of its own; by default those of changes (revision 0009)."""
+"""Notifications of changes (NOTIFY, revision 0009) on a connection of their own."""
 
 from __future__ import annotations
 
@@ -23,9 +23,6 @@ class Changes:
 
     _connection: psycopg.Connection
 
-    def __init__(self, channel: str = CHANNEL) -> None:
-        self._channel = channel
-
     def __enter__(self) -> Self:
         self._received: list[str] = []
         try:
@@ -34,7 +31,7 @@ class Changes:
             raise DatabaseUnavailableError(f"The database does not answer: {error}") from error
         self._connection.add_notify_handler(self._receive)
         try:
-            self._ask(sql.SQL("LISTEN {}").format(sql.Identifier(self._channel)))
+            self._ask(sql.SQL("LISTEN {}").format(sql.Identifier(CHANNEL)))
         except DatabaseUnavailableError:
             self._connection.close()
             raise

@@ -33,7 +33,7 @@ RETRY_AFTER_S = 2
 POLL_S = 0.1
 """How soon a job starts on an idle worker; a busy one does not poll. A poll takes some tenths of a millisecond."""
 POLLS_PER_SECOND = 200
-"""Of an idle fleet: its polls alone must not occupy PostgreSQL, so that more workers poll less often each."""
+"""Polls a second of a whole idle fleet, which alone must not occupy PostgreSQL: more workers poll less often each."""
 RECONNECT_S = 0.5
 DUE = datetime(2000, 1, 1, tzinfo=UTC)
 """The due time of an entry that goes back to its queue, always in the past: the engine compares it with the database's

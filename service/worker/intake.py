@@ -8,7 +8,7 @@ from contextlib import suppress
 
 
 class Intake:
-    """What operators have requested of a worker, by signal (`stopping`, `leaving`) or by command (`paused`)."""
+    """The requests of operators to a worker, by signal (`stopping`, `leaving`) or by command (`paused`)."""
 
     def __init__(self) -> None:
         self.stopping = asyncio.Event()  # hand the running job back, then end

@@ -1,16 +1,11 @@
-"""The program of a job's process: the runner, and its guests, who use its device between trials or help its compilers.
-
-`python -m tilewright.service.worker.job_process JOB EPOCH DEVICE PARENT_PID`
-"""
+"""The program of a job's process: `python -m tilewright.service.worker.job_process JOB EPOCH DEVICE PARENT_PID`."""
 
 from __future__ import annotations
 
 import sys
 
 from tilewright.service.worker import runner
-from tilewright.service.worker.compiling.job_offers import offering
-from tilewright.service.worker.digits.desk import DigitsGuest
 from tilewright.service.worker.ending import leave
 
 if __name__ == "__main__":
-    leave(runner.main(sys.argv[1:], [DigitsGuest, offering]))
+    leave(runner.main(sys.argv[1:]))

@@ -20,7 +20,6 @@ from tilewright.service import logs
 from tilewright.service.device_lock import DeviceBusyError, FleetLock, alone_on, host_lock
 from tilewright.service.errors import DatabaseUnavailableError, ServiceError
 from tilewright.service.operations import registry
-from tilewright.service.operations.compiling.signatures import Trust
 from tilewright.service.operations.fleet import fleet
 from tilewright.service.settings import settings
 from tilewright.service.store import schema
@@ -28,7 +27,6 @@ from tilewright.service.store.engine_queue import queue_of_device, queue_of_mode
 from tilewright.service.store.models import DeviceState
 from tilewright.service.store.patience import patiently
 from tilewright.service.store.session import database_url, session_scope
-from tilewright.service.worker.digits.desk import DigitDesk
 from tilewright.service.worker.engine import make_app
 from tilewright.service.worker.intake import Intake, first_of
 from tilewright.service.worker.maintenance import Maintenance
@@ -48,12 +46,10 @@ CACHE_COUNTED_EVERY_S = 300.0
 def run_worker(device_name: str) -> int:
     """Serves the device until SIGTERM or SIGINT (hands the job back) or SIGUSR1 (ends it first); the exit status.
 
-    Raises NoDeviceError, DeviceBusyError where another worker serves the device, DatabaseUnavailableError,
-    CompileKeyError.
+    Raises NoDeviceError, DeviceBusyError where another worker serves the device, DatabaseUnavailableError.
     """
     logs.configure()
     entry = find_device(device_name)
-    Trust.of(settings().compile_trust)  # a key that cannot be read is told here, not in every job
     # The whole GPU's: its slices share clocks and power, and would disturb each other's times.
     gpu = entry.physical_uuid
     with host_lock(gpu, "worker", host_wide=entry.kind == "cuda"), FleetLock(gpu) as lock:
@@ -63,8 +59,8 @@ def run_worker(device_name: str) -> int:
         worker = Worker(entry, model, lock)
         logs.always(worker=worker.name, device=entry.uuid)
         patiently(lambda session: worker.register(session, environment))
-        with Maintenance(), DigitDesk(entry) as desk:
-            asyncio.run(worker.serve(desk))
+        with Maintenance():
+            asyncio.run(worker.serve())
     return worker.status
 
 
@@ -93,10 +89,10 @@ class Worker:
         registry.set_device_state(session, entry.uuid, DeviceState.READY)
         self._workers = fleet.workers_alive(session)
 
-    async def serve(self, desk: DigitDesk) -> None:
+    async def serve(self) -> None:
         """Runs jobs until a signal says stop: SIGTERM and SIGINT hand the running one back, SIGUSR1 lets it end."""
         intake = Intake()
-        supervision = Supervision(self.entry.name, self.entry.uuid, self.name, intake, desk)
+        supervision = Supervision(self.entry.name, self.entry.uuid, self.name, intake)
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, intake.stopping.set)

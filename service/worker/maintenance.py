@@ -14,7 +14,6 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
 from tilewright.service.errors import DatabaseUnavailableError
-from tilewright.service.operations.compiling.retention import forget_compilations
 from tilewright.service.operations.fleet import fleet, retention
 from tilewright.service.operations.schedules import firing
 from tilewright.service.operations.staleness import comparisons as staleness_comparisons
@@ -109,7 +108,6 @@ CHORES: tuple[Chore, ...] = (
     deliveries.forget_old_deliveries,
     retention.forget_samples,
     retention.forget_old_keys,
-    forget_compilations,
     staleness_comparisons.settle,
 )
 """Each runs in a transaction of its own. Add here what else must happen from time to time."""

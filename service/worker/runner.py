@@ -7,10 +7,9 @@ import signal
 import threading
 import time
 import uuid
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, ExitStack, closing
+from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session, joinedload
@@ -56,17 +55,6 @@ OTHERS_EVERY_S = 0.25
 """How often trials that other devices of the model have added to the study are read."""
 
 
-class Guest(Protocol):
-    """Other work for a job's device, done between two trials."""
-
-    def look(self) -> None:
-        """Does the work that has come since the last call. Never raises: a job must not fail because of it."""
-
-
-GuestOnDevice = Callable[[Device], AbstractContextManager[Guest]]
-"""Makes a guest for a job's device, for as long as the job has the device."""
-
-
 @dataclass(frozen=True)
 class Assignment:
     """A job's row with its kernel and problem."""
@@ -108,7 +96,6 @@ class Run:
         epoch: int,
         device: Device,
         stop: threading.Event,
-        guests: Sequence[Guest],
         *,
         first: Sequence[Configuration],
         preparation: Preparation,
@@ -116,7 +103,7 @@ class Run:
         self.job, self.kernel, self.problem = assignment.job, assignment.kernel, assignment.problem
         self.budget = assignment.budget
         self.epoch, self.device, self.stop = epoch, device, stop
-        self.guests, self.first, self.preparation = guests, first, preparation
+        self.first, self.preparation = first, preparation
         self.cancelled = False
         self.dropped: list[DroppedFinalist] = []
         self._looked_s = self._others_read_s = time.monotonic()
@@ -200,9 +187,7 @@ class Run:
         return [t for t in trials if t.configuration in self.space and t.evaluation.ranking_l2 == l2]
 
     def _others(self) -> list[Trial]:
-        """Trials that other devices have added; called before each trial, when the guests have their turn too."""
-        for guest in self.guests:
-            guest.look()
+        """Trials that other devices have added; called before each trial."""
         if time.monotonic() - self._others_read_s < OTHERS_EVERY_S:
             return []
         newest = self._newest_of_others
@@ -248,9 +233,7 @@ class Run:
         return self.cancelled or self.stop.is_set()
 
 
-def run(
-    job_id: uuid.UUID, epoch: int, device_name: str, stop: threading.Event, guests: Sequence[GuestOnDevice]
-) -> Exit:
+def run(job_id: uuid.UUID, epoch: int, device_name: str, stop: threading.Event) -> Exit:
     """Runs the job; how the process should exit."""
     assignment = patiently(lambda session: Assignment.load(session, job_id))
     try:
@@ -260,11 +243,9 @@ def run(
             alone_on(entry),
             Preparation(assignment.job, epoch) as preparation,
             closing(open_device(device_name, assignment.compiler)) as device,
-            ExitStack() as stack,
         ):
-            present = [stack.enter_context(guest(device)) for guest in guests]
             first = guess.starts() if guess else []
-            job_run = Run(assignment, epoch, device, stop, present, first=first, preparation=preparation)
+            job_run = Run(assignment, epoch, device, stop, first=first, preparation=preparation)
             return job_run.settle(job_run.search())
     except (DeviceLostError, NoDeviceError) as lost:  # the worker had it, so it has failed since
         logger.error("%s", lost)  # noqa: TRY400 - expected: the sentence says it all
@@ -276,8 +257,8 @@ def run(
         return Exit.ENDED
 
 
-def main(arguments: list[str], guests: Sequence[GuestOnDevice]) -> int:
-    """The process: ends with its worker, stops after the running trial on SIGTERM; `guests` work between trials."""
+def main(arguments: list[str]) -> int:
+    """The process: ends with its worker, stops after the running trial on SIGTERM."""
     job_id, epoch, device_name, parent_pid = arguments
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda _number, _frame: stop.set())
@@ -287,7 +268,7 @@ def main(arguments: list[str], guests: Sequence[GuestOnDevice]) -> int:
     logs.configure()
     logs.always(job=job_id, device=device_name)
     try:
-        return run(uuid.UUID(job_id), int(epoch), device_name, stop, guests)
+        return run(uuid.UUID(job_id), int(epoch), device_name, stop)
     except FencedError as fenced:
         logger.warning("%s", fenced)
         return Exit.FENCED

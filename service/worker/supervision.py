@@ -27,7 +27,6 @@ from tilewright.service.settings import settings
 from tilewright.service.store.models import DeviceState, JobState
 from tilewright.service.store.patience import patiently
 from tilewright.service.store.session import session_scope
-from tilewright.service.worker.digits.desk import DigitDesk
 from tilewright.service.worker.engine import RETRY_AFTER_S, TryAgainError
 from tilewright.service.worker.exits import Exit
 from tilewright.service.worker.intake import Intake
@@ -51,9 +50,8 @@ LONGEST_LINE = 1 << 20
 class Supervision:
     """Runs jobs one after the other, each in a child process that dies with this one."""
 
-    def __init__(self, device_name: str, device_uuid: str, worker: str, intake: Intake, desk: DigitDesk) -> None:
+    def __init__(self, device_name: str, device_uuid: str, worker: str, intake: Intake) -> None:
         self.device_name, self.device_uuid, self.worker, self.intake = device_name, device_uuid, worker, intake
-        self.desk = desk
         self.idle = asyncio.Event()  # no job is under way here
         self.idle.set()
 
@@ -69,7 +67,6 @@ class Supervision:
         try:
             await self._run(job_id, engine_id)
         finally:
-            self.desk.take_back()
             self.idle.set()
 
     async def _run(self, job_id: uuid.UUID, engine_id: int) -> None:
@@ -80,7 +77,6 @@ class Supervision:
         if epoch is None:
             return
         logs.speak_of(lambda: {"job": job_id})
-        await asyncio.to_thread(self.desk.let_go)
         runner = _Runner(job_id, epoch, self.device_name)
         await runner.start()
         try:
@@ -179,7 +175,7 @@ class _Runner:
         return self._process.returncode if self._process else None
 
     async def start(self) -> None:
-        """Starts it."""
+        """Starts the job's process."""
         self._process = await asyncio.create_subprocess_exec(
             sys.executable,
             "-P",
@@ -206,7 +202,7 @@ class _Runner:
         self._signal(signal.SIGTERM)
 
     async def kill(self) -> None:
-        """Ends it at once."""
+        """Kills the job's process at once."""
         self._signal(signal.SIGKILL)
         # `wait()` alone would also wait for others that hold the pipe: a compiler that hangs, a stuck device process.
         while not await self.ended(KILL_LOOK_S):

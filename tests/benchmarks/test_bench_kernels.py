@@ -10,8 +10,8 @@ import pytest
 
 from tilewright.tuner.devices.cpu.device import CpuDevice
 from tilewright.tuner.devices.device import Bench
-from tilewright.tuner.loop.outcome import Verification
 from tilewright.tuner.loop.tune import Budget
+from tilewright.tuner.outcome import Verification
 
 HEAD = {
     "kernel": "gemm",

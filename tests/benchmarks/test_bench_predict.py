@@ -10,8 +10,8 @@ import tilewright.tuner.loop.tune as tune_module
 from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.space import Configuration
 from tilewright.tuner.devices.cpu.device import CpuDevice
-from tilewright.tuner.loop.outcome import Evaluation, Outcome
 from tilewright.tuner.loop.tune import Budget
+from tilewright.tuner.outcome import Evaluation, Outcome
 from tilewright.tuner.predict import shipped
 
 SOFTMAX = catalogue().get("softmax")

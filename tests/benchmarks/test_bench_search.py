@@ -56,15 +56,6 @@ def test_a_prior_is_a_search_of_another_recording(bench, recording):
     assert warm["fraction_at"]["10"] > cold["fraction_at"]["10"]
 
 
-def test_a_job_compiles_ahead_and_is_repeated_by_its_seed(bench, recording):
-    one, other = (bench.row_of(bench.Task(recording, SAMPLERS[0], None, 3, 60, compilers=16)) for _ in range(2))
-    assert {**one, "proposer_ms": 0} == {**other, "proposer_ms": 0}
-    assert 0 < one["fraction_after_s"]["1"] < one["fraction_after_s"]["4"]
-    assert one["fraction_after_s"]["4"] >= one["fraction_at"]["50"]  # all 60 trials are over by then
-    alone = bench.row_of(bench.Task(recording, SAMPLERS[0], None, 3, 60, compilers=1))
-    assert alone["fraction_after_s"]["1"] < one["fraction_after_s"]["1"]
-
-
 @pytest.mark.skipif(not importlib.util.find_spec("kernel_tuner"), reason="Kernel Tuner is not installed")
 def test_kernel_tuner_searches_the_same_numbers(bench, recording):
     for strategy in bench.STRATEGIES:

@@ -8,7 +8,7 @@ from sqlalchemy import func
 
 from tilewright.service.operations.transaction import transaction
 from tilewright.service.store import models
-from tilewright.tuner.loop.outcome import Outcome
+from tilewright.tuner.outcome import Outcome
 
 pytestmark = pytest.mark.browser
 

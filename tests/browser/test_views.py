@@ -7,7 +7,7 @@ import pytest
 from accessible import serious
 from waiting import until
 
-from tilewright.service.dashboard.words import TIMES
+from tilewright.service.dashboard.formatting import TIMES
 
 pytestmark = pytest.mark.browser
 

@@ -11,7 +11,7 @@ from contracts.row_sum import PROBLEM, ROW_SUM, configuration
 
 from tilewright.tuner.errors import OutOfMemoryError, TrialFailure
 from tilewright.tuner.loop.measure import MeasurementPlan
-from tilewright.tuner.loop.outcome import Outcome
+from tilewright.tuner.outcome import Outcome
 
 
 def children():

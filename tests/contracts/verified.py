@@ -6,7 +6,7 @@ from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.problem import Problem
 from tilewright.kernels.space import Configuration
 from tilewright.tuner.devices.device import Device
-from tilewright.tuner.loop.outcome import Verification
+from tilewright.tuner.outcome import Verification
 
 
 def verified(device: Device, kernel: Kernel, problem: Problem, configuration: Configuration) -> Verification:

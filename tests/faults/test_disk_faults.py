@@ -12,7 +12,7 @@ from sqlalchemy.exc import OperationalError
 from tilewright.kernels.catalogue import catalogue
 from tilewright.tuner.compile.cache import CubinCache
 from tilewright.tuner.compile.compilation import Compiled
-from tilewright.tuner.loop.outcome import Resources
+from tilewright.tuner.outcome import Resources
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(600)]
 

@@ -13,7 +13,7 @@ from tilewright.tuner.capture.adopt import adopt_launch
 from tilewright.tuner.capture.capture import Capture, CaptureError, capture
 from tilewright.tuner.kernel_check.check import check_kernel
 from tilewright.tuner.kernel_check.report import KernelCheckReport
-from tilewright.tuner.loop.outcome import Outcome
+from tilewright.tuner.outcome import Outcome
 
 pytestmark = pytest.mark.gpu
 PAGE = (Path(__file__).parents[2] / "docs/capture.md").read_text()

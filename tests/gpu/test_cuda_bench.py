@@ -12,7 +12,7 @@ import pytest
 from waiting import until
 
 from tilewright.kernels.catalogue import catalogue
-from tilewright.tuner.arrays import KINDS, random_arrays
+from tilewright.tuner.arrays import DRAWN_KINDS, FACTOR_KINDS, random_arrays, rotating_kinds, scalar_values
 from tilewright.tuner.compile.compilation import arch_of
 from tilewright.tuner.compile.compiler import compile_nvrtc
 from tilewright.tuner.devices.cuda import reference as cuda_reference
@@ -81,8 +81,8 @@ def test_timing_accumulates_in_place_and_verification_does_not_notice(bench):
 
 
 def test_kinds_of_inputs_take_turns_and_timing_is_always_with_the_first(bench):
-    executable = default_of(bench)
-    assert [bench.verify(executable).inputs for _ in range(len(KINDS) + 1)] == [*KINDS, "normal"]
+    executable, kinds = default_of(bench), rotating_kinds(bench.arrays.kinds, 3)
+    assert [bench.verify(executable).inputs for _ in range(len(kinds) + 1)] == [*kinds, "normal"]
     bench.verify(executable)
     assert np.all(bench.arrays.host["A"] >= 0)  # uniform
     bench.sample(executable, "warm", 1)
@@ -99,10 +99,10 @@ def test_large_inputs_are_drawn_beside_the_trials_and_every_kind_gets_its_turn(d
         verification = bench.verify(executable)
         assert verification.wrong == 0
         seen.add(verification.inputs)
-        return seen == set(KINDS)
+        return seen == set(rotating_kinds(bench.arrays.kinds, 3))
 
     until(have_all_been_seen, lambda: str(seen))
-    assert {one.inputs for one in bench.verify_each_kind(executable)} == set(KINDS)
+    assert {one.inputs for one in bench.verify_each_kind(executable)} == set(DRAWN_KINDS) | set(FACTOR_KINDS)
     bench.close()
 
 
@@ -131,14 +131,14 @@ def agree(found, expected, magnitude):
     assert np.all(np.abs(found[~odd] - expected[~odd]) <= 1e-10 * magnitude[~odd])
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [*DRAWN_KINDS, *FACTOR_KINDS])
 @pytest.mark.parametrize(("kernel", "shape", "options"), PRODUCTS)
 def test_the_device_makes_the_reference_that_numpy_makes(device, monkeypatch, kernel, shape, options, kind):
     monkeypatch.setattr(cuda_reference, "_SMALL_FLOPS", 0)
     problem = kernel.problem(shape, kernel.dtypes[0], options)
     bench = device.bench(kernel, problem, 3)
     bench.arrays.use(kind)
-    expected = kernel.reference(problem, random_arrays(kernel, problem, 3, kind), bench.scalars)
+    expected = kernel.reference(problem, random_arrays(kernel, problem, 3, kind), scalar_values(kernel, problem, kind))
     held = bench.arrays.case.references[kernel.output.name]
     value, magnitude = np.empty_like(expected.value), np.empty_like(expected.value)
     device.download(int(held.value), value)

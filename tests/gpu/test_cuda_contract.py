@@ -8,7 +8,7 @@ from contracts.tally import KERNELS
 from tilewright.tuner.compile.pool import CompilePool
 from tilewright.tuner.devices.isolated.device import Deadlines, IsolatedDevice
 from tilewright.tuner.devices.local import DeviceSpec, find_device, list_devices, open_device
-from tilewright.tuner.loop.outcome import Outcome
+from tilewright.tuner.outcome import Outcome
 
 pytestmark = pytest.mark.gpu
 

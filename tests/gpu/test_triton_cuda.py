@@ -10,7 +10,7 @@ from triton_kernels.scaled import CONFIGURATION, PROBLEM, SOURCE, scaled_in
 
 from tilewright.kernels.catalogue import Catalogue, _import_from, _kernel_of
 from tilewright.tuner.errors import TrialFailure
-from tilewright.tuner.loop.outcome import Outcome
+from tilewright.tuner.outcome import Outcome
 from tilewright.tuner.runtime import ArgumentError, Runtime
 
 pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("ignore::tilewright.tuner.runtime.UntunedWarning")]

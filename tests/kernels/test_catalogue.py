@@ -113,7 +113,10 @@ def test_a_folder_of_the_user_adds_its_kernel(tmp_path):
         ({"declaration": DECLARATION.replace('"BLOCK"', '"W"')}, "'W' must match"),
         ({"declaration": DECLARATION.replace("c.BLOCK,", "c.THREADS,")}, "THREADS"),
         ({"declaration": DECLARATION.replace('"BLOCK"', '"items"')}, "'items' must match .* be none of .*items"),
-        ({"source": SOURCE.replace("BLOCK", "OTHER")}, "does not use the parameter BLOCK"),
+        (
+            {"source": SOURCE.replace("BLOCK", "OTHER"), "declaration": DECLARATION.replace("c.BLOCK", "128")},
+            "nor the launch uses the parameter BLOCK",
+        ),
         ({"declaration": DECLARATION.replace('"output"', '"input"')}, "roles"),
         ({"declaration": DECLARATION.replace('"output",', '"output", dtype="int4", shape=')}, "dtype of y must be of"),
     ],

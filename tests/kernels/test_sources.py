@@ -9,6 +9,8 @@ import pytest
 from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.gemm.declaration import KERNEL as GEMM
 from tilewright.kernels.source import INCLUDE
+from tilewright.tuner.compile import nvrtc
+from tilewright.tuner.compile.compilation import OPTIONS
 
 VARIANTS = [(kernel.name, variant.name) for kernel in catalogue().kernels() for variant in kernel.variants]
 
@@ -32,7 +34,7 @@ def test_the_hash_covers_headers_that_headers_include(tmp_path):
     folder = shutil.copytree(GEMM.folder, tmp_path / "gemm", ignore=shutil.ignore_patterns("__pycache__"))
     changed = INCLUDE / "ptx" / "mma_sync.cuh"
     (tmp_path / "ptx").mkdir()
-    (tmp_path / "ptx" / "mma_sync.cuh").write_text(changed.read_text() + "// changed\n")
+    (tmp_path / "ptx" / "mma_sync.cuh").write_text(changed.read_text() + "static_assert(true);\n")
     before, after = GEMM.source_hashes, replace(GEMM, folder=folder).source_hashes
     changed_variants = {name for name in before if before[name] != after[name]}
     assert changed_variants == {"tensor3xtf32", "tensor3xtf32_sliced", "tensor1xtf32"}
@@ -52,3 +54,14 @@ def test_includes_are_sorted_but_for_what_must_be_first_and_none_is_the_compiler
         names = re.findall(r'#include "(.+)"', block)
         assert len(names) == block.count("\n")
         assert names == sorted(names)
+
+
+@pytest.mark.skipif(not nvrtc.is_available(), reason="needs NVRTC (the wheel nvidia-cuda-nvrtc)")
+@pytest.mark.parametrize("call", ["min(a, 127)", "max(a, 127)", "gcd(12u, a)", "ceil_div(a, 8u)", "min(127u, wide)"])
+def test_signed_and_wide_arguments_are_refused_by_what_takes_unsigned_ones(call):
+    """A negative exponent, converted in silence, made whole lines NaN."""
+    header = (INCLUDE / "common" / "integers.cuh").read_text()
+    frame = 'extern "C" __global__ void f(int a, unsigned b, unsigned long long wide, unsigned* y) {{ *y = tw::{}; }}'
+    nvrtc.compile_cubin(header + frame.format("min(b, 127u) + tw::ceil_div(b, 8u)"), OPTIONS)
+    with pytest.raises(nvrtc.NvrtcError, match="take unsigned numbers of 32 bits"):
+        nvrtc.compile_cubin(header + frame.format(call), OPTIONS)

@@ -33,7 +33,7 @@ def test_an_edited_source_and_an_edited_declaration_are_read_again(tmp_path, clo
     watched = WatchedCatalogue([folder], clock)
     first = watched.now()
     before = first.get("twice").source_hash("plain")
-    (folder / "plain.cu").write_text(SOURCE + "// edited\n")
+    (folder / "plain.cu").write_text(SOURCE + "static_assert(true);\n")
     assert watched.now() is first  # no look yet
     assert later(watched, clock).get("twice").source_hash("plain") != before
     assert first.get("twice").source_hash("plain") == before
@@ -49,11 +49,11 @@ def test_what_was_not_edited_is_not_read_again(tmp_path, clock):
 
 def test_a_header_beside_the_folder_and_a_replaced_folder_count(tmp_path, clock):
     header = tmp_path / "shared.cuh"
-    header.write_text("// first\n")
+    header.write_text("using First = int;\n")
     folder = make_folder(tmp_path / "twice", source='#include "shared.cuh"\n' + SOURCE)
     watched = WatchedCatalogue([folder], clock)
     before = watched.now().get("twice").source_hash("plain")
-    header.write_text("// other\n")
+    header.write_text("using Other = int;\n")
     edited = later(watched, clock).get("twice").source_hash("plain")
     assert edited != before
     new = make_folder(tmp_path / "new")
@@ -103,7 +103,7 @@ def test_no_bytecode_is_written_into_the_folder(tmp_path, clock):
 def test_a_header_in_an_include_folder_counts(tmp_path, clock):
     header = tmp_path / "elsewhere" / "shared.cuh"
     header.parent.mkdir()
-    header.write_text("// first\n")
+    header.write_text("using First = int;\n")
     folder = make_folder(
         tmp_path / "twice",
         source='#include "shared.cuh"\n' + SOURCE,
@@ -114,5 +114,5 @@ def test_a_header_in_an_include_folder_counts(tmp_path, clock):
     watched = WatchedCatalogue([folder], clock)
     before = later(watched, clock).get("twice").source_hash("plain")
     assert later(watched, clock) is later(watched, clock)
-    header.write_text("// other\n")
+    header.write_text("using Other = int;\n")
     assert later(watched, clock).get("twice").source_hash("plain") != before

@@ -12,7 +12,7 @@ from tilewright.service.operations.exchange.rows import device_model_id
 from tilewright.service.operations.jobs.record_trial import configuration_hash
 from tilewright.service.store import models
 from tilewright.tuner.devices.device import DeviceModel, Environment
-from tilewright.tuner.loop.outcome import Outcome
+from tilewright.tuner.outcome import Outcome
 
 LIMITS = Limits(compute_capability=(9, 0), multiprocessors=132, memory_bytes=141 * 10**9, max_shared_bytes=232_448)
 H200 = DeviceModel("nvidia-h200", "NVIDIA H200", "cuda", LIMITS, 50 * 2**20, {"float32": 66_900.0}, 4_800.0)

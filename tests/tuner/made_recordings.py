@@ -6,7 +6,7 @@ import numpy as np
 
 from tilewright.kernels.space import Configuration, choice
 from tilewright.tuner.errors import TrialFailure
-from tilewright.tuner.loop.outcome import Outcome, Resources, Verification
+from tilewright.tuner.outcome import Outcome, Resources, Verification
 from tilewright.tuner.recorded.recordings import Entry, Recording
 from tilewright.tuner.recorded.replay import ReplayBench
 

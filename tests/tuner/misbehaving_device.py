@@ -14,7 +14,7 @@ from tilewright.kernels.kernel import Kernel, Launch, Reference, Tensor, Variant
 from tilewright.kernels.problem import Limits
 from tilewright.tuner.devices.device import Bench, DeviceModel, Environment
 from tilewright.tuner.errors import NoDeviceError, OutOfMemoryError, TrialFailure
-from tilewright.tuner.loop.outcome import DeviceState, Outcome, Resources, Verification
+from tilewright.tuner.outcome import DeviceState, Outcome, Resources, Verification
 
 BEHAVIOURS = ("well", "hang", "crash", "sticky", "wrong", "uncompilable", "unexpected", "crash_in_compile")
 

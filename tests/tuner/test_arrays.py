@@ -8,7 +8,16 @@ from waiting import until
 
 from tilewright.kernels.catalogue import catalogue
 from tilewright.tuner import arrays
-from tilewright.tuner.arrays import KINDS, DrawnAhead, input_kinds, random_arrays, scalar_values
+from tilewright.tuner.arrays import (
+    DRAWN_KINDS,
+    FACTOR_KINDS,
+    ROTATING,
+    DrawnAhead,
+    input_kinds,
+    random_arrays,
+    rotating_kinds,
+    scalar_values,
+)
 
 GEMM, GEMV, LINEAR, SOFTMAX = (catalogue().get(name) for name in ("gemm", "gemv", "linear", "softmax"))
 PRODUCTS = [
@@ -29,11 +38,49 @@ def along_sum(kernel, problem, kind):
 
 
 def test_sums_in_float32_have_all_kinds_and_others_have_fewer():
-    assert input_kinds(GEMM, GEMM.problem({"m": 2, "n": 2, "k": 2})) == KINDS
-    assert input_kinds(GEMM, GEMM.problem({"m": 2, "n": 2, "k": 2}, "float64")) == ("normal", "uniform", "nonfinite")
-    assert input_kinds(GEMM, GEMM.problem({"m": 2, "n": 2, "k": 2}, "bfloat16")) == KINDS
-    assert set(KINDS) - set(input_kinds(GEMM, GEMM.problem({"m": 2, "n": 2, "k": 2}, "float16"))) == {"moderate"}
-    assert input_kinds(SOFTMAX, SOFTMAX.problem({"m": 2, "n": 2})) == ("normal", "uniform")
+    sizes, all_kinds = {"m": 2, "n": 2, "k": 2}, (*DRAWN_KINDS, *FACTOR_KINDS)
+    assert input_kinds(GEMM, GEMM.problem(sizes)) == (*all_kinds, "one-array")
+    assert input_kinds(GEMM, GEMM.problem(sizes | {"n": 3})) == all_kinds
+    sizes["n"] = 3
+    assert input_kinds(GEMM, GEMM.problem(sizes, "float64")) == ("normal", "uniform", "nonfinite", *FACTOR_KINDS)
+    assert input_kinds(GEMM, GEMM.problem(sizes, "bfloat16")) == all_kinds
+    assert set(all_kinds) - set(input_kinds(GEMM, GEMM.problem(sizes, "float16"))) == {"moderate"}
+    rows = ("normal", "uniform", "mixed", "mixed-2", "mixed-3", "special")
+    assert input_kinds(SOFTMAX, SOFTMAX.problem({"m": 2, "n": 2})) == rows
+
+
+@pytest.mark.parametrize(("kernel", "problem"), PRODUCTS, ids=lambda value: getattr(value, "canonical", ""))
+def test_lines_have_powers_of_two_of_their_own_and_their_products_stay_finite(kernel, problem):
+    for kind in ("lines", "large-by-small", "small-by-large", "large", "small"):
+        drawn = random_arrays(kernel, problem, 5, kind)
+        normal = along_sum(kernel, problem, "normal")
+        for changed, plain in zip(along_sum(kernel, problem, kind), normal, strict=True):
+            factors = (changed / plain).reshape(-1, 64)
+            assert np.array_equal(factors, np.repeat(factors[:, :1], 64, axis=1))
+            assert np.all(np.frexp(factors)[0] == 0.5)
+        reference = kernel.reference(problem, drawn, scalar_values(kernel, problem))
+        assert np.abs(reference.magnitude).max() < np.finfo(np.float32).max
+
+
+def test_trials_take_turns_with_all_drawn_kinds_and_a_few_of_the_others():
+    kinds = input_kinds(GEMM, GEMM.problem({"m": 2, "n": 3, "k": 2}))
+    turns = [set(rotating_kinds(kinds, seed)) for seed in range(len(FACTOR_KINDS))]
+    assert all(set(DRAWN_KINDS) <= turn and len(turn) == len(DRAWN_KINDS) + ROTATING for turn in turns)
+    assert set().union(*turns) == set(kinds)
+
+
+def test_all_sorts_of_rows_are_seen_though_rows_are_few():
+    problem = SOFTMAX.problem({"m": 5, "n": 64})
+    rows = np.concatenate([random_arrays(SOFTMAX, problem, 5, kind)["X"] for kind in ("mixed", "mixed-2", "mixed-3")])
+    assert (np.ptp(rows, axis=1) == 0).sum() == 2  # zeros, and one number
+    assert np.abs(rows).max() > 2.0**54
+    assert (rows.mean(axis=1) > 900).any()
+
+
+def test_scalars_have_other_values_with_some_kinds():
+    problem = GEMM.problem({"m": 2, "n": 2, "k": 2}, options={"beta_zero": False})
+    assert scalar_values(GEMM, problem) == {"alpha": 2.0, "beta": 0.5}
+    assert scalar_values(GEMM, problem, "mixed") == {"alpha": -0.75, "beta": -1.25}
 
 
 @pytest.mark.parametrize(("kernel", "problem"), PRODUCTS, ids=lambda value: getattr(value, "canonical", ""))
@@ -124,8 +171,8 @@ def test_half_types_get_fresh_numbers_of_their_own_type_that_are_finite_or_meant
         first, second = (random_arrays(GEMM, problem, seed, kind) for seed in (5, 6))
         for name, array in first.items():
             assert array.dtype == np.dtype(dtype)
-            assert not np.array_equal(array, second[name])
-            assert np.isfinite(array.astype(np.float32)).all() or kind == "nonfinite"
+            assert not np.array_equal(array, second[name]) or kind in {"ones", "zeros"}
+            assert np.isfinite(array.astype(np.float32)).all() or kind in {"nonfinite", "special", "special-2"}
 
 
 def test_partial_sums_of_cancelling_float16_pass_its_range_and_results_do_not():
@@ -140,17 +187,34 @@ def test_partial_sums_of_cancelling_float16_pass_its_range_and_results_do_not():
 
 def test_what_is_drawn_ahead_is_what_would_be_drawn_in_any_order():
     problem = GEMM.problem({"m": 5, "n": 6, "k": 7})
-    ahead = DrawnAhead(GEMM, problem, 3, KINDS[1:])
-    for kind in (KINDS[3], *KINDS):  # one before its turn, and the first, which was not asked for
+    ahead = DrawnAhead(GEMM, problem, 3, DRAWN_KINDS[1:])
+    for kind in (
+        DRAWN_KINDS[3],
+        *DRAWN_KINDS,
+        *FACTOR_KINDS,
+    ):  # one before its turn, and the first, which was not asked for
         for name, array in ahead.take(kind).items():
             np.testing.assert_array_equal(array, random_arrays(GEMM, problem, 3, kind)[name])
     ahead.close()
 
 
 def test_only_one_kind_is_drawn_until_it_is_taken():
-    ahead = DrawnAhead(GEMM, GEMM.problem({"m": 5, "n": 6, "k": 7}), 3, KINDS[1:])
-    until(lambda: ahead.is_drawn(KINDS[1]))
-    assert not ahead.is_drawn(KINDS[2])
-    ahead.take(KINDS[1])
-    until(lambda: ahead.is_drawn(KINDS[2]))
+    ahead = DrawnAhead(GEMM, GEMM.problem({"m": 5, "n": 6, "k": 7}), 3, DRAWN_KINDS[1:])
+    until(lambda: ahead.is_drawn(DRAWN_KINDS[1]))
+    assert not ahead.is_drawn(DRAWN_KINDS[2])
+    ahead.take(DRAWN_KINDS[1])
+    until(lambda: ahead.is_drawn(DRAWN_KINDS[2]))
     ahead.close()
+
+
+def test_kinds_are_drawn_from_seeds_of_their_own():
+    drawn = {kind: random_arrays(*PRODUCTS[0], 5, kind)["A"] for kind in ("normal", "nonfinite")}
+    same = drawn["normal"] == drawn["nonfinite"]
+    assert np.mean(same) < 0.1
+
+
+def test_of_an_odd_number_of_lines_the_first_factor_has_the_larger_half_small_and_its_partner_the_smaller():
+    problem = GEMM.problem({"m": 5, "n": 7, "k": 64})
+    drawn = random_arrays(GEMM, problem, 5, "smallest")
+    assert np.count_nonzero(np.abs(drawn["A"]).max(axis=1) < 2.0**-100) == 3
+    assert np.count_nonzero(np.abs(drawn["B"]).max(axis=0) < 2.0**-100) == 3

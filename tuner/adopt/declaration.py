@@ -16,7 +16,9 @@ from tilewright.tuner.adopt.phrases import (
     REFERENCE,
     RESULTS,
     answer_file,
+    is_zeros,
     made,
+    number,
     quoted,
 )
 from tilewright.tuner.adopt.sizes import axes_of, axis_at, is_for_any_size, shape_in_axes
@@ -222,11 +224,10 @@ class Declaration:
         """Inputs of zeros, with which a wrong result would look right where only results are compared."""
         if self._has_answer:
             return []
-        zero = {"kind": "full", "value": 0}
         return [
             name
             for name, role, one, _ in self._tensors()
-            if role == "input" and one["contents"] == zero and one["dtype"] in UNIT_ROUNDOFF
+            if role == "input" and is_zeros(one["contents"]) and one["dtype"] in UNIT_ROUNDOFF
         ]
 
     @property
@@ -275,7 +276,7 @@ class Declaration:
 
     def _number(self, value: float) -> str:
         axis = next((axis for axis, size in self._axes.items() if size == value and self.is_for_any_size), None)
-        return f'lambda p: p.shape["{axis}"]' if axis else f"lambda _p: {value!r}"
+        return f'lambda p: p.shape["{axis}"]' if axis else f"lambda _p: {number(value)}"
 
     def _shape(self, shape: Sequence[int]) -> str:
         followed = shape_in_axes(shape, self._axes) if self.is_for_any_size else None

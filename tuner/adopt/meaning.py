@@ -9,19 +9,26 @@ from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from tilewright.kernels.kernel import Kernel, Launch
 from tilewright.kernels.problem import Problem
 from tilewright.kernels.space import Configuration, Values
+from tilewright.tuner.arrays import random_arrays
 from tilewright.tuner.devices.cpu.device import CpuDevice
 from tilewright.tuner.errors import TrialFailure, TunerError
+from tilewright.tuner.loop.expected import expected_by
 
 FEWEST_VALUES = 3
-"""Of two values whose results differ one may be a fault of the source; three that all differ are three problems."""
+"""Results that are compared at least: of two that differ one may be a fault of the source; three that all differ are
+three problems."""
 
 BLOCKS_ALONG_AN_AXIS = 2
-"""Of the grid that is launched: what a parameter does to the result, it does in a few blocks."""
+"""Blocks that are launched along an axis of the grid: what a parameter does to the result, it does in a few blocks."""
 
 LIMIT_S = 120.0
+_SEED = 1
 
 
 @dataclass(frozen=True)
@@ -102,16 +109,33 @@ def _pairs(
 
 
 def _differ(device: CpuDevice, kernel: Kernel, problem: Problem, pair: tuple[Configuration, Configuration]) -> bool:
-    """Whether two configurations compute something else; one that fails does not count as such."""
+    """Whether two configurations compute something else where both write; one that fails does not count as such.
+
+    Their blocks need not cover the same elements: work per thread changes how many there are.
+    """
     [variant] = kernel.variants
     parameters = tuple(replace(one, default=pair[0].values[one.name]) for one in variant.parameters)
-    bench = device.bench(replace(kernel, variants=(replace(variant, parameters=parameters),)), problem, seed=1)
+    kernel = replace(kernel, variants=(replace(variant, parameters=parameters),))
+    before = random_arrays(kernel, problem, _SEED)
+    bench = device.bench(kernel, problem, _SEED)
     try:
-        return not bench.verify(bench.compile(pair[1])).is_right
+        (first, first_again), (second, second_again) = (bench.results(one) for one in pair)
     except TrialFailure:
         return False
     finally:
         bench.close()
+    compared = {}
+    for name, results in second.items():
+        written = _written(first[name], first_again[name], before.get(name))
+        written &= _written(results, second_again[name], before.get(name))
+        compared[name] = np.where(written, results, first[name])
+    return not expected_by(kernel, problem, pair[0], first).compare(compared).is_right
+
+
+def _written(results: NDArray[Any], again: NDArray[Any], before: NDArray[Any] | None) -> NDArray[np.bool_]:
+    """The elements that both launches left with one value, which is not what an array that is read held before."""
+    written = (results == again) | ((results != results) & (again != again))  # noqa: PLR0124 - NaN is unequal to itself
+    return np.asarray(written if before is None else written & (results != before), np.bool_)
 
 
 def posed(record: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:

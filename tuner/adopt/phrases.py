@@ -6,14 +6,19 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+_NUMPY_DTYPES = frozenset(
+    {f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)} | {f"float{bits}" for bits in (16, 32, 64)}
+)
+
 
 def made(name: str, contents: Mapping[str, Any], shape: str) -> str | None:
     """An expression that makes such contents; None where Tilewright draws the like by itself."""
     match contents:
         case {"kind": "file"}:
             return f'np.load(FOLDER / "{name}.npy")'
-        case {"kind": "full", "value": value}:
-            return f"np.full({shape}, {value!r})" if math.isfinite(value) else f'np.full({shape}, float("{value}"))'
+        case {"kind": "full", "value": value, **more}:
+            dtype = f", np.{more['dtype']}" if more.get("dtype") in _NUMPY_DTYPES else ""
+            return f"np.full({shape}, {number(value)}{dtype})"
         case {"kind": "seeded", "method": method, "seed": seed, "elements": elements, "dtype": dtype}:
             drawn = f"np.random.RandomState({seed}).{method}({elements}).astype(np.{dtype})"
             return f"{drawn}.reshape({shape})"
@@ -24,6 +29,16 @@ def made(name: str, contents: Mapping[str, Any], shape: str) -> str | None:
                 return f"generator.random({shape}, np.float32)"
             return f"generator.uniform({low!r}, {high!r}, {shape})"
     raise ValueError(contents)
+
+
+def number(value: float) -> str:
+    """The number as Python writes it; infinities and NaN, which it has no literal for, by float()."""
+    return repr(value) if math.isfinite(value) else f'float("{value}")'
+
+
+def is_zeros(contents: Mapping[str, Any]) -> bool:
+    """Whether an array holds zeros alone."""
+    return bool(contents["kind"] == "full" and contents["value"] == 0)
 
 
 def quoted(text: str) -> str:

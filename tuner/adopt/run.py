@@ -76,7 +76,9 @@ def _calls(script: Path, end: dict[str, Any], folder: Path, python: str) -> Call
             fix = "install it there, or name the script's own Python by --python"
             raise AdoptionError(f"{script} needs the package {end['missing']}, which {name} does not have: {fix}")
         if failure:
-            raise AdoptionError(f"{script} failed before it called Kernel Tuner: {failure}")
+            others = [name for name in end.get("stand_ins", ()) if name != "kernel_tuner"]
+            why = f" ({' and '.join(others)} is not used here: NumPy stands in for it)" if others else ""
+            raise AdoptionError(f"{script} failed before it called Kernel Tuner: {failure}{why}")
         raise AdoptionError(f"{script} calls neither tune_kernel nor run_kernel")
     notes = []
     if failure:

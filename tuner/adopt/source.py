@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from tilewright.kernels.dtypes import C_TYPES
+from tilewright.tuner.adopt.phrases import is_zeros
 from tilewright.tuner.adopt.run import AdoptionError
-from tilewright.tuner.adopt.shared import static_shared_bytes
-from tilewright.tuner.kernel_check.parameters import COMMENT, parameters_of
+from tilewright.tuner.cuda_source.c_types import COMMENT
+from tilewright.tuner.cuda_source.static_shared import static_shared_bytes
+from tilewright.tuner.kernel_check.parameters import parameters_of
 
 _GUARDED = r"(#[ \t]*ifndef[ \t]+{name}\b[^\n]*\n[ \t]*#[ \t]*define[ \t]+{name})\b[^\n]*"
 _UNGUARDED = r"^[ \t]*#[ \t]*define[ \t]+{name}\b(?!\()[^\n]*"
@@ -94,7 +96,8 @@ def _front(record: Mapping[str, Any], body: str) -> str:
     names = record["parameters"]
     lines = [f"// Taken over from {origin_of(record)}; its parameters: {', '.join(names) or 'none'}."]
     own = {"kernel_tuner": "1"} | {f"grid_size_{axis}": f"gridDim.{axis}" for axis in "xyz"}
-    own |= {f"block_size_{axis}": str(one) for axis, one in zip("xyz", record["block"], strict=True)}
+    block_names = record.get("block_names", [f"block_size_{axis}" for axis in "xyz"])
+    own |= {name: str(one) for name, one in zip(block_names, record["block"], strict=True)}
     if record["defines"] is None:
         lines += [f"#define {name} {text}" for name, text in own.items() if name not in names and _mentions(body, name)]
     else:
@@ -181,7 +184,7 @@ class Arguments:
         size = 1
         for one in argument["shape"]:
             size *= one
-        is_zero = argument["contents"] == {"kind": "full", "value": 0} and size == elements
+        is_zero = is_zeros(argument["contents"]) and size == elements
         return "output" if assigned == uses > 0 and is_zero else "inout"
 
     def is_of_blocks(self, name: str) -> bool:

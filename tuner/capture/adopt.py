@@ -19,7 +19,8 @@ from tilewright.tuner.adopt.script.functions import UnclearError
 from tilewright.tuner.adopt.script.record import initialiser
 from tilewright.tuner.capture.capture import Capture, CaptureError
 from tilewright.tuner.capture.proposals import proposals
-from tilewright.tuner.kernel_check.parameters import COMMENT, NUMBER, dtype_of, parameters_of, type_of
+from tilewright.tuner.cuda_source.c_types import COMMENT, NUMBER, dtype_of, type_of
+from tilewright.tuner.kernel_check.parameters import parameters_of
 
 _VECTOR = re.compile(r"(float|double|char|uchar|short|ushort|int|uint|longlong|ulonglong)([234])")
 _DEFINITION = re.compile(r"^[ \t]*#[ \t]*define\b[^\n]*", re.MULTILINE)

@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from tilewright.tuner.cuda_source.c_types import COMMENT
 from tilewright.tuner.kernel_check.first import is_used, names_a_block, proposed_macros, values_around
-from tilewright.tuner.kernel_check.parameters import COMMENT
 
 _DEFINED = re.compile(r"-D[ ]?(\w{2,})=([1-9]\d*)")
 _WHOLE = re.compile(r"[1-9]\d*")
@@ -42,7 +42,7 @@ class Proposals:
 
 
 def proposals(launch: Mapping[str, Any], sizes: Sequence[int]) -> Proposals:
-    """Of a captured launch. `sizes`: those of its problem, passed as numbers before those of arrays."""
+    """The proposals for a captured launch. `sizes`: those of its problem, passed as numbers before those of arrays."""
     source = COMMENT.sub(" ", launch["source"])
     entry, *template = _template(launch["entry"], source)
     made = Proposals(entry[0], [])

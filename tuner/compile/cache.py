@@ -7,7 +7,7 @@ import hashlib
 import json
 import logging
 import os
-import tempfile
+import secrets
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -15,14 +15,14 @@ import platformdirs
 
 from tilewright.tuner.compile.compilation import Compilation, Compiled, CompiledLaunch
 from tilewright.tuner.compile.compiler import compile_now
-from tilewright.tuner.loop.outcome import Resources
+from tilewright.tuner.outcome import Resources
 
 log = logging.getLogger(__name__)
 
 MAX_BYTES = 1 << 30
 """About 30,000 cubins of the catalogue's kernels (20 to 60 KB each)."""
 
-_MAGIC = b"tilewright-cubin-1\n"
+_MAGIC = b"tilewright-cubin-2\n"
 _PUTS_BETWEEN_EVICTIONS = 256
 """Listing the folder costs milliseconds; between two listings it grows by at most this many cubins."""
 
@@ -51,7 +51,7 @@ class CubinCache:
         except OSError as error:
             self._warn(error)
             return None
-        compiled = decode(data)
+        compiled = decode(key, data)
         with contextlib.suppress(OSError):
             if compiled is None:
                 path.unlink()
@@ -64,7 +64,7 @@ class CubinCache:
         path = self._path(key)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            write_whole(path, encode(compiled))
+            write_whole(path, encode(key, compiled))
         except OSError as error:
             self._warn(error)
             return
@@ -132,33 +132,37 @@ def compiled_by(cache: CubinCache | None, work: Compilation) -> Compiled:
 
 def write_whole(path: Path, data: bytes) -> None:
     """The file appears complete, under its name, or not at all."""
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=".new-")
+    new = path.with_name(f".new-{secrets.token_hex(16)}")  # no other process of any host has this name
     try:
-        with os.fdopen(handle, "wb") as file:
+        with new.open("xb") as file:  # as readable as the umask allows: hosts may share it
             file.write(data)
-        Path(name).replace(path)
+        new.replace(path)
     except OSError:
         with contextlib.suppress(OSError):
-            Path(name).unlink()
+            new.unlink()
         raise
 
 
-def encode(compiled: Compiled) -> bytes:
-    """All of it as bytes, beginning with their SHA-256."""
+def encode(key: str, compiled: Compiled) -> bytes:
+    """All of it as bytes, beginning with a SHA-256 of the key and of them."""
     facts = {"resources": asdict(compiled.resources), "log": compiled.log, "compile_ms": compiled.compile_ms}
     head = json.dumps(facts | ({} if compiled.launch is None else {"launch": asdict(compiled.launch)})).encode()
     body = len(head).to_bytes(8, "big") + head + compiled.cubin
-    return _MAGIC + hashlib.sha256(body).digest() + body
+    return _MAGIC + _digest(key, body) + body
 
 
-def decode(data: bytes) -> Compiled | None:
-    """What `encode` was given; None where the bytes are damaged. Older versions did not keep the compiler's time."""
+def decode(key: str, data: bytes) -> Compiled | None:
+    """The result that `encode` was given with that key; None where the bytes are damaged or another key's."""
     start = len(_MAGIC) + hashlib.sha256().digest_size
     body = data[start:]
-    if not data.startswith(_MAGIC) or hashlib.sha256(body).digest() != data[len(_MAGIC) : start]:
+    if not data.startswith(_MAGIC) or _digest(key, body) != data[len(_MAGIC) : start]:
         return None
     size = int.from_bytes(body[:8], "big")
     head = json.loads(body[8 : 8 + size])
     launch = CompiledLaunch(**head["launch"]) if "launch" in head else None
-    resources, compile_ms = Resources(**head["resources"]), head.get("compile_ms", 0.0)
+    resources, compile_ms = Resources(**head["resources"]), head["compile_ms"]
     return Compiled(body[8 + size :], resources, head["log"], compile_ms, launch)
+
+
+def _digest(key: str, body: bytes) -> bytes:
+    return hashlib.sha256(key.encode() + body).digest()

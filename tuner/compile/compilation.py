@@ -18,9 +18,9 @@ from tilewright.kernels.problem import Problem
 from tilewright.kernels.source import without_functions
 from tilewright.kernels.space import Configuration
 from tilewright.kernels.triton import signature
-from tilewright.tuner.compile import nvrtc
+from tilewright.tuner.compile import nvrtc, std_headers
 from tilewright.tuner.errors import NoCompilerError
-from tilewright.tuner.loop.outcome import Resources
+from tilewright.tuner.outcome import Resources
 
 Compiler = Literal["nvrtc", "pycuda", "triton"]
 
@@ -83,6 +83,8 @@ class Compilation:
         """SHA-256 of everything that decides its own cubin, the compiler's version too; raises NoCompilerError."""
         facts = [self.source, self.definitions, self.arch, self.entry, self.compiler]
         options = {"nvrtc": NVRTC_OPTIONS, "pycuda": NVCC_OPTIONS, "triton": self.signature}[self.compiler]
+        if self.compiler == "nvrtc" and (given := std_headers.fingerprint(self.source)):
+            facts.append(given)
         text = json.dumps([*facts, compiler_version(self.compiler), (*options, *self.flags)])
         return hashlib.sha256(text.encode()).hexdigest()
 

@@ -6,7 +6,7 @@ import re
 import time
 from collections.abc import Mapping, Sequence
 
-from tilewright.tuner.compile import nvrtc
+from tilewright.tuner.compile import nvrtc, std_headers
 from tilewright.tuner.compile.compilation import (
     NVRTC_OPTIONS,
     Compilation,
@@ -15,9 +15,9 @@ from tilewright.tuner.compile.compilation import (
     read_resources,
     symbol_of,
 )
+from tilewright.tuner.compile.triton_process import compiled_apart
 from tilewright.tuner.errors import TrialFailure
-from tilewright.tuner.loop.outcome import Outcome
-from tilewright.tuner.triton.process import compiled_apart
+from tilewright.tuner.outcome import Outcome
 
 _SYSTEM_INCLUDE = re.compile(r"^[ \t]*#[ \t]*include[ \t]*<", re.MULTILINE)
 _HOST_FUNCTION = "host functions are not allowed in JIT mode"
@@ -39,17 +39,23 @@ def compile_nvrtc(
     options = [f"--gpu-architecture={arch}", *NVRTC_OPTIONS]
     options += [f"-D{name}={value}" for name, value in sorted(definitions.items())]
     options += flags
-    if _SYSTEM_INCLUDE.search(source):
-        options += [f"-I{folder}" for folder in nvrtc.header_folders()]
+    folders = nvrtc.header_folders() if _SYSTEM_INCLUDE.search(source) else ()
+    options += [f"-I{folder}" for folder in folders]
+    headers = std_headers.given_headers(source, has_toolkit=bool(folders))
+    if "__int128" in source:
+        options.append("--device-int128")
+    ahead = std_headers.prelude(source)
+    if ahead:
+        source = f'{ahead}#line 1 "kernel.cu"\n{source}'
     start = time.perf_counter()
     template = entry if "<" in entry else None
     try:
         try:
-            cubin, log = nvrtc.compile_cubin(source, options, template)
+            cubin, log = nvrtc.compile_cubin(source, options, template, headers)
         except nvrtc.NvrtcError as error:
             if _HOST_FUNCTION not in str(error):
                 raise
-            cubin, log = nvrtc.compile_cubin(source, [*options, "-default-device"], template)
+            cubin, log = nvrtc.compile_cubin(source, [*options, "-default-device"], template, headers)
     except nvrtc.NvrtcError as error:
         raise TrialFailure(Outcome.COMPILE_FAILED, str(error)[:_LOG_CHARACTERS]) from error
     compile_ms = (time.perf_counter() - start) * 1e3
@@ -67,6 +73,6 @@ def compile_now(work: Compilation) -> Compiled:
         return compile_nvrtc(work.source, dict(work.definitions), work.arch, work.entry, work.flags)
     if "<" in work.entry:
         raise TrialFailure(Outcome.COMPILE_FAILED, f"{work.entry} is a template, which takes --compiler nvrtc")
-    from tilewright.tuner.devices.cuda import context as cuda_context  # noqa: PLC0415 - needs PyCUDA, which NVRTC's users may lack
+    from tilewright.tuner.compile import nvcc  # noqa: PLC0415 - needs PyCUDA, which NVRTC's users may lack
 
-    return cuda_context.compile_pycuda(work)
+    return nvcc.compile_nvcc(work)

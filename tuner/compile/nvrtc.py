@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import importlib.util
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -41,19 +41,27 @@ def is_available() -> bool:
     return True
 
 
-def compile_cubin(source: str, options: Sequence[str], instance: str | None = None) -> tuple[bytes, str]:
+def compile_cubin(
+    source: str, options: Sequence[str], instance: str | None = None, headers: Mapping[str, str] | None = None
+) -> tuple[bytes, str]:
     """The cubin and the log; with `instance`, such as `scale<float>`, it holds that instance of a template.
+
+    `headers` are the texts of headers by the names under which the source includes them.
 
     Raises NvrtcError with the log where the source or an option is wrong.
     """
     library, _ = _library()
     program = ctypes.c_void_p()
-    _check(library, library.nvrtcCreateProgram(ctypes.byref(program), source.encode(), b"kernel.cu", 0, None, None))
+    given = headers or {}
+    texts = (ctypes.c_char_p * len(given))(*(text.encode() for text in given.values()))
+    names = (ctypes.c_char_p * len(given))(*(name.encode() for name in given))
+    created = library.nvrtcCreateProgram(ctypes.byref(program), source.encode(), b"kernel.cu", len(given), texts, names)
+    _check(library, created)
     try:
         if instance is not None:
             _check(library, library.nvrtcAddNameExpression(program, instance.encode()))
-        given = [option.encode() for option in (KEEP_STACK_LIMIT, *options)]
-        status = library.nvrtcCompileProgram(program, len(given), (ctypes.c_char_p * len(given))(*given))
+        flags = [option.encode() for option in (KEEP_STACK_LIMIT, *options)]
+        status = library.nvrtcCompileProgram(program, len(flags), (ctypes.c_char_p * len(flags))(*flags))
         log = _read(library, program, "ProgramLog").rstrip(b"\0").decode(errors="replace").strip()
         if status:
             raise NvrtcError(log or _message(library, status))

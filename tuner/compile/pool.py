@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
-from collections.abc import Callable
+import threading
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from multiprocessing.connection import Connection
@@ -15,13 +15,12 @@ from typing import Self
 
 from tilewright.tuner.child import Child
 from tilewright.tuner.compile import MOST_WORKERS, nvrtc
-from tilewright.tuner.compile.backlog import Backlog, WaitingCompilation, with_shared
 from tilewright.tuner.compile.cache import CubinCache
 from tilewright.tuner.compile.compilation import Compilation, Compiled
 from tilewright.tuner.compile.compiler import compile_now
+from tilewright.tuner.compile.triton import compile_triton
 from tilewright.tuner.errors import NoCompilerError, TrialFailure
-from tilewright.tuner.loop.outcome import Outcome
-from tilewright.tuner.triton.compile import compile_triton
+from tilewright.tuner.outcome import Outcome
 
 TIMEOUT_S = 120.0
 """The slowest kernel of the catalogue takes nvcc about 2 s; a source that unrolls without end takes for ever."""
@@ -38,8 +37,7 @@ _GROWTH_BYTES = 32 << 20
 class CompilePool:
     """Compiles up to `workers` configurations at a time; a worker that dies or hangs is replaced.
 
-    Worker processes start when first needed and end with `close`, or when this process ends. Others may help: they
-    `claim` what waits here, set `places_elsewhere` to the number of their compilers, and are called by `on_waiting`.
+    Worker processes start when first needed and end with `close`, or when this process ends.
     """
 
     def __init__(
@@ -51,9 +49,8 @@ class CompilePool:
         self._idle: LifoQueue[Child | None] = LifoQueue()
         for _ in range(self.workers):
             self._idle.put(None)  # a place for a worker that has not been started
-        self._backlog = Backlog()
-        self.places_elsewhere = 0
-        self.on_waiting: Callable[[], None] = _nothing
+        self._lock = threading.Lock()
+        self._under_way: dict[Compilation, Future[Compiled]] = {}
 
     def start(self) -> None:
         """Starts every worker that is not there, in the background: Python and compiler take half a second to load."""
@@ -71,34 +68,17 @@ class CompilePool:
         if work.shared is not None:
             shared = self.submit(work.shared)  # first: all configurations wait for it
             return with_shared(self.submit(replace(work, shared=None)), shared)
-        future, is_new = self._backlog.add(work)
-        if is_new:
-            self._threads.submit(self._compile_oldest)
-            self.on_waiting()
+        with self._lock:
+            under_way = self._under_way.get(work)
+            if under_way is not None:
+                return under_way
+            future = self._under_way[work] = self._threads.submit(self._compile, work)
+        # Not under the lock: it may have ended already, and then this calls at once.
+        future.add_done_callback(lambda _: self._forget(work))
         return future
-
-    def waiting(self) -> list[WaitingCompilation]:
-        """What no compiler has begun, oldest first."""
-        return self._backlog.waiting()
-
-    def claim(self, waiting: WaitingCompilation) -> bool:
-        """Whether no compiler has begun it; it is then left to the caller, who settles it or gives it back."""
-        return self._backlog.claim(waiting)
-
-    def give_back(self, claimed: WaitingCompilation) -> None:
-        """Compiles it here after all, before everything that waits."""
-        self._backlog.give_back(claimed)
-        with contextlib.suppress(RuntimeError):  # closed meanwhile: nobody waits for it
-            self._threads.submit(self._compile_oldest)
-
-    def worker_pids(self) -> list[int]:
-        """Process ids of the idle workers."""
-        with self._idle.mutex:
-            return [child.pid for child in self._idle.queue if child is not None]
 
     def close(self) -> None:
         """Drops what has not begun, waits for what has, and ends the workers."""
-        self._backlog.close()
         self._threads.shutdown(wait=True, cancel_futures=True)
         while not self._idle.empty():
             child = self._idle.get()
@@ -111,10 +91,9 @@ class CompilePool:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.close()
 
-    def _compile_oldest(self) -> None:
-        oldest = self._backlog.take_oldest()
-        if oldest is not None:  # else somebody has claimed it
-            oldest.settle(lambda: self._compile(oldest.work))
+    def _forget(self, work: Compilation) -> None:
+        with self._lock:
+            self._under_way.pop(work, None)
 
     def _compile(self, work: Compilation) -> Compiled:
         key = work.key()
@@ -192,8 +171,21 @@ def keep_freed_memory() -> bool:
     return bool(mallopt(_M_TRIM_THRESHOLD, _KEPT_BYTES) and mallopt(_M_TOP_PAD, _GROWTH_BYTES))
 
 
-def _nothing() -> None:
-    """What is called `on_waiting` where nobody else compiles."""
+def with_shared(own: Future[Compiled], shared: Future[Compiled]) -> Future[Compiled]:
+    """The first with the cubin of the second in it, when both are there; to cancel it cancels the first."""
+    both = Future[Compiled]()
+
+    def settle(_: Future[Compiled]) -> None:
+        if not both.set_running_or_notify_cancel():
+            return
+        try:
+            both.set_result(replace(own.result(), shared=shared.result().cubin))
+        except Exception as error:  # noqa: BLE001 - whoever waits for the future gets it
+            both.set_exception(error)
+
+    own.add_done_callback(lambda _: shared.add_done_callback(settle))
+    both.add_done_callback(lambda _: own.cancel() if both.cancelled() else None)
+    return both
 
 
 def _started() -> Child:

@@ -16,11 +16,11 @@ from tilewright.tuner.compile.pool import CompilePool
 from tilewright.tuner.devices.cpu.bench import CpuBench
 from tilewright.tuner.devices.cpu.check import CHECKS
 from tilewright.tuner.devices.cpu.device import CpuDevice
-from tilewright.tuner.errors import NoCompilerError, OwnFunctionError, TrialFailure
+from tilewright.tuner.errors import NoCompilerError, OwnFunctionError, TrialFailure, first_error
 from tilewright.tuner.kernel_check.parameters import check_parameters, missing_header
 from tilewright.tuner.kernel_check.reference import DECLARATION_ERRORS, SEED, check_reference, words_of
 from tilewright.tuner.kernel_check.report import Finding, KernelCheckReport, SpaceSize
-from tilewright.tuner.loop.outcome import Outcome
+from tilewright.tuner.outcome import Outcome
 
 REGISTERS_OF_BLOCK = 65536  # on every GPU from 7.5 on (CUDA C++ Programming Guide, "Compute Capabilities")
 
@@ -63,7 +63,7 @@ def check_compiling(
         try:
             compiled = future.result()
         except TrialFailure as failure:
-            report.add([Finding("error", "compile", where, _first_error(failure))])
+            report.add([Finding("error", "compile", where, _reason(failure))])
             continue
         finally:
             report.compiled += 1
@@ -130,9 +130,9 @@ def check_kernel(
             check_compiling(kernel, capabilities, report, pool)
         finally:
             pool.close()
-    header = missing_header(kernel) if run_it and not kernel.is_triton else None
-    if header is not None:
-        reason = f"not computed on the CPU, which has no <{header}>: trials on a GPU verify each configuration"
+    missing = _missing_on_cpu(kernel) if run_it else None
+    if missing is not None:
+        reason = f"not computed on the CPU, which has no {missing}: trials on a GPU verify each configuration"
         report.add([Finding("note", "result", "", reason)])
     # Without a sound reference there is nothing to compare with.
     elif run_it and not any((f.severity, f.part) == ("error", "result") for f in report.findings):
@@ -146,7 +146,19 @@ def check_kernel(
             where = "; ".join(map(words_of, shapes))
             nothing = "no configuration was run. Give a --shape that has one, or skip this check with --no-run"
             report.add([Finding("error", "result", where, nothing)])
+    if (compile_it or run_it) and not report.compiled and not report.verified and report.ok:
+        nothing = "nothing was compiled and nothing was computed, so nothing is known of this kernel"
+        report.add([Finding("error", "result", "", nothing)])
     return report
+
+
+def _missing_on_cpu(kernel: Kernel) -> str | None:
+    """What the CPU lacks for every variant: a header, or a feature; None where it can run one."""
+    if not kernel.is_triton and (header := missing_header(kernel)) is not None:
+        return f"<{header}>"
+    if not all(variant.requires for variant in kernel.variants):
+        return None
+    return " and ".join(sorted({name for variant in kernel.variants for name in variant.requires}))
 
 
 def _missing_compiler(kernel: Kernel) -> str | None:
@@ -247,9 +259,15 @@ def _verify(bench: CpuBench, configurations: Sequence[Configuration], report: Ke
         where = f"{configuration} {bench.problem.dtype} {words_of(bench.problem.stated_shape)}"
         report.verified += 1
         try:
-            verifications = bench.verify_each_kind(bench.compile(configuration)) or ()
+            program = bench.compile(configuration)
+            verifications = bench.verify_each_kind(program) or ()
+            for remark in bench.remarks(program):
+                message = (
+                    f"differs with {remark.inputs} inputs, for which the reference is not made: nothing is refused"
+                )
+                report.add([Finding("note", "result", where, message)])
         except TrialFailure as failure:
-            message = f"{failure.outcome.value} on the CPU: {_first_error(failure)}"
+            message = f"{failure.outcome.value} on the CPU: {_reason(failure)}"
             report.add([Finding("error", "result", where, message)])
             if failure.outcome is Outcome.TIMED_OUT:
                 return False
@@ -292,10 +310,8 @@ def _sanitize(bench: CpuBench, configurations: Sequence[Configuration], report: 
             for finding in checked.findings:
                 report.add([Finding("error", "memory", f"{configuration} `{finding.text.strip()}`", finding.message)])
             if not checked.is_clean and not checked.findings:
-                report.add([Finding("error", "memory", str(configuration), checked.log.splitlines()[0])])
+                report.add([Finding("error", "memory", str(configuration), first_error(checked.log))])
 
 
-def _first_error(failure: TrialFailure) -> str:
-    """The line of the log that says what is wrong."""
-    lines = failure.log.strip().splitlines() or [failure.outcome.value]
-    return next((line for line in lines if "error" in line), lines[0]).strip()
+def _reason(failure: TrialFailure) -> str:
+    return first_error(failure.log) or failure.outcome.value

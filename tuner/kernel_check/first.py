@@ -8,146 +8,114 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from tilewright.kernels.dtypes import HALF, REAL
-from tilewright.tuner.kernel_check.parameters import COMMENT, NUMBER, dtype_of, parameters_of, type_of
+from tilewright.kernels.dtypes import HALF
+from tilewright.tuner.cuda_source.c_types import COMMENT
+from tilewright.tuner.cuda_source.cut import cut
+from tilewright.tuner.cuda_source.passed import FirstArgument, UnclearSourceError
+from tilewright.tuner.cuda_source.static_shared import static_shared_bytes
+from tilewright.tuner.cuda_source.tree import CudaSource, KernelFunction
 
-_LAUNCH_BOUNDS = re.compile(r"__launch_bounds__\s*\((?:[^()]|\([^()]*\))*\)")
-_FUNCTION = re.compile(r"(template\s*<[^;{}]*?)?__global__[\s\w]*?\b(\w+)\s*\(")
 _DEFINITIONS = re.compile(r"^[ \t]*#[ \t]*define\b.*$", re.MULTILINE)
 _NUMBER_DEFINED = re.compile(
     r"^[ \t]*#[ \t]*define[ \t]+(?!SHAPE_|REAL)(\w{2,})[ \t]+([1-9]\d*)[ \t]*(?://.*)?$", re.MULTILINE
 )
 _GUARD = re.compile(r"#[ \t]*ifndef[ \t]+(\w+)[ \t]*\n[ \t]*$")
-_TEMPLATE_PARAMETER = re.compile(
-    r"(typename|class|bool|(?:(?:unsigned|int|long|short|size_t)\s*)+)\s(\w+)\s*(?:=\s*(\w+))?"
-)
+_WHOLE = re.compile(r"(?:unsigned|signed|int|long|short|char|size_t|auto|u?int(?:8|16|32|64)?(?:_t)?)(?:\s+\w+)*")
 _BLOCK = re.compile(r"block|thread", re.IGNORECASE)
-_VECTOR = re.compile(r"(float|double|char|uchar|short|ushort|int|uint|longlong|ulonglong)([234])")
+_INLINE_PTX = re.compile(r"\b(?:asm|__asm__|__asm)\b")
 
 MOST_THREADS, FARTHEST = 1024, 4
 """Values are proposed up to a block's most threads, and from a quarter of the source's own to four times as much."""
 
+THREADS = 256
+"""The threads of a block where the source names no macro for them."""
+
 EXAMPLE_SIZES = (1 << 20, 1024, 128)
-"""Of every axis, where there are one, two or three."""
-
-
-class UnclearSourceError(Exception):
-    """No declaration can be made from this source."""
+"""The size of every axis, where there are one, two or three."""
 
 
 @dataclass(frozen=True)
 class FirstDeclaration:
-    """The files of a kernel's folder: its declaration, and its source with every parameter's macro inside #ifndef."""
+    """The files of a kernel's folder: its declaration, and its source with every parameter's macro inside #ifndef.
+
+    `file_name` is the source's, which the declaration names; `others` are kernels that the file has beside this one.
+    """
 
     name: str
     declaration: str
     source: str
+    file_name: str
+    others: tuple[str, ...] = ()
 
 
 def first_declaration(source: str, file_name: str, entry: str | None = None) -> FirstDeclaration:
-    """Made from the source, of the function `entry` where it has several; raises UnclearSourceError."""
-    text = _DEFINITIONS.sub(" ", _LAUNCH_BOUNDS.sub(" ", COMMENT.sub(" ", source)))
-    function, template = _chosen(text, entry)
-    entry, types, proposed = _instance(function, template)
-    parts = [
-        re.sub(rf"\b({'|'.join(types)})\b", "REAL", part) if types else part
-        for part in parameters_of(text, function) or ()
-    ]
-    arguments = [_Argument.of(part, text) for part in parts]
+    """Made from the source, of the function `entry` where it has several; raises UnclearSourceError.
+
+    Only the kernel and what it uses are taken along, at their lines (`cut`).
+    """
+    tree = CudaSource(source)
+    kernel = _chosen(tree, entry)
+    text = cut(tree, kernel)
+    called, types, proposed = _instance(kernel)
+    arguments = [FirstArgument.of(part, kernel, text, types) for part in kernel.parameters]
     if not any(argument.role in {"output", "inout"} for argument in arguments):
-        raise UnclearSourceError(f"{function} writes nothing: none of its parameters is a pointer to what is not const")
-    name = re.sub(r"^[^a-z]+", "", re.sub(r"\W", "", function.lower())) or "kernel"
-    declaration = _declaration(name, entry, file_name, arguments, proposed_macros(source) | proposed)
-    return FirstDeclaration(name, declaration, _guarded(source))
+        raise UnclearSourceError(
+            f"line {kernel.line}: {kernel.name} writes nothing: its parameters are numbers and pointers to const"
+        )
+    name = re.sub(r"^[^a-z]+", "", re.sub(r"\W", "", kernel.name.lower())) or "kernel"
+    file_name = re.sub(r"[^\w.+-]", "_", file_name)
+    tuned = proposed_macros(text) | proposed
+    if "blockDim" in text and "__shared__" not in text and not any(map(names_a_block, tuned)):
+        tuned["BLOCK_SIZE"] = THREADS, values_around(THREADS, is_block=True)
+    declaration = _declaration(name, called, file_name, arguments, tuned, _extras(kernel, text, [*tuned]))
+    others = tuple(one.entry for one in tree.kernels if one.node.id != kernel.node.id)
+    return FirstDeclaration(name, declaration, _guarded(text), file_name, others)
 
 
-def _chosen(text: str, entry: str | None) -> tuple[str, str]:
-    """The function's name, and its template's parameters as they are written; "" for a function that is no template."""
-    functions = {found[2]: found[1] or "" for found in _FUNCTION.finditer(text)}
-    names = ", ".join(functions) or "none"
-    if entry is None and len(functions) != 1:
-        raise UnclearSourceError(f"name one __global__ function; the source has {names}")
-    chosen = entry or next(iter(functions))
-    if chosen not in functions:
-        raise UnclearSourceError(f"there is no __global__ function {chosen!r}; the source has {names}")
-    return chosen, functions[chosen].partition("<")[2].rpartition(">")[0]
+def _chosen(tree: CudaSource, entry: str | None) -> KernelFunction:
+    kernels = {one.entry: one for one in tree.kernels}
+    if not kernels:
+        raise UnclearSourceError("there is no __global__ function with a body in the source")
+    names = ", ".join(kernels)
+    if entry is None and len(kernels) != 1:
+        raise UnclearSourceError(f"name one __global__ function with --entry; the source has {names}")
+    found = [one for one in tree.kernels if entry in {None, one.entry, one.name}]
+    if not found:
+        raise UnclearSourceError(f"there is no __global__ function {entry!r}; the source has {names}")
+    if len(found) > 1:
+        lines = ", ".join(str(one.line) for one in found)
+        raise UnclearSourceError(f"{entry} is defined in lines {lines}: leave one of them in the file")
+    return found[0]
 
 
-def _instance(function: str, template: str) -> tuple[str, list[str], dict[str, tuple[int, list[int]]]]:
+def _instance(kernel: KernelFunction) -> tuple[str, list[str], dict[str, tuple[int, list[int]]]]:
     """The entry, with REAL for types and macros for numbers; those types' names; those macros' defaults and values."""
     words, types, proposed = [], [], {}
-    for part in filter(None, map(str.strip, template.split(","))):
-        found = _TEMPLATE_PARAMETER.fullmatch(part)
-        if found is None:
-            raise UnclearSourceError(
-                f"{function} is a template of `{part}`, neither a type nor a number: write its declaration by hand"
-            )
-        kind, name, default = found.groups()
-        if kind in {"typename", "class"}:
-            types.append(name)
+    for one in kernel.template_parameters:
+        if one.kind == "typename":
+            types.append(one.name)
             words.append("REAL")
             continue
-        macro, is_block = f"GIVEN_{name}", names_a_block(name)  # another name: a macro would change the template's own
-        own = int(default) if (default or "").isdigit() else 256 if is_block else 4
-        values = (int(default in {"true", "1"}), [0, 1]) if kind == "bool" else None
+        if one.kind != "bool" and not _WHOLE.fullmatch(one.kind):
+            parameter = f"{one.kind} {one.name}".strip()
+            reason = "neither a type nor a whole number: write its declaration by hand"
+            raise UnclearSourceError(f"line {kernel.line}: {kernel.name} is a template of `{parameter}`, {reason}")
+        macro, is_block = f"GIVEN_{one.name}", names_a_block(one.name)  # a macro would change the template's own name
+        own = int(one.default) if one.default.isdigit() else THREADS if is_block else 4
+        values = (int(one.default in {"true", "1"}), [0, 1]) if one.kind == "bool" else None
         proposed[macro] = values or (own, values_around(own, is_block=is_block))
         words.append(macro)
-    return (f"{function}<{', '.join(words)}>" if words else function), types, proposed
+    return (f"{kernel.entry}<{', '.join(words)}>" if words else kernel.entry), types, proposed
 
 
-@dataclass(frozen=True)
-class _Argument:
-    """A parameter of the function. `dtype` None is REAL; `components` of a vector type; no `role`: a number."""
-
-    name: str
-    role: str
-    dtype: str | None
-    components: int = 1
-
-    @classmethod
-    def of(cls, part: str, text: str) -> _Argument:
-        """By the parameter as it is written; `text` is what uses it."""
-        kind, is_pointer = type_of(part)
-        vector = _VECTOR.fullmatch(kind)
-        scalar = (
-            re.sub("^u(?=[cs]|int|long)", "unsigned ", vector[1]).replace("longlong", "long long") if vector else kind
-        )
-        if kind == "cudaTextureObject_t":
-            raise UnclearSourceError(
-                f"`{part}` is a texture, whose kind no source tells: write the declaration by hand, with Tensor(…, "
-                "texture=Texture(…)) for it (docs/adding-a-kernel.md, Textures)"
-            )
-        if scalar != "REAL" and not NUMBER.fullmatch(scalar):
-            raise UnclearSourceError(
-                f"`{part}` is of no type that can be passed: numbers, and pointers to numbers and vectors"
-            )
-        name = re.findall(r"\w+", part.partition("[")[0])[-1]
-        role = _role(part, name, text) if is_pointer else ""
-        return cls(name, role, None if scalar == "REAL" else dtype_of(scalar), int(vector[2]) if vector else 1)
-
-    def declared(self, sizes: list[str], dtype: str) -> str:
-        """As the declaration has it, of a kernel with these axes that computes in that dtype."""
-        own = "" if self.dtype in {None, dtype} else f', dtype="{self.dtype}"'
-        if self.role:
-            shape = [*(f'"{axis}"' for axis in sizes), *([str(self.components)] if self.components > 1 else [])]
-            return f'Tensor("{self.name}", "{self.role}", shape_of({", ".join(shape)}){own}),'
-        axis = self.name.lower()
-        value = f'lambda p: p.shape["{axis}"]' if axis in sizes else "lambda _p: 1"
-        return f'Scalar("{self.name}", {value}{own}),'
-
-    @property
-    def is_size(self) -> bool:
-        """Whether it is an integer passed by itself, which is taken for the size of an axis."""
-        return not self.role and self.dtype not in {None, *REAL}
-
-
-def _role(part: str, name: str, text: str) -> str:
-    """An output is only assigned to; what else is written is restored before each launch, which is right for both."""
-    if re.search(r"\bconst\b", part.partition("*")[0]):
-        return "input"
-    uses = len(re.findall(rf"\b{name}\b", text)) - 1  # one is the parameter itself
-    assigned = len(re.findall(rf"\b{name}\s*\[[^\]]*\]\s*=(?!=)", text))
-    return "output" if assigned == uses > 0 else "inout"
+def _extras(kernel: KernelFunction, text: str, parameters: list[str]) -> str:
+    """Further arguments of the variant: what it needs of a device, its static shared memory."""
+    extras = ['requires=frozenset({"ptx"}),'] if _INLINE_PTX.search(COMMENT.sub(" ", text)) else []
+    without_comments = COMMENT.sub(" ", text)
+    size = static_shared_bytes(COMMENT.sub(" ", kernel.body), without_comments, parameters)
+    if size:
+        extras.append(f"static_shared_bytes=lambda c, _p: {size},")
+    return "".join(f"\n            {one}" for one in extras)
 
 
 def proposed_macros(source: str) -> dict[str, tuple[int, list[int]]]:
@@ -189,7 +157,12 @@ def _guarded(source: str) -> str:
 
 
 def _declaration(
-    name: str, entry: str, file_name: str, arguments: list[_Argument], tuned: dict[str, tuple[int, list[int]]]
+    name: str,
+    entry: str,
+    file_name: str,
+    arguments: list[FirstArgument],
+    tuned: dict[str, tuple[int, list[int]]],
+    extras: str,
 ) -> str:
     sizes = [argument.name.lower() for argument in arguments if argument.is_size][:3] or ["n"]
     dtypes = _dtypes({argument.dtype for argument in arguments if not argument.is_size})
@@ -205,6 +178,7 @@ def _declaration(
         grid=", ".join(grid),
         block=", ".join(block),
         parameters="\n                ".join(choices),
+        extras=extras,
         shape=", ".join(f'"{axis}": {EXAMPLE_SIZES[len(sizes) - 1]}' for axis in sizes),
     )
 
@@ -255,7 +229,7 @@ KERNEL = Kernel(
             launch,
             (
                 {parameters}
-            ),
+            ),{extras}
         ),
     ),
     example_shape={{{shape}}},

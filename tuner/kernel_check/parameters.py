@@ -13,19 +13,15 @@ from tilewright.kernels.dtypes import C_TYPES
 from tilewright.kernels.kernel import Argument, Kernel, Scalar, Variant, unqualified
 from tilewright.kernels.own import example
 from tilewright.kernels.problem import Problem
+from tilewright.tuner.compile.std_headers import without_cuda_headers
+from tilewright.tuner.cuda_source.c_types import COMMENT, NUMBER, dtype_of, type_of
 from tilewright.tuner.devices.cpu.compile import HOST_FOLDER, HostCompiler, find_compiler
 from tilewright.tuner.errors import NoCompilerError
 from tilewright.tuner.kernel_check.report import Finding, KernelCheckReport
 
 _SYSTEM_INCLUDE = re.compile(r"^[ \t]*#[ \t]*include[ \t]*<[^>]*>.*$", re.MULTILINE)
-COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 _DEFINE = re.compile(r"^[ \t]*#[ \t]*define[ \t]+(\w+).*$", re.MULTILINE)
 _ALIAS = re.compile(r"\busing\s+(\w+)\s*=\s*([\w\s]+?)\s*;|\btypedef\s+([\w\s]+?)\s+(\w+)\s*;")
-_QUALIFIER = re.compile(r"\b(?:__restrict__|__restrict|restrict|volatile|__grid_constant__|struct)\b|\[\[.*?\]\]")
-NUMBER = re.compile(
-    r"(?:(?:unsigned|signed|long|short|int|char|bool)\s*)+|float|double|size_t|u?int(?:8|16|32|64)_t"
-    r"|(?:__)?half|(?:__)?nv_bfloat16"
-)
 _NOT_FOUND = re.compile(r"fatal error: '?([^:']+?)'?(?:: No such file| file not found)")
 _BYTES = frozenset({"char", "unsigned char", "signed char", "uint8_t"})
 """Types that a source may read raw memory by; so may vectors, such as `float4`, and `void`."""
@@ -83,7 +79,8 @@ def missing_header(kernel: Kernel) -> str | None:
     flags = [f"-I{HOST_FOLDER}", *(flag for flag in kernel.compiler_flags if flag.startswith(("-I", "-D")))]
     for variant in kernel.variants:
         macros = kernel.definitions(example(kernel, kernel.dtypes[0], {}), variant.space().default())
-        source = "".join(f"#define {name} {value}\n" for name, value in macros.items()) + kernel.source(variant.name)
+        source = "".join(f"#define {name} {value}\n" for name, value in macros.items())
+        source += without_cuda_headers(kernel.source(variant.name))
         ran = _preprocessed(source, compiler, flags)
         missing = _NOT_FOUND.search(ran.stderr) if ran is not None else None
         if missing and f"<{missing[1]}>" in source:
@@ -160,28 +157,3 @@ def _flaw(part: str, argument: Argument | None, problem: Problem) -> str | None:
     if argument.role != "input" and re.search(r"\bconst\b", part.partition("*")[0]):
         return f"its {argument.role}, which must not be const"
     return None
-
-
-def type_of(part: str) -> tuple[str, bool]:
-    """The C type of a parameter without qualifiers and name, and whether it is a pointer to it."""
-    head = _QUALIFIER.sub(" ", re.split(r"[*\[]", part)[0])
-    words = [word for word in head.split() if word != "const"]
-    if len(words) > 1 and ("*" not in part):
-        words.pop()  # the parameter's name
-    return " ".join(words), "*" in part or part.endswith("]")
-
-
-def dtype_of(kind: str) -> str:
-    """The dtype of a C type that NUMBER matches, on a platform of CUDA's."""
-    fixed = re.fullmatch(r"(u?int\d+)_t", kind)
-    if fixed:
-        return fixed[1]
-    if kind.endswith(("half", "bfloat16")):
-        return "float16" if kind.endswith("half") else "bfloat16"
-    words = set(["unsigned", "long"] if kind == "size_t" else kind.split())
-    if words <= {"float", "double"}:
-        return "float32" if kind == "float" else "float64"
-    if "bool" in words:
-        return "uint8"
-    bits = next((size for word, size in {"char": 8, "short": 16, "long": 64}.items() if word in words), 32)
-    return f"{'u' * ('unsigned' in words)}int{bits}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.problem import Problem
@@ -13,17 +13,15 @@ from tilewright.tuner.library import cudnn
 from tilewright.tuner.library.cublas import WORKSPACE_BYTES, Cublas, LibraryCall, has_call, product_of
 from tilewright.tuner.library.cublaslt import CublasLt
 from tilewright.tuner.library.layer import LayerEnd, is_layer
+from tilewright.tuner.library.place import Addressed, LibraryPlace
 from tilewright.tuner.library.weights import WideWeights, has_narrow_weights
 from tilewright.tuner.loop import statistics
-from tilewright.tuner.loop.outcome import L2, Executable, Verification
 from tilewright.tuner.loop.verify import speaks_for_library
-
-if TYPE_CHECKING:
-    from tilewright.tuner.devices.cuda.arrays import ProblemArrays
-    from tilewright.tuner.devices.cuda.context import CudaContext
+from tilewright.tuner.outcome import L2, Executable, Verification
 
 ROUNDS = 5
-"""Of one sample each, in turn. Enough to order calls that differ by more than noise, which is all that matters."""
+"""Rounds of one sample each, in turn. Enough to order calls that differ by more than noise, which is all that
+matters."""
 
 STILL_IN = 1.25
 """A call whose first time is this many times the best's is not timed again."""
@@ -42,11 +40,17 @@ class TimesCalls(Protocol):
 class HasCalls(TimesCalls, Protocol):
     """A bench on a GPU whose problem the library may compute."""
 
-    device: CudaContext
     kernel: Kernel
     problem: Problem
-    arrays: ProblemArrays
     scalars: dict[str, float]
+
+    @property
+    def device(self) -> LibraryPlace:
+        """The context that the bench is in."""
+
+    @property
+    def arrays(self) -> Addressed:
+        """The problem's arrays there."""
 
     def executable(self, enqueue: Callable[[], None]) -> Executable:
         """What launches that once, for `verify` and `sample`."""

@@ -136,7 +136,7 @@ class CublasLt:
         return descriptor
 
     def _layouts(self, product: Product) -> list[ctypes.c_void_p]:
-        """Of the first factor, the second and the result, as they are stored."""
+        """The layouts of the first factor, the second and the result, as they are stored."""
         sizes = (
             (product.first, product.dtype, product.rows, product.depth),
             (product.second, product.dtype, product.depth, product.columns),

@@ -17,7 +17,7 @@ WORKSPACE_BYTES = 512 << 20
 """What its algorithms may take: at ResNet-50's layers and a batch of 32 Winograd's and the explicit product fit."""
 
 MOST_TIMED = 4
-"""Of the algorithms in the order of cuDNN's own times so many are timed by us."""
+"""Algorithms that are timed here: the first in the order of cuDNN's own times."""
 
 _ALGORITHMS = (
     "IMPLICIT_GEMM",
@@ -131,7 +131,7 @@ class Cudnn:
         return f"cuDNN {self.version} ({algorithm.lower()}, {precision})"
 
     def _descriptors(self, problem: Problem) -> tuple[ctypes.c_void_p, ...]:
-        """Of the images, the filters, the convolution and the output."""
+        """The descriptors of the images, the filters, the convolution and the output."""
         shape, depthwise = problem.shape, bool(problem.options["depthwise"])
         images = self._tensor(problem, shape["batch"], shape["channels"], shape["height"], shape["width"])
         out = self._tensor(problem, shape["batch"], sizes.out_channels(problem), *sizes.out_extents(problem))

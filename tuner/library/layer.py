@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from tilewright.kernels.dtypes import real_macros
 from tilewright.kernels.kernel import Kernel, Launch
@@ -13,9 +12,7 @@ from tilewright.kernels.problem import Problem
 from tilewright.kernels.source import resolved
 from tilewright.tuner.compile.compilation import Compilation
 from tilewright.tuner.library.cublas import LibraryCall
-
-if TYPE_CHECKING:
-    from tilewright.tuner.devices.cuda.context import CudaContext
+from tilewright.tuner.library.place import LibraryPlace
 
 _ENTRY = "add_bias_activate"
 _VECTOR_BYTES = 16
@@ -48,7 +45,7 @@ def layer_definitions(kernel: Kernel, problem: Problem) -> dict[str, str]:
 
 
 def _extents(kernel: Kernel, problem: Problem) -> tuple[int, int, int]:
-    """Of the output the rows, the channels, and how many pixels of a channel lie one behind the other."""
+    """The rows and channels of the output, and how many pixels of a channel lie one behind the other."""
     shape = kernel.output.shape(problem)
     if problem.options.get("layout") == "nchw":
         return shape[0], shape[1], math.prod(shape[2:])
@@ -58,7 +55,7 @@ def _extents(kernel: Kernel, problem: Problem) -> tuple[int, int, int]:
 class LayerEnd:
     """The second kernel, compiled and loaded for one problem."""
 
-    def __init__(self, device: CudaContext, kernel: Kernel, problem: Problem, addresses: Mapping[str, int]) -> None:
+    def __init__(self, device: LibraryPlace, kernel: Kernel, problem: Problem, addresses: Mapping[str, int]) -> None:
         work: Compilation = device.compilation(layer_source(), layer_definitions(kernel, problem), _ENTRY)
         self._function = device.load(device.compile(work).cubin, _ENTRY, "PP")
         self._arguments = addresses["b"], addresses[kernel.output.name]

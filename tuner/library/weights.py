@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tilewright.kernels.kernel import Kernel, Launch
 from tilewright.kernels.problem import Problem
 from tilewright.kernels.source import resolved
 from tilewright.tuner.library.cublas import LibraryCall
-
-if TYPE_CHECKING:
-    from tilewright.tuner.devices.cuda.context import CudaContext
+from tilewright.tuner.library.place import LibraryPlace
 
 _ENTRY = "widen"
 _LAUNCH = Launch((1024, 1, 1), (256, 1, 1))
@@ -37,7 +35,7 @@ def widening_definitions(kernel: Kernel, problem: Problem) -> dict[str, str]:
 class WideWeights:
     """A problem's weights in 16 bits, made once, of the inputs that are at these addresses just then."""
 
-    def __init__(self, device: CudaContext, kernel: Kernel, problem: Problem, addresses: Mapping[str, int]) -> None:
+    def __init__(self, device: LibraryPlace, kernel: Kernel, problem: Problem, addresses: Mapping[str, int]) -> None:
         self._memory: Any = device.allocate(problem.shape["n"] * problem.shape["k"] * problem.item_bytes)
         self.address = int(self._memory)
         work = device.compilation(widening_source(), widening_definitions(kernel, problem), _ENTRY)

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 
 from tilewright.kernels.space import Configuration
-from tilewright.tuner.devices.device import Bench
-from tilewright.tuner.loop.outcome import Evaluation
+from tilewright.tuner.loop.bench import Bench
+from tilewright.tuner.outcome import Evaluation
 from tilewright.tuner.search import Searcher
 
 LOOKAHEAD = 8

@@ -9,21 +9,24 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.kernels.dtypes import UNIT_ROUNDOFF, is_integer, sum_dtype
+from tilewright.kernels.catalogue import catalogue
+from tilewright.kernels.dtypes import LARGEST, UNIT_ROUNDOFF, is_integer, sum_dtype
 from tilewright.kernels.kernel import Arrays, Kernel, Tensor
 from tilewright.kernels.problem import Limits, Problem
 from tilewright.kernels.reference import Reference, close_to
 from tilewright.kernels.space import Configuration
+from tilewright.tuner.arrays import DRAWN_KINDS
 from tilewright.tuner.errors import OwnFunctionError, declared
-from tilewright.tuner.loop.outcome import Verification
 from tilewright.tuner.loop.verify import compare, worse
+from tilewright.tuner.outcome import Verification
 
 
 @dataclass(frozen=True)
 class Expected:
     """`references` by output; with a check of the kernel's own, what the reference `returned` instead.
 
-    `verified`: how, where that is not against a reference.
+    `verified`: how, where that is not against a reference. `is_analysed`: whether errors are held against magnitudes
+    that the kernel's author gave, not against what the values have on average.
     """
 
     kernel: Kernel
@@ -31,6 +34,26 @@ class Expected:
     references: dict[str, Reference] = field(repr=False)
     returned: Any = field(default=None, repr=False)
     verified: str = ""
+    is_analysed: bool = False
+
+    def counts(self, kind: str) -> bool:
+        """Whether a wrong result with such inputs refuses a configuration; else it is worth a remark.
+
+        Always with a kernel of this package. With one of the user's, inputs that are changed line by line are fair only
+        where its reference and all terms are finite in the dtype, and say by themselves how far a result may be off.
+        """
+        if kind in DRAWN_KINDS or self.kernel.name in catalogue().by_name:
+            return True
+        largest = (
+            (self.references[t.name], LARGEST[t.dtype_for(self.problem)])
+            for t in self.kernel.outputs
+            if self.is_analysed and not is_integer(t.dtype_for(self.problem))
+        )
+        return self.is_analysed and all(
+            bool(np.all(np.abs(numbers) <= most))
+            for reference, most in largest
+            for numbers in (reference.value, reference.magnitude)
+        )
 
     def compare(self, outputs: Arrays) -> Verification:
         """The worst over all outputs."""
@@ -76,7 +99,7 @@ def expected_of(kernel: Kernel, problem: Problem, arrays: Arrays, scalars: Mappi
     """By the kernel's reference, or its check; raises OwnFunctionError where they do not fit the outputs."""
     returned = None
     if kernel.reference is not None:
-        with declared(kernel.name, "reference"):
+        with declared(kernel.name, "reference"), np.errstate(invalid="ignore", over="ignore"):
             returned = kernel.reference(problem, arrays, scalars)
     if kernel.check is not None:
         return Expected(kernel, problem, {}, returned, kernel.verified or "")
@@ -93,7 +116,8 @@ def expected_of(kernel: Kernel, problem: Problem, arrays: Arrays, scalars: Mappi
             reason = f"{tensor.name} has the shape {shape}, and it returns {reference.value.shape}"
             raise OwnFunctionError(kernel.name, "reference", reason)
         references[tensor.name] = reference
-    return Expected(kernel, problem, references)
+    is_analysed = all(isinstance(by_name[tensor.name], Reference) for tensor in kernel.outputs)
+    return Expected(kernel, problem, references, is_analysed=is_analysed)
 
 
 def trusted_configuration(kernel: Kernel, problem: Problem, limits: Limits) -> Configuration | None:

@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from tilewright.kernels.space import Configuration
-from tilewright.tuner.devices.device import Bench
 from tilewright.tuner.errors import TrialFailure
 from tilewright.tuner.loop import statistics
+from tilewright.tuner.loop.bench import Bench
 from tilewright.tuner.loop.measure import DEFAULT_PLAN, ContextLostError, MeasurementPlan
 from tilewright.tuner.loop.rounds import Contestant, Steadiness, once_more, play
 from tilewright.tuner.loop.verify import verify_configuration, verify_library_call

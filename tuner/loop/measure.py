@@ -11,7 +11,7 @@ from typing import Protocol, cast
 from tilewright.kernels.space import Configuration
 from tilewright.tuner.errors import TrialFailure, TunerError
 from tilewright.tuner.loop import statistics
-from tilewright.tuner.loop.outcome import (
+from tilewright.tuner.outcome import (
     L2,
     DeviceState,
     Evaluation,

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from typing import ParamSpec, TypeVar
 
 from tilewright.kernels.space import Configuration
-from tilewright.tuner.devices.device import Bench
 from tilewright.tuner.errors import TrialFailure
 from tilewright.tuner.loop import statistics
+from tilewright.tuner.loop.bench import Bench
 from tilewright.tuner.loop.measure import MeasurementPlan, checked_samples
-from tilewright.tuner.loop.outcome import Executable, Outcome
+from tilewright.tuner.outcome import Executable, Outcome
 
 P = ParamSpec("P")
 T = TypeVar("T")

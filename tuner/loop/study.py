@@ -9,8 +9,8 @@ from typing import Literal
 from tilewright.kernels.space import Configuration
 from tilewright.tuner.loop.ahead import Claim
 from tilewright.tuner.loop.finals import DroppedFinalist, Finalist, LibraryTime
-from tilewright.tuner.loop.outcome import Evaluation
 from tilewright.tuner.loop.rounds import Steadiness
+from tilewright.tuner.outcome import Evaluation
 from tilewright.tuner.search import Prior
 
 StoppedBy = Literal["trials", "seconds", "target", "exhausted", "cancelled"]

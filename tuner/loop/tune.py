@@ -11,12 +11,11 @@ from threadpoolctl import threadpool_limits
 
 from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.space import Configuration, SearchSpace
-from tilewright.tuner.devices.device import Bench
 from tilewright.tuner.errors import DeviceLostError, TunerError
 from tilewright.tuner.loop.ahead import SHARE_OF_BUDGET, Proposals
+from tilewright.tuner.loop.bench import Bench
 from tilewright.tuner.loop.finals import DroppedFinalist, Finalist, FinalsResult, LibraryTime, finals
 from tilewright.tuner.loop.measure import DEFAULT_PLAN, Clock, ContextLostError, MeasurementPlan
-from tilewright.tuner.loop.outcome import Evaluation, Outcome
 from tilewright.tuner.loop.study import (
     NO_HOOKS,
     NOTHING_KNOWN,
@@ -28,6 +27,7 @@ from tilewright.tuner.loop.study import (
     Trial,
     TuneResult,
 )
+from tilewright.tuner.outcome import Evaluation, Outcome
 from tilewright.tuner.search import SAMPLERS, make_searcher
 
 MOST_STARTS = 16

@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 from tilewright.kernels.dtypes import SMALLEST_NORMAL, UNIT_ROUNDOFF, Rounding, is_integer, rounding_of, sum_dtype
 from tilewright.kernels.kernel import Reference
 from tilewright.tuner.arrays import NONFINITE, SMALLEST
-from tilewright.tuner.devices.device import Bench
-from tilewright.tuner.loop.outcome import Executable, Verification
+from tilewright.tuner.line_kinds import SPECIAL, SPECIAL_2
+from tilewright.tuner.loop.bench import Bench
+from tilewright.tuner.outcome import Executable, Verification
 
 C_DEFAULT = 2.0
 """How many bounds an error may reach. Rounding errors of a sum of k terms grow like sqrt(k) (Higham and Mary 2019,
@@ -115,7 +116,7 @@ def verify_library_call(bench: Bench, executable: Executable) -> Verification | 
 
 def speaks_for_library(verification: Verification) -> bool:
     """Whether a library that fails this is wrong: not on what few libraries promise."""
-    return verification.is_right or verification.inputs not in {NONFINITE, SMALLEST}
+    return verification.is_right or verification.inputs not in {NONFINITE, SMALLEST, SPECIAL, SPECIAL_2}
 
 
 def _worst_of_kinds(bench: Bench, executable: Executable) -> Verification | None:

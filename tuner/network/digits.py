@@ -23,7 +23,8 @@ BOX = CELLS * BLOCK
 WEIGHTS = Path(__file__).with_name("digits.npz")
 
 INK_SHARE = 0.305
-"""Of a box: 19.5 of 64 cells on average over the 1,797 images, within 0.9 of that in the mean of every class."""
+"""The share of a box that has ink: 19.5 of 64 cells on average over the 1,797 images, within 0.9 of that in the mean of
+every class."""
 WIDEST = 24
 """Pixels of 32: all but 41 of the 1,797 images leave a column of cells free on either side, or two."""
 BLUR = 1.4

@@ -89,7 +89,7 @@ class Network:
         return (self.layers[0].weights.shape[1], *(layer.weights.shape[0] for layer in self.layers))
 
     def flops(self, batch: int) -> int:
-        """Of the products: 2 m n k a layer."""
+        """Operations of the products: 2 m n k a layer."""
         return sum(2 * batch * n * k for k, n in itertools.pairwise(self.sizes))
 
     def forward(self, x: NDArray[Any]) -> Matrix:

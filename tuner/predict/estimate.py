@@ -15,7 +15,8 @@ from tilewright.tuner.devices.occupancy import blocks_per_multiprocessor
 from tilewright.tuner.predict.tiles import Tiles
 
 FLOPS, MEMORY_BYTES, CACHE_BYTES = 256, 20, 64
-"""Of a multiprocessor in a cycle: 128 multiply-adds, its share of an H200's 4.8 TB/s, what the L2 cache gives it."""
+"""What a multiprocessor does in a cycle: 128 multiply-adds, its share of an H200's 4.8 TB/s, what the L2 cache gives
+it."""
 
 FULL_THREADS = 256
 """Threads with which a multiprocessor reaches its rate; of 0, 256, 512 and 1,024 this fits recorded rows best."""

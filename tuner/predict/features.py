@@ -117,7 +117,7 @@ class Features:
         ]
 
     def _copies(self, problem: Problem, configuration: Configuration) -> list[float]:
-        """Of each tensor what one instruction copies, what all tiles copy for a unit of work, in how many; of all.
+        """For each tensor: what one instruction copies, what all tiles copy for a unit of work, in how many; of all.
 
         Rows that begin at no multiple of a vector are copied in pieces: what tiles share should then be another tensor.
         """

@@ -87,10 +87,6 @@ class Smooth:
             terms.append(Term(columns, ((rows[chosen] - mean) / scale)[:, columns]))
         return cls._through(float(values.mean()), mean, scale, tuple(terms), rows, values)
 
-    def refitted(self, rows: Array, values: Array) -> Smooth:
-        """A function of the same make through other values."""
-        return self._through(self.level, self.mean, self.scale, self.terms, rows, values)
-
     @classmethod
     def _through(
         cls, level: float, mean: Array, scale: Array, terms: tuple[Term, ...], rows: Array, values: Array

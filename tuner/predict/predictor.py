@@ -51,7 +51,7 @@ OCTAVES = 2.0
 
 Array = NDArray[np.float64]
 Expected = tuple[float, float]
-"""Of a configuration the expected value with caution, which decides, and without."""
+"""The expected value of a configuration with caution, which decides, and without."""
 
 
 def enough(shapes: int) -> bool:
@@ -204,7 +204,7 @@ class Predictor:
         return chosen, expectations[chosen]
 
     def _changes(self, configuration: Configuration) -> Iterator[Configuration]:
-        """Those that differ in the value of one parameter."""
+        """The configurations that differ in the value of one parameter."""
         values = {p.name: p.values for p in self._kernel.variant(configuration.variant).parameters}
         for place, (name, value) in enumerate(configuration.items):
             before, after = configuration.items[:place], configuration.items[place + 1 :]
@@ -241,7 +241,7 @@ class Predictor:
         return np.asarray(np.log(times_ms / work_of(self._kernel, record.problem)) - (1 - BEYOND) * slow)
 
     def _loss(self, left_out: int, sample: Sequence[Configuration], rows: Array, values: Array) -> float:
-        """Of the choice for a tuned shape by all others, among candidates that were measured for it.
+        """The loss of the choice for a tuned shape by all others, among candidates that were measured for it.
 
         Where fewer than two of them were, the choice is among all that were measured.
         """

@@ -70,7 +70,7 @@ class Tiles:
         return Tiling(count, parts, whole)
 
     def sharing(self, problem: Problem, configuration: Configuration) -> list[int]:
-        """Of each of the kernel's tensors how many tiles need the same part of it: those along axes it has not."""
+        """For each of the kernel's tensors: how many tiles need the same part of it: those along axes it has not."""
         tiles = self._along(problem, configuration)
         spanned = (self._spans(tensor, problem) for tensor in self.kernel.tensors)
         return [math.prod(n for n, has in zip(tiles, spans, strict=True) if not has) for spans in spanned]

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from tilewright.tuner.pytorch.kept import zeros
-from tilewright.tuner.pytorch.operator import Operator, check
+from tilewright.tuner.pytorch.operator import Operator, check, is_transformed
 from tilewright.tuner.pytorch.plans import NoKernelError, Posed
 from tilewright.tuner.pytorch.products import ACTIVATIONS, before_activation, options
 
@@ -39,6 +40,7 @@ def _result(x: Tensor, w: Tensor, b: Tensor | None, *rest: Any) -> Tensor:
         "conv2d",
         lambda: f"images {tuple(x.shape)} and filters {tuple(w.shape)} do not go together with groups={groups}",
     )
+    check(not x.is_complex(), "conv2d", lambda: "of complex images PyTorch alone has the gradients")
     check(x.dtype == w.dtype, "conv2d", lambda: f"the images are {x.dtype} and the filters {w.dtype}")
     check(activation in ACTIVATIONS, "conv2d", lambda: f"the activations are {', '.join(ACTIVATIONS)}")
     if b is not None:
@@ -78,8 +80,8 @@ def _posed(y: Tensor, x: Tensor, w: Tensor, b: Tensor | None, *rest: Any) -> Pos
 
 def _pytorch(x: Tensor, w: Tensor, b: Tensor | None, *rest: Any) -> Tensor:
     stride, padding, dilation, groups, activation, _accuracy = rest
-    y = torch.nn.functional.conv2d(x, w, b, stride, padding, dilation, groups)
-    return ACTIVATIONS[activation](y).contiguous(memory_format=_memory_format(x))
+    y = ACTIVATIONS[activation](torch.nn.functional.conv2d(x, w, b, stride, padding, dilation, groups))
+    return y if is_transformed() else y.contiguous(memory_format=_memory_format(x))  # vmap has no such question
 
 
 def _setup(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
@@ -122,6 +124,7 @@ CONV2D = Operator(
     pytorch=_pytorch,
     setup=_setup,
     backward=_backward,
+    autocast=("conv2d", "lower"),
 )
 
 
@@ -149,22 +152,6 @@ def _images_pytorch(gradient: Tensor, w: Tensor, x_shape: Sequence[int], *rest: 
     return found.contiguous(memory_format=_memory_format(gradient))
 
 
-def _images_setup(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:  # noqa: ARG001 - autograd names it
-    gradient, w, _x_shape, *ctx.rest = inputs
-    ctx.save_for_backward(gradient, w)
-
-
-def _images_backward(ctx: Any, second: Tensor) -> tuple[Any, ...]:
-    gradient, w = ctx.saved_tensors
-    *sizes, groups, accuracy = ctx.rest
-    of_gradient = of_w = None
-    if ctx.needs_input_grad[0]:
-        of_gradient = CONV2D.op(second, w, None, *sizes, groups, "none", accuracy)
-    if ctx.needs_input_grad[1]:
-        of_w = _library_gradients(gradient, second, w, sizes, groups, of_images=False)
-    return of_gradient, of_w, *([None] * 6)
-
-
 CONV2D_IMAGES = Operator(
     name="conv2d_images_gradient",
     schema=f'(Tensor gradient, Tensor w, SymInt[] x_shape, {_SIZES}, str accuracy="fp32") -> Tensor',
@@ -172,23 +159,44 @@ CONV2D_IMAGES = Operator(
     result=_images_result,
     pose=_images_posed,
     pytorch=_images_pytorch,
-    setup=_images_setup,
-    backward=_images_backward,
 )
 
 
 def conv2d(
-    x: Tensor,
-    w: Tensor,
-    b: Tensor | None = None,
+    input: Tensor,  # noqa: A002 - PyTorch's name
+    weight: Tensor,
+    bias: Tensor | None = None,
     stride: int | Pair = 1,
-    padding: int | Pair = 0,
+    padding: int | Pair | str = 0,
     *,
     dilation: int | Pair = 1,
     groups: int = 1,
     activation: str = "none",
     accuracy: str = "fp32",
 ) -> Tensor:
-    """act(conv(x, w) + b) in one launch, `torch.nn.functional.conv2d` of images (N, C, H, W) in any memory format."""
-    pairs = [[one, one] if isinstance(one, int) else list(one) for one in (stride, padding, dilation)]
-    return CONV2D(x, w, b, *pairs, groups, activation, accuracy)
+    """act(conv(x, w) + b) in one launch, `torch.nn.functional.conv2d` of images in any memory format."""
+    if input.dim() == 3 and weight.dim() == 4:
+        call = partial(conv2d, dilation=dilation, groups=groups, activation=activation, accuracy=accuracy)
+        return call(input[None], weight, bias, stride, padding)[0]
+    sizes = as_sizes(weight, stride, padding, dilation)
+    if sizes is None:
+        return _pytorch(input, weight, bias, stride, padding, dilation, groups, activation, accuracy)
+    return CONV2D(input, weight, bias, *sizes, groups, activation, accuracy)
+
+
+def as_sizes(w: Tensor, stride: Any, padding: Any, dilation: Any) -> list[list[int]] | None:
+    """Stride, padding and dilation of both axes; None for a padding that is none of both sides alike."""
+    stride, dilation = _pair(stride), _pair(dilation)
+    if padding == "valid":
+        padding = 0
+    elif padding == "same":
+        reach = [dilation[i] * (w.shape[2 + i] - 1) for i in range(2)]
+        if stride != [1, 1] or reach[0] % 2 or reach[1] % 2:
+            return None
+        padding = [one // 2 for one in reach]
+    return None if isinstance(padding, str) else [stride, _pair(padding), dilation]
+
+
+def _pair(value: Any) -> list[int]:
+    pair = [value] if isinstance(value, int) else list(value)
+    return pair * 2 if len(pair) == 1 else pair

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from tilewright.tuner.pytorch.operator import Operator, check
 from tilewright.tuner.pytorch.plans import Posed
-from tilewright.tuner.pytorch.products import GEMM, LINEAR
+from tilewright.tuner.pytorch.products import GEMM, LINEAR, as_rows
 
 GATES: dict[str, Callable[[Tensor], Tensor]] = {
     "silu": torch.nn.functional.silu,
@@ -48,7 +48,7 @@ def _posed(y: Tensor, x: Tensor, w: Tensor, activation: str) -> Posed:
     n, k = y.shape[-1], w.shape[1]
     axes = {"m": math.prod(x.shape[:-1]), "n": n, "k": k}
     named = axes | ({} if activation == "silu" else {"activation": activation})
-    return Posed(named, (x.reshape(-1, k), w, y.view(-1, n)))
+    return Posed(named, (as_rows(x), w, as_rows(y)))
 
 
 def _pytorch(x: Tensor, w: Tensor, activation: str) -> Tensor:
@@ -66,12 +66,12 @@ def _backward(ctx: Any, gradient: Tensor) -> tuple[Any, ...]:
     x, w = ctx.saved_tensors
     gate, up = LINEAR.op(x, w, None, "none", "fp32").chunk(2, -1)
     of_gate = _slope(ctx.activation, gradient * up, gate)
-    rows = torch.cat([of_gate, gradient * GATES[ctx.activation](gate)], -1).reshape(-1, w.shape[0])
+    rows = as_rows(torch.cat([of_gate, gradient * GATES[ctx.activation](gate)], -1))
     of_x = of_w = None
     if ctx.needs_input_grad[0]:
         of_x = GEMM.op(rows, w, 1.0, "fp32").reshape(x.shape)
     if ctx.needs_input_grad[1]:
-        of_w = GEMM.op(rows.mT, x.reshape(-1, w.shape[1]), 1.0, "fp32")
+        of_w = GEMM.op(rows.mT, as_rows(x), 1.0, "fp32")
     return of_x, of_w, None
 
 
@@ -84,6 +84,7 @@ LINEAR_GATED = Operator(
     pytorch=_pytorch,
     setup=_setup,
     backward=_backward,
+    autocast=("linear", "lower"),
 )
 
 

@@ -1,4 +1,8 @@
-"""An operator of PyTorch that launches a tuned kernel: one declaration, from which everything is registered."""
+"""An operator of PyTorch that launches a tuned kernel: one declaration, from which everything is registered.
+
+One rule holds for all of them: a call that an operator has no rule for is PyTorch's own composition, with PyTorch's
+derivatives, transformations and errors.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,7 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 from tilewright.tuner.pytorch.plans import Plans, Posed
 
@@ -17,14 +22,20 @@ OPERATORS: dict[str, Operator] = {}
 """Every declared operator by its name."""
 
 
+class RefusedError(RuntimeError):
+    """The operator has no rule for these arguments; PyTorch may have one."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Operator:
     """An operator `torch.ops.tilewright.NAME`; making one registers it.
 
     `schema` is what follows the name. `result`, `pose` and `pytorch` are those of `Plans`; `result` says the shape and
-    layout to tracing too, so that it must do with fake tensors. `setup` and `backward` are autograd's
-    (`torch.library.register_autograd`); an operator that writes into an argument has none. `autocast` says in which
-    precision PyTorch would compute under autocast: the lower one, or float32.
+    layout to tracing too, so that it must do with fake tensors, and raises RefusedError. `setup` and `backward` are
+    autograd's (`torch.library.register_autograd`); without them gradients are those of `pytorch`.
+    `autocast`: PyTorch's operator whose rule is taken, and the precision that this one computes in where it has a rule:
+    the lower one, or float32; of several operators with different rules a part ("partly"), so that `pytorch` runs where
+    an argument is of another dtype. None: autocast leaves the arguments as they are.
     """
 
     name: str
@@ -35,7 +46,7 @@ class Operator:
     pytorch: Callable[..., Any]
     setup: Callable[..., None] | None = None
     backward: Callable[..., Any] | None = None
-    autocast: Literal["lower", "float32"] = "lower"
+    autocast: tuple[str, Literal["lower", "float32", "partly"]] | None = None
     op: Any = field(init=False)  # the overload
     plans: Plans = field(init=False)
 
@@ -45,14 +56,17 @@ class Operator:
         object.__setattr__(self, "op", getattr(torch.ops.tilewright, self.name).default)
         plans = Plans(self.name, self.kernel, self.result, self.pose, self.pytorch)
         object.__setattr__(self, "plans", plans)
-        LIBRARY.impl(self.name, self._called(plans.run), "CompositeExplicitAutograd")
-        torch.library.register_fake(f"tilewright::{self.name}", self._called(self.result), lib=LIBRARY)
-        if self.backward is not None:
-            torch.library.register_autograd(
-                f"tilewright::{self.name}", self.backward, setup_context=self.setup, lib=LIBRARY
-            )
+        name = f"tilewright::{self.name}"
+        LIBRARY.impl(self.name, self._called(self._launched), "CompositeExplicitAutograd")
+        torch.library.register_fake(name, self._called(self.result), lib=LIBRARY)
+        if self._writes:
+            LIBRARY.impl(self.name, self._written, "Autograd", with_keyset=True)
+        else:
+            setup, backward = (self._setup, self._backward) if self.backward is None else (self.setup, self.backward)
+            torch.library.register_autograd(name, backward, setup_context=setup, lib=LIBRARY)
         for device_type, key in (("cuda", "AutocastCUDA"), ("cpu", "AutocastCPU")):
-            LIBRARY.impl(self.name, partial(self._autocast, device_type, key), key)
+            if self._is_cast(device_type):
+                LIBRARY.impl(self.name, partial(self._autocast, device_type, key), key)
         OPERATORS[self.name] = self
 
     def __call__(self, *arguments: Any) -> Any:
@@ -60,35 +74,98 @@ class Operator:
 
         It has, where gradients are recorded, dtypes are chosen by autocast, or somebody traces or watches.
         """
-        if is_watched():
+        try:
+            if is_watched():
+                return self._dispatched(arguments)
+            records = torch.is_grad_enabled()
+            for one in arguments:  # a call of `all` takes as long as the rest of this
+                if isinstance(one, Tensor) and (type(one) not in PLAIN or (records and one.requires_grad)):
+                    return self._dispatched(arguments)
+            return self.plans.run(*arguments)
+        except RefusedError as refused:
+            try:
+                return self.pytorch(*arguments)
+            except Exception as error:
+                raise refused from error
+
+    @property
+    def _writes(self) -> bool:
+        """Whether it writes into an argument and returns nothing."""
+        return self.schema.endswith("-> ()")
+
+    def _dispatched(self, arguments: Sequence[Any]) -> Any:
+        if torch.compiler.is_compiling():
+            self.result(*arguments)  # what is refused is refused here, where it can be caught
             return self.op(*arguments)
-        records = torch.is_grad_enabled()
-        for one in arguments:  # a call of `all` takes as long as the rest of this
-            if isinstance(one, Tensor) and (type(one) not in PLAIN or (records and one.requires_grad)):
-                return self.op(*arguments)
-        return self.plans.run(*arguments)
+        is_ours = not is_transformed() and all(is_known(one) for one in arguments if isinstance(one, Tensor))
+        return self.op(*arguments) if is_ours else self.pytorch(*arguments)
 
     def _called(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """The function as the dispatcher calls it: without arguments that are at their defaults."""
         declared = self.op._schema.arguments  # noqa: SLF001 - no public name says the defaults
-        defaults, count = [argument.default_value for argument in declared], len(declared)
-        has_result = not self.schema.endswith("-> ()")
+        defaults = [argument.default_value for argument in declared]
 
         def call(*given: Any) -> Any:
-            arguments = given if len(given) == count else (*given, *defaults[len(given) :])
-            result = function(*arguments)
-            return result if has_result else None
+            result = function(*given, *defaults[len(given) :])
+            return None if self._writes else result
 
         return call
 
+    def _launched(self, *arguments: Any) -> Any:
+        """What `torch.ops` computes; only `__call__` has PyTorch's own derivatives at hand."""
+        if forward_ad._current_level >= 0 and any(has_tangent(one) for one in arguments):  # noqa: SLF001 - no public name asks
+            raise NotImplementedError(f"tilewright::{self.name} has no forward derivative; call tilewright.torch's")
+        return self.plans.run(*arguments)
+
+    def _written(self, keys: Any, *arguments: Any) -> None:
+        """PyTorch's own operator where gradients are recorded: it derives, or refuses as it does."""
+        c = torch._C  # noqa: SLF001 - torch.library's own autograd kernels do it so
+        if torch.is_grad_enabled() and any(isinstance(one, Tensor) and one.requires_grad for one in arguments):
+            self._called(self.pytorch)(*arguments)
+            return
+        with c._AutoDispatchBelowAutograd():  # noqa: SLF001
+            self.op.redispatch(keys & c._after_autograd_keyset, *arguments)  # noqa: SLF001
+
+    @staticmethod
+    def _setup(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:  # noqa: ARG004 - autograd names it
+        ctx.given = [None if isinstance(one, Tensor) else one for one in inputs]
+        ctx.places = [place for place, one in enumerate(inputs) if isinstance(one, Tensor)]
+        ctx.save_for_backward(*[inputs[place] for place in ctx.places])
+
+    def _backward(self, ctx: Any, *gradients: Tensor) -> tuple[Any, ...]:
+        """Those of PyTorch's own operator, which runs once more."""
+        given, saved = list(ctx.given), dict(zip(ctx.places, ctx.saved_tensors, strict=True))
+        wanted = [place for place in ctx.places if ctx.needs_input_grad[place]]
+
+        def forward(*tensors: Tensor) -> Any:
+            now = saved | dict(zip(wanted, tensors, strict=True))
+            return self.pytorch(*[now.get(place, one) for place, one in enumerate(given)])
+
+        _, pulled_back = torch.func.vjp(forward, *[saved[place] for place in wanted])
+        found = dict(zip(wanted, pulled_back(gradients if gradients[1:] else gradients[0]), strict=True))
+        return tuple(found.get(place) for place in range(len(given)))
+
+    def _is_cast(self, device_type: str) -> bool:
+        """Whether autocast has a rule on this kind of device in the PyTorch that is installed."""
+        key = {"cuda": "AutocastCUDA", "cpu": "AutocastCPU"}[device_type]
+        has = torch._C._dispatch_has_kernel_for_dispatch_key  # noqa: SLF001 - no public name asks
+        return self.autocast is not None and bool(has(f"aten::{self.autocast[0]}", key))
+
     def _autocast(self, device_type: str, key: str, *arguments: Any) -> Any:
         """The operator on arguments of autocast's precision."""
+        given = self.cast(device_type, arguments)
+        if (self.autocast or ("", ""))[1] == "partly" and any(
+            a is not b for a, b in zip(given, arguments, strict=True)
+        ):
+            return self.pytorch(*arguments)
         with torch._C._ExcludeDispatchKeyGuard(torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, key))):  # noqa: SLF001 - PyTorch's own register_autocast does it so, but for one fixed dtype
-            return self.op(*self.cast(device_type, arguments))
+            return self.op(*given)
 
     def cast(self, device_type: str, arguments: Sequence[Any]) -> Sequence[Any]:
         """The arguments as autocast has them, of this kind of device."""
-        dtype = torch.float32 if self.autocast == "float32" else torch.get_autocast_dtype(device_type)
+        if self.autocast is None or not self._is_cast(device_type):
+            return arguments
+        dtype = torch.get_autocast_dtype(device_type) if self.autocast[1] == "lower" else torch.float32
 
         def cast(one: Any) -> Any:
             is_eligible = isinstance(one, Tensor) and one.is_floating_point() and one.dtype != torch.float64
@@ -101,6 +178,16 @@ PLAIN = frozenset({Tensor, torch.nn.Parameter})
 """The classes of tensors that have data of their own, and nothing that wants to hear of operators."""
 
 
+def is_known(tensor: Tensor) -> bool:
+    """Whether a rule of ours holds for such a tensor: it has strides, and no class that has rules of its own.
+
+    Tensors of a dispatch mode, which traces, are known.
+    """
+    if type(tensor) in PLAIN or torch.compiler.is_compiling():
+        return type(tensor) in PLAIN and tensor.layout is torch.strided
+    return tensor.layout is torch.strided and bool(torch._C._len_torch_dispatch_stack())  # noqa: SLF001 - no public name asks
+
+
 def is_watched() -> bool:
     """Whether a compiler, a mode, a transformation, a tracer or autocast would see the call."""
     c = torch._C  # noqa: SLF001 - no public names ask these
@@ -108,11 +195,22 @@ def is_watched() -> bool:
         torch.compiler.is_compiling()
         or c._len_torch_dispatch_stack()  # noqa: SLF001
         or c._is_any_autocast_enabled()  # noqa: SLF001
-        or c._functorch.peek_interpreter_stack() is not None  # noqa: SLF001
+        or is_transformed()
         or c._get_tracing_state() is not None  # noqa: SLF001
     )
 
 
+def is_transformed() -> bool:
+    """Whether the call is inside of `torch.func`, or of a level of forward derivatives."""
+    return torch._C._functorch.peek_interpreter_stack() is not None or forward_ad._current_level >= 0  # noqa: SLF001
+
+
+def has_tangent(argument: Any) -> bool:
+    """Whether a forward derivative goes with it."""
+    return isinstance(argument, Tensor) and forward_ad.unpack_dual(argument).tangent is not None
+
+
 def check(holds: Any, operator: str, message: Callable[[], str]) -> None:
-    """Raises RuntimeError, as PyTorch's operators do for shapes that do not go together."""
-    torch._check(holds, lambda: f"tilewright::{operator}: {message()}")  # noqa: SLF001 - public but for its name
+    """Raises RefusedError, as PyTorch's operators do for shapes that do not go together."""
+    if not holds:
+        raise RefusedError(f"tilewright::{operator}: {message()}")

@@ -98,10 +98,16 @@ def status() -> list[Decision]:
     return list(_PROCESS.decisions.values())
 
 
-def picture(argument: Any) -> Hashable:
-    """What of an argument decides how the call is computed."""
+def layout_key(argument: Any) -> Hashable:
+    """What selects a plan: a tensor's dtype, shape, strides and device; of a number only whether it is 0.
+
+    Raises RuntimeError for a tensor without strides, such as a sparse one.
+    """
     if isinstance(argument, Tensor):
-        return argument.dtype, argument.shape, argument.stride(), argument.get_device()
+        one = argument
+        return one.dtype, one.shape, one.stride(), one.device, one.layout, one.is_neg()
+    if isinstance(argument, float):
+        return "zero" if argument == 0 else "number"
     return tuple(argument) if isinstance(argument, list) else argument
 
 
@@ -131,7 +137,7 @@ class _Output(NamedTuple):
         """That of a tensor."""
         row_major = None
         if tensor.is_contiguous():
-            row_major = tensor.new_empty(1).expand(tensor.shape)
+            row_major = tensor.new_empty([1] * tensor.dim()).expand(tensor.shape)
             row_major.untyped_storage().resize_(0)  # what is kept may not lie in the pool of a graph that is captured
         return cls(tensor.shape, tensor.stride(), tensor.dtype, tensor.device, written, row_major)
 
@@ -157,6 +163,8 @@ class _Ready:
         self._places: tuple[int, ...] = ()
         self._kept: tuple[Tensor, ...] = ()
         self._ordinal = outputs[0].device.index if outputs[0].device.type == "cuda" else None
+        self._written = [one.written for one in outputs if one.written is not None]
+        self._scalars: tuple[list[float], tuple[float, ...]] = [], ()  # the last call's numbers, as the kernel has them
 
     def __call__(self, arguments: Sequence[Any]) -> Any:
         """The output, or the tuple of them; raises TunerError before anything has run."""
@@ -165,9 +173,16 @@ class _Ready:
         if self._bound is None or (self._ordinal is not None and torch.cuda.current_device() != self._ordinal):
             with on_device_of(outputs[0]):
                 self._launch(output, outputs, arguments)
-            return output
-        held = (*arguments, *outputs, *self._kept)
-        self._bound(tuple([held[place].data_ptr() for place in self._places]), outputs[0])
+        else:
+            numbers, scalars = self._scalars  # one look, as other threads call too
+            given = [one for one in arguments if isinstance(one, float)]
+            if given != numbers:
+                scalars = self._launcher.scalars(**self._pose(output, *arguments).numbers)
+                self._scalars = given, scalars
+            held = (*arguments, *outputs, *self._kept)
+            self._bound(tuple([held[place].data_ptr() for place in self._places]), outputs[0], scalars)
+        for place in self._written:
+            grown(arguments[place])
         return output
 
     def _launch(self, output: Any, outputs: Sequence[Tensor], arguments: Sequence[Any]) -> None:
@@ -208,15 +223,18 @@ class Plans:
     ) -> None:
         self._name, self._kernel = name, kernel
         self._result, self._pose, self._pytorch = result, pose, pytorch
-        self._by_picture: dict[Hashable, _Ready | None] = {}
+        self._by_layout: dict[Hashable, _Ready | None] = {}
         self._era = _PROCESS.era
 
     def run(self, *arguments: Any) -> Any:
         """The operator's result."""
         if self._era != _PROCESS.era:
-            self._by_picture, self._era = {}, _PROCESS.era
-        key = tuple([picture(one) for one in arguments])
-        ready = self._by_picture[key] if key in self._by_picture else self._decided(key, arguments)
+            self._by_layout, self._era = {}, _PROCESS.era
+        try:
+            key = tuple([layout_key(one) for one in arguments])
+        except RuntimeError:  # a tensor without strides
+            return self._pytorch(*arguments)
+        ready = self._by_layout[key] if key in self._by_layout else self._decided(key, arguments)
         if ready is None:
             return self._pytorch(*arguments)
         try:
@@ -230,7 +248,7 @@ class Plans:
 
         None where it is PyTorch's own operator that does it.
         """
-        return self._by_picture.get(tuple([picture(one) for one in arguments])) if self._era == _PROCESS.era else None
+        return self._by_layout.get(tuple([layout_key(one) for one in arguments])) if self._era == _PROCESS.era else None
 
     def posed(self, *arguments: Any) -> Posed:
         """The call as a problem; raises NoKernelError, and RuntimeError for what does not go together."""
@@ -252,9 +270,11 @@ class Plans:
                     launcher = self._chosen(key, result, arguments)
             except (TunerError, KernelError) as error:
                 self._note(key, arguments, error)
-        made = [_Output.of(one, _place(arguments, one)) for one in outputs]
-        self._by_picture[key] = None if launcher is None else _Ready(launcher, made, self._pose)
-        return self._by_picture[key]
+        ready = None
+        if launcher is not None:
+            ready = _Ready(launcher, [_Output.of(one, _place(arguments, one)) for one in outputs], self._pose)
+        self._by_layout[key] = ready
+        return ready
 
     def _chosen(self, key: Hashable, output: Any, arguments: Sequence[Any]) -> Launcher | None:
         launcher, _, choice = self._found(output, arguments)
@@ -269,6 +289,9 @@ class Plans:
         first = _first(output)
         if first.device.type not in {"cpu", "cuda"}:
             raise NoKernelError(f"kernels run on CUDA GPUs and on the CPU, not on {first.device.type}")
+        for one in arguments:
+            if isinstance(one, Tensor) and (one.layout is not torch.strided or one.is_neg() or one.is_conj()):
+                raise NoKernelError("what lies in memory is not the matrix: it is sparse, negated or conjugated")
         posed = self._pose(output, *arguments)
         launcher = runtime().best(self._kernel, dtype=str(first.dtype).removeprefix("torch."), **posed.named)
         return Found(launcher, posed, launcher.choice(*posed.arrays))
@@ -299,6 +322,12 @@ def _place(arguments: Sequence[Any], output: Tensor) -> int | None:
 
 def _first(output: Any) -> Tensor:
     return output[0] if isinstance(output, tuple) else output
+
+
+def grown(tensor: Tensor) -> None:
+    """Lets autograd know that the tensor was changed in place; of an inference tensor nobody asks."""
+    if not tensor.is_inference():
+        torch.autograd.graph.increment_version(tensor)
 
 
 _AS_IT_IS = nullcontext()

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from tilewright.tuner.pytorch.kept import zeros
 from tilewright.tuner.pytorch.operator import Operator, check
-from tilewright.tuner.pytorch.plans import Posed
+from tilewright.tuner.pytorch.plans import NoKernelError, Posed
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "none": lambda z: z,
@@ -73,12 +73,25 @@ def _gemm_axes(a: Tensor, c: Tensor, accuracy: str) -> dict[str, Any]:
 
 
 def _gemm_posed(c: Tensor, a: Tensor, b: Tensor, alpha: float, accuracy: str) -> Posed:
-    return Posed(_gemm_axes(a, c, accuracy), (a, b, c), {} if alpha == 1 else {"alpha": alpha})
+    return Posed(_gemm_axes(a, c, accuracy), (a, b, c), {"alpha": not_zero(alpha)})
+
+
+def not_zero(alpha: float) -> float:
+    """The factor; raises NoKernelError for 0, as libraries do not multiply then, and NaN and infinity do not count."""
+    if alpha == 0:
+        raise NoKernelError("a product times 0 is PyTorch's")
+    return alpha
 
 
 def _gemm_pytorch(a: Tensor, b: Tensor, alpha: float, _accuracy: str) -> Tensor:
-    c = torch.matmul(a, b)
-    return c if alpha == 1 else c.mul_(alpha)
+    """The factor comes before the rounding to the dtype, as in the kernels."""
+    if alpha == 1:
+        return torch.matmul(a, b)
+    if a.dim() == b.dim() == 2:
+        return torch.addmm(a.new_zeros(()), a, b, beta=0, alpha=alpha)
+    batch = (a if a.dim() == 3 else b).shape[0]
+    left, right = (one.expand(batch, *one.shape[-2:]) for one in (a, b))
+    return torch.baddbmm(a.new_zeros(()), left, right, beta=0, alpha=alpha)
 
 
 def _gemm_setup(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:  # noqa: ARG001 - autograd names it
@@ -91,12 +104,12 @@ def _gemm_backward(ctx: Any, gradient: Tensor) -> tuple[Any, ...]:
     gradient = gradient.contiguous()  # that of a sum is one number, expanded
     of_a = of_b = None
     if ctx.needs_input_grad[0]:
-        of_a = GEMM.op(gradient, b.mT, ctx.alpha, ctx.accuracy)
+        of_a = GEMM.op(gradient, b.mH, ctx.alpha, ctx.accuracy)
         of_a = of_a.sum(0) if a.dim() < of_a.dim() else of_a
     if ctx.needs_input_grad[1] and b.dim() < gradient.dim():  # shared by the batch: one long product
-        of_b = GEMM.op(a.flatten(0, 1).mT, gradient.flatten(0, 1), ctx.alpha, ctx.accuracy)
+        of_b = GEMM.op(a.flatten(0, 1).mH, gradient.flatten(0, 1), ctx.alpha, ctx.accuracy)
     elif ctx.needs_input_grad[1]:
-        of_b = GEMM.op(a.mT, gradient, ctx.alpha, ctx.accuracy)
+        of_b = GEMM.op(a.mH, gradient, ctx.alpha, ctx.accuracy)
     return of_a, of_b, None, None
 
 
@@ -109,6 +122,7 @@ GEMM = Operator(
     pytorch=_gemm_pytorch,
     setup=_gemm_setup,
     backward=_gemm_backward,
+    autocast=("matmul", "lower"),
 )
 
 
@@ -120,9 +134,7 @@ def _into_result(c: Tensor, a: Tensor, b: Tensor, alpha: float, _beta: float, ac
 
 
 def _into_posed(_output: Tensor, c: Tensor, a: Tensor, b: Tensor, alpha: float, beta: float, accuracy: str) -> Posed:
-    numbers = {name: value for name, value in (("alpha", alpha), ("beta", beta)) if value != 1}
-    if beta == 0:
-        numbers.pop("beta")
+    numbers = {"alpha": not_zero(alpha)} | ({} if beta == 0 else {"beta": beta})
     return Posed(_gemm_axes(a, c, accuracy) | {"beta_zero": beta == 0}, (a, b, c), numbers)
 
 
@@ -162,14 +174,19 @@ def _linear_posed(y: Tensor, x: Tensor, w: Tensor, b: Tensor | None, activation:
     axes = {"m": math.prod(x.shape[:-1]), "n": n, "k": k}
     bias = zeros(w, n) if b is None else b
     kept = frozenset({2}) if b is None else frozenset[int]()
-    rows = x.reshape(-1, k)
+    rows = as_rows(x)
     if not rows.is_contiguous() and rows.numel() <= COPIED_ELEMENTS:
         rows = rows.contiguous()
-    return Posed(axes | options(accuracy, activation), (rows, w, bias, y.view(-1, n)), kept=kept)
+    return Posed(axes | options(accuracy, activation), (rows, w, bias, as_rows(y)), kept=kept)
 
 
 def _linear_pytorch(x: Tensor, w: Tensor, b: Tensor | None, activation: str, _accuracy: str) -> Tensor:
     return ACTIVATIONS[activation](torch.nn.functional.linear(x, w, b)).contiguous()
+
+
+def as_rows(x: Tensor) -> Tensor:
+    """The matrix whose rows are the vectors of the last dimension, of no length too."""
+    return x.flatten(0, -2) if x.dim() > 1 else x[None]
 
 
 def _linear_setup(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
@@ -180,12 +197,12 @@ def _linear_setup(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
 def _linear_backward(ctx: Any, gradient: Tensor) -> tuple[Any, ...]:
     x, w, b, y = ctx.saved_tensors
     gradient = before_activation(ctx.activation, gradient, y, lambda: LINEAR.op(x, w, b, "none", ctx.accuracy))
-    rows = gradient.contiguous().view(-1, w.shape[0])
+    rows = as_rows(gradient.contiguous())
     of_x = of_w = of_b = None
     if ctx.needs_input_grad[0]:
-        of_x = GEMM.op(rows, w, 1.0, ctx.accuracy).reshape(x.shape)
+        of_x = GEMM.op(rows, w.conj(), 1.0, ctx.accuracy).reshape(x.shape)
     if ctx.needs_input_grad[1]:
-        of_w = GEMM.op(rows.mT, x.reshape(-1, w.shape[1]), 1.0, ctx.accuracy)
+        of_w = GEMM.op(rows.mT, as_rows(x).conj(), 1.0, ctx.accuracy)
     if b is not None and ctx.needs_input_grad[2]:
         of_b = rows.sum(0)
     return of_x, of_w, of_b, None, None
@@ -200,6 +217,7 @@ LINEAR = Operator(
     pytorch=_linear_pytorch,
     setup=_linear_setup,
     backward=_linear_backward,
+    autocast=("linear", "lower"),
 )
 
 
@@ -211,12 +229,11 @@ def _gemv_result(a: Tensor, x: Tensor, _alpha: float) -> Tensor:
 
 
 def _gemv_posed(y: Tensor, a: Tensor, x: Tensor, alpha: float) -> Posed:
-    return Posed({"m": a.shape[0], "n": a.shape[1]}, (a, x, y), {} if alpha == 1 else {"alpha": alpha})
+    return Posed({"m": a.shape[0], "n": a.shape[1]}, (a, x, y), {"alpha": not_zero(alpha)})
 
 
 def _gemv_pytorch(a: Tensor, x: Tensor, alpha: float) -> Tensor:
-    y = torch.mv(a, x)
-    return y if alpha == 1 else y.mul_(alpha)
+    return torch.mv(a, x) if alpha == 1 else torch.addmv(a.new_zeros(a.shape[0]), a, x, beta=0, alpha=alpha)
 
 
 def _gemv_setup(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:  # noqa: ARG001 - autograd names it
@@ -227,8 +244,8 @@ def _gemv_setup(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:  # n
 def _gemv_backward(ctx: Any, gradient: Tensor) -> tuple[Any, ...]:
     a, x = ctx.saved_tensors
     gradient = gradient.contiguous()
-    of_a = torch.outer(gradient, x) * ctx.alpha if ctx.needs_input_grad[0] else None
-    of_x = GEMV.op(a.mT, gradient, ctx.alpha) if ctx.needs_input_grad[1] else None
+    of_a = torch.outer(gradient, x.conj()) * ctx.alpha if ctx.needs_input_grad[0] else None
+    of_x = GEMV.op(a.mH, gradient, ctx.alpha) if ctx.needs_input_grad[1] else None
     return of_a, of_x, None
 
 
@@ -241,27 +258,42 @@ GEMV = Operator(
     pytorch=_gemv_pytorch,
     setup=_gemv_setup,
     backward=_gemv_backward,
+    autocast=("mv", "lower"),
 )
 
 
-def gemm(a: Tensor, b: Tensor, *, alpha: float = 1.0, accuracy: str = "fp32") -> Tensor:
-    """The product alpha a b of matrices or batches of them; a matrix beside a batch is shared by its products."""
-    return GEMM(a, b, float(alpha), accuracy)
+def gemm(input: Tensor, mat2: Tensor, *, alpha: float = 1.0, accuracy: str = "fp32") -> Tensor:  # noqa: A002 - PyTorch's name
+    """`torch.matmul` times alpha; a matrix beside a batch is shared by its products."""
+    if input.dim() and mat2.dim() == 1:
+        return gemm(input, mat2[:, None], alpha=alpha, accuracy=accuracy)[..., 0]
+    if input.dim() == 1 and mat2.dim():
+        return gemm(input[None], mat2, alpha=alpha, accuracy=accuracy)[..., 0, :]
+    batches = input.shape[:-2], mat2.shape[:-2]
+    if max(map(len, batches)) > 1 or (all(batches) and batches[0] != batches[1]):
+        batch = torch.broadcast_shapes(*batches)
+        left, right = (one.expand(*batch, *one.shape[-2:]).flatten(0, -3) for one in (input, mat2))
+        return GEMM(left, right, float(alpha), accuracy).unflatten(0, batch)
+    return GEMM(input, mat2, float(alpha), accuracy)
 
 
 def gemm_(c: Tensor, a: Tensor, b: Tensor, *, alpha: float = 1.0, beta: float = 0.0, accuracy: str = "fp32") -> Tensor:
-    """C, which becomes alpha a b + beta C; without gradients, as `torch.mm(out=)`."""
+    """C, which becomes alpha a b + beta C, as by `C.addmm_(a, b)`; gradients and autocast are as there."""
     GEMM_INTO(c, a, b, float(alpha), float(beta), accuracy)
     return c
 
 
 def linear(
-    x: Tensor, w: Tensor, b: Tensor | None = None, *, activation: str = "none", accuracy: str = "fp32"
+    input: Tensor,  # noqa: A002 - PyTorch's name
+    weight: Tensor,
+    bias: Tensor | None = None,
+    *,
+    activation: str = "none",
+    accuracy: str = "fp32",
 ) -> Tensor:
     """act(x Wᵀ + b) in one launch: `torch.nn.functional.linear` and none, relu, sigmoid, tanh or (exact) gelu."""
-    return LINEAR(x, w, b, activation, accuracy)
+    return LINEAR(input, weight, bias, activation, accuracy)
 
 
-def gemv(a: Tensor, x: Tensor, *, alpha: float = 1.0) -> Tensor:
-    """The product alpha a x of a matrix and a vector."""
-    return GEMV(a, x, float(alpha))
+def gemv(input: Tensor, vec: Tensor, *, alpha: float = 1.0) -> Tensor:  # noqa: A002 - PyTorch's name
+    """`torch.mv` times alpha."""
+    return GEMV(input, vec, float(alpha))

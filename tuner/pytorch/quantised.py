@@ -12,6 +12,7 @@ from tilewright.kernels.linear_quantized.quantise import LARGEST
 from tilewright.kernels.linear_quantized.reference import GROUP, MIDDLE
 from tilewright.tuner.pytorch.operator import Operator, check
 from tilewright.tuner.pytorch.plans import Posed
+from tilewright.tuner.pytorch.products import as_rows
 
 
 def int8_of(weight: Tensor) -> tuple[Tensor, Tensor]:
@@ -47,7 +48,7 @@ def _posed(y: Tensor, x: Tensor, w: Tensor, s: Tensor, weights: str) -> Posed:
     n, k = len(w), x.shape[-1]
     group = "row" if s.shape[1] == 1 and k != GROUP else str(GROUP)
     axes = {"m": math.prod(x.shape[:-1]), "n": n, "k": k}
-    return Posed(axes | {"weights": weights, "group": group}, (x.reshape(-1, k), w, s, y.view(-1, n)))
+    return Posed(axes | {"weights": weights, "group": group}, (as_rows(x), w, s, as_rows(y)))
 
 
 def _pytorch(x: Tensor, w: Tensor, s: Tensor, weights: str) -> Tensor:
@@ -74,6 +75,7 @@ LINEAR_QUANTIZED = Operator(
     pytorch=_pytorch,
     setup=_setup,
     backward=_backward,
+    autocast=("linear", "lower"),
 )
 
 

@@ -30,7 +30,7 @@ class Recorded:
 
     @property
     def mean_ms(self) -> float:
-        """Of one call."""
+        """Mean time of one call."""
         return self.time_ms / max(self.calls, 1)
 
 
@@ -48,7 +48,7 @@ class RecordedCalls:
         return iter(sorted(self.entries.values(), key=lambda one: -one.time_ms))
 
     def share(self, entry: Recorded) -> float:
-        """Of the time of the whole record, 0 to 1."""
+        """The share of the whole record's time, 0 to 1."""
         return entry.time_ms / self.total_ms if self.total_ms else 0.0
 
     def add(self, key: Hashable, make: Callable[[], Recorded]) -> Recorded:

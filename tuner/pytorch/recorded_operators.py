@@ -15,6 +15,7 @@ from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.errors import KernelError
 from tilewright.kernels.problem import Problem
 from tilewright.tuner.errors import TunerError
+from tilewright.tuner.pytorch.attention import ATTENTION
 from tilewright.tuner.pytorch.convolution import CONV2D
 from tilewright.tuner.pytorch.norms import LAYER_NORM, RMS_NORM
 from tilewright.tuner.pytorch.operator import OPERATORS, Operator
@@ -57,6 +58,47 @@ def _rms_norm(x: Tensor, shape: Sequence[int], w: Tensor | None, eps: float | No
     return RMS_NORM, (x, w, torch.finfo(x.dtype).eps if eps is None else eps)
 
 
+def _attention(  # noqa: PLR0917 - PyTorch's own
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    mask: Tensor | None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+) -> Call:
+    if dropout_p > 0.0:
+        raise NoKernelError("the kernel has no dropout")
+    return ATTENTION, (q, k, v, mask, is_causal, scale, False)
+
+
+def _efficient_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    mask: Tensor | None,
+    _compute_log_sumexp: bool,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    *,
+    scale: float | None = None,
+) -> Call:
+    return _attention(q, k, v, mask, dropout_p, is_causal, scale)
+
+
+def _flash_attention_for_cpu(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    *,
+    attn_mask: Tensor | None = None,
+    scale: float | None = None,
+) -> Call:
+    return _attention(q, k, v, attn_mask, dropout_p, is_causal, scale)
+
+
 CALLS: Mapping[Any, Callable[..., Call]] = {
     aten.mm: lambda a, b: (GEMM, (a, b, 1.0, "fp32")),
     aten.bmm: lambda a, b: (GEMM, (a, b, 1.0, "fp32")),
@@ -67,6 +109,8 @@ CALLS: Mapping[Any, Callable[..., Call]] = {
     aten.addmv: lambda _y, a, x, **_numbers: (GEMV, (a, x, 1.0)),
     aten.convolution: _convolution,
     aten.native_layer_norm: _layer_norm,
+    aten._scaled_dot_product_efficient_attention: _efficient_attention,  # noqa: SLF001 - as below
+    aten._scaled_dot_product_flash_attention_for_cpu: _flash_attention_for_cpu,  # noqa: SLF001 - as below
     aten._fused_rms_norm: _rms_norm,  # noqa: SLF001 - the name that PyTorch calls it by
     aten._softmax: lambda x, dim, _to_float: (SOFTMAX, (x, dim)),  # noqa: SLF001 - the name that PyTorch calls it by
 }
@@ -75,9 +119,7 @@ OTHERS = frozenset(
     {
         "_log_softmax",
         "_scaled_dot_product_cudnn_attention",
-        "_scaled_dot_product_efficient_attention",
         "_scaled_dot_product_flash_attention",
-        "_scaled_dot_product_flash_attention_for_cpu",
         "_softmax_backward_data",
         "convolution_backward",
         "cudnn_batch_norm",

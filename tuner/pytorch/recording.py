@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from tilewright.tuner.pytorch import record_report
-from tilewright.tuner.pytorch.plans import picture
+from tilewright.tuner.pytorch.plans import layout_key
 from tilewright.tuner.pytorch.recorded import Recorded, RecordedCalls
 from tilewright.tuner.pytorch.recorded_operators import REFUSALS, is_recorded, problem_of
 
@@ -77,7 +77,7 @@ class record(TorchDispatchMode):  # type: ignore[misc] # noqa: N801 - used as `w
 
     def _entry(self, function: Any, arguments: Sequence[Any], named: Mapping[str, Any], result: Any) -> Recorded:
         numbers = tuple(sorted(named.items(), key=lambda item: item[0]))
-        key = str(function), tuple(map(picture, arguments)), tuple((name, picture(one)) for name, one in numbers)
+        key = str(function), tuple(map(layout_key, arguments)), tuple((name, layout_key(one)) for name, one in numbers)
         return self.seen.add(key, lambda: _recorded(function, arguments, named, result))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -9,18 +10,19 @@ from torch import Tensor
 
 from tilewright.tuner.pytorch.operator import Operator, check
 from tilewright.tuner.pytorch.plans import NoKernelError, Posed
+from tilewright.tuner.pytorch.products import as_rows
 
 
 def _result(x: Tensor, dim: int) -> Tensor:
-    check(-x.dim() <= dim < max(x.dim(), 1), "softmax", lambda: f"x {tuple(x.shape)} has no dimension {dim}")
+    count = max(x.dim(), 1)
+    check(-count <= dim < count, "softmax", lambda: f"x {tuple(x.shape)} has no dimension {dim}")
     return x.new_empty(x.shape)
 
 
 def _posed(y: Tensor, x: Tensor, dim: int) -> Posed:
     if dim not in {-1, x.dim() - 1} or not x.dim():
         raise NoKernelError(f"the kernel takes the last dimension, not {dim} of {x.dim()}")
-    n = x.shape[-1]
-    return Posed({"m": x.numel() // n, "n": n}, (x.reshape(-1, n), y.view(-1, n)))
+    return Posed({"m": math.prod(x.shape[:-1]), "n": x.shape[-1]}, (as_rows(x), as_rows(y)))
 
 
 def _pytorch(x: Tensor, dim: int) -> Tensor:
@@ -47,10 +49,10 @@ SOFTMAX = Operator(
     pytorch=_pytorch,
     setup=_setup,
     backward=_backward,
-    autocast="float32",
+    autocast=("softmax.int", "float32"),
 )
 
 
-def softmax(x: Tensor, dim: int = -1) -> Tensor:
-    """`torch.softmax(x, dim)`."""
-    return SOFTMAX(x, dim)
+def softmax(input: Tensor, dim: int = -1) -> Tensor:  # noqa: A002 - PyTorch's name
+    """`torch.softmax`."""
+    return SOFTMAX(input, dim)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from tilewright.tuner.errors import TunerError
 from tilewright.tuner.pytorch import plans
-from tilewright.tuner.pytorch.operator import is_watched
+from tilewright.tuner.pytorch.operator import is_known, is_watched
 
 if TYPE_CHECKING:
     from tilewright.tuner.pytorch.acceleration.calls import Call
@@ -38,15 +38,17 @@ class Warm:
         """The result; None where anything is unlike the last call, and the long way has to say what is to be done."""
         if torch.is_grad_enabled() or self._era != plans.era() or is_watched():
             return None
-        if [_picture(one) for one in tensors] != self._pictures or self._ready is None:
-            return None
         try:
+            if [_picture(one) for one in tensors] != self._pictures or self._ready is None:
+                return None
             return self._ready((*tensors, *self._rest))
-        except TunerError:  # an address, of which the long way warns
+        except (TunerError, RuntimeError):  # an address, of which the long way warns, or a tensor without strides
             return None
 
     def learn(self, call: Call, tensors: Sequence[Tensor | None]) -> None:
         """Keeps what this call, which has just been run, was decided to be; its arguments begin with the tensors."""
+        if not all(one is None or is_known(one) for one in tensors):
+            return
         count = len(tensors)
         begins = len(call.arguments) >= count and all(
             one is other for one, other in zip(tensors, call.arguments, strict=False)
@@ -57,6 +59,4 @@ class Warm:
 
 
 def _picture(tensor: Tensor | None) -> Hashable:
-    if tensor is None:
-        return None
-    return tensor.__class__, tensor.dtype, tensor.shape, tensor.stride(), tensor.get_device()
+    return None if tensor is None else (tensor.__class__, plans.layout_key(tensor))

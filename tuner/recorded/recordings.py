@@ -12,7 +12,7 @@ from typing import Any
 from tilewright.kernels.problem import OptionValue
 from tilewright.kernels.space import Configuration, Parameter
 from tilewright.tuner.errors import TunerError
-from tilewright.tuner.loop.outcome import Outcome
+from tilewright.tuner.outcome import Outcome
 
 ONLY_VARIANT = "recorded"
 """The variant's name where a foreign file knows no variants."""

@@ -13,7 +13,7 @@ from tilewright.kernels.problem import Limits, Problem
 from tilewright.kernels.space import Configuration, Constraint, Parameter, Predicate
 from tilewright.tuner.devices.device import Bench, Device, DeviceModel, Environment
 from tilewright.tuner.errors import TrialFailure
-from tilewright.tuner.loop.outcome import L2, Executable, Outcome, Resources, Verification
+from tilewright.tuner.outcome import L2, Executable, Outcome, Resources, Verification
 from tilewright.tuner.recorded.recordings import Entry, Recording
 
 _ROOMY = Limits(compute_capability=(9, 0), multiprocessors=1, memory_bytes=1 << 40)

@@ -11,11 +11,11 @@ import numpy as np
 from tilewright.tuner.devices.cpu.device import cpu_name
 from tilewright.tuner.devices.cuda import nvml
 from tilewright.tuner.devices.cuda.read_bandwidth import best_reads
-from tilewright.tuner.devices.device import Device, DeviceModel
+from tilewright.tuner.devices.device import TF32, Device, DeviceModel
 from tilewright.tuner.report.host_steps import blas_name
 from tilewright.tuner.report.ladders import TENSOR, Step
 from tilewright.tuner.report.rows import Bandwidth
-from tilewright.tuner.roofline import SPLIT_COST, TF32
+from tilewright.tuner.roofline import SPLIT_COST
 
 if TYPE_CHECKING:
     from tilewright.tuner.devices.cuda.device import CudaDevice

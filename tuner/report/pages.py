@@ -31,6 +31,8 @@ class Section:
     title: str
     text: str
     table: Table
+    is_long: bool = False
+    """Too long for the Markdown page; the HTML page and the CSV file have it."""
 
 
 def files(report: LadderReport) -> Mapping[str, str]:
@@ -121,9 +123,10 @@ def _details(report: LadderReport) -> list[Section]:
         found.append(Section("Step over step, by size", "Times as fast.", tables.ratio_table(report)))
         columns = [column for column in tables.SWEEP if column.name != "configuration"]
         text = f"{' = '.join(report.swept)}; other sizes as in the first table."
-        found.append(Section("Every size", text, tables.table(columns, report.sweep, report)))
+        found.append(Section("Every size", text, tables.table(columns, report.sweep, report), is_long=True))
     if report.rectangles:
         text = "Each axis in turn an eighth of the others; configurations chosen as in the sweep."
         columns = [column for column in tables.SWEEP if column.name != "configuration"]
-        found.append(Section("Rectangular shapes", text, tables.table(columns, report.rectangles, report)))
+        table = tables.table(columns, report.rectangles, report)
+        found.append(Section("Rectangular shapes", text, table, is_long=True))
     return found

@@ -112,7 +112,7 @@ class StepRow:
 
     @property
     def percent_of_peak(self) -> float | None:
-        """Of what the units that it uses can do by the data sheet."""
+        """Percent of what the units that it uses can do by the data sheet."""
         return percent(self.gflops, self.peak_gflops)
 
     @property

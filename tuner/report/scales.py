@@ -77,7 +77,7 @@ def _rectangles(kernel: str, shape: Mapping[str, int]) -> tuple[Mapping[str, int
 
 
 _DRAWS = {"gemm": 1, "gemv": 4, "linear": 1}
-"""Of gemv all variants are one step, and they compile in half the time."""
+"""Draws of each kernel: all variants of gemv are one step, and they compile in half the time."""
 
 
 def scale_of(

@@ -20,7 +20,7 @@ from tilewright.kernels.space import Configuration
 from tilewright.tuner.report.rows import Traffic
 
 SECTOR_BYTES = 32
-"""Of the L1 and L2 caches (Nsight Compute's documentation, "Memory Tables")."""
+"""Bytes of a sector of the L1 and L2 caches (Nsight Compute's documentation, "Memory Tables")."""
 
 ASKED = ("l1tex__t_bytes_pipe_lsu_mem_global_op_ld.sum", "l1tex__t_bytes_pipe_lsu_mem_global_op_ldgsts.sum")
 L2_SECTORS = "lts__t_sectors_op_read.sum"

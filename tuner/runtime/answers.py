@@ -51,7 +51,7 @@ class AnswerCache:
             return None
         if not is_admitted(kernel, problem, place.limits, choice.configuration):
             return None
-        return choice if source_hash == kernel.source_hash(choice.configuration.variant) else None
+        return choice if kernel.has_source(choice.configuration.variant, str(source_hash)) else None
 
     def put(self, problem: Problem, place: TargetDevice, answer: Mapping[str, Any]) -> None:
         """Stores an answer; a disk that cannot be written is logged and otherwise ignored."""

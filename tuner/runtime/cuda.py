@@ -124,7 +124,7 @@ class CudaLaunches:
     def _submit(
         self,
         loaded: LoadedKernel,
-        words: LaunchWords,
+        words: LaunchArguments,
         addresses: tuple[int, ...],
         scalars: tuple[float, ...],
         stream: int,
@@ -136,8 +136,9 @@ class CudaLaunches:
             if check.is_over and not self._stands(loaded):
                 self.launch(addresses, scalars, stream, None, packed)
                 return
-            check = check if loaded.check is not None and check.take(stream) else None
-        given = addresses
+            check = check.taken(stream)
+            if check is not None:
+                check.before(addresses, scalars, stream)
         if loaded.workspaces is not None:
             addresses = (*addresses, loaded.workspaces.address(stream))
         if packed is not None and loaded.kept_bytes:
@@ -148,17 +149,16 @@ class CudaLaunches:
             words.change(stream, scalars)
         if loaded.constants:
             loaded.fill(addresses, stream)
+        self._enqueue_all(words)
+        loaded.spare.append(words)
         if check is not None:
-            check.before(given, scalars, stream)
+            check.after(stream)
+
+    def _enqueue_all(self, words: LaunchArguments) -> None:
         for step in words.steps:
             status = self._enqueue(*step)
             if status:
-                break
-        loaded.spare.append(words)
-        if status:
-            raise LaunchError(f"{self._problem}: {DriverError('cuLaunchKernelEx', status)}")
-        if check is not None:
-            check.after(stream)
+                raise LaunchError(f"{self._problem}: {DriverError('cuLaunchKernelEx', status)}")
 
     def _stands(self, loaded: LoadedKernel) -> bool:
         """Whether the configuration is right, now that the verdict is there; if not, it is not launched again."""
@@ -252,10 +252,10 @@ class LoadedKernel:
         for loaded, geometry in zip(self._functions, self._geometries, strict=True):
             if geometry.shared_bytes:
                 call("cuFuncSetAttribute", loaded, _MAX_DYNAMIC_SHARED_BYTES, geometry.shared_bytes)
-        self.spare: list[LaunchWords] = []
+        self.spare: list[LaunchArguments] = []
         self.use, self.check = use, rows_check(kernel, problem, use, self._context)
 
-    def look(self, addresses: tuple[int, ...], words: LaunchWords) -> list[Allocation]:
+    def look(self, addresses: tuple[int, ...], words: LaunchArguments) -> list[Allocation]:
         """The allocations of the addresses; raises LaunchError where this kernel may not use one here."""
         check_addresses(self._kernel, self._problem, addresses)
         for tensor, address in zip(self._kernel.tensors, addresses, strict=True):
@@ -271,13 +271,13 @@ class LoadedKernel:
             source, size, on = ctypes.c_uint64(addresses[place]), ctypes.c_size_t(size_bytes), ctypes.c_void_p(stream)
             call("cuMemcpyDtoDAsync_v2", ctypes.c_uint64(target), source, size, on)
 
-    def words(self) -> LaunchWords:
+    def words(self) -> LaunchArguments:
         """Words for one more launch at a time."""
         return self._words(list(zip(self._functions, self._geometries, strict=True)))
 
-    def _words(self, steps: Sequence[tuple[ctypes.c_void_p, Launch]]) -> LaunchWords:
+    def _words(self, steps: Sequence[tuple[ctypes.c_void_p, Launch]]) -> LaunchArguments:
         scratch = (self.workspaces is not None) + bool(self.kept_bytes)
-        return LaunchWords(self._kernel, self._problem, steps, scratch, self._nulls, self._maps)
+        return LaunchArguments(self._kernel, self._problem, steps, scratch, self._nulls, self._maps)
 
     def kept(self, packed: PackedOperand, addresses: tuple[int, ...], stream: int) -> int:
         """Where the packed operand lies, packed now where it is not yet; the addresses are all of a launch's."""
@@ -302,7 +302,7 @@ class LoadedKernel:
         return memory
 
 
-class LaunchWords:
+class LaunchArguments:
     """The words of cuLaunchKernelEx for each of a variant's launches, made once and filled in again and again.
 
     `scratch`: memory of the launcher's own behind the arguments; behind it come so many addresses that are 0, and then

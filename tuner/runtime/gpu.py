@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
-import re
 from functools import cache
-from pathlib import Path
 
 from tilewright.tuner.devices.cuda.driver import NOT_INITIALIZED, DriverError, call
 from tilewright.tuner.devices.cuda.model import limits_of, slug_of
 from tilewright.tuner.runtime.choice import TargetDevice
 from tilewright.tuner.runtime.errors import ForkedError, WrongDeviceError
-
-_VERSION = re.compile(r"NVRM version:.*?(\d+\.\d+(?:\.\d+)?)")
 
 _ATTRIBUTES = {
     "MAX_THREADS_PER_BLOCK": 1,
@@ -69,11 +64,3 @@ def gpu_place(ordinal: int) -> TargetDevice:
         call("cuDeviceGetAttribute", ctypes.byref(value), number, device)
         attributes[word] = value.value
     return TargetDevice(slug_of(name.value.decode()), limits_of(attributes, memory_bytes.value))
-
-
-def driver_version() -> str:
-    """The version of NVIDIA's kernel module, such as "580.159"; empty where there is none, or it does not tell."""
-    with contextlib.suppress(OSError):
-        found = _VERSION.search(Path("/proc/driver/nvidia/version").read_text(encoding="utf-8", errors="replace"))
-        return found[1] if found else ""
-    return ""

@@ -62,9 +62,12 @@ class BoundLaunch:
     ) -> None:
         self._launch, self._scalars, self._stream, self._ordinal = launch, scalars, stream, ordinal
 
-    def __call__(self, addresses: tuple[int, ...], array: Any) -> None:
-        """Launches on the stream that `array`, any of them, is worked on. Raises LaunchError."""
-        self._launch(addresses, self._scalars, self._stream(array), self._ordinal)
+    def __call__(self, addresses: tuple[int, ...], array: Any, scalars: tuple[float, ...] = ()) -> None:
+        """Launches on the stream that `array`, any of them, is worked on. Raises LaunchError.
+
+        `scalars`: what `Launcher.scalars` returned, where they are not those that it was bound with.
+        """
+        self._launch(addresses, scalars or self._scalars, self._stream(array), self._ordinal)
 
 
 class Launcher:
@@ -114,6 +117,10 @@ class Launcher:
         handle = plan.stream(arrays[0]) if stream is None else stream_handle(stream)
         plan.launch(tuple(addresses), scalars, handle, plan.ordinal)
         return self._written(arrays)
+
+    def scalars(self, **numbers: float) -> tuple[float, ...]:
+        """Every scalar in the declared order, those that are not given at their defaults; raises ArgumentError."""
+        return arguments.scalars_of(self.kernel, self.problem, numbers) if numbers else self._scalars
 
     def bind(self, *arrays: Any, is_fresh: bool, **numbers: float) -> BoundLaunch:
         """The launch on arrays that lie as these do, which may then be given as addresses alone. Raises LaunchError.
@@ -218,8 +225,7 @@ class Launcher:
         for name in self._tensors:
             if given.get(name) is None:
                 raise ArgumentError(name, "is missing", f"Give {', '.join(self._tensors)}")
-        scalars = arguments.scalars_of(self.kernel, self.problem, numbers) if numbers else self._scalars
-        return tuple(given[name] for name in self._tensors), scalars
+        return tuple(given[name] for name in self._tensors), self.scalars(**numbers)
 
 
 class PackedLauncher(Launcher):
@@ -234,8 +240,10 @@ class PackedLauncher(Launcher):
         address, picture = reader.read(array)
         layout, packed = reader.layout(picture), PackedOperand(name, array)
         self._check_device(layout.kind, layout.ordinal)
-        usual = ((t.name, t.layout(self.problem)) for t in self.kernel.tensors)
-        layouts = [layout if n == name else replace(layout, shape=u.shape, strides=u.strides) for n, u in usual]
+        usual = ((t.name, t.layout(self.problem), t.dtype_for(self.problem)) for t in self.kernel.tensors)
+        layouts = [
+            layout if n == name else replace(layout, shape=u.shape, strides=u.strides, dtype=d) for n, u, d in usual
+        ]
         writable = [replace(one, is_writable=True) for one in layouts]
         problem = arguments.laid_out(self.kernel, self.problem, writable)
         launches = self._launches(problem, self.device or layout.kind)

@@ -143,7 +143,7 @@ class Runtime:
         return self._uses.listed()
 
     def _withdraw(self, use: FirstUse, finding: Finding) -> None:
-        """From now on another configuration serves the problem in this process; the service is told."""
+        """From now on another configuration serves the problem in this process."""
         kernel = self.kernels.get(use.problem.kernel)
         with self._lock:
             self._choices.pop((use.problem, use.place.slug), None)
@@ -155,8 +155,6 @@ class Runtime:
             WrongResultWarning,
             through=("tilewright.", "torch."),
         )
-        if self._service:
-            self._service.claim(use.problem, use.place, use.choice, str(finding))
 
     def pin(self, configurations: Mapping[Problem, Configuration]) -> None:
         """Puts these configurations before every source from now on, for launchers that are asked for later."""

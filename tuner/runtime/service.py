@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import os
 import queue
 import threading
@@ -17,21 +16,15 @@ from typing import Any
 
 from tilewright.kernels.problem import Problem
 from tilewright.tuner.errors import TunerError
-from tilewright.tuner.runtime.choice import Choice, TargetDevice
+from tilewright.tuner.runtime.choice import TargetDevice
 from tilewright.tuner.runtime.errors import ServiceWarning, warn
-from tilewright.tuner.runtime.gpu import driver_version
-
-log = logging.getLogger(__name__)
 
 MAX_ANSWER_BYTES = 1 << 20
 REST_S = 60.0
 """After a failure nobody is made to wait for the service again so soon."""
 
-MAX_SEEN = 500
-"""Characters of what a claim says that was seen."""
-
 MAX_REPORTS = 256
-"""Misses and claims that wait to be reported; more are dropped."""
+"""Misses that wait to be reported; more are dropped."""
 
 Answered = Callable[[Problem, TargetDevice, dict[str, Any]], None]
 
@@ -103,7 +96,7 @@ class Service:
         self._answered = answered
         self._rests_until = 0.0
         self._has_warned = False
-        self._reports: queue.Queue[Callable[[], object]] = queue.Queue(MAX_REPORTS)
+        self._reports: queue.Queue[tuple[Problem, TargetDevice]] = queue.Queue(MAX_REPORTS)
         self._reporter_of = 0  # the process whose thread reports: threads do not survive a fork
 
     def ask(self, problem: Problem, place: TargetDevice) -> dict[str, Any] | None:
@@ -123,46 +116,19 @@ class Service:
 
     def report(self, problem: Problem, place: TargetDevice) -> None:
         """Asks in the background, so that the service counts demand; returns at once, and drops excess questions."""
-        self._later(lambda: self._outcome(problem, place))
-
-    def claim(self, problem: Problem, place: TargetDevice, choice: Choice, seen: str) -> None:
-        """Says in the background that this configuration was wrong here; returns at once.
-
-        It is a claim: a worker of that device model verifies the configuration, and its outcome alone counts. Without a
-        key with the scope `tune` the service refuses it, which is logged and of no other account here.
-        """
-        body = {
-            **problem.as_json(),
-            "device_model": place.slug,
-            "variant": choice.configuration.variant,
-            "configuration": dict(choice.configuration.values),
-            "match": choice.match,
-            "driver": driver_version(),
-            "seen": seen[:MAX_SEEN],
-        }
-        self._later(lambda: self._claimed(body))
-
-    def _claimed(self, body: Mapping[str, Any]) -> None:
-        try:
-            self._api.call("/v1/claims", body)
-        except urllib.error.HTTPError as error:
-            log.warning("%s refused a claim: %s", self.url, refusal(error).get("detail"))
-        except (OSError, HTTPException, ValueError, RecursionError) as error:
-            log.warning("%s did not take a claim: %s", self.url, error)
-
-    def _later(self, send: Callable[[], object]) -> None:
         if self._reporter_of != os.getpid():
             self._reporter_of = os.getpid()
             self._reports = queue.Queue(MAX_REPORTS)
             threading.Thread(target=self._send_reports, args=(self._reports,), daemon=True).start()
         try:
-            self._reports.put_nowait(send)
+            self._reports.put_nowait((problem, place))
         except queue.Full:
             return
 
-    def _send_reports(self, reports: queue.Queue[Callable[[], object]]) -> None:
+    def _send_reports(self, reports: queue.Queue[tuple[Problem, TargetDevice]]) -> None:
         while True:
-            reports.get()()
+            problem, place = reports.get()
+            self._outcome(problem, place)
             reports.task_done()
 
     def _outcome(self, problem: Problem, place: TargetDevice) -> dict[str, Any] | Exception | None:

@@ -82,6 +82,8 @@ def contiguous_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _read_torch(tensor: Any) -> tuple[int, Hashable]:
+    if tensor.is_neg():  # a conjugated view is of a dtype that no kernel has
+        raise LaunchError("a torch tensor is negated when it is read, and its memory is not. Give tensor.resolve_neg()")
     return tensor.data_ptr(), (tensor.dtype, tensor.shape, tensor.stride(), tensor.get_device())
 
 

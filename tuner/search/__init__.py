@@ -6,12 +6,11 @@ from collections.abc import Sequence
 
 from tilewright.kernels.space import Configuration, SearchSpace
 from tilewright.tuner.search.feasible import FeasibleSampler, RandomSampler, StudySearcher
-from tilewright.tuner.search.forest import ForestSampler
 from tilewright.tuner.search.gaussian import GaussianSampler
 from tilewright.tuner.search.searcher import Evaluated, Prior, Searcher
-from tilewright.tuner.search.snapping import SnappingSampler, nsga2, tpe
+from tilewright.tuner.search.snapping import SnappingSampler
 
-SAMPLERS = ("gp", "forest", "tpe", "nsga2", "random")
+SAMPLERS = ("gp", "tpe", "random")
 """The searches by name; the first is the default. docs/measuring/search.md compares them."""
 
 
@@ -21,12 +20,8 @@ def make_sampler(
     """A fresh Optuna sampler of that name; only `gp` uses priors. Raises ValueError for a name there is not."""
     if sampler == "gp":
         return GaussianSampler(space, seed, starts, priors)
-    if sampler == "forest":
-        return ForestSampler(space, seed, starts)
     if sampler == "tpe":
-        return SnappingSampler(space, seed, starts, inner=tpe)
-    if sampler == "nsga2":
-        return SnappingSampler(space, seed, starts, inner=nsga2)
+        return SnappingSampler(space, seed, starts)
     if sampler == "random":
         return RandomSampler(space, seed, starts)
     raise ValueError(f"there is no sampler {sampler!r}. Samplers: {', '.join(SAMPLERS)}")

@@ -14,7 +14,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from tilewright.kernels.space import Configuration, SearchSpace
 from tilewright.tuner.errors import TunerError
-from tilewright.tuner.loop.outcome import Evaluation
+from tilewright.tuner.outcome import Evaluation
 from tilewright.tuner.search.searcher import Evaluated
 from tilewright.tuner.search.unseen import Unseen
 

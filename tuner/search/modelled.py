@@ -16,7 +16,7 @@ FIRST, FEWEST_DRAWS = 5, 2
 """Trials before the model has a say, the starts among them, and how many of these are draws however many starts."""
 
 SPREAD = 3
-"""Of so many draws, the one farthest from the trials so far is taken."""
+"""The first trials are each the one of so many draws that is farthest from the trials so far."""
 
 CANDIDATES = 20_000
 """Configurations that are predicted: all, or where there are more a changing draw and the neighbours of the best."""
@@ -24,9 +24,10 @@ CANDIDATES = 20_000
 BEST = 10
 """The best so many trials, whose neighbours are always candidates."""
 
-LIE = 0.1
-"""The least loss that is believed of a trial that still runs. With none, a proposal expected to beat the best drew the
-next ones to its side: nine ahead on the 2080 Ti's space, 0.93 instead of 0.98 of the optimum after 100 trials."""
+PENDING_LOSS_FLOOR = 0.1
+"""A running trial's predicted loss is raised to at least this, so that proposals spread. Without it a proposal expected
+to beat the best drew the next ones to its side: nine ahead on the 2080 Ti's space, 0.93 instead of 0.98 of the optimum
+after 100 trials."""
 
 Array = NDArray[np.float64]
 Array32 = NDArray[np.float32]
@@ -35,8 +36,8 @@ Array32 = NDArray[np.float32]
 class ModelSampler(FeasibleSampler):
     """Models the loss 1 - best / time: 0 for the best trial, 1 for a failed one.
 
-    Trials that still run count with what the model expected of them, so that proposals made ahead of their times do
-    not pile up in one place.
+    A running trial counts with the loss that the model predicts for it, so that proposals made ahead do not pile up in
+    one place.
     """
 
     def __init__(self, space: SearchSpace, seed: int, starts: Sequence[Configuration] = ()) -> None:
@@ -60,7 +61,7 @@ class ModelSampler(FeasibleSampler):
         if not len(places) or improvement.max() == -np.inf:
             return self.unseen.draw()
         best = int(np.argmax(improvement))
-        self._believed[self.asking] = max(float(predicted[best]), LIE)
+        self._believed[self.asking] = max(float(predicted[best]), PENDING_LOSS_FLOOR)
         return self.space.feasible[int(places[best])]
 
     def losses(self, numbers: Sequence[int]) -> Array:

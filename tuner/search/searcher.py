@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from tilewright.kernels.space import Configuration
-from tilewright.tuner.loop.outcome import Evaluation
+from tilewright.tuner.outcome import Evaluation
 
 Evaluated = tuple[Configuration, Evaluation]
 

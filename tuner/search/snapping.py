@@ -1,9 +1,9 @@
-"""Optuna's own samplers over a feasible set: what they ask for is snapped to the nearest free configuration."""
+"""Optuna's TPE over a feasible set: what it asks for is snapped to the nearest free configuration."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import optuna
@@ -17,7 +17,7 @@ FAILED_MS = 1e9
 sampler nothing, and it would ask for the same corner again."""
 
 RANDOM_STARTS = 10
-"""Trials before the inner sampler has a say, the starts among them."""
+"""Trials before TPE has a say, the starts among them."""
 
 CURIOSITY = 0.1
 """How often the variant of a proposal is that of any free configuration, whatever its times were."""
@@ -26,27 +26,23 @@ SLOWER_BY_E = 0.3
 """Else a variant is chosen with weight (its best time over the best time) ** (-1 / 0.3): at 1.3 times the best it gets
 0.42 of the best one's turns, at twice the time 0.1, at 20 times none."""
 
-SamplerOfSeed = Callable[[int], optuna.samplers.BaseSampler]
-
 
 class SnappingSampler(FeasibleSampler):
-    """The starts, then random draws, then an inner sampler's choices, snapped.
+    """The starts, then random draws, then TPE's choices, snapped.
 
-    Every variant has an inner study, of the places in the lists of values. The variant is not left to the inner
-    sampler: TPE went on spending a sixth of 40 trials on each variant that was 20 times slower.
+    Every variant has an inner study, of the places in the lists of values. The variant is not left to TPE, which
+    went on spending a sixth of 40 trials on each variant that was 20 times slower.
     """
 
-    def __init__(
-        self, space: SearchSpace, seed: int, starts: Sequence[Configuration] = (), *, inner: SamplerOfSeed
-    ) -> None:
+    def __init__(self, space: SearchSpace, seed: int, starts: Sequence[Configuration] = ()) -> None:
         super().__init__(space, seed, starts)
-        self._studies = {s.variant: optuna.create_study(sampler=inner(seed % 2**32)) for s in space.spaces}
+        self._studies = {s.variant: optuna.create_study(sampler=_tpe(seed % 2**32)) for s in space.spaces}
         self._asked: dict[int, optuna.Trial] = {}
         self._taught: set[int] = set()
         self._drawn: set[str] = set()
 
     def choose(self) -> Configuration | None:
-        """A random draw at first, then the inner sampler's choice, snapped."""
+        """A random draw at first, then TPE's choice, snapped."""
         for number, seen in self.seen.items():
             if seen.time_ms is not None and number not in self._taught:
                 self._teach(number, seen.configuration, min(seen.time_ms, FAILED_MS))
@@ -103,15 +99,10 @@ class SnappingSampler(FeasibleSampler):
         return {p.name: p.values.index(configuration.values[p.name]) for p in parameters}
 
 
-def tpe(seed: int) -> optuna.samplers.BaseSampler:
+def _tpe(seed: int) -> optuna.samplers.BaseSampler:
     """Optuna's TPE, one parameter at a time; the random start is ours, since it must draw from the feasible set."""
     with warnings.catch_warnings():
         # constant_liar has been marked experimental since Optuna 2.8, and says so at each construction.
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
         # With it, proposals made ahead of their evaluation do not pile up in one place.
         return optuna.samplers.TPESampler(seed=seed, n_startup_trials=0, constant_liar=True)
-
-
-def nsga2(seed: int) -> optuna.samplers.BaseSampler:
-    """Optuna's genetic algorithm, with a population for budgets of a few hundred trials."""
-    return optuna.samplers.NSGAIISampler(seed=seed, population_size=20)

@@ -1,1 +1,1 @@
-"""Triton as a second source language: compiled ahead, interpreted on the CPU, and chosen for at run time."""
+"""Triton as a second source language: its functions as modules, interpreted on the CPU."""

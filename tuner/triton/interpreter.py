@@ -208,7 +208,8 @@ def main(words: Sequence[str]) -> int:
     rest = iter(words[1:])
     task = next(rest)
     if task == "verify":
-        next(rest)  # how many processes: one interprets
+        for _ in range(3):  # processes: one interprets; what outputs hold before; time for further launches
+            next(rest)
     grid = tuple(int(next(rest)) for _ in range(6))[:3]
     next(rest)  # shared memory, of which a program has none here
     try:

@@ -53,5 +53,5 @@ def words_of(error: BaseException, file_name: str) -> str:
 
 
 def compiler_options(definitions: Mapping[str, str]) -> dict[str, int]:
-    """Those of Triton's own options that the configuration has."""
+    """Triton's own options that the configuration has."""
     return {name: int(definitions[name]) for name in OPTIONS if name in definitions}

@@ -50,7 +50,7 @@ constexpr unsigned K = SHAPE_K;
 // What divides the length of a stored row, the distance of rows and that of matrices, and 16: the widest vectors that
 // never reach across the end of a row start where this many elements divide the column.
 __device__ constexpr unsigned row_divisor(unsigned length, unsigned lead, size_t stride) {
-  return tw::gcd(tw::gcd(length, lead), tw::gcd(static_cast<unsigned>(stride % 16), 16));
+  return tw::gcd(tw::gcd(length, lead), tw::gcd(static_cast<unsigned>(stride % 16), 16u));
 }
 [[maybe_unused]] constexpr unsigned DIVISOR_A = row_divisor(TRANS_A ? M : K, LDA, STRIDE_A);
 [[maybe_unused]] constexpr unsigned DIVISOR_B = row_divisor(TRANS_B ? K : N, LDB, STRIDE_B);

@@ -40,10 +40,10 @@ constexpr unsigned TILES = tw::ceil_div(OUTPUTS, TILE);
 // Taps of a row that one load serves: those that are lines of one set, where they are not too far apart.
 constexpr unsigned BUNDLE = STRIDE_W == 1 && REACH_W <= 64 ? KERNEL_W : 1;
 constexpr unsigned BUNDLES = TAPS / BUNDLE;
-constexpr unsigned LOADED = TILE + (BUNDLE > 1 ? tw::ceil_div(REACH_W, 8) * 8 : 0);   // lines of a load
+constexpr unsigned LOADED = TILE + (BUNDLE > 1 ? tw::ceil_div(REACH_W, 8u) * 8 : 0);   // lines of a load
 // Lines of a set, with what the last tile reads beyond.
 constexpr unsigned SET = TILES * TILE + REACH_H / STRIDE_H * PITCH_W + REACH_W / STRIDE_W + LOADED - TILE;
-constexpr unsigned FILTER_GROUPS = tw::ceil_div(FILTERS, TILE_N) * (TILE_N / GROUP);
+constexpr unsigned FILTER_GROUPS = tw::ceil_div(FILTERS, unsigned{TILE_N}) * (TILE_N / GROUP);
 
 // What is known of images and filters before anything is packed; all zero between launches.
 struct Summary {

@@ -16,7 +16,7 @@ constexpr unsigned MULTIPLIERS = 2;   // warpgroups
 constexpr unsigned MULTIPLY_THREADS = 128 * (MULTIPLIERS + 1);
 constexpr unsigned MOST_RING_BYTES = 227 * 1024 - 2048;   // of a block, less alignment and barriers
 constexpr unsigned MOST_STAGES = 16;
-constexpr unsigned TILES_N = tw::ceil_div(FILTERS, TILE_N);
+constexpr unsigned TILES_N = tw::ceil_div(FILTERS, unsigned{TILE_N});
 
 // Two rings in shared memory, of loads of lines and of steps of filters.
 template <unsigned PARTS>

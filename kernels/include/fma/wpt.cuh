@@ -49,7 +49,7 @@ constexpr unsigned THREADS = THREADS_M * THREADS_N;
 // Where a thread stands in its block. A warp is 4 x 8 threads where the tile allows: a patch nearly square needs the
 // fewest different words of shared memory for its products, and eight 16-byte reads side by side are free of conflicts.
 struct Patch {
-  static constexpr unsigned LANES_N = THREADS_M < 4 ? 32 / THREADS_M : tw::min(THREADS_N, 8);
+  static constexpr unsigned LANES_N = THREADS_M < 4 ? 32 / THREADS_M : tw::min(THREADS_N, 8u);
   static constexpr unsigned LANES_M = 32 / LANES_N;
   static constexpr unsigned WARPS_N = THREADS_N / LANES_N;
   static_assert(LANES_M * LANES_N == 32 && THREADS_M % LANES_M == 0 && THREADS_N % LANES_N == 0, "whole warps");
@@ -222,7 +222,7 @@ __device__ __forceinline__ void add_products(
 template <class Finish>
 __device__ __forceinline__ void write_tile(
     const REAL (&sum)[WPT_M][WPT_N], REAL* C, const Origin& origin, const Patch& patch, const Finish& finish) {
-  constexpr unsigned FITTING = tw::min(ShareN::RUN, VECTOR_WIDTH);
+  constexpr unsigned FITTING = tw::min(ShareN::RUN, unsigned{VECTOR_WIDTH});
   constexpr unsigned WIDTH = DIVISOR_C % FITTING == 0 ? FITTING : 1;
 #pragma unroll
   for (unsigned i = 0; i < WPT_M; ++i) {

@@ -7,7 +7,7 @@
 
 // How many elements, 8 at most, lines of a matrix, what is used of them, and matrices of a batch divide into.
 __device__ constexpr unsigned divisor(unsigned line, unsigned leading, size_t stride) {
-  return tw::gcd(tw::gcd(line, leading), tw::gcd(BATCH == 1 ? 0 : stride % CHUNK, CHUNK));
+  return tw::gcd(tw::gcd(line, leading), tw::gcd(BATCH == 1 ? 0u : static_cast<unsigned>(stride % CHUNK), CHUNK));
 }
 
 using OperandA = HalfOperand<TILE_M, M, LDA, !TRANS_A, divisor(TRANS_A ? M : K, LDA, STRIDE_A), true>;

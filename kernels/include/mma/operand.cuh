@@ -35,7 +35,7 @@ __device__ __forceinline__ void copy_some(const Operand& operand, unsigned offse
 // LEADING elements from a line in memory to the next, STRIDE from a matrix to the next. Copies divide DIVISIBLE elements,
 // so that none is partly outside.
 template <unsigned TILE_X, unsigned WARP_X, unsigned EXTENT, unsigned LEADING, size_t STRIDE, bool ALONG_K,
-          unsigned DIVISIBLE = tw::gcd(tw::gcd(LEADING, ALONG_K ? K : EXTENT), tw::gcd(STRIDE % QUAD, QUAD))>
+          unsigned DIVISIBLE = tw::gcd(tw::gcd(LEADING, ALONG_K ? K : EXTENT), tw::gcd(unsigned{STRIDE % QUAD}, QUAD))>
 struct TensorOperand {
   static constexpr unsigned LINE = ALONG_K ? TILE_K : TILE_X, LINES = ALONG_K ? TILE_X : TILE_K;
   static constexpr unsigned WIDTH = tw::gcd(DIVISIBLE, QUAD);   // elements of a copy

@@ -9,7 +9,7 @@
 using TileSums = SplitTile<WPT_M, WPT_N, SLICE_THREADS, CLUSTER, SPLIT, SLICES, PUSHES>;
 
 // The widest stores that rows of C divide into.
-constexpr unsigned WIDTH_C = tw::gcd(tw::gcd(N, LDC), tw::gcd(BATCH == 1 ? 0 : STRIDE_C % QUAD, QUAD));
+constexpr unsigned WIDTH_C = tw::gcd(tw::gcd(N, LDC), tw::gcd(BATCH == 1 ? 0u : unsigned{STRIDE_C % QUAD}, QUAD));
 
 // A quad of finished sums, as far as it is this tile's to write.
 template <class Epilogue>

@@ -65,12 +65,13 @@ constexpr unsigned TERMS = 16;      // of k, that a warp reads at a time
 constexpr unsigned SLICE_TERMS = TILE_K / SLICES;   // of a step, that are a warp's
 static_assert(SLICES == 1 || SLICE_TERMS % PROMOTE_K == 0, "what a warp adds up is its own");
 constexpr unsigned GROUP_M = 8;     // row tiles that share columns of B in the L2 cache
-constexpr unsigned STEPS = tw::ceil_div(K, TILE_K);
+constexpr unsigned STEPS = tw::ceil_div(K, unsigned{TILE_K});
 // Steps of a block, at most; how many of them are on their way before the first is computed on, and buffers for them: all,
 // where these suffice.
-constexpr unsigned MOST_STEPS = tw::ceil_div(STEPS, SPLIT_K);
-constexpr unsigned IN_FLIGHT = MOST_STEPS <= STAGES ? MOST_STEPS : STAGES - 1, BUFFERS = tw::min(MOST_STEPS, STAGES);
-constexpr unsigned TILES_M = tw::ceil_div(M, TILE_M), TILES_N = tw::ceil_div(N, TILE_N);
+constexpr unsigned MOST_STEPS = tw::ceil_div(STEPS, unsigned{SPLIT_K});
+constexpr unsigned IN_FLIGHT = MOST_STEPS <= STAGES ? MOST_STEPS : STAGES - 1;
+constexpr unsigned BUFFERS = tw::min(MOST_STEPS, unsigned{STAGES});
+constexpr unsigned TILES_M = tw::ceil_div(M, TILE_M), TILES_N = tw::ceil_div(N, unsigned{TILE_N});
 
 __device__ __forceinline__ Work work_of(unsigned block) {
   Work work = numbered_work<SPLIT_K>(block);

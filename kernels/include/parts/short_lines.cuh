@@ -34,7 +34,7 @@ struct ShortLines {
   static constexpr unsigned ACROSS = ALONG_K ? 1 : BLOCK_LINES / WIDTH;
   static constexpr unsigned CLUSTER_BLOCKS = ALONG_K ? 1 : STRIP_CLUSTER;
   static constexpr unsigned BLOCK_STRIDE = ALONG_K ? LINE_THREADS : SURVEY_THREADS / ACROSS;   // chunks of a block
-  static constexpr unsigned LINE_WARPS = ALONG_K ? tw::ceil_div(LINE_THREADS, 32) : SHORT_WARPS;
+  static constexpr unsigned LINE_WARPS = ALONG_K ? tw::ceil_div(LINE_THREADS, 32u) : SHORT_WARPS;
   static constexpr unsigned LINE_LANES = ALONG_K ? tw::min(LINE_THREADS, 32u) : 32;
   static constexpr unsigned STRIDE = BLOCK_STRIDE * CLUSTER_BLOCKS;
   static constexpr unsigned UNITS = tw::ceil_div(STEPS * STEP_CHUNKS, STRIDE), HELD = UNITS * WIDTH;
@@ -215,7 +215,7 @@ struct ShortLines {
     const int exponent = scale_of(largest);
     const unsigned row = (line + which) % GROUP, group = (line + which) / GROUP;
     unsigned char* const target = memory.packed<Operand, FINE_PARTS>();
-    const float factor = power_of_two(tw::min(exponent, 127));
+    const float factor = power_of_two(min(exponent, 127));
     const bool is_usual = exponent <= 127 && smallest * factor >= 0x1p-24f;
     const Scale scale(exponent);
 #pragma unroll

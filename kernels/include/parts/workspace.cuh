@@ -53,7 +53,7 @@ constexpr size_t ALL_GROUPS = static_cast<size_t>(GROUPS<Operand>) * Operand::MA
 
 // Lines that are neither contiguous nor short are surveyed in strips of STRIP, each by CHUNKS blocks.
 constexpr unsigned STRIP = 128, MOST_CHUNKS = 32;
-constexpr unsigned CHUNK_K = tw::ceil_div(tw::ceil_div(K, MOST_CHUNKS), 8) * 8, CHUNKS = tw::ceil_div(K, CHUNK_K);
+constexpr unsigned CHUNK_K = tw::ceil_div(tw::ceil_div(K, MOST_CHUNKS), 8u) * 8, CHUNKS = tw::ceil_div(K, CHUNK_K);
 template <class Operand>
 constexpr unsigned STRIPS = tw::ceil_div(Operand::LINES, STRIP) * Operand::MATRICES;
 

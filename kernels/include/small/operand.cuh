@@ -5,7 +5,7 @@
 #include "ptx/load_global.cuh"
 #include "small/work.cuh"
 
-constexpr unsigned WIDTH_A = tw::gcd(DIVISOR_A, TRANS_A ? 2 : 4), WIDTH_B = tw::gcd(DIVISOR_B, 4);
+constexpr unsigned WIDTH_A = tw::gcd(DIVISOR_A, TRANS_A ? 2u : 4u), WIDTH_B = tw::gcd(DIVISOR_B, 4u);
 constexpr float LEAST_NORMAL = 0x1p-14f, LOW_SCALE = 0x1p11f;
 using Numbers = float[2 * K16][4];
 using Parts = unsigned[2 * K16][2];   // pairs

@@ -11,7 +11,7 @@
 constexpr unsigned LINE_BYTES = 128, PART_BYTES = (TRANS_B ? SIDE : TILE_K) * LINE_BYTES, BUFFER_BYTES = 2 * PART_BYTES;
 constexpr unsigned BUFFERS = STEPS > 1 ? 2 : 1, NEXT_K16 = TRANS_B ? 2 : 16 * LINE_BYTES / 16;
 // Room for them, and for the sums of all warpgroups in the end.
-constexpr unsigned PARTS_BYTES = SLICES * tw::max(BUFFERS * BUFFER_BYTES, SLICES > 1 ? SIDE * SIDE * REAL_BYTES : 0);
+constexpr unsigned PARTS_BYTES = SLICES * tw::max(BUFFERS * BUFFER_BYTES, SLICES > 1 ? SIDE * SIDE * REAL_BYTES : 0u);
 constexpr int NOT_HELD = 1000;   // in place of a scale
 constexpr unsigned WIDTH_C = tw::gcd(DIVISOR_C, QUAD);
 

@@ -154,7 +154,7 @@ template <class EpilogueOf>
 __device__ __forceinline__ void stream_direct(
     const EpilogueOf& epilogue_of, const Half* __restrict__ A, const Half* __restrict__ B) {
   extern __shared__ float shared[];   // of each warp, of each of a lane's sums, the lanes
-  constexpr unsigned TILES_N = tw::ceil_div(N, TILE_N);
+  constexpr unsigned TILES_N = tw::ceil_div(N, unsigned{TILE_N});
   const unsigned matrix = BATCH == 1 ? 0 : blockIdx.x / TILES_N;
   const unsigned first_column = (BATCH == 1 ? blockIdx.x : blockIdx.x % TILES_N) * TILE_N;
   begin_overlapped();

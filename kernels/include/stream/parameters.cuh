@@ -45,7 +45,7 @@ constexpr unsigned STEPS = tw::ceil_div(K, STEP_K);
 // Of a block, less what the driver reserves, alignment and barriers.
 constexpr unsigned MOST_SHARED = 228 * 1024 / RESIDENT - 3 * 1024;
 constexpr unsigned STAGES =
-    tw::min(tw::min(MOST_SHARED / STAGE_BYTES, DEPTH), tw::max(tw::ceil_div(STEPS, SPLIT_K), 2));
+    tw::min(tw::min(MOST_SHARED / STAGE_BYTES, unsigned{DEPTH}), tw::max(tw::ceil_div(STEPS, unsigned{SPLIT_K}), 2u));
 // Sums of a tile in shared memory, a row of A after the other: four floats more make writes free of bank conflicts.
 constexpr unsigned PITCH = FACTORS * TILE_N + 4;
 static_assert(STAGES > 1, "a step is released only when the next has begun");

@@ -35,8 +35,8 @@ __device__ __forceinline__ Pack<4> add_up(unsigned address) {
 // What becomes of the tile's sums: each block of the cluster finishes a share of them.
 template <class Epilogue>
 __device__ __forceinline__ void finish(const Epilogue& epilogue, unsigned first_column, unsigned sums) {
-  constexpr unsigned ROW_QUADS = TILE_N / 4, QUADS = M * ROW_QUADS, SHARE = tw::ceil_div(QUADS, SPLIT_K);
-  constexpr unsigned WIDTH = tw::gcd(DIVISOR_C, 4);   // of stores
+  constexpr unsigned ROW_QUADS = TILE_N / 4, QUADS = M * ROW_QUADS, SHARE = tw::ceil_div(QUADS, unsigned{SPLIT_K});
+  constexpr unsigned WIDTH = tw::gcd(DIVISOR_C, 4u);   // of stores
   const unsigned part = blockIdx.x % SPLIT_K;
 #pragma unroll 2
   for (unsigned i = threadIdx.x; i < SHARE; i += THREADS) {

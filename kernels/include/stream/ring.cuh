@@ -11,7 +11,7 @@
 struct Share {
   unsigned column, matrix, first_step, steps;
   __device__ __forceinline__ Share() {
-    constexpr unsigned TILES_N = tw::ceil_div(N, TILE_N);
+    constexpr unsigned TILES_N = tw::ceil_div(N, unsigned{TILE_N});
     const unsigned tile = blockIdx.x / SPLIT_K, part = blockIdx.x % SPLIT_K;
     matrix = BATCH == 1 ? 0 : tile / TILES_N;
     column = (BATCH == 1 ? tile : tile % TILES_N) * TILE_N;

@@ -72,9 +72,9 @@ __device__ __forceinline__ void load_packed_tiles(const unsigned char* workspace
 // Where a warp's 16 rows, which are staged in pieces (tma/store.cuh), go in memory: rows that begin anywhere are stored by the
 // 16 bytes that they have there as a whole, and what is before and behind these by elements.
 struct Rows {
-  static constexpr unsigned PER_CHUNK = 16 / sizeof(Stored), MOST = tw::min(PIECES_HELD * PIECE_N, TILE_N);
+  static constexpr unsigned PER_CHUNK = 16 / sizeof(Stored), MOST = tw::min(PIECES_HELD * PIECE_N, unsigned{TILE_N});
   static constexpr unsigned LANES = MOST <= 9 * PER_CHUNK ? 8 : 16, AT_ONCE = 32 / LANES;   // of a row, rows
-  static constexpr unsigned PASSES = tw::max(tw::ceil_div(MOST - PER_CHUNK, LANES * PER_CHUNK), 1);
+  static constexpr unsigned PASSES = tw::max(tw::ceil_div(MOST - PER_CHUNK, LANES * PER_CHUNK), 1u);
   static constexpr unsigned ENDS = 2 * PER_CHUNK, ENDS_AT_ONCE = 32 / ENDS;
   Stored* C;
   unsigned count, staging, columns;   // of the rows; theirs
@@ -154,7 +154,7 @@ __device__ __forceinline__ void store_rows(
                     staging + held * PIECE_BYTES, tw::min(TILE_N - from, PIECE_N));
       }
       __syncwarp();
-      const unsigned rows = M % TEAM_M == 0 ? 16 : tw::min(M - row, 16);
+      const unsigned rows = M % TEAM_M == 0 ? 16 : tw::min(M - row, 16u);
       const unsigned columns = tw::min(tw::min(TILE_N - piece * PIECE_N, Rows::MOST), N - column);
       Rows{C + static_cast<size_t>(row) * LDC + column, rows, staging, columns}.store();
       __syncwarp();

@@ -69,7 +69,7 @@ constexpr unsigned LOADERS = 128;   // threads that copy
 
 // Of a block, less what the driver reserves, alignment and barriers. Copies leave memory to the L1 cache, in which they wait.
 constexpr unsigned MOST_SHARED = 228 * 1024 / RESIDENT - 3 * 1024;
-constexpr unsigned STAGES = tw::min((MOST_SHARED - STAGING_BYTES) / STAGE_BYTES, IS_COPIED_A || HAS_PARTED_B ? 4 : 8);
+constexpr unsigned STAGES = tw::min((MOST_SHARED - STAGING_BYTES) / STAGE_BYTES, IS_COPIED_A || HAS_PARTED_B ? 4u : 8u);
 static_assert(TILE_M % (64 * MULTIPLIERS) == 0 && ROW_BLOCKS * TILE_N <= 256 + 16 * IS_PACKED, "what a warpgroup can hold");
 static_assert(STAGES > 1, "a step is released only when the next has begun");
 static_assert(SPLIT_K == 1 || CLUSTER_M * CLUSTER_N == 1, "blocks of a cluster share a tile or an operand");
@@ -77,11 +77,11 @@ static_assert(!PAIRED || (TRANS_B && sizeof(Stored) == 2), "what is made of pair
 static_assert(CLUSTER_K == 1 || TILE_M * TILE_N * 4 <= STAGES * STAGE_BYTES, "a tile's sums take the ring's place");
 
 // Registers of a thread at the launch, of one that loads, and of one that multiplies.
-constexpr unsigned LAUNCH_REGISTERS = tw::min(65536 / (THREADS * RESIDENT) / 8 * 8, 256);
+constexpr unsigned LAUNCH_REGISTERS = tw::min(65536 / (THREADS * RESIDENT) / 8 * 8, 256u);
 constexpr bool MOVES_REGISTERS = THREADS * RESIDENT > 256;
 constexpr unsigned LOADING_REGISTERS = IS_COPIED ? 96 : IS_PACKED ? 40 : 24;
 constexpr unsigned MULTIPLYING_REGISTERS =
-    tw::min((LAUNCH_REGISTERS * (MULTIPLIERS + 1) - LOADING_REGISTERS) / MULTIPLIERS / 8 * 8, 240);
+    tw::min((LAUNCH_REGISTERS * (MULTIPLIERS + 1) - LOADING_REGISTERS) / MULTIPLIERS / 8 * 8, 240u);
 constexpr unsigned STEPS = tw::ceil_div(K, STEP_K);
 // Of the last step, those parts of 16 k that count; by tensor maps it gained nothing to leave out the others.
-constexpr unsigned LAST_PARTS = IS_PACKED ? tw::ceil_div(K - (STEPS - 1) * STEP_K, 16) : STEP_K / 16;
+constexpr unsigned LAST_PARTS = IS_PACKED ? tw::ceil_div(K - (STEPS - 1) * STEP_K, 16u) : STEP_K / 16;

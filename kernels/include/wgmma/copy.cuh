@@ -14,7 +14,7 @@
 // Elements that the starts of all rows of all matrices are multiples of, up to 16 bytes.
 template <unsigned LEADING, size_t STRIDE>
 __device__ constexpr unsigned copied_together() {
-  return tw::gcd(LEADING, tw::gcd(STRIDE % 4, 4));
+  return tw::gcd(LEADING, tw::gcd(unsigned{STRIDE % 4}, 4u));
 }
 
 constexpr long long FARTHEST = 1 << 23;   // bytes, of an instruction's distance

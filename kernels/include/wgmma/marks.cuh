@@ -7,7 +7,7 @@ struct Marks {
   enum Fact : unsigned { REGISTER_IS_TINY = 1, SHARED_IS_TINY = 2, NEEDS_SECOND = 4, NEEDS_THIRD = 8 };
   unsigned facts;            // of all tiles so far
   unsigned largest_shared;   // bits of SecondPass::largest of the operand in shared memory
-  unsigned tiles[2][tw::ceil_div(ROUND, 16)];   // for the second pass and the third, two bits each: of the warpgroups
+  unsigned tiles[2][tw::ceil_div(ROUND, 16u)];   // for the second pass and the third, two bits each: of the warpgroups
 
   __device__ __forceinline__ void clear() {
     facts = largest_shared = 0;

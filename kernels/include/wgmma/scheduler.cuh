@@ -9,10 +9,10 @@
 // many for a tile, a part.
 constexpr unsigned UNITS = tw::ceil_div(K, STEP_K * STEPS_AT_ONCE);   // of a tile; what is never cut
 constexpr unsigned ALL_TILES = BATCH * TILES;
-constexpr unsigned GRID = tw::min(BLOCKS / CLUSTER, ALL_TILES * SPLIT_K);   // clusters, or blocks where there are none
+constexpr unsigned GRID = tw::min(unsigned{BLOCKS / CLUSTER}, ALL_TILES * SPLIT_K);   // clusters, or blocks
 // Most tiles of a block, and how many of them it goes through before it looks which ones need a second pass.
 constexpr unsigned MOST_TILES = SPLIT_K == 1 ? tw::ceil_div(ALL_TILES, GRID) : ALL_TILES / GRID + 2;
-constexpr unsigned ROUND = SPLIT_K == 1 ? tw::min(MOST_TILES, 256) : MOST_TILES, ROUNDS = tw::ceil_div(MOST_TILES, ROUND);
+constexpr unsigned ROUND = SPLIT_K == 1 ? tw::min(MOST_TILES, 256u) : MOST_TILES, ROUNDS = tw::ceil_div(MOST_TILES, ROUND);
 
 struct TileScheduler {
   unsigned at, end;   // a tile, or a unit in the row of all

@@ -1,1 +1,1 @@
-"""What every request passes before it is routed."""
+"""The layers that every request passes before it is routed."""

@@ -6,7 +6,7 @@ import math
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property, partial
 from http.cookies import CookieError, SimpleCookie
@@ -17,7 +17,6 @@ from starlette.datastructures import Headers
 from starlette.types import Scope as Request
 
 from tilewright.service.api import refusals
-from tilewright.service.api.server.siblings import Bell, Pairs
 from tilewright.service.operations.access import keys, sessions
 from tilewright.service.operations.access.keys import TokenOwner
 from tilewright.service.operations.caller import THIS_MACHINE, Caller, Scope
@@ -29,7 +28,7 @@ BELIEVED_S = 5.0
 """How long an accepted token is trusted: a key revoked by another process may work here for so long."""
 
 REMEMBERED = 4096
-"""Tokens kept in memory; the least recent ones are forgotten first."""
+"""Tokens, and callers whose requests are counted, kept in memory; the least recent are forgotten first."""
 
 WRONG_PER_MINUTE = 30
 """Tokens that are not in force, from one address, before more of them are answered with 429.
@@ -48,13 +47,13 @@ LOCK = "tilewright.lock"
 T = TypeVar("T")
 
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
-_OPEN = frozenset({"/health", "/ready", "/sign-in", "/sign-out", "/v1/session", "/favicon.ico"})
+_OPEN = frozenset({"/guide", "/health", "/ready", "/sign-in", "/sign-out", "/v1/session", "/favicon.ico"})
 _CHEAP = frozenset({"/health", "/ready", "/favicon.ico"})
 """Not counted, so that whoever floods a proxy cannot have the service taken for dead; nor are the open folders."""
 
-_OPEN_FOLDERS = ("/static/", "/problems/")
-_ASKING = ("/best:batch", "/v1/digits")
-"""Ends of addresses that are posted to because the question is long; they change nothing."""
+_OPEN_FOLDERS = ("/static/", "/problems/", "/guide/")
+_ASKING = "/best:batch"
+"""The end of the address that is posted to because the question is long; it changes nothing."""
 
 _ADMIN_FOLDERS = ("/v1/keys", "/v1/audit", "/v1/import", "/v1/webhooks", "/v1/devices/")
 
@@ -71,30 +70,23 @@ class Buckets:
     """Requests a minute for each of many callers, half a minute's worth at once; bounded in memory."""
 
     per_minute: float
-    clock: Callable[[], float] = time.monotonic  # the same for all processes of a machine
-    name: str = "buckets"
-    """Those of all API processes of an address that have the same name are one."""
-
-    def __post_init__(self) -> None:
-        self._left = Pairs(self.name)  # tokens and when, by caller
+    clock: Callable[[], float] = time.monotonic
+    _left: OrderedDict[str, tuple[float, float]] = field(default_factory=OrderedDict)  # tokens and when, by caller
 
     def wait_s(self, name: str, *, take: bool = True, count: int = 1) -> float:
         """0 where the caller may go on, which counts if it is to `take`; else the seconds until it may.
 
         `count`: as how many requests it counts, but never as more than may be sent at once.
         """
-        now, most, wait_s = self.clock(), max(1.0, self.per_minute / 2), 0.0
+        now, most = self.clock(), max(1.0, self.per_minute / 2)
         needed = min(most, count)
-
-        def step(tokens: float, when: float) -> tuple[float, float]:
-            nonlocal wait_s
-            tokens = min(most, tokens + max(0.0, now - when) * self.per_minute / 60)
-            is_allowed = tokens >= needed
-            wait_s = 0.0 if is_allowed else (needed - tokens) * 60 / self.per_minute
-            return (tokens - needed if is_allowed and take else tokens), max(now, when)
-
-        self._left.change(name, (most, now), step)
-        return wait_s
+        tokens, when = self._left.pop(name, (most, now))
+        tokens = min(most, tokens + max(0.0, now - when) * self.per_minute / 60)
+        is_allowed = tokens >= needed
+        self._left[name] = (tokens - needed if is_allowed and take else tokens), max(now, when)
+        if len(self._left) > REMEMBERED:
+            self._left.popitem(last=False)
+        return 0.0 if is_allowed else (needed - tokens) * 60 / self.per_minute
 
 
 class AccessControl:
@@ -104,9 +96,8 @@ class AccessControl:
         self.needs_key, self.has_open_reads = settings().require_keys, settings().open_reads
         self._clock = clock
         self._believed: OrderedDict[tuple[str, bool], tuple[TokenOwner, float]] = OrderedDict()
-        self._rates = Buckets(settings().requests_per_minute, clock, "rates")
-        self._wrong = Buckets(WRONG_PER_MINUTE, clock, "wrong-tokens")
-        self._ended = Bell("ended-keys")
+        self._rates = Buckets(settings().requests_per_minute, clock)
+        self._wrong = Buckets(WRONG_PER_MINUTE, clock)
 
     async def admit(self, scope: Request, headers: Headers) -> Caller:
         """The caller; raises UnknownCallerError (401), ForbiddenError (403), TooManyRequestsError (429)."""
@@ -154,15 +145,13 @@ class AccessControl:
 
     def forget(self) -> None:
         """Everybody is looked up again: a key or a session has ended. What is being looked up now is not kept."""
-        self._ended.ring()
+        self._believed = OrderedDict()
 
     @cached_property
     def _guesses(self) -> CapacityLimiter:
         return CapacityLimiter(GUESSES_AT_ONCE)
 
     async def _owner(self, token: str, address: str, *, is_key: bool) -> Caller:
-        if self._ended.was_rung():  # here, or in another process of this address
-            self._believed = OrderedDict()
         believed, name = self._believed, (keys.hash_of(token), is_key)  # a session's token is no key, nor is a key one
         owner, since = believed.get(name, (None, -math.inf))
         if owner is None or self._clock() - since > BELIEVED_S or has_ended(owner.expires_at):
@@ -191,7 +180,7 @@ def has_ended(expires_at: datetime | None) -> bool:
 
 
 def address_of(scope: Request) -> str:
-    """Where a request comes from: whose wrong tokens are counted together."""
+    """The address that a request comes from; wrong tokens are counted by it."""
     address: str = (scope.get("client") or ("socket", 0))[0]
     return address
 

@@ -17,12 +17,13 @@ from starlette.datastructures import Headers
 from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from tilewright.service.api import problems, refusals, strict_json
+from tilewright.service.api import problems, refusals
 from tilewright.service.api.middleware.access import AccessControl
-from tilewright.service.api.strict_json import MalformedJSONError, RefusedJSONError
 from tilewright.service.errors import ServiceError
+from tilewright.service.operations import strict_json
 from tilewright.service.operations.access.sessions import sign_in_path
 from tilewright.service.operations.caller import Caller, acting_as
+from tilewright.service.operations.strict_json import MalformedJSONError, RefusedJSONError
 from tilewright.service.settings import settings
 
 SECURITY_HEADERS: Mapping[str, str] = {
@@ -46,7 +47,7 @@ BODY_SECONDS = 30.0
 DRAINED_BYTES = 16 << 20
 LONG_BODY = 1 << 17
 STRANGERS_BYTES = 1 << 16
-"""Largest body of a caller without a key, where reads are open: a batch of a thousand shapes, a drawing of 64 x 64."""
+"""Largest body of a caller without a key, where reads are open: a batch of a thousand shapes."""
 OPEN_BYTES = {"/v1/session": 1 << 10, "/sign-in": 1 << 13, "/sign-out": 1 << 10}
 """The same where everybody may post: a key, in the form an address to go on to as well. A kilobyte: 170 members."""
 REMEMBERED = 256
@@ -119,7 +120,7 @@ class Guard:
     rules: Rules = field(default_factory=Rules.of_settings)
     lock: AccessControl = field(default_factory=AccessControl)
     known: Callable[[Scope], Known | None] = lambda _scope: None
-    """What needs no application: asked about every request that is let through, and given marks like any response."""
+    """Returns the response of a request that needs no application, or None; the response is marked like any other."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request; anything but HTTP (lifespan) passes."""

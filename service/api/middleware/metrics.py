@@ -2,33 +2,27 @@
 
 from __future__ import annotations
 
-import operator
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from http import HTTPStatus
-from pathlib import Path
 
 from prometheus_client import (
     CollectorRegistry,
     Counter,
     Gauge,
     Histogram,
-    Metric,
     ProcessCollector,
     disable_created_metrics,
     generate_latest,
 )
-from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
-from prometheus_client.registry import Collector
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 import tilewright
 from tilewright.service import logs
 from tilewright.service.api.middleware import request_log
-from tilewright.service.api.server import siblings
 from tilewright.service.errors import NoConfigurationError
 from tilewright.service.operations.answers import BestAnswer, Match
 from tilewright.service.operations.fleet.observed import connections
@@ -38,9 +32,6 @@ METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"}
 
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
 """Upper bounds of the latency histogram. Looking an answer up takes 1 to 10 ms, the largest page a second."""
-
-LOOK_EVERY_S = 2.0
-"""The greatest age of another process's gauges that this one reports."""
 
 NOTHING = "none"
 """A lookup that had no answer: no variant runs that problem on that device model."""
@@ -56,7 +47,7 @@ disable_created_metrics()  # type: ignore[no-untyped-call]
 
 
 class Meters:
-    """The counters of one application, from zero at its start; those of sibling processes are reported as one."""
+    """The counters of one application, from zero at its start."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -68,7 +59,6 @@ class Meters:
             "1, with the version.",
             ["version"],
             registry=self.registry,
-            multiprocess_mode="livemax",
         )
         version.labels(tilewright.__version__).set(1)
         self._requests = Counter(
@@ -94,26 +84,16 @@ class Meters:
         self._children: dict[tuple[str, str, int], tuple[Counter, Histogram]] = {}
 
     def gauge(self, name: str, text: str, of: Callable[[], float]) -> None:
-        """Adds a number that is read on request, and every LOOK_EVERY_S in siblings; the sum is reported."""
-        self._gauges.append((Gauge(name, text, registry=self.registry, multiprocess_mode="livesum"), of))
-
-    def look(self) -> None:
-        """Sets the gauges, which siblings that are asked tell of too."""
-        for gauge, of in self._gauges:
-            gauge.set(of())
+        """Adds a number that is read on request."""
+        self._gauges.append((Gauge(name, text, registry=self.registry), of))
 
     def text(self) -> bytes:
-        """The counts of this process, or of all processes of the address, in Prometheus' text format."""
-        self.look()
-        where = siblings.folder()
-        if where is None:
-            own = CollectorRegistry()
-            ProcessCollector(registry=own)
-            return generate_latest(own) + generate_latest(self.registry)
-        common = CollectorRegistry()
-        common.register(_Processes(where))  # first: it drops the gauges of those that are gone
-        MultiProcessCollector(common, str(where))  # type: ignore[no-untyped-call]
-        return generate_latest(common)
+        """The counts and gauges in Prometheus' text format."""
+        for gauge, of in self._gauges:
+            gauge.set(of())
+        own = CollectorRegistry()
+        ProcessCollector(registry=own)
+        return generate_latest(own) + generate_latest(self.registry)
 
     def note_request(self, method: str, route: str, status: int, seconds: float) -> None:
         """Counts one answered request."""
@@ -137,32 +117,6 @@ class Meters:
         except NoConfigurationError:
             self._lookups[NOTHING].inc()
             raise
-
-
-class _Processes(Collector):
-    """Memory, CPU time and descriptors of all siblings together; start and limit are those of the first and least."""
-
-    def __init__(self, where: Path) -> None:
-        self._where = where
-
-    def collect(self) -> Iterator[Metric]:
-        """Each metric once."""
-        sums: dict[str, Metric] = {}
-        for file in self._where.glob("gauge_livesum_*.db"):
-            pid = file.stem.rpartition("_")[2]
-            if not Path("/proc", pid).exists():
-                mark_process_dead(int(pid), str(self._where))  # type: ignore[no-untyped-call]
-                continue
-            for metric in ProcessCollector(pid=partial(str, pid), registry=None).collect():
-                held = sums.setdefault(metric.name, metric)
-                if held is not metric:
-                    one, other = held.samples[0], metric.samples[0]
-                    join = min if metric.name in _NOT_SUMMED else operator.add
-                    held.samples = [one._replace(value=join(one.value, other.value))]
-        yield from sums.values()
-
-
-_NOT_SUMMED = frozenset({"process_start_time_seconds", "process_max_fds"})
 
 
 @dataclass
@@ -203,6 +157,7 @@ def route_of(scope: Scope, status: int) -> str:
     path: str | None = getattr(scope.get("route"), "path", None)
     if path is not None:
         return path
-    if scope["path"].startswith("/static/"):
-        return "/static"
+    for folder in ("/static", "/guide"):
+        if scope["path"].startswith(f"{folder}/"):
+            return folder
     return "(unknown)" if status == HTTPStatus.NOT_FOUND else "(refused)"

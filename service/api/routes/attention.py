@@ -1,4 +1,4 @@
-"""What needs attention: stale, regressed, improvable and slower results, failing jobs, untuned requests."""
+"""Routes of what needs attention: stale, regressed, improvable and slower results, failing jobs, untuned requests."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ KIND = "Only what has this reason."
 
 
 class AttentionQuery(ResultQuery):
-    """Which part of the list, and which page of it."""
+    """The filter and the page of the list."""
 
     kind: AttentionKind | None = Field(default=None, description=KIND)
 
 
 class TopQuery(QueryNames):
-    """Which part of the list is tuned."""
+    """The part of the list that a request tunes."""
 
     top: int = Field(default=10, ge=1, le=100, description="How many, the most worthwhile first.", examples=[10])
     kind: AttentionKind | None = Field(default=None, description=KIND)
@@ -53,7 +53,9 @@ class TopQuery(QueryNames):
     responses=CSV_TOO | refuses(INVALID, UNAVAILABLE),
 )
 def list_attention(request: Request, query: Annotated[AttentionQuery, Query()]) -> AttentionPage | Response:
-    """What needs attention, each with its reasons, sorted by requests times the share of time that may be saved."""
+    """Problems that need attention, each with its reasons, sorted by requests times the share of time that may be
+    saved.
+    """
     chosen, memory = AttentionFilter(query.kind, query.kernel, query.device_model), request.app.state.best
 
     def read(page: AttentionQuery) -> AttentionPage:

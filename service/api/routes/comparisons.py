@@ -113,7 +113,7 @@ def compare_results(
 
 
 class HistoryQuery(ProblemQuery):
-    """Which problem."""
+    """The problem whose history is wanted."""
 
     shape: str = Field(max_length=512, description="Every axis of the kernel.", examples=[EXAMPLE["shape"]])
     device_model: str | None = Field(default=None, max_length=128, examples=[EXAMPLE["device_model"]])

@@ -24,7 +24,7 @@ router = APIRouter(prefix="/v1", tags=["demand"])
 
 
 class TopQuery(QueryNames):
-    """Which part of the demand."""
+    """The part of the demand that a request tunes."""
 
     top: int = Field(
         default=10, ge=1, le=100, description="How many problems, the most requested first.", examples=[10]

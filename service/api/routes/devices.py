@@ -1,4 +1,4 @@
-"""Devices and device models."""
+"""Routes of devices and device models."""
 
 from __future__ import annotations
 

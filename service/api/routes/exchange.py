@@ -47,7 +47,7 @@ class ExportFormat(StrEnum):
 
 
 class ExportQuery(QueryString):
-    """Which results to export, and in which format."""
+    """The results to export, and their format."""
 
     format: ExportFormat = Field(default=ExportFormat.TILEWRIGHT, description="t4 and kernel-tuner need a `study_id`.")
     kernel: str | None = Field(default=None, max_length=64, examples=[EXAMPLE["kernel"]])
@@ -94,7 +94,7 @@ class ImportQuery(QueryString):
 
 
 class BundleQuery(QueryString):
-    """Which bundle."""
+    """The bundle that is wanted."""
 
     device_model: str | None = Field(
         default=None, max_length=128, description="Slug; may be left out while only one has devices."

@@ -18,13 +18,13 @@ router = APIRouter(tags=["health"])
 
 
 class HealthAnswer(BaseModel):
-    """The process answers."""
+    """States that the process answers."""
 
     status: Literal["ok"] = "ok"
 
 
 class ProblemTypeAnswer(BaseModel):
-    """What a problem type means and what to do about it."""
+    """The meaning of a problem type, and its remedy."""
 
     type: str
     title: str
@@ -52,7 +52,7 @@ def get_readiness(request: Request) -> HealthAnswer | JSONResponse:
 async def get_problem_type(
     name: Annotated[str, Path(pattern="^[a-z]+(-[a-z]+)*$", max_length=64, examples=["not-found"])],
 ) -> ProblemTypeAnswer:
-    """What the `type` of a problem document means."""
+    """The meaning of the `type` of a problem document."""
     known = {kind.name: kind for kind in all_types()}
     if name not in known:
         raise NotFoundError("problem type", name, list(known))

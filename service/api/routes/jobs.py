@@ -25,7 +25,7 @@ router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 
 
 class DryRunAnswer(BaseModel):
-    """What a job would do; nothing was stored."""
+    """The job as it would be; nothing was stored."""
 
     problem: ProblemAnswer
     device_model: str

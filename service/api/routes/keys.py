@@ -68,6 +68,6 @@ def revoke_key(name: Name, request: Request) -> Page[KeyAnswer]:
 
 @router.get("/audit", operation_id="list_audit_entries", responses=refuses(INVALID, UNAVAILABLE))
 def list_audit_entries(query: Annotated[AuditQuery, Query()]) -> Page[AuditAnswer]:
-    """Who changed what, newest first."""
+    """Changes with their authors, newest first."""
     with transaction() as session:
         return audit.entries(session, actor=query.actor, limit=query.limit, cursor=query.cursor)

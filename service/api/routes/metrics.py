@@ -102,24 +102,6 @@ _GAUGES: tuple[tuple[str, tuple[str, ...], str, Callable[[Observed], Values]], .
         "Requested problems that are not tuned yet.",
         lambda o: [((), o.demand)],
     ),
-    (
-        "tilewright_compile_queue",
-        ("state",),
-        "Compilations that jobs offer to compile workers: waiting, or taken by one.",
-        lambda o: [(("waiting",), o.compiling.waiting), (("taken",), o.compiling.taken)],
-    ),
-    (
-        "tilewright_compile_queue_oldest_seconds",
-        (),
-        "Age of the oldest offer that no compile worker has taken.",
-        lambda o: [((), o.compiling.oldest_s)],
-    ),
-    (
-        "tilewright_compile_processes",
-        (),
-        "Compilers of the compile workers that are alive.",
-        lambda o: [((), o.compiling.processes)],
-    ),
     ("tilewright_database_bytes", (), "Size of the database.", lambda o: [((), o.database_bytes)]),
     (
         "tilewright_cache_files",
@@ -141,12 +123,6 @@ _COUNTERS: tuple[tuple[str, tuple[str, ...], str, Callable[[Observed], Values]],
         ("state",),
         "Ended jobs by final state; imported results count as done.",
         lambda o: [((state,), count) for state, count in o.ended_jobs.items()],
-    ),
-    (
-        "tilewright_compile_cubins_refused",
-        (),
-        "Cubins of compile workers whose signature was not trusted.",
-        lambda o: [((), o.compiling.refused)],
     ),
 )
 

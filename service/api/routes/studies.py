@@ -1,4 +1,4 @@
-"""Studies and their trials."""
+"""Routes of studies and their trials."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ class HttptoolsConnection(Bounded, HttpToolsProtocol):
     _is_in_head: bool = False
 
     def data_received(self, data: bytes) -> None:
-        """Reads on."""
+        """Hands received bytes to the parser, and watches their number."""
         if self._is_between and data[:1] in b"\r\n":
             self.refuse(HTTPStatus.BAD_REQUEST)
             return

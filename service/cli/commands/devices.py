@@ -40,7 +40,7 @@ def _print(here: list[DeviceEntry], registered: list[DeviceAnswer]) -> None:
 
 
 def _state(registered: DeviceAnswer | None) -> str:
-    """What its worker is doing."""
+    """The state of the device's worker, in a word."""
     if registered is None:
         return "never started"
     if registered.state != "ready":

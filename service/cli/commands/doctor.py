@@ -9,7 +9,7 @@ from tilewright.service.cli.failure import ExitCode
 from tilewright.service.cli.output import JsonFlag, data, print_json
 
 STYLES = {"ok": "green", "absent": "yellow", "broken": "bold red"}
-"""By the state of a check."""
+"""The colour of a check, by its state."""
 
 
 def doctor(as_json: JsonFlag = False) -> None:

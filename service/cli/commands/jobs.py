@@ -129,9 +129,10 @@ def _trial_row(trial: TrialAnswer) -> tuple[object, ...]:
 
 
 def _reason(trial: TrialAnswer) -> str | None:
-    """Why it has no time: the first line of its log with an error, or the first line."""
-    lines = trial.log.splitlines() if trial.time_ms is None else []
-    return next((line for line in lines if "error" in line), lines[0] if lines else None)
+    """Why it has no time: the first error of its log."""
+    from tilewright.tuner.errors import first_error
+
+    return (first_error(trial.log) or None) if trial.time_ms is None else None
 
 
 def _number(value: float | None) -> str | None:

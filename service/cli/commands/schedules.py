@@ -36,14 +36,14 @@ Wanted = Annotated[str, typer.Argument(metavar="SCHEDULE", help="The schedule's 
 
 
 class OverlapName(StrEnum):
-    """What happens at a due time while an earlier job of the schedule is open."""
+    """The choice at a due time while an earlier job of the schedule is open."""
 
     SKIP = "skip"
     QUEUE = "queue"
 
 
 class TargetName(StrEnum):
-    """What a schedule tunes."""
+    """The kinds of targets that a schedule tunes."""
 
     PROBLEMS = "problems"
     STALE = "stale"

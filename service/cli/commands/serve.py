@@ -1,26 +1,22 @@
-"""`serve`, `worker` and `compile-worker`: each of the programs alone."""
+"""`serve` and `worker`: each of the programs alone."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import signal
-from dataclasses import asdict
-from tempfile import TemporaryDirectory
 from typing import Annotated
 
 import typer
 
 from tilewright.service import logs
-from tilewright.service.api.server import siblings
 from tilewright.service.cli.connection import prepare_database
 from tilewright.service.cli.failure import CommandError, ExitCode
-from tilewright.service.cli.listening import common_port, require_free_port
+from tilewright.service.cli.listening import require_free_port
 from tilewright.service.cli.machine import chosen_devices
-from tilewright.service.cli.output import JsonFlag, note, print_json
-from tilewright.service.cli.supervisor import CLI, Program, Supervisor, end_with_supervisor, terminable, worker_program
+from tilewright.service.cli.output import note
+from tilewright.service.cli.supervisor import Supervisor, end_with_supervisor, terminable, worker_program
 from tilewright.service.settings import settings
-from tilewright.tuner.compile import MOST_WORKERS
 
 HostOption = Annotated[str | None, typer.Option("--host", help="Address to listen on. Default: TILEWRIGHT_HOST.")]
 PortOption = Annotated[
@@ -28,46 +24,24 @@ PortOption = Annotated[
 ]
 
 
-WorkersOption = Annotated[
-    int | None,
-    typer.Option(
-        "--workers", min=1, max=64, help="Processes that share the address. Default: TILEWRIGHT_API_PROCESSES."
-    ),
-]
-
-
-def choose_address(host: str | None, port: int | None, workers: int | None = None) -> None:
+def choose_address(host: str | None, port: int | None) -> None:
     """Makes the given address the setting, for this process and those it starts."""
-    given = {"TILEWRIGHT_HOST": host, "TILEWRIGHT_PORT": port, "TILEWRIGHT_API_PROCESSES": workers}
+    given = {"TILEWRIGHT_HOST": host, "TILEWRIGHT_PORT": port}
     os.environ.update({name: str(value) for name, value in given.items() if value is not None})
     settings.cache_clear()
 
 
-def serve(host: HostOption = None, port: PortOption = None, workers: WorkersOption = None) -> None:
+def serve(host: HostOption = None, port: PortOption = None) -> None:
     """Serve the API and the dashboard; needs no GPU."""
     end_with_supervisor()
-    choose_address(host, port, workers)
+    choose_address(host, port)
     prepare_database()
     if settings().kernel_folders:
         from tilewright.service.operations.registry import catalogue
 
         catalogue()  # one that cannot be read ends this command, and not the first request
-    if siblings.folder() is None:
-        require_free_port(settings().host, settings().port)
+    require_free_port(settings().host, settings().port)
     logs.configure()
-    count = settings().api_processes
-    if count == 1 or siblings.folder() is not None:
-        _serve_here()
-        return
-    with TemporaryDirectory(prefix="tilewright-") as folder:
-        shared = {siblings.FOLDER: folder, "PROMETHEUS_MULTIPROC_DIR": folder}
-        programs = [Program(f"API process {number}", (*CLI, "serve"), None) for number in range(1, count + 1)]
-        note(f"{count} processes serve http://{settings().host}:{settings().port}")
-        _supervise(Supervisor(programs, shared), settings().stop_grace_s)
-
-
-def _serve_here() -> None:
-    """Serves the application in this process until SIGTERM or Ctrl-C."""
     import uvicorn
     from uvicorn.config import STARTUP_FAILURE
 
@@ -93,7 +67,7 @@ def _serve_here() -> None:
     )
     server = uvicorn.Server(config)
     with contextlib.suppress(KeyboardInterrupt):
-        server.run(sockets=None if siblings.folder() is None else [common_port(settings().host, settings().port)])
+        server.run()
     if not server.started:
         raise typer.Exit(STARTUP_FAILURE)
 
@@ -134,27 +108,6 @@ def worker(
     signal.signal(signal.SIGUSR1, lambda _number, _frame: supervisor.drain())
     note(f"{len(chosen)} workers are running; logs: {logs}")
     _supervise(supervisor, settings().stop_grace_s + 5.0)  # each takes up to the grace itself
-
-
-def compile_worker(
-    processes: Annotated[
-        int | None,
-        typer.Option(
-            "--processes", min=1, max=MOST_WORKERS, help="Compilers that run at a time. Default: one per core."
-        ),
-    ] = None,
-    once: Annotated[bool, typer.Option("--once", help="Compile what is offered now, then end.")] = False,
-    as_json: JsonFlag = False,
-) -> None:
-    """Compile for jobs of other hosts; needs no GPU. SIGTERM gives back what is not compiled yet."""
-    prepare_database()
-    from tilewright.service.worker.compiling.compile_worker import run_compile_worker
-
-    tally = run_compile_worker(processes, once=once)
-    if as_json:
-        print_json(asdict(tally))
-    else:
-        note(f"{tally.compiled} compiled, {tally.refused} refused, {tally.late} too late")
 
 
 def _supervise(supervisor: Supervisor, grace_s: float) -> None:

@@ -104,7 +104,7 @@ def tune(
 
 
 def read_starts(path: Path | None, problem: ProblemAnswer, rename: Sequence[str]) -> Sequence[StartRequest]:
-    """What the file has for that problem; raises CommandError for one that cannot be read."""
+    """The configurations of the file for that problem; raises CommandError for a file that cannot be read."""
     if path is None:
         return ()
     try:
@@ -149,7 +149,7 @@ def why_waiting(connection: Connection, job: JobAnswer) -> str:
 
 
 def missing_worker(connection: Connection, job: JobAnswer) -> str | None:
-    """What to do if no running worker can take the job; None if one can, or the job has left the queue."""
+    """The remedy if no running worker can take the job; None if one can, or the job has left the queue."""
     if job.state != "queued":
         return None
     able = [one for one in connection.devices() if job.device in {None, one.uuid} and one.model == job.device_model]
@@ -174,6 +174,8 @@ def best_of(connection: Connection, job: JobAnswer) -> BestAnswer | None:
 
 def show_result(connection: Connection, job: JobAnswer, *, as_json: bool, url: str | None) -> None:
     """Prints the job's result; raises CommandError if it failed, was cancelled or measured nothing."""
+    from tilewright.tuner.errors import first_error
+
     best = best_of(connection, job)
     if as_json:
         print_json({"job": job, "best": best})
@@ -183,7 +185,7 @@ def show_result(connection: Connection, job: JobAnswer, *, as_json: bool, url: s
         raise CommandError(f"the job was cancelled after {job.trials_done} trials, which are kept")
     if best is None or best.time_ms is None:
         tried = [trial for trial in connection.trials(job.id, limit=1).items if trial.time_ms is None]
-        reasons = [": ".join((trial.outcome, *trial.log.strip().splitlines()[:1])) for trial in tried]
+        reasons = [": ".join(filter(None, (trial.outcome, first_error(trial.log)))) for trial in tried]
         why = "".join(f": {reason}" for reason in reasons or filter(None, [job.why_stopped]))
         see = f". See why: tilewright jobs trials {job.id}" if tried else ""
         message = f"no configuration was measured{why}{see}"

@@ -34,7 +34,7 @@ FIRST_TRIALS, FIRST_SECONDS = 40, 60.0
 
 @dataclass(frozen=True)
 class FirstTuning:
-    """What to tune once everything is up."""
+    """The problem to tune once everything is up."""
 
     problem: ProblemAnswer
     limits: JobLimits
@@ -110,7 +110,9 @@ def _run(installation: Installation, first: FirstTuning | None, *, again: bool, 
 
 
 def _known(problem: ProblemAnswer, device_model: str) -> BestAnswer | None:
-    """What was measured for this problem, unless it is stale; from the database, because a request counts as demand."""
+    """The result for this problem, unless it is stale; read from the database, because a request would count as
+    demand.
+    """
     from tilewright.service.cli.local_connection import LocalConnection
 
     best = LocalConnection().best(problem.kernel, device_model, problem.shape, problem.dtype, problem.options)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tilewright.service.dashboard import words
+from tilewright.service.dashboard import formatting
 from tilewright.service.dashboard.charts.parts import ON_ANYTHING, Options, axis, chart, point, time_axis
 from tilewright.service.operations.best.history import HistoryEntry
 
 COLOURS = ("--series-1", "--series-2", "--series-3", "--series-4")
 SYMBOLS = ("circle", "rect", "triangle", "diamond")
 ENVIRONMENT = frozenset({"driver", "toolkit", "compiler"})
-"""What changes without our doing: a mark of the chart."""
+"""Changes of the environment, which the chart marks."""
 
 DATES = {"year": "{yyyy}", "month": "{d} {MMM} {yyyy}", "day": "{d} {MMM}", "hour": "{HH}:{mm}", "minute": "{HH}:{mm}"}
 """Labels of the ticks, by the unit that begins there."""
@@ -59,8 +59,8 @@ def _point(entry: HistoryEntry) -> Options:
     """A best; one that is slower than the one before it is red and larger."""
     is_worse = entry.verdict == "worse"
     says = [
-        words.kernel_time(entry.time_ms) + (", slower than before" if is_worse else ""),
-        f"{words.environment(entry.environment)}, source {entry.source_hash[:8]}",
+        formatting.kernel_time(entry.time_ms) + (", slower than before" if is_worse else ""),
+        f"{formatting.environment(entry.environment)}, source {entry.source_hash[:8]}",
         *([f"changed: {', '.join(entry.changed)}"] if entry.changed else []),
     ]
     marked = {"symbolSize": 14, "itemStyle": {"color": "--bad"}} if is_worse else {}
@@ -69,7 +69,7 @@ def _point(entry: HistoryEntry) -> Options:
 
 
 def _mark(entry: HistoryEntry) -> Options:
-    return {"xAxis": entry.verified_at.isoformat(), "name": words.environment(entry.environment)}
+    return {"xAxis": entry.verified_at.isoformat(), "name": formatting.environment(entry.environment)}
 
 
 def _library(model: str, own: Sequence[HistoryEntry], colour: str) -> Options:
@@ -84,7 +84,7 @@ def _library(model: str, own: Sequence[HistoryEntry], colour: str) -> Options:
         "lineStyle": {"color": colour, "type": "dashed"},
         "itemStyle": {"color": colour},
         "data": [
-            point((entry.verified_at.isoformat(), time_ms), f"{entry.library_name}\n{words.kernel_time(time_ms)}")
+            point((entry.verified_at.isoformat(), time_ms), f"{entry.library_name}\n{formatting.kernel_time(time_ms)}")
             for entry, time_ms in timed
             if time_ms is not None
         ],

@@ -23,7 +23,7 @@ LOW_BITS = 8
 
 
 def packed(columns: Columns) -> bytes:
-    """The columns as bytes."""
+    """The columns of the chart, packed as bytes."""
     bodies: list[bytes] = []
     listed: list[dict[str, Any]] = []
 
@@ -50,7 +50,7 @@ def packed(columns: Columns) -> bytes:
 
 
 def _differences(rising: NDArray[Any]) -> NDArray[np.uint32]:
-    """What each is more than the one before it."""
+    """The difference of each number from the one before it."""
     return np.diff(rising, prepend=0).astype("<u4")
 
 

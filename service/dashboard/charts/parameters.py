@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from tilewright.service.dashboard import words
+from tilewright.service.dashboard import formatting
 from tilewright.service.dashboard.charts.parts import (
     ON_ANYTHING,
     Level,
@@ -60,7 +60,7 @@ def parallel(of: VariantTrials, values: Values, selection: Selection) -> Options
         **time_axis(times_ms),
         "dim": len(values),
         "id": TIME,
-        "name": f"{words.time_unit(times_ms)[1]}, lower is better",
+        "name": f"{formatting.time_unit(times_ms)[1]}, lower is better",
         "nameLocation": "end",
         "nameTruncate": {"maxWidth": 150},
         "nameTextStyle": {"align": "left"},
@@ -113,7 +113,9 @@ def importance(shares: Mapping[str, float]) -> Options | None:
     if not shares:
         return None
     names = list(shares)[::-1]
-    bars = [point((round(shares[name] * 100, 1), name), f"{name}: {words.percent(shares[name])}") for name in names]
+    bars = [
+        point((round(shares[name] * 100, 1), name), f"{name}: {formatting.percent(shares[name])}") for name in names
+    ]
     return chart(
         x=axis("importance, %", min=0),
         y={"type": "category", "data": names},
@@ -137,7 +139,8 @@ def slice_of(
     if not least or of.slowest_ms is None or parameter not in values:
         return None
     best = [
-        point((str(v), least[v]), f"{parameter}={v}\nfastest: {words.kernel_time(least[v])}") for v in sorted(least)
+        point((str(v), least[v]), f"{parameter}={v}\nfastest: {formatting.kernel_time(least[v])}")
+        for v in sorted(least)
     ]
     return chart(
         x=value_axis(parameter, values, has_dots=True),
@@ -171,12 +174,12 @@ def heat_map(fastest: Iterable[Fastest], across: str, up: str, values: Values) -
         return None
     columns, rows = list(values[across]), list(values[up])
     is_labelled = len(columns) <= LABELLED_COLUMNS and len(rows) <= LABELLED_ROWS
-    best, (unit_ms, unit) = min(times), words.time_unit(times)
+    best, (unit_ms, unit) = min(times), formatting.time_unit(times)
     cells: list[Options] = [
         {
             "value": [columns.index(a), rows.index(b), round(best / time_ms, 4), float(f"{time_ms / unit_ms:.6g}")],
-            "name": f"{across}={a} {up}={b}: {words.kernel_time(time_ms)}",
-            "label": {"formatter": words.number(time_ms / unit_ms), **ON_ANYTHING},
+            "name": f"{across}={a} {up}={b}: {formatting.kernel_time(time_ms)}",
+            "label": {"formatter": formatting.number(time_ms / unit_ms), **ON_ANYTHING},
         }
         for (a, b), time_ms in sorted(pairs.items())
         if time_ms
@@ -227,7 +230,7 @@ NUMBERS: Mapping[str, str] = {
     "compile_ms": "time to compile, ms",
     "bound_ratio": "error over its bound",
 }
-"""What a free axis may show beside the parameters, by column."""
+"""Quantities that a free axis may show beside the parameters, by column."""
 
 
 def free_axes(of: VariantTrials, x: str, y: str, colour: str, values: Values, levels: Sequence[Level] = ()) -> Options:

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tilewright.service.dashboard import words
+from tilewright.service.dashboard import formatting
 
 Options = dict[str, Any]
 
@@ -45,7 +45,7 @@ DATES: Mapping[str, str] = {
     "minute": "{HH}:{mm}",
     "second": "{HH}:{mm}:{ss}",
 }
-"""What the marks of an axis of dates say, by how far apart they are."""
+"""The formats of the marks of an axis of dates, by the distance of the marks."""
 
 
 def axis(name: str, *, kind: str = "value", direction: str | None = None, **more: Any) -> Options:
@@ -77,7 +77,7 @@ def levels_of(levels: Sequence[Level], *, is_across: bool = False) -> list[Optio
     """
     return [
         {
-            "name": f"{level.name} {words.kernel_time(level.time_ms)}",
+            "name": f"{level.name} {formatting.kernel_time(level.time_ms)}",
             "type": "line",
             "symbol": "none",
             "itemStyle": {"color": level.colour},
@@ -144,7 +144,7 @@ def time_axis(times_ms: Sequence[float]) -> Options:
     Its values are in ms; the drawing script shows them in units of `unit_ms`, as its title says.
     """
     low, high = min(times_ms), max(times_ms)
-    unit_ms, unit = words.time_unit(times_ms)
+    unit_ms, unit = formatting.time_unit(times_ms)
     title = axis(f"time, {unit}", direction="lower") | {"unit_ms": unit_ms}
     if high / low > LINEAR_UP_TO:
         return title | {"type": "log", "logBase": 10, "min": _readable(low, is_above=False), "max": _readable(high)}

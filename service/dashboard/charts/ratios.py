@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from tilewright.service.dashboard import words
+from tilewright.service.dashboard import formatting
 from tilewright.service.dashboard.charts.parts import Options, axis, chart, point
 from tilewright.service.dashboard.charts.small import REACHES
 from tilewright.service.dashboard.views import history_path
@@ -17,12 +17,12 @@ STYLES: dict[str, dict[str, Any]] = {
     "worse": {"symbol": "path://M0 0L10 0L5 9Z", "itemStyle": {"color": "--bad"}},
     "same": {"symbol": "circle", "itemStyle": {"color": "--edge"}},
 }
-"""By verdict, in the order of the legend; told apart without colour as well."""
+"""The style of each verdict, in the order of the legend; styles differ without colour as well."""
 
 
 def ratio_chart(rows: Sequence[ComparedRow]) -> Options | None:
     """B over A for each of these rows, in their order, on a line as wide as the noise; None for fewer than two."""
-    places = {words.problem_text(row.problem): row for row in rows if row.speedup and row.interval}
+    places = {formatting.problem_text(row.problem): row for row in rows if row.speedup and row.interval}
     if len(places) < 2:
         return None
     farthest = max(abs(math.log(bound)) for row in places.values() for bound in row.interval or ())
@@ -47,7 +47,9 @@ def ratio_chart(rows: Sequence[ComparedRow]) -> Options | None:
 
 def _dot(name: str, row: ComparedRow) -> Options:
     low, high = row.interval or (0.0, 0.0)
-    says = f"{name}\n{words.ratio(row.speedup)}, {words.ratio(low)} to {words.ratio(high)}: {row.verdict}"
+    says = (
+        f"{name}\n{formatting.ratio(row.speedup)}, {formatting.ratio(low)} to {formatting.ratio(high)}: {row.verdict}"
+    )
     return point((name, row.speedup or 0.0, low, high), says, history_path(row.problem))
 
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tilewright.service.dashboard import words
+from tilewright.service.dashboard import formatting
 from tilewright.service.dashboard.charts.parts import ON_ANYTHING, Options, axis, chart, point
 from tilewright.service.operations.best.results import ResultAnswer
 from tilewright.tuner.roofline import peak_gflops
@@ -93,14 +93,14 @@ def _roofs(
     limit = slopes["data sheet"] or slopes["measured"]  # a share of the roof is of the data sheet's
     for dtype, peak in peaks.items():
         start = peak / limit if limit else across[0]
-        says = f"peak {dtype}: {words.number(peak)} GFLOP/s, data sheet"
+        says = f"peak {dtype}: {formatting.number(peak)} GFLOP/s, data sheet"
         is_below = any(peak < other < LABELS_APART * peak for other in peaks.values())  # its label has the place above
         ends = [(start, peak), (across[1], peak)]
         lines.append(_line(f"peak {dtype}", ends, says, "solid", label="{a}", is_below=is_below))
     for source, slope in slopes.items():
         if slope:
             low = max(across[0], up[0] / slope)
-            says = f"memory: {words.number(slope)} GB/s, {source}"
+            says = f"memory: {formatting.number(slope)} GB/s, {source}"
             kind = "solid" if source == "data sheet" else "dashed"
             label = "memory" if slope == limit else None  # two would lie on each other
             lines.append(_line(f"memory, {source}", [(low, low * slope), (top / slope, top)], says, kind, label=label))
@@ -141,7 +141,8 @@ def _arrows(results: Sequence[ResultAnswer]) -> list[Options]:
     for result in results:
         default, x = _default(result), _intensity(result)
         if default and default < _gflops(result):
-            says = f"{_problem(result)}\ndefault {words.number(default)} to {words.number(_gflops(result))} GFLOP/s"
+            gain = f"default {formatting.number(default)} to {formatting.number(_gflops(result))} GFLOP/s"
+            says = f"{_problem(result)}\n{gain}"
             arrows.append({"coords": [[x, default], [x, _gflops(result)]], "name": says})
     return [
         {
@@ -158,7 +159,7 @@ def _arrows(results: Sequence[ResultAnswer]) -> list[Options]:
 
 
 def _under(result: ResultAnswer, details: Mapping[str, Any]) -> str:
-    """Which roof is the result's, at its intensity."""
+    """The roof above the result, at its intensity."""
     name, peak = _roof(result, details.get("datasheet_gflops") or {})
     slope = details.get("datasheet_gb_per_s")
     if peak is None or slope is None:
@@ -170,8 +171,10 @@ def _points(results: Sequence[ResultAnswer], details: Mapping[str, Any]) -> list
     """A series of points for each kernel, of its own shape and colour."""
     by_kernel: dict[str, list[Options]] = {}
     for result in results:
-        rate = f"{words.number(_gflops(result))} GFLOP/s"
-        says = f"{_problem(result)}\n{rate}, {words.percent(result.roof_ratio)} of the roof{_under(result, details)}"
+        rate = f"{formatting.number(_gflops(result))} GFLOP/s"
+        says = (
+            f"{_problem(result)}\n{rate}, {formatting.percent(result.roof_ratio)} of the roof{_under(result, details)}"
+        )
         spot = point((_intensity(result), _gflops(result)), says, f"/studies/{result.study_id}")
         by_kernel.setdefault(result.problem.kernel, []).append(spot)
     return [
@@ -189,5 +192,5 @@ def _points(results: Sequence[ResultAnswer], details: Mapping[str, Any]) -> list
 
 def _problem(result: ResultAnswer) -> str:
     problem = result.problem
-    options = words.unusual_options(problem)
-    return " ".join(part for part in (problem.kernel, words.shape_text(problem), options) if part)
+    options = formatting.unusual_options(problem)
+    return " ".join(part for part in (problem.kernel, formatting.shape_text(problem), options) if part)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tilewright.service.dashboard.words import decimals_of, ratio, time_column, time_unit
+from tilewright.service.dashboard.formatting import decimals_of, ratio, time_column, time_unit
 
 BAR_WIDTH = 80
 BAR_OCTAVES = 2.0

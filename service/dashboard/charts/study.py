@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
-from tilewright.service.dashboard import words
+from tilewright.service.dashboard import formatting
 from tilewright.service.dashboard.charts.parts import (
     FAILED_SYMBOLS,
     Level,
@@ -40,7 +40,7 @@ def says(trial: Improvement) -> str:
     """The tooltip of an improvement."""
     values = [f"{name}={value}" for name, value in trial.values.items()]
     lines = [" ".join(values[start : start + 4]) for start in range(0, len(values), 4)]
-    return "\n".join([f"trial {trial.number}: {words.kernel_time(trial.time_ms)}", trial.variant, *lines])
+    return "\n".join([f"trial {trial.number}: {formatting.kernel_time(trial.time_ms)}", trial.variant, *lines])
 
 
 def best_so_far(
@@ -59,7 +59,7 @@ def best_so_far(
     ]
     best_ms = search.improvements[-1].time_ms
     last = search.last_number if over == "trial" else round(search.spent_s, 2)
-    steps.append(point((last, best_ms), f"fastest: {words.kernel_time(best_ms)}"))
+    steps.append(point((last, best_ms), f"fastest: {formatting.kernel_time(best_ms)}"))
     best = {
         "name": "best so far",
         "type": "line",

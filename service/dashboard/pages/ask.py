@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 
 from tilewright.kernels.errors import InvalidProblemError
 from tilewright.kernels.kernel import Kernel
-from tilewright.service.dashboard import snippets, views, words
+from tilewright.service.dashboard import formatting, snippets, views
 from tilewright.service.dashboard.launch_snippets import launches
 from tilewright.service.dashboard.rendering import PageRoute, may, own_url, page
 from tilewright.service.errors import InvalidRequestError, NoConfigurationError, NotFoundError
@@ -29,7 +29,8 @@ router = APIRouter(include_in_schema=False, route_class=PageRoute)
 Text = Annotated[str | None, Query(max_length=512)]
 
 TRIALS = 100
-"""Of a job that the button requests, unless another number is written there; what a request without a budget gets."""
+"""Trials of a job that the button requests, unless another number is written there; a request without a budget gets as
+many."""
 
 HOW = {
     Match.EXACT: "Exact: this problem was tuned on this device model.",
@@ -111,7 +112,7 @@ def _answer(
         "whose": _whose(best, slug),
         "slowdown": found.slowdown if found else None,
         "history_path": views.history_path(best.problem),
-        "configuration": words.configuration(name, best.variant, best.configuration),
+        "configuration": formatting.configuration(name, best.variant, best.configuration),
         "path": path,
         "source": snippets.filled_source(source.source, best),
         "curl": snippets.curl(base_url, path),
@@ -135,7 +136,7 @@ def _from_shipped(best: BestAnswer) -> str:
 
 
 def _own_program(kernel: Kernel, best: BestAnswer, model: DeviceModelAnswer | None) -> tuple[str, str] | None:
-    """What launches the source without the launcher, and that program for a GPU; None for a CPU device."""
+    """The title and the text of a program that launches the source without the launcher; None for a CPU device."""
     if model is None or model.kind == "cpu":
         return None
     if kernel.is_triton:
@@ -147,5 +148,5 @@ def _whose(best: BestAnswer, slug: str) -> str | None:
     """The other problem, and device model, whose measured figures the answer shows; None where they are its own."""
     if best.tuned_problem is None or best.match is Match.PREDICTED or best.shipped is not None:
         return None
-    there = words.problem_text(best.tuned_problem)
+    there = formatting.problem_text(best.tuned_problem)
     return there if best.device_model == slug else f"{there} on {best.device_model}"

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import HTMLResponse
 
-from tilewright.service.dashboard import views, words
+from tilewright.service.dashboard import formatting, views
 from tilewright.service.dashboard.pages.demand import TOP, TRIALS
 from tilewright.service.dashboard.rendering import PageRoute, address, may, page
 from tilewright.service.dashboard.tables import Sort, TableOrder
@@ -44,13 +44,13 @@ COLUMNS = {
 }
 VALUES: Mapping[str, Callable[[Pair], Any]] = {
     "worth": weight,
-    "problem": lambda pair: words.sort_key(pair.problem),
+    "problem": lambda pair: formatting.sort_key(pair.problem),
     "model": lambda pair: pair.device_model,
     "why": lambda pair: min(list(KINDS).index(reason.kind) for reason in pair.reasons),
     "requests": lambda pair: pair.requests or None,
     "gain": lambda pair: pair.gain,
 }
-"""By what the table can be sorted; what is most worthwhile comes first."""
+"""The sortable columns of the table; the most worthwhile row comes first."""
 
 Name = Annotated[str | None, Query(max_length=128)]
 
@@ -64,7 +64,9 @@ def attention_list(
     sort: Sort = None,
     cursor: Annotated[str | None, Query(max_length=64)] = None,
 ) -> HTMLResponse:
-    """What needs attention, the most worthwhile first, each with its reasons and a button to tune it."""
+    """The page of problems that need attention, the most worthwhile first, each with its reasons and a button to tune
+    it.
+    """
     chosen = kind if isinstance(kind, AttentionKind) else None
     filters = {"kind": chosen, "kernel": kernel or None, "device_model": device_model or None}
     order = TableOrder.of(sort, COLUMNS, lambda text: address("/attention", filters | {"sort": text}))

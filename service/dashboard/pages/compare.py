@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Query
 from fastapi.responses import HTMLResponse
 
-from tilewright.service.dashboard import views, words
+from tilewright.service.dashboard import formatting, views
 from tilewright.service.dashboard.charts.ratios import ratio_chart
 from tilewright.service.dashboard.charts.small import DotPlot
 from tilewright.service.dashboard.rendering import PageRoute, address, page
@@ -48,13 +48,13 @@ SHOWN_ROWS = 100
 COLUMNS = {"change": True, "problem": False, "ratio": True, "noise": True, "a": False, "b": False}
 VALUES: Mapping[str, Callable[[ComparedRow], Any]] = {
     "change": lambda row: abs(math.log(row.speedup)) if row.speedup else None,
-    "problem": lambda row: list(words.ordered_shape(row.problem).values()),
+    "problem": lambda row: list(formatting.ordered_shape(row.problem).values()),
     "ratio": lambda row: row.speedup,
     "noise": lambda row: row.threshold,
     "a": lambda row: row.a_ms,
     "b": lambda row: row.b_ms,
 }
-"""By what the table can be sorted; the largest change comes first."""
+"""The sortable columns of the table; the largest change comes first."""
 
 
 def parse_side(field: str, model: str | None, environment: str | None, at: str | None) -> Side | None:

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Path, Request
 from fastapi.responses import HTMLResponse
 
-from tilewright.service.dashboard import views, words
+from tilewright.service.dashboard import formatting, views
 from tilewright.service.dashboard.pages.jobs import REFRESH_SECONDS
 from tilewright.service.dashboard.rendering import PageRoute, address, may, page
 from tilewright.service.dashboard.tables import Column, PageNumber, Sort, TableOrder, arranged, own_path
@@ -43,9 +43,9 @@ DEVICES: Mapping[str, Column[Line]] = {
     "host": Column(lambda line: _place(line["device"])),
     "device": Column(lambda line: (line["model_name"], _place(line["device"]))),
     "state": Column(lambda line: list(STATES).index(line["state"])),
-    "job": Column(lambda line: words.sort_key(line["job"]["problem"]) if line["job"] else None),
+    "job": Column(lambda line: formatting.sort_key(line["job"]["problem"]) if line["job"] else None),
     "heartbeat": Column(lambda line: line["device"].heartbeat_at, greatest_first=True),
-    "environment": Column(lambda line: words.environment(line["device"].environment)),
+    "environment": Column(lambda line: formatting.environment(line["device"].environment)),
 }
 QUEUES: Mapping[str, Column[QueueAnswer]] = {
     "queued": Column(lambda queue: queue.queued, greatest_first=True),
@@ -56,7 +56,7 @@ QUEUES: Mapping[str, Column[QueueAnswer]] = {
 }
 FAILED: Mapping[str, Column[JobAnswer]] = {
     "ended": Column(lambda job: job.finished_at, greatest_first=True),
-    "problem": Column(lambda job: words.sort_key(job.problem)),
+    "problem": Column(lambda job: formatting.sort_key(job.problem)),
     "error": Column(lambda job: job.error),
     "device": Column(lambda job: job.device_model),
 }
@@ -67,7 +67,7 @@ MESSAGES: Mapping[str, Column[DeliveryAnswer]] = {
     "attempts": Column(lambda message: message.attempts, greatest_first=True),
     "next": Column(lambda message: message.next_at),
 }
-"""By what the tables of the page can be sorted."""
+"""The sortable columns of a webhook's messages."""
 
 
 @router.get("/fleet")
@@ -174,5 +174,5 @@ def device_state(device: DeviceAnswer) -> str:
 
 
 def _place(device: DeviceAnswer) -> tuple[str, int, str, str]:
-    """What sorts devices so that slices of one GPU stay together."""
+    """The key that sorts devices so that slices of one GPU stay together."""
     return device.host, device.ordinal, device.physical_uuid or "", device.uuid

@@ -10,7 +10,7 @@ from fastapi.responses import HTMLResponse
 from sqlalchemy.orm import Session
 
 from tilewright.kernels.errors import InvalidProblemError
-from tilewright.service.dashboard import views, words
+from tilewright.service.dashboard import formatting, views
 from tilewright.service.dashboard.charts.history import history_chart
 from tilewright.service.dashboard.rendering import PageRoute, address, page
 from tilewright.service.dashboard.snippets import tune_command
@@ -42,13 +42,13 @@ COLUMNS = {
 VALUES: Mapping[str, Callable[[HistoryEntry], Any]] = {
     "verified": lambda entry: entry.verified_at,
     "model": lambda entry: entry.device_model,
-    "environment": lambda entry: words.environment(entry.environment),
+    "environment": lambda entry: formatting.environment(entry.environment),
     "configuration": lambda entry: (entry.variant, sorted(entry.configuration.items())),
     "time": lambda entry: entry.time_ms,
     "library": lambda entry: entry.library_ms and entry.library_ms / entry.time_ms,
     "previous": lambda entry: entry.ratio and 1 / entry.ratio,
 }
-"""By what the table can be sorted; the newest comes first."""
+"""The sortable columns of the table; the newest row comes first."""
 
 
 @router.get("/history")
@@ -92,7 +92,9 @@ def history_page(
 def _shown(
     session: Session, chosen: Mapping[str, str | None], models: Sequence[DeviceModelAnswer], sort: str | None
 ) -> dict[str, Any]:
-    """What the page says of the chosen problem; raises InvalidRequestError, InvalidProblemError or NotFoundError."""
+    """The history of the chosen problem as the page shows it; raises InvalidRequestError, InvalidProblemError or
+    NotFoundError.
+    """
     kernel = kernel_named(chosen["kernel"] or "gemm")
     problem = kernel.problem(
         shape_of(chosen["shape"] or "", kernel.axes), chosen["dtype"] or "", parse_options(chosen["options"])
@@ -119,6 +121,6 @@ def _line(entry: HistoryEntry, kernel: str) -> dict[str, Any]:
     return {
         "entry": entry,
         "sign": SIGNS.get(entry.verdict or ""),
-        "configuration": words.configuration(kernel, entry.variant, entry.configuration),
+        "configuration": formatting.configuration(kernel, entry.variant, entry.configuration),
         "against_library": entry.library_ms / entry.time_ms if entry.library_ms is not None else None,
     }

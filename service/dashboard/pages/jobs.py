@@ -9,7 +9,7 @@ from uuid import UUID
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import HTMLResponse
 
-from tilewright.service.dashboard import views, words
+from tilewright.service.dashboard import formatting, views
 from tilewright.service.dashboard.charts.small import Curve
 from tilewright.service.dashboard.rendering import PageRoute, address, may, page
 from tilewright.service.dashboard.tables import PageNumber, Sort, TableOrder
@@ -112,7 +112,7 @@ def job_page(request: Request, job_id: UUID, *, sort: Sort = None) -> HTMLRespon
         outcomes=views.outcome_counts(summary.outcomes),
         curve=Curve.of(summary.improvements, summary.total),
         best=best,
-        best_values=words.configuration(job.problem.kernel, best.variant, best.configuration) if best else None,
+        best_values=formatting.configuration(job.problem.kernel, best.variant, best.configuration) if best else None,
         trials=views.trial_lines(job.problem.kernel, shown),
         order=order,
         source=address(path, {"sort": sort}),

@@ -55,7 +55,7 @@ STRIP: Mapping[str, Column[Mapping[str, Any]]] = {
     "mean": Column(lambda line: line["mean"], greatest_first=True),
     **{status.value: Column(partial(count_of, status), greatest_first=True) for status in CellStatus},
 }
-"""By what the strip can be sorted."""
+"""The sortable columns of the strip."""
 
 NOTHING = MatrixPage(items=[], total=0, models=[])
 
@@ -125,7 +125,7 @@ def overview(
 
 
 def _sorting(order: str | None, models: list[DeviceModelAnswer], kept: dict[str, Any]) -> TableOrder:
-    """By what the rows are sorted: one of the orders, or the column of a device model."""
+    """The order of the rows: one of the named orders, or the column of a device model."""
     columns = [Order.SIZE, *Order, *(model.slug for model in models)]
     return TableOrder.of(
         order or None, dict.fromkeys(columns, False), lambda text: address("/", kept | {"order": text}), "order"
@@ -167,7 +167,7 @@ def _read(
 
 
 def _choices(models: list[DeviceModelAnswer]) -> dict[str, Any]:
-    """What the form offers."""
+    """The choices that the form offers."""
     return {
         "kernels": sorted(catalogue().by_name),
         "families": FAMILIES,
@@ -180,7 +180,7 @@ def _choices(models: list[DeviceModelAnswer]) -> dict[str, Any]:
 
 
 def _values(found: MatrixPage, models: list[DeviceModelAnswer], colour: Measure, only: str | None) -> dict[str, Any]:
-    """The matrix."""
+    """The values of the template that draw the matrix."""
     known = {one.device_model for one in found.models}
     shown = {cell.device_model for row in found.items[:1] for cell in row.cells}
     return {

@@ -10,7 +10,7 @@ from urllib.parse import quote
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import HTMLResponse
 
-from tilewright.service.dashboard import views, words
+from tilewright.service.dashboard import formatting, views
 from tilewright.service.dashboard.charts.roofline import roofline
 from tilewright.service.dashboard.rendering import PageRoute, address, own_url, page
 from tilewright.service.dashboard.tables import Column, PageNumber, Sort, TableOrder, arranged
@@ -46,7 +46,7 @@ Select = Annotated[str | None, Query(max_length=1024)]
 
 @dataclass(frozen=True)
 class Choice:
-    """Which best configurations a page shows, and the reason why that cannot be read."""
+    """The filter of a page's best configurations, or the reason why it cannot be read."""
 
     query: Mapping[str, str | None]
     which: TableFilter
@@ -64,7 +64,7 @@ class Choice:
 
     @property
     def values(self) -> dict[str, Any]:
-        """What the form shows and offers."""
+        """The values and choices of the form."""
         kernels = catalogue().by_name
         of_kernel = [kernels[self.which.kernel]] if self.which.kernel in kernels else list(kernels.values())
         return {
@@ -122,10 +122,10 @@ DEVICES: Mapping[str, Column[DeviceAnswer]] = {
     "index": Column(lambda device: device.ordinal),
     "worker": Column(lambda device: (device.state == "lost", not device.alive), greatest_first=True),
     "heartbeat": Column(lambda device: device.heartbeat_at, greatest_first=True),
-    "environment": Column(lambda device: words.environment(device.environment)),
+    "environment": Column(lambda device: formatting.environment(device.environment)),
     "uuid": Column(lambda device: device.uuid),
 }
-"""By what the devices of a model can be sorted."""
+"""The sortable columns of a model's devices."""
 
 
 @router.get("/device-models/{slug}")
@@ -199,7 +199,7 @@ KERNELS: Mapping[str, Column[tuple[KernelAnswer, KernelResults]]] = {
     "results": Column(lambda row: row[1].total, greatest_first=True),
     "verified": Column(lambda row: row[1].verified_at, greatest_first=True),
 }
-"""By what the kernels can be sorted."""
+"""The sortable columns of the kernels."""
 
 
 @router.get("/kernels")

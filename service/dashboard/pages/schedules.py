@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo
 from fastapi import APIRouter, Path, Query, Request
 from fastapi.responses import HTMLResponse
 
-from tilewright.service.dashboard import views, words
+from tilewright.service.dashboard import formatting, views
 from tilewright.service.dashboard.rendering import PageRoute, may, page
 from tilewright.service.dashboard.tables import Column, arranged, own_path
 from tilewright.service.errors import InvalidRequestError
@@ -29,7 +29,7 @@ router = APIRouter(include_in_schema=False, route_class=PageRoute)
 
 REFRESH_SECONDS = 30
 SHOWN_JOBS = 10
-"""Of the last due time of a schedule."""
+"""How many jobs of a schedule's last due time are shown."""
 
 TARGETS = {
     "problems": "the problems listed below",
@@ -72,7 +72,7 @@ ORDERS: Mapping[str, Column[ScheduleAnswer]] = {
     "device model": Column(lambda schedule: schedule.device_model),
     "open jobs": Column(lambda schedule: schedule.open_jobs, greatest_first=True),
 }
-"""By what the list can be sorted."""
+"""The sortable columns of the list."""
 
 
 @router.get("/schedules")
@@ -129,7 +129,7 @@ def form_values(schedule: ScheduleAnswer) -> dict[str, Any]:
     """The form's values for an existing schedule."""
     same = {name: getattr(schedule, name) for name in NEW if hasattr(schedule, name)}
     own = {
-        "problems": "\n".join(words.problem_text(problem) for problem in schedule.problems),
+        "problems": "\n".join(formatting.problem_text(problem) for problem in schedule.problems),
         "top": schedule.top or NEW["top"],
         "variants": ", ".join(schedule.variants or ()),
         **{name: schedule.budget.get(name) for name in ("trials", "seconds", "target_ms")},

@@ -9,7 +9,7 @@ from typing import Any
 from fastapi import APIRouter
 from fastapi.responses import HTMLResponse
 
-from tilewright.service.dashboard import views, words
+from tilewright.service.dashboard import formatting, views
 from tilewright.service.dashboard.charts.small import Histogram
 from tilewright.service.dashboard.rendering import PageRoute, address, page
 from tilewright.service.dashboard.snippets import tune_command
@@ -103,7 +103,7 @@ def _source_path(found: StudyAnswer, answer: TrialAnswer, source_hash: str) -> s
     problem = found.problem
     query = {
         "variant": answer.variant,
-        "shape": words.shape_text(problem),
+        "shape": formatting.shape_text(problem),
         "dtype": problem.dtype,
         "options": format_options(problem.options),
         "configuration": format_shape(answer.configuration),

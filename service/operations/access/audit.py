@@ -15,7 +15,7 @@ from tilewright.service.store import models
 
 
 class AuditAnswer(Answer):
-    """One change."""
+    """One recorded change and its author."""
 
     id: int
     at: datetime

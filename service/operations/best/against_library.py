@@ -10,7 +10,7 @@ from tilewright.service.store import models
 
 
 class AgainstLibrary(StrEnum):
-    """By the finals, where both were timed in the same rounds; `level`: the noise does not tell them apart."""
+    """The verdict of the finals, which time both in the same rounds; `level`: the noise does not tell them apart."""
 
     AHEAD = "ahead"
     LEVEL = "level"

@@ -25,7 +25,7 @@ MOST_POINTS = 8_000_000
 
 @dataclass(frozen=True)
 class BestQuery:
-    """What a caller asks: a problem on a device model, with that model's limits."""
+    """A caller's question: a problem on a device model, with that model's limits."""
 
     kernel: Kernel
     problem: Problem

@@ -14,13 +14,12 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
 from typing import TypeVar
 
-from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from tilewright.kernels.errors import InvalidProblemError
 from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.problem import OptionValue, Problem
-from tilewright.service.errors import InvalidRequestError, NotFoundError
+from tilewright.service.errors import InvalidRequestError
 from tilewright.service.operations.answers import BestAnswer, Match
 from tilewright.service.operations.best.answer import (
     BestQuery,
@@ -28,26 +27,13 @@ from tilewright.service.operations.best.answer import (
     default_answers,
     predicted_answer,
     stored_answer,
-    transferred_answer,
 )
 from tilewright.service.operations.best.far import COMPARED, choose, is_near
-from tilewright.service.operations.best.predictions import predictions
-from tilewright.service.operations.best.rows import (
-    NOTHING_TUNED,
-    TRIED,
-    TRIED_FIRST,
-    EnvironmentFilter,
-    TunedShapes,
-    exact_rows,
-    rows_by_id,
-    similar_shapes,
-)
-from tilewright.service.operations.best.shipped import shipped_elsewhere, shipped_model, shipped_records, shipped_slugs
+from tilewright.service.operations.best.rows import TRIED, TRIED_FIRST, EnvironmentFilter, TunedShapes
+from tilewright.service.operations.best.source import BestRows, DatabaseRows
 from tilewright.service.operations.best.stored import StoredBest
 from tilewright.service.operations.catalog import kernel_named
-from tilewright.service.operations.registry import default_device_model, limits_of
-from tilewright.service.store import models
-from tilewright.tuner.predict.predictor import enough
+from tilewright.service.operations.registry import default_device_model
 
 T = TypeVar("T")
 
@@ -74,7 +60,7 @@ def find_best(
     declared = kernel_named(kernel)
     problem = declared.problem(shape, dtype, options)
     environment = EnvironmentFilter(driver, toolkit)
-    return _find(session, declared, device_model, [problem], environment)[0]
+    return find_in(_rows(session, declared, device_model, environment), [problem])[0]
 
 
 def find_best_batch(
@@ -108,118 +94,69 @@ def find_best_batch(
     answers = [None if known is None else known(problem) for problem in problems]
     missing = [problem for problem, answer in zip(problems, answers, strict=True) if answer is None]
     environment = EnvironmentFilter(driver, toolkit)
-    looked_up = iter(_find(session, declared, device_model, missing, environment) if missing else [])
+    looked_up = iter(find_in(_rows(session, declared, device_model, environment), missing) if missing else [])
     return [next(looked_up) if answer is None else answer for answer in answers]
 
 
-def _find(
-    session: Session,
-    kernel: Kernel,
-    device_model: str | None,
-    problems: Sequence[Problem],
-    environment: EnvironmentFilter,
-) -> list[BestAnswer]:
+def _rows(session: Session, kernel: Kernel, device_model: str | None, environment: EnvironmentFilter) -> DatabaseRows:
     slug = device_model if device_model is not None else default_device_model(session)
+    return DatabaseRows(session, kernel, slug, environment)
+
+
+def find_in(rows: BestRows, problems: Sequence[Problem]) -> list[BestAnswer]:
+    """The answer for each problem, all of the rows' kernel, from the database's rows or those in memory."""
     answers: dict[str, BestAnswer] = {}
-    for problem, row, model in exact_rows(session, kernel, slug, problems, environment):
-        answer = stored_answer(BestQuery(kernel, problem, slug, limits_of(model)), row, Match.EXACT)
+    for problem, row, limits in rows.exact(problems):
+        answer = stored_answer(rows.query(problem, limits), row, Match.EXACT)
         if answer is not None:
             answers[problem.hash] = answer
     missing = list({p.hash: p for p in problems if p.hash not in answers}.values())
-    answers |= _of_dense(session, kernel, slug, missing, environment)
+    answers |= _of_dense(rows, missing)
     by_axes: dict[tuple[object, ...], list[Problem]] = {}
     for problem in missing:
         if problem.hash not in answers:
             by_axes.setdefault((*(axis for axis, _ in problem.sizes), *problem.rules), []).append(problem)
     for alike in by_axes.values():
-        answers |= _without_exact(session, kernel, slug, alike, environment)
+        answers |= _without_exact(rows, alike)
     return [answers[problem.hash] for problem in problems]
 
 
-def _of_dense(
-    session: Session, kernel: Kernel, slug: str, problems: Sequence[Problem], environment: EnvironmentFilter
-) -> dict[str, BestAnswer]:
+def _of_dense(rows: BestRows, problems: Sequence[Problem]) -> dict[str, BestAnswer]:
     """For arrays with gaps, by problem hash: the best of the same problem without any, where it fits."""
     with_gaps = [problem for problem in problems if problem.dense != problem]
     by_dense = {problem.dense: problem for problem in with_gaps}
     answers: dict[str, BestAnswer] = {}
-    for dense, row, model in exact_rows(session, kernel, slug, list(by_dense), environment) if by_dense else ():
+    for dense, row, limits in rows.exact(list(by_dense)) if by_dense else ():
         for problem in (p for p in with_gaps if p.dense == dense):
-            answer = stored_answer(BestQuery(kernel, problem, slug, limits_of(model)), row, Match.NEAREST)
+            answer = stored_answer(rows.query(problem, limits), row, Match.NEAREST)
             answers |= {} if answer is None else {problem.hash: answer}
     return answers
 
 
-def _model(session: Session, slug: str) -> models.DeviceModel:
-    row = session.scalars(select(models.DeviceModel).where(models.DeviceModel.slug == slug)).one_or_none()
-    row = row or shipped_model(slug)
-    if row is None:
-        known = session.scalars(select(models.DeviceModel.slug).order_by(models.DeviceModel.slug).limit(50)).all()
-        raise NotFoundError("device model", slug, sorted({*known, *shipped_slugs()}))
-    return row
-
-
-def _without_exact(
-    session: Session, kernel: Kernel, slug: str, problems: Sequence[Problem], environment: EnvironmentFilter
-) -> dict[str, BestAnswer]:
+def _without_exact(rows: BestRows, problems: Sequence[Problem]) -> dict[str, BestAnswer]:
     """Predicted, nearest, transferred or default answers, by problem hash."""
-    model = _model(session, slug)
-    asked = {p.hash: BestQuery(kernel, p, slug, limits_of(model)) for p in problems}
-    tuned = similar_shapes(session, kernel, problems[0], model, environment, transferred=False)
-    answers = _predicted(session, model, tuned, list(asked.values()), environment)
+    limits = rows.limits
+    asked = {problem.hash: rows.query(problem, limits) for problem in problems}
+    tuned = rows.tuned(problems[0], transferred=False)
+    predicted = rows.predicted(tuned, list(asked.values()))
+    answers = {p.hash: predicted_answer(asked[p.hash], predicted[p]) for p in problems if p in predicted}
+
+    def unanswered() -> list[BestQuery]:
+        return [query for hashed, query in asked.items() if hashed not in answers]
+
     for match in (Match.NEAREST, Match.TRANSFERRED):
-        unanswered = [asked[p.hash] for p in problems if p.hash not in answers]
-        if not unanswered:
+        if not unanswered():
             break
         if match is Match.TRANSFERRED:
-            tuned = similar_shapes(session, kernel, problems[0], model, environment, transferred=True)
-        answers |= _by_distance(session, match, tuned, unanswered)
-    unanswered = [asked[p.hash] for p in problems if p.hash not in answers]
-    answers |= _from_shipped(session, model, unanswered, environment)
-    return answers | default_answers([asked[p.hash] for p in problems if p.hash not in answers])
-
-
-def _predicted(
-    session: Session,
-    model: models.DeviceModel,
-    tuned: TunedShapes,
-    asked: Sequence[BestQuery],
-    environment: EnvironmentFilter,
-) -> dict[str, BestAnswer]:
-    """Answers for the problems that allow a prediction, by problem hash.
-
-    For batches, where enough are tuned, or records of them were shipped or of what they are akin to.
-    """
-    kernel, admits = asked[0].kernel, {query.problem: query.is_member for query in asked}
-    is_batch = asked[0].problem.sizes != asked[0].problem.axes
-    count = tuned.batches if is_batch else len(tuned.ids)
-    shipped = shipped_records(kernel, model.slug, asked[0].limits, count, asked[0].problem, environment)
-    if is_batch and not shipped and not enough(count):
-        return {}
-    predicted = predictions(session, kernel, asked[0].limits, model.id, tuned, admits, shipped=shipped)
-    return {q.problem.hash: predicted_answer(q, predicted[q.problem]) for q in asked if q.problem in predicted}
-
-
-def _from_shipped(
-    session: Session, model: models.DeviceModel, asked: Sequence[BestQuery], environment: EnvironmentFilter
-) -> dict[str, BestAnswer]:
-    """Answers from shipped records of another device model, by problem hash, where there are any."""
-    series = shipped_elsewhere(asked[0].kernel, model, asked[0].problem, environment) if asked else None
-    if series is None:
-        return {}
-    admits = {query.problem: query.is_member for query in asked}
-    predicted = predictions(
-        session, asked[0].kernel, series.limits, model.id, NOTHING_TUNED, admits, shipped=series.records
-    )
-    return {
-        q.problem.hash: transferred_answer(q, predicted[q.problem], series.device_model)
-        for q in asked
-        if q.problem in predicted
-    }
+            tuned = rows.tuned(problems[0], transferred=True)
+        answers |= _by_distance(rows, match, tuned, unanswered())
+    if unanswered():
+        answers |= rows.from_other_models(unanswered())
+    return answers | default_answers(unanswered())
 
 
 def _by_distance(
-    session: Session, match: Match, tuned: TunedShapes, asked: Sequence[BestQuery]
+    source: BestRows, match: Match, tuned: TunedShapes, asked: Sequence[BestQuery]
 ) -> dict[str, BestAnswer]:
     """For each problem the answer from the nearest tuned one whose configuration fits it, where there is one."""
     places = {query.problem.hash: tuned.nearest(query.problem, TRIED) for query in asked}
@@ -227,7 +164,7 @@ def _by_distance(
     answers: dict[str, BestAnswer] = {}
     for tried in (slice(TRIED_FIRST), slice(TRIED_FIRST, None)):
         open_ones = [o for o in asked if o.problem.hash not in answers and len(fitting[o.problem.hash]) < COMPARED]
-        rows = rows_by_id(session, {i for query in open_ones for i in places[query.problem.hash][tried]})
+        rows = source.by_id({i for query in open_ones for i in places[query.problem.hash][tried]})
         for query in open_ones:
             fit = fitting[query.problem.hash]
             current = (rows[row_id] for row_id in places[query.problem.hash][tried] if row_id in rows)
@@ -237,12 +174,12 @@ def _by_distance(
                 answers[query.problem.hash] = answer_by(query, fit[0], match)
     for query in asked:
         if fitting[query.problem.hash] and query.problem.hash not in answers:
-            answers |= _from_afar(query, fitting[query.problem.hash])
+            answers |= _from_afar(source, query, fitting[query.problem.hash])
     return answers
 
 
-def _from_afar(asked: BestQuery, rows: Sequence[StoredBest]) -> dict[str, BestAnswer]:
-    chosen = choose(asked, rows)
+def _from_afar(source: BestRows, asked: BestQuery, rows: Sequence[StoredBest]) -> dict[str, BestAnswer]:
+    chosen = choose(asked, rows, source.tiles(asked.problem))
     if chosen is None:
         return default_answers([asked])
     return {asked.problem.hash: answer_by(asked, chosen, Match.ESTIMATED)}

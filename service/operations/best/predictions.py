@@ -20,7 +20,7 @@ from tilewright.service.operations.registry import kernel_variant_ids
 from tilewright.service.operations.staleness.standing import source_keys
 from tilewright.service.operations.studies.rows import barred
 from tilewright.service.store import models
-from tilewright.tuner.loop.outcome import Outcome
+from tilewright.tuner.outcome import Outcome
 from tilewright.tuner.predict.library import LibraryTime
 from tilewright.tuner.predict.predictor import Prediction, Predictor, Record, enough
 from tilewright.tuner.predict.shipped import undisplaced
@@ -180,7 +180,7 @@ def _library(name: str | None, time_ms: float | None) -> LibraryTime | None:
 
 @dataclass
 class _Trials:
-    """What became of the configurations of one study."""
+    """The trials of one study as predictions use them."""
 
     failed: set[Configuration]
     times_ms: dict[Configuration, float] = field(default_factory=dict)
@@ -222,7 +222,7 @@ def _trials(session: Session, kernel: Kernel, studies: Collection[int]) -> dict[
 
 
 def _with_fallen(session: Session, studies: Collection[int]) -> set[int]:
-    """Those of the studies in which a finalist failed at last, or from which a best was retracted."""
+    """The studies in which a finalist failed at last, or from which a best was retracted."""
     job, best, trial = models.TuningJob, models.BestConfiguration, models.Trial
     has_fallen = func.jsonb_array_length(func.coalesce(job.result["dropped"], literal([], JSONB))) > 0
     fallen = session.scalars(select(job.study_id).where(job.study_id.in_(studies), has_fallen))

@@ -51,7 +51,7 @@ MOST_OF_EACH = 2
 FEWEST_TRIALS = 8
 
 MOST_WINNERS = 64
-"""Of the nearest shapes; a search tries a few of them, after those that its study has or its space has not."""
+"""How many winners of the nearest shapes a prior has; a search tries a few of them."""
 
 
 def priors(session: Session, kernel: Kernel, problem: Problem, study: models.Study) -> list[Prior]:

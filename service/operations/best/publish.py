@@ -13,9 +13,9 @@ from tilewright.kernels.space import Configuration
 from tilewright.service.operations.jobs.record_trial import storable
 from tilewright.service.operations.registry import device_model_of
 from tilewright.service.store import models
-from tilewright.tuner.loop.outcome import Outcome
 from tilewright.tuner.loop.statistics import ratio_interval
 from tilewright.tuner.loop.tune import Finalist, TuneResult
+from tilewright.tuner.outcome import Outcome
 from tilewright.tuner.roofline import roof_ratio
 
 

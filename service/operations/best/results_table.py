@@ -34,7 +34,7 @@ COLUMNS: Mapping[str, bool] = {
     "default": True,
     "library": True,
 }
-"""By what the table can be sorted, and whether the greatest values are of most interest."""
+"""The sortable columns of the table, and whether the greatest values come first."""
 
 
 MOST_MODELS = 20
@@ -43,7 +43,7 @@ MOST_MODELS = 20
 
 @dataclass(frozen=True)
 class TableFilter:
-    """Which best configurations the table has."""
+    """The filter of the table's best configurations."""
 
     device_model: str | None = None
     kernel: str | None = None

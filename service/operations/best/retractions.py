@@ -20,7 +20,7 @@ from tilewright.service.operations.studies.rows import barred, is_newest_source
 from tilewright.service.operations.studies.trial_times import ranking_interval
 from tilewright.service.store import models
 from tilewright.service.store.models import JobState
-from tilewright.tuner.loop.outcome import Outcome
+from tilewright.tuner.outcome import Outcome
 
 
 def retract(session: Session, result_id: int, reason: str) -> ResultAnswer:

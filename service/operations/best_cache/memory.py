@@ -24,7 +24,6 @@ from tilewright.service.operations.best.rows import count_retracted, full_rows
 from tilewright.service.operations.best.stored import StoredBest, stored_best
 from tilewright.service.operations.best_cache.asked_shelves import Name
 from tilewright.service.operations.best_cache.packed import Packer
-from tilewright.service.operations.best_cache.rendered import Templates
 from tilewright.service.operations.best_cache.shelf import CachedAnswer, Model, Shelf
 from tilewright.service.operations.registry import catalogue, default_device_model, limits_of
 from tilewright.service.operations.staleness.standing import is_current
@@ -55,7 +54,7 @@ class BestMemory:
         self._wanted: dict[Name, None] = {}
         self._filling: Name | None = None
         self._too_large: set[Name] = set()
-        self._packer, self._templates = Packer(), Templates()
+        self._packer = Packer()
         self._expected: dict[Name, None] | None = {}
         self._expected_since = -math.inf
         self.asked: set[Name] = set()
@@ -74,9 +73,7 @@ class BestMemory:
         if shelf is None:
             return None
         try:
-            if not options and tuple(shape) == shelf.kernel.axes:
-                return shelf.find_plain(tuple(shape.values()), dtype)
-            return shelf.find(shelf.kernel.problem(shape, dtype, options))
+            return shelf.find(shape, dtype, options)
         except (InvalidProblemError, NoConfigurationError):
             return None
 
@@ -84,7 +81,7 @@ class BestMemory:
         """The same for a problem."""
         shelf = self._shelf(kernel, device_model)
         try:
-            return None if shelf is None else shelf.find(problem)
+            return None if shelf is None else shelf.find_of(problem)
         except NoConfigurationError:
             return None
 
@@ -119,7 +116,7 @@ class BestMemory:
         self._confirmed_at = -math.inf
         self._shelves, self._models, self._default = {}, {}, None
         self._filling = None
-        self._packer, self._templates = Packer(), Templates()
+        self._packer = Packer()
         self._too_large.clear()
 
     def prepare(self) -> None:
@@ -168,7 +165,7 @@ class BestMemory:
             return None
         if model is None or not self._has_room(session, name, model):
             return None
-        shelf = Shelf(kernel, model, self._packer, self._templates, count_retracted(session, name[0], model.id))
+        shelf = Shelf(kernel, model, self._packer, count_retracted(session, name[0], model.id))
         for rows in _pieces(session, *name):
             shelf.fill(rows)
             meanwhile()
@@ -214,7 +211,6 @@ class BestMemory:
         for name, shelf in list(self._shelves.items()):
             if declared.get(name[0]) is not shelf.kernel:
                 del self._shelves[name]
-                self._templates.forget(name[0])
                 self._wanted[name] = None
 
     def learn_models(self, session: Session) -> None:

@@ -1,35 +1,39 @@
-"""The current best configurations of one kernel on one device model, in memory: by problem, and by distance."""
+"""The current best configurations of one kernel on one device model, in memory, as find_best reads them."""
 
 from __future__ import annotations
 
 import struct
 from collections import defaultdict
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import islice
 from typing import NamedTuple
 
-from pydantic_core import to_json
+import numpy as np
 
 from tilewright.kernels.errors import InvalidProblemError
-from tilewright.kernels.kernel import MAX_AXIS, Kernel
+from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.problem import Limits, OptionValue, Problem
-from tilewright.service.operations.answers import Match
-from tilewright.service.operations.best.answer import BestQuery, default_answers, predicted_answer, standing_of
-from tilewright.service.operations.best.far import COMPARED, choose, is_near
+from tilewright.service.operations.answers import BestAnswer, Match
+from tilewright.service.operations.best.answer import BestQuery
+from tilewright.service.operations.best.find import find_in
 from tilewright.service.operations.best.predictions import RememberedPredictions
-from tilewright.service.operations.best.rows import MAX_RANKED, preferred
+from tilewright.service.operations.best.rows import MAX_RANKED, NOTHING_TUNED, TunedShapes, preferred
 from tilewright.service.operations.best.shipped import shipped_records
 from tilewright.service.operations.best.stored import StoredBest
-from tilewright.service.operations.best_cache.nearby import DEFAULT, NearbyRow, NearbyShapes
 from tilewright.service.operations.best_cache.packed import Packer
-from tilewright.service.operations.best_cache.rendered import Template, Templates, keep, template
-from tilewright.service.operations.staleness.standing import Standing
+from tilewright.tuner.predict.predictor import Prediction
 from tilewright.tuner.predict.tiles import Tiles
 
-Manner = tuple[str, tuple[tuple[str, OptionValue], ...]]
-"""A dtype with every option and its value."""
+MOST_ANSWERS = 4096
+"""Answers that a shelf keeps as bytes, of 2 to 3 kB."""
+
+Question = tuple[tuple[tuple[str, int], ...], str, tuple[tuple[str, OptionValue], ...]]
+"""A shape, a dtype and options, as they were asked."""
+
+
+class AskDatabaseError(Exception):
+    """What an answer needs is not in memory."""
 
 
 @dataclass(frozen=True)
@@ -51,13 +55,19 @@ class CachedAnswer(NamedTuple):
     as_json: bytes
     shipped: str | None = None
 
+    @classmethod
+    def of(cls, problem: Problem, slug: str, answer: BestAnswer) -> CachedAnswer:
+        """That answer to a question about the problem on the device model."""
+        text = answer.model_dump_json().encode()
+        return cls(answer.match, problem, slug, answer.expected_loss, text, answer.shipped)
 
-@dataclass
-class Change:
-    """Rows added and removed among those with one dtype and the same options, by row id."""
 
-    new: dict[int, NearbyRow] = field(default_factory=dict)
-    gone: dict[int, NearbyRow] = field(default_factory=dict)
+@dataclass(frozen=True)
+class RankedShapes:
+    """The rows with one dtype and the same options by distance, the newest first, and predictions made from them."""
+
+    tuned: TunedShapes
+    predictions: RememberedPredictions
 
 
 @dataclass
@@ -67,232 +77,194 @@ class Shelf:
     kernel: Kernel
     model: Model
     packer: Packer
-    templates: Templates
     retracted: int = 0  # bests, as `count_retracted` counts them
-    _templates: dict[int, dict[Hashable, Template]] = field(default_factory=dict)
-    _of_defaults: dict[str, int] = field(default_factory=dict)
-    _records: dict[bytes, tuple[bytes, ...]] = field(default_factory=dict)  # several: of as many environments
-    _manners: dict[Manner, int] = field(default_factory=dict)
-    _nearby: dict[int, NearbyShapes] = field(default_factory=dict)
+    _ids: dict[bytes, tuple[int, ...]] = field(default_factory=dict)  # by key; several: of as many environments
+    _rows: dict[int, tuple[bytes, float, bytes]] = field(default_factory=dict)  # key, time, packed row
+    _kinds: dict[tuple[str, object], int] = field(default_factory=dict)  # of a dtype with options: its number
+    _ranked: dict[int, RankedShapes] = field(default_factory=dict)
     _tiles: dict[int, Tiles] = field(default_factory=dict)
+    _answers: dict[Question, CachedAnswer] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        self.slug = self.model.slug
         self._key = struct.Struct(f"<H{len(self.kernel.axes)}i")
-        self._slug_as_json = to_json(self.model.slug)
         self._running = [variant for variant in self.kernel.variants if variant.runs_on(self.model.limits)]
-        self._defaults = tuple((option.name, option.default) for option in self.kernel.options if not option.unstated)
-        self._unstated = tuple((option.name, option.default) for option in self.kernel.options if option.unstated)
 
     def __len__(self) -> int:
-        return len(self._records)
+        return len(self._rows)
 
-    def find_plain(self, sizes: Sequence[int], dtype: str) -> CachedAnswer | None:
-        """The answer for these sizes, in the order of the axes, with every option at its default."""
-        manner = self._of_defaults.get(dtype)
-        if manner is None or min(sizes) < 1 or max(sizes) > MAX_AXIS:
+    def find(self, shape: Mapping[str, int], dtype: str, options: Mapping[str, OptionValue]) -> CachedAnswer | None:
+        """The answer of find_best as bytes, kept until a row changes; None where the database must be asked.
+
+        Raises InvalidProblemError and NoConfigurationError.
+        """
+        question = tuple(shape.items()), dtype, tuple(options.items())
+        answers = self._answers  # those of the rows as they are now: a change replaces them after it replaced rows
+        answer = answers.get(question)
+        if answer is None:
+            answer = self.find_of(self.kernel.problem(shape, dtype, options))
+            if answer is not None:
+                if len(answers) >= MOST_ANSWERS:
+                    answers.clear()
+                answers[question] = answer
+        return answer
+
+    def find_of(self, problem: Problem) -> CachedAnswer | None:
+        """The same for a problem; not kept."""
+        if problem.chosen_axes or (problem.dtype, problem.option_items) not in self._kinds:
             return None
-        axes = tuple(zip(self.kernel.axes, sizes, strict=True))
-        optional = self.kernel.optional_axes
-        problem = Problem(
-            self.kernel.name, axes, dtype, self._defaults, optional_axes=optional, unstated_options=self._unstated
-        )
-        return self._find(problem, sizes, manner)
-
-    def find(self, problem: Problem) -> CachedAnswer | None:
-        """The answer that `find_best` gives; None where the database must be asked."""
-        manner = None if problem.chosen_axes else self._manners.get((problem.dtype, problem.option_items))
-        return None if manner is None else self._find(problem, [size for _, size in problem.axes], manner)
-
-    def _find(self, problem: Problem, sizes: Sequence[int], manner: int) -> CachedAnswer | None:
-        records = self._records.get(self._key.pack(manner, *sizes))
-        if records is not None:
-            record = records[0] if len(records) == 1 else self._preferred(records, problem)
-            if self.packer.standing(record) is not None:
-                return self._exact(problem, sizes, manner, record)
-        nearby = self._nearby.get(manner)
-        return None if nearby is None else self._without_exact(self._asked(problem), sizes, manner, nearby)
-
-    def _exact(self, problem: Problem, sizes: Sequence[int], manner: int, record: bytes) -> CachedAnswer:
-        kept, shared = self._templates[manner], self.packer.shared(record)
-        made = kept.get(shared)
-        if made is None:
-            row, standing = self.packer.unpack(record, problem.shape, problem.dtype, problem.options)
-            made = template(self._asked(problem), Match.EXACT, row, standing or Standing())
-            keep(kept, shared, made)
-        text = made.filled(problem, (*sizes, *sizes), self.packer.figures(record), self._slug_as_json)
-        return CachedAnswer(Match.EXACT, problem, self.model.slug, 0.0, text)
-
-    def _without_exact(
-        self, asked: BestQuery, sizes: Sequence[int], manner: int, nearby: NearbyShapes
-    ) -> CachedAnswer | None:
-        is_known, prediction = nearby.predicted.answer(asked.problem)
-        if not is_known:
+        try:
+            return CachedAnswer.of(problem, self.slug, find_in(self, [problem])[0])
+        except AskDatabaseError:
             return None
-        if prediction is not None:
-            answer = predicted_answer(asked, prediction)
-            text = answer.model_dump_json().encode()
-            return CachedAnswer(
-                Match.PREDICTED, asked.problem, asked.slug, prediction.expected_loss, text, answer.shipped
-            )
-        place = nearby.chosen.get(tuple(sizes))
-        if place is not None:
-            return self._from_afar(asked, sizes, manner, nearby, place)
-        fitting = self._fitting(asked, nearby, nearby.nearest(sizes))
-        first = next(fitting, None)
-        if first is None:
-            return None
-        tuned = self._sizes(nearby.keys[first[0]])
-        if is_near(sizes, tuned):
-            return self._stored(Match.NEAREST, asked, sizes, manner, first[1], tuned)
-        place = self._choose(asked, manner, nearby, [first, *islice(fitting, COMPARED - 1)])
-        nearby.keep_choice(sizes, place)
-        return self._from_afar(asked, sizes, manner, nearby, place)
 
-    def _fitting(self, asked: BestQuery, nearby: NearbyShapes, places: Iterable[int]) -> Iterator[tuple[int, bytes]]:
-        """The places whose configuration fits the requested problem, with their records."""
-        for place in places:
-            key, row_id = nearby.keys[place], nearby.ids[place]
-            for record in self._records.get(key, ()):
-                if self.packer.row_id(record) == row_id and asked.is_member(self.packer.configuration(record)):
-                    yield place, record
+    @property
+    def limits(self) -> Limits:
+        """See BestRows."""
+        return self.model.limits
 
-    def _choose(self, asked: BestQuery, manner: int, nearby: NearbyShapes, fitting: Sequence[tuple[int, bytes]]) -> int:
-        """The place of the row that should be fastest, or DEFAULT."""
-        rows = [self._unpacked(record, self._sizes(nearby.keys[place]), asked.problem) for place, record in fitting]
-        chosen = choose(asked, rows, self._tiles.setdefault(manner, Tiles(self.kernel)))
-        return next((place for (place, _), row in zip(fitting, rows, strict=True) if row is chosen), DEFAULT)
+    def query(self, problem: Problem, limits: Limits) -> BestQuery:
+        """See BestRows."""
+        return BestQuery(self.kernel, problem, self.slug, limits, self._running)
 
-    def _from_afar(
-        self, asked: BestQuery, sizes: Sequence[int], manner: int, nearby: NearbyShapes, place: int
-    ) -> CachedAnswer | None:
-        """The answer from the row that an estimate chose; None where that row is just being removed."""
-        if place == DEFAULT:
-            text = default_answers([asked])[asked.problem.hash].model_dump_json().encode()
-            return CachedAnswer(Match.DEFAULT, asked.problem, asked.slug, None, text)
-        for _, record in self._fitting(asked, nearby, [place]):
-            return self._stored(Match.ESTIMATED, asked, sizes, manner, record, self._sizes(nearby.keys[place]))
-        return None
+    def exact(self, problems: Sequence[Problem]) -> Iterator[tuple[Problem, StoredBest, Limits]]:
+        """See BestRows."""
+        for problem in problems:
+            ids = self._ids.get(self._key_of(problem))
+            if ids is not None:
+                yield problem, preferred(self.kernel, list(self.by_id(ids).values())), self.limits
 
-    def _stored(
-        self, match: Match, asked: BestQuery, sizes: Sequence[int], manner: int, record: bytes, tuned: Sequence[int]
-    ) -> CachedAnswer:
-        """The answer from a record of another problem."""
-        problem, kept = asked.problem, self._templates[manner]
-        # The standing depends on the variants that the asked problem admits.
-        shared = match, self.packer.shared(record), tuple([variant.name for variant in asked.usable_variants])
-        made = kept.get(shared)
-        if made is None:
-            row = self._unpacked(record, tuned, problem)
-            made = keep(kept, shared, template(asked, match, row, standing_of(asked, row)))
-        text = made.filled(problem, (*sizes, *tuned), self.packer.figures(record), self._slug_as_json)
-        return CachedAnswer(match, problem, asked.slug, None, text)
+    def tuned(self, like: Problem, *, transferred: bool) -> TunedShapes:
+        """See BestRows. Raises AskDatabaseError for other device models."""
+        if transferred:
+            raise AskDatabaseError
+        ranked = self._ranked.get(self._kind(like))
+        return NOTHING_TUNED if ranked is None else ranked.tuned
 
-    def _unpacked(self, record: bytes, tuned: Sequence[int], like: Problem) -> StoredBest:
-        shape = dict(zip(self.kernel.axes, tuned, strict=True))
-        return self.packer.unpack(record, shape, like.dtype, like.options)[0]
+    def by_id(self, ids: Collection[int]) -> dict[int, StoredBest]:
+        """See BestRows. Raises AskDatabaseError where one of them is just being replaced."""
+        try:
+            rows = {row_id: self._rows[row_id] for row_id in ids}
+        except KeyError:
+            raise AskDatabaseError from None
+        return {row_id: self.packer.unpack(packed, self._shape(key)) for row_id, (key, _, packed) in rows.items()}
 
-    def _asked(self, problem: Problem) -> BestQuery:
-        return BestQuery(self.kernel, problem, self.model.slug, self.model.limits, self._running)
+    def predicted(self, tuned: TunedShapes, asked: Sequence[BestQuery]) -> dict[Problem, Prediction]:
+        """See BestRows. Raises AskDatabaseError where the prediction has not been made yet."""
+        found = {}
+        for query in asked:
+            ranked = self._ranked.get(self._kind(query.problem))
+            if ranked is None or ranked.tuned is not tuned:
+                raise AskDatabaseError
+            is_known, prediction = ranked.predictions.answer(query.problem)
+            if not is_known:
+                raise AskDatabaseError
+            if prediction is not None:
+                found[query.problem] = prediction
+        return found
 
-    def _preferred(self, records: Sequence[bytes], problem: Problem) -> bytes:
-        """The record to use, of several environments' records of this problem."""
-        rows = [self.packer.unpack(r, problem.shape, problem.dtype, problem.options)[0] for r in records]
-        best = preferred(self.kernel, rows)
-        return next(record for record, row in zip(records, rows, strict=True) if row is best)
+    def tiles(self, like: Problem) -> Tiles:
+        """See BestRows."""
+        return self._tiles.setdefault(self._kind(like), Tiles(self.kernel))
 
-    def _packed(self, row: StoredBest, problem: Problem) -> bytes:
-        asked = self._asked(problem)
-        return self.packer.pack(row, standing_of(asked, row) if asked.is_member(row.configuration) else None)
+    def from_other_models(self, asked: Sequence[BestQuery]) -> dict[str, BestAnswer]:  # noqa: ARG002
+        """See BestRows. Only the database knows."""
+        raise AskDatabaseError
 
     def fill(self, rows: Iterable[StoredBest]) -> None:
         """Adds many rows; they can be found by distance only after `arrange`."""
         for row in rows:
             problem = self._problem_of(row)
             if problem is not None:
-                key = self._key_of(problem)
-                self._records[key] = (*self._records.get(key, ()), self._packed(row, problem))
+                self._put(self._key_of(problem, is_new=True), row)
 
     def arrange(self) -> None:
-        """Makes everything findable by distance."""
-        by_manner: dict[int, list[tuple[int, bytes, bytes]]] = {number: [] for number in self._manners.values()}
-        for key, records in self._records.items():
-            by_manner[self._manner(key)].extend((self.packer.row_id(record), key, record) for record in records)
-        for manner, rows in by_manner.items():
-            self._arrange(manner, rows)
-
-    def _arrange(self, manner: int, rows: list[tuple[int, bytes, bytes]]) -> None:
-        """Makes these rows, all of a manner, findable by distance: ids with keys and records."""
-        rows.sort(reverse=True)
-        newest = [NearbyRow(row_id, key, self.packer.time_ms(record)) for row_id, key, record in rows[:MAX_RANKED]]
-        sizes = [self._sizes(row.key) for row in newest]
-        if newest:
-            self._nearby[manner] = NearbyShapes.of(newest, sizes, self._remembered([row.row_id for row in newest]))
-        else:  # the last of them was taken away
-            self._nearby.pop(manner, None)
+        """Makes everything findable by distance, and drops the answers that were made before."""
+        for kind in range(len(self._kinds)):
+            self._rank(kind)
+        self._answers = {}
 
     def replace(self, rows: Iterable[tuple[StoredBest, bool]]) -> None:
         """Adds the rows marked as current and removes the others.
 
         New rows are added before old ones are removed, so that a lookup in between finds one of them.
         """
-        changes: dict[int, Change] = defaultdict(Change)
+        new: dict[int, list[int]] = defaultdict(list)
+        gone: dict[int, list[int]] = defaultdict(list)
         for row, is_current in rows:
             problem = self._problem_of(row)
-            if problem is None:
+            if problem is None or not (is_current or row.id in self._rows):
                 continue
-            key = self._key_of(problem)
-            before = self._records.get(key, ())
-            others = tuple(record for record in before if self.packer.row_id(record) != row.id)
-            is_known = len(others) < len(before)
-            if is_current:
-                self._records[key] = (*others, self._packed(row, problem))
-            if is_current == is_known:
+            key = self._key_of(problem, is_new=True)
+            if not is_current:
+                gone[self._kind(problem)].append(row.id)
                 continue
-            change = changes[self._manner(key)]
-            (change.new if is_current else change.gone)[row.id] = NearbyRow(row.id, key, row.time_ms)
-        for manner, change in changes.items():
-            self._rearrange(manner, change)
-            for near in change.gone.values():
-                self._take_away(near)
+            if row.id not in self._rows:
+                new[self._kind(problem)].append(row.id)
+            self._put(key, row)
+        for kind in {*new, *gone}:
+            self._rerank(kind, new[kind], gone[kind])
+            for row_id in gone[kind]:
+                self._take_away(row_id)
+        self._answers = {}
 
     def forget_predictions(self, retracted: int) -> None:
         """Drops the predictions that were made before the latest retraction."""
         self.retracted = retracted
-        for manner, nearby in list(self._nearby.items()):
-            self._nearby[manner] = nearby.changed((), [], [], self._remembered)
+        for kind, ranked in list(self._ranked.items()):
+            self._ranked[kind] = RankedShapes(ranked.tuned, self._remembered(ranked.tuned.ids))
+        self._answers = {}
 
-    def _take_away(self, near: NearbyRow) -> None:
-        kept = tuple(record for record in self._records[near.key] if self.packer.row_id(record) != near.row_id)
-        if kept:
-            self._records[near.key] = kept
+    def _put(self, key: bytes, row: StoredBest) -> None:
+        is_known = row.id in self._rows
+        self._rows[row.id] = key, row.time_ms, self.packer.pack(row)
+        if not is_known:
+            self._ids[key] = (*self._ids.get(key, ()), row.id)
+
+    def _take_away(self, row_id: int) -> None:
+        key = self._rows[row_id][0]
+        left = tuple(other for other in self._ids[key] if other != row_id)
+        if left:
+            self._ids[key] = left
         else:
-            del self._records[near.key]
+            del self._ids[key]
+        del self._rows[row_id]
 
-    def _rearrange(self, manner: int, change: Change) -> None:
-        """Makes the changed rows of a manner findable by distance; reads all its rows only where it must.
+    def _rerank(self, kind: int, new: Sequence[int], gone: Sequence[int]) -> None:
+        """Ranks the kind's rows after a change; looks at all of them only where older ones must move up."""
+        before = self._ranked.get(kind)
+        after = None if before is None else _changed(before.tuned, self._measured(new), gone)
+        if after is None:
+            self._rank(kind, gone)
+        else:
+            self._set(kind, after)
 
-        Beyond MAX_RANKED rows the older ones are not ranked; they matter only once newer ones are removed.
-        """
-        nearby = self._nearby.get(manner)
-        oldest = -1 if nearby is None or len(nearby.keys) < MAX_RANKED else int(nearby.ids[-1])
-        new = [near for near in change.new.values() if near.row_id > oldest]
-        gone = [row_id for row_id in change.gone if row_id >= oldest]
-        if nearby is not None and (oldest < 0 or len(new) >= len(gone)):
-            if new or gone:
-                sizes = [self._sizes(near.key) for near in new]
-                self._nearby[manner] = nearby.changed(gone, new, sizes, self._remembered)
-            return
-        rows = (
-            (self.packer.row_id(record), key, record)
-            for key, records in self._records.items()
-            if self._manner(key) == manner
-            for record in records
+    def _rank(self, kind: int, gone: Collection[int] = ()) -> None:
+        """Ranks the newest rows of the kind, but for those that go."""
+        without = set(gone)
+        of = [i for i, (key, _, _) in self._rows.items() if self._key.unpack(key)[0] == kind and i not in without]
+        self._set(kind, self._measured(sorted(of, reverse=True)[:MAX_RANKED]))
+
+    def _set(self, kind: int, tuned: TunedShapes) -> None:
+        if len(tuned.ids):
+            self._ranked[kind] = RankedShapes(tuned, self._remembered(tuned.ids))
+        else:  # the last of them was taken away
+            self._ranked.pop(kind, None)
+
+    def _measured(self, ids: Sequence[int]) -> TunedShapes:
+        """These rows' sizes and times, in that order."""
+        rows = [self._rows[row_id] for row_id in ids]
+        sizes = np.array([self._key.unpack(key)[1:] for key, _, _ in rows], np.float64)
+        return TunedShapes(
+            np.array(ids, np.int64),
+            np.log(sizes.reshape(len(ids), len(self.kernel.axes))),
+            np.zeros(len(ids)),
+            np.array([time_ms for _, time_ms, _ in rows], np.float64),
         )
-        self._arrange(manner, [row for row in rows if row[0] not in change.gone])
 
     def _remembered(self, ids: Iterable[int]) -> RememberedPredictions:
-        shipped = partial(shipped_records, self.kernel, self.model.slug, self.model.limits)
-        return RememberedPredictions(self.kernel, self.model.limits, self.retracted, ids, shipped)
+        shipped = partial(shipped_records, self.kernel, self.slug, self.limits)
+        return RememberedPredictions(self.kernel, self.limits, self.retracted, ids, shipped)
 
     def _problem_of(self, row: StoredBest) -> Problem | None:
         """The row's problem; None for batches and views, which are rare enough to be asked of the database.
@@ -300,7 +272,7 @@ class Shelf:
         None too where nobody can ask for it any more, as the kernel is declared now.
         """
         known = {option.name for option in self.kernel.options}
-        if not {name for name, _ in self._defaults} <= set(row.options) <= known:
+        if not {option.name for option in self.kernel.options if not option.unstated} <= set(row.options) <= known:
             return None
         try:
             problem = self.kernel.problem(row.shape, row.dtype, row.options)
@@ -308,19 +280,34 @@ class Shelf:
             return None
         return None if problem.chosen_axes else problem
 
-    def _key_of(self, problem: Problem) -> bytes:
-        number = self._manners.get((problem.dtype, problem.option_items))
-        if number is None:
-            number = len(self._manners)
-            self._templates[number] = self.templates.of((problem.kernel, problem.dtype, problem.option_items))
-            if problem.option_items == self._defaults:
-                self._of_defaults[problem.dtype] = number
-            self._manners[problem.dtype, problem.option_items] = number
-        return self._key.pack(number, *(size for _, size in problem.axes))
+    def _kind(self, problem: Problem) -> int:
+        return self._kinds[problem.dtype, problem.option_items]
 
-    def _manner(self, key: bytes) -> int:
-        number: int = self._key.unpack(key)[0]
-        return number
+    def _key_of(self, problem: Problem, *, is_new: bool = False) -> bytes:
+        if is_new:
+            self._kinds.setdefault((problem.dtype, problem.option_items), len(self._kinds))
+        return self._key.pack(self._kind(problem), *(size for _, size in problem.axes))
 
-    def _sizes(self, key: bytes) -> tuple[int, ...]:
-        return self._key.unpack(key)[1:]
+    def _shape(self, key: bytes) -> dict[str, int]:
+        return dict(zip(self.kernel.axes, self._key.unpack(key)[1:], strict=True))
+
+
+def _changed(before: TunedShapes, new: TunedShapes, gone: Collection[int]) -> TunedShapes | None:
+    """The newest MAX_RANKED of both without those that go; None where rows that were not ranked must move up.
+
+    Beyond MAX_RANKED rows the older ones are not ranked; they matter only once newer ones are removed.
+    """
+    kept = np.flatnonzero(np.isin(before.ids, list(gone), invert=True))
+    added = np.arange(len(new.ids))
+    if len(before.ids) >= MAX_RANKED:
+        added = np.flatnonzero(new.ids > before.ids[-1])
+        if len(kept) + len(added) < MAX_RANKED:
+            return None
+    ids = np.concatenate((before.ids[kept], new.ids[added]))
+    order = np.argsort(-ids)[:MAX_RANKED]
+    return TunedShapes(
+        ids[order],
+        np.concatenate((before.log_shapes[kept], new.log_shapes[added]))[order],
+        np.zeros(len(order)),
+        np.concatenate((before.times_ms[kept], new.times_ms[added]))[order],
+    )

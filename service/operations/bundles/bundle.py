@@ -48,7 +48,7 @@ def bundle(session: Session, device_model: str | None, *, with_sources: bool = F
         entries = [
             _result(kernel, problem, answer)
             for problem, answer in _answers(session, kernel, row, problems)
-            if answer.source_hash == kernel.source_hash(answer.variant)  # an older source is not at hand
+            if kernel.has_source(answer.variant, answer.source_hash)  # an older source is not at hand
         ]
         if entries:
             kernels[kernel.name] = _kernel_part(kernel)

@@ -32,7 +32,7 @@ DEMAND_LOCK = 0x64656D61
 """Advisory lock ("dema" in ASCII): processes count one at a time, so that their rows cannot deadlock."""
 
 ORDERS: Mapping[str, bool] = {"requests": True, "problem": False, "model": False, "last": True}
-"""By what the demand can be sorted, and whether the greatest values are of most interest."""
+"""The sortable columns of the demand, and whether the greatest values come first."""
 
 _CURSOR = re.compile(rb"([0-9]{1,18})\.([0-9]{1,18})")
 

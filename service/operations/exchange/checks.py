@@ -25,8 +25,9 @@ on a CPU takes tens of nanoseconds. The least that was recorded on an H200 is 15
 
 GHZ = {"cuda": 4.0, "cpu": 7.0}
 MOST_FLOPS, MOST_BYTES = {"cuda": 4096, "cpu": 128}, {"cuda": 256, "cpu": 256}
-"""Of a multiprocessor in a cycle, or of a core, as times of the CPU device are of one thread: twice what tensor cores
-of compute capability 9.0 do in TF32, and what caches give. No device of 2026 has more, nor a higher clock."""
+"""The most FLOPs and bytes of a multiprocessor in a cycle (of a core, since times of the CPU device are of one thread):
+twice what tensor cores of compute capability 9.0 do in TF32, and what caches give. No device of 2026 has more, nor a
+higher clock."""
 
 GAP, FEWEST = 10.0, 20
 """In a study of so many times, a few that are faster than all the rest by this factor were not measured. In the eight
@@ -72,6 +73,13 @@ class ImportContext:
         """The least time of one launch, by the peak where that is known."""
         peak = self.peak_gflops
         return max(self.floor_ms, 0.0 if peak is None else (self.work[0] or 0) / peak / 1e6)
+
+    def with_current_source(self, part: TrialPart) -> TrialPart:
+        """The row with today's hash of its source, where an earlier version stated another for the same code."""
+        if part.variant not in self.usable:
+            return part
+        current = self.asked.kernel.current_hash(part.variant, part.source_hash)
+        return part if current == part.source_hash else part.model_copy(update={"source_hash": current})
 
     def is_proven(self, bound_ratio: float | None) -> bool:
         """Whether this is the error of a result that was verified; what a kernel's own check has judged has none."""

@@ -10,7 +10,7 @@ from pydantic import AwareDatetime, Field, model_validator
 from tilewright.kernels.problem import Limits
 from tilewright.service.operations.requests import Request
 from tilewright.tuner.devices.device import DeviceModel
-from tilewright.tuner.loop.outcome import Outcome
+from tilewright.tuner.outcome import Outcome
 
 FORMAT = "tilewright/1"
 MAX_STUDIES = 20_000
@@ -38,7 +38,7 @@ class ProblemPart(Request):
 
 
 class LimitsPart(Request):
-    """kernels.problem.Limits."""
+    """The limits of a device model, as kernels.problem.Limits has them."""
 
     compute_capability: tuple[Count, Count]
     multiprocessors: Annotated[int, Field(ge=1, le=1 << 20)]
@@ -76,7 +76,7 @@ class DeviceModelPart(Request):
 
 
 class EnvironmentPart(Request):
-    """Driver, toolkit, compiler."""
+    """The environment of a study: driver, toolkit, compiler."""
 
     driver: Text
     toolkit: Text
@@ -128,7 +128,7 @@ class LibraryPart(Request):
 
 
 class BestPart(Request):
-    """What the finals settled; `trial` is its place among the study's trials."""
+    """The winner of the finals; `trial` is its place among the study's trials."""
 
     trial: Count
     time_ms: Milliseconds
@@ -166,7 +166,7 @@ class StudyPart(Request):
 
 
 class Document(Request):
-    """A whole export."""
+    """The document that an export writes."""
 
     format: Literal["tilewright/1"]
     made_by: Text

@@ -30,7 +30,7 @@ PIECE = 100
 
 @dataclass(frozen=True)
 class ExportSelection:
-    """Which studies: those with a current best. `trials`: all that was tried, not the best's alone."""
+    """The studies to export: those with a current best. `trials`: all their trials, not the best's alone."""
 
     kernel: str | None = None
     device_model: str | None = None

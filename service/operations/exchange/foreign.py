@@ -30,7 +30,7 @@ from tilewright.service.operations.strict_json import escape
 from tilewright.tuner.devices.cuda.model import slug_of
 from tilewright.tuner.devices.device import DeviceModel, Environment
 from tilewright.tuner.devices.known_models import known_model, model_of_product, product_of
-from tilewright.tuner.loop.outcome import Outcome
+from tilewright.tuner.outcome import Outcome
 from tilewright.tuner.recorded.recordings import foreign_outcome
 
 OWN = "tilewright"
@@ -111,7 +111,7 @@ class _Rows:
         return variants[0]
 
     def _source_hash(self, variant: str) -> str:
-        """What our own file says, else today's: a foreign file does not know that there are sources."""
+        """The source's hash: that of our own file, else today's, because a foreign file does not name sources."""
         if self.own and variant in self.own.sources:
             return self.own.sources[variant]
         try:
@@ -218,7 +218,7 @@ def _own(part: Any) -> OwnPart | None:
 
 
 def _problem(target: ImportOptions, own: OwnPart | None, kernel_name: Any, problem_size: Any) -> ProblemPart:
-    """What was tuned: as the caller says, else as the file does."""
+    """The problem that was tuned: as the caller says, else as the file does."""
     known = [kernel.name for kernel in catalogue().kernels()]
     name = target.kernel or (own.problem.kernel if own else kernel_name)
     name = same_name(name, known) if isinstance(name, str) else name

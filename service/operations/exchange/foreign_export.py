@@ -21,11 +21,11 @@ from tilewright.service.operations.registry import problem_answer
 from tilewright.service.operations.studies.trial_times import ranking_samples
 from tilewright.service.operations.transaction import transaction
 from tilewright.service.store import models
-from tilewright.tuner.loop.outcome import Outcome
+from tilewright.tuner.outcome import Outcome
 from tilewright.tuner.recorded.recordings import INVALIDITY
 
 PIECE = 500
-"""Trials of one transaction."""
+"""How many trials one transaction reads."""
 
 KERNEL_TUNER_WORDS = {
     Outcome.CONSTRAINT_VIOLATED: "InvalidConfig",

@@ -143,7 +143,7 @@ class _Importer:
         return self._models[slug]
 
     def _admitted(self, placed: Sequence[tuple[IncomingStudy, ImportContext]]) -> list[_Admitted]:
-        """Those of the studies that have a row to add."""
+        """The studies that have a row to add."""
         with_rows = []
         for incoming, place in placed:
             trials = dict(self._trials(incoming, place))
@@ -170,7 +170,8 @@ class _Importer:
         for unread in incoming.unread:
             self.report.skip(unread.pointer, Reason.NOT_A_CONFIGURATION, unread.detail)
         seen: set[str] = set()
-        for row, part in incoming.trials.items():
+        for row, written in incoming.trials.items():
+            part = place.with_current_source(written)
             refused = refusal(part, place, is_verified=incoming.is_verified)
             if refused is not None:
                 self._skip(incoming, row, *refused)
@@ -212,7 +213,7 @@ class _Importer:
         return self._environments[environment]
 
     def _space(self, admitted: _Admitted) -> Space:
-        """What the document says of the space; its size is counted only where that says nothing."""
+        """The study's space as the document states it; its size is counted only where the document has none."""
         asked = admitted.place.asked
         usable = (asked.kernel.name, *admitted.place.usable)
         space = asked.kernel.space(asked.problem, asked.limits)
@@ -222,7 +223,7 @@ class _Importer:
         return Space(self._space_hashes[usable], size)
 
     def _addition(self, admitted: _Admitted, study_id: int, first: int, known: StudyContents) -> Addition | None:
-        """What is new of the study, or None."""
+        """The new rows of the study, or None."""
         there = known.hashes.get(study_id, ())
         for row, trial in admitted.trials.items():
             if trial.hash in there:

@@ -81,7 +81,7 @@ class IncomingStudy:
     row_pointers: Mapping[int, str] = field(default_factory=dict)
 
     def row_pointer(self, row: int) -> str:
-        """Where the row is in the document."""
+        """The JSON pointer to the row in the document."""
         return self.row_pointers.get(row, f"{self.pointer}/trials/{row}")
 
 

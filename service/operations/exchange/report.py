@@ -45,7 +45,7 @@ class SkippedRow(Answer):
 
 
 class ImportAnswer(Answer):
-    """What an import did."""
+    """The result of an import."""
 
     format: str = Field(description="tilewright/1, T4 or Kernel Tuner.")
     origin: str = Field(description="The installation that the results are said to come from.")

@@ -24,7 +24,7 @@ from tilewright.service.store import models
 from tilewright.tuner.devices.device import DeviceModel, Environment
 
 IMPORT_LOCK = 7_411_520_366
-"""Of PostgreSQL's advisory locks: one import at a time. An arbitrary number."""
+"""The PostgreSQL advisory lock that admits one import at a time; an arbitrary number."""
 
 
 Source = tuple[str, str]
@@ -40,12 +40,12 @@ class NewTrial:
 
     @property
     def source(self) -> Source:
-        """What it was measured with."""
+        """The source that the trial was measured with."""
         return self.part.variant, self.part.source_hash
 
     @cached_property
     def hash(self) -> str:
-        """What makes it one of a kind within its study."""
+        """The key that is unique within a study."""
         return hash_with_source(self.part.source_hash, self.configuration)
 
 
@@ -110,7 +110,7 @@ StudyKey = tuple[int, int, int]
 
 @dataclass(frozen=True)
 class Space:
-    """What a study's row says of the space that was searched."""
+    """The space that was searched, as a study's row has it."""
 
     hash: str
     size: int
@@ -127,7 +127,7 @@ class CurrentBest:
 
 @dataclass(frozen=True)
 class StudyContents:
-    """What the studies hold already, by study."""
+    """Trials that are in the studies already, by study."""
 
     hashes: Mapping[int, Collection[str]]
     standing: Mapping[int, CurrentBest]
@@ -167,7 +167,7 @@ def study_rows(session: Session, spaces: Mapping[StudyKey, Space]) -> dict[Study
 
 
 def known(session: Session, study_ids: Collection[int]) -> StudyContents:
-    """What is there in these studies."""
+    """The contents of these studies."""
     best, trial = models.BestConfiguration, models.Trial
     hashes: dict[int, set[str]] = defaultdict(set)
     for study_id, digest in session.execute(

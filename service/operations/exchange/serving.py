@@ -14,7 +14,7 @@ from tilewright.service.errors import InvalidRequestError
 from tilewright.service.operations.jobs.starts import ROWS_AXIS
 
 NEEDED = ("BLOCK_SIZE_M", "BLOCK_SIZE_N", "BLOCK_SIZE_K")
-"""What the kernels of both read from such a file, whichever of them it is for."""
+"""Parameters that both servers' kernels read from such a file."""
 
 
 def serving_files(bundle: Mapping[str, Any], kernel: Kernel, rename: Mapping[str, str]) -> dict[str, Mapping[str, Any]]:

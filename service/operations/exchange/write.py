@@ -16,7 +16,7 @@ from tilewright.service.store import models
 from tilewright.service.store.models import JobState
 
 QUEUE = "import"
-"""Of the jobs that stand for imports; no worker looks at it."""
+"""The queue of jobs that stand for imports; no worker reads it."""
 
 
 @dataclass(frozen=True)
@@ -31,9 +31,8 @@ class NewBest:
 
 @dataclass(frozen=True)
 class Addition:
-    """What one study gets: trials from the number `first` on, and a best.
-
-    `variant_ids`: of the sources that the trials were measured with. `work`: FLOPs and bytes of one launch.
+    """The rows that one study gets: trials from the number `first` on, and a best. `variant_ids` name the sources that
+    the trials were measured with. `work`: FLOPs and bytes of one launch.
     """
 
     key: StudyKey

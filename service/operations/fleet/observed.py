@@ -33,17 +33,6 @@ FIRES_OF = text("INTERVAL '10 minutes'")
 
 
 @dataclass(frozen=True)
-class Compiling:
-    """Compilations that jobs offer to compile workers, and those workers."""
-
-    waiting: int  # offers that nobody has taken
-    taken: int
-    oldest_s: float  # how long the offer waits that has waited longest; 0 without any
-    processes: int  # of compile workers that are alive
-    refused: int  # cubins whose signature was not believed
-
-
-@dataclass(frozen=True)
 class Observed:
     """Figures of the installation at one moment."""
 
@@ -57,7 +46,6 @@ class Observed:
     fire_delay_s: float  # the longest delay of the fires of the last ten minutes
     deliveries: Mapping[str, int]  # messages of webhooks that are kept, by state
     demand: int  # problems
-    compiling: Compiling
     database_bytes: int
 
 
@@ -137,28 +125,8 @@ def _observe(session: Session, tally: TrialTally) -> Observed:
         ),
         deliveries=_by_one(session, select(delivery.state, func.count()).group_by(delivery.state)),
         demand=session.scalar(select(func.count()).select_from(models.Demand)) or 0,
-        compiling=_compiling(session),
         database_bytes=session.scalar(select(func.pg_database_size(func.current_database()))) or 0,
     )
-
-
-def _compiling(session: Session) -> Compiling:
-    request, worker = models.CompileRequest, models.CompileWorker
-    is_taken = request.leased_until > func.now()
-    age = func.extract("epoch", func.now() - func.min(request.offered_at).filter(~func.coalesce(is_taken, False)))
-    taken, waiting, oldest_s = session.execute(
-        select(
-            func.count().filter(is_taken), func.count().filter(~func.coalesce(is_taken, False)), func.coalesce(age, 0)
-        ).where(request.ended_at.is_(None))
-    ).one()
-    silent = func.make_interval(0, 0, 0, 0, 0, 0, settings().compile_lease_s)
-    is_alive = worker.heartbeat_at > func.now() - silent
-    processes, refused = session.execute(
-        select(
-            func.coalesce(func.sum(worker.processes).filter(is_alive), 0), func.coalesce(func.sum(worker.refused), 0)
-        )
-    ).one()
-    return Compiling(waiting, taken, float(oldest_s), processes, refused)
 
 
 def _workers(session: Session) -> dict[tuple[str, str], int]:

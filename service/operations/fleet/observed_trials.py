@@ -35,7 +35,7 @@ class TrialSum:
 
 
 TrialSums = Mapping[tuple[str, str], TrialSum]
-"""By device model and outcome."""
+"""Sums over trials by device model and outcome."""
 
 
 class TrialTally:

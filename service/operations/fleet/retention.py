@@ -30,7 +30,7 @@ ENTRIES_AT_ONCE = 5000
 
 @dataclass(frozen=True)
 class Pruned:
-    """What one transaction has pruned; `more`: there may be more to prune."""
+    """The rows that one transaction has pruned; `more`: there may be more to prune."""
 
     jobs: int = 0
     trials: int = 0
@@ -39,7 +39,7 @@ class Pruned:
 
 @dataclass(frozen=True)
 class Prunable:
-    """What pruning would delete now."""
+    """The rows that pruning would delete now."""
 
     jobs: int
     trials: int

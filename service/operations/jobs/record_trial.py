@@ -19,8 +19,8 @@ from tilewright.kernels.space import Configuration
 from tilewright.service.operations.jobs.progress import count_trial
 from tilewright.service.store import models
 from tilewright.tuner import roofline
-from tilewright.tuner.loop.outcome import Evaluation
 from tilewright.tuner.loop.tune import Trial
+from tilewright.tuner.outcome import Evaluation
 
 MAX_LOG = 64 * 1024
 """Characters of a trial's log that are kept: a template error of a C++ compiler may run to megabytes."""
@@ -33,7 +33,7 @@ def storable(log: str) -> str:
 
 @dataclass(frozen=True)
 class TrialContext:
-    """What all trials of one epoch of a job have in common."""
+    """The values that all trials of one epoch of a job have in common."""
 
     job_id: uuid.UUID
     epoch: int

@@ -1,4 +1,4 @@
-"""Which jobs a search means, and in what order they are listed."""
+"""The jobs that a search finds, and their order in a list."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ORDERS: Mapping[str, bool] = {
     "best": False,
     "gain": True,
 }
-"""By what jobs can be sorted, and whether the greatest values are of most interest."""
+"""The sortable columns of jobs, and whether the greatest values come first."""
 
 _PAIR = re.compile(r"(\w{1,64})=([\w.+-]{1,64})")
 
@@ -72,7 +72,7 @@ def _has_sizes(sizes: list[int]) -> ColumnElement[bool]:
 
 
 def ordering(order: str, *, is_descending: bool) -> list[ColumnElement[Any]]:
-    """What to order a query of jobs by; jobs without a value come last, and equal ones newest first."""
+    """The ordering of a query of jobs; jobs without a value come last, and equal ones newest first."""
     job = models.TuningJob
     if order == "requested":
         return [job.id.desc() if is_descending else job.id.asc()]

@@ -126,7 +126,7 @@ def _current(schedule: models.Schedule) -> list[ColumnElement[bool]]:
 
 
 def _fresh(session: Session, schedule: models.Schedule, column: Any) -> Any:
-    """That column of the device model's bests that are not stale."""
+    """One column of the device model's bests that are not stale."""
     return only_stale(session, select(column).where(*_current(schedule)), wanted=False).correlate(None)
 
 

@@ -57,7 +57,7 @@ class TimeInterval:
 
     @classmethod
     def of(cls, best: models.BestConfiguration) -> TimeInterval:
-        """That of a best configuration."""
+        """The comparison of a best configuration."""
         return cls(best.time_ms, best.ci_low_ms, best.ci_high_ms)
 
     @property

@@ -1,4 +1,4 @@
-"""Which bests are slower than the one before them: the same problem, device model, L2 state and origin."""
+"""Bests that are slower than the one before them, of the same problem, device model, L2 state and origin."""
 
 from __future__ import annotations
 

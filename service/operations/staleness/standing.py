@@ -31,7 +31,7 @@ class Source(NamedTuple):
 
 
 class StaleReason(StrEnum):
-    """What changed since a best was measured."""
+    """The change since a best was measured that made it stale."""
 
     SOURCE = "source"
     DRIVER = "driver"

@@ -1,4 +1,4 @@
-"""What was recorded of one trial: its single times, its source, and the trials to hold it against."""
+"""The record of one trial: its single times, its source, and the trials to compare it with."""
 
 from __future__ import annotations
 

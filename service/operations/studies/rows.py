@@ -16,8 +16,8 @@ from tilewright.kernels.space import Configuration, SearchSpace
 from tilewright.service.operations.registry import kernel_variant_ids
 from tilewright.service.operations.staleness.standing import source_keys
 from tilewright.service.store import models
-from tilewright.tuner.loop.outcome import Evaluation, Resources, Timing
 from tilewright.tuner.loop.tune import Trial
+from tilewright.tuner.outcome import Evaluation, Resources, Timing
 
 
 def study_row(

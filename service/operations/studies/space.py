@@ -28,7 +28,7 @@ NAMED_COLUMNS: Mapping[str, InstrumentedAttribute[Any]] = {
     "compile_ms": models.Trial.compile_ms,
     "bound_ratio": models.Trial.bound_ratio,
 }
-"""What a selection and an axis may name beside the parameters."""
+"""Columns that a selection and an axis may name beside the parameters."""
 
 Selection = Mapping[str, tuple[float, float]]
 """Lowest and highest admitted value, by parameter."""

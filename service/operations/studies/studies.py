@@ -36,7 +36,7 @@ TRIAL_COLUMNS: Mapping[str, bool] = {
     "shared": False,
     "occupancy": True,
 }
-"""By what trials can be sorted, and whether the greatest values are of most interest."""
+"""The sortable columns of trials, and whether the greatest values come first."""
 
 
 STUDY_COLUMNS: Mapping[str, bool] = {
@@ -47,7 +47,7 @@ STUDY_COLUMNS: Mapping[str, bool] = {
     "best": False,
     "environment": True,
 }
-"""By what studies can be sorted, and whether the greatest values are of most interest."""
+"""The sortable columns of studies, and whether the greatest values come first."""
 
 
 def study(session: Session, study_id: int) -> StudyAnswer:

@@ -1,4 +1,5 @@
-"""What needs attention: results that are stale, regressed, improvable or behind, failing jobs, untuned requests.
+"""Problems that need attention: results that are stale, regressed, improvable or behind, failing jobs, untuned
+requests.
 
 Sorted by what tuning may be worth: the requests that are known of, times the share of the time that may be saved.
 """
@@ -30,7 +31,7 @@ from tilewright.service.operations.views.attention_rows import (
 )
 
 ASSUMED_GAIN = 0.05
-"""What is assumed where nothing tells the gain: the margin within which a study counts as solved (glossary)."""
+"""The gain that is assumed where nothing else is known: the margin within which a study counts as solved."""
 
 MOST_REQUESTED = 200
 """Requested problems that are looked at, the most requested ones."""
@@ -69,7 +70,7 @@ class AttentionPage(Page[AttentionItem]):
 
 @dataclass(frozen=True)
 class AttentionFilter:
-    """Which part of the list."""
+    """The part of the list that is wanted."""
 
     kind: AttentionKind | None = None
     kernel: str | None = None
@@ -120,12 +121,12 @@ def _served(session: Session) -> set[str]:
 
 
 def weight(pair: Pair) -> float:
-    """What tuning it may be worth, to sort by."""
+    """The estimated worth of tuning it, to sort by."""
     return max(pair.requests, 1) * (ASSUMED_GAIN if pair.gain is None else pair.gain)
 
 
 def _found(session: Session, chosen: AttentionFilter, memory: BestMemory | None) -> KnownPairs:
-    """What the filter leaves of everything that needs attention, the most worthwhile first; counts of all kinds."""
+    """The problems that pass the filter, the most worthwhile first, and the counts of all kinds."""
     which = {"kernel": chosen.kernel, "device_model": chosen.device_model}
     known = known_pairs(session, **which, kind=chosen.kind)
     by_place = {(pair.problem_hash, pair.device_model): pair for pair in known.items}

@@ -74,7 +74,7 @@ def known_pairs(
 
 
 def gains_over_default(session: Session) -> dict[str, float]:
-    """By kernel, the geometric mean of how many times as fast as the default its bests are."""
+    """The geometric mean of the bests' speed-ups over the default, by kernel."""
     best = models.BestConfiguration
     query = (
         select(models.Kernel.name, func.exp(func.avg(func.ln(best.default_ms / best.time_ms))).label("gain"))
@@ -174,7 +174,7 @@ def _reasons(row: Any, standing: Standing) -> Iterator[tuple[AttentionKind, str]
 
 
 def _gain(row: Any) -> float | None:
-    """What being as fast as the library, or as the best before it, would save."""
+    """The share of time that would be saved by being as fast as the library, or as the best before."""
     known = [
         *([1 - row.ratio] if row.behind else []),
         *([1 - 1 / row.slowdown] if row.regressed else []),

@@ -20,7 +20,7 @@ from tilewright.service.store.models import JobState
 
 
 class CellStatus(StrEnum):
-    """What a cell of the matrix may be filtered by."""
+    """The states by which cells of the matrix can be filtered."""
 
     AHEAD = AgainstLibrary.AHEAD.value
     LEVEL = AgainstLibrary.LEVEL.value

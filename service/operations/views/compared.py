@@ -113,7 +113,9 @@ def _check_environment(session: Session, field: str, side: Side) -> None:
 
 
 def _totals(rows: CTE) -> ColumnElement[Any]:
-    """By verdict the number of problems and the sum of the logarithms of their speedups; null where none has one."""
+    """The number of problems of each verdict and the sum of the logarithms of their speedups; null where none has
+    one.
+    """
     by_verdict = (
         select(
             rows.c.verdict,

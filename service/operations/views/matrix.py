@@ -33,7 +33,7 @@ _CURSOR = re.compile(r"(-?[0-9a-fx.p+-]{1,40}|inf) ([0-9]{1,10})")
 
 
 class Order(StrEnum):
-    """What the rows are sorted by, over all pages: newest first, smallest first, worst first, most requested first."""
+    """The orders of the rows over all pages: newest first, smallest first, worst first, most requested first."""
 
     AGE = "age"
     SIZE = "size"
@@ -42,7 +42,7 @@ class Order(StrEnum):
 
 
 class Measure(StrEnum):
-    """What a cell's result is held against."""
+    """The time that a cell's result is compared with."""
 
     LIBRARY = "library"
     DEFAULT = "default"
@@ -51,7 +51,7 @@ class Measure(StrEnum):
 
 @dataclass(frozen=True)
 class Ranking:
-    """What the rows are sorted by: an order, or with a device model the measure of its cells, worst first.
+    """The order of the rows: a named one, or with a device model the measure of its cells, worst first.
 
     `is_reversed`: the other way round; rows without a value come last either way.
     """
@@ -64,7 +64,9 @@ class Ranking:
 
 @dataclass(frozen=True)
 class MatrixFilter:
-    """Which problems of a kernel; `status` and the order count cells of `device_model` alone where it is given."""
+    """The filter of a kernel's problems; `status` and the order count cells of `device_model` alone where it is
+    given.
+    """
 
     dtype: str | None = None
     options: Mapping[str, OptionValue] = field(default_factory=dict)

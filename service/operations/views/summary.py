@@ -1,4 +1,4 @@
-"""What a kernel's results amount to on each device model: the strip above the matrix."""
+"""The sum of a kernel's results on each device model: the strip above the matrix."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def summary_of(pairs: CTE) -> ScalarSelect[Any]:
 
 
 def summaries(found: Sequence[Mapping[str, Any]] | None) -> list[ModelSummary]:
-    """What `summary_of` read."""
+    """The summaries from the rows that `summary_of` read."""
     return [
         ModelSummary(**{**line, "counts": {status: line["counts"][status.value] for status in CellStatus}})
         for line in found or ()

@@ -32,7 +32,7 @@ MARK = "whsec_"
 
 
 ORDERS: Mapping[str, bool] = {"job": True, "state": False, "answer": False, "attempts": True, "next": True}
-"""By what a webhook's messages can be sorted, and whether the greatest values are of most interest."""
+"""The sortable columns of a webhook's messages, and whether the greatest values come first."""
 
 
 class WebhookAnswer(Answer):

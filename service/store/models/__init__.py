@@ -2,7 +2,6 @@
 
 from tilewright.service.store.models.access import ApiKey, AuditEntry, BrowserSession
 from tilewright.service.store.models.comparisons import Comparison
-from tilewright.service.store.models.compiling import CompiledCubin, CompileRequest, CompileSource, CompileWorker
 from tilewright.service.store.models.declarative import Base, uuid7
 from tilewright.service.store.models.demand import AskedShelf, Demand
 from tilewright.service.store.models.devices import Device, DeviceModel, DeviceState, Environment
@@ -28,10 +27,6 @@ __all__ = [
     "BrowserSession",
     "ChoreRound",
     "Comparison",
-    "CompileRequest",
-    "CompileSource",
-    "CompileWorker",
-    "CompiledCubin",
     "DeliveryState",
     "Demand",
     "Device",

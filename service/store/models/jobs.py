@@ -141,7 +141,7 @@ class IdempotencyKey(Base):
 
 
 class ChoreRound(Base):
-    """When a process last began the chores of maintenance: one row, which all processes share."""
+    """The time when a process last began the chores of maintenance: one row, which all processes share."""
 
     __tablename__ = "chore_rounds"
 

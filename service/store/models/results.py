@@ -20,7 +20,7 @@ from tilewright.service.store.models.declarative import Base, by_value
 from tilewright.service.store.models.devices import DeviceModel, Environment
 from tilewright.service.store.models.jobs import Study
 from tilewright.service.store.models.problems import KernelVariant, Problem
-from tilewright.tuner.loop.outcome import Outcome
+from tilewright.tuner.outcome import Outcome
 
 
 class Trial(Base):
@@ -133,5 +133,5 @@ class BestConfiguration(Base):
 
     @property
     def pack_ms(self) -> float | None:
-        """Of the trial, which must be loaded."""
+        """The trial's `pack_ms`; the trial must be loaded."""
         return self.trial.pack_ms

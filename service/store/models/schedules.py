@@ -22,14 +22,16 @@ from tilewright.service.store.models.problems import Problem
 
 
 class Overlap(StrEnum):
-    """What a schedule does at a due time while an earlier job of it is open."""
+    """The choices of a schedule at a due time while an earlier job of it is open."""
 
     SKIP = "skip"
     QUEUE = "queue"
 
 
 class ScheduleTarget(StrEnum):
-    """What a schedule tunes at a due time: the problems it lists, or those that are stale, improvable or in demand."""
+    """The target of a schedule at a due time: the problems it lists, or those that are stale, improvable or in
+    demand.
+    """
 
     PROBLEMS = "problems"
     STALE = "stale"
@@ -45,7 +47,7 @@ class FireOutcome(StrEnum):
 
 
 class Schedule(Base):
-    """What to tune at which times. `next_at` only grows, so that no due time can fire twice."""
+    """A target and its due times. `next_at` only grows, so that no due time can fire twice."""
 
     __tablename__ = "schedules"
     __table_args__ = (

@@ -156,3 +156,17 @@ def test_shared_memory_holds_the_ring_and_its_padding(name, trans_a, trans_b, el
     values = Values({**tile, "TILE_K": 16, "STAGES": 3, "BY_CLUSTER": 0, "HELD": 0})
     problem = KERNEL.problem({"m": 512, "n": 512, "k": 512}, options={"trans_a": trans_a, "trans_b": trans_b})
     assert register_space.shared_bytes(values, problem) == 3 * 16 * elements * 4, name
+
+
+@pytest.mark.parametrize(("extent", "suits"), [(64, False), (65, True)])
+def test_a_tile_is_left_out_where_half_of_it_covers_the_axis(extent, suits):
+    values = {"WARPS_M": 4, "LANES_M": 4, "WPT_M": 8, "WARPS_N": 4, "WPT_N": 4, "TILE_K": 8}
+    wide = Values(values)
+    assert (register_space.tile_m(wide), register_space.tile_n(wide)) == (128, 128)
+    for sizes in ({"m": extent, "n": 4096}, {"m": 4096, "n": extent}):
+        problem = KERNEL.problem({**sizes, "k": 4096})
+        assert register_space.tile_suits_problem(wide, problem, H200) is suits
+    step = Values(values | {"TILE_K": 32})
+    for k, fits in ((16, False), (17, True)):
+        problem = KERNEL.problem({"m": 4096, "n": 4096, "k": k})
+        assert register_space.tile_suits_problem(step, problem, H200) is fits

@@ -10,11 +10,24 @@ from contracts.packed_on_host import PackedOnHost
 from tilewright.kernels.gemm.declaration import KERNEL
 from tilewright.kernels.gemm.tensor_fp16_sm90_space import TENSOR3XFP16_SM90
 from tilewright.kernels.space import Configuration
+from tilewright.tuner.arrays import random_arrays
 from tilewright.tuner.loop.verify import compare
 
 GEMM = replace(KERNEL, variants=(TENSOR3XFP16_SM90,), default_variant=TENSOR3XFP16_SM90.name)
 SCALARS = {"alpha": 2.0, "beta": 0.5}
 EXHAUSTIVE = pytest.mark.exhaustive
+MORE_KINDS = (
+    "mixed",
+    "special",
+    "special-2",
+    "pixels",
+    "large",
+    "small-by-large",
+    "small",
+    "ones",
+    "zeros",
+    "smallest",
+)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -104,3 +117,48 @@ def test_infinities_and_nan_come_out_as_of_fp32_arithmetic(tmp_path, split_k):
     b[7, 11], b[498, 60], b[5, 40], b[5, 41] = -np.inf, np.nan, 0, 1e-42
     verification = verified(packed, problem, arrays)
     assert verification.wrong == 0, verification.message()
+
+
+def scaled_lines(problem, span, seed=5):
+    """Normal factors, each line of them times a power of two of its own, from 2^-span to 2^span."""
+    generator, arrays = np.random.default_rng(seed), normal(problem, seed)
+    for name, axis in (("A", 0), ("B", 1)):
+        tensor = next(t for t in GEMM.tensors if t.name == name)
+        own = arrays[name][tuple(slice(n) for n in tensor.layout(problem).own_shape)]
+        across = 1 - axis if problem.options["trans_" + name.lower()] else axis
+        shape = (-1, 1) if across == 0 else (1, -1)
+        exponents = generator.integers(-span, span, own.shape[across], endpoint=True).reshape(shape)
+        arrays[name] = placed(tensor, problem, np.ldexp(own, exponents))
+    return arrays
+
+
+@pytest.mark.parametrize(
+    ("sizes", "layout", "span"),
+    [
+        ((70, 130, 200), "", 20),
+        ((65, 67, 129), "a", 60),
+        pytest.param((33, 68, 1300), "b", 20, marks=EXHAUSTIVE),
+        pytest.param((70, 130, 200), "", 60, marks=EXHAUSTIVE),
+        pytest.param((20, 24, 16500), "ab", 60, marks=EXHAUSTIVE),
+    ],
+    ids=str,
+)
+def test_lines_of_large_and_small_numbers_stay_right(tmp_path, sizes, layout, span):
+    """Where an exponent was compared as an unsigned number, each line with a number of 2^15 or more became NaN."""
+    problem = problem_of(sizes, layout)
+    packed = PackedOnHost(GEMM, problem, configuration_of(), tmp_path)
+    arrays = scaled_lines(problem, span)
+    for given in (arrays, arrays | {"A": np.ldexp(arrays["A"], 40)} if span == 20 else arrays):
+        verification = verified(packed, problem, given)
+        assert verification.wrong == 0, verification.message()
+
+
+@pytest.mark.parametrize("kind", ["lines", "large-by-small", *(pytest.param(k, marks=EXHAUSTIVE) for k in MORE_KINDS)])
+def test_every_kind_that_is_made_line_by_line(tmp_path, kind):
+    problem = problem_of((70, 70, 130))
+    packed = PackedOnHost(GEMM, problem, configuration_of(), tmp_path)
+    own = random_arrays(GEMM, problem, 3, kind)
+    arrays = normal(problem) | {name: array.astype(np.float32) for name, array in own.items()}
+    for _ in range(2):  # what a launch leaves in the workspace is nothing to the next one
+        verification = verified(packed, problem, arrays)
+        assert verification.wrong == 0, verification.message()

@@ -187,3 +187,11 @@ def test_configurations_compile_to_what_the_space_says(kernel, sizes, options):
             assert compiled.function(entry) == (compiled.shared, entry)
         # ptxas says so where it makes each product wait for the one before it.
         assert "serialized" not in compiled.log, configuration
+
+
+@pytest.mark.parametrize(("k", "is_of_use"), [(2**28, True), (2**30, False)])
+def test_steps_of_all_tiles_that_32_bits_do_not_count_are_not_split(k, is_of_use):
+    values = Values({**VALUES, "CLUSTER": 1, "SPLIT_K": 2})
+    problem = problem_of((128 * 20, 208 * 10, k))
+    assert space.clusters(values, problem) == 200
+    assert space.split_is_of_use(values, problem, H200) is is_of_use

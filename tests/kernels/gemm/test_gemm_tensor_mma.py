@@ -71,6 +71,21 @@ def test_products_are_right_in_every_layout(hosted, monkeypatch, sizes, layout, 
     device.close()
 
 
+@pytest.mark.parametrize(
+    ("variant", "accuracy"), [("tensor3xtf32", "fp32"), pytest.param("tensor1xtf32", "tf32", marks=EXHAUSTIVE)]
+)
+def test_every_kind_of_inputs(hosted, variant, accuracy):
+    problem = hosted.problem({"m": 36, "n": 36, "k": 75}, options={"accuracy": accuracy})
+    device = CpuDevice(run_timeout_s=PATIENCE_S)
+    bench = device.bench(hosted, problem, 1)
+    fixed = {"WARP_M": 16, "WARP_N": 16, "BY_CLUSTER": 0}
+    [configuration] = draw(hosted.variant(variant), problem, device.model.limits, 1, random.Random(2), **fixed)
+    for verification in bench.verify_each_kind(bench.compile(configuration)):
+        assert verification.is_right, verification.message()
+    bench.close()
+    device.close()
+
+
 @pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan, 3.4028e38], ids=str)
 @pytest.mark.parametrize("split_k", [1, 2])
 def test_what_has_no_two_parts_is_multiplied_by_fmas(hosted, monkeypatch, value, split_k):

@@ -99,6 +99,14 @@ def test_products_are_right(bench_of, sizes, layout, values):
     assert verification.wrong == 0, verification.message()
 
 
+@pytest.mark.parametrize("layout", ["", pytest.param("ab", marks=EXHAUSTIVE)])
+def test_every_kind_of_inputs(bench_of, layout):
+    bench = bench_of((35, 70, 100), layout)
+    executable = bench.compile(configuration_of(TENSOR3XTF32_SM90, CONSUMERS=1, TILE_S=32))
+    for verification in bench.verify_each_kind(executable):
+        assert verification.is_right, verification.message()
+
+
 @pytest.mark.parametrize(("layout", "sizes"), [("", (40, 70, 100)), ("b", (33, 65, 97)), ("a", (40, 70, 64))], ids=str)
 def test_single_tf32_products_are_right(bench_of, layout, sizes):
     bench = bench_of(sizes, layout, accuracy="tf32")

@@ -13,8 +13,8 @@ from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.problem import Problem
 from tilewright.tuner.devices.cpu.device import CpuDevice
 from tilewright.tuner.errors import TrialFailure
-from tilewright.tuner.loop.outcome import Outcome, Verification
 from tilewright.tuner.loop.verify import C_DEFAULT
+from tilewright.tuner.outcome import Outcome, Verification
 
 SHAPE = {"m": 19, "n": 24, "k": 20}
 VIEWS = {

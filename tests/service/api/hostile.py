@@ -104,7 +104,6 @@ BODIES: Mapping[str, Any] = {
     "change_schedule": SCHEDULE,
     "edit_schedule": SCHEDULE,
     "create_webhook": {"name": "other", "url": "https://ci.example/hook", "states": ["done"]},
-    "recognise_digit": {"pixels": [[255] * 8] + [[0, 0, 0, 255, 255, 0, 0, 0]] * 7},
     "open_session": {"key": "tw_of_nobody_at_all"},
     "tune_demand": {"budget": BUDGET, "priority": 3},
     "tune_attention": {"budget": BUDGET, "priority": 3},

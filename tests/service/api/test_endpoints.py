@@ -9,7 +9,7 @@ from factories import CPU, H100, H200, SHAPE, TILED_16, TILED_32, Rows
 from tilewright.service.api.problem_types import all_types
 from tilewright.service.operations.transaction import transaction
 from tilewright.service.store import models
-from tilewright.tuner.loop.outcome import Outcome
+from tilewright.tuner.outcome import Outcome
 
 JOB = {"kernel": "gemm", "shape": SHAPE, "budget": {"trials": 5}}
 BEST = "/v1/kernels/gemm/best?device_model=nvidia-h200&shape=m=256,n=100,k=784"

@@ -21,7 +21,7 @@ from tilewright.service.store import models
 from tilewright.service.store import session as store_session
 from tilewright.service.store.models import JobState
 from tilewright.service.store.session import sqlalchemy_url
-from tilewright.tuner.loop.outcome import Outcome
+from tilewright.tuner.outcome import Outcome
 
 SHAPE = {"m": 64, "n": 32, "k": 48}
 """Of the problem that is tuned where a test asks for it."""

@@ -99,19 +99,19 @@ def test_ctrl_c_leaves_nothing_behind(tmp_path):
     assert not out.exists()
 
 
-def test_a_report_waits_for_a_device_that_a_worker_has_just_computed_a_drawing_on(monkeypatch):
-    entry, said, desk = find_device("cpu"), [], ExitStack()
-    desk.enter_context(host_lock(entry.physical_uuid, "measuring"))
+def test_a_report_waits_for_a_device_that_another_program_has_for_a_moment(monkeypatch):
+    entry, said, held = find_device("cpu"), [], ExitStack()
+    held.enter_context(host_lock(entry.physical_uuid, "measuring"))
 
     def note(text):
         said.append(text)
-        desk.close()  # as a worker does some seconds after the last drawing
+        held.close()
 
     monkeypatch.setattr(ladder, "note", note)
     taken = host_lock(entry.physical_uuid, "measuring", wait_s=0)
     with ladder._alone_on(entry), pytest.raises(DeviceBusyError), taken:
         pass
-    assert said == ["cpu is in use by a job or a digit drawing; waiting up to 30 s for it"]
+    assert said == ["cpu is in use; waiting up to 30 s for it"]
     with host_lock(entry.physical_uuid, "measuring", wait_s=0):
         pass
 

@@ -15,7 +15,7 @@ from tilewright.service.operations.exchange.rows import device_model_id
 from tilewright.service.store.models import BestConfiguration, JobState, Trial, TuningJob
 from tilewright.service.store.session import session_scope
 from tilewright.tuner.devices.device import DeviceModel
-from tilewright.tuner.loop.outcome import Outcome
+from tilewright.tuner.outcome import Outcome
 
 GEMM = ("tune", "gemm", "--shape", "m=64,n=32,k=48")
 

@@ -1,6 +1,6 @@
 """Shapes of the matrix, and what its page shows of them."""
 
-from tilewright.service.dashboard.words import TIMES
+from tilewright.service.dashboard.formatting import TIMES
 
 LLAMA = {"m": 16, "n": 6144, "k": 4096}
 SQUARE = {"m": 512, "n": 512, "k": 512}

@@ -8,8 +8,8 @@ from factories import H100, H200, NEW, OLD, SHAPE
 from sqlalchemy import select
 
 from tilewright.service.dashboard.charts.small import DotPlot
+from tilewright.service.dashboard.formatting import TIMES
 from tilewright.service.dashboard.pages import compare as compare_page
-from tilewright.service.dashboard.words import TIMES
 from tilewright.service.operations.staleness.comparisons import TimeInterval, compare
 from tilewright.service.store import models
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from factories import H100, NEW, OLD, TILED_32
 
-from tilewright.service.dashboard.words import TIMES
+from tilewright.service.dashboard.formatting import TIMES
 from tilewright.service.operations.transaction import transaction
 
 PATH = "/history?kernel=gemm&shape=m%3D256,n%3D100,k%3D784"

@@ -8,7 +8,7 @@ from factories import NAIVE, SHAPE, TILED_16, TILED_32
 
 from tilewright.service.dashboard.charts.small import Bar, Curve
 from tilewright.service.store.models import JobState, TuningJob
-from tilewright.tuner.loop.outcome import Outcome
+from tilewright.tuner.outcome import Outcome
 
 
 def running(rows, *, trials=()):

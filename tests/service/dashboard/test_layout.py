@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from factories import TILED_16
 
-from tilewright.service.dashboard import STATIC, packed_files, words
+from tilewright.service.dashboard import STATIC, formatting, packed_files
 from tilewright.service.store.models import JobState
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -129,25 +129,25 @@ def test_templates_hold_no_code_that_htmx_would_evaluate():
         (1.5, "1.50"),
         (51.1, "51.1"),
         (51100, "51,100"),
-        (7.66e32, f"7.66\N{NO-BREAK SPACE}{words.TIMES}\N{NO-BREAK SPACE}10³²"),
+        (7.66e32, f"7.66\N{NO-BREAK SPACE}{formatting.TIMES}\N{NO-BREAK SPACE}10³²"),
     ],
 )
 def test_numbers_have_three_digits(value, shown):
-    assert words.number(value) == shown
+    assert formatting.number(value) == shown
 
 
 @pytest.mark.parametrize(
     ("shown", "expected"),
     [
-        (words.kernel_time(0.0000041), "4.10 ns"),
-        (words.kernel_time(0.0894), "89.4 µs"),
-        (words.kernel_time(0.99999), "1.00 ms"),
-        (words.kernel_time(1234.5), "1.23 s"),
-        (words.kernel_time(None), "\N{EN DASH}"),
-        (words.arithmetic_rate(51_100), "51.1 TFLOP/s"),
-        (words.arithmetic_rate(0.0), "0 MFLOP/s"),
-        (words.bandwidth(910), "910 GB/s"),
-        (words.bandwidth(3350), "3.35 TB/s"),
+        (formatting.kernel_time(0.0000041), "4.10 ns"),
+        (formatting.kernel_time(0.0894), "89.4 µs"),
+        (formatting.kernel_time(0.99999), "1.00 ms"),
+        (formatting.kernel_time(1234.5), "1.23 s"),
+        (formatting.kernel_time(None), "\N{EN DASH}"),
+        (formatting.arithmetic_rate(51_100), "51.1 TFLOP/s"),
+        (formatting.arithmetic_rate(0.0), "0 MFLOP/s"),
+        (formatting.bandwidth(910), "910 GB/s"),
+        (formatting.bandwidth(3350), "3.35 TB/s"),
     ],
 )
 def test_figures_have_the_unit_that_suits_their_size(shown, expected):
@@ -155,7 +155,7 @@ def test_figures_have_the_unit_that_suits_their_size(shown, expected):
 
 
 def test_a_column_of_times_shares_unit_and_decimals():
-    shown = words.time_column([0.0123, None, 1.5])
+    shown = formatting.time_column([0.0123, None, 1.5])
     said = [shown(value).replace("\N{NO-BREAK SPACE}", " ") for value in (0.0123, None, 1.5)]
     assert said == ["12.3 µs", "\N{EN DASH}", "1,500.0 µs"]
 
@@ -165,19 +165,19 @@ def test_a_column_of_times_shares_unit_and_decimals():
     [(3, "3 s ago"), (61, "1 min ago"), (7300, "2 h ago"), (9 * 86400, "9 days ago"), (-90, "in 1 min")],
 )
 def test_ages_are_short(ago_s, said):
-    assert f">{said}<" in words.age(NOW - timedelta(seconds=ago_s), NOW)
+    assert f">{said}<" in formatting.age(NOW - timedelta(seconds=ago_s), NOW)
 
 
 @pytest.mark.parametrize(("seconds", "said"), [(4.21, "4.2 s"), (200, "3 min 20 s"), (7500, "2 h 5 min")])
 def test_durations_are_short(seconds, said):
-    assert words.duration(seconds) == said
+    assert formatting.duration(seconds) == said
 
 
 @pytest.mark.parametrize(
     ("size", "said"), [(0, "0 bytes"), (512, "512 bytes"), (49_152, "48.0 KiB"), (2**34, "16.0 GiB")]
 )
 def test_sizes_are_short(size, said):
-    assert words.binary_size(size) == said
+    assert formatting.binary_size(size) == said
 
 
 def test_a_server_without_keys_asks_for_none(page):

@@ -8,7 +8,7 @@ import pytest
 from factories import H100, H200, NEW, OLD
 from shown_matrix import SQUARE, cells, shape
 
-from tilewright.service.dashboard.words import TIMES
+from tilewright.service.dashboard.formatting import TIMES
 from tilewright.service.store.models import JobState
 
 

@@ -17,8 +17,8 @@ from test_result_pages import MANY_RESULTS
 
 from tilewright.kernels.space import Configuration
 from tilewright.service.dashboard import STATIC, matrix_view
+from tilewright.service.dashboard.formatting import TIMES
 from tilewright.service.dashboard.pages import overview
-from tilewright.service.dashboard.words import TIMES
 from tilewright.service.operations.answers import ProblemAnswer
 from tilewright.service.operations.best.find import find_best
 from tilewright.service.operations.demand import demand

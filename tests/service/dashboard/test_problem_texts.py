@@ -8,7 +8,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import joinedload
 
 from tilewright.service.cli.arguments import describe
-from tilewright.service.dashboard import words
+from tilewright.service.dashboard import formatting
 from tilewright.service.operations.registry import catalogue, problem_answer
 from tilewright.service.store import models
 
@@ -66,13 +66,13 @@ def test_unusual_axes_are_said_and_no_others(page, stored, path):
 
 def test_a_long_text_may_break_behind_its_commas_and_a_short_one_stays_whole():
     long = "conv2d batch=8,height=14,width=14,channels=256,filters=256,kernel_h=3<"
-    assert str(words.wrapping(long)).count(",<wbr>") == long.count(",")
-    assert str(words.wrapping(long)).endswith("kernel_h=3&lt;")
-    assert str(words.wrapping("gemm m=4,n=5,k=6 float32")) == "gemm m=4,n=5,k=6 float32"
+    assert str(formatting.wrapping(long)).count(",<wbr>") == long.count(",")
+    assert str(formatting.wrapping(long)).endswith("kernel_h=3&lt;")
+    assert str(formatting.wrapping("gemm m=4,n=5,k=6 float32")) == "gemm m=4,n=5,k=6 float32"
 
 
 def test_a_uuid_within_a_sentence_breaks_over_no_two_lines():
     uuid = "GPU-3f2a9c41-b7d6-4e05-a1c8-e97f00112233"
-    said = words.whole_identifiers(f"<b> of {uuid} and {uuid[4:]}.")
+    said = formatting.whole_identifiers(f"<b> of {uuid} and {uuid[4:]}.")
     assert said == f'&lt;b&gt; of <span class="name">{uuid}</span> and <span class="name">{uuid[4:]}</span>.'
-    assert words.whole_identifiers("2026-11-23 & more") == "2026-11-23 &amp; more"
+    assert formatting.whole_identifiers("2026-11-23 & more") == "2026-11-23 &amp; more"

@@ -8,14 +8,14 @@ from factories import CPU, H100, H200, NAIVE, OLD, SHAPE, TILED_16, TILED_32
 from sqlalchemy import Engine, event, text
 
 from tilewright.service.dashboard import views
+from tilewright.service.dashboard.formatting import TIMES
 from tilewright.service.dashboard.pages import results as result_pages
-from tilewright.service.dashboard.words import TIMES
 from tilewright.service.operations import registry
 from tilewright.service.operations.best import results_table
 from tilewright.service.operations.best.results_table import COLUMNS
 from tilewright.service.operations.studies import studies
 from tilewright.service.operations.transaction import transaction
-from tilewright.tuner.loop.outcome import Outcome
+from tilewright.tuner.outcome import Outcome
 
 
 def test_empty_results_say_what_to_do_next(page, commit):

@@ -6,12 +6,12 @@ import re
 import pytest
 from factories import NAIVE, TILED_16, TILED_32
 
-from tilewright.service.dashboard.words import TIMES
+from tilewright.service.dashboard.formatting import TIMES
 from tilewright.service.operations.registry import catalogue
 from tilewright.service.operations.studies.space import Fastest, fastest_by
 from tilewright.service.operations.transaction import transaction
 from tilewright.service.store import models
-from tilewright.tuner.loop.outcome import Outcome
+from tilewright.tuner.outcome import Outcome
 
 TIMES_MS = {(16, 1): None, (16, 2): None, (16, 4): 4.0, (32, 1): 3.0, (32, 2): 1.0, (32, 4): 2.0}
 """By TILE_WIDTH and another parameter; None: it failed."""

@@ -6,8 +6,8 @@ import pytest
 from factories import TILED_16, TILED_32
 
 from tilewright.service.dashboard.charts.small import Histogram
+from tilewright.service.dashboard.formatting import TIMES
 from tilewright.service.dashboard.pages.trials import default_of
-from tilewright.service.dashboard.words import TIMES
 from tilewright.service.store import models
 
 SAMPLES = [1.0, 1.0, 1.1, 1.1, 1.1, 1.2, 2.0]

@@ -13,8 +13,8 @@ from tilewright.service.operations.jobs.record_trial import RecordedTrial, Trial
 from tilewright.service.operations.requests import BudgetRequest, JobRequest
 from tilewright.service.store import models
 from tilewright.tuner.devices.device import DeviceModel, Environment
-from tilewright.tuner.loop.outcome import Evaluation, Outcome, Timing
 from tilewright.tuner.loop.tune import Trial
+from tilewright.tuner.outcome import Evaluation, Outcome, Timing
 
 LIMITS = Limits(compute_capability=(9, 0), multiprocessors=132, memory_bytes=1 << 30)
 MODEL = DeviceModel("test-gpu", "Test GPU", "cuda", LIMITS, 50 << 20, {"float32": 60_000.0}, 4000.0)

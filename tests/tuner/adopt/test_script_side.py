@@ -142,7 +142,7 @@ def kind_of(array, tmp_path, **options):
 
 def test_contents_are_told_by_how_they_look_drawn(tmp_path):
     generator = np.random.default_rng(1)
-    assert kind_of(np.zeros((9, 9)), tmp_path) == {"kind": "full", "value": 0.0}
+    assert kind_of(np.zeros((9, 9)), tmp_path) == {"kind": "full", "value": 0.0, "dtype": "float64"}
     assert kind_of(generator.normal(size=9000), tmp_path) == {"kind": "normal", "mean": 0.0, "deviation": 1.0}
     assert kind_of(generator.uniform(2, 5, 90_000), tmp_path) == {"kind": "uniform", "low": 2.0, "high": 5.0}
     assert not (tmp_path / "a.npy").exists()

@@ -3,15 +3,17 @@ from __future__ import annotations
 import errno
 import logging
 import os
+import signal
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
 import pytest
 
-from tilewright.tuner.compile import cache as cache_module
 from tilewright.tuner.compile.cache import CubinCache, default_folder, folder_size
 from tilewright.tuner.compile.compilation import Compiled
-from tilewright.tuner.loop.outcome import Resources
+from tilewright.tuner.outcome import Resources
 
 KEY = "ab" + "0" * 62
 COMPILED = Compiled(b"\x7fELF" + bytes(range(256)), Resources(32, 4096, 0), "ptxas said", 12.5)
@@ -47,11 +49,50 @@ def test_a_damaged_entry_is_no_entry_and_is_replaced(cache, damage):
     assert cache.get(KEY) is not None
 
 
-def test_a_full_disk_is_told_once_and_leaves_nothing_behind(cache, monkeypatch, caplog):
-    def full(_handle, _mode):
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+def test_an_entry_under_another_key_is_no_entry(cache):
+    cache.put(KEY, COMPILED)
+    other = "ab" + "1" * 62
+    stored_file(cache).rename(cache.folder / other[:2] / other[2:])
+    assert cache.get(other) is None
+    assert list(cache.folder.glob("*/*")) == []
 
-    monkeypatch.setattr(cache_module.os, "fdopen", full)
+
+def test_an_entry_can_be_read_by_whom_the_umask_lets(cache):
+    before = os.umask(0o022)
+    try:
+        cache.put(KEY, COMPILED)
+    finally:
+        os.umask(before)
+    assert stored_file(cache).stat().st_mode & 0o777 == 0o644
+
+
+def test_a_writer_that_was_killed_leaves_no_entry(tmp_path):
+    script = """
+import os, sys
+from pathlib import Path
+from tilewright.tuner.compile.cache import CubinCache
+from tilewright.tuner.compile.compilation import Compiled
+Path.replace = lambda *_: os.kill(os.getpid(), 9)
+CubinCache(Path(sys.argv[1])).put(sys.argv[2], Compiled(bytes(1000)))
+"""
+    ended = subprocess.run([sys.executable, "-c", script, tmp_path, KEY], check=False)
+    assert ended.returncode == -signal.SIGKILL
+    cache = CubinCache(tmp_path)
+    assert [path.name[:5] for path in tmp_path.glob("*/*")] == [".new-"]
+    assert cache.get(KEY) is None
+    cache.put(KEY, COMPILED)
+    assert cache.get(KEY).cubin == COMPILED.cubin
+
+
+def test_a_full_disk_is_told_once_and_leaves_nothing_behind(cache, monkeypatch, caplog):
+    opened = Path.open
+
+    def full(path, mode="r", **of):
+        if "x" in mode:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return opened(path, mode, **of)
+
+    monkeypatch.setattr(Path, "open", full)
     with caplog.at_level(logging.WARNING):
         cache.put(KEY, COMPILED)
         cache.put(KEY, COMPILED)
@@ -153,3 +194,17 @@ def test_the_folder_is_the_users_to_choose(tmp_path, monkeypatch):
     assert default_folder() == tmp_path / "cubin"
     monkeypatch.delenv("TILEWRIGHT_CACHE_DIR")
     assert default_folder().parts[-2:] == ("tilewright", "cubin")
+
+
+def test_a_cache_over_its_limit_is_emptied_to_nine_tenths_of_it(tmp_path):
+    cache = CubinCache(tmp_path, max_bytes=10_000_000)
+    for number in range(11):
+        cache.put(f"{number:02x}" + "0" * 62, Compiled(bytes(100_000)))
+    each = stored_size(cache) // 11
+    cache.max_bytes = 10 * each
+    cache.evict()
+    assert len(list(tmp_path.glob("*/*"))) == 9
+
+
+def stored_size(cache):
+    return sum(path.stat().st_size for path in cache.folder.glob("*/*"))

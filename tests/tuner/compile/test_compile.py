@@ -11,7 +11,7 @@ from tilewright.tuner.compile import compilation
 from tilewright.tuner.compile.compilation import arch_of, read_resources
 from tilewright.tuner.compile.compiler import compile_nvrtc
 from tilewright.tuner.errors import NoCompilerError, TrialFailure
-from tilewright.tuner.loop.outcome import Resources
+from tilewright.tuner.outcome import Resources
 
 
 @pytest.mark.parametrize("arch", ["sm_75", "sm_90", "sm_120"])

@@ -1,4 +1,4 @@
-"""Compilations in processes of a pool: shared, claimed by others, stopped, and what becomes of lost workers."""
+"""Compilations in processes of a pool: shared, joined, stopped, and what becomes of lost workers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tilewright.tuner.compile.compilation import Compiled
 from tilewright.tuner.compile.compiler import compile_nvrtc
 from tilewright.tuner.compile.pool import CompilePool
 from tilewright.tuner.errors import TrialFailure
-from tilewright.tuner.loop.outcome import Outcome
+from tilewright.tuner.outcome import Outcome
 
 
 @pytest.fixture(scope="module")
@@ -46,14 +46,18 @@ def test_a_pool_gives_what_one_process_gives(pool):
     assert small.resources.shared_bytes == 256
 
 
+def idle_pids(pool):
+    return [child.pid for child in pool._idle.queue if child is not None]
+
+
 def test_a_killed_worker_is_replaced(pool):
     pool.compile(WORK)
-    pids = pool.worker_pids()
+    pids = idle_pids(pool)
     assert pids
     for pid in pids:
         os.kill(pid, signal.SIGKILL)
     assert pool.compile(WORK).resources.shared_bytes == 1024
-    assert set(pool.worker_pids()) - set(pids)
+    assert set(idle_pids(pool)) - set(pids)
 
 
 def test_where_no_process_can_be_started_at_first_the_compilation_tries_again(monkeypatch):
@@ -76,7 +80,7 @@ def test_a_compiler_that_hangs_does_not_outlive_the_process_that_would_stop_it()
     script = (
         "import sys, time; sys.path[:0] = sys.argv[1:]; from compilations import WORK, endless\n"
         "from tilewright.tuner.compile.pool import CompilePool\n"
-        "pool = CompilePool(1); pool.compile(WORK); (pid,) = pool.worker_pids(); pool.submit(endless())\n"
+        "pool = CompilePool(1); pool.compile(WORK); pid = pool._idle.queue[0].pid; pool.submit(endless())\n"
         "print(pid, flush=True); time.sleep(60)"
     )
     with subprocess.Popen(
@@ -140,36 +144,21 @@ def test_the_second_time_comes_from_the_cache(tmp_path):
     assert second == Compiled(first.cubin, first.resources, first.log, 0.0)
     with CompilePool(1, CubinCache(tmp_path)) as other:
         assert other.compile(WORK).compile_ms == 0
-        assert other.worker_pids() == []
+        assert idle_pids(other) == []
 
 
-def test_a_compilation_that_ends_at_once_holds_nobody_up(monkeypatch):
+def test_a_compilation_under_way_is_joined_and_one_that_has_not_begun_can_be_cancelled(monkeypatch):
     with CompilePool(1) as pool:
-        monkeypatch.setattr(pool, "_compile", lambda work: Compiled(work.entry.encode()))
-        monkeypatch.setattr(pool._threads, "submit", lambda function: function())
-        for _ in range(2):
-            assert pool.submit(WORK).result(timeout=PATIENCE_S).cubin == b"scale"
-
-
-def test_what_others_claim_is_theirs_until_they_give_it_back(monkeypatch):
-    with CompilePool(1) as pool:
-        monkeypatch.setattr(pool, "_compile", lambda work: Compiled(work.entry.encode()))
-        hold = Event()
+        begun, hold = [], Event()
+        monkeypatch.setattr(pool, "_compile", lambda work: begun.append(work.entry) or Compiled(work.entry.encode()))
         pool._threads.submit(hold.wait)  # the pool's one compiler is busy
-        asked = []
-        pool.on_waiting = lambda: asked.append(len(pool.waiting()))
-        futures = [pool.submit(replace(WORK, entry=entry)) for entry in ("a", "b", "c", "d")]
-        assert asked == [1, 2, 3, 4]
-        assert pool.submit(replace(WORK, entry="b")) is futures[1]  # joined
-        a, b, c, _ = pool.waiting()
-        assert [pool.claim(each) for each in (a, b, c, b)] == [True, True, True, False]
-        b.settle(lambda: Compiled(b"from elsewhere"))
-        pool.give_back(c)
+        first, second = [pool.submit(replace(WORK, entry=entry)) for entry in ("a", "b")]
+        assert pool.submit(replace(WORK, entry="b")) is second
+        assert first.cancel()
+        again = pool.submit(replace(WORK, entry="a"))
         hold.set()
-        assert [future.result(PATIENCE_S).cubin for future in futures[1:]] == [b"from elsewhere", b"c", b"d"]
-        assert not futures[0].done()
-        assert futures[0].cancel()
-        a.settle(lambda: pytest.fail("nobody waits for it"))
+        assert [future.result(PATIENCE_S).cubin for future in (second, again)] == [b"b", b"a"]
+    assert begun == ["b", "a"]
 
 
 def test_what_configurations_share_is_compiled_once_and_comes_with_each(monkeypatch):
@@ -180,7 +169,6 @@ def test_what_configurations_share_is_compiled_once_and_comes_with_each(monkeypa
         pool._threads.submit(hold.wait)
         works = [replace(WORK, entry=entry, shared=shared) for entry in ("a", "b", "c")]
         first, second, dropped = [pool.submit(work) for work in works]
-        assert [each.work for each in pool.waiting()] == [shared, *(replace(work, shared=None) for work in works)]
         assert dropped.cancel()
         hold.set()
         found = [future.result(PATIENCE_S) for future in (first, second)]

@@ -4,7 +4,8 @@ import pytest
 
 from tilewright.kernels.kernel import Scalar, Tensor
 from tilewright.kernels.own import own_kernel
-from tilewright.tuner.kernel_check.first import UnclearSourceError, first_declaration
+from tilewright.tuner.cuda_source.passed import UnclearSourceError
+from tilewright.tuner.kernel_check.first import first_declaration
 
 SOURCE = """
 #define BLOCK_X 32   // threads along a row
@@ -78,11 +79,16 @@ def test_a_template_is_an_entry_of_the_problems_dtype_and_of_parameters(tmp_path
 @pytest.mark.parametrize(
     ("source", "entry", "said"),
     [
-        ("void host() {}", None, "name one __global__ function; the source has none"),
+        ("void host() {}", None, "there is no __global__ function"),
         ("__global__ void a(float* x) {}\n__global__ void b(float* x) {}", None, "the source has a, b"),
         (SOURCE, "blurred", "there is no __global__ function 'blurred'; the source has Blur"),
         ("template <typename... T> __global__ void a(T* x) {}", None, "a is a template of `typename... T`, neither a"),
         ("__global__ void a(const float* x, int n) {}", None, "a writes nothing"),
+        ("__global__ void a(float2* y, float2 by) {}", None, "line 1: `float2 by` is a vector by value"),
+        ("__global__ void a(float** y) {}", None, "is a pointer to pointers"),
+        ("struct P { float x; };\n__global__ void a(float* y, P p) {}", None, "line 2: `P p` is passed by value"),
+        ("struct P { float* x; };\n__global__ void a(P* p) {}", None, "which has a member of type"),
+        ("__global__ void a(float* y);", None, "there is no __global__ function with a body"),
         (
             "__global__ void a(float* x, cudaTextureObject_t t) {}",
             None,
@@ -109,3 +115,22 @@ extern "C" __global__ void scale(const nv_bfloat16* x, __nv_bfloat16* y, float* 
     problem = kernel.problem({"n": 40}, "bfloat16")
     assert kernel.dtypes == ("bfloat16",)
     assert [a.dtype_for(problem) for a in kernel.arguments] == ["bfloat16", "bfloat16", "float32", "float32", "int32"]
+
+
+def test_numbers_of_a_template_may_be_spelled_in_any_way(tmp_path):
+    source = (
+        "template <const int A, uint32_t B, unsigned C, auto D> __global__ void k(float* y) { y[A + B + C + D] = 1; }"
+    )
+    made = first_declaration(source, "k.cu")
+    assert "k<GIVEN_A, GIVEN_B, GIVEN_C, GIVEN_D>" in made.declaration
+
+
+def test_structs_of_numbers_are_tensors_of_their_members_and_mixed_ones_of_bytes():
+    source = """
+typedef struct { float2 at; float w[2]; } Same;
+struct Mixed { char kind; double x; short y; };
+__global__ void k(const Same* a, Mixed* b, int n) { b[0].x = a[0].w[0]; }
+"""
+    made = first_declaration(source, "k.cu").declaration
+    assert 'Tensor("a", "input", shape_of("n", 4))' in made
+    assert 'Tensor("b", "inout", shape_of("n", 24), dtype="uint8")' in made

@@ -22,6 +22,7 @@ from tilewright.tuner.kernel_check.check import (
     check_results,
     check_spaces,
 )
+from tilewright.tuner.kernel_check.first import first_declaration
 from tilewright.tuner.kernel_check.report import Finding, KernelCheckReport
 
 EXAMPLE = Path(__file__).parents[3] / "examples/convolution2d"
@@ -277,7 +278,8 @@ def test_a_header_that_only_a_gpu_s_compiler_has_is_noted_and_the_rest_is_checke
     (header,) = (f for f in report.findings if "cuda_awaited.h" in f.message)
     assert (header.severity, report.verified) == ("note", 0)
     assert header.message.startswith("not computed on the CPU, which has no <cuda_awaited.h>")
-    assert not [finding for finding in report.findings if finding.severity == "error"]
+    errors = [finding.message for finding in report.findings if finding.severity == "error"]
+    assert errors == ["nothing was compiled and nothing was computed, so nothing is known of this kernel"]
 
 
 def test_without_nvrtc_the_rest_is_checked_and_what_is_left_out_is_noted(monkeypatch):
@@ -299,3 +301,78 @@ def test_a_scalar_that_the_source_takes_as_an_int_is_an_error(folder):
     (found,) = [finding for finding in report.findings if finding.severity == "error"]
     assert (found.part, found.places) == ("declaration", 2)  # in both dtypes
     assert "parameter 1 is `int x`" in found.message
+
+
+CASES = {
+    "fill": """__global__ void fill(float* y, int n) {
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n) y[i] = 1;
+}""",
+    "lengths": """struct Point { float x, y, z; };
+__global__ void lengths(const Point* p, float* y, int n) {
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n) y[i] = sqrtf(p[i].x * p[i].x + p[i].y * p[i].y + p[i].z * p[i].z);
+}""",
+    "doubled": """#include <cstdio>
+#include <cuda_runtime.h>
+#include <vector>
+__device__ float twice(float v) { return 2 * v; }
+__global__ void doubled(const float* x, float* y, int n) {
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n) y[i] = twice(x[i]);
+}
+int main() { std::vector<float> h(3); doubled<<<1, 256>>>(nullptr, nullptr, 3); printf("%d", (int)h[0]); }""",
+    "scaled": """namespace mine {
+static __constant__ float factor = 2;
+__global__ void scaled(const float* x, float* y, int n) {
+  static __shared__ float part[256];
+  extern __shared__ __align__(16) unsigned char bytes[];
+  int i = blockIdx.x * 256 + threadIdx.x;
+  if (i < n) part[threadIdx.x] = x[i];
+  __syncthreads();
+  if (i < n) y[i] = factor * part[threadIdx.x];
+}
+}""",
+}
+
+
+def checked(tmp_path, name, text, **options):
+    made = first_declaration(text, f"{name}-1.cu")
+    (tmp_path / made.file_name).write_text(made.source)
+    (tmp_path / "declaration.py").write_text(made.declaration)
+    kernel = own_kernel(tmp_path)
+    return check_kernel(kernel, KernelCheckReport(name), capabilities=[(9, 0)], configurations=1, **options)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_file_as_people_have_it_passes_unedited(tmp_path, name):
+    report = checked(tmp_path, name, CASES[name])
+    assert report.ok, report.findings
+    assert report.verified
+
+
+def test_inline_ptx_is_left_to_gpus_with_a_note(tmp_path):
+    text = (
+        '__global__ void lane(int* y, int n) { int id; asm("mov.u32 %0, %%laneid;" : "=r"(id)); if (n > 0) y[0] = id; }'
+    )
+    report = checked(tmp_path, "lane", text)
+    assert report.ok
+    assert "which has no ptx" in str(report.findings)
+
+
+@needs_nvrtc
+def test_an_error_in_the_source_is_quoted_with_its_line(tmp_path):
+    text = CASES["fill"].replace("= 1;", "= no_such_function();")
+    report = checked(tmp_path, "fill", text)
+    assert not report.ok
+    assert any(
+        "fill-1.cu:3" in f.message and "no_such_function" in f.message for f in report.findings if f.part == "result"
+    )
+    assert any("kernel.cu(3): error" in f.message for f in report.findings if f.part == "compile")
+
+
+def test_a_check_that_ran_nothing_is_an_error(tmp_path, monkeypatch):
+    monkeypatch.setattr(nvrtc, "is_available", lambda: False)
+    report = checked(tmp_path, "fill", CASES["fill"], run_it=False)
+    assert not report.ok
+    assert "nothing was compiled and nothing was computed" in str(report.findings)

@@ -10,7 +10,7 @@ from tilewright.kernels.space import Configuration
 from tilewright.tuner.arrays import random_arrays, scalar_values
 from tilewright.tuner.devices.cpu.device import CpuDevice
 from tilewright.tuner.loop.expected import expected_of
-from tilewright.tuner.loop.outcome import Outcome
+from tilewright.tuner.outcome import Outcome
 
 PNPOLY = own_kernel(Path(__file__).parents[3] / "examples/pnpoly")
 PROBLEM = PNPOLY.problem({"n": 301, "v": 17})

@@ -17,7 +17,7 @@ from tilewright.tuner.library.choice import Candidate, fastest
 from tilewright.tuner.library.cublas import LibraryCall, product_of, version_text
 from tilewright.tuner.library.cublaslt import _Heuristic
 from tilewright.tuner.library.weights import WideWeights, widening_definitions, widening_source
-from tilewright.tuner.loop.outcome import Outcome, Verification
+from tilewright.tuner.outcome import Outcome, Verification
 
 FLAGS = (False, True)
 VIEWS = {"batch": 3, "lda": 7, "stride_b": 0, "ldb": 9, "ldc": 30, "stride_c": 8}

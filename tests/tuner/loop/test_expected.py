@@ -106,3 +106,12 @@ def test_widened_bounds_grant_so_many_times_the_error_and_no_more():
     assert held.compare({"C": out}).wrong == 30
     assert held.widened(3.0).compare({"C": out}).wrong == 0
     assert held.widened(2.0).compare({"C": out}).wrong == 30
+
+
+def test_a_coarser_roundoff_of_the_references_own_is_widened_not_replaced():
+    gemm = catalogue().get("gemm")
+    problem = gemm.problem({"m": 5, "n": 6, "k": 64}, "float32", {"accuracy": "tf32"})
+    arrays, scalars = random_arrays(gemm, problem, 1), scalar_values(gemm, problem)
+    held = expected_of(gemm, problem, arrays, scalars)
+    assert held.widened(3.0).references["C"].unit_roundoff == 3 * held.references["C"].unit_roundoff
+    assert held.references["C"].unit_roundoff > 2.0**-12

@@ -5,8 +5,8 @@ from tilewright.kernels.space import Configuration
 from tilewright.tuner.errors import TrialFailure
 from tilewright.tuner.loop.finals import finals
 from tilewright.tuner.loop.measure import ContextLostError, MeasurementPlan
-from tilewright.tuner.loop.outcome import DeviceState, Outcome, Verification
 from tilewright.tuner.loop.rounds import Steadiness
+from tilewright.tuner.outcome import DeviceState, Outcome, Verification
 
 A, B, C = (Configuration.of("v", {"TILE": tile}) for tile in (1, 2, 4))
 TILES = [("TILE", (1, 2, 4))]
@@ -256,3 +256,19 @@ def test_the_winner_and_the_library_have_their_worst_errors_stated(library_ratio
     standing = finals(BenchOfSeveralKinds(recording, library_ratio=library_ratio, library_ms=1.0), [A, B], "warm")
     assert [finalist.bound_ratio for finalist in standing.finalists] == [0.25, None]
     assert standing.library.bound_ratio == library_ratio
+
+
+class BreakingLibrary(made.BenchWithLibrary):
+    """Its library breaks the context of the device."""
+
+    def sample(self, executable, l2, count):
+        if isinstance(executable, made.Exe):
+            raise TrialFailure(Outcome.LAUNCH_FAILED, "illegal address", sticky=True)
+        return super().sample(executable, l2, count)
+
+
+def test_a_library_that_breaks_the_context_ends_the_finals():
+    bench = BreakingLibrary(made.of({A: made.entry(1.0), B: made.entry(1.1)}, v=TILES), library_ms=0.9)
+    with pytest.raises(TrialFailure) as caught:
+        finals(bench, [A, B], "warm")
+    assert caught.value.sticky

@@ -9,7 +9,7 @@ import pytest
 from tilewright.kernels.space import Configuration
 from tilewright.tuner.loop import statistics
 from tilewright.tuner.loop.measure import ContextLostError, MeasurementPlan, evaluate_here
-from tilewright.tuner.loop.outcome import Outcome
+from tilewright.tuner.outcome import Outcome
 from tilewright.tuner.recorded.recordings import Entry
 from tilewright.tuner.recorded.replay import ReplayBench
 
@@ -149,3 +149,9 @@ def test_a_broken_context_is_raised_with_the_evaluation_to_record():
 def test_the_recorded_median_is_that_of_its_samples():
     timing = evaluate_here(bench_of(made.entry(2.0, noise=0.05)), ONE, "warm").warm
     assert timing.time_ms == statistics.median(timing.samples_ms)
+
+
+def test_the_first_warm_sample_beside_a_cold_ranking_is_left_out():
+    times = {"cold": (3.0,) * 40, "warm": (9.0, 2.0, 2.0, 2.0, *[5.0] * 30)}
+    evaluation = evaluate_here(bench_of(Entry(Outcome.MEASURED, times)), ONE, "cold")
+    assert evaluation.warm.samples_ms == (2.0, 2.0, 2.0)

@@ -10,8 +10,8 @@ from threadpoolctl import threadpool_info, threadpool_limits
 from tilewright.kernels.space import Configuration
 from tilewright.tuner.errors import DeviceLostError
 from tilewright.tuner.loop.measure import ContextLostError
-from tilewright.tuner.loop.outcome import Outcome
 from tilewright.tuner.loop.tune import Budget, Hooks, tune
+from tilewright.tuner.outcome import Outcome
 from tilewright.tuner.recorded.replay import replay, replay_kernel
 from tilewright.tuner.search import Prior
 

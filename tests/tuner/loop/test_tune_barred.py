@@ -10,8 +10,8 @@ from replayed_run import BEST, Run
 
 from tilewright.kernels.space import Configuration
 from tilewright.tuner.loop import tune as tuning
-from tilewright.tuner.loop.outcome import Evaluation, Outcome, Timing
 from tilewright.tuner.loop.tune import Budget, Trial
+from tilewright.tuner.outcome import Evaluation, Outcome, Timing
 
 WRONG = Configuration.of("fine", {"TILE": 128, "UNROLL": 8})
 

@@ -7,8 +7,8 @@ import pytest
 from replayed_run import BEST, Run
 
 from tilewright.tuner.errors import DeviceLostError, TrialFailure
-from tilewright.tuner.loop.outcome import Outcome
 from tilewright.tuner.loop.tune import Budget
+from tilewright.tuner.outcome import Outcome
 
 
 class LosingBench(made.BenchWithLibrary):

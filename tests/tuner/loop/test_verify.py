@@ -7,9 +7,9 @@ from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.dtypes import UNIT_ROUNDOFF
 from tilewright.kernels.errors import InvalidProblemError
 from tilewright.kernels.kernel import Reference
-from tilewright.tuner.arrays import KINDS, random_arrays, scalar_values
-from tilewright.tuner.loop.outcome import Verification
+from tilewright.tuner.arrays import DRAWN_KINDS, random_arrays, scalar_values
 from tilewright.tuner.loop.verify import C_DEFAULT, compare, library_widening, tolerance, worse
+from tilewright.tuner.outcome import Verification
 
 
 def product_reference(rng, m=37, n=29, k=113):
@@ -136,7 +136,7 @@ def test_a_coarser_roundoff_admits_coarser_errors():
 def test_inputs_cut_to_tf32_are_right_only_where_the_caller_admits_it(accuracy, holds):
     gemm = catalogue().get("gemm")
     problem = gemm.problem({"m": 40, "n": 30, "k": 512}, "float32", {"accuracy": accuracy})
-    for kind in KINDS:
+    for kind in DRAWN_KINDS:
         arrays = random_arrays(gemm, problem, 3, kind)
         reference = gemm.reference(problem, arrays, scalar_values(gemm, problem))
         a, b = (cut_to_tf32(arrays[name]).astype(np.float64) for name in "AB")
@@ -202,3 +202,9 @@ def test_infinity_is_right_where_a_sum_within_the_bound_overflows_the_half_type(
 )
 def test_bounds_are_widened_to_the_librarys_error_and_a_quarter_more(bound_ratio, times):
     assert library_widening(bound_ratio) == times
+
+
+def test_a_bound_that_is_nan_admits_nothing_but_the_value_itself():
+    reference = Reference(np.array([1.0, 2.0]), np.array([math.nan, math.nan]), 3)
+    verification = compare(np.array([1.0, 2.5], np.float32), reference, "float32")
+    assert (verification.bound_ratio, verification.wrong, verification.first_wrong) == (math.inf, 1, (1,))

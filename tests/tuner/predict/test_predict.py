@@ -8,6 +8,7 @@ import pytest
 from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.problem import Limits
 from tilewright.kernels.space import Configuration
+from tilewright.tuner.predict.library import LibraryTime
 from tilewright.tuner.predict.model import Smooth
 from tilewright.tuner.predict.predictor import FEWEST_SHAPES, Predictor, Record, work_of
 
@@ -208,7 +209,7 @@ def test_left_out_rows_are_predicted_as_by_a_fit_without_them():
     values = np.sin(rows[:, 0]) + rows[:, 1] ** 2 + 0.1 * generator.normal(size=60)
     model = Smooth.fit(rows, values)
     held, kept = slice(0, 12), slice(12, None)
-    without = model.refitted(rows[kept], values[kept])
+    without = Smooth._through(model.level, model.mean, model.scale, model.terms, rows[kept], values[kept])
     expected, deviation = model.without(rows[held], values[held])
     again, deviation_again = without(rows[held])
     np.testing.assert_allclose(expected, again, rtol=1e-5, atol=1e-6)
@@ -244,3 +245,22 @@ def test_a_feature_that_hardly_changes_does_not_lead():
     model = Smooth.fit(np.column_stack([is_wide, 0.03 * is_wide]), 0.3 * is_wide)
     value, _ = model(np.array([[0.0, 0.03]]))
     assert value[0] == pytest.approx(0.0, abs=0.05)
+
+
+@pytest.mark.parametrize(("times", "is_faster"), [(100.0, False), (0.5, True)])
+def test_a_library_is_called_faster_only_where_it_may_be(records, times, is_faster):
+    timed = [replace(record, library=LibraryTime("made", times * record.best_ms)) for record in records]
+    problem = problem_of(512, 512, 512)
+    space = GEMM.space(problem, LIMITS, VARIANTS)
+    found = Predictor(GEMM, LIMITS, timed).predict(problem, lambda c: c in space)
+    assert found.library.name == "made"
+    assert times / 2 < found.library.time_ms / found.time_ms < 2 * times
+    assert found.is_library_faster is is_faster
+
+
+@pytest.mark.parametrize(
+    ("caution", "error", "is_behind"), [(0.0, 0.0, False), (0.11, 0.0, True), (0.0, 0.11, True), (0.05, 0.05, False)]
+)
+def test_what_either_expectation_may_be_off_is_granted_to_the_library(caution, error, is_behind):
+    assert Predictor._may_be_behind(0.9, caution, LibraryTime("made", 1.0, error)) is is_behind
+    assert Predictor._may_be_behind(1.0, 0.0, LibraryTime("made", 1.0))

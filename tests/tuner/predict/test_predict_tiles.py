@@ -6,6 +6,7 @@ from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.problem import Limits
 from tilewright.kernels.space import Configuration
 from tilewright.kernels.variant import Launch, Variant
+from tilewright.tuner.predict.estimate import cycles
 from tilewright.tuner.predict.features import Features
 from tilewright.tuner.predict.tiles import LARGEST, Tiles
 
@@ -119,3 +120,12 @@ def test_a_round_more_of_tiles_is_a_feature_though_the_grid_is_the_same():
     )
     # Twice the rounds for all but the same work: by blocks at once, and by multiprocessor.
     assert sum(abs(one_more - full) > 0.9) == 2
+
+
+def test_small_tiles_cost_their_copies_where_these_take_longest():
+    thin, square = default_of("tiled", TILE_WIDTH=4), default_of("tiled", TILE_WIDTH=32)
+    problem = GEMM.problem({"m": 4096, "n": 4096, "k": 4096})
+    costs = [cycles(Tiles(GEMM), LIMITS, problem, one) for one in (thin, square)]
+    copied = 4096**3 * 2 / 4 * 4  # elements of A and B that tiles of 4 read, in bytes
+    assert costs[0] == pytest.approx(4000 + copied / (64 * 132), rel=0.01)
+    assert costs[0] > 3 * costs[1]

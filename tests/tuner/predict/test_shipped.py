@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import shipped_file
+from corrected_sources import FAULTY, say_that_tiled_was_faulty
 from shipped_file import GEMM, SHAPES, WIDTHS, WORDS, document
 
 from tilewright.kernels.catalogue import catalogue
@@ -166,6 +167,15 @@ def test_another_source_is_told(tmp_path, monkeypatch):
     content["series"][0]["variants"]["tiled"]["source_hash"] = "0" * 64
     (series,) = series_of(tmp_path, monkeypatch, content)
     assert "with other sources of tiled)" in series.records[0].shipped
+    assert len(series.records[0].times_ms) == len(WIDTHS) + len(shipped_file.BLOCKS)
+
+
+def test_records_of_a_source_that_was_faulty_are_used_and_say_so(tmp_path, monkeypatch):
+    content = document()
+    content["series"][0]["variants"]["tiled"]["source_hash"] = FAULTY
+    say_that_tiled_was_faulty(tmp_path.parent, monkeypatch)
+    (series,) = series_of(tmp_path, monkeypatch, content)
+    assert "with faulty sources, since corrected, of tiled)" in series.records[0].shipped
     assert len(series.records[0].times_ms) == len(WIDTHS) + len(shipped_file.BLOCKS)
 
 

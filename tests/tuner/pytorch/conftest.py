@@ -24,6 +24,7 @@ def everything_tuned(tmp_path_factory):
 def tuned(everything_tuned):
     """In use for the test."""
     torch, plans = pytest.importorskip("torch"), pytest.importorskip("tilewright.tuner.pytorch.plans")
+    torch.set_num_threads(1)  # PyTorch's own wait for each other on a busy machine, longer than anything here takes
     torch.manual_seed(0)
     plans.use(everything_tuned)
     yield everything_tuned

@@ -14,6 +14,7 @@ torch = pytest.importorskip("torch")
 
 import tilewright.torch as tw  # noqa: E402
 from tilewright.kernels.catalogue import catalogue  # noqa: E402
+from tilewright.kernels.identity import text_hash  # noqa: E402
 from tilewright.tuner.pytorch.acceleration import installed  # noqa: E402
 from tilewright.tuner.pytorch.acceleration.calls import FUNCTIONS, entries, entry  # noqa: E402
 from tilewright.tuner.runtime import Runtime  # noqa: E402
@@ -24,13 +25,9 @@ nn, F = torch.nn, torch.nn.functional
 
 
 @pytest.fixture(autouse=True)
-def one_thread():
-    """PyTorch's own threads wait for each other on a busy machine, longer than anything here takes."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
+def without_gradients():
     with torch.no_grad():
         yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture
@@ -120,7 +117,7 @@ class Own(torch.Tensor):
 
 def test_vmap_and_tensors_of_other_classes_are_pytorchs(net):
     layer, batch = net.one, torch.randn(3, 6, 8)
-    stand = installed.Stand(entry(X), ("one",))
+    stand = installed.Replacement(entry(X), ("one",))
     installed.install(net, [stand], with_gradients=False)
     expected = F.linear(batch, layer.weight, layer.bias)
     torch.testing.assert_close(torch.vmap(layer)(batch), expected)
@@ -158,7 +155,7 @@ def test_a_norm_of_another_library_is_replaced_where_it_computes_what_its_name_s
 
 
 def test_an_accelerated_model_is_copied_and_stored_like_any_other(net, tmp_path):
-    installed.install(net, [installed.Stand(entry(X), ("one",))], with_gradients=False)
+    installed.install(net, [installed.Replacement(entry(X), ("one",))], with_gradients=False)
     torch.save(net, tmp_path / "model")
     for copied in (copy.deepcopy(net), torch.load(tmp_path / "model", weights_only=False)):
         assert type(copied.one) is installed.AcceleratedLinear
@@ -195,7 +192,7 @@ class Product(nn.Module):
 def test_a_function_is_replaced_for_the_arguments_that_were_accepted():
     model, plain = Product(), torch.matmul
     a, b = torch.randn(2, 3, 5, 4), torch.randn(2, 3, 4, 5)
-    stand = installed.Stand(entries(FUNCTIONS[torch.Tensor.matmul](a, b)), function="matmul")
+    stand = installed.Replacement(entries(FUNCTIONS[torch.Tensor.matmul](a, b)), function="matmul")
     installed.install(model, [stand], with_gradients=False)
     torch.testing.assert_close(model(a, b), plain(a, b))
     torch.testing.assert_close(model(a[:1], b[:1]), plain(a[:1], b[:1]))
@@ -396,3 +393,10 @@ def test_a_lock_of_another_source_is_refused(locked, net):
     [kernel] = json.loads(locked.read_text())["kernels"]
     changed(locked, kernels=[kernel | {"source_hash": "0" * 64}])
     unchanged(net, "linear's source has changed", lock=locked)
+
+
+def test_a_lock_of_the_version_before_states_the_text_of_the_source(locked, net):
+    [kernel] = json.loads(locked.read_text())["kernels"]
+    then = text_hash(catalogue().get("linear").source(kernel["variant"]))
+    changed(locked, kernels=[kernel | {"source_hash": then}])
+    assert tw.accelerate(net, lock=locked).is_applied

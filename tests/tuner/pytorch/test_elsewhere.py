@@ -20,6 +20,7 @@ from tilewright.tuner.runtime.answers import AnswerCache  # noqa: E402
 from tilewright.tuner.runtime.choice import TargetDevice  # noqa: E402
 
 
+@pytest.mark.exhaustive  # two processes with PyTorch, for seconds
 def test_two_ranks_have_the_same_choices_by_one_lock(tmp_path):
     first, second = two_ranks(lock_for("cpu", tmp_path / "tilewright.lock"), "cpu")
     assert first == second
@@ -30,6 +31,7 @@ def test_two_ranks_have_the_same_choices_by_one_lock(tmp_path):
     assert all(one.endswith("from pinned)") for one in first["chosen"])
 
 
+@pytest.mark.exhaustive  # two processes with PyTorch, for seconds
 def test_a_rank_in_another_environment_refuses_the_lock_and_computes_as_before(tmp_path):
     document = json.loads(lock_for("cpu", tmp_path / "lock.0").read_text())
     elsewhere = document["environment"] | {"driver": "another", "device_model": "cpu:another"}

@@ -10,6 +10,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import tilewright.torch as tw  # noqa: E402
+from tilewright.tuner.pytorch.acceleration import fused as fused_code  # noqa: E402
 from tilewright.tuner.pytorch.acceleration import fusions, installed, lock  # noqa: E402
 
 nn, F = torch.nn, torch.nn.functional
@@ -88,6 +89,63 @@ def test_layers_activations_sums_and_norms_are_one_kernel_each_with_the_same_res
     ]
     torch.testing.assert_close(model(X), expected)
     assert ours() == [("add_layer_norm", False), ("linear", False), ("linear", True)]
+
+
+def test_layers_behind_one_another_are_fused_with_their_gradients():
+    model = nn.Sequential(nn.Linear(8, 6), nn.ReLU(), nn.Linear(6, 6), nn.ReLU(), nn.Linear(6, 4)).eval()
+    with torch.enable_grad():
+        expected, found = model(X), [one.fusion.split()[0] for one in fused(model)]
+        result = model(X)
+        torch.testing.assert_close(result, expected)
+        torch.testing.assert_close(*[torch.autograd.grad(one.sum(), model.parameters()) for one in (result, expected)])
+    assert found == ["relu(linear)"] * 2
+    assert ours().count(("linear", False)) == 2
+
+
+def test_a_fusion_that_fails_costs_that_fusion_only(monkeypatch):
+    def code(module, key, names):
+        if any(one.startswith("tanh") for one in names):
+            raise ValueError("used before it has been defined")
+        return plain(module, key, names)
+
+    class Both(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.one = nn.Sequential(nn.Linear(8, 8), nn.GELU())
+            self.two = nn.Sequential(nn.Linear(8, 8), nn.Tanh())
+
+        def forward(self, x):
+            return self.two(self.one(x))
+
+    plain, gelu = fused_code.Code, nn.GELU.forward
+    monkeypatch.setattr(fused_code, "Code", code)
+    monkeypatch.setattr(nn.GELU, "forward", lambda self, x: gelu(self, sum([x * 0] * 1000, x)))
+    result = tw.accelerate(Both(), X, compiles=None)
+    reasons = {one.site.fusion.split()[0]: one.reason for one in result.candidates if one.site.fusion}
+    assert reasons["gelu(linear)"] == "", str(result)
+    assert reasons["tanh(linear)"] != ""
+
+
+def test_layers_whose_input_is_changed_between_them_are_not_joined_in_inference_mode():
+    class Changing(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.q, self.k, self.step = nn.Linear(8, 8), nn.Linear(8, 8), 0.0
+
+        def forward(self, x):
+            x = x.clone()
+            y = self.q(x)
+            x += self.step
+            return y + self.k(x)
+
+    model = Changing().eval()
+    with torch.inference_mode():
+        assert [one.fusion for one in fused(model)] == ["shared"]
+        model.step = 1.0
+        expected = F.linear(X, model.q.weight, model.q.bias) + F.linear(X + 1, model.k.weight, model.k.bias)
+        torch.testing.assert_close(model(X), expected)
+        installed.uninstall(model)
+        assert fused(model) == []  # seen while it was watched
 
 
 def test_a_gated_pair_is_one_kernel_and_what_sets_a_weight_is_seen():

@@ -84,7 +84,7 @@ def test_joined_parameters_stay_where_they_are_until_the_model_is_what_it_was():
     layers = [nn.Linear(8, 4), nn.Linear(8, 4)]
     model = nn.Sequential(*layers)
     before = [one.clone() for one in model.parameters()]
-    stand = installed.Stand(entry(torch.randn(6, 8)), ("0+1",), fusion=installed.SHARED)
+    stand = installed.Replacement(entry(torch.randn(6, 8)), ("0+1",), fusion=installed.SHARED)
     installed.install(model, [stand], with_gradients=False)
     places = [one.data_ptr() for one in model.parameters()]
     installed.install(model, [], with_gradients=False)

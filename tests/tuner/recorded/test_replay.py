@@ -8,8 +8,8 @@ import pytest
 
 from tilewright.kernels.space import Configuration
 from tilewright.tuner.loop.measure import evaluate_here
-from tilewright.tuner.loop.outcome import Outcome
 from tilewright.tuner.loop.tune import Budget, tune
+from tilewright.tuner.outcome import Outcome
 from tilewright.tuner.recorded.recordings import UnreadableRecordingError, read_recording
 from tilewright.tuner.recorded.replay import ReplayBench, replay
 

@@ -6,7 +6,7 @@ import pytest
 from tilewright.kernels.space import Configuration
 from tilewright.tuner.errors import TrialFailure
 from tilewright.tuner.loop.measure import MeasurementPlan
-from tilewright.tuner.loop.outcome import Outcome
+from tilewright.tuner.outcome import Outcome
 from tilewright.tuner.report.turns import LIBRARY, BrokenStepError, times
 
 TILED = Configuration.of("v", {"TILE": 1})

@@ -6,8 +6,10 @@ import base64
 import hashlib
 
 import pytest
+from corrected_sources import FAULTY, say_that_tiled_was_faulty
 from made_bundles import CUBIN, GEMM, PLACE, PROBLEM, bundle_file, choose, result, sums
 
+from tilewright.kernels.identity import text_hash
 from tilewright.tuner.runtime import BrokenBundleError, BundleWarning, OlderBundleError, Runtime, UntrustedBundleError
 from tilewright.tuner.runtime.bundles.bundle import Bundle
 from tilewright.tuner.runtime.runtime import default_runtime
@@ -85,6 +87,32 @@ def test_what_configurations_share_comes_from_the_bundle_too_where_it_has_it(tmp
         folder = bundle_file(tmp_path / "b", result(**facts))
         (folder / "SHA256SUMS.sig").write_bytes(key.sign((folder / "SHA256SUMS").read_bytes()))
         assert choose(Runtime(bundle=folder, public_key=public)).shared_cubin == shared
+
+
+def test_machine_code_of_a_source_that_was_faulty_is_not_loaded_and_its_configuration_is_a_prediction(
+    tmp_path, monkeypatch
+):
+    key, public = key_pair(tmp_path, "mine")
+    folder = bundle_file(tmp_path / "b", result(source=FAULTY))
+    (folder / "SHA256SUMS.sig").write_bytes(key.sign((folder / "SHA256SUMS").read_bytes()))
+    runtime = Runtime(bundle=folder, public_key=public)
+    say_that_tiled_was_faulty(tmp_path, monkeypatch)
+    with pytest.warns(BundleWarning, match="measured with a faulty source of tiled"):
+        found = choose(runtime)
+    assert (found.origin, found.match, found.cubin, found.configuration.variant) == (
+        "bundle",
+        "predicted",
+        None,
+        "tiled",
+    )
+
+
+def test_a_result_of_the_version_before_is_used_with_its_machine_code(tmp_path):
+    key, public = key_pair(tmp_path, "mine")
+    folder = bundle_file(tmp_path / "b", result(source=text_hash(GEMM.source("tiled"))))
+    (folder / "SHA256SUMS.sig").write_bytes(key.sign((folder / "SHA256SUMS").read_bytes()))
+    found = choose(Runtime(bundle=folder, public_key=public))
+    assert (found.match, found.cubin) == ("exact", CUBIN)
 
 
 def dated(folder, key, date):

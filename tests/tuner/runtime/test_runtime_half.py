@@ -61,6 +61,16 @@ def test_results_may_be_float32_and_numbers_are(runtime, dtype):
         launch(a, b, c.astype(dtype))
 
 
+def test_an_operand_is_packed_for_results_of_another_type_too(cache):
+    options = {"output": "float32", "packed_b": True}
+    a, b, _ = operands("bfloat16")
+    c = np.empty((M, N), np.float32)
+    pinned = {GEMM.problem(SHAPE, "bfloat16", options): TILED}
+    launch = Runtime(pinned=pinned).best("gemm", **SHAPE, dtype="bfloat16", **options)
+    launch(a, launch.pack(b), c)
+    np.testing.assert_allclose(c, product(a, b), rtol=1e-5, atol=1e-5)
+
+
 def test_arrays_of_another_type_are_refused_with_the_fix(runtime):
     a, b, c = operands("bfloat16")
     launch = runtime.best("gemm", **SHAPE, dtype="bfloat16")

@@ -106,3 +106,13 @@ def test_views_of_one_matrix_that_have_no_element_in_common_may_be_operands(laun
 def test_strides_of_an_array_that_lies_in_order():
     assert contiguous_strides((4, 3, 2)) == (6, 2, 1)
     assert contiguous_strides(()) == ()
+
+
+def test_an_output_may_begin_where_an_input_ends(launch):
+    a, b, _ = operands()
+    memory = np.empty(M * K + M * N, np.float32)
+    memory[: M * K] = a.reshape(-1)
+    first, behind = memory[: M * K].reshape(M, K), memory[M * K :].reshape(M, N)
+    assert M * K % 4 == 0
+    launch(first, b, behind)
+    np.testing.assert_allclose(behind, a @ b, rtol=1e-4, atol=1e-5)

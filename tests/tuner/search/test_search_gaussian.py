@@ -2,11 +2,11 @@ import random
 
 from tilewright.kernels.problem import Limits, Problem
 from tilewright.kernels.space import SearchSpace, VariantSpace, choice
-from tilewright.tuner.loop.outcome import Evaluation, Outcome, Timing
+from tilewright.tuner.outcome import Evaluation, Outcome, Timing
 from tilewright.tuner.search import Prior, make_searcher
 from tilewright.tuner.search.features import Features
 from tilewright.tuner.search.gaussian import NEAR_EVERY, NEAR_FROM, NEAR_FROM_WITH_PRIORS
-from tilewright.tuner.search.prior_trend import PriorTrend
+from tilewright.tuner.search.prior_trend import FEWEST, PriorTrend
 
 LIMITS = Limits(compute_capability=(9, 0), multiprocessors=1, memory_bytes=1 << 30)
 
@@ -74,3 +74,10 @@ def test_a_narrow_record_is_heard_less():
         return sum(sum(p.values.values()) <= 9 for p in found)
 
     assert 1.8 * tried_near_the_best_of(corner) < tried_near_the_best_of(space.feasible[::3])
+
+
+def test_as_many_entries_as_are_asked_for_predict_and_one_fewer_do_not():
+    space = space_of(6, 6, 6)
+    known = list(space.feasible[: FEWEST + 1])
+    assert PriorTrend(prior_of(known[:FEWEST]), Features(space)).usable
+    assert not PriorTrend(prior_of(known[: FEWEST - 1]), Features(space)).usable

@@ -9,7 +9,6 @@ from tilewright.kernels.problem import Limits, Problem
 from tilewright.kernels.space import Configuration, SearchSpace, VariantSpace, choice
 from tilewright.tuner.search import surrogate
 from tilewright.tuner.search.features import Features
-from tilewright.tuner.search.forest import grow, predict
 from tilewright.tuner.search.modelled import log_expected_improvement
 from tilewright.tuner.search.surrogate import LENGTH, NOISE, Scales, Surrogate, Trends, fit
 
@@ -148,13 +147,3 @@ def test_expected_improvement_is_accurate_into_the_far_tail(u, deviation):
     found = log_expected_improvement(mean, np.array([deviation], dtype=np.float32))[0]
     exact = math.exp(-u * u / 2) / math.sqrt(2 * math.pi) + u * 0.5 * math.erfc(-u / math.sqrt(2))
     assert found == pytest.approx(math.log(deviation) + math.log(exact), abs=0.06)
-
-
-def test_trees_predict_what_they_were_grown_on():
-    levels = grow(POINTS, LOSSES, np.random.default_rng(0))
-    mean, deviation = predict(levels, POINTS.astype(np.float32))
-    assert np.abs(mean - LOSSES).mean() < 0.02
-    fresh = np.random.default_rng(9).random((200, 4))
-    truth = np.clip(np.abs(fresh[:, 0] - 0.4) + 0.3 * fresh[:, 1], 0, 1)
-    assert np.corrcoef(predict(levels, fresh.astype(np.float32))[0], truth)[0, 1] > 0.9
-    assert deviation.mean() < predict(levels, fresh.astype(np.float32))[1].mean()

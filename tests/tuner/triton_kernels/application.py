@@ -30,6 +30,7 @@ class Call:
     sizes: tuple[int, ...] = (100,)
     stride: int = 1  # between the elements of x
     rank: int | None = None  # of two
+    is_pruned: bool = False  # to blocks that hold a row
 
 
 def serve_calls(connection):
@@ -57,7 +58,9 @@ def launched(call):
     kernels = Catalogue({"scaled": scaled_in(folder)} if call.is_declared else {})
     runtime = Runtime(kernels=kernels, answers=AnswerCache(folder / "answers"), **call.settings)
     configs = [triton.Config({"BLOCK": 16}, num_warps=8), triton.Config({"BLOCK": 512})]
-    scale = autotune(configs, ["n"], runtime=runtime)(_function(folder, call.source))
+    prunes = {"early_config_prune": lambda all_, _, **named: [c for c in all_ if c.kwargs["BLOCK"] >= named["n"]]}
+    named = {"prune_configs_by": prunes} if call.is_pruned else {}
+    scale = autotune(configs, ["n"], runtime=runtime, **named)(_function(folder, call.source))
     found, right = [], []
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")

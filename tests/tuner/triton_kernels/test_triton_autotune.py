@@ -83,6 +83,12 @@ def test_a_call_that_is_no_declared_problem_has_the_first_configuration(applicat
     assert told in message
 
 
+def test_what_the_application_prunes_is_not_launched(application, tmp_path):
+    found, right, _ = application(Call(str(tmp_path), is_declared=False, is_pruned=True, sizes=(100, 10)))
+    assert found == [({"BLOCK": 512}, 4), FIRST]
+    assert right == [True, True]
+
+
 def test_ranks_that_would_differ_launch_the_same(application, tmp_path):
     """Each has another configuration pinned, as ranks have that asked before and after a new result."""
     other = Child(serve_calls, dies_with_parent=True)

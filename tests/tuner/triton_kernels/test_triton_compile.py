@@ -15,9 +15,9 @@ from tilewright.tuner.compile.compilation import Compilation, CompiledLaunch
 from tilewright.tuner.compile.compiler import compile_now
 from tilewright.tuner.compile.pool import CompilePool
 from tilewright.tuner.errors import TrialFailure
-from tilewright.tuner.loop.outcome import Outcome
+from tilewright.tuner.outcome import Outcome
 from tilewright.tuner.runtime.arguments import scalars_of
-from tilewright.tuner.runtime.cuda import LaunchWords
+from tilewright.tuner.runtime.cuda import LaunchArguments
 from tilewright.tuner.runtime.errors import ArgumentError
 
 pytest.importorskip("triton")
@@ -51,7 +51,7 @@ def test_what_is_passed_is_what_the_cubin_takes(pool, tmp_path):
 def test_the_launcher_passes_just_that(tmp_path):
     kernel = scaled_in(tmp_path)
     launch = kernel.variants[0].launch(CONFIGURATION.values, PROBLEM)
-    words = LaunchWords(kernel, PROBLEM, [(ctypes.c_void_p(), launch)], scratch=0, nulls=2)
+    words = LaunchArguments(kernel, PROBLEM, [(ctypes.c_void_p(), launch)], scratch=0, nulls=2)
     words.move((0x1000, 0x2000))
     words.change(0, (100, 1, 2.5))
     arguments = words.steps[0][2]

@@ -7,7 +7,7 @@ from triton_kernels.scaled import CONFIGURATION, PROBLEM, SOURCE, scaled_in
 
 from tilewright.tuner.devices.cpu.device import CpuDevice
 from tilewright.tuner.errors import NoCompilerError, TrialFailure
-from tilewright.tuner.loop.outcome import Outcome
+from tilewright.tuner.outcome import Outcome
 
 pytest.importorskip("triton")
 

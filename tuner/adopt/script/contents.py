@@ -13,7 +13,7 @@ SAMPLE = 1 << 20
 """Elements that are looked at, at equal distances."""
 
 FEW = 256
-"""Of so few elements nobody can tell how they were drawn: they are kept."""
+"""Arrays of fewer elements are kept: nobody can tell how they were drawn."""
 
 PLACES = (0.05, 0.25, 0.5, 0.75, 0.95)
 NORMAL = np.array([-1.645, -0.674, 0.0, 0.674, 1.645])  # the normal distribution's quantiles at these places
@@ -32,7 +32,8 @@ def described(array: Any, *, as_they_are: bool, file: Path, limit_bytes: int) ->
     step = max(1, -(-flat.size // SAMPLE))
     sample = flat[::step]
     if flat.size and bool((sample == sample[0]).all()) and bool((flat == flat[0]).all()):
-        return {"kind": "full", "value": float(flat[0]) if flat.dtype.kind == "f" else flat[0].item()}
+        value = float(flat[0]) if flat.dtype.kind == "f" else flat[0].item()
+        return {"kind": "full", "value": value, "dtype": flat.dtype.name}
     if not as_they_are and sample.size > FEW and flat.dtype.kind == "f" and bool(np.isfinite(sample).all()):
         drawn = _drawn(sample.astype(np.float64))
         if drawn is not None:

@@ -72,6 +72,7 @@ class Call:
             "is_run": self.is_run,
             "parameters": self.parameters,
             "block": self._block(),
+            "block_names": self._block_names,
             **self._source(),
             "grid": self._grid(),
             "shared": self._shared(),
@@ -292,14 +293,13 @@ def initialiser(name: str, given: Any) -> str:
 
 def _values(values: Any) -> list[Any]:
     listed = [plain(one) for one in values]
-    return list(dict.fromkeys(int(one) if _is_whole(one) else one for one in listed))
+    whole = [int(one) if _is_whole(one) else one for one in listed]
+    return list({(type(one), one): one for one in whole}.values())  # True is not 1, nor is 1.0
 
 
 def _is_whole(value: Any) -> bool:
-    """Whether it means a whole number in the source and in an expression, as "40" does there."""
-    if isinstance(value, str):
-        return value.isdecimal()
-    return isinstance(value, bool) or (isinstance(value, float) and value.is_integer())
+    """Whether it is the text of a whole number, as "40" is; 2.0 and True keep their own text in the source."""
+    return isinstance(value, str) and value.isdecimal()
 
 
 def _length(sizes: Any) -> int:

@@ -19,7 +19,7 @@ OF_CONSTRAINTS = {
     "AllDifferentConstraint": (None, "len({{{}}}) == {count}"),
     "AllEqualConstraint": (None, "len({{{}}}) == 1"),
 }
-"""Of python-constraint: where each keeps its number, and what it asks of values."""
+"""The constraints of python-constraint: where each keeps its number, and what it asks of values."""
 
 
 def restrictions_of(given: Any, functions: Functions) -> list[dict[str, str]]:

@@ -62,6 +62,10 @@ def _pinned(shape: Any, dtype: Any = np.float32, *_args: object, **_options: obj
     return np.zeros(shape, dtype)
 
 
+def _random(size: Any = None, dtype: Any = np.float64) -> Any:
+    return np.asarray(np.random.random(size), dtype)  # noqa: NPY002 - the script may have seeded it
+
+
 _ARRAYS = {
     "asnumpy": np.asarray,
     "empty_pinned": _pinned,
@@ -93,6 +97,10 @@ class StandInModule(ModuleType):
             raise AttributeError(name)
         if name in _ARRAYS:
             return _ARRAYS[name]
+        if self._like is np.random and name in {"random", "rand", "random_sample"}:
+            return _random if name != "rand" else lambda *shape, dtype=np.float64: _random(shape, dtype)
+        if self._like is np and name == "random":
+            return importlib.import_module(f"{self.__name__}.random")
         if self._like is not None and hasattr(self._like, name):
             return getattr(self._like, name)
         if name[:1].isupper():

@@ -22,7 +22,7 @@ FIRST, SHARE, LONGEST = 4, 2, 2048
 """The first launches are all looked at, then one in half of those that were, and at least one in so many."""
 
 MOST_GRIDS = 64
-"""Of one function that are counted each by itself: a program may compute a new grid for every launch."""
+"""Grids of one function that are counted each by itself: a program may compute a new grid for every launch."""
 
 _CONSTANT = re.compile(r"__constant__[^;={}()]*?\b(\w+)\s*(?:\[[^\]]*\]\s*)*;")
 
@@ -113,7 +113,7 @@ class Function(dict[Any, Launches]):
 
     @property
     def all(self) -> list[Launches]:
-        """Those of all grids."""
+        """The launches of all grids."""
         return [*self.values(), self._others]
 
 

@@ -180,7 +180,9 @@ class Driver:
         function.prepared_async_call = self._prepared(function.prepared_async_call, "prepared_async_call")
 
     def _launches(self, function: Any, grid: Any) -> Any:
-        """Of a function that nobody asked a watched module for, such as one that C++ made; of a grid that is a list."""
+        """Records launches of a function that no watched module was asked for, such as one that C++ made, or of a grid
+        that is a list.
+        """
         if not hasattr(function, "tilewright_launches"):
             function.tilewright_launches = self._recorder.function("(unknown)", **NOTHING)
         return function.tilewright_launches[repr(grid)]

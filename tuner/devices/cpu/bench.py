@@ -27,10 +27,11 @@ from tilewright.tuner.devices.cpu.library import LibraryCall, library_call
 from tilewright.tuner.devices.cpu.process import Conversation, output_of
 from tilewright.tuner.devices.cpu.scratch import PrivateFolder
 from tilewright.tuner.devices.device import Bench
-from tilewright.tuner.errors import OutOfMemoryError, TrialFailure, TunerError
+from tilewright.tuner.errors import OutOfMemoryError, TrialFailure, TunerError, first_error
+from tilewright.tuner.line_kinds import SHARED, shared_pair
 from tilewright.tuner.loop.expected import Expected, expected_by, expected_of, untrusted
-from tilewright.tuner.loop.outcome import L2, Executable, Outcome, Resources, Verification
 from tilewright.tuner.loop.verify import worse
+from tilewright.tuner.outcome import L2, Executable, Outcome, Resources, Verification
 from tilewright.tuner.triton.interpreter import command_of
 
 _MIN_SAMPLE_S = 1e-3
@@ -45,11 +46,21 @@ _MAX_WARM_PROGRAMS = 6
 Each holds a copy of the arrays."""
 
 _WIDE_BYTES = 8
-"""Of a number in a reference, which is in float64 whatever the kernel computes in."""
+"""Bytes of a number in a reference, which is in float64 whatever the kernel computes in."""
 
 _WORK_OF_A_PROCESS = 1e8
 """Operations, or bytes where those are more, that are worth a process beside the first: 20 to 200 ms of CPU time, while
 starting one and sharing the arrays with it takes some ms."""
+
+_FINITE_BYTES = (0x7B, 0xC1)
+"""What each byte of an output may be before the second launch: 1.3e36 in float32, or -12.08. Before the first it is
+NaN, which fmaxf drops."""
+
+_REPEATED_S = 0.3
+"""CPU time for further launches of one that may win; each must leave what the second has left."""
+
+_CASES_KEPT_BYTES, _LEAST_CASES_KEPT = 1 << 28, 8
+"""Inputs and references of kinds that stay: all, where they are small, else so many of the latest."""
 
 _SLOWEST_GFLOPS = 0.1
 """The deadline of a launch grows with the problem: a kernel slower than this is given up."""
@@ -76,6 +87,11 @@ class Case:
 
     sources: dict[str, Path]
     expected: Expected
+    scalars: dict[str, float]
+
+    def counts(self, kind: str) -> bool:
+        """See `Expected`."""
+        return self.expected.counts(kind)
 
 
 class CpuBench(Bench):
@@ -114,7 +130,7 @@ class CpuBench(Bench):
         self._seed, self._kinds = seed, input_kinds(kernel, problem)
         self._turns = cycle(self._kinds)
         self._cases: dict[str, Case] = {}
-        self._folder = PrivateFolder(kernel.memory_bytes(problem) * (1 + len(self._kinds)))
+        self._folder = PrivateFolder(kernel.memory_bytes(problem) * (2 + _cases_kept(kernel, problem)))
         self._sources = self._case(self._kinds[0]).sources
 
     @property
@@ -135,13 +151,34 @@ class CpuBench(Bench):
 
     def verify(self, executable: Executable) -> Verification:
         """The worse of two launches: threads by rank and arrays before a guard page, then shuffled and behind one."""
-        return self._verify_with(next(self._turns), _program(executable))
+        kind = next(kind for kind in self._turns if self._case(kind).counts(kind))
+        return self._verify_with(kind, _program(executable))
 
     def verify_each_kind(self, executable: Executable) -> tuple[Verification, ...] | None:
         """One for each kind of inputs; the library's call writes its result nowhere that could be read."""
         if isinstance(executable, LibraryCall):
             return None
-        return tuple(self._verify_with(kind, _program(executable)) for kind in self._kinds)
+        first, *others = (kind for kind in self._kinds if self._case(kind).counts(kind))
+        repeated = self._verify_with(first, _program(executable), _REPEATED_S)
+        return repeated, *(self._verify_with(kind, _program(executable)) for kind in others)
+
+    def remarks(self, executable: Executable) -> tuple[Verification, ...]:
+        """What is wrong with inputs that do not count: see `Expected.counts`."""
+        kinds = (kind for kind in self._kinds if not self._case(kind).counts(kind))
+        verifications = (self._verify_with(kind, _program(executable)) for kind in kinds)
+        return tuple(verification for verification in verifications if not verification.is_right)
+
+    def results(self, configuration: Configuration) -> tuple[Arrays, Arrays]:
+        """Every output by name, of two launches; outputs hold other bytes before each, so what agrees was written."""
+        case, program = self._case(self._kinds[0]), self._compile(configuration, "fast")
+        read = {name: path for name, path in case.sources.items() if self._tensor(name).is_read(self.problem)}
+        filled = dict(read)
+        for tensor in self.kernel.outputs:
+            if tensor.name not in read:
+                filled[tensor.name] = self._folder.path / f"filled.{tensor.name}.bin"
+                filled[tensor.name].write_bytes(bytes(_FINITE_BYTES[:1]) * tensor.size_bytes(self.problem))
+        first, second = (self._outputs(program, sources, case.scalars)[0] for sources in (read, filled))
+        return first, second
 
     def sample(self, executable: Executable, l2: L2, count: int) -> list[float]:
         """CPU time of one thread, in ms; the process of an executable stays, warm, for the next call."""
@@ -164,7 +201,7 @@ class CpuBench(Bench):
         program = self._compile(configuration, mode)
         source = self.kernel.source(configuration.variant)
         return check_program(
-            self._command(program, "verify 1", "checked"), mode, source, 10 * self._deadline_s(2, program)
+            self._command(program, "verify 1 255 0", "checked"), mode, source, 10 * self._deadline_s(2, program)
         )
 
     def library(self) -> LibraryCall | None:
@@ -187,49 +224,75 @@ class CpuBench(Bench):
         """The inputs of that kind in files, made when first asked for."""
         if kind not in self._cases:
             arrays = random_arrays(self.kernel, self.problem, self._seed, kind)
+            scalars = scalar_values(self.kernel, self.problem, kind)
             sources = {name: self._stored(kind, name, array) for name, array in arrays.items()}
+            pair = shared_pair(self.kernel, self.problem) if kind == SHARED else None
+            if pair is not None:
+                sources[pair[1].name] = Path(f"={pair[0].name}")
             if self._trusted is None:
-                expected = expected_of(self.kernel, self.problem, arrays, self._scalars)
+                expected = expected_of(self.kernel, self.problem, arrays, scalars)
             else:
-                expected = self._expected_by(self._trusted, sources)
+                expected = self._expected_by(self._trusted, sources, scalars)
             for tensor in self.kernel.outputs:
                 poison = expected.poison(tensor)
                 if poison is not None:
                     poisoned = tensor.layout(self.problem).placed(poison)
                     sources[tensor.name] = self._stored(kind, tensor.name, poisoned)
-            self._cases[kind] = Case(sources, expected)
+            self._cases[kind] = Case(sources, expected, scalars)
+            while len(self._cases) > _cases_kept(self.kernel, self.problem):
+                self._forget_case(next(kind for kind in self._cases if kind != self._kinds[0]))
         return self._cases[kind]
 
+    def _forget_case(self, kind: str) -> None:
+        for path in self._cases.pop(kind).sources.values():
+            if path.parent == self._folder.path:
+                path.unlink(missing_ok=True)
+
     def _stored(self, kind: str, name: str, array: NDArray[Any]) -> Path:
-        (tensor,) = (tensor for tensor in self.kernel.tensors if tensor.name == name)
         path = self._folder.path / f"{kind}.{name}.bin"
-        tensor.layout(self.problem).memory_of(array).tofile(path)
+        self._tensor(name).layout(self.problem).memory_of(array).tofile(path)
         return path
 
-    def _expected_by(self, configuration: Configuration, sources: Mapping[str, Path]) -> Expected:
+    def _tensor(self, name: str) -> Tensor:
+        (tensor,) = (tensor for tensor in self.kernel.tensors if tensor.name == name)
+        return tensor
+
+    def _expected_by(
+        self, configuration: Configuration, sources: Mapping[str, Path], scalars: Mapping[str, float]
+    ) -> Expected:
         """What that configuration computes; raises OwnFunctionError where it fails, or does not agree with itself."""
         try:
-            first, second = self._outputs(self._compile(configuration, "fast"), sources)
+            first, second = self._outputs(self._compile(configuration, "fast"), sources, scalars)
         except TrialFailure as failure:
-            raise untrusted(self.kernel, configuration, f"ended as {failure.outcome}: {failure.log}") from failure
+            raise untrusted(
+                self.kernel, configuration, f"ended as {failure.outcome}: {first_error(failure.log)}"
+            ) from failure
         expected = expected_by(self.kernel, self.problem, configuration, first)
         again = expected.compare(second)
         if not again.is_right:
             raise untrusted(self.kernel, configuration, f"computed twice, differs from itself: {again.message()}")
         return expected
 
-    def _verify_with(self, kind: str, program: Program) -> Verification:
+    def _verify_with(self, kind: str, program: Program, repeated_s: float = 0.0) -> Verification:
         case = self._case(kind)
-        first, second = self._outputs(program, case.sources)
+        finite = _FINITE_BYTES[self._kinds.index(kind) % 2]
+        first, second = self._outputs(program, case.sources, case.scalars, finite, repeated_s)
         verification = case.expected.compare(first)
         if not all(np.array_equal(first[name], second[name]) for name in first):
             verification = worse(verification, case.expected.compare(second))
         return replace(verification, inputs=kind)
 
-    def _outputs(self, program: Program, sources: Mapping[str, Path]) -> tuple[Arrays, Arrays]:
-        """Every output by name, of two launches."""
-        task = f"verify {self._processes(program)}"
-        output_of(self._command(program, task, "out", sources), self._deadline_s(2, program))
+    def _outputs(
+        self,
+        program: Program,
+        sources: Mapping[str, Path],
+        scalars: Mapping[str, float],
+        finite: int = 0xFF,
+        repeated_s: float = 0.0,
+    ) -> tuple[Arrays, Arrays]:
+        """Every output by name, of two launches; before the second their bytes may be `finite`, which is no NaN."""
+        task = f"verify {self._processes(program)} {finite} {repeated_s}"
+        output_of(self._command(program, task, "out", sources, scalars), self._deadline_s(3, program) + repeated_s)
         first, second = (
             self.kernel.written_by(
                 program.configuration,
@@ -262,17 +325,22 @@ class CpuBench(Bench):
         return Program(path, configuration, launches, Resources(shared_bytes=shared_bytes), compile_ms, workspace_bytes)
 
     def _command(
-        self, program: Program, task: str, destination: str = "", sources: Mapping[str, Path] | None = None
+        self,
+        program: Program,
+        task: str,
+        destination: str = "",
+        sources: Mapping[str, Path] | None = None,
+        scalars: Mapping[str, float] | None = None,
     ) -> list[str]:
         words = [*command_of(program.path), *task.split()]
         for launch in program.launches:
             words += map(str, (*launch.grid, *launch.block, launch.shared_bytes))
-        sources = sources or self._sources
+        sources = self._sources if sources is None else sources
         for tensor in self.kernel.constants:
             words += ["constant", tensor.symbol, str(tensor.size_bytes(self.problem)), str(sources[tensor.name])]
         for argument in self.kernel.parameters:
             if isinstance(argument, Scalar):
-                words += ["scalar", repr(self._scalars[argument.name])]
+                words += ["scalar", repr((scalars or self._scalars)[argument.name])]
             elif argument.texture is not None:
                 words += ["texture", argument.name, *self._texture_words(argument, argument.texture, sources)]
             else:
@@ -282,11 +350,15 @@ class CpuBench(Bench):
         return words
 
     def _array_words(self, tensor: Tensor, destination: str, sources: Mapping[str, Path]) -> tuple[str, str, str, str]:
-        access = "const" if tensor.role == "input" else "mutable"
+        access = "const" if tensor.role == "input" else "finite" if self._takes_finite(tensor) else "mutable"
         source = str(sources.get(tensor.name, ""))
         is_result = destination and tensor.role != "input"
         target = str(self._folder.path / f"{destination}.{tensor.name}") if is_result else ""
         return str(tensor.size_bytes(self.problem)), access, source, target
+
+    def _takes_finite(self, tensor: Tensor) -> bool:
+        """Whether all of an output is written, and known, so that what it held before must not matter."""
+        return self.kernel.reference is not None and self.kernel.check is None and tensor.layout(self.problem).is_dense
 
     def _texture_words(self, tensor: Tensor, texture: Texture, sources: Mapping[str, Path]) -> list[str]:
         dtype, texels = tensor.dtype_for(self.problem), tensor.texels(self.problem)
@@ -343,12 +415,20 @@ def needed_bytes(kernel: Kernel, problem: Problem) -> int:
     inputs = sum(t.size_bytes(problem) for t in tensors if t.is_read(problem))
     wide_inputs = sum(t.layout(problem).elements for t in tensors if t.is_read(problem)) * _WIDE_BYTES
     wide_outputs = sum(t.layout(problem).elements for t in kernel.outputs) * _WIDE_BYTES
-    kinds = len(input_kinds(kernel, problem))
+    kinds = _cases_kept(kernel, problem)
     files = kinds * inputs + 2 * sum(t.size_bytes(problem) for t in kernel.outputs)
     references = kinds * wide_outputs * 2
     processes = (_MAX_WARM_PROGRAMS + 1) * kernel.memory_bytes(problem)  # one more verifies
     making = inputs + (wide_inputs + wide_outputs) * 2
     return files + references + processes + making
+
+
+def _cases_kept(kernel: Kernel, problem: Problem) -> int:
+    """How many kinds of inputs stay in files, with their references."""
+    inputs = sum(t.size_bytes(problem) for t in kernel.tensors if t.is_read(problem))
+    outputs = sum(t.layout(problem).elements for t in kernel.outputs) * _WIDE_BYTES * 2
+    most = max(_LEAST_CASES_KEPT, _CASES_KEPT_BYTES // max(1, inputs + outputs))
+    return min(len(input_kinds(kernel, problem)), most)
 
 
 def _blocks(launches: Sequence[Launch]) -> int:

@@ -25,7 +25,7 @@ from tilewright.tuner.compile.compilation import triton_version
 from tilewright.tuner.devices.cpu.compile import HOST_FOLDER, HostCompiler, shim_hash, translation_unit
 from tilewright.tuner.devices.cpu.process import LOG_CHARACTERS, run_limited
 from tilewright.tuner.errors import NoCompilerError, TrialFailure, TunerError
-from tilewright.tuner.loop.outcome import Outcome
+from tilewright.tuner.outcome import Outcome
 from tilewright.tuner.triton.interpreter import SUFFIX, InterpretedProgram
 
 RUNTIME = ("block", "arrays", "runner")
@@ -111,9 +111,10 @@ class HostBuilder:
         key = hashlib.sha256(identity.encode()).hexdigest()
         for folder in (self._cache, *([Path(self._private.name)] if self._private else [])):
             path = folder / (key + suffix)
-            if path.is_file():
+            if _is_whole(path):
                 with contextlib.suppress(OSError):
-                    os.utime(path)  # the eviction's clock
+                    for one in (path, _digest_of(path)):
+                        os.utime(one)  # the eviction's clock
                 return path, False
         if is_usable(self._cache):
             try:
@@ -195,9 +196,29 @@ class HostBuilder:
 def _made(path: Path, make: Callable[[Path, Path], object]) -> Path:
     """The path, when its file is there: complete or not at all."""
     with tempfile.TemporaryDirectory(prefix=_SCRATCH, dir=path.parent, ignore_cleanup_errors=True) as scratch:
-        make(Path(scratch), Path(scratch) / "made")
-        (Path(scratch) / "made").replace(path)
+        made, digest = Path(scratch) / "made", Path(scratch) / "digest"
+        make(Path(scratch), made)
+        digest.write_text(_sha256(made), encoding="ascii")
+        digest.replace(_digest_of(path))
+        made.replace(path)
     return path
+
+
+def _digest_of(path: Path) -> Path:
+    """The file beside a program that holds the hash of its bytes."""
+    return path.with_name(f"{path.name}.sha256")
+
+
+def _sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def _is_whole(path: Path) -> bool:
+    """Whether the file is there with the bytes that were written: a damaged one would end its process."""
+    try:
+        return _digest_of(path).read_text(encoding="ascii") == _sha256(path)
+    except (OSError, UnicodeDecodeError):
+        return False
 
 
 def default_cache() -> Path:

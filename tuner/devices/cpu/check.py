@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tilewright.tuner.devices.cpu.process import run_limited
+from tilewright.tuner.errors import first_error
 
 CHECKS = ("address", "thread")
 _OPTIONS = {
@@ -51,7 +52,7 @@ def check_program(command: Sequence[str], mode: str, source: str, timeout_s: flo
         return CheckReport(mode, (), "")
     log = ended.errors or f"ended with {ended.code if ended.code is not None else f'the deadline of {timeout_s} s'}"
     summary = _SUMMARY.search(log)
-    return CheckReport(mode, _findings(log, summary[1].strip() if summary else log.splitlines()[0], source), log)
+    return CheckReport(mode, _findings(log, summary[1].strip() if summary else first_error(log), source), log)
 
 
 def _findings(log: str, message: str, source: str) -> tuple[SanitizerFinding, ...]:

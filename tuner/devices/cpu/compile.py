@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tilewright.tuner.compile.std_headers import without_cuda_headers
 from tilewright.tuner.errors import NoCompilerError
 
 HOST_FOLDER = Path(__file__).parent / "host"
@@ -31,7 +32,11 @@ UNROLL = 8
 AMD EPYC: 0.36 s of CPU time a compile, the fastest reaches 18.4 GFLOP/s; with 16 it is 0.77 s and 21.1, with 4 0.33 s
 and 14.6. A search is over sooner with 8."""
 
-_DYNAMIC_SHARED = re.compile(r"extern\s+__shared__\s+(?:__align__\(\d+\)\s*)?([\w ]+?)\s+(\w+)\s*\[\s*\]\s*;")
+_DYNAMIC_SHARED = re.compile(
+    r"\b(?:extern\b([^;{}=]*?)\b__shared__|__shared__\b([^;{}=]*?)\bextern)\b([^;{}=]*?)\b(\w+)\s*\[\s*\]\s*;"
+)
+_ALIGNMENT = re.compile(r"\b(?:__align__|alignas)\s*\([^)]*\)|\b__attribute__\s*\(\(.*?\)\)")
+_STATIC_SHARED = re.compile(r"\bstatic\s+(?=(?:volatile\s+)?__shared__\b)|(?<=\b__shared__)\s+static\b")
 _MEETING = re.compile(
     r"\batomic[A-Z]|\b__threadfence\b|\bvolatile\b|\bstatic\s+(?!const)"
     r"|__device__(?:\s*__align__\s*\(\w+\))?[^;(){}]*[;=\[]"
@@ -119,7 +124,7 @@ def translation_unit(
     `#pragma unroll` for g++, and arrays of dynamic shared memory.
     """
     macros = "".join(f"#define {name} {value}\n" for name, value in definitions.items())
-    text = _DYNAMIC_SHARED.sub(r"\1* const \2 = reinterpret_cast<\1*>(host_dynamic_shared);", source)
+    text = _STATIC_SHARED.sub("", _DYNAMIC_SHARED.sub(_pointer_to_dynamic, without_cuda_headers(source)))
     if compiler.name == "g++":
         text = _UNROLL.sub(lambda found: f"{found[1]}#pragma GCC unroll {found[2] or UNROLL}", text)
     called = ", ".join(f"HOST_ENTRY({entry})" for entry in entries)
@@ -127,6 +132,13 @@ def translation_unit(
     return (
         f'#include "cuda_host.h"\n{macros}#line 1 "{label}"\n{text}\nHOST_ENTRIES({called}) HOST_CONSTANTS({filled})\n'
     )
+
+
+def _pointer_to_dynamic(found: re.Match[str]) -> str:
+    """The declaration of an array of dynamic shared memory, in any order of its words, as a pointer to that memory."""
+    words = _ALIGNMENT.sub(" ", f"{found[1] or found[2] or ''} {found[3]}").split()
+    kind = " ".join(words)
+    return f"{kind}* const {found[4]} = reinterpret_cast<{kind}*>(host_dynamic_shared);"
 
 
 def blocks_may_meet(source: str) -> bool:

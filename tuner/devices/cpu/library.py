@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.kernels.problem import Problem
-from tilewright.tuner.loop.outcome import Resources
+from tilewright.tuner.outcome import Resources
 
 _ROW_MAJOR, _AS_IT_IS, _TRANSPOSED = 101, 111, 112  # cblas.h
 _ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1"}

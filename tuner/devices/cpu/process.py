@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 from tilewright.tuner.devices import host_memory
 from tilewright.tuner.errors import OutOfMemoryError, TrialFailure, TunerError
-from tilewright.tuner.loop.outcome import Outcome
+from tilewright.tuner.outcome import Outcome
 
 EXIT_USAGE = 64
 """The runner's: it was called wrongly, or the machine refused it memory or a file (host/block.h)."""

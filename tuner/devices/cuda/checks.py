@@ -15,8 +15,8 @@ from tilewright.kernels.kernel import Kernel, Launch, Tensor
 from tilewright.kernels.problem import Problem
 from tilewright.kernels.source import resolved
 from tilewright.tuner.devices.cuda.reference import HeldReference
-from tilewright.tuner.loop.outcome import Verification
 from tilewright.tuner.loop.verify import C_DEFAULT, underflow, worse
+from tilewright.tuner.outcome import Verification
 
 if TYPE_CHECKING:
     from tilewright.tuner.devices.cuda.context import CudaContext, Function
@@ -28,7 +28,8 @@ GUARD_BYTES = 1 << 18
 CHECK_LAUNCH = Launch((1024, 1, 1), (256, 1, 1))
 POISON = 0xFF  # every byte of it makes a NaN, in every floating dtype
 ANSWER_WORDS = 4
-"""Of 8 bytes, for each output: its worst ratio, how many are wrong, which first, how many between its rows changed."""
+"""Words of 8 bytes for each output: its worst ratio, how many are wrong, which first, how many between its rows
+changed."""
 
 _NOTHING_WRONG = 2**64 - 1
 

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import tempfile
-import time
-import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,14 +14,11 @@ import pycuda.driver as drv
 
 from tilewright.kernels.kernel import Launch
 from tilewright.tuner.compile.compilation import (
-    NVCC_OPTIONS,
     Compilation,
     Compiled,
     Compiler,
     arch_of,
     compiler_version,
-    read_resources,
-    symbol_of,
 )
 from tilewright.tuner.devices.cuda import model as cuda_model
 from tilewright.tuner.devices.cuda import nvml
@@ -33,7 +27,7 @@ from tilewright.tuner.devices.cuda.graph import LaunchGraph
 from tilewright.tuner.devices.device import DeviceModel, Environment
 from tilewright.tuner.errors import NoDeviceError, OutOfMemoryError, TrialFailure
 from tilewright.tuner.library.cublas import LibraryError
-from tilewright.tuner.loop.outcome import Outcome
+from tilewright.tuner.outcome import Outcome
 
 _COPY_BYTES = 1 << 29
 _COPIES = 5
@@ -208,29 +202,6 @@ def _function_of(module: Any, entry: str, arguments: str, max_dynamic_shared_byt
         function.set_attribute(drv.function_attribute.MAX_DYNAMIC_SHARED_SIZE_BYTES, max_dynamic_shared_bytes)
     function.prepare(arguments)
     return Function(module, function, stream)
-
-
-def compile_pycuda(work: Compilation) -> Compiled:
-    """The cubin by `pycuda.compiler` (nvcc), in this process; raises TrialFailure(COMPILE_FAILED) with the log.
-
-    Needs no context. Not thread-safe: nvcc's remarks come as Python warnings.
-    """
-    options = [*NVCC_OPTIONS, *(f"-D{name}={value}" for name, value in sorted(work.definitions)), *work.flags]
-    start = time.perf_counter()
-    # PyCUDA leaves its folder behind when nvcc fails, so it gets one inside ours.
-    with tempfile.TemporaryDirectory(prefix="tilewright-") as folder, warnings.catch_warnings(record=True) as warned:
-        warnings.simplefilter("always")
-        before, tempfile.tempdir = tempfile.tempdir, folder
-        try:
-            cubin = pycuda.compiler.compile(
-                work.source, options=options, arch=work.arch, no_extern_c=True, cache_dir=False
-            )
-        except drv.CompileError as error:
-            raise TrialFailure(Outcome.COMPILE_FAILED, f"{error.stdout or ''}{error.stderr or ''}".strip()) from error
-        finally:
-            tempfile.tempdir = before
-    log = "\n".join(str(warning.message) for warning in warned)
-    return Compiled(cubin, read_resources(log, symbol_of(cubin, work.entry)), log, (time.perf_counter() - start) * 1e3)
 
 
 def _attribute_names(attributes: Mapping[Any, int]) -> Iterator[tuple[int, str]]:

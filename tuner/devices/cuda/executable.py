@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from tilewright.kernels.arguments import Tensor
 from tilewright.kernels.space import Configuration
 from tilewright.tuner.devices.cuda.graph import LaunchGraph
 from tilewright.tuner.devices.cuda.workspace import Workspace
-from tilewright.tuner.loop.outcome import Resources
+from tilewright.tuner.outcome import Resources
 
 
 @dataclass(eq=False)
@@ -18,7 +19,8 @@ class CudaExecutable:
 
     `batch` launches make one warm sample, by `graph` where they are several, for an estimated `launch_ms`.
     `is_loaded`: it was launched before. `fill` copies inputs to its constant memory. `pack` makes what is `kept` of an
-    input that launches find packed. `is_comparable`: see `LibraryCall`.
+    input that launches find packed. `is_comparable`: see `LibraryCall`. `enqueue_with` launches it with other scalars,
+    and one array for two.
     """
 
     enqueue: Callable[[], None] = field(repr=False)
@@ -34,6 +36,9 @@ class CudaExecutable:
     pack: Callable[[], None] | None = field(default=None, repr=False)
     fill: Callable[[], None] = field(default=lambda: None, repr=False)
     is_comparable: bool = True
+    enqueue_with: Callable[[Mapping[str, float], tuple[Tensor, Tensor] | None], None] | None = field(
+        default=None, repr=False
+    )
 
     def close(self) -> None:
         """Frees graph, workspace and what is kept; not to be launched any more."""

@@ -6,8 +6,7 @@ import re
 from collections.abc import Mapping
 
 from tilewright.kernels.problem import Limits
-from tilewright.tuner.devices.device import DeviceModel
-from tilewright.tuner.roofline import FP64_TENSOR, HALF_TENSOR, TF32
+from tilewright.tuner.devices.device import FP64_TENSOR, HALF_TENSOR, TF32, DeviceModel
 
 # FP32 and FP64 lanes per multiprocessor (CUDA programming guide, "Arithmetic Instructions": results per clock cycle).
 _LANES: dict[tuple[int, int], tuple[int, int]] = {

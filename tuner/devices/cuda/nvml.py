@@ -12,7 +12,7 @@ from typing import Any
 
 import pynvml
 
-from tilewright.tuner.loop.outcome import DeviceState
+from tilewright.tuner.outcome import DeviceState
 
 _PROFILE = re.compile(r" MIG ((?:[0-9]+c\.)?[0-9]+g\.[0-9]+gb(?:\+\S+)?)$")
 
@@ -125,7 +125,7 @@ def state(uuid: str) -> DeviceState:
 
 
 def _visible(devices: list[Gpu], allowed: str | None) -> list[Gpu]:
-    """Those that CUDA_VISIBLE_DEVICES names, by index or by the beginning of the UUID, in its order."""
+    """The GPUs that CUDA_VISIBLE_DEVICES names, by index or by the beginning of the UUID, in its order."""
     if allowed is None:
         chosen = devices
     else:

@@ -56,10 +56,8 @@ class CudaReferences:
     with what is tuned, and is as good a judge of float32 and half types; float64 results are held against NumPy's.
     """
 
-    def __init__(
-        self, device: CudaContext, kernel: Kernel, problem: Problem, scalars: Mapping[str, float], widen: Function
-    ) -> None:
-        self._device, self._kernel, self._problem, self._scalars = device, kernel, problem, scalars
+    def __init__(self, device: CudaContext, kernel: Kernel, problem: Problem, widen: Function) -> None:
+        self._device, self._kernel, self._problem = device, kernel, problem
         self._widen = widen
         self._workspace: Any = None
         self._library: Cublas | None = None
@@ -82,7 +80,9 @@ class CudaReferences:
             return self._is_small
         return self._product.finish is None or math.prod(self._summing.output.shape(self._inside)) <= _FEW_SUMS
 
-    def made_there(self, host: Mapping[str, HostArray], addresses: Mapping[str, int]) -> HeldReference | None:
+    def made_there(
+        self, host: Mapping[str, HostArray], addresses: Mapping[str, int], scalars: Mapping[str, float]
+    ) -> HeldReference | None:
         """The reference for these inputs, which lie on the host and, as they are there, at these device addresses.
 
         None where it is not for the library to make.
@@ -90,7 +90,7 @@ class CudaReferences:
         if self._product is None:
             return None
         try:
-            return self._on_device(self._product, host, addresses)
+            return self._on_device(self._product, host, addresses, scalars)
         except (OutOfMemoryError, LibraryError):
             return None  # the copies in float64 do not fit beside the arrays, or the library cannot do it
 
@@ -115,10 +115,14 @@ class CudaReferences:
         self._library = self._workspace = None
 
     def _on_device(
-        self, product: ProductReference, host: Mapping[str, HostArray], addresses: Mapping[str, int]
+        self,
+        product: ProductReference,
+        host: Mapping[str, HostArray],
+        addresses: Mapping[str, int],
+        scalars: Mapping[str, float],
     ) -> HeldReference:
         problem = self._problem
-        value, magnitude = (self._sums(addresses, absolute=absolute) for absolute in (False, True))
+        value, magnitude = (self._sums(addresses, scalars, absolute=absolute) for absolute in (False, True))
         if product.finish is None:
             terms = product.terms(problem)
             factor = bound_factor(terms, admitted_roundoff(problem), problem.dtype)
@@ -133,7 +137,7 @@ class CudaReferences:
         factor = bound_factor(reference.terms, reference.unit_roundoff, problem.dtype)
         return HeldReference(value, magnitude, factor, reference.terms)
 
-    def _sums(self, addresses: Mapping[str, int], *, absolute: bool) -> Any:
+    def _sums(self, addresses: Mapping[str, int], scalars: Mapping[str, float], *, absolute: bool) -> Any:
         """The product in float64, of all the numbers or of their absolute values."""
         problem, output = self._inside, self._summing.output
         factors = [tensor for tensor in self._summing.tensors if tensor.summed(problem) is not None]
@@ -142,7 +146,7 @@ class CudaReferences:
         for tensor in taking_part:
             count, to = tensor.layout(problem).elements, int(wide[tensor.name])
             self._widen.enqueue(_LAUNCH, addresses[tensor.name], to, count, int(absolute))
-        scalars = {name: abs(number) if absolute else number for name, number in self._scalars.items()}
+        scalars = {name: abs(number) if absolute else number for name, number in scalars.items()}
         pointers = {name: int(memory) for name, memory in wide.items()}
         as_matrices = self._blas().calls(product_of(replace(problem, dtype="float64"), pointers, scalars))[-1]
         as_matrices.enqueue()

@@ -49,7 +49,7 @@ class MapFields:
 
     @classmethod
     def of(cls, declared: TensorMap, tensor: Tensor, problem: Problem) -> MapFields:
-        """Those of a tensor of the problem. Raises TunerError where rows or matrices do not begin at 16 bytes.
+        """The fields of a tensor of the problem. Raises TunerError where rows or matrices do not begin at 16 bytes.
 
         An axis along which all share the same elements counts as one of length 1, whose coordinate is 0.
         """

@@ -19,7 +19,7 @@ from tilewright.tuner.devices.device import Bench
 from tilewright.tuner.devices.isolated.child import LoadedExecutable
 from tilewright.tuner.errors import TrialFailure
 from tilewright.tuner.loop.measure import DEFAULT_PLAN, Clock, MeasurementPlan
-from tilewright.tuner.loop.outcome import L2, DeviceState, Evaluation, Executable, Resources, Verification
+from tilewright.tuner.outcome import L2, DeviceState, Evaluation, Executable, Resources, Verification
 
 if TYPE_CHECKING:
     from tilewright.tuner.devices.isolated.process import DeviceProcess
@@ -218,16 +218,16 @@ class PrecompilingBench(IsolatedBench):
 
     @property
     def compilers(self) -> int:
-        """The pool's workers, and the compilers of other machines that help it now."""
-        return self._pool.workers + self._pool.places_elsewhere
+        """The pool's workers."""
+        return self._pool.workers
 
     @property
     def compilations(self) -> int:
-        """One for each worker of the pool, and for each elsewhere another, which is on its way through the database."""
-        return self._pool.workers + 2 * self._pool.places_elsewhere
+        """One for each worker of the pool."""
+        return self._pool.workers
 
     def ready(self, configurations: Sequence[Configuration], *, wait: bool) -> list[Configuration]:
-        """Those whose compilation has ended, in the order given; `compile_ahead` was told of all."""
+        """The configurations whose compilation has ended, in the order given; `compile_ahead` was told of all."""
         if wait:
             wait_for([self._futures[configuration] for configuration in configurations], return_when=FIRST_COMPLETED)
         return [configuration for configuration in configurations if self._futures[configuration].done()]

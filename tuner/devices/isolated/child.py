@@ -17,7 +17,7 @@ from tilewright.tuner.compile.compilation import Compiled
 from tilewright.tuner.devices.device import Bench, Device
 from tilewright.tuner.errors import TrialFailure, TunerError
 from tilewright.tuner.loop.measure import ContextLostError, MeasurementPlan, evaluate_here
-from tilewright.tuner.loop.outcome import L2, DeviceState, Evaluation, Executable, Resources, Verification
+from tilewright.tuner.outcome import L2, DeviceState, Evaluation, Executable, Resources, Verification
 
 ChildMessage = tuple[Literal["done", "broken", "failed", "error", "unexpected", "step"], Any]
 """A message of the child: the answer to a call, or before it the step that begins. "broken": done, but the context is
@@ -32,23 +32,6 @@ class OpensDevice(Protocol):
 
     def open(self) -> Device:
         """Opens it in the calling process."""
-
-
-class Extension(Protocol):
-    """Something other than tuning that is kept ready in the device's process, such as a network."""
-
-    def call(self, argument: Any) -> Any:
-        """Its answer, which travels to the parent."""
-
-    def close(self) -> None:
-        """Frees what the device holds of it."""
-
-
-class OpensExtension(Protocol):
-    """A picklable description of an extension: unpickling imports its module, so nothing here needs to know it."""
-
-    def open(self, device: Device) -> Extension:
-        """Opens it on the device that this process has; raises TunerError or TrialFailure."""
 
 
 def find_kernel(name: str, folder: Path) -> Kernel:
@@ -105,7 +88,6 @@ class _Session:
         self._device, self._finder, self._connection = device, finder, connection
         self._benches: dict[int, Bench] = {}
         self._executables: dict[int, tuple[Bench, Executable]] = {}
-        self._extension: Extension | None = None
         self._last = 0
 
     def bench(self, name: str, folder: Path, hashes: Mapping[str, str], problem: Problem, seed: int) -> int:
@@ -167,25 +149,10 @@ class _Session:
     def state(self, bench: int) -> DeviceState:
         return self._benches[bench].state()
 
-    def extend(self, opener: OpensExtension) -> None:
-        self._drop_extension()
-        self._extension = opener.open(self._device)
-
-    def call_extension(self, argument: Any) -> Any:
-        if self._extension is None:
-            raise TunerError("no extension is open in this process")
-        return self._extension.call(argument)
-
     def close(self) -> None:
         for bench in list(self._benches):
             self.close_bench(bench)
-        self._drop_extension()
         self._device.close()
-
-    def _drop_extension(self) -> None:
-        open_one, self._extension = self._extension, None
-        if open_one is not None:
-            open_one.close()
 
     def _keep(self, bench: Bench, executable: Executable) -> LoadedExecutable:
         number = self._next()

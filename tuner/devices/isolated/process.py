@@ -23,7 +23,7 @@ from tilewright.tuner.devices import host_memory
 from tilewright.tuner.devices.device import DeviceModel, Environment
 from tilewright.tuner.devices.isolated.child import ChildMessage, FindKernel, OpensDevice, find_kernel, serve
 from tilewright.tuner.errors import DeviceLostError, OutOfMemoryError, TrialFailure, TunerError
-from tilewright.tuner.loop.outcome import Outcome
+from tilewright.tuner.outcome import Outcome
 
 log = logging.getLogger(__name__)
 
@@ -50,7 +50,6 @@ class Deadlines:
     verify_each_kind: float = 240.0
     sample: float = 60.0
     library: float = 240.0  # up to nine of its calls are verified and timed, to find its fastest
-    call_extension: float = 5.0  # somebody waits for its answer
     other: float = 60.0
 
     def of(self, call: str) -> float:

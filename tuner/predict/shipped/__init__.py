@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from tilewright.kernels.catalogue import catalogue
-from tilewright.kernels.kernel import Kernel, Kin
+from tilewright.kernels.kernel import Kernel, RelatedKernel
 from tilewright.kernels.problem import Limits, Problem, octaves
 from tilewright.kernels.space import Configuration
 from tilewright.tuner.predict.features import sizes_of
@@ -73,7 +73,9 @@ def shipped_models() -> dict[str, tuple[str, Limits]]:
 
 
 def likest_first(series: Sequence[ShippedSeries], slug: str, limits: Limits) -> list[ShippedSeries]:
-    """Those of this compute capability: the device model's own, then by how alike their numbers of multiprocessors."""
+    """The series of this compute capability: the device model's own first, then by how alike their multiprocessors
+    are.
+    """
 
     def unlike(one: ShippedSeries) -> tuple[bool, float]:
         ratio = max(one.limits.multiprocessors, 1) / max(limits.multiprocessors, 1)
@@ -119,9 +121,12 @@ def _nearest_kin(document: _Written, kernel: Kernel, like: Problem) -> ShippedSe
 
     Beside them those of what it is akin to in other axes, as a convolution to the gemm inside: of single pixels.
     """
-    chosen: list[tuple[_Written, Kin]] = []
-    for kin in (Kin(kernel.name, dict(like.option_items)), *(Kin(*kin) for kin in kernel.akin(like))):
-        if not chosen or kin.shape_of is not Kin(kernel.name).shape_of:
+    chosen: list[tuple[_Written, RelatedKernel]] = []
+    for kin in (
+        RelatedKernel(kernel.name, dict(like.option_items)),
+        *(RelatedKernel(*kin) for kin in kernel.akin(like)),
+    ):
+        if not chosen or kin.shape_of is not RelatedKernel(kernel.name).shape_of:
             chosen += [(written, kin) for written in document["series"] if _is_of(written, kin, kernel, like)]
     if not chosen:
         return None
@@ -130,7 +135,7 @@ def _nearest_kin(document: _Written, kernel: Kernel, like: Problem) -> ShippedSe
     return ShippedSeries(document["device_model"], limits, document["driver"], document["toolkit"], tuple(records))
 
 
-def _is_of(written: _Written, kin: Kin, kernel: Kernel, like: Problem) -> bool:
+def _is_of(written: _Written, kin: RelatedKernel, kernel: Kernel, like: Problem) -> bool:
     """Whether a series is of that kin with the problem's dtype."""
     of = kernel if kin.kernel == kernel.name else catalogue().get(kin.kernel)
     shape = dict(like.axes) if of.axes == kernel.axes else of.example_shape
@@ -147,7 +152,7 @@ def _serves(written: _Written, of: Kernel, like: Problem) -> bool:
 
 
 def _read(
-    document: _Written, written: _Written, limits: Limits, kernel: Kernel, like: Problem, kin: Kin
+    document: _Written, written: _Written, limits: Limits, kernel: Kernel, like: Problem, kin: RelatedKernel
 ) -> Iterator[Record]:
     """The records of a series, which is of the kernel's kin, as the kernel's: as far as it still admits them.
 
@@ -182,15 +187,18 @@ def _words(
     is_own: bool,
 ) -> str:
     """What the records are, and what of it no longer is as it was measured."""
-    now = {variant.name: kernel.source_hash(variant.name) for variant in kernel.variants}
     used = {configuration.variant for _, held in rows for configuration, _, _ in held}
     facts_of = {name: facts for name, facts in written["variants"].items() if called.get(name, name) in used}
-    changed = sorted(name for name, facts in facts_of.items() if facts["source_hash"] != now[name])
+    sources = {name: facts["source_hash"] for name, facts in facts_of.items()}
+    other = {name: source for name, source in sources.items() if not kernel.has_source(name, source)}
+    faulty = sorted(name for name, source in other.items() if kernel.was_corrected(name, source))
+    changed = sorted(other.keys() - set(faulty))
     count = sum(len(trials) for row, _ in rows for trials in row["trials"].values())
     gone = count - sum(len(held) for _, held in rows)
     facts = [f"driver {document['driver']}", written["measured_on"]]
     facts += [] if is_own else [f"of {kernel.name} with {_in_words(written['options'])}"]
     facts += [f"with other sources of {', '.join(changed)}"] if changed else []
+    facts += [f"with faulty sources, since corrected, of {', '.join(faulty)}"] if faulty else []
     where = "no longer in the space" if is_own else "not in the space"
     facts += [f"without {gone} of {count} trials that are {where}"] if gone else []
     return f"shipped records of an {document['name']} ({', '.join(facts)})"

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 - its usual name
 
-from tilewright.tuner.pytorch.convolution import CONV2D
+from tilewright.tuner.pytorch.attention import ATTENTION
+from tilewright.tuner.pytorch.convolution import CONV2D, as_sizes
 from tilewright.tuner.pytorch.norms import LAYER_NORM, RMS_NORM
-from tilewright.tuner.pytorch.operator import PLAIN, Operator
+from tilewright.tuner.pytorch.operator import Operator, is_known
 from tilewright.tuner.pytorch.products import GEMM, LINEAR
 from tilewright.tuner.pytorch.softmax import SOFTMAX
 
@@ -25,13 +26,13 @@ class Call(NamedTuple):
 
     @property
     def is_plain(self) -> bool:
-        """Whether no tensor is of a class of its own, whose owner would not know our operator."""
-        return all(type(one) in PLAIN for one in self.arguments if isinstance(one, Tensor))
+        """Whether no tensor is of a kind of its own, whose owner would not know our operator."""
+        return all(is_known(one) for one in self.arguments if isinstance(one, Tensor))
 
     def run(self) -> Any:
         """The result."""
         result = self.operator(*self.arguments)
-        return result if self.shape is None else result.view(self.shape)
+        return result if self.shape is None else result.reshape(self.shape)
 
 
 def entry(argument: Any) -> Hashable:
@@ -40,6 +41,8 @@ def entry(argument: Any) -> Hashable:
     Beside device, type, shape and strides of a tensor it is the precision of autocast.
     """
     if isinstance(argument, Tensor):
+        if argument.layout is not torch.strided:
+            return str(argument.layout)
         kind = argument.device.type
         autocast = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None
         return kind, argument.dtype, tuple(argument.shape), tuple(argument.stride()), autocast
@@ -51,12 +54,16 @@ def entries(call: Call) -> tuple[Hashable, ...]:
     return *[entry(one) for one in call.arguments], call.shape
 
 
-def _linear(x: Tensor, w: Tensor, b: Tensor | None = None) -> Call | None:
-    return Call(LINEAR, (x, w, b, "none", "fp32")) if w.dim() == 2 else None
+# Below, arguments have PyTorch's names, so that a call by name is bound as PyTorch binds it.
 
 
-def _matmul(a: Tensor, b: Tensor) -> Call | None:
+def _linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Call | None:  # noqa: A002
+    return Call(LINEAR, (input, weight, bias, "none", "fp32")) if weight.dim() == 2 else None
+
+
+def _matmul(input: Tensor, other: Tensor) -> Call | None:  # noqa: A002
     """Matrices, or as many of them on either side; batches of several dimensions become one."""
+    a, b = input, other
     if not (isinstance(a, Tensor) and isinstance(b, Tensor)) or min(a.dim(), b.dim()) < 2:
         return None
     if a.dim() == b.dim() == 2:
@@ -66,61 +73,113 @@ def _matmul(a: Tensor, b: Tensor) -> Call | None:
     if a.dim() == 3:
         return Call(GEMM, (a, b, 1.0, "fp32"))
     shape = (*a.shape[:-1], b.shape[-1])
-    return Call(GEMM, (a.reshape(-1, *a.shape[-2:]), b.reshape(-1, *b.shape[-2:]), 1.0, "fp32"), tuple(shape))
+    return Call(GEMM, (a.flatten(0, -3), b.flatten(0, -3), 1.0, "fp32"), tuple(shape))
 
 
-def _softmax(x: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: torch.dtype | None = None) -> Call | None:
-    if dim is None or dim not in {-1, x.dim() - 1} or dtype not in {None, x.dtype}:
+def _product(dimensions: int) -> Callable[..., Call | None]:
+    """`mm` or `bmm`, which take just so many dimensions."""
+
+    def product(input: Tensor, mat2: Tensor) -> Call | None:  # noqa: A002
+        return _matmul(input, mat2) if input.dim() == mat2.dim() == dimensions else None
+
+    return product
+
+
+def _softmax(
+    input: Tensor,  # noqa: A002
+    dim: int | None = None,
+    _stacklevel: int = 3,
+    dtype: torch.dtype | None = None,
+) -> Call | None:
+    if not isinstance(dim, int) or not input.dim() or dim % input.dim() != input.dim() - 1:
         return None
-    return Call(SOFTMAX, (x, dim))
+    return Call(SOFTMAX, (input, dim)) if dtype in {None, input.dtype} else None
 
 
-def _softmax_of_torch(x: Tensor, dim: int | None = None, dtype: torch.dtype | None = None) -> Call | None:
-    return _softmax(x, dim, dtype=dtype)
+def _softmax_of_torch(input: Tensor, dim: int | None = None, dtype: torch.dtype | None = None) -> Call | None:  # noqa: A002
+    return _softmax(input, dim, dtype=dtype)
 
 
 def _layer_norm(
-    x: Tensor, normalized_shape: Any, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5
+    input: Tensor,  # noqa: A002
+    normalized_shape: Any,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-5,
 ) -> Call | None:
     if len(normalized_shape) != 1 or weight is None or bias is None:
         return None
-    return Call(LAYER_NORM, (x, weight, bias, float(eps)))
+    return Call(LAYER_NORM, (input, weight, bias, float(eps)))
 
 
-def _rms_norm(x: Tensor, normalized_shape: Any, weight: Tensor | None = None, eps: float | None = None) -> Call | None:
+def _rms_norm(
+    input: Tensor,  # noqa: A002
+    normalized_shape: Any,
+    weight: Tensor | None = None,
+    eps: float | None = None,
+) -> Call | None:
     if len(normalized_shape) != 1 or weight is None:
         return None
-    return Call(RMS_NORM, (x, weight, float(torch.finfo(x.dtype).eps if eps is None else eps)))
-
-
-def _pair(value: Any) -> list[int]:
-    return [value, value] if isinstance(value, int) else list(value)
+    return Call(RMS_NORM, (input, weight, None if eps is None else float(eps)))
 
 
 def _conv2d(  # noqa: PLR0917 - PyTorch's own
-    x: Tensor, w: Tensor, b: Tensor | None = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: int = 1
+    input: Tensor,  # noqa: A002
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
 ) -> Call | None:
-    if x.dim() != 4 or isinstance(padding, str):
+    sizes = as_sizes(weight, stride, padding, dilation) if input.dim() == 4 else None
+    return None if sizes is None else Call(CONV2D, (input, weight, bias, *sizes, groups, "none", "fp32"))
+
+
+def _attention(  # noqa: PLR0917 - PyTorch's own
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Call | None:
+    if dropout_p > 0.0 or query.dim() != 4:
         return None
-    return Call(CONV2D, (x, w, b, _pair(stride), _pair(padding), _pair(dilation), groups, "none", "fp32"))
+    return Call(ATTENTION, (query, key, value, attn_mask, is_causal, scale, enable_gqa))
 
 
 FUNCTIONS: Mapping[Any, Callable[..., Call | None]] = {
     F.linear: _linear,
     torch.matmul: _matmul,
     torch.Tensor.matmul: _matmul,
-    torch.mm: _matmul,
-    torch.Tensor.mm: _matmul,
-    torch.bmm: _matmul,
-    torch.Tensor.bmm: _matmul,
+    torch.mm: _product(2),
+    torch.Tensor.mm: _product(2),
+    torch.bmm: _product(3),
+    torch.Tensor.bmm: _product(3),
     F.conv2d: _conv2d,
     F.layer_norm: _layer_norm,
     F.rms_norm: _rms_norm,
+    F.scaled_dot_product_attention: _attention,
     F.softmax: _softmax,
     torch.softmax: _softmax_of_torch,
     torch.Tensor.softmax: _softmax_of_torch,
 }
 """By PyTorch's function, with its arguments; None for those that no kernel computes."""
+
+
+def call_of(function: Any, arguments: Sequence[Any], named: Mapping[str, Any]) -> Call | None:
+    """Our operator's call for a call of PyTorch's function; None for what no kernel computes or nobody here knows."""
+    try:
+        call = FUNCTIONS[function](*arguments, **named)
+        if call is not None:
+            call.operator.result(*call.arguments)
+    except (TypeError, AttributeError, ValueError, RuntimeError):
+        return None  # another argument, such as `out`, or one that PyTorch itself has the words for
+    return call
+
 
 NAMES: Mapping[Any, str] = {function: function.__name__ for function in FUNCTIONS}
 """How reports and locks call a function: a method and the function that does the same have one name."""

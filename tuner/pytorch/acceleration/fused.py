@@ -39,12 +39,13 @@ class Code:
             for one in match.arguments
             if isinstance(one, Joined)
         }
+        now: dict[Any, Any] = {}
         for match in matches:
             for path in match.modules:
                 owner, _, name = path.rpartition(".")
                 place = vars(around.get_submodule(owner))["_modules"]
                 self._passed.append((place, name, place[name], vars(place[name])))
-            match.replace(graph)
+            match.replace(graph, now)
         self.run = function_of(graph)
 
     def stands(self) -> bool:

@@ -37,15 +37,17 @@ class _Search:
         self._is_busy = False
         self._layers: list[tuple[str, nn.Module]] = []
         self._input: tuple[str, Tensor] | None = None
+        self._copy = torch.empty(0)
 
     def enter_layer(self, name: str, module: nn.Module, positional: tuple[Any, ...]) -> None:
         """Before a linear layer runs: those of one module that follow one another with one input are noted together."""
         if self._is_busy or len(positional) != 1 or not isinstance(positional[0], Tensor):
             return
         owner, [x] = name.rpartition(".")[0], positional
-        if self._input is None or self._input[0] != owner or self._input[1] is not x:
+        is_same = self._input is not None and self._input[0] == owner and self._input[1] is x
+        if not is_same or not torch.equal(x, self._copy):  # it may have been changed in place, which nobody counts
             self.finish_layers()
-            self._input = owner, x
+            self._input, self._copy = (owner, x), x.detach().clone()
         self._layers.append((name, module))
 
     def finish_layers(self) -> None:
@@ -78,7 +80,12 @@ class _Search:
     def _look(self, name: str, module: nn.Module, positional: tuple[Any, ...], named: dict[str, Any]) -> None:
         tensors: list[Tensor] = []
         key = described((positional, named), tensors)
-        alike = type(module), key, tuple((path, tuple(one.shape)) for path, one in module.named_parameters())
+        alike = (
+            type(module),
+            key,
+            repr(module),
+            tuple((path, tuple(one.shape)) for path, one in module.named_parameters()),
+        )
         if alike not in self._known:
             around, graph = trace(module, key)
             matches = find(around, graph)

@@ -12,10 +12,10 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from tilewright.tuner.pytorch.acceleration.calls import (
-    FUNCTIONS,
     MODULES,
     NAMES,
     Call,
+    call_of,
     entries,
     entry,
     of_foreign_norm,
@@ -23,7 +23,7 @@ from tilewright.tuner.pytorch.acceleration.calls import (
 from tilewright.tuner.pytorch.acceleration.fused import FusedForward
 from tilewright.tuner.pytorch.acceleration.graph import GraphForward
 from tilewright.tuner.pytorch.acceleration.quantised import QuantisedLayers, QuantisedLinear, forget, quantise
-from tilewright.tuner.pytorch.acceleration.shared import SharedForward, SharedLayers, can_join, part
+from tilewright.tuner.pytorch.acceleration.shared import SharedForward, SharedLayers, can_join, changes_nothing, part
 from tilewright.tuner.pytorch.warm import Warm
 
 SHARED = "shared"
@@ -31,7 +31,7 @@ SHARED = "shared"
 
 
 @dataclass(frozen=True)
-class Stand:
+class Replacement:
     """Where an operator stands in: for modules with that input, or for a function with these arguments.
 
     `compiled`: under `torch.compile` too. `fusion`: which in the code of the modules; the entry is of their arguments.
@@ -101,10 +101,10 @@ class AcceleratedModule:
     plain: ClassVar[type[nn.Module]]
     _tilewright: Replaced
 
-    def forward(self, x: Tensor) -> Any:
+    def forward(self, input: Tensor) -> Any:  # noqa: A002 - PyTorch's name
         """The result of PyTorch's class."""
-        found = self._tilewright.result(self, x, MODULES[self.plain])
-        return super().forward(x) if found is None else found  # type: ignore[misc]
+        found = self._tilewright.result(self, input, MODULES[self.plain])
+        return super().forward(input) if found is None else found  # type: ignore[misc]
 
 
 class AcceleratedLinear(AcceleratedModule, nn.Linear):  # type: ignore[misc]
@@ -129,6 +129,10 @@ class AcceleratedRMSNorm(AcceleratedModule, nn.RMSNorm):  # type: ignore[misc]
     """`tw.rms_norm` for some inputs."""
 
     plain = nn.RMSNorm
+
+    def forward(self, x: Tensor) -> Any:
+        """The result of PyTorch's class, which has another name for its argument than the others."""
+        return super().forward(x)
 
 
 class AcceleratedSoftmax(AcceleratedModule, nn.Softmax):  # type: ignore[misc]
@@ -160,10 +164,11 @@ class ForeignForward:
     def __init__(self, module: nn.Module, accepted: Accepted) -> None:
         self._module, self._replaced = module, Replaced(accepted)
 
-    def __call__(self, x: Tensor) -> Any:
-        """The result of its class."""
-        found = self._replaced.result(self._module, x, of_foreign_norm)
-        return type(self._module).forward(self._module, x) if found is None else found
+    def __call__(self, *given: Any, **named: Any) -> Any:
+        """The result of its class, whose other arguments are known to it alone."""
+        is_usual = len(given) == 1 and not named and isinstance(given[0], Tensor)
+        found = self._replaced.result(self._module, given[0], of_foreign_norm) if is_usual else None
+        return type(self._module).forward(self._module, *given, **named) if found is None else found
 
 
 class _FunctionCalls(TorchFunctionMode):  # type: ignore[misc]
@@ -178,7 +183,7 @@ class _FunctionCalls(TorchFunctionMode):  # type: ignore[misc]
         named = named or {}
         accepted = self._accepted.get(function)
         if accepted is not None:
-            call = FUNCTIONS[function](*arguments, **named)
+            call = call_of(function, arguments, named)
             if call is not None and call.is_plain and accepted.takes(entries(call)):
                 return call.run()
         return function(*arguments, **named)
@@ -207,7 +212,7 @@ class _Keys:
         return _accepted(frozenset(self.eager), frozenset(self.compiled), with_gradients=with_gradients)
 
 
-def install(model: nn.Module, stands: Sequence[Stand], *, with_gradients: bool) -> None:
+def install(model: nn.Module, stands: Sequence[Replacement], *, with_gradients: bool) -> None:
     """Puts our operators in these places, and PyTorch's own in all others."""
     _remove(model)
     by_module: dict[str, _Keys] = {}
@@ -259,7 +264,10 @@ def _install_fusions(
             names = name.split("+")
             layers, is_quantised = [model.get_submodule(one) for one in names], in_whole_numbers.issuperset(names)
             if is_quantised or can_join(layers):
-                shared = (QuantisedLayers if is_quantised else SharedLayers)(layers, frozenset(by_key), in_code)
+                owner = model.get_submodule(names[0].rpartition(".")[0])
+                kind = QuantisedLayers if is_quantised else SharedLayers
+                is_steady = changes_nothing(type(owner).forward)
+                shared = kind(layers, frozenset(by_key), in_code, is_steady=is_steady)
                 forwards = _kept(layers[0], (which, is_quantised), shared.forwards)
                 forwards[0].layers.join()
                 for layer, forward in zip(layers, forwards, strict=True):

@@ -100,8 +100,8 @@ class Judge:
 
     def error_of(self, chosen: Sequence[Candidate]) -> float:
         """That of the model's output with these, which stay; infinite where it does not run with a fusion."""
-        self.install(chosen)
         try:
+            self.install(chosen)
             return self.error()
         except Exception:
             if not any(one.site.fusion for one in chosen):

@@ -23,7 +23,7 @@ from tilewright.tuner.compile.cache import write_whole
 from tilewright.tuner.devices.cpu.device import CpuDevice
 from tilewright.tuner.devices.cuda.driver import call
 from tilewright.tuner.errors import TunerError
-from tilewright.tuner.pytorch.acceleration.installed import Stand, plain_class
+from tilewright.tuner.pytorch.acceleration.installed import Replacement, plain_class
 from tilewright.tuner.runtime.launcher import place_of
 
 FORMAT = "tilewright-lock/1"
@@ -38,7 +38,7 @@ class Lock:
     """The choices: configurations by problem, where operators stand in, and whether gradients were recorded."""
 
     configurations: Mapping[Problem, Configuration]
-    stands: Sequence[Stand]
+    stands: Sequence[Replacement]
     with_gradients: bool
 
 
@@ -101,17 +101,17 @@ def kernel_as_json(problem: Problem, configuration: Configuration, source_hash: 
     return {**problem.as_json(), **values, "source_hash": source_hash}
 
 
-def stand_as_json(stand: Stand) -> dict[str, Any]:
+def stand_as_json(stand: Replacement) -> dict[str, Any]:
     """Where an operator stands in."""
     entry = _plain(stand.entry)
     places = {"modules": list(stand.modules), "function": stand.function, "fusion": stand.fusion}
     return {**places, "entry": entry, "compiled": stand.compiled, "weights": stand.weights}
 
 
-def stand_from_json(stated: Mapping[str, Any]) -> Stand:
+def stand_from_json(stated: Mapping[str, Any]) -> Replacement:
     """The inverse."""
     where = tuple(stated["modules"]), stated["function"], bool(stated["compiled"]), stated.get("fusion", "")
-    return Stand(_hashable(stated["entry"]), *where, stated.get("weights", ""))
+    return Replacement(_hashable(stated["entry"]), *where, stated.get("weights", ""))
 
 
 def _check(
@@ -134,8 +134,10 @@ def _configuration(path: Path, stated: Mapping[str, Any], kernels: Catalogue) ->
     kernel = kernels.get(stated["kernel"])
     problem = kernel.problem(stated["shape"], stated["dtype"], stated["options"])
     configuration = Configuration.from_json({**stated["configuration"], "variant": stated["variant"]})
-    if stated["source_hash"] != kernel.source_hash(configuration.variant):
-        raise LockError(f"{path}: {kernel.name}'s source has changed since. Make it again: accelerate(model)")
+    if not kernel.has_source(configuration.variant, stated["source_hash"]):
+        was_faulty = kernel.was_corrected(configuration.variant, stated["source_hash"])
+        became = "was faulty and has been corrected" if was_faulty else "has changed"
+        raise LockError(f"{path}: {kernel.name}'s source {became} since. Make it again: accelerate(model)")
     return problem, configuration
 
 

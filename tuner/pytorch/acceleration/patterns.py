@@ -53,15 +53,16 @@ class Match(NamedTuple):
         """The modules that are not called any more, by their names from the graph's root."""
         return [str(node.target) for node in self.nodes if node.op == "call_module"]
 
-    def replace(self, graph: fx.Graph) -> None:
-        """Puts the call in the place of the nodes."""
+    def replace(self, graph: fx.Graph, now: dict[fx.Node, fx.Node]) -> None:
+        """Puts the call in the place of the nodes; `now`: what is in the place of nodes that were replaced before."""
         with graph.inserting_before(self.nodes[0]):
-            given = [_given(graph, one) for one in self.arguments]
+            given = [_given(graph, now.get(one, one) if isinstance(one, fx.Node) else one) for one in self.arguments]
             made = graph.call_function(run, (self.operator.name, *given))
             several = len(self.results) > 1
             parts = [graph.call_function(getitem, (made, place)) for place in range(len(self.results)) if several]
         for node, part in zip(self.results, parts or [made], strict=True):
             node.replace_all_uses_with(part)
+            now[node] = part
         for node in reversed(self.nodes):
             graph.erase_node(node)
 

@@ -58,10 +58,10 @@ def layers_with(model: nn.Module) -> list[nn.Linear]:
 class QuantisedLinear(nn.Linear):  # type: ignore[misc]
     """`tw.linear_quantized` for some inputs, until the weights are changed."""
 
-    def forward(self, x: Tensor) -> Any:
+    def forward(self, input: Tensor) -> Any:  # noqa: A002 - PyTorch's name
         """The result of PyTorch's class, or nearly."""
-        found = self._tilewright.result(self, x, _call)
-        return super().forward(x) if found is None else found
+        found = self._tilewright.result(self, input, _call)
+        return super().forward(input) if found is None else found
 
     def _load_from_state_dict(self, *given: Any) -> None:
         """Loads, and makes the whole numbers anew: code of `torch.compile` does not see that weights were changed."""

@@ -15,7 +15,7 @@ from tilewright.tuner.loop import statistics
 from tilewright.tuner.pytorch.acceleration import lock
 from tilewright.tuner.pytorch.acceleration.candidates import Candidate
 from tilewright.tuner.pytorch.acceleration.graph import GraphForward
-from tilewright.tuner.pytorch.acceleration.installed import Stand, uninstall
+from tilewright.tuner.pytorch.acceleration.installed import Replacement, uninstall
 
 EAGER, OURS, COMPILED, BOTH = "eager", "ours", "torch.compile", "ours in torch.compile"
 GRAPH, OURS_GRAPH = "graph", "ours as a graph"
@@ -39,7 +39,7 @@ class Acceleration:
     """
 
     model: nn.Module
-    stands: Sequence[Stand] = ()
+    stands: Sequence[Replacement] = ()
     candidates: Sequence[Candidate] = ()
     times_ms: Mapping[str, Sequence[float]] = field(default_factory=dict)
     way: str = EAGER

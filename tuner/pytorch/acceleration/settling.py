@@ -69,15 +69,26 @@ def _compiled(chosen: Sequence[Candidate], settled: Settled, result: Acceleratio
 
 
 def _fit(chosen: list[Candidate], judge: Judge, result: Acceleration) -> list[Candidate]:
-    """Those with which the model's output is right: all, or all but the fusions, or none."""
-    for fusions in ([one for one in chosen if one.site.fusion], []):
-        those = [one for one in chosen if not one.site.fusion] + fusions
-        if those:
-            result.error = judge.error_of(those)
-            if result.error <= judge.tolerance:
-                return those
-        _turn_down(fusions or those, "the model's output is off by more than is allowed with all replacements")
-    return []
+    """Those with which the model's output is right: all, or all but those fusions that make it wrong, or none."""
+
+    def is_right(those: list[Candidate]) -> bool:
+        result.error = judge.error_of(those)
+        return result.error <= judge.tolerance
+
+    if not chosen or is_right(chosen):
+        return chosen
+    kept = [one for one in chosen if not one.site.fusion]
+    if kept and not is_right(kept):
+        _turn_down(chosen, "the model's output is off by more than is allowed with all replacements")
+        return []
+    for one in chosen:
+        if one.site.fusion and is_right([*kept, one]):
+            kept.append(one)
+        elif one.site.fusion:
+            one.reason = "the model fails with it, or its output is off by more than is allowed"
+    if kept:
+        is_right(kept)
+    return kept
 
 
 def _turn_down(candidates: Sequence[Candidate], reason: str) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dis
 from collections.abc import Callable, Hashable, Iterable, Sequence
+from types import CodeType
 from typing import Any
 
 import torch
@@ -10,7 +12,7 @@ from torch import Tensor, nn
 from torch.utils.weak import WeakIdKeyDictionary
 
 from tilewright.tuner.pytorch.acceleration.calls import entry
-from tilewright.tuner.pytorch.operator import is_watched
+from tilewright.tuner.pytorch.operator import is_known, is_watched
 from tilewright.tuner.pytorch.products import LINEAR
 
 _JOINED: Any = WeakIdKeyDictionary()
@@ -90,14 +92,42 @@ def version_of(tensor: Tensor) -> int:
     return 0 if tensor.is_inference() else tensor._version  # noqa: SLF001 - no public name says it
 
 
+def changes_nothing(function: Any) -> bool:
+    """Whether no line of the function's own byte code may change a tensor in place; False if in doubt."""
+    code = getattr(function, "__code__", None)
+    return code is not None and not _changes(code)
+
+
+def _changes(code: CodeType) -> bool:
+    for one in dis.get_instructions(code):
+        is_assigned = one.opname.startswith("INPLACE_") or (one.opname == "BINARY_OP" and one.argrepr.endswith("="))
+        is_method = one.opname in {"LOAD_ATTR", "LOAD_METHOD"} and _is_in_place(str(one.argval))
+        if is_assigned or is_method or one.opname in {"STORE_SUBSCR", "STORE_SLICE", "DELETE_SUBSCR"}:
+            return True
+    inner = [one for one in code.co_consts if isinstance(one, CodeType)]
+    return any("out" in one for one in code.co_consts if isinstance(one, tuple)) or any(map(_changes, inner))
+
+
+def _is_in_place(name: str) -> bool:
+    return name.endswith("_") and not name.endswith("__")
+
+
 class SharedLayers:
     """What layers of one input compute together: the first that is called all of it, which is kept for the others.
 
-    Until the last of them was called, or the first is called again, the results stay in memory.
+    Until the last of them was called, or the first is called again, the results stay in memory. `is_steady`: the code
+    that calls them does not change their input, where PyTorch does not count changes (`inference_mode`).
     """
 
-    def __init__(self, layers: Sequence[nn.Module], keys: frozenset[Hashable], compiled: frozenset[Hashable]) -> None:
-        self.layers, self._keys, self._compiled = list(layers), keys, compiled
+    def __init__(
+        self,
+        layers: Sequence[nn.Module],
+        keys: frozenset[Hashable],
+        compiled: frozenset[Hashable],
+        *,
+        is_steady: bool = False,
+    ) -> None:
+        self.layers, self._keys, self._compiled, self._is_steady = list(layers), keys, compiled, is_steady
         self._sizes = [one.out_features for one in layers]
         self._joined: list[Tensor] = []
         self._traced: tuple[Tensor, Sequence[Tensor]] | None = None
@@ -125,7 +155,9 @@ class SharedLayers:
         """That of one layer; None where it has to be computed alone."""
         if torch.compiler.is_compiling():
             return self._in_code(place, x)
-        if torch.is_grad_enabled() or is_watched() or type(x) is not Tensor:
+        if torch.is_grad_enabled() or is_watched() or type(x) is not Tensor or not is_known(x):
+            return None
+        if x.is_inference() and not self._is_steady:
             return None
         version = version_of(x)
         if place == 0:

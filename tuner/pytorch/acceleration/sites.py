@@ -13,8 +13,8 @@ from torch.overrides import TorchFunctionMode
 
 from tilewright.kernels.linear_quantized.declaration import MOST_ROWS
 from tilewright.kernels.linear_quantized.reference import GROUP
-from tilewright.tuner.pytorch.acceleration.calls import FUNCTIONS, NAMES, Call, entries, entry, stand_in
-from tilewright.tuner.pytorch.acceleration.installed import SHARED, Stand
+from tilewright.tuner.pytorch.acceleration.calls import FUNCTIONS, NAMES, Call, call_of, entries, entry, stand_in
+from tilewright.tuner.pytorch.acceleration.installed import SHARED, Replacement
 from tilewright.tuner.pytorch.acceleration.quantised import INT8
 from tilewright.tuner.pytorch.gated import LINEAR_GATED
 from tilewright.tuner.pytorch.products import LINEAR
@@ -38,10 +38,10 @@ class Site:
     fusion: str = ""
     weights: str = ""
 
-    def stand(self, *, compiled: bool = False) -> Stand:
+    def stand(self, *, compiled: bool = False) -> Replacement:
         """Where the operator would stand in."""
         is_compiled = compiled and self.can_compile
-        return Stand(self.entry, tuple(self.modules), self.function, is_compiled, self.fusion, self.weights)
+        return Replacement(self.entry, tuple(self.modules), self.function, is_compiled, self.fusion, self.weights)
 
     @property
     def can_compile(self) -> bool:
@@ -77,7 +77,7 @@ class _Watch(TorchFunctionMode):  # type: ignore[misc]
         """The function's result."""
         named = named or {}
         if function in FUNCTIONS and not self._inside:
-            call = FUNCTIONS[function](*arguments, **named)
+            call = call_of(function, arguments, named)
             if call is not None:
                 name = NAMES[function]
                 self._add(

@@ -67,7 +67,15 @@ class Bundle:
         if not is_admitted(kernel, problem, place.limits, choice.configuration):
             self._left_aside(f"{problem}: {choice.configuration} is not in this version's search space")
             return None
-        if facts.get("source") != kernel.source_hash(choice.configuration.variant):
+        variant, source = choice.configuration.variant, str(facts.get("source"))
+        if kernel.was_corrected(variant, source):
+            warn(
+                f"bundle {self.name}: {problem}: measured with a faulty source of {variant}, which has been corrected "
+                "since; its configuration is taken as a prediction, its machine code is not loaded",
+                BundleWarning,
+            )
+            return replace(choice, match="predicted")
+        if not kernel.has_source(variant, source):
             self._left_aside(f"{problem}: measured with a source that this version does not have")
             return None
         cubin = self._cubin(facts.get("cubin")) if self.is_trusted else None

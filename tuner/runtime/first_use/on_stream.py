@@ -111,9 +111,10 @@ class RowsCheck:
         self._memory: _Memory | None = self._reserve.take(size_bytes)
         self._is_running = False
 
-    def take(self, stream: int) -> bool:
-        """Whether the launch that follows on that stream is to be checked: a graph's is not."""
-        return self.use.state == "waiting" and not capture_id(stream) and self.use.take()
+    def taken(self, stream: int) -> RowsCheck | None:
+        """It itself where the launch that follows on that stream is to be checked: a graph's is not."""
+        is_free = self.use.state == "waiting" and self._memory is not None and not capture_id(stream)
+        return self if is_free and self.use.take() else None
 
     @property
     def is_over(self) -> bool:
@@ -165,11 +166,14 @@ class RowsCheck:
 
 def rows_check(kernel: Kernel, problem: Problem, use: FirstUse | None, context: int) -> RowsCheck | None:
     """The check of this first use, with its memory and code; None where there is nothing to check, or no way to."""
-    if use is None or use.state != "waiting" or kernel.name not in CHECKED_ON_STREAM:
+    if use is None or use.state not in {"waiting", "under way", "wrong"}:
+        return None
+    if kernel.name not in CHECKED_ON_STREAM:
+        use.give_up(f"{kernel.name} is not checked on a GPU: it is none of {', '.join(sorted(CHECKED_ON_STREAM))}")
         return None
     try:
         return RowsCheck(kernel, problem, use, context)
-    except (DriverError, TrialFailure, TunerError) as error:
+    except (DriverError, TrialFailure, TunerError, LookupError, AttributeError) as error:
         use.give_up(f"its check cannot be made ready: {error}")
         return None
 

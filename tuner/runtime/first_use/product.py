@@ -33,7 +33,7 @@ _ACTIVATIONS = ("none", "relu", "sigmoid", "tanh", "gelu", "silu")
 """In the order of rows.cu."""
 
 CHECKED_ON_STREAM = frozenset({"gemm", "linear", "gemv"})
-"""Kernels that are one product. Of others `Launcher.prepare` checks rows, by their reference."""
+"""Kernels that are one product. No others are checked on a GPU."""
 
 
 class Task(ctypes.Structure):

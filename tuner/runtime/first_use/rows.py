@@ -57,9 +57,11 @@ class RowsOf:
             return np.take(array, self.numbers, axis)
         return np.ascontiguousarray(array)
 
-    def compare(self, arrays: Mapping[str, Array], outputs: Mapping[str, Array], scalars: Mapping[str, float]) -> Finding:
-        """What is wrong with these rows, given those of the inputs, and of outputs that are read, before the launch."""
-        found = expected_of(self._kernel, self.problem, arrays, scalars).compare(outputs)
+    def compare(
+        self, given: Mapping[str, Array], outputs: Mapping[str, Array], scalars: Mapping[str, float]
+    ) -> Finding:
+        """What is wrong with these rows; `given`: those of what the launch read, as they were before it."""
+        found = expected_of(self._kernel, self.problem, given, scalars).compare(outputs)
         if found.is_right:
             return Finding()
         where = found.first_wrong or ()

@@ -27,14 +27,18 @@ def new(
         reason = "first declarations are made from CUDA sources. docs/triton.md shows one for a Triton function"
         raise CommandError(f"{path}: {reason}")
     from tilewright.kernels.own import own_kernel
-    from tilewright.tuner.kernel_check.first import UnclearSourceError, first_declaration
+    from tilewright.tuner.cuda_source.passed import UnclearSourceError
+    from tilewright.tuner.kernel_check.first import first_declaration
 
     try:
-        made = first_declaration(path.read_text(encoding="utf-8"), path.name, entry or None)
+        made = first_declaration(path.read_text(encoding="utf-8-sig"), path.name, entry or None)
     except OSError as error:
         raise CommandError(f"{path} cannot be read: {error.strerror}", ExitCode.USAGE) from error
     except UnicodeDecodeError as error:
-        raise CommandError(f"{path} cannot be read: it is not UTF-8", ExitCode.USAGE) from error
+        line = error.object[: error.start].count(b"\n") + 1
+        byte = error.object[error.start]
+        reason = f"line {line} has the byte 0x{byte:02x}, which is not UTF-8. Save the file as UTF-8"
+        raise CommandError(f"{path} cannot be read: {reason}", ExitCode.USAGE) from error
     except UnclearSourceError as error:
         raise CommandError(f"{path}: {error}") from error
     target = folder or Path(made.name)
@@ -43,7 +47,7 @@ def new(
     except OSError as error:
         raise CommandError(f"{target} cannot be made: {error.strerror}. Name another folder with --folder") from error
     try:
-        (target / path.name).write_text(made.source, encoding="utf-8")
+        (target / made.file_name).write_text(made.source, encoding="utf-8")
         (target / "declaration.py").write_text(made.declaration, encoding="utf-8")
         kernel = own_kernel(target, settings().kernel_folders)
     except (OSError, BrokenDeclarationError) as error:

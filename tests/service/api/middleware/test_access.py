@@ -11,7 +11,7 @@ from sqlalchemy import select, update
 
 from tilewright.service.api.middleware import access
 from tilewright.service.api.middleware.access import wanted_scope
-from tilewright.service.operations.access import keys
+from tilewright.service.operations.access import keys, sessions
 from tilewright.service.operations.caller import Scope
 from tilewright.service.operations.transaction import transaction
 from tilewright.service.store import models
@@ -217,3 +217,29 @@ def test_a_read_key_weighs_once_a_minute_in_the_demand_for_a_problem(keyed, scop
     keyed.app.state.demand.flush()
     (row,) = keyed.get("/v1/demand", **bearer(token)).json()["items"]
     assert row["count"] == counted
+
+
+@pytest.mark.parametrize(
+    ("days", "grace_s", "left_s"), [(1, 60.0, 60.0), (1, 10 * 86400.0, 86400.0), (None, 60.0, 60.0)]
+)
+def test_a_rotated_key_ends_at_its_grace_or_at_its_own_end_whichever_comes_first(client, days, grace_s, left_s):
+    key("ci", expires_days=days)
+    with transaction() as session:
+        [before] = keys.keys(session)
+        keys.rotate_key(session, "ci", grace_s=grace_s)
+    with transaction() as session:
+        old, new = keys.keys(session)
+    assert (old.expires_at - datetime.now(UTC)).total_seconds() == pytest.approx(left_s, abs=30)
+    assert new.expires_at == before.expires_at
+
+
+@pytest.mark.parametrize("key_hours", [1, 400])
+def test_a_session_ends_with_its_key_or_after_its_time_whichever_comes_first(client, key_hours):
+    token, now = key("guest"), datetime.now(UTC)
+    with transaction() as session:
+        session.execute(update(models.ApiKey).values(expires_at=now + timedelta(hours=key_hours)))
+    with transaction() as session:
+        sessions.open_session(session, token)
+    with transaction() as session:
+        ends = session.scalars(select(models.BrowserSession.expires_at)).one()
+    assert ends - now == pytest.approx(min(timedelta(hours=key_hours), sessions.LASTS), abs=timedelta(seconds=30))

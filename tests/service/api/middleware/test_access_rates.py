@@ -129,3 +129,14 @@ def test_waiting_as_long_as_told_is_enough():
         pass
     now += wait_s
     assert buckets.wait_s("one") == 0
+
+
+def test_names_beyond_those_kept_push_out_the_least_recent():
+    now = 0.0
+    buckets = Buckets(2, clock=lambda: now)
+    assert buckets.wait_s("kept") == 0
+    for number in range(access.REMEMBERED + 100):
+        now += 1e-6
+        buckets.wait_s(f"stranger {number}")
+        assert buckets.wait_s("kept") > 0
+    assert len(buckets._left) == access.REMEMBERED

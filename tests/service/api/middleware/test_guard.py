@@ -235,3 +235,7 @@ def test_paired_surrogates_are_a_character(echo):
     assert echo.post(
         "/echo", content='{"a": "\\ud83d\\ude00"}', headers={"Content-Type": "application/json"}
     ).is_success
+
+
+def test_two_hosts_are_refused_though_each_is_allowed(echo):
+    refused(echo.get("/nothing", headers=[("Host", "localhost"), ("Host", "localhost")]), 421, "wrong-host")

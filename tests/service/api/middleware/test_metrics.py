@@ -13,20 +13,18 @@ import pytest
 from caller import Caller
 from factories import H200, SHAPE, TILED_16, TILED_32, Rows
 from prometheus_client.parser import text_string_to_metric_families
-from sqlalchemy import event, text
+from sqlalchemy import event
 from waiting import PATIENCE_S
 
 from tilewright.service.api.middleware.metrics import Meters, Witness
 from tilewright.service.app import create_app
-from tilewright.service.operations.compiling import leases, offers
 from tilewright.service.operations.fleet.observed import Observer
 from tilewright.service.operations.transaction import transaction
 from tilewright.service.settings import settings
 from tilewright.service.store import models
 from tilewright.service.store import session as store_session
 from tilewright.service.store.models import JobState
-from tilewright.tuner.compile.compilation import Compilation
-from tilewright.tuner.loop.outcome import Outcome
+from tilewright.tuner.outcome import Outcome
 
 BEST = "/v1/kernels/gemm/best"
 
@@ -171,26 +169,6 @@ def test_schedules_that_wait_and_that_fired_late_are_seen(client):
     metrics = scraped(client)
     assert 30 <= metrics["tilewright_schedules_late_seconds",] < 90
     assert metrics["tilewright_schedule_fire_delay_seconds",] == pytest.approx(5)
-
-
-def test_what_jobs_offer_to_compile_workers_is_seen(client):
-    work = Compilation("void f();", (), "sm_90", "f")
-    with transaction() as session:
-        offers.offer(session, dict.fromkeys("abc", work), "13.0")
-        leases.register(session, "alive", 8, "13.0", "signer")
-        leases.register(session, "silent", 4, "13.0", "signer")
-        leases.take(session, "alive", "13.0", 1, lease_s=60)
-        session.execute(text("UPDATE compile_requests SET offered_at = offered_at - interval '5 seconds'"))
-        silent = (
-            "UPDATE compile_workers SET refused = 2, heartbeat_at = now() - interval '1 hour' WHERE name = 'silent'"
-        )
-        session.execute(text(silent))
-    metrics = scraped(client)
-    states = {state: metrics["tilewright_compile_queue", ("state", state)] for state in ("waiting", "taken")}
-    assert states == {"waiting": 2, "taken": 1}
-    assert 5 <= metrics["tilewright_compile_queue_oldest_seconds",] < 65
-    assert metrics["tilewright_compile_processes",] == 8
-    assert metrics["tilewright_compile_cubins_refused_total",] == 2
 
 
 def test_a_storm_of_scrapes_asks_the_database_once(client):

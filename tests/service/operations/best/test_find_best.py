@@ -1,5 +1,7 @@
 """find_best: which stored result answers, and what it says of itself."""
 
+from dataclasses import replace
+
 import pytest
 from factories import CPU, H100, H200, NEW, OLD, SHAPE, T4, TILED_16, TILED_32
 from sqlalchemy import event, func
@@ -192,3 +194,11 @@ def test_unknown_names_list_the_known(rows, kernel, model):
     with pytest.raises(NotFoundError) as caught:
         find_best(rows.session, kernel, model, SHAPE)
     assert caught.value.known
+
+
+def test_of_two_stale_environments_the_newer_one_answers_however_slow(rows):
+    rows.best(time_ms=1.0, environment=OLD)
+    rows.best(time_ms=1.5, environment=NEW)
+    rows.device(environment=replace(NEW, driver="600.1"))
+    found = ask(rows.session)
+    assert (found.environment.driver, found.stale) == ("580.159", True)

@@ -10,7 +10,7 @@ from tilewright.service.operations.best.find import find_best, find_best_batch
 from tilewright.service.operations.best.predictions import _trials
 from tilewright.service.operations.best.retractions import retract
 from tilewright.service.store import models
-from tilewright.tuner.loop.outcome import Outcome
+from tilewright.tuner.outcome import Outcome
 
 GEMM = catalogue().get("gemm")
 WIDTHS = {"TILE_WIDTH": (4, 8, 16, 24, 32)}

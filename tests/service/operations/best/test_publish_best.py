@@ -16,9 +16,9 @@ from tilewright.service.operations.studies.rows import barred
 from tilewright.service.store import models
 from tilewright.service.store.models import JobState
 from tilewright.tuner.loop.finals import DroppedFinalist, Finalist, LibraryTime
-from tilewright.tuner.loop.outcome import Evaluation, Outcome
 from tilewright.tuner.loop.rounds import Steadiness
 from tilewright.tuner.loop.tune import TuneResult
+from tilewright.tuner.outcome import Evaluation, Outcome
 
 
 def finalist(configuration: Configuration, time_ms: float, *, ties: bool = False) -> Finalist:

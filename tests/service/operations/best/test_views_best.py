@@ -14,7 +14,6 @@ from tilewright.service.operations.best.priors import winners
 from tilewright.service.operations.best.rows import full_rows
 from tilewright.service.operations.best.stored import stored_best
 from tilewright.service.operations.best_cache.packed import Packer
-from tilewright.service.operations.best_cache.rendered import Templates
 from tilewright.service.operations.best_cache.shelf import Model, Shelf
 from tilewright.service.operations.registry import problem_answer, problem_row
 from tilewright.service.store import models
@@ -82,14 +81,14 @@ def test_batches_are_predicted_from_four_batches_and_not_from_single_products(ro
 
 
 def test_memory_leaves_batches_to_the_database_and_never_takes_one_for_a_single_product(rows):
-    shelf = Shelf(GEMM, Model(1, "nvidia-h200", LIMITS), Packer(), Templates())
+    shelf = Shelf(GEMM, Model(1, "nvidia-h200", LIMITS), Packer())
     rows.best(BATCH, configuration=TILED_32)
     rows.best(SHAPE | {"m": 999}, configuration=TILED_16)
     shelf.fill(stored_best(row) for row in rows.session.execute(full_rows()))
     shelf.arrange()
     assert len(shelf) == 1
-    assert shelf.find(GEMM.problem(BATCH)) is None
-    plain = shelf.find_plain(tuple(SHAPE.values()), "float32")
+    assert shelf.find(BATCH, "float32", {}) is None
+    plain = shelf.find(SHAPE, "float32", {})
     assert plain is not None
     assert plain.match != "exact"
 

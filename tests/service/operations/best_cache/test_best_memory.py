@@ -9,6 +9,7 @@ from waiting import until
 
 from tilewright.kernels.space import Configuration
 from tilewright.service.operations.best.retractions import retract
+from tilewright.service.operations.best_cache.memory import BELIEVED_S
 from tilewright.service.store import models
 
 BEST = "/v1/kernels/gemm/best"
@@ -185,3 +186,14 @@ def test_memory_and_database_agree_where_shipped_records_help(memory):
     assert (expected.match, expected.shipped) == ("predicted", WORDS)
     assert until(lambda: find(memory, asked)).as_json.decode() == expected.model_dump_json()
     assert find(memory, asked).shipped == WORDS
+
+
+def test_what_nobody_confirmed_for_longer_than_it_is_believed_is_left_to_the_database(tuned):
+    memory, now = tuned, [1000.0]
+    told(memory)
+    memory._clock = lambda: now[0]
+    memory.confirm()
+    now[0] += BELIEVED_S
+    assert find(memory) is not None
+    now[0] += 0.001
+    assert find(memory) is None

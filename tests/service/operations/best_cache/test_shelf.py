@@ -12,9 +12,8 @@ from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.problem import Limits
 from tilewright.service.operations.answers import EnvironmentAnswer, Match
 from tilewright.service.operations.best.stored import StoredBest
-from tilewright.service.operations.best_cache import nearby, shelf
+from tilewright.service.operations.best_cache import shelf
 from tilewright.service.operations.best_cache.packed import Packer
-from tilewright.service.operations.best_cache.rendered import Templates
 from tilewright.service.operations.best_cache.shelf import Model, Shelf
 from tilewright.service.operations.staleness.standing import Source, StandingFacts
 
@@ -25,6 +24,7 @@ SOURCE = Source(CONFIGURATION.variant, GEMM.source_hash(CONFIGURATION.variant))
 ENVIRONMENT = EnvironmentAnswer(**dict.fromkeys(EnvironmentAnswer.model_fields, "x") | {"origin": None})
 VERIFIED = datetime(2026, 11, 20, tzinfo=UTC)
 RANKED = 6
+SHAPE = {"m": 1, "n": 48, "k": 80}
 
 
 def row(row_id: int, m: int, dtype: str = "float32", time_ms: float = 1.0) -> StoredBest:
@@ -37,7 +37,7 @@ def row(row_id: int, m: int, dtype: str = "float32", time_ms: float = 1.0) -> St
 
 
 def filled(*rows: StoredBest) -> Shelf:
-    made = Shelf(GEMM, MODEL, Packer(), Templates())
+    made = Shelf(GEMM, MODEL, Packer())
     made.fill(rows)
     made.arrange()
     return made
@@ -46,38 +46,38 @@ def filled(*rows: StoredBest) -> Shelf:
 def ranked(of: Shelf) -> dict[str, list[tuple[int, tuple[int, ...], float]]]:
     """By dtype the ids, sizes and times that are found by distance."""
     found = {}
-    for (dtype, _), manner in of._manners.items():
-        near = of._nearby.get(manner)
-        if near is not None and near.keys:
-            sizes = [of._sizes(key) for key in near.keys]
-            assert near.log_sizes.T.tolist() == [pytest.approx([math.log(size) for size in one]) for one in sizes]
-            found[dtype] = list(zip(near.ids.tolist(), sizes, near.times_ms.tolist(), strict=True))
+    for (dtype, _), kind in of._kinds.items():
+        near = of._ranked.get(kind)
+        if near is not None:
+            ids = near.tuned.ids.tolist()
+            sizes = [tuple(of._shape(of._rows[i][0]).values()) for i in ids]
+            assert near.tuned.log_shapes.tolist() == [pytest.approx([math.log(size) for size in one]) for one in sizes]
+            found[dtype] = list(zip(ids, sizes, near.tuned.times_ms.tolist(), strict=True))
     return found
 
 
 def find(of: Shelf, m: int) -> Match | None:
-    found = of.find(GEMM.problem({"m": m, "n": 48, "k": 80}))
+    found = of.find({"m": m, "n": 48, "k": 80}, "float32", {})
     return None if found is None else found.match
 
 
 @pytest.fixture
 def few(monkeypatch):
     """So few results are ranked."""
-    for module in (shelf, nearby):
-        monkeypatch.setattr(module, "MAX_RANKED", RANKED)
+    monkeypatch.setattr(shelf, "MAX_RANKED", RANKED)
 
 
 @pytest.fixture
 def arrangements(monkeypatch) -> list[int]:
-    """How many rows were read for each arrangement of a whole group."""
+    """The kinds that were ranked anew from all rows."""
     seen: list[int] = []
-    arrange = Shelf._arrange
+    rank = Shelf._rank
 
-    def counted(self, manner, rows):
-        seen.append(len(rows))
-        arrange(self, manner, rows)
+    def counted(self, kind, *of):
+        seen.append(kind)
+        rank(self, kind, *of)
 
-    monkeypatch.setattr(Shelf, "_arrange", counted)
+    monkeypatch.setattr(Shelf, "_rank", counted)
     return seen
 
 
@@ -100,9 +100,7 @@ def test_a_changed_shelf_is_the_shelf_filled_anew(seed):
         draw.shuffle(told)
         kept.replace({one.id: (one, is_current) for one, is_current in told}.values())
         assert ranked(kept) == ranked(filled(*current.values()))
-        assert {row_id for records in kept._records.values() for row_id in map(kept.packer.row_id, records)} == set(
-            current
-        )
+        assert {row_id for ids in kept._ids.values() for row_id in ids} == set(kept._rows) == set(current)
 
 
 @pytest.mark.usefixtures("few")
@@ -114,7 +112,9 @@ def test_publishing_among_more_rows_than_are_ranked_does_not_look_at_all_of_them
     kept.replace([(row(2, 2), False), (row(3, 3), False)])  # which nobody finds by distance
     assert arrangements == []
     kept.replace([(row(103 - 2, 1), False), (row(150, 50), False), (row(22, 22), False)])
-    assert arrangements == [4 * RANKED - 1 - 2 + 3 - 2 - 3], "once for all of them, and that group alone"
+    assert arrangements == [kept._kinds["float32", kept.kernel.problem(SHAPE).option_items]], (
+        "once, and that kind alone"
+    )
 
 
 @pytest.mark.usefixtures("few")
@@ -130,7 +130,7 @@ def test_a_tuned_problem_is_never_answered_with_another_while_its_best_changes(m
 
         monkeypatch.setattr(Shelf, name, watched)
 
-    watch("_rearrange", Shelf._rearrange)
+    watch("_rerank", Shelf._rerank)
     watch("_take_away", Shelf._take_away)
 
     def told():
@@ -141,4 +141,38 @@ def test_a_tuned_problem_is_never_answered_with_another_while_its_best_changes(m
     kept.replace(told())
     assert len(seen) == 6
     assert set(seen) == {Match.EXACT}
-    assert kept.packer.row_id(kept._records[kept._key_of(GEMM.problem({"m": 3, "n": 48, "k": 80}))][0]) == 100
+    assert kept._ids[kept._key_of(GEMM.problem({"m": 3, "n": 48, "k": 80}))] == (100,)
+
+
+def test_an_answer_is_kept_as_bytes_until_a_row_changes():
+    kept = filled(row(1, 8), row(2, 64))
+    asked = {"m": 8, "n": 48, "k": 80}, "float32", {}
+    first = kept.find(*asked)
+    assert kept.find(*asked) is first
+    kept.replace([(row(2, 64), False)])
+    again = kept.find(*asked)
+    assert again is not first
+    assert again == first
+
+
+def test_an_answer_made_while_rows_change_is_not_kept(monkeypatch):
+    kept = filled(row(1, 8, time_ms=2.0))
+    asked, read = ({"m": 8, "n": 48, "k": 80}, "float32", {}), Shelf.exact
+
+    def changed_meanwhile(self, problems):
+        found = list(read(self, problems))
+        monkeypatch.setattr(Shelf, "exact", read)
+        self.replace([(row(2, 8, time_ms=1.0), True), (row(1, 8), False)])
+        return found
+
+    monkeypatch.setattr(Shelf, "exact", changed_meanwhile)
+    assert b'"time_ms":2.0' in kept.find(*asked).as_json
+    assert b'"time_ms":1.0' in kept.find(*asked).as_json
+
+
+def test_the_answers_that_are_kept_are_bounded(monkeypatch):
+    monkeypatch.setattr(shelf, "MOST_ANSWERS", 3)
+    kept = filled(*(row(m, m) for m in range(1, 9)))
+    for m in range(1, 9):
+        assert find(kept, m) is Match.EXACT
+        assert len(kept._answers) <= 3

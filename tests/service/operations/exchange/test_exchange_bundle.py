@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 import pytest
 from tuned_results import LIMITS, MODEL, SHAPE, Results
 
+from tilewright.kernels.identity import code_hash
 from tilewright.kernels.space import Configuration
 from tilewright.service.errors import InvalidRequestError, NotFoundError
 from tilewright.service.operations.bundles.bundle import bundle
@@ -100,7 +101,7 @@ def test_batches_and_views_are_exported_bundled_and_found_by_the_launcher(databa
 
 def test_the_text_of_a_source_is_what_its_hash_says(measured):
     for source_hash, source in json.loads(made(with_sources=True))["sources"].items():
-        assert hashlib.sha256(source["text"].encode()).hexdigest() == source_hash
+        assert code_hash(source["text"]) == source_hash
     assert "text" not in next(iter(json.loads(made())["sources"].values()))
 
 

@@ -19,7 +19,7 @@ from tilewright.service.operations.exchange.incoming import ImportOptions
 from tilewright.service.operations.exchange.report import Reason
 from tilewright.service.operations.transaction import transaction
 from tilewright.service.store import models
-from tilewright.tuner.loop.outcome import Outcome
+from tilewright.tuner.outcome import Outcome
 from tilewright.tuner.recorded.recordings import read_recording
 
 CACHE = {

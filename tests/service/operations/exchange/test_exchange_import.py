@@ -11,6 +11,7 @@ import pytest
 from sqlalchemy import func, select, update
 from tuned_results import ENVIRONMENT, MODEL, SHAPE, Results
 
+from tilewright.kernels.identity import text_hash
 from tilewright.kernels.own import limits_of
 from tilewright.service.errors import ConflictError, InvalidRequestError
 from tilewright.service.operations.answers import Match
@@ -27,7 +28,7 @@ from tilewright.service.operations.exchange import (
 from tilewright.service.operations.exchange import (
     write as exchange_write,
 )
-from tilewright.service.operations.exchange.checks import ImportContext, figures
+from tilewright.service.operations.exchange.checks import ImportContext, figures, least_of
 from tilewright.service.operations.exchange.import_document import import_document
 from tilewright.service.operations.exchange.incoming import ImportOptions
 from tilewright.service.operations.exchange.report import ImportAnswer, Reason
@@ -275,6 +276,12 @@ def test_a_result_of_an_older_source_that_was_registered_here_is_taken_and_stale
     assert best().stale
 
 
+def test_a_document_of_the_version_before_states_the_text_of_todays_source(document, device):
+    change(document, 0, source_hash=text_hash(catalogue().get("gemm").source("tiled")))
+    assert take(document).skipped == 0
+    assert not best().stale
+
+
 def test_while_an_import_goes_on_another_is_refused(document, device):
     with transaction() as session:
         assert exchange_rows.lock_imports(session)
@@ -381,3 +388,20 @@ def test_a_result_without_an_error_is_verified_only_where_the_kernel_checks_it_i
     assert [place(checked).is_proven(ratio) for ratio in (2.5, None)] == [False, True]
     assert place(checked).impossible(1.0) is None
     assert figures(place(checked), 1.0)["gflops"] is None
+
+
+def test_imported_trials_have_rates_by_their_times(document, device):
+    take(document)
+    with transaction() as session:
+        trial = session.scalars(select(models.Trial).where(models.Trial.time_ms == 0.5)).first()
+    m, n, k = 64, 48, 80
+    assert trial.gflops == pytest.approx(2 * m * n * k / 0.5e-3 / 1e9)
+    assert trial.gb_per_s == pytest.approx(4 * (m * k + k * n + m * n) / 0.5e-3 / 1e9)
+
+
+@pytest.mark.parametrize(
+    ("odd", "least_ms"), [([], 0.0), ([0.05], 1.0), ([0.0005, 0.05], 1.0), ([0.1001], 0.0), ([0.0999], 1.0)]
+)
+def test_times_below_the_last_gap_of_a_study_are_not_believed(odd, least_ms):
+    assert least_of([*odd, *(1.0 + 0.01 * place for place in range(40))]) == least_ms
+    assert least_of([*odd, 1.0]) == 0.0  # too few to tell

@@ -15,7 +15,7 @@ from tilewright.service.operations.jobs.record_trial import configuration_hash
 from tilewright.service.store import models
 from tilewright.service.store.models import JobState
 from tilewright.tuner.devices.device import DeviceModel, Environment
-from tilewright.tuner.loop.outcome import Outcome
+from tilewright.tuner.outcome import Outcome
 
 LIMITS = Limits(compute_capability=(9, 0), multiprocessors=132, memory_bytes=1 << 30, max_shared_bytes=232_448)
 MODEL = DeviceModel("test-gpu", "Test GPU", "cuda", LIMITS, 50 << 20, {"float32": 60_000.0}, 4000.0)

@@ -19,7 +19,7 @@ from tilewright.service.operations.studies.trial_times import ranking_interval
 from tilewright.service.settings import settings
 from tilewright.service.store import models
 from tilewright.service.worker.maintenance import CHORES
-from tilewright.tuner.loop.outcome import Evaluation, Outcome, Timing
+from tilewright.tuner.outcome import Evaluation, Outcome, Timing
 
 DAY = timedelta(days=1)
 TIMES_MS = (1.0, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6)

@@ -18,7 +18,7 @@ from tilewright.service.operations.jobs.request import request_job
 from tilewright.service.operations.studies import rows as study_rows
 from tilewright.service.store import models
 from tilewright.service.store.models import JobState
-from tilewright.tuner.loop.outcome import Evaluation, Outcome, Resources, Timing
+from tilewright.tuner.outcome import Evaluation, Outcome, Resources, Timing
 
 
 def engine_id(desk) -> int:
@@ -262,3 +262,16 @@ def test_in_another_environment_a_job_has_its_whole_budget_in_a_study_of_its_own
     assert study_rows.left_studies(session, desk.job_id, desk.study.id) == [{"study_id": there.id, "trials": 2}]
     assert move(there.id) == BudgetSpent(2, 1.0)
     assert len(trials(session, job_id=desk.job_id).items) == 5
+
+
+def test_a_worker_whose_job_has_ended_writes_nothing_more(session, take):
+    desk = take()
+    job_progress.end_job(session, desk.job_id, desk.epoch, JobState.DONE)
+    for write in (
+        lambda: desk.record(1, measured(1.0)),
+        lambda: job_progress.end_job(session, desk.job_id, desk.epoch, JobState.FAILED),
+        lambda: job_progress.set_phase(session, desk.job_id, desk.epoch, "finals"),
+    ):
+        with pytest.raises(FencedError):
+            write()
+    assert job(session, desk.job_id).state == "done"

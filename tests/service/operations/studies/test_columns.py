@@ -11,7 +11,7 @@ from factories import NAIVE, TILED_16, TILED_32, Rows
 
 from tilewright.service.dashboard.charts.packed import packed
 from tilewright.service.operations.studies.columns import Columns, columns
-from tilewright.tuner.loop.outcome import Outcome
+from tilewright.tuner.outcome import Outcome
 
 
 @pytest.fixture

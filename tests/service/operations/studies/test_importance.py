@@ -11,7 +11,7 @@ from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
 from optuna.trial import create_trial
 
 from tilewright.service.operations.studies.importance import LEAST_TRIALS, ParameterCounts, parameter_counts
-from tilewright.tuner.loop.outcome import Outcome
+from tilewright.tuner.outcome import Outcome
 
 VALUES = {"TILE_WIDTH": [8, 16, 32], "OTHER": [1, 2, 4, 8], "LAST": [0, 1]}
 WEIGHTS = {"TILE_WIDTH": 0.2, "OTHER": 0.05, "LAST": 0.01}

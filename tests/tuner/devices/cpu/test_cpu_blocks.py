@@ -14,7 +14,7 @@ from tilewright.tuner.devices.cpu import bench as cpu_bench
 from tilewright.tuner.devices.cpu.compile import blocks_may_meet
 from tilewright.tuner.devices.cpu.device import CpuDevice
 from tilewright.tuner.devices.cpu.process import output_of
-from tilewright.tuner.loop.outcome import Outcome
+from tilewright.tuner.outcome import Outcome
 
 WHO = """
 extern "C" int getpid();
@@ -35,7 +35,7 @@ def test_each_process_runs_its_part_of_the_blocks_and_one_array_holds_all_result
     (tmp_path / "good.cu").write_text(WHO)
     bench = device.bench(replace(ROW_SUM, folder=tmp_path), PROBLEM, seed=7)
     program = bench.compile(configuration("good"))
-    output_of(bench._command(program, f"verify {bench._processes(program)}", "out"), 60.0)
+    output_of(bench._command(program, f"verify {bench._processes(program)} 255 0", "out"), 60.0)
     for launch in (0, 1):
         found = np.fromfile(bench._folder.path / f"out.{ROW_SUM.output.name}.{launch}", np.float32)
         assert sorted(Counter(found).values()) == [7, 7, 7, 8, 8]

@@ -18,7 +18,7 @@ from tilewright.tuner.devices.cpu.build import HostBuilder
 from tilewright.tuner.devices.cpu.compile import MODES, find_compiler, translation_unit
 from tilewright.tuner.devices.cpu.device import CpuDevice
 from tilewright.tuner.errors import NoCompilerError, OutOfMemoryError
-from tilewright.tuner.loop.outcome import Outcome
+from tilewright.tuner.outcome import Outcome
 
 
 def test_a_cache_that_cannot_be_written_fails_no_trial(tmp_path):
@@ -33,6 +33,22 @@ def test_a_cache_that_cannot_be_written_fails_no_trial(tmp_path):
     device.close()
     assert not program.path.exists()
     assert occupied.read_text() == "not a folder"
+
+
+@pytest.mark.parametrize(
+    "damage", [lambda whole: b"", lambda whole: whole[: len(whole) // 2], lambda whole: bytes(len(whole))]
+)
+def test_a_damaged_program_is_built_again(tmp_path, damage):
+    device = CpuDevice(cache=tmp_path)
+    bench = device.bench(ROW_SUM, PROBLEM, seed=7)
+    program = bench.compile(configuration("good")).path
+    whole = program.read_bytes()
+    program.chmod(0o755)
+    program.write_bytes(damage(whole))
+    assert outcome_of(bench, configuration("good"))[0] is Outcome.MEASURED
+    assert program.read_bytes() == whole
+    bench.close()
+    device.close()
 
 
 def test_a_full_disk_sends_programs_elsewhere(tmp_path, monkeypatch):

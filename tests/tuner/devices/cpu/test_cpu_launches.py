@@ -10,7 +10,7 @@ from tilewright.kernels.space import Configuration
 from tilewright.tuner.devices.cpu import bench as cpu_bench
 from tilewright.tuner.devices.cpu.device import CpuDevice
 from tilewright.tuner.errors import TunerError
-from tilewright.tuner.loop.outcome import Outcome
+from tilewright.tuner.outcome import Outcome
 from tilewright.tuner.runtime.choice import Choice
 from tilewright.tuner.runtime.host import HostFunction
 

@@ -8,7 +8,7 @@ from tilewright.kernels.kernel import Kernel, Launch, Tensor, Texture, Variant, 
 from tilewright.kernels.space import Configuration
 from tilewright.tuner.cpu import CpuDevice
 from tilewright.tuner.errors import TrialFailure, TunerError
-from tilewright.tuner.loop.outcome import Outcome
+from tilewright.tuner.outcome import Outcome
 from tilewright.tuner.runtime import LaunchError
 from tilewright.tuner.runtime.launcher import Launcher
 

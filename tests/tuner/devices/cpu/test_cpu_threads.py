@@ -14,7 +14,7 @@ from contracts.row_sum import PROBLEM, ROW_SUM, configuration
 from tilewright.tuner.devices.cpu.build import LIBRARY, HostBuilder, default_cache
 from tilewright.tuner.devices.cpu.compile import find_compiler
 from tilewright.tuner.devices.cpu.device import CpuDevice
-from tilewright.tuner.loop.outcome import Outcome
+from tilewright.tuner.outcome import Outcome
 
 FRAMES = """
 extern "C" __global__ void row_sum(unsigned waiting_from, unsigned long long* out) {

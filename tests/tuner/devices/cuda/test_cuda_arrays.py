@@ -11,7 +11,7 @@ import pytest
 from contracts.host_compiler import needs_compiler
 from contracts.tally import LIMIT, PROBLEM, TALLY, UNTOLD
 
-from tilewright.tuner.arrays import random_arrays, scalar_values
+from tilewright.tuner.arrays import random_arrays
 from tilewright.tuner.devices.cpu.compile import find_compiler
 from tilewright.tuner.devices.cuda.arrays import ProblemArrays
 from tilewright.tuner.loop.expected import expected_by
@@ -110,7 +110,7 @@ def gpu(tmp_path_factory):
 
 @pytest.fixture
 def made(gpu):
-    return lambda kernel: ProblemArrays(gpu, kernel, PROBLEM, 7, scalar_values(kernel, PROBLEM))
+    return lambda kernel: ProblemArrays(gpu, kernel, PROBLEM, 7)
 
 
 @pytest.fixture
@@ -223,7 +223,7 @@ def test_a_write_between_the_rows_of_an_output_of_integers_is_found(gpu):
         return told | {"is_large": told["is_large"].reshape(11, 91)}
 
     kernel = replace(TALLY, arguments=(*others, flags, total), reference=reference)
-    arrays = ProblemArrays(gpu, kernel, PROBLEM, 7, scalar_values(kernel, PROBLEM))
+    arrays = ProblemArrays(gpu, kernel, PROBLEM, 7)
     arrays.reset_written()
     memory = at(arrays.addresses["is_large"], 1091, np.int32)
     large = (random_arrays(kernel, PROBLEM, 7)["keys"] > LIMIT).reshape(11, 91)

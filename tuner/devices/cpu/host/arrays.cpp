@@ -44,13 +44,13 @@ void Array::place(Placement placement) {
 #endif
 }
 
-void Array::fill() const {
+void Array::fill(unsigned char finite) const {
   if (is_workspace) {
     kept ? memcpy(data, kept, bytes) : memset(data, 0, bytes);
     return;
   }
   if (!*source) {
-    memset(data, poison, bytes);
+    memset(data, takes_finite ? finite : poison, bytes);
     return;
   }
   FILE* const file = fopen(source, "rb");
@@ -63,6 +63,8 @@ void Array::keep() {
   if (!kept) refuse("no memory", name);
   memcpy(kept, data, bytes);
 }
+
+bool Array::is_as_kept() const { return !memcmp(data, kept, bytes); }
 
 void Array::protect() const {
   if (pages && !writable) mprotect(pages, page_bytes, PROT_READ);

@@ -12,6 +12,7 @@ struct Array {
   const char* destination = "";   // file that gets them after a verified launch, "" for none
   size_t bytes = 0;
   bool writable = false;
+  bool takes_finite = false;      // before a launch it may hold finite numbers in place of NaN
   bool shared = false;            // with processes that are forked when it has been placed
   bool is_workspace = false;      // scratch: zero at first, then what `keep` found
   char* data = nullptr;      // what the kernel gets
@@ -20,9 +21,10 @@ struct Array {
   size_t page_bytes = 0;
 
   void place(Placement placement);
-  void fill() const;                                   // from `source`, a workspace from what was kept
+  void fill(unsigned char finite) const;               // from `source`, a workspace from what was kept; else such bytes
   void keep();                                         // the contents, for the next time it is placed and filled
   void protect() const;                                // inputs become read-only
+  bool is_as_kept() const;                             // whether it holds what was kept
   void save(const char* suffix) const;                 // to `destination` + suffix
   bool overrun_is_reported() const;                    // on stderr, where slack was written
   bool fault_is_reported(const char* address) const;   // on stderr, where it lies in this array or just outside

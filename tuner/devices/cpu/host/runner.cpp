@@ -1,16 +1,19 @@
 // One evaluation of one compiled kernel, in a process of its own.
 //
-//   kernel verify PROCESSES GEOMETRY... CONSTANT... ARGUMENT...
-//     two runs: threads by rank, arrays at the end of their pages; then threads shuffled, arrays at the start.
-//     Written arrays go to DESTINATION.0 and DESTINATION.1. Each of PROCESSES runs its part of the blocks; more than
-//     one only where no block reads what another one of the same launch writes.
+//   kernel verify PROCESSES BYTE SECONDS GEOMETRY... CONSTANT... ARGUMENT...
+//     two runs: threads by rank, arrays at the end of their pages; then threads shuffled, arrays at the start, and those
+//     that take finite numbers filled with BYTE before. Written arrays go to DESTINATION.0 and DESTINATION.1. For SECONDS
+//     of CPU time, at most 64 in all, further runs like the second, on NaN: one that differs from it takes its place.
+//     Each of PROCESSES runs its part of the blocks; more than one only where no block reads what another one of the same
+//     launch writes.
 //   kernel sample GEOMETRY... CONSTANT... ARGUMENT...
 //     a warm-up run, then it answers lines on stdin, "COUNT MIN_SECONDS EVICTED_BYTES", with COUNT lines: seconds of
 //     CPU time of one run. With EVICTED_BYTES > 0 each sample is one run after a walk over so many bytes; else
 //     runs are repeated inside a sample until MIN_SECONDS are reached. Ends with its input.
 //   GEOMETRY: `GX GY GZ BX BY BZ SHARED` for each launch of the variant, which a run makes in order
 //   CONSTANT: `constant NAME BYTES SOURCE`, what the array of that name in constant memory holds
-//   ARGUMENT: `scalar VALUE`, `array NAME BYTES const|mutable SOURCE DESTINATION` ("" for none), `workspace BYTES`,
+//   ARGUMENT: `scalar VALUE`, `array NAME BYTES const|mutable|finite SOURCE DESTINATION` ("" for none; SOURCE `=NAME` for
+//     the memory of an array before this one), `workspace BYTES`,
 //     zero before the first run and then as the run before left it, also in `verify`, or
 //     `texture NAME BYTES SOURCE KIND ITEM_BYTES CHANNELS FILTER ADDRESS NORMALIZED RANK X Y Z` (host_texture.h)
 //
@@ -30,7 +33,7 @@
 
 namespace {
 
-constexpr int max_arguments = 32, max_launches = 16;
+constexpr int max_arguments = 32, max_launches = 16, max_runs = 64;
 
 union Value {
   void* p;
@@ -52,6 +55,8 @@ struct Call {
   void* pointers[max_arguments];
   int count = 0;
   unsigned processes = 1;  // of a launch
+  unsigned char finite = 0xff;
+  double seconds = 0;      // of further runs
 };
 
 Call call;
@@ -162,7 +167,9 @@ void read_arguments(Words& words) {
     }
     array.name = words.text();
     array.bytes = static_cast<size_t>(words.number());
-    array.writable = !strcmp(words.text(), "mutable");
+    const char* const access = words.text();
+    array.takes_finite = !strcmp(access, "finite");
+    array.writable = array.takes_finite || !strcmp(access, "mutable");
     array.shared = array.writable && call.processes > 1;
     array.source = words.text();
     array.destination = words.text();
@@ -170,12 +177,17 @@ void read_arguments(Words& words) {
   if (signature[call.count]) refuse("the kernel takes more arguments than the declaration has");
 }
 
-void place_arrays(Placement placement) {
+void place_arrays(Placement placement, unsigned char finite = 0xff) {
   for (int i = 0; i < call.count; ++i) {
     Array& array = call.arrays[i];
     if (!array.name) continue;
+    if (*array.source == '=') {
+      for (int j = 0; j < i; ++j)
+        if (call.arrays[j].name && !strcmp(call.arrays[j].name, array.source + 1)) call.values[i].p = call.arrays[j].data;
+      continue;
+    }
     array.place(placement);
-    array.fill();
+    array.fill(finite);
     array.protect();
     call.textures[i].data = array.data;
     call.values[i].p = call.textures[i].name ? static_cast<void*>(&call.textures[i]) : array.data;
@@ -242,20 +254,44 @@ void launch_together(int number) {
   for (int status = 0; wait(&status) > 0;) end_like(status);
 }
 
+// A run with the threads by rank or shuffled; ends the process where something was written out of bounds.
+void run_checked(bool is_shuffled) {
+  for (int i = 0; i < host_entry_count; ++i) {
+    prepare_block(call.launches[i].block, is_shuffled);
+    launch_together(i);
+  }
+  if (is_out_of_bounds()) exit(exit_fault);
+}
+
+// Whether a run like the second one left other results than that, which were kept; these take their place.
+bool differs_when_repeated() {
+  place_arrays(Placement::at_start);
+  run_checked(true);
+  bool differs = false;
+  for (Array& array : call.arrays) {
+    if (array.data && *array.destination) differs |= !array.is_as_kept();
+    if (array.data && array.is_workspace) array.keep();
+  }
+  for (Array& array : call.arrays) {
+    if (differs && array.data && *array.destination) array.save(".1");
+    array.unmap();
+  }
+  return differs;
+}
+
 void verify() {
+  const double start = cpu_seconds();
   for (int pass = 0; pass < 2; ++pass) {
-    place_arrays(pass ? Placement::at_start : Placement::at_end);
-    for (int i = 0; i < host_entry_count; ++i) {
-      prepare_block(call.launches[i].block, pass == 1);
-      launch_together(i);
-    }
-    if (is_out_of_bounds()) exit(exit_fault);
+    place_arrays(pass ? Placement::at_start : Placement::at_end, pass ? call.finite : 0xff);
+    run_checked(pass == 1);
     for (Array& array : call.arrays) {
       if (array.data && *array.destination) array.save(pass ? ".1" : ".0");
-      if (array.data && array.is_workspace) array.keep();
+      if (array.data && (array.is_workspace || (*array.destination && pass && call.seconds > 0))) array.keep();
       array.unmap();
     }
   }
+  for (int pass = 2; pass < max_runs && cpu_seconds() - start < call.seconds; ++pass)
+    if (differs_when_repeated()) return;
 }
 
 // Walks over memory of its own, writing, so that nothing of the kernel's is left in a cache of that size.
@@ -334,7 +370,11 @@ int main(int argc, char** argv) {
   explain_faults();
   Words words = {argv + 1, argv + argc};
   const bool is_sample = !strcmp(words.text(), "sample");
-  if (!is_sample) call.processes = words.size();
+  if (!is_sample) {
+    call.processes = words.size();
+    call.finite = static_cast<unsigned char>(words.number());
+    call.seconds = atof(words.text());
+  }
   read_launches(words);
   read_constants(words);
   read_arguments(words);

@@ -1,0 +1,1 @@
+"""attention: softmax(Q Kᵀ scale + mask) V, head by head, without the scores in memory."""

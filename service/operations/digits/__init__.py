@@ -1,1 +1,0 @@
-"""Recognising a drawn digit, in the API's process or on a worker's device."""

@@ -1,1 +1,0 @@
-"""Drawings recognised on a worker's device."""

@@ -1,0 +1,143 @@
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import random
+import shutil
+
+import pytest
+
+from tilewright.kernels.catalogue import catalogue
+from tilewright.kernels.problem import Limits
+from tilewright.kernels.space import Configuration
+
+torch = pytest.importorskip("torch")
+
+HOPPER = Limits(
+    compute_capability=(9, 0),
+    multiprocessors=132,
+    memory_bytes=140 << 30,
+    max_shared_bytes=227 << 10,
+    shared_bytes_per_multiprocessor=228 << 10,
+)
+NAIVE = Configuration.of("naive", {"BLOCK_X": 32, "BLOCK_Y": 1})
+
+
+@pytest.fixture(scope="module")
+def fuzz(benchmark_module):
+    return benchmark_module("gpu_fuzz")
+
+
+@pytest.fixture(autouse=True)
+def caches(tmp_path_factory, monkeypatch):
+    monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", str(tmp_path_factory.getbasetemp() / "fuzz"))
+
+
+@pytest.mark.parametrize("name", ["gemm", "softmax", "linear_quantized"])
+def test_every_variant_gets_a_problem_that_it_serves_and_the_same_for_the_same_seed(benchmark_module, name):
+    drawn, kernel = benchmark_module("fuzz.cases").random_case, catalogue().get(name)
+    for variant in kernel.variants:
+        if variant.name in {"tensor_fp64", "tensor3xtf32_sliced"}:
+            continue  # seconds
+        case = drawn(kernel, variant, HOPPER, random.Random("1 a"))
+        assert case == drawn(kernel, variant, HOPPER, random.Random("1 a"))
+        assert case.configuration.variant == variant.name
+        assert variant.admits(case.problem, HOPPER)
+        assert variant.space().violated(case.configuration.values, case.problem, HOPPER) is None
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_factors_of_every_kind_are_of_the_dtype_and_lie_along_the_axis(benchmark_module, dtype):
+    numbers = benchmark_module("fuzz.numbers")
+    drawn, kind_of = numbers.Numbers("cpu", 3), getattr(torch, dtype)
+    for kind in numbers.FACTORS:
+        for place, axis in ((0, 1), (1, 0)):
+            factor = drawn.factor(kind, (24, 40), axis, place, kind_of)
+            assert factor.shape == (24, 40)
+            assert factor.dtype == kind_of
+            assert kind == "special" or factor.isfinite().all()
+    assert (drawn.factor("one_hot", (24, 40), 1, 0, kind_of).sum(1) == 1).all()
+    assert (drawn.factor("one_hot", (24, 40), 0, 0, kind_of).sum(0) == 1).all()
+    exponents = drawn.factor("lines_of_second", (24, 400), 0, 1, kind_of).abs().amax(0).log2()
+    assert exponents.max() - exponents.min() > numbers.REACH[kind_of]
+
+
+def checks(benchmark_module, kernel, case, kinds=None):
+    """What is found for each kind of numbers."""
+    placed = benchmark_module("fuzz.launches").CaseOnDevice(kernel, case, "cpu", 7)
+    return {kind: placed.check(kind) for kind in kinds or placed.kinds}
+
+
+VIEWS = {"batch": 2, "lda": 12, "ldb": 40, "ldc": 9, "stride_a": 0}
+
+
+@pytest.mark.parametrize(
+    ("shape", "dtype", "options"),
+    [
+        ({"m": 5, "n": 7, "k": 9}, "float32", {}),
+        ({"m": 5, "n": 7, "k": 9, **VIEWS}, "float32", {"trans_b": True, "beta_zero": False}),
+        ({"m": 6, "n": 5, "k": 33}, "bfloat16", {"trans_a": True, "packed_b": True, "output": "float32"}),
+    ],
+)
+def test_a_right_kernel_is_right_for_every_kind_in_views_and_packed(benchmark_module, shape, dtype, options):
+    kernel = catalogue().get("gemm")
+    case = benchmark_module("fuzz.cases").Case(kernel.problem(shape, dtype, options), NAIVE)
+    found = checks(benchmark_module, kernel, case)
+    assert not {kind: check for kind, check in found.items() if not check.is_right}
+    assert all(check.findings.judged > 0 for kind, check in found.items() if kind != "large")
+
+
+def faulty(tmp_path, old, new):
+    """gemm with that change in its simplest source or the one that stores."""
+    shutil.copytree(catalogue().get("gemm").folder.parent, tmp_path / "kernels")
+    for path in (tmp_path / "kernels" / "gemm").glob("[np]*.cu*"):
+        path.write_text(path.read_text().replace(old, new))
+    return dataclasses.replace(catalogue().get("gemm"), folder=tmp_path / "kernels" / "gemm")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "kinds"),
+    [
+        ("p < K; ++p", "p < K - 1; ++p", {"normal", "ones", "integers", "lines_of_both"}),
+        ("column >= N) return", "column >= N - 1) return", {"normal"}),
+    ],
+)
+def test_a_wrong_kernel_is_found_out(benchmark_module, tmp_path, old, new, kinds):
+    kernel = faulty(tmp_path, old, new)
+    assert new in "".join(kernel.source("naive"))
+    case = benchmark_module("fuzz.cases").Case(kernel.problem({"m": 5, "n": 7, "k": 9}), NAIVE)
+    found = checks(benchmark_module, kernel, case, kinds)
+    assert all(not check.is_right for check in found.values())
+
+
+def test_writes_beside_the_output_are_found_out(benchmark_module):
+    launches, kernel = benchmark_module("fuzz.launches"), catalogue().get("gemm")
+    case = benchmark_module("fuzz.cases").Case(kernel.problem({"m": 5, "n": 7, "k": 9, "ldc": 9}), NAIVE)
+    placed = launches.CaseOnDevice(kernel, case, "cpu", 7)
+    launch = placed.launcher
+
+    def writing(**arrays):
+        launch(**arrays)
+        arrays["C"].as_strided((5, 9), (9, 1))[0, 7] = 1.0
+
+    placed.launcher = writing
+    assert "elements of C" in placed.check("normal").trespasses
+
+
+def test_a_run_says_what_it_checked(fuzz, monkeypatch, capsys):
+    tally = fuzz.Tally()
+    options = argparse.Namespace(seed=1, device="cpu", kinds=2, minutes=0.0)
+    limits = fuzz.host.host_place().limits
+    monkeypatch.setattr(fuzz, "cases", lambda *_, **__: iter([(fuzz.random_case(*GEMV, limits, random.Random(5)), "")]))
+    fuzz.run([("gemv", "naive")], options, limits, tally)
+    [row] = tally.rows()
+    assert (row["kernel"], row["variant"], row["configurations"], row["checks"], row["wrong"]) == (
+        *("gemv", "naive", 1, 2, 0),
+    )
+    assert "gemv" in tally.table()[1]
+    tally.fail(fuzz.random_case(*GEMV, limits, random.Random(5)), "it does not compile")
+    assert tally.rows()[0]["wrong"] == 1
+    assert "does not compile" in capsys.readouterr().out
+
+
+GEMV = catalogue().get("gemv"), catalogue().get("gemv").variant("naive")

@@ -1,0 +1,60 @@
+"""Relations between results that need no reference and no tolerance: scaled lines, rows in another order."""
+
+from contextlib import closing
+
+import numpy as np
+import pytest
+
+from tilewright.kernels.catalogue import catalogue
+from tilewright.tuner.arrays import random_arrays
+from tilewright.tuner.devices.cpu import bench as cpu_bench
+
+GEMM, GEMV, SOFTMAX = (catalogue().get(name) for name in ("gemm", "gemv", "softmax"))
+PROBLEMS = {
+    "gemm": GEMM.problem({"m": 37, "n": 41, "k": 67}),
+    "gemv": GEMV.problem({"m": 53, "n": 72}),  # rows that begin alike: else the order of sums depends on the row
+    "softmax": SOFTMAX.problem({"m": 19, "n": 203}),
+}
+PRODUCTS = [("gemm", name) for name in ("naive", "tiled", "wpt")]
+PRODUCTS += [("gemv", name) for name in ("naive", "warp", "block", "vectorized", "split")]
+ROWS = [("softmax", name) for name in ("warp", "block", "online")]
+
+
+@pytest.fixture
+def computed(device, monkeypatch):
+    """What the start of a variant computes from these arrays, twice."""
+
+    def computed(name, variant, arrays):
+        monkeypatch.setattr(cpu_bench, "random_arrays", lambda *_: dict(arrays))
+        kernel, problem = catalogue().get(name), PROBLEMS[name]
+        configuration = kernel.space(problem, device.model.limits, only=[variant]).defaults()[0]
+        with closing(device.bench(kernel, problem, seed=1)) as bench:
+            first, second = (outputs[kernel.output.name] for outputs in bench.results(configuration))
+        np.testing.assert_array_equal(first, second)
+        return first
+
+    return computed
+
+
+@pytest.mark.parametrize(("name", "variant"), PRODUCTS)
+def test_lines_times_powers_of_two_give_results_times_these_bit_for_bit(computed, name, variant):
+    arrays = random_arrays(catalogue().get(name), PROBLEMS[name], 7)
+    generator = np.random.default_rng(7)
+    rows = generator.integers(-20, 20, (len(arrays["A"]), 1), endpoint=True)
+    scaled = arrays | {"A": np.ldexp(arrays["A"], rows)}
+    columns = np.zeros(1, np.int64)
+    if name == "gemm":
+        columns = generator.integers(-20, 20, arrays["B"].shape[1], endpoint=True)
+        scaled["B"] = np.ldexp(arrays["B"], columns)
+    exponents = (rows + columns).reshape(-1) if name == "gemv" else rows + columns
+    expected = np.ldexp(computed(name, variant, arrays), exponents)
+    np.testing.assert_array_equal(computed(name, variant, scaled), expected)
+
+
+@pytest.mark.parametrize(("name", "variant"), [*PRODUCTS, *ROWS])
+def test_rows_in_another_order_give_results_in_that_order(computed, name, variant):
+    arrays = random_arrays(catalogue().get(name), PROBLEMS[name], 7)
+    first = "X" if name == "softmax" else "A"
+    order = np.random.default_rng(7).permutation(len(arrays[first]))
+    moved = computed(name, variant, arrays | {first: arrays[first][order]})
+    np.testing.assert_array_equal(moved, computed(name, variant, arrays)[order])

@@ -1,0 +1,1 @@
+"""Faults planted in a copy, and what noticed them: `make mutants`."""

@@ -1,0 +1,95 @@
+"""What the tests of a module say of it with one change, in a copy of the repository."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Collection, Iterator, Sequence
+from pathlib import Path
+
+from mutants.python_changes import Change, drawn
+from mutants.table import Row
+
+ROOT = Path(__file__).parents[2]
+COPIED = (
+    "kernels",
+    "tuner",
+    "service",
+    "migrations",
+    "tilewright",
+    "tests",
+    "benchmarks",
+    "examples",
+    "docs",
+    "tools",
+    "deploy",
+)
+FILES = ("pyproject.toml", "README.md", "CHANGELOG.md", "CONTRIBUTING.md", "Makefile", "docker-compose.yml", "LICENSE")
+LEFT_OUT = ("tuner/pytorch/", "service/worker/digits/", "service/operations/digits/", "service/worker/compiling/")
+"""Modules whose tests need a GPU, or PyTorch."""
+
+LONGEST_S, LONGEST_TEST_S, MOST_TESTS = 240.0, 60, 8
+"""Of a run, which then counts as missed, and of a test, which fails; files of the room that do not name the module."""
+
+
+def modules() -> dict[str, str]:
+    """The text of every module of the product, by its path."""
+    paths = [path for top in ("kernels", "tuner", "service") for path in sorted((ROOT / top).rglob("*.py"))]
+    texts = {str(path.relative_to(ROOT)): path.read_text(encoding="utf-8") for path in paths}
+    return {path: text for path, text in texts.items() if not path.startswith(LEFT_OUT) and "cuda" not in path}
+
+
+def judging_tests(module: str) -> list[str]:
+    """The tests that name the module, those of its name first; then all of its room, which is two levels deep."""
+    dotted = "tilewright." + module.removesuffix(".py").replace("/", ".").removesuffix(".__init__")
+    rooms = [room for room in Path("tests", module).parents if (ROOT / room).is_dir()]
+    own = module.rpartition("/")[2].removesuffix(".py")
+    named = [path for path in _tests_in(rooms[0]) if dotted in (ROOT / path).read_text(encoding="utf-8")]
+    named.sort(key=lambda path: own not in Path(path).name)
+    return [*named, *(path for path in _tests_in(rooms[0])[:MOST_TESTS] if path not in named)]
+
+
+def _tests_in(room: Path) -> list[str]:
+    return [str(path.relative_to(ROOT)) for path in sorted((ROOT / room).rglob("test_*.py"))]
+
+
+def judged(folder: Path, count: int, seed: int, only: str = "") -> Iterator[Row]:
+    """A row for each of `count` changes, `folder` being an empty one for the copy; `only`: how paths begin."""
+    texts = {path: text for path, text in modules().items() if path.startswith(only)}
+    for name in COPIED:
+        shutil.copytree(ROOT / name, folder / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in FILES:
+        shutil.copy(ROOT / name, folder / name)
+    broken: set[str] = set()
+    for path, change in drawn(texts, count, seed):
+        while True:
+            (folder / path).write_text(change.applied(texts[path]), encoding="utf-8")
+            caught = failing_test(folder, judging_tests(path), broken)
+            (folder / path).write_text(texts[path], encoding="utf-8")
+            if not caught or not failing_test(folder, [caught], broken):
+                break
+            broken.add(caught)  # it fails without the change
+        yield Row("/".join(path.split("/")[:2]), f"{path}:{change.line}", _words(change), caught)
+
+
+def failing_test(folder: Path, tests: Sequence[str], broken: Collection[str]) -> str:
+    """The first of these tests in the copy that fails, but for broken ones; empty where all pass."""
+    environment = dict(os.environ) | {"PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1"}
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-n", "0", "-p", "no:cacheprovider"]
+    command += ["--timeout", str(LONGEST_TEST_S), *tests, *(f"--deselect={one}" for one in broken)]
+    try:
+        ended = subprocess.run(
+            command, cwd=folder, env=environment, capture_output=True, text=True, timeout=LONGEST_S, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return ""
+    failed = [line for line in ended.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
+    if ended.returncode == 1 and failed:
+        return failed[0].partition(" ")[2].split(" - ")[0]
+    return "" if ended.returncode in {0, 5} else tests[0]
+
+
+def _words(change: Change) -> str:
+    return f"`{' '.join(change.old.split())[:90]}` becomes `{' '.join(change.new.split())[:90]}`"

@@ -1,0 +1,64 @@
+"""The faults fit today's sources, changes of Python are single ones that compile, and the table counts both."""
+
+from __future__ import annotations
+
+import ast
+
+import pytest
+
+from mutants.faults import SOURCES
+from mutants.judged_python import judging_tests, modules
+from mutants.judged_sources import SHAPES, planted
+from mutants.python_changes import changes, drawn
+from mutants.table import Row, missed, summary
+from tilewright.kernels.catalogue import catalogue
+
+
+@pytest.mark.parametrize("place", SOURCES)
+def test_every_fault_stands_in_a_source_that_its_variant_has(place):
+    kernel = catalogue().get(place.split()[0])
+    assert kernel.variant(place.split()[1])
+    assert kernel.name in SHAPES
+    for fault in SOURCES[place]:
+        text = (kernel.folder.parent / fault.file).read_text()
+        assert fault.old in text, fault
+        assert fault.old != fault.new
+
+
+def test_there_are_at_least_a_hundred():
+    assert sum(map(len, SOURCES.values())) >= 100
+
+
+def test_a_planted_fault_is_in_what_is_compiled_and_the_kernel_stays_as_it_was(tmp_path):
+    gemm = catalogue().get("gemm")
+    fault = SOURCES["gemm wpt"][2]
+    assert fault.file.startswith("include/")
+    changed = planted(gemm, fault, tmp_path)
+    assert fault.new in changed.source("wpt")
+    assert fault.new not in gemm.source("wpt")
+    with pytest.raises(ValueError, match="does not contain"):
+        planted(gemm, fault._replace(old="no such text"), tmp_path)
+
+
+def test_changes_are_made_where_something_is_computed():
+    lines = ("def f(a: int, rows) -> int:", '    """Doc."""', "    if a < 3 and rows:", "        rows.close()")
+    text = "\n".join((*lines, "    return max(a, 1)", ""))
+    made = {(change.old, change.new) for change in changes(text)}
+    assert {("a < 3", "(a <= 3)"), ("rows.close()", "pass"), ("max(a, 1)", "(min(a, 1))"), ("3", "(4)")} <= made
+    assert not any("Doc" in old for old, _ in made)
+    assert all(ast.parse(change.applied(text)) for change in changes(text))
+
+
+def test_a_seed_draws_the_same_changes_of_modules_that_have_tests():
+    texts = {path: text for path, text in modules().items() if path.startswith("tuner/loop/")}
+    first = drawn(texts, 5, 3)
+    assert first == drawn(texts, 5, 3)
+    for path, change in first:
+        assert judging_tests(path)[0].startswith("tests/tuner/loop/test_")
+        assert ast.dump(ast.parse(change.applied(texts[path]))) != ast.dump(ast.parse(texts[path]))
+
+
+def test_the_table_counts_what_was_caught_and_names_what_was_not():
+    rows = [Row("gemm", "a.cu", "one", "wrong result"), Row("gemm", "a.cu", "a < b", "")]
+    assert summary(rows)[-1] == "| **all** | **2** | **1** (50%) |"
+    assert missed(rows) == ["| gemm | `a.cu` | a &lt; b |"]

@@ -1,0 +1,122 @@
+"""Operations that decide by what they read lock the rows first, so that two at a time take turns."""
+
+from __future__ import annotations
+
+import uuid
+
+import pytest
+from desk import measured, request
+from due_schedules import wanted
+from sqlalchemy import event
+
+from tilewright.service.operations.access import keys
+from tilewright.service.operations.best.publish import publish_best
+from tilewright.service.operations.best.retractions import retract
+from tilewright.service.operations.caller import Caller, Ceilings, Scope, acting_as
+from tilewright.service.operations.jobs import progress as job_progress
+from tilewright.service.operations.jobs.request import request_job
+from tilewright.service.operations.requests import KeyRequest, WebhookRequest
+from tilewright.service.operations.schedules.schedules import (
+    change_schedule,
+    create_schedule,
+    delete_schedule,
+    fire_due,
+    run_now,
+    set_enabled,
+)
+from tilewright.service.operations.webhooks import deliveries, webhooks
+from tilewright.service.store.models import JobState
+from tilewright.tuner.loop.finals import Finalist
+from tilewright.tuner.loop.tune import TuneResult
+
+
+@pytest.fixture
+def locked(session):
+    """The tables whose rows were locked so far, in order; "skipping" where locked rows are passed over."""
+    found: list[str] = []
+
+    def note(_connection, _cursor, statement, *_rest):
+        if "FOR UPDATE" in statement:
+            found.append(statement.split("FROM ")[1].split()[0] + " skipping" * ("SKIP LOCKED" in statement))
+
+    engine = session.get_bind()
+    event.listen(engine, "before_cursor_execute", note)
+    yield found
+    event.remove(engine, "before_cursor_execute", note)
+
+
+def test_a_job_is_taken_under_its_lock(session, take, locked):
+    desk = take()
+    assert locked.count("tuning_jobs") == 2  # taken, and its study begun
+    del locked[:]
+    job_progress.take_job(session, desk.job_id, desk.row.engine_id, "worker-2")
+    assert locked == ["tuning_jobs"]
+
+
+def test_trials_are_numbered_under_the_lock_of_their_study(take, locked):
+    desk = take()
+    del locked[:]
+    desk.record(0, measured(1.0))
+    assert locked == ["studies"]
+
+
+def test_open_jobs_of_a_key_are_counted_under_its_lock(session, device, locked):
+    made = keys.create_key(session, KeyRequest(name="small", scope=Scope.TUNE, max_open_jobs=1))
+    del locked[:]
+    who = Caller("small", Scope.TUNE, uuid.UUID(str(made.id)), Ceilings(max_open_jobs=1), "small")
+    with acting_as(who, "POST /v1/jobs"):
+        request_job(session, request())
+    assert "api_keys" in locked
+
+
+@pytest.mark.parametrize("change", [keys.rotate_key, keys.revoke_key])
+def test_keys_are_changed_under_their_lock(session, device, locked, change):
+    keys.create_key(session, KeyRequest(name="ci"))
+    del locked[:]
+    change(session, "ci")
+    assert "api_keys" in locked
+
+
+def test_bests_are_published_and_retracted_under_the_lock_of_their_study(session, take, locked):
+    desk = take()
+    desk.record(0, measured(1.0, bound_ratio=0.25))
+    del locked[:]
+    finalist = Finalist(desk.configurations[0], 0.9, (0.89, 0.91), (0.9,), ties=False)
+    settled = TuneResult(finalist, (finalist,), None, default_ms=2.0, slowest_ms=8.0, stopped_by="trials")
+    best = publish_best(session, desk.row, desk.study, settled)
+    assert "studies" in locked
+    del locked[:]
+    retract(session, best.id, "wrong")
+    assert "studies" in locked
+
+
+CHANGES = [
+    lambda session, made: set_enabled(session, made.id, enabled=False),
+    lambda session, made: change_schedule(session, made.id, wanted()),
+    lambda session, made: delete_schedule(session, made.id),
+    lambda session, made: run_now(session, made.id),
+]
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_schedule_is_changed_under_its_lock(session, device, locked, change):
+    made = create_schedule(session, wanted())
+    del locked[:]
+    change(session, made)
+    assert "schedules" in locked
+
+
+def test_messages_are_claimed_one_process_each(session, take, locked):
+    webhooks.create_webhook(session, WebhookRequest(name="ci", url="https://ci.example/hook"))
+    desk = take()
+    job_progress.end_job(session, desk.job_id, desk.epoch, JobState.DONE)
+    del locked[:]
+    assert len(deliveries.claim(session, limit=1)) == 1
+    assert locked == ["webhook_deliveries skipping"]
+
+
+def test_what_is_due_is_fired_by_one_process(session, device, locked):
+    create_schedule(session, wanted())
+    del locked[:]
+    fire_due(session)
+    assert locked[:1] == ["schedules skipping"]

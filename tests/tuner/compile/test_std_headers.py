@@ -1,0 +1,65 @@
+"""What nvcc gives a source unasked, and the C and C++ headers that device code includes, compile by NVRTC too."""
+
+import pytest
+
+from tilewright.tuner.compile import nvrtc
+from tilewright.tuner.compile.compilation import Compilation
+from tilewright.tuner.compile.compiler import compile_nvrtc
+from tilewright.tuner.compile.std_headers import given_headers, prelude, without_cuda_headers
+
+needs_nvrtc = pytest.mark.skipif(not nvrtc.is_available(), reason="needs NVRTC (the wheel nvidia-cuda-nvrtc)")
+NAMES = (
+    "cassert",
+    "cstdint",
+    "cstdio",
+    "stdio.h",
+    "stdlib.h",
+    "inttypes.h",
+    "float.h",
+    "math.h",
+    "algorithm",
+    "limits",
+)
+INCLUDES = "\n".join(f"#include <{name}>" for name in NAMES)
+
+
+@needs_nvrtc
+def test_headers_of_c_and_cpp_compile():
+    source = f"""{INCLUDES}
+#include <cuda_runtime.h>
+extern "C" __global__ void k(float* y, uint32_t n, int64_t m) {{
+  assert(n > 0);
+  float least = std::min(y[0], FLT_MAX), most = std::numeric_limits<float>::lowest();
+  std::swap(least, most);
+  static_assert(std::is_same<std::decay_t<const float&>, float>::value && std::is_integral_v<uint8_t>, "");
+  y[n] = std::sqrt(std::fabs(least)) + most + static_cast<float>(m);
+}}"""
+    assert compile_nvrtc(source, {}, "sm_80", "k").cubin.startswith(b"\x7fELF")
+
+
+@needs_nvrtc
+def test_words_that_nvcc_knows_unasked_compile_and_errors_keep_their_lines():
+    source = 'extern "C" __global__ void k(double* y, uint n) {\n  uint8_t a = n; y[a] = M_PI * INFINITY + INT_MIN;\n}'
+    assert compile_nvrtc(source, {}, "sm_80", "k").cubin.startswith(b"\x7fELF")
+    with pytest.raises(Exception, match=r"kernel.cu\(2\): error: identifier \"missing\""):
+        compile_nvrtc(source.replace("M_PI", "missing"), {}, "sm_80", "k")
+
+
+def test_a_source_that_needs_none_is_compiled_as_it_is():
+    plain = 'extern "C" __global__ void k(float* y) { *y = 1; }'
+    assert (prelude(plain), given_headers(plain, has_toolkit=False)) == ("", {})
+    own = "#define M_PI 3.0\ntypedef unsigned int uint;\nusing uint8_t = unsigned char;\nuint8_t x = M_PI; uint y;"
+    assert prelude(own) == ""
+
+
+@needs_nvrtc
+def test_what_is_given_is_part_of_the_key(monkeypatch):
+    work = Compilation("#include <cmath>\n__global__ void k() {}", (), "sm_80", "k")
+    before = work.key()
+    monkeypatch.setattr("tilewright.tuner.compile.std_headers.fingerprint", lambda _source: "other headers")
+    assert work.key() != before
+
+
+def test_headers_that_only_nvcc_needs_go_for_the_host_compiler():
+    source = '#include <cuda_runtime.h>\n  # include "device_launch_parameters.h" // blockIdx\n#include <cuda_fp16.h>\n'
+    assert without_cuda_headers(source) == "\n\n#include <cuda_fp16.h>\n"

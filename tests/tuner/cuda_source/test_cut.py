@@ -1,0 +1,81 @@
+"""The part of a file that one kernel needs: what device code mentions stays at its lines, host code goes."""
+
+import pytest
+
+from tilewright.tuner.cuda_source.cut import cut
+from tilewright.tuner.cuda_source.tree import CudaSource
+
+PROGRAM = """\
+#include <cuda_fp16.h>
+#include <iostream>
+#include <vector>
+#include "shapes.h"
+#define HALF 0.5f
+#define SCALED(x) (factor * (x))
+using namespace std;
+struct Point { float x, y; };
+struct Unused { std::vector<int> rows; };
+__constant__ float factor;
+static const int LIMIT = 7;
+enum Mode { FAST, SLOW };
+template <class T>
+__device__ T twice(T v) { return v + v; }
+__device__ float unused(float v) { return v; }
+void launch(Point* p) { scale<4><<<1, 32>>>(p, 3); }
+namespace inner {
+float host_only(vector<float> v) { return v[0]; }
+template <int N>
+__global__ void scale(Point* p, int n) {
+  if (n < LIMIT && SLOW) p[threadIdx.x].x = twice(SCALED(HALF)) * N;
+}
+__global__ void other(float* y) { y[0] = unused(1); }
+}  // namespace inner
+int main(int argc, char** argv) {
+  cout << "hello";
+}
+"""
+
+
+def cut_of(text, name):
+    source = CudaSource(text)
+    [kernel] = [one for one in source.kernels if one.name == name]
+    return cut(source, kernel)
+
+
+def test_what_the_kernel_mentions_stays_at_its_lines_and_the_rest_goes():
+    lines, before = cut_of(PROGRAM, "scale").splitlines(), PROGRAM.splitlines()
+    kept = {number for number, line in enumerate(lines, 1) if line.strip()}
+    assert kept == {1, 4, 5, 6, 8, 10, 11, 12, 13, 14, 17, 19, 20, 21, 22, 24}
+    assert all(lines[number - 1] == before[number - 1] for number in kept)
+
+
+def test_every_kernel_is_listed_with_its_namespace_and_template():
+    kernels = CudaSource(PROGRAM).kernels
+    assert [(one.entry, one.line) for one in kernels] == [("inner::scale", 20), ("inner::other", 23)]
+    assert [(one.kind, one.name) for one in kernels[0].template_parameters] == [("int", "N")]
+    assert kernels[0].parameters == ["Point* p", "int n"]
+    assert CudaSource(PROGRAM).defines_main
+
+
+@pytest.mark.parametrize(
+    ("body", "uses"),
+    [
+        ("y[i] = 1;", ["assigned"]),
+        ("y[i] += 1;", ["other"]),
+        ("float a = y[i];", ["read"]),
+        ("z[y[i]] = 1;", ["read"]),
+        ("float* q = y + 1;", ["other"]),
+        ("f(&y[i]);", ["other"]),
+        ("y[i].x = 1;", ["other"]),
+        ("++y[i];", ["other"]),
+        ("if (y[i] == 1) y[i] = 2;", ["read", "assigned"]),
+    ],
+)
+def test_uses_of_a_pointer_are_told_apart(body, uses):
+    [kernel] = CudaSource("__global__ void k(float* y, float* z, int i) { " + body + " }").kernels
+    assert kernel.uses_of("y") == uses
+
+
+def test_conditions_and_linkage_are_looked_into():
+    text = '#ifdef FAST\nextern "C" {\n__device__ int a();\n__global__ void k(int* y) { *y = a(); }\n}\n#endif\n'
+    assert cut_of(text, "k") == text

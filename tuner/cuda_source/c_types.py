@@ -1,0 +1,37 @@
+"""C types of parameters and arrays, and the dtypes that they are."""
+
+from __future__ import annotations
+
+import re
+
+COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
+NUMBER = re.compile(
+    r"(?:(?:unsigned|signed|long|short|int|char|bool)\s*)+|float|double|size_t|u?int(?:8|16|32|64)_t"
+    r"|(?:__)?half|(?:__)?nv_bfloat16"
+)
+_QUALIFIER = re.compile(r"\b(?:__restrict__|__restrict|restrict|volatile|__grid_constant__|struct)\b|\[\[.*?\]\]")
+
+
+def type_of(part: str) -> tuple[str, bool]:
+    """The C type of a parameter without qualifiers and name, and whether it is a pointer to it."""
+    head = _QUALIFIER.sub(" ", re.split(r"[*\[]", part)[0])
+    words = [word for word in head.split() if word != "const"]
+    if len(words) > 1 and ("*" not in part):
+        words.pop()  # the parameter's name
+    return " ".join(words), "*" in part or part.endswith("]")
+
+
+def dtype_of(kind: str) -> str:
+    """The dtype of a C type that NUMBER matches, on a platform of CUDA's."""
+    fixed = re.fullmatch(r"(u?int\d+)_t", kind)
+    if fixed:
+        return fixed[1]
+    if kind.endswith(("half", "bfloat16")):
+        return "float16" if kind.endswith("half") else "bfloat16"
+    words = set(["unsigned", "long"] if kind == "size_t" else kind.split())
+    if words <= {"float", "double"}:
+        return "float32" if kind == "float" else "float64"
+    if "bool" in words:
+        return "uint8"
+    bits = next((size for word, size in {"char": 8, "short": 16, "long": 64}.items() if word in words), 32)
+    return f"{'u' * ('unsigned' in words)}int{bits}"

@@ -1,0 +1,179 @@
+"""The part of a CUDA source that one kernel needs; host code beside it goes, and lines keep their numbers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+
+from tree_sitter import Node
+
+from tilewright.tuner.cuda_source.tree import (
+    CONTAINERS,
+    CudaSource,
+    KernelFunction,
+    defined_name,
+    descendants,
+    is_macro,
+    names_in,
+    text_of,
+)
+
+_WORD = re.compile(r"[A-Za-z_]\w*")
+_INCLUDE = re.compile(r'#[ \t]*include[ \t]*(?:<([^>]+)>|"([^"]+)")')
+_TYPES = {"struct_specifier", "class_specifier", "union_specifier", "enum_specifier", "concept_definition"}
+_DEVICE = {"__device__", "__global__", "__constant__", "__shared__", "constexpr", "__managed__"}
+_ALWAYS = {"preproc_call", "comment", "preproc_defined", "#endif", "#if", "#ifdef", "#ifndef", "#else", "#elif"}
+_DIRECTIVE_PARTS = {"name", "condition"}
+
+DEVICE_HEADERS = re.compile(
+    r"cuda_(?:fp16|bf16|fp8|fp6|fp4|pipeline|awbarrier)\.h|cooperative_groups(?:/.*)?(?:\.h)?|mma\.h|cuda/.*|nv/.*|cub/.*"
+    r"|c?assert(?:\.h)?|c?stdint(?:\.h)?|c?stdio(?:\.h)?|c?stdlib(?:\.h)?|c?inttypes(?:\.h)?|c?float(?:\.h)?|c?limits(?:\.h)?"
+    r"|c?math(?:\.h)?|c?stddef(?:\.h)?|c?string(?:\.h)?|algorithm|type_traits|utility|limits|cuda(?:_runtime)?(?:_api)?\.h"
+    r"|device_launch_parameters\.h|vector_types\.h|device_functions\.h|curand_(?:kernel|philox4x32_x|mtgp32)\.h|sm_\d+.*\.h"
+)
+"""Headers that device code is made of. Others, such as <iostream>, serve the host code that goes."""
+
+
+def cut(source: CudaSource, kernel: KernelFunction) -> str:
+    """The source with blanks in place of what the kernel does not need.
+
+    What stays: the kernel, and by name whatever it mentions (device functions, types, constants, templates),
+    directives, macros, and includes of headers that device code uses.
+    """
+    definitions = [one for one in _definitions(source.root) if not _is_host_only(one)]
+    kept = _needed(kernel, definitions, _macros(source))
+    data = bytearray(source.data)
+    _blank(source.root, kept, data)
+    return re.sub(r"[ \t]+$", "", data.decode(), flags=re.MULTILINE)
+
+
+def includes(text: str) -> Iterator[tuple[str, bool]]:
+    """The header of each include, and whether it stands in quotes."""
+    for found in _INCLUDE.finditer(text):
+        yield found[1] or found[2], found[2] is not None
+
+
+def _definitions(node: Node) -> Iterator[Node]:
+    """The file-level nodes, inside namespaces and conditions too."""
+    for child in node.children:
+        if child.type in CONTAINERS:
+            yield from _definitions(child)
+        elif child.is_named and child.type not in _ALWAYS:
+            yield child
+
+
+def _macros(source: CudaSource) -> dict[str, set[str]]:
+    """The words of each macro's text, by its name."""
+    macros: dict[str, set[str]] = {}
+    for one in descendants(source.root):
+        if is_macro(one):
+            words = set(_WORD.findall(text_of(one.child_by_field_name("value"))))
+            macros.setdefault(text_of(one.child_by_field_name("name")), set()).update(words)
+    return macros
+
+
+def _needed(kernel: KernelFunction, definitions: list[Node], macros: dict[str, set[str]]) -> set[int]:
+    """The ids of the definitions that the kernel's text mentions, or that those mention."""
+    by_name: dict[str, list[Node]] = {}
+    for one in definitions:
+        for name in _defined_names(one):
+            by_name.setdefault(name, []).append(one)
+    own = kernel.template or kernel.node
+    kept, waiting, seen = {own.id}, [own], set[str]()
+    while waiting:
+        names = _with_macros(names_in(waiting.pop()), macros) - seen
+        seen |= names
+        for name in names:
+            for one in by_name.get(name, ()):
+                if one.id not in kept and not (_is_kernel(one) and name == kernel.name):
+                    kept.add(one.id)
+                    waiting.append(one)
+    return kept
+
+
+def _with_macros(names: Iterable[str], macros: dict[str, set[str]]) -> set[str]:
+    """The names, and those in the texts of the macros among them."""
+    found, waiting = set(names), list(names)
+    while waiting:
+        new = macros.get(waiting.pop(), set()) - found
+        found |= new
+        waiting += new
+    return found
+
+
+def _defined_names(node: Node) -> set[str]:
+    """What a file-level definition defines: the names under which others mention it."""
+    if node.type == "template_declaration":
+        return {name for child in node.named_children for name in _defined_names(child)}
+    if node.type == "function_definition":
+        scopes = {text_of(one) for one in descendants(node) if one.type == "namespace_identifier"}
+        return {defined_name(node)} | (scopes if "::" in text_of(node.child_by_field_name("declarator")) else set())
+    if node.type in _TYPES:
+        enumerators = {
+            text_of(one.child_by_field_name("name")) for one in descendants(node) if one.type == "enumerator"
+        }
+        return {text_of(node.child_by_field_name("name"))} | enumerators
+    if node.type in {"declaration", "type_definition", "field_declaration"}:
+        kind = node.child_by_field_name("type")
+        own = _defined_names(kind) if kind is not None and kind.type in _TYPES else set()
+        return own | {_declared_name(one) for one in node.children_by_field_name("declarator")}
+    if node.type in {"alias_declaration", "namespace_alias_definition"}:
+        return {text_of(node.child_by_field_name("name"))}
+    return names_in(node) if node.type == "using_declaration" else set()
+
+
+def _declared_name(declarator: Node) -> str:
+    """The innermost name of a declarator such as `*const table[3]`."""
+    one: Node | None = declarator
+    while one is not None and one.type not in {"identifier", "type_identifier", "field_identifier"}:
+        one = one.child_by_field_name("declarator") or next(
+            (c for c in one.named_children if "identifier" in c.type or "declarator" in c.type), None
+        )
+    return text_of(one)
+
+
+def _is_kernel(node: Node) -> bool:
+    return any(
+        one.type == "__global__" for one in (*node.children, *(c for n in node.named_children for c in n.children))
+    )
+
+
+def _is_host_only(node: Node) -> bool:
+    """Whether it is a function that launches, or `main`: device code never calls it."""
+    function = node
+    if node.type == "template_declaration":
+        function = next((one for one in node.named_children if one.type == "function_definition"), node)
+    if function.type != "function_definition":
+        return False
+    attributes = {one.type for one in function.children} | set(_WORD.findall(text_of(function)[:200].partition("(")[0]))
+    if attributes & _DEVICE:
+        return False
+    return defined_name(function) == "main" or any(one.type == "kernel_call_syntax" for one in descendants(function))
+
+
+def _blank(node: Node, kept: set[int], data: bytearray) -> None:
+    for child in node.children:
+        if child.type in CONTAINERS:
+            _blank(child, kept, data)
+        elif child.type == ";" and (before := child.prev_sibling) is not None and before.id in kept:
+            continue  # what ends a struct
+        elif child.id not in kept and (child.type == ";" or not _stays(child, node)):
+            for place in range(child.start_byte, child.end_byte):
+                if data[place] not in b"\r\n":
+                    data[place] = ord(" ")
+
+
+def _stays(child: Node, parent: Node) -> bool:
+    """Whether a node at file level stays whatever the kernel mentions: braces, directives, macros, some includes."""
+    if is_macro(child) or child.type in _ALWAYS:
+        return True
+    if child.type == "preproc_include":
+        return any(DEVICE_HEADERS.fullmatch(name) or in_quotes for name, in_quotes in includes(text_of(child)))
+    if parent.type in {"namespace_definition", "linkage_specification"} or parent.type.startswith("preproc_"):
+        return not child.is_named or parent.field_name_for_child(parent.children.index(child)) in {
+            *_DIRECTIVE_PARTS,
+            "value",
+        }
+    if child.type == "using_declaration" and "namespace" in text_of(child):
+        return re.search(r"\b(?:nvcuda|cooperative_groups|cg)\b", text_of(child)) is not None
+    return not child.is_named
