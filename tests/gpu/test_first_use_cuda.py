@@ -12,7 +12,11 @@ from tilewright.kernels.space import Configuration
 from tilewright.tuner.runtime import Runtime, UntunedWarning, WrongResultWarning
 from tilewright.tuner.runtime.gpu import gpu_place
 
-pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("cache")]
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.usefixtures("cache"),
+    pytest.mark.filterwarnings("ignore::tilewright.tuner.runtime.UntunedWarning"),
+]
 
 M, N, K = 200, 136, 132
 SHAPE = {"m": M, "n": N, "k": K}
@@ -43,7 +47,8 @@ def no_waiting(torch):
 
 
 def runtime_of(folder, kernels, problem, configuration=TILED):
-    return Runtime(answers=planted(folder, kernels, problem, gpu_place(0), configuration), kernels=kernels)
+    answers = planted(folder, kernels, problem, gpu_place(0), configuration)
+    return Runtime(answers=answers, kernels=kernels, shipped_records=False)
 
 
 def operands(torch, dtype=None):
@@ -58,6 +63,14 @@ def difference(torch, result, expected):
     return (result.double() - expected).abs().max().item()
 
 
+def finish(torch):
+    """Waits for the GPU, between calls that must not."""
+    mode = torch.cuda.get_sync_debug_mode()
+    torch.cuda.set_sync_debug_mode("default")
+    torch.cuda.synchronize()
+    torch.cuda.set_sync_debug_mode(mode)
+
+
 def states(runtime):
     return [use.state for use in runtime.first_uses()]
 
@@ -68,7 +81,7 @@ def test_a_wrong_configuration_is_found_by_a_later_call_and_withdrawn(torch, tmp
     a, b, c = operands(torch)
     launch = runtime.best("gemm", **SHAPE)
     with warnings.catch_warnings():
-        warnings.simplefilter("error")
+        warnings.simplefilter("error", WrongResultWarning)
         launch(a, b, c)
     assert states(runtime) == ["under way"]
     assert not difference(torch, c, a.double() @ b.double()) <= 1e-3  # used before the verdict: stays as it is
@@ -82,7 +95,7 @@ def test_a_wrong_configuration_is_found_by_a_later_call_and_withdrawn(torch, tmp
     assert difference(torch, c, a.double() @ b.double()) <= 1e-3
     assert launch.choice("cuda:0").match == "default"
     with warnings.catch_warnings():
-        warnings.simplefilter("error")
+        warnings.simplefilter("error", WrongResultWarning)
         launch(a, b, c)
 
 
@@ -92,9 +105,9 @@ def test_a_right_configuration_is_checked_once_and_stays(torch, tmp_path, no_wai
     runtime = runtime_of(tmp_path, catalogue(), problem)
     launch, arrays = runtime.best("gemm", dtype=dtype, **SHAPE), operands(torch, getattr(torch, dtype))
     with warnings.catch_warnings():
-        warnings.simplefilter("error")
+        warnings.simplefilter("error", WrongResultWarning)
         launch(*arrays)
-        torch.cuda.synchronize()
+        finish(torch)
         launch(*arrays)
     (use,) = runtime.first_uses()
     assert (use.state, use.reason) == ("right", "rows of the result are within their bounds")
@@ -120,7 +133,7 @@ def test_transposed_views_are_checked_as_they_lie(torch, tmp_path):
     launch = runtime.best("gemm", **SHAPE)
     for _ in range(2):
         launch(a.t().contiguous().t(), b.t().contiguous().t(), c)
-        torch.cuda.synchronize()
+        finish(torch)
     assert states(runtime) == ["right"]
 
 
@@ -133,7 +146,7 @@ def test_a_layer_is_checked_with_its_bias_and_activation(torch, tmp_path, activa
     launch = runtime.best("linear", activation=activation, **SHAPE)
     for _ in range(2):
         launch(x, w, bias, y)
-        torch.cuda.synchronize()
+        finish(torch)
     assert states(runtime) == ["right"]
 
 
@@ -147,7 +160,7 @@ def test_a_product_with_a_vector_is_checked(torch, tmp_path, trans_a):
     launch = runtime.best("gemv", **shape)
     for _ in range(2):
         launch(a, x, y)
-        torch.cuda.synchronize()
+        finish(torch)
     assert states(runtime) == ["right"]
 
 
@@ -157,15 +170,15 @@ def test_a_capture_is_untouched_and_the_first_call_outside_is_checked(torch, tmp
     a, b, c = operands(torch)
     launch, graph = runtime.best("gemm", **SHAPE), torch.cuda.CUDAGraph()
     with warnings.catch_warnings():
-        warnings.simplefilter("error")
+        warnings.simplefilter("error", WrongResultWarning)
         with torch.cuda.graph(graph):
             launch(a, b, c)
         for _ in range(3):
             graph.replay()
-    torch.cuda.synchronize()
+    finish(torch)
     assert states(runtime) == ["waiting"]
     launch(a, b, c)
-    torch.cuda.synchronize()
+    finish(torch)
     with pytest.warns(WrongResultWarning):
         launch(a, b, c)
 
@@ -175,10 +188,10 @@ def test_nothing_is_checked_where_the_setting_is_off(torch, tmp_path, wrong_gemm
     runtime = runtime_of(tmp_path, wrong_gemm, wrong_gemm.get("gemm").problem(SHAPE))
     launch, arrays = runtime.best("gemm", **SHAPE), operands(torch)
     with warnings.catch_warnings():
-        warnings.simplefilter("error")
+        warnings.simplefilter("error", WrongResultWarning)
         for _ in range(2):
             launch(*arrays)
-            torch.cuda.synchronize()
+            finish(torch)
     assert runtime.first_uses() == []
 
 
@@ -191,5 +204,5 @@ def test_numbers_of_many_sizes_and_those_that_are_not_finite_raise_no_false_alar
         launch = runtime.best("gemm", **SHAPE)
         for _ in range(2):
             launch(a, b, c)
-            torch.cuda.synchronize()
+            finish(torch)
         assert states(runtime) == ["right"], scale
