@@ -83,7 +83,7 @@ class ProductTask:
     @property
     def sums_bytes(self) -> int:
         """Of the sums of all slices."""
-        return _SUMS_BYTES * ROWS * int(self.task.columns) * self.slices
+        return int(_SUMS_BYTES * ROWS * self.task.columns * self.slices)
 
     def of_launch(self, addresses: Sequence[int], scalars: Sequence[float]) -> Task:
         """The task with these arrays and numbers, each in the declared order. The next call changes it."""
