@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import Any
 
 from tilewright.kernels.errors import UnknownNameError
 from tilewright.kernels.kernel import Kernel
@@ -12,11 +12,6 @@ from tilewright.kernels.problem import Limits, Problem
 from tilewright.kernels.space import Configuration
 from tilewright.tuner.compile.compilation import CompiledLaunch
 from tilewright.tuner.runtime.errors import LaunchError
-
-if TYPE_CHECKING:
-    from tilewright.tuner.runtime.first_use.first_use import FirstUse
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -68,19 +63,6 @@ class Choice:
             bool(told["faster"]) if "faster" in told else None,
             library_ms=library_ms if isinstance(library_ms, int | float) else None,
         )
-
-
-class Chooses(Protocol):
-    """Where configurations come from: `runtime.Runtime`."""
-
-    def choose(self, kernel: Kernel, problem: Problem, place: TargetDevice, /) -> Choice:
-        """The configuration for a problem on a device model."""
-
-    def loaded(self, kernel: Kernel, problem: Problem, place: TargetDevice, load: Callable[[Choice], T], /) -> T:
-        """What `load` makes of it, or of the kernel's default where it cannot be used; raises LaunchError."""
-
-    def first_use(self, problem: Problem, place: TargetDevice, choice: Choice, /) -> FirstUse | None:
-        """What is to be checked of that choice when it is launched first; None for nothing."""
 
 
 def is_admitted(kernel: Kernel, problem: Problem, limits: Limits, configuration: Configuration) -> bool:

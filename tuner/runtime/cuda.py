@@ -26,7 +26,7 @@ from tilewright.tuner.devices.cuda.launch import config_of
 from tilewright.tuner.devices.cuda.tensor_map import MapCells
 from tilewright.tuner.errors import TrialFailure
 from tilewright.tuner.runtime.arguments import ALIGNMENT, check_addresses
-from tilewright.tuner.runtime.choice import Choice, Chooses
+from tilewright.tuner.runtime.choice import Choice
 from tilewright.tuner.runtime.contexts import (
     OF_THREAD,
     Allocation,
@@ -42,6 +42,7 @@ from tilewright.tuner.runtime.contexts import (
     quick,
 )
 from tilewright.tuner.runtime.errors import ArgumentError, BundleWarning, LaunchError, WrongDeviceError, warn
+from tilewright.tuner.runtime.first_use.chooses import Chooses
 from tilewright.tuner.runtime.first_use.first_use import FirstUse
 from tilewright.tuner.runtime.first_use.on_stream import rows_check
 from tilewright.tuner.runtime.forks import ForkSafeLock

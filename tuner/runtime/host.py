@@ -16,8 +16,9 @@ from tilewright.tuner.devices.cpu.compile import find_compiler
 from tilewright.tuner.devices.cpu.device import CpuDevice
 from tilewright.tuner.errors import TrialFailure
 from tilewright.tuner.runtime.arguments import check_addresses
-from tilewright.tuner.runtime.choice import Choice, Chooses, TargetDevice
+from tilewright.tuner.runtime.choice import Choice, TargetDevice
 from tilewright.tuner.runtime.errors import LaunchError
+from tilewright.tuner.runtime.first_use.chooses import Chooses
 from tilewright.tuner.runtime.first_use.first_use import FirstUse
 from tilewright.tuner.runtime.forks import ForkSafeLock
 from tilewright.tuner.runtime.packed import PackedOperand
