@@ -82,6 +82,7 @@ class Kernel:
     entry: str = ""  # the name, unless it says so
     flags: tuple[str, ...] = ()
     include_folders: tuple[Path, ...] = ()
+    row_axis: str = ""  # a result's rows: each depends on the same row of the arrays with that axis, and on all others
     packed: str = ""  # the input that the option `packed_b` says stays the same
     # Related kernels, whose configurations rank in nearly the same order as for the problem; the most similar first.
     akin: Callable[[Problem], Sequence[RelatedKernel]] = lambda _problem: ()

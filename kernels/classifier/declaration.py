@@ -94,6 +94,7 @@ KERNEL = Kernel(
     doc="Y = softmax(relu(X W1ᵀ + b1) W2ᵀ + b2) in one launch: X (m, k), W1 (h, k), W2 (n, h), Y (m, n), row-major.",
     folder=Path(__file__).parent,
     axes=("m", "k", "h", "n"),
+    row_axis="m",
     dtypes=("float32", "float64"),
     options=(),
     arguments=(

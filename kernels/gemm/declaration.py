@@ -252,6 +252,7 @@ KERNEL = Kernel(
     doc="C = alpha op(A) op(B) + beta C, row-major; op transposes where the option says so; also views, and batches.",
     folder=Path(__file__).parent,
     axes=("m", "n", "k"),
+    row_axis="m",
     optional_axes=OPTIONAL_AXES,
     posed_by=posed_by,
     dtypes=("float32", "float64", *HALF),

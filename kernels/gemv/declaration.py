@@ -141,6 +141,7 @@ KERNEL = Kernel(
     doc="y = alpha op(A) x + beta y, A row-major.",
     folder=Path(__file__).parent,
     axes=("m", "n"),
+    row_axis="m",
     dtypes=("float32", "float64", *HALF),
     options=(
         Option("trans_a", (False, True), default=False, doc="A is stored as (n, m)"),

@@ -114,6 +114,7 @@ KERNEL = Kernel(
     doc="Y = act(X Wᵀ + b), a fully connected layer in one launch: X (m, k), W (n, k), b (n), Y (m, n), row-major.",
     folder=Path(__file__).parent,
     axes=("m", "n", "k"),
+    row_axis="m",
     dtypes=("float32", "float64", *HALF),
     options=(
         Option(

@@ -218,6 +218,7 @@ KERNEL = Kernel(
     doc="Y = act(X Gᵀ) * (X Uᵀ) in one launch: X (m, k), W (2 n, k) with the rows of G and then of U, Y (m, n).",
     folder=Path(__file__).parent,
     axes=("m", "n", "k"),
+    row_axis="m",
     dtypes=HALF,
     options=(
         Option("activation", ("silu", "gelu", "relu", "sigmoid"), default="silu", doc="act, of the first product"),

@@ -148,6 +148,7 @@ KERNEL = Kernel(
     doc="Y = X dequantised(W)ᵀ for few rows: X (m, k), W (n, k) whole numbers of 8 or 4 bits with scales S, Y (m, n).",
     folder=Path(__file__).parent,
     axes=("m", "n", "k"),
+    row_axis="m",
     dtypes=HALF,
     options=(
         Option(

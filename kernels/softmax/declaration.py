@@ -176,6 +176,7 @@ KERNEL = Kernel(
     doc="y = exp(x - max) / sum of exp(x - max) over each row of X, (m, n) row-major.",
     folder=Path(__file__).parent,
     axes=("m", "n"),
+    row_axis="m",
     dtypes=("float32", "float64", *HALF),
     options=(),
     arguments=(

@@ -303,11 +303,13 @@ class Plans:
         _PROCESS.decisions[self._name, key] = Decision(self._name, call, str(first.device), is_ours, reason)
 
     def _note(self, key: Hashable, arguments: Sequence[Any], error: Exception) -> None:
-        """Keeps the reason, and warns of the first of its kind."""
+        """Keeps the reason, and warns of the first of its kind; what is not tuned any more is not looked for again."""
+        from tilewright.tuner.runtime.errors import UntunedError, warn  # noqa: PLC0415 - see above
+
+        if isinstance(error, UntunedError):
+            self._by_layout[key] = None
         self._keep(key, arguments, is_ours=False, reason=str(error))
         if _PROCESS.warned.setdefault((self._name, type(error)), error) is error:
-            from tilewright.tuner.runtime.errors import warn  # noqa: PLC0415 - see above
-
             warn(
                 f"tilewright::{self._name} runs as PyTorch's own operator: {error} "
                 "(The first case of its kind; tilewright.torch.status() lists them all.)",

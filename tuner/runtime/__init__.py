@@ -20,7 +20,9 @@ from tilewright.tuner.runtime.errors import (
     UntunedError,
     UntunedWarning,
     WrongDeviceError,
+    WrongResultWarning,
 )
+from tilewright.tuner.runtime.first_use.first_use import CheckedUse
 from tilewright.tuner.runtime.launcher import Launcher, PackedLauncher
 from tilewright.tuner.runtime.packed import PackedOperand
 from tilewright.tuner.runtime.quantised import QuantisedWeights, quantise
@@ -31,6 +33,7 @@ __all__ = [
     "ArgumentError",
     "BrokenBundleError",
     "BundleWarning",
+    "CheckedUse",
     "Choice",
     "ContextError",
     "ForkedError",
@@ -48,6 +51,7 @@ __all__ = [
     "UntunedError",
     "UntunedWarning",
     "WrongDeviceError",
+    "WrongResultWarning",
     "best",
     "quantise",
 ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
 from tilewright.kernels.errors import UnknownNameError
 from tilewright.kernels.kernel import Kernel
@@ -12,8 +12,6 @@ from tilewright.kernels.problem import Limits, Problem
 from tilewright.kernels.space import Configuration
 from tilewright.tuner.compile.compilation import CompiledLaunch
 from tilewright.tuner.runtime.errors import LaunchError
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -67,16 +65,6 @@ class Choice:
         )
 
 
-class Chooses(Protocol):
-    """Where configurations come from: `runtime.Runtime`."""
-
-    def choose(self, kernel: Kernel, problem: Problem, place: TargetDevice, /) -> Choice:
-        """The configuration for a problem on a device model."""
-
-    def loaded(self, kernel: Kernel, problem: Problem, place: TargetDevice, load: Callable[[Choice], T], /) -> T:
-        """What `load` makes of it, or of the kernel's default where it cannot be used; raises LaunchError."""
-
-
 def is_admitted(kernel: Kernel, problem: Problem, limits: Limits, configuration: Configuration) -> bool:
     """Whether it is in the problem's space on that device; checked for every origin, since it becomes source text."""
     try:
@@ -90,12 +78,23 @@ def is_admitted(kernel: Kernel, problem: Problem, limits: Limits, configuration:
     return is_known and space.violated(values, problem, limits) is None
 
 
-def default_choice(kernel: Kernel, problem: Problem, place: TargetDevice) -> Choice:
-    """The kernel's default where it fits the device, else what is nearest to it; raises LaunchError for none."""
+def default_choice(
+    kernel: Kernel, problem: Problem, place: TargetDevice, *, is_usable: Callable[[Choice], bool] = lambda _choice: True
+) -> Choice:
+    """The kernel's default where it fits the device, else what is nearest to it; raises LaunchError for none.
+
+    `is_usable`: whether one may be used; where none of the variants' defaults may, there is none.
+    """
+    is_refused = False
     for variant in kernel.variants_from_default:
         configuration = variant.space().default()
         if is_admitted(kernel, problem, place.limits, configuration):
-            return Choice(configuration, "default", "default")
+            choice = Choice(configuration, "default", "default")
+            if is_usable(choice):
+                return choice
+            is_refused = True
+    if is_refused:
+        raise LaunchError(f"{kernel.name}: every configuration for {problem} on {place.slug} was wrong in this process")
     starts = kernel.space(problem, place.limits).defaults()
     if not starts:
         raise LaunchError(f"{kernel.name} has no configuration for {problem} on {place.slug}")

@@ -26,7 +26,7 @@ from tilewright.tuner.devices.cuda.launch import config_of
 from tilewright.tuner.devices.cuda.tensor_map import MapCells
 from tilewright.tuner.errors import TrialFailure
 from tilewright.tuner.runtime.arguments import ALIGNMENT, check_addresses
-from tilewright.tuner.runtime.choice import Choice, Chooses
+from tilewright.tuner.runtime.choice import Choice
 from tilewright.tuner.runtime.contexts import (
     OF_THREAD,
     Allocation,
@@ -42,6 +42,9 @@ from tilewright.tuner.runtime.contexts import (
     quick,
 )
 from tilewright.tuner.runtime.errors import ArgumentError, BundleWarning, LaunchError, WrongDeviceError, warn
+from tilewright.tuner.runtime.first_use.chooses import Chooses
+from tilewright.tuner.runtime.first_use.first_use import FirstUse
+from tilewright.tuner.runtime.first_use.on_stream import rows_check
 from tilewright.tuner.runtime.forks import ForkSafeLock
 from tilewright.tuner.runtime.gpu import gpu_place
 from tilewright.tuner.runtime.packed import KeptMemory, PackedOperand
@@ -129,6 +132,14 @@ class CudaLaunches:
         packed: PackedOperand | None = None,
     ) -> None:
         """Launches with these words, which it gives back."""
+        check = loaded.check
+        if check is not None:
+            if check.is_over and not self._stands(loaded):
+                self.launch(addresses, scalars, stream, None, packed)
+                return
+            check = check.taken(stream)
+            if check is not None:
+                check.before(addresses, scalars, stream)
         if loaded.workspaces is not None:
             addresses = (*addresses, loaded.workspaces.address(stream))
         if packed is not None and loaded.kept_bytes:
@@ -139,13 +150,26 @@ class CudaLaunches:
             words.change(stream, scalars)
         if loaded.constants:
             loaded.fill(addresses, stream)
+        self._enqueue_all(words)
+        loaded.spare.append(words)
+        if check is not None:
+            check.after(stream)
+
+    def _enqueue_all(self, words: LaunchArguments) -> None:
         for step in words.steps:
             status = self._enqueue(*step)
             if status:
-                break
-        loaded.spare.append(words)
-        if status:
-            raise LaunchError(f"{self._problem}: {DriverError('cuLaunchKernelEx', status)}")
+                raise LaunchError(f"{self._problem}: {DriverError('cuLaunchKernelEx', status)}")
+
+    def _stands(self, loaded: LoadedKernel) -> bool:
+        """Whether the configuration is right, now that the verdict is there; if not, it is not launched again."""
+        check, loaded.check = loaded.check, None
+        if check is None or check.settle():
+            return True
+        with self._lock:
+            self._trusted = {}
+            self._loaded = {number: one for number, one in self._loaded.items() if one.use is not check.use}
+        return False
 
     def pack(self, packed: PackedOperand, address: int, stream: int) -> None:
         """Packs the operand at that address in the current context, or where none is in its own."""
@@ -185,15 +209,26 @@ class CudaLaunches:
                     self._kernel,
                     self._problem,
                     gpu_place(ordinal),
-                    lambda choice: LoadedKernel(self._kernel, self._problem, choice, ordinal),
+                    lambda choice: LoadedKernel(
+                        self._kernel,
+                        self._problem,
+                        choice,
+                        ordinal,
+                        self._choices.first_use(self._problem, gpu_place(ordinal), choice),
+                    ),
                 )
             return self._loaded[number]
 
 
 class LoadedKernel:
-    """One configuration in one context, which is current whenever this is used."""
+    """One configuration in one context, which is current whenever this is used.
 
-    def __init__(self, kernel: Kernel, problem: Problem, choice: Choice, ordinal: int) -> None:
+    `check`: that of its first use, until its verdict was read.
+    """
+
+    def __init__(
+        self, kernel: Kernel, problem: Problem, choice: Choice, ordinal: int, use: FirstUse | None = None
+    ) -> None:
         variant, values = kernel.variant(choice.configuration.variant), choice.configuration.values
         self._kernel, self._problem = kernel, problem
         launches = variant.launches(kernel.entry, values, problem)
@@ -219,6 +254,7 @@ class LoadedKernel:
             if geometry.shared_bytes:
                 call("cuFuncSetAttribute", loaded, _MAX_DYNAMIC_SHARED_BYTES, geometry.shared_bytes)
         self.spare: list[LaunchArguments] = []
+        self.use, self.check = use, rows_check(kernel, problem, use, self._context)
 
     def look(self, addresses: tuple[int, ...], words: LaunchArguments) -> list[Allocation]:
         """The allocations of the addresses; raises LaunchError where this kernel may not use one here."""

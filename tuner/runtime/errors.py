@@ -48,6 +48,10 @@ class BundleWarning(UserWarning):
     """Something in a bundle cannot be used by this version, and is ignored."""
 
 
+class WrongResultWarning(UserWarning):
+    """A configuration that was not verified at its shape was wrong at its first use, and was withdrawn."""
+
+
 def warn(message: str, category: type[Warning], *, through: tuple[str, ...] = ("tilewright.",)) -> None:
     """Warns at the line of the application that led here, by way of modules whose names begin with one of `through`."""
     frame, level = inspect.currentframe(), 1

@@ -18,6 +18,8 @@ from tilewright.tuner.errors import TrialFailure
 from tilewright.tuner.runtime.arguments import check_addresses
 from tilewright.tuner.runtime.choice import Choice, TargetDevice
 from tilewright.tuner.runtime.errors import LaunchError
+from tilewright.tuner.runtime.first_use.chooses import Chooses
+from tilewright.tuner.runtime.first_use.first_use import FirstUse
 from tilewright.tuner.runtime.forks import ForkSafeLock
 from tilewright.tuner.runtime.packed import PackedOperand
 
@@ -30,6 +32,55 @@ def host_place() -> TargetDevice:
     """The CPU of this machine; raises NoCompilerError where nothing can make code for it."""
     model = CpuDevice().model
     return TargetDevice(model.slug, model.limits)
+
+
+class HostLaunches:
+    """Launches of one problem on the CPU, checked at their first use where their configuration was not verified."""
+
+    def __init__(self, kernel: Kernel, problem: Problem, choices: Chooses) -> None:
+        self._kernel, self._problem, self._choices = kernel, problem, choices
+        self._lock = ForkSafeLock()
+        self._use: FirstUse | None = None
+        self._function: HostFunction | None = None
+        self._loaded()
+
+    def launch(
+        self,
+        addresses: tuple[int, ...],
+        scalars: tuple[float, ...],
+        stream: int,
+        ordinal: int | None,
+        packed: PackedOperand | None = None,
+    ) -> None:
+        """As `HostFunction.launch`."""
+        function, use = self._function or self._loaded(), self._use
+        rows = None
+        if use is not None and use.state == "waiting" and use.take():
+            from tilewright.tuner.runtime.first_use.rows import HostRows  # noqa: PLC0415 - seldom needed
+
+            rows = HostRows(self._kernel, self._problem)
+            if not rows.is_possible:
+                use.give_up(f"{self._kernel.name} does not say which of its results are rows")
+                rows = None
+        if rows is not None:
+            rows.before(addresses, scalars)
+        function.launch(addresses, scalars, stream, ordinal, packed)
+        if rows is not None and use is not None:
+            use.settle(rows.after(addresses))
+        if use is not None and use.state == "wrong":
+            self._function = None  # the next call looks for another
+
+    def _loaded(self) -> HostFunction:
+        with self._lock:
+            if self._function is None:
+                self._function, self._use = self._choices.loaded(
+                    self._kernel, self._problem, host_place(), self._with_use
+                )
+            return self._function
+
+    def _with_use(self, choice: Choice) -> tuple[HostFunction, FirstUse | None]:
+        function = HostFunction(self._kernel, self._problem, choice)
+        return function, self._choices.first_use(self._problem, host_place(), choice)
 
 
 class HostFunction:

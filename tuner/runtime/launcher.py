@@ -11,10 +11,11 @@ from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.problem import Problem
 from tilewright.tuner.errors import NoDeviceError
 from tilewright.tuner.runtime import arguments, gpu, host
-from tilewright.tuner.runtime.choice import Choice, Chooses, TargetDevice
+from tilewright.tuner.runtime.choice import Choice, TargetDevice
 from tilewright.tuner.runtime.contexts import current_ordinal
 from tilewright.tuner.runtime.cuda import CudaLaunches
 from tilewright.tuner.runtime.errors import ArgumentError, LaunchError, WrongDeviceError
+from tilewright.tuner.runtime.first_use.chooses import Chooses
 from tilewright.tuner.runtime.forks import ForkSafeLock
 from tilewright.tuner.runtime.packed import PackedOperand
 from tilewright.tuner.runtime.views import READERS, Reader
@@ -202,9 +203,7 @@ class Launcher:
             key = problem, device if device == self.device else device.partition(":")[0]
             if key not in self._on:
                 if device == "cpu":
-                    self._on[key] = self._choices.loaded(
-                        self.kernel, problem, host.host_place(), lambda c: host.HostFunction(self.kernel, problem, c)
-                    )
+                    self._on[key] = host.HostLaunches(self.kernel, problem, self._choices)
                 else:
                     only = _ordinal(self.device) if self.device else None
                     self._on[key] = CudaLaunches(self.kernel, problem, self._choices, only)

@@ -24,8 +24,10 @@ from tilewright.tuner.runtime.errors import (
     ServiceWarning,
     UntunedError,
     UntunedWarning,
+    WrongResultWarning,
     warn,
 )
+from tilewright.tuner.runtime.first_use.first_use import CheckedUse, Finding, FirstUse, FirstUses
 from tilewright.tuner.runtime.forks import ForkSafeLock
 from tilewright.tuner.runtime.launcher import Launcher, PackedLauncher, resolved
 from tilewright.tuner.runtime.local_service import local_address
@@ -47,7 +49,8 @@ class Runtime:
     `report_misses` lets it know in the background what was not tuned. `pinned` goes before everything. `kernels` are
     those that problems are of. `only_tuned`: where there is no result, or it does not compile, UntunedError and
     LaunchError instead of the default. `shipped_records`: whether the measurements that come with the package predict
-    what nobody else knows.
+    what nobody else knows. `check_first_use`: whether a configuration that was not verified at its shape is checked
+    when it is used first; None: as TILEWRIGHT_FIRST_USE says.
     """
 
     def __init__(
@@ -62,6 +65,7 @@ class Runtime:
         report_misses: bool = False,
         only_tuned: bool = False,
         shipped_records: bool = True,
+        check_first_use: bool | None = None,
         pinned: Mapping[Problem, Configuration] | None = None,
         answers: AnswerCache | None = None,
         kernels: Catalogue | None = None,
@@ -75,6 +79,7 @@ class Runtime:
         # Apart from the service's answers: a prediction of our own must not keep it from being asked.
         self._predictions = AnswerCache(self._answers.folder / "shipped") if shipped_records else None
         self._pinned = dict(pinned or {})
+        self._uses = FirstUses(self._withdraw, is_on=check_first_use)
         self._choices: dict[tuple[Problem, str], Choice] = {}
         self._looking: dict[tuple[Problem, str], ForkSafeLock] = {}
         self._launchers: dict[Any, Launcher] = {}
@@ -117,6 +122,8 @@ class Runtime:
         if self._predictions is None or place.limits.compute_capability == NO_GPU:
             return None
         known = self._predictions.get(kernel, problem, place)
+        if known is not None and self._uses.is_withdrawn(problem, place, known):
+            return None
         if known is None:
             from tilewright.tuner.runtime.shipped import shipped_answer  # noqa: PLC0415 - seldom needed
 
@@ -126,6 +133,28 @@ class Runtime:
             self._predictions.put(problem, place, answer)
             known = Choice.from_facts(answer, "shipped")
         return replace(known, origin="shipped")
+
+    def first_use(self, problem: Problem, place: TargetDevice, choice: Choice) -> FirstUse | None:
+        """What is to be checked of that choice when it is launched first; None for nothing."""
+        return self._uses.of(problem, place, choice)
+
+    def first_uses(self) -> list[CheckedUse]:
+        """Every configuration in use that was not verified at its shape, and what its check said."""
+        return self._uses.listed()
+
+    def _withdraw(self, use: FirstUse, finding: Finding) -> None:
+        """From now on another configuration serves the problem in this process."""
+        kernel = self.kernels.get(use.problem.kernel)
+        with self._lock:
+            self._choices.pop((use.problem, use.place.slug), None)
+        warn(
+            f"{_words(kernel, use.problem)} on {use.place.slug}: {use.choice.configuration} ({use.choice.match}, from "
+            f"{use.choice.origin}) was wrong at its first use and is not used again in this process: {finding}. "
+            f"Results of its calls until now stay as they are. Tune the problem: "
+            f"{_tune_command(kernel, use.problem, use.place)}",
+            WrongResultWarning,
+            through=("tilewright.", "torch."),
+        )
 
     def pin(self, configurations: Mapping[Problem, Configuration]) -> None:
         """Puts these configurations before every source from now on, for launchers that are asked for later."""
@@ -154,7 +183,7 @@ class Runtime:
         try:
             return load(choice)
         except LaunchError as error:
-            default = default_choice(kernel, problem, place)
+            default = self._default(kernel, problem, place)
             if self._only_tuned or choice.origin == "pinned" or choice.configuration == default.configuration:
                 raise
             made = load(default)
@@ -172,7 +201,7 @@ class Runtime:
             return _pinned(kernel, problem, place, self._pinned[problem])
         choice = self._known(kernel, problem, place)
         if choice is None and self._service and self._bundle is None:
-            choice = self._asked(kernel, problem, place) or self._answers.get(kernel, problem, place, even_old=True)
+            choice = self._asked(kernel, problem, place) or self._known(kernel, problem, place, even_old=True)
         elif choice is None and self._service and self._report_misses:
             self._service.report(problem, place)
         if choice is None or choice.match == "default":
@@ -185,14 +214,20 @@ class Runtime:
         )
         if self._only_tuned:
             raise UntunedError(f"{missing}. Tune it: {remedy}")
-        choice = choice or default_choice(kernel, problem, place)  # raises where there is none, before one is promised
+        choice = choice or self._default(kernel, problem, place)  # raises where there is none, before one is promised
         warn(f"{missing}: the kernel's default configuration is used. Tune it: {remedy}", UntunedWarning)
         return choice
 
     def _known(self, kernel: Kernel, problem: Problem, place: TargetDevice, *, even_old: bool = False) -> Choice | None:
         """The bundle's result of this problem, or the answer that is kept on disk."""
         choice = self._bundle.find(kernel, problem, place) if self._bundle else None
-        return choice or self._answers.get(kernel, problem, place, even_old=even_old)
+        choice = choice or self._answers.get(kernel, problem, place, even_old=even_old)
+        return None if choice is None or self._uses.is_withdrawn(problem, place, choice) else choice
+
+    def _default(self, kernel: Kernel, problem: Problem, place: TargetDevice) -> Choice:
+        """The kernel's default, another variant's where it was wrong here; raises LaunchError where there is none."""
+        usable = lambda choice: not self._uses.is_withdrawn(problem, place, choice)  # noqa: E731
+        return default_choice(kernel, problem, place, is_usable=usable)
 
     def _of_dense(self, kernel: Kernel, problem: Problem, place: TargetDevice) -> Choice | None:
         """For arrays with gaps, or one packed: what is known of the usual ones, as the nearest, where it fits."""
@@ -204,7 +239,8 @@ class Runtime:
         if choice is None or not is_admitted(kernel, problem, place.limits, choice.configuration):
             return None
         match = "nearest" if choice.match == "exact" else choice.match
-        return replace(choice, match=match, library_faster=None, cubin=None)
+        choice = replace(choice, match=match, library_faster=None, cubin=None)
+        return None if self._uses.is_withdrawn(problem, place, choice) else choice
 
     def _asked(self, kernel: Kernel, problem: Problem, place: TargetDevice) -> Choice | None:
         answer = self._service.ask(problem, place) if self._service else None
@@ -215,7 +251,8 @@ class Runtime:
         except (TypeError, ValueError) as error:
             warn(f"{problem}: the service's answer cannot be used ({error})", ServiceWarning)
             return None
-        return choice if is_admitted(kernel, problem, place.limits, choice.configuration) else None
+        is_usable = is_admitted(kernel, problem, place.limits, choice.configuration)
+        return choice if is_usable and not self._uses.is_withdrawn(problem, place, choice) else None
 
     def _answered(self, problem: Problem, place: TargetDevice, answer: Mapping[str, Any]) -> None:
         if answer.get("match") != "default":

@@ -11,9 +11,13 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from faulty_kernels import faulty, planted  # noqa: E402
+
 import tilewright.torch as tw  # noqa: E402
 from tilewright.kernels.catalogue import catalogue  # noqa: E402
-from tilewright.tuner.runtime import Runtime, ServiceWarning  # noqa: E402
+from tilewright.kernels.space import Configuration  # noqa: E402
+from tilewright.tuner.pytorch import plans  # noqa: E402
+from tilewright.tuner.runtime import Runtime, ServiceWarning, WrongResultWarning  # noqa: E402
 from tilewright.tuner.runtime.answers import AnswerCache  # noqa: E402
 from tilewright.tuner.runtime.host import host_place  # noqa: E402
 from tilewright.tuner.runtime.runtime import default_runtime  # noqa: E402
@@ -48,6 +52,23 @@ def test_an_untuned_problem_is_pytorchs_and_the_warning_says_how_to_tune_it(untu
 def test_what_no_kernel_computes_is_pytorchs(call, reference, reason):
     a = torch.randint(0, 9, (4, 4))
     same(lambda: call(a), reference(a), reason)
+
+
+def test_a_configuration_that_is_wrong_at_its_first_use_makes_later_calls_pytorchs(tmp_path, monkeypatch):
+    monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", str(tmp_path / "cache"))
+    right = "for (unsigned p0 = 0; p0 < K; p0 += TILE_WIDTH)"
+    kernels = faulty(tmp_path, "gemm", "tiled.cu", right, right.replace("p0 <", "p0 + TILE_WIDTH <="))
+    problem, tiled = (
+        kernels.get("gemm").problem({"m": 7, "n": 5, "k": 12}),
+        Configuration.of("tiled", {"TILE_WIDTH": 8}),
+    )
+    answers = planted(tmp_path / "answers", kernels, problem, host_place(), tiled)
+    plans.use(Runtime(only_tuned=True, answers=answers, kernels=kernels, shipped_records=False))
+    a, b = torch.randn(7, 12), torch.randn(12, 5)
+    with pytest.warns(WrongResultWarning, match="gemm m=7,n=5,k=12 float32 .*tiled TILE_WIDTH=8"):
+        assert not torch.allclose(tw.gemm(a, b), a @ b)
+    same(lambda: tw.gemm(a, b), a @ b, "no result for gemm m=7,n=5,k=12")
+    assert [one.is_ours for one in tw.status()] == [False]
 
 
 def test_an_address_that_is_not_aligned_is_pytorchs_for_this_call():

@@ -1,0 +1,151 @@
+"""A configuration that was not verified at the shape that it serves is checked when it is used first."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+from faulty_kernels import faulty, planted
+from runtime_gemm import GEMM, TILED, K, M, N, operands
+
+from tilewright.kernels.catalogue import catalogue
+from tilewright.kernels.space import Configuration
+from tilewright.tuner.runtime import Runtime, UntunedError, UntunedWarning, WrongResultWarning
+from tilewright.tuner.runtime.first_use.first_use import UNVERIFIED
+from tilewright.tuner.runtime.host import host_place
+
+pytestmark = pytest.mark.usefixtures("cache")
+
+SHAPE = {"m": M, "n": N, "k": K}
+TAIL = "for (unsigned p0 = 0; p0 < K; p0 += TILE_WIDTH)"
+NO_TAIL = "for (unsigned p0 = 0; p0 + (TILE_WIDTH == 8 ? 8 : 1) <= K; p0 += TILE_WIDTH)"
+"""Tiles of 8 leave out the last terms where 8 does not divide K; other tiles are right."""
+
+
+@pytest.fixture(scope="module")
+def wrong_gemm(tmp_path_factory):
+    return faulty(tmp_path_factory.mktemp("kernels"), "gemm", "tiled.cu", TAIL, NO_TAIL)
+
+
+def runtime_of(folder, kernels, problem=None, configuration=TILED, match="predicted", **settings):
+    problem = problem or GEMM.problem(SHAPE)
+    answers = planted(folder, kernels, problem, host_place(), configuration, match)
+    return Runtime(answers=answers, kernels=kernels, **settings)
+
+
+def states(runtime):
+    return [(use.state, use.choice.configuration.variant) for use in runtime.first_uses()]
+
+
+@pytest.mark.parametrize("match", sorted(UNVERIFIED))
+def test_a_wrong_configuration_is_withdrawn_and_the_next_call_is_right(tmp_path, wrong_gemm, match):
+    runtime = runtime_of(tmp_path, wrong_gemm, match=match)
+    launch = runtime.best("gemm", **SHAPE)
+    a, b, c = operands()
+    with pytest.warns(WrongResultWarning, match=f"gemm m={M},n={N},k={K} float32 .*tiled TILE_WIDTH=8.*{match}"):
+        launch(a, b, c)
+    assert not np.allclose(c, a @ b, rtol=1e-4, atol=1e-4)  # what was used before the verdict stays as it is
+    assert states(runtime) == [("wrong", "tiled")]
+    with pytest.warns(UntunedWarning):
+        launch(a, b, c)
+    np.testing.assert_allclose(c, a @ b, rtol=1e-4, atol=1e-4)
+    assert launch.choice("cpu").match == "default"
+
+
+def test_where_only_results_of_tuning_are_wanted_nothing_replaces_it(tmp_path, wrong_gemm):
+    launch = runtime_of(tmp_path, wrong_gemm, only_tuned=True).best("gemm", **SHAPE)
+    a, b, c = operands()
+    with pytest.warns(WrongResultWarning):
+        launch(a, b, c)
+    with pytest.raises(UntunedError):
+        launch(a, b, c)
+
+
+def test_a_right_configuration_is_checked_once_and_stays(tmp_path):
+    runtime = runtime_of(tmp_path, catalogue())
+    launch = runtime.best("gemm", **SHAPE)
+    a, b, c = operands()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for _ in range(3):
+            launch(a, b, c)
+    (use,) = runtime.first_uses()
+    assert (use.state, use.reason) == ("right", "rows of the result are within their bounds")
+    assert (use.problem, use.choice.configuration) == (GEMM.problem(SHAPE), TILED)
+
+
+@pytest.mark.parametrize("settings", [{"check_first_use": False}, {"match": "exact"}])
+def test_nothing_is_checked_where_it_is_off_or_where_the_shape_was_verified(tmp_path, wrong_gemm, settings):
+    runtime = runtime_of(tmp_path, wrong_gemm, **settings)
+    a, b, c = operands()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        runtime.best("gemm", **SHAPE)(a, b, c)
+    assert runtime.first_uses() == []
+
+
+@pytest.mark.parametrize(("value", "is_on"), [("", False), ("0", False), ("off", False), ("true", True), (None, True)])
+def test_one_setting_turns_it_off(tmp_path, monkeypatch, value, is_on):
+    if value is None:
+        monkeypatch.delenv("TILEWRIGHT_FIRST_USE", raising=False)
+    else:
+        monkeypatch.setenv("TILEWRIGHT_FIRST_USE", value)
+    runtime = runtime_of(tmp_path, catalogue())
+    runtime.best("gemm", **SHAPE)(*operands())
+    assert [state for state, _ in states(runtime)] == ["right"] * is_on
+
+
+def test_the_rows_of_an_output_that_is_read_are_kept_beforehand(tmp_path):
+    problem = GEMM.problem(SHAPE, options={"beta_zero": False})
+    runtime = runtime_of(tmp_path, catalogue(), problem)
+    a, b, _ = operands()
+    c = np.ones((M, N), np.float32)
+    runtime.best("gemm", **SHAPE, beta_zero=False)(a, b, c, alpha=0.5, beta=3.0)
+    np.testing.assert_allclose(c, 0.5 * (a @ b) + 3, rtol=1e-4, atol=1e-4)
+    assert states(runtime) == [("right", "tiled")]
+
+
+def test_a_fault_in_some_rows_of_the_last_matrix_of_a_batch_of_views_is_found(tmp_path, wrong_gemm):
+    shape = SHAPE | {"batch": 3, "lda": K + 4, "stride_a": M * (K + 4)}
+    runtime = runtime_of(tmp_path, wrong_gemm, GEMM.problem(shape))
+    generator = np.random.default_rng(5)
+    wide = generator.standard_normal((3, M, K + 4)).astype(np.float32)
+    b, c = generator.standard_normal((3, K, N)).astype(np.float32), np.empty((3, M, N), np.float32)
+    with pytest.warns(WrongResultWarning):
+        runtime.best("gemm", **SHAPE, batch=3)(wide[:, :, :K], b, c)
+
+
+KINDS = {
+    "linear": ("tiled", {"TILE_WIDTH": 8}, {"m": 40, "n": 24, "k": 30}, "float32", {"activation": "gelu"}),
+    "linear in bfloat16": ("tiled", {"TILE_WIDTH": 8}, {"m": 40, "n": 24, "k": 30}, "bfloat16", {}),
+    "gemv": ("naive", {"BLOCK": 128}, {"m": 90, "n": 33}, "float64", {"trans_a": True}),
+    "softmax": ("online", {"BLOCK": 32, "UNROLL": 1, "VECTOR_WIDTH": 1}, {"m": 50, "n": 21}, "float32", {}),
+    "rms_norm": ("walk", {"BLOCK": 32, "VECTOR_WIDTH": 1}, {"m": 50, "n": 21}, "float32", {}),
+    "add_layer_norm": ("walk", {"BLOCK": 32, "VECTOR_WIDTH": 1}, {"m": 50, "n": 21}, "float32", {}),
+    "linear_gated": ("tiled", {"TILE_WIDTH": 8}, {"m": 20, "n": 24, "k": 32}, "bfloat16", {}),
+    "conv2d": (
+        "direct",
+        {"THREADS": 256},
+        {"batch": 3, "height": 9, "width": 8, "channels": 4, "filters": 4, "kernel_h": 3, "kernel_w": 3, "padding": 1},
+        "float32",
+        {},
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kernel_with_rows_is_checked(tmp_path, kind):
+    name = kind.partition(" ")[0]
+    variant, values, shape, dtype, options = KINDS[kind]
+    kernel = catalogue().get(name)
+    problem = kernel.problem(shape, dtype, options)
+    runtime = runtime_of(tmp_path, catalogue(), problem, Configuration.of(variant, values))
+    generator = np.random.default_rng(7)
+    arrays = [generator.standard_normal(t.shape(problem)).astype(t.dtype_for(problem)) for t in kernel.tensors]
+    if options.get("trans_a"):
+        arrays[0] = arrays[0].reshape(shape["n"], shape["m"])
+    launch = runtime.best(name, dtype=dtype, **shape, **options)
+    launch(*arrays)
+    assert states(runtime) == [("right", variant)]
+    assert "check" not in runtime.first_uses()[0].reason

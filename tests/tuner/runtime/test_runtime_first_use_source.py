@@ -1,0 +1,35 @@
+"""The check of rows on a GPU compiles for every architecture and type that it is launched for."""
+
+from __future__ import annotations
+
+import pytest
+
+from tilewright.kernels.catalogue import catalogue
+from tilewright.tuner.compile import nvrtc
+from tilewright.tuner.compile.cache import compiled_by
+from tilewright.tuner.compile.compilation import Compilation, symbol_of
+from tilewright.tuner.runtime.first_use.product import definitions, source
+
+TYPES = [
+    ("float32", {}),
+    ("float64", {}),
+    ("bfloat16", {}),
+    ("float16", {}),
+    ("bfloat16", {"output": "float32"}),
+    ("float16", {"output": "float32"}),
+]
+
+
+@pytest.mark.skipif(not nvrtc.is_available(), reason="needs NVRTC (the wheel nvidia-cuda-nvrtc)")
+@pytest.mark.parametrize("arch", ["sm_75", "sm_80", "sm_86", "sm_89", "sm_90"])
+def test_the_source_compiles(arch):
+    kernel = catalogue().get("gemm")
+    for dtype, options in TYPES:
+        if arch == "sm_75" and dtype == "bfloat16":
+            continue  # no kernel takes it there
+        problem = kernel.problem({"m": 64, "n": 64, "k": 64}, dtype, options)
+        macros = tuple(sorted(definitions(kernel, problem).items()))
+        compiled = compiled_by(None, Compilation(source(), macros, arch, "judge_rows", "nvrtc"))
+        for entry in ("keep_rows", "sum_rows", "judge_rows"):
+            assert symbol_of(compiled.cubin, entry) == entry
+        assert not compiled.resources.spill_bytes

@@ -1,0 +1,26 @@
+"""What a launcher asks of a runtime."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol, TypeVar
+
+from tilewright.kernels.kernel import Kernel
+from tilewright.kernels.problem import Problem
+from tilewright.tuner.runtime.choice import Choice, TargetDevice
+from tilewright.tuner.runtime.first_use.first_use import FirstUse
+
+T = TypeVar("T")
+
+
+class Chooses(Protocol):
+    """Where configurations come from: `runtime.Runtime`."""
+
+    def choose(self, kernel: Kernel, problem: Problem, place: TargetDevice, /) -> Choice:
+        """The configuration for a problem on a device model."""
+
+    def loaded(self, kernel: Kernel, problem: Problem, place: TargetDevice, load: Callable[[Choice], T], /) -> T:
+        """What `load` makes of it, or of the kernel's default where it cannot be used; raises LaunchError."""
+
+    def first_use(self, problem: Problem, place: TargetDevice, choice: Choice, /) -> FirstUse | None:
+        """What is to be checked of that choice when it is launched first; None for nothing."""

@@ -1,0 +1,192 @@
+"""The check of a product behind its first launch, on the caller's stream: nobody waits for it, nothing is copied.
+
+Memory is reserved with the launch plan. The verdict is a word of the host's memory that the GPU writes and a later call
+reads, which takes no call of the driver.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from functools import cache
+
+from tilewright.kernels.kernel import Kernel, Launch
+from tilewright.kernels.problem import Problem
+from tilewright.tuner.compile.cache import CubinCache, compiled_by, default_folder
+from tilewright.tuner.compile.compilation import Compilation, arch_of
+from tilewright.tuner.compile.compiler import default_compiler
+from tilewright.tuner.devices.cuda.driver import DriverError, call
+from tilewright.tuner.devices.cuda.launch import LaunchConfig, config_of
+from tilewright.tuner.errors import TrialFailure, TunerError
+from tilewright.tuner.runtime.contexts import allowed_while_capturing
+from tilewright.tuner.runtime.first_use.first_use import Finding, FirstUse
+from tilewright.tuner.runtime.first_use.product import (
+    CHECKED_ON_STREAM,
+    ROWS,
+    ProductTask,
+    Task,
+    definitions,
+    source,
+)
+from tilewright.tuner.runtime.forks import ForkSafeLock
+from tilewright.tuner.runtime.workspaces import capture_id, zeroed
+
+_THREADS = 256
+_COUNTERS_BYTES = 16
+_MAPPED = 1 | 2  # CU_MEMHOSTALLOC_PORTABLE, CU_MEMHOSTALLOC_DEVICEMAP
+_ENTRIES = ("keep_rows", "sum_rows", "judge_rows")
+
+
+class _Verdict(ctypes.Structure):
+    """`Verdict` of rows.cu."""
+
+    _fields_ = (
+        ("state", ctypes.c_int),
+        ("wrong", ctypes.c_uint),
+        ("row", ctypes.c_int),
+        ("column", ctypes.c_int),
+        ("got", ctypes.c_double),
+        ("expected", ctypes.c_double),
+    )
+
+
+class _Memory:
+    """Memory of one check: on the device, and a verdict in the host's. It is used again when a verdict was read."""
+
+    def __init__(self, size_bytes: int) -> None:
+        self.size_bytes, self.device = size_bytes, zeroed(size_bytes)
+        host, mapped = ctypes.c_void_p(), ctypes.c_uint64()
+        with allowed_while_capturing():
+            call("cuMemHostAlloc", ctypes.byref(host), ctypes.c_size_t(ctypes.sizeof(_Verdict)), _MAPPED)
+            call("cuMemHostGetDevicePointer_v2", ctypes.byref(mapped), host, 0)
+        self.verdict = _Verdict.from_address(host.value or 0)
+        self.verdict_address = mapped.value
+        self.verdict.state = 0
+
+
+class _Reserve:
+    """Memory that checks of one context have given back; freeing it would wait for the whole GPU."""
+
+    def __init__(self) -> None:
+        self._free: list[_Memory] = []
+        self._lock = ForkSafeLock()
+
+    def take(self, size_bytes: int) -> _Memory:
+        """Memory of at least that size; raises DriverError where there is none."""
+        with self._lock:
+            fitting = [one for one in self._free if one.size_bytes >= size_bytes]
+            if fitting:
+                self._free.remove(fitting[0])
+                return fitting[0]
+        return _Memory(size_bytes)
+
+    def give_back(self, memory: _Memory) -> None:
+        """Only after its verdict was read: nothing runs on it any more."""
+        memory.verdict.state = 0
+        with self._lock:
+            self._free.append(memory)
+
+
+@cache
+def _reserve(_context: int) -> _Reserve:
+    return _Reserve()
+
+
+class RowsCheck:
+    """The check of one configuration in one context, which is current whenever this is used."""
+
+    def __init__(self, kernel: Kernel, problem: Problem, use: FirstUse, context: int) -> None:
+        self.use = use
+        self._product = ProductTask(kernel, problem, use.place.limits.multiprocessors)
+        arch = arch_of(use.place.limits.compute_capability)
+        keep, sums, judge = _functions(context, arch, tuple(sorted(definitions(kernel, problem).items())))
+        columns = self._product.task.columns
+        by_columns = Launch((-(-ROWS * columns // _THREADS), 1, 1), (_THREADS, 1, 1))
+        by_tiles = Launch((self._product.tiles, self._product.slices, 1), (_THREADS, 1, 1))
+        self._before = [(config_of(keep, by_columns), keep)] if self._product.reads_output else []
+        self._after = [(config_of(sums, by_tiles), sums), (config_of(judge, by_columns), judge)]
+        self._slices = ctypes.c_uint(self._product.slices)
+        self._reserve = _reserve(context)
+        size_bytes = _COUNTERS_BYTES + self._product.sums_bytes + self._product.kept_bytes
+        self._memory: _Memory | None = self._reserve.take(size_bytes)
+        self._is_running = False
+
+    def taken(self, stream: int) -> RowsCheck | None:
+        """It itself where the launch that follows on that stream is to be checked: a graph's is not."""
+        is_free = self.use.state == "waiting" and self._memory is not None and not capture_id(stream)
+        return self if is_free and self.use.take() else None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the verdict is there, this check's or that of another context."""
+        return bool(self._memory and self._memory.verdict.state) or self.use.state not in {"waiting", "under way"}
+
+    def before(self, addresses: Sequence[int], scalars: Sequence[float], stream: int) -> None:
+        """Keeps rows of an output that the launch will read, and what it is called with."""
+        self._is_running = True
+        self._task = self._placed(self._product.of_launch(addresses, scalars))
+        self._enqueue(self._before, stream)
+
+    def after(self, stream: int) -> None:
+        """Computes and judges the rows, behind the launch."""
+        self._enqueue(self._after, stream)
+
+    def settle(self) -> bool:
+        """Reads the verdict that is there; whether the configuration is right."""
+        if self._memory is not None and self._memory.verdict.state:
+            found = self._memory.verdict
+            where = (found.row, found.column) if found.wrong else ()
+            finding = Finding(found.wrong, where, found.got, found.expected)
+            self._reserve.give_back(self._memory)
+            self._memory = None
+            self.use.settle(finding)
+        elif self._memory is not None and not self._is_running:  # another context's check has settled it
+            self._reserve.give_back(self._memory)
+            self._memory = None
+        return self.use.state != "wrong"
+
+    def _placed(self, task: Task) -> Task:
+        memory = self._memory
+        if memory is not None:
+            task.counters, task.verdict = memory.device, memory.verdict_address
+            task.sums = memory.device + _COUNTERS_BYTES
+            task.kept = task.sums + self._product.sums_bytes
+        return task
+
+    def _enqueue(self, steps: Sequence[tuple[LaunchConfig, ctypes.c_void_p]], stream: int) -> None:
+        cells = ctypes.addressof(self._task), ctypes.addressof(self._slices)  # the last kernel takes both
+        arguments = (ctypes.c_void_p * len(cells))(*cells)
+        try:
+            for configuration, function in steps:
+                configuration.stream = stream
+                call("cuLaunchKernelEx", ctypes.byref(configuration), function, arguments, None)
+        except DriverError as error:
+            self.use.give_up(f"its check could not be launched: {error}")
+
+
+def rows_check(kernel: Kernel, problem: Problem, use: FirstUse | None, context: int) -> RowsCheck | None:
+    """The check of this first use, with its memory and code; None where there is nothing to check, or no way to."""
+    if use is None or use.state not in {"waiting", "under way", "wrong"}:
+        return None
+    if kernel.name not in CHECKED_ON_STREAM:
+        use.give_up(f"{kernel.name} is not checked on a GPU: it is none of {', '.join(sorted(CHECKED_ON_STREAM))}")
+        return None
+    try:
+        return RowsCheck(kernel, problem, use, context)
+    except (DriverError, TrialFailure, TunerError, LookupError, AttributeError) as error:
+        use.give_up(f"its check cannot be made ready: {error}")
+        return None
+
+
+@cache
+def _functions(context: int, arch: str, macros: tuple[tuple[str, str], ...]) -> tuple[ctypes.c_void_p, ...]:
+    """The three functions in that context, compiled once for a type on any machine."""
+    del context  # which is current
+    work = Compilation(source(), macros, arch, _ENTRIES[-1], default_compiler())
+    cubin, module = compiled_by(CubinCache(default_folder()), work).cubin, ctypes.c_void_p()
+    found = [ctypes.c_void_p() for _ in _ENTRIES]
+    with allowed_while_capturing():
+        call("cuModuleLoadData", ctypes.byref(module), cubin)
+        for one, entry in zip(found, _ENTRIES, strict=True):
+            call("cuModuleGetFunction", ctypes.byref(one), module, entry.encode())
+    return tuple(found)

@@ -1,0 +1,154 @@
+"""A launch of a product as what `rows.cu` takes: three matrices by their strides, and the bound of each component."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+
+from tilewright.kernels.accuracy import admitted_roundoff
+from tilewright.kernels.dtypes import ITEM_BYTES, SMALLEST_NORMAL, UNIT_ROUNDOFF, real_macros, rounding_of
+from tilewright.kernels.kernel import Kernel, Scalar
+from tilewright.kernels.problem import Problem
+from tilewright.kernels.source import resolved
+from tilewright.tuner.loop.verify import C_DEFAULT, bound_factor, underflow
+
+ROWS = 16
+"""The rows that are judged: the first, the last and those evenly between."""
+
+COLUMNS = 32
+"""Columns of a block of `sum_rows`."""
+
+_BLOCKS_PER_MULTIPROCESSOR = 4
+_SUMS_BYTES = 16
+_STEP_BYTES = 256  # of terms, in one step of a block
+
+_OWN_BOUNDS = {"float32": 0.5, "float64": 0.5, "bfloat16": 1.0, "float16": 1.0}
+"""What the check's own sums may be off, in bounds: chains of an eighth of the terms in float32, tensor cores in half
+types. They are granted on top of what verification grants."""
+
+_ACTIVATIONS = ("none", "relu", "sigmoid", "tanh", "gelu", "silu")
+"""In the order of rows.cu."""
+
+CHECKED_ON_STREAM = frozenset({"gemm", "linear", "gemv"})
+"""Kernels that are one product. No others are checked on a GPU."""
+
+
+class Task(ctypes.Structure):
+    """`Task` of rows.cu."""
+
+    _fields_ = (
+        *((name, ctypes.c_uint64) for name in ("a", "b", "c", "bias")),
+        *((n, ctypes.c_int64) for n in ("a_row", "a_term", "b_term", "b_column", "c_row", "c_column")),
+        *((name, ctypes.c_int64) for name in ("rows", "columns", "terms", "slice")),
+        *((name, ctypes.c_double) for name in ("alpha", "beta", "factor", "root", "unit", "least")),
+        *((name, ctypes.c_double) for name in ("bounds", "underflow", "out_unit", "out_least", "out_overflow")),
+        *((name, ctypes.c_int64) for name in ("activation", "reads_c")),
+        *((name, ctypes.c_uint64) for name in ("kept", "sums", "counters", "verdict")),
+    )
+
+
+class ProductTask:
+    """The task of one problem, but for addresses and numbers, which come with each launch.
+
+    `slices`: into how many parts the sum is divided, so that there are blocks for all multiprocessors.
+    """
+
+    def __init__(self, kernel: Kernel, problem: Problem, multiprocessors: int) -> None:
+        self._kernel, self._problem = kernel, problem
+        self._places = {tensor.name: place for place, tensor in enumerate(kernel.tensors)}
+        scalars = [one.name for one in kernel.arguments if isinstance(one, Scalar)]
+        self._scalars = {name: place for place, name in enumerate(scalars)}
+        self._offsets: dict[str, int] = {}
+        self.task = Task()
+        self._lay_out()
+        self._bound()
+        step = _STEP_BYTES // problem.item_bytes
+        tiles = -(-self.task.columns // COLUMNS)
+        steps = -(-self.task.terms // step)
+        wanted = max(1, _BLOCKS_PER_MULTIPROCESSOR * multiprocessors // tiles)
+        each = -(-steps // min(wanted, steps, 65535))
+        self.task.slice, self.slices, self.tiles = each * step, -(-steps // each), tiles
+        self.reads_output = bool(self.task.reads_c)
+
+    @property
+    def kept_bytes(self) -> int:
+        """Of the rows of an output that is read, as they were before the launch; a multiple of 16."""
+        output = self._kernel.output
+        size = ROWS * self.task.columns * ITEM_BYTES[output.dtype_for(self._problem)] if self.reads_output else 0
+        return -(-size // 16) * 16
+
+    @property
+    def sums_bytes(self) -> int:
+        """Of the sums of all slices."""
+        return int(_SUMS_BYTES * ROWS * self.task.columns * self.slices)
+
+    def of_launch(self, addresses: Sequence[int], scalars: Sequence[float]) -> Task:
+        """The task with these arrays and numbers, each in the declared order. The next call changes it."""
+        for member, name in self._names.items():
+            item_bytes = ITEM_BYTES[self._kernel.tensors[self._places[name]].dtype_for(self._problem)]
+            setattr(self.task, member, addresses[self._places[name]] + item_bytes * self._offsets.get(member, 0))
+        self.task.alpha = scalars[self._scalars["alpha"]] if "alpha" in self._scalars else 1.0
+        self.task.beta = scalars[self._scalars["beta"]] if self.reads_output else 0.0
+        return self.task
+
+    def _lay_out(self) -> None:
+        """Fills in sizes and strides; of a batch the last matrix is looked at."""
+        problem, task, shape = self._problem, self.task, self._problem.shape
+        if self._kernel.name == "gemv":
+            self._names = {"a": "x", "b": "A", "c": "y"}
+            task.rows, task.columns, task.terms = 1, shape["m"], shape["n"]
+            task.a_row, task.a_term, task.c_row, task.c_column = 0, 1, 0, 1
+            across, along = self._strides("A")
+            is_turned = bool(problem.options["trans_a"])
+            task.b_column, task.b_term = (along, across) if is_turned else (across, along)
+            task.reads_c = int(not problem.options["beta_zero"])
+            return
+        task.rows, task.columns, task.terms = shape["m"], shape["n"], shape["k"]
+        if self._kernel.name == "linear":
+            self._names = {"a": "X", "b": "W", "c": "Y", "bias": "b"}
+            (task.a_row, task.a_term), (task.b_column, task.b_term) = self._strides("X"), self._strides("W")
+            task.c_row, task.c_column = self._strides("Y")
+            return
+        self._names = {"a": "A", "b": "B", "c": "C"}
+        of_a, of_b = self._strides("A"), self._strides("B")
+        task.a_row, task.a_term = of_a[::-1] if problem.options["trans_a"] else of_a
+        task.b_term, task.b_column = of_b[::-1] if problem.options["trans_b"] else of_b
+        task.c_row, task.c_column = self._strides("C")
+        task.reads_c = int(not problem.options["beta_zero"])
+        for member, name in self._names.items():
+            layout = self._kernel.tensors[self._places[name]].layout(problem)
+            if len(layout.shape) == len(("batch", "rows", "columns")):
+                self._offsets[member] = (layout.shape[0] - 1) * layout.strides[0]
+
+    def _strides(self, name: str) -> tuple[int, int]:
+        layout = self._kernel.tensors[self._places[name]].layout(self._problem)
+        return layout.strides[-2], layout.strides[-1]
+
+    def _bound(self) -> None:
+        """Verification's bound for these sums."""
+        problem, task, output = self._problem, self.task, self._kernel.output.dtype_for(self._problem)
+        product = self._kernel.product
+        terms = product.terms(problem) if product else int(task.terms)
+        admitted = admitted_roundoff(problem)
+        rounding = rounding_of(output, terms)
+        task.factor, task.root = bound_factor(terms, admitted, output), math.sqrt(terms)
+        task.unit, task.least = admitted or UNIT_ROUNDOFF[problem.sum_dtype], SMALLEST_NORMAL[problem.sum_dtype]
+        task.bounds, task.underflow = C_DEFAULT + _OWN_BOUNDS[problem.dtype], underflow(output)
+        task.out_unit, task.out_least = rounding.unit_roundoff, rounding.smallest_normal
+        task.out_overflow = rounding.overflow
+        task.activation = _ACTIVATIONS.index(str(problem.options.get("activation", "none")))
+
+
+def definitions(kernel: Kernel, problem: Problem) -> dict[str, str]:
+    """The macros of rows.cu: the type of the factors, and of the output where it is another."""
+    is_wide = problem.is_half and kernel.output.dtype_for(problem) == "float32"
+    return real_macros(problem.dtype) | ({"OUTPUT_FLOAT32": "1"} if is_wide else {})
+
+
+@cache
+def source() -> str:
+    """The source of the check, with its headers in it."""
+    return resolved(Path(__file__).with_name("rows.cu"))

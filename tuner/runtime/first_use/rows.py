@@ -1,0 +1,115 @@
+"""Some rows of any kernel's result beside its float64 reference, on the host."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tilewright.kernels.dtypes import ITEM_BYTES
+from tilewright.kernels.kernel import Kernel, Tensor
+from tilewright.kernels.problem import Problem
+from tilewright.tuner.loop.expected import expected_of
+from tilewright.tuner.runtime.first_use.first_use import Finding
+
+ROWS = 16
+"""The first, the last and those evenly between; where rows are images, as many as have MOST_ELEMENTS of output."""
+
+_MOST_ELEMENTS = 1 << 18
+
+Array = NDArray[Any]
+
+
+class RowsOf:
+    """The rows of a problem that are compared. `is_possible`: the kernel says along which axis results are its rows.
+
+    A result along that axis depends on the same part of the arrays that have the axis, and on the whole of others; of a
+    batch of matrices the last is looked at.
+    """
+
+    def __init__(self, kernel: Kernel, problem: Problem) -> None:
+        self._kernel, self._full = kernel, problem
+        axis = kernel.row_axis
+        self.is_possible = bool(axis) and not kernel.is_triton and kernel.reference is not None
+        if not self.is_possible:
+            return
+        size = problem.shape[axis]
+        shape = dict(problem.axes) | dict(problem.rules)
+        options = {name: value for name, value in problem.options.items() if name != "packed_b"}
+        whole = kernel.problem(shape, problem.dtype, options)
+        of_row = kernel.output.layout(whole).elements // size
+        count = max(1, min(size, ROWS, _MOST_ELEMENTS // max(1, of_row)))
+        self.numbers = [i * (size - 1) // max(1, count - 1) for i in range(count)]
+        self.problem = kernel.problem(shape | {axis: count}, problem.dtype, options)
+        self._axes = {}
+        for tensor in kernel.tensors:
+            pairs = enumerate(zip(tensor.shape(whole), tensor.shape(self.problem), strict=True))
+            self._axes[tensor.name] = next((place for place, (large, small) in pairs if large != small), None)
+
+    def of(self, tensor: Tensor, array: Array) -> Array:
+        """A copy of the rows of an array that is laid out as the whole problem's; a whole one where it has none."""
+        if array.ndim > len(tensor.shape(self.problem)):
+            array = array[-1]
+        axis = self._axes[tensor.name]
+        if axis is not None:
+            return np.take(array, self.numbers, axis)
+        return np.ascontiguousarray(array)
+
+    def compare(
+        self, given: Mapping[str, Array], outputs: Mapping[str, Array], scalars: Mapping[str, float]
+    ) -> Finding:
+        """What is wrong with these rows; `given`: those of what the launch read, as they were before it."""
+        found = expected_of(self._kernel, self.problem, given, scalars).compare(outputs)
+        if found.is_right:
+            return Finding()
+        where = found.first_wrong or ()
+        axis = self._axes[found.tensor or self._kernel.output.name]
+        if where and axis is not None:
+            where = (*where[:axis], self.numbers[where[axis]], *where[axis + 1 :])
+        return Finding(max(1, found.wrong), tuple(where), found.got, found.expected)
+
+
+class HostRows:
+    """Compares a launch on arrays of the host's memory, given by their addresses."""
+
+    def __init__(self, kernel: Kernel, problem: Problem) -> None:
+        self._kernel, self._problem, self._rows = kernel, problem, RowsOf(kernel, problem)
+        self.is_possible = self._rows.is_possible
+        self._scalars: dict[str, float] = {}
+        self._inputs: dict[str, Array] = {}
+
+    def before(self, addresses: Sequence[int], scalars: Sequence[float]) -> None:
+        """Keeps the rows of what the launch reads."""
+        places = zip(self._kernel.tensors, addresses, strict=True)
+        read = [(tensor, at) for tensor, at in places if tensor.is_read(self._problem)]
+        self._inputs = {tensor.name: self._rows.of(tensor, self._array(tensor, at)) for tensor, at in read}
+        names = [one.name for one in self._kernel.arguments if not isinstance(one, Tensor)]
+        self._scalars = dict(zip(names, scalars, strict=True))
+
+    def after(self, addresses: Sequence[int]) -> Finding:
+        """What is wrong with the rows that the launch has written."""
+        places = zip(self._kernel.tensors, addresses, strict=True)
+        written = [(tensor, at) for tensor, at in places if tensor.role != "input"]
+        outputs = {tensor.name: self._rows.of(tensor, self._array(tensor, at)) for tensor, at in written}
+        return self._rows.compare(self._inputs, outputs, self._scalars)
+
+    def _array(self, tensor: Tensor, address: int) -> Array:
+        return array_at(tensor, self._problem, address)
+
+
+class _AtAddress:
+    """Memory as NumPy takes it over: it is not copied."""
+
+    def __init__(self, address: int, size_bytes: int) -> None:
+        self.__array_interface__ = {"data": (address, False), "shape": (size_bytes,), "typestr": "|u1", "version": 3}
+
+
+def array_at(tensor: Tensor, problem: Problem, address: int) -> Array:
+    """The tensor's elements at that address of the host's memory, as the problem lays them out."""
+    layout, dtype = tensor.layout(problem), tensor.dtype_for(problem)
+    size_bytes = layout.elements * ITEM_BYTES[dtype]
+    flat = np.asarray(_AtAddress(address, size_bytes)).view(np.dtype(dtype))
+    strides = tuple(stride * ITEM_BYTES[dtype] for stride in layout.strides)
+    return np.lib.stride_tricks.as_strided(flat, layout.shape, strides)
