@@ -205,8 +205,8 @@ __device__ __forceinline__ void add_step(Share& share, const Held* a, const Held
 
 // Grid: tiles of columns, and slices of the sum.
 extern "C" __global__ void __launch_bounds__(THREADS) sum_rows(const Task t) {
-  __shared__ alignas(16) Held a[SIZE_A];
-  __shared__ alignas(16) Held b[SIZE_B];
+  alignas(16) __shared__ Held a[SIZE_A];
+  alignas(16) __shared__ Held b[SIZE_B];
   __shared__ Sums total[ROWS * COLUMNS];
   const long long column0 = static_cast<long long>(blockIdx.x) * COLUMNS;
   const long long begin = blockIdx.y * t.slice, end = begin + t.slice < t.terms ? begin + t.slice : t.terms;
