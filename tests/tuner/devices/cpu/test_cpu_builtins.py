@@ -182,7 +182,9 @@ def test_warps_and_blocks_act_together(tmp_path):
         assert out[t].tolist() == [branch, match, sum(warp), most % 2**64, 32, 0, 1, 1]
 
 
-@pytest.mark.parametrize("call", ["__isGlobal(out)", "__cvta_generic_to_shared(out)", "__CUDA_ARCH__"])
+@pytest.mark.parametrize(
+    "call", ["__isGlobal(out)", "__prof_trigger(1), 0", "__cvta_generic_to_shared(out)", "__CUDA_ARCH__"]
+)
 def test_what_cannot_be_computed_is_refused_by_name(call, tmp_path):
     kernel = 'extern "C" __global__ void probe(unsigned long long* out, const unsigned long long*, unsigned)'
     name = call.split("(")[0]
