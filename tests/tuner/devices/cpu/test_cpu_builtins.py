@@ -187,7 +187,7 @@ def test_warps_and_blocks_act_together(tmp_path):
 )
 def test_what_cannot_be_computed_is_refused_by_name(call, tmp_path):
     kernel = 'extern "C" __global__ void probe(unsigned long long* out, const unsigned long long*, unsigned)'
-    name = call.split("(")[0]
+    name = call.split("(")[0].split()[-1]
     with pytest.raises(RuntimeError, match=f"{name}.*the CPU device has no "):
         library_of(f"{kernel} {{ out[0] = {call}; }}", tmp_path)
 
