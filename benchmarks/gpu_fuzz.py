@@ -101,7 +101,7 @@ class Tally:
         head = f"{'kernel':<17}{'variant':<27}{'configurations':>14}{'checks':>8}{'wrong':>7}{'worst':>9}  of"
         return [head] + [
             f"{row['kernel']:<17}{row['variant']:<27}{row['configurations']:>14}{row['checks']:>8}{row['wrong']:>7}"
-            f"{row['worst']:>9.3f}  {row['worst_kind']}"
+            f"{'-' if row['worst'] is None else row['worst']:>9}  {row['worst_kind']}"
             for row in self.rows()
         ]
 

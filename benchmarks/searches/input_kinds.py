@@ -41,6 +41,7 @@ SHAPES: dict[str, list[dict[str, int]]] = {
         {"batch": 2, "height": 14, "width": 15, "channels": 64, "filters": 64, "kernel_h": 3, "kernel_w": 3},
         {"batch": 2, "height": 14, "width": 15, "channels": 64, "filters": 64, "kernel_h": 1, "kernel_w": 1},
     ],
+    "attention": [{"batch": 2, "heads": 3, "queries": 130, "keys": 197, "depth": 64}],
     "classifier": [{"m": 64, "k": 256, "h": 128, "n": 10}],
 }
 OTHERS = [{"m": 70, "n": 1003}, {"m": 9, "n": 4096}]

@@ -30,7 +30,7 @@ __device__ constexpr unsigned power_of_two_from(unsigned n) {
 }
 
 constexpr unsigned M = SHAPE_M, N = SHAPE_N;
-constexpr unsigned SORTED = tw::max(power_of_two_from(N), THREADS), PER_THREAD = SORTED / THREADS;
+constexpr unsigned SORTED = tw::max(power_of_two_from(N), unsigned{THREADS}), PER_THREAD = SORTED / THREADS;
 constexpr unsigned PITCH = THREADS + PADDING;
 
 // The smaller or the larger of the two: whichever belongs at place i, whose partner is `distance` away, while runs of

@@ -55,7 +55,7 @@
 #define SHAPE_BATCH_M (size_t{SHAPE_KEYS} * SHAPE_HEADS * SHAPE_QUERIES)
 #endif
 
-constexpr unsigned BATCH = SHAPE_BATCH, HEADS = SHAPE_HEADS, KV_HEADS = SHAPE_KV_HEADS;
+[[maybe_unused]] constexpr unsigned BATCH = SHAPE_BATCH, HEADS = SHAPE_HEADS, KV_HEADS = SHAPE_KV_HEADS;
 constexpr unsigned QUERIES = SHAPE_QUERIES, KEYS = SHAPE_KEYS, DEPTH = SHAPE_DEPTH;
 #ifdef MASK_CAUSAL
 constexpr bool IS_CAUSAL = true;

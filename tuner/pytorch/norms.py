@@ -66,7 +66,7 @@ def _rms(x: Tensor, w: Tensor | None, eps: float | None) -> Tensor:
     return torch.nn.functional.rms_norm(x, _shape(x, w), w, eps).contiguous()
 
 
-def _layer(x: Tensor, w: Tensor | None, b: Tensor | None, eps: float) -> Tensor:
+def _layer(x: Tensor, w: Tensor | None, b: Tensor | None, eps: float = 1e-5) -> Tensor:
     return torch.nn.functional.layer_norm(x, _shape(x, w, b), w, b, eps).contiguous()
 
 
@@ -75,7 +75,7 @@ def _add_rms(x: Tensor, r: Tensor, w: Tensor | None, eps: float | None) -> tuple
     return _rms(s, w, eps), s
 
 
-def _add_layer(x: Tensor, r: Tensor, w: Tensor | None, b: Tensor | None, eps: float) -> tuple[Tensor, Tensor]:
+def _add_layer(x: Tensor, r: Tensor, w: Tensor | None, b: Tensor | None, eps: float = 1e-5) -> tuple[Tensor, Tensor]:
     s = (x + r).contiguous()
     return _layer(s, w, b, eps), s
 

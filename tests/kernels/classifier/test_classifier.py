@@ -37,7 +37,7 @@ def test_corners_of_the_space_are_right(device, shape, dtype):
     problem = CLASSIFIER.problem(dict(zip("mkhn", shape, strict=True)), dtype)
     feasible = CLASSIFIER.space(problem, device.model.limits).feasible
     for configuration in dict.fromkeys((feasible[0], feasible[-1])):
-        assert [found.wrong for found in verified(device, CLASSIFIER, problem, configuration)] in ([0] * 7, [0] * 3)
+        assert not sum(found.wrong for found in verified(device, CLASSIFIER, problem, configuration))
 
 
 @SANITIZING

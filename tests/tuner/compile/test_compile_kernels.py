@@ -99,7 +99,7 @@ def test_defaults_and_corners_compile_into_what_was_declared(kernel_name, varian
     if not variant.runs_on(limits_of(capability)):
         assert all(variant not in kernel.usable_variants(p, limits_of(capability)) for p in problems(kernel))
         return
-    supported = [problem for problem in problems(kernel) if variant.supports(problem)]
+    supported = [p for p in problems(kernel) if variant.admits(p, limits_of(capability))]
     if capability != WHOLE or (corners_of == "one" and is_brief(kernel_name, variant_name)):
         supported = supported[-1:]
     for number, problem in enumerate(supported):
