@@ -41,7 +41,9 @@ def wrong_gemm(tmp_path_factory):
 @pytest.fixture
 def no_waiting(torch):
     """PyTorch raises where a call of its own would wait for the GPU."""
-    torch.cuda.set_sync_debug_mode("error")
+    with warnings.catch_warnings():  # PyTorch says that the mode is a prototype
+        warnings.simplefilter("ignore")
+        torch.cuda.set_sync_debug_mode("error")
     yield
     torch.cuda.set_sync_debug_mode("default")
 
